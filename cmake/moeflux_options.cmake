@@ -1,0 +1,50 @@
+# Warnings, sanitizers and the two functions every module is declared with.
+
+add_library(moeflux_options INTERFACE)
+target_compile_options(moeflux_options INTERFACE
+  -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wnon-virtual-dtor
+  -fno-math-errno -ffp-contract=off)
+if(MOEFLUX_WERROR)
+  target_compile_options(moeflux_options INTERFACE -Werror)
+endif()
+if(MOEFLUX_SANITIZE)
+  target_compile_options(moeflux_options INTERFACE
+    -fsanitize=${MOEFLUX_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(moeflux_options INTERFACE -fsanitize=${MOEFLUX_SANITIZE})
+endif()
+target_include_directories(moeflux_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+
+# moeflux_module(NAME [DEPENDS modules...] [PRIVATE libraries...])
+# One folder, one static library: all *.cc of the folder but tests. Tests (*_test.cc) beside the sources join the
+# module's test program.
+function(moeflux_module name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
+  if(NOT ARG_SOURCES)
+    file(GLOB ARG_SOURCES CONFIGURE_DEPENDS *.cc)
+    list(FILTER ARG_SOURCES EXCLUDE REGEX "_test\\.cc$")
+  endif()
+  add_library(moeflux_${name} STATIC ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
+  target_link_libraries(moeflux_${name} PUBLIC moeflux_options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS *_test.cc)
+  moeflux_tests(${name}_test DEPENDS ${name} SOURCES ${tests})
+endfunction()
+
+# moeflux_tests(NAME DEPENDS modules... SOURCES files... [LABELS labels...])
+# A gtest program whose cases become ctest cases.
+function(moeflux_tests name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;LABELS" ${ARGN})
+  if(NOT MOEFLUX_TESTS OR NOT ARG_SOURCES)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
+  target_link_libraries(${name} PRIVATE moeflux_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE MOEFLUX_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS fast)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+endfunction()

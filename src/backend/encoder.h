@@ -1,0 +1,145 @@
+// Encoder: what a model may ask of a device, about twenty coarse operations.
+//
+// A call records work in program order; nothing is promised until wait(). Errors (an unsupported
+// format, a lost device) stick to the encoder and surface at submit() or wait(): model code does
+// not check each call. Shapes are the caller's responsibility: a wrong one is a bug of ours and
+// aborts. Activations are f32. n is the number of tokens in the step. Every op treats tokens
+// independently of how many come with them: a token's bits do not depend on the chunk it arrived
+// in. Inputs and outputs must not overlap unless an op says so. Thread-compatible: one thread at a
+// time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/ops.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+enum class EventId : uint64_t {};
+
+/// Something that recorded work depends on (a pinned expert lease); destroyed once that work has
+/// finished.
+class Retained {
+ public:
+  virtual ~Retained() = default;
+};
+
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+
+  // --- Memory ---
+
+  /// Uninitialised memory, valid until the enclosing ScratchScope ends. Never allocates from the
+  /// system: aborts past the bytes the encoder was created with, which the dry run has measured.
+  virtual Tensor scratch(const Shape& shape, DType dtype) = 0;
+  virtual size_t scratch_mark() const = 0;
+  virtual void scratch_release(size_t mark) = 0;
+  virtual void keep_alive(std::unique_ptr<Retained> resource) = 0;
+
+  // --- Host transfers ---
+
+  /// Copies `from` into a contiguous tensor, in order with the work recorded before. Sizes must
+  /// match.
+  virtual void write(Tensor to, std::span<const std::byte> from) = 0;
+  /// Waits for the work recorded so far, then copies a contiguous tensor out. Fails with the sticky
+  /// error.
+  virtual Status read(std::span<std::byte> to, Tensor from) = 0;
+
+  // --- Element-wise and rows
+  // --------------------------------------------------------------------------------------
+
+  /// out = x. Any strides, same shape, f32.
+  virtual void copy(Tensor out, Tensor x) = 0;
+  /// out = a + b. out may be a or b.
+  virtual void add(Tensor out, Tensor a, Tensor b) = 0;
+  /// out = x * activation(gate), elementwise. gate has x's shape, or innermost extent 1 (one gate a
+  /// row). out may be x.
+  virtual void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) = 0;
+  /// out = x / sqrt(mean(x^2) + eps) * weight over the innermost extent. weight f32 [cols]. out may
+  /// be x.
+  virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
+
+  // --- Weights ---
+
+  /// out[i] = row token_ids[i] of the table. token_ids i32 [n], every id below table.rows; out [n,
+  /// table.cols].
+  virtual void embed(Tensor out, const Weight& table, Tensor token_ids) = 0;
+  /// out[n, rows] = x[n, cols] * W^T. out and x contiguous.
+  virtual void linear(Tensor out, Tensor x, const Weight& weight) = 0;
+
+  // --- Attention ---
+
+  /// Rotates x [n, heads, head_dim] in place. positions i32 [n]; inverse_frequencies f32
+  /// [rotary_dim / 2].
+  virtual void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
+                    const RopeOptions& options) = 0;
+  /// Appends k [n, kv_heads, head_dim] and v [n, kv_heads, v_head_dim] to the cache at kv.length,
+  /// then causal attention of q [n, heads, head_dim] over everything up to each token itself; query
+  /// head h reads kv head h / (heads / kv_heads). out [n, heads, v_head_dim].
+  virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                         const AttentionOptions& options) = 0;
+
+  // --- Gated DeltaNet ---
+
+  /// Depthwise causal convolution, then SiLU. x, out [n, channels]; weight f32 [channels, kernel],
+  /// the last tap multiplies the current token; state f32 [kernel - 1, channels] holds the inputs
+  /// before x and is updated.
+  virtual void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) = 0;
+  /// The gated delta rule over n tokens in order. qkv [n, 2 * key_heads * key_dim + value_heads *
+  /// value_dim] holds q | k | v after the convolution; q and k are l2-normalised (eps 1e-6 on the
+  /// sum), q scaled by key_dim^-0.5. a, b [n, value_heads]; a_log, dt_bias f32 [value_heads]; decay
+  /// = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b). Per value head i, with key head
+  /// i / (value_heads / key_heads):
+  ///   S = decay * S;  S += k (beta * (v - S^T k))^T;  out = S^T q.
+  /// out [n, value_heads, value_dim]; state f32 [value_heads, key_dim, value_dim] is updated.
+  virtual void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
+                           Tensor state, const GatedDeltaOptions& options) = 0;
+
+  // --- Mixture of experts ---
+
+  /// Chooses top_k experts per token from logits f32 [n, experts].
+  virtual void route(const Routes& out, Tensor logits, const RouterOptions& options) = 0;
+  /// For every (token, rank) whose expert is in `ready`: slots[token, rank] = down(act(gate x) * up
+  /// x). x [n, hidden]; slots [n, top_k, hidden]; intermediate [n, top_k, moe_intermediate] is
+  /// workspace. Touches no other row of slots or intermediate. The experts stay where they are
+  /// until the work has finished.
+  virtual void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                          std::span<const ExpertWeights> ready, Activation activation) = 0;
+  /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
+  /// the bits.
+  virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;
+
+  // --- Optional: a backend may do better than the default ---
+
+  /// out = activation(gate) * up.
+  virtual void glu(Tensor out, Tensor gate, Tensor up, Activation activation) {
+    mul_activated(out, up, gate, activation);
+  }
+
+  // --- Submission ---
+
+  /// Hands the recorded work to the device. Errors recorded so far surface in wait().
+  virtual EventId submit() = 0;
+  /// Blocks until the event has passed; releases what was kept alive for it.
+  virtual Status wait(EventId event) = 0;
+};
+
+/// Gives scratch back at the end of a block, so that depth does not grow it.
+class ScratchScope {
+ public:
+  explicit ScratchScope(Encoder& encoder) : encoder_(encoder), mark_(encoder.scratch_mark()) {}
+  ~ScratchScope() { encoder_.scratch_release(mark_); }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+
+ private:
+  Encoder& encoder_;
+  size_t mark_;
+};
+
+}  // namespace moeflux

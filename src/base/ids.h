@@ -1,0 +1,32 @@
+// Index types that must not be interchanged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace moeflux {
+
+enum class LayerId : int32_t {};
+enum class ExpertId : int32_t {};
+using TokenId = int32_t;
+
+constexpr int32_t index(LayerId id) { return static_cast<int32_t>(id); }
+constexpr int32_t index(ExpertId id) { return static_cast<int32_t>(id); }
+
+/// One routed expert of one layer.
+struct ExpertKey {
+  LayerId layer{};
+  ExpertId expert{};
+  friend bool operator==(ExpertKey, ExpertKey) = default;
+};
+
+struct ExpertKeyHash {
+  size_t operator()(ExpertKey key) const {
+    const auto packed = (static_cast<uint64_t>(static_cast<uint32_t>(index(key.layer))) << 32) |
+                        static_cast<uint32_t>(index(key.expert));
+    return std::hash<uint64_t>()(packed);
+  }
+};
+
+}  // namespace moeflux

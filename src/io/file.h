@@ -1,0 +1,52 @@
+// Files: opened read-only and read at offsets, read whole, or written atomically.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+/// A regular file open for reading. Thread-safe: reads carry their own offset.
+class File {
+ public:
+  virtual ~File() = default;
+
+  /// As given to open_file; for messages.
+  virtual const std::string& path() const = 0;
+  virtual uint64_t size_bytes() const = 0;
+  /// Fills `into` from `offset`. Short reads and EINTR are retried; end of file or a device error
+  /// is kIo with the path, offset and errno text.
+  virtual Status read_at(uint64_t offset, std::span<std::byte> into) const = 0;
+};
+
+/// Fails with kNotFound, kIo, or kInvalidArgument for a folder or a device.
+Result<std::unique_ptr<File>> open_file(const std::string& path);
+
+/// The whole file. Fails with kResourceExhausted beyond `bytes_max`, naming both sizes.
+Result<std::string> read_text_file(const std::string& path, uint64_t bytes_max);
+
+/// Writes to a temporary file beside `path`, fsyncs and renames, so that `path` is either old or
+/// complete.
+class AtomicFileWriter {
+ public:
+  static Result<std::unique_ptr<AtomicFileWriter>> create(const std::string& path);
+  virtual ~AtomicFileWriter() = default;  // without commit() the temporary file is removed
+  virtual Status write(std::span<const std::byte> bytes) = 0;
+  virtual Status commit() = 0;
+};
+
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+/// Names (not paths) of the regular files in a folder, sorted.
+Result<std::vector<std::string>> list_files(const std::string& directory);
+/// "dir/name"; `name` must not be absolute, nor climb out with "..": checkpoints name their shards.
+Result<std::string> join_inside(const std::string& directory, std::string_view name);
+
+}  // namespace moeflux

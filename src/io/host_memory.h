@@ -1,0 +1,20 @@
+// How much memory this process may use and has used: /proc, cgroups v1 and v2, sysctl on macOS.
+#pragma once
+
+#include <cstdint>
+
+namespace moeflux {
+
+struct HostMemory {
+  uint64_t total_bytes = 0;
+  /// What can be allocated without swapping: the smaller of the machine's available memory and what
+  /// every cgroup from ours up to the root leaves (limit minus usage, reclaimable page cache
+  /// counted as free).
+  uint64_t available_bytes = 0;
+};
+
+HostMemory query_host_memory();
+/// The process's peak resident set.
+uint64_t peak_resident_bytes();
+
+}  // namespace moeflux

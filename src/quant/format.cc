@@ -1,0 +1,99 @@
+#include "quant/format.h"
+
+#include "base/format.h"
+#include "quant/formats/affine.h"
+#include "quant/weight.h"
+
+namespace moeflux {
+namespace {
+
+float float_at(const std::byte* data, int64_t i, DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return to_float(reinterpret_cast<const double*>(data)[i]);
+    case DType::kF32:
+      return reinterpret_cast<const float*>(data)[i];
+    case DType::kF16:
+      return to_float(reinterpret_cast<const F16*>(data)[i]);
+    case DType::kBf16:
+      return to_float(reinterpret_cast<const Bf16*>(data)[i]);
+    default:
+      MF_CHECK(!"a float dtype");  // formats are validated when a checkpoint is opened
+      return 0.0f;
+  }
+}
+
+}  // namespace
+
+std::string QuantFormat::to_string() const {
+  switch (kind) {
+    case QuantKind::kPlain: {
+      std::string name(dtype_name(dtype));
+      for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+      return name;
+    }
+    case QuantKind::kAffine:
+      return format("affine-{}/{}", bits, group_size);
+  }
+  __builtin_unreachable();
+}
+
+WeightBytes weight_bytes(const QuantFormat& format, int64_t rows, int64_t cols) {
+  const auto elements = static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
+  const auto dtype_bytes = static_cast<uint64_t>(dtype_bits(format.dtype)) / 8;
+  switch (format.kind) {
+    case QuantKind::kPlain:
+      return {.data = elements * dtype_bytes};
+    case QuantKind::kAffine: {
+      const uint64_t groups = elements / static_cast<uint64_t>(format.group_size);
+      return {.data = elements * static_cast<uint64_t>(format.bits) / 8,
+              .scales = groups * dtype_bytes,
+              .biases = groups * dtype_bytes};
+    }
+  }
+  __builtin_unreachable();
+}
+
+bool is_valid(const QuantFormat& format, int64_t cols) {
+  const bool compute_float =
+      format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBf16;
+  switch (format.kind) {
+    case QuantKind::kPlain:
+      return compute_float;
+    case QuantKind::kAffine:
+      return compute_float && affine::is_valid_bits(format.bits) &&
+             affine::is_valid_group(format.group_size) && cols % format.group_size == 0;
+  }
+  __builtin_unreachable();
+}
+
+void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
+  const QuantFormat& format = weight.format;
+  MF_CHECK(static_cast<int64_t>(out.size()) == weight.cols && row >= 0 && row < weight.rows);
+  const std::byte* data = host_ptr<std::byte>(weight.data);
+  switch (format.kind) {
+    case QuantKind::kPlain: {
+      for (int64_t c = 0; c < weight.cols; ++c) {
+        out[static_cast<size_t>(c)] = float_at(data, row * weight.cols + c, format.dtype);
+      }
+      return;
+    }
+    case QuantKind::kAffine: {
+      const int64_t groups = weight.cols / format.group_size;
+      const std::byte* codes = data + row * (weight.cols * format.bits / 8);
+      const std::byte* scales = host_ptr<std::byte>(weight.scales);
+      const std::byte* biases = host_ptr<std::byte>(weight.biases);
+      for (int64_t c = 0; c < weight.cols; ++c) {
+        const int64_t group = row * groups + c / format.group_size;
+        out[static_cast<size_t>(c)] =
+            float_at(scales, group, format.dtype) *
+                static_cast<float>(affine::code_at(codes, c, format.bits)) +
+            float_at(biases, group, format.dtype);
+      }
+      return;
+    }
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace moeflux
