@@ -50,8 +50,7 @@ class Encoder {
   /// error.
   virtual Status read(std::span<std::byte> to, Tensor from) = 0;
 
-  // --- Element-wise and rows
-  // --------------------------------------------------------------------------------------
+  // --- Element-wise and rows ---
 
   /// out = x. Any strides, same shape, f32.
   virtual void copy(Tensor out, Tensor x) = 0;
