@@ -1,0 +1,57 @@
+// The Encoder of the reference device: executes each op in the call.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "backend/host_buffer.h"
+
+namespace moeflux {
+
+class ReferenceEncoder : public Encoder {
+ public:
+  explicit ReferenceEncoder(ScratchArena arena) : arena_(std::move(arena)) {}
+
+  Tensor scratch(const Shape& shape, DType dtype) override { return arena_.take(shape, dtype); }
+  size_t scratch_mark() const override { return arena_.mark(); }
+  void scratch_release(size_t mark) override { arena_.release(mark); }
+  void keep_alive(std::unique_ptr<Retained>) override {}  // everything recorded has run already
+
+  void write(Tensor to, std::span<const std::byte> from) override;
+  Status read(std::span<std::byte> to, Tensor from) override;
+
+  void copy(Tensor out, Tensor x) override;
+  void add(Tensor out, Tensor a, Tensor b) override;
+  void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
+  void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+
+  void embed(Tensor out, const Weight& table, Tensor token_ids) override;
+  void linear(Tensor out, Tensor x, const Weight& weight) override;
+
+  void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
+            const RopeOptions& options) override;
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                 const AttentionOptions& options) override;
+
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
+                   Tensor state, const GatedDeltaOptions& options) override;
+
+  void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
+  void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                  std::span<const ExpertWeights> ready, Activation activation) override;
+  void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
+
+  EventId submit() override { return EventId{0}; }
+  Status wait(EventId) override { return {}; }
+
+ private:
+  std::span<const float> decoded_row(const Weight& weight, int64_t row);
+
+  ScratchArena arena_;
+  std::vector<float> row_;
+};
+
+}  // namespace moeflux
