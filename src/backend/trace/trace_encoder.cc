@@ -1,0 +1,151 @@
+#include "backend/trace/trace_encoder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/host_buffer.h"
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+// Address space without memory behind it: large enough for any scratch tensor, never readable.
+class UnbackedBuffer : public Buffer {
+ public:
+  size_t size_bytes() const override { return SIZE_MAX / 2; }
+  std::byte* host_data() const override { return nullptr; }
+};
+
+std::string text_of(const Tensor& tensor) { return tensor.shape.to_string(); }
+
+uint64_t product(int64_t a, int64_t b, int64_t c) {
+  return static_cast<uint64_t>(a) * static_cast<uint64_t>(b) * static_cast<uint64_t>(c);
+}
+
+std::string_view activation_name(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kSigmoid:
+      return "sigmoid";
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+TraceEncoder::TraceEncoder() : unbacked_(std::make_unique<UnbackedBuffer>()) {}
+
+void TraceEncoder::record(std::string text, uint64_t weight_bytes, uint64_t multiply_adds) {
+  ops_.push_back({std::move(text), weight_bytes, multiply_adds});
+}
+
+uint64_t TraceEncoder::weight_bytes() const {
+  uint64_t sum = 0;
+  for (const TraceOp& op : ops_) sum += op.weight_bytes;
+  return sum;
+}
+
+uint64_t TraceEncoder::multiply_adds() const {
+  uint64_t sum = 0;
+  for (const TraceOp& op : ops_) sum += op.multiply_adds;
+  return sum;
+}
+
+std::string TraceEncoder::to_string() const {
+  std::string text;
+  for (const TraceOp& op : ops_) text += op.text + "\n";
+  return text;
+}
+
+Tensor TraceEncoder::scratch(const Shape& shape, DType dtype) {
+  const size_t bytes =
+      static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
+  const ScratchExtent extent = next_scratch_extent(scratch_used_, bytes);
+  scratch_used_ = extent.end;
+  scratch_max_ = std::max(scratch_max_, scratch_used_);
+  return Tensor::view(*unbacked_, extent.begin, shape, dtype);
+}
+
+void TraceEncoder::write(Tensor to, std::span<const std::byte> from) {
+  MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
+  record("write " + text_of(to));
+}
+
+Status TraceEncoder::read(std::span<std::byte> to, Tensor from) {
+  MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
+  if (!to.empty()) std::memset(to.data(), 0, to.size());
+  record("read " + text_of(from));
+  return {};
+}
+
+void TraceEncoder::copy(Tensor out, Tensor x) {
+  MF_CHECK(out.shape == x.shape);
+  record("copy " + text_of(out));
+}
+
+void TraceEncoder::add(Tensor out, Tensor a, Tensor b) {
+  MF_CHECK(out.shape == a.shape && out.shape == b.shape);
+  record("add " + text_of(out));
+}
+
+void TraceEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
+  MF_CHECK(out.shape == x.shape);
+  record(format("mul_{} {} = {} * {}", activation_name(activation), text_of(out), text_of(x),
+                text_of(gate)));
+}
+
+void TraceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float) {
+  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  record("rms_norm " + text_of(out));
+}
+
+void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
+  const int64_t n = token_ids.num_elements();
+  record(format("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),
+                table.format.to_string()),
+         weight_bytes(table.format, n, table.cols).total());
+}
+
+void TraceEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
+  MF_CHECK(x.shape.back() == weight.cols && out.shape.back() == weight.rows);
+  const int64_t n = x.num_elements() / weight.cols;
+  record(format("linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
+         weight.size_bytes(), product(n, weight.rows, weight.cols));
+}
+
+void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
+  record(format("rope {} rotary {}{}", text_of(x), options.rotary_dim,
+                options.interleaved ? " interleaved" : ""));
+}
+
+void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor, const KvView& kv,
+                             const AttentionOptions&) {
+  record(format("attention {} = {} over {} + {}", text_of(out), text_of(q), text_of(k), kv.length),
+         0, 2 * product(q.num_elements(), kv.length + k.dim(0), 1));
+}
+
+void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight, Tensor) {
+  record(format("causal_conv {} taps {}", text_of(out), weight.dim(1)));
+}
+
+void TraceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor, Tensor, Tensor, Tensor, Tensor state,
+                               const GatedDeltaOptions&) {
+  record(format("gated_delta {} = {} state {}", text_of(out), text_of(qkv), text_of(state)), 0,
+         3 * product(out.dim(0), state.num_elements(), 1));
+}
+
+void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions&) {
+  record(format("route {} from {}", text_of(out.ids), text_of(logits)));
+}
+
+void TraceEncoder::expert_ffn(Tensor slots, Tensor, Tensor x, const Routes&,
+                              std::span<const ExpertWeights> ready, Activation) {
+  record(format("expert_ffn {} = {} experts {}", text_of(slots), text_of(x), ready.size()));
+}
+
+void TraceEncoder::combine_experts(Tensor out, Tensor slots, const Routes&) {
+  record(format("combine_experts {} = {}", text_of(out), text_of(slots)));
+}
+
+}  // namespace moeflux

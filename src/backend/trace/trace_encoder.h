@@ -1,0 +1,75 @@
+// An encoder that computes nothing: it records what a model asks for. A dry run on it sizes
+// scratch, counts bytes and flops, and prints the op list that golden tests compare.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/encoder.h"
+
+namespace moeflux {
+
+struct TraceOp {
+  std::string text;            // "linear [3, 512] = [3, 256] x affine-4/64"
+  uint64_t weight_bytes = 0;   // read from weights
+  uint64_t multiply_adds = 0;  // of matrix products
+};
+
+/// Tensors are looked at, never dereferenced; scratch has no host memory. read() returns zeros.
+class TraceEncoder : public Encoder {
+ public:
+  TraceEncoder();
+
+  const std::vector<TraceOp>& ops() const { return ops_; }
+  size_t scratch_bytes_max() const { return scratch_max_; }
+  uint64_t weight_bytes() const;
+  uint64_t multiply_adds() const;
+  /// One op a line.
+  std::string to_string() const;
+
+  Tensor scratch(const Shape& shape, DType dtype) override;
+  size_t scratch_mark() const override { return scratch_used_; }
+  void scratch_release(size_t mark) override { scratch_used_ = mark; }
+  void keep_alive(std::unique_ptr<Retained>) override {}
+
+  void write(Tensor to, std::span<const std::byte> from) override;
+  Status read(std::span<std::byte> to, Tensor from) override;
+
+  void copy(Tensor out, Tensor x) override;
+  void add(Tensor out, Tensor a, Tensor b) override;
+  void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
+  void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+
+  void embed(Tensor out, const Weight& table, Tensor token_ids) override;
+  void linear(Tensor out, Tensor x, const Weight& weight) override;
+
+  void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
+            const RopeOptions& options) override;
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                 const AttentionOptions& options) override;
+
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
+                   Tensor state, const GatedDeltaOptions& options) override;
+
+  void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
+  void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                  std::span<const ExpertWeights> ready, Activation activation) override;
+  void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
+
+  EventId submit() override { return EventId{0}; }
+  Status wait(EventId) override { return {}; }
+
+ private:
+  void record(std::string text, uint64_t weight_bytes = 0, uint64_t multiply_adds = 0);
+
+  std::unique_ptr<Buffer> unbacked_;
+  size_t scratch_used_ = 0;
+  size_t scratch_max_ = 0;
+  std::vector<TraceOp> ops_;
+};
+
+}  // namespace moeflux
