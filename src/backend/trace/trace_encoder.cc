@@ -104,7 +104,7 @@ void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const int64_t n = token_ids.num_elements();
   record(format("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),
                 table.format.to_string()),
-         weight_bytes(table.format, n, table.cols).total());
+         moeflux::weight_bytes(table.format, n, table.cols).total());
 }
 
 void TraceEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
