@@ -1,0 +1,57 @@
+// ExpertStore: hands a layer the experts its router chose, in waves, as they become available in
+// fast memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/encoder.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+struct ExpertStats {
+  uint64_t hits = 0;        // distinct (step, layer, expert) found in the cache
+  uint64_t misses = 0;      // the same, read from storage
+  uint64_t bytes_read = 0;  // from storage, by completed reads
+  uint64_t evictions = 0;
+  uint64_t stall_us = 0;  // time compute had nothing to do but wait for reads
+
+  friend ExpertStats operator-(const ExpertStats& a, const ExpertStats& b) {
+    return {a.hits - b.hits, a.misses - b.misses, a.bytes_read - b.bytes_read,
+            a.evictions - b.evictions, a.stall_us - b.stall_us};
+  }
+};
+
+/// The experts of one layer in one step. Destroying it unpins them, so it is given to
+/// Encoder::keep_alive() once the work that reads them has been recorded.
+class ExpertLease : public Retained {
+ public:
+  /// The next experts in fast memory: cached ones first, then arrivals; empty when all have been
+  /// delivered. Blocks only when nothing is ready. The returned experts stay pinned until all
+  /// recorded work that reads them has finished; the span until the next call. Fails with kIo when
+  /// a read failed; the experts that failed are absent again and the store stays usable.
+  virtual Result<std::span<const ExpertWeights>> wait_some() = 0;
+};
+
+/// Thread-compatible: the engine's thread only.
+class ExpertStore {
+ public:
+  virtual ~ExpertStore() = default;
+
+  /// Starts fetching the distinct experts of routes.ids [tokens, top_k] of `layer`; reads the ids
+  /// back through `encoder`. At most one lease may be undelivered at a time. The lease must not
+  /// outlive store or encoder.
+  virtual Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
+                                                     const Routes& routes) = 0;
+  virtual ExpertStats stats() const = 0;
+  /// Bytes of fast memory that experts may occupy.
+  virtual uint64_t capacity_bytes() const = 0;
+};
+
+/// Delivers nothing: for dry runs on the trace encoder.
+std::unique_ptr<ExpertStore> make_empty_expert_store();
+
+}  // namespace moeflux

@@ -1,0 +1,70 @@
+// Where every routed expert lies in the checkpoint and how it is laid out in a cache slot. Built by
+// the model from the tensor index at load; immutable afterwards.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/ops.h"
+#include "base/ids.h"
+#include "quant/format.h"
+#include "tensor/tensor.h"
+
+namespace moeflux {
+
+/// One matrix of an expert inside a slot. Offsets are relative to the slot and 64-byte aligned.
+struct ExpertMatrix {
+  QuantFormat format;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  size_t data_offset = 0;
+  size_t scales_offset = 0;
+  size_t biases_offset = 0;
+
+  Weight view(Buffer& buffer, size_t slot_offset) const;
+};
+
+/// A contiguous piece of a checkpoint file and where it goes in the slot.
+struct ExpertExtent {
+  int32_t file = 0;  // into TensorIndex::files
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  size_t slot_offset = 0;
+};
+
+/// The experts of one layer: all alike in shape and format. gate, up, down in order of consumption.
+struct ExpertLayer {
+  int32_t num_experts = 0;
+  ExpertMatrix gate;
+  ExpertMatrix up;
+  ExpertMatrix down;
+  size_t slot_bytes = 0;
+  int32_t extents_per_expert = 0;
+  std::vector<ExpertExtent> extents;  // [num_experts][extents_per_expert]
+
+  std::span<const ExpertExtent> extents_of(ExpertId expert) const {
+    const auto per_expert = static_cast<size_t>(extents_per_expert);
+    return std::span(extents).subspan(static_cast<size_t>(index(expert)) * per_expert, per_expert);
+  }
+  /// Bytes read from storage for one expert.
+  uint64_t bytes_per_expert() const;
+  ExpertWeights weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const;
+};
+
+/// Indexed by layer; layers without routed experts have num_experts 0.
+struct ExpertTable {
+  std::vector<ExpertLayer> layers;
+
+  const ExpertLayer& layer(LayerId id) const { return layers[static_cast<size_t>(index(id))]; }
+  /// The largest slot any layer needs.
+  size_t slot_bytes_max() const;
+  uint64_t num_experts_total() const;
+  uint64_t bytes_total() const;
+};
+
+/// Places gate, up and down one after another and returns the slot's size. Fills the offsets of the
+/// matrices.
+size_t lay_out_slot(ExpertMatrix& gate, ExpertMatrix& up, ExpertMatrix& down);
+
+}  // namespace moeflux

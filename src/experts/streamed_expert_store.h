@@ -1,0 +1,28 @@
+// The streaming store: experts are read from the checkpoint on demand into an ExpertCache bounded
+// in bytes. Hits are delivered at once while misses are in flight. A lease may touch more experts
+// than fit: slots of earlier waves are taken again once their compute has finished.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/device.h"
+#include "checkpoint/tensor_index.h"
+#include "experts/expert_store.h"
+#include "experts/expert_table.h"
+#include "io/async_reader.h"
+
+namespace moeflux {
+
+struct StreamedExpertStoreOptions {
+  /// Upper bound for slots; 0 means the least that can work, one slot.
+  uint64_t capacity_bytes = 0;
+};
+
+/// Everything passed by reference must outlive the store. Fails with kResourceExhausted when a
+/// non-zero bound cannot hold one expert. Slots beyond the number of experts are not allocated.
+Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
+    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
+    const StreamedExpertStoreOptions& options);
+
+}  // namespace moeflux
