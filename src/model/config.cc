@@ -1,0 +1,215 @@
+#include "model/config.h"
+
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+// Keys that say how a model was made or packaged, not how it computes.
+constexpr std::array<std::string_view, 34> kHarmlessKeys = {"architectures",
+                                                            "attention_dropout",
+                                                            "auto_map",
+                                                            "bos_token_id",
+                                                            "dtype",
+                                                            "eos_token_id",
+                                                            "initializer_range",
+                                                            "max_window_layers",
+                                                            "model_type",
+                                                            "mtp_num_hidden_layers",
+                                                            "mtp_use_dedicated_embeddings",
+                                                            "num_nextn_predict_layers",
+                                                            "output_router_logits",
+                                                            "pad_token_id",
+                                                            "quantization",
+                                                            "quantization_config",
+                                                            "router_aux_loss_coef",
+                                                            "torch_dtype",
+                                                            "transformers_version",
+                                                            "use_cache",
+                                                            "vision_config",
+                                                            "vision_start_token_id",
+                                                            "vision_end_token_id",
+                                                            "image_token_id",
+                                                            "video_token_id",
+                                                            "pretraining_tp",
+                                                            "ep_size",
+                                                            "aux_loss_alpha",
+                                                            "seq_aux",
+                                                            "language_model_only",
+                                                            "mamba_ssm_dtype",
+                                                            "id2label",
+                                                            "output_attentions",
+                                                            "output_hidden_states"};
+
+}  // namespace
+
+Config::Config(Json object, std::string path) : top_(std::move(object)), path_(std::move(path)) {}
+
+Result<Config> Config::parse(std::string_view text) {
+  MF_ASSIGN_OR_RETURN(Json json, parse_json(text, "config.json"));
+  if (!json.is_object()) {
+    return make_error(ErrorCode::kCorruption, "config.json: top level is {}, expected an object",
+                      json.type_name());
+  }
+  Config config(std::move(json), "config.json");
+  if (const auto nested = config.top_.find("text_config"); nested != config.top_.end()) {
+    if (!nested->is_object()) {
+      return make_error(ErrorCode::kCorruption,
+                        "config.json: text_config is {}, expected an object", nested->type_name());
+    }
+    config.text_ = *nested;
+  }
+  const Json* type = config.find("model_type");
+  if (type == nullptr || !type->is_string()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "config.json: model_type is {}, expected the name of a model family",
+                      type == nullptr ? "missing" : json_excerpt(*type));
+  }
+  config.model_type_ = type->get<std::string>();
+  for (const std::string_view key : kHarmlessKeys) config.ignore(key);
+  return config;
+}
+
+const Json* Config::find(std::string_view key) const {
+  for (const Json* object : {&text_, &top_}) {
+    if (!object->is_object()) continue;
+    const auto found = object->find(std::string(key));
+    if (found != object->end() && !found->is_null()) return &*found;
+  }
+  return nullptr;
+}
+
+const Json* Config::take(std::string_view key) {
+  read_.insert(std::string(key));
+  return find(key);
+}
+
+bool Config::has(std::string_view key) const { return find(key) != nullptr; }
+
+std::string Config::name_of(std::string_view key) const { return format("{}: {}", path_, key); }
+
+void Config::fail(ErrorCode code, std::string message) {
+  if (status_.ok()) status_ = make_error(code, "{}: {}", path_, message);
+}
+
+int64_t Config::require_int(std::string_view key, IntRange range) {
+  const Json* value = take(key);
+  if (value == nullptr) {
+    fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
+    return range.min;
+  }
+  const Result<int64_t> number = json_int(*value, name_of(key));
+  if (!number.ok()) {
+    if (status_.ok()) status_ = number.error();
+    return range.min;
+  }
+  if (*number < range.min || *number > range.max) {
+    fail(ErrorCode::kInvalidArgument,
+         format("{} is {}, expected {} to {}", key, *number, range.min, range.max));
+    return range.min;
+  }
+  return *number;
+}
+
+int64_t Config::int_or(std::string_view key, int64_t fallback, IntRange range) {
+  read_.insert(std::string(key));
+  return has(key) ? require_int(key, range) : fallback;
+}
+
+double Config::require_number(std::string_view key, double min, double max) {
+  const Json* value = take(key);
+  if (value == nullptr || !value->is_number()) {
+    fail(ErrorCode::kInvalidArgument, format("{} is {}, expected a number", key,
+                                             value == nullptr ? "missing" : json_excerpt(*value)));
+    return min;
+  }
+  const auto number = value->get<double>();
+  if (!(number >= min && number <= max)) {
+    fail(ErrorCode::kInvalidArgument, format("{} is {}, expected {} to {}", key, number, min, max));
+    return min;
+  }
+  return number;
+}
+
+double Config::number_or(std::string_view key, double fallback, double min, double max) {
+  read_.insert(std::string(key));
+  return has(key) ? require_number(key, min, max) : fallback;
+}
+
+bool Config::bool_or(std::string_view key, bool fallback) {
+  const Json* value = take(key);
+  if (value == nullptr) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(ErrorCode::kInvalidArgument,
+       format("{} is {}, expected true or false", key, json_excerpt(*value)));
+  return fallback;
+}
+
+std::string Config::string_or(std::string_view key, std::string_view fallback) {
+  const Json* value = take(key);
+  if (value == nullptr) return std::string(fallback);
+  if (value->is_string()) return value->get<std::string>();
+  fail(ErrorCode::kInvalidArgument,
+       format("{} is {}, expected a string", key, json_excerpt(*value)));
+  return std::string(fallback);
+}
+
+std::vector<std::string> Config::require_strings(std::string_view key) {
+  std::vector<std::string> strings;
+  const Json* value = take(key);
+  bool valid = value != nullptr && value->is_array();
+  if (valid) {
+    for (const Json& item : *value) {
+      valid = valid && item.is_string();
+      if (valid) strings.push_back(item.get<std::string>());
+    }
+  }
+  if (!valid) {
+    fail(ErrorCode::kInvalidArgument, format("{} is {}, expected a list of strings", key,
+                                             value == nullptr ? "missing" : json_excerpt(*value)));
+  }
+  return strings;
+}
+
+Config Config::object(std::string_view key) {
+  const Json* value = take(key);
+  if (value != nullptr && !value->is_object()) {
+    fail(ErrorCode::kInvalidArgument,
+         format("{} is {}, expected an object", key, json_excerpt(*value)));
+    value = nullptr;
+  }
+  return Config(value == nullptr ? Json::object() : *value, format("{}: {}", path_, key));
+}
+
+void Config::absorb(const Config& nested) {
+  if (status_.ok()) status_ = nested.status_;
+}
+
+void Config::expect_string(std::string_view key, std::string_view supported) {
+  const std::string value = string_or(key, supported);
+  if (value != supported) {
+    fail(ErrorCode::kUnsupported,
+         format("{} is \"{}\", only \"{}\" is supported", key, value, supported));
+  }
+}
+
+void Config::expect_bool(std::string_view key, bool supported) {
+  if (bool_or(key, supported) != supported) {
+    fail(ErrorCode::kUnsupported,
+         format("{} is {}, only {} is supported", key, !supported, supported));
+  }
+}
+
+std::vector<std::string> Config::unread_keys() const {
+  std::vector<std::string> keys;
+  const Json& object = text_.is_object() ? text_ : top_;
+  for (const auto& [key, value] : object.items()) {
+    if (!read_.contains(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace moeflux

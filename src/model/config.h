@@ -1,0 +1,72 @@
+// Config: a model's config.json, read with checks and with memory of what was read.
+// Getters never fail at the call: the first problem sticks and surfaces in status(), so that a
+// family reads its config as a plain list. A getter whose key is wrong returns the lower bound it
+// was given.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+struct IntRange {
+  int64_t min = 1;
+  int64_t max = int64_t{1} << 24;
+};
+
+class Config {
+ public:
+  /// Parses config.json. Architecture keys are looked up in `text_config` when there is one, then
+  /// at the top level.
+  static Result<Config> parse(std::string_view text);
+  /// Wraps a nested object (rope_parameters) with the same getters; reports under `path`.
+  Config(Json object, std::string path);
+
+  /// Of the text model: text_config.model_type, or the top level's.
+  const std::string& model_type() const { return model_type_; }
+
+  bool has(std::string_view key) const;  // present and not null
+  int64_t require_int(std::string_view key, IntRange range = {});
+  int64_t int_or(std::string_view key, int64_t fallback, IntRange range = {});
+  double require_number(std::string_view key, double min, double max);
+  double number_or(std::string_view key, double fallback, double min, double max);
+  bool bool_or(std::string_view key, bool fallback);
+  std::string string_or(std::string_view key, std::string_view fallback);
+  std::vector<std::string> require_strings(std::string_view key);
+  /// The nested object; an empty one when the key is absent. Its problems are merged by absorb().
+  Config object(std::string_view key);
+  void absorb(const Config& nested);
+
+  /// Records a contradiction or something unsupported; the first one stays.
+  void fail(ErrorCode code, std::string message);
+  /// Fails with kUnsupported unless the key is absent or equals `supported`.
+  void expect_string(std::string_view key, std::string_view supported);
+  void expect_bool(std::string_view key, bool supported);
+  /// The key is known and does not matter to inference.
+  void ignore(std::string_view key) { read_.insert(std::string(key)); }
+
+  const Status& status() const { return status_; }
+  /// Keys of the text model's object that no getter asked for.
+  std::vector<std::string> unread_keys() const;
+  /// The value wherever it is, or null.
+  const Json* find(std::string_view key) const;
+
+ private:
+  const Json* take(std::string_view key);
+  std::string name_of(std::string_view key) const;
+
+  Json top_;
+  Json text_;  // text_config, or null when the config is flat
+  std::string path_;
+  std::string model_type_;
+  std::set<std::string, std::less<>> read_;
+  Status status_;
+};
+
+}  // namespace moeflux
