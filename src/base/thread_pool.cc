@@ -1,0 +1,163 @@
+// The loop protocol of ThreadPool, and how many cores there are to fill.
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <string>
+
+#include "base/check.h"
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace moeflux {
+namespace {
+
+// Long enough to bridge the gap between two operations of a step, short enough that an idle engine
+// costs nothing and a machine with other tenants gets its core back.
+constexpr std::chrono::microseconds kSpinMax{30};
+constexpr int kPausesPerLook = 32;
+
+void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// The quota of one cgroup directory in cores, or a huge number when there is none.
+double cgroup_quota_cores(const std::string& directory) {
+  constexpr double kUnlimited = 1e9;
+  std::ifstream v2(directory + "/cpu.max");
+  std::string quota;
+  double period = 0.0;
+  if (v2 >> quota >> period) {
+    if (quota == "max" || period <= 0.0) return kUnlimited;
+    return std::strtod(quota.c_str(), nullptr) / period;
+  }
+  std::ifstream v1_quota(directory + "/cpu.cfs_quota_us");
+  std::ifstream v1_period(directory + "/cpu.cfs_period_us");
+  double quota_us = 0.0;
+  if (v1_quota >> quota_us && v1_period >> period && quota_us > 0.0 && period > 0.0) {
+    return quota_us / period;
+  }
+  return kUnlimited;
+}
+
+/// The smallest quota between our cgroup and the root, both hierarchies.
+double process_quota_cores() {
+  double cores = cgroup_quota_cores("/sys/fs/cgroup");
+  std::ifstream self("/proc/self/cgroup");
+  for (std::string line; std::getline(self, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_cpu = controllers.find("cpu") == 0 && controllers.find("cpuset") != 0;
+    if (!controllers.empty() && !is_cpu) continue;
+    const std::string root =
+        controllers.empty() ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers;
+    std::string path = line.substr(second + 1);
+    while (path.size() > 1) {
+      cores = std::min(cores, cgroup_quota_cores(root + path));
+      path.resize(std::max<size_t>(path.rfind('/'), 1));
+      if (path == "/") break;
+    }
+    cores = std::min(cores, cgroup_quota_cores(root));
+  }
+  return cores;
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  MF_CHECK(threads >= 1 && threads <= static_cast<int>(kJoinedMask));
+  workers_.reserve(static_cast<size_t>(threads) - 1);
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_.store(true, std::memory_order_relaxed);
+  state_.fetch_add(kGeneration, std::memory_order_release);
+  state_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run_tasks() {
+  while (true) {
+    const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
+    if (task >= count_) return;
+    task_.call(task_.callable, task);
+  }
+}
+
+void ThreadPool::run(int64_t count, TaskRef task) {
+  MF_CHECK(!running_.exchange(true, std::memory_order_acquire));
+  if (workers_.empty() || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) task.call(task.callable, i);
+    running_.store(false, std::memory_order_release);
+    return;
+  }
+  task_ = task;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  const uint32_t generation = (state_.load(std::memory_order_relaxed) & ~(kGeneration - 1));
+  state_.store((generation + kGeneration) | kOpen, std::memory_order_release);
+  state_.notify_all();
+  run_tasks();
+  uint32_t state = state_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+  while ((state & kJoinedMask) != 0) state = await_change(state);
+  running_.store(false, std::memory_order_release);
+}
+
+uint32_t ThreadPool::await_change(uint32_t seen) const {
+  const auto deadline = std::chrono::steady_clock::now() + kSpinMax;
+  while (true) {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      const uint32_t state = state_.load(std::memory_order_acquire);
+      if (state != seen) return state;
+      cpu_pause();
+    }
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::yield();  // the thread we wait for may need this very core
+  }
+  state_.wait(seen, std::memory_order_acquire);
+  return state_.load(std::memory_order_acquire);
+}
+
+void ThreadPool::worker_loop() {
+  uint32_t state = state_.load(std::memory_order_acquire);
+  uint32_t served = 0;  // generations start at kGeneration: none is served yet
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const uint32_t generation = state & ~(kGeneration - 1);
+    if ((state & kOpen) == 0 || generation == served) {
+      state = await_change(state);
+      continue;
+    }
+    if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+      continue;
+    }
+    run_tasks();
+    served = generation;
+    state = state_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+    // The caller may sleep until the last helper has left a closed loop.
+    if ((state & (kOpen | kJoinedMask)) == 0) state_.notify_all();
+  }
+}
+
+int usable_cores() {
+  int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = std::max(1, CPU_COUNT(&set));
+#endif
+  const double quota = process_quota_cores();
+  if (quota < static_cast<double>(cores)) cores = std::max(1, static_cast<int>(quota + 0.999));
+  return cores;
+}
+
+}  // namespace moeflux

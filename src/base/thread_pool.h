@@ -1,0 +1,69 @@
+// A fixed set of threads that run the iterations of one loop at a time, the caller among them.
+//
+// Tasks are claimed from a counter, so which thread runs which task varies from run to run: a task
+// must compute the same bits on any thread. A loop never waits for a worker that is still asleep;
+// only for those that have taken part. Idle workers look for work for a few tens of microseconds
+// and then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace moeflux {
+
+/// Thread-compatible: one loop at a time. Nesting is a bug and aborts.
+class ThreadPool {
+ public:
+  /// `threads` counts the caller: 1 means no worker at all, every loop runs inline.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls fn(task) once for every task in [0, count) and returns when all have finished. What the
+  /// tasks wrote is visible to the caller. Allocates nothing.
+  template <typename Fn>
+  void parallel_for(int64_t count, Fn&& fn) {
+    using Callable = std::remove_reference_t<Fn>;
+    run(count, {const_cast<void*>(static_cast<const void*>(std::addressof(fn))),
+                [](void* callable, int64_t task) { (*static_cast<Callable*>(callable))(task); }});
+  }
+
+ private:
+  struct TaskRef {
+    void* callable = nullptr;
+    void (*call)(void* callable, int64_t task) = nullptr;
+  };
+
+  void run(int64_t count, TaskRef task);
+  void run_tasks();
+  void worker_loop();
+  uint32_t await_change(uint32_t seen) const;
+
+  // One word says everything workers need: a generation in the upper bits, whether the loop accepts
+  // helpers, and how many have joined. Joining is a compare-exchange, so nobody can enter a loop
+  // that was closed in the meantime, and the fields below are written only while nobody is inside.
+  static constexpr uint32_t kJoinedMask = 0xfffu;
+  static constexpr uint32_t kOpen = 0x1000u;
+  static constexpr uint32_t kGeneration = 0x2000u;
+
+  alignas(64) std::atomic<uint32_t> state_{0};
+  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<bool> stopping_{false};
+  std::atomic<bool> running_{false};
+  int64_t count_ = 0;
+  TaskRef task_;
+  std::vector<std::thread> workers_;
+};
+
+/// Cores this process may use: the smallest of what is online, its affinity mask and its cgroup's
+/// CPU quota rounded up. At least 1.
+int usable_cores();
+
+}  // namespace moeflux

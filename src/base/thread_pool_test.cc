@@ -1,0 +1,86 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+namespace moeflux {
+namespace {
+
+class ThreadPoolSizes : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolSizes, RunsEveryTaskExactlyOnce) {
+  ThreadPool pool(GetParam());
+  for (const int64_t count : {0, 1, 2, 3, 17, 1000}) {
+    std::vector<int> runs(static_cast<size_t>(count), 0);
+    pool.parallel_for(count, [&](int64_t task) { ++runs[static_cast<size_t>(task)]; });
+    EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(count), 1)) << count << " tasks";
+  }
+}
+
+TEST_P(ThreadPoolSizes, WhatTasksWroteIsVisibleToTheCallerAndToTheNextLoop) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> values(64, 0);
+  for (int64_t round = 1; round <= 2000; ++round) {
+    pool.parallel_for(64, [&](int64_t task) { values[static_cast<size_t>(task)] += task; });
+    if (round % 500 != 0) continue;
+    EXPECT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), round * (63 * 64 / 2));
+  }
+}
+
+TEST_P(ThreadPoolSizes, LoopsAfterAPauseFindSleepingWorkers) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int64_t> sum{0};
+    pool.parallel_for(8, [&](int64_t task) { sum += task; });
+    EXPECT_EQ(sum.load(), 28);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolSizes, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPool, CountsTheCallerAsAThread) {
+  EXPECT_EQ(ThreadPool(1).threads(), 1);
+  EXPECT_EQ(ThreadPool(3).threads(), 3);
+}
+
+TEST(ThreadPool, OneThreadRunsTasksInOrderOnTheCaller) {
+  ThreadPool pool(1);
+  std::vector<int64_t> order;
+  const std::thread::id caller = std::this_thread::get_id();
+  pool.parallel_for(5, [&](int64_t task) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    order.push_back(task);
+  });
+  EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(ThreadPool, SeveralPoolsLiveSideBySide) {
+  ThreadPool a(2);
+  ThreadPool b(2);
+  std::atomic<int> calls{0};
+  a.parallel_for(4, [&](int64_t) { ++calls; });
+  b.parallel_for(4, [&](int64_t) { ++calls; });
+  EXPECT_EQ(calls.load(), 8);
+}
+
+TEST(ThreadPoolDeathTest, NestedLoopsAbort) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        ThreadPool pool(1);
+        pool.parallel_for(1, [&](int64_t) { pool.parallel_for(1, [](int64_t) {}); });
+      },
+      "running_");
+}
+
+TEST(UsableCores, IsAtLeastOneAndAtMostWhatIsOnline) {
+  EXPECT_GE(usable_cores(), 1);
+  EXPECT_LE(usable_cores(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace moeflux
