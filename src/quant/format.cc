@@ -5,26 +5,6 @@
 #include "quant/weight.h"
 
 namespace moeflux {
-namespace {
-
-float float_at(const std::byte* data, int64_t i, DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return to_float(reinterpret_cast<const double*>(data)[i]);
-    case DType::kF32:
-      return reinterpret_cast<const float*>(data)[i];
-    case DType::kF16:
-      return to_float(reinterpret_cast<const F16*>(data)[i]);
-    case DType::kBf16:
-      return to_float(reinterpret_cast<const Bf16*>(data)[i]);
-    default:
-      MF_CHECK(!"a float dtype");  // formats are validated when a checkpoint is opened
-      return 0.0f;
-  }
-}
-
-}  // namespace
-
 std::string QuantFormat::to_string() const {
   switch (kind) {
     case QuantKind::kPlain: {
@@ -74,7 +54,7 @@ void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
   switch (format.kind) {
     case QuantKind::kPlain: {
       for (int64_t c = 0; c < weight.cols; ++c) {
-        out[static_cast<size_t>(c)] = float_at(data, row * weight.cols + c, format.dtype);
+        out[static_cast<size_t>(c)] = load_float(data, row * weight.cols + c, format.dtype);
       }
       return;
     }
@@ -86,9 +66,9 @@ void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
       for (int64_t c = 0; c < weight.cols; ++c) {
         const int64_t group = row * groups + c / format.group_size;
         out[static_cast<size_t>(c)] =
-            float_at(scales, group, format.dtype) *
+            load_float(scales, group, format.dtype) *
                 static_cast<float>(affine::code_at(codes, c, format.bits)) +
-            float_at(biases, group, format.dtype);
+            load_float(biases, group, format.dtype);
       }
       return;
     }

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
+
+#include "base/check.h"
 
 namespace moeflux {
 namespace {
@@ -82,6 +85,18 @@ F16 to_f16(float value) {
   }
   const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23);
   return {static_cast<uint16_t>(sign | (rounded >> 13))};
+}
+
+float load_float(const std::byte* data, int64_t i, DType dtype) {
+  const auto load = [&](auto value) {
+    std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+    return to_float(value);
+  };
+  if (dtype == DType::kF32) return load(float{});
+  if (dtype == DType::kBf16) return load(Bf16{});
+  if (dtype == DType::kF16) return load(F16{});
+  MF_CHECK(dtype == DType::kF64);
+  return load(double{});
 }
 
 }  // namespace moeflux

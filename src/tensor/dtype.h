@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -64,5 +65,9 @@ float to_float(F16 value);
 /// Rounds to nearest even; NaN stays NaN.
 Bf16 to_bf16(float value);
 F16 to_f16(float value);
+
+/// Element i of an array of F64, F32, F16 or BF16; any alignment. Other dtypes abort: formats are
+/// validated first.
+float load_float(const std::byte* data, int64_t i, DType dtype);
 
 }  // namespace moeflux

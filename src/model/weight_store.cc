@@ -1,0 +1,246 @@
+#include "model/weight_store.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux {
+namespace {
+
+constexpr size_t kBlockBytes = 16 * kMiB;  // small tensors share blocks; larger ones get their own
+
+// The shape without extents of 1: [512, 4, 1] and [512, 1, 4] hold the same bytes as [512, 4].
+Shape squeezed(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] != 1) dims.push_back(shape[i]);
+  }
+  return Shape(dims);
+}
+
+// Ignored in any family: recomputed from the config, written by old exporters.
+bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+}  // namespace
+
+WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device,
+                         NameScheme scheme, int64_t num_layers)
+    : index_(index), quant_(quant), device_(device), scheme_(std::move(scheme)) {
+  experts_.layers.resize(static_cast<size_t>(num_layers));
+}
+
+std::string WeightStore::full_name(std::string_view name) const {
+  for (const std::string& prefix : scheme_.prefixes) {
+    std::string full = prefix + std::string(name);
+    if (index_.find(full) != nullptr) return full;
+  }
+  return (scheme_.prefixes.empty() ? std::string() : scheme_.prefixes.front()) + std::string(name);
+}
+
+const TensorEntry* WeightStore::find(std::string_view name) const {
+  return index_.find(full_name(name));
+}
+
+const TensorEntry* WeightStore::claim(const std::string& name) {
+  const TensorEntry* entry = index_.find(name);
+  if (entry == nullptr) {
+    fail(make_error(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint", name));
+  } else {
+    claimed_.insert(name);
+  }
+  return entry;
+}
+
+void WeightStore::fail(Error error) { errors_.push_back(std::move(error)); }
+
+Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype) {
+  const bool shares_block = bytes <= kBlockBytes / 2;
+  const size_t begin = round_up(open_block_used_, 64);
+  if (shares_block && open_block_ != nullptr && begin + bytes <= kBlockBytes) {
+    open_block_used_ = begin + bytes;
+    return Tensor::view(*open_block_, begin, shape, dtype);
+  }
+  Result<std::unique_ptr<Buffer>> buffer =
+      device_.allocate(shares_block ? kBlockBytes : bytes, MemoryKind::kDevice);
+  if (!buffer.ok()) {
+    fail(buffer.error());
+    return {};
+  }
+  buffers_.push_back(std::move(buffer).value());
+  if (shares_block) {
+    open_block_ = buffers_.back().get();
+    open_block_used_ = bytes;
+  }
+  return Tensor::view(*buffers_.back(), 0, shape, dtype);
+}
+
+Tensor WeightStore::load(const std::string& name, const TensorEntry& entry) {
+  const Tensor tensor = place(entry.size_bytes, entry.shape, entry.dtype);
+  if (tensor.is_null()) return tensor;
+  const Status read =
+      index_.file(entry.file)
+          .read_at(entry.offset_bytes, {host_ptr<std::byte>(tensor), entry.size_bytes});
+  if (!read.ok()) {
+    fail(read.error().with_context("tensor " + name));
+    return {};
+  }
+  resident_bytes_ += entry.size_bytes;
+  return tensor;
+}
+
+std::optional<QuantFormat> WeightStore::module_format(const std::string& module,
+                                                      std::string_view weight_name,
+                                                      const Shape& shape) {
+  const std::string name = module + std::string(weight_name);
+  const TensorEntry* entry = index_.find(name);
+  if (entry == nullptr) {
+    fail(make_error(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint", name));
+    return std::nullopt;
+  }
+  const int64_t cols = shape.back();
+  const TensorEntry* scales = index_.find(module + ".scales");
+  if (scales == nullptr) {
+    if (entry->shape != shape) {
+      fail(make_error(ErrorCode::kCorruption, "tensor {} has shape {}, config.json means {}", name,
+                      entry->shape.to_string(), shape.to_string()));
+      return std::nullopt;
+    }
+    const QuantFormat format = QuantFormat::plain(entry->dtype);
+    if (is_valid(format, cols)) return format;
+    fail(make_error(ErrorCode::kUnsupported,
+                    "tensor {} has dtype {}, supported for weights are F32, F16, BF16 and MLX "
+                    "affine groups",
+                    name, dtype_name(entry->dtype)));
+    return std::nullopt;
+  }
+  const TensorEntry* biases = index_.find(module + ".biases");
+  if (biases == nullptr || entry->dtype != DType::kU32) {
+    fail(make_error(ErrorCode::kUnsupported,
+                    "module {} has scales, {} and weights of dtype {}; only MLX affine groups "
+                    "(U32 weights, scales, biases) are supported",
+                    module, biases == nullptr ? "no biases" : "biases", dtype_name(entry->dtype)));
+    return std::nullopt;
+  }
+  // The packed widths tell bits and group size; the config must not say otherwise.
+  const int64_t packed = entry->shape.rank() > 0 ? entry->shape.back() : 0;
+  const int64_t groups = scales->shape.rank() > 0 ? scales->shape.back() : 0;
+  const int64_t bits = packed * 32 / cols;
+  const int64_t group_size = groups > 0 ? cols / groups : 0;
+  Shape packed_shape = shape;
+  packed_shape.set(shape.rank() - 1, packed);
+  Shape group_shape = shape;
+  group_shape.set(shape.rank() - 1, groups);
+  const QuantFormat format =
+      QuantFormat::affine(static_cast<int>(std::min<int64_t>(bits, 64)),
+                          static_cast<int>(std::min<int64_t>(group_size, 4096)), scales->dtype);
+  if (!is_valid(format, cols) || packed * 32 != bits * cols || groups * group_size != cols ||
+      entry->shape != packed_shape || scales->shape != group_shape ||
+      biases->shape != scales->shape || biases->dtype != scales->dtype) {
+    fail(make_error(ErrorCode::kCorruption,
+                    "module {}: weight {}, scales {} {}, biases {} {} do not make an affine "
+                    "matrix {}",
+                    module, entry->shape.to_string(), dtype_name(scales->dtype),
+                    scales->shape.to_string(), dtype_name(biases->dtype), biases->shape.to_string(),
+                    shape.to_string()));
+    return std::nullopt;
+  }
+  const std::optional<ModuleQuant> stated = quant_.lookup(module);
+  if (stated && (stated->bits != format.bits || stated->group_size != format.group_size)) {
+    fail(make_error(ErrorCode::kCorruption,
+                    "module {} is stored with {} bits in groups of {}, config.json says {} bits "
+                    "in groups of {}",
+                    module, format.bits, format.group_size, stated->bits, stated->group_size));
+    return std::nullopt;
+  }
+  return format;
+}
+
+std::vector<const TensorEntry*> WeightStore::claim_module(const std::string& module,
+                                                          std::string_view weight_name,
+                                                          const QuantFormat& format) {
+  std::vector<const TensorEntry*> parts = {claim(module + std::string(weight_name))};
+  if (format.kind == QuantKind::kAffine) {
+    parts.push_back(claim(module + ".scales"));
+    parts.push_back(claim(module + ".biases"));
+  }
+  return parts;
+}
+
+Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
+  std::string module = full_name(std::string(name) + ".weight");
+  module.resize(module.size() - std::string_view(".weight").size());
+  const std::optional<QuantFormat> format = module_format(module, ".weight", Shape{rows, cols});
+  if (!format) return {};
+  const std::vector<const TensorEntry*> parts = claim_module(module, ".weight", *format);
+  Weight weight;
+  weight.format = *format;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.data = load(module + ".weight", *parts[0]);
+  if (parts.size() == 3) {
+    weight.scales = load(module + ".scales", *parts[1]);
+    weight.biases = load(module + ".biases", *parts[2]);
+  }
+  return weight;
+}
+
+Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add) {
+  const std::string full = full_name(name);
+  const TensorEntry* entry = claim(full);
+  if (entry == nullptr) return {};
+  if (squeezed(entry->shape) != squeezed(shape) || !is_plain_float(entry->dtype)) {
+    fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected floats {}", full,
+                    dtype_name(entry->dtype), entry->shape.to_string(), shape.to_string()));
+    return {};
+  }
+  std::vector<std::byte> stored(entry->size_bytes);
+  const Status read = index_.file(entry->file).read_at(entry->offset_bytes, stored);
+  if (!read.ok()) {
+    fail(read.error().with_context("tensor " + full));
+    return {};
+  }
+  std::vector<float> values(static_cast<size_t>(shape.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_float(stored.data(), static_cast<int64_t>(i), entry->dtype) + add;
+  }
+  const Tensor flat = constant(values);
+  return flat.is_null() ? flat : flat.reshape(shape);
+}
+
+Tensor WeightStore::constant(std::span<const float> values) {
+  const Shape shape{static_cast<int64_t>(values.size())};
+  const Tensor tensor = place(values.size_bytes(), shape, DType::kF32);
+  if (tensor.is_null() || values.empty()) return tensor;
+  std::memcpy(host_ptr<std::byte>(tensor), values.data(), values.size_bytes());
+  resident_bytes_ += values.size_bytes();
+  return tensor;
+}
+
+Status WeightStore::finish() {
+  if (!errors_.empty()) {
+    if (errors_.size() == 1) return errors_.front();
+    return make_error(errors_.front().code(), "{} (and {} more, the last one: {})",
+                      errors_.front().message(), errors_.size() - 1, errors_.back().message());
+  }
+  std::vector<std::string_view> unclaimed;
+  for (const auto& [name, entry] : index_.entries()) {
+    const bool ignored =
+        is_derived(name) ||
+        std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),
+                    [&](const std::string& p) { return name.starts_with(p); });
+    if (!ignored && !claimed_.contains(name)) unclaimed.push_back(name);
+  }
+  if (unclaimed.empty()) return {};
+  return make_error(
+      ErrorCode::kUnsupported, "tensor {} is in the checkpoint and no part of the model uses it{}",
+      unclaimed.front(),
+      unclaimed.size() == 1
+          ? ""
+          : format(" (and {} more, the last one: {})", unclaimed.size() - 1, unclaimed.back()));
+}
+
+}  // namespace moeflux
