@@ -1,0 +1,116 @@
+#!/bin/sh
+# The one list of system packages; installs what is missing, says nothing when nothing is.
+#
+#   tools/install_deps.sh [run|test|bench|fuzz|check]...     (default: run)
+#
+# As root, or where sudo asks no password, missing packages are installed with apt-get; otherwise the
+# exact command is printed and the exit status is 1. On other systems the equivalents are printed.
+set -eu
+
+run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
+  libutf8proc-dev"
+test="libgtest-dev python3"
+bench="libbenchmark-dev"
+fuzz="clang libclang-rt-14-dev"
+check="python3 clang-format-14 git"
+# A distribution may not carry these versions any more; what needs them then skips with a reason.
+optional="clang-format-14 libclang-rt-14-dev"
+brew_run="cmake ninja pkgconf fmt nlohmann-json cli11 pcre2 utf8proc"
+brew_test="googletest python3"
+brew_bench="google-benchmark"
+
+wanted=""
+brew_wanted=""
+for set in "${@:-run}"; do
+  case $set in
+    run) wanted="$wanted $run"; brew_wanted="$brew_wanted $brew_run" ;;
+    test) wanted="$wanted $run $test"; brew_wanted="$brew_wanted $brew_run $brew_test" ;;
+    bench) wanted="$wanted $run $bench"; brew_wanted="$brew_wanted $brew_run $brew_bench" ;;
+    fuzz) wanted="$wanted $run $fuzz" ;;
+    check) wanted="$wanted $check" ;;
+    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz or check" >&2
+       exit 2 ;;
+  esac
+done
+
+if [ "$(uname -s)" = Darwin ]; then
+  missing=""
+  for formula in $brew_wanted; do
+    # Looking at the folder takes a millisecond; `brew list` takes a second.
+    [ -e "/opt/homebrew/opt/$formula" ] || [ -e "/usr/local/opt/$formula" ] ||
+      missing="$missing $formula"
+  done
+  [ -z "$missing" ] && exit 0
+  echo "moeflux needs packages that are missing here. Install them with:" >&2
+  echo "  brew install$missing" >&2
+  exit 1
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  # Not Debian or Ubuntu: CMake will name whatever it does not find.
+  for tool in cmake ninja; do
+    if ! command -v $tool >/dev/null; then
+      echo "moeflux needs $tool, and this system has no apt-get. Install the equivalents of:" >&2
+      echo " " $wanted >&2
+      exit 1
+    fi
+  done
+  exit 0
+fi
+
+# shellcheck disable=SC2086  # the lists are words
+installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' $wanted 2>/dev/null || true)"
+missing=""
+for package in $wanted; do
+  case "$installed$missing " in
+    *" installed:$package "* | *" $package "*) ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+[ -z "$missing" ] && exit 0
+
+if [ "$(id -u)" = 0 ]; then
+  as_root=""
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+  as_root="sudo -n"
+else
+  # An absent optional package only makes its own check be skipped.
+  required=""
+  for package in $missing; do
+    case " $optional " in *" $package "*) ;; *) required="$required $package" ;; esac
+  done
+  [ -z "$required" ] && exit 0
+  echo "moeflux needs packages that are missing here. Install them with:" >&2
+  echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$required" >&2
+  exit 1
+fi
+
+echo "installing:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  # shellcheck disable=SC2086
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 "$@" \
+    >"$log" 2>&1
+}
+apt update || { cat "$log" >&2; echo "apt-get update failed; trying the lists at hand" >&2; }
+available=""
+for package in $missing; do
+  case " $optional " in
+    *" $package "*)
+      # Captured, not piped: apt-cache would fail on the closed pipe.
+      case $(apt-cache policy "$package" 2>/dev/null) in
+        "" | *"Candidate: (none)"*)
+          echo "install_deps.sh: $package is not packaged here; skipped" >&2
+          continue ;;
+      esac ;;
+  esac
+  available="$available $package"
+done
+[ -z "$available" ] && exit 0
+# shellcheck disable=SC2086
+apt install -y --no-install-recommends $available || {
+  cat "$log" >&2
+  echo "install_deps.sh: apt-get install$available failed" >&2
+  exit 1
+}
