@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Enforces the architecture over the source tree: who may include whom, and what may appear where.
+
+    tools/check_layers.py [root]
+
+Prints one line per violation, `file:line: what was found, what is allowed`, and exits 1 if any.
+A rule that has to change is changed in the tables below, with a reason, not at the place it caught.
+"""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from source_text import blank  # noqa: E402
+
+BACKENDS = ("reference", "trace", "cpu", "gpu", "cuda", "metal")
+_EVERYTHING_BELOW_ENGINE = {
+    "base", "io", "tensor", "quant", "backend", "checkpoint", "experts", "state", "model", "sampling"}
+
+# Module (first folder of src/, or backend/<x>) -> modules it may include besides itself.
+MODULES = {
+    "base": set(),
+    "io": {"base"},
+    "tensor": {"base"},
+    "quant": {"base", "tensor"},
+    "backend": {"base", "tensor", "quant"},
+    "checkpoint": {"base", "io", "tensor", "quant"},
+    "experts": {"base", "io", "tensor", "quant", "backend", "checkpoint"},
+    "state": {"base", "tensor", "backend"},
+    "model": {"base", "tensor", "quant", "backend", "checkpoint", "experts", "state"},
+    "sampling": {"base"},
+    "text": {"base"},
+    "engine": _EVERYTHING_BELOW_ENGINE,
+    "chat": {"base", "text", "sampling", "engine"},
+    "library": {"base", "engine", "chat"},
+    "serve": {"base", "engine", "chat"},
+    "cli": None,  # None: everything; the command line alone puts concrete backends together
+}
+for _backend in BACKENDS:
+    MODULES["backend/" + _backend] = {"base", "tensor", "quant", "backend"}
+MODULES["backend/cuda"].add("backend/gpu")
+MODULES["backend/metal"].add("backend/gpu")
+
+# Third-party header -> the one file of src/ that includes it.
+THIRD_PARTY = {
+    "nlohmann/": "src/base/json.h",
+    "fmt/": "src/base/format.h",
+    "CLI/": "src/cli/",  # CLI11 is templates over the command's own options: one folder
+    "pcre2.h": "src/text/",
+    "utf8proc.h": "src/text/",
+}
+# Folders named above may include the header in this many files at most.
+THIRD_PARTY_FILES_MAX = 1
+
+# Standard library headers and C headers of POSIX are written <...>; so are these of compilers.
+_STANDARD = re.compile(r"^[a-z_0-9]+$|^(sys|linux|mach|arpa|netinet)/[\w/]+\.h$|^[a-z_0-9]+\.h$")
+
+# Kernel files are compiled with instruction sets above the baseline: an inline function of an
+# ordinary header, compiled there, might be the copy the linker keeps for the whole program.
+KERNEL_FOLDERS = ("src/backend/cpu/isa/", "src/backend/cpu/kernels/")
+KERNEL_SYSTEM = {
+    "arm_neon.h", "bit", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstring",
+    "immintrin.h", "limits", "span", "type_traits"}
+KERNEL_PROJECT = re.compile(r"^(backend/cpu/|backend/ops\.h$|quant/formats/)")
+
+# Model families live in src/model/families and nowhere else, not even as strings.
+FAMILIES = re.compile(
+    r"qwen|deepseek|mixtral|mistral|olmoe|gpt[-_]?oss|minimax|llama|granite|\bglm|\bglm\d|ernie"
+    r"|kimi|gemma", re.IGNORECASE)
+
+FILE_ACCESS = re.compile(
+    r"#\s*include\s*<(?:fstream|filesystem|fcntl\.h|dirent\.h|sys/stat\.h)>"
+    r"|\bstd::(?:basic_)?[io]?fstream\b|\bstd::filesystem\b"
+    # A bare open( may be a member being declared; the system's own needs <fcntl.h>, caught above.
+    r"|(?<![\w>.)])\s*::open\s*\("
+    r"|(?<![\w.>:])(?:::|std::)?(?:fopen|freopen|openat|opendir|mkstemp|preadv?)\s*\(")
+FILE_ACCESS_ALLOWED = {
+    "src/base/thread_pool.cc": "reads the CPU quota of the control group; base cannot use io",
+    "src/base/topology.cc": "reads the CPU topology; base cannot use io",
+}
+
+THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b")
+THREADS_ALLOWED = ("src/base/thread_pool", "src/io/", "src/engine/", "src/serve/")
+
+THROW = re.compile(r"\bthrow\b")
+USING_NAMESPACE = re.compile(r"\busing\s+namespace\b")
+
+# A cheap reading of "no mutable globals": in this code style nothing but namespace scope starts in
+# column one, and `static` or `thread_local` before a variable means that it outlives its scope.
+STATIC_VARIABLE = re.compile(
+    r"^\s*(?:inline\s+)?(?:static|thread_local)\s+(?!.*\b(?:const|constexpr|constinit|consteval)\b)"
+    r"[^()={};]*[\w>\]*&]\s+[*&]?\w+(?:\[[^\]]*\])?\s*(?:=(?!=)|;|\{)")
+GLOBAL_VARIABLE = re.compile(
+    r"^(?!(?:const|constexpr|constinit|consteval|static|using|typedef|namespace|class|struct|union|"
+    r"enum|template|friend|extern|return|case|default|public|private|protected|goto|break|continue|"
+    r"static_assert|concept|requires|asm|else|do|if|for|while|switch)\b)"
+    r"(?!.*\b(?:const|constexpr|operator)\b)"
+    r"(?:inline\s+)?[A-Za-z_][\w:]*(?:<[^;={}]*>)?[\s*&]+\w+(?:\[[^\]]*\])?\s*(?:=[^=;][^;]*|\{[^;]*\})?;")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+MODULE_DECLARATION = re.compile(r"moeflux_module\(\s*(\w+)([^)]*)\)", re.DOTALL)
+
+
+def module_of(path):
+    """The module of a path below src/: "experts", "backend", "backend/cpu"."""
+    parts = path.split("/")
+    if parts[0] == "backend" and len(parts) > 2 and parts[1] in BACKENDS:
+        return "backend/" + parts[1]
+    return parts[0]
+
+
+def is_test(path):
+    return path.endswith(("_test.cc", "_test_util.h", "_test_util.cc")) or path.startswith("tests/")
+
+
+def source_files(root):
+    """Paths of C++ sources below root, relative to it, sorted."""
+    found = []
+    for top in ("src", "tests", "benchmarks", "fuzz"):
+        for folder, folders, files in os.walk(os.path.join(root, top)):
+            folders.sort()
+            for name in files:
+                if name.endswith((".h", ".cc", ".inl", ".cu", ".mm", ".metal")):
+                    path = os.path.relpath(os.path.join(folder, name), root)
+                    found.append(path.replace(os.sep, "/"))
+    return sorted(found)
+
+
+class Checker:
+    def __init__(self, root):
+        self.root = root
+        self.violations = []
+        self.third_party_users = {}
+
+    def report(self, path, line, message):
+        self.violations.append((path, line, message))
+
+    def run(self):
+        for path in source_files(self.root):
+            with open(os.path.join(self.root, path), encoding="utf-8") as file:
+                text = file.read()
+            self.check_includes(path, text)
+            if path.startswith("src/"):
+                self.check_words(path, text)
+        self.check_third_party_users()
+        self.check_cmake()
+        return sorted(self.violations)
+
+    # --- Includes ---
+
+    def check_includes(self, path, text):
+        for number, line in enumerate(blank(text, keep_strings=True).split("\n"), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            bracket, target = match.groups()
+            if bracket == "<":
+                self.check_system_include(path, number, target)
+            if path.startswith("src/"):
+                if bracket == '"':
+                    self.check_project_include(path, number, target)
+                self.check_kernel_include(path, number, bracket, target)
+
+    def check_project_include(self, path, number, target):
+        if not os.path.exists(os.path.join(self.root, "src", target)):
+            # Another person's header may be on its way; the compiler says so better than we can.
+            if target.split("/")[0] not in MODULES:
+                if not (is_test(path) and target.startswith("tests/")):
+                    self.report(path, number, f'"{target}" is not below src/, expected a path from '
+                                              'the include root such as "base/result.h"')
+                return
+        if is_test(path):
+            return  # tests may look everywhere; the linker still sees what they depend on
+        if "_test" in os.path.basename(target) or target.startswith(("io/memory/", "io/faulty/")):
+            if module_of(target) != module_of(path[len("src/"):]) or "_test" in target:
+                self.report(path, number, f'"{target}" is for tests only, found in {path}')
+                return
+        own, other = module_of(path[len("src/"):]), module_of(target)
+        if own not in MODULES:
+            self.report(path, number, f"module {own} is not in the table of tools/check_layers.py")
+            return
+        allowed = MODULES[own]
+        if own == other or allowed is None or other in allowed:
+            return
+        names = ", ".join(sorted(allowed)) or "nothing of ours"
+        self.report(path, number, f'{own} includes "{target}" of {other}, allowed: {names}')
+
+    def check_system_include(self, path, number, target):
+        if target.startswith(("gtest/", "gmock/")):
+            if not is_test(path):
+                self.report(path, number, f"<{target}>, allowed only in *_test.cc and tests/")
+            return
+        if target.startswith("benchmark/"):
+            if not path.startswith("benchmarks/"):
+                self.report(path, number, f"<{target}>, allowed only in benchmarks/")
+            return
+        for header, home in THIRD_PARTY.items():
+            if target == header or (header.endswith("/") and target.startswith(header)):
+                if path == home or (home.endswith("/") and path.startswith(home)):
+                    self.third_party_users.setdefault(header, []).append((path, number))
+                else:
+                    self.report(path, number, f"<{target}>, allowed only in {home}")
+                return
+        if not _STANDARD.match(target):
+            self.report(path, number, f"<{target}> is not in the third-party table of "
+                                      "tools/check_layers.py")
+
+    def check_kernel_include(self, path, number, bracket, target):
+        if not path.startswith(KERNEL_FOLDERS) or is_test(path):
+            return
+        if bracket == "<" and target not in KERNEL_SYSTEM:
+            self.report(path, number, f"kernel file includes <{target}>, allowed: "
+                                      + ", ".join(sorted(KERNEL_SYSTEM)))
+        if bracket == '"' and not KERNEL_PROJECT.match(target):
+            self.report(path, number, f'kernel file includes "{target}", allowed: backend/cpu/*, '
+                                      "backend/ops.h, quant/formats/*")
+
+    def check_third_party_users(self):
+        for header, users in self.third_party_users.items():
+            files = sorted(set(path for path, _ in users))
+            if len(files) > THIRD_PARTY_FILES_MAX:
+                for path, number in users[1:]:
+                    self.report(path, number, f"<{header}> is included by {', '.join(files)}, "
+                                              "allowed: one file")
+
+    # --- Words ---
+
+    def check_words(self, path, text):
+        code = blank(text).split("\n")
+        with_strings = blank(text, keep_strings=True).split("\n")
+        for number, (line, strings) in enumerate(zip(code, with_strings), 1):
+            if THROW.search(line):
+                self.report(path, number, "throw, allowed: Result, Status or MF_CHECK")
+            if USING_NAMESPACE.search(line):
+                self.report(path, number, "using namespace, allowed: using one name")
+            if is_test(path):
+                continue
+            self.check_places(path, number, line, strings)
+
+    def check_places(self, path, number, line, strings):
+        family = FAMILIES.search(strings)
+        if family and not path.startswith("src/model/families/"):
+            self.report(path, number, f"model family '{family.group()}', allowed only in "
+                                      "src/model/families/")
+        access = FILE_ACCESS.search(line)
+        if access and not path.startswith("src/io/") and path not in FILE_ACCESS_ALLOWED:
+            self.report(path, number, f"file access '{access.group().strip()}', allowed only in "
+                                      "src/io/")
+        thread = THREADS.search(line)
+        if thread and not path.startswith(THREADS_ALLOWED):
+            self.report(path, number, f"{thread.group()}, allowed only in "
+                                      + ", ".join(THREADS_ALLOWED))
+        if STATIC_VARIABLE.match(line) or GLOBAL_VARIABLE.match(line):
+            self.report(path, number, f"mutable global or static '{line.strip()}', allowed: a "
+                                      "constant, or a member of a context that is passed")
+
+    # --- CMake ---
+
+    def check_cmake(self):
+        """DEPENDS of moeflux_module() must not be wider than the table either."""
+        for folder, folders, files in os.walk(os.path.join(self.root, "src")):
+            folders.sort()
+            if "CMakeLists.txt" not in files:
+                continue
+            path = os.path.relpath(os.path.join(folder, "CMakeLists.txt"), self.root)
+            path = path.replace(os.sep, "/")
+            with open(os.path.join(self.root, path), encoding="utf-8") as file:
+                text = re.sub(r"#[^\n]*", "", file.read())
+            for match in MODULE_DECLARATION.finditer(text):
+                number = text.count("\n", 0, match.start()) + 1
+                self.check_declaration(path, number, match.group(1), match.group(2).split())
+
+    def check_declaration(self, path, number, name, words):
+        own = name.replace("backend_", "backend/")
+        if own not in MODULES:
+            self.report(path, number, f"module {own} is not in the table of tools/check_layers.py")
+            return
+        depends = []
+        if "DEPENDS" in words:
+            for word in words[words.index("DEPENDS") + 1:]:
+                if word in ("PRIVATE", "SOURCES"):
+                    break
+                depends.append(word.replace("backend_", "backend/"))
+        allowed = MODULES[own]
+        for module in depends:
+            if allowed is not None and module != own and module not in allowed:
+                self.report(path, number, f"{own} DEPENDS on {module}, allowed: "
+                                          + (", ".join(sorted(allowed)) or "nothing of ours"))
+
+
+def check(root):
+    """Violations of the tree at root as sorted (path, line, message)."""
+    return Checker(root).run()
+
+
+def main(arguments):
+    root = arguments[1] if len(arguments) > 1 else os.path.join(os.path.dirname(__file__), "..")
+    if not os.path.isdir(os.path.join(root, "src")):
+        print(f"check_layers: {root} has no src/", file=sys.stderr)
+        return 2
+    violations = check(root)
+    for path, line, message in violations:
+        print(f"{path}:{line}: {message}")
+    if not violations:
+        print(f"check_layers: {len(source_files(root))} files keep to the layers")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,34 @@
+"""C++ text with comments and literals blanked out, lines kept: what check_layers and tidy read."""
+
+import re
+
+_TOKEN = re.compile(
+    r'''
+    (?P<line>//(?:[^\n\\]|\\.|\\\n)*)
+  | (?P<block>/\*.*?\*/)
+  | (?P<raw>\b(?:u8|[uUL])?R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)")
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<number>\b\d[\w.']*)
+  | (?P<char>'(?:[^'\\\n]|\\.)+')
+    ''',
+    re.DOTALL | re.VERBOSE,
+)
+_NOT_NEWLINE = re.compile(r"[^\n]")
+
+
+def blank(text, keep_strings=False):
+    """`text` with comments, and unless asked otherwise string and character literals, as spaces."""
+
+    def replace(match):
+        kind = match.lastgroup
+        if kind == "number":
+            return match.group()
+        if keep_strings and kind in ("raw", "string", "char"):
+            return match.group()
+        if kind in ("line", "block"):
+            return _NOT_NEWLINE.sub(" ", match.group())
+        # The quotes stay, so that an include directive is still recognisable as one.
+        body = match.group()
+        return body[0] + _NOT_NEWLINE.sub(" ", body[1:-1]) + body[-1]
+
+    return _TOKEN.sub(replace, text)
