@@ -6,6 +6,7 @@
 namespace moeflux {
 
 struct HostMemory {
+  /// The machine's memory, or the smallest cgroup limit that applies to us when that is less.
   uint64_t total_bytes = 0;
   /// What can be allocated without swapping: the smaller of the machine's available memory and what
   /// every cgroup from ours up to the root leaves (limit minus usage, reclaimable page cache
@@ -13,8 +14,9 @@ struct HostMemory {
   uint64_t available_bytes = 0;
 };
 
+/// Zeros where the system does not tell.
 HostMemory query_host_memory();
-/// The process's peak resident set.
+/// The process's peak resident set since it was started.
 uint64_t peak_resident_bytes();
 
 }  // namespace moeflux

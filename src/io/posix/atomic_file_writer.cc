@@ -1,0 +1,112 @@
+// AtomicFileWriter: a temporary file beside the target, made durable before it takes the name.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "io/file.h"
+#include "io/posix/errno_text.h"
+#include "io/posix/unique_fd.h"
+
+namespace moeflux {
+namespace {
+
+constexpr size_t kBytesPerCallMax = size_t{1} << 30;
+constexpr int kNameAttemptsMax = 1000;
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+int sync_file(int fd) {
+#ifdef F_FULLFSYNC
+  // On macOS fsync stops at the drive's cache; not every file system knows the full form.
+  if (::fcntl(fd, F_FULLFSYNC) == 0) return 0;
+#endif
+  return ::fsync(fd);
+}
+
+Status sync_folder(const std::string& folder) {
+  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.is_open()) return errno_error(errno, folder, "cannot open the folder to sync it");
+  // EINVAL: the file system has no such operation, so there is nothing more to do.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
+    return errno_error(errno, folder, "cannot sync the folder");
+  }
+  return {};
+}
+
+class PosixAtomicFileWriter final : public AtomicFileWriter {
+ public:
+  PosixAtomicFileWriter(std::string path, std::string temporary_path, UniqueFd fd)
+      : path_(std::move(path)), temporary_path_(std::move(temporary_path)), fd_(std::move(fd)) {}
+  PosixAtomicFileWriter(const PosixAtomicFileWriter&) = delete;
+  PosixAtomicFileWriter& operator=(const PosixAtomicFileWriter&) = delete;
+  ~PosixAtomicFileWriter() override {
+    if (!renamed_) ::unlink(temporary_path_.c_str());
+  }
+
+  Status write(std::span<const std::byte> bytes) override {
+    MF_RETURN_IF_ERROR(check_open());
+    while (!bytes.empty()) {
+      const ssize_t count =
+          ::write(fd_.get(), bytes.data(), std::min(bytes.size(), kBytesPerCallMax));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return fail(errno, "cannot write");
+      bytes = bytes.subspan(static_cast<size_t>(count));
+    }
+    return {};
+  }
+
+  Status commit() override {
+    MF_RETURN_IF_ERROR(check_open());
+    if (sync_file(fd_.get()) != 0) return fail(errno, "cannot sync");
+    // Network file systems report a full disk as late as here.
+    if (::close(fd_.release()) != 0) return fail(errno, "cannot close");
+    if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+      return fail(errno, "cannot rename the complete temporary file");
+    }
+    renamed_ = true;
+    return sync_folder(folder_of(path_));
+  }
+
+ private:
+  Status check_open() const {
+    if (fd_.is_open()) return {};
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{}: the writer has been committed or has failed", path_);
+  }
+
+  Status fail(int number, std::string_view what) {
+    fd_ = UniqueFd();  // a file with a hole where a write failed must not be committed
+    return errno_error(number, path_, what);
+  }
+
+  std::string path_;
+  std::string temporary_path_;
+  UniqueFd fd_;
+  bool renamed_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::string& path) {
+  // O_EXCL makes the name ours: other threads and leftovers of a dead process move us to the next.
+  for (int attempt = 0; attempt < kNameAttemptsMax; ++attempt) {
+    std::string temporary = format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (fd.is_open()) {
+      return std::unique_ptr<AtomicFileWriter>(
+          std::make_unique<PosixAtomicFileWriter>(path, std::move(temporary), std::move(fd)));
+    }
+    if (errno != EEXIST && errno != EINTR) {
+      return errno_error(errno, path, "cannot create a temporary file beside it");
+    }
+  }
+  return make_error(ErrorCode::kIo, "{}: {} temporary files beside it exist already", path,
+                    kNameAttemptsMax);
+}
+
+}  // namespace moeflux
