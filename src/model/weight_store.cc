@@ -28,9 +28,13 @@ bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_f
 }  // namespace
 
 WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device,
-                         NameScheme scheme, int64_t num_layers)
-    : index_(index), quant_(quant), device_(device), scheme_(std::move(scheme)) {
-  experts_.layers.resize(static_cast<size_t>(num_layers));
+                         Options options)
+    : index_(index),
+      quant_(quant),
+      device_(device),
+      scheme_(std::move(options.scheme)),
+      loading_(options.loading) {
+  experts_.layers.resize(static_cast<size_t>(options.num_layers));
 }
 
 std::string WeightStore::full_name(std::string_view name) const {
@@ -81,6 +85,8 @@ Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype) {
 Tensor WeightStore::load(const std::string& name, const TensorEntry& entry) {
   const Tensor tensor = place(entry.size_bytes, entry.shape, entry.dtype);
   if (tensor.is_null()) return tensor;
+  resident_bytes_ += entry.size_bytes;
+  if (loading_ == WeightLoading::kCheckOnly) return tensor;
   const Status read =
       index_.file(entry.file)
           .read_at(entry.offset_bytes, {host_ptr<std::byte>(tensor), entry.size_bytes});
@@ -88,7 +94,6 @@ Tensor WeightStore::load(const std::string& name, const TensorEntry& entry) {
     fail(read.error().with_context("tensor " + name));
     return {};
   }
-  resident_bytes_ += entry.size_bytes;
   return tensor;
 }
 
@@ -197,6 +202,11 @@ Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add)
                     dtype_name(entry->dtype), entry->shape.to_string(), shape.to_string()));
     return {};
   }
+  if (loading_ == WeightLoading::kCheckOnly) {
+    const auto bytes = static_cast<size_t>(shape.num_elements()) * sizeof(float);
+    resident_bytes_ += bytes;
+    return place(bytes, shape, DType::kF32);
+  }
   std::vector<std::byte> stored(entry->size_bytes);
   const Status read = index_.file(entry->file).read_at(entry->offset_bytes, stored);
   if (!read.ok()) {
@@ -215,8 +225,9 @@ Tensor WeightStore::constant(std::span<const float> values) {
   const Shape shape{static_cast<int64_t>(values.size())};
   const Tensor tensor = place(values.size_bytes(), shape, DType::kF32);
   if (tensor.is_null() || values.empty()) return tensor;
-  std::memcpy(host_ptr<std::byte>(tensor), values.data(), values.size_bytes());
   resident_bytes_ += values.size_bytes();
+  if (loading_ == WeightLoading::kCheckOnly) return tensor;
+  std::memcpy(host_ptr<std::byte>(tensor), values.data(), values.size_bytes());
   return tensor;
 }
 

@@ -84,7 +84,7 @@ class WeightStore {
   const QuantConfig& quant_;
   Device& device_;
   NameScheme scheme_;
-  std::string prefix_;
+  WeightLoading loading_;
   std::set<std::string, std::less<>> claimed_;
   std::vector<Error> errors_;
   std::vector<std::unique_ptr<Buffer>> buffers_;

@@ -4,17 +4,11 @@
 #include <cstring>
 
 #include "backend/host_buffer.h"
+#include "backend/trace/trace_device.h"
 #include "base/format.h"
 
 namespace moeflux {
 namespace {
-
-// Address space without memory behind it: large enough for any scratch tensor, never readable.
-class UnbackedBuffer : public Buffer {
- public:
-  size_t size_bytes() const override { return SIZE_MAX / 2; }
-  std::byte* host_data() const override { return nullptr; }
-};
 
 std::string text_of(const Tensor& tensor) { return tensor.shape.to_string(); }
 
@@ -34,7 +28,8 @@ std::string_view activation_name(Activation activation) {
 
 }  // namespace
 
-TraceEncoder::TraceEncoder() : unbacked_(std::make_unique<UnbackedBuffer>()) {}
+// Large enough for the scratch of any model.
+TraceEncoder::TraceEncoder() : unbacked_(make_unbacked_buffer(SIZE_MAX / 2)) {}
 
 void TraceEncoder::record(std::string text, uint64_t weight_bytes, uint64_t multiply_adds) {
   ops_.push_back({std::move(text), weight_bytes, multiply_adds});

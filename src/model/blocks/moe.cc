@@ -24,7 +24,8 @@ void swiglu(Encoder& e, Tensor out, Tensor x, const SwigluWeights& weights) {
 }
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
-                      Tensor router_logits, const MoeSpec& moe) {
+                      Tensor router_logits, const MoeSpec& moe,
+                      const std::function<void()>& while_reading) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
@@ -34,6 +35,7 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
   e.route(routes, router_logits, moe.router);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<ExpertLease> lease, step.experts.lease(layer, e, routes));
+  if (while_reading) while_reading();
   while (true) {
     // A wave: cached experts first, then arrivals. Each writes rows of `slots` of its own.
     MF_ASSIGN_OR_RETURN(const std::span<const ExpertWeights> ready, lease->wait_some());

@@ -2,6 +2,7 @@
 // there while the rest arrives, combine in router order.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "model/model.h"

@@ -30,7 +30,7 @@ AttentionSpec read_attention(Config& c) {
   rope.expect_string("rope_type", "default");
   spec.rope.theta = rope.require_number("rope_theta", 1.0, 1e12);
   const double fraction = rope.number_or(
-      "partial_rotary_factor", c.number_or("partial_rotary_factor", 1.0, 0.0, 1.0), 0.0, 1.0);
+      "partial_rotary_factor", c.number_or("partial_rotary_factor", 0.25, 0.0, 1.0), 0.0, 1.0);
   spec.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(spec.head_dim) * fraction);
   if (spec.rope.rotary_dim % 2 != 0) {
     rope.fail(ErrorCode::kInvalidArgument,
@@ -300,10 +300,11 @@ Status Qwen35Moe::moe(const ForwardStep& step, LayerId id, Tensor out, Tensor x)
   const Tensor shared = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor shared_gate = e.scratch({n, 1}, DType::kF32);
   e.linear(logits, x, w.router);
-  MF_RETURN_IF_ERROR(blocks::routed_experts(step, id, out, x, logits, s));
-  blocks::swiglu(e, shared, x, w.shared);
-  e.linear(shared_gate, x, w.shared_gate);
-  e.mul_activated(shared, shared, shared_gate, Activation::kSigmoid);
+  MF_RETURN_IF_ERROR(blocks::routed_experts(step, id, out, x, logits, s, [&] {
+    blocks::swiglu(e, shared, x, w.shared);
+    e.linear(shared_gate, x, w.shared_gate);
+    e.mul_activated(shared, shared, shared_gate, Activation::kSigmoid);
+  }));
   e.add(out, out, shared);
   return {};
 }

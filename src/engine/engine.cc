@@ -1,0 +1,183 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "backend/trace/trace_encoder.h"
+#include "base/format.h"
+#include "base/units.h"
+#include "experts/streamed_expert_store.h"
+#include "io/host_memory.h"
+
+namespace moeflux {
+namespace {
+
+constexpr int64_t kContextDefaultMax = 4096;
+// Logits of all positions are computed in pieces: a vocabulary of 250,000 is a megabyte a row.
+constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
+
+int64_t logits_rows_max(const ModelSpec& spec, int64_t chunk) {
+  const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
+  return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, chunk);
+}
+
+// What a chunk of n tokens asks of the encoder, found by running the model on the trace backend.
+Result<size_t> measure_scratch(const Model& model, SequenceState& state, int64_t n,
+                               Tensor token_ids, Tensor positions, Tensor logits) {
+  TraceEncoder trace;
+  const std::unique_ptr<ExpertStore> no_experts = make_empty_expert_store();
+  MF_RETURN_IF_ERROR(state.reserve(n));
+  const ForwardStep step{trace, token_ids.slice(0, 0, n), positions.slice(0, 0, n), state,
+                         *no_experts};
+  MF_RETURN_IF_ERROR(model.forward(step, logits));
+  return trace.scratch_bytes_max();
+}
+
+Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
+                               const Shape& shape, DType dtype) {
+  const auto bytes = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device.allocate(bytes, MemoryKind::kDevice));
+  buffers.push_back(std::move(buffer));
+  return Tensor::view(*buffers.back(), 0, shape, dtype);
+}
+
+}  // namespace
+
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
+                                             const EngineOptions& options) {
+  const uint64_t available = query_host_memory().available_bytes;
+  std::unique_ptr<Engine> engine(new Engine);
+  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
+  const ModelSpec& spec = engine->spec();
+  if (options.context_length < 0 || options.context_length > spec.max_position_embeddings) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "context length {} is outside 1 to {}, the model's maximum",
+                      options.context_length, spec.max_position_embeddings);
+  }
+  engine->context_length_ = options.context_length > 0
+                                ? options.context_length
+                                : std::min(spec.max_position_embeddings, kContextDefaultMax);
+  engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
+  engine->device_ = &device;
+
+  const int64_t n = engine->prefill_chunk_;
+  MF_ASSIGN_OR_RETURN(engine->token_ids_,
+                      allocate_tensor(device, engine->step_buffers_, {n}, DType::kI32));
+  MF_ASSIGN_OR_RETURN(engine->positions_,
+                      allocate_tensor(device, engine->step_buffers_, {n}, DType::kI32));
+  MF_ASSIGN_OR_RETURN(engine->logits_,
+                      allocate_tensor(device, engine->step_buffers_,
+                                      {logits_rows_max(spec, n), spec.vocab_size}, DType::kF32));
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> probe, engine->create_sequence());
+  MF_ASSIGN_OR_RETURN(const size_t scratch_bytes,
+                      measure_scratch(*engine->loaded_->model, *probe->state_, n,
+                                      engine->token_ids_, engine->positions_, engine->logits_));
+  MF_ASSIGN_OR_RETURN(engine->encoder_, device.create_encoder(scratch_bytes));
+
+  engine->plan_ =
+      plan_memory(*engine->loaded_, {.available_bytes = available,
+                                     .context_length = engine->context_length_,
+                                     .scratch_bytes = scratch_bytes + engine->logits_.size_bytes(),
+                                     .expert_cache_bytes = options.expert_cache_bytes});
+  engine->reader_ = make_pread_reader(std::max(1, options.reader_threads));
+  MF_ASSIGN_OR_RETURN(
+      engine->experts_,
+      make_streamed_expert_store(engine->loaded_->experts, engine->loaded_->index, *engine->reader_,
+                                 device, {.capacity_bytes = engine->plan_.expert_cache_bytes}));
+  return engine;
+}
+
+Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
+                      SequenceState::create(*device_, state_specs(spec())));
+  return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
+}
+
+Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const {
+  if (sequence.broken_) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "the sequence broke at token {} when a read failed; start a new one",
+                      sequence.length());
+  }
+  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "no tokens to evaluate");
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= spec().vocab_size) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "token {} at position {} is outside the vocabulary of {}", tokens[i],
+                        sequence.length() + static_cast<int64_t>(i), spec().vocab_size);
+    }
+  }
+  const int64_t after = sequence.length() + static_cast<int64_t>(tokens.size());
+  if (after > context_length_) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "{} tokens after {} do not fit the context of {} (see --ctx-size)",
+                      tokens.size(), sequence.length(), context_length_);
+  }
+  return {};
+}
+
+int64_t Engine::chunk_tokens(LogitsMode mode) const {
+  return mode == LogitsMode::kAll ? logits_.dim(0) : prefill_chunk_;
+}
+
+Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
+                    const LogitsSink& sink) {
+  MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
+  while (!tokens.empty()) {
+    if (options.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
+    const auto n = std::min(tokens.size(), static_cast<size_t>(chunk_tokens(options.logits)));
+    const bool last = n == tokens.size();
+    int64_t rows = 0;
+    if (options.logits == LogitsMode::kAll) rows = static_cast<int64_t>(n);
+    if (options.logits == LogitsMode::kLast && last) rows = 1;
+    const Status done = eval_chunk(sequence, tokens.first(n), rows, options.observer);
+    if (!done.ok()) {
+      sequence.broken_ = true;
+      return done;
+    }
+    if (rows > 0 && sink) MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
+    tokens = tokens.subspan(n);
+  }
+  return {};
+}
+
+Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
+                          HiddenObserver* observer) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  SequenceState& state = *sequence.state_;
+  MF_RETURN_IF_ERROR(state.reserve(state.length() + n));
+  host_positions_.resize(tokens.size());
+  std::iota(host_positions_.begin(), host_positions_.end(), static_cast<int32_t>(state.length()));
+  const Tensor ids = token_ids_.slice(0, 0, n);
+  const Tensor positions = positions_.slice(0, 0, n);
+  encoder_->write(ids, std::as_bytes(tokens));
+  encoder_->write(positions, std::as_bytes(std::span(host_positions_)));
+  const Tensor logits = logits_rows > 0 ? logits_.slice(0, 0, logits_rows) : Tensor{};
+  const ForwardStep step{*encoder_, ids, positions, state, *experts_, observer};
+  MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
+  if (logits_rows > 0) {
+    host_logits_.resize(static_cast<size_t>(logits_rows * spec().vocab_size));
+    MF_RETURN_IF_ERROR(encoder_->read(std::as_writable_bytes(std::span(host_logits_)), logits));
+  } else {
+    MF_RETURN_IF_ERROR(encoder_->wait(encoder_->submit()));
+  }
+  state.advance(n);
+  return {};
+}
+
+Result<std::span<const float>> Engine::eval_last(Sequence& sequence,
+                                                 std::span<const TokenId> tokens,
+                                                 std::stop_token stop) {
+  std::span<const float> last;
+  MF_RETURN_IF_ERROR(eval(sequence, tokens, {.logits = LogitsMode::kLast, .stop = std::move(stop)},
+                          [&](int64_t, std::span<const float> rows) {
+                            last = rows;
+                            return Status();
+                          }));
+  return last;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,35 @@
+// Opens a model folder: config, tensor index, family, weights on a device, and where the experts
+// lie.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "checkpoint/tensor_index.h"
+#include "experts/expert_table.h"
+#include "model/model.h"
+#include "model/weight_store.h"
+
+namespace moeflux {
+
+struct LoadedModel {
+  TensorIndex index;
+  std::vector<std::unique_ptr<Buffer>> buffers;  // of the dense weights
+  std::unique_ptr<Model> model;
+  ExpertTable experts;
+  uint64_t dense_bytes = 0;
+
+  const ModelSpec& spec() const { return model->spec(); }
+};
+
+/// Fails with the file, key or tensor that is wrong. The device must outlive the result.
+Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
+                                                WeightLoading loading);
+
+/// The model's own description of itself, without weights.
+Result<ModelSpec> read_model_spec(const std::string& directory);
+
+}  // namespace moeflux
