@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "engine/memory_plan.h"
 #include "experts/expert_store.h"
+#include "io/async_reader.h"
 #include "model/model.h"
 
 namespace moeflux {

@@ -30,11 +30,21 @@ struct NameScheme {
   std::vector<std::string> ignored_prefixes;
 };
 
+enum class WeightLoading : uint8_t {
+  kRead,       // weights are read from the checkpoint
+  kCheckOnly,  // everything is checked and counted, nothing read: for inspection and dry runs
+};
+
 class WeightStore {
  public:
+  struct Options {
+    NameScheme scheme;
+    int64_t num_layers = 0;
+    WeightLoading loading = WeightLoading::kRead;
+  };
+
   /// All references must outlive the store; `device` also the weights.
-  WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device, NameScheme scheme,
-              int64_t num_layers);
+  WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device, Options options);
 
   // Claims. A failed claim is remembered, returns a null view and surfaces in finish(): a family
   // claims in a row without checking each call, and the user sees every missing tensor at once.

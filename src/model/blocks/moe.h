@@ -22,8 +22,10 @@ SwigluWeights take_swiglu(WeightStore& weights, const std::string& prefix, int64
 void swiglu(Encoder& e, Tensor out, Tensor x, const SwigluWeights& weights);
 
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
-/// experts].
+/// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
+/// while misses are in flight.
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
-                      Tensor router_logits, const MoeSpec& moe);
+                      Tensor router_logits, const MoeSpec& moe,
+                      const std::function<void()>& while_reading = {});
 
 }  // namespace moeflux::blocks
