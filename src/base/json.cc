@@ -8,14 +8,16 @@
 #include "base/format.h"
 
 namespace moeflux {
+namespace {
 
-Result<Json> parse_json(std::string_view text, std::string_view what) {
+template <typename AnyJson>
+Result<AnyJson> parse_checked(std::string_view text, std::string_view what) {
   constexpr int kDepthMax = 128;
   std::string problem;
   std::vector<std::set<std::string>> open_objects;
   int depth = 0;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
+  const auto watch = [&](int, typename AnyJson::parse_event_t event, AnyJson& value) {
+    using Event = typename AnyJson::parse_event_t;
     if (event == Event::object_start) open_objects.emplace_back();
     if (event == Event::object_start || event == Event::array_start) {
       if (++depth > kDepthMax && problem.empty()) problem = "nested deeper than 128";
@@ -23,15 +25,25 @@ Result<Json> parse_json(std::string_view text, std::string_view what) {
     if (event == Event::object_end || event == Event::array_end) --depth;
     if (event == Event::object_end) open_objects.pop_back();
     if (event == Event::key && problem.empty()) {
-      const auto& key = value.get_ref<const std::string&>();
+      const auto& key = value.template get_ref<const std::string&>();
       if (!open_objects.back().insert(key).second) problem = "key '" + key + "' appears twice";
     }
     return problem.empty();  // a rejected value is dropped: a hostile file builds no tree
   };
-  Json parsed = Json::parse(text, watch, /*allow_exceptions=*/false);
+  AnyJson parsed = AnyJson::parse(text, watch, /*allow_exceptions=*/false);
   if (!problem.empty()) return make_error(ErrorCode::kCorruption, "{}: {}", what, problem);
   if (parsed.is_discarded()) return make_error(ErrorCode::kCorruption, "{}: not valid JSON", what);
   return parsed;
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, std::string_view what) {
+  return parse_checked<Json>(text, what);
+}
+
+Result<SortedJson> parse_sorted_json(std::string_view text, std::string_view what) {
+  return parse_checked<SortedJson>(text, what);
 }
 
 Result<int64_t> json_int(const Json& value, std::string_view what) {

@@ -12,10 +12,15 @@ namespace moeflux {
 
 /// Key order of the file is kept: messages and dumps read like the input.
 using Json = nlohmann::ordered_json;
+/// Keys sorted and found in logarithmic time. Json looks a key up by walking all of them, which is
+/// quadratic over the tensor lists of large checkpoints (72,000 keys: 9 s against 0.1 s).
+using SortedJson = nlohmann::json;
 
 /// Parses untrusted text. Fails with kCorruption on syntax errors, invalid UTF-8, duplicate keys in
 /// one object, or nesting deeper than 128. `what` names the source in the message ("config.json").
 Result<Json> parse_json(std::string_view text, std::string_view what);
+/// The same checks for objects with very many keys.
+Result<SortedJson> parse_sorted_json(std::string_view text, std::string_view what);
 
 /// A value that is an integer and fits int64, as JSON numbers may be written "4" or "4.0".
 Result<int64_t> json_int(const Json& value, std::string_view what);
