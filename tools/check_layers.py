@@ -16,7 +16,8 @@ from source_text import blank  # noqa: E402
 
 BACKENDS = ("reference", "trace", "cpu", "gpu", "cuda", "metal")
 _EVERYTHING_BELOW_ENGINE = {
-    "base", "io", "tensor", "quant", "backend", "checkpoint", "experts", "state", "model", "sampling"}
+    "base", "io", "tensor", "quant", "backend", "checkpoint", "experts", "state", "model",
+    "sampling"}
 
 # Module (first folder of src/, or backend/<x>) -> modules it may include besides itself.
 MODULES = {
@@ -31,7 +32,8 @@ MODULES = {
     "model": {"base", "tensor", "quant", "backend", "checkpoint", "experts", "state"},
     "sampling": {"base"},
     "text": {"base"},
-    "engine": _EVERYTHING_BELOW_ENGINE,
+    # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
+    "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
     "chat": {"base", "text", "sampling", "engine"},
     "library": {"base", "engine", "chat"},
     "serve": {"base", "engine", "chat"},
@@ -54,7 +56,7 @@ THIRD_PARTY = {
 THIRD_PARTY_FILES_MAX = 1
 
 # Standard library headers and C headers of POSIX are written <...>; so are these of compilers.
-_STANDARD = re.compile(r"^[a-z_0-9]+$|^(sys|linux|mach|arpa|netinet)/[\w/]+\.h$|^[a-z_0-9]+\.h$")
+_STANDARD = re.compile(r"^[a-z_0-9]+$|^(sys|linux|mach|mach-o|arpa|netinet)/[\w/]+\.h$|^[a-z_0-9]+\.h$")
 
 # Kernel files are compiled with instruction sets above the baseline: an inline function of an
 # ordinary header, compiled there, might be the copy the linker keeps for the whole program.
@@ -96,7 +98,8 @@ GLOBAL_VARIABLE = re.compile(
     r"enum|template|friend|extern|return|case|default|public|private|protected|goto|break|continue|"
     r"static_assert|concept|requires|asm|else|do|if|for|while|switch)\b)"
     r"(?!.*\b(?:const|constexpr|operator)\b)"
-    r"(?:inline\s+)?[A-Za-z_][\w:]*(?:<[^;={}]*>)?[\s*&]+\w+(?:\[[^\]]*\])?\s*(?:=[^=;][^;]*|\{[^;]*\})?;")
+    r"(?:inline\s+)?[A-Za-z_][\w:]*(?:<[^;={}]*>)?[\s*&]+\w+(?:\[[^\]]*\])?\s*"
+    r"(?:=[^=;][^;]*|\{[^;]*\})?;")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MODULE_DECLARATION = re.compile(r"moeflux_module\(\s*(\w+)([^)]*)\)", re.DOTALL)

@@ -3,8 +3,8 @@
 #
 #   tools/install_deps.sh [run|test|bench|fuzz|check]...     (default: run)
 #
-# As root, or where sudo asks no password, missing packages are installed with apt-get; otherwise the
-# exact command is printed and the exit status is 1. On other systems the equivalents are printed.
+# As root, or where sudo asks no password, missing packages are installed with apt-get; otherwise
+# the exact command is printed and the exit status is 1. On macOS that is the command of brew.
 set -eu
 
 run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev

@@ -1,0 +1,119 @@
+# A thin face over the CMake presets: `make run`, `make test`, `make help`.
+#
+# `run` and `test` share build/release. `run` configures it without tests if it is not there yet, so
+# that a user needs no test packages; `test` turns MOEFLUX_TESTS on in the same folder and it stays
+# on. The option adds targets and changes no compiler flag, so neither makes the other rebuild
+# anything, and `run` asks ninja for the one program only.
+
+PROMPT ?= Once upon a time
+ARGS ?=
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 30
+# For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
+CMAKE_FLAGS ?=
+CTEST_FLAGS ?=
+
+JOBS := $(shell getconf _NPROCESSORS_ONLN)
+MOEFLUX := build/release/bin/moeflux
+# Test programs that start threads. Under TSan the others would only take time.
+THREADED_TESTS := base_test io_test experts_test engine_test
+# Sanitizers of g++ 12 and clang 14 cannot place their shadow under the wide address randomisation
+# of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
+UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: build run test test-asan test-tsan check format lint fuzz bench install clean help \
+  configure-release
+.DEFAULT_GOAL := build
+
+build: configure-release
+	@cmake --build --preset release --target moeflux
+
+# Everything but the program's own words goes to stderr.
+run: configure-release
+	@cmake --build --preset release --target moeflux >&2
+	@$(MOEFLUX) run $(ARGS) "$(PROMPT)"
+
+configure-release:
+	@tools/install_deps.sh run
+	@test -f build/release/build.ninja || \
+	  cmake --preset release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
+
+test:
+	@tools/install_deps.sh test
+	@cmake --preset release -DMOEFLUX_TESTS=ON $(CMAKE_FLAGS)
+	@cmake --build --preset release
+	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
+
+# The whole suite under AddressSanitizer and UndefinedBehaviorSanitizer.
+test-asan:
+	@tools/install_deps.sh test
+	@cmake --preset dev $(CMAKE_FLAGS)
+	@$(UNRANDOMISED) cmake --build --preset dev
+	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
+
+# What starts threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each program that
+# was left out; script tests run no code of ours.
+test-tsan:
+	@tools/install_deps.sh test
+	@cmake --preset tsan $(CMAKE_FLAGS)
+	@targets=""; for target in $(THREADED_TESTS); do \
+	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
+	    targets="$$targets $$target"; fi; done; \
+	$(UNRANDOMISED) cmake --build --preset tsan --target $$targets
+	@$(UNRANDOMISED) ctest --preset tsan -j $(JOBS) --no-tests=error -E '_NOT_BUILT$$' -LE script \
+	  $(CTEST_FLAGS)
+
+check:
+	@tools/install_deps.sh check
+	@tools/format.sh
+	@python3 tools/check_layers.py
+	@python3 tools/tidy.py
+
+format:
+	@tools/format.sh --fix
+
+# clang-tidy over the release build; slow, and advice rather than a gate.
+lint: configure-release
+	@git ls-files -- 'src/*.cc' | xargs -n 4 -P $(JOBS) clang-tidy -p build/release --quiet
+
+# Each target for FUZZ_SECONDS. New inputs stay in build/fuzz/corpus, as does that of a crash.
+fuzz:
+	@tools/install_deps.sh fuzz
+	@cmake --preset fuzz $(CMAKE_FLAGS)
+	@$(UNRANDOMISED) cmake --build --preset fuzz
+	@set -e; found=""; for target in build/fuzz/bin/*fuzz*; do \
+	  test -x "$$target" || continue; found=yes; \
+	  name=$$(basename "$$target"); grown=build/fuzz/corpus/$$name; seeds=fuzz/corpus/$$name; \
+	  mkdir -p "$$grown"; test -d "$$seeds" || seeds=""; \
+	  echo "fuzz: $$name for $(FUZZ_SECONDS) s"; \
+	  $(UNRANDOMISED) "$$target" -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 \
+	    -artifact_prefix="$$grown/" "$$grown" $$seeds; \
+	done; test -n "$$found" || { echo "fuzz: no targets in build/fuzz/bin" >&2; exit 1; }
+
+bench:
+	@tools/install_deps.sh bench
+	@cmake --preset bench $(CMAKE_FLAGS)
+	@cmake --build --preset bench
+	@set -e; found=""; for program in build/bench/bin/*bench*; do \
+	  test -x "$$program" || continue; found=yes; "$$program" $(ARGS); \
+	done; test -n "$$found" || { echo "bench: no programs in build/bench/bin" >&2; exit 1; }
+
+install: build
+	@cmake --install build/release --prefix "$(PREFIX)"
+
+clean:
+	rm -rf build
+
+help:
+	@echo "make                 build/release/bin/moeflux"
+	@echo "make run             build it and tell a story; PROMPT='...' ARGS='-n 100 --temp 0'"
+	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
+	@echo "make test-asan       the suite under ASan and UBSan"
+	@echo "make test-tsan       the threaded parts under TSan"
+	@echo "make check           formatting, layers and house rules"
+	@echo "make format          format all C++ with clang-format 14"
+	@echo "make lint            clang-tidy over src/"
+	@echo "make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@echo "make bench           benchmarks of the operations"
+	@echo "make install         install below PREFIX=$(PREFIX)"
+	@echo "make clean           remove build/"

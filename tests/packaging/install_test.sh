@@ -1,0 +1,43 @@
+#!/bin/sh
+# The installed program runs from any folder and finds its embedded model.
+#
+#   install_test.sh CMAKE BUILD_FOLDER
+set -eu
+
+cmake=$1
+build=$2
+prefix=$(mktemp -d)
+trap 'rm -rf "$prefix"' EXIT
+
+fail() {
+  echo "install_test: $1" >&2
+  exit 1
+}
+
+"$cmake" --install "$build" --prefix "$prefix/installed" >"$prefix/install.log" 2>&1 || {
+  cat "$prefix/install.log" >&2
+  fail "cmake --install failed"
+}
+# Moved after installation: a prefix compiled into the program would not be found.
+mv "$prefix/installed" "$prefix/moved"
+moeflux=$prefix/moved/bin/moeflux
+[ -x "$moeflux" ] || fail "no bin/moeflux below the prefix"
+model=$prefix/moved/share/moeflux/models/fable-20m
+[ -f "$model/model.safetensors" ] || fail "no share/moeflux/models/fable-20m below the prefix"
+
+mkdir "$prefix/elsewhere"
+cd "$prefix/elsewhere"
+
+version=$("$moeflux" --version) || fail "--version exited with $?"
+case $version in
+  *[0-9].[0-9]*) ;;
+  *) fail "--version printed '$version', expected a version number" ;;
+esac
+
+story=$("$moeflux" run -n 4 --temp 0 "Once upon a time") || fail "run exited with $?"
+[ -n "$story" ] || fail "run printed nothing"
+again=$(cd / && PATH="$prefix/moved/bin:$PATH" moeflux run -n 4 --temp 0 "Once upon a time") ||
+  fail "run through PATH exited with $?"
+[ "$story" = "$again" ] || fail "run through PATH printed '$again', expected '$story'"
+[ -z "$(ls -A)" ] || fail "run left files in the working folder: $(ls -A)"
+echo "install_test: $version, '$story'"

@@ -1,0 +1,119 @@
+"""Every rule of tools/tidy.py fires on a small tree that breaks it, and on nothing else."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import tidy  # noqa: E402
+
+JOB = "// What this file is for.\n"
+
+
+def function(lines):
+    return "int f(\n    int x) {\n" + "  ++x;\n" * (lines - 3) + "}\n"
+
+
+class TidyTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def check(self, path, text):
+        """Findings for a tree of this one file, as (line, message)."""
+        full = os.path.join(self.folder.name, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "wb") as file:
+            file.write(text.encode("utf-8"))
+        found = tidy.check(self.folder.name)
+        os.remove(full)
+        self.assertEqual([path] * len(found), [f[0] for f in found])
+        return [f[1:] for f in found]
+
+    def assert_fires(self, line, word, text, path="src/base/x.cc"):
+        found = self.check(path, text)
+        self.assertEqual([line], [f[0] for f in found], found)
+        self.assertIn(word, found[0][1])
+
+    def assert_clean(self, text, path="src/base/x.cc"):
+        self.assertEqual([], self.check(path, text))
+
+    def test_lines_of_100_columns_pass_and_longer_ones_do_not(self):
+        self.assert_clean(JOB + "//" + "x" * 98 + "\n")
+        self.assert_fires(2, "101 columns", JOB + "//" + "x" * 99 + "\n")
+        self.assert_clean("x" * 300 + "\n", path="docs/x.md")
+
+    def test_columns_are_characters_not_bytes(self):
+        self.assert_clean(JOB + "//" + "é" * 98 + "\n")
+
+    def test_files_over_500_lines_need_a_reason_and_stop_at_800(self):
+        self.assert_clean(JOB + "\n" * 499)
+        self.assert_fires(1, "501 lines", JOB + "\n" * 500)
+        reason = "// One table in one file: the standard's own order.\n"
+        self.assert_clean(reason + "\n" * 700)
+        self.assert_fires(1, "801 lines", reason + "\n" * 800)
+
+    def test_functions_over_70_lines_are_found_inside_namespaces_and_classes(self):
+        self.assert_clean(JOB + function(70))
+        self.assert_fires(2, "71 lines", JOB + function(71))
+        self.assert_fires(3, "71 lines", JOB + "namespace m {\n" + function(71) + "}\n")
+        self.assert_fires(3, "71 lines", JOB + "class C : public B {\n" + function(71) + "};\n")
+        self.assert_clean(JOB + "class C {\n" + function(40) * 3 + "};\n")
+
+    def test_long_tables_are_not_functions(self):
+        self.assert_clean(JOB + "constexpr int kTable[] = {\n" + "    f(1),\n" * 200 + "};\n")
+
+    def test_braces_in_strings_and_macros_do_not_confuse_the_count(self):
+        text = JOB + '#define BEGIN(x) \\\n  if (x) {\nconst char* a = "{";\n' + function(60) * 2
+        self.assert_clean(text)
+
+    def test_a_file_says_its_job_first(self):
+        self.assert_fires(1, "job", "#pragma once\n", path="src/base/x.h")
+        self.assert_fires(1, "job", "#include <vector>\n")
+        self.assert_clean('#include "base/x.h"\n')
+        self.assert_clean("#include <gtest/gtest.h>\n", path="src/base/x_test.cc")
+        self.assert_fires(1, "job", '#include "base/y.h"\n')
+
+    def test_headers_use_pragma_once(self):
+        self.assert_clean(JOB + "#pragma once\n", path="src/base/x.h")
+        self.assert_fires(1, "include guard", JOB + "#ifndef X_H_\n#define X_H_\n#endif\n",
+                          path="src/base/x.h")
+        self.assert_clean(JOB, path="src/backend/cpu/kernels/x-inl.h")
+
+    def test_whitespace(self):
+        self.assert_fires(2, "trailing", JOB + "int f(); \n")
+        self.assert_fires(2, "tab", JOB + "\tint f();\n")
+        self.assert_fires(2, "newline", JOB + "int f();")
+        self.assert_fires(1, "carriage return", JOB.replace("\n", " x\r\n"))
+        self.assert_clean("all:\n\ttrue\n", path="src/Makefile")
+
+    def test_banned_words(self):
+        for word in ("TO" "DO", "FIX" "ME", "not impl" "emented", "unimpl" "emented", "for n" "ow"):
+            self.assert_fires(2, word, JOB + f"// {word}: later\n")
+            self.assert_fires(1, word, f"{word}\n", path="docs/x.md")
+        self.assert_fires(1, "-ffast", "set(flags -ffast-" "math)\n", path="src/x.cmake")
+
+    def test_banned_calls(self):
+        for call in ("atoi(text)", "sprintf(a, b)", "x = NULL", "std::format(x)", "rand()"):
+            self.assert_fires(2, "expected", JOB + f"  {call};\n")
+        self.assert_clean(JOB + '  operand(); // atoi(text)\n  f("NULL");\n')
+
+    def test_paths_of_one_machine(self):
+        for path in ("/ho" "me/ann/moeflux", "/wo" "rk/main", "/ro" "ot/x", "/Us" "ers/ann"):
+            self.assert_fires(2, path[:5], JOB + f'open("{path}");\n')
+        self.assert_clean(JOB + 'open("/proc/self/status"); // see a/home/x, ~/work/x, ../root/x\n')
+
+    def test_data_is_left_alone(self):
+        self.assert_clean("TO" "DO  \n", path="tests/golden/x.txt")
+
+    def test_bytes_that_are_not_utf8_are_reported(self):
+        full = os.path.join(self.folder.name, "x.md")
+        with open(full, "wb") as file:
+            file.write(b"ok\n\xff\n")
+        self.assertEqual([("x.md", 2)], [f[:2] for f in tidy.check(self.folder.name)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Small rules of STYLE.md that a formatter cannot see: lengths, banned words, first lines, paths.
+
+    tools/tidy.py [root]
+
+Reads the files git knows (or all files, outside a repository). Prints `file:line: what was found,
+what is allowed` and exits 1 if anything was found.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from source_text import blank  # noqa: E402
+
+LINE_LENGTH_MAX = 100
+FILE_LINES_MAX = 500
+FILE_LINES_HARD_MAX = 800  # for a file whose first lines give the reason for its length
+FUNCTION_LINES_MAX = 70
+
+CPP = (".h", ".cc", ".inl", ".cu", ".metal")
+TEXT = CPP + (".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yml", ".yaml", ".jinja")
+NAMES_OF_TEXT = ("Makefile", "CMakeLists.txt", "run", ".clang-tidy", ".clang-format")
+
+# Data, and texts of others, that nobody writes by hand.
+DATA = ("models/", "tests/golden/", "fuzz/corpus/", "benchmarks/results/")
+# Files whose lines may be long: tables in prose, and CMake, whose lists read better in one line.
+LONG_LINES = (".md", ".cmake", "CMakeLists.txt", ".json", ".jinja")
+
+# Spelled in halves, so that this file passes its own check. Unfinished work is finished, or left
+# out and written down where a reader looks for it; a marker in the code is neither.
+BANNED_WORDS = [
+    (re.compile(r"\bTO" r"DO\b|\bFIX" r"ME\b|\bX" r"XX\b|\bHA" r"CK\b"),
+     "finished work, or an open point described in the docs"),
+    (re.compile(r"\bnot (?:yet )?impl" r"emented\b|\bunimpl" r"emented\b", re.IGNORECASE),
+     "kUnsupported with what was asked and what exists"),
+    (re.compile(r"\bplace" r"holder for\b|\bwork in prog" r"ress\b|\bfor now\b", re.IGNORECASE),
+     "what the code does today"),
+    (re.compile(r"-march=na" r"tive|-ffast-" r"math"),
+     "per-file instruction sets and exact arithmetic"),
+]
+BANNED_IN_CPP = [
+    (re.compile(r"\bstd::(?:format|expected|print|source_location|endl)\b|\bstd::views::"),
+     "what g++ 12 and clang 14 both have, and '\\n'"),
+    (re.compile(r"\b(?:sprintf|vsprintf|strcpy|strcat|gets|atoi|atof|strtok|rand|srand)\s*\("),
+     "base/format.h, std::from_chars, an explicit generator"),
+    (re.compile(r"\bNULL\b"), "nullptr"),
+]
+# A folder of one machine. Paths of the operating system (/proc, /sys, /usr, /dev, /tmp) are not.
+MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:home|Users|root|work|mnt|media)/[\w.-]+")
+
+INCLUDE_GUARD = re.compile(r"^\s*#\s*ifndef\s+\w+_H_*\s*$", re.MULTILINE)
+# Braces that do not count as a function's: their contents are looked at one by one.
+TRANSPARENT = re.compile(r"\b(?:namespace|class|struct|union)\b|\bextern\s*$")
+PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
+
+
+def tracked_files(root):
+    """Files git tracks or would track, or every file outside a repository, relative to root."""
+    if os.path.exists(os.path.join(root, ".git")):
+        try:
+            listed = subprocess.run(
+                ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+            names = [os.fsdecode(name) for name in listed.split(b"\0") if name]
+            return sorted(n for n in set(names) if os.path.isfile(os.path.join(root, n)))
+        except (OSError, subprocess.CalledProcessError):
+            pass  # no git here, or not our repository (a source package): walk instead
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(set(folders) - {"build", ".git", ".cache", "__pycache__"})
+        below = os.path.relpath(folder, root)
+        found += [os.path.normpath(os.path.join(below, f)).replace(os.sep, "/") for f in files]
+    return sorted(found)
+
+
+def is_text(path):
+    return path.endswith(TEXT) or os.path.basename(path) in NAMES_OF_TEXT
+
+
+def long_functions(code):
+    """(line, length) of functions over the limit; code has its comments and literals blanked."""
+    code = PREPROCESSOR.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), code)
+    found = []
+    depth = 0  # of braces inside a function, a type's initialiser or an enum
+    header = 0  # where the declaration being read began
+    for match in re.finditer(r"[;{}]", code):
+        if depth == 0 and match.group() == "{":
+            before = code[header:match.start()]
+            if ")" in before or not TRANSPARENT.search(before):
+                depth = 1
+            else:
+                header = match.end()
+        elif depth > 0:
+            depth += {"{": 1, "}": -1}.get(match.group(), 0)
+            if depth == 0:
+                declaration = code[header:match.end()]
+                lines = declaration.strip().count("\n") + 1
+                if ")" in declaration.split("{", 1)[0] and lines > FUNCTION_LINES_MAX:
+                    found.append((code.count("\n", 0, match.end()) - lines + 2, lines))
+                header = match.end()
+        else:
+            header = match.end()
+    return found
+
+
+class Tidy:
+    def __init__(self, root):
+        self.root = root
+        self.found = []
+
+    def report(self, path, line, message):
+        self.found.append((path, line, message))
+
+    def run(self):
+        for path in tracked_files(self.root):
+            if path.startswith(DATA) or not is_text(path):
+                continue
+            with open(os.path.join(self.root, path), "rb") as file:
+                data = file.read()
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                self.report(path, data.count(b"\n", 0, error.start) + 1, "bytes that are not UTF-8")
+                continue
+            self.check_lines(path, text)
+            if path.endswith(CPP):
+                self.check_cpp(path, text)
+        return sorted(self.found)
+
+    def check_lines(self, path, text):
+        if text and not text.endswith("\n"):
+            self.report(path, text.count("\n") + 1, "no newline at the end, expected one")
+        if "\r" in text:
+            self.report(path, text.count("\n", 0, text.index("\r")) + 1, "carriage return")
+        for number, line in enumerate(text.split("\n"), 1):
+            if line != line.rstrip(" \t"):
+                self.report(path, number, "trailing whitespace")
+            if len(line) > LINE_LENGTH_MAX and not path.endswith(LONG_LINES):
+                self.report(path, number, f"{len(line)} columns, allowed {LINE_LENGTH_MAX}")
+            for pattern, instead in BANNED_WORDS:
+                match = pattern.search(line)
+                if match:
+                    self.report(path, number, f"'{match.group()}', expected {instead}")
+            match = MACHINE_PATH.search(line)
+            if match:
+                self.report(path, number, f"'{match.group()}', expected a path relative to the "
+                                          "repository or given by the user")
+
+    def check_cpp(self, path, text):
+        lines = text.count("\n")
+        first = "\n".join(text.split("\n")[:3])
+        has_reason = re.search(r"//.*\b(?:long|one file|lines)\b", first, re.IGNORECASE)
+        limit = FILE_LINES_HARD_MAX if has_reason else FILE_LINES_MAX
+        if lines > limit:
+            self.report(path, 1, f"{lines} lines, allowed {limit} ({FILE_LINES_HARD_MAX} when the "
+                                 "first line says why the file is long)")
+        self.check_first_line(path, text)
+        code = blank(text)
+        for pattern, instead in BANNED_IN_CPP:
+            for match in pattern.finditer(code):
+                self.report(path, code.count("\n", 0, match.start()) + 1,
+                            f"'{match.group()}', expected {instead}")
+        if "\t" in code:
+            self.report(path, code.count("\n", 0, code.index("\t")) + 1, "tab, expected spaces")
+        if path.endswith(".h") and "#pragma once" not in code and not path.endswith("-inl.h"):
+            guard = INCLUDE_GUARD.search(code)
+            self.report(path, 1, ("an include guard" if guard else "no #pragma once")
+                        + ", expected #pragma once")
+        for line, length in long_functions(code):
+            self.report(path, line, f"a function of {length} lines, allowed {FUNCTION_LINES_MAX}")
+
+    def check_first_line(self, path, text):
+        """The first line says the file's job; a .cc may leave that to the header it opens with."""
+        first = text.split("\n", 1)[0]
+        if first.startswith("//") and len(first.strip("/ ")) >= 10:
+            return
+        # Of the same name; in another folder when posix/ implements what io/ declares.
+        name = re.escape(os.path.basename(path).rsplit(".", 1)[0])
+        own_header = re.fullmatch(rf'#include "(?:[\w/]+/)?{name}\.h"', first)
+        if path.endswith(".cc") and (own_header or path.endswith("_test.cc")):
+            return
+        self.report(path, 1, f"'{first[:40]}', expected a comment that says the file's job")
+
+
+def check(root):
+    """Findings in the tree at root as sorted (path, line, message)."""
+    return Tidy(root).run()
+
+
+def main(arguments):
+    root = arguments[1] if len(arguments) > 1 else os.path.join(os.path.dirname(__file__), "..")
+    found = check(root)
+    for path, line, message in found:
+        print(f"{path}:{line}: {message}")
+    if not found:
+        print("tidy: nothing to say")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
