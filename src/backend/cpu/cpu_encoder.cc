@@ -1,0 +1,53 @@
+// Transfers, and what all ops of the CPU share.
+#include "backend/cpu/cpu_encoder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux::cpu {
+
+void CpuEncoder::write(Tensor to, std::span<const std::byte> from) {
+  MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
+  if (!from.empty()) std::memcpy(host_ptr<std::byte>(to), from.data(), from.size());
+}
+
+Status CpuEncoder::read(std::span<std::byte> to, Tensor from) {
+  MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
+  MF_RETURN_IF_ERROR(status_);
+  if (!to.empty()) std::memcpy(to.data(), host_ptr<std::byte>(from), to.size());
+  return {};
+}
+
+bool CpuEncoder::supports(const char* op, const Weight& weight) {
+  if (!status_.ok()) return false;
+  if (is_valid(weight.format, weight.cols)) return true;
+  status_ = make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}", op,
+                       weight.rows, weight.cols, weight.format.to_string(),
+                       dtype_name(weight.format.dtype));
+  return false;
+}
+
+int64_t CpuEncoder::rows_per_task(int64_t rows, int64_t matrices) const {
+  // Small enough that threads finish together, large enough to amortise a claim; a multiple of the
+  // kernels' panel of 8 rows.
+  constexpr int64_t kTasksPerThread = 8;
+  constexpr int64_t kRowsMax = 64;
+  const int64_t fair = rows * matrices / (pool_.threads() * kTasksPerThread);
+  return std::clamp<int64_t>(fair / 8 * 8, 8, kRowsMax);
+}
+
+void CpuEncoder::permute_rows(std::span<const float* const> x, int64_t cols,
+                              std::vector<float>& permuted, std::vector<const float*>& pointers) {
+  const auto n = static_cast<int64_t>(x.size());
+  float* rows = workspace(permuted, n * cols);
+  const float** to = workspace(pointers, n);
+  for_tasks(n, n * cols, [&](int64_t i) {
+    kernels_.permute(x[static_cast<size_t>(i)], cols, rows + i * cols);
+    to[i] = rows + i * cols;
+  });
+}
+
+}  // namespace moeflux::cpu

@@ -1,0 +1,46 @@
+#include "backend/cpu/isa_choice.h"
+
+#include <string>
+
+#include "base/format.h"
+
+namespace moeflux::cpu {
+
+std::vector<const KernelTable*> supported_kernels() {
+  std::vector<const KernelTable*> kernels;
+#if defined(MOEFLUX_CPU_X86)
+  // The builtin also asks whether the operating system saves the wide registers.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq");
+  if (avx512) kernels.push_back(&kAvx512Kernels);
+  if (avx2) kernels.push_back(&kAvx2Kernels);
+#elif defined(MOEFLUX_CPU_ARM64)
+  kernels.push_back(&kNeonKernels);
+#endif
+  kernels.push_back(&kGenericKernels);
+  return kernels;
+}
+
+Result<const KernelTable*> choose_kernels(std::string_view isa) {
+  const std::vector<const KernelTable*> kernels = supported_kernels();
+  if (isa.empty()) return kernels.front();
+  std::string names;
+  for (const KernelTable* table : kernels) {
+    if (isa == table->name) return table;
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  }
+  for (const std::string_view known : {"avx2", "avx512", "neon"}) {
+    if (isa == known) {
+      return make_error(ErrorCode::kUnsupported, "this machine lacks {} kernels; it has {}", isa,
+                        names);
+    }
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "unknown instruction set '{}'; this machine has {}", isa, names);
+}
+
+}  // namespace moeflux::cpu

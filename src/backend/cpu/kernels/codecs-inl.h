@@ -1,0 +1,159 @@
+// Weight rows as streams of f32 vectors, one codec per storage layout.
+// Included inside the namespace of one ISA; see kernels-inl.h.
+//
+// A row is read in runs of up to kRun elements. begin_run() prepares one (scales to f32, odd code
+// widths to bytes), group() prepares a group of it, chunk() yields 32 decoded weights in the
+// codec's own order, which activations share.
+
+constexpr int kChunk = 32;
+constexpr int kChunkVecs = kChunk / kLanes;
+constexpr int kRun = 512;
+constexpr int kRunGroupsMax = kRun / 32;
+
+MF_INLINE Vec vload_element(const uint8_t* p, ElementType type) {
+  if (type == ElementType::kBf16) return vload_bf16(p);
+  if (type == ElementType::kF16) return vload_f16(p);
+  return vload(reinterpret_cast<const float*>(p));
+}
+MF_INLINE int64_t element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+
+/// `count` values of any type to f32; reads nothing behind them.
+MF_INLINE void convert_elements(const uint8_t* from, ElementType type, int64_t count, float* to) {
+  const int64_t size = element_bytes(type);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) vstore(to + i, vload_element(from + i * size, type));
+  if (i == count) return;
+  uint8_t bytes[kLanes * 4] = {};
+  __builtin_memcpy(bytes, from + i * size, static_cast<uint64_t>((count - i) * size));
+  vstore_partial(to + i, vload_element(bytes, type), count - i);
+}
+
+template <ElementType kType>
+struct PlainRow {
+  using Params = int;
+  static constexpr bool kHasTail = true;
+  const uint8_t* row;
+  const uint8_t* run;
+
+  MF_INLINE void open(const MatrixArgs& w, int64_t r) {
+    row = w.data + r * w.cols * element_bytes(kType);
+  }
+  MF_INLINE void begin_run(const MatrixArgs&, int64_t k0, int64_t) {
+    run = row + k0 * element_bytes(kType);
+  }
+  MF_INLINE Params group(int64_t) const { return 0; }
+  MF_INLINE void chunk(const Params&, int64_t c, Vec* out) const {
+    const uint8_t* p = run + c * kChunk * element_bytes(kType);
+    for (int v = 0; v < kChunkVecs; ++v) {
+      out[v] = vload_element(p + v * kLanes * element_bytes(kType), kType);
+    }
+  }
+  /// The last `count` < 32 elements of the row, zero-padded.
+  MF_INLINE void tail(int64_t k0, int64_t count, float* out) const {
+    for (int i = 0; i < kChunk; ++i) out[i] = 0.0f;
+    convert_elements(row + k0 * element_bytes(kType), kType, count, out);
+  }
+};
+
+/// What all affine layouts share: a run's scales and biases in f32.
+struct AffineRow {
+  static constexpr bool kHasTail = false;
+  const uint8_t* scales;
+  const uint8_t* biases;
+  float run_scales[kRunGroupsMax];
+  float run_biases[kRunGroupsMax];
+
+  MF_INLINE void open_groups(const MatrixArgs& w, int64_t r) {
+    const int64_t offset = r * (w.cols / w.group_size) * element_bytes(w.type);
+    scales = w.scales + offset;
+    biases = w.biases + offset;
+  }
+  MF_INLINE void convert_groups(const MatrixArgs& w, int64_t k0, int64_t count) {
+    const int64_t offset = k0 / w.group_size * element_bytes(w.type);
+    const int64_t groups = count / w.group_size;
+    convert_elements(scales + offset, w.type, groups, run_scales);
+    convert_elements(biases + offset, w.type, groups, run_biases);
+  }
+  MF_INLINE void tail(int64_t, int64_t, float*) const {}
+};
+
+struct Affine4Row : AffineRow {
+  using Params = NibbleTable;
+  const uint8_t* row;
+  const uint8_t* run;
+
+  MF_INLINE void open(const MatrixArgs& w, int64_t r) {
+    row = w.data + r * (w.cols / 2);
+    open_groups(w, r);
+  }
+  MF_INLINE void begin_run(const MatrixArgs& w, int64_t k0, int64_t count) {
+    run = row + k0 / 2;
+    convert_groups(w, k0, count);
+  }
+  MF_INLINE Params group(int64_t g) const {
+    return make_nibble_table(vset(run_scales[g]), vset(run_biases[g]));
+  }
+  MF_INLINE void chunk(const Params& params, int64_t c, Vec* out) const {
+    vdecode_nibbles(params, run + c * (kChunk / 2), out);
+  }
+};
+
+struct ByteParams {
+  Vec scale;
+  Vec bias;
+};
+
+struct Affine8Row : AffineRow {
+  using Params = ByteParams;
+  const uint8_t* row;
+  const uint8_t* run;
+
+  MF_INLINE void open(const MatrixArgs& w, int64_t r) {
+    row = w.data + r * w.cols;
+    open_groups(w, r);
+  }
+  MF_INLINE void begin_run(const MatrixArgs& w, int64_t k0, int64_t count) {
+    run = row + k0;
+    convert_groups(w, k0, count);
+  }
+  MF_INLINE Params group(int64_t g) const { return {vset(run_scales[g]), vset(run_biases[g])}; }
+  MF_INLINE void chunk(const Params& params, int64_t c, Vec* out) const {
+    for (int v = 0; v < kChunkVecs; ++v) {
+      out[v] = vfma(vload_u8(run + c * kChunk + v * kLanes), params.scale, params.bias);
+    }
+  }
+};
+
+/// Eight codes of `bits` bits, `bits` bytes, to eight bytes.
+MF_INLINE void unpack_eight(const uint8_t* from, int bits, uint8_t* to) {
+  uint64_t stream = 0;
+  for (int i = 0; i < bits; ++i) stream |= static_cast<uint64_t>(from[i]) << (8 * i);
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  uint64_t spread = 0;
+  for (int i = 0; i < 8; ++i) spread |= ((stream >> (i * bits)) & mask) << (8 * i);
+  for (int i = 0; i < 8; ++i) to[i] = static_cast<uint8_t>(spread >> (8 * i));
+}
+
+/// 2, 3, 5 and 6 bits: a run is unpacked to bytes first.
+template <int kBits>
+struct AffineOddRow : AffineRow {
+  using Params = ByteParams;
+  const uint8_t* row;
+  uint8_t codes[kRun];
+
+  MF_INLINE void open(const MatrixArgs& w, int64_t r) {
+    row = w.data + r * (w.cols / 8) * kBits;
+    open_groups(w, r);
+  }
+  MF_INLINE void begin_run(const MatrixArgs& w, int64_t k0, int64_t count) {
+    const uint8_t* from = row + k0 / 8 * kBits;
+    for (int64_t i = 0; i < count / 8; ++i) unpack_eight(from + i * kBits, kBits, codes + 8 * i);
+    convert_groups(w, k0, count);
+  }
+  MF_INLINE Params group(int64_t g) const { return {vset(run_scales[g]), vset(run_biases[g])}; }
+  MF_INLINE void chunk(const Params& params, int64_t c, Vec* out) const {
+    for (int v = 0; v < kChunkVecs; ++v) {
+      out[v] = vfma(vload_u8(codes + c * kChunk + v * kLanes), params.scale, params.bias);
+    }
+  }
+};

@@ -1,0 +1,85 @@
+// Vectors of four f32: 64-bit Arm with Advanced SIMD.
+// Included inside the namespace of one ISA; see kernels-inl.h.
+
+using Vec = float32x4_t;
+constexpr int kLanes = 4;
+constexpr int kRegisters = 32;
+
+MF_INLINE Vec vset(float x) { return vdupq_n_f32(x); }
+MF_INLINE Vec vload(const float* p) { return vld1q_f32(p); }
+MF_INLINE void vstore(float* p, Vec v) { vst1q_f32(p, v); }
+MF_INLINE Vec vload_partial(const float* p, int64_t count) {
+  float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return vld1q_f32(lanes);
+}
+MF_INLINE void vstore_partial(float* p, Vec v, int64_t count) {
+  float lanes[4];
+  vst1q_f32(lanes, v);
+  for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+MF_INLINE Vec vadd(Vec a, Vec b) { return vaddq_f32(a, b); }
+MF_INLINE Vec vsub(Vec a, Vec b) { return vsubq_f32(a, b); }
+MF_INLINE Vec vmul(Vec a, Vec b) { return vmulq_f32(a, b); }
+MF_INLINE Vec vdiv(Vec a, Vec b) { return vdivq_f32(a, b); }
+/// b where either is NaN.
+MF_INLINE Vec vmax(Vec a, Vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+MF_INLINE Vec vmin(Vec a, Vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+MF_INLINE Vec vfma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
+MF_INLINE float vreduce_add(Vec v) {
+  const float32x2_t pair = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+  return vget_lane_f32(pair, 0) + vget_lane_f32(pair, 1);
+}
+MF_INLINE float vreduce_max(Vec v) { return vmaxvq_f32(v); }
+MF_INLINE float scalar_sqrt(float x) { return vget_lane_f32(vsqrt_f32(vdup_n_f32(x)), 0); }
+
+/// Nearest integer.
+MF_INLINE Vec vround(Vec v) { return vrndnq_f32(v); }
+/// v * 2^n for integral n in [-252, 254]; two factors, so that results may be subnormal.
+MF_INLINE Vec vscale(Vec v, Vec n) {
+  const int32x4_t whole = vcvtq_s32_f32(n);
+  const int32x4_t half = vshrq_n_s32(whole, 1);
+  const int32x4_t bias = vdupq_n_s32(127);
+  const int32x4_t first = vshlq_n_s32(vaddq_s32(half, bias), 23);
+  const int32x4_t second = vshlq_n_s32(vaddq_s32(vsubq_s32(whole, half), bias), 23);
+  return vmulq_f32(vmulq_f32(v, vreinterpretq_f32_s32(first)), vreinterpretq_f32_s32(second));
+}
+
+MF_INLINE Vec vload_bf16(const uint8_t* p) {
+  const uint16x4_t half = vreinterpret_u16_u8(vld1_u8(p));
+  return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
+}
+MF_INLINE Vec vload_f16(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+MF_INLINE Vec vload_u8(const uint8_t* p) {
+  uint32_t word;
+  __builtin_memcpy(&word, p, sizeof(word));
+  const uint16x8_t wide = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word)));
+  return vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)));
+}
+
+struct NibbleTable {
+  Vec scale;
+  Vec bias;
+};
+MF_INLINE NibbleTable make_nibble_table(Vec scale, Vec bias) { return {scale, bias}; }
+/// 16 bytes, 32 codes: lane i of out[k] is code 8 i + k.
+MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* out) {
+  const uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8(p));
+  const uint32x4_t mask = vdupq_n_u32(15);
+  for (int k = 0; k < 8; ++k) {
+    const uint32x4_t codes = vandq_u32(vshlq_u32(words, vdupq_n_s32(-4 * k)), mask);
+    out[k] = vfma(vcvtq_f32_u32(codes), table.scale, table.bias);
+  }
+}
+/// Reorders 32 activations the way vdecode_nibbles orders codes.
+MF_INLINE void permute_chunk(const float* x, float* out) {
+  for (int k = 0; k < 8; ++k) {
+    for (int i = 0; i < 4; ++i) out[k * 4 + i] = x[i * 8 + k];
+  }
+}
+/// Lane i of out[j] is p[4 i + j].
+MF_INLINE void vload_deinterleaved4(const float* p, Vec* out) {
+  const float32x4x4_t v = vld4q_f32(p);
+  for (int j = 0; j < 4; ++j) out[j] = v.val[j];
+}

@@ -1,0 +1,201 @@
+// Ops that read weight matrices: embedding, linear and the experts.
+#include <algorithm>
+
+#include "backend/cpu/cpu_encoder.h"
+
+namespace moeflux::cpu {
+namespace {
+
+ElementType element_type(DType dtype) {
+  if (dtype == DType::kBf16) return ElementType::kBf16;
+  if (dtype == DType::kF16) return ElementType::kF16;
+  MF_CHECK(dtype == DType::kF32);  // is_valid() let nothing else through
+  return ElementType::kF32;
+}
+
+const uint8_t* bytes_of(const Tensor& tensor) {
+  return tensor.is_null() ? nullptr : reinterpret_cast<const uint8_t*>(host_ptr<std::byte>(tensor));
+}
+
+MatrixArgs matrix_args(const Weight& weight) {
+  return {.data = bytes_of(weight.data),
+          .scales = bytes_of(weight.scales),
+          .biases = bytes_of(weight.biases),
+          .rows = weight.rows,
+          .cols = weight.cols,
+          .type = element_type(weight.format.dtype),
+          .bits = weight.format.bits,
+          .group_size = weight.format.group_size};
+}
+
+bool wants_permuted(const Weight& weight) { return weight.format.bits == 4; }
+
+ActivationKind kernel_activation(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return ActivationKind::kSilu;
+    case Activation::kSigmoid:
+      return ActivationKind::kSigmoid;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+void CpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
+  const RowsView to(out);
+  MF_CHECK(to.rows == token_ids.num_elements() && to.cols == table.cols);
+  if (!supports("embed", table)) return;
+  const int32_t* ids = host_ptr<int32_t>(token_ids);
+  for_tasks(to.rows, to.rows * to.cols * 8, [&](int64_t t) {
+    MF_CHECK(ids[t] >= 0 && ids[t] < table.rows);
+    decode_row(table, ids[t], std::span(to.row(t), static_cast<size_t>(to.cols)));
+  });
+}
+
+void CpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
+  const RowsView to(out);
+  const RowsView from(x);
+  MF_CHECK(to.rows == from.rows && to.cols == weight.rows && from.cols == weight.cols);
+  if (!supports("linear", weight) || to.rows == 0 || weight.rows == 0) return;
+  const int64_t n = to.rows;
+  const float** inputs = workspace(inputs_, n);
+  float** outputs = workspace(outputs_, n);
+  for (int64_t t = 0; t < n; ++t) {
+    inputs[t] = from.row(t);
+    outputs[t] = to.row(t);
+  }
+  if (wants_permuted(weight)) {
+    permute_rows(std::span(inputs, static_cast<size_t>(n)), from.cols, permuted_, permuted_inputs_);
+    inputs = permuted_inputs_.data();
+  }
+  const MatrixArgs matrix = matrix_args(weight);
+  const int64_t step = rows_per_task(weight.rows, 1);
+  for_tasks((weight.rows + step - 1) / step, weight.rows * weight.cols * n, [&](int64_t task) {
+    kernels_.matmul({.w = matrix,
+                     .x = inputs,
+                     .out = outputs,
+                     .tokens = n,
+                     .row_begin = task * step,
+                     .row_end = std::min(weight.rows, (task + 1) * step)});
+  });
+}
+
+int64_t CpuEncoder::sort_slots(const Routes& routes, int64_t slot_count,
+                               std::span<const ExpertWeights> ready) {
+  ExpertSlots& sorted = expert_slots_;
+  const int32_t* ids = host_ptr<int32_t>(routes.ids);
+  int32_t id_max = -1;
+  for (const ExpertWeights& expert : ready) id_max = std::max(id_max, index(expert.expert));
+  int32_t* ready_of = workspace(sorted.ready_of_expert, id_max + 1);
+  std::fill_n(ready_of, id_max + 1, -1);
+  for (size_t i = 0; i < ready.size(); ++i) {
+    ready_of[index(ready[i].expert)] = static_cast<int32_t>(i);
+  }
+  const auto count = static_cast<int64_t>(ready.size());
+  int64_t* begin = workspace(sorted.begin, count + 2);
+  std::fill_n(begin, count + 2, 0);
+  const auto ready_index = [&](int64_t slot) {
+    return ids[slot] >= 0 && ids[slot] <= id_max ? ready_of[ids[slot]] : -1;
+  };
+  // Counting sort; begin[i + 1] is where expert i writes next and ends as where i + 1 begins.
+  for (int64_t slot = 0; slot < slot_count; ++slot) {
+    if (ready_index(slot) >= 0) ++begin[ready_index(slot) + 2];
+  }
+  for (int64_t i = 2; i <= count + 1; ++i) begin[i] += begin[i - 1];
+  int64_t* slots = workspace(sorted.slots, slot_count);
+  for (int64_t slot = 0; slot < slot_count; ++slot) {
+    if (ready_index(slot) >= 0) slots[begin[ready_index(slot) + 1]++] = slot;
+  }
+  return begin[count];
+}
+
+void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                            std::span<const ExpertWeights> ready, Activation activation) {
+  const RowsView from(x);
+  const RowsView hidden(intermediate);
+  const RowsView to(slots);
+  const int64_t top_k = routes.ids.dim(1);
+  MF_CHECK(routes.ids.dim(0) == from.rows && hidden.rows == from.rows * top_k &&
+           to.rows == hidden.rows);
+  if (ready.empty()) return;
+  bool any_permuted = false;
+  for (const ExpertWeights& e : ready) {
+    MF_CHECK(e.gate.cols == from.cols && e.up.cols == from.cols && e.gate.rows == hidden.cols &&
+             e.up.rows == hidden.cols && e.down.cols == hidden.cols && e.down.rows == to.cols);
+    for (const Weight* w : {&e.gate, &e.up, &e.down}) {
+      if (!supports("expert_ffn", *w)) return;
+    }
+    any_permuted = any_permuted || wants_permuted(e.gate) || wants_permuted(e.up);
+  }
+  const int64_t count = sort_slots(routes, hidden.rows, ready);
+  if (count == 0) return;
+  const int64_t* order = expert_slots_.slots.data();
+  const int64_t* begin = expert_slots_.begin.data();
+  const float** inputs = workspace(inputs_, count);
+  float** outputs = workspace(outputs_, count);
+  for (int64_t i = 0; i < count; ++i) {
+    inputs[i] = from.row(order[i] / top_k);
+    outputs[i] = hidden.row(order[i]);
+  }
+  const float** permuted = inputs;
+  if (any_permuted) {
+    permute_rows(std::span(inputs, static_cast<size_t>(count)), from.cols, permuted_,
+                 permuted_inputs_);
+    permuted = permuted_inputs_.data();
+  }
+  const auto experts = static_cast<int64_t>(ready.size());
+  const int64_t step = rows_per_task(2 * hidden.cols, experts);
+  const int64_t blocks = (hidden.cols + step - 1) / step;
+  for_tasks(experts * blocks, 2 * count * hidden.cols * from.cols, [&](int64_t task) {
+    const int64_t e = task / blocks;
+    const int64_t row = task % blocks * step;
+    const ExpertWeights& expert = ready[static_cast<size_t>(e)];
+    if (begin[e] == begin[e + 1]) return;
+    kernels_.glu_matmul({.gate = matrix_args(expert.gate),
+                         .up = matrix_args(expert.up),
+                         .x_gate = (wants_permuted(expert.gate) ? permuted : inputs) + begin[e],
+                         .x_up = (wants_permuted(expert.up) ? permuted : inputs) + begin[e],
+                         .out = outputs + begin[e],
+                         .tokens = begin[e + 1] - begin[e],
+                         .row_begin = row,
+                         .row_end = std::min(hidden.cols, row + step),
+                         .activation = kernel_activation(activation)});
+  });
+  expert_down(to, hidden, ready);
+}
+
+void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
+                             std::span<const ExpertWeights> ready) {
+  const auto experts = static_cast<int64_t>(ready.size());
+  const int64_t* order = expert_slots_.slots.data();
+  const int64_t* begin = expert_slots_.begin.data();
+  const int64_t count = begin[experts];
+  bool any_permuted = false;
+  for (const ExpertWeights& e : ready) any_permuted = any_permuted || wants_permuted(e.down);
+  for (int64_t i = 0; i < count; ++i) {
+    inputs_[static_cast<size_t>(i)] = hidden.row(order[i]);
+    outputs_[static_cast<size_t>(i)] = to.row(order[i]);
+  }
+  if (any_permuted) {
+    permute_rows(std::span(inputs_.data(), static_cast<size_t>(count)), hidden.cols, permuted_,
+                 permuted_inputs_);
+  }
+  const int64_t step = rows_per_task(to.cols, experts);
+  const int64_t blocks = (to.cols + step - 1) / step;
+  for_tasks(experts * blocks, count * hidden.cols * to.cols, [&](int64_t task) {
+    const int64_t e = task / blocks;
+    const int64_t row = task % blocks * step;
+    const Weight& down = ready[static_cast<size_t>(e)].down;
+    if (begin[e] == begin[e + 1]) return;
+    const std::vector<const float*>& x = wants_permuted(down) ? permuted_inputs_ : inputs_;
+    kernels_.matmul({.w = matrix_args(down),
+                     .x = x.data() + begin[e],
+                     .out = outputs_.data() + begin[e],
+                     .tokens = begin[e + 1] - begin[e],
+                     .row_begin = row,
+                     .row_end = std::min(to.cols, row + step)});
+  });
+}
+
+}  // namespace moeflux::cpu

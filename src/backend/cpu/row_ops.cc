@@ -1,0 +1,119 @@
+// Element-wise ops, norms, routing and the weighted sum of experts.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/cpu_encoder.h"
+#include "base/units.h"
+
+namespace moeflux::cpu {
+namespace {
+
+ActivationKind kernel_activation(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return ActivationKind::kSilu;
+    case Activation::kSigmoid:
+      return ActivationKind::kSigmoid;
+  }
+  __builtin_unreachable();
+}
+
+/// Rows one task takes, so that a task is worth claiming.
+int64_t rows_at_once(int64_t cols) {
+  constexpr int64_t kElements = 8 * 1024;
+  return std::max<int64_t>(1, kElements / std::max<int64_t>(cols, 1));
+}
+
+}  // namespace
+
+void CpuEncoder::copy(Tensor out, Tensor x) {
+  MF_CHECK(out.shape == x.shape);
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView from(x);
+  const auto bytes = static_cast<size_t>(to.cols) * sizeof(float);
+  if (bytes == 0) return;
+  for (int64_t r = 0; r < to.rows; ++r) std::memcpy(to.row(r), from.row(r), bytes);
+}
+
+void CpuEncoder::add(Tensor out, Tensor a, Tensor b) {
+  MF_CHECK(out.shape == a.shape && out.shape == b.shape);
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView left(a);
+  const RowsView right(b);
+  const int64_t step = rows_at_once(to.cols);
+  for_tasks((to.rows + step - 1) / step, to.rows * to.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
+      kernels_.add(to.row(r), left.row(r), right.row(r), to.cols);
+    }
+  });
+}
+
+void CpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
+  MF_CHECK(out.shape == x.shape);
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView from(x);
+  const RowsView gates(gate);
+  MF_CHECK(gates.rows == to.rows && (gates.cols == to.cols || gates.cols == 1));
+  const ActivationKind kind = kernel_activation(activation);
+  const int64_t gate_step = gates.cols == 1 ? 0 : 1;
+  const int64_t step = rows_at_once(4 * to.cols);
+  for_tasks((to.rows + step - 1) / step, 4 * to.rows * to.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
+      kernels_.mul_activated(to.row(r), from.row(r), gates.row(r), gate_step, to.cols, kind);
+    }
+  });
+}
+
+void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
+  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView from(x);
+  const float* w = host_ptr<float>(weight);
+  const int64_t step = rows_at_once(to.cols);
+  for_tasks((to.rows + step - 1) / step, to.rows * to.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
+      kernels_.rms_norm(to.row(r), from.row(r), w, to.cols, eps);
+    }
+  });
+}
+
+void CpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
+  const RowsView scores(logits);
+  const int64_t top_k = out.ids.dim(1);
+  MF_CHECK(out.ids.dim(0) == scores.rows && out.weights.shape == out.ids.shape &&
+           top_k <= scores.cols && out.ids.is_contiguous() && out.weights.is_contiguous());
+  if (!status_.ok() || scores.rows == 0) return;
+  const auto width = static_cast<int64_t>(round_up(static_cast<uint64_t>(scores.cols), 16));
+  float* space = workspace(floats_, scores.rows * width);
+  int32_t* ids = host_ptr<int32_t>(out.ids);
+  float* weights = host_ptr<float>(out.weights);
+  for_tasks(scores.rows, scores.rows * scores.cols * 8, [&](int64_t t) {
+    kernels_.route({.logits = scores.row(t),
+                    .experts = scores.cols,
+                    .top_k = top_k,
+                    .ids = ids + t * top_k,
+                    .weights = weights + t * top_k,
+                    .workspace = space + t * width,
+                    .scale = options.scale,
+                    .normalize = options.normalize});
+  });
+}
+
+void CpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  const RowsView to(out);
+  const RowsView from(slots);
+  const int64_t top_k = routes.ids.dim(1);
+  MF_CHECK(from.rows == to.rows * top_k && from.cols == to.cols && slots.is_contiguous());
+  if (!status_.ok()) return;
+  const float* weights = host_ptr<float>(routes.weights);
+  for_tasks(to.rows, to.rows * to.cols * top_k, [&](int64_t t) {
+    kernels_.weighted_sum(to.row(t), from.row(t * top_k), from.cols, weights + t * top_k, top_k,
+                          to.cols);
+  });
+}
+
+}  // namespace moeflux::cpu
