@@ -56,7 +56,8 @@ THIRD_PARTY = {
 THIRD_PARTY_FILES_MAX = 1
 
 # Standard library headers and C headers of POSIX are written <...>; so are these of compilers.
-_STANDARD = re.compile(r"^[a-z_0-9]+$|^(sys|linux|mach|mach-o|arpa|netinet)/[\w/]+\.h$|^[a-z_0-9]+\.h$")
+_STANDARD = re.compile(
+    r"^[a-z_0-9]+$|^[a-z_0-9]+\.h$|^(sys|linux|mach|mach-o|arpa|netinet)/[\w/]+\.h$")
 
 # Kernel files are compiled with instruction sets above the baseline: an inline function of an
 # ordinary header, compiled there, might be the copy the linker keeps for the whole program.
