@@ -5,7 +5,8 @@
 # on. The option adds targets and changes no compiler flag, so neither makes the other rebuild
 # anything, and `run` asks ninja for the one program only.
 
-PROMPT ?= Once upon a time
+# Exported and read by the shell, so that quotes in a prompt stay what they are.
+export PROMPT ?= Once upon a time
 ARGS ?=
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
@@ -31,7 +32,7 @@ build: configure-release
 # Everything but the program's own words goes to stderr.
 run: configure-release
 	@cmake --build --preset release --target moeflux >&2
-	@$(MOEFLUX) run $(ARGS) "$(PROMPT)"
+	@$(MOEFLUX) run $(ARGS) "$$PROMPT"
 
 configure-release:
 	@tools/install_deps.sh run
