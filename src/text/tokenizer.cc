@@ -1,0 +1,193 @@
+// Encoding: repair, added tokens, normalisation, splits, then BPE with a cache of pieces per call.
+#include "text/tokenizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+
+#include "base/format.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace moeflux {
+namespace {
+
+constexpr size_t kTextBytesMax = size_t{1} << 29;
+
+// Tokens of pieces seen earlier in this call. Direct-mapped: a newer piece replaces an older one,
+// so it is as small as it was made. Tokens are not stored but found again in the output.
+class PieceCache {
+ public:
+  explicit PieceCache(size_t text_bytes)
+      : entries_(std::bit_ceil(std::clamp(text_bytes / 8, size_t{16}, size_t{8192}))) {}
+
+  struct Entry {
+    std::string_view piece;
+    size_t out_begin = 0;
+    size_t out_count = 0;
+  };
+
+  Entry& slot(std::string_view piece) {
+    return entries_[hash_bytes(piece) & (entries_.size() - 1)];
+  }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+constexpr size_t kCachedPieceBytesMax = 128;
+
+}  // namespace
+
+// One encode() call.
+class Tokenizer::Encoding {
+ public:
+  Encoding(const Tokenizer& tokenizer, size_t text_bytes, EncodeOptions options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        matchers_(tokenizer.pre_tokenizer_.make_matchers()),
+        cache_(text_bytes) {
+    out_.reserve(text_bytes / 4 + 8);
+  }
+
+  Result<std::vector<TokenId>> run(std::string_view text) {
+    const auto append = [&](const std::vector<TokenId>& ids) {
+      if (options_.add_special_tokens) out_.insert(out_.end(), ids.begin(), ids.end());
+    };
+    append(tokenizer_.prefix_);
+    for (const TextSegment& segment : cut(tokenizer_.raw_matcher_, text)) {
+      if (segment.id >= 0) {
+        out_.push_back(segment.id);
+      } else {
+        MF_RETURN_IF_ERROR(encode_raw(segment.text));
+      }
+    }
+    append(tokenizer_.suffix_);
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<TextSegment> cut(const AddedTokenMatcher& matcher, std::string_view text) const {
+    std::vector<TextSegment> segments;
+    if (options_.match_added_tokens && !matcher.empty()) {
+      matcher.split(text, &segments);
+    } else if (!text.empty()) {
+      segments.push_back({text, -1});
+    }
+    return segments;
+  }
+
+  Status encode_raw(std::string_view text) {
+    if (tokenizer_.normalize_nfc_) {
+      const auto is_ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
+      if (!std::all_of(text.begin(), text.end(), is_ascii)) {
+        MF_ASSIGN_OR_RETURN(std::string normalized, normalize_nfc(text));
+        text = kept_.emplace_back(std::move(normalized));
+      }
+    }
+    for (const TextSegment& segment : cut(tokenizer_.normalized_matcher_, text)) {
+      if (segment.id >= 0) {
+        out_.push_back(segment.id);
+      } else {
+        MF_RETURN_IF_ERROR(encode_normalized(segment.text));
+      }
+    }
+    return {};
+  }
+
+  Status encode_normalized(std::string_view text) {
+    pieces_.assign(1, text);
+    std::vector<std::string> prefixed;
+    MF_RETURN_IF_ERROR(tokenizer_.pre_tokenizer_.split(matchers_, &pieces_, &prefixed));
+    for (const std::string_view piece : pieces_) encode_piece(piece);
+    // The cache may point into these strings; moving the vector leaves them where they are.
+    if (!prefixed.empty()) kept_lists_.push_back(std::move(prefixed));
+    return {};
+  }
+
+  void encode_piece(std::string_view piece) {
+    if (piece.size() > kCachedPieceBytesMax) return encode_anew(piece);
+    PieceCache::Entry& entry = cache_.slot(piece);
+    const size_t begin = out_.size();
+    if (entry.piece == piece) {
+      for (size_t i = 0; i < entry.out_count; ++i) {
+        const TokenId id = out_[entry.out_begin + i];
+        out_.push_back(id);
+      }
+      return;
+    }
+    encode_anew(piece);
+    entry = {piece, begin, out_.size() - begin};
+  }
+
+  void encode_anew(std::string_view piece) {
+    if (tokenizer_.ignore_merges_) {
+      const auto id = tokenizer_.vocabulary_.find(piece);
+      if (id && !tokenizer_.is_special(*id)) {
+        out_.push_back(*id);
+        return;
+      }
+    }
+    tokenizer_.bpe_.append(piece, &scratch_, &out_);
+  }
+
+  const Tokenizer& tokenizer_;
+  const EncodeOptions options_;
+  std::vector<Regex::Matcher> matchers_;
+  PieceCache cache_;
+  Bpe::Scratch scratch_;
+  std::vector<std::string_view> pieces_;
+  std::deque<std::string> kept_;                     // normalised texts that pieces point into
+  std::deque<std::vector<std::string>> kept_lists_;  // likewise, of add_prefix_space
+  std::vector<TokenId> out_;
+};
+
+Tokenizer::Tokenizer(Vocabulary vocabulary, Bpe bpe, PreTokenizer pre_tokenizer,
+                     std::vector<AddedToken> added_tokens, AddedTokenMatcher raw_matcher,
+                     AddedTokenMatcher normalized_matcher)
+    : vocabulary_(std::move(vocabulary)),
+      bpe_(std::move(bpe)),
+      pre_tokenizer_(std::move(pre_tokenizer)),
+      added_tokens_(std::move(added_tokens)),
+      raw_matcher_(std::move(raw_matcher)),
+      normalized_matcher_(std::move(normalized_matcher)) {
+  special_.resize(static_cast<size_t>(vocabulary_.size()));
+  for (const AddedToken& token : added_tokens_) {
+    if (token.special) special_[static_cast<size_t>(token.id)] = true;
+  }
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kTextBytesMax) {
+    return make_error(ErrorCode::kResourceExhausted, "text of {} bytes, at most {} can be encoded",
+                      text.size(), kTextBytesMax);
+  }
+  if (is_valid_utf8(text)) return Encoding(*this, text.size(), options).run(text);
+  const std::string repaired = replace_invalid_utf8(text);
+  return Encoding(*this, repaired.size(), options).run(repaired);
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions options) const {
+  std::string bytes;
+  for (const TokenId id : ids) {
+    if (!options.skip_special || !is_special(id)) bytes += token_bytes(id);
+  }
+  return replace_invalid_utf8(bytes);
+}
+
+std::string Tokenizer::token_text(TokenId id) const {
+  return replace_invalid_utf8(token_bytes(id));
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  return id >= 0 && id < vocab_size() && special_[static_cast<size_t>(id)];
+}
+
+std::optional<TokenId> Tokenizer::find(std::string_view bytes) const {
+  for (const AddedToken& token : added_tokens_) {
+    if (token.content == bytes) return token.id;
+  }
+  return vocabulary_.find(bytes);
+}
+
+}  // namespace moeflux

@@ -1,0 +1,100 @@
+// Text to token ids and back, by the byte-level BPE of a tokenizer.json.
+//
+// What is honoured: normalizer NFC (or a Sequence of them, or none); pre_tokenizer Split with
+// behavior Isolated, Digits, ByteLevel (also with its own GPT-2 pattern) and Sequences of these;
+// BPE models with both spellings of merges, and ignore_merges; added tokens with all their flags;
+// decoder ByteLevel; post_processor ByteLevel and the single template of TemplateProcessing.
+// "truncation" and "padding" are a training pipeline's business and ignored. Everything else
+// (byte_fallback, prefixes and suffixes, dropout, other models, types and behaviours) is refused by
+// name with kUnsupported.
+//
+// Text that is not well-formed UTF-8 is encoded as Python's text.decode("utf-8", errors="replace")
+// would read it: one U+FFFD for each maximal ill-formed subpart.
+//
+// Letters, marks and numbers are those of the Unicode version of the PCRE2 and utf8proc in use;
+// characters newer than that count as unassigned and may be split otherwise than by a newer
+// library.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/pretokenizer.h"
+#include "text/vocabulary.h"
+
+namespace moeflux {
+
+struct EncodeOptions {
+  /// Adds what the post_processor's template puts around a text, for example a BOS token. Prompts
+  /// from a chat template need none: the template prints it.
+  bool add_special_tokens = false;
+  /// Text that spells an added token becomes that token. Switch off for text that must stay inert.
+  bool match_added_tokens = true;
+};
+
+struct DecodeOptions {
+  bool skip_special = false;  // leaves out added tokens marked special
+};
+
+/// Immutable after parse(), pure and thread-safe.
+class Tokenizer {
+ public:
+  /// Parses the bytes of a tokenizer.json. `what` names the source in messages. Fails with
+  /// kCorruption for files that contradict themselves and kUnsupported for what is not honoured.
+  static Result<Tokenizer> parse(std::string_view tokenizer_json, std::string_view what);
+
+  /// Linear in the text but for a logarithm (a million characters take a fraction of a second),
+  /// whatever the text. Fails with kResourceExhausted above 2^29 bytes, or when a pattern of the
+  /// file needs too many steps on this text.
+  Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  /// The text of the tokens, as well-formed UTF-8: incomplete or broken characters become U+FFFD.
+  /// Ids that nobody defined (a padded vocabulary has such) are nothing. An added token is always
+  /// its content.
+  std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
+
+  /// The bytes of a token, maybe a part of a character; empty for ids that nobody defined.
+  std::string_view token_bytes(TokenId id) const { return vocabulary_.bytes(id); }
+  /// The same, fit for a terminal: U+FFFD for broken characters.
+  std::string token_text(TokenId id) const;
+  bool contains(TokenId id) const { return vocabulary_.contains(id); }
+  bool is_special(TokenId id) const;
+
+  /// The id of an added token by its content, else of the token with these bytes.
+  std::optional<TokenId> find(std::string_view bytes) const;
+
+  /// One past the highest id. Ids below it may be undefined; models may have more logits than this.
+  int32_t vocab_size() const { return vocabulary_.size(); }
+
+  /// In the order of the file.
+  const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
+
+ private:
+  friend class TokenizerBuilder;
+  class Encoding;
+  Tokenizer(Vocabulary vocabulary, Bpe bpe, PreTokenizer pre_tokenizer,
+            std::vector<AddedToken> added_tokens, AddedTokenMatcher raw_matcher,
+            AddedTokenMatcher normalized_matcher);
+
+  Vocabulary vocabulary_;
+  Bpe bpe_;
+  PreTokenizer pre_tokenizer_;
+  std::vector<AddedToken> added_tokens_;
+  AddedTokenMatcher raw_matcher_;         // before normalisation
+  AddedTokenMatcher normalized_matcher_;  // after it
+  std::vector<bool> special_;             // by id; ids past its end are not
+  std::vector<TokenId> prefix_;           // of the post_processor's template
+  std::vector<TokenId> suffix_;
+  bool normalize_nfc_ = false;
+  bool ignore_merges_ = false;
+};
+
+}  // namespace moeflux

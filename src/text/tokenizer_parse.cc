@@ -1,0 +1,254 @@
+// Building a Tokenizer from the file's data: one step a section, each refusing by name what is not
+// honoured.
+#include <unordered_map>
+
+#include "base/format.h"
+#include "text/byte_alphabet.h"
+#include "text/spec_fields.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_file.h"
+#include "text/unicode.h"
+
+namespace moeflux {
+
+class TokenizerBuilder {
+ public:
+  explicit TokenizerBuilder(TokenizerFile file) : file_(std::move(file)) {}
+
+  Result<Tokenizer> build() {
+    MF_RETURN_IF_ERROR(check_model());
+    MF_RETURN_IF_ERROR(check_decoder());
+    MF_RETURN_IF_ERROR(read_normalizer(spec_field(file_.rest, "normalizer"), 0));
+    MF_RETURN_IF_ERROR(read_added_tokens());
+    MF_RETURN_IF_ERROR(fill_vocabulary());
+    MF_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges, resolve_merges());
+    MF_ASSIGN_OR_RETURN(Bpe bpe, Bpe::create(vocabulary_, merges));
+    MF_ASSIGN_OR_RETURN(PreTokenizer pre,
+                        PreTokenizer::parse(spec_field(file_.rest, "pre_tokenizer")));
+    MF_RETURN_IF_ERROR(read_post_processor(spec_field(file_.rest, "post_processor"), 0));
+    std::vector<std::pair<std::string, AddedToken>> raw;
+    std::vector<std::pair<std::string, AddedToken>> normalized;
+    for (const AddedToken& token : added_) {
+      std::string needle = token.content;
+      if (token.normalized && nfc_) {
+        MF_ASSIGN_OR_RETURN(needle, normalize_nfc(token.content));
+      }
+      (token.normalized ? normalized : raw).emplace_back(std::move(needle), token);
+    }
+    Tokenizer tokenizer(std::move(vocabulary_), std::move(bpe), std::move(pre), std::move(added_),
+                        AddedTokenMatcher(raw), AddedTokenMatcher(normalized));
+    tokenizer.prefix_ = std::move(prefix_);
+    tokenizer.suffix_ = std::move(suffix_);
+    tokenizer.normalize_nfc_ = nfc_;
+    tokenizer.ignore_merges_ = ignore_merges_;
+    return tokenizer;
+  }
+
+ private:
+  static constexpr int kNestingMax = 8;
+
+  Status check_model() {
+    const Json& model = spec_field(file_.rest, "model");
+    MF_ASSIGN_OR_RETURN(const std::string type, spec_type(model, "model"));
+    if (type != "BPE") {
+      return make_error(ErrorCode::kUnsupported, "model type {}, expected BPE", type);
+    }
+    MF_ASSIGN_OR_RETURN(ignore_merges_, spec_bool(model, "ignore_merges", false, "model"));
+    MF_ASSIGN_OR_RETURN(const bool fallback, spec_bool(model, "byte_fallback", false, "model"));
+    if (fallback) return make_error(ErrorCode::kUnsupported, "model byte_fallback true");
+    for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      const Json& value = spec_field(model, key);
+      if (!value.is_null() && value != "") {
+        return make_error(ErrorCode::kUnsupported, "model {} {}, expected none", key,
+                          json_excerpt(value));
+      }
+    }
+    const Json& dropout = spec_field(model, "dropout");
+    if (!dropout.is_null() && dropout != 0) {
+      return make_error(ErrorCode::kUnsupported, "model dropout {}", json_excerpt(dropout));
+    }
+    return {};  // unk_token is never needed: a vocabulary without all bytes is refused
+  }
+
+  Status check_decoder() const {
+    const Json* decoder = &spec_field(file_.rest, "decoder");
+    const Json& list = spec_field(*decoder, "decoders");
+    if (list.is_array() && list.size() == 1) decoder = &list[0];
+    MF_ASSIGN_OR_RETURN(const std::string type, spec_type(*decoder, "decoder"));
+    if (type == "ByteLevel") return {};
+    return make_error(ErrorCode::kUnsupported, "decoder type {}, expected ByteLevel", type);
+  }
+
+  Status read_normalizer(const Json& spec, int depth) {
+    if (spec.is_null()) return {};
+    MF_ASSIGN_OR_RETURN(const std::string type, spec_type(spec, "normalizer"));
+    if (type == "NFC") {
+      nfc_ = true;
+      return {};
+    }
+    if (type != "Sequence" || depth > kNestingMax) {
+      return make_error(ErrorCode::kUnsupported, "normalizer type {}, expected NFC", type);
+    }
+    MF_ASSIGN_OR_RETURN(const Json* list, spec_list(spec, "normalizers", "normalizer"));
+    for (const Json& item : *list) MF_RETURN_IF_ERROR(read_normalizer(item, depth + 1));
+    return {};
+  }
+
+  Status read_added_tokens() {
+    const Json& list = spec_field(file_.rest, "added_tokens");
+    if (list.is_null()) return {};
+    if (!list.is_array()) return make_error(ErrorCode::kCorruption, "added_tokens is no array");
+    for (const Json& spec : list) {
+      MF_ASSIGN_OR_RETURN(AddedToken token, read_added_token(spec));
+      if (token.content.empty()) continue;
+      const auto [known, is_new] = added_by_content_.emplace(token.content, added_.size());
+      if (is_new) {
+        added_.push_back(std::move(token));
+      } else if (added_[known->second].id != token.id) {
+        return make_error(ErrorCode::kCorruption, "added token \"{}\" has ids {} and {}",
+                          token.content, added_[known->second].id, token.id);
+      }
+    }
+    return {};
+  }
+
+  static Result<AddedToken> read_added_token(const Json& spec) {
+    constexpr std::string_view kWhat = "added token";
+    AddedToken token;
+    const Json& content = spec_field(spec, "content");
+    if (!content.is_string()) {
+      return make_error(ErrorCode::kCorruption, "added token {}, expected one with content",
+                        json_excerpt(spec));
+    }
+    token.content = content.get<std::string>();
+    MF_ASSIGN_OR_RETURN(const int64_t id, json_int(spec_field(spec, "id"), "added token id"));
+    if (id < 0 || id > Vocabulary::kIdMax) {
+      return make_error(ErrorCode::kCorruption, "added token \"{}\" has id {}, expected 0 to {}",
+                        token.content, id, Vocabulary::kIdMax);
+    }
+    token.id = static_cast<TokenId>(id);
+    MF_ASSIGN_OR_RETURN(token.special, spec_bool(spec, "special", false, kWhat));
+    MF_ASSIGN_OR_RETURN(token.single_word, spec_bool(spec, "single_word", false, kWhat));
+    MF_ASSIGN_OR_RETURN(token.lstrip, spec_bool(spec, "lstrip", false, kWhat));
+    MF_ASSIGN_OR_RETURN(token.rstrip, spec_bool(spec, "rstrip", false, kWhat));
+    MF_ASSIGN_OR_RETURN(token.normalized, spec_bool(spec, "normalized", !token.special, kWhat));
+    return token;
+  }
+
+  Status fill_vocabulary() {
+    std::vector<bool> in_model(added_.size());
+    for (const auto& [spelling, id] : file_.vocab) {
+      const auto bytes = bytes_of_spelling(spelling);
+      const auto added = added_by_content_.find(spelling);
+      if (added == added_by_content_.end()) {
+        MF_RETURN_IF_ERROR(vocabulary_.add(id, bytes ? *bytes : spelling, bytes.has_value()));
+        continue;
+      }
+      if (added_[added->second].id != id) {
+        return make_error(ErrorCode::kCorruption,
+                          "added token \"{}\" has id {}, but {} in the vocabulary", spelling,
+                          added_[added->second].id, id);
+      }
+      in_model[added->second] = true;
+      MF_RETURN_IF_ERROR(vocabulary_.add(id, spelling, bytes && *bytes == spelling));
+    }
+    for (size_t i = 0; i < added_.size(); ++i) {
+      if (in_model[i]) continue;
+      MF_RETURN_IF_ERROR(vocabulary_.add(added_[i].id, added_[i].content, false));
+    }
+    return {};
+  }
+
+  Result<std::vector<BpeMerge>> resolve_merges() const {
+    std::vector<BpeMerge> merges;
+    merges.reserve(file_.merges.size());
+    for (size_t i = 0; i < file_.merges.size(); ++i) {
+      const auto& [left_spelling, right_spelling] = file_.merges[i];
+      const auto left = bytes_of_spelling(left_spelling);
+      const auto right = bytes_of_spelling(right_spelling);
+      const auto id_of = [&](const std::string& bytes) { return vocabulary_.find(bytes); };
+      const auto left_id = left ? id_of(*left) : std::nullopt;
+      const auto right_id = right ? id_of(*right) : std::nullopt;
+      const auto merged_id = left_id && right_id ? id_of(*left + *right) : std::nullopt;
+      if (!merged_id) {
+        return make_error(ErrorCode::kCorruption,
+                          "merge {} (\"{}\" \"{}\"): a part or the whole is not in the vocabulary",
+                          i, left_spelling, right_spelling);
+      }
+      merges.push_back({*left_id, *right_id, *merged_id});
+    }
+    return merges;
+  }
+
+  Status read_post_processor(const Json& spec, int depth) {
+    if (spec.is_null()) return {};
+    MF_ASSIGN_OR_RETURN(const std::string type, spec_type(spec, "post_processor"));
+    if (type == "ByteLevel") return {};  // trims offsets, which nobody asks for here
+    if (type == "TemplateProcessing") return read_template(spec);
+    if (type != "Sequence" || depth > kNestingMax) {
+      return make_error(ErrorCode::kUnsupported,
+                        "post_processor type {}, expected ByteLevel or TemplateProcessing", type);
+    }
+    MF_ASSIGN_OR_RETURN(const Json* list, spec_list(spec, "processors", "post_processor"));
+    for (const Json& item : *list) MF_RETURN_IF_ERROR(read_post_processor(item, depth + 1));
+    return {};
+  }
+
+  Status read_template(const Json& spec) {
+    MF_ASSIGN_OR_RETURN(const Json* single, spec_list(spec, "single", "post_processor"));
+    if (has_template_) return make_error(ErrorCode::kUnsupported, "post_processor: two templates");
+    has_template_ = true;
+    bool has_text = false;
+    for (const Json& piece : *single) {
+      const Json& sequence = spec_field(piece, "Sequence");
+      const Json& special = spec_field(piece, "SpecialToken");
+      if (special.is_object()) {
+        MF_RETURN_IF_ERROR(read_template_token(spec, special, has_text ? &suffix_ : &prefix_));
+      } else if (!has_text && spec_field(sequence, "id") == "A") {
+        has_text = true;
+      } else {
+        return make_error(ErrorCode::kUnsupported, "post_processor template piece {}",
+                          json_excerpt(piece));
+      }
+    }
+    if (!has_text) return make_error(ErrorCode::kUnsupported, "post_processor without its text");
+    return {};
+  }
+
+  Status read_template_token(const Json& spec, const Json& special, std::vector<TokenId>* out) {
+    const Json& name = spec_field(special, "id");
+    const Json& tokens = spec_field(spec, "special_tokens");
+    const Json& token =
+        name.is_string() ? spec_field(tokens, name.get_ref<const std::string&>()) : name;
+    Result<const Json*> ids = spec_list(token, "ids", "post_processor token");
+    if (!ids.ok()) return ids.error();
+    for (const Json& value : **ids) {
+      MF_ASSIGN_OR_RETURN(const int64_t id, json_int(value, "post_processor token id"));
+      if (id < 0 || id >= vocabulary_.size() || !vocabulary_.contains(static_cast<TokenId>(id))) {
+        return make_error(ErrorCode::kCorruption,
+                          "post_processor token {} is not in the vocabulary", id);
+      }
+      out->push_back(static_cast<TokenId>(id));
+    }
+    return {};
+  }
+
+  TokenizerFile file_;
+  std::vector<AddedToken> added_;
+  std::unordered_map<std::string, size_t> added_by_content_;
+  Vocabulary vocabulary_;
+  std::vector<TokenId> prefix_;
+  std::vector<TokenId> suffix_;
+  bool has_template_ = false;
+  bool nfc_ = false;
+  bool ignore_merges_ = false;
+};
+
+Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json, std::string_view what) {
+  MF_ASSIGN_OR_RETURN(TokenizerFile file, parse_tokenizer_file(tokenizer_json, what));
+  Result<Tokenizer> tokenizer = TokenizerBuilder(std::move(file)).build();
+  if (!tokenizer.ok()) return tokenizer.error().with_context(what);
+  return tokenizer;
+}
+
+}  // namespace moeflux
