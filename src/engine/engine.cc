@@ -4,9 +4,9 @@
 #include <numeric>
 #include <utility>
 
-#include "backend/trace/trace_encoder.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "engine/dry_run.h"
 #include "experts/streamed_expert_store.h"
 #include "io/host_memory.h"
 
@@ -22,18 +22,6 @@ int64_t logits_rows_max(const ModelSpec& spec, int64_t chunk) {
   return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, chunk);
 }
 
-// What a chunk of n tokens asks of the encoder, found by running the model on the trace backend.
-Result<size_t> measure_scratch(const Model& model, SequenceState& state, int64_t n,
-                               Tensor token_ids, Tensor positions, Tensor logits) {
-  TraceEncoder trace;
-  const std::unique_ptr<ExpertStore> no_experts = make_empty_expert_store();
-  MF_RETURN_IF_ERROR(state.reserve(n));
-  const ForwardStep step{trace, token_ids.slice(0, 0, n), positions.slice(0, 0, n), state,
-                         *no_experts};
-  MF_RETURN_IF_ERROR(model.forward(step, logits));
-  return trace.scratch_bytes_max();
-}
-
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
                                const Shape& shape, DType dtype) {
   const auto bytes = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
@@ -43,6 +31,11 @@ Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffe
 }
 
 }  // namespace
+
+int64_t context_length_for(const ModelSpec& spec, const EngineOptions& options) {
+  return options.context_length > 0 ? options.context_length
+                                    : std::min(spec.max_position_embeddings, kContextDefaultMax);
+}
 
 Engine::~Engine() = default;
 
@@ -57,9 +50,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                       "context length {} is outside 1 to {}, the model's maximum",
                       options.context_length, spec.max_position_embeddings);
   }
-  engine->context_length_ = options.context_length > 0
-                                ? options.context_length
-                                : std::min(spec.max_position_embeddings, kContextDefaultMax);
+  engine->context_length_ = context_length_for(spec, options);
   engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
   engine->device_ = &device;
 
@@ -71,17 +62,15 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   MF_ASSIGN_OR_RETURN(engine->logits_,
                       allocate_tensor(device, engine->step_buffers_,
                                       {logits_rows_max(spec, n), spec.vocab_size}, DType::kF32));
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> probe, engine->create_sequence());
-  MF_ASSIGN_OR_RETURN(const size_t scratch_bytes,
-                      measure_scratch(*engine->loaded_->model, *probe->state_, n,
-                                      engine->token_ids_, engine->positions_, engine->logits_));
-  MF_ASSIGN_OR_RETURN(engine->encoder_, device.create_encoder(scratch_bytes));
+  MF_ASSIGN_OR_RETURN(const DryRun needs,
+                      dry_run(*engine->loaded_->model, n, engine->logits_.dim(0)));
+  MF_ASSIGN_OR_RETURN(engine->encoder_, device.create_encoder(needs.scratch_bytes));
 
-  engine->plan_ =
-      plan_memory(*engine->loaded_, {.available_bytes = available,
-                                     .context_length = engine->context_length_,
-                                     .scratch_bytes = scratch_bytes + engine->logits_.size_bytes(),
-                                     .expert_cache_bytes = options.expert_cache_bytes});
+  engine->plan_ = plan_memory(*engine->loaded_,
+                              {.available_bytes = available,
+                               .context_length = engine->context_length_,
+                               .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
+                               .expert_cache_bytes = options.expert_cache_bytes});
   engine->reader_ = make_pread_reader(std::max(1, options.reader_threads));
   MF_ASSIGN_OR_RETURN(
       engine->experts_,

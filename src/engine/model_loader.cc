@@ -47,7 +47,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
                                                 WeightLoading loading) {
   MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
   MF_ASSIGN_OR_RETURN(TensorIndex index, TensorIndex::open(directory));
-  auto loaded = std::make_unique<LoadedModel>(LoadedModel{std::move(index), {}, {}, {}, 0});
+  auto loaded = std::make_unique<LoadedModel>(LoadedModel{std::move(index), {}, {}, {}});
   WeightStore weights(loaded->index, description.quant, device,
                       {.scheme = description.family->name_scheme(description.spec),
                        .num_layers = description.spec.num_layers(),
@@ -56,6 +56,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
   MF_RETURN_IF_ERROR(weights.finish());
   loaded->experts = weights.take_expert_table();
   loaded->dense_bytes = weights.resident_bytes();
+  loaded->dense_parameters = weights.resident_parameters();
   loaded->buffers = weights.take_buffers();
   return loaded;
 }

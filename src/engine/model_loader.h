@@ -21,6 +21,7 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   ExpertTable experts;
   uint64_t dense_bytes = 0;
+  uint64_t dense_parameters = 0;
 
   const ModelSpec& spec() const { return model->spec(); }
 };

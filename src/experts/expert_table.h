@@ -49,6 +49,9 @@ struct ExpertLayer {
   }
   /// Bytes read from storage for one expert.
   uint64_t bytes_per_expert() const;
+  uint64_t parameters_per_expert() const {
+    return static_cast<uint64_t>(gate.rows * gate.cols + up.rows * up.cols + down.rows * down.cols);
+  }
   ExpertWeights weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const;
 };
 

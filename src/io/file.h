@@ -32,6 +32,9 @@ Result<std::unique_ptr<File>> open_file(const std::string& path);
 /// The whole file. Fails with kResourceExhausted beyond `bytes_max`, naming both sizes.
 Result<std::string> read_text_file(const std::string& path, uint64_t bytes_max);
 
+/// Standard input up to its end, with the same bound.
+Result<std::string> read_standard_input(uint64_t bytes_max);
+
 /// Writes to a temporary file beside `path`, fsyncs and renames, so that `path` is either old or
 /// complete.
 class AtomicFileWriter {

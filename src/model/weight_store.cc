@@ -185,6 +185,7 @@ Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
   weight.format = *format;
   weight.rows = rows;
   weight.cols = cols;
+  resident_parameters_ += static_cast<uint64_t>(rows * cols);
   weight.data = load(module + ".weight", *parts[0]);
   if (parts.size() == 3) {
     weight.scales = load(module + ".scales", *parts[1]);
@@ -202,6 +203,7 @@ Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add)
                     dtype_name(entry->dtype), entry->shape.to_string(), shape.to_string()));
     return {};
   }
+  resident_parameters_ += static_cast<uint64_t>(shape.num_elements());
   if (loading_ == WeightLoading::kCheckOnly) {
     const auto bytes = static_cast<size_t>(shape.num_elements()) * sizeof(float);
     resident_bytes_ += bytes;

@@ -67,6 +67,8 @@ class WeightStore {
   const TensorEntry* find(std::string_view name) const;
   /// Bytes of the resident weights claimed so far.
   uint64_t resident_bytes() const { return resident_bytes_; }
+  /// Elements of the resident weights claimed so far.
+  uint64_t resident_parameters() const { return resident_parameters_; }
 
   /// Fails with everything that was missing or wrong, and with every tensor that nobody took.
   Status finish();
@@ -101,6 +103,7 @@ class WeightStore {
   Buffer* open_block_ = nullptr;  // one of buffers_, filled up to open_block_used_
   size_t open_block_used_ = 0;
   uint64_t resident_bytes_ = 0;
+  uint64_t resident_parameters_ = 0;
   ExpertTable experts_;
 };
 

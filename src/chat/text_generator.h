@@ -1,0 +1,47 @@
+// Tokens in, text out, as it is generated: prefill, sample, detokenize, stop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "sampling/sampler.h"
+#include "text/tokenizer.h"
+
+namespace moeflux {
+
+struct GenerateOptions {
+  int64_t tokens_max = 128;  // negative: until a stop token or the end of the context
+  SamplerOptions sampler;
+  std::vector<TokenId> stop_tokens;  // end the text; not part of it
+  std::stop_token stop;
+};
+
+enum class FinishReason : uint8_t { kStopToken, kTokensMax, kContextFull, kCancelled };
+
+struct GenerateResult {
+  FinishReason reason = FinishReason::kTokensMax;
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;  // without a stop token
+  double prefill_seconds = 0.0;
+  double decode_seconds = 0.0;
+  int64_t decode_steps = 0;  // evaluations of a single token
+  ExpertStats prefill_experts;
+  ExpertStats decode_experts;
+};
+
+/// Receives complete characters. False ends the generation as kCancelled.
+using TextSink = std::function<bool(std::string_view text)>;
+
+/// Evaluates the prompt in `sequence` and continues it. Fails as Engine::eval does; text already
+/// delivered stays.
+Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
+                                std::span<const TokenId> prompt, const GenerateOptions& options,
+                                const TextSink& sink);
+
+}  // namespace moeflux

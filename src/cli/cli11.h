@@ -1,0 +1,4 @@
+// The one place that includes CLI11.
+#pragma once
+
+#include <CLI/CLI.hpp>

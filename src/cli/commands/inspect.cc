@@ -1,0 +1,168 @@
+// moeflux inspect: what a model folder holds and what running it takes here. Reads headers, no
+// weights.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "backend/trace/trace_device.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "engine/dry_run.h"
+#include "io/host_memory.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  bool json = false;
+};
+
+Json describe_architecture(const LoadedModel& model) {
+  const ModelSpec& spec = model.spec();
+  std::map<std::string, int64_t> mixers;
+  for (const LayerSpec& layer : spec.layers) {
+    ++mixers[layer.mixer == MixerKind::kAttention ? "attention" : "gated_delta"];
+  }
+  Json json;
+  json["model_type"] = spec.model_type;
+  json["layers"] = spec.num_layers();
+  for (const auto& [kind, count] : mixers) json["layers_" + kind] = count;
+  json["hidden_size"] = spec.hidden_size;
+  json["vocab_size"] = spec.vocab_size;
+  json["max_position_embeddings"] = spec.max_position_embeddings;
+  const MoeSpec& moe = spec.layers.back().moe;
+  json["experts_per_layer"] = moe.num_experts;
+  json["experts_per_token"] = moe.experts_per_token;
+  json["moe_intermediate_size"] = moe.moe_intermediate_size;
+  json["shared_intermediate_size"] = moe.shared_intermediate_size;
+  json["unread_config_keys"] = spec.unread_keys;
+  return json;
+}
+
+Json describe_checkpoint(const LoadedModel& model) {
+  std::map<std::string, uint64_t> bytes_by_dtype;
+  uint64_t total = 0;
+  for (const auto& [name, entry] : model.index.entries()) {
+    bytes_by_dtype[std::string(dtype_name(entry.dtype))] += entry.size_bytes;
+    total += entry.size_bytes;
+  }
+  Json json;
+  json["files"] = model.index.num_files();
+  json["tensors"] = model.index.entries().size();
+  json["tensor_bytes"] = total;
+  json["bytes_by_dtype"] = bytes_by_dtype;
+  return json;
+}
+
+Json describe_experts(const LoadedModel& model) {
+  uint64_t parameters = 0;
+  uint64_t active = 0;
+  Json json;
+  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = model.experts.layers[i];
+    if (layer.num_experts == 0) continue;
+    parameters += static_cast<uint64_t>(layer.num_experts) * layer.parameters_per_expert();
+    active += static_cast<uint64_t>(model.spec().layers[i].moe.experts_per_token) *
+              layer.parameters_per_expert();
+    json["format"] = layer.gate.format.to_string();
+    json["bytes_per_expert"] = layer.bytes_per_expert();
+    json["reads_per_expert"] = layer.extents_per_expert;
+  }
+  json["count"] = model.experts.num_experts_total();
+  json["bytes"] = model.experts.bytes_total();
+  json["parameters"] = model.dense_parameters + parameters;
+  json["active_parameters"] = model.dense_parameters + active;
+  return json;
+}
+
+Json describe_plan(const MemoryPlan& plan, int64_t context, const DryRun& token) {
+  Json json;
+  json["context"] = context;
+  json["available_bytes"] = plan.available_bytes;
+  json["dense_bytes"] = plan.dense_bytes;
+  json["state_bytes"] = plan.state_bytes;
+  json["scratch_bytes"] = plan.scratch_bytes;
+  json["expert_cache_bytes"] = plan.expert_cache_bytes;
+  json["dense_bytes_read_per_token"] = token.weight_bytes;
+  json["expert_bytes_read_per_token_cold"] = plan.cold_bytes_per_token;
+  return json;
+}
+
+// "expert_cache_bytes 1073741824" reads as "expert cache        1.00 GiB".
+std::string render(const Json& section) {
+  std::string text;
+  for (const auto& [key, value] : section.items()) {
+    std::string label = key;
+    std::string shown;
+    if (value.is_number() && key.find("bytes") != std::string::npos) {
+      shown = format_bytes(value.get<uint64_t>());
+    } else if (value.is_object()) {
+      for (const auto& [name, bytes] : value.items()) {
+        shown += (shown.empty() ? "" : ", ") +
+                 format("{} {}", name, format_bytes(bytes.get<uint64_t>()));
+      }
+    } else if (value.is_array()) {
+      for (const Json& item : value) shown += (shown.empty() ? "" : ", ") + item.get<std::string>();
+      if (shown.empty()) shown = "none";
+    } else {
+      shown = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+    for (char& c : label) c = c == '_' ? ' ' : c;
+    text += format("  {:<34}{}\n", label, shown);
+  }
+  return text;
+}
+
+Status run(const Options& options) {
+  const uint64_t available = query_host_memory().available_bytes;
+  const std::unique_ptr<Device> device = make_trace_device();
+  MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
+                      load_model(directory, *device, WeightLoading::kCheckOnly));
+  const int64_t context = context_length_for(model->spec(), engine);
+  MF_ASSIGN_OR_RETURN(const DryRun prefill,
+                      dry_run(*model->model, std::min(engine.prefill_chunk, context), 1));
+  MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
+  const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,
+                                               .context_length = context,
+                                               .scratch_bytes = prefill.scratch_bytes,
+                                               .expert_cache_bytes = engine.expert_cache_bytes});
+  Json report;
+  report["model"] = directory;
+  report["architecture"] = describe_architecture(*model);
+  report["checkpoint"] = describe_checkpoint(*model);
+  report["experts"] = describe_experts(*model);
+  report["memory_plan"] = describe_plan(plan, context, token);
+  if (options.json) {
+    print_out(report.dump(2) + "\n");
+    return {};
+  }
+  std::string text = directory + "\n";
+  for (const auto& [name, section] : report.items()) {
+    if (!section.is_object()) continue;
+    std::string title = name;
+    for (char& c : title) c = c == '_' ? ' ' : c;
+    text += title + "\n" + render(section);
+  }
+  print_out(text);
+  return {};
+}
+
+}  // namespace
+
+RegisteredCommand add_inspect_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "inspect", "Show a model's architecture, sizes, and the memory plan for this machine");
+  add_model_options(*app, options->model);
+  app->add_flag("--json", options->json, "Print JSON");
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,80 @@
+// moeflux logits: the logits of every position of a token sequence, to a safetensors file.
+#include <charconv>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "checkpoint/safetensors.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string tokens;
+  std::string output;
+};
+
+Result<std::vector<TokenId>> parse_tokens(const std::string& text) {
+  std::vector<TokenId> tokens;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    TokenId token = 0;
+    const auto [stop, error] = std::from_chars(at, end, token);
+    if (error != std::errc() || (stop != end && *stop != ',') || stop + 1 == end) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--tokens: '{}' is not a token id; expected a list like 1,2,3",
+                        std::string(at, end));
+    }
+    tokens.push_back(token);
+    at = stop == end ? end : stop + 1;
+  }
+  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "--tokens: the list is empty");
+  return tokens;
+}
+
+Status run(Options options) {
+  MF_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, parse_tokens(options.tokens));
+  if (options.model.context_size == 0) {
+    MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+    MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
+    const auto n = static_cast<int64_t>(tokens.size());
+    if (n <= spec.max_position_embeddings) options.model.context_size = n;
+  }
+  MF_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options.model));
+  Engine& engine = *opened.engine;
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine.create_sequence());
+  std::vector<float> logits;
+  MF_RETURN_IF_ERROR(engine.eval(*sequence, tokens, {.logits = LogitsMode::kAll},
+                                 [&](int64_t, std::span<const float> rows) {
+                                   logits.insert(logits.end(), rows.begin(), rows.end());
+                                   return Status();
+                                 }));
+  const safetensors::WriteEntry entry{
+      .name = "logits",
+      .dtype = DType::kF32,
+      .shape = {static_cast<int64_t>(tokens.size()), engine.spec().vocab_size},
+      .data = std::as_bytes(std::span(logits))};
+  return safetensors::write_file(
+      options.output, std::span(&entry, 1),
+      {{"model", opened.directory}, {"device", std::string(opened.device->description())}});
+}
+
+}  // namespace
+
+RegisteredCommand add_logits_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "logits", "Write the logits of every position as tensor `logits` f32 [n, vocab]");
+  add_model_options(*app, options->model);
+  app->add_option("--tokens", options->tokens, "Token ids, like 1,2,3")->required();
+  app->add_option("-o,--output", options->output, "Safetensors file to write")->required();
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,99 @@
+#include "cli/model_options.h"
+
+#include <utility>
+
+#include "backend/cpu/cpu_device.h"
+#include "backend/reference/reference_device.h"
+#include "base/format.h"
+#include "base/units.h"
+#include "io/file.h"
+#include "io/self_path.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::string_view kEmbeddedModel = "models/fable-20m";
+constexpr int kThreadsMax = 1024;
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos || slash == 0 ? "" : path.substr(0, slash);
+}
+
+// PREFIX/bin/moeflux finds PREFIX/share/moeflux/models; a build inside the source tree finds the
+// tree's models in one of the folders above it.
+Result<std::string> find_embedded_model() {
+  const std::string start = executable_directory();
+  const std::string installed = format("{}/share/moeflux/{}", parent_of(start), kEmbeddedModel);
+  if (path_exists(installed + "/config.json")) return installed;
+  for (std::string folder = start; !folder.empty(); folder = parent_of(folder)) {
+    std::string candidate = format("{}/{}", folder, kEmbeddedModel);
+    if (path_exists(candidate + "/config.json")) return candidate;
+  }
+  return make_error(ErrorCode::kNotFound,
+                    "the embedded model {} is neither in {} nor above {}; name a model with -m",
+                    kEmbeddedModel, installed, start);
+}
+
+}  // namespace
+
+void add_model_folder_option(CLI::App& command, ModelOptions& options) {
+  command.add_option("-m,--model", options.model,
+                     "Model folder: config.json, *.safetensors, tokenizer.json "
+                     "(default: the embedded fable-20m)");
+}
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  add_model_folder_option(command, options);
+  command.add_option("--device", options.device, "Where to compute: cpu or reference")
+      ->capture_default_str();
+  command.add_option("--cpu-isa", options.isa,
+                     "Force the kernels of an instruction set: generic, avx2, avx512, neon");
+  command.add_option("-t,--threads", options.threads, "Compute threads (0: one per usable core)")
+      ->check(CLI::Range(0, kThreadsMax))
+      ->capture_default_str();
+  command.add_option("-c,--ctx-size", options.context_size,
+                     "Context in tokens (0: the model's maximum, at most 4096)");
+  command.add_option("--expert-cache", options.expert_cache,
+                     "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
+                     "default: a share of free memory)");
+  command.add_option("--reader-threads", options.reader_threads, "Threads that read experts")
+      ->check(CLI::Range(1, kThreadsMax))
+      ->capture_default_str();
+}
+
+Result<std::string> model_directory(const ModelOptions& options) {
+  return options.model.empty() ? find_embedded_model() : Result<std::string>(options.model);
+}
+
+Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
+  if (options.device == "cpu") {
+    return make_cpu_device({.threads = options.threads, .isa = options.isa});
+  }
+  if (options.device == "reference") return make_reference_device();
+  return make_error(ErrorCode::kInvalidArgument,
+                    "--device {}: no such device; known are cpu and reference", options.device);
+}
+
+Result<EngineOptions> engine_options(const ModelOptions& options) {
+  EngineOptions engine;
+  engine.context_length = options.context_size;
+  engine.reader_threads = options.reader_threads;
+  if (!options.expert_cache.empty()) {
+    const Result<uint64_t> bytes = parse_bytes(options.expert_cache);
+    if (!bytes.ok()) return bytes.error().with_context("--expert-cache");
+    engine.expert_cache_bytes = *bytes;
+  }
+  return engine;
+}
+
+Result<OpenedModel> open_model(const ModelOptions& options) {
+  OpenedModel opened;
+  MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options));
+  MF_ASSIGN_OR_RETURN(opened.directory, model_directory(options));
+  MF_ASSIGN_OR_RETURN(opened.device, open_device(options));
+  MF_ASSIGN_OR_RETURN(opened.engine, Engine::open(opened.directory, *opened.device, engine));
+  return opened;
+}
+
+}  // namespace moeflux

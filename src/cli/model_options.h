@@ -1,0 +1,44 @@
+// The options every command shares that opens a model: which folder, device, threads, context and
+// cache.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "cli/cli11.h"
+#include "engine/engine.h"
+
+namespace moeflux {
+
+struct ModelOptions {
+  std::string model;  // empty: the embedded fable-20m
+  std::string device = "cpu";
+  std::string isa;           // forces the CPU kernels' instruction set
+  int threads = 0;           // 0: one per usable core
+  int64_t context_size = 0;  // 0: the model's maximum, at most 4096
+  std::string expert_cache;  // empty: a share of free memory
+  int reader_threads = 8;
+};
+
+/// -m only.
+void add_model_folder_option(CLI::App& command, ModelOptions& options);
+/// -m, --device, -t, -c, --expert-cache and their like.
+void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// The folder to open: what was given, or the embedded model from the source tree or the install
+/// prefix.
+Result<std::string> model_directory(const ModelOptions& options);
+Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
+Result<EngineOptions> engine_options(const ModelOptions& options);
+
+/// A device and the engine on it, in the order they must be destroyed.
+struct OpenedModel {
+  std::string directory;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Engine> engine;
+};
+Result<OpenedModel> open_model(const ModelOptions& options);
+
+}  // namespace moeflux

@@ -1,0 +1,19 @@
+// The text side of a model folder: tokenizer, generation defaults and stop tokens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace moeflux {
+
+/// Reads DIR/tokenizer.json. Fails with kNotFound naming the file.
+Result<Tokenizer> load_tokenizer(const std::string& directory);
+
+/// The bytes of a file, or of standard input for "-". At most 1 GiB.
+Result<std::string> read_text_input(const std::string& path);
+
+}  // namespace moeflux

@@ -1,0 +1,49 @@
+#include "cli/program.h"
+
+#include <array>
+#include <string>
+
+#include "base/format.h"
+#include "cli/commands/command.h"
+#include "cli/terminal.h"
+
+namespace moeflux {
+namespace {
+
+// CLI11's message may span lines (it appends a pointer to --help); ours is one.
+int report_usage_error(const CLI::App& program, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+  const CLI::App* app = &program;
+  for (const CLI::App* sub : program.get_subcommands()) app = sub;
+  std::string command = "moeflux";
+  if (app != &program) command += " " + app->get_name();
+  print_error(format("{} (see {} --help)", error.what(), command));
+  return 2;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  CLI::App program("Runs Mixture-of-Experts language models whose experts are streamed from disk.",
+                   "moeflux");
+  program.set_version_flag("--version", std::string("moeflux ") + MOEFLUX_VERSION);
+  program.require_subcommand(1);
+  const std::array<RegisteredCommand, 5> commands = {
+      add_run_command(program), add_logits_command(program), add_inspect_command(program),
+      add_tokenize_command(program), add_perplexity_command(program)};
+  try {  // CLI11 reports by exceptions; they end here
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return report_usage_error(program, error);
+  }
+  for (const RegisteredCommand& command : commands) {
+    if (!command.app->parsed()) continue;
+    const Status status = command.run();
+    if (status.ok()) return 0;
+    print_error(status.error().message());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,36 @@
+// What the terminal can show: colour and progress only where a person is looking.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moeflux {
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+
+/// Writes to standard output at once. False when it is closed (a reader like `head` has left).
+bool print_out(std::string_view text);
+/// Writes a line to standard error.
+void print_err(std::string_view line);
+/// "error: ..." on standard error, in red on a terminal.
+void print_error(std::string_view message);
+/// Faint text for statistics and notes, on a terminal; plain otherwise.
+void print_note(std::string_view message);
+
+/// A bar on standard error, redrawn in place; nothing when standard error is no terminal.
+class ProgressBar {
+ public:
+  ProgressBar(std::string label, uint64_t total);
+  ~ProgressBar();  // clears the bar
+  void update(uint64_t done);
+
+ private:
+  std::string label_;
+  uint64_t total_;
+  int last_percent_ = -1;
+  bool visible_;
+};
+
+}  // namespace moeflux

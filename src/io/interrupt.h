@@ -1,0 +1,19 @@
+// Ctrl-C as a stop request: no handler, no global flag, a thread that waits for the signal.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+
+namespace moeflux {
+
+/// From construction to destruction, the first SIGINT or SIGTERM of the process requests a stop;
+/// the second ends the process at once with status 130. Create it before any other thread, so that
+/// they inherit the blocked signals.
+class InterruptListener {
+ public:
+  virtual ~InterruptListener() = default;
+  virtual std::stop_token token() const = 0;
+};
+std::unique_ptr<InterruptListener> listen_for_interrupts();
+
+}  // namespace moeflux

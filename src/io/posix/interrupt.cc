@@ -1,0 +1,55 @@
+#include "io/interrupt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+namespace moeflux {
+namespace {
+
+constexpr int kInterruptedStatus = 130;  // 128 + SIGINT, as shells report it
+
+class SigwaitListener : public InterruptListener {
+ public:
+  SigwaitListener() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
+    thread_ = std::jthread([this] { wait_for_signals(); });
+  }
+  ~SigwaitListener() override {
+    closing_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);  // blocked everywhere: only wakes our sigwait
+    thread_.join();
+    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+  }
+  std::stop_token token() const override { return stop_.get_token(); }
+
+ private:
+  void wait_for_signals() {
+    while (true) {
+      int signal = 0;
+      if (sigwait(&signals_, &signal) != 0) return;
+      if (closing_) return;
+      if (!stop_.request_stop()) _exit(kInterruptedStatus);
+    }
+  }
+
+  sigset_t signals_;
+  sigset_t previous_;
+  std::stop_source stop_;
+  std::atomic<bool> closing_{false};
+  std::jthread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<InterruptListener> listen_for_interrupts() {
+  return std::make_unique<SigwaitListener>();
+}
+
+}  // namespace moeflux
