@@ -94,6 +94,7 @@ class TidyTest(unittest.TestCase):
             self.assert_fires(2, word, JOB + f"// {word}: later\n")
             self.assert_fires(1, word, f"{word}\n", path="docs/x.md")
         self.assert_fires(1, "-ffast", "set(flags -ffast-" "math)\n", path="src/x.cmake")
+        self.assert_clean("never -ffast-" "math\n", path="STYLE.md")
 
     def test_banned_calls(self):
         for call in ("atoi(text)", "sprintf(a, b)", "x = NULL", "std::format(x)", "rand()"):
