@@ -1,0 +1,168 @@
+// What only the CPU promises: options, errors that stick, empty steps, and its exponential.
+#include "backend/cpu/cpu_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/isa_choice.h"
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+TEST(CpuDevice, DescribesKernelsAndThreads) {
+  auto device = make_cpu_device({.threads = 1, .isa = "generic"});
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ((*device)->name(), "cpu");
+  EXPECT_EQ((*device)->description(), "cpu (generic, 1 thread)");
+}
+
+TEST(CpuDevice, RefusesUnknownInstructionSetsAndThreadCounts) {
+  auto device = make_cpu_device({.threads = 1, .isa = "avx9"});
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(device.error().message().find("generic"), std::string::npos);
+  EXPECT_EQ(make_cpu_device({.threads = -1, .isa = ""}).error().code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(CpuDevice, NamesWhatTheMachineHasWhenItLacksAnInstructionSet) {
+  // No machine has both.
+  const auto avx2 = cpu::choose_kernels("avx2");
+  const auto neon = cpu::choose_kernels("neon");
+  ASSERT_TRUE(!avx2.ok() || !neon.ok());
+  const Error& error = avx2.ok() ? neon.error() : avx2.error();
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(error.message().find("generic"), std::string::npos) << error.message();
+}
+
+TEST(CpuDevice, MemoryIsZeroedAndPageAligned) {
+  auto buffer = devices().front().device->allocate(5 << 20, MemoryKind::kDevice);
+  ASSERT_TRUE(buffer.ok());
+  const auto address = reinterpret_cast<uintptr_t>((*buffer)->host_data());
+  EXPECT_EQ(address % 4096, 0u);
+  EXPECT_EQ((*buffer)->host_data()[(5 << 20) - 1], std::byte{0});
+}
+
+TEST(CpuEncoder, AnUnsupportedFormatSticksAndSurfacesInReadAndWait) {
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    Random random(50);
+    EncodedWeight w = random_weight(random, QuantFormat::affine(4, 32, DType::kF32), 4, 32);
+    Weight weight = s.weight(w);
+    weight.format.bits = 7;
+    const Tensor out = s.zeros({1, 4});
+    s.encoder().linear(out, s.zeros({1, 32}), weight);
+    float value[4];
+    const Status read = s.encoder().read(std::as_writable_bytes(std::span(value)), out);
+    ASSERT_FALSE(read.ok()) << device->name;
+    EXPECT_EQ(read.error().code(), ErrorCode::kUnsupported);
+    EXPECT_NE(read.error().message().find("affine-7/32"), std::string::npos);
+    EXPECT_FALSE(s.encoder().wait(s.encoder().submit()).ok());
+  }
+}
+
+TEST(CpuEncoder, KeptResourcesAreReleased) {
+  struct Flag : Retained {
+    explicit Flag(bool& flag) : released(flag) {}
+    ~Flag() override { released = true; }
+    bool& released;
+  };
+  Session s(*devices().front().device);
+  bool released = false;
+  s.encoder().keep_alive(std::make_unique<Flag>(released));
+  EXPECT_TRUE(s.encoder().wait(s.encoder().submit()).ok());
+  EXPECT_TRUE(released);
+}
+
+TEST(CpuEncoder, ScratchNestsAndIsAligned) {
+  auto encoder = devices().front().device->create_encoder(4096);
+  ASSERT_TRUE(encoder.ok());
+  Encoder& e = **encoder;
+  const size_t before = e.scratch_mark();
+  {
+    const ScratchScope scope(e);
+    const Tensor a = e.scratch({3}, DType::kF32);
+    const Tensor b = e.scratch({100}, DType::kF32);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(host_ptr<float>(b)) % 64, 0u);
+    EXPECT_NE(host_ptr<float>(a), host_ptr<float>(b));
+  }
+  EXPECT_EQ(e.scratch_mark(), before);
+}
+
+TEST(EmptyStep, EveryOpAcceptsZeroTokens) {
+  Random random(51);
+  std::vector<Device*> all = {&reference()};
+  for (const NamedDevice* device : one_device_per_family()) all.push_back(device->device.get());
+  const EncodedWeight w = random_weight(random, QuantFormat::affine(4, 32, DType::kBf16), 8, 32);
+  for (Device* device : all) {
+    Session s(*device);
+    Encoder& e = s.encoder();
+    const Tensor x = s.zeros({0, 32});
+    const Tensor heads = s.zeros({0, 2, 16});
+    const Tensor ids = s.zeros({0, 2}, DType::kI32);
+    const Routes routes{ids, s.zeros({0, 2})};
+    e.copy(x, x);
+    e.add(x, x, x);
+    e.mul_activated(x, x, x, Activation::kSilu);
+    e.rms_norm(x, x, s.zeros({32}), 1e-6f);
+    e.embed(x, s.weight(w), s.zeros({0}, DType::kI32));
+    e.linear(s.zeros({0, 8}), x, s.weight(w));
+    e.rope(heads, s.zeros({0}, DType::kI32), s.zeros({8}), {.rotary_dim = 16});
+    const std::vector<Tensor> pages = {s.zeros({4, 2, 16})};
+    e.attention(heads, heads, heads, heads, {pages, pages, 4, 0}, {});
+    const Tensor state = s.floats({3, 32}, std::vector<float>(96, 1.5f));
+    e.causal_conv(s.zeros({0, 32}), x, s.zeros({32, 4}), state);
+    EXPECT_EQ(s.read(state), std::vector<float>(96, 1.5f));
+    const Tensor delta = s.floats({1, 8, 16}, std::vector<float>(128, 2.5f));
+    e.gated_delta(s.zeros({0, 1, 16}), x, s.zeros({0, 1}), s.zeros({0, 1}), s.zeros({1}),
+                  s.zeros({1}), delta, {1, 1, 8, 16});
+    EXPECT_EQ(s.read(delta), std::vector<float>(128, 2.5f));
+    e.route(routes, s.zeros({0, 4}), {});
+    e.expert_ffn(s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, Activation::kSilu);
+    e.combine_experts(x, s.zeros({0, 2, 32}), routes);
+    EXPECT_TRUE(e.wait(e.submit()).ok()) << device->description();
+  }
+}
+
+TEST(Exp, IsWithinTwoUlpOverItsWholeRange) {
+  std::vector<float> x;
+  for (float value = -87.0f; value <= 88.5f; value += 0.0037f) x.push_back(value);
+  for (float value = 1e-8f; value < 1.0f; value *= 1.01f) {
+    x.push_back(value);
+    x.push_back(-value);
+  }
+  x.push_back(0.0f);
+  std::vector<float> got(x.size());
+  for (const cpu::KernelTable* kernels : cpu::supported_kernels()) {
+    kernels->exp(got.data(), x.data(), static_cast<int64_t>(x.size()));
+    double worst = 0.0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double exact = std::exp(static_cast<double>(x[i]));
+      const auto nearest = static_cast<float>(exact);
+      const double ulp = static_cast<double>(std::nextafter(nearest, HUGE_VALF)) - nearest;
+      worst = std::max(worst, std::abs(got[i] - exact) / ulp);
+    }
+    EXPECT_LE(worst, 2.0) << kernels->name;
+  }
+}
+
+TEST(Exp, SaturatesAtItsEndsAndKeepsNaN) {
+  const float inf = HUGE_VALF;
+  const std::vector<float> x = {-inf, -1e30f, -104.5f, 89.5f, 1e30f, inf, std::nanf(""), 0.0f};
+  std::vector<float> got(x.size());
+  for (const cpu::KernelTable* kernels : cpu::supported_kernels()) {
+    kernels->exp(got.data(), x.data(), static_cast<int64_t>(x.size()));
+    for (const size_t i : {0u, 1u, 2u}) EXPECT_EQ(got[i], 0.0f) << kernels->name << " " << x[i];
+    for (const size_t i : {3u, 4u, 5u}) EXPECT_EQ(got[i], inf) << kernels->name << " " << x[i];
+    EXPECT_TRUE(std::isnan(got[6])) << kernels->name;
+    EXPECT_EQ(got[7], 1.0f) << kernels->name;
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance

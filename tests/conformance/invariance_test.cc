@@ -1,0 +1,143 @@
+// The hard rule: a token's bits do not depend on the chunk it came in, nor on which wave an expert
+// arrived with.
+#include <gtest/gtest.h>
+
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+const std::vector<Chunks>& cuts_of_70() {
+  static const std::vector<Chunks> cuts = {
+      one_by_one(70), {64, 6}, {1, 2, 3, 4, 5, 6, 49}, {33, 37}};
+  return cuts;
+}
+
+std::string cut_label(const NamedDevice& device, const std::string& what, const Chunks& chunks) {
+  return format("{}[{}, {} calls]", what, device.name, chunks.size());
+}
+
+/// Runs a row-wise op over 70 tokens whole and in every cut.
+void check_rows(const std::string& what, int64_t in_width, int64_t out_width,
+                const std::vector<float>& x,
+                const std::function<void(Session&, Tensor out, Tensor in)>& op) {
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const Tensor in = s.floats({70, in_width}, x);
+    const Tensor whole = s.zeros({70, out_width});
+    op(s, whole, in);
+    const std::vector<float> expected = s.read(whole);
+    for (const Chunks& chunks : cuts_of_70()) {
+      const Tensor out = s.zeros({70, out_width});
+      int64_t at = 0;
+      for (const int64_t count : chunks) {
+        op(s, out.slice(0, at, count), in.slice(0, at, count));
+        at += count;
+      }
+      expect_same_bits(cut_label(*device, what, chunks), expected, s.read(out));
+    }
+  }
+}
+
+TEST(TokenInvariance, LinearInEveryFormat) {
+  Random random(40);
+  for (const QuantFormat& format : all_formats()) {
+    const int64_t cols = format.kind == QuantKind::kPlain ? 650 : 640;
+    const EncodedWeight w = random_weight(random, format, 13, cols);
+    check_rows(
+        "linear " + format.to_string(), cols, 13, random.floats(70 * cols),
+        [&](Session& s, Tensor out, Tensor in) { s.encoder().linear(out, in, s.weight(w)); });
+  }
+}
+
+TEST(TokenInvariance, RmsNorm) {
+  Random random(41);
+  const std::vector<float> w = random.floats(300);
+  check_rows("rms_norm", 300, 300, random.floats(70 * 300), [&](Session& s, Tensor out, Tensor in) {
+    s.encoder().rms_norm(out, in, s.floats({300}, w), 1e-6f);
+  });
+}
+
+TEST(TokenInvariance, Route) {
+  Random random(42);
+  check_rows("route", 60, 8, random.floats(70 * 60, -4.0f, 4.0f),
+             [&](Session& s, Tensor out, Tensor in) {
+               const Routes routes{s.zeros({in.dim(0), 8}, DType::kI32), out};
+               s.encoder().route(routes, in, {});
+             });
+}
+
+template <typename Problem>
+void check_sequence(const std::string& what, const Problem& problem) {
+  ASSERT_EQ(problem.n, 70);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session whole(*device->device);
+    const std::vector<float> expected = problem.run(whole, {70});
+    for (const Chunks& chunks : cuts_of_70()) {
+      Session s(*device->device);
+      expect_same_bits(cut_label(*device, what, chunks), expected, problem.run(s, chunks));
+    }
+  }
+}
+
+TEST(TokenInvariance, Attention) {
+  Random random(43);
+  check_sequence("attention", AttentionProblem::make(random, 6, 2, 64, 48, 16, 70));
+  check_sequence("attention", AttentionProblem::make(random, 7, 1, 20, 20, 5, 70));
+}
+
+TEST(TokenInvariance, CausalConv) {
+  Random random(44);
+  check_sequence("causal_conv", ConvProblem::make(random, 601, 4, 70));
+}
+
+TEST(TokenInvariance, GatedDelta) {
+  Random random(45);
+  check_sequence("gated_delta", DeltaProblem::make(random, {2, 4, 32, 72}, 70));
+}
+
+TEST(TokenInvariance, ExpertFfn) {
+  Random random(46);
+  for (const QuantFormat& format : some_formats()) {
+    const MoeProblem p = MoeProblem::make(
+        random, format, {.hidden = 128, .intermediate = 128, .experts = 4, .top_k = 2, .n = 40});
+    const auto slots = static_cast<size_t>(p.top_k * p.hidden);
+    for (const NamedDevice* device : one_device_per_family()) {
+      Session whole(*device->device);
+      const std::vector<float> expected = p.run(whole, p.all_at_once());
+      for (int64_t t = 0; t < p.n; ++t) {
+        Session s(*device->device);
+        const std::vector<float> got = p.run_tokens(s, t, 1, p.all_at_once());
+        expect_same_bits(
+            moeflux::format("expert_ffn {}[{}, token {}]", format.to_string(), device->name, t),
+            std::span(expected).subspan(static_cast<size_t>(t) * slots, slots),
+            std::span(got).first(slots));
+      }
+    }
+  }
+}
+
+TEST(ArrivalInvariance, ExpertFfnInAnyPartitionOfReadyExperts) {
+  Random random(47);
+  for (const QuantFormat& format : some_formats()) {
+    const MoeProblem p = MoeProblem::make(
+        random, format, {.hidden = 128, .intermediate = 128, .experts = 6, .top_k = 3, .n = 19});
+    const std::vector<std::vector<std::vector<int32_t>>> partitions = {
+        {{0}, {1}, {2}, {3}, {4}, {5}}, {{5, 4, 3, 2, 1, 0}}, {{3, 1}, {}, {0, 5, 4}, {2}}};
+    for (const NamedDevice* device : one_device_per_family()) {
+      Session whole(*device->device);
+      const std::vector<float> expected = p.run(whole, p.all_at_once());
+      for (const auto& waves : partitions) {
+        Session s(*device->device);
+        expect_same_bits(moeflux::format("expert_ffn {}[{}, {} waves]", format.to_string(),
+                                         device->name, waves.size()),
+                         expected, p.run(s, waves));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance

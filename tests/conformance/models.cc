@@ -1,0 +1,173 @@
+#include "tests/conformance/models.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace moeflux::conformance {
+namespace {
+
+void append(std::vector<float>& to, const std::vector<float>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+}  // namespace
+
+int64_t total(const Chunks& chunks) {
+  return std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
+}
+
+Chunks one_by_one(int64_t n) { return Chunks(static_cast<size_t>(n), 1); }
+
+AttentionProblem AttentionProblem::make(Random& random, int64_t heads, int64_t kv_heads,
+                                        int64_t head_dim, int64_t v_head_dim, int64_t page_tokens,
+                                        int64_t n) {
+  return {heads,
+          kv_heads,
+          head_dim,
+          v_head_dim,
+          page_tokens,
+          n,
+          random.floats(n * heads * head_dim, -2.0f, 2.0f),
+          random.floats(n * kv_heads * head_dim, -2.0f, 2.0f),
+          random.floats(n * kv_heads * v_head_dim, -2.0f, 2.0f)};
+}
+
+std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const {
+  std::vector<Tensor> k_pages;
+  std::vector<Tensor> v_pages;
+  for (int64_t t = 0; t < n; t += page_tokens) {
+    k_pages.push_back(s.zeros({page_tokens, kv_heads, head_dim}));
+    v_pages.push_back(s.zeros({page_tokens, kv_heads, v_head_dim}));
+  }
+  const Tensor all_q = s.floats({n, heads, head_dim}, q);
+  const Tensor all_k = s.floats({n, kv_heads, head_dim}, k);
+  const Tensor all_v = s.floats({n, kv_heads, v_head_dim}, v);
+  const Tensor out = s.zeros({n, heads, v_head_dim});
+  int64_t at = 0;
+  for (const int64_t count : chunks) {
+    s.encoder().attention(out.slice(0, at, count), all_q.slice(0, at, count),
+                          all_k.slice(0, at, count), all_v.slice(0, at, count),
+                          {k_pages, v_pages, page_tokens, at}, {.scale = 0.2f});
+    at += count;
+  }
+  return s.read(out);
+}
+
+ConvProblem ConvProblem::make(Random& random, int64_t channels, int64_t taps, int64_t n) {
+  return {channels,
+          taps,
+          n,
+          random.floats(n * channels, -2.0f, 2.0f),
+          random.floats(channels * taps),
+          random.floats((taps - 1) * channels, -2.0f, 2.0f)};
+}
+
+std::vector<float> ConvProblem::run(Session& s, const Chunks& chunks) const {
+  const Tensor all_x = s.floats({n, channels}, x);
+  const Tensor out = s.zeros({n, channels});
+  const Tensor taps_tensor = s.floats({channels, taps}, weight);
+  const Tensor past = s.floats({taps - 1, channels}, state);
+  int64_t at = 0;
+  for (const int64_t count : chunks) {
+    s.encoder().causal_conv(out.slice(0, at, count), all_x.slice(0, at, count), taps_tensor, past);
+    at += count;
+  }
+  std::vector<float> result = s.read(out);
+  append(result, s.read(past));
+  return result;
+}
+
+DeltaProblem DeltaProblem::make(Random& random, const GatedDeltaOptions& o, int64_t n) {
+  const int64_t width = 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim;
+  return {o,
+          n,
+          random.floats(n * width),
+          random.floats(n * o.value_heads, -3.0f, 3.0f),
+          random.floats(n * o.value_heads, -3.0f, 3.0f),
+          random.floats(o.value_heads, -4.0f, 1.0f),
+          random.floats(o.value_heads, -2.0f, 1.0f),
+          random.floats(o.value_heads * o.key_dim * o.value_dim)};
+}
+
+std::vector<float> DeltaProblem::run(Session& s, const Chunks& chunks) const {
+  const GatedDeltaOptions& o = options;
+  const int64_t width = 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim;
+  const Tensor all_qkv = s.floats({n, width}, qkv);
+  const Tensor all_a = s.floats({n, o.value_heads}, a);
+  const Tensor all_b = s.floats({n, o.value_heads}, b);
+  const Tensor rates = s.floats({o.value_heads}, a_log);
+  const Tensor biases = s.floats({o.value_heads}, dt_bias);
+  const Tensor cells = s.floats({o.value_heads, o.key_dim, o.value_dim}, state);
+  const Tensor out = s.zeros({n, o.value_heads, o.value_dim});
+  int64_t at = 0;
+  for (const int64_t count : chunks) {
+    s.encoder().gated_delta(out.slice(0, at, count), all_qkv.slice(0, at, count),
+                            all_a.slice(0, at, count), all_b.slice(0, at, count), rates, biases,
+                            cells, o);
+    at += count;
+  }
+  std::vector<float> result = s.read(out);
+  append(result, s.read(cells));
+  return result;
+}
+
+MoeProblem MoeProblem::make(Random& random, const QuantFormat& format, const MoeSizes& sizes) {
+  MoeProblem p;
+  static_cast<MoeSizes&>(p) = sizes;
+  for (int64_t e = 0; e < p.experts; ++e) {
+    p.gate.push_back(random_weight(random, format, p.intermediate, p.hidden));
+    p.up.push_back(random_weight(random, format, p.intermediate, p.hidden));
+    p.down.push_back(random_weight(random, format, p.hidden, p.intermediate));
+  }
+  p.x = random.floats(p.n * p.hidden);
+  for (int64_t t = 0; t < p.n; ++t) {
+    const int64_t first = random.below(p.experts);
+    const int64_t step = 1 + random.below(std::max<int64_t>(p.experts / p.top_k, 1));
+    for (int64_t r = 0; r < p.top_k; ++r) {
+      p.ids.push_back(static_cast<int32_t>((first + r * step) % p.experts));
+    }
+  }
+  p.weights = random.floats(p.n * p.top_k, 0.0f, 1.0f);
+  return p;
+}
+
+std::vector<float> MoeProblem::run(Session& s,
+                                   const std::vector<std::vector<int32_t>>& waves) const {
+  return run_tokens(s, 0, n, waves);
+}
+
+std::vector<float> MoeProblem::run_tokens(Session& s, int64_t begin, int64_t count,
+                                          const std::vector<std::vector<int32_t>>& waves) const {
+  const auto part = [&](const auto& values, int64_t width) {
+    return std::span(values).subspan(static_cast<size_t>(begin * width),
+                                     static_cast<size_t>(count * width));
+  };
+  std::vector<ExpertWeights> all;
+  for (size_t e = 0; e < gate.size(); ++e) {
+    all.push_back(
+        {ExpertId{static_cast<int32_t>(e)}, s.weight(gate[e]), s.weight(up[e]), s.weight(down[e])});
+  }
+  const Tensor input = s.floats({count, hidden}, part(x, hidden));
+  const Routes routes{s.ints({count, top_k}, part(ids, top_k)),
+                      s.floats({count, top_k}, part(weights, top_k))};
+  const Tensor slots = s.zeros({count, top_k, hidden});
+  const Tensor space = s.zeros({count, top_k, intermediate});
+  for (const std::vector<int32_t>& wave : waves) {
+    std::vector<ExpertWeights> ready;
+    for (const int32_t expert : wave) ready.push_back(all[static_cast<size_t>(expert)]);
+    s.encoder().expert_ffn(slots, space, input, routes, ready, Activation::kSilu);
+  }
+  const Tensor out = s.zeros({count, hidden});
+  s.encoder().combine_experts(out, slots, routes);
+  std::vector<float> result = s.read(slots);
+  append(result, s.read(out));
+  return result;
+}
+
+std::vector<std::vector<int32_t>> MoeProblem::all_at_once() const {
+  std::vector<int32_t> wave(static_cast<size_t>(experts));
+  std::iota(wave.begin(), wave.end(), 0);
+  return {wave};
+}
+
+}  // namespace moeflux::conformance

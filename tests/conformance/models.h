@@ -1,0 +1,76 @@
+// The stateful ops as small problems that can be run at once or token by token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+
+/// Lengths of the calls a sequence is cut into: {7} is one call, {1, 1, 5} three.
+using Chunks = std::vector<int64_t>;
+int64_t total(const Chunks& chunks);
+/// `n` calls of one token.
+Chunks one_by_one(int64_t n);
+
+struct AttentionProblem {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t head_dim = 32;
+  int64_t v_head_dim = 32;
+  int64_t page_tokens = 16;
+  int64_t n = 1;
+  std::vector<float> q, k, v;
+
+  static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                               int64_t v_head_dim, int64_t page_tokens, int64_t n);
+  /// out [n, heads, v_head_dim] of all calls, in order.
+  std::vector<float> run(Session& session, const Chunks& chunks) const;
+};
+
+struct ConvProblem {
+  int64_t channels = 1;
+  int64_t taps = 4;
+  int64_t n = 1;
+  std::vector<float> x, weight, state;
+
+  static ConvProblem make(Random& random, int64_t channels, int64_t taps, int64_t n);
+  /// out [n, channels], then the final state.
+  std::vector<float> run(Session& session, const Chunks& chunks) const;
+};
+
+struct DeltaProblem {
+  GatedDeltaOptions options;
+  int64_t n = 1;
+  std::vector<float> qkv, a, b, a_log, dt_bias, state;
+
+  static DeltaProblem make(Random& random, const GatedDeltaOptions& options, int64_t n);
+  /// out [n, value_heads, value_dim], then the final state.
+  std::vector<float> run(Session& session, const Chunks& chunks) const;
+};
+
+struct MoeSizes {
+  int64_t hidden = 64;
+  int64_t intermediate = 64;
+  int64_t experts = 4;
+  int64_t top_k = 2;
+  int64_t n = 1;
+};
+
+struct MoeProblem : MoeSizes {
+  std::vector<EncodedWeight> gate, up, down;
+  std::vector<float> x;
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+
+  static MoeProblem make(Random& random, const QuantFormat& format, const MoeSizes& sizes);
+  /// slots [n, top_k, hidden], then combined [n, hidden]. Experts become ready in these waves.
+  std::vector<float> run(Session& session, const std::vector<std::vector<int32_t>>& waves) const;
+  std::vector<float> run_tokens(Session& session, int64_t begin, int64_t count,
+                                const std::vector<std::vector<int32_t>>& waves) const;
+  std::vector<std::vector<int32_t>> all_at_once() const;
+};
+
+}  // namespace moeflux::conformance

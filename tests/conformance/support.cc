@@ -1,0 +1,318 @@
+#include "tests/conformance/support.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "backend/cpu/cpu_device.h"
+#include "backend/reference/reference_device.h"
+#include "base/format.h"
+#include "quant/formats/affine.h"
+
+namespace moeflux::conformance {
+namespace {
+
+/// Worst error of each op on each device, in units of tolerance; printed when the run ends.
+class Matrix : public testing::Environment {
+ public:
+  void add(const std::string& op, const std::string& device, double error) {
+    double& worst = worst_[op].try_emplace(device, 0.0).first->second;
+    worst = std::max(worst, error);
+  }
+  void TearDown() override {
+    if (worst_.empty()) return;
+    std::string text = format("\n{:<16}", "worst error");
+    for (const NamedDevice& device : devices()) text += format("{:>12}", device.name);
+    for (const auto& [op, row] : worst_) {
+      text += format("\n{:<16}", op);
+      for (const NamedDevice& device : devices()) {
+        const auto cell = row.find(device.name);
+        if (cell == row.end()) {
+          text += format("{:>12}", "-");
+        } else {
+          text += format("{:>7} {:.2f}", cell->second <= 1.0 ? "ok" : "FAIL", cell->second);
+        }
+      }
+    }
+    std::printf("%s\n(1.00 is the tolerance)\n", text.c_str());
+  }
+
+ private:
+  std::map<std::string, std::map<std::string, double>> worst_;
+};
+
+Matrix& matrix() {
+  static Matrix* const instance = new Matrix;  // gtest owns and deletes it
+  return *instance;
+}
+const testing::Environment* const kRegistered = testing::AddGlobalTestEnvironment(&matrix());
+
+std::byte* store_float(std::byte* to, float value, DType dtype) {
+  if (dtype == DType::kF32) {
+    std::memcpy(to, &value, 4);
+    return to + 4;
+  }
+  const uint16_t bits = dtype == DType::kBf16 ? to_bf16(value).bits : to_f16(value).bits;
+  std::memcpy(to, &bits, 2);
+  return to + 2;
+}
+
+float rounded(float value, DType dtype) {
+  if (dtype == DType::kBf16) return to_float(to_bf16(value));
+  if (dtype == DType::kF16) return to_float(to_f16(value));
+  return value;
+}
+
+void encode_affine(EncodedWeight& w, const std::vector<float>& values) {
+  const QuantFormat& format = w.format;
+  const auto group = static_cast<size_t>(format.group_size);
+  std::byte* scale_at = w.scales.data();
+  std::byte* bias_at = w.biases.data();
+  for (int64_t r = 0; r < w.rows; ++r) {
+    std::byte* codes = w.data.data() + r * w.cols * format.bits / 8;
+    for (int64_t c = 0; c < w.cols; c += format.group_size) {
+      const std::span<const float> weights(values.data() + r * w.cols + c, group);
+      affine::GroupParams params = affine::choose_group_params(weights, format.bits);
+      params = {rounded(params.scale, format.dtype), rounded(params.bias, format.dtype)};
+      scale_at = store_float(scale_at, params.scale, format.dtype);
+      bias_at = store_float(bias_at, params.bias, format.dtype);
+      for (size_t i = 0; i < group; ++i) {
+        affine::set_code(codes, c + static_cast<int64_t>(i), format.bits,
+                         affine::encode(weights[i], params, format.bits));
+      }
+    }
+  }
+}
+
+/// Compares one device's output; returns the worst error in units of tolerance.
+double compare(const Comparison& c, const std::string& device, std::span<const float> expected,
+               std::span<const float> got) {
+  double worst = 0.0;
+  size_t at = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double error = std::abs(static_cast<double>(expected[i]) - got[i]);
+    double units = error == 0.0 ? 0.0 : error / c.tolerance[i];
+    if (std::isnan(units)) units = HUGE_VAL;
+    if (units > worst) {
+      worst = units;
+      at = i;
+    }
+  }
+  if (worst > 1.0) {
+    ADD_FAILURE() << format(
+        "{}[{}, {}]: row {} element {} expected {} got {}, error {:.1f}x tolerance", c.op, device,
+        c.label, static_cast<int64_t>(at) / c.row_width, static_cast<int64_t>(at) % c.row_width,
+        expected[at], got[at], worst);
+  }
+  return worst;
+}
+
+}  // namespace
+
+const std::vector<NamedDevice>& devices() {
+  static const std::vector<NamedDevice> all = [] {
+    std::vector<NamedDevice> list;
+    for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
+      for (const int threads : {1, 2, 3}) {
+        auto device = make_cpu_device({.threads = threads, .isa = isa});
+        if (!device.ok()) {
+          EXPECT_EQ(device.error().code(), ErrorCode::kUnsupported) << device.error().to_string();
+          continue;
+        }
+        list.push_back({format("{}/{}", isa, threads), isa, std::move(device).value()});
+      }
+    }
+    return list;
+  }();
+  return all;
+}
+
+std::vector<const NamedDevice*> one_device_per_family() {
+  std::vector<const NamedDevice*> chosen;
+  for (const NamedDevice& device : devices()) {
+    if (device.name == device.family + "/2") chosen.push_back(&device);
+  }
+  return chosen;
+}
+
+Device& reference() {
+  static const std::unique_ptr<Device> device = make_reference_device();
+  return *device;
+}
+
+uint64_t Random::next() {
+  state_ ^= state_ << 13;
+  state_ ^= state_ >> 7;
+  state_ ^= state_ << 17;
+  return state_ * 0x2545f4914f6cdd1du;
+}
+
+float Random::uniform(float low, float high) {
+  const float unit = static_cast<float>(next() >> 40) * 0x1p-24f;
+  return low + (high - low) * unit;
+}
+
+std::vector<float> Random::floats(int64_t count, float low, float high) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = uniform(low, high);
+  return values;
+}
+
+EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols) {
+  const WeightBytes sizes = weight_bytes(format, rows, cols);
+  EncodedWeight w{format,
+                  rows,
+                  cols,
+                  std::vector<std::byte>(sizes.data),
+                  std::vector<std::byte>(sizes.scales),
+                  std::vector<std::byte>(sizes.biases),
+                  std::vector<float>(static_cast<size_t>(rows * cols))};
+  const std::vector<float> values = random.floats(rows * cols);
+  if (format.kind == QuantKind::kAffine) {
+    encode_affine(w, values);
+  } else {
+    std::byte* to = w.data.data();
+    for (const float value : values) to = store_float(to, value, format.dtype);
+  }
+  Session session(reference());
+  const Weight view = session.weight(w);
+  for (int64_t r = 0; r < rows; ++r) {
+    decode_row(
+        view, r,
+        std::span(w.decoded).subspan(static_cast<size_t>(r * cols), static_cast<size_t>(cols)));
+  }
+  return w;
+}
+
+std::vector<QuantFormat> all_formats() {
+  std::vector<QuantFormat> formats;
+  for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+    formats.push_back(QuantFormat::plain(dtype));
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
+      for (const int group : {32, 64, 128}) {
+        formats.push_back(QuantFormat::affine(bits, group, dtype));
+      }
+    }
+  }
+  return formats;
+}
+
+std::vector<QuantFormat> some_formats() {
+  return {QuantFormat::plain(DType::kF32),          QuantFormat::plain(DType::kBf16),
+          QuantFormat::plain(DType::kF16),          QuantFormat::affine(4, 64, DType::kBf16),
+          QuantFormat::affine(4, 32, DType::kF16),  QuantFormat::affine(8, 64, DType::kBf16),
+          QuantFormat::affine(3, 64, DType::kBf16), QuantFormat::affine(6, 128, DType::kF32)};
+}
+
+Session::Session(Device& device) : device_(device) {
+  auto encoder = device.create_encoder(0);
+  EXPECT_TRUE(encoder.ok());
+  encoder_ = std::move(encoder).value();
+}
+
+Tensor Session::bytes(const Shape& shape, DType dtype, std::span<const std::byte> values) {
+  auto buffer = device_.allocate(values.size(), MemoryKind::kHostVisible);
+  EXPECT_TRUE(buffer.ok());
+  buffers_.push_back(std::move(buffer).value());
+  const Tensor tensor = Tensor::view(*buffers_.back(), 0, shape, dtype);
+  encoder_->write(tensor, values);
+  return tensor;
+}
+
+Tensor Session::floats(const Shape& shape, std::span<const float> values) {
+  return bytes(shape, DType::kF32, std::as_bytes(values));
+}
+
+Tensor Session::ints(const Shape& shape, std::span<const int32_t> values) {
+  return bytes(shape, DType::kI32, std::as_bytes(values));
+}
+
+Tensor Session::zeros(const Shape& shape, DType dtype) {
+  const auto size = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
+  return bytes(shape, dtype, std::vector<std::byte>(size));
+}
+
+Weight Session::weight(const EncodedWeight& w) {
+  Weight weight;
+  weight.format = w.format;
+  weight.rows = w.rows;
+  weight.cols = w.cols;
+  if (w.format.kind == QuantKind::kPlain) {
+    weight.data = bytes({w.rows, w.cols}, w.format.dtype, w.data);
+    return weight;
+  }
+  const int64_t groups = w.cols / w.format.group_size;
+  weight.data = bytes({w.rows, w.cols * w.format.bits / 32}, DType::kU32, w.data);
+  weight.scales = bytes({w.rows, groups}, w.format.dtype, w.scales);
+  weight.biases = bytes({w.rows, groups}, w.format.dtype, w.biases);
+  return weight;
+}
+
+std::vector<float> Session::read(const Tensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
+  const Status status = encoder_->read(std::as_writable_bytes(std::span(values)), tensor);
+  EXPECT_TRUE(status.ok());
+  return values;
+}
+
+std::vector<int32_t> Session::read_ints(const Tensor& tensor) {
+  std::vector<int32_t> values(static_cast<size_t>(tensor.num_elements()));
+  const Status status = encoder_->read(std::as_writable_bytes(std::span(values)), tensor);
+  EXPECT_TRUE(status.ok());
+  return values;
+}
+
+void compare_with_reference(const Comparison& comparison, const Run& run) {
+  Session oracle(reference());
+  const std::vector<float> expected = run(oracle);
+  ASSERT_EQ(expected.size(), comparison.tolerance.size());
+  std::string family;
+  std::vector<float> first;
+  for (const NamedDevice& device : devices()) {
+    Session session(*device.device);
+    const std::vector<float> got = run(session);
+    ASSERT_EQ(got.size(), expected.size());
+    matrix().add(comparison.op, device.name, compare(comparison, device.name, expected, got));
+    if (device.family != family) {
+      family = device.family;
+      first = got;
+    } else {
+      expect_same_bits(
+          format("{}[{} against 1 thread, {}]", comparison.op, device.name, comparison.label),
+          first, got);
+    }
+  }
+}
+
+void expect_same_bits(const std::string& what, std::span<const float> expected,
+                      std::span<const float> got) {
+  ASSERT_EQ(expected.size(), got.size()) << what;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::memcmp(&expected[i], &got[i], sizeof(float)) == 0) continue;
+    ADD_FAILURE() << format("{}: element {} of {} expected {:a} got {:a}", what, i, expected.size(),
+                            expected[i], got[i]);
+    return;
+  }
+}
+
+double norm(std::span<const float> x) {
+  double squares = 0.0;
+  for (const float value : x) squares += static_cast<double>(value) * value;
+  return std::sqrt(squares);
+}
+
+float largest(std::span<const float> x) {
+  float most = 0.0f;
+  for (const float value : x) most = std::max(most, std::abs(value));
+  return most;
+}
+
+float dot_tolerance(std::span<const float> w, std::span<const float> x) {
+  const double length = static_cast<double>(w.size());
+  return static_cast<float>(kRounding * (4.0 + std::sqrt(length)) * norm(w) * norm(x));
+}
+
+}  // namespace moeflux::conformance

@@ -1,0 +1,109 @@
+// What conformance tests share: devices, seeded data, encoded weights, and comparison with
+// evidence.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "backend/encoder.h"
+#include "quant/weight.h"
+
+namespace moeflux::conformance {
+
+/// A device under test. Devices of one family must agree bit for bit.
+struct NamedDevice {
+  std::string name;    // "avx512/2"
+  std::string family;  // "avx512"
+  std::unique_ptr<Device> device;
+};
+/// The CPU at every instruction set this machine has, with 1, 2 and 3 threads.
+const std::vector<NamedDevice>& devices();
+/// One device per family, with two threads.
+std::vector<const NamedDevice*> one_device_per_family();
+Device& reference();
+
+/// Uniform numbers from a seed, the same on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  uint64_t next();
+  /// In [low, high).
+  float uniform(float low, float high);
+  int64_t below(int64_t limit) { return static_cast<int64_t>(next() >> 11) % limit; }
+  std::vector<float> floats(int64_t count, float low = -1.0f, float high = 1.0f);
+
+ private:
+  uint64_t state_;
+};
+
+/// A random matrix in its storage format, with what tolerances need to know about it.
+struct EncodedWeight {
+  QuantFormat format;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<std::byte> data;
+  std::vector<std::byte> scales;
+  std::vector<std::byte> biases;
+  std::vector<float> decoded;  // [rows, cols]
+};
+EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols);
+/// Every supported format: three plain ones, six widths x three groups x three scale types.
+std::vector<QuantFormat> all_formats();
+/// A handful that covers every kernel.
+std::vector<QuantFormat> some_formats();
+
+/// One encoder of one device and the tensors a test put there.
+class Session {
+ public:
+  explicit Session(Device& device);
+
+  Encoder& encoder() { return *encoder_; }
+  Tensor floats(const Shape& shape, std::span<const float> values);
+  Tensor ints(const Shape& shape, std::span<const int32_t> values);
+  Tensor zeros(const Shape& shape, DType dtype = DType::kF32);
+  Weight weight(const EncodedWeight& encoded);
+  std::vector<float> read(const Tensor& tensor);
+  std::vector<int32_t> read_ints(const Tensor& tensor);
+
+ private:
+  Tensor bytes(const Shape& shape, DType dtype, std::span<const std::byte> values);
+
+  Device& device_;
+  std::unique_ptr<Encoder> encoder_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
+using Run = std::function<std::vector<float>(Session&)>;
+
+/// What a result is compared against.
+struct Comparison {
+  std::string op;     // a row of the matrix: "linear"
+  std::string label;  // "affine-4/64, 3x130x192"
+  int64_t row_width = 1;
+  /// Allowed absolute error of each output element.
+  std::vector<float> tolerance;
+};
+
+/// Runs on the reference and on every device; errors beyond tolerance and differences between
+/// thread counts fail. Feeds the matrix printed at the end of the run.
+void compare_with_reference(const Comparison& comparison, const Run& run);
+
+/// Bit equality with a message that shows the first difference.
+void expect_same_bits(const std::string& what, std::span<const float> expected,
+                      std::span<const float> got);
+
+/// Half a unit in the last place of 1.0f.
+constexpr float kRounding = 0x1p-24f;
+
+/// The error model of a dot product: rounding * (4 + sqrt(length)) * |w| * |x|. Rounding errors of
+/// a sum of `length` products are independent, so they grow with the root of the length.
+float dot_tolerance(std::span<const float> w, std::span<const float> x);
+double norm(std::span<const float> x);
+float largest(std::span<const float> x);
+
+}  // namespace moeflux::conformance
