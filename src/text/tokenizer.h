@@ -58,7 +58,9 @@ class Tokenizer {
 
   /// The text of the tokens, as well-formed UTF-8: incomplete or broken characters become U+FFFD.
   /// Ids that nobody defined (a padded vocabulary has such) are nothing. An added token is always
-  /// its content.
+  /// its content, in normalised form when it is matched after normalisation; the `tokenizers`
+  /// library reads contents all of the byte alphabet's characters, as "caf\u00e9", as bytes
+  /// instead.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
   /// The bytes of a token, maybe a part of a character; empty for ids that nobody defined.

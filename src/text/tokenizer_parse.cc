@@ -28,12 +28,8 @@ class TokenizerBuilder {
     MF_RETURN_IF_ERROR(read_post_processor(spec_field(file_.rest, "post_processor"), 0));
     std::vector<std::pair<std::string, AddedToken>> raw;
     std::vector<std::pair<std::string, AddedToken>> normalized;
-    for (const AddedToken& token : added_) {
-      std::string needle = token.content;
-      if (token.normalized && nfc_) {
-        MF_ASSIGN_OR_RETURN(needle, normalize_nfc(token.content));
-      }
-      (token.normalized ? normalized : raw).emplace_back(std::move(needle), token);
+    for (size_t i = 0; i < added_.size(); ++i) {
+      (added_[i].normalized ? normalized : raw).emplace_back(added_text_[i], added_[i]);
     }
     Tokenizer tokenizer(std::move(vocabulary_), std::move(bpe), std::move(pre), std::move(added_),
                         AddedTokenMatcher(raw), AddedTokenMatcher(normalized));
@@ -103,6 +99,11 @@ class TokenizerBuilder {
       if (token.content.empty()) continue;
       const auto [known, is_new] = added_by_content_.emplace(token.content, added_.size());
       if (is_new) {
+        std::string text = token.content;
+        if (token.normalized && nfc_) {
+          MF_ASSIGN_OR_RETURN(text, normalize_nfc(token.content));
+        }
+        added_text_.push_back(std::move(text));
         added_.push_back(std::move(token));
       } else if (added_[known->second].id != token.id) {
         return make_error(ErrorCode::kCorruption, "added token \"{}\" has ids {} and {}",
@@ -150,11 +151,12 @@ class TokenizerBuilder {
                           added_[added->second].id, id);
       }
       in_model[added->second] = true;
-      MF_RETURN_IF_ERROR(vocabulary_.add(id, spelling, bytes && *bytes == spelling));
+      MF_RETURN_IF_ERROR(
+          vocabulary_.add(id, added_text_[added->second], bytes && *bytes == spelling));
     }
     for (size_t i = 0; i < added_.size(); ++i) {
       if (in_model[i]) continue;
-      MF_RETURN_IF_ERROR(vocabulary_.add(added_[i].id, added_[i].content, false));
+      MF_RETURN_IF_ERROR(vocabulary_.add(added_[i].id, added_text_[i], false));
     }
     return {};
   }
@@ -235,6 +237,7 @@ class TokenizerBuilder {
 
   TokenizerFile file_;
   std::vector<AddedToken> added_;
+  std::vector<std::string> added_text_;  // what each is in normalised text, where that is its place
   std::unordered_map<std::string, size_t> added_by_content_;
   Vocabulary vocabulary_;
   std::vector<TokenId> prefix_;

@@ -1,0 +1,166 @@
+// Ids and texts against those of the `tokenizers` library, written by
+// tools/oracles/tokenizer_golden.py for one small tokenizer per pre-tokenizer pattern and for the
+// model in the repository.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+
+namespace moeflux {
+namespace {
+
+const std::string kSource = MOEFLUX_SOURCE_DIR;
+const std::string kGolden = kSource + "/tests/golden/tokenizer/";
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Json read_json(const std::string& path) {
+  Result<Json> json = parse_json(read_file(path), path);
+  EXPECT_TRUE(json.ok()) << (json.ok() ? "" : json.error().to_string());
+  return std::move(json).value();
+}
+
+std::string bytes_of(const Json& input) {
+  if (input.contains("text")) return input["text"].get<std::string>();
+  const auto hex = input["hex"].get<std::string>();
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+std::string fnv1a(const std::vector<TokenId>& ids) {
+  uint64_t value = 0xCBF29CE484222325u;
+  for (const TokenId id : ids) value = (value ^ static_cast<uint32_t>(id)) * 0x100000001B3u;
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::vector<TokenId> join(std::vector<TokenId> a, const std::vector<TokenId>& b,
+                          const std::vector<TokenId>& c) {
+  a.insert(a.end(), b.begin(), b.end());
+  a.insert(a.end(), c.begin(), c.end());
+  return a;
+}
+
+class TokenizerGolden : public testing::TestWithParam<std::string> {
+ protected:
+  static Tokenizer load() {
+    const std::string path = GetParam() == "fable-20m"
+                                 ? kSource + "/models/fable-20m/tokenizer.json"
+                                 : kGolden + GetParam() + ".tokenizer.json";
+    Result<Tokenizer> tokenizer = Tokenizer::parse(read_file(path), path);
+    EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().to_string());
+    return std::move(tokenizer).value();
+  }
+  static Json golden() { return read_json(kGolden + GetParam() + ".golden.json"); }
+};
+
+TEST_P(TokenizerGolden, EncodesAsTheLibraryDoes) {
+  const Tokenizer tokenizer = load();
+  const Json inputs = read_json(kGolden + "inputs.json");
+  const Json expected = golden()["encodings"];
+  ASSERT_EQ(inputs.size(), expected.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string text = bytes_of(inputs[i]);
+    const auto ids = tokenizer.encode(text);
+    ASSERT_TRUE(ids.ok()) << ids.error().to_string();
+    EXPECT_EQ(*ids, expected[i]["ids"].get<std::vector<TokenId>>()) << i << ": " << inputs[i];
+    EXPECT_EQ(tokenizer.decode(*ids), expected[i]["text"].get<std::string>()) << i;
+  }
+}
+
+TEST_P(TokenizerGolden, AddsTheTemplatesTokensWhenAsked) {
+  const Tokenizer tokenizer = load();
+  const Json inputs = read_json(kGolden + "inputs.json");
+  const Json expected = golden()["encodings"];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto ids = tokenizer.encode(bytes_of(inputs[i]), {.add_special_tokens = true});
+    ASSERT_TRUE(ids.ok()) << ids.error().to_string();
+    EXPECT_EQ(*ids, join(expected[i]["prefix"].get<std::vector<TokenId>>(),
+                         expected[i]["ids"].get<std::vector<TokenId>>(),
+                         expected[i]["suffix"].get<std::vector<TokenId>>()))
+        << i;
+  }
+}
+
+TEST_P(TokenizerGolden, DecodesAnyIdsAsTheLibraryDoes) {
+  const Tokenizer tokenizer = load();
+  for (const Json& item : golden()["decodings"]) {
+    const auto ids = item["ids"].get<std::vector<TokenId>>();
+    EXPECT_EQ(tokenizer.decode(ids), item["text"].get<std::string>()) << item["ids"];
+    EXPECT_EQ(tokenizer.decode(ids, {.skip_special = true}),
+              item["text_without_special"].get<std::string>())
+        << item["ids"];
+  }
+}
+
+TEST_P(TokenizerGolden, StreamedPiecesAreWholeCharactersAndTheSameText) {
+  const Tokenizer tokenizer = load();
+  const Json file = golden();
+  for (const char* section : {"encodings", "decodings"}) {
+    for (const Json& item : file[section]) {
+      for (const bool skip_special : {false, true}) {
+        const auto ids = item["ids"].get<std::vector<TokenId>>();
+        Detokenizer stream(tokenizer, {.skip_special = skip_special});
+        std::string text;
+        for (const TokenId id : ids) {
+          const std::string piece = stream.push(id);
+          EXPECT_TRUE(is_valid_utf8(piece)) << item["ids"];
+          text += piece;
+        }
+        text += stream.finish();
+        EXPECT_EQ(text, tokenizer.decode(ids, {.skip_special = skip_special})) << item["ids"];
+        EXPECT_EQ(stream.finish(), "");
+      }
+    }
+  }
+}
+
+TEST_P(TokenizerGolden, InertTextHasNoSpecialTokens) {
+  const Tokenizer tokenizer = load();
+  for (const Json& input : read_json(kGolden + "inputs.json")) {
+    const auto ids = tokenizer.encode(bytes_of(input), {.match_added_tokens = false});
+    ASSERT_TRUE(ids.ok()) << ids.error().to_string();
+    for (const TokenId id : *ids) EXPECT_FALSE(tokenizer.is_special(id)) << input;
+  }
+}
+
+TEST_P(TokenizerGolden, ANovelBecomesTheSameIds) {
+  const std::string path = kSource + "/../shared/text/northanger-abbey.txt";
+  const Json expected = golden()["long_text"];
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no long text at " << path;
+  const std::string text = read_file(path);
+  if (text.size() != expected["bytes"]) GTEST_SKIP() << path << " is another text";
+  const auto ids = load().encode(text);
+  ASSERT_TRUE(ids.ok()) << ids.error().to_string();
+  EXPECT_EQ(ids->size(), expected["ids"]);
+  EXPECT_EQ(fnv1a(*ids), expected["fnv1a"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Patterns, TokenizerGolden,
+                         testing::Values("gpt2", "gpt2-prefix", "digits", "llama3", "qwen2",
+                                         "qwen35", "glm4", "deepseek", "o200k", "kimi",
+                                         "fable-20m"),
+                         [](const auto& instance) {
+                           std::string name = instance.param;
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace moeflux
