@@ -7,7 +7,7 @@
 
 constexpr int kChunk = 32;
 constexpr int kChunkVecs = kChunk / kLanes;
-constexpr int kRun = 512;
+constexpr int kRun = 2048;
 constexpr int kRunGroupsMax = kRun / 32;
 
 MF_INLINE Vec vload_element(const uint8_t* p, ElementType type) {
@@ -17,21 +17,27 @@ MF_INLINE Vec vload_element(const uint8_t* p, ElementType type) {
 }
 MF_INLINE int64_t element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 
+MF_INLINE Vec vload_element_partial(const uint8_t* p, ElementType type, int64_t count) {
+  if (type == ElementType::kBf16) return vload_bf16_partial(p, count);
+  if (type == ElementType::kF16) return vload_f16_partial(p, count);
+  return vload_partial(reinterpret_cast<const float*>(p), count);
+}
+
 /// `count` values of any type to f32; reads nothing behind them.
 MF_INLINE void convert_elements(const uint8_t* from, ElementType type, int64_t count, float* to) {
   const int64_t size = element_bytes(type);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) vstore(to + i, vload_element(from + i * size, type));
-  if (i == count) return;
-  uint8_t bytes[kLanes * 4] = {};
-  __builtin_memcpy(bytes, from + i * size, static_cast<uint64_t>((count - i) * size));
-  vstore_partial(to + i, vload_element(bytes, type), count - i);
+  if (i < count) {
+    vstore_partial(to + i, vload_element_partial(from + i * size, type, count - i), count - i);
+  }
 }
 
 template <ElementType kType>
 struct PlainRow {
   using Params = int;
   static constexpr bool kHasTail = true;
+  static constexpr int kChunkBytes = kChunk * (kType == ElementType::kF32 ? 4 : 2);
   const uint8_t* row;
   const uint8_t* run;
 
@@ -69,8 +75,9 @@ struct AffineRow {
     biases = w.biases + offset;
   }
   MF_INLINE void convert_groups(const MatrixArgs& w, int64_t k0, int64_t count) {
-    const int64_t offset = k0 / w.group_size * element_bytes(w.type);
-    const int64_t groups = count / w.group_size;
+    const int shift = __builtin_ctz(static_cast<unsigned>(w.group_size));
+    const int64_t offset = (k0 >> shift) * element_bytes(w.type);
+    const int64_t groups = count >> shift;
     convert_elements(scales + offset, w.type, groups, run_scales);
     convert_elements(biases + offset, w.type, groups, run_biases);
   }
@@ -79,6 +86,7 @@ struct AffineRow {
 
 struct Affine4Row : AffineRow {
   using Params = NibbleTable;
+  static constexpr int kChunkBytes = kChunk / 2;
   const uint8_t* row;
   const uint8_t* run;
 
@@ -105,6 +113,7 @@ struct ByteParams {
 
 struct Affine8Row : AffineRow {
   using Params = ByteParams;
+  static constexpr int kChunkBytes = kChunk;
   const uint8_t* row;
   const uint8_t* run;
 
@@ -124,21 +133,40 @@ struct Affine8Row : AffineRow {
   }
 };
 
-/// Eight codes of `bits` bits, `bits` bytes, to eight bytes.
-MF_INLINE void unpack_eight(const uint8_t* from, int bits, uint8_t* to) {
-  uint64_t stream = 0;
-  for (int i = 0; i < bits; ++i) stream |= static_cast<uint64_t>(from[i]) << (8 * i);
-  const uint64_t mask = (uint64_t{1} << bits) - 1;
-  uint64_t spread = 0;
-  for (int i = 0; i < 8; ++i) spread |= ((stream >> (i * bits)) & mask) << (8 * i);
-  for (int i = 0; i < 8; ++i) to[i] = static_cast<uint8_t>(spread >> (8 * i));
+/// Splits each 2 * kWidth-bit field of `x`, which start every 2 * kSpacing bits, into two fields
+/// that start every kSpacing bits.
+template <int kWidth, int kSpacing>
+MF_INLINE uint64_t split_fields(uint64_t x) {
+  uint64_t low = (uint64_t{1} << kWidth) - 1;
+  for (int at = 2 * kSpacing; at < 64; at *= 2) low |= low << at;
+  return (x & low) | ((x >> kWidth) & low) << kSpacing;
+}
+
+/// Packed codes of kBits bits to bytes; `count` is a multiple of 32.
+template <int kBits>
+MF_INLINE void unpack_codes(const uint8_t* from, int64_t count, uint8_t* to) {
+  const int64_t bytes = count / 8 * kBits;
+  for (int64_t at = 0; at < bytes; at += kBits, to += 8) {
+    uint64_t stream = 0;  // eight codes
+    if (at + 8 <= bytes) {
+      __builtin_memcpy(&stream, from + at, 8);
+    } else {
+      for (int i = 0; i < kBits; ++i) stream |= static_cast<uint64_t>(from[at + i]) << (8 * i);
+    }
+    stream = split_fields<4 * kBits, 32>(stream);
+    stream = split_fields<2 * kBits, 16>(stream);
+    stream = split_fields<kBits, 8>(stream);
+    __builtin_memcpy(to, &stream, 8);
+  }
 }
 
 /// 2, 3, 5 and 6 bits: a run is unpacked to bytes first.
 template <int kBits>
 struct AffineOddRow : AffineRow {
   using Params = ByteParams;
+  static constexpr int kChunkBytes = kChunk / 8 * kBits;
   const uint8_t* row;
+  const uint8_t* run;  // packed
   uint8_t codes[kRun];
 
   MF_INLINE void open(const MatrixArgs& w, int64_t r) {
@@ -146,8 +174,8 @@ struct AffineOddRow : AffineRow {
     open_groups(w, r);
   }
   MF_INLINE void begin_run(const MatrixArgs& w, int64_t k0, int64_t count) {
-    const uint8_t* from = row + k0 / 8 * kBits;
-    for (int64_t i = 0; i < count / 8; ++i) unpack_eight(from + i * kBits, kBits, codes + 8 * i);
+    run = row + k0 / 8 * kBits;
+    unpack_codes<kBits>(run, count, codes);
     convert_groups(w, k0, count);
   }
   MF_INLINE Params group(int64_t g) const { return {vset(run_scales[g]), vset(run_biases[g])}; }

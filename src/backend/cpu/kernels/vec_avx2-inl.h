@@ -61,6 +61,17 @@ MF_INLINE Vec vload_bf16(const uint8_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(p)), 16));
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) { return _mm256_cvtph_ps(load_16_bytes(p)); }
+/// The first `count` < kLanes elements, zeros behind them.
+MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
+  uint8_t bytes[2 * kLanes] = {};
+  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
+  return vload_bf16(bytes);
+}
+MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
+  uint8_t bytes[2 * kLanes] = {};
+  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
+  return vload_f16(bytes);
+}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));

@@ -57,6 +57,14 @@ MF_INLINE Vec vload_bf16(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(p)), 16));
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) { return _mm512_cvtph_ps(load_32_bytes(p)); }
+/// The first `count` < kLanes elements, zeros behind them.
+MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
+  const __m256i bits = _mm256_maskz_loadu_epi16(partial_mask(count), p);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(partial_mask(count), p));
+}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
 }

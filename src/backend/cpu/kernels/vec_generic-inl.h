@@ -84,6 +84,17 @@ MF_INLINE Vec vload_f16(const uint8_t* p) {
   }
   return v;
 }
+/// The first `count` < kLanes elements, zeros behind them.
+MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
+  uint8_t bytes[2 * kLanes] = {};
+  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
+  return vload_bf16(bytes);
+}
+MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
+  uint8_t bytes[2 * kLanes] = {};
+  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
+  return vload_f16(bytes);
+}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   return Vec{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
              static_cast<float>(p[3])};

@@ -51,6 +51,17 @@ MF_INLINE Vec vload_bf16(const uint8_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+/// The first `count` < kLanes elements, zeros behind them.
+MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
+  uint8_t bytes[2 * kLanes] = {};
+  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
+  return vload_bf16(bytes);
+}
+MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
+  uint8_t bytes[2 * kLanes] = {};
+  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
+  return vload_f16(bytes);
+}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   uint32_t word;
   __builtin_memcpy(&word, p, sizeof(word));
