@@ -24,8 +24,8 @@ struct HeaderEntry {
 };
 
 struct Header {
-  uint64_t data_offset = 0;  // of the data section in the file
-  std::vector<HeaderEntry> entries;
+  uint64_t data_offset = 0;          // of the data section in the file
+  std::vector<HeaderEntry> entries;  // in order of their data; gaps are possible, overlaps not
   std::map<std::string, std::string> metadata;
 };
 
@@ -44,7 +44,9 @@ struct WriteEntry {
   Shape shape;
   std::span<const std::byte> data;
 };
-/// Writes a file atomically, header padded so that data starts 8-byte aligned.
+/// Writes a file atomically, tensors one after another in the given order, header padded so that
+/// the data section starts 8-byte aligned. Fails with kInvalidArgument where read_header() would
+/// refuse the result.
 Status write_file(const std::string& path, std::span<const WriteEntry> entries,
                   const std::map<std::string, std::string>& metadata);
 

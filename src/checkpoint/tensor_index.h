@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,10 +28,10 @@ struct TensorEntry {
 class TensorIndex {
  public:
   /// Opens DIR/model.safetensors.index.json with the shards it names, or DIR/model.safetensors, or
-  /// a lone
-  /// *.safetensors file. Every header is checked: length, JSON, dtypes, shapes without overflow,
-  /// extents inside the file that match shape and dtype, no overlap, no name twice; the index must
-  /// agree with the shards both ways.
+  /// a lone *.safetensors file; several files without an index are refused, as nothing says whether
+  /// they belong together or all are there. Every header is checked: length, JSON, dtypes, shapes
+  /// without overflow, extents inside the file that match shape and dtype, no overlap, no name
+  /// twice; the index must agree with the shards both ways.
   static Result<TensorIndex> open(const std::string& directory);
 
   const TensorEntry* find(std::string_view name) const;  // null when absent
@@ -42,5 +43,8 @@ class TensorIndex {
   std::vector<std::unique_ptr<File>> files_;
   std::map<std::string, TensorEntry, std::less<>> entries_;
 };
+
+/// Reads all bytes of a tensor; `into` has exactly entry.size_bytes.
+Status read_tensor(const TensorIndex& index, const TensorEntry& entry, std::span<std::byte> into);
 
 }  // namespace moeflux

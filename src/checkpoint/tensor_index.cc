@@ -1,0 +1,202 @@
+// Opens a checkpoint folder: finds its files, reads their headers, and holds the index file to its
+// word.
+#include "checkpoint/tensor_index.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "checkpoint/safetensors.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleName = "model.safetensors";
+/// The largest known indexes have 20 MB.
+constexpr uint64_t kIndexBytesMax = safetensors::kHeaderBytesMax;
+constexpr std::string_view kSupported =
+    "model.safetensors.index.json with its shards, or one .safetensors file";
+
+/// What the index file says: tensor name -> shard name.
+using WeightMap = std::map<std::string, std::string>;
+
+struct Contents {
+  std::vector<std::unique_ptr<File>> files;
+  std::map<std::string, TensorEntry, std::less<>> entries;
+};
+
+/// As text of a message: plain ASCII, whatever the file called it.
+std::string in_quotes(std::string_view name) {
+  return SortedJson(name).dump(-1, ' ', true, SortedJson::error_handler_t::replace);
+}
+
+bool ends_with(std::string_view name, std::string_view suffix) {
+  return name.size() >= suffix.size() && name.substr(name.size() - suffix.size()) == suffix;
+}
+
+std::vector<std::string> with_suffix(const std::vector<std::string>& names,
+                                     std::string_view suffix) {
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    if (ends_with(name, suffix)) found.push_back(name);
+  }
+  return found;
+}
+
+/// "a, b, c and 4 more".
+std::string list_some(const std::vector<std::string>& names) {
+  constexpr size_t kShownMax = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShownMax); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  if (names.size() > kShownMax) text += format(" and {} more", names.size() - kShownMax);
+  return text;
+}
+
+TensorEntry to_tensor_entry(const safetensors::HeaderEntry& entry, uint64_t data_offset,
+                            int32_t file) {
+  return {file, data_offset + entry.begin, entry.end - entry.begin, entry.dtype, entry.shape};
+}
+
+Result<Contents> open_single(const std::string& path) {
+  Contents contents;
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<File> file, open_file(path));
+  MF_ASSIGN_OR_RETURN(const safetensors::Header header, safetensors::read_header(*file));
+  for (const safetensors::HeaderEntry& entry : header.entries) {
+    contents.entries.emplace(entry.name, to_tensor_entry(entry, header.data_offset, 0));
+  }
+  contents.files.push_back(std::move(file));
+  return contents;
+}
+
+Result<WeightMap> read_weight_map(const std::string& index_path) {
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kIndexBytesMax));
+  MF_ASSIGN_OR_RETURN(const SortedJson index, parse_sorted_json(text, index_path));
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object() || map->empty()) {
+    return make_error(ErrorCode::kCorruption,
+                      "{} has no weight_map, expected an object of tensor names and file names",
+                      index_path);
+  }
+  WeightMap shards;
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string()) {
+      return make_error(ErrorCode::kCorruption, "{}: tensor {} lies in {}, expected a file name",
+                        index_path, in_quotes(tensor), json_excerpt(Json(shard)));
+    }
+    shards.emplace(tensor, shard.get_ref<const std::string&>());
+  }
+  return shards;
+}
+
+/// Adds the tensors of one shard, each of which the index must place exactly here.
+Status add_shard(const std::string& index_path, const WeightMap& weight_map,
+                 const std::string& shard, std::unique_ptr<File> file, Contents& contents) {
+  MF_ASSIGN_OR_RETURN(const safetensors::Header header, safetensors::read_header(*file));
+  const auto number = static_cast<int32_t>(contents.files.size());
+  for (const safetensors::HeaderEntry& entry : header.entries) {
+    const auto promised = weight_map.find(entry.name);
+    if (promised == weight_map.end()) {
+      return make_error(ErrorCode::kCorruption,
+                        "{}: tensor {} is in {}, but the index does not list it", index_path,
+                        in_quotes(entry.name), file->path());
+    }
+    if (promised->second != shard) {
+      return make_error(ErrorCode::kCorruption,
+                        "{}: tensor {} is in {}, but the index lists it in {}", index_path,
+                        in_quotes(entry.name), file->path(), in_quotes(promised->second));
+    }
+    contents.entries.emplace(entry.name, to_tensor_entry(entry, header.data_offset, number));
+  }
+  contents.files.push_back(std::move(file));
+  return {};
+}
+
+Result<Contents> open_sharded(const std::string& directory, const std::string& index_path) {
+  MF_ASSIGN_OR_RETURN(const WeightMap weight_map, read_weight_map(index_path));
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : weight_map) shards.insert(shard);
+  Contents contents;
+  for (const std::string& shard : shards) {
+    const Result<std::string> path = join_inside(directory, shard);
+    if (!path.ok()) return path.error().with_context(index_path);
+    Result<std::unique_ptr<File>> file = open_file(*path);
+    if (!file.ok()) {
+      return file.error().with_context(format("{} names the shard {}", index_path, in_quotes(shard)));
+    }
+    MF_RETURN_IF_ERROR(add_shard(index_path, weight_map, shard, std::move(file).value(), contents));
+  }
+  for (const auto& [tensor, shard] : weight_map) {
+    if (contents.entries.find(tensor) == contents.entries.end()) {
+      return make_error(ErrorCode::kCorruption, "{} lists tensor {} in {}, which does not have it",
+                        index_path, in_quotes(tensor), in_quotes(shard));
+    }
+  }
+  return contents;
+}
+
+/// Why a folder without any .safetensors file cannot be opened.
+Error no_checkpoint(const std::string& directory, const std::vector<std::string>& names) {
+  for (const std::string_view suffix : {".gguf", ".bin", ".pt", ".pth"}) {
+    const std::vector<std::string> found = with_suffix(names, suffix);
+    if (found.empty()) continue;
+    const std::string_view kind = suffix == ".gguf" ? "GGUF" : "PyTorch";
+    return make_error(ErrorCode::kUnsupported,
+                      "{} has no safetensors checkpoint; found {}, and {} files are not "
+                      "supported, expected {}",
+                      directory, list_some(found), kind, kSupported);
+  }
+  return make_error(ErrorCode::kNotFound, "{} has no checkpoint, expected {}", directory,
+                    kSupported);
+}
+
+Result<Contents> open_folder(const std::string& directory) {
+  if (!path_exists(directory)) {
+    return make_error(ErrorCode::kNotFound, "{} does not exist, expected a folder with {}",
+                      directory, kSupported);
+  }
+  if (!is_directory(directory)) {
+    return make_error(ErrorCode::kInvalidArgument, "{} is not a folder, expected a folder with {}",
+                      directory, kSupported);
+  }
+  MF_ASSIGN_OR_RETURN(const std::string index_path, join_inside(directory, kIndexName));
+  if (path_exists(index_path)) return open_sharded(directory, index_path);
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
+  const std::vector<std::string> found = with_suffix(names, ".safetensors");
+  if (found.empty()) return no_checkpoint(directory, names);
+  const bool single = std::find(found.begin(), found.end(), kSingleName) != found.end();
+  if (found.size() > 1 && !single) {
+    return make_error(ErrorCode::kNotFound,
+                      "{} has {} .safetensors files but no {} to say which tensors belong "
+                      "together: {}",
+                      directory, found.size(), kIndexName, list_some(found));
+  }
+  MF_ASSIGN_OR_RETURN(const std::string path,
+                      join_inside(directory, single ? kSingleName : found.front()));
+  return open_single(path);
+}
+
+}  // namespace
+
+Result<TensorIndex> TensorIndex::open(const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(Contents contents, open_folder(directory));
+  TensorIndex index;
+  index.files_ = std::move(contents.files);
+  index.entries_ = std::move(contents.entries);
+  return index;
+}
+
+const TensorEntry* TensorIndex::find(std::string_view name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+Status read_tensor(const TensorIndex& index, const TensorEntry& entry, std::span<std::byte> into) {
+  MF_CHECK(into.size() == entry.size_bytes);
+  return index.file(entry.file).read_at(entry.offset_bytes, into);
+}
+
+}  // namespace moeflux
