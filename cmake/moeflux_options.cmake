@@ -3,7 +3,9 @@
 add_library(moeflux_options INTERFACE)
 target_compile_options(moeflux_options INTERFACE
   -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wnon-virtual-dtor
-  -fno-math-errno -ffp-contract=off)
+  -Wno-missing-field-initializers  # designated initialisers leave out what has a default
+  -fno-math-errno -ffp-contract=off
+  -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(MOEFLUX_WERROR)
   target_compile_options(moeflux_options INTERFACE -Werror)
 endif()

@@ -17,9 +17,9 @@ namespace moeflux {
 
 struct GenerateOptions {
   int64_t tokens_max = 128;  // negative: until a stop token or the end of the context
-  SamplerOptions sampler;
-  std::vector<TokenId> stop_tokens;  // end the text; not part of it
-  std::stop_token stop;
+  SamplerOptions sampler = {};
+  std::vector<TokenId> stop_tokens = {};  // end the text; not part of it
+  std::stop_token stop = {};
 };
 
 enum class FinishReason : uint8_t { kStopToken, kTokensMax, kContextFull, kCancelled };

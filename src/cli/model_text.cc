@@ -1,14 +1,20 @@
 #include "cli/model_text.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/format.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "io/file.h"
+#include "sampling/generation_config.h"
 
 namespace moeflux {
 namespace {
 
 constexpr uint64_t kTokenizerBytesMax = kGiB;
 constexpr uint64_t kTextBytesMax = kGiB;
+constexpr uint64_t kConfigBytesMax = 64 * kMiB;
 
 }  // namespace
 
@@ -20,6 +26,29 @@ Result<Tokenizer> load_tokenizer(const std::string& directory) {
   }
   MF_ASSIGN_OR_RETURN(const std::string json, read_text_file(path, kTokenizerBytesMax));
   return Tokenizer::parse(json, path);
+}
+
+Result<GenerationDefaults> load_generation_defaults(const std::string& directory) {
+  GenerationDefaults defaults;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const std::string path = directory + "/" + name;
+    if (!path_exists(path)) continue;
+    MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kConfigBytesMax));
+    MF_ASSIGN_OR_RETURN(const Json json, parse_json(text, path));
+    if (std::string_view(name) == "generation_config.json") {
+      Result<SamplerOptions> sampler = sampler_options_from(json);
+      if (!sampler.ok()) return sampler.error().with_context(path);
+      defaults.sampler = std::move(sampler).value();
+    }
+    const Result<std::vector<TokenId>> stops = eos_token_ids_from(json);
+    if (!stops.ok()) return stops.error().with_context(path);
+    for (const TokenId token : *stops) {
+      const auto begin = defaults.stop_tokens.begin();
+      const auto end = defaults.stop_tokens.end();
+      if (std::find(begin, end, token) == end) defaults.stop_tokens.push_back(token);
+    }
+  }
+  return defaults;
 }
 
 Result<std::string> read_text_input(const std::string& path) {

@@ -6,12 +6,20 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "sampling/sampler.h"
 #include "text/tokenizer.h"
 
 namespace moeflux {
 
 /// Reads DIR/tokenizer.json. Fails with kNotFound naming the file.
 Result<Tokenizer> load_tokenizer(const std::string& directory);
+
+/// What generation_config.json and config.json say about sampling and stopping; both may be absent.
+struct GenerationDefaults {
+  SamplerOptions sampler;
+  std::vector<TokenId> stop_tokens;
+};
+Result<GenerationDefaults> load_generation_defaults(const std::string& directory);
 
 /// The bytes of a file, or of standard input for "-". At most 1 GiB.
 Result<std::string> read_text_input(const std::string& path);

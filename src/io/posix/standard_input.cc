@@ -1,3 +1,4 @@
+// Standard input, read to its end.
 #include <unistd.h>
 
 #include <array>

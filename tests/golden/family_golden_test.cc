@@ -1,0 +1,112 @@
+// Every family against the numbers its reference implementation computed on a tiny checkpoint.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/run_model.h"
+
+namespace moeflux::testing {
+namespace {
+
+// Float32 against float32; the reference's own rounding differs in the last bits.
+constexpr double kReferenceTolerance = 1e-3;
+constexpr double kCpuCosineMin = 0.9999;
+constexpr float kClearMargin = 0.05f;
+
+class FamilyGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    directory_ = tests_directory() + "/golden/models/" + GetParam();
+    golden_ = read_golden(directory_ + "/golden.safetensors");
+    ASSERT_TRUE(golden_.contains("tokens") && golden_.contains("logits"));
+  }
+  const std::vector<TokenId>& tokens() { return golden_["tokens"].ints; }
+
+  std::string directory_;
+  std::map<std::string, GoldenTensor> golden_;
+};
+
+TEST_P(FamilyGolden, ReferenceDeviceAgreesAtEveryPosition) {
+  const RunOutput run = run_model(directory_, tokens(), {.device = "reference"});
+  ASSERT_EQ(run.logits.size(), golden_["logits"].floats.size());
+  for (int64_t i = 0; i < golden_["logits"].rows(); ++i) {
+    EXPECT_LE(max_abs_difference(run.row(i), golden_["logits"].row(i)), kReferenceTolerance)
+        << "position " << i;
+  }
+}
+
+TEST_P(FamilyGolden, HiddenStatesAgreeLayerByLayer) {
+  const GoldenTensor& expected = golden_["hidden_states"];
+  if (expected.floats.empty()) GTEST_SKIP() << "the reference keeps several residual streams";
+  const RunOutput run =
+      run_model(directory_, tokens(), {.device = "reference", .hidden_states = true});
+  const auto layer_elements = static_cast<size_t>(expected.shape[1] * expected.shape[2]);
+  ASSERT_EQ(run.hidden_states.size(), static_cast<size_t>(expected.shape[0]));
+  for (const auto& [layer, hidden] : run.hidden_states) {
+    const auto begin = static_cast<size_t>(layer) * layer_elements;
+    EXPECT_LE(max_abs_difference(hidden, std::span(expected.floats).subspan(begin, layer_elements)),
+              kReferenceTolerance)
+        << "after layer " << layer;
+  }
+}
+
+TEST_P(FamilyGolden, CpuDeviceAgreesInDirectionAndChoice) {
+  const RunOutput run = run_model(directory_, tokens(), {});
+  ASSERT_EQ(run.logits.size(), golden_["logits"].floats.size());
+  for (int64_t i = 0; i < golden_["logits"].rows(); ++i) {
+    const std::span<const float> expected = golden_["logits"].row(i);
+    EXPECT_GE(cosine(run.row(i), expected), kCpuCosineMin) << "position " << i;
+    const Top top = top_of(expected);
+    if (top.margin >= kClearMargin) {
+      EXPECT_EQ(top_of(run.row(i)).index, top.index) << "position " << i;
+    }
+  }
+}
+
+TEST_P(FamilyGolden, ChunksOfPrefillAndDecodeGiveTheSameBits) {
+  const RunOutput whole = run_model(directory_, tokens(), {});
+  ASSERT_FALSE(whole.logits.empty());
+  for (const std::vector<int64_t>& chunks :
+       std::vector<std::vector<int64_t>>{{1}, {7}, {40, 1}, {3, 1, 30, 1}}) {
+    EXPECT_EQ(run_model(directory_, tokens(), {.chunks = chunks}).logits, whole.logits)
+        << "first chunk " << chunks.front();
+  }
+}
+
+TEST_P(FamilyGolden, CacheSizeAndThreadsDoNotChangeABit) {
+  const RunOutput roomy = run_model(directory_, tokens(), {.threads = 2});
+  ASSERT_FALSE(roomy.logits.empty());
+  for (const uint64_t cache : {uint64_t{0}, uint64_t{1} << 20}) {
+    for (const int threads : {1, 3}) {
+      const RunOutput tight =
+          run_model(directory_, tokens(),
+                    {.threads = threads, .expert_cache_bytes = cache, .chunks = {9, 1}});
+      EXPECT_EQ(tight.logits, roomy.logits) << "cache " << cache << ", threads " << threads;
+    }
+  }
+}
+
+TEST_P(FamilyGolden, GreedyTokensAgreeWhereTheChoiceIsClear) {
+  std::vector<TokenId> text = tokens();
+  const std::vector<TokenId>& expected = golden_["greedy"].ints;
+  text.insert(text.end(), expected.begin(), expected.end() - 1);
+  const RunOutput run = run_model(directory_, text, {.device = "reference"});
+  ASSERT_FALSE(run.logits.empty());
+  int64_t compared = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Top top = top_of(run.row(static_cast<int64_t>(tokens().size() + i) - 1));
+    if (top.margin < kClearMargin) continue;
+    EXPECT_EQ(static_cast<TokenId>(top.index), expected[i]) << "token " << i;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyGolden, ::testing::Values("qwen3_5_moe_text"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace moeflux::testing
