@@ -136,24 +136,25 @@ static void micro_tile(Panel& panel, int row, const float* const* x, int64_t k0,
   }
 }
 
-template <int kRows>
-static void multiply_rows(Panel& panel, int row, const float* const* x, int64_t k0, int64_t count,
-                          int64_t tokens) {
-  int64_t t = 0;
-  for (; t + kMicroTokens <= tokens; t += kMicroTokens) {
-    micro_tile<kRows, kMicroTokens>(panel, row, x, k0, count, t);
-  }
-  for (; t + 2 <= tokens; t += 2) micro_tile<kRows, 2>(panel, row, x, k0, count, t);
-  for (; t < tokens; ++t) micro_tile<kRows, 1>(panel, row, x, k0, count, t);
-}
-
-static void multiply_panel(Panel& panel, int rows, const float* const* x, int64_t k0, int64_t count,
-                           int64_t tokens) {
+template <int kTokens>
+static void multiply_tokens(Panel& panel, int rows, const float* const* x, int64_t k0,
+                            int64_t count, int64_t token) {
   int r = 0;
   for (; r + kMicroRows <= rows; r += kMicroRows) {
-    multiply_rows<kMicroRows>(panel, r, x, k0, count, tokens);
+    micro_tile<kMicroRows, kTokens>(panel, r, x, k0, count, token);
   }
-  for (; r < rows; ++r) multiply_rows<1>(panel, r, x, k0, count, tokens);
+  for (; r < rows; ++r) micro_tile<1, kTokens>(panel, r, x, k0, count, token);
+}
+
+/// Tokens outside, rows inside: a few tokens' run stays in the L1 cache for all rows.
+static void multiply_panel(Panel& panel, int rows, const float* const* x, int64_t k0, int64_t count,
+                           int64_t tokens) {
+  int64_t t = 0;
+  for (; t + kMicroTokens <= tokens; t += kMicroTokens) {
+    multiply_tokens<kMicroTokens>(panel, rows, x, k0, count, t);
+  }
+  for (; t + 2 <= tokens; t += 2) multiply_tokens<2>(panel, rows, x, k0, count, t);
+  for (; t < tokens; ++t) multiply_tokens<1>(panel, rows, x, k0, count, t);
 }
 
 template <class Row>
