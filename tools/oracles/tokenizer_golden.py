@@ -205,7 +205,8 @@ def texts():
         "\u0645\u064e\u0631\u0652\u062d\u064e\u0628\u064b\u0627"
     )
     yield "\ue000 \U000f0000 \U0010ffff \ufffe \uffff \ufffd \ufdd0"
-    units = ["a", " ", "\n", "\r\n", "1", "\u6f22", "A", "!", "ab", " a", "\u0301", "=", "\U0001f600"]
+    units = ["a", " ", "\n", "\r\n", "1", "\u6f22", "A", "!", "ab", " a", "\u0301", "="]
+    units.append("\U0001f600")
     for unit in units:
         yield unit * 130
     yield "a" * 300 + " " * 99 + "b"
