@@ -98,10 +98,9 @@ std::string tensor(const std::string& dtype, const std::string& shape, const std
          "}}";
 }
 
-std::vector<Refusal> refusals() {
+std::vector<Refusal> header_refusals() {
   const ErrorCode bad = ErrorCode::kCorruption;
   const ErrorCode unknown = ErrorCode::kUnsupported;
-  const std::string u8 = R"("U8")";
   return {
       {"Empty", "", 0, bad, {"nothing", "'{'"}},
       {"LeadingSpace", " {}", 0, bad, {"\" \"", "'{'"}},
@@ -126,6 +125,14 @@ std::vector<Refusal> refusals() {
       {"NoOffsets", R"({"x.w":{"dtype":"U8","shape":[0]}})", 0, bad, {"x.w", "no data_offsets"}},
       {"UnknownDType", tensor(R"("Q9")", "[0]", "[0,0]"), 0, unknown, {"x.w", "Q9", "BF16"}},
       {"DTypeNotString", tensor("7", "[0]", "[0,0]"), 0, bad, {"x.w", "7", "string"}},
+  };
+}
+
+std::vector<Refusal> shape_refusals() {
+  const ErrorCode bad = ErrorCode::kCorruption;
+  const ErrorCode unknown = ErrorCode::kUnsupported;
+  const std::string u8 = R"("U8")";
+  return {
       {"ShapeNotArray", tensor(u8, "4", "[0,4]"), 4, bad, {"x.w", "4", "list"}},
       {"NegativeExtent", tensor(u8, "[-2]", "[0,2]"), 2, bad, {"x.w", "-2", "integer"}},
       {"TwoNegativeExtents", tensor(u8, "[-2,-2]", "[0,4]"), 4, bad, {"x.w", "-2", "integer"}},
@@ -158,6 +165,13 @@ std::vector<Refusal> refusals() {
        bad,
        {"overflows"}},
       {"RankOverEight", tensor(u8, "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1, unknown, {"x.w", "9", "8"}},
+  };
+}
+
+std::vector<Refusal> data_refusals() {
+  const ErrorCode bad = ErrorCode::kCorruption;
+  const std::string u8 = R"("U8")";
+  return {
       {"OffsetsNotArray", tensor(u8, "[1]", "1"), 1, bad, {"x.w", "two integers"}},
       {"OneOffset", tensor(u8, "[1]", "[1]"), 1, bad, {"x.w", "two integers"}},
       {"ThreeOffsets", tensor(u8, "[1]", "[0,1,2]"), 2, bad, {"x.w", "two integers"}},
@@ -227,8 +241,11 @@ TEST_P(SafetensorsRefusal, NamesFileTensorFoundAndExpected) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Header, SafetensorsRefusal, testing::ValuesIn(refusals()),
-                         [](const auto& refusal) { return refusal.param.fact; });
+std::string fact_of(const testing::TestParamInfo<Refusal>& refusal) { return refusal.param.fact; }
+
+INSTANTIATE_TEST_SUITE_P(Header, SafetensorsRefusal, testing::ValuesIn(header_refusals()), fact_of);
+INSTANTIATE_TEST_SUITE_P(Shape, SafetensorsRefusal, testing::ValuesIn(shape_refusals()), fact_of);
+INSTANTIATE_TEST_SUITE_P(Data, SafetensorsRefusal, testing::ValuesIn(data_refusals()), fact_of);
 
 void expect_refused(std::string_view bytes, std::initializer_list<const char*> words) {
   const auto header = read_header(MemoryFile("m.safetensors", bytes));

@@ -115,9 +115,9 @@ TEST_F(LinuxMemoryTest, MountInfoTellsWhereAndWhichCgroupIsMounted) {
   write("/proc/self/cgroup", "4:memory:/docker/abc/inner\n");
   write("/proc/self/mountinfo",
         "20 1 0:1 / /proc rw - proc proc rw\n"
-        "35 31 0:32 /docker/abc /mnt/memory rw,relatime shared:1 - cgroup cgroup rw,memory\n"
-        "36 31 0:33 /docker/abc /mnt/devices rw,relatime - cgroup cgroup rw,devices\n");
-  write_v1("/mnt/memory/inner", 5 * kGiB, 2 * kGiB, 0);
+        "35 31 0:32 /docker/abc /cg/memory rw,relatime shared:1 - cgroup cgroup rw,memory\n"
+        "36 31 0:33 /docker/abc /cg/devices rw,relatime - cgroup cgroup rw,devices\n");
+  write_v1("/cg/memory/inner", 5 * kGiB, 2 * kGiB, 0);
   EXPECT_EQ(query_linux_memory(root_).available_bytes, 3 * kGiB);
 }
 
