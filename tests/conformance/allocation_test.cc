@@ -19,6 +19,11 @@ void* operator new(size_t bytes) {
   MF_CHECK(memory != nullptr);
   return memory;
 }
+// Containers' temporary buffers come from here and go to the plain operator delete below.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
