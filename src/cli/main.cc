@@ -1,4 +1,10 @@
 // moeflux, the program.
+#include <csignal>
+
 #include "cli/program.h"
 
-int main(int argc, char** argv) { return moeflux::run_program(argc, argv); }
+int main(int argc, char** argv) {
+  // A reader of standard output that leaves is a failed write, so that the run ends in order.
+  std::signal(SIGPIPE, SIG_IGN);
+  return moeflux::run_program(argc, argv);
+}

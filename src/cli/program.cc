@@ -39,7 +39,8 @@ int run_program(int argc, char** argv) {
   for (const RegisteredCommand& command : commands) {
     if (!command.app->parsed()) continue;
     const Status status = command.run();
-    if (status.ok()) return 0;
+    // kCancelled: the reader of standard output has left, as `head` does.
+    if (status.ok() || status.error().code() == ErrorCode::kCancelled) return 0;
     print_error(status.error().message());
     return 1;
   }

@@ -2,19 +2,38 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "base/format.h"
 
 namespace moeflux {
 
+namespace {
+
+// Names of tensors and keys come from files: they must not break the line or steer the terminal.
+std::string printable(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) c = '?';
+  }
+  return result;
+}
+
+}  // namespace
+
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
-bool print_out(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
+Status print_out(std::string_view text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return {};
+  return make_error(errno == EPIPE ? ErrorCode::kCancelled : ErrorCode::kIo, "standard output: {}",
+                    std::strerror(errno));
 }
 
 void print_err(std::string_view line) {
@@ -22,8 +41,9 @@ void print_err(std::string_view line) {
 }
 
 void print_error(std::string_view message) {
-  print_err(stderr_is_terminal() ? format("\x1b[31merror:\x1b[0m {}", message)
-                                 : format("error: {}", message));
+  const std::string line = printable(message);
+  print_err(stderr_is_terminal() ? format("\x1b[31merror:\x1b[0m {}", line)
+                                 : format("error: {}", line));
 }
 
 void print_note(std::string_view message) {

@@ -5,16 +5,19 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace moeflux {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 
-/// Writes to standard output at once. False when it is closed (a reader like `head` has left).
-bool print_out(std::string_view text);
+/// Writes to standard output at once. Fails with kCancelled when its reader has left (`| head`),
+/// which ends a program without a complaint, and with kIo otherwise (a full disk).
+Status print_out(std::string_view text);
 /// Writes a line to standard error.
 void print_err(std::string_view line);
-/// "error: ..." on standard error, in red on a terminal.
+/// "error: ..." on standard error, in red on a terminal; one line, whatever names from files hold.
 void print_error(std::string_view message);
 /// Faint text for statistics and notes, on a terminal; plain otherwise.
 void print_note(std::string_view message);

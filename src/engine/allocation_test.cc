@@ -35,6 +35,9 @@ void* operator new(size_t bytes) { return counted(bytes); }
 void* operator new[](size_t bytes) { return counted(bytes); }
 void* operator new(size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
 void* operator new[](size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+// Under a sanitizer the library's own would not call the ones above.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void operator delete(void* memory) noexcept { free(memory); }
 void operator delete[](void* memory) noexcept { free(memory); }
 void operator delete(void* memory, size_t) noexcept { free(memory); }

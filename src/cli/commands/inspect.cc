@@ -140,8 +140,7 @@ Status run(const Options& options) {
   report["experts"] = describe_experts(*model);
   report["memory_plan"] = describe_plan(plan, context, token);
   if (options.json) {
-    print_out(report.dump(2) + "\n");
-    return {};
+    return print_out(report.dump(2) + "\n");
   }
   std::string text = directory + "\n";
   for (const auto& [name, section] : report.items()) {
@@ -150,8 +149,7 @@ Status run(const Options& options) {
     for (char& c : title) c = c == '_' ? ' ' : c;
     text += title + "\n" + render(section);
   }
-  print_out(text);
-  return {};
+  return print_out(text);
 }
 
 }  // namespace

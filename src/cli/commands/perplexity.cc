@@ -81,11 +81,10 @@ Status run(Options options) {
   const auto n = static_cast<double>(score.tokens);
   const double mean = score.nats / n;
   const double deviation = std::sqrt(std::max(0.0, score.squares / n - mean * mean) / n);
-  print_out(
+  return print_out(
       format("perplexity {:.4f} +/- {:.4f} ({:.5f} nats/token, {} tokens, {} windows of {}, {})\n",
              std::exp(mean), std::exp(mean) * deviation, mean, score.tokens, windows, window,
              opened.device->name()));
-  return {};
 }
 
 }  // namespace

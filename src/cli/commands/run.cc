@@ -1,4 +1,6 @@
-// moeflux run: continues a prompt, token by token, and ends with a line of statistics.
+// moeflux run: continues a prompt, token by token, and ends with a line of statistics. Ctrl-C ends
+// the text, not the program's success: statistics follow and the exit status is 0. A second Ctrl-C
+// ends the program at once, with status 130.
 #include <unistd.h>
 
 #include <cmath>
@@ -84,7 +86,9 @@ Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOption
 
 void add_sampling_options(CLI::App& app, SamplingFlags& flags) {
   const auto add = [&](const char* name, auto& value, const char* help) {
-    app.add_option(name, value, help)->group("Sampling (defaults: generation_config.json)");
+    app.add_option(name, value, help)
+        ->group("Sampling (defaults: generation_config.json)")
+        ->allow_extra_args(false);  // one value a flag: the next word may be the prompt
   };
   add("--temp", flags.temperature, "Temperature; 0 is greedy");
   add("--top-k", flags.top_k, "Keep the k likeliest tokens; 0 keeps all");
@@ -166,11 +170,16 @@ Status run(const Options& options, bool prompt_given) {
   } else {
     generation.stop_tokens = defaults.stop_tokens;
   }
-  if (!options.quiet && !print_out(prompt)) return {};
+  if (!options.quiet) MF_RETURN_IF_ERROR(print_out(prompt));
+  Status written;
   MF_ASSIGN_OR_RETURN(const GenerateResult result,
                       generate(*opened.engine, tokenizer, *sequence, tokens, generation,
-                               [](std::string_view text) { return print_out(text); }));
-  print_out("\n");
+                               [&](std::string_view text) {
+                                 if (written.ok()) written = print_out(text);
+                                 return written.ok();
+                               }));
+  if (written.ok()) written = print_out("\n");
+  if (!written.ok() && written.error().code() != ErrorCode::kCancelled) return written;
   if (!options.quiet) print_note(statistics_line(result));
   return {};
 }

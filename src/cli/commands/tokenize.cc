@@ -42,8 +42,7 @@ Status run(Options options, bool text_given) {
     }
   }
   if (options.ids) out += "\n";
-  print_out(out);
-  return {};
+  return print_out(out);
 }
 
 }  // namespace
