@@ -122,6 +122,8 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     int64_t rows = 0;
     if (options.logits == LogitsMode::kAll) rows = static_cast<int64_t>(n);
     if (options.logits == LogitsMode::kLast && last) rows = 1;
+    // Fails before anything is recorded: the sequence stays as it was.
+    MF_RETURN_IF_ERROR(sequence.state_->reserve(sequence.length() + static_cast<int64_t>(n)));
     const Status done = eval_chunk(sequence, tokens.first(n), rows, options.observer);
     if (!done.ok()) {
       sequence.broken_ = true;
@@ -137,7 +139,6 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
                           HiddenObserver* observer) {
   const auto n = static_cast<int64_t>(tokens.size());
   SequenceState& state = *sequence.state_;
-  MF_RETURN_IF_ERROR(state.reserve(state.length() + n));
   host_positions_.resize(tokens.size());
   std::iota(host_positions_.begin(), host_positions_.end(), static_cast<int32_t>(state.length()));
   const Tensor ids = token_ids_.slice(0, 0, n);

@@ -54,7 +54,7 @@ enum class LogitsMode : uint8_t { kNone, kLast, kAll };
 struct EvalOptions {
   LogitsMode logits = LogitsMode::kLast;
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
-                         // sequence stays usable
+                              // sequence stays usable
   HiddenObserver* observer = nullptr;
 };
 
@@ -77,9 +77,9 @@ class Engine {
   Result<std::unique_ptr<Sequence>> create_sequence();
 
   /// Appends tokens to the sequence. Fails with kInvalidArgument for an empty span or a token
-  /// outside the vocabulary, kResourceExhausted when the context is full; both leave the sequence
-  /// as it was. After kIo the sequence is broken and every later call fails with
-  /// kFailedPrecondition.
+  /// outside the vocabulary, kResourceExhausted when the context or memory is full; both leave the
+  /// sequence usable, at the last whole chunk. After kIo the sequence is broken and every later
+  /// call fails with kFailedPrecondition.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
   /// The same for the last token's logits: a view that lives until the next call.

@@ -170,6 +170,44 @@ TEST_F(EngineTest, TwoEnginesInOneProcessDoNotMix) {
   EXPECT_EQ(got_other, expected_other);
 }
 
+/// A device that can be told to be out of memory.
+class FullDevice : public Device {
+ public:
+  explicit FullDevice(Device& inner) : inner_(inner) {}
+  std::string_view name() const override { return inner_.name(); }
+  std::string_view description() const override { return inner_.description(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    if (full) return Error(ErrorCode::kResourceExhausted, "out of memory");
+    return inner_.allocate(bytes, kind);
+  }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
+    return inner_.create_encoder(scratch_bytes);
+  }
+  bool full = false;
+
+ private:
+  Device& inner_;
+};
+
+TEST_F(EngineTest, MemoryThatRunsOutLeavesTheSequenceUsable) {
+  FullDevice device(*device_);
+  auto engine = Engine::open(folder_.path(), device, {});
+  ASSERT_TRUE(engine.ok());
+  const Tokens tokens = some_tokens(SequenceState::kPageTokens + 4);
+  const std::vector<float> expected = all_logits(**engine, tokens);
+  const auto sequence = start(**engine);
+  ASSERT_TRUE((*engine)->eval_last(*sequence, std::span(tokens).first(250)).ok());
+  device.full = true;
+  expect_error((*engine)->create_sequence(), ErrorCode::kResourceExhausted, {"out of memory"});
+  expect_error((*engine)->eval_last(*sequence, std::span(tokens).subspan(250)),
+               ErrorCode::kResourceExhausted, {"out of memory"});
+  EXPECT_EQ(sequence->length(), 250);
+  device.full = false;
+  const auto last = (*engine)->eval_last(*sequence, std::span(tokens).subspan(250));
+  ASSERT_TRUE(last.ok()) << last.error().to_string();
+  EXPECT_EQ(std::vector<float>(last->begin(), last->end()), last_row(expected));
+}
+
 TEST_F(EngineTest, CacheBoundBelowOneExpertIsRefused) {
   expect_error(Engine::open(folder_.path(), *device_, {.expert_cache_bytes = 100}),
                ErrorCode::kResourceExhausted, {"100 B", "one expert"});

@@ -1,0 +1,79 @@
+#include "experts/expert_table.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/host_buffer.h"
+
+namespace moeflux {
+namespace {
+
+ExpertMatrix matrix(const QuantFormat& format, int64_t rows, int64_t cols) {
+  ExpertMatrix result;
+  result.format = format;
+  result.rows = rows;
+  result.cols = cols;
+  return result;
+}
+
+ExpertLayer make_layer(const QuantFormat& format, int32_t experts) {
+  ExpertLayer layer;
+  layer.num_experts = experts;
+  layer.gate = matrix(format, 24, 64);
+  layer.up = matrix(format, 24, 64);
+  layer.down = matrix(format, 64, 64);
+  layer.slot_bytes = lay_out_slot(layer.gate, layer.up, layer.down);
+  return layer;
+}
+
+const QuantFormat kThreeBits = QuantFormat::affine(3, 32, DType::kBf16);
+
+TEST(ExpertTable, PartsOfASlotAreAlignedInOrderAndApart) {
+  for (const QuantFormat& format : {QuantFormat::plain(DType::kF16), kThreeBits}) {
+    const ExpertLayer layer = make_layer(format, 2);
+    size_t end = 0;
+    for (const ExpertMatrix* m : {&layer.gate, &layer.up, &layer.down}) {
+      const WeightBytes bytes = weight_bytes(m->format, m->rows, m->cols);
+      EXPECT_GE(m->data_offset, end);
+      end = m->data_offset + bytes.data;
+      if (bytes.scales > 0) {
+        EXPECT_GE(m->scales_offset, end);
+        EXPECT_GE(m->biases_offset, m->scales_offset + bytes.scales);
+        end = m->biases_offset + bytes.biases;
+        EXPECT_EQ(m->scales_offset % 64 + m->biases_offset % 64, 0u);
+      }
+      EXPECT_EQ(m->data_offset % 64, 0u);
+    }
+    EXPECT_GE(layer.slot_bytes, end);
+    EXPECT_LT(layer.slot_bytes, end + 64);
+  }
+}
+
+TEST(ExpertTable, ViewsOfASlotStayInsideIt) {
+  const ExpertLayer layer = make_layer(kThreeBits, 2);
+  auto buffer = allocate_host_buffer(2 * layer.slot_bytes);
+  ASSERT_TRUE(buffer.ok());
+  const ExpertWeights weights = layer.weights(ExpertId{1}, **buffer, layer.slot_bytes);
+  EXPECT_EQ(weights.expert, ExpertId{1});
+  EXPECT_EQ(weights.gate.data.offset_bytes, layer.slot_bytes);
+  EXPECT_EQ(weights.gate.data.shape, (Shape{24, 64 * 3 / 32}));
+  EXPECT_EQ(weights.down.biases.shape, (Shape{64, 2}));
+  EXPECT_LE(weights.down.biases.offset_bytes + weights.down.biases.size_bytes(),
+            2 * layer.slot_bytes);
+}
+
+TEST(ExpertTable, CountsExpertsAndBytesOverLayers) {
+  ExpertTable table;
+  table.layers = {make_layer(kThreeBits, 3), ExpertLayer{},
+                  make_layer(QuantFormat::plain(DType::kF32), 5)};
+  const uint64_t three_bits = (2 * 24 + 64) * (64 * 3 / 8 + 2 * 2 * 2);
+  const uint64_t floats = (2 * 24 + 64) * 64 * 4;
+  EXPECT_EQ(table.layers[0].bytes_per_expert(), three_bits);
+  EXPECT_EQ(table.layers[2].bytes_per_expert(), floats);
+  EXPECT_EQ(table.layers[2].parameters_per_expert(), floats / 4);
+  EXPECT_EQ(table.num_experts_total(), 8u);
+  EXPECT_EQ(table.bytes_total(), 3 * three_bits + 5 * floats);
+  EXPECT_EQ(table.slot_bytes_max(), table.layers[2].slot_bytes);
+}
+
+}  // namespace
+}  // namespace moeflux
