@@ -37,10 +37,16 @@ Result<std::string> find_embedded_model() {
 
 }  // namespace
 
+CLI::Validator not_empty() {
+  return {[](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, ""};
+}
+
 void add_model_folder_option(CLI::App& command, ModelOptions& options) {
-  command.add_option("-m,--model", options.model,
-                     "Model folder: config.json, *.safetensors, tokenizer.json "
-                     "(default: the embedded fable-20m)");
+  command
+      .add_option("-m,--model", options.model,
+                  "Model folder: config.json, *.safetensors, tokenizer.json "
+                  "(default: the embedded fable-20m)")
+      ->check(not_empty());
 }
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -54,9 +60,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command.add_option("-c,--ctx-size", options.context_size,
                      "Context in tokens (0: the model's maximum, at most 4096)");
-  command.add_option("--expert-cache", options.expert_cache,
-                     "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
-                     "default: a share of free memory)");
+  command
+      .add_option("--expert-cache", options.expert_cache,
+                  "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
+                  "default: a share of free memory)")
+      ->check(not_empty());
   command.add_option("--reader-threads", options.reader_threads, "Threads that read experts")
       ->check(CLI::Range(1, kThreadsMax))
       ->capture_default_str();

@@ -22,6 +22,9 @@ struct ModelOptions {
   int reader_threads = 8;
 };
 
+/// A check that refuses "": an unset shell variable must not mean the default.
+CLI::Validator not_empty();
+
 /// -m only.
 void add_model_folder_option(CLI::App& command, ModelOptions& options);
 /// -m, --device, -t, -c, --expert-cache and their like.

@@ -32,7 +32,12 @@ Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffe
 
 }  // namespace
 
-int64_t context_length_for(const ModelSpec& spec, const EngineOptions& options) {
+Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options) {
+  if (options.context_length < 0 || options.context_length > spec.max_position_embeddings) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "context length {} is outside 1 to {}, the model's maximum",
+                      options.context_length, spec.max_position_embeddings);
+  }
   return options.context_length > 0 ? options.context_length
                                     : std::min(spec.max_position_embeddings, kContextDefaultMax);
 }
@@ -45,12 +50,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   std::unique_ptr<Engine> engine(new Engine);
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
   const ModelSpec& spec = engine->spec();
-  if (options.context_length < 0 || options.context_length > spec.max_position_embeddings) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "context length {} is outside 1 to {}, the model's maximum",
-                      options.context_length, spec.max_position_embeddings);
-  }
-  engine->context_length_ = context_length_for(spec, options);
+  MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
   engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
   engine->device_ = &device;
 

@@ -32,8 +32,9 @@ struct EngineOptions {
   int64_t prefill_chunk = 512;
 };
 
-/// The context a sequence gets: what was asked for, or the model's maximum up to 4096.
-int64_t context_length_for(const ModelSpec& spec, const EngineOptions& options);
+/// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
+/// kInvalidArgument beyond the model's maximum.
+Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options);
 
 /// One text being evaluated. Belongs to the engine that made it and must not outlive it.
 class Sequence {

@@ -36,6 +36,11 @@ TEST(BadCommandLine, UsageErrorsNameTheFlag) {
   expect_usage_error({"run", "-t", "many", "x"}, {"many"});
   expect_usage_error({"run", "-n", "ten", "x"}, {"ten"});
   expect_usage_error({"run", "--reader-threads", "0", "x"}, {"--reader-threads"});
+  expect_usage_error({"run", "-m", "", "x"}, {"--model", "empty"});
+  expect_usage_error({"run", "--expert-cache", "", "x"}, {"--expert-cache", "empty"});
+  expect_usage_error({"run", "-s", "-1", "x"}, {"--seed", "-1"});
+  expect_usage_error({"run", "Once", "upon"}, {"upon"});
+  expect_usage_error({"perplexity", "-f", "x", "--chunks", "-1"}, {"--chunks", "-1"});
   expect_usage_error({"logits", "--tokens", "1"}, {"--output"});
   expect_usage_error({"logits", "-o", "x"}, {"--tokens"});
   expect_usage_error({"perplexity"}, {"--file"});
@@ -59,6 +64,8 @@ TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
   expect_failure(run({"--top-p", "-3"}), 1, {"top_p", "-3"});
   expect_failure(run({"--temp", "nan"}), 1, {"temperature"});
   expect_failure(run({"--logit-bias", "abc"}), 1, {"--logit-bias", "abc"});
+  expect_failure(run({"--logit-bias", "8192+1"}), 1, {"--logit-bias", "8192", "vocabulary"});
+  expect_failure(moeflux({"inspect", "-c", "4097"}), 1, {"4097", "4096"});
 }
 
 TEST(BadCommandLine, TokensThatCannotBeRightAreNamed) {

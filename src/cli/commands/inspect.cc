@@ -125,7 +125,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       load_model(directory, *device, WeightLoading::kCheckOnly));
-  const int64_t context = context_length_for(model->spec(), engine);
+  MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(const DryRun prefill,
                       dry_run(*model->model, std::min(engine.prefill_chunk, context), 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));

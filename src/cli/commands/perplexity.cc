@@ -96,7 +96,7 @@ RegisteredCommand add_perplexity_command(CLI::App& program) {
   add_model_options(*app, options->model);
   app->add_option("-f,--file", options->file, "Text file ('-': standard input)")->required();
   app->add_option("--chunks", options->windows_max, "Stop after this many windows (0: all)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
   return {app, [options] { return run(*options); }};
 }
 

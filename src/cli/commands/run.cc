@@ -86,7 +86,7 @@ Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOption
 
 void add_sampling_options(CLI::App& app, SamplingFlags& flags) {
   const auto add = [&](const char* name, auto& value, const char* help) {
-    app.add_option(name, value, help)
+    return app.add_option(name, value, help)
         ->group("Sampling (defaults: generation_config.json)")
         ->allow_extra_args(false);  // one value a flag: the next word may be the prompt
   };
@@ -99,7 +99,12 @@ void add_sampling_options(CLI::App& app, SamplingFlags& flags) {
   add("--presence-penalty", flags.presence_penalty, "Subtracted once from recent tokens");
   add("--frequency-penalty", flags.frequency_penalty, "Subtracted per use from recent tokens");
   add("--logit-bias", flags.logit_bias, "TOKEN_ID+BIAS or TOKEN_ID-BIAS; may be repeated");
-  add("-s,--seed", flags.seed, "Same seed, same text (default 0)");
+  add("-s,--seed", flags.seed, "Same seed, same text (default 0)")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text.rfind('-', 0) == 0 ? "is " + text + ", expected 0 or more" : std::string();
+          },
+          ""));
 }
 
 Result<std::string> read_prompt(const Options& options, bool prompt_given) {
@@ -162,6 +167,12 @@ Status run(const Options& options, bool prompt_given) {
   if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
   MF_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options.model));
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, opened.engine->create_sequence());
+  for (const LogitBias& bias : generation.sampler.logit_bias) {
+    if (bias.token < opened.engine->spec().vocab_size) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--logit-bias: token {} is outside the vocabulary of {}", bias.token,
+                      opened.engine->spec().vocab_size);
+  }
   generation.sampler.vocab_limit = tokenizer.vocab_size();
   if (options.ignore_eos) {
     for (const TokenId token : defaults.stop_tokens) {
@@ -188,7 +199,8 @@ Status run(const Options& options, bool prompt_given) {
 
 RegisteredCommand add_run_command(CLI::App& program) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand("run", "Continue a prompt");
+  CLI::App* app =
+      program.add_subcommand("run", "Continue a prompt. Ctrl-C ends the text, twice the program");
   add_model_options(*app, options->model);
   const CLI::Option* text = app->add_option("prompt,-p,--prompt", options->prompt, "The prompt");
   app->add_option("-f,--file", options->file, "Read the prompt from a file ('-': standard input)");
