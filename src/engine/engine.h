@@ -54,7 +54,7 @@ enum class LogitsMode : uint8_t { kNone, kLast, kAll };
 struct EvalOptions {
   LogitsMode logits = LogitsMode::kLast;
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
-                         // sequence stays usable
+                              // sequence stays usable
   HiddenObserver* observer = nullptr;
 };
 

@@ -34,11 +34,20 @@ class StreamedExpertStore : public ExpertStore {
  private:
   friend class StreamedLease;
 
+  void arrange(LayerId id, ExpertCache::Slot slot) {
+    const ExpertLayer& layer = table_.layer(id);
+    if (layer.arrangement == ExpertArrangement::kAsStored) return;
+    arrange_scratch_.resize(table_.slot_bytes_max());
+    std::byte* data = cache_.buffer().host_data() + cache_.offset_of(slot);
+    arrange_slot(layer, {data, layer.slot_bytes}, arrange_scratch_);
+  }
+
   const ExpertTable& table_;
   const TensorIndex& files_;
   AsyncReader& reader_;
   ExpertCache cache_;
   ExpertStats stats_;
+  std::vector<std::byte> arrange_scratch_;
 };
 
 class StreamedLease : public ExpertLease {
@@ -156,6 +165,7 @@ class StreamedLease : public ExpertLease {
     if (loading.failed) {
       store_.cache_.abandon(slot);
     } else {
+      store_.arrange(layer_, slot);
       store_.cache_.set_ready(slot);
       pinned_.push_back(slot);
       add_to_wave(loading.expert, slot);

@@ -176,16 +176,25 @@ std::vector<const TensorEntry*> WeightStore::claim_module(const std::string& mod
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
+  return take_module(name, {rows, cols});
+}
+
+Weight WeightStore::stacked_matrix(std::string_view name, int64_t heads, int64_t rows,
+                                   int64_t cols) {
+  return take_module(name, {heads, rows, cols});
+}
+
+Weight WeightStore::take_module(std::string_view name, const Shape& shape) {
   std::string module = full_name(std::string(name) + ".weight");
   module.resize(module.size() - std::string_view(".weight").size());
-  const std::optional<QuantFormat> format = module_format(module, ".weight", Shape{rows, cols});
+  const std::optional<QuantFormat> format = module_format(module, ".weight", shape);
   if (!format) return {};
   const std::vector<const TensorEntry*> parts = claim_module(module, ".weight", *format);
   Weight weight;
   weight.format = *format;
-  weight.rows = rows;
-  weight.cols = cols;
-  resident_parameters_ += static_cast<uint64_t>(rows * cols);
+  weight.cols = shape.back();
+  weight.rows = shape.num_elements() / weight.cols;
+  resident_parameters_ += static_cast<uint64_t>(shape.num_elements());
   weight.data = load(module + ".weight", *parts[0]);
   if (parts.size() == 3) {
     weight.scales = load(module + ".scales", *parts[1]);
