@@ -10,29 +10,66 @@
 namespace moeflux {
 namespace {
 
+/// Walks a text without building anything and stops at the first thing wrong with it. A parser
+/// callback would do the same in one pass, but with one nlohmann looks at all values of an object
+/// again whenever one of them ends: minutes for the tensor list of a large checkpoint.
+class Inspector final : public nlohmann::json_sax<Json> {
+ public:
+  const std::string& problem() const { return problem_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override {
+    open_objects_.emplace_back();
+    return enter();
+  }
+  bool key(string_t& name) override {
+    if (open_objects_.back().insert(name).second) return true;
+    problem_ = "key " + json_excerpt(Json(name)) + " appears twice";
+    return false;
+  }
+  bool end_object() override {
+    open_objects_.pop_back();
+    return leave();
+  }
+  bool start_array(size_t) override { return enter(); }
+  bool end_array() override { return leave(); }
+  bool parse_error(size_t position, const std::string&, const Json::exception&) override {
+    problem_ = format("not valid JSON at byte {}", position);
+    return false;
+  }
+
+ private:
+  static constexpr int kDepthMax = 128;
+
+  bool enter() {
+    if (++depth_ <= kDepthMax) return true;
+    problem_ = format("nested deeper than {}", kDepthMax);
+    return false;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  std::vector<std::set<std::string>> open_objects_;
+  int depth_ = 0;
+  std::string problem_;
+};
+
 template <typename AnyJson>
 Result<AnyJson> parse_checked(std::string_view text, std::string_view what) {
-  constexpr int kDepthMax = 128;
-  std::string problem;
-  std::vector<std::set<std::string>> open_objects;
-  int depth = 0;
-  const auto watch = [&](int, typename AnyJson::parse_event_t event, AnyJson& value) {
-    using Event = typename AnyJson::parse_event_t;
-    if (event == Event::object_start) open_objects.emplace_back();
-    if (event == Event::object_start || event == Event::array_start) {
-      if (++depth > kDepthMax && problem.empty()) problem = "nested deeper than 128";
-    }
-    if (event == Event::object_end || event == Event::array_end) --depth;
-    if (event == Event::object_end) open_objects.pop_back();
-    if (event == Event::key && problem.empty()) {
-      const auto& key = value.template get_ref<const std::string&>();
-      if (!open_objects.back().insert(key).second) problem = "key '" + key + "' appears twice";
-    }
-    return problem.empty();  // a rejected value is dropped: a hostile file builds no tree
-  };
-  AnyJson parsed = AnyJson::parse(text, watch, /*allow_exceptions=*/false);
-  if (!problem.empty()) return make_error(ErrorCode::kCorruption, "{}: {}", what, problem);
-  if (parsed.is_discarded()) return make_error(ErrorCode::kCorruption, "{}: not valid JSON", what);
+  Inspector inspector;
+  if (!Json::sax_parse(text, &inspector)) {
+    return make_error(ErrorCode::kCorruption, "{}: {}", what, inspector.problem());
+  }
+  AnyJson parsed = AnyJson::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  MF_CHECK(!parsed.is_discarded());  // the same parser has just accepted it
   return parsed;
 }
 

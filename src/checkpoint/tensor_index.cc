@@ -125,7 +125,8 @@ Result<Contents> open_sharded(const std::string& directory, const std::string& i
     if (!path.ok()) return path.error().with_context(index_path);
     Result<std::unique_ptr<File>> file = open_file(*path);
     if (!file.ok()) {
-      return file.error().with_context(format("{} names the shard {}", index_path, in_quotes(shard)));
+      return file.error().with_context(
+          format("{} names the shard {}", index_path, in_quotes(shard)));
     }
     MF_RETURN_IF_ERROR(add_shard(index_path, weight_map, shard, std::move(file).value(), contents));
   }

@@ -31,13 +31,16 @@ std::optional<ExpertCache::Slot> ExpertCache::reserve(ExpertKey key) {
     Entry& victim = entry(slot);
     if (victim.pins > 0) continue;
     if (victim.state != State::kAbsent) {
-      by_key_.erase(victim.key);
+      auto node = by_key_.extract(victim.key);  // reused: replacing an expert allocates nothing
+      node.key() = key;
+      by_key_.insert(std::move(node));
       ++evictions_;
+    } else {
+      by_key_.emplace(key, slot);
     }
     victim.key = key;
     victim.state = State::kLoading;
     victim.pins = 1;
-    by_key_.emplace(key, slot);
     recency_.splice(recency_.end(), recency_, victim.position);
     return slot;
   }

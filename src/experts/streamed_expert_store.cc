@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,11 +15,39 @@ namespace {
 
 class StreamedLease;
 
+/// The lists of a lease. The store keeps them between leases: a step allocates none.
+struct LeaseLists {
+  std::vector<int32_t> ids;               // distinct, ascending
+  std::vector<ExpertId> waiting;          // misses without a slot yet, last one next
+  std::vector<ExpertCache::Slot> pinned;  // READY, read by recorded work
+  std::vector<ExpertWeights> wave;        // what wait_some() returned last
+  std::vector<ReadRequest> requests;
+
+  void clear() {
+    ids.clear();
+    waiting.clear();
+    pinned.clear();
+    wave.clear();
+    requests.clear();
+  }
+};
+
+/// A slot whose bytes are on their way.
+struct Loading {
+  ExpertId expert{};
+  size_t reads_left = 0;
+  bool failed = false;
+};
+
 class StreamedExpertStore : public ExpertStore {
  public:
   StreamedExpertStore(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
                       ExpertCache cache)
-      : table_(table), files_(files), reader_(reader), cache_(std::move(cache)) {}
+      : table_(table),
+        files_(files),
+        reader_(reader),
+        cache_(std::move(cache)),
+        loading_(cache_.num_slots()) {}
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override;
@@ -41,6 +68,16 @@ class StreamedExpertStore : public ExpertStore {
     std::byte* data = cache_.buffer().host_data() + cache_.offset_of(slot);
     arrange_slot(layer, {data, layer.slot_bytes}, arrange_scratch_);
   }
+  std::unique_ptr<LeaseLists> take_lists() {
+    if (spare_lists_.empty()) return std::make_unique<LeaseLists>();
+    std::unique_ptr<LeaseLists> lists = std::move(spare_lists_.back());
+    spare_lists_.pop_back();
+    return lists;
+  }
+  void give_back(std::unique_ptr<LeaseLists> lists) {
+    lists->clear();
+    spare_lists_.push_back(std::move(lists));
+  }
 
   const ExpertTable& table_;
   const TensorIndex& files_;
@@ -48,67 +85,68 @@ class StreamedExpertStore : public ExpertStore {
   ExpertCache cache_;
   ExpertStats stats_;
   std::vector<std::byte> arrange_scratch_;
+  std::vector<Loading> loading_;  // by slot; only one lease at a time has reads in flight
+  std::vector<std::unique_ptr<LeaseLists>> spare_lists_;
 };
 
 class StreamedLease : public ExpertLease {
  public:
-  StreamedLease(StreamedExpertStore& store, LayerId layer, Encoder& encoder)
-      : store_(store), layer_(layer), encoder_(encoder) {}
+  StreamedLease(StreamedExpertStore& store, LayerId layer, Encoder& encoder,
+                std::unique_ptr<LeaseLists> lists)
+      : store_(store), layer_(layer), encoder_(encoder), lists_(std::move(lists)) {}
 
   ~StreamedLease() override {
     drain();
-    for (const ExpertCache::Slot slot : pinned_) store_.cache_.unpin(slot);
+    for (const ExpertCache::Slot slot : lists_->pinned) store_.cache_.unpin(slot);
+    store_.give_back(std::move(lists_));
   }
+  StreamedLease(const StreamedLease&) = delete;
+  StreamedLease& operator=(const StreamedLease&) = delete;
 
-  void start(std::span<const int32_t> experts) {
-    for (const int32_t id : experts) {
+  void start() {
+    for (const int32_t id : lists_->ids) {
       const ExpertKey key{layer_, ExpertId{id}};
       if (const std::optional<ExpertCache::Slot> slot = store_.cache_.find(key)) {
         store_.cache_.pin(*slot);
-        pinned_.push_back(*slot);
+        lists_->pinned.push_back(*slot);
         add_to_wave(key.expert, *slot);
         ++store_.stats_.hits;
       } else {
-        waiting_.push_back(key.expert);
+        lists_->waiting.push_back(key.expert);
         ++store_.stats_.misses;
       }
     }
-    std::reverse(waiting_.begin(), waiting_.end());  // taken from the back, in the given order
+    // Taken from the back, in the given order.
+    std::reverse(lists_->waiting.begin(), lists_->waiting.end());
     read_into_free_slots();
   }
 
   Result<std::span<const ExpertWeights>> wait_some() override {
     if (!hits_delivered_) {
       hits_delivered_ = true;
-      if (!wave_.empty()) return std::span<const ExpertWeights>(wave_);
+      if (!lists_->wave.empty()) return std::span<const ExpertWeights>(lists_->wave);
     }
-    wave_.clear();
-    if (!waiting_.empty()) {
+    lists_->wave.clear();
+    if (!lists_->waiting.empty()) {
       read_into_free_slots();
-      if (loading_.empty()) MF_RETURN_IF_ERROR(recycle_finished_waves());
+      if (num_loading_ == 0) MF_RETURN_IF_ERROR(recycle_finished_waves());
     }
-    while (wave_.empty() && !loading_.empty()) MF_RETURN_IF_ERROR(collect_arrivals());
-    return std::span<const ExpertWeights>(wave_);
+    while (lists_->wave.empty() && num_loading_ > 0) MF_RETURN_IF_ERROR(collect_arrivals());
+    return std::span<const ExpertWeights>(lists_->wave);
   }
 
  private:
-  struct Loading {
-    ExpertId expert{};
-    size_t reads_left = 0;
-    bool failed = false;
-  };
-
   void add_to_wave(ExpertId expert, ExpertCache::Slot slot) {
-    wave_.push_back(store_.table_.layer(layer_).weights(expert, store_.cache_.buffer(),
-                                                        store_.cache_.offset_of(slot)));
+    lists_->wave.push_back(store_.table_.layer(layer_).weights(expert, store_.cache_.buffer(),
+                                                               store_.cache_.offset_of(slot)));
   }
 
   void read_into_free_slots() {
-    while (!waiting_.empty()) {
-      const ExpertId expert = waiting_.back();
+    while (!lists_->waiting.empty()) {
+      const ExpertId expert = lists_->waiting.back();
       const std::optional<ExpertCache::Slot> slot = store_.cache_.reserve({layer_, expert});
       if (!slot) return;
-      waiting_.pop_back();
+      lists_->waiting.pop_back();
       submit_reads(expert, *slot);
     }
   }
@@ -116,25 +154,26 @@ class StreamedLease : public ExpertLease {
   void submit_reads(ExpertId expert, ExpertCache::Slot slot) {
     const std::span<const ExpertExtent> extents = store_.table_.layer(layer_).extents_of(expert);
     std::byte* base = store_.cache_.buffer().host_data() + store_.cache_.offset_of(slot);
-    requests_.clear();
+    lists_->requests.clear();
     for (const ExpertExtent& extent : extents) {
-      requests_.push_back({.file = &store_.files_.file(extent.file),
-                           .offset = extent.offset,
-                           .into = {base + extent.slot_offset, extent.bytes},
-                           .tag = static_cast<uint64_t>(slot)});
+      lists_->requests.push_back({.file = &store_.files_.file(extent.file),
+                                  .offset = extent.offset,
+                                  .into = {base + extent.slot_offset, extent.bytes},
+                                  .tag = static_cast<uint64_t>(slot)});
     }
-    loading_.emplace(slot, Loading{expert, extents.size(), false});
-    store_.reader_.submit(requests_);
+    store_.loading_[static_cast<size_t>(slot)] = {expert, extents.size(), false};
+    ++num_loading_;
+    store_.reader_.submit(lists_->requests);
   }
 
   // All slots are pinned by waves already delivered: once their compute is done the slots can be
   // used again.
   Status recycle_finished_waves() {
     MF_RETURN_IF_ERROR(encoder_.wait(encoder_.submit()));
-    for (const ExpertCache::Slot slot : pinned_) store_.cache_.unpin(slot);
-    pinned_.clear();
+    for (const ExpertCache::Slot slot : lists_->pinned) store_.cache_.unpin(slot);
+    lists_->pinned.clear();
     read_into_free_slots();
-    MF_CHECK(!loading_.empty());  // at least one slot exists and nobody else holds a pin
+    MF_CHECK(num_loading_ > 0);  // at least one slot exists and nobody else holds a pin
     return {};
   }
 
@@ -151,9 +190,8 @@ class StreamedLease : public ExpertLease {
 
   void finish_read(const ReadCompletion& completion, Status& first_failure) {
     const ExpertCache::Slot slot{static_cast<uint32_t>(completion.tag)};
-    const auto found = loading_.find(slot);
-    MF_CHECK(found != loading_.end());
-    Loading& loading = found->second;
+    Loading& loading = store_.loading_[static_cast<size_t>(slot)];
+    MF_CHECK(loading.reads_left > 0);
     if (!completion.status.ok()) {
       loading.failed = true;
       if (first_failure.ok()) {
@@ -167,16 +205,16 @@ class StreamedLease : public ExpertLease {
     } else {
       store_.arrange(layer_, slot);
       store_.cache_.set_ready(slot);
-      pinned_.push_back(slot);
+      lists_->pinned.push_back(slot);
       add_to_wave(loading.expert, slot);
       store_.stats_.bytes_read += store_.table_.layer(layer_).bytes_per_expert();
     }
-    loading_.erase(found);
+    --num_loading_;
   }
 
   // Reads in flight write into slots: they must be over before the lease lets go.
   void drain() {
-    while (!loading_.empty()) {
+    while (num_loading_ > 0) {
       Status ignored;
       for (const ReadCompletion& completion : store_.reader_.wait()) {
         finish_read(completion, ignored);
@@ -188,23 +226,22 @@ class StreamedLease : public ExpertLease {
   LayerId layer_;
   Encoder& encoder_;
   bool hits_delivered_ = false;
-  std::vector<ExpertId> waiting_;  // misses without a slot yet, last one next
-  std::unordered_map<ExpertCache::Slot, Loading> loading_;
-  std::vector<ExpertCache::Slot> pinned_;  // READY, read by recorded work
-  std::vector<ExpertWeights> wave_;
-  std::vector<ReadRequest> requests_;
+  size_t num_loading_ = 0;
+  std::unique_ptr<LeaseLists> lists_;
 };
 
 Result<std::unique_ptr<ExpertLease>> StreamedExpertStore::lease(LayerId layer, Encoder& encoder,
                                                                 const Routes& routes) {
-  std::vector<int32_t> ids(static_cast<size_t>(routes.ids.num_elements()));
+  std::unique_ptr<LeaseLists> lists = take_lists();
+  std::vector<int32_t>& ids = lists->ids;
+  ids.resize(static_cast<size_t>(routes.ids.num_elements()));
   MF_RETURN_IF_ERROR(encoder.read(std::as_writable_bytes(std::span(ids)), routes.ids));
   // Ascending ids are file order in stacked checkpoints: a long prefill reads forward.
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   MF_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < table_.layer(layer).num_experts));
-  auto lease = std::make_unique<StreamedLease>(*this, layer, encoder);
-  lease->start(ids);
+  auto lease = std::make_unique<StreamedLease>(*this, layer, encoder, std::move(lists));
+  lease->start();
   return std::unique_ptr<ExpertLease>(std::move(lease));
 }
 

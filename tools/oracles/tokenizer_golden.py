@@ -139,7 +139,10 @@ def train(name, vocab_size):
 
 def texts():
     sample = (OUT / "sample.txt").read_text(encoding="utf-8")
-    nfc_and_nfd = "\u00e9 e\u0301 \u00c5 A\u030a \u212b \uac00 \u1100\u1161 q\u0323\u0307 q\u0307\u0323"
+    nfc_and_nfd = (
+        "\u00e9 e\u0301 \u00c5 A\u030a "
+        "\u212b \uac00 \u1100\u1161 q\u0323\u0307 q\u0307\u0323"
+    )
     yield from ["", " ", "a", "\n", "Hello world", "Hello  world", " Hello", "Hello "]
     yield from sample.split("\n")[:-1]
     yield sample
@@ -154,15 +157,33 @@ def texts():
     yield "   \n   \r\n   "
     yield "nul\x00nul \x00\x01\x02\x1f\x7f\x80\x9f end"
     yield "nel\u0085nel \u0085 nbsp\u00a0nbsp \u00a0 wide\u3000wide \u3000 \u2028ls\u2029ps"
-    yield "ogham\u1680x mvs\u180ex zwsp\u200bx zwnbsp\ufeffx nnbsp\u202fx mmsp\u205fx \u2003\u2003em"
+    yield (
+        "ogham\u1680x mvs\u180ex zwsp\u200bx zwnbsp\ufeffx nnbsp\u202fx mmsp\u205fx "
+        "\u2003\u2003em"
+    )
     yield "\u180e\u180e \u180e a\u180e"
     yield "0 1 12 123 1234 12345 123456 1234567 1,234.56 3e-10 0x1F 1st 2nd"
-    yield "\u0663\u0664\u0665\u0666 \u00bd\u00b2\u00b3 \u2167\u2168 \u0967\u0968\u0969 \u2460 \uff11\uff12"
+    yield (
+        "\u0663\u0664\u0665\u0666 \u00bd\u00b2\u00b3 \u2167\u2168 \u0967\u0968\u0969 \u2460 "
+        "\uff11\uff12"
+    )
     yield "camelCase PascalCase UPPERCase snake_case SCREAMING_SNAKE kebab-case HTTPServer iPhone"
-    yield "\u01c5 \u01c8ubav \u02b0\u02b1 \u1d2c \u00aa\u00ba \u0130\u0131 \u1e9e \u03a3\u03c3\u03c2"
-    yield "\u6f22\u5b57kanji\u304b\u306a\u30ab\u30ca\u3005\u3006\u3007\u3021 \u9fa6\u9fff\u3400\U00020000\uf900"
-    yield "\u6f22 \u5b57, \u6f22\uff0c\u5b57\u3002 abc\u6f22\u5b57ABC\u6f22 \u30fb\u30fc\uff71 \ud55c\uad6d\uc5b4"
-    yield "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f44d\U0001f3fd \U0001f1eb\U0001f1f7\U0001f1e9\U0001f1ea \u2764\ufe0f 1\ufe0f\u20e3"
+    yield (
+        "\u01c5 \u01c8ubav \u02b0\u02b1 \u1d2c \u00aa\u00ba \u0130\u0131 \u1e9e "
+        "\u03a3\u03c3\u03c2"
+    )
+    yield (
+        "\u6f22\u5b57kanji\u304b\u306a\u30ab\u30ca\u3005\u3006\u3007\u3021 "
+        "\u9fa6\u9fff\u3400\U00020000\uf900"
+    )
+    yield (
+        "\u6f22 \u5b57, \u6f22\uff0c\u5b57\u3002 abc\u6f22\u5b57ABC\u6f22 \u30fb\u30fc\uff71 "
+        "\ud55c\uad6d\uc5b4"
+    )
+    yield (
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f44d\U0001f3fd "
+        "\U0001f1eb\U0001f1f7\U0001f1e9\U0001f1ea \u2764\ufe0f 1\ufe0f\u20e3"
+    )
     yield "!!! ??? ... --- *** /// ://\n//\n/* */ <!-- --> $100 \u20ac5 a+b=c x^2 `q` ~ |"
     yield "http://example.com/a/b?c=d&e=f#g user@host.org C:\\path\\file.txt"
     yield "{'a': [1, 2.5, null], \"b\": {\"c\": true}}"
@@ -174,11 +195,19 @@ def texts():
     yield "alone alone, aloneness stalone alone_ \u00e9alone alone\u0301 (alone) alone1 alone"
     yield "<th <think <think> <thinking> </think <<think>>"
     yield "<\uff5cbegin\u2581of\u2581sentence\uff5c>x<|begin_of_sentence|>"
-    yield "caf\u0151 cafo\u030b caf\u0151s CAF\u0150 [\u0151] [o\u030b] \u00e9 under  under understood  under"
+    yield (
+        "caf\u0151 cafo\u030b caf\u0151s CAF\u0150 [\u0151] [o\u030b] \u00e9 under  under "
+        "understood  under"
+    )
     yield "\u0301leading mark a\u0301\u0302\u0303 \u0e01\u0e33\u0e49 \u0915\u094d\u0937\u093f"
-    yield "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd \u0645\u064e\u0631\u0652\u062d\u064e\u0628\u064b\u0627"
+    yield (
+        "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd "
+        "\u0645\u064e\u0631\u0652\u062d\u064e\u0628\u064b\u0627"
+    )
     yield "\ue000 \U000f0000 \U0010ffff \ufffe \uffff \ufffd \ufdd0"
-    for unit in ("a", " ", "\n", "\r\n", "1", "\u6f22", "A", "!", "ab", " a", "\u0301", "=", "\U0001f600"):
+    units = ["a", " ", "\n", "\r\n", "1", "\u6f22", "A", "!", "ab", " a", "\u0301", "="]
+    units.append("\U0001f600")
+    for unit in units:
         yield unit * 130
     yield "a" * 300 + " " * 99 + "b"
 
@@ -186,9 +215,11 @@ def texts():
 # Not well-formed: read with errors="replace" before the library sees it.
 BYTES = [
     b"\xff", b"abc\x80def", b"\xc3", b"\xc3\x28", b"\xe2\x82", b"\xe2\x82 x", b"\xe2\x28\xa1",
-    b"\xf0\x9f\x98", b"\xf0\x9f\x98a", b"\xf0\x28\x8c\xbc", b"\xed\xa0\x80", b"\xed\xa0\x80\xed\xb0\x80",
+    b"\xf0\x9f\x98", b"\xf0\x9f\x98a",
+    b"\xf0\x28\x8c\xbc", b"\xed\xa0\x80", b"\xed\xa0\x80\xed\xb0\x80",
     b"\xc0\x80", b"\xe0\x80\x80", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80",
-    b"\xe2\x82\xe2\x82\xac", b"\xf0\x9f\xf0\x9f\x98\x80", b"<|im_end|>\xe2<|im_end|>", b"e\xcc\x81\xcc",
+    b"\xe2\x82\xe2\x82\xac", b"\xf0\x9f\xf0\x9f\x98\x80",
+    b"<|im_end|>\xe2<|im_end|>", b"e\xcc\x81\xcc",
     bytes(range(256)),
 ]  # fmt: skip
 

@@ -8,6 +8,18 @@
 #include "base/units.h"
 
 namespace moeflux::cpu {
+namespace {
+
+/// A float workspace on a cache line border: vector loads that straddle lines cost a third of the
+/// speed of a matrix product.
+float* aligned_workspace(std::vector<float>& storage, int64_t size) {
+  constexpr uintptr_t kLine = 64;
+  float* begin = workspace(storage, size + static_cast<int64_t>(kLine / sizeof(float)));
+  const auto past = reinterpret_cast<uintptr_t>(begin) % kLine;
+  return past == 0 ? begin : begin + (kLine - past) / sizeof(float);
+}
+
+}  // namespace
 
 void CpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
@@ -42,7 +54,7 @@ int64_t CpuEncoder::rows_per_task(int64_t rows, int64_t matrices) const {
 void CpuEncoder::permute_rows(std::span<const float* const> x, int64_t cols,
                               std::vector<float>& permuted, std::vector<const float*>& pointers) {
   const auto n = static_cast<int64_t>(x.size());
-  float* rows = workspace(permuted, n * cols);
+  float* rows = aligned_workspace(permuted, n * cols);
   const float** to = workspace(pointers, n);
   for_tasks(n, n * cols, [&](int64_t i) {
     kernels_.permute(x[static_cast<size_t>(i)], cols, rows + i * cols);

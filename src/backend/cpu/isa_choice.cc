@@ -3,16 +3,32 @@
 #include <string>
 
 #include "base/format.h"
+#if defined(MOEFLUX_CPU_X86)
+#include <cpuid.h>
+#endif
 
 namespace moeflux::cpu {
+#if defined(MOEFLUX_CPU_X86)
+namespace {
+
+/// clang 14's __builtin_cpu_supports does not know this one.
+bool has_f16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+#endif
 
 std::vector<const KernelTable*> supported_kernels() {
   std::vector<const KernelTable*> kernels;
 #if defined(MOEFLUX_CPU_X86)
   // The builtin also asks whether the operating system saves the wide registers.
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");

@@ -1,0 +1,45 @@
+// The bytes of a config.json: refused, or a spec whose layers, state and frequencies make sense.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "model/config.h"
+#include "model/family.h"
+#include "model/model_spec.h"
+#include "model/quant_config.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check(const moeflux::ModelSpec& spec) {
+  require(!spec.layers.empty());
+  require(spec.hidden_size > 0 && spec.vocab_size > 0);
+  require(moeflux::state_specs(spec).size() == spec.layers.size());
+  for (const moeflux::LayerSpec& layer : spec.layers) {
+    require(layer.moe.experts_per_token <= layer.moe.num_experts);
+    if (layer.mixer != moeflux::MixerKind::kAttention) continue;
+    require(layer.attention.num_heads % layer.attention.num_kv_heads == 0);
+    require(layer.attention.rope.rotary_dim <= layer.attention.head_dim);
+    const auto frequencies = moeflux::rope_inverse_frequencies(layer.attention.rope);
+    require(static_cast<int64_t>(frequencies.size()) == layer.attention.rope.rotary_dim / 2);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  auto config = moeflux::Config::parse(text);
+  if (!config.ok()) return 0;
+  const auto quant = moeflux::QuantConfig::read(*config);
+  if (quant.ok()) (void)quant->lookup("model.layers.0.mlp.gate");
+  const auto family = moeflux::find_family(config->model_type());
+  if (!family.ok()) return 0;
+  const auto spec = (*family)->read_spec(*config);
+  if (spec.ok()) check(*spec);
+  return 0;
+}

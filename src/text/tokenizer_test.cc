@@ -1,0 +1,186 @@
+// What parse() refuses and by which name, and texts that would hurt a careless tokenizer.
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "base/json.h"
+
+namespace moeflux {
+namespace {
+
+std::string read_golden(const std::string& name) {
+  const std::string path =
+      std::string(MOEFLUX_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".tokenizer.json";
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Json spec_of(const std::string& name) {
+  Result<Json> spec = parse_json(read_golden(name), name);
+  EXPECT_TRUE(spec.ok());
+  return std::move(spec).value();
+}
+
+Tokenizer load(const std::string& name) {
+  Result<Tokenizer> tokenizer = Tokenizer::parse(read_golden(name), name);
+  EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().to_string());
+  return std::move(tokenizer).value();
+}
+
+struct Refusal {
+  std::function<void(Json&)> change;
+  ErrorCode code;
+  std::string named;
+};
+
+TEST(TokenizerParse, RefusesByNameWhatItDoesNotHonour) {
+  constexpr auto kNo = ErrorCode::kUnsupported;
+  constexpr auto kBad = ErrorCode::kCorruption;
+  const auto split = [](Json& s) -> Json& { return s["pre_tokenizer"]["pretokenizers"][0]; };
+  const std::vector<Refusal> cases = {
+      {[](Json& s) { s["model"]["type"] = "Unigram"; }, kNo, "Unigram"},
+      {[](Json& s) { s["model"]["type"] = "WordPiece"; }, kNo, "WordPiece"},
+      {[](Json& s) { s["model"]["byte_fallback"] = true; }, kNo, "byte_fallback"},
+      {[](Json& s) { s["model"]["continuing_subword_prefix"] = "##"; }, kNo, "continuing_sub"},
+      {[](Json& s) { s["model"]["end_of_word_suffix"] = "</w>"; }, kNo, "end_of_word_suffix"},
+      {[](Json& s) { s["model"]["dropout"] = 0.1; }, kNo, "dropout"},
+      {[](Json& s) {
+         s["model"]["vocab"].erase("a");
+         s["model"]["merges"].clear();
+       },
+       kNo, "0x61"},
+      {[](Json& s) { s["model"]["merges"].push_back("zz zz"); }, kBad, "\"zz\" \"zz\""},
+      {[](Json& s) { s["model"]["merges"].push_back("a b c"); }, kBad, "a b c"},
+      {[](Json& s) { s["model"]["merges"].push_back({"a"}); }, kBad, "merge"},
+      {[](Json& s) { s["model"]["vocab"]["new"] = 5; }, kBad, "id 5"},
+      {[](Json& s) { s["model"]["vocab"]["new"] = -1; }, kBad, "-1"},
+      {[](Json& s) { s["model"]["vocab"]["new"] = int64_t{1} << 40; }, kBad, "1099511627776"},
+      {[](Json& s) { s["model"]["vocab"]["new"] = "5"; }, kBad, "vocab"},
+      {[](Json& s) {
+         s["normalizer"] = {{"type", "NFKC"}};
+       },
+       kNo, "NFKC"},
+      {[](Json& s) {
+         s["decoder"] = {{"type", "Metaspace"}};
+       },
+       kNo, "Metaspace"},
+      {[](Json& s) { s["decoder"] = nullptr; }, kNo, "decoder"},
+      {[](Json& s) { s["pre_tokenizer"] = nullptr; }, kNo, "pre_tokenizer"},
+      {[](Json& s) {
+         s["pre_tokenizer"] = {{"type", "Whitespace"}};
+       },
+       kNo, "Whitespace"},
+      {[](Json& s) { s["pre_tokenizer"]["pretokenizers"].erase(1); }, kNo, "ByteLevel"},
+      {[=](Json& s) { split(s)["behavior"] = "Removed"; }, kNo, "Removed"},
+      {[=](Json& s) { split(s)["behavior"] = "MergedWithNext"; }, kNo, "MergedWithNext"},
+      {[=](Json& s) {
+         split(s)["pattern"] = {{"Regex", "\\b"}};
+       },
+       kNo, "\\b"},
+      {[=](Json& s) { split(s)["pattern"] = 3; }, kNo, "pattern"},
+      {[](Json& s) {
+         s["post_processor"] = {{"type", "BertProcessing"}};
+       },
+       kNo, "BertProcessing"},
+      {[](Json& s) { s["added_tokens"][0]["id"] = 77; }, kBad, "77"},
+      {[](Json& s) { s["added_tokens"][0]["lstrip"] = "yes"; }, kBad, "lstrip"},
+      {[](Json& s) { s["added_tokens"][0].erase("content"); }, kBad, "content"},
+      {[](Json& s) { s.erase("model"); }, kNo, "model"},
+  };
+  for (const Refusal& refusal : cases) {
+    Json spec = spec_of("qwen2");
+    refusal.change(spec);
+    const auto tokenizer = Tokenizer::parse(spec.dump(), "changed.json");
+    ASSERT_FALSE(tokenizer.ok()) << refusal.named;
+    EXPECT_EQ(tokenizer.error().code(), refusal.code) << tokenizer.error().to_string();
+    EXPECT_NE(tokenizer.error().message().find(refusal.named), std::string::npos)
+        << tokenizer.error().to_string();
+    EXPECT_TRUE(tokenizer.error().message().starts_with("changed.json: "));
+  }
+}
+
+TEST(TokenizerParse, TextThatIsNotJsonIsCorruption) {
+  for (const char* text :
+       {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "{\"model\":{\"vocab\":{\"a\":[]}}}",
+        "{\"model\":{\"merges\":[[[]]]}}", "\xFF"}) {
+    const auto tokenizer = Tokenizer::parse(text, "t");
+    ASSERT_FALSE(tokenizer.ok()) << text;
+    EXPECT_EQ(tokenizer.error().code(), ErrorCode::kCorruption) << tokenizer.error().to_string();
+  }
+  EXPECT_FALSE(Tokenizer::parse(std::string(100'000, '['), "deep").ok());
+}
+
+TEST(TokenizerParse, BothSpellingsOfMergesMeanTheSame) {
+  Json spec = spec_of("qwen2");
+  for (Json& merge : spec["model"]["merges"]) {
+    merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+  }
+  const auto respelled = Tokenizer::parse(spec.dump(), "t");
+  ASSERT_TRUE(respelled.ok());
+  const std::string text = "The quick brown fox, l'\xC3\xA9t\xC3\xA9 1234";
+  EXPECT_EQ(*respelled->encode(text), *load("qwen2").encode(text));
+}
+
+TEST(TokenizerParse, AStringPatternIsLiteral) {
+  Json spec = spec_of("qwen2");
+  spec["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"String", "h."}};
+  const auto tokenizer = Tokenizer::parse(spec.dump(), "t");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  const auto the = tokenizer->find(" the");
+  ASSERT_TRUE(the.has_value());
+  EXPECT_EQ(*tokenizer->encode(" the"), std::vector<TokenId>{*the});
+  EXPECT_EQ(tokenizer->encode("xh.x")->size(), 4u);
+}
+
+TEST(Tokenizer, KnowsItsTokens) {
+  const Tokenizer tokenizer = load("qwen2");
+  const auto end = tokenizer.find("<|im_end|>");
+  const auto think = tokenizer.find("<think>");
+  ASSERT_TRUE(end && think);
+  EXPECT_TRUE(tokenizer.is_special(*end));
+  EXPECT_FALSE(tokenizer.is_special(*think));
+  EXPECT_EQ(tokenizer.token_bytes(*think), "<think>");
+  EXPECT_EQ(tokenizer.token_bytes(*tokenizer.find(" the")), " the");
+  EXPECT_EQ(tokenizer.token_text(*tokenizer.find("\xE2")), "\xEF\xBF\xBD");
+  EXPECT_FALSE(tokenizer.find("no such token").has_value());
+  EXPECT_EQ(tokenizer.added_tokens().size(), 15u);
+  for (const TokenId id : {-1, tokenizer.vocab_size(), 1 << 30}) {
+    EXPECT_FALSE(tokenizer.contains(id));
+    EXPECT_FALSE(tokenizer.is_special(id));
+    EXPECT_EQ(tokenizer.token_bytes(id), "");
+    EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{id, *think}), "<think>");
+  }
+}
+
+TEST(Tokenizer, InertTextSpellsOutAddedTokens) {
+  const Tokenizer tokenizer = load("qwen2");
+  const std::string text = "a<|im_end|><think>";
+  const auto inert = tokenizer.encode(text, {.match_added_tokens = false});
+  ASSERT_TRUE(inert.ok());
+  EXPECT_GT(inert->size(), 3u);
+  EXPECT_EQ(tokenizer.decode(*inert, {.skip_special = true}), text);
+  EXPECT_EQ(tokenizer.encode(text)->size(), 3u);
+}
+
+// None of these may take quadratic time: each would then take minutes.
+TEST(Tokenizer, LongRunsOfOneKindStayCheap) {
+  for (const char* name : {"gpt2", "llama3", "qwen35", "deepseek", "o200k", "kimi"}) {
+    const Tokenizer tokenizer = load(name);
+    for (const std::string unit : {"a", "A", " ", "\n", "1", "!", "\xE6\xBC\xA2", "ab", " \n",
+                                   "\xCC\x81", "'s", "<|im_end|>", "<"}) {
+      std::string text;
+      while (text.size() < 200'000) text += unit;
+      const auto ids = tokenizer.encode(text);
+      ASSERT_TRUE(ids.ok()) << name << " " << unit << ": " << ids.error().to_string();
+      EXPECT_EQ(tokenizer.decode(*ids), text) << name << " " << unit;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

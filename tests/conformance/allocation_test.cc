@@ -1,0 +1,79 @@
+// A step that has run before allocates nothing: every operator new of this program is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "base/check.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  MF_CHECK(memory != nullptr);
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace moeflux::conformance {
+namespace {
+
+TEST(Allocation, WarmStepsAllocateNothing) {
+  Random random(60);
+  constexpr int64_t kTokens = 9;
+  const QuantFormat format = QuantFormat::affine(4, 64, DType::kBf16);
+  const EncodedWeight matrix = random_weight(random, format, 128, 128);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    Encoder& e = s.encoder();
+    const Weight w = s.weight(matrix);
+    const Tensor x = s.floats({kTokens, 128}, random.floats(kTokens * 128));
+    const Tensor y = s.zeros({kTokens, 128});
+    const Tensor heads = s.floats({kTokens, 4, 32}, random.floats(kTokens * 128));
+    const Tensor positions = s.zeros({kTokens}, DType::kI32);
+    const Tensor frequencies = s.zeros({16});
+    const std::vector<Tensor> k_pages = {s.zeros({16, 4, 32})};
+    const std::vector<Tensor> v_pages = {s.zeros({16, 4, 32})};
+    const Tensor attended = s.zeros({kTokens, 4, 32});
+    const Tensor taps = s.zeros({128, 4});
+    const Tensor past = s.zeros({3, 128});
+    const Tensor delta = s.zeros({1, 32, 64});
+    const Tensor gates = s.zeros({kTokens, 1});
+    const Tensor one = s.zeros({1});
+    const Tensor delta_out = s.zeros({kTokens, 1, 64});
+    const Routes routes{s.zeros({kTokens, 2}, DType::kI32), s.zeros({kTokens, 2})};
+    const Tensor logits = s.floats({kTokens, 4}, random.floats(kTokens * 4));
+    const Tensor slots = s.zeros({kTokens, 2, 128});
+    const Tensor intermediate = s.zeros({kTokens, 2, 128});
+    std::vector<ExpertWeights> experts;
+    for (int32_t id = 0; id < 4; ++id) experts.push_back({ExpertId{id}, w, w, w});
+    const auto step = [&] {
+      e.linear(y, x, w);
+      e.embed(y, w, positions);
+      e.rms_norm(y, x, past.slice(0, 0, 1), 1e-6f);
+      e.rope(heads, positions, frequencies, {.rotary_dim = 32});
+      e.attention(attended, heads, heads, heads, {k_pages, v_pages, 16, 0}, {});
+      e.causal_conv(y, x, taps, past);
+      e.gated_delta(delta_out, x, gates, gates, one, one, delta, {1, 1, 32, 64});
+      e.route(routes, logits, {});
+      e.expert_ffn(slots, intermediate, x, routes, experts, Activation::kSilu);
+      e.combine_experts(y, slots, routes);
+      e.add(y, y, x);
+      e.glu(y, y, x, Activation::kSilu);
+    };
+    step();
+    const int64_t before = allocations.load();
+    step();
+    EXPECT_EQ(allocations.load() - before, 0) << device->name;
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
