@@ -97,6 +97,7 @@ struct ModelSpec {
   int64_t max_position_embeddings = 0;
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
+  float logit_soft_cap = 0.0f;  // 0: none
   std::vector<LayerSpec> layers;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean
 

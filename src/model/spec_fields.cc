@@ -1,5 +1,6 @@
 #include "model/spec_fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/format.h"
@@ -144,8 +145,66 @@ std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const L
   return types;
 }
 
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
+  std::vector<bool> dense(static_cast<size_t>(num_layers), false);
+  const int64_t first_dense = c.int_or("first_k_dense_replace", 0, {0, 4096});
+  if (c.int_or("moe_layer_freq", 1) != 1) {
+    c.fail(ErrorCode::kUnsupported, "moe_layer_freq is not 1");
+  }
+  if (c.has("mlp_layer_types")) {
+    const std::vector<std::string> types =
+        read_layer_types(c, num_layers, {"mlp_layer_types", "sparse", "dense", 1});
+    for (size_t i = 0; i < dense.size(); ++i) dense[i] = types[i] == "dense";
+    return dense;
+  }
+  for (size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<int64_t>(i) < first_dense;
+  return dense;
+}
+
+void read_shared_experts(Config& c, MoeSpec& moe) {
+  moe.shared_intermediate_size =
+      moe.moe_intermediate_size * c.int_or("n_shared_experts", 0, {0, 1024});
+}
+
+std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense) {
+  const int64_t dense_size = c.require_int("intermediate_size");
+  std::vector<LayerSpec> layers;
+  for (const bool is_dense : dense) {
+    layer.moe = is_dense ? MoeSpec{} : moe;
+    layer.dense_intermediate_size = is_dense ? dense_size : 0;
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers) {
+  const std::vector<std::string> types = read_layer_types(
+      c, num_layers, {"layer_types", "sliding_attention", "full_attention", num_layers + 1});
+  std::vector<bool> sliding;
+  for (const std::string& type : types) sliding.push_back(type == "sliding_attention");
+  return sliding;
+}
+
+Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
+  MF_RETURN_IF_ERROR(c.status());
+  spec.unread_keys = c.unread_keys();
+  return spec;
+}
+
 std::vector<std::string> usual_prefixes() {
   return {"language_model.model.", "model.language_model.", "model.", "language_model.", ""};
+}
+
+NameScheme usual_names(const ModelSpec& spec) {
+  NameScheme scheme{
+      .prefixes = usual_prefixes(),
+      .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "mtp.", "model.mtp.",
+                           "language_model.mtp.", "multi_modal_projector."}};
+  for (const std::string& prefix : usual_prefixes()) {
+    scheme.ignored_prefixes.push_back(format("{}layers.{}.", prefix, spec.num_layers()));
+  }
+  return scheme;
 }
 
 }  // namespace moeflux

@@ -8,6 +8,7 @@
 
 #include "model/config.h"
 #include "model/model_spec.h"
+#include "model/weight_store.h"
 
 namespace moeflux {
 
@@ -41,8 +42,24 @@ struct LayerTypes {
 };
 std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const LayerTypes& types);
 
+/// Which layers have a dense feed-forward network instead of experts: mlp_layer_types ("dense" or
+/// "sparse"), else the first first_k_dense_replace.
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
+/// n_shared_experts experts in one network of their summed width.
+void read_shared_experts(Config& c, MoeSpec& moe);
+/// Layers like `layer`: dense ones with intermediate_size, the others with `moe`.
+std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense);
+/// Where a hybrid model attends to a window: layer_types ("sliding_attention" or "full_attention").
+std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
+/// Closes the reading: the config's first problem, or the spec with the keys nobody read.
+Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
+
 /// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and
 /// none, for the trunk and for the head.
 std::vector<std::string> usual_prefixes();
+/// The usual prefixes; ignores the layers behind the last one (multi-token prediction) and vision
+/// towers.
+NameScheme usual_names(const ModelSpec& spec);
 
 }  // namespace moeflux

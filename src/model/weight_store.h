@@ -61,6 +61,8 @@ class WeightStore {
   /// The routed experts of a layer below `prefix` ("layers.0.mlp"), in any of the spellings of
   /// expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);
+  /// A tensor of one element, read to the host; 1 when only checking.
+  float scalar(std::string_view name);
   /// f32 data computed by the family (rope frequencies).
   Tensor constant(std::span<const float> values);
 
@@ -90,6 +92,7 @@ class WeightStore {
   std::vector<const TensorEntry*> claim_module(const std::string& module,
                                                std::string_view weight_name,
                                                const QuantFormat& format);
+  std::vector<float> read_floats(const std::string& full_name, const TensorEntry& entry);
   Weight take_module(std::string_view name, const Shape& shape);
   const TensorEntry* claim_bias(const std::string& name, const Shape& shape, DType dtype);
   bool stacked_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias);

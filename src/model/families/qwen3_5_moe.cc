@@ -1,6 +1,8 @@
 // Qwen3.5 and Qwen3.6 mixture-of-experts models, and Qwen3-Next: three gated DeltaNet layers to one
 // gated attention layer, softmax router with renormalised top-k, one gated shared expert. Text
 // only.
+#include <utility>
+
 #include "model/blocks/decoder.h"
 #include "model/family.h"
 #include "model/spec_fields.h"
@@ -39,15 +41,7 @@ Result<ModelSpec> read_spec(Config& c) {
     layer.mixer = type == kFullAttention ? MixerKind::kAttention : MixerKind::kGatedDelta;
     spec.layers.push_back(layer);
   }
-  MF_RETURN_IF_ERROR(c.status());
-  spec.unread_keys = c.unread_keys();
-  return spec;
-}
-
-NameScheme name_scheme(const ModelSpec&) {
-  return {.prefixes = usual_prefixes(),
-          .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "mtp.", "model.mtp.",
-                               "language_model.mtp."}};
+  return finish_spec(c, std::move(spec));
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
@@ -61,6 +55,6 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 
 extern const Family qwen3_5_moe_family;
 const Family qwen3_5_moe_family = {
-    {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"}, read_spec, name_scheme, create};
+    {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"}, read_spec, usual_names, create};
 
 }  // namespace moeflux
