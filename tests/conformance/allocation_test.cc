@@ -63,10 +63,10 @@ TEST(Allocation, WarmStepsAllocateNothing) {
       e.causal_conv(y, x, taps, past);
       e.gated_delta(delta_out, x, gates, gates, one, one, delta, {1, 1, 32, 64});
       e.route(routes, logits, {});
-      e.expert_ffn(slots, intermediate, x, routes, experts, Activation::kSilu);
+      e.expert_ffn(slots, intermediate, x, routes, experts, {});
       e.combine_experts(y, slots, routes);
       e.add(y, y, x);
-      e.glu(y, y, x, Activation::kSilu);
+      e.glu(y, y, x, {});
     };
     step();
     const int64_t before = allocations.load();

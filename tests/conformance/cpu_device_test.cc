@@ -123,7 +123,7 @@ TEST(EmptyStep, EveryOpAcceptsZeroTokens) {
                   s.zeros({1}), delta, {1, 1, 8, 16});
     EXPECT_EQ(s.read(delta), std::vector<float>(128, 2.5f));
     e.route(routes, s.zeros({0, 4}), {});
-    e.expert_ffn(s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, Activation::kSilu);
+    e.expert_ffn(s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, {});
     e.combine_experts(x, s.zeros({0, 2, 32}), routes);
     EXPECT_TRUE(e.wait(e.submit()).ok()) << device->description();
   }

@@ -155,7 +155,7 @@ std::vector<float> MoeProblem::run_tokens(Session& s, int64_t begin, int64_t cou
   for (const std::vector<int32_t>& wave : waves) {
     std::vector<ExpertWeights> ready;
     for (const int32_t expert : wave) ready.push_back(all[static_cast<size_t>(expert)]);
-    s.encoder().expert_ffn(slots, space, input, routes, ready, Activation::kSilu);
+    s.encoder().expert_ffn(slots, space, input, routes, ready, {});
   }
   const Tensor out = s.zeros({count, hidden});
   s.encoder().combine_experts(out, slots, routes);

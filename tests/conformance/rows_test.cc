@@ -122,7 +122,7 @@ TEST(Glu, IsTheActivatedGateTimesUp) {
   const std::vector<float> tolerance(gate.size(), 8.0f * kRounding * 8.0f);
   compare_with_reference({"glu", "3x50", 50, tolerance}, [&](Session& s) {
     const Tensor out = s.zeros({3, 50});
-    s.encoder().glu(out, s.floats({3, 50}, gate), s.floats({3, 50}, up), Activation::kSilu);
+    s.encoder().glu(out, s.floats({3, 50}, gate), s.floats({3, 50}, up), {});
     return s.read(out);
   });
 }
