@@ -174,6 +174,22 @@ std::vector<std::string> Config::require_strings(std::string_view key) {
   return strings;
 }
 
+std::vector<int64_t> Config::ints_or(std::string_view key, std::vector<int64_t> fallback) {
+  const Json* value = take(key);
+  if (value == nullptr) return fallback;
+  std::vector<int64_t> numbers;
+  bool valid = value->is_array();
+  for (size_t i = 0; valid && i < value->size(); ++i) {
+    const Result<int64_t> number = json_int((*value)[i], key);
+    valid = number.ok();
+    if (valid) numbers.push_back(*number);
+  }
+  if (valid) return numbers;
+  fail(ErrorCode::kInvalidArgument,
+       format("{} is {}, expected a list of integers", key, json_excerpt(*value)));
+  return fallback;
+}
+
 Config Config::object(std::string_view key) {
   const Json* value = take(key);
   if (value != nullptr && !value->is_object()) {

@@ -39,6 +39,7 @@ class Config {
   bool bool_or(std::string_view key, bool fallback);
   std::string string_or(std::string_view key, std::string_view fallback);
   std::vector<std::string> require_strings(std::string_view key);
+  std::vector<int64_t> ints_or(std::string_view key, std::vector<int64_t> fallback);
   /// The nested object; an empty one when the key is absent. Its problems are merged by absorb().
   Config object(std::string_view key);
   void absorb(const Config& nested);
