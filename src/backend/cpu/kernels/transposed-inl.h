@@ -33,20 +33,21 @@ static void transposed_tile(TransposedPanel& panel, int rows, const float* const
   }
 }
 
+template <int kTokens>
+static void add_tokens(TransposedPanel& panel, int rows, const float* const* x, int64_t row0,
+                       int64_t token, int64_t width) {
+  int64_t c = 0;
+  for (; c + 4 * kLanes <= width; c += 4 * kLanes) {
+    transposed_tile<kTokens, 4>(panel, rows, x, row0, token, c);
+  }
+  for (; c < width; c += kLanes) transposed_tile<kTokens, 1>(panel, rows, x, row0, token, c);
+}
+
 static void add_transposed(TransposedPanel& panel, int rows, const float* const* x, int64_t row0,
                            int64_t tokens, int64_t width) {
-  constexpr int kVecs = kChunkVecs < 4 ? kChunkVecs : 4;
   int64_t t = 0;
-  for (; t + 2 <= tokens; t += 2) {
-    for (int64_t c = 0; c < width; c += kVecs * kLanes) {
-      transposed_tile<2, kVecs>(panel, rows, x, row0, t, c);
-    }
-  }
-  for (; t < tokens; ++t) {
-    for (int64_t c = 0; c < width; c += kVecs * kLanes) {
-      transposed_tile<1, kVecs>(panel, rows, x, row0, t, c);
-    }
-  }
+  for (; t + 2 <= tokens; t += 2) add_tokens<2>(panel, rows, x, row0, t, width);
+  for (; t < tokens; ++t) add_tokens<1>(panel, rows, x, row0, t, width);
 }
 
 template <class Row>
