@@ -95,6 +95,12 @@ void Config::fail(ErrorCode code, std::string message) {
   if (status_.ok()) status_ = make_error(code, "{}: {}", path_, message);
 }
 
+void Config::require(std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (!has(key)) fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
+  }
+}
+
 int64_t Config::require_int(std::string_view key, IntRange range) {
   const Json* value = take(key);
   if (value == nullptr) {

@@ -107,7 +107,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   } else {
     r.fail(
         ErrorCode::kUnsupported,
-        format("rope type \"{}\" is not supported; known are default, yarn, proportional", type));
+        format("rope_type \"{}\" is not supported; known are default, yarn, proportional", type));
   }
   if (spec.rotary_dim % 2 != 0) {
     r.fail(ErrorCode::kInvalidArgument,

@@ -26,7 +26,7 @@ LayerStateSpec delta_layer() {
           .value_dim = 5};
 }
 
-constexpr int64_t kStepTokensMax = 4096;
+constexpr int64_t kStepTokensMax = 1 << 20;
 constexpr LayerId kDelta{0};
 constexpr LayerId kAttention{1};
 

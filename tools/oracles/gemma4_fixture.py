@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes the gemma4 golden checkpoint say what its golden run computed.
 
-The script that drew the random checkpoint also drew the model's buffers, among them the embedding scale, which a
-checkpoint does not store: the golden run multiplied embeddings by 7.84375 where the model means sqrt(64) = 8. This
-rewrites embed_tokens as float32 times 7.84375 / 8, which is exact.
+The script that drew the random checkpoint also drew the model's buffers, among them the embedding
+scale, which a checkpoint does not store: the golden run multiplied embeddings by 7.84375 where the
+model means sqrt(64) = 8. This rewrites embed_tokens as float32 times 7.84375 / 8, which is exact.
 
 usage: gemma4_fixture.py SOURCE.safetensors TARGET.safetensors
 """
@@ -33,7 +33,8 @@ def main(source: str, target: str) -> None:
         if name == NAME and dtype == "BF16":
             bits = np.frombuffer(piece, np.uint16).astype(np.uint32) << 16
             piece, dtype = (bits.view(np.float32) * RATIO).tobytes(), "F32"
-        out[name] = {"dtype": dtype, "shape": entry["shape"], "data_offsets": [end, end + len(piece)]}
+        offsets = [end, end + len(piece)]
+        out[name] = {"dtype": dtype, "shape": entry["shape"], "data_offsets": offsets}
         pieces.append(piece)
         end += len(piece)
     text = json.dumps(out).encode()

@@ -16,6 +16,13 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   const bool is_next = c.model_type() == "qwen3_next";
+  // The defaults of other families would be wrong here: heads are wider than hidden_size / heads.
+  c.require({"num_key_value_heads", "head_dim", "moe_intermediate_size"});
+  if (!c.has("rope_theta")) {
+    Config rope = c.object("rope_parameters");
+    rope.require({"rope_theta"});
+    c.absorb(rope);
+  }
   LayerSpec layer;
   layer.attention = read_heads(c, spec.hidden_size);
   layer.attention.qk_norm = QkNorm::kPerHead;
