@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "io/file.h"
 #include "sampling/generation_config.h"
+#include "text/tiktoken.h"
 
 namespace moeflux {
 namespace {
@@ -15,17 +16,28 @@ namespace {
 constexpr uint64_t kTokenizerBytesMax = kGiB;
 constexpr uint64_t kTextBytesMax = kGiB;
 constexpr uint64_t kConfigBytesMax = 64 * kMiB;
+constexpr uint64_t kRanksBytesMax = 64 * kMiB;
+
+Result<Tokenizer> load_tiktoken(const std::string& directory, const std::string& ranks_path) {
+  MF_ASSIGN_OR_RETURN(const std::string ranks, read_text_file(ranks_path, kRanksBytesMax));
+  MF_ASSIGN_OR_RETURN(const std::string config,
+                      read_text_file(directory + "/tokenizer_config.json", kConfigBytesMax));
+  return parse_tiktoken(ranks, config, ranks_path);
+}
 
 }  // namespace
 
 Result<Tokenizer> load_tokenizer(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  if (is_directory(directory) && !path_exists(path)) {
-    return make_error(ErrorCode::kNotFound, "{}: the model folder has no tokenizer.json",
+  const std::string json_path = directory + "/tokenizer.json";
+  const std::string ranks_path = directory + "/tiktoken.model";
+  if (is_directory(directory) && !path_exists(json_path)) {
+    if (path_exists(ranks_path)) return load_tiktoken(directory, ranks_path);
+    return make_error(ErrorCode::kNotFound,
+                      "{}: the model folder has neither tokenizer.json nor tiktoken.model",
                       directory);
   }
-  MF_ASSIGN_OR_RETURN(const std::string json, read_text_file(path, kTokenizerBytesMax));
-  return Tokenizer::parse(json, path);
+  MF_ASSIGN_OR_RETURN(const std::string json, read_text_file(json_path, kTokenizerBytesMax));
+  return Tokenizer::parse(json, json_path);
 }
 
 Result<GenerationDefaults> load_generation_defaults(const std::string& directory) {

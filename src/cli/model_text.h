@@ -11,7 +11,8 @@
 
 namespace moeflux {
 
-/// Reads DIR/tokenizer.json. Fails with kNotFound naming the file.
+/// Reads DIR/tokenizer.json or, without one, DIR/tiktoken.model and DIR/tokenizer_config.json.
+/// Fails with kNotFound naming the files.
 Result<Tokenizer> load_tokenizer(const std::string& directory);
 
 /// What generation_config.json and config.json say about sampling and stopping; both may be absent.

@@ -12,6 +12,9 @@ namespace {
 // Up to here a quadratic scan over one or two cache lines beats the heap's bookkeeping.
 constexpr size_t kShortBytesMax = 48;
 
+// A table of 128 MiB, and 25 pairs for each of 160,000 tokens: a token has fewer pairs than bytes.
+constexpr size_t kPairsMax = size_t{1} << 22;
+
 uint64_t pair_of(TokenId left, TokenId right) {
   return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
 }
@@ -27,25 +30,57 @@ bool occurs_in_utf8(int byte) { return byte < 0xF5 && byte != 0xC0 && byte != 0x
 
 Result<Bpe> Bpe::create(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges) {
   Bpe bpe;
+  MF_RETURN_IF_ERROR(bpe.read_bytes(vocabulary));
+  bpe.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const uint64_t pair = pair_of(merges[rank].left, merges[rank].right);
+    bpe.put({pair, static_cast<uint32_t>(rank), merges[rank].merged});
+  }
+  return bpe;
+}
+
+Result<Bpe> Bpe::create_from_ranks(const Vocabulary& vocabulary) {
+  Bpe bpe;
+  MF_RETURN_IF_ERROR(bpe.read_bytes(vocabulary));
+  std::vector<Slot> entries;
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view bytes = vocabulary.bytes(id);
+    for (size_t cut = 1; cut < bytes.size(); ++cut) {
+      const auto left = vocabulary.find(bytes.substr(0, cut));
+      const auto right = left ? vocabulary.find(bytes.substr(cut)) : std::nullopt;
+      if (right) entries.push_back({pair_of(*left, *right), static_cast<uint32_t>(id), id});
+    }
+    if (entries.size() > kPairsMax) {
+      return make_error(ErrorCode::kResourceExhausted, "more than {} pairs of tokens make a token",
+                        kPairsMax);
+    }
+  }
+  bpe.reserve(entries.size());
+  for (const Slot& entry : entries) bpe.put(entry);
+  return bpe;
+}
+
+Status Bpe::read_bytes(const Vocabulary& vocabulary) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     const auto id = vocabulary.find(std::string_view(&c, 1));
     if (!id && occurs_in_utf8(byte)) {
       return make_error(ErrorCode::kUnsupported, "vocabulary has no token for byte 0x{:02x}", byte);
     }
-    bpe.byte_ids_[static_cast<size_t>(byte)] = id.value_or(-1);
+    byte_ids_[static_cast<size_t>(byte)] = id.value_or(-1);
   }
-  bpe.slots_.assign(std::bit_ceil(merges.size() * 3 / 2 + 2), Slot{kFree, kNoRank, -1});
-  const size_t mask = bpe.slots_.size() - 1;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const uint64_t pair = pair_of(merges[rank].left, merges[rank].right);
-    size_t slot = hash_pair(pair) & mask;
-    while (bpe.slots_[slot].pair != kFree && bpe.slots_[slot].pair != pair) {
-      slot = (slot + 1) & mask;
-    }
-    bpe.slots_[slot] = {pair, static_cast<uint32_t>(rank), merges[rank].merged};
-  }
-  return bpe;
+  return {};
+}
+
+void Bpe::reserve(size_t pairs_count) {
+  slots_.assign(std::bit_ceil(pairs_count * 3 / 2 + 2), Slot{kFree, kNoRank, -1});
+}
+
+void Bpe::put(Slot entry) {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash_pair(entry.pair) & mask;
+  while (slots_[slot].pair != kFree && slots_[slot].pair != entry.pair) slot = (slot + 1) & mask;
+  slots_[slot] = entry;
 }
 
 Bpe::Slot Bpe::find(TokenId left, TokenId right) const {

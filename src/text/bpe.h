@@ -24,6 +24,12 @@ class Bpe {
   /// kUnsupported when a byte that occurs in UTF-8 is no token.
   static Result<Bpe> create(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges);
 
+  /// Merges without a list: any two neighbours whose bytes together are a token, the lowest id
+  /// first. All tokens count, so the vocabulary must not hold added tokens yet. Quadratic in the
+  /// length of the longest token. Fails as create() does, and with kResourceExhausted when there
+  /// are more than 2^22 such pairs.
+  static Result<Bpe> create_from_ranks(const Vocabulary& vocabulary);
+
   /// Memory that append() reuses from piece to piece.
   struct Scratch {
     struct Symbol {
@@ -53,6 +59,9 @@ class Bpe {
   static constexpr uint64_t kFree = ~uint64_t{0};
   static constexpr uint32_t kNoRank = ~uint32_t{0};
 
+  Status read_bytes(const Vocabulary& vocabulary);
+  void reserve(size_t pairs_count);
+  void put(Slot entry);
   Slot find(TokenId left, TokenId right) const;
   void append_short(std::string_view piece, std::vector<TokenId>* out) const;
   void append_long(std::string_view piece, Scratch* scratch, std::vector<TokenId>* out) const;

@@ -1,12 +1,13 @@
-// Text to token ids and back, by the byte-level BPE of a tokenizer.json.
+// Text to token ids and back, by the byte-level BPE of a tokenizer.json
+// (parse) or of a tiktoken.model (parse_tiktoken in tiktoken.h).
 //
-// What is honoured: normalizer NFC (or a Sequence of them, or none); pre_tokenizer Split with
-// behavior Isolated, Digits, ByteLevel (also with its own GPT-2 pattern) and Sequences of these;
-// BPE models with both spellings of merges, and ignore_merges; added tokens with all their flags;
-// decoder ByteLevel; post_processor ByteLevel and the single template of TemplateProcessing.
-// "truncation" and "padding" are a training pipeline's business and ignored. Everything else
-// (byte_fallback, prefixes and suffixes, dropout, other models, types and behaviours) is refused by
-// name with kUnsupported.
+// What is honoured of tokenizer.json: normalizer NFC (or a Sequence of them, or none);
+// pre_tokenizer Split with behavior Isolated, Digits, ByteLevel (also with its own GPT-2 pattern)
+// and Sequences of these; BPE models with both spellings of merges, and ignore_merges; added tokens
+// with all their flags; decoder ByteLevel; post_processor ByteLevel and the single template of
+// TemplateProcessing. "truncation" and "padding" are a training pipeline's business and ignored.
+// Everything else (byte_fallback, prefixes and suffixes, dropout, other models, types and
+// behaviours) is refused by name with kUnsupported.
 //
 // Text that is not well-formed UTF-8 is encoded as Python's text.decode("utf-8", errors="replace")
 // would read it: one U+FFFD for each maximal ill-formed subpart.
@@ -80,7 +81,8 @@ class Tokenizer {
   const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
 
  private:
-  friend class TokenizerBuilder;
+  friend class TokenizerBuilder;  // of tokenizer.json
+  friend class TiktokenBuilder;   // of tiktoken.model
   class Encoding;
   Tokenizer(Vocabulary vocabulary, Bpe bpe, PreTokenizer pre_tokenizer,
             std::vector<AddedToken> added_tokens, AddedTokenMatcher raw_matcher,

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/format.h"
+#include "text/added_token_spec.h"
 #include "text/byte_alphabet.h"
 #include "text/spec_fields.h"
 #include "text/tokenizer.h"
@@ -95,7 +96,8 @@ class TokenizerBuilder {
     if (list.is_null()) return {};
     if (!list.is_array()) return make_error(ErrorCode::kCorruption, "added_tokens is no array");
     for (const Json& spec : list) {
-      MF_ASSIGN_OR_RETURN(AddedToken token, read_added_token(spec));
+      MF_ASSIGN_OR_RETURN(const int64_t id, json_int(spec_field(spec, "id"), "added token id"));
+      MF_ASSIGN_OR_RETURN(AddedToken token, read_added_token(spec, id));
       if (token.content.empty()) continue;
       const auto [known, is_new] = added_by_content_.emplace(token.content, added_.size());
       if (is_new) {
@@ -111,29 +113,6 @@ class TokenizerBuilder {
       }
     }
     return {};
-  }
-
-  static Result<AddedToken> read_added_token(const Json& spec) {
-    constexpr std::string_view kWhat = "added token";
-    AddedToken token;
-    const Json& content = spec_field(spec, "content");
-    if (!content.is_string()) {
-      return make_error(ErrorCode::kCorruption, "added token {}, expected one with content",
-                        json_excerpt(spec));
-    }
-    token.content = content.get<std::string>();
-    MF_ASSIGN_OR_RETURN(const int64_t id, json_int(spec_field(spec, "id"), "added token id"));
-    if (id < 0 || id > Vocabulary::kIdMax) {
-      return make_error(ErrorCode::kCorruption, "added token \"{}\" has id {}, expected 0 to {}",
-                        token.content, id, Vocabulary::kIdMax);
-    }
-    token.id = static_cast<TokenId>(id);
-    MF_ASSIGN_OR_RETURN(token.special, spec_bool(spec, "special", false, kWhat));
-    MF_ASSIGN_OR_RETURN(token.single_word, spec_bool(spec, "single_word", false, kWhat));
-    MF_ASSIGN_OR_RETURN(token.lstrip, spec_bool(spec, "lstrip", false, kWhat));
-    MF_ASSIGN_OR_RETURN(token.rstrip, spec_bool(spec, "rstrip", false, kWhat));
-    MF_ASSIGN_OR_RETURN(token.normalized, spec_bool(spec, "normalized", !token.special, kWhat));
-    return token;
   }
 
   Status fill_vocabulary() {
