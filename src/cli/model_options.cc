@@ -71,7 +71,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 Result<std::string> model_directory(const ModelOptions& options) {
-  return options.model.empty() ? find_embedded_model() : Result<std::string>(options.model);
+  if (options.model.empty()) return find_embedded_model();
+  if (is_directory(options.model)) return options.model;
+  return make_error(ErrorCode::kNotFound, "{}: {}", options.model,
+                    path_exists(options.model)
+                        ? "not a folder; a model is a folder with config.json and weights"
+                        : "no such folder");
 }
 
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
