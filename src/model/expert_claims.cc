@@ -1,10 +1,11 @@
 // WeightStore::experts: the spellings in which checkpoints hold routed experts, as extents of an
 // ExpertLayer.
-//   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; gpt-oss conversions say
-//   P.experts.gate_proj) fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h,
-//   m] (Hugging Face) fused, input-major  P.experts.gate_up_proj [E, h, 2m] with gate and up in
-//   alternate columns (gpt-oss) separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2
-//   (Hugging Face)
+//   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; conversions of gpt-oss say
+//              P.experts.gate_proj, of gemma4 P.experts.switch_glu.gate_proj)
+//   fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h, m] (Hugging Face)
+//   fused, input-major
+//              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss)
+//   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face)
 #include <array>
 #include <functional>
 
@@ -92,13 +93,15 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
     return full.substr(0, full.size() - name.size());
   };
   bool found = false;
-  if (has(p + ".switch_mlp.gate_proj.weight")) {
-    found = stacked_experts(layer, under(".switch_mlp.gate_proj.weight") + ".switch_mlp.",
-                            moe.expert_bias);
-  } else if (has(p + ".experts.gate_proj.weight")) {
-    found =
-        stacked_experts(layer, under(".experts.gate_proj.weight") + ".experts.", moe.expert_bias);
-  } else if (has(p + ".experts.gate_up_proj")) {
+  for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu."}) {
+    const std::string gate = stack + "gate_proj.weight";
+    if (!has(p + gate)) continue;
+    if (stacked_experts(layer, under(gate) + stack, moe.expert_bias)) {
+      experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+    }
+    return;
+  }
+  if (has(p + ".experts.gate_up_proj")) {
     const std::string full = under(".experts.gate_up_proj");
     found = moe.expert_bias ? fused_input_major_experts(layer, full) : fused_experts(layer, full);
   } else if (has(p + ".experts.0.w1.weight")) {
