@@ -20,15 +20,16 @@ class DryRunTest : public TinyEngineTest {
   /// Runs a step for real in `scratch_bytes`, with experts left out as the dry run does.
   Status step(const LoadedModel& model, int64_t tokens, size_t scratch_bytes) {
     auto encoder = device_->create_encoder(scratch_bytes);
-    auto state = SequenceState::create(*device_, state_specs(model.spec()));
+    auto state = SequenceState::create(*device_, state_specs(model.spec()), tokens);
     EXPECT_TRUE(encoder.ok() && state.ok());
     EXPECT_TRUE((*state)->reserve(tokens).ok());
     auto inputs = device_->allocate(1 << 20, MemoryKind::kDevice);
     EXPECT_TRUE(inputs.ok());
     const Tensor ids = Tensor::view(**inputs, 0, {tokens}, DType::kI32);
+    const Tensor positions = Tensor::view(**inputs, 2048, {tokens}, DType::kI32);
     const Tensor logits = Tensor::view(**inputs, 4096, {1, model.spec().vocab_size}, DType::kF32);
     const auto no_experts = make_empty_expert_store();
-    return model.model->forward({**encoder, ids, ids, **state, *no_experts}, logits);
+    return model.model->forward({**encoder, ids, positions, **state, *no_experts}, logits);
   }
 };
 
@@ -48,7 +49,7 @@ TEST_F(DryRunTest, CountsEveryDenseWeightOnceAToken) {
   const auto many = dry_run(*model->model, 50, 1);
   ASSERT_TRUE(one.ok() && many.ok());
   EXPECT_GT(one->weight_bytes, 0u);
-  EXPECT_LE(one->weight_bytes, model->dense_bytes);
+  EXPECT_LE(one->weight_bytes, model->dense.bytes);
   EXPECT_GT(many->multiply_adds, 40 * one->multiply_adds);
   EXPECT_FALSE(one->ops.empty());
 }
@@ -58,7 +59,7 @@ TEST_F(DryRunTest, PlanAddsUp) {
   constexpr uint64_t kAvailable = uint64_t{1} << 20;
   const MemoryPlan plan = plan_memory(
       *model, {.available_bytes = kAvailable, .context_length = 257, .scratch_bytes = 1000});
-  EXPECT_EQ(plan.dense_bytes, model->dense_bytes);
+  EXPECT_EQ(plan.dense_bytes, model->dense.bytes);
   EXPECT_EQ(plan.scratch_bytes, 1000u);
   // Gated DeltaNet: (3 taps x 64 channels + 2 heads x 16 x 16) floats; attention: two pages of 256
   // tokens x 1 head x (16 + 16) floats.

@@ -88,6 +88,11 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
   layer.gate.rows = layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
   layer.gate.cols = layer.up.cols = layer.down.rows = hidden_size;
   const std::string p(prefix);
+  if (assumes()) {
+    assume_experts(layer, p, moe.expert_bias);
+    experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+    return;
+  }
   const auto under = [&](std::string_view name) {
     const std::string full = full_name(p + std::string(name));
     return full.substr(0, full.size() - name.size());
@@ -110,6 +115,17 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
     found = separate_experts(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
   }
   if (found) experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+}
+
+void WeightStore::assume_experts(ExpertLayer& layer, const std::string& prefix,
+                                 bool with_bias) const {
+  for (size_t m = 0; m < kNamedProjections.size(); ++m) {
+    ExpertMatrix& matrix = *matrices(layer)[m];
+    const std::string module = format("{}.switch_mlp.{}", prefix, kNamedProjections[m]);
+    matrix.format = assumed_format(module, matrix.cols, assumed_.bits);
+    if (with_bias) *biases(layer)[m] = {matrix.format.dtype, matrix.rows, 0};
+  }
+  lay_out_slot(layer);
 }
 
 const TensorEntry* WeightStore::claim_bias(const std::string& name, const Shape& shape,
