@@ -118,7 +118,7 @@ float latent_scale(int nope, int rope, const std::string& scaling) {
           "num_hidden_layers": 4, "vocab_size": 1024, "num_attention_heads": 64,
           "q_lora_rank": 1536, "kv_lora_rank": 512, "v_head_dim": 128, "rms_norm_eps": 1e-6,
           "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1,
-          "topk_group": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+          "topk_group": 1, "routed_scaling_factor": 2.5,
           "moe_intermediate_size": 64, "intermediate_size": 128, "first_k_dense_replace": 1,
           "max_position_embeddings": 4096, "tie_word_embeddings": false, "rope_theta": 10000.0,
           "qk_nope_head_dim": )" +
