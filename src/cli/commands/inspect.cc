@@ -157,12 +157,9 @@ Status run(const Options& options) {
   const ModelSizes sizes = measure_model(*model);
   Json report;
   report["model"] = directory;
+  if (!model->assumed_weights.empty()) report["weights"] = model->assumed_weights;
   report["architecture"] = describe_architecture(*model);
-  if (model->assumed_weights.empty()) {
-    report["checkpoint"] = describe_checkpoint(*model);
-  } else {
-    report["weights"] = model->assumed_weights;
-  }
+  if (model->assumed_weights.empty()) report["checkpoint"] = describe_checkpoint(*model);
   report["experts"] = describe_experts(*model, sizes);
   report["sizes"] = describe_sizes(sizes);
   report["memory_plan"] = describe_plan(plan, context, token);
