@@ -49,7 +49,7 @@ TEST_F(DryRunTest, CountsEveryDenseWeightOnceAToken) {
   const auto many = dry_run(*model->model, 50, 1);
   ASSERT_TRUE(one.ok() && many.ok());
   EXPECT_GT(one->weight_bytes, 0u);
-  EXPECT_LE(one->weight_bytes, model->dense_bytes);
+  EXPECT_LE(one->weight_bytes, model->dense.bytes);
   EXPECT_GT(many->multiply_adds, 40 * one->multiply_adds);
   EXPECT_FALSE(one->ops.empty());
 }
@@ -59,7 +59,7 @@ TEST_F(DryRunTest, PlanAddsUp) {
   constexpr uint64_t kAvailable = uint64_t{1} << 20;
   const MemoryPlan plan = plan_memory(
       *model, {.available_bytes = kAvailable, .context_length = 257, .scratch_bytes = 1000});
-  EXPECT_EQ(plan.dense_bytes, model->dense_bytes);
+  EXPECT_EQ(plan.dense_bytes, model->dense.bytes);
   EXPECT_EQ(plan.scratch_bytes, 1000u);
   // Gated DeltaNet: (3 taps x 64 channels + 2 heads x 16 x 16) floats; attention: two pages of 256
   // tokens x 1 head x (16 + 16) floats.

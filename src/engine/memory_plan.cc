@@ -17,7 +17,7 @@ constexpr uint64_t kShareDenominator = 4;
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request) {
   MemoryPlan plan;
   plan.available_bytes = request.available_bytes;
-  plan.dense_bytes = model.dense_bytes;
+  plan.dense_bytes = model.dense.bytes;
   plan.scratch_bytes = request.scratch_bytes;
   for (const LayerStateSpec& layer : state_specs(model.spec())) {
     const int64_t tokens =

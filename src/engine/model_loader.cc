@@ -1,5 +1,6 @@
 #include "engine/model_loader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/format.h"
@@ -17,7 +18,8 @@ constexpr uint64_t kConfigBytesMax =
 struct Description {
   const Family* family = nullptr;
   ModelSpec spec;
-  QuantConfig quant;
+  QuantConfig quant;  // empty when quant_status is an error
+  Status quant_status;
 };
 
 Result<Description> describe(const std::string& directory) {
@@ -32,8 +34,51 @@ Result<Description> describe(const std::string& directory) {
   Description description;
   MF_ASSIGN_OR_RETURN(description.family, find_family(config.model_type()));
   MF_ASSIGN_OR_RETURN(description.spec, description.family->read_spec(config));
-  MF_ASSIGN_OR_RETURN(description.quant, QuantConfig::read(config));
+  Result<QuantConfig> quant = QuantConfig::read(config);
+  if (quant.ok()) {
+    description.quant = std::move(quant).value();
+  } else {
+    description.quant_status = quant.error();
+  }
   return description;
+}
+
+Result<std::unique_ptr<LoadedModel>> build(const Description& description, TensorIndex index,
+                                           Device& device, WeightStore::Options options) {
+  auto loaded = std::make_unique<LoadedModel>();
+  loaded->index = std::move(index);
+  options.scheme = description.family->name_scheme(description.spec);
+  options.num_layers = description.spec.num_layers();
+  WeightStore weights(loaded->index, description.quant, device, std::move(options));
+  loaded->model = description.family->create(description.spec, weights);
+  MF_RETURN_IF_ERROR(weights.finish());
+  loaded->experts = weights.take_expert_table();
+  loaded->dense = weights.sizes();
+  loaded->buffers = weights.take_buffers();
+  return loaded;
+}
+
+/// Also true for an index without its shards: then they are missing, not absent on purpose.
+Result<bool> holds_weights(const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+  });
+}
+
+std::string assumption(const Description& description, const AssumedFormat& assumed) {
+  if (!description.quant_status.ok()) {
+    return format(
+        "assumed affine-{}/{} (no *.safetensors in the folder; what config.json says is "
+        "not supported: {})",
+        assumed.bits, assumed.group_size, description.quant_status.error().message());
+  }
+  if (const std::optional<ModuleQuant> stated = description.quant.lookup(""); stated) {
+    return format("assumed affine-{}/{} as config.json says (no *.safetensors in the folder)",
+                  stated->bits, stated->group_size);
+  }
+  return format("assumed affine-{}/{} (no *.safetensors in the folder)", assumed.bits,
+                assumed.group_size);
 }
 
 }  // namespace
@@ -46,18 +91,20 @@ Result<ModelSpec> read_model_spec(const std::string& directory) {
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading) {
   MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
+  MF_RETURN_IF_ERROR(description.quant_status);
   MF_ASSIGN_OR_RETURN(TensorIndex index, TensorIndex::open(directory));
-  auto loaded = std::make_unique<LoadedModel>(LoadedModel{std::move(index), {}, {}, {}});
-  WeightStore weights(loaded->index, description.quant, device,
-                      {.scheme = description.family->name_scheme(description.spec),
-                       .num_layers = description.spec.num_layers(),
-                       .loading = loading});
-  loaded->model = description.family->create(description.spec, weights);
-  MF_RETURN_IF_ERROR(weights.finish());
-  loaded->experts = weights.take_expert_table();
-  loaded->dense_bytes = weights.resident_bytes();
-  loaded->dense_parameters = weights.resident_parameters();
-  loaded->buffers = weights.take_buffers();
+  return build(description, std::move(index), device, {.loading = loading});
+}
+
+Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
+                                                    const AssumedFormat& assumed) {
+  MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
+  MF_ASSIGN_OR_RETURN(const bool has_weights, holds_weights(directory));
+  if (has_weights) return load_model(directory, device, WeightLoading::kCheckOnly);
+  MF_ASSIGN_OR_RETURN(
+      std::unique_ptr<LoadedModel> loaded,
+      build(description, {}, device, {.loading = WeightLoading::kAssume, .assumed = assumed}));
+  loaded->assumed_weights = assumption(description, assumed);
   return loaded;
 }
 

@@ -20,8 +20,9 @@ struct LoadedModel {
   std::vector<std::unique_ptr<Buffer>> buffers;  // of the dense weights
   std::unique_ptr<Model> model;
   ExpertTable experts;
-  uint64_t dense_bytes = 0;
-  uint64_t dense_parameters = 0;
+  DenseSizes dense;
+  /// What the weights are taken to be where the folder holds none; empty when it does.
+  std::string assumed_weights;
 
   const ModelSpec& spec() const { return model->spec(); }
 };
@@ -29,6 +30,11 @@ struct LoadedModel {
 /// Fails with the file, key or tensor that is wrong. The device must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading);
+
+/// For inspection: checks everything and reads no weights. A folder that has config.json and no
+/// *.safetensors is described with weights as assumed, or as its config says.
+Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
+                                                    const AssumedFormat& assumed);
 
 /// The model's own description of itself, without weights.
 Result<ModelSpec> read_model_spec(const std::string& directory);

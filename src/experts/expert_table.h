@@ -72,7 +72,8 @@ struct ExpertLayer {
   /// Bytes read from storage for one expert.
   uint64_t bytes_per_expert() const;
   uint64_t parameters_per_expert() const {
-    return static_cast<uint64_t>(gate.rows * gate.cols + up.rows * up.cols + down.rows * down.cols);
+    return static_cast<uint64_t>(gate.rows * gate.cols + up.rows * up.cols + down.rows * down.cols +
+                                 gate_bias.size + up_bias.size + down_bias.size);
   }
   ExpertWeights weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const;
 };

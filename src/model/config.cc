@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -9,7 +10,7 @@ namespace moeflux {
 namespace {
 
 // Keys that say how a model was made or packaged, not how it computes.
-constexpr std::array<std::string_view, 34> kHarmlessKeys = {"architectures",
+constexpr std::array<std::string_view, 35> kHarmlessKeys = {"architectures",
                                                             "attention_dropout",
                                                             "auto_map",
                                                             "bos_token_id",
@@ -20,6 +21,7 @@ constexpr std::array<std::string_view, 34> kHarmlessKeys = {"architectures",
                                                             "model_type",
                                                             "mtp_num_hidden_layers",
                                                             "mtp_use_dedicated_embeddings",
+                                                            "num_mtp_layers",
                                                             "num_nextn_predict_layers",
                                                             "output_router_logits",
                                                             "pad_token_id",
@@ -93,12 +95,6 @@ std::string Config::name_of(std::string_view key) const { return format("{}: {}"
 
 void Config::fail(ErrorCode code, std::string message) {
   if (status_.ok()) status_ = make_error(code, "{}: {}", path_, message);
-}
-
-void Config::require(std::initializer_list<std::string_view> keys) {
-  for (const std::string_view key : keys) {
-    if (!has(key)) fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
-  }
 }
 
 int64_t Config::require_int(std::string_view key, IntRange range) {
@@ -208,6 +204,10 @@ Config Config::object(std::string_view key) {
 
 void Config::absorb(const Config& nested) {
   if (status_.ok()) status_ = nested.status_;
+  const size_t name = path_.size() + 2;  // ": "
+  for (const std::string& key : nested.unread_keys()) {
+    unread_nested_.insert(nested.path_.substr(std::min(name, nested.path_.size())) + ": " + key);
+  }
 }
 
 void Config::expect_string(std::string_view key, std::string_view supported) {
@@ -225,8 +225,26 @@ void Config::expect_bool(std::string_view key, bool supported) {
   }
 }
 
+void Config::expect_absent(std::string_view key, std::string_view reason) {
+  if (const Json* value = take(key); value != nullptr) {
+    fail(ErrorCode::kUnsupported,
+         format("{} is {}: {} is not supported here", key, json_excerpt(*value), reason));
+  }
+}
+
+void Config::expect_number(std::string_view key, double supported) {
+  const Json* value = take(key);
+  if (value == nullptr || (value->is_number() && value->get<double>() == supported)) return;
+  fail(ErrorCode::kUnsupported,
+       format("{} is {}, only {} is supported", key, json_excerpt(*value), supported));
+}
+
+void Config::expect_present(std::string_view key) {
+  if (!has(key)) fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
+}
+
 std::vector<std::string> Config::unread_keys() const {
-  std::vector<std::string> keys;
+  std::vector<std::string> keys(unread_nested_.begin(), unread_nested_.end());
   const Json& object = text_.is_object() ? text_ : top_;
   for (const auto& [key, value] : object.items()) {
     if (!read_.contains(key)) keys.push_back(key);

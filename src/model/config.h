@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,8 +32,6 @@ class Config {
   const std::string& model_type() const { return model_type_; }
 
   bool has(std::string_view key) const;  // present and not null
-  /// Fails for each key that is absent.
-  void require(std::initializer_list<std::string_view> keys);
   int64_t require_int(std::string_view key, IntRange range = {});
   int64_t int_or(std::string_view key, int64_t fallback, IntRange range = {});
   double require_number(std::string_view key, double min, double max);
@@ -52,11 +49,17 @@ class Config {
   /// Fails with kUnsupported unless the key is absent or equals `supported`.
   void expect_string(std::string_view key, std::string_view supported);
   void expect_bool(std::string_view key, bool supported);
+  /// Fails with kUnsupported unless the key is absent or null; `reason` says what it would mean.
+  void expect_absent(std::string_view key, std::string_view reason);
+  /// The same unless the key is absent or this number.
+  void expect_number(std::string_view key, double supported);
+  /// Fails with kInvalidArgument when the key is absent: families disagree about its default.
+  void expect_present(std::string_view key);
   /// The key is known and does not matter to inference.
   void ignore(std::string_view key) { read_.insert(std::string(key)); }
 
   const Status& status() const { return status_; }
-  /// Keys of the text model's object that no getter asked for.
+  /// Keys of the text model's object that no getter asked for, and those of absorbed objects.
   std::vector<std::string> unread_keys() const;
   /// The value wherever it is, or null.
   const Json* find(std::string_view key) const;
@@ -70,6 +73,7 @@ class Config {
   std::string path_;
   std::string model_type_;
   std::set<std::string, std::less<>> read_;
+  std::set<std::string, std::less<>> unread_nested_;
   Status status_;
 };
 

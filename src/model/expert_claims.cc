@@ -1,10 +1,11 @@
 // WeightStore::experts: the spellings in which checkpoints hold routed experts, as extents of an
 // ExpertLayer.
-//   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; gpt-oss conversions say
-//   P.experts.gate_proj) fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h,
-//   m] (Hugging Face) fused, input-major  P.experts.gate_up_proj [E, h, 2m] with gate and up in
-//   alternate columns (gpt-oss) separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2
-//   (Hugging Face)
+//   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; conversions of gpt-oss say
+//              P.experts.gate_proj, of gemma4 P.experts.switch_glu.gate_proj)
+//   fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h, m] (Hugging Face)
+//   fused, input-major
+//              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss)
+//   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face)
 #include <array>
 #include <functional>
 
@@ -87,18 +88,25 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
   layer.gate.rows = layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
   layer.gate.cols = layer.up.cols = layer.down.rows = hidden_size;
   const std::string p(prefix);
+  if (assumes()) {
+    assume_experts(layer, p, moe.expert_bias);
+    experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+    return;
+  }
   const auto under = [&](std::string_view name) {
     const std::string full = full_name(p + std::string(name));
     return full.substr(0, full.size() - name.size());
   };
   bool found = false;
-  if (has(p + ".switch_mlp.gate_proj.weight")) {
-    found = stacked_experts(layer, under(".switch_mlp.gate_proj.weight") + ".switch_mlp.",
-                            moe.expert_bias);
-  } else if (has(p + ".experts.gate_proj.weight")) {
-    found =
-        stacked_experts(layer, under(".experts.gate_proj.weight") + ".experts.", moe.expert_bias);
-  } else if (has(p + ".experts.gate_up_proj")) {
+  for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu."}) {
+    const std::string gate = stack + "gate_proj.weight";
+    if (!has(p + gate)) continue;
+    if (stacked_experts(layer, under(gate) + stack, moe.expert_bias)) {
+      experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+    }
+    return;
+  }
+  if (has(p + ".experts.gate_up_proj")) {
     const std::string full = under(".experts.gate_up_proj");
     found = moe.expert_bias ? fused_input_major_experts(layer, full) : fused_experts(layer, full);
   } else if (has(p + ".experts.0.w1.weight")) {
@@ -107,6 +115,17 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
     found = separate_experts(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
   }
   if (found) experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+}
+
+void WeightStore::assume_experts(ExpertLayer& layer, const std::string& prefix,
+                                 bool with_bias) const {
+  for (size_t m = 0; m < kNamedProjections.size(); ++m) {
+    ExpertMatrix& matrix = *matrices(layer)[m];
+    const std::string module = format("{}.switch_mlp.{}", prefix, kNamedProjections[m]);
+    matrix.format = assumed_format(module, matrix.cols, assumed_.bits);
+    if (with_bias) *biases(layer)[m] = {matrix.format.dtype, matrix.rows, 0};
+  }
+  lay_out_slot(layer);
 }
 
 const TensorEntry* WeightStore::claim_bias(const std::string& name, const Shape& shape,

@@ -15,6 +15,7 @@ namespace moeflux {
 struct ModuleQuant {
   int bits = 4;
   int group_size = 64;
+  friend bool operator==(const ModuleQuant&, const ModuleQuant&) = default;
 };
 
 class QuantConfig {

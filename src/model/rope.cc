@@ -36,6 +36,19 @@ void read_yarn(Config& r, double theta, RopeSpec& spec) {
   if (all_dim != 0.0) spec.softmax_mscale = mscale(yarn.factor, all_dim);
 }
 
+// Converters that write the new dialect may leave the old one behind: they must mean the same.
+void check_dialects_agree(Config& c, const Config& parameters) {
+  const Config scaling = c.object("rope_scaling");
+  for (const std::string& key : scaling.unread_keys()) {
+    const Json* other = parameters.find(key == "type" ? "rope_type" : key);
+    if (other != nullptr && *other == *scaling.find(key)) continue;
+    c.fail(ErrorCode::kInvalidArgument,
+           format("rope_scaling: {} is {}, rope_parameters say {}", key,
+                  json_excerpt(*scaling.find(key)),
+                  other == nullptr ? "nothing" : json_excerpt(*other)));
+  }
+}
+
 // "proportional": the exponents run over the whole head, only the first `fraction` of the pairs
 // rotate.
 std::vector<float> proportional_frequencies(double theta, int64_t dim, double fraction) {
@@ -85,14 +98,19 @@ std::vector<float> yarn_frequencies(const YarnSpec& yarn) {
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   const bool new_dialect = c.has("rope_parameters");
   Config outer = c.object(new_dialect ? "rope_parameters" : "rope_scaling");
+  if (new_dialect && c.has("rope_scaling")) check_dialects_agree(c, outer);
   const bool nested = !defaults.layer_type.empty() && outer.has(defaults.layer_type);
   Config r = nested ? outer.object(defaults.layer_type) : outer;
-  const double outer_theta = c.number_or("rope_theta", defaults.theta, 1.0, 1e12);
   const double outer_fraction =
       c.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
+  const double outer_theta = r.has("rope_theta") ? c.number_or(defaults.theta_key, 1.0, 1.0, 1e12)
+                                                 : c.require_number(defaults.theta_key, 1.0, 1e12);
   const double theta = r.number_or("rope_theta", outer_theta, 1.0, 1e12);
   const double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
+
+  // Of images: a text's three positions are the same.
+  for (const std::string_view key : {"mrope_section", "mrope_interleaved"}) r.ignore(key);
 
   RopeSpec spec;
   spec.interleaved = defaults.interleaved;

@@ -25,7 +25,8 @@ struct RopeSpec {
 struct RopeDefaults {
   int64_t head_dim = 0;  // or the part of it that may rotate
   double partial_rotary_factor = 1.0;
-  double theta = 10000.0;
+  /// Where the base is when the rope's own object does not say it.
+  std::string_view theta_key = "rope_theta";
   bool interleaved = false;
   std::string_view
       layer_type;  // the sub-object of rope_parameters, in models with several; may be empty

@@ -15,11 +15,77 @@ void expect_multiple(Config& c, std::string_view a_name, int64_t a, std::string_
          format("{} {} is not a multiple of {} {}", a_name, a, b_name, b));
 }
 
+// One number under any of several names, which must not contradict each other.
 int64_t require_any(Config& c, std::initializer_list<std::string_view> keys, IntRange range) {
+  std::string_view found;
+  int64_t value = 0;
   for (const std::string_view key : keys) {
-    if (c.has(key)) return c.require_int(key, range);
+    if (!c.has(key)) continue;
+    const int64_t own = c.require_int(key, range);
+    if (found.empty()) {
+      found = key;
+      value = own;
+    } else if (own != value) {
+      c.fail(ErrorCode::kInvalidArgument,
+             format("{} is {}, its synonym {} is {}", found, value, key, own));
+    }
   }
-  return c.require_int(*keys.begin(), range);  // reports the usual name as missing
+  // Reports the usual name as missing.
+  return found.empty() ? c.require_int(*keys.begin(), range) : value;
+}
+
+// They change what a network computes wherever they are set, and no family here leaves them unread
+// and right.
+constexpr std::string_view kNeverIgnored[] = {"attention_bias",
+                                              "attention_chunk_size",
+                                              "attention_multiplier",
+                                              "attn_logit_softcapping",
+                                              "attn_temperature_tuning",
+                                              "clip_qkv",
+                                              "embedding_multiplier",
+                                              "final_logit_softcapping",
+                                              "hidden_size_per_layer_input",
+                                              "index_topk",
+                                              "layer_types",
+                                              "logit_scale",
+                                              "logits_scaling",
+                                              "mlp_bias",
+                                              "mlp_layer_types",
+                                              "mlp_only_layers",
+                                              "moe_layer_freq",
+                                              "n_shared_experts",
+                                              "num_kv_shared_layers",
+                                              "partial_rotary_factor",
+                                              "qkv_bias",
+                                              "residual_multiplier",
+                                              "rope_scaling",
+                                              "rotary_dim",
+                                              "routed_scaling_factor",
+                                              "scoring_func",
+                                              "shared_expert_intermediate_size",
+                                              "sliding_window",
+                                              "swiglu_limit",
+                                              "topk_method",
+                                              "use_qk_norm",
+                                              "use_sliding_window"};
+
+bool says_nothing(const Json& value) {
+  return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
+         (value.is_number() && value.get<double>() == 0.0) || (value.is_array() && value.empty());
+}
+
+void refuse_unread(Config& c) {
+  const std::vector<std::string> unread = c.unread_keys();
+  for (const std::string_view key : kNeverIgnored) {
+    if (std::find(unread.begin(), unread.end(), key) == unread.end()) continue;
+    const Json* value = c.find(key);
+    if (value == nullptr || says_nothing(*value)) {
+      c.ignore(key);
+    } else {
+      c.fail(ErrorCode::kUnsupported, format("{} is {}, which models of type {} are not run with",
+                                             key, json_excerpt(*value), c.model_type()));
+    }
+  }
 }
 
 }  // namespace
@@ -30,7 +96,8 @@ ModelSpec read_trunk(Config& c) {
   spec.hidden_size = c.require_int("hidden_size");
   spec.vocab_size = c.require_int("vocab_size");
   spec.max_position_embeddings = c.int_or("max_position_embeddings", 262144, {1, 1 << 30});
-  spec.rms_norm_eps = static_cast<float>(c.number_or("rms_norm_eps", 1e-6, 0.0, 1.0));
+  spec.rms_norm_eps = static_cast<float>(c.require_number(
+      c.has("layernorm_epsilon") ? "layernorm_epsilon" : "rms_norm_eps", 0.0, 1.0));
   spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", false);
   c.expect_string("hidden_act", "silu");
   return spec;
@@ -86,16 +153,14 @@ GatedDeltaSpec read_gated_delta(Config& c) {
   return spec;
 }
 
-MoeSpec read_experts(Config& c) {
+MoeSpec read_experts(Config& c, std::string_view width_key) {
   MoeSpec moe;
   moe.num_experts =
       require_any(c, {"num_experts", "num_local_experts", "n_routed_experts"}, {1, 65536});
   moe.experts_per_token = require_any(
       c, {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts"},
       {1, 1024});
-  moe.moe_intermediate_size = c.has("moe_intermediate_size")
-                                  ? c.require_int("moe_intermediate_size")
-                                  : c.require_int("intermediate_size");
+  moe.moe_intermediate_size = c.require_int(width_key);
   if (moe.experts_per_token > moe.num_experts) {
     c.fail(ErrorCode::kInvalidArgument, format("num_experts_per_tok {} exceeds num_experts {}",
                                                moe.experts_per_token, moe.num_experts));
@@ -148,9 +213,7 @@ std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const L
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
   std::vector<bool> dense(static_cast<size_t>(num_layers), false);
   const int64_t first_dense = c.int_or("first_k_dense_replace", 0, {0, 4096});
-  if (c.int_or("moe_layer_freq", 1) != 1) {
-    c.fail(ErrorCode::kUnsupported, "moe_layer_freq is not 1");
-  }
+  c.expect_number("moe_layer_freq", 1);
   if (c.has("mlp_layer_types")) {
     const std::vector<std::string> types =
         read_layer_types(c, num_layers, {"mlp_layer_types", "sparse", "dense", 1});
@@ -179,6 +242,7 @@ std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& mo
 }
 
 std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers) {
+  c.expect_present("layer_types");
   const std::vector<std::string> types = read_layer_types(
       c, num_layers, {"layer_types", "sliding_attention", "full_attention", num_layers + 1});
   std::vector<bool> sliding;
@@ -187,6 +251,7 @@ std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers) {
 }
 
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
+  refuse_unread(c);
   MF_RETURN_IF_ERROR(c.status());
   spec.unread_keys = c.unread_keys();
   return spec;

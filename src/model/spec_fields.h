@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/config.h"
@@ -24,10 +25,9 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size);
 LatentAttentionSpec read_latent_attention(Config& c, bool interleaved);
 GatedDeltaSpec read_gated_delta(Config& c);
 
-/// Expert counts and widths under any of the names in use: num_experts, num_local_experts or
-/// n_routed_experts; num_experts_per_tok or its synonyms; moe_intermediate_size or, where absent,
-/// intermediate_size.
-MoeSpec read_experts(Config& c);
+/// Expert counts under any of the names in use (num_experts, num_local_experts or n_routed_experts;
+/// num_experts_per_tok or its synonyms) and their width under the family's.
+MoeSpec read_experts(Config& c, std::string_view width_key = "moe_intermediate_size");
 /// Sigmoid scores, a correction bias that selects, groups, renormalised and scaled weights
 /// (DeepSeek's noaux_tc).
 void read_noaux_tc(Config& c, MoeSpec& moe);

@@ -33,7 +33,8 @@ WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Dev
       quant_(quant),
       device_(device),
       scheme_(std::move(options.scheme)),
-      loading_(options.loading) {
+      loading_(options.loading),
+      assumed_(options.assumed) {
   experts_.layers.resize(static_cast<size_t>(options.num_layers));
 }
 
@@ -85,7 +86,8 @@ Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype) {
 Tensor WeightStore::load(const std::string& name, const TensorEntry& entry) {
   const Tensor tensor = place(entry.size_bytes, entry.shape, entry.dtype);
   if (tensor.is_null()) return tensor;
-  resident_bytes_ += entry.size_bytes;
+  sizes_.bytes += entry.size_bytes;
+  sizes_.stored_bytes += entry.size_bytes;
   if (loading_ == WeightLoading::kCheckOnly) return tensor;
   const Status read =
       index_.file(entry.file)
@@ -184,7 +186,29 @@ Weight WeightStore::stacked_matrix(std::string_view name, int64_t heads, int64_t
   return take_module(name, {heads, rows, cols});
 }
 
+Weight WeightStore::router(std::string_view name, int64_t num_experts, int64_t cols) {
+  if (assumes()) return assume_module(name, {num_experts, cols}, assumed_.router_bits);
+  return take_module(name, {num_experts, cols});
+}
+
+Weight WeightStore::embedding(int64_t vocab_size, int64_t hidden_size) {
+  const Weight table = take_module("embed_tokens", {vocab_size, hidden_size});
+  sizes_.lookup_parameters = static_cast<uint64_t>(table.rows * table.cols);
+  sizes_.lookup_bytes = table.is_null() ? 0 : table.size_bytes();
+  return table;
+}
+
+Weight WeightStore::head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size,
+                         bool tied) {
+  if (!tied || has("lm_head.weight")) {
+    return take_module("lm_head", {vocab_size, hidden_size});
+  }
+  sizes_.lookup_parameters = sizes_.lookup_bytes = 0;
+  return embedding;
+}
+
 Weight WeightStore::take_module(std::string_view name, const Shape& shape) {
+  if (assumes()) return assume_module(name, shape, assumed_.bits);
   std::string module = full_name(std::string(name) + ".weight");
   module.resize(module.size() - std::string_view(".weight").size());
   const std::optional<QuantFormat> format = module_format(module, ".weight", shape);
@@ -194,7 +218,7 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape) {
   weight.format = *format;
   weight.cols = shape.back();
   weight.rows = shape.num_elements() / weight.cols;
-  resident_parameters_ += static_cast<uint64_t>(shape.num_elements());
+  sizes_.parameters += static_cast<uint64_t>(shape.num_elements());
   weight.data = load(module + ".weight", *parts[0]);
   if (parts.size() == 3) {
     weight.scales = load(module + ".scales", *parts[1]);
@@ -204,6 +228,13 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape) {
 }
 
 Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add) {
+  const auto elements = static_cast<uint64_t>(shape.num_elements());
+  if (assumes()) {
+    sizes_.parameters += elements;
+    sizes_.stored_bytes += elements * sizeof(Bf16);
+    sizes_.bytes += elements * sizeof(float);
+    return place(elements * sizeof(float), shape, DType::kF32);
+  }
   const std::string full = full_name(name);
   const TensorEntry* entry = claim(full);
   if (entry == nullptr) return {};
@@ -212,11 +243,11 @@ Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add)
                     dtype_name(entry->dtype), entry->shape.to_string(), shape.to_string()));
     return {};
   }
-  resident_parameters_ += static_cast<uint64_t>(shape.num_elements());
+  sizes_.parameters += elements;
+  sizes_.stored_bytes += entry->size_bytes;
   if (loading_ == WeightLoading::kCheckOnly) {
-    const auto bytes = static_cast<size_t>(shape.num_elements()) * sizeof(float);
-    resident_bytes_ += bytes;
-    return place(bytes, shape, DType::kF32);
+    sizes_.bytes += elements * sizeof(float);
+    return place(elements * sizeof(float), shape, DType::kF32);
   }
   std::vector<float> values = read_floats(full, *entry);
   if (values.empty()) return {};
@@ -240,6 +271,7 @@ std::vector<float> WeightStore::read_floats(const std::string& name, const Tenso
 }
 
 float WeightStore::scalar(std::string_view name) {
+  if (assumes()) return 1.0f;
   const std::string full = full_name(name);
   const TensorEntry* entry = claim(full);
   if (entry == nullptr || loading_ == WeightLoading::kCheckOnly) return 1.0f;
@@ -256,8 +288,8 @@ Tensor WeightStore::constant(std::span<const float> values) {
   const Shape shape{static_cast<int64_t>(values.size())};
   const Tensor tensor = place(values.size_bytes(), shape, DType::kF32);
   if (tensor.is_null() || values.empty()) return tensor;
-  resident_bytes_ += values.size_bytes();
-  if (loading_ == WeightLoading::kCheckOnly) return tensor;
+  sizes_.bytes += values.size_bytes();
+  if (loading_ != WeightLoading::kRead) return tensor;
   std::memcpy(host_ptr<std::byte>(tensor), values.data(), values.size_bytes());
   return tensor;
 }

@@ -33,6 +33,25 @@ struct NameScheme {
 enum class WeightLoading : uint8_t {
   kRead,       // weights are read from the checkpoint
   kCheckOnly,  // everything is checked and counted, nothing read: for inspection and dry runs
+  kAssume,     // there is no checkpoint: every claim succeeds and counts what it would take
+};
+
+/// What weights are taken to be stored as where there is no checkpoint and config.json does not
+/// say: linear layers and embeddings in affine groups, routers in wider ones, the rest as bf16.
+struct AssumedFormat {
+  int bits = 4;
+  int router_bits = 8;
+  int group_size = 64;
+};
+
+/// How much the weights beside the routed experts take.
+struct DenseSizes {
+  uint64_t bytes = 0;         // on the device, small tensors as f32
+  uint64_t stored_bytes = 0;  // in the checkpoint
+  uint64_t parameters = 0;
+  // Of these, of an embedding that is not the head as well: a token reads one row of it.
+  uint64_t lookup_bytes = 0;
+  uint64_t lookup_parameters = 0;
 };
 
 class WeightStore {
@@ -41,6 +60,7 @@ class WeightStore {
     NameScheme scheme;
     int64_t num_layers = 0;
     WeightLoading loading = WeightLoading::kRead;
+    AssumedFormat assumed = {};  // for kAssume
   };
 
   /// All references must outlive the store; `device` also the weights.
@@ -52,6 +72,12 @@ class WeightStore {
   /// The linear module `name`: [rows, cols], from name.weight with name.scales and name.biases when
   /// quantised.
   Weight matrix(std::string_view name, int64_t rows, int64_t cols);
+  /// A matrix like any other, which checkpoints tend to store in more bits.
+  Weight router(std::string_view name, int64_t num_experts, int64_t cols);
+  /// The input embedding "embed_tokens", of which a token reads one row.
+  Weight embedding(int64_t vocab_size, int64_t hidden_size);
+  /// "lm_head", or `embedding` where the config ties them and the checkpoint has no head.
+  Weight head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size, bool tied);
   /// A stack of matrices [heads, rows, cols] as one matrix of heads * rows rows.
   Weight stacked_matrix(std::string_view name, int64_t heads, int64_t rows, int64_t cols);
   /// A small tensor as f32 [shape], from any float dtype; `name` is complete ("norm.weight").
@@ -69,10 +95,8 @@ class WeightStore {
   bool has(std::string_view name) const { return find(name) != nullptr; }
   /// The entry of a canonical tensor name, or null.
   const TensorEntry* find(std::string_view name) const;
-  /// Bytes of the resident weights claimed so far.
-  uint64_t resident_bytes() const { return resident_bytes_; }
-  /// Elements of the resident weights claimed so far.
-  uint64_t resident_parameters() const { return resident_parameters_; }
+  /// Of the weights claimed so far, without routed experts.
+  const DenseSizes& sizes() const { return sizes_; }
 
   /// Fails with everything that was missing or wrong, and with every tensor that nobody took.
   Status finish();
@@ -94,6 +118,10 @@ class WeightStore {
                                                const QuantFormat& format);
   std::vector<float> read_floats(const std::string& full_name, const TensorEntry& entry);
   Weight take_module(std::string_view name, const Shape& shape);
+  bool assumes() const { return loading_ == WeightLoading::kAssume; }
+  QuantFormat assumed_format(std::string_view module, int64_t cols, int bits) const;
+  Weight assume_module(std::string_view name, const Shape& shape, int bits);
+  void assume_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias) const;
   const TensorEntry* claim_bias(const std::string& name, const Shape& shape, DType dtype);
   bool stacked_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused_experts(ExpertLayer& layer, const std::string& prefix);
@@ -106,13 +134,13 @@ class WeightStore {
   Device& device_;
   NameScheme scheme_;
   WeightLoading loading_;
+  AssumedFormat assumed_;
   std::set<std::string, std::less<>> claimed_;
   std::vector<Error> errors_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   Buffer* open_block_ = nullptr;  // one of buffers_, filled up to open_block_used_
   size_t open_block_used_ = 0;
-  uint64_t resident_bytes_ = 0;
-  uint64_t resident_parameters_ = 0;
+  DenseSizes sizes_;
   ExpertTable experts_;
 };
 

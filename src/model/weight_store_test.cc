@@ -37,8 +37,9 @@ Result<std::unique_ptr<LoadedModel>> load(const TinyModel& model) {
     EXPECT_EQ(checked.error().message(), loaded.error().message());
   }
   if (checked.ok() && loaded.ok()) {
-    EXPECT_EQ((*checked)->dense_bytes, (*loaded)->dense_bytes);
-    EXPECT_EQ((*checked)->dense_parameters, (*loaded)->dense_parameters);
+    EXPECT_EQ((*checked)->dense.bytes, (*loaded)->dense.bytes);
+    EXPECT_EQ((*checked)->dense.stored_bytes, (*loaded)->dense.stored_bytes);
+    EXPECT_EQ((*checked)->dense.parameters, (*loaded)->dense.parameters);
   }
   return loaded;
 }
@@ -78,6 +79,13 @@ TEST(WeightStore, TensorNobodyTookIsNamed) {
     m.tensors[kPrefix + "layers.0.mlp.bonus.weight"] = zeros(DType::kF32, {2});
   });
   expect_error(loaded, ErrorCode::kUnsupported, {"layers.0.mlp.bonus.weight"});
+}
+
+TEST(WeightStore, BiasThatTheConfigDoesNotSpeakOfIsNamed) {
+  const auto loaded = load_after({}, [](TinyModel& m) {
+    m.tensors[kPrefix + "layers.1.self_attn.o_proj.bias"] = zeros(DType::kF32, {32});
+  });
+  expect_error(loaded, ErrorCode::kUnsupported, {"layers.1.self_attn.o_proj.bias"});
 }
 
 TEST(WeightStore, PartsThatAreNotRunAreIgnored) {

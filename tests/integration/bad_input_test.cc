@@ -139,7 +139,10 @@ TEST_F(BadModel, FolderWithoutConfig) {
 
 TEST_F(BadModel, FolderWithoutWeights) {
   std::filesystem::remove(weights());
-  expect_refusal({folder_.path(), "safetensors"});
+  const Words command = {"logits", "-m", folder_.path(), "--tokens", "1,2", "-o", folder_ / "out"};
+  expect_failure(moeflux(command), 1, {folder_.path(), "safetensors"});
+  // A config alone can still be described, with assumed weights.
+  expect_success(moeflux({"inspect", "-m", folder_.path()}));
 }
 
 TEST_F(BadModel, BrokenConfigs) {

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Writes tests/golden/quant/affine.safetensors: what mlx.core.quantize makes of one small matrix.
 
-Per bits B, group size G and scale dtype T (f32, bf16, f16): "T.B.G.codes" as bytes,
-"T.B.G.scales" and "T.B.G.biases". "weights" is the matrix, exact in every T; its rows hold
-ordinary numbers, one sign only, an extreme of either sign, a constant and zeros.
+Per bits B, group size G and scale dtype T (f32, bf16, f16): "T.B.G.codes" as bytes, "T.B.G.scales"
+and "T.B.G.biases". "weights" is the matrix, exact in every T; its rows hold ordinary numbers, one
+sign only, an extreme of either sign, a constant and zeros.
 
 usage: quant_golden.py TARGET.safetensors        (needs numpy and mlx[cpu]; made with mlx 0.32.4)
 """
-
 import json
 import struct
 import sys
@@ -49,9 +48,8 @@ def main(target: str) -> None:
     for name, kind in TYPES.items():
         for bits in (2, 3, 4, 5, 6, 8):
             for group in (32, 64, 128):
-                codes, scales, biases = mx.quantize(
-                    mx.array(weights).astype(kind), group_size=group, bits=bits
-                )
+                stored = mx.array(weights).astype(kind)
+                codes, scales, biases = mx.quantize(stored, group_size=group, bits=bits)
                 key = f"{name}.{bits}.{group}"
                 tensors[key + ".codes"] = ("U32", list(codes.shape), raw(codes))
                 tensors[key + ".scales"] = (NAMES[name], list(scales.shape), raw(scales))
@@ -63,9 +61,8 @@ def main(target: str) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(target, "wb") as file:
-        file.write(
-            struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values())
-        )
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(b"".join(data for _, _, data in tensors.values()))
 
 
 if __name__ == "__main__":

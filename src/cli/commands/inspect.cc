@@ -1,5 +1,5 @@
 // moeflux inspect: what a model folder holds and what running it takes here. Reads headers, no
-// weights.
+// weights; a folder with only config.json is described under an assumed storage format.
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +12,7 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "engine/dry_run.h"
+#include "engine/model_sizes.h"
 #include "io/host_memory.h"
 
 namespace moeflux {
@@ -20,13 +21,26 @@ namespace {
 struct Options {
   ModelOptions model;
   bool json = false;
+  int assume_bits = 4;
 };
+
+std::string mixer_name(MixerKind kind) {
+  switch (kind) {
+    case MixerKind::kAttention:
+      return "attention";
+    case MixerKind::kLatentAttention:
+      return "latent_attention";
+    case MixerKind::kGatedDelta:
+      return "gated_delta";
+  }
+  __builtin_unreachable();
+}
 
 Json describe_architecture(const LoadedModel& model) {
   const ModelSpec& spec = model.spec();
   std::map<std::string, int64_t> mixers;
   for (const LayerSpec& layer : spec.layers) {
-    ++mixers[layer.mixer == MixerKind::kAttention ? "attention" : "gated_delta"];
+    ++mixers[mixer_name(layer.mixer)];
   }
   Json json;
   json["model_type"] = spec.model_type;
@@ -59,24 +73,30 @@ Json describe_checkpoint(const LoadedModel& model) {
   return json;
 }
 
-Json describe_experts(const LoadedModel& model) {
-  uint64_t parameters = 0;
-  uint64_t active = 0;
+Json describe_experts(const LoadedModel& model, const ModelSizes& sizes) {
   Json json;
-  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
-    const ExpertLayer& layer = model.experts.layers[i];
+  json["count"] = sizes.experts;
+  json["bytes"] = sizes.experts_bytes;
+  json["bytes_per_expert"] = sizes.bytes_per_expert;
+  for (const ExpertLayer& layer : model.experts.layers) {
     if (layer.num_experts == 0) continue;
-    parameters += static_cast<uint64_t>(layer.num_experts) * layer.parameters_per_expert();
-    active += static_cast<uint64_t>(model.spec().layers[i].moe.experts_per_token) *
-              layer.parameters_per_expert();
     json["format"] = layer.gate.format.to_string();
-    json["bytes_per_expert"] = layer.bytes_per_expert();
-    json["reads_per_expert"] = layer.extents_per_expert;
+    if (layer.extents_per_expert > 0) json["reads_per_expert"] = layer.extents_per_expert;
   }
-  json["count"] = model.experts.num_experts_total();
-  json["bytes"] = model.experts.bytes_total();
-  json["parameters"] = model.dense_parameters + parameters;
-  json["active_parameters"] = model.dense_parameters + active;
+  return json;
+}
+
+Json describe_sizes(const ModelSizes& sizes) {
+  Json json;
+  json["parameters"] = sizes.parameters;
+  json["active_parameters"] = sizes.active_parameters;
+  json["total_bytes"] = sizes.total_bytes();
+  json["experts_bytes"] = sizes.experts_bytes;
+  json["dense_bytes"] = sizes.dense_bytes;
+  json["active_bytes_per_token"] = sizes.active_bytes_per_token;
+  json["active_experts_bytes_per_token"] = sizes.active_experts_bytes_per_token;
+  json["kv_cache_bytes_per_token"] = sizes.kv_bytes_per_token;
+  json["recurrent_state_bytes"] = sizes.recurrent_bytes;
   return json;
 }
 
@@ -124,7 +144,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
-                      load_model(directory, *device, WeightLoading::kCheckOnly));
+                      describe_model(directory, *device, {.bits = options.assume_bits}));
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
   const int64_t chunk = std::min(engine.prefill_chunk, context);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
@@ -134,17 +154,21 @@ Status run(const Options& options) {
                                                .step_tokens_max = chunk,
                                                .scratch_bytes = prefill.scratch_bytes,
                                                .expert_cache_bytes = engine.expert_cache_bytes});
+  const ModelSizes sizes = measure_model(*model);
   Json report;
   report["model"] = directory;
+  if (!model->assumed_weights.empty()) report["weights"] = model->assumed_weights;
   report["architecture"] = describe_architecture(*model);
-  report["checkpoint"] = describe_checkpoint(*model);
-  report["experts"] = describe_experts(*model);
+  if (model->assumed_weights.empty()) report["checkpoint"] = describe_checkpoint(*model);
+  report["experts"] = describe_experts(*model, sizes);
+  report["sizes"] = describe_sizes(sizes);
   report["memory_plan"] = describe_plan(plan, context, token);
   if (options.json) {
     return print_out(report.dump(2) + "\n");
   }
   std::string text = directory + "\n";
   for (const auto& [name, section] : report.items()) {
+    if (name == "weights") text += format("weights {}\n", section.get<std::string>());
     if (!section.is_object()) continue;
     std::string title = name;
     for (char& c : title) c = c == '_' ? ' ' : c;
@@ -161,6 +185,10 @@ RegisteredCommand add_inspect_command(CLI::App& program) {
       "inspect", "Show a model's architecture, sizes, and the memory plan for this machine");
   add_model_options(*app, options->model);
   app->add_flag("--json", options->json, "Print JSON");
+  app->add_option("--assume-bits", options->assume_bits,
+                  "Bits of weights to assume where the folder holds only config.json")
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+      ->capture_default_str();
   return {app, [options] { return run(*options); }};
 }
 

@@ -22,13 +22,12 @@ class Decoder : public Model {
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
       : spec_(std::move(spec)) {
     const int64_t h = spec_.hidden_size;
-    embed_ = weights.matrix("embed_tokens", spec_.vocab_size, h);
+    embed_ = weights.embedding(spec_.vocab_size, h);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
     }
     final_norm_ = weights.vector("norm.weight", {h}, options.norm_add);
-    const bool tied = spec_.tie_word_embeddings && !weights.has("lm_head.weight");
-    lm_head_ = tied ? embed_ : weights.matrix("lm_head", spec_.vocab_size, h);
+    lm_head_ = weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
   }
 
   const ModelSpec& spec() const override { return spec_; }

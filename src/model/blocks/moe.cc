@@ -49,7 +49,7 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& s,
                     int64_t hidden_size) {
   MoeWeights w;
-  w.router = weights.matrix(names.router, s.num_experts, hidden_size);
+  w.router = weights.router(names.router, s.num_experts, hidden_size);
   if (s.router_bias) w.router_bias = weights.vector(names.router + ".bias", {s.num_experts});
   w.options = s.router;
   if (s.correction_bias) {

@@ -16,6 +16,10 @@ Result<ModelSpec> read_spec(Config& c) {
   layer.mixer = MixerKind::kLatentAttention;
   layer.latent = read_latent_attention(c, /*interleaved=*/true);
   MoeSpec moe = read_experts(c);
+  // Publishers differ in what they leave out, and their code in what that means.
+  for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor"}) {
+    c.expect_present(key);
+  }
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
   spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));

@@ -19,9 +19,10 @@ void read_layer_overrides(Config& c, Config& per_layer, size_t i, bool sliding,
                           AttentionSpec& attention) {
   if (!sliding) {
     attention.head_dim = c.int_or("global_head_dim", attention.head_dim, {2, 4096});
-    attention.num_kv_heads =
-        c.int_or("num_global_key_value_heads", attention.num_kv_heads, {1, 4096});
     attention.v_is_k = c.bool_or("attention_k_eq_v", false);
+    const int64_t global_kv_heads =
+        c.int_or("num_global_key_value_heads", attention.num_kv_heads, {1, 4096});
+    if (attention.v_is_k) attention.num_kv_heads = global_kv_heads;
   }
   Config own = per_layer.object(format("{}", i));
   attention.head_dim = own.int_or("head_dim", attention.head_dim, {2, 4096});
@@ -33,6 +34,8 @@ void read_layer_overrides(Config& c, Config& per_layer, size_t i, bool sliding,
 Result<ModelSpec> read_spec(Config& c) {
   c.ignore("hidden_act");
   ModelSpec spec = read_trunk(c);
+  for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
+  spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", true);
   c.expect_string("hidden_activation", "gelu_pytorch_tanh");
   c.expect_bool("enable_moe_block", true);
   c.expect_bool("use_double_wide_mlp", false);
@@ -42,9 +45,8 @@ Result<ModelSpec> read_spec(Config& c) {
       c.fail(ErrorCode::kUnsupported, format("{} is not 0", key));
     }
   }
-  for (const std::string_view key : {"use_bidirectional_attention", "vocab_size_per_layer_input"}) {
-    c.ignore(key);
-  }
+  c.ignore("vocab_size_per_layer_input");
+  c.expect_string("use_bidirectional_attention", "vision");  // among the tokens of an image
   spec.logit_soft_cap = static_cast<float>(c.number_or("final_logit_softcapping", 0.0, 0.0, 1e6));
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
@@ -90,13 +92,10 @@ struct LayerWeights {
 class Gemma4 : public Model {
  public:
   Gemma4(ModelSpec spec, WeightStore& weights) : spec_(std::move(spec)) {
-    embed_ = weights.matrix("embed_tokens", spec_.vocab_size, spec_.hidden_size);
+    embed_ = weights.embedding(spec_.vocab_size, spec_.hidden_size);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) layers_.push_back(take_layer(weights, i));
     final_norm_ = weights.vector("norm.weight", {spec_.hidden_size});
-    const bool tied = !weights.has("lm_head.weight");
-    lm_head_ = tied && spec_.tie_word_embeddings
-                   ? embed_
-                   : weights.matrix("lm_head", spec_.vocab_size, spec_.hidden_size);
+    lm_head_ = weights.head(embed_, spec_.vocab_size, spec_.hidden_size, spec_.tie_word_embeddings);
   }
 
   const ModelSpec& spec() const override { return spec_; }
@@ -132,7 +131,7 @@ LayerWeights Gemma4::take_layer(WeightStore& weights, int32_t i) const {
   w.attention = blocks::take_attention(weights, {p + "self_attn."}, s.attention, h);
   w.dense = blocks::take_glu(weights, p + "mlp", h, s.dense_intermediate_size);
   w.router_scale = weights.vector(p + "router.scale", {h});
-  w.router = weights.matrix(p + "router.proj", s.moe.num_experts, h);
+  w.router = weights.router(p + "router.proj", s.moe.num_experts, h);
   w.routing = s.moe.router;
   w.routing.expert_scale = weights.vector(p + "router.per_expert_scale", {s.moe.num_experts});
   // The trailing dot of the prefix belongs to the name that follows.

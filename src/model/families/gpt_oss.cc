@@ -11,16 +11,17 @@ namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
+  for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec& attention = layer.attention;
   attention = read_heads(c, spec.hidden_size);
   attention.qkv_bias = attention.o_bias = c.bool_or("attention_bias", true);
   attention.sinks = true;
-  attention.rope = read_rope(c, {.head_dim = attention.head_dim, .theta = 150000.0});
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim});
   c.ignore("initial_context_length");
   const int64_t window = c.require_int("sliding_window", {1, 1 << 30});
-  layer.moe = read_experts(c);
+  layer.moe = read_experts(c, "intermediate_size");
   layer.moe.router_bias = true;
   layer.moe.expert_bias = true;
   layer.moe.glu = {.alpha = 1.702f,

@@ -27,12 +27,30 @@ std::vector<bool> read_pattern(Config& c, int64_t num_layers) {
   return sliding;
 }
 
+// mlp_layer_types, or the original moe_layer_freq of 0 (dense) and 1 (experts) a layer.
+std::vector<bool> read_dense(Config& c, int64_t num_layers) {
+  const Json* freq = c.find("moe_layer_freq");
+  if (freq == nullptr || !freq->is_array() || c.has("mlp_layer_types")) {
+    return read_dense_layers(c, num_layers);
+  }
+  std::vector<bool> dense;
+  for (const int64_t sparse : c.ints_or("moe_layer_freq", {})) dense.push_back(sparse == 0);
+  if (static_cast<int64_t>(dense.size()) != num_layers) {
+    c.fail(
+        ErrorCode::kInvalidArgument,
+        format("moe_layer_freq has {} entries, num_hidden_layers is {}", dense.size(), num_layers));
+    dense.resize(static_cast<size_t>(num_layers));
+  }
+  return dense;
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
+  for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
   const int64_t num_layers = read_num_layers(c);
   AttentionSpec full = read_heads(c, spec.hidden_size);
   full.v_head_dim = c.int_or("v_head_dim", full.head_dim, {1, 4096});
-  full.value_scale = static_cast<float>(c.number_or("attention_value_scale", 1.0, -1e3, 1e3));
+  full.value_scale = static_cast<float>(c.require_number("attention_value_scale", -1e3, 1e3));
   c.expect_bool("attention_bias", false);
   AttentionSpec sliding = full;
   sliding.num_kv_heads = c.int_or("swa_num_key_value_heads", 2 * full.num_kv_heads, {1, 4096});
@@ -43,15 +61,19 @@ Result<ModelSpec> read_spec(Config& c) {
   sliding.window = c.require_int("sliding_window", {1, 1 << 30});
   sliding.sinks = c.bool_or("add_swa_attention_sink_bias", true);
   c.expect_bool("add_full_attention_sink_bias", false);
-  full.rope =
-      read_rope(c, {.head_dim = full.head_dim, .theta = 5e6, .layer_type = "full_attention"});
+  full.rope = read_rope(c, {.head_dim = full.head_dim, .layer_type = "full_attention"});
   sliding.rope = read_rope(c, {.head_dim = sliding.head_dim,
-                               .theta = c.number_or("swa_rope_theta", 1e4, 1.0, 1e12),
+                               .theta_key = "swa_rope_theta",
                                .layer_type = "sliding_attention"});
   MoeSpec moe = read_experts(c);
   read_noaux_tc(c, moe);
   const int64_t dense_size = c.require_int("intermediate_size");
-  const std::vector<bool> dense = read_dense_layers(c, num_layers);
+  c.expect_number("n_shared_experts", 0);
+  for (const std::string_view key :
+       {"attention_chunk_size", "sliding_window_size", "hybrid_block_size"}) {
+    c.ignore(key);  // sliding_window says it
+  }
+  const std::vector<bool> dense = read_dense(c, num_layers);
   const std::vector<bool> pattern = read_pattern(c, num_layers);
   for (size_t i = 0; i < pattern.size(); ++i) {
     LayerSpec layer;

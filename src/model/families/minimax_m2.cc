@@ -2,6 +2,7 @@
 // router with a correction bias.
 #include <utility>
 
+#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
 #include "model/spec_fields.h"
@@ -11,6 +12,7 @@ namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
+  for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec& attention = layer.attention;
@@ -20,15 +22,24 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t rotary_dim = c.int_or("rotary_dim", attention.head_dim, {2, attention.head_dim});
   attention.rope = read_rope(c, {.head_dim = attention.head_dim,
                                  .partial_rotary_factor = static_cast<double>(rotary_dim) /
-                                                          static_cast<double>(attention.head_dim),
-                                 .theta = 5e6});
-  layer.moe = read_experts(c);
+                                                          static_cast<double>(attention.head_dim)});
+  layer.moe = read_experts(c, "intermediate_size");
   read_noaux_tc(c, layer.moe);
   c.expect_bool("use_routing_bias", true);
-  if (c.int_or("shared_intermediate_size", 0, {0, 1 << 24}) != 0) {
-    c.fail(ErrorCode::kUnsupported, "shared_intermediate_size is not 0: a shared expert");
+  c.expect_number("shared_intermediate_size", 0);
+  for (const int64_t type : c.ints_or("attn_type_list", {})) {
+    if (type == 1) continue;  // softmax attention
+    c.fail(ErrorCode::kUnsupported,
+           format("attn_type_list has {}, only 1 (softmax attention) is supported", type));
   }
-  c.ignore("router_jitter_noise");
+  for (const std::string_view beta :
+       {"layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"}) {
+    c.expect_number(beta, 1.0);
+  }
+  for (const std::string_view key : {"router_jitter_noise", "shared_moe_mode", "use_mtp",
+                                     "num_mtp_modules", "mtp_transformer_layers"}) {
+    c.ignore(key);
+  }
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   return finish_spec(c, std::move(spec));
 }
@@ -46,6 +57,6 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace
 
 extern const Family minimax_m2_family;
-const Family minimax_m2_family = {{"minimax_m2", "minimax"}, read_spec, usual_names, create};
+const Family minimax_m2_family = {{"minimax_m2"}, read_spec, usual_names, create};
 
 }  // namespace moeflux

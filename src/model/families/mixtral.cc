@@ -13,9 +13,9 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim, .theta = 1e6});
+  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
   layer.attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
-  layer.moe = read_experts(c);
+  layer.moe = read_experts(c, "intermediate_size");
   c.ignore("router_jitter_noise");
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   return finish_spec(c, std::move(spec));

@@ -18,7 +18,7 @@ Result<ModelSpec> read_spec(Config& c) {
   c.expect_bool("attention_bias", false);
   if (c.has("clip_qkv")) c.fail(ErrorCode::kUnsupported, "clip_qkv is set; only null is supported");
   c.ignore("clip_qkv");
-  layer.moe = read_experts(c);
+  layer.moe = read_experts(c, "intermediate_size");
   layer.moe.router.normalize = c.bool_or("norm_topk_prob", false);
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   return finish_spec(c, std::move(spec));

@@ -14,21 +14,15 @@ constexpr std::string_view kFullAttention = "full_attention";
 
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
+  for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
   const int64_t num_layers = read_num_layers(c);
   const bool is_next = c.model_type() == "qwen3_next";
-  // The defaults of other families would be wrong here: heads are wider than hidden_size / heads.
-  c.require({"num_key_value_heads", "head_dim", "moe_intermediate_size"});
-  if (!c.has("rope_theta")) {
-    Config rope = c.object("rope_parameters");
-    rope.require({"rope_theta"});
-    c.absorb(rope);
-  }
   LayerSpec layer;
   layer.attention = read_heads(c, spec.hidden_size);
   layer.attention.qk_norm = QkNorm::kPerHead;
   layer.attention.output_gate = true;
-  layer.attention.rope = read_rope(
-      c, {.head_dim = layer.attention.head_dim, .partial_rotary_factor = 0.25, .theta = 1e7});
+  layer.attention.rope =
+      read_rope(c, {.head_dim = layer.attention.head_dim, .partial_rotary_factor = 0.25});
   c.expect_bool("attention_bias", false);
   c.expect_bool("attn_output_gate", true);
   layer.gated_delta = read_gated_delta(c);
@@ -37,10 +31,14 @@ Result<ModelSpec> read_spec(Config& c) {
   layer.moe.shared_intermediate_size = c.require_int("shared_expert_intermediate_size");
   layer.moe.shared_gate = true;
   c.expect_bool("norm_topk_prob", true);
-  if (c.int_or("decoder_sparse_step", 1) != 1) {
-    c.fail(ErrorCode::kUnsupported, "decoder_sparse_step is not 1: dense layers in this family");
+  c.expect_number("decoder_sparse_step", 1);
+  if (!c.ints_or("mlp_only_layers", {}).empty()) {
+    c.fail(ErrorCode::kUnsupported, "mlp_only_layers is not empty: dense layers in this family");
   }
-  for (const std::string_view key : {"intermediate_size", "mlp_only_layers"}) c.ignore(key);
+  c.ignore("intermediate_size");  // of those dense layers
+  c.expect_bool("use_sliding_window", false);
+  c.ignore("sliding_window");
+  c.expect_string("output_gate_type", "swish");
   const int64_t interval = c.int_or("full_attention_interval", 4, {1, 1024});
   for (const std::string& type : read_layer_types(
            c, num_layers,

@@ -26,12 +26,18 @@ Result<ModelSpec> read_spec(Config& c) {
   const bool is_qwen2 = c.model_type() == "qwen2_moe";
   LayerSpec layer;
   layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.qkv_bias = is_qwen2 && c.bool_or("qkv_bias", true);
+  if (is_qwen2) {
+    layer.attention.qkv_bias = c.bool_or("qkv_bias", true);
+  } else {
+    c.expect_bool("qkv_bias", false);
+    c.expect_bool("use_qk_norm", true);
+  }
   layer.attention.qk_norm = is_qwen2 ? QkNorm::kNone : QkNorm::kPerHead;
   layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
   c.expect_bool("attention_bias", false);
   c.expect_bool("use_sliding_window", false);
-  for (const std::string_view key : {"sliding_window", "layer_types"}) c.ignore(key);
+  c.ignore("sliding_window");
+  (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
   MoeSpec moe = read_experts(c);
   moe.router.normalize = c.bool_or("norm_topk_prob", false);
   if (is_qwen2) {

@@ -1,0 +1,33 @@
+#include "engine/model_sizes.h"
+
+#include <algorithm>
+
+namespace moeflux {
+
+ModelSizes measure_model(const LoadedModel& model) {
+  ModelSizes sizes;
+  sizes.parameters = model.dense.parameters;
+  sizes.active_parameters = model.dense.parameters - model.dense.lookup_parameters;
+  sizes.dense_bytes = model.dense.stored_bytes;
+  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = model.experts.layers[i];
+    if (layer.num_experts == 0) continue;
+    const auto count = static_cast<uint64_t>(layer.num_experts);
+    const auto used = static_cast<uint64_t>(model.spec().layers[i].moe.experts_per_token);
+    sizes.experts += count;
+    sizes.parameters += count * layer.parameters_per_expert();
+    sizes.active_parameters += used * layer.parameters_per_expert();
+    sizes.bytes_per_expert = std::max(sizes.bytes_per_expert, layer.bytes_per_expert());
+    sizes.experts_bytes += count * layer.bytes_per_expert();
+    sizes.active_experts_bytes_per_token += used * layer.bytes_per_expert();
+  }
+  sizes.active_bytes_per_token =
+      sizes.dense_bytes - model.dense.lookup_bytes + sizes.active_experts_bytes_per_token;
+  for (const LayerStateSpec& layer : state_specs(model.spec())) {
+    sizes.kv_bytes_per_token += layer.bytes_per_token();
+    sizes.recurrent_bytes += layer.bytes_fixed();
+  }
+  return sizes;
+}
+
+}  // namespace moeflux

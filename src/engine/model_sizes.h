@@ -1,0 +1,28 @@
+// How large a model is and what a token of it touches: the figures by which models are compared.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/model_loader.h"
+
+namespace moeflux {
+
+struct ModelSizes {
+  uint64_t parameters = 0;
+  /// Without the embedding, a lookup, and with the experts that a token is routed to.
+  uint64_t active_parameters = 0;
+  uint64_t experts = 0;           // in all layers
+  uint64_t bytes_per_expert = 0;  // of the largest
+  uint64_t experts_bytes = 0;
+  uint64_t dense_bytes = 0;             // everything else, as stored
+  uint64_t active_bytes_per_token = 0;  // read when nothing is cached and one token is evaluated
+  uint64_t active_experts_bytes_per_token = 0;
+  uint64_t kv_bytes_per_token = 0;  // added to a sequence's state; layers with a window included
+  uint64_t recurrent_bytes = 0;     // of a sequence's state, whatever its length
+
+  uint64_t total_bytes() const { return experts_bytes + dense_bytes; }
+};
+
+ModelSizes measure_model(const LoadedModel& model);
+
+}  // namespace moeflux

@@ -1,0 +1,329 @@
+// An unsupported variant of a family is refused at load by the name of its key, never run wrongly:
+// the public configs with one thing changed.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "model/family.h"
+#include "model/quant_config.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+
+constexpr auto kUnsupported = ErrorCode::kUnsupported;
+constexpr auto kInvalid = ErrorCode::kInvalidArgument;
+
+Json config_of(const std::string& model) {
+  const std::string golden = testing::tests_directory() + "/golden/";
+  const bool is_public = model.find('-') != std::string::npos;
+  const auto json = parse_json(
+      testing::read_bytes(golden + (is_public ? "configs/" : "models/") + model + "/config.json"),
+      model);
+  EXPECT_TRUE(json.ok());
+  return json.ok() ? *json : Json::object();
+}
+
+/// The object that holds the text model's keys.
+Json& text_of(Json& json) { return json.contains("text_config") ? json["text_config"] : json; }
+
+Result<ModelSpec> read(const Json& json) {
+  auto config = Config::parse(json.dump());
+  if (!config.ok()) return config.error();
+  const auto family = find_family(config->model_type());
+  if (!family.ok()) return family.error();
+  return (*family)->read_spec(*config);
+}
+
+Result<ModelSpec> read_with(const std::string& model, const std::string& key, const Json& value) {
+  Json json = config_of(model);
+  text_of(json)[key] = value;
+  return read(json);
+}
+
+// One of every family; those in kebab case are public configs, the others tiny ones.
+const std::vector<std::string> kEveryFamily = {
+    "qwen3.5-35b-a3b", "qwen3-next-80b-a3b", "qwen3-30b-a3b", "qwen2_moe",     "deepseek-v3",
+    "kimi-k2",         "kimi-k2.5",          "glm-4.5",       "glm-4.7-flash", "minimax-m2",
+    "mixtral-8x7b",    "olmoe-1b-7b",        "deepseek-v2",   "gpt-oss-20b",   "gemma4_text",
+    "mimo_v2_flash"};
+
+TEST(Refusals, TheConfigsThemselvesAreAccepted) {
+  for (const std::string& model : kEveryFamily) {
+    const auto spec = read(config_of(model));
+    EXPECT_TRUE(spec.ok()) << model << ": " << spec.error().to_string();
+  }
+}
+
+TEST(Refusals, OtherActivations) {
+  for (const std::string& model : kEveryFamily) {
+    const std::string key = model == "gemma4_text" ? "hidden_activation" : "hidden_act";
+    expect_error(read_with(model, key, "gelu"), kUnsupported, {key, "gelu"});
+  }
+}
+
+TEST(Refusals, OtherRopeTypesInEitherDialect) {
+  for (const std::string& model : kEveryFamily) {
+    for (const std::string type : {"linear", "dynamic", "llama3", "longrope", "su"}) {
+      const Json rope = {{"rope_type", type}, {"type", type}, {"rope_theta", 1e4}, {"factor", 2.0}};
+      for (const std::string key : {"rope_parameters", "rope_scaling"}) {
+        Json json = config_of(model);
+        text_of(json).erase("rope_parameters");
+        text_of(json).erase("rope_scaling");
+        text_of(json)["rope_theta"] = 1e4;
+        text_of(json)["swa_rope_theta"] = 1e4;
+        text_of(json)[key] = rope;
+        expect_error(read(json), kUnsupported, {key, "rope_type", type});
+      }
+    }
+  }
+}
+
+TEST(Refusals, RopeDialectsThatContradictEachOther) {
+  Json json = config_of("deepseek_v3");
+  Json old = json["rope_parameters"];
+  old.erase("rope_theta");
+  json["rope_scaling"] = old;
+  EXPECT_TRUE(read(json).ok());
+  json["rope_scaling"]["factor"] = 2.0;
+  expect_error(read(json), kInvalid, {"rope_scaling", "factor", "2.0", "4.0"});
+}
+
+TEST(Refusals, UnknownKeysOfRopeAreListed) {
+  Json json = config_of("kimi-k2");
+  json["rope_scaling"]["llama_4_scaling_beta"] = 0.1;
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->unread_keys, (std::vector<std::string>{"rope_scaling: llama_4_scaling_beta"}));
+}
+
+TEST(Refusals, NullRopeScalingMeansNone) {
+  for (const std::string model : {"glm-4.5", "qwen3-30b-a3b", "olmoe-1b-7b"}) {
+    Json json = config_of(model);
+    ASSERT_TRUE(json.contains("rope_scaling") && json["rope_scaling"].is_null());
+    const auto with_null = read(json);
+    json.erase("rope_scaling");
+    const auto without = read(json);
+    ASSERT_TRUE(with_null.ok() && without.ok());
+    EXPECT_EQ(with_null->layers[0].attention.rope.inverse_frequencies,
+              without->layers[0].attention.rope.inverse_frequencies);
+    EXPECT_EQ(with_null->layers[0].attention.rope.attention_factor, 1.0f);
+  }
+}
+
+TEST(Refusals, MissingKeysAreNamed) {
+  for (const std::string& model : kEveryFamily) {
+    for (const std::string key : {"hidden_size", "vocab_size", "num_hidden_layers",
+                                  "num_attention_heads", "rms_norm_eps"}) {
+      Json json = config_of(model);
+      ASSERT_EQ(text_of(json).erase(key), 1u) << model;
+      json.erase(key);
+      expect_error(read(json), kInvalid, {key, "missing"});
+    }
+  }
+}
+
+// What a family does not know but changes the computation wherever it is set.
+TEST(Refusals, KeysThatChangeTheComputationAnywhere) {
+  for (const std::string& model : kEveryFamily) {
+    for (const std::string key : {"embedding_multiplier", "residual_multiplier", "logits_scaling",
+                                  "attn_logit_softcapping", "index_topk"}) {
+      expect_error(read_with(model, key, 8), kUnsupported, {key, "8"});
+    }
+    for (const Json& nothing : {Json(nullptr), Json(0), Json(false)}) {
+      const auto spec = read_with(model, "attn_logit_softcapping", nothing);
+      EXPECT_TRUE(spec.ok() && spec->unread_keys == read(config_of(model))->unread_keys) << model;
+    }
+  }
+}
+
+struct Variant {
+  const char* model;
+  const char* key;
+  Json value;
+  std::vector<std::string> pieces = {};  // beside the key
+  ErrorCode code = kUnsupported;
+};
+
+const std::vector<Variant> kVariants = {
+    {"qwen3.5-35b-a3b", "attention_bias", true},
+    {"qwen3.5-35b-a3b", "attn_output_gate", false},
+    {"qwen3.5-35b-a3b", "mlp_only_layers", {3}, {"dense"}},
+    {"qwen3.5-35b-a3b", "use_sliding_window", true},
+    {"qwen3.5-35b-a3b", "norm_topk_prob", false},
+    {"qwen3.5-35b-a3b", "output_gate_type", "sigmoid", {"swish"}},
+    {"qwen3.5-35b-a3b", "layer_types", {"full_attention"}, {"1", "40"}, kInvalid},
+    {"qwen3-next-80b-a3b", "attention_bias", true},
+    {"qwen3-next-80b-a3b", "mlp_only_layers", {0, 1}, {"dense"}},
+    {"qwen3-next-80b-a3b", "decoder_sparse_step", 2},
+    {"qwen3-next-80b-a3b", "norm_topk_prob", false},
+    {"qwen3-next-80b-a3b", "use_sliding_window", true},
+    {"qwen3-30b-a3b", "attention_bias", true},
+    {"qwen3-30b-a3b", "qkv_bias", true},
+    {"qwen3-30b-a3b", "use_qk_norm", false},
+    {"qwen3-30b-a3b", "use_sliding_window", true},
+    {"qwen3-30b-a3b", "shared_expert_intermediate_size", 768},
+    {"qwen3-30b-a3b", "num_local_experts", 64, {"128", "64"}, kInvalid},
+    {"qwen2_moe", "use_sliding_window", true},
+    {"qwen2_moe",
+     "layer_types",
+     {"full_attention", "sliding_attention", "full_attention", "full_attention"},
+     {"sliding_attention"}},
+    {"deepseek-v3", "attention_bias", true},
+    {"deepseek-v3", "scoring_func", "softmax", {"sigmoid"}},
+    {"deepseek-v3", "topk_method", "group_limited_greedy", {"noaux_tc"}},
+    {"deepseek-v3", "moe_layer_freq", 2},
+    {"deepseek-v3", "n_group", 7, {"256"}, kInvalid},
+    {"deepseek-v3", "topk_group", 9, {"8"}, kInvalid},
+    {"deepseek-v3", "sliding_window", 4096},
+    {"kimi-k2", "scoring_func", "softmax"},
+    {"kimi-k2.5", "topk_method", "greedy"},
+    {"kimi-k2.5", "moe_layer_freq", 2},
+    {"deepseek-v2", "scoring_func", "sigmoid", {"softmax"}},
+    {"deepseek-v2", "topk_method", "noaux_tc", {"greedy"}},
+    {"deepseek-v2", "norm_topk_prob", true},
+    {"deepseek-v2", "mlp_bias", true},
+    {"deepseek-v2", "attention_bias", true},
+    {"deepseek-v2", "n_group", 7, {"160"}, kInvalid},
+    {"deepseek-v2", "moe_layer_freq", 2},
+    {"glm-4.5", "scoring_func", "softmax"},
+    {"glm-4.5", "sliding_window", 1024},
+    {"glm-4.5", "moe_layer_freq", 2},
+    {"glm-4.7-flash", "attention_bias", true},
+    {"glm-4.7-flash", "mlp_layer_types", {"dense"}, {"1", "47"}, kInvalid},
+    {"minimax-m2", "scoring_func", "softmax"},
+    {"minimax-m2", "qk_norm_type", "per_head", {"per_layer"}},
+    {"minimax-m2", "attn_type_list", {1, 0, 1}, {"0"}},
+    {"minimax-m2", "use_routing_bias", false},
+    {"minimax-m2", "shared_intermediate_size", 1536},
+    {"minimax-m2", "layernorm_mlp_beta", 3.5},
+    {"minimax-m2", "sliding_window", 128},
+    {"mixtral-8x7b", "attention_bias", true},
+    {"olmoe-1b-7b", "attention_bias", true},
+    {"olmoe-1b-7b", "clip_qkv", 8.0},
+    {"olmoe-1b-7b", "sliding_window", 512},
+    {"gpt-oss-20b", "layer_types", {"full_attention"}, {"1", "24"}, kInvalid},
+    {"gpt-oss-20b", "layer_types", nullptr, {"missing"}, kInvalid},
+    {"gpt-oss-20b", "sliding_window", nullptr, {"missing"}, kInvalid},
+    {"gpt-oss-20b", "experts_per_token", 2, {"4"}, kInvalid},
+    {"gemma4_text", "hidden_size_per_layer_input", 256},
+    {"gemma4_text", "num_kv_shared_layers", 2},
+    {"gemma4_text", "enable_moe_block", false},
+    {"gemma4_text", "use_double_wide_mlp", true},
+    {"gemma4_text", "use_bidirectional_attention", "all"},
+    {"gemma4_text", "attention_bias", true},
+    {"gemma4_text", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
+    {"mimo_v2_flash", "attention_bias", true},
+    {"mimo_v2_flash", "add_full_attention_sink_bias", true},
+    {"mimo_v2_flash", "n_shared_experts", 1},
+    {"mimo_v2_flash", "scoring_func", "softmax"},
+    {"mimo_v2_flash", "mlp_layer_types", {"dense"}, {"1", "4"}, kInvalid},
+};
+
+TEST(Refusals, VariantsOfEachFamily) {
+  for (const Variant& variant : kVariants) {
+    SCOPED_TRACE(format("{} {}", variant.model, variant.key));
+    const auto spec = read_with(variant.model, variant.key, variant.value);
+    expect_error(spec, variant.code, {variant.key});
+    for (const std::string& piece : variant.pieces) expect_error(spec, variant.code, {piece});
+  }
+}
+
+TEST(Refusals, KeysWhoseDefaultFamiliesDisagreeAboutAreRequired) {
+  const std::vector<std::pair<std::string, std::string>> required = {
+      {"deepseek-v3", "routed_scaling_factor"},
+      {"deepseek-v3", "n_group"},
+      {"kimi-k2", "topk_group"},
+      {"deepseek-v3", "moe_intermediate_size"},
+      {"gpt-oss-20b", "head_dim"},
+      {"minimax-m2", "head_dim"},
+      {"mixtral-8x7b", "rope_theta"},
+      {"qwen3-30b-a3b", "moe_intermediate_size"},
+      {"mimo_v2_flash", "attention_value_scale"}};
+  for (const auto& [model, key] : required) {
+    Json json = config_of(model);
+    ASSERT_EQ(text_of(json).erase(key), 1u) << key;
+    expect_error(read(json), kInvalid, {key, "missing"});
+  }
+}
+
+TEST(Refusals, SimilarModelTypes) {
+  for (const std::string type : {"minimax", "minimax_m3", "deepseek_v32", "deepseek_v4",
+                                 "glm_moe_dsa", "qwen4_exp", "kimi_linear", "llama4"}) {
+    Json json = config_of("minimax-m2");
+    json["model_type"] = type;
+    expect_error(read(json), kUnsupported, {"model_type", type});
+  }
+}
+
+TEST(Refusals, StorageOfThePublicCheckpointsThatIsNotSupported) {
+  const std::vector<std::pair<std::string, std::string>> stored = {
+      {"deepseek-v3", "fp8"}, {"kimi-k2.5", "compressed-tensors"}, {"gpt-oss-20b", "mxfp4"}};
+  for (const auto& [model, method] : stored) {
+    const auto config = Config::parse(config_of(model).dump());
+    ASSERT_TRUE(config.ok());
+    expect_error(QuantConfig::read(*config), kUnsupported, {"quant_method", method});
+  }
+}
+
+// A window is honoured where the family has one.
+TEST(Variants, MixtralsWindowHoldsInEveryLayer) {
+  const auto spec = read_with("mixtral-8x7b", "sliding_window", 4096);
+  ASSERT_TRUE(spec.ok());
+  for (const LayerSpec& layer : spec->layers) EXPECT_EQ(layer.attention.window, 4096);
+}
+
+TEST(Variants, DenseLayersOfQwen3AreWhereTheConfigPutsThem) {
+  Json json = config_of("qwen3-30b-a3b");
+  json["decoder_sparse_step"] = 2;
+  json["mlp_only_layers"] = {1};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok());
+  for (int64_t i = 0; i < spec->num_layers(); ++i) {
+    const bool dense = i % 2 == 0 || i == 1;
+    EXPECT_EQ(spec->layers[static_cast<size_t>(i)].moe.num_experts, dense ? 0 : 128) << i;
+  }
+}
+
+TEST(Variants, OlmoeNormalisesOnlyWhenTold) {
+  EXPECT_FALSE(read(config_of("olmoe-1b-7b"))->layers[0].moe.router.normalize);
+  EXPECT_TRUE(read_with("olmoe-1b-7b", "norm_topk_prob", true)->layers[0].moe.router.normalize);
+}
+
+// The publisher's spelling: flat keys, 0 and 1 instead of names.
+TEST(Variants, MimoReadsItsOriginalSpelling) {
+  Json json = config_of("mimo_v2_flash");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok());
+  for (const char* key : {"rope_parameters", "layer_types", "mlp_layer_types", "rms_norm_eps"}) {
+    json.erase(key);
+  }
+  json["rope_theta"] = 5e6;
+  json["swa_rope_theta"] = 1e4;
+  json["partial_rotary_factor"] = 0.334;
+  json["hybrid_layer_pattern"] = {0, 1, 1, 0};
+  json["moe_layer_freq"] = {0, 1, 1, 1};
+  json["layernorm_epsilon"] = 1e-6;
+  json["n_shared_experts"] = nullptr;
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->rms_norm_eps, expected->rms_norm_eps);
+  for (size_t i = 0; i < 4; ++i) {
+    const LayerSpec& a = expected->layers[i];
+    const LayerSpec& b = spec->layers[i];
+    EXPECT_EQ(a.attention.window, b.attention.window);
+    EXPECT_EQ(a.attention.num_kv_heads, b.attention.num_kv_heads);
+    EXPECT_EQ(a.attention.rope.inverse_frequencies, b.attention.rope.inverse_frequencies);
+    EXPECT_EQ(a.moe.num_experts, b.moe.num_experts);
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,149 @@
+// Rotary frequencies and softmax scales against vectors computed with f64 Python.
+#include "model/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/family.h"
+
+namespace moeflux {
+namespace {
+
+struct Vector {
+  size_t index;
+  double frequency;
+};
+
+void expect_frequencies(const YarnSpec& yarn, const std::vector<Vector>& vectors) {
+  const std::vector<float> frequencies = yarn_frequencies(yarn);
+  ASSERT_EQ(frequencies.size(), static_cast<size_t>(yarn.dim) / 2);
+  for (const Vector& v : vectors) {
+    EXPECT_NEAR(frequencies[v.index], v.frequency, 1e-6 * v.frequency) << "frequency " << v.index;
+  }
+}
+
+TEST(Yarn, FrequenciesOfDeepSeekV3) {
+  expect_frequencies({.theta = 1e4, .dim = 64, .factor = 40.0, .original_max_position = 4096.0},
+                     {{0, 1.0},
+                      {8, 0.1},
+                      {10, 0.0562341325},
+                      {12, 0.0268793601},
+                      {16, 0.0055},
+                      {19, 0.00137051364},
+                      {20, 0.000790569415},
+                      {24, 2.5e-05},
+                      {31, 3.33380358e-06}});
+}
+
+// beta_fast = beta_slow makes a step between two frequencies.
+TEST(Yarn, FrequenciesOfKimiK2StepFrom19To20) {
+  YarnSpec yarn{.theta = 5e4,
+                .dim = 64,
+                .factor = 32.0,
+                .original_max_position = 4096.0,
+                .beta_fast = 1.0,
+                .beta_slow = 1.0};
+  expect_frequencies(yarn, {{16, 0.00447213595},
+                            {19, 0.00162175991},
+                            {20, 3.61404677e-05},
+                            {24, 9.34592988e-06},
+                            {31, 8.76441291e-07}});
+  yarn.factor = 64.0;
+  expect_frequencies(
+      yarn, {{16, 0.00447213595}, {19, 0.00162175991}, {20, 1.80702339e-05}, {31, 4.38220646e-07}});
+}
+
+TEST(Yarn, FrequenciesOfGptOssWithAndWithoutTruncation) {
+  YarnSpec yarn{.theta = 1.5e5,
+                .dim = 64,
+                .factor = 32.0,
+                .original_max_position = 4096.0,
+                .truncate = false};
+  expect_frequencies(yarn, {{8, 0.0508132748},
+                            {10, 0.0193350011},
+                            {12, 0.00679495949},
+                            {16, 0.000456483919},
+                            {19, 2.6396469e-05},
+                            {31, 3.02351143e-07}});
+  yarn.truncate = true;
+  expect_frequencies(yarn, {{10, 0.0194509675}, {12, 0.00701571391}, {16, 0.000580947502}});
+}
+
+RopeSpec read(const std::string& json, const RopeDefaults& defaults) {
+  auto config = Config::parse(json);
+  EXPECT_TRUE(config.ok());
+  const RopeSpec spec = read_rope(*config, defaults);
+  EXPECT_TRUE(config->status().ok());
+  return spec;
+}
+
+TEST(ReadRope, BothDialectsMeanTheSame) {
+  const RopeSpec old_way = read(
+      R"({"model_type": "m", "rope_theta": 50000.0, "rope_scaling": {"type": "yarn",
+          "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 1.0,
+          "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}})",
+      {.head_dim = 64});
+  const RopeSpec new_way = read(
+      R"({"model_type": "m", "rope_parameters": {"rope_type": "yarn", "rope_theta": 50000.0,
+          "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 1.0,
+          "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}})",
+      {.head_dim = 64});
+  EXPECT_EQ(old_way.inverse_frequencies, new_way.inverse_frequencies);
+  EXPECT_NEAR(old_way.inverse_frequencies.at(20), 3.61404677e-05, 1e-10);
+  EXPECT_EQ(old_way.softmax_mscale, new_way.softmax_mscale);
+}
+
+TEST(ReadRope, CosinesAreScaledUnlessBothMscalesAreGiven) {
+  const RopeSpec gpt_oss = read(
+      R"({"model_type": "m", "rope_theta": 150000.0, "rope_scaling": {"rope_type": "yarn",
+          "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": false}})",
+      {.head_dim = 64});
+  EXPECT_NEAR(gpt_oss.attention_factor, 1.34657359f, 1e-6f);
+  EXPECT_EQ(gpt_oss.softmax_mscale, 1.0);
+  const RopeSpec v3 = read(
+      R"({"model_type": "m", "rope_theta": 10000.0, "rope_scaling": {"type": "yarn",
+          "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0,
+          "mscale_all_dim": 1.0}})",
+      {.head_dim = 64});
+  EXPECT_EQ(v3.attention_factor, 1.0f);
+  EXPECT_NEAR(v3.softmax_mscale, 1.3688879, 1e-6);
+}
+
+// The scale of a family with DeepSeek-V3's head sizes.
+float latent_scale(int nope, int rope, const std::string& scaling) {
+  auto config = Config::parse(
+      R"({"model_type": "deepseek_v3", "hidden_act": "silu", "hidden_size": 7168,
+          "num_hidden_layers": 4, "vocab_size": 1024, "num_attention_heads": 64,
+          "q_lora_rank": 1536, "kv_lora_rank": 512, "v_head_dim": 128, "rms_norm_eps": 1e-6,
+          "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1,
+          "topk_group": 1, "routed_scaling_factor": 2.5,
+          "moe_intermediate_size": 64, "intermediate_size": 128, "first_k_dense_replace": 1,
+          "max_position_embeddings": 4096, "tie_word_embeddings": false, "rope_theta": 10000.0,
+          "qk_nope_head_dim": )" +
+      std::to_string(nope) + R"(, "qk_rope_head_dim": )" + std::to_string(rope) +
+      R"(, "rope_scaling": )" + scaling + "}");
+  EXPECT_TRUE(config.ok());
+  const auto family = find_family("deepseek_v3");
+  EXPECT_TRUE(family.ok());
+  const auto spec = (*family)->read_spec(*config);
+  EXPECT_TRUE(spec.ok()) << (spec.ok() ? "" : spec.error().to_string());
+  return spec.ok() ? spec->layers.at(3).latent.scale : 0.0f;
+}
+
+std::string yarn_of(int factor) {
+  return R"({"type": "yarn", "original_max_position_embeddings": 4096, "mscale": 1.0,
+             "mscale_all_dim": 1.0, "factor": )" +
+         std::to_string(factor) + "}";
+}
+
+TEST(LatentAttentionScale, HoldsMscaleSquared) {
+  EXPECT_NEAR(latent_scale(128, 64, yarn_of(40)), 0.1352337789f, 1e-7f);  // V3
+  EXPECT_NEAR(latent_scale(128, 64, yarn_of(32)), 0.1308608f, 1e-7f);     // Kimi-K2
+  EXPECT_NEAR(latent_scale(128, 64, yarn_of(64)), 0.1446796f, 1e-7f);     // Kimi-K2.5
+  EXPECT_NEAR(latent_scale(192, 64, "null"), 0.0625f, 1e-8f);             // GLM-4.7-Flash
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,147 @@
+// Every family as an MLX conversion with quantised modules, against a twin in the original layout
+// that holds the same numbers decoded: names, transforms and formats must not change the model.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+// Both run in the reference's f64; only the order of a few sums differs.
+constexpr double kTwinTolerance = 1e-4;
+constexpr double kCpuCosineMin = 0.999;
+constexpr float kClearMargin = 0.05f;
+
+struct Copies {
+  TempFolder quantized;
+  TempFolder twin;
+  QuantizedCopyReport report;
+  std::vector<TokenId> tokens;
+
+  Copies(const std::string& family, const QuantizedCopyOptions& options) {
+    const std::string directory = tests_directory() + "/golden/models/" + family;
+    report = write_quantized_copy(directory, quantized.path(), twin.path(), options);
+    tokens = read_golden(directory + "/golden.safetensors")["tokens"].ints;
+    EXPECT_FALSE(tokens.empty());
+  }
+};
+
+void expect_twins_agree(const Copies& copies) {
+  const RunOutput run = run_model(copies.quantized.path(), copies.tokens, {.device = "reference"});
+  const RunOutput twin = run_model(copies.twin.path(), copies.tokens, {.device = "reference"});
+  ASSERT_EQ(run.logits.size(), copies.tokens.size() * static_cast<size_t>(run.vocab_size));
+  ASSERT_EQ(run.logits.size(), twin.logits.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(copies.tokens.size()); ++i) {
+    EXPECT_LE(max_abs_difference(run.row(i), twin.row(i)), kTwinTolerance) << "position " << i;
+  }
+}
+
+class QuantizedGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(QuantizedGolden, ReferenceComputesTheSameAsFromTheDecodedTwin) {
+  const Copies copies(GetParam(), {});
+  expect_twins_agree(copies);
+}
+
+TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
+  const Copies copies(GetParam(), {});
+  for (const std::string module : {"model.embed_tokens", "lm_head"}) {
+    EXPECT_TRUE(copies.report.modules.contains(module)) << module;
+  }
+  // Those two, attention or its like, router and three stacks of experts.
+  EXPECT_GE(copies.report.modules.size(), 9u);
+}
+
+TEST_P(QuantizedGolden, TheQuantisedModelIsNearTheOriginal) {
+  const Copies copies(GetParam(), {.bits = 8});
+  const RunOutput run = run_model(copies.quantized.path(), copies.tokens, {.device = "reference"});
+  const std::string original = tests_directory() + "/golden/models/" + GetParam();
+  const RunOutput exact = run_model(original, copies.tokens, {.device = "reference"});
+  ASSERT_FALSE(run.logits.empty());
+  // Eight bits move router scores a little, and where experts change places, logits a lot: between
+  // 37 (qwen3_next) and all 48 positions are this close. Wrong names or layouts leave none.
+  int64_t close = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(copies.tokens.size()); ++i) {
+    close += cosine(run.row(i), exact.row(i)) > 0.9 ? 1 : 0;
+  }
+  EXPECT_GT(2 * close, static_cast<int64_t>(copies.tokens.size()));
+}
+
+TEST_P(QuantizedGolden, CpuDeviceAgreesInDirectionAndChoice) {
+  const Copies copies(GetParam(), {});
+  const RunOutput expected =
+      run_model(copies.quantized.path(), copies.tokens, {.device = "reference"});
+  const RunOutput run = run_model(copies.quantized.path(), copies.tokens, {});
+  ASSERT_FALSE(run.logits.empty());
+  ASSERT_EQ(run.logits.size(), expected.logits.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(copies.tokens.size()); ++i) {
+    EXPECT_GE(cosine(run.row(i), expected.row(i)), kCpuCosineMin) << "position " << i;
+    const Top top = top_of(expected.row(i));
+    if (top.margin >= kClearMargin) {
+      EXPECT_EQ(top_of(run.row(i)).index, top.index) << "position " << i;
+    }
+  }
+}
+
+TEST_P(QuantizedGolden, CacheSizeAndChunksDoNotChangeABit) {
+  const Copies copies(GetParam(), {});
+  const RunOutput roomy = run_model(copies.quantized.path(), copies.tokens, {});
+  ASSERT_FALSE(roomy.logits.empty());
+  for (const uint64_t cache : {uint64_t{0}, uint64_t{1} << 20}) {
+    for (const int64_t chunk : {1, 7, 48}) {
+      const RunOutput run = run_model(copies.quantized.path(), copies.tokens,
+                                      {.expert_cache_bytes = cache, .chunks = {chunk}});
+      EXPECT_EQ(run.logits, roomy.logits) << "cache " << cache << ", chunks of " << chunk;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizedGolden,
+                         ::testing::Values("deepseek_v2", "deepseek_v3", "gemma4_text", "glm4_moe",
+                                           "glm4_moe_lite", "gpt_oss", "mimo_v2_flash",
+                                           "minimax_m2", "mixtral", "olmoe", "qwen2_moe",
+                                           "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
+                         [](const auto& test) { return test.param; });
+
+class QuantizedKvB : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(QuantizedKvB, MayBeSplitOrWhole) {
+  const Copies split(GetParam(), {});
+  EXPECT_TRUE(split.report.modules.contains("self_attn.embed_q"));
+  EXPECT_TRUE(split.report.modules.contains("self_attn.unembed_out"));
+  const Copies whole(GetParam(), {.split_kv_b = false});
+  EXPECT_TRUE(whole.report.modules.contains("self_attn.kv_b_proj"));
+  expect_twins_agree(whole);
+  const RunOutput expected =
+      run_model(whole.quantized.path(), whole.tokens, {.device = "reference"});
+  const RunOutput run = run_model(whole.quantized.path(), whole.tokens, {});
+  ASSERT_FALSE(run.logits.empty());
+  for (int64_t i = 0; i < static_cast<int64_t>(whole.tokens.size()); ++i) {
+    EXPECT_GE(cosine(run.row(i), expected.row(i)), kCpuCosineMin) << "position " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizedKvB,
+                         ::testing::Values("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
+                         [](const auto& test) { return test.param; });
+
+TEST(QuantizedFormats, EveryWidthAndScaleTypeLoads) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
+      SCOPED_TRACE(format("{} bits, {}", bits, dtype_name(dtype)));
+      expect_twins_agree(
+          Copies("qwen3_5_moe_text", {.bits = bits, .router_bits = bits, .scale_dtype = dtype}));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::testing
