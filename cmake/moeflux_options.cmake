@@ -33,6 +33,13 @@ function(moeflux_module name)
   list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC moeflux_options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS *_test.cc)
+  # A folder below with a CMakeLists.txt is a module of its own.
+  foreach(test ${tests})
+    get_filename_component(folder ${test} DIRECTORY)
+    if(NOT folder STREQUAL CMAKE_CURRENT_SOURCE_DIR AND EXISTS ${folder}/CMakeLists.txt)
+      list(REMOVE_ITEM tests ${test})
+    endif()
+  endforeach()
   moeflux_tests(${name}_test DEPENDS ${name} SOURCES ${tests})
 endfunction()
 

@@ -24,7 +24,7 @@ void check(const moeflux::ModelSpec& spec) {
     if (layer.mixer != moeflux::MixerKind::kAttention) continue;
     require(layer.attention.num_heads % layer.attention.num_kv_heads == 0);
     require(layer.attention.rope.rotary_dim <= layer.attention.head_dim);
-    const auto frequencies = moeflux::rope_inverse_frequencies(layer.attention.rope);
+    const auto& frequencies = layer.attention.rope.inverse_frequencies;
     require(static_cast<int64_t>(frequencies.size()) == layer.attention.rope.rotary_dim / 2);
   }
 }

@@ -63,6 +63,13 @@ class Encoder {
   /// be x.
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
 
+  /// x[t, c] += bias[c]. x f32 [n, cols] contiguous, bias f32 [cols].
+  virtual void add_bias(Tensor x, Tensor bias) = 0;
+  /// out = x * factor. out may be x.
+  virtual void scale(Tensor out, Tensor x, float factor) = 0;
+  /// x = cap * tanh(x / cap), in place.
+  virtual void soft_cap(Tensor x, float cap) = 0;
+
   // --- Weights ---
 
   /// out[i] = row token_ids[i] of the table. token_ids i32 [n], every id below table.rows; out [n,
@@ -71,6 +78,14 @@ class Encoder {
   /// out[n, rows] = x[n, cols] * W^T. out and x contiguous.
   virtual void linear(Tensor out, Tensor x, const Weight& weight) = 0;
 
+  /// Per head, out[t, h, r] = sum_c W[row(h, r), c] * x[t, h, c]. x [n, heads, cols],
+  /// out [n, heads, rows_per_head]; any strides but the innermost.
+  virtual void head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) = 0;
+  /// Per head with the matrix transposed, out[t, h, c] = sum_r x[t, h, r] * W[row(h, r), c].
+  /// x [n, heads, rows_per_head], out [n, heads, cols].
+  virtual void head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                                      const HeadRows& rows) = 0;
+
   // --- Attention ---
 
   /// Rotates x [n, heads, head_dim] in place. positions i32 [n]; inverse_frequencies f32
@@ -78,8 +93,9 @@ class Encoder {
   virtual void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
                     const RopeOptions& options) = 0;
   /// Appends k [n, kv_heads, head_dim] and v [n, kv_heads, v_head_dim] to the cache at kv.length,
-  /// then causal attention of q [n, heads, head_dim] over everything up to each token itself; query
-  /// head h reads kv head h / (heads / kv_heads). out [n, heads, v_head_dim].
+  /// then causal attention of q [n, heads, head_dim] over what each token sees; query head h reads
+  /// kv head h / (heads / kv_heads). A null v means that the pages of values are views of the pages
+  /// of keys. out [n, heads, v_head_dim].
   virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                          const AttentionOptions& options) = 0;
 
@@ -103,22 +119,18 @@ class Encoder {
 
   /// Chooses top_k experts per token from logits f32 [n, experts].
   virtual void route(const Routes& out, Tensor logits, const RouterOptions& options) = 0;
-  /// For every (token, rank) whose expert is in `ready`: slots[token, rank] = down(act(gate x) * up
-  /// x). x [n, hidden]; slots [n, top_k, hidden]; intermediate [n, top_k, moe_intermediate] is
-  /// workspace. Touches no other row of slots or intermediate. The experts stay where they are
-  /// until the work has finished.
+  /// For every (token, rank) whose expert is in `ready`: slots[token, rank] = down(glu(gate x, up
+  /// x)), biases included. x [n, hidden]; slots [n, top_k, hidden]; intermediate [n, top_k,
+  /// moe_intermediate] is workspace. Touches no other row of slots or intermediate. The experts
+  /// stay where they are until the work has finished.
   virtual void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
-                          std::span<const ExpertWeights> ready, Activation activation) = 0;
+                          std::span<const ExpertWeights> ready, const GluOptions& glu) = 0;
   /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
   /// the bits.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;
 
-  // --- Optional: a backend may do better than the default ---
-
-  /// out = activation(gate) * up.
-  virtual void glu(Tensor out, Tensor gate, Tensor up, Activation activation) {
-    mul_activated(out, up, gate, activation);
-  }
+  /// out = glu(gate, up), elementwise. out may be gate or up.
+  virtual void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) = 0;
 
   // --- Submission ---
 

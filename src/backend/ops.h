@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/ids.h"
@@ -10,7 +11,22 @@
 
 namespace moeflux {
 
-enum class Activation : uint8_t { kSilu, kSigmoid };
+enum class Activation : uint8_t { kSilu, kSigmoid, kGeluTanh };
+
+/// A gated unit: (clamp(up, -limit, limit) + up_offset) * g * sigmoid(alpha * g) with
+/// g = min(gate, limit) for kSilu; gelu_tanh(gate) * up for kGeluTanh, which knows no clamp.
+/// The defaults are SwiGLU; gpt-oss sets alpha 1.702, limit 7, up_offset 1.
+struct GluOptions {
+  Activation activation = Activation::kSilu;  // kSilu or kGeluTanh
+  float alpha = 1.0f;
+  float limit = std::numeric_limits<float>::infinity();
+  float up_offset = 0.0f;
+
+  bool is_plain_silu() const {
+    return activation == Activation::kSilu && alpha == 1.0f && up_offset == 0.0f &&
+           limit == std::numeric_limits<float>::infinity();
+  }
+};
 
 struct RopeOptions {
   int64_t rotary_dim = 0;  // the first rotary_dim elements of a head rotate, the rest pass through
@@ -18,7 +34,10 @@ struct RopeOptions {
   float attention_factor = 1.0f;  // multiplies cos and sin (YaRN)
 };
 
-/// Keys and values of one layer and one sequence, in pages of page_tokens.
+/// Keys and values of one layer and one sequence, in pages of page_tokens. The token at position t
+/// lies in page (t / page_tokens) % k_pages.size(): a layer with a window keeps a ring of pages
+/// that covers the window and the step. Pages may be strided views: latent attention's values are
+/// the first part of its keys.
 struct KvView {
   std::span<const Tensor> k_pages;  // each f32 [page_tokens, kv_heads, head_dim]
   std::span<const Tensor> v_pages;  // each f32 [page_tokens, kv_heads, v_head_dim]
@@ -28,6 +47,19 @@ struct KvView {
 
 struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
+  /// A token sees itself and the window - 1 before it; 0 means all.
+  int64_t window = 0;
+  /// f32 [heads], or null: an extra logit per head, not scaled, that takes part in the softmax's
+  /// denominator and contributes no value.
+  Tensor sinks = {};
+};
+
+/// Which rows of a matrix belong to which head: head h owns rows
+/// [h * head_stride + row_begin, + rows_per_head).
+struct HeadRows {
+  int64_t head_stride = 0;
+  int64_t row_begin = 0;
+  int64_t rows_per_head = 0;
 };
 
 /// State of one gated DeltaNet layer and one sequence. Updated in place.
@@ -43,12 +75,22 @@ struct GatedDeltaOptions {
   int64_t value_dim = 0;
 };
 
-enum class RouterScore : uint8_t { kSoftmax };
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+/// How a group of experts is judged in group-limited selection.
+enum class GroupScore : uint8_t { kMax, kTopTwoSum };
 
+/// From logits to routes: p = score(logits); c = p + correction_bias; the topk_group best groups
+/// keep their c, the others get 0; top_k of c; weights are p of the chosen, normalised, scaled.
 struct RouterOptions {
   RouterScore score = RouterScore::kSoftmax;
-  bool normalize = true;  // divide the chosen weights by their sum
-  float scale = 1.0f;     // multiplies the chosen weights
+  Tensor correction_bias = {};  // f32 [experts] or null: selects, never weighs
+  int64_t num_groups = 1;       // divides experts
+  int64_t groups_kept = 1;
+  GroupScore group_score = GroupScore::kMax;
+  bool normalize = true;  // divide the chosen weights by (their sum + normalize_epsilon)
+  float normalize_epsilon = 0.0f;
+  float scale = 1.0f;        // multiplies the chosen weights
+  Tensor expert_scale = {};  // f32 [experts] or null: multiplies each chosen weight
 };
 
 /// Which experts each token goes to, best first. Ties in score go to the lower expert id.
@@ -63,6 +105,10 @@ struct ExpertWeights {
   Weight gate;  // [moe_intermediate, hidden]
   Weight up;    // [moe_intermediate, hidden]
   Weight down;  // [hidden, moe_intermediate]
+  // Of a plain float dtype, added to the products; null when the family has none.
+  Tensor gate_bias = {};  // [moe_intermediate]
+  Tensor up_bias = {};    // [moe_intermediate]
+  Tensor down_bias = {};  // [hidden]
 };
 
 }  // namespace moeflux

@@ -10,7 +10,7 @@ namespace moeflux {
 Result<DryRun> dry_run(const Model& model, int64_t tokens, int64_t logits_rows) {
   const std::unique_ptr<Device> device = make_trace_device();
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(*device, state_specs(model.spec())));
+                      SequenceState::create(*device, state_specs(model.spec()), tokens));
   MF_RETURN_IF_ERROR(state->reserve(tokens));
   const std::unique_ptr<Buffer> inputs = make_unbacked_buffer(SIZE_MAX / 2);
   const Tensor ids = Tensor::view(*inputs, 0, {tokens}, DType::kI32);

@@ -20,15 +20,16 @@ class DryRunTest : public TinyEngineTest {
   /// Runs a step for real in `scratch_bytes`, with experts left out as the dry run does.
   Status step(const LoadedModel& model, int64_t tokens, size_t scratch_bytes) {
     auto encoder = device_->create_encoder(scratch_bytes);
-    auto state = SequenceState::create(*device_, state_specs(model.spec()));
+    auto state = SequenceState::create(*device_, state_specs(model.spec()), tokens);
     EXPECT_TRUE(encoder.ok() && state.ok());
     EXPECT_TRUE((*state)->reserve(tokens).ok());
     auto inputs = device_->allocate(1 << 20, MemoryKind::kDevice);
     EXPECT_TRUE(inputs.ok());
     const Tensor ids = Tensor::view(**inputs, 0, {tokens}, DType::kI32);
+    const Tensor positions = Tensor::view(**inputs, 2048, {tokens}, DType::kI32);
     const Tensor logits = Tensor::view(**inputs, 4096, {1, model.spec().vocab_size}, DType::kF32);
     const auto no_experts = make_empty_expert_store();
-    return model.model->forward({**encoder, ids, ids, **state, *no_experts}, logits);
+    return model.model->forward({**encoder, ids, positions, **state, *no_experts}, logits);
   }
 };
 

@@ -69,6 +69,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   engine->plan_ = plan_memory(*engine->loaded_,
                               {.available_bytes = available,
                                .context_length = engine->context_length_,
+                               .step_tokens_max = n,
                                .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
                                .expert_cache_bytes = options.expert_cache_bytes});
   engine->reader_ = make_pread_reader(std::max(1, options.reader_threads));
@@ -81,7 +82,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
 
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(*device_, state_specs(spec())));
+                      SequenceState::create(*device_, state_specs(spec()), prefill_chunk_));
   return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
 }
 

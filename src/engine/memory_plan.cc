@@ -19,11 +19,12 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.available_bytes = request.available_bytes;
   plan.dense_bytes = model.dense_bytes;
   plan.scratch_bytes = request.scratch_bytes;
-  const auto pages = static_cast<uint64_t>(
-      (request.context_length + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens);
   for (const LayerStateSpec& layer : state_specs(model.spec())) {
-    plan.state_bytes += layer.bytes_fixed() + layer.bytes_per_token() * pages *
-                                                  static_cast<uint64_t>(SequenceState::kPageTokens);
+    const int64_t tokens =
+        SequenceState::kPageTokens *
+        SequenceState::pages_needed(layer, request.context_length, request.step_tokens_max);
+    plan.state_bytes +=
+        layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(tokens);
   }
   plan.experts_bytes = model.experts.bytes_total();
   plan.expert_slot_bytes = model.experts.slot_bytes_max();

@@ -23,6 +23,7 @@ struct MemoryPlan {
 struct MemoryPlanRequest {
   uint64_t available_bytes = 0;  // HostMemory::available_bytes before anything is loaded
   int64_t context_length = 0;
+  int64_t step_tokens_max = 0;
   uint64_t scratch_bytes = 0;
   std::optional<uint64_t>
       expert_cache_bytes;  // what the user asked for; default: a share of what is left

@@ -1,6 +1,7 @@
 #include "experts/expert_table.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/units.h"
 
@@ -30,17 +31,30 @@ Weight ExpertMatrix::view(Buffer& buffer, size_t slot_offset) const {
   __builtin_unreachable();
 }
 
+Tensor ExpertBias::view(Buffer& buffer, size_t slot_offset) const {
+  if (size == 0) return {};
+  return Tensor::view(buffer, slot_offset + offset, Shape{size}, dtype);
+}
+
 uint64_t ExpertLayer::bytes_per_expert() const {
   uint64_t bytes = 0;
   for (const ExpertMatrix* matrix : {&gate, &up, &down}) {
     bytes += weight_bytes(matrix->format, matrix->rows, matrix->cols).total();
   }
+  for (const ExpertBias* bias : {&gate_bias, &up_bias, &down_bias}) {
+    bytes += static_cast<uint64_t>(bias->size * dtype_bits(bias->dtype) / 8);
+  }
   return bytes;
 }
 
 ExpertWeights ExpertLayer::weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const {
-  return {expert, gate.view(buffer, slot_offset), up.view(buffer, slot_offset),
-          down.view(buffer, slot_offset)};
+  return {expert,
+          gate.view(buffer, slot_offset),
+          up.view(buffer, slot_offset),
+          down.view(buffer, slot_offset),
+          gate_bias.view(buffer, slot_offset),
+          up_bias.view(buffer, slot_offset),
+          down_bias.view(buffer, slot_offset)};
 }
 
 size_t ExpertTable::slot_bytes_max() const {
@@ -65,7 +79,7 @@ uint64_t ExpertTable::bytes_total() const {
   return bytes;
 }
 
-size_t lay_out_slot(ExpertMatrix& gate, ExpertMatrix& up, ExpertMatrix& down) {
+void lay_out_slot(ExpertLayer& layer) {
   constexpr uint64_t kAlignment = 64;  // a cache line: the widest aligned load of any kernel
   size_t end = 0;
   const auto place = [&](uint64_t bytes) {
@@ -73,13 +87,71 @@ size_t lay_out_slot(ExpertMatrix& gate, ExpertMatrix& up, ExpertMatrix& down) {
     end = round_up(end + bytes, kAlignment);
     return begin;
   };
-  for (ExpertMatrix* matrix : {&gate, &up, &down}) {
+  for (ExpertMatrix* matrix : {&layer.gate, &layer.up, &layer.down}) {
     const WeightBytes bytes = weight_bytes(matrix->format, matrix->rows, matrix->cols);
     matrix->data_offset = place(bytes.data);
     matrix->scales_offset = place(bytes.scales);
     matrix->biases_offset = place(bytes.biases);
   }
-  return end;
+  for (ExpertBias* bias : {&layer.gate_bias, &layer.up_bias, &layer.down_bias}) {
+    bias->offset = place(static_cast<uint64_t>(bias->size * dtype_bits(bias->dtype) / 8));
+  }
+  layer.slot_bytes = end;
+}
+
+namespace {
+
+// to[r][c] = from[c][r * step + first]: `from` has rows of `from_cols` elements.
+struct TransposedCopy {
+  std::byte* to;
+  const std::byte* from;
+  int64_t rows;
+  int64_t cols;
+  int64_t from_cols;
+  int64_t step;
+  int64_t first;
+};
+
+void copy_transposed(const TransposedCopy& c, size_t element_bytes) {
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t col = 0; col < c.cols; ++col) {
+      std::memcpy(
+          c.to + static_cast<size_t>(row * c.cols + col) * element_bytes,
+          c.from + static_cast<size_t>(col * c.from_cols + row * c.step + c.first) * element_bytes,
+          element_bytes);
+    }
+  }
+}
+
+void arrange_input_major(const ExpertLayer& layer, std::byte* slot, const std::byte* raw) {
+  const auto element = static_cast<size_t>(dtype_bits(layer.gate.format.dtype)) / 8;
+  const int64_t m = layer.gate.rows;
+  const int64_t h = layer.gate.cols;
+  const std::byte* down = raw + static_cast<size_t>(2 * m * h) * element;
+  const std::byte* in_bias = down + static_cast<size_t>(m * h) * element;
+  const std::byte* out_bias = in_bias + static_cast<size_t>(2 * m) * element;
+  copy_transposed({slot + layer.gate.data_offset, raw, m, h, 2 * m, 2, 0}, element);
+  copy_transposed({slot + layer.up.data_offset, raw, m, h, 2 * m, 2, 1}, element);
+  copy_transposed({slot + layer.down.data_offset, down, h, m, h, 1, 0}, element);
+  copy_transposed({slot + layer.gate_bias.offset, in_bias, m, 1, 2 * m, 2, 0}, element);
+  copy_transposed({slot + layer.up_bias.offset, in_bias, m, 1, 2 * m, 2, 1}, element);
+  std::memcpy(slot + layer.down_bias.offset, out_bias, static_cast<size_t>(h) * element);
+}
+
+}  // namespace
+
+void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
+                  std::span<std::byte> scratch) {
+  switch (layer.arrangement) {
+    case ExpertArrangement::kAsStored:
+      return;
+    case ExpertArrangement::kInputMajorInterleaved:
+      MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
+      std::memcpy(scratch.data(), slot.data(), layer.slot_bytes);
+      arrange_input_major(layer, slot.data(), scratch.data());
+      return;
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace moeflux

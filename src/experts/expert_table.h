@@ -33,12 +33,34 @@ struct ExpertExtent {
   size_t slot_offset = 0;
 };
 
+/// A bias vector of an expert inside a slot; size 0 when there is none.
+struct ExpertBias {
+  DType dtype = DType::kF32;
+  int64_t size = 0;
+  size_t offset = 0;
+
+  Tensor view(Buffer& buffer, size_t slot_offset) const;
+};
+
+/// What has to happen to a slot's bytes once they have all arrived.
+enum class ExpertArrangement : uint8_t {
+  kAsStored,
+  /// The file holds gate_up as [hidden, 2 * intermediate] with gate and up in alternate columns,
+  /// down as [intermediate, hidden], then both biases; extents put these one after another at the
+  /// slot's begin.
+  kInputMajorInterleaved,
+};
+
 /// The experts of one layer: all alike in shape and format. gate, up, down in order of consumption.
 struct ExpertLayer {
   int32_t num_experts = 0;
   ExpertMatrix gate;
   ExpertMatrix up;
   ExpertMatrix down;
+  ExpertBias gate_bias;
+  ExpertBias up_bias;
+  ExpertBias down_bias;
+  ExpertArrangement arrangement = ExpertArrangement::kAsStored;
   size_t slot_bytes = 0;
   int32_t extents_per_expert = 0;
   std::vector<ExpertExtent> extents;  // [num_experts][extents_per_expert]
@@ -66,8 +88,11 @@ struct ExpertTable {
   uint64_t bytes_total() const;
 };
 
-/// Places gate, up and down one after another and returns the slot's size. Fills the offsets of the
-/// matrices.
-size_t lay_out_slot(ExpertMatrix& gate, ExpertMatrix& up, ExpertMatrix& down);
+/// Places matrices and biases one after another: fills their offsets and slot_bytes.
+void lay_out_slot(ExpertLayer& layer);
+
+/// Turns what has arrived in `slot` into the layer's layout. `scratch` is as large as the slot.
+void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
+                  std::span<std::byte> scratch);
 
 }  // namespace moeflux

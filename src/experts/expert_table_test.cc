@@ -21,7 +21,7 @@ ExpertLayer make_layer(const QuantFormat& format, int32_t experts) {
   layer.gate = matrix(format, 24, 64);
   layer.up = matrix(format, 24, 64);
   layer.down = matrix(format, 64, 64);
-  layer.slot_bytes = lay_out_slot(layer.gate, layer.up, layer.down);
+  lay_out_slot(layer);
   return layer;
 }
 

@@ -130,7 +130,7 @@ class ExpertWorld {
     layer.gate.cols = layer.up.cols = layer.down.rows = kHidden;
     const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
     for (ExpertMatrix* matrix : matrices) matrix->format = QuantFormat::plain(DType::kF32);
-    layer.slot_bytes = lay_out_slot(layer.gate, layer.up, layer.down);
+    lay_out_slot(layer);
     layer.extents_per_expert = 3;
     const auto part = static_cast<uint64_t>(layer.gate.rows * kHidden) * sizeof(float);
     for (uint64_t e = 0; e < kExperts; ++e) {

@@ -61,6 +61,13 @@ class StreamedExpertStore : public ExpertStore {
  private:
   friend class StreamedLease;
 
+  void arrange(LayerId id, ExpertCache::Slot slot) {
+    const ExpertLayer& layer = table_.layer(id);
+    if (layer.arrangement == ExpertArrangement::kAsStored) return;
+    arrange_scratch_.resize(table_.slot_bytes_max());
+    std::byte* data = cache_.buffer().host_data() + cache_.offset_of(slot);
+    arrange_slot(layer, {data, layer.slot_bytes}, arrange_scratch_);
+  }
   std::unique_ptr<LeaseLists> take_lists() {
     if (spare_lists_.empty()) return std::make_unique<LeaseLists>();
     std::unique_ptr<LeaseLists> lists = std::move(spare_lists_.back());
@@ -77,6 +84,7 @@ class StreamedExpertStore : public ExpertStore {
   AsyncReader& reader_;
   ExpertCache cache_;
   ExpertStats stats_;
+  std::vector<std::byte> arrange_scratch_;
   std::vector<Loading> loading_;  // by slot; only one lease at a time has reads in flight
   std::vector<std::unique_ptr<LeaseLists>> spare_lists_;
 };
@@ -195,6 +203,7 @@ class StreamedLease : public ExpertLease {
     if (loading.failed) {
       store_.cache_.abandon(slot);
     } else {
+      store_.arrange(layer_, slot);
       store_.cache_.set_ready(slot);
       lists_->pinned.push_back(slot);
       add_to_wave(loading.expert, slot);

@@ -95,6 +95,12 @@ void Config::fail(ErrorCode code, std::string message) {
   if (status_.ok()) status_ = make_error(code, "{}: {}", path_, message);
 }
 
+void Config::require(std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (!has(key)) fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
+  }
+}
+
 int64_t Config::require_int(std::string_view key, IntRange range) {
   const Json* value = take(key);
   if (value == nullptr) {
@@ -172,6 +178,22 @@ std::vector<std::string> Config::require_strings(std::string_view key) {
                                              value == nullptr ? "missing" : json_excerpt(*value)));
   }
   return strings;
+}
+
+std::vector<int64_t> Config::ints_or(std::string_view key, std::vector<int64_t> fallback) {
+  const Json* value = take(key);
+  if (value == nullptr) return fallback;
+  std::vector<int64_t> numbers;
+  bool valid = value->is_array();
+  for (size_t i = 0; valid && i < value->size(); ++i) {
+    const Result<int64_t> number = json_int((*value)[i], key);
+    valid = number.ok();
+    if (valid) numbers.push_back(*number);
+  }
+  if (valid) return numbers;
+  fail(ErrorCode::kInvalidArgument,
+       format("{} is {}, expected a list of integers", key, json_excerpt(*value)));
+  return fallback;
 }
 
 Config Config::object(std::string_view key) {

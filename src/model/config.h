@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ class Config {
   const std::string& model_type() const { return model_type_; }
 
   bool has(std::string_view key) const;  // present and not null
+  /// Fails for each key that is absent.
+  void require(std::initializer_list<std::string_view> keys);
   int64_t require_int(std::string_view key, IntRange range = {});
   int64_t int_or(std::string_view key, int64_t fallback, IntRange range = {});
   double require_number(std::string_view key, double min, double max);
@@ -39,6 +42,7 @@ class Config {
   bool bool_or(std::string_view key, bool fallback);
   std::string string_or(std::string_view key, std::string_view fallback);
   std::vector<std::string> require_strings(std::string_view key);
+  std::vector<int64_t> ints_or(std::string_view key, std::vector<int64_t> fallback);
   /// The nested object; an empty one when the key is absent. Its problems are merged by absorb().
   Config object(std::string_view key);
   void absorb(const Config& nested);

@@ -1,5 +1,10 @@
 // WeightStore::experts: the spellings in which checkpoints hold routed experts, as extents of an
 // ExpertLayer.
+//   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; gpt-oss conversions say
+//   P.experts.gate_proj) fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h,
+//   m] (Hugging Face) fused, input-major  P.experts.gate_up_proj [E, h, 2m] with gate and up in
+//   alternate columns (gpt-oss) separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2
+//   (Hugging Face)
 #include <array>
 #include <functional>
 
@@ -9,7 +14,9 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array<std::string_view, 3> kProjections = {"gate_proj", "up_proj", "down_proj"};
+using Projections = std::array<std::string_view, 3>;
+constexpr Projections kNamedProjections = {"gate_proj", "up_proj", "down_proj"};
+constexpr Projections kNumberedProjections = {"w1", "w3", "w2"};
 
 struct PartSource {
   const TensorEntry* entry = nullptr;
@@ -33,8 +40,22 @@ std::vector<Part> parts_of(const ExpertMatrix& matrix) {
   return parts;
 }
 
-void fill_extents(ExpertLayer& layer, const SourceOf& source_of) {
-  layer.slot_bytes = lay_out_slot(layer.gate, layer.up, layer.down);
+std::array<ExpertMatrix*, 3> matrices(ExpertLayer& layer) {
+  return {&layer.gate, &layer.up, &layer.down};
+}
+
+std::array<ExpertBias*, 3> biases(ExpertLayer& layer) {
+  return {&layer.gate_bias, &layer.up_bias, &layer.down_bias};
+}
+
+uint64_t bytes_of_expert(const ExpertLayer& layer, const TensorEntry& stacked) {
+  return stacked.size_bytes / static_cast<uint64_t>(layer.num_experts);
+}
+
+/// `stacked_biases` are [E, size] tensors of gate, up and down; empty when there are none.
+void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
+                  const std::vector<const TensorEntry*>& stacked_biases = {}) {
+  lay_out_slot(layer);
   const std::array<std::vector<Part>, 3> parts = {parts_of(layer.gate), parts_of(layer.up),
                                                   parts_of(layer.down)};
   for (int64_t expert = 0; expert < layer.num_experts; ++expert) {
@@ -45,13 +66,16 @@ void fill_extents(ExpertLayer& layer, const SourceOf& source_of) {
                                  parts[matrix][part].bytes, parts[matrix][part].slot_offset});
       }
     }
+    for (size_t b = 0; b < stacked_biases.size(); ++b) {
+      const TensorEntry& entry = *stacked_biases[b];
+      const uint64_t bytes = bytes_of_expert(layer, entry);
+      layer.extents.push_back({entry.file,
+                               entry.offset_bytes + static_cast<uint64_t>(expert) * bytes, bytes,
+                               biases(layer)[b]->offset});
+    }
   }
   layer.extents_per_expert =
       static_cast<int32_t>(layer.extents.size() / static_cast<size_t>(layer.num_experts));
-}
-
-std::array<ExpertMatrix*, 3> matrices(ExpertLayer& layer) {
-  return {&layer.gate, &layer.up, &layer.down};
 }
 
 }  // namespace
@@ -62,37 +86,65 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
   layer.num_experts = static_cast<int32_t>(moe.num_experts);
   layer.gate.rows = layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
   layer.gate.cols = layer.up.cols = layer.down.rows = hidden_size;
+  const std::string p(prefix);
   const auto under = [&](std::string_view name) {
-    const std::string full = full_name(std::string(prefix) + std::string(name));
+    const std::string full = full_name(p + std::string(name));
     return full.substr(0, full.size() - name.size());
   };
   bool found = false;
-  if (has(std::string(prefix) + ".switch_mlp.gate_proj.weight")) {
-    found = stacked_experts(layer, under(".switch_mlp.gate_proj.weight"));
-  } else if (has(std::string(prefix) + ".experts.gate_up_proj")) {
-    found = fused_experts(layer, under(".experts.gate_up_proj"));
+  if (has(p + ".switch_mlp.gate_proj.weight")) {
+    found = stacked_experts(layer, under(".switch_mlp.gate_proj.weight") + ".switch_mlp.",
+                            moe.expert_bias);
+  } else if (has(p + ".experts.gate_proj.weight")) {
+    found =
+        stacked_experts(layer, under(".experts.gate_proj.weight") + ".experts.", moe.expert_bias);
+  } else if (has(p + ".experts.gate_up_proj")) {
+    const std::string full = under(".experts.gate_up_proj");
+    found = moe.expert_bias ? fused_input_major_experts(layer, full) : fused_experts(layer, full);
+  } else if (has(p + ".experts.0.w1.weight")) {
+    found = separate_experts(layer, under(".experts.0.w1.weight"), kNumberedProjections);
   } else {
-    found = separate_experts(layer, under(".experts.0.gate_proj.weight"));
+    found = separate_experts(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
   }
   if (found) experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
 }
 
-bool WeightStore::stacked_experts(ExpertLayer& layer, const std::string& prefix) {
+const TensorEntry* WeightStore::claim_bias(const std::string& name, const Shape& shape,
+                                           DType dtype) {
+  const TensorEntry* entry = claim(name);
+  if (entry == nullptr) return nullptr;
+  if (entry->shape == shape && entry->dtype == dtype) return entry;
+  fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", name,
+                  dtype_name(entry->dtype), entry->shape.to_string(), dtype_name(dtype),
+                  shape.to_string()));
+  return nullptr;
+}
+
+bool WeightStore::stacked_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
   std::array<std::vector<const TensorEntry*>, 3> entries;
-  for (size_t m = 0; m < kProjections.size(); ++m) {
+  std::vector<const TensorEntry*> bias_entries;
+  for (size_t m = 0; m < kNamedProjections.size(); ++m) {
     ExpertMatrix& matrix = *matrices(layer)[m];
-    const std::string module = prefix + ".switch_mlp." + std::string(kProjections[m]);
+    const std::string module = prefix + std::string(kNamedProjections[m]);
     const std::optional<QuantFormat> format =
         module_format(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
     if (!format) return false;
     matrix.format = *format;
     entries[m] = claim_module(module, ".weight", *format);
+    if (!with_bias) continue;
+    ExpertBias& bias = *biases(layer)[m];
+    bias = {format->dtype, matrix.rows, 0};
+    bias_entries.push_back(
+        claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}, format->dtype));
+    if (bias_entries.back() == nullptr) return false;
   }
-  fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
-    const TensorEntry* entry = entries[matrix][part];
-    const uint64_t stride = entry->size_bytes / static_cast<uint64_t>(layer.num_experts);
-    return PartSource{entry, static_cast<uint64_t>(expert) * stride};
-  });
+  fill_extents(
+      layer,
+      [&](int64_t expert, size_t matrix, size_t part) {
+        const TensorEntry* entry = entries[matrix][part];
+        return PartSource{entry, static_cast<uint64_t>(expert) * bytes_of_expert(layer, *entry)};
+      },
+      bias_entries);
   return true;
 }
 
@@ -110,21 +162,63 @@ bool WeightStore::fused_experts(ExpertLayer& layer, const std::string& prefix) {
   const std::vector<const TensorEntry*> out = claim_module(down, "", *out_format);
   fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
     const TensorEntry* entry = matrix == 2 ? out[part] : in[part];
-    const uint64_t stride = entry->size_bytes / static_cast<uint64_t>(layer.num_experts);
+    const uint64_t stride = bytes_of_expert(layer, *entry);
     const uint64_t up_half = matrix == 1 ? stride / 2 : 0;  // rows of gate, then rows of up
     return PartSource{entry, static_cast<uint64_t>(expert) * stride + up_half};
   });
   return true;
 }
 
-bool WeightStore::separate_experts(ExpertLayer& layer, const std::string& prefix) {
+bool WeightStore::fused_input_major_experts(ExpertLayer& layer, const std::string& prefix) {
+  const int64_t count = layer.num_experts;
+  const int64_t m = layer.gate.rows;
+  const int64_t h = layer.gate.cols;
+  const std::string in = prefix + ".experts.gate_up_proj";
+  const std::string out = prefix + ".experts.down_proj";
+  const std::optional<QuantFormat> format = module_format(in, "", Shape{count, h, 2 * m});
+  if (!format) return false;
+  if (format->kind != QuantKind::kPlain) {
+    fail(make_error(ErrorCode::kUnsupported,
+                    "tensor {} is {}; input-major experts are supported as plain floats", in,
+                    format->to_string()));
+    return false;
+  }
+  const std::array<const TensorEntry*, 4> pieces = {
+      claim_bias(in, Shape{count, h, 2 * m}, format->dtype),
+      claim_bias(out, Shape{count, m, h}, format->dtype),
+      claim_bias(in + "_bias", Shape{count, 2 * m}, format->dtype),
+      claim_bias(out + "_bias", Shape{count, h}, format->dtype)};
+  for (const TensorEntry* piece : pieces) {
+    if (piece == nullptr) return false;
+  }
+  layer.gate.format = layer.up.format = layer.down.format = *format;
+  layer.gate_bias = layer.up_bias = {format->dtype, m, 0};
+  layer.down_bias = {format->dtype, h, 0};
+  layer.arrangement = ExpertArrangement::kInputMajorInterleaved;
+  lay_out_slot(layer);
+  layer.extents_per_expert = static_cast<int32_t>(pieces.size());
+  for (int64_t expert = 0; expert < count; ++expert) {
+    size_t slot_offset = 0;
+    for (const TensorEntry* piece : pieces) {
+      const uint64_t bytes = bytes_of_expert(layer, *piece);
+      layer.extents.push_back({piece->file,
+                               piece->offset_bytes + static_cast<uint64_t>(expert) * bytes, bytes,
+                               slot_offset});
+      slot_offset += bytes;
+    }
+  }
+  return true;
+}
+
+bool WeightStore::separate_experts(ExpertLayer& layer, const std::string& prefix,
+                                   std::span<const std::string_view> projections) {
   // [expert][matrix] -> parts
   std::vector<std::array<std::vector<const TensorEntry*>, 3>> entries(
       static_cast<size_t>(layer.num_experts));
   for (size_t expert = 0; expert < entries.size(); ++expert) {
-    for (size_t m = 0; m < kProjections.size(); ++m) {
+    for (size_t m = 0; m < projections.size(); ++m) {
       ExpertMatrix& matrix = *matrices(layer)[m];
-      const std::string module = format("{}.experts.{}.{}", prefix, expert, kProjections[m]);
+      const std::string module = format("{}.experts.{}.{}", prefix, expert, projections[m]);
       const std::optional<QuantFormat> found =
           module_format(module, ".weight", Shape{matrix.rows, matrix.cols});
       if (!found) return false;

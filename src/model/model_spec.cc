@@ -1,7 +1,5 @@
 #include "model/model_spec.h"
 
-#include <cmath>
-
 namespace moeflux {
 
 std::vector<LayerStateSpec> state_specs(const ModelSpec& spec) {
@@ -12,7 +10,15 @@ std::vector<LayerStateSpec> state_specs(const ModelSpec& spec) {
         states.push_back({.kind = StateKind::kKeyValue,
                           .num_kv_heads = layer.attention.num_kv_heads,
                           .head_dim = layer.attention.head_dim,
-                          .v_head_dim = layer.attention.head_dim});
+                          .v_head_dim = layer.attention.v_head_dim,
+                          .window = layer.attention.window});
+        break;
+      case MixerKind::kLatentAttention:
+        states.push_back({.kind = StateKind::kKeyValue,
+                          .num_kv_heads = 1,
+                          .head_dim = layer.latent.latent_dim(),
+                          .v_head_dim = layer.latent.kv_lora_rank,
+                          .values_in_keys = true});
         break;
       case MixerKind::kGatedDelta:
         states.push_back({.kind = StateKind::kGatedDelta,
@@ -25,15 +31,6 @@ std::vector<LayerStateSpec> state_specs(const ModelSpec& spec) {
     }
   }
   return states;
-}
-
-std::vector<float> rope_inverse_frequencies(const RopeSpec& rope) {
-  std::vector<float> frequencies(static_cast<size_t>(rope.rotary_dim / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim);
-    frequencies[i] = static_cast<float>(1.0 / std::pow(rope.theta, exponent));
-  }
-  return frequencies;
 }
 
 }  // namespace moeflux

@@ -176,16 +176,25 @@ std::vector<const TensorEntry*> WeightStore::claim_module(const std::string& mod
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
+  return take_module(name, {rows, cols});
+}
+
+Weight WeightStore::stacked_matrix(std::string_view name, int64_t heads, int64_t rows,
+                                   int64_t cols) {
+  return take_module(name, {heads, rows, cols});
+}
+
+Weight WeightStore::take_module(std::string_view name, const Shape& shape) {
   std::string module = full_name(std::string(name) + ".weight");
   module.resize(module.size() - std::string_view(".weight").size());
-  const std::optional<QuantFormat> format = module_format(module, ".weight", Shape{rows, cols});
+  const std::optional<QuantFormat> format = module_format(module, ".weight", shape);
   if (!format) return {};
   const std::vector<const TensorEntry*> parts = claim_module(module, ".weight", *format);
   Weight weight;
   weight.format = *format;
-  weight.rows = rows;
-  weight.cols = cols;
-  resident_parameters_ += static_cast<uint64_t>(rows * cols);
+  weight.cols = shape.back();
+  weight.rows = shape.num_elements() / weight.cols;
+  resident_parameters_ += static_cast<uint64_t>(shape.num_elements());
   weight.data = load(module + ".weight", *parts[0]);
   if (parts.size() == 3) {
     weight.scales = load(module + ".scales", *parts[1]);
@@ -209,18 +218,38 @@ Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add)
     resident_bytes_ += bytes;
     return place(bytes, shape, DType::kF32);
   }
-  std::vector<std::byte> stored(entry->size_bytes);
-  const Status read = index_.file(entry->file).read_at(entry->offset_bytes, stored);
-  if (!read.ok()) {
-    fail(read.error().with_context("tensor " + full));
-    return {};
-  }
-  std::vector<float> values(static_cast<size_t>(shape.num_elements()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = load_float(stored.data(), static_cast<int64_t>(i), entry->dtype) + add;
-  }
+  std::vector<float> values = read_floats(full, *entry);
+  if (values.empty()) return {};
+  for (float& value : values) value += add;
   const Tensor flat = constant(values);
   return flat.is_null() ? flat : flat.reshape(shape);
+}
+
+std::vector<float> WeightStore::read_floats(const std::string& name, const TensorEntry& entry) {
+  std::vector<std::byte> stored(entry.size_bytes);
+  const Status read = index_.file(entry.file).read_at(entry.offset_bytes, stored);
+  if (!read.ok()) {
+    fail(read.error().with_context("tensor " + name));
+    return {};
+  }
+  std::vector<float> values(static_cast<size_t>(entry.shape.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_float(stored.data(), static_cast<int64_t>(i), entry.dtype);
+  }
+  return values;
+}
+
+float WeightStore::scalar(std::string_view name) {
+  const std::string full = full_name(name);
+  const TensorEntry* entry = claim(full);
+  if (entry == nullptr || loading_ == WeightLoading::kCheckOnly) return 1.0f;
+  if (entry->shape.num_elements() != 1 || !is_plain_float(entry->dtype)) {
+    fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected one float", full,
+                    dtype_name(entry->dtype), entry->shape.to_string()));
+    return 1.0f;
+  }
+  const std::vector<float> values = read_floats(full, *entry);
+  return values.empty() ? 1.0f : values.front();
 }
 
 Tensor WeightStore::constant(std::span<const float> values) {
@@ -240,7 +269,8 @@ Status WeightStore::finish() {
                       errors_.front().message(), errors_.size() - 1, errors_.back().message());
   }
   std::vector<std::string_view> unclaimed;
-  for (const auto& [name, entry] : index_.entries()) {
+  for (const auto& item : index_.entries()) {
+    const std::string& name = item.first;
     const bool ignored =
         is_derived(name) ||
         std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),

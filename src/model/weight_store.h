@@ -52,13 +52,17 @@ class WeightStore {
   /// The linear module `name`: [rows, cols], from name.weight with name.scales and name.biases when
   /// quantised.
   Weight matrix(std::string_view name, int64_t rows, int64_t cols);
+  /// A stack of matrices [heads, rows, cols] as one matrix of heads * rows rows.
+  Weight stacked_matrix(std::string_view name, int64_t heads, int64_t rows, int64_t cols);
   /// A small tensor as f32 [shape], from any float dtype; `name` is complete ("norm.weight").
   /// Extents of 1 in the file are ignored when shapes are compared. `add` is added to every
   /// element.
   Tensor vector(std::string_view name, const Shape& shape, float add = 0.0f);
-  /// The routed experts of a layer below `prefix` ("layers.0.mlp"): stacked switch_mlp (MLX), fused
-  /// experts.gate_up_proj (Hugging Face) or one by one. Nothing is read.
+  /// The routed experts of a layer below `prefix` ("layers.0.mlp"), in any of the spellings of
+  /// expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);
+  /// A tensor of one element, read to the host; 1 when only checking.
+  float scalar(std::string_view name);
   /// f32 data computed by the family (rope frequencies).
   Tensor constant(std::span<const float> values);
 
@@ -88,9 +92,14 @@ class WeightStore {
   std::vector<const TensorEntry*> claim_module(const std::string& module,
                                                std::string_view weight_name,
                                                const QuantFormat& format);
-  bool stacked_experts(ExpertLayer& layer, const std::string& prefix);
+  std::vector<float> read_floats(const std::string& full_name, const TensorEntry& entry);
+  Weight take_module(std::string_view name, const Shape& shape);
+  const TensorEntry* claim_bias(const std::string& name, const Shape& shape, DType dtype);
+  bool stacked_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused_experts(ExpertLayer& layer, const std::string& prefix);
-  bool separate_experts(ExpertLayer& layer, const std::string& prefix);
+  bool fused_input_major_experts(ExpertLayer& layer, const std::string& prefix);
+  bool separate_experts(ExpertLayer& layer, const std::string& prefix,
+                        std::span<const std::string_view> projections);
 
   const TensorIndex& index_;
   const QuantConfig& quant_;

@@ -22,6 +22,8 @@ struct LayerStateSpec {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t v_head_dim = 0;
+  int64_t window = 0;           // > 0: only the last `window` tokens are ever read
+  bool values_in_keys = false;  // values are the first v_head_dim elements of the keys
   // kGatedDelta
   int64_t conv_taps = 0;
   int64_t conv_channels = 0;
@@ -29,8 +31,8 @@ struct LayerStateSpec {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
 
-  uint64_t bytes_per_token() const;  // grows with the context
-  uint64_t bytes_fixed() const;      // does not
+  uint64_t bytes_per_token() const;  // of keys and values
+  uint64_t bytes_fixed() const;      // of recurrent state
 };
 
 class SequenceState {
@@ -38,9 +40,11 @@ class SequenceState {
   /// Tokens in one key-value page.
   static constexpr int64_t kPageTokens = 256;
 
+  /// `step_tokens_max` bounds the tokens of one step: a window's ring of pages covers both.
   /// Fails with kResourceExhausted. The device must outlive the state.
   static Result<std::unique_ptr<SequenceState>> create(Device& device,
-                                                       std::vector<LayerStateSpec> layers);
+                                                       std::vector<LayerStateSpec> layers,
+                                                       int64_t step_tokens_max);
 
   /// Tokens evaluated so far.
   int64_t length() const { return length_; }
@@ -53,6 +57,8 @@ class SequenceState {
   DeltaStateView gated_delta(LayerId layer) const;
 
   uint64_t size_bytes() const;
+  /// Pages a layer holds for a sequence of `length` tokens.
+  static int64_t pages_needed(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);
 
  private:
   struct Layer {
@@ -62,12 +68,13 @@ class SequenceState {
     DeltaStateView delta;
   };
 
-  SequenceState(Device& device, std::vector<LayerStateSpec> layers);
+  SequenceState(Device& device, std::vector<LayerStateSpec> layers, int64_t step_tokens_max);
   Result<Buffer*> allocate(uint64_t bytes);
 
   Device& device_;
   std::vector<Layer> layers_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
+  int64_t step_tokens_max_;
   int64_t length_ = 0;
 };
 

@@ -26,11 +26,12 @@ LayerStateSpec delta_layer() {
           .value_dim = 5};
 }
 
+constexpr int64_t kStepTokensMax = 1 << 20;
 constexpr LayerId kDelta{0};
 constexpr LayerId kAttention{1};
 
 std::unique_ptr<SequenceState> make_state(Device& device) {
-  auto state = SequenceState::create(device, {delta_layer(), key_value_layer()});
+  auto state = SequenceState::create(device, {delta_layer(), key_value_layer()}, kStepTokensMax);
   EXPECT_TRUE(state.ok());
   return std::move(state).value();
 }
@@ -147,7 +148,7 @@ class SmallDevice : public Device {
 
 TEST(SequenceState, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
   SmallDevice none(0);
-  const auto refused = SequenceState::create(none, {delta_layer()});
+  const auto refused = SequenceState::create(none, {delta_layer()}, kStepTokensMax);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
 

@@ -17,7 +17,7 @@ namespace moeflux {
 namespace {
 
 // Han runs; words, which begin with or without a capital; numbers of three digits; the rest.
-constexpr std::string_view kKimiPattern =
+constexpr std::string_view kPattern =
     R"([\p{Han}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
     R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -25,9 +25,9 @@ constexpr std::string_view kKimiPattern =
     R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-Result<PreTokenizer> kimi_pre_tokenizer() {
+Result<PreTokenizer> make_pre_tokenizer() {
   Json split = {{"type", "Split"}, {"behavior", "Isolated"}};
-  split["pattern"]["Regex"] = kKimiPattern;
+  split["pattern"]["Regex"] = kPattern;
   const Json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   Json spec = {{"type", "Sequence"}};
@@ -62,7 +62,7 @@ class TiktokenBuilder {
   Result<Tokenizer> build() && {
     // First, while all tokens are those with ranks.
     MF_ASSIGN_OR_RETURN(Bpe bpe, Bpe::create_from_ranks(vocabulary_));
-    MF_ASSIGN_OR_RETURN(PreTokenizer pre, kimi_pre_tokenizer());
+    MF_ASSIGN_OR_RETURN(PreTokenizer pre, make_pre_tokenizer());
     MF_RETURN_IF_ERROR(name_reserved());
     std::vector<std::pair<std::string, AddedToken>> needles;
     for (const AddedToken& token : added_) {

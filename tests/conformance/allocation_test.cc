@@ -46,6 +46,7 @@ TEST(Allocation, WarmStepsAllocateNothing) {
     const Tensor frequencies = s.zeros({16});
     const std::vector<Tensor> k_pages = {s.zeros({16, 4, 32})};
     const std::vector<Tensor> v_pages = {s.zeros({16, 4, 32})};
+    const Tensor sinks = s.zeros({4});
     const Tensor attended = s.zeros({kTokens, 4, 32});
     const Tensor taps = s.zeros({128, 4});
     const Tensor past = s.zeros({3, 128});
@@ -59,19 +60,29 @@ TEST(Allocation, WarmStepsAllocateNothing) {
     const Tensor intermediate = s.zeros({kTokens, 2, 128});
     std::vector<ExpertWeights> experts;
     for (int32_t id = 0; id < 4; ++id) experts.push_back({ExpertId{id}, w, w, w});
+    const Tensor logits_bias = s.zeros({128});
+    const HeadRows head_rows{.head_stride = 64, .row_begin = 3, .rows_per_head = 40};
+    const Tensor wide = s.zeros({kTokens, 2, 128});
+    const Tensor narrow = s.zeros({kTokens, 2, 40});
     const auto step = [&] {
       e.linear(y, x, w);
       e.embed(y, w, positions);
       e.rms_norm(y, x, past.slice(0, 0, 1), 1e-6f);
       e.rope(heads, positions, frequencies, {.rotary_dim = 32});
-      e.attention(attended, heads, heads, heads, {k_pages, v_pages, 16, 0}, {});
+      e.attention(attended, heads, heads, heads, {k_pages, v_pages, 16, 0},
+                  {.window = 5, .sinks = sinks});
       e.causal_conv(y, x, taps, past);
       e.gated_delta(delta_out, x, gates, gates, one, one, delta, {1, 1, 32, 64});
-      e.route(routes, logits, {});
-      e.expert_ffn(slots, intermediate, x, routes, experts, Activation::kSilu);
+      e.route(routes, logits, {.num_groups = 2});
+      e.expert_ffn(slots, intermediate, x, routes, experts, {});
       e.combine_experts(y, slots, routes);
       e.add(y, y, x);
-      e.glu(y, y, x, Activation::kSilu);
+      e.add_bias(y, logits_bias);
+      e.scale(y, y, 0.5f);
+      e.soft_cap(y, 30.0f);
+      e.head_linear(narrow, wide, w, head_rows);
+      e.head_linear_transposed(wide, narrow, w, head_rows);
+      e.glu(y, y, x, {});
     };
     step();
     const int64_t before = allocations.load();

@@ -112,6 +112,15 @@ TEST(EmptyStep, EveryOpAcceptsZeroTokens) {
     e.rms_norm(x, x, s.zeros({32}), 1e-6f);
     e.embed(x, s.weight(w), s.zeros({0}, DType::kI32));
     e.linear(s.zeros({0, 8}), x, s.weight(w));
+    const HeadRows head_rows{.head_stride = 4, .row_begin = 0, .rows_per_head = 2};
+    const Tensor wide = s.zeros({0, 2, 32});
+    const Tensor narrow = s.zeros({0, 2, 2});
+    e.head_linear(narrow, wide, s.weight(w), head_rows);
+    e.head_linear_transposed(wide, narrow, s.weight(w), head_rows);
+    e.add_bias(x, s.zeros({32}));
+    e.scale(x, x, 2.0f);
+    e.soft_cap(x, 30.0f);
+    e.glu(x, x, x, {});
     e.rope(heads, s.zeros({0}, DType::kI32), s.zeros({8}), {.rotary_dim = 16});
     const std::vector<Tensor> pages = {s.zeros({4, 2, 16})};
     e.attention(heads, heads, heads, heads, {pages, pages, 4, 0}, {});
@@ -123,7 +132,7 @@ TEST(EmptyStep, EveryOpAcceptsZeroTokens) {
                   s.zeros({1}), delta, {1, 1, 8, 16});
     EXPECT_EQ(s.read(delta), std::vector<float>(128, 2.5f));
     e.route(routes, s.zeros({0, 4}), {});
-    e.expert_ffn(s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, Activation::kSilu);
+    e.expert_ffn(s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, {});
     e.combine_experts(x, s.zeros({0, 2, 32}), routes);
     EXPECT_TRUE(e.wait(e.submit()).ok()) << device->description();
   }

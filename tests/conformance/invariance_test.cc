@@ -62,11 +62,20 @@ TEST(TokenInvariance, RmsNorm) {
 
 TEST(TokenInvariance, Route) {
   Random random(42);
-  check_rows("route", 60, 8, random.floats(70 * 60, -4.0f, 4.0f),
-             [&](Session& s, Tensor out, Tensor in) {
-               const Routes routes{s.zeros({in.dim(0), 8}, DType::kI32), out};
-               s.encoder().route(routes, in, {});
-             });
+  const std::vector<float> bias = random.floats(60);
+  for (const bool grouped : {false, true}) {
+    check_rows("route", 60, 8, random.floats(70 * 60, -4.0f, 4.0f),
+               [&](Session& s, Tensor out, Tensor in) {
+                 RouterOptions options;
+                 if (grouped) {
+                   options.score = RouterScore::kSigmoid;
+                   options.correction_bias = s.floats({60}, bias);
+                   options.num_groups = 4;
+                   options.groups_kept = 2;
+                 }
+                 s.encoder().route({s.zeros({in.dim(0), 8}, DType::kI32), out}, in, options);
+               });
+  }
 }
 
 template <typename Problem>
@@ -88,6 +97,38 @@ TEST(TokenInvariance, Attention) {
   check_sequence("attention", AttentionProblem::make(random, 7, 1, 20, 20, 5, 70));
 }
 
+TEST(TokenInvariance, AttentionWithWindowsInRings) {
+  Random random(48);
+  for (const int64_t window : {1, 9, 33, 69, 200}) {
+    AttentionProblem p = AttentionProblem::make(random, 6, 2, 48, 32, 4, 70);
+    p.window = window;
+    check_sequence("attention in a ring", p);
+    p.sinks = random.floats(6, -5.0f, 5.0f);
+    check_sequence("attention in a ring with sinks", p);
+  }
+}
+
+TEST(TokenInvariance, AttentionOfManyHeadsOverSharedPages) {
+  Random random(49);
+  AttentionProblem p = AttentionProblem::make(random, 50, 1, 72, 64, 16, 70);
+  p.values_are_keys = true;
+  check_sequence("latent attention", p);
+  p.window = 20;
+  check_sequence("latent attention in a ring", p);
+}
+
+TEST(TokenInvariance, HeadLinearInEveryFormat) {
+  Random random(53);
+  const HeadRows rows{.head_stride = 20, .row_begin = 5, .rows_per_head = 11};
+  for (const QuantFormat& format : all_formats()) {
+    const int64_t cols = format.kind == QuantKind::kPlain ? 301 : 384;
+    for (const bool transposed : {false, true}) {
+      check_sequence("head_linear " + format.to_string(),
+                     HeadProblem::make(random, format, rows, 3, cols, 70, transposed));
+    }
+  }
+}
+
 TEST(TokenInvariance, CausalConv) {
   Random random(44);
   check_sequence("causal_conv", ConvProblem::make(random, 601, 4, 70));
@@ -101,8 +142,10 @@ TEST(TokenInvariance, GatedDelta) {
 TEST(TokenInvariance, ExpertFfn) {
   Random random(46);
   for (const QuantFormat& format : some_formats()) {
-    const MoeProblem p = MoeProblem::make(
+    MoeProblem p = MoeProblem::make(
         random, format, {.hidden = 128, .intermediate = 128, .experts = 4, .top_k = 2, .n = 40});
+    p.add_biases(random, DType::kBf16);
+    p.glu = {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f};
     const auto slots = static_cast<size_t>(p.top_k * p.hidden);
     for (const NamedDevice* device : one_device_per_family()) {
       Session whole(*device->device);

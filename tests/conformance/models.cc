@@ -1,6 +1,7 @@
 #include "tests/conformance/models.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace moeflux::conformance {
@@ -35,22 +36,67 @@ AttentionProblem AttentionProblem::make(Random& random, int64_t heads, int64_t k
 std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const {
   std::vector<Tensor> k_pages;
   std::vector<Tensor> v_pages;
-  for (int64_t t = 0; t < n; t += page_tokens) {
+  const int64_t ring = window - 1 + *std::max_element(chunks.begin(), chunks.end());
+  const int64_t room = window > 0 ? std::min(n, ring) : n;
+  for (int64_t t = 0; t < room; t += page_tokens) {
     k_pages.push_back(s.zeros({page_tokens, kv_heads, head_dim}));
-    v_pages.push_back(s.zeros({page_tokens, kv_heads, v_head_dim}));
+    v_pages.push_back(values_are_keys ? k_pages.back().slice(2, 0, v_head_dim)
+                                      : s.zeros({page_tokens, kv_heads, v_head_dim}));
   }
   const Tensor all_q = s.floats({n, heads, head_dim}, q);
   const Tensor all_k = s.floats({n, kv_heads, head_dim}, k);
   const Tensor all_v = s.floats({n, kv_heads, v_head_dim}, v);
   const Tensor out = s.zeros({n, heads, v_head_dim});
+  const Tensor extra = sinks.empty() ? Tensor{} : s.floats({heads}, sinks);
   int64_t at = 0;
   for (const int64_t count : chunks) {
-    s.encoder().attention(out.slice(0, at, count), all_q.slice(0, at, count),
-                          all_k.slice(0, at, count), all_v.slice(0, at, count),
-                          {k_pages, v_pages, page_tokens, at}, {.scale = 0.2f});
+    s.encoder().attention(
+        out.slice(0, at, count), all_q.slice(0, at, count), all_k.slice(0, at, count),
+        values_are_keys ? Tensor{} : all_v.slice(0, at, count), {k_pages, v_pages, page_tokens, at},
+        {.scale = 0.2f, .window = window, .sinks = extra});
     at += count;
   }
   return s.read(out);
+}
+
+HeadProblem HeadProblem::make(Random& random, const QuantFormat& format, const HeadRows& rows,
+                              int64_t heads, int64_t cols, int64_t n, bool transposed) {
+  HeadProblem p;
+  p.weight = random_weight(random, format, heads * rows.head_stride, cols);
+  p.rows = rows;
+  p.heads = heads;
+  p.n = n;
+  p.transposed = transposed;
+  p.x = random.floats(n * heads * (p.in_width() + kGap), -2.0f, 2.0f);
+  return p;
+}
+
+std::vector<float> HeadProblem::run(Session& s, const Chunks& chunks) const {
+  const Tensor from = s.floats({n, heads, in_width() + kGap}, x);
+  const Tensor to = s.zeros({n, heads, out_width() + kGap});
+  const Weight w = s.weight(weight);
+  int64_t at = 0;
+  for (const int64_t count : chunks) {
+    const Tensor in = from.slice(0, at, count).slice(2, kGap, in_width());
+    const Tensor out = to.slice(0, at, count).slice(2, 1, out_width());
+    if (transposed) {
+      s.encoder().head_linear_transposed(out, in, w, rows);
+    } else {
+      s.encoder().head_linear(out, in, w, rows);
+    }
+    at += count;
+  }
+  return s.read(to);
+}
+
+double gated_unit(double gate, double up, const GluOptions& o) {
+  if (o.activation == Activation::kGeluTanh) {
+    const double inner = std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+    return 0.5 * gate * (1.0 + std::tanh(inner)) * up;
+  }
+  const double limit = o.limit;
+  gate = std::min(gate, limit);
+  return (std::clamp(up, -limit, limit) + o.up_offset) * gate / (1.0 + std::exp(-o.alpha * gate));
 }
 
 ConvProblem ConvProblem::make(Random& random, int64_t channels, int64_t taps, int64_t n) {
@@ -131,6 +177,15 @@ MoeProblem MoeProblem::make(Random& random, const QuantFormat& format, const Moe
   return p;
 }
 
+void MoeProblem::add_biases(Random& random, DType dtype) {
+  const QuantFormat format = QuantFormat::plain(dtype);
+  for (int64_t e = 0; e < experts; ++e) {
+    gate_bias.push_back(random_weight(random, format, 1, intermediate));
+    up_bias.push_back(random_weight(random, format, 1, intermediate));
+    down_bias.push_back(random_weight(random, format, 1, hidden));
+  }
+}
+
 std::vector<float> MoeProblem::run(Session& s,
                                    const std::vector<std::vector<int32_t>>& waves) const {
   return run_tokens(s, 0, n, waves);
@@ -146,6 +201,10 @@ std::vector<float> MoeProblem::run_tokens(Session& s, int64_t begin, int64_t cou
   for (size_t e = 0; e < gate.size(); ++e) {
     all.push_back(
         {ExpertId{static_cast<int32_t>(e)}, s.weight(gate[e]), s.weight(up[e]), s.weight(down[e])});
+    if (gate_bias.empty()) continue;
+    all.back().gate_bias = s.weight(gate_bias[e]).data.reshape({intermediate});
+    all.back().up_bias = s.weight(up_bias[e]).data.reshape({intermediate});
+    all.back().down_bias = s.weight(down_bias[e]).data.reshape({hidden});
   }
   const Tensor input = s.floats({count, hidden}, part(x, hidden));
   const Routes routes{s.ints({count, top_k}, part(ids, top_k)),
@@ -155,7 +214,7 @@ std::vector<float> MoeProblem::run_tokens(Session& s, int64_t begin, int64_t cou
   for (const std::vector<int32_t>& wave : waves) {
     std::vector<ExpertWeights> ready;
     for (const int32_t expert : wave) ready.push_back(all[static_cast<size_t>(expert)]);
-    s.encoder().expert_ffn(slots, space, input, routes, ready, Activation::kSilu);
+    s.encoder().expert_ffn(slots, space, input, routes, ready, glu);
   }
   const Tensor out = s.zeros({count, hidden});
   s.encoder().combine_experts(out, slots, routes);

@@ -23,12 +23,36 @@ struct AttentionProblem {
   int64_t page_tokens = 16;
   int64_t n = 1;
   std::vector<float> q, k, v;
+  int64_t window = 0;             // with one, pages are the smallest ring that the calls allow
+  std::vector<float> sinks = {};  // [heads] or empty
+  bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
 
   static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                int64_t v_head_dim, int64_t page_tokens, int64_t n);
   /// out [n, heads, v_head_dim] of all calls, in order.
   std::vector<float> run(Session& session, const Chunks& chunks) const;
 };
+
+/// Products of each head with its own rows, from and to slices of wider tensors.
+struct HeadProblem {
+  EncodedWeight weight;
+  HeadRows rows;
+  int64_t heads = 1;
+  int64_t n = 1;
+  bool transposed = false;
+  std::vector<float> x;  // [n, heads, in_width() + kGap]
+
+  static constexpr int64_t kGap = 3;  // elements of a row that do not take part
+  static HeadProblem make(Random& random, const QuantFormat& format, const HeadRows& rows,
+                          int64_t heads, int64_t cols, int64_t n, bool transposed);
+  int64_t in_width() const { return transposed ? rows.rows_per_head : weight.cols; }
+  int64_t out_width() const { return transposed ? weight.cols : rows.rows_per_head; }
+  /// out [n, heads, out_width() + kGap] of all calls.
+  std::vector<float> run(Session& session, const Chunks& chunks) const;
+};
+
+/// A gated unit in f64, as GluOptions defines it.
+double gated_unit(double gate, double up, const GluOptions& options);
 
 struct ConvProblem {
   int64_t channels = 1;
@@ -61,11 +85,14 @@ struct MoeSizes {
 
 struct MoeProblem : MoeSizes {
   std::vector<EncodedWeight> gate, up, down;
+  std::vector<EncodedWeight> gate_bias, up_bias, down_bias;  // one row per expert, or empty
+  GluOptions glu = {};
   std::vector<float> x;
   std::vector<int32_t> ids;
   std::vector<float> weights;
 
   static MoeProblem make(Random& random, const QuantFormat& format, const MoeSizes& sizes);
+  void add_biases(Random& random, DType dtype);
   /// slots [n, top_k, hidden], then combined [n, hidden]. Experts become ready in these waves.
   std::vector<float> run(Session& session, const std::vector<std::vector<int32_t>>& waves) const;
   std::vector<float> run_tokens(Session& session, int64_t begin, int64_t count,

@@ -1,4 +1,4 @@
-// route, expert_ffn and combine_experts against the reference.
+// expert_ffn and combine_experts against the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,66 +10,6 @@
 
 namespace moeflux::conformance {
 namespace {
-
-struct RouteResult {
-  std::vector<int32_t> ids;
-  std::vector<float> weights;
-};
-
-RouteResult run_route(Session& s, std::span<const float> logits, int64_t n, int64_t top_k,
-                      const RouterOptions& options) {
-  const auto experts = static_cast<int64_t>(logits.size()) / n;
-  const Routes routes{s.zeros({n, top_k}, DType::kI32), s.zeros({n, top_k})};
-  s.encoder().route(routes, s.floats({n, experts}, logits), options);
-  return {s.read_ints(routes.ids), s.read(routes.weights)};
-}
-
-TEST(Route, MatchesTheReference) {
-  Random random(30);
-  for (const int64_t experts : {1, 4, 17, 64, 128, 513}) {
-    for (const int64_t n : {1, 3, 64}) {
-      for (const int64_t top_k : {int64_t{1}, int64_t{2}, int64_t{8}, experts}) {
-        if (top_k > experts || top_k > 64) continue;
-        const std::vector<float> logits = random.floats(n * experts, -10.0f, 10.0f);
-        for (const bool normalize : {true, false}) {
-          const RouterOptions options{.normalize = normalize, .scale = 2.5f};
-          Session oracle(reference());
-          const RouteResult expected = run_route(oracle, logits, n, top_k, options);
-          // Exponentials, a sum over experts and two divisions, relative to each weight.
-          std::vector<float> tolerance;
-          const float roundings = 12.0f + std::sqrt(static_cast<float>(experts));
-          for (const float w : expected.weights) {
-            tolerance.push_back(kRounding * roundings * 2.0f * w + 1e-30f);
-          }
-          const std::string label =
-              format("{} of {}, {} tokens{}", top_k, experts, n, normalize ? ", normalised" : "");
-          compare_with_reference({"route", label, top_k, tolerance}, [&](Session& s) {
-            const RouteResult got = run_route(s, logits, n, top_k, options);
-            EXPECT_EQ(got.ids, expected.ids) << label;
-            return got.weights;
-          });
-        }
-      }
-    }
-  }
-}
-
-TEST(Route, TiesGoToTheLowerId) {
-  const std::vector<float> logits = {1, 2, 2, 0, 2, 1, 1, 2};
-  for (const NamedDevice& device : devices()) {
-    Session s(*device.device);
-    EXPECT_EQ(run_route(s, logits, 1, 6, {}).ids, (std::vector<int32_t>{1, 2, 4, 7, 0, 5}))
-        << device.name;
-  }
-}
-
-TEST(Route, ChoosesDistinctValidExpertsEvenFromNaN) {
-  const std::vector<float> logits(20, std::nanf(""));
-  for (const NamedDevice& device : devices()) {
-    Session s(*device.device);
-    EXPECT_EQ(run_route(s, logits, 1, 3, {}).ids, (std::vector<int32_t>{0, 1, 2})) << device.name;
-  }
-}
 
 /// Element-wise bound: the two projections and the activation perturb each intermediate value by
 /// their dot tolerances, which the down projection sums as independent errors.
@@ -93,12 +33,18 @@ std::vector<float> moe_tolerance(const MoeProblem& p) {
         g += static_cast<double>(g_row[i]) * x[i];
         u += static_cast<double>(u_row[i]) * x[i];
       }
-      const double silu = g / (1.0 + std::exp(-g));
-      h[m] = static_cast<float>(silu * u);
-      // SiLU's slope is below 1.1.
-      h_error[m] = static_cast<float>(1.1 * dot_tolerance(g_row, x) * std::abs(u) +
-                                      dot_tolerance(u_row, x) * std::abs(silu) +
-                                      8.0 * kRounding * std::abs(silu * u));
+      if (!p.gate_bias.empty()) {
+        g += p.gate_bias[e].decoded[m];
+        u += p.up_bias[e].decoded[m];
+      }
+      // Activations and their slopes are below 1.2 |gate| and 1.2; a bias and an offset add a
+      // rounding of their sums.
+      const double g_error = dot_tolerance(g_row, x) + kRounding * std::abs(g);
+      const double u_error = dot_tolerance(u_row, x) + kRounding * (std::abs(u) + 1.0);
+      h[m] = static_cast<float>(gated_unit(g, u, p.glu));
+      h_error[m] = static_cast<float>(
+          1.2 * (g_error * (std::abs(u) + p.glu.up_offset) + u_error * std::abs(g)) +
+          (12.0 + 4.0 * std::abs(g)) * kRounding * std::abs(h[m]));
     }
     for (size_t o = 0; o < hidden; ++o) {
       const auto row = std::span(p.down[e].decoded).subspan(o * inner, inner);
@@ -106,6 +52,8 @@ std::vector<float> moe_tolerance(const MoeProblem& p) {
       tolerance.push_back(static_cast<float>(dot_tolerance(row, h) + carried));
       combined[t * hidden + o] += p.weights[static_cast<size_t>(slot)] * tolerance.back() +
                                   4.0f * kRounding * static_cast<float>(norm(row) * norm(h));
+      if (p.down_bias.empty()) continue;
+      tolerance.back() += kRounding * (std::abs(p.down_bias[e].decoded[o]) + 1.0f);
     }
   }
   tolerance.insert(tolerance.end(), combined.begin(), combined.end());
@@ -147,6 +95,40 @@ TEST(ExpertFfn, MatricesOfOneExpertMayHaveDifferentFormats) {
   p.down[1] = random_weight(random, QuantFormat::affine(3, 32, DType::kF16), 128, 64);
   compare_with_reference({"expert_ffn", "mixed formats", p.hidden, moe_tolerance(p)},
                          [&](Session& s) { return p.run(s, p.all_at_once()); });
+}
+
+TEST(ExpertFfn, KnowsEveryGatedUnit) {
+  Random random(35);
+  for (const GluOptions& glu :
+       {GluOptions{.activation = Activation::kGeluTanh},
+        GluOptions{.alpha = 1.702f, .limit = 1.5f, .up_offset = 1.0f}, GluOptions{.limit = 0.5f}}) {
+    for (const int64_t n : {1, 9, 70}) {
+      MoeProblem p =
+          MoeProblem::make(random, QuantFormat::affine(4, 64, DType::kBf16),
+                           {.hidden = 128, .intermediate = 64, .experts = 4, .top_k = 2, .n = n});
+      p.glu = glu;
+      const std::string label = format("activation {}, alpha {}, limit {}, {} tokens",
+                                       static_cast<int>(glu.activation), glu.alpha, glu.limit, n);
+      compare_with_reference({"expert_ffn", label, p.hidden, moe_tolerance(p)},
+                             [&](Session& s) { return p.run(s, p.all_at_once()); });
+    }
+  }
+}
+
+TEST(ExpertFfn, AddsBiasesOfEveryPlainType) {
+  Random random(36);
+  for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+    for (const int64_t n : {1, 3, 20}) {
+      MoeProblem p =
+          MoeProblem::make(random, QuantFormat::plain(DType::kBf16),
+                           {.hidden = 45, .intermediate = 37, .experts = 4, .top_k = 2, .n = n});
+      p.add_biases(random, dtype);
+      p.glu = {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f};
+      const std::string label = format("biases {}, {} tokens", dtype_name(dtype), n);
+      compare_with_reference({"expert_ffn", label, p.hidden, moe_tolerance(p)},
+                             [&](Session& s) { return p.run(s, p.all_at_once()); });
+    }
+  }
 }
 
 TEST(ExpertFfn, TouchesOnlySlotsOfReadyExperts) {

@@ -4,10 +4,23 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
 namespace moeflux::conformance {
 namespace {
+
+/// Roundings of the result, and of the exponential's argument, which grow with it. Where tanh is
+/// nearly -1 the definition itself is only good to the f64 roundings of 1.
+float gated_unit_tolerance(double gate, double up, const GluOptions& unit) {
+  const bool is_gelu = unit.activation == Activation::kGeluTanh;
+  const double cubed = gate * gate * gate;
+  const double argument = is_gelu ? 1.6 * std::abs(gate + 0.045 * cubed) : unit.alpha * gate;
+  const double value = gated_unit(gate, up, unit);
+  const double definition = is_gelu ? 0x1p-52 * std::abs(gate * up) : 0.0;
+  return static_cast<float>((10.0 + 4.0 * std::abs(argument)) * kRounding * std::abs(value) +
+                            definition + 1e-36);
+}
 
 constexpr int64_t kWidths[] = {1, 2, 7, 16, 31, 33, 64, 100, 257, 2048};
 constexpr int64_t kRows[] = {1, 2, 3, 17, 64};
@@ -115,16 +128,117 @@ TEST(MulActivated, MatchesTheReferenceOverTheWholeRangeOfGates) {
   }
 }
 
-TEST(Glu, IsTheActivatedGateTimesUp) {
-  Random random(15);
+TEST(MulActivated, KnowsGelu) {
+  Random random(16);
+  const std::vector<float> x = random.floats(3 * 50);
   const std::vector<float> gate = random.floats(3 * 50, -8.0f, 8.0f);
-  const std::vector<float> up = random.floats(3 * 50);
-  const std::vector<float> tolerance(gate.size(), 8.0f * kRounding * 8.0f);
-  compare_with_reference({"glu", "3x50", 50, tolerance}, [&](Session& s) {
+  std::vector<float> tolerance;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const GluOptions gelu{.activation = Activation::kGeluTanh};
+    tolerance.push_back(gated_unit_tolerance(gate[i], x[i], gelu));
+  }
+  compare_with_reference({"mul_activated", "gelu 3x50", 50, tolerance}, [&](Session& s) {
     const Tensor out = s.zeros({3, 50});
-    s.encoder().glu(out, s.floats({3, 50}, gate), s.floats({3, 50}, up), Activation::kSilu);
+    s.encoder().mul_activated(out, s.floats({3, 50}, x), s.floats({3, 50}, gate),
+                              Activation::kGeluTanh);
     return s.read(out);
   });
+}
+
+TEST(Glu, MatchesTheReferenceForEveryUnit) {
+  Random random(15);
+  const std::vector<GluOptions> units = {{},
+                                         {.activation = Activation::kGeluTanh},
+                                         {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f},
+                                         {.limit = 2.0f}};
+  for (const GluOptions& unit : units) {
+    for (const int64_t cols : kWidths) {
+      const std::vector<float> gate = random.floats(3 * cols, -12.0f, 12.0f);
+      const std::vector<float> up = random.floats(3 * cols, -12.0f, 12.0f);
+      std::vector<float> tolerance;
+      for (size_t i = 0; i < gate.size(); ++i) {
+        tolerance.push_back(gated_unit_tolerance(gate[i], up[i], unit));
+      }
+      const std::string label = format("3x{}, activation {}, alpha {}", cols,
+                                       static_cast<int>(unit.activation), unit.alpha);
+      for (const bool in_place : {false, true}) {
+        compare_with_reference({"glu", label, cols, tolerance}, [&](Session& s) {
+          const Tensor gates = s.floats({3, cols}, gate);
+          const Tensor out = in_place ? gates : s.zeros({3, cols});
+          s.encoder().glu(out, gates, s.floats({3, cols}, up), unit);
+          return s.read(out);
+        });
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, MayHaveNoWeight) {
+  Random random(17);
+  for (const int64_t cols : kWidths) {
+    const std::vector<float> x = random.floats(5 * cols, 1.0f, 3.0f);
+    const auto root = static_cast<float>(std::sqrt(static_cast<double>(cols)));
+    const std::vector<float> tolerance(x.size(), kRounding * (6.0f + root) * 3.0f);
+    compare_with_reference({"rms_norm", format("5x{}, no weight", cols), cols, tolerance},
+                           [&](Session& s) {
+                             const Tensor out = s.zeros({5, cols});
+                             s.encoder().rms_norm(out, s.floats({5, cols}, x), Tensor{}, 1e-6f);
+                             return s.read(out);
+                           });
+  }
+}
+
+TEST(AddBias, IsExact) {
+  Random random(18);
+  for (const int64_t cols : kWidths) {
+    for (const int64_t rows : kRows) {
+      const std::vector<float> x = random.floats(rows * cols);
+      const std::vector<float> bias = random.floats(cols);
+      const std::vector<float> exact(x.size(), 0.0f);
+      compare_with_reference({"add_bias", format("{}x{}", rows, cols), cols, exact},
+                             [&](Session& s) {
+                               const Tensor out = s.floats({rows, cols}, x);
+                               s.encoder().add_bias(out, s.floats({cols}, bias));
+                               return s.read(out);
+                             });
+    }
+  }
+}
+
+TEST(Scale, IsExactOnStridedRowsAndInPlace) {
+  Random random(19);
+  const std::vector<float> x = random.floats(3 * 4 * 70);
+  const std::vector<float> exact(x.size(), 0.0f);
+  compare_with_reference({"scale", "in place", 70, exact}, [&](Session& s) {
+    const Tensor all = s.floats({3, 4, 70}, x);
+    const Tensor part = all.slice(2, 3, 50);
+    s.encoder().scale(part, part, 0.37f);
+    return s.read(all);
+  });
+  const std::vector<float> part_exact(3 * 4 * 33, 0.0f);
+  compare_with_reference({"scale", "out of place", 33, part_exact}, [&](Session& s) {
+    const Tensor out = s.zeros({3, 4, 33});
+    s.encoder().scale(out, s.floats({3, 4, 70}, x).slice(2, 1, 33), -2.5f);
+    return s.read(out);
+  });
+}
+
+TEST(SoftCap, MatchesTheReferenceOverTheWholeRange) {
+  Random random(52);
+  for (const float cap : {30.0f, 50.0f, 0.5f}) {
+    for (const int64_t cols : {1, 7, 33, 100, 8192, 20001}) {
+      std::vector<float> x = random.floats(2 * cols, -4.0f * cap, 4.0f * cap);
+      x[0] = 1e30f;
+      // Roundings of 1 in the quotient, which are absolute in units of the cap.
+      const std::vector<float> tolerance(x.size(), kRounding * 8.0f * cap);
+      compare_with_reference({"soft_cap", format("2x{}, cap {}", cols, cap), cols, tolerance},
+                             [&](Session& s) {
+                               const Tensor out = s.floats({2, cols}, x);
+                               s.encoder().soft_cap(out, cap);
+                               return s.read(out);
+                             });
+    }
+  }
 }
 
 }  // namespace

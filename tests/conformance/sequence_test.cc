@@ -1,4 +1,4 @@
-// rope, attention, causal_conv and gated_delta against the reference.
+// rope, causal_conv and gated_delta against the reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,66 +37,6 @@ TEST(Rope, MatchesTheReferenceInBothPairings) {
       }
     }
   }
-}
-
-/// Every score is off by kRounding * (4 + sqrt(head_dim)) * |q| |k| * scale, which shifts every
-/// probability by that factor twice; the sum over values adds roundings of its own.
-float attention_tolerance(const AttentionProblem& p) {
-  const auto d = static_cast<float>(p.head_dim);
-  // Entries are uniform in [-2, 2]: |q| |k| is about 4 d / 3, and scale 0.2. A quarter of it, as
-  // shifts common to all scores cancel and the others average out.
-  const float score = 0.2f * d / 3.0f;
-  const auto length = static_cast<float>(p.n);
-  return kRounding * 2.0f * (8.0f + (4.0f + std::sqrt(d)) * score + std::sqrt(length));
-}
-
-void check_attention(const AttentionProblem& p, const Chunks& chunks) {
-  const std::vector<float> tolerance(static_cast<size_t>(p.n * p.heads * p.v_head_dim),
-                                     attention_tolerance(p));
-  const std::string label =
-      format("{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}", p.heads, p.head_dim,
-             p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens);
-  compare_with_reference({"attention", label, p.v_head_dim, tolerance},
-                         [&](Session& s) { return p.run(s, chunks); });
-}
-
-TEST(Attention, MatchesTheReferenceAtEveryHeadSize) {
-  Random random(21);
-  for (const int64_t head_dim : {16, 20, 32, 64, 128, 192, 256}) {
-    for (const int64_t n : kTokens) {
-      check_attention(AttentionProblem::make(random, 4, 2, head_dim, head_dim, 16, n), {n});
-    }
-  }
-}
-
-TEST(Attention, MatchesTheReferenceForEveryGroupingOfHeads) {
-  Random random(22);
-  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {3, 1}, {8, 1}, {6, 2}, {14, 2}, {5, 5}}) {
-    check_attention(AttentionProblem::make(random, heads, kv_heads, 64, 32, 8, 17), {17});
-  }
-}
-
-TEST(Attention, CrossesPagesAndContinuesEarlierCalls) {
-  Random random(23);
-  for (const int64_t page_tokens : {1, 3, 16, 256}) {
-    check_attention(AttentionProblem::make(random, 4, 2, 32, 48, page_tokens, 150), {70, 1, 79});
-  }
-}
-
-TEST(Attention, ReadsQueriesInsideAWiderProjection) {
-  Random random(24);
-  const std::vector<float> q_and_gate = random.floats(3 * 4 * 64);
-  const std::vector<float> kv = random.floats(3 * 2 * 32);
-  const std::vector<float> tolerance(3 * 4 * 32, kRounding * 60.0f);
-  compare_with_reference({"attention", "q | gate per head", 32, tolerance}, [&](Session& s) {
-    const Tensor q = s.floats({3, 4, 64}, q_and_gate).slice(2, 0, 32);
-    const Tensor k = s.floats({3, 2, 32}, kv);
-    const std::vector<Tensor> k_pages = {s.zeros({4, 2, 32})};
-    const std::vector<Tensor> v_pages = {s.zeros({4, 2, 32})};
-    const Tensor out = s.zeros({3, 4, 32});
-    s.encoder().attention(out, q, k, k, {k_pages, v_pages, 4, 0}, {.scale = 0.1f});
-    return s.read(out);
-  });
 }
 
 TEST(CausalConv, MatchesTheReference) {

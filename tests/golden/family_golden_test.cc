@@ -105,7 +105,11 @@ TEST_P(FamilyGolden, GreedyTokensAgreeWhereTheChoiceIsClear) {
   EXPECT_GT(compared, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FamilyGolden, ::testing::Values("qwen3_5_moe_text"),
+INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
+                         ::testing::Values("deepseek_v2", "deepseek_v3", "gemma4_text", "glm4_moe",
+                                           "glm4_moe_lite", "gpt_oss", "mimo_v2_flash",
+                                           "minimax_m2", "mixtral", "olmoe", "qwen2_moe",
+                                           "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -34,8 +34,15 @@ class CpuEncoder : public Encoder {
   void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
 
+  void add_bias(Tensor x, Tensor bias) override;
+  void scale(Tensor out, Tensor x, float factor) override;
+  void soft_cap(Tensor x, float cap) override;
+
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;
+  void head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) override;
+  void head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                              const HeadRows& rows) override;
 
   void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
             const RopeOptions& options) override;
@@ -47,8 +54,9 @@ class CpuEncoder : public Encoder {
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
-                  std::span<const ExpertWeights> ready, Activation activation) override;
+                  std::span<const ExpertWeights> ready, const GluOptions& glu) override;
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
+  void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
   EventId submit() override { return EventId{++events_}; }
   Status wait(EventId) override { return status_; }
@@ -80,7 +88,8 @@ class CpuEncoder : public Encoder {
                     std::vector<const float*>& pointers);
   int64_t sort_slots(const Routes& routes, int64_t slot_count,
                      std::span<const ExpertWeights> ready);
-  void append_to_cache(const Tensor& k, const Tensor& v, const KvView& kv);
+  /// Points inputs_ and outputs_ [heads, n] at rows of [n, heads, cols] tensors.
+  void collect_heads(const RowsView& from, const RowsView& to, int64_t n, int64_t heads);
   void expert_down(const RowsView& to, const RowsView& hidden,
                    std::span<const ExpertWeights> ready);
 

@@ -2,46 +2,9 @@
 #include <algorithm>
 
 #include "backend/cpu/cpu_encoder.h"
+#include "backend/cpu/kernel_args.h"
 
 namespace moeflux::cpu {
-namespace {
-
-ElementType element_type(DType dtype) {
-  if (dtype == DType::kBf16) return ElementType::kBf16;
-  if (dtype == DType::kF16) return ElementType::kF16;
-  MF_CHECK(dtype == DType::kF32);  // is_valid() let nothing else through
-  return ElementType::kF32;
-}
-
-const uint8_t* bytes_of(const Tensor& tensor) {
-  return tensor.is_null() ? nullptr : reinterpret_cast<const uint8_t*>(host_ptr<std::byte>(tensor));
-}
-
-MatrixArgs matrix_args(const Weight& weight) {
-  return {.data = bytes_of(weight.data),
-          .scales = bytes_of(weight.scales),
-          .biases = bytes_of(weight.biases),
-          .rows = weight.rows,
-          .cols = weight.cols,
-          .type = element_type(weight.format.dtype),
-          .bits = weight.format.bits,
-          .group_size = weight.format.group_size};
-}
-
-bool wants_permuted(const Weight& weight) { return weight.format.bits == 4; }
-
-ActivationKind kernel_activation(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return ActivationKind::kSilu;
-    case Activation::kSigmoid:
-      return ActivationKind::kSigmoid;
-  }
-  __builtin_unreachable();
-}
-
-}  // namespace
-
 void CpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const RowsView to(out);
   MF_CHECK(to.rows == token_ids.num_elements() && to.cols == table.cols);
@@ -73,11 +36,13 @@ void CpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   const int64_t step = rows_per_task(weight.rows, 1);
   for_tasks((weight.rows + step - 1) / step, weight.rows * weight.cols * n, [&](int64_t task) {
     kernels_.matmul({.w = matrix,
+                     .bias = {},
                      .x = inputs,
                      .out = outputs,
                      .tokens = n,
                      .row_begin = task * step,
-                     .row_end = std::min(weight.rows, (task + 1) * step)});
+                     .row_end = std::min(weight.rows, (task + 1) * step),
+                     .out_row = 0});
   });
 }
 
@@ -111,7 +76,7 @@ int64_t CpuEncoder::sort_slots(const Routes& routes, int64_t slot_count,
 }
 
 void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
-                            std::span<const ExpertWeights> ready, Activation activation) {
+                            std::span<const ExpertWeights> ready, const GluOptions& glu) {
   const RowsView from(x);
   const RowsView hidden(intermediate);
   const RowsView to(slots);
@@ -123,6 +88,9 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
   for (const ExpertWeights& e : ready) {
     MF_CHECK(e.gate.cols == from.cols && e.up.cols == from.cols && e.gate.rows == hidden.cols &&
              e.up.rows == hidden.cols && e.down.cols == hidden.cols && e.down.rows == to.cols);
+    MF_CHECK(e.gate_bias.is_null() || e.gate_bias.num_elements() == hidden.cols);
+    MF_CHECK(e.up_bias.is_null() || e.up_bias.num_elements() == hidden.cols);
+    MF_CHECK(e.down_bias.is_null() || e.down_bias.num_elements() == to.cols);
     for (const Weight* w : {&e.gate, &e.up, &e.down}) {
       if (!supports("expert_ffn", *w)) return;
     }
@@ -144,6 +112,7 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
                  permuted_inputs_);
     permuted = permuted_inputs_.data();
   }
+  const GluArgs unit = glu_args(glu);
   const auto experts = static_cast<int64_t>(ready.size());
   const int64_t step = rows_per_task(2 * hidden.cols, experts);
   const int64_t blocks = (hidden.cols + step - 1) / step;
@@ -154,13 +123,15 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     if (begin[e] == begin[e + 1]) return;
     kernels_.glu_matmul({.gate = matrix_args(expert.gate),
                          .up = matrix_args(expert.up),
+                         .gate_bias = bias_args(expert.gate_bias),
+                         .up_bias = bias_args(expert.up_bias),
                          .x_gate = (wants_permuted(expert.gate) ? permuted : inputs) + begin[e],
                          .x_up = (wants_permuted(expert.up) ? permuted : inputs) + begin[e],
                          .out = outputs + begin[e],
                          .tokens = begin[e + 1] - begin[e],
                          .row_begin = row,
                          .row_end = std::min(hidden.cols, row + step),
-                         .activation = kernel_activation(activation)});
+                         .glu = unit});
   });
   expert_down(to, hidden, ready);
 }
@@ -186,15 +157,18 @@ void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
   for_tasks(experts * blocks, count * hidden.cols * to.cols, [&](int64_t task) {
     const int64_t e = task / blocks;
     const int64_t row = task % blocks * step;
-    const Weight& down = ready[static_cast<size_t>(e)].down;
+    const ExpertWeights& expert = ready[static_cast<size_t>(e)];
+    const Weight& down = expert.down;
     if (begin[e] == begin[e + 1]) return;
     const std::vector<const float*>& x = wants_permuted(down) ? permuted_inputs_ : inputs_;
     kernels_.matmul({.w = matrix_args(down),
+                     .bias = bias_args(expert.down_bias),
                      .x = x.data() + begin[e],
                      .out = outputs_.data() + begin[e],
                      .tokens = begin[e + 1] - begin[e],
                      .row_begin = row,
-                     .row_end = std::min(to.cols, row + step)});
+                     .row_end = std::min(to.cols, row + step),
+                     .out_row = 0});
   });
 }
 

@@ -3,20 +3,11 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_encoder.h"
+#include "backend/cpu/kernel_args.h"
 #include "base/units.h"
 
 namespace moeflux::cpu {
 namespace {
-
-ActivationKind kernel_activation(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return ActivationKind::kSilu;
-    case Activation::kSigmoid:
-      return ActivationKind::kSigmoid;
-  }
-  __builtin_unreachable();
-}
 
 /// Rows one task takes, so that a task is worth claiming.
 int64_t rows_at_once(int64_t cols) {
@@ -68,11 +59,12 @@ void CpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
 }
 
 void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
-  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  MF_CHECK(out.shape == x.shape);
+  MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
   if (!status_.ok()) return;
   const RowsView to(out);
   const RowsView from(x);
-  const float* w = host_ptr<float>(weight);
+  const float* w = floats_or_null(weight);
   const int64_t step = rows_at_once(to.cols);
   for_tasks((to.rows + step - 1) / step, to.rows * to.cols, [&](int64_t task) {
     for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
@@ -81,25 +73,100 @@ void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   });
 }
 
+void CpuEncoder::add_bias(Tensor x, Tensor bias) {
+  const RowsView rows(x);
+  MF_CHECK(bias.num_elements() == rows.cols);
+  if (!status_.ok()) return;
+  const float* b = host_ptr<float>(bias);
+  const int64_t step = rows_at_once(rows.cols);
+  for_tasks((rows.rows + step - 1) / step, rows.rows * rows.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(rows.rows, (task + 1) * step); ++r) {
+      kernels_.add(rows.row(r), rows.row(r), b, rows.cols);
+    }
+  });
+}
+
+void CpuEncoder::scale(Tensor out, Tensor x, float factor) {
+  MF_CHECK(out.shape == x.shape);
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView from(x);
+  const int64_t step = rows_at_once(to.cols);
+  for_tasks((to.rows + step - 1) / step, to.rows * to.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
+      kernels_.scale(to.row(r), from.row(r), factor, to.cols);
+    }
+  });
+}
+
+void CpuEncoder::soft_cap(Tensor x, float cap) {
+  if (!status_.ok()) return;
+  const RowsView rows(x);
+  // One row of logits is worth several threads. Pieces are whole cache lines.
+  constexpr int64_t kPiece = 8 * 1024;
+  const int64_t pieces = (rows.cols + kPiece - 1) / kPiece;
+  for_tasks(rows.rows * pieces, 8 * rows.rows * rows.cols, [&](int64_t task) {
+    const int64_t begin = task % pieces * kPiece;
+    kernels_.soft_cap(rows.row(task / pieces) + begin, cap, std::min(kPiece, rows.cols - begin));
+  });
+}
+
+void CpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
+  MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView gates(gate);
+  const RowsView ups(up);
+  const GluArgs unit = glu_args(options);
+  const int64_t step = rows_at_once(4 * to.cols);
+  for_tasks((to.rows + step - 1) / step, 4 * to.rows * to.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
+      kernels_.glu(to.row(r), gates.row(r), ups.row(r), to.cols, unit);
+    }
+  });
+}
+
+namespace {
+
+RouteArgs route_args(const RouterOptions& options, int64_t experts, int64_t top_k) {
+  RouteArgs args{};
+  args.correction_bias = floats_or_null(options.correction_bias);
+  args.expert_scale = floats_or_null(options.expert_scale);
+  args.experts = experts;
+  args.groups = options.num_groups;
+  args.groups_kept = options.groups_kept;
+  args.top_k = top_k;
+  args.score = options.score == RouterScore::kSigmoid ? RouterScoreKind::kSigmoid
+                                                      : RouterScoreKind::kSoftmax;
+  args.group_score = options.group_score == GroupScore::kTopTwoSum ? GroupScoreKind::kTopTwoSum
+                                                                   : GroupScoreKind::kMax;
+  args.normalize = options.normalize;
+  args.normalize_epsilon = options.normalize_epsilon;
+  args.scale = options.scale;
+  return args;
+}
+
+}  // namespace
+
 void CpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
   const RowsView scores(logits);
   const int64_t top_k = out.ids.dim(1);
   MF_CHECK(out.ids.dim(0) == scores.rows && out.weights.shape == out.ids.shape &&
-           top_k <= scores.cols && out.ids.is_contiguous() && out.weights.is_contiguous());
+           top_k <= scores.cols && out.ids.is_contiguous() && out.weights.is_contiguous() &&
+           options.num_groups > 0 && scores.cols % options.num_groups == 0);
   if (!status_.ok() || scores.rows == 0) return;
   const auto width = static_cast<int64_t>(round_up(static_cast<uint64_t>(scores.cols), 16));
-  float* space = workspace(floats_, scores.rows * width);
+  float* space = workspace(floats_, scores.rows * 3 * width);
   int32_t* ids = host_ptr<int32_t>(out.ids);
   float* weights = host_ptr<float>(out.weights);
+  const RouteArgs shared = route_args(options, scores.cols, top_k);
   for_tasks(scores.rows, scores.rows * scores.cols * 8, [&](int64_t t) {
-    kernels_.route({.logits = scores.row(t),
-                    .experts = scores.cols,
-                    .top_k = top_k,
-                    .ids = ids + t * top_k,
-                    .weights = weights + t * top_k,
-                    .workspace = space + t * width,
-                    .scale = options.scale,
-                    .normalize = options.normalize});
+    RouteArgs args = shared;
+    args.logits = scores.row(t);
+    args.ids = ids + t * top_k;
+    args.weights = weights + t * top_k;
+    args.workspace = space + t * 3 * width;
+    kernels_.route(args);
   });
 }
 

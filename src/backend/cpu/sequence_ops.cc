@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_encoder.h"
+#include "backend/cpu/kernel_args.h"
 
 namespace moeflux::cpu {
 namespace {
@@ -46,32 +47,39 @@ void CpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   });
 }
 
-void CpuEncoder::append_to_cache(const Tensor& k, const Tensor& v, const KvView& kv) {
-  const RowsView keys(k);
-  const RowsView values(v);
-  const int64_t n = k.dim(0);
-  const int64_t kv_heads = k.dim(1);
-  const int64_t total = kv.length + n;
-  const int64_t pages = (total + kv.page_tokens - 1) / kv.page_tokens;
-  MF_CHECK(pages <= static_cast<int64_t>(kv.k_pages.size()) &&
-           pages <= static_cast<int64_t>(kv.v_pages.size()));
-  const float** k_pages = workspace(k_pages_, pages);
-  const float** v_pages = workspace(v_pages_, pages);
-  for (int64_t p = 0; p < pages; ++p) {
-    k_pages[p] = host_ptr<float>(kv.k_pages[static_cast<size_t>(p)]);
-    v_pages[p] = host_ptr<float>(kv.v_pages[static_cast<size_t>(p)]);
+namespace {
+
+/// Where each page begins; all have the strides of the first.
+const float** page_pointers(std::span<const Tensor> pages, std::vector<const float*>& storage) {
+  const float** pointers = workspace(storage, static_cast<int64_t>(pages.size()));
+  for (size_t p = 0; p < pages.size(); ++p) {
+    MF_CHECK(pages[p].strides == pages[0].strides);
+    pointers[p] = host_ptr<float>(pages[p]);
   }
-  for (int64_t t = 0; t < n; ++t) {
-    const auto page = static_cast<size_t>((kv.length + t) / kv.page_tokens);
-    const int64_t slot = (kv.length + t) % kv.page_tokens;
-    float* to_k = host_ptr<float>(kv.k_pages[page]) + slot * kv_heads * keys.cols;
-    float* to_v = host_ptr<float>(kv.v_pages[page]) + slot * kv_heads * values.cols;
-    for (int64_t h = 0; h < kv_heads; ++h) {
-      copy_floats(to_k + h * keys.cols, keys.row(t * kv_heads + h), keys.cols);
-      copy_floats(to_v + h * values.cols, values.row(t * kv_heads + h), values.cols);
+  return pointers;
+}
+
+void append_to_cache(const Tensor& x, std::span<const Tensor> pages, const KvView& kv) {
+  const RowsView rows(x);
+  const int64_t heads = x.dim(1);
+  for (int64_t t = 0; t < x.dim(0); ++t) {
+    const int64_t position = kv.length + t;
+    const Tensor& page = pages[static_cast<size_t>(position / kv.page_tokens) % pages.size()];
+    float* to = host_ptr<float>(page) + position % kv.page_tokens * page.strides[0];
+    for (int64_t h = 0; h < heads; ++h) {
+      copy_floats(to + h * page.strides[1], rows.row(t * heads + h), rows.cols);
     }
   }
 }
+
+/// True when no token of the step overwrites what another one sees.
+bool pages_cover(const KvView& kv, int64_t n, int64_t window) {
+  const int64_t room = static_cast<int64_t>(kv.k_pages.size()) * kv.page_tokens;
+  return kv.k_pages.size() == kv.v_pages.size() &&
+         (kv.length + n <= room || (window > 0 && window - 1 + n <= room));
+}
+
+}  // namespace
 
 void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                            const AttentionOptions& options) {
@@ -80,39 +88,51 @@ void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   const int64_t n = q.dim(0);
   const int64_t heads = q.dim(1);
   const int64_t kv_heads = k.dim(1);
-  MF_CHECK(kv_heads > 0 && heads % kv_heads == 0 && k.dim(0) == n && v.dim(0) == n &&
-           v.dim(1) == kv_heads && out.dim(0) == n && out.dim(1) == heads &&
-           out.dim(2) == v.dim(2) && k.dim(2) == q.dim(2));
+  MF_CHECK(kv_heads > 0 && heads % kv_heads == 0 && k.dim(0) == n && out.dim(0) == n &&
+           out.dim(1) == heads && k.dim(2) == q.dim(2));
+  MF_CHECK(v.is_null() || (v.dim(0) == n && v.dim(1) == kv_heads && v.dim(2) == out.dim(2)));
   if (!status_.ok() || n == 0) return;
-  append_to_cache(k, v, kv);
-  // Heads of one task share a kv head and read it together.
-  constexpr int64_t kHeadsPerTask = 4;
+  MF_CHECK(pages_cover(kv, n, options.window));
+  append_to_cache(k, kv.k_pages, kv);
+  if (!v.is_null()) append_to_cache(v, kv.v_pages, kv);
+  const float** k_pages = page_pointers(kv.k_pages, k_pages_);
+  const float** v_pages = page_pointers(kv.v_pages, v_pages_);
+  const float* sinks = floats_or_null(options.sinks);
+  // Heads of one task share a kv head and read it together: as many as leave each thread a few
+  // tasks.
+  constexpr int64_t kTasksPerThread = 4;
   const int64_t group = heads / kv_heads;
-  const int64_t parts = (group + kHeadsPerTask - 1) / kHeadsPerTask;
-  const int64_t head_dim = q.dim(2);
-  const int64_t v_head_dim = v.dim(2);
-  const int64_t work = n * heads * (kv.length + n) * (head_dim + v_head_dim);
-  for_tasks(n * kv_heads * parts, work, [&](int64_t task) {
+  const int64_t fair = n * heads / (kTasksPerThread * pool_.threads()) / 4 * 4;
+  const int64_t heads_per_task = std::clamp<int64_t>(fair, 4, kAttentionHeadsMax);
+  const int64_t parts = (group + heads_per_task - 1) / heads_per_task;
+  const int64_t total = kv.length + n;
+  const int64_t seen = options.window > 0 ? std::min(options.window, total) : total;
+  for_tasks(n * kv_heads * parts, n * heads * seen * (q.dim(2) + out.dim(2)), [&](int64_t task) {
     const int64_t t = task / (kv_heads * parts);
     const int64_t kv_head = task / parts % kv_heads;
-    const int64_t first = kv_head * group + task % parts * kHeadsPerTask;
-    const int64_t last = std::min(first + kHeadsPerTask, (kv_head + 1) * group);
-    kernels_.attention({.q = queries.row(t * heads + first),
-                        .q_stride = q.strides[1],
-                        .out = outs.row(t * heads + first),
-                        .out_stride = out.strides[1],
-                        .heads = last - first,
-                        .k_pages = k_pages_.data(),
-                        .v_pages = v_pages_.data(),
-                        .page_tokens = kv.page_tokens,
-                        .k_stride = kv_heads * head_dim,
-                        .v_stride = kv_heads * v_head_dim,
-                        .kv_head_k_offset = kv_head * head_dim,
-                        .kv_head_v_offset = kv_head * v_head_dim,
-                        .length = kv.length + t + 1,
-                        .head_dim = head_dim,
-                        .v_head_dim = v_head_dim,
-                        .scale = options.scale});
+    const int64_t first = kv_head * group + task % parts * heads_per_task;
+    const int64_t last = std::min(first + heads_per_task, (kv_head + 1) * group);
+    const int64_t end = kv.length + t + 1;
+    kernels_.attention(
+        {.q = queries.row(t * heads + first),
+         .q_stride = q.strides[1],
+         .out = outs.row(t * heads + first),
+         .out_stride = out.strides[1],
+         .heads = last - first,
+         .sinks = sinks == nullptr ? nullptr : sinks + first,
+         .k_pages = k_pages,
+         .v_pages = v_pages,
+         .pages = static_cast<int64_t>(kv.k_pages.size()),
+         .page_tokens = kv.page_tokens,
+         .k_stride = kv.k_pages[0].strides[0],
+         .v_stride = kv.v_pages[0].strides[0],
+         .kv_head_k_offset = kv_head * kv.k_pages[0].strides[1],
+         .kv_head_v_offset = kv_head * kv.v_pages[0].strides[1],
+         .begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0,
+         .end = end,
+         .head_dim = q.dim(2),
+         .v_head_dim = out.dim(2),
+         .scale = options.scale});
   });
 }
 

@@ -14,8 +14,24 @@ double activate(double x, Activation activation) {
       return x * sigmoid;
     case Activation::kSigmoid:
       return sigmoid;
+    case Activation::kGeluTanh: {
+      constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
+      return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));
+    }
   }
   __builtin_unreachable();
+}
+
+double gated(double gate, double up, const GluOptions& o) {
+  if (o.activation != Activation::kSilu) return activate(gate, o.activation) * up;
+  const double limit = o.limit;
+  gate = std::min(gate, limit);
+  up = std::clamp(up, -limit, limit) + o.up_offset;
+  return up * gate / (1.0 + std::exp(-o.alpha * gate));
+}
+
+double bias_at(const Tensor& bias, int64_t i) {
+  return bias.is_null() ? 0.0 : load_float(host_ptr<std::byte>(bias), i, bias.dtype);
 }
 
 double dot(std::span<const float> a, const float* b) {
@@ -77,17 +93,58 @@ void ReferenceEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activati
 }
 
 void ReferenceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
-  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  MF_CHECK(out.shape == x.shape);
+  MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
   const RowsView to(out);
   const RowsView from(x);
-  const float* w = host_ptr<float>(weight);
+  const float* w = weight.is_null() ? nullptr : host_ptr<float>(weight);
   for (int64_t r = 0; r < to.rows; ++r) {
     const float* row = from.row(r);
     double squares = 0.0;
     for (int64_t c = 0; c < to.cols; ++c) squares += static_cast<double>(row[c]) * row[c];
     const double scale = 1.0 / std::sqrt(squares / static_cast<double>(to.cols) + eps);
     for (int64_t c = 0; c < to.cols; ++c) {
-      to.row(r)[c] = static_cast<float>(row[c] * scale * w[c]);
+      to.row(r)[c] = static_cast<float>(row[c] * scale * (w == nullptr ? 1.0f : w[c]));
+    }
+  }
+}
+
+void ReferenceEncoder::add_bias(Tensor x, Tensor bias) {
+  const RowsView rows(x);
+  MF_CHECK(bias.num_elements() == rows.cols);
+  const float* b = host_ptr<float>(bias);
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    for (int64_t c = 0; c < rows.cols; ++c) rows.row(r)[c] += b[c];
+  }
+}
+
+void ReferenceEncoder::scale(Tensor out, Tensor x, float factor) {
+  MF_CHECK(out.shape == x.shape);
+  const RowsView to(out);
+  const RowsView from(x);
+  for (int64_t r = 0; r < to.rows; ++r) {
+    for (int64_t c = 0; c < to.cols; ++c) to.row(r)[c] = from.row(r)[c] * factor;
+  }
+}
+
+void ReferenceEncoder::soft_cap(Tensor x, float cap) {
+  const RowsView rows(x);
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    for (int64_t c = 0; c < rows.cols; ++c) {
+      float& value = rows.row(r)[c];
+      value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));
+    }
+  }
+}
+
+void ReferenceEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
+  MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
+  const RowsView to(out);
+  const RowsView gates(gate);
+  const RowsView ups(up);
+  for (int64_t r = 0; r < to.rows; ++r) {
+    for (int64_t c = 0; c < to.cols; ++c) {
+      to.row(r)[c] = static_cast<float>(gated(gates.row(r)[c], ups.row(r)[c], options));
     }
   }
 }
@@ -110,6 +167,50 @@ void ReferenceEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   for (int64_t o = 0; o < weight.rows; ++o) {
     const std::span<const float> row = decoded_row(weight, o);
     for (int64_t t = 0; t < to.rows; ++t) to.row(t)[o] = static_cast<float>(dot(row, from.row(t)));
+  }
+}
+
+void ReferenceEncoder::head_linear(Tensor out, Tensor x, const Weight& weight,
+                                   const HeadRows& rows) {
+  const RowsView to(out);
+  const RowsView from(x);
+  const int64_t heads = x.dim(1);
+  MF_CHECK(to.cols == rows.rows_per_head && from.cols == weight.cols && to.rows == from.rows);
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t r = 0; r < rows.rows_per_head; ++r) {
+      const std::span<const float> row =
+          decoded_row(weight, h * rows.head_stride + rows.row_begin + r);
+      for (int64_t t = 0; t < x.dim(0); ++t) {
+        to.row(t * heads + h)[r] = static_cast<float>(dot(row, from.row(t * heads + h)));
+      }
+    }
+  }
+}
+
+void ReferenceEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                                              const HeadRows& rows) {
+  const RowsView to(out);
+  const RowsView from(x);
+  const int64_t heads = x.dim(1);
+  MF_CHECK(from.cols == rows.rows_per_head && to.cols == weight.cols && to.rows == from.rows);
+  std::vector<double> sums(static_cast<size_t>(x.dim(0) * to.cols));
+  for (int64_t h = 0; h < heads; ++h) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (int64_t r = 0; r < rows.rows_per_head; ++r) {
+      const std::span<const float> row =
+          decoded_row(weight, h * rows.head_stride + rows.row_begin + r);
+      for (int64_t t = 0; t < x.dim(0); ++t) {
+        const double factor = from.row(t * heads + h)[r];
+        for (size_t c = 0; c < row.size(); ++c) {
+          sums[static_cast<size_t>(t) * row.size() + c] += factor * row[c];
+        }
+      }
+    }
+    for (int64_t t = 0; t < x.dim(0); ++t) {
+      for (int64_t c = 0; c < to.cols; ++c) {
+        to.row(t * heads + h)[c] = static_cast<float>(sums[static_cast<size_t>(t * to.cols + c)]);
+      }
+    }
   }
 }
 
@@ -139,48 +240,59 @@ void ReferenceEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequenci
   }
 }
 
+namespace {
+
+// The cached row of a token, wherever its page is.
+float* cached(const KvView& kv, std::span<const Tensor> pages, int64_t position, int64_t head) {
+  const auto page = static_cast<size_t>(position / kv.page_tokens) % pages.size();
+  const Tensor& tensor = pages[page];
+  return host_ptr<float>(tensor) + (position % kv.page_tokens) * tensor.strides[0] +
+         head * tensor.strides[1];
+}
+
+void append_to_cache(const KvView& kv, std::span<const Tensor> pages, const Tensor& x) {
+  const RowsView rows(x);
+  const int64_t heads = x.dim(1);
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    std::copy_n(rows.row(r), rows.cols, cached(kv, pages, kv.length + r / heads, r % heads));
+  }
+}
+
+}  // namespace
+
 void ReferenceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                                  const AttentionOptions& options) {
   const RowsView queries(q);
   const RowsView outs(out);
-  const RowsView keys(k);
-  const RowsView values(v);
   const int64_t n = q.dim(0);
   const int64_t heads = q.dim(1);
   const int64_t kv_heads = k.dim(1);
-  MF_CHECK(heads % kv_heads == 0 && k.dim(0) == n && v.dim(0) == n && v.dim(1) == kv_heads);
-  const auto cached = [&](std::span<const Tensor> pages, int64_t t, int64_t head, int64_t width) {
-    const Tensor& page = pages[static_cast<size_t>(t / kv.page_tokens)];
-    return host_ptr<float>(page) + ((t % kv.page_tokens) * kv_heads + head) * width;
-  };
-  for (int64_t t = 0; t < n; ++t) {
-    for (int64_t h = 0; h < kv_heads; ++h) {
-      std::copy_n(keys.row(t * kv_heads + h), keys.cols,
-                  cached(kv.k_pages, kv.length + t, h, keys.cols));
-      std::copy_n(values.row(t * kv_heads + h), values.cols,
-                  cached(kv.v_pages, kv.length + t, h, values.cols));
-    }
-  }
+  MF_CHECK(heads % kv_heads == 0 && k.dim(0) == n && q.shape.back() == k.shape.back());
+  append_to_cache(kv, kv.k_pages, k);
+  if (!v.is_null()) append_to_cache(kv, kv.v_pages, v);
   std::vector<double> scores;
-  std::vector<double> sum(static_cast<size_t>(values.cols));
+  std::vector<double> sum(static_cast<size_t>(outs.cols));
   for (int64_t t = 0; t < n; ++t) {
+    const int64_t end = kv.length + t + 1;
+    const int64_t begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0;
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t kv_head = h / (heads / kv_heads);
-      const int64_t visible = kv.length + t + 1;
       const std::span<const float> query(queries.row(t * heads + h),
                                          static_cast<size_t>(queries.cols));
-      scores.assign(static_cast<size_t>(visible), 0.0);
-      double largest = -INFINITY;
-      for (int64_t s = 0; s < visible; ++s) {
-        double& score = scores[static_cast<size_t>(s)];
-        score = dot(query, cached(kv.k_pages, s, kv_head, keys.cols)) * options.scale;
+      scores.assign(static_cast<size_t>(end - begin), 0.0);
+      const bool has_sink = !options.sinks.is_null();
+      const double sink = has_sink ? host_ptr<float>(options.sinks)[h] : -INFINITY;
+      double largest = sink;
+      for (int64_t s = begin; s < end; ++s) {
+        double& score = scores[static_cast<size_t>(s - begin)];
+        score = dot(query, cached(kv, kv.k_pages, s, kv_head)) * options.scale;
         largest = std::max(largest, score);
       }
-      double total = 0.0;
+      double total = has_sink ? std::exp(sink - largest) : 0.0;
       std::fill(sum.begin(), sum.end(), 0.0);
-      for (int64_t s = 0; s < visible; ++s) {
-        const double p = std::exp(scores[static_cast<size_t>(s)] - largest);
-        const float* value = cached(kv.v_pages, s, kv_head, values.cols);
+      for (int64_t s = begin; s < end; ++s) {
+        const double p = std::exp(scores[static_cast<size_t>(s - begin)] - largest);
+        const float* value = cached(kv, kv.v_pages, s, kv_head);
         total += p;
         for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * value[d];
       }
@@ -278,40 +390,8 @@ void ReferenceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, T
   }
 }
 
-void ReferenceEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
-  const RowsView scores(logits);
-  const int64_t top_k = out.ids.dim(1);
-  MF_CHECK(out.ids.dim(0) == scores.rows && out.weights.shape == out.ids.shape &&
-           top_k <= scores.cols && out.ids.is_contiguous() && out.weights.is_contiguous());
-  std::vector<double> p(static_cast<size_t>(scores.cols));
-  std::vector<int32_t> order(static_cast<size_t>(scores.cols));
-  for (int64_t t = 0; t < scores.rows; ++t) {
-    const float* row = scores.row(t);
-    const double largest = *std::max_element(row, row + scores.cols);
-    double total = 0.0;
-    for (int64_t e = 0; e < scores.cols; ++e) {
-      p[static_cast<size_t>(e)] = std::exp(row[e] - largest);
-      total += p[static_cast<size_t>(e)];
-      order[static_cast<size_t>(e)] = static_cast<int32_t>(e);
-    }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t x, int32_t y) { return row[x] > row[y]; });
-    double chosen = 0.0;
-    for (int64_t r = 0; r < top_k; ++r) {
-      chosen += p[static_cast<size_t>(order[static_cast<size_t>(r)])] / total;
-    }
-    for (int64_t r = 0; r < top_k; ++r) {
-      const int32_t expert = order[static_cast<size_t>(r)];
-      double weight = p[static_cast<size_t>(expert)] / total;
-      if (options.normalize) weight /= chosen;
-      host_ptr<int32_t>(out.ids)[t * top_k + r] = expert;
-      host_ptr<float>(out.weights)[t * top_k + r] = static_cast<float>(weight * options.scale);
-    }
-  }
-}
-
 void ReferenceEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
-                                  std::span<const ExpertWeights> ready, Activation activation) {
+                                  std::span<const ExpertWeights> ready, const GluOptions& options) {
   const RowsView from(x);
   const RowsView hidden(intermediate);
   const RowsView to(slots);
@@ -323,12 +403,13 @@ void ReferenceEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, c
       const float* input = from.row(slot / top_k);
       float* h = hidden.row(slot);
       for (int64_t m = 0; m < expert.gate.rows; ++m) {
-        const double gate = dot(decoded_row(expert.gate, m), input);
-        const double up = dot(decoded_row(expert.up, m), input);
-        h[m] = static_cast<float>(activate(gate, activation) * up);
+        const double gate = dot(decoded_row(expert.gate, m), input) + bias_at(expert.gate_bias, m);
+        const double up = dot(decoded_row(expert.up, m), input) + bias_at(expert.up_bias, m);
+        h[m] = static_cast<float>(gated(gate, up, options));
       }
       for (int64_t o = 0; o < expert.down.rows; ++o) {
-        to.row(slot)[o] = static_cast<float>(dot(decoded_row(expert.down, o), h));
+        to.row(slot)[o] =
+            static_cast<float>(dot(decoded_row(expert.down, o), h) + bias_at(expert.down_bias, o));
       }
     }
   }

@@ -26,9 +26,15 @@ class ReferenceEncoder : public Encoder {
   void add(Tensor out, Tensor a, Tensor b) override;
   void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+  void add_bias(Tensor x, Tensor bias) override;
+  void scale(Tensor out, Tensor x, float factor) override;
+  void soft_cap(Tensor x, float cap) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;
+  void head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) override;
+  void head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                              const HeadRows& rows) override;
 
   void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
             const RopeOptions& options) override;
@@ -41,8 +47,10 @@ class ReferenceEncoder : public Encoder {
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
-                  std::span<const ExpertWeights> ready, Activation activation) override;
+                  std::span<const ExpertWeights> ready, const GluOptions& glu) override;
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
+
+  void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
   EventId submit() override { return EventId{0}; }
   Status wait(EventId) override { return {}; }

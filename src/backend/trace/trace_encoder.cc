@@ -22,6 +22,8 @@ std::string_view activation_name(Activation activation) {
       return "silu";
     case Activation::kSigmoid:
       return "sigmoid";
+    case Activation::kGeluTanh:
+      return "gelu_tanh";
   }
   __builtin_unreachable();
 }
@@ -91,9 +93,22 @@ void TraceEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation a
 }
 
 void TraceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float) {
-  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  MF_CHECK(out.shape == x.shape);
+  MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
   record("rms_norm " + text_of(out));
 }
+
+void TraceEncoder::add_bias(Tensor x, Tensor bias) {
+  MF_CHECK(bias.num_elements() == x.shape.back());
+  record("add_bias " + text_of(x));
+}
+
+void TraceEncoder::scale(Tensor out, Tensor x, float) {
+  MF_CHECK(out.shape == x.shape);
+  record("scale " + text_of(out));
+}
+
+void TraceEncoder::soft_cap(Tensor x, float) { record("soft_cap " + text_of(x)); }
 
 void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const int64_t n = token_ids.num_elements();
@@ -109,14 +124,34 @@ void TraceEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
          weight.size_bytes(), product(n, weight.rows, weight.cols));
 }
 
+void TraceEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) {
+  const int64_t heads = x.dim(1);
+  MF_CHECK(x.shape.back() == weight.cols && out.shape.back() == rows.rows_per_head);
+  record(format("head_linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
+         moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols).total(),
+         product(x.num_elements(), rows.rows_per_head, 1));
+}
+
+void TraceEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                                          const HeadRows& rows) {
+  const int64_t heads = x.dim(1);
+  MF_CHECK(out.shape.back() == weight.cols && x.shape.back() == rows.rows_per_head);
+  record(format("head_linear_transposed {} = {} x {}", text_of(out), text_of(x),
+                weight.format.to_string()),
+         moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols).total(),
+         product(x.num_elements(), weight.cols, 1));
+}
+
 void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
   record(format("rope {} rotary {}{}", text_of(x), options.rotary_dim,
                 options.interleaved ? " interleaved" : ""));
 }
 
 void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor, const KvView& kv,
-                             const AttentionOptions&) {
-  record(format("attention {} = {} over {} + {}", text_of(out), text_of(q), text_of(k), kv.length),
+                             const AttentionOptions& options) {
+  record(format("attention {} = {} over {} + {}{}{}", text_of(out), text_of(q), text_of(k),
+                kv.length, options.window > 0 ? format(" window {}", options.window) : "",
+                options.sinks.is_null() ? "" : " sinks"),
          0, 2 * product(q.num_elements(), kv.length + k.dim(0), 1));
 }
 
@@ -135,12 +170,17 @@ void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions&)
 }
 
 void TraceEncoder::expert_ffn(Tensor slots, Tensor, Tensor x, const Routes&,
-                              std::span<const ExpertWeights> ready, Activation) {
+                              std::span<const ExpertWeights> ready, const GluOptions&) {
   record(format("expert_ffn {} = {} experts {}", text_of(slots), text_of(x), ready.size()));
 }
 
 void TraceEncoder::combine_experts(Tensor out, Tensor slots, const Routes&) {
   record(format("combine_experts {} = {}", text_of(out), text_of(slots)));
+}
+
+void TraceEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
+  MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
+  record(format("glu_{} {}", activation_name(options.activation), text_of(out)));
 }
 
 }  // namespace moeflux

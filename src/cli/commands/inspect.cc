@@ -126,11 +126,12 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       load_model(directory, *device, WeightLoading::kCheckOnly));
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(const DryRun prefill,
-                      dry_run(*model->model, std::min(engine.prefill_chunk, context), 1));
+  const int64_t chunk = std::min(engine.prefill_chunk, context);
+  MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
   const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,
                                                .context_length = context,
+                                               .step_tokens_max = chunk,
                                                .scratch_bytes = prefill.scratch_bytes,
                                                .expert_cache_bytes = engine.expert_cache_bytes});
   Json report;

@@ -4,23 +4,22 @@
 
 namespace moeflux::blocks {
 
-SwigluWeights take_swiglu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
-                          int64_t intermediate_size) {
+GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
+                    int64_t intermediate_size) {
   return {weights.matrix(prefix + ".gate_proj", intermediate_size, hidden_size),
           weights.matrix(prefix + ".up_proj", intermediate_size, hidden_size),
           weights.matrix(prefix + ".down_proj", hidden_size, intermediate_size)};
 }
 
-void swiglu(Encoder& e, Tensor out, Tensor x, const SwigluWeights& weights) {
+void glu(Encoder& e, Tensor out, Tensor x, const GluWeights& weights, const GluOptions& options) {
   ScratchScope scope(e);
   const Shape intermediate{x.dim(0), weights.gate.rows};
   const Tensor gate = e.scratch(intermediate, DType::kF32);
   const Tensor up = e.scratch(intermediate, DType::kF32);
-  const Tensor activated = e.scratch(intermediate, DType::kF32);
   e.linear(gate, x, weights.gate);
   e.linear(up, x, weights.up);
-  e.glu(activated, gate, up, Activation::kSilu);
-  e.linear(out, activated, weights.down);
+  e.glu(gate, gate, up, options);
+  e.linear(out, gate, weights.down);
 }
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
@@ -40,10 +39,54 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
     // A wave: cached experts first, then arrivals. Each writes rows of `slots` of its own.
     MF_ASSIGN_OR_RETURN(const std::span<const ExpertWeights> ready, lease->wait_some());
     if (ready.empty()) break;
-    e.expert_ffn(slots, intermediate, x, routes, ready, Activation::kSilu);
+    e.expert_ffn(slots, intermediate, x, routes, ready, moe.glu);
   }
   e.combine_experts(out, slots, routes);
   e.keep_alive(std::move(lease));
+  return {};
+}
+
+MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& s,
+                    int64_t hidden_size) {
+  MoeWeights w;
+  w.router = weights.matrix(names.router, s.num_experts, hidden_size);
+  if (s.router_bias) w.router_bias = weights.vector(names.router + ".bias", {s.num_experts});
+  w.options = s.router;
+  if (s.correction_bias) {
+    w.options.correction_bias = weights.vector(names.correction_bias, {s.num_experts});
+  }
+  weights.experts(layer, names.experts, s, hidden_size);
+  if (s.shared_intermediate_size > 0) {
+    w.shared = take_glu(weights, names.shared, hidden_size, s.shared_intermediate_size);
+    if (s.shared_gate) w.shared_gate = weights.matrix(names.shared_gate, 1, hidden_size);
+  }
+  return w;
+}
+
+Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& w,
+           const MoeSpec& s) {
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = x.dim(0);
+  const Tensor logits = e.scratch({n, s.num_experts}, DType::kF32);
+  e.linear(logits, x, w.router);
+  if (!w.router_bias.is_null()) e.add_bias(logits, w.router_bias);
+  MoeSpec with_tensors = s;
+  with_tensors.router = w.options;
+  if (s.shared_intermediate_size == 0) {
+    return routed_experts(step, layer, out, x, logits, with_tensors);
+  }
+  const Tensor shared = e.scratch({n, x.dim(1)}, DType::kF32);
+  MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors, [&] {
+    glu(e, shared, x, w.shared, s.glu);
+    if (s.shared_gate) {
+      ScratchScope gate_scope(e);
+      const Tensor gate = e.scratch({n, 1}, DType::kF32);
+      e.linear(gate, x, w.shared_gate);
+      e.mul_activated(shared, shared, gate, Activation::kSigmoid);
+    }
+  }));
+  e.add(out, out, shared);
   return {};
 }
 

@@ -1,5 +1,5 @@
 // The streaming heart, written once for all families and backends: route, lease, compute what is
-// there while the rest arrives, combine in router order.
+// there while the rest arrives, combine in router order. And the feed-forward networks beside it.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace moeflux::blocks {
 
-/// A SwiGLU network: down(silu(gate x) * up x).
-struct SwigluWeights {
+/// A gated network: down(glu(gate x, up x)).
+struct GluWeights {
   Weight gate;
   Weight up;
   Weight down;
 };
-SwigluWeights take_swiglu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
-                          int64_t intermediate_size);
+GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
+                    int64_t intermediate_size);
 /// out [n, hidden] from x [n, hidden].
-void swiglu(Encoder& e, Tensor out, Tensor x, const SwigluWeights& weights);
+void glu(Encoder& e, Tensor out, Tensor x, const GluWeights& weights, const GluOptions& options);
 
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
 /// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
@@ -27,5 +27,30 @@ void swiglu(Encoder& e, Tensor out, Tensor x, const SwigluWeights& weights);
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
                       const std::function<void()>& while_reading = {});
+
+/// A router, its routed experts, and a shared expert with or without a gate.
+struct MoeWeights {
+  Weight router;
+  Tensor router_bias;
+  RouterOptions options;  // of the spec, with the tensors in place
+  GluWeights shared;
+  Weight shared_gate;
+};
+
+/// Complete names below the trunk's prefix.
+struct MoeNames {
+  std::string router;           // "layers.0.mlp.gate"
+  std::string correction_bias;  // "layers.0.mlp.gate.e_score_correction_bias"
+  std::string experts;          // "layers.0.mlp"
+  std::string shared;           // "layers.0.mlp.shared_experts"
+  std::string shared_gate;      // "layers.0.mlp.shared_expert_gate"
+};
+
+MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& moe,
+                    int64_t hidden_size);
+
+/// out [n, hidden] from x [n, hidden].
+Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& weights,
+           const MoeSpec& spec);
 
 }  // namespace moeflux::blocks

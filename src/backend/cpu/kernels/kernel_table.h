@@ -21,46 +21,82 @@ struct MatrixArgs {
   int32_t group_size;
 };
 
-/// out[t][r] = w[r] . x[t] for every token t and the rows [row_begin, row_end).
+/// A vector of a plain type that is added to products; null data adds nothing.
+struct BiasArgs {
+  const uint8_t* data;
+  ElementType type;
+};
+
+/// out[t][r - out_row] = w[r] . x[t] + bias[r] for every token t and the rows [row_begin, row_end).
 struct MatmulArgs {
   MatrixArgs w;
+  BiasArgs bias;
   const float* const* x;  // per token; in permuted order when w.bits == 4
   float* const* out;      // per token
   int64_t tokens;
   int64_t row_begin;
   int64_t row_end;
+  int64_t out_row;
 };
 
-enum class ActivationKind : int32_t { kSilu, kSigmoid };
+/// out[t][c] = sum over r of x[t][r] * w[first_row + r][c] for the columns [col_begin, col_end).
+struct TransposedMatmulArgs {
+  MatrixArgs w;
+  const float* const* x;  // per token, [rows]
+  float* const* out;      // per token, [w.cols]
+  int64_t tokens;
+  int64_t first_row;
+  int64_t rows;
+  int64_t col_begin;  // a multiple of kTransposedColumns
+  int64_t col_end;    // at most kTransposedColumns more
+};
+constexpr int64_t kTransposedColumns = 256;
 
-/// out[t][r] = activation(gate[r] . x[t]) * (up[r] . x[t]).
+enum class ActivationKind : int32_t { kSilu, kSigmoid, kGeluTanh };
+
+/// A gated unit, as GluOptions defines it.
+struct GluArgs {
+  ActivationKind activation;
+  float alpha;
+  float limit;
+  float up_offset;
+};
+
+/// out[t][r] = glu(gate[r] . x[t] + gate_bias[r], up[r] . x[t] + up_bias[r]).
 struct GluMatmulArgs {
   MatrixArgs gate;
   MatrixArgs up;
+  BiasArgs gate_bias;
+  BiasArgs up_bias;
   const float* const* x_gate;  // per token; in permuted order when gate.bits == 4
   const float* const* x_up;
   float* const* out;
   int64_t tokens;
   int64_t row_begin;
   int64_t row_end;
-  ActivationKind activation;
+  GluArgs glu;
 };
 
-/// One token's query heads that share a kv head, over `length` cached positions.
+constexpr int64_t kAttentionHeadsMax = 32;
+
+/// One token's query heads that share a kv head, over the cached positions [begin, end).
 struct AttentionArgs {
   const float* q;
   int64_t q_stride;  // between heads
   float* out;
   int64_t out_stride;
-  int64_t heads;
-  const float* const* k_pages;  // at this kv head
+  int64_t heads;                // at most kAttentionHeadsMax
+  const float* sinks;           // [heads] or null
+  const float* const* k_pages;  // position t lies in page (t / page_tokens) % pages
   const float* const* v_pages;
+  int64_t pages;
   int64_t page_tokens;
   int64_t k_stride;  // between positions of a page
   int64_t v_stride;
   int64_t kv_head_k_offset;
   int64_t kv_head_v_offset;
-  int64_t length;
+  int64_t begin;
+  int64_t end;
   int64_t head_dim;
   int64_t v_head_dim;
   float scale;
@@ -98,16 +134,26 @@ struct CausalConvArgs {
   int64_t end;
 };
 
-/// One token's choice of experts.
+enum class RouterScoreKind : int32_t { kSoftmax, kSigmoid };
+enum class GroupScoreKind : int32_t { kMax, kTopTwoSum };
+
+/// One token's choice of experts, as RouterOptions defines it.
 struct RouteArgs {
   const float* logits;
+  const float* correction_bias;  // [experts] or null
+  const float* expert_scale;     // [experts] or null
   int64_t experts;
+  int64_t groups;
+  int64_t groups_kept;
   int64_t top_k;
   int32_t* ids;
   float* weights;
-  float* workspace;  // [experts rounded up to 16]
-  float scale;
+  float* workspace;  // 3 x [experts rounded up to 16]
+  RouterScoreKind score;
+  GroupScoreKind group_score;
   bool normalize;
+  float normalize_epsilon;
+  float scale;
 };
 
 /// One token's heads; cosines and sines [rotary_dim / 2] of its position.
@@ -126,6 +172,7 @@ struct KernelTable {
   const char* name;
   void (*matmul)(const MatmulArgs& args);
   void (*glu_matmul)(const GluMatmulArgs& args);
+  void (*transposed_matmul)(const TransposedMatmulArgs& args);
   /// Reorders x[cols] the way 4-bit codes are decoded; cols is a multiple of 32.
   void (*permute)(const float* x, int64_t cols, float* out);
   void (*attention)(const AttentionArgs& args);
@@ -133,8 +180,13 @@ struct KernelTable {
   void (*causal_conv)(const CausalConvArgs& args);
   void (*route)(const RouteArgs& args);
   void (*rope)(const RopeArgs& args);
+  /// weight may be null.
   void (*rms_norm)(float* out, const float* x, const float* weight, int64_t n, float eps);
   void (*add)(float* out, const float* a, const float* b, int64_t n);
+  void (*scale)(float* out, const float* x, float factor, int64_t n);
+  /// x = cap * tanh(x / cap).
+  void (*soft_cap)(float* x, float cap, int64_t n);
+  void (*glu)(float* out, const float* gate, const float* up, int64_t n, const GluArgs& args);
   /// out = x * activation(gate); gate_step 0 uses gate[0] for the whole row.
   void (*mul_activated)(float* out, const float* x, const float* gate, int64_t gate_step, int64_t n,
                         ActivationKind activation);

@@ -15,8 +15,26 @@
 //
 #include "backend/cpu/kernels/attention-inl.h"
 #include "backend/cpu/kernels/delta-inl.h"
+#include "backend/cpu/kernels/route-inl.h"
+#include "backend/cpu/kernels/transposed-inl.h"
 
 constexpr KernelTable make_table(const char* name) {
-  return {name,  matmul, glu_matmul, permute, attention,     gated_delta,  causal_conv,
-          route, rope,   rms_norm,   add,     mul_activated, weighted_sum, exp_array};
+  return {.name = name,
+          .matmul = matmul,
+          .glu_matmul = glu_matmul,
+          .transposed_matmul = transposed_matmul,
+          .permute = permute,
+          .attention = attention,
+          .gated_delta = gated_delta,
+          .causal_conv = causal_conv,
+          .route = route,
+          .rope = rope,
+          .rms_norm = rms_norm,
+          .add = add,
+          .scale = scale,
+          .soft_cap = soft_cap,
+          .glu = glu,
+          .mul_activated = mul_activated,
+          .weighted_sum = weighted_sum,
+          .exp = exp_array};
 }

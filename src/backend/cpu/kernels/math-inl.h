@@ -1,4 +1,4 @@
-// exp, sigmoid and SiLU on vectors.
+// exp, the activations and gated units on vectors.
 // Included inside the namespace of one ISA; see kernels-inl.h.
 
 /// e^x within 2 ulp; 0 below -104, infinity above 89, NaN stays NaN.
@@ -21,10 +21,38 @@ MF_INLINE Vec vexp(Vec x) {
   return vscale(p, n);
 }
 
+/// 1 / (1 + e^-x) times `x_or_one`.
+MF_INLINE Vec vsigmoid_of(Vec x, Vec x_or_one) {
+  return vdiv(x_or_one, vadd(vset(1.0f), vexp(vsub(vset(0.0f), x))));
+}
+
+/// gelu_tanh(x) = x / 2 * (1 + tanh(u)) = x * sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715
+/// x^3).
+MF_INLINE Vec vgelu_tanh(Vec x) {
+  constexpr float kTwoRootTwoOverPi = 1.59576912f;
+  const Vec inner = vfma(vmul(vmul(x, x), x), vset(0.044715f), x);
+  return vsigmoid_of(vmul(vset(kTwoRootTwoOverPi), inner), x);
+}
+
 MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
-  const Vec one = vset(1.0f);
-  const Vec denominator = vadd(one, vexp(vsub(vset(0.0f), x)));
-  return vdiv(activation == ActivationKind::kSilu ? x : one, denominator);
+  switch (activation) {
+    case ActivationKind::kSilu:
+      return vsigmoid_of(x, x);
+    case ActivationKind::kSigmoid:
+      return vsigmoid_of(x, vset(1.0f));
+    case ActivationKind::kGeluTanh:
+      return vgelu_tanh(x);
+  }
+  __builtin_unreachable();
+}
+
+/// Limits keep NaN, the second operand of vmin and vmax.
+MF_INLINE Vec vglu(Vec gate, Vec up, const GluArgs& args) {
+  if (args.activation == ActivationKind::kGeluTanh) return vmul(vgelu_tanh(gate), up);
+  const Vec limit = vset(args.limit);
+  gate = vmin(limit, gate);
+  up = vadd(vmin(limit, vmax(vset(-args.limit), up)), vset(args.up_offset));
+  return vmul(vsigmoid_of(vmul(vset(args.alpha), gate), gate), up);
 }
 
 /// Full or partial loads and stores: every lane is computed by the same instructions wherever a row

@@ -241,6 +241,17 @@ static PanelFn panel_kernel(const MatrixArgs& w) {
   return panel_of<PlainRow<ElementType::kF32>>;
 }
 
+/// results[r][t] += bias[row + r].
+MF_INLINE void add_row_bias(const BiasArgs& bias, int64_t row, int rows, int64_t tokens,
+                            PanelResults& results) {
+  if (bias.data == nullptr) return;
+  float values[kPanelRows];
+  convert_elements(bias.data + row * element_bytes(bias.type), bias.type, rows, values);
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t t = 0; t < tokens; ++t) results[r][t] += values[r];
+  }
+}
+
 static void matmul(const MatmulArgs& args) {
   const PanelFn panel = panel_kernel(args.w);
   const int64_t main_cols = args.w.cols / kChunk * kChunk;
@@ -254,8 +265,10 @@ static void matmul(const MatmulArgs& args) {
       const int64_t left = args.row_end - row;
       const int rows = static_cast<int>(left < kPanelRows ? left : kPanelRows);
       panel(args.w, row, rows, args.x + t0, tokens, tail, results);
+      add_row_bias(args.bias, row, rows, tokens, results);
       for (int64_t t = 0; t < tokens; ++t) {
-        for (int r = 0; r < rows; ++r) args.out[t0 + t][row + r] = results[r][t];
+        float* out = args.out[t0 + t] + (row - args.out_row);
+        for (int r = 0; r < rows; ++r) out[r] = results[r][t];
       }
     }
   }
@@ -278,13 +291,9 @@ static void glu_matmul(const GluMatmulArgs& args) {
       const int rows = static_cast<int>(left < kPanelRows ? left : kPanelRows);
       gate_panel(args.gate, row, rows, args.x_gate + t0, tokens, tail, gates);
       up_panel(args.up, row, rows, args.x_up + t0, tokens, tail, ups);
-      for (int r = 0; r < rows; ++r) {
-        for (int64_t t = 0; t < tokens; t += kLanes) {
-          const int64_t some = tokens - t;
-          const Vec gate = vactivate(vload_some(gates[r] + t, some), args.activation);
-          vstore_some(ups[r] + t, vmul(gate, vload_some(ups[r] + t, some)), some);
-        }
-      }
+      add_row_bias(args.gate_bias, row, rows, tokens, gates);
+      add_row_bias(args.up_bias, row, rows, tokens, ups);
+      for (int r = 0; r < rows; ++r) glu(ups[r], gates[r], ups[r], tokens, args.glu);
       for (int64_t t = 0; t < tokens; ++t) {
         for (int r = 0; r < rows; ++r) args.out[t0 + t][row + r] = ups[r][t];
       }

@@ -17,13 +17,38 @@ static void rms_norm(float* out, const float* x, const float* weight, int64_t n,
   const Vec scale = vset(1.0f / scalar_sqrt(mean + eps));
   for (int64_t i = 0; i < n; i += kLanes) {
     const Vec value = vmul(vload_some(x + i, n - i), scale);
-    vstore_some(out + i, vmul(value, vload_some(weight + i, n - i)), n - i);
+    const Vec factor = weight == nullptr ? vset(1.0f) : vload_some(weight + i, n - i);
+    vstore_some(out + i, vmul(value, factor), n - i);
   }
 }
 
 static void add(float* out, const float* a, const float* b, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes) {
     vstore_some(out + i, vadd(vload_some(a + i, n - i), vload_some(b + i, n - i)), n - i);
+  }
+}
+
+static void scale(float* out, const float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    vstore_some(out + i, vmul(vload_some(x + i, n - i), vset(factor)), n - i);
+  }
+}
+
+static void soft_cap(float* x, float cap, int64_t n) {
+  // tanh(y) = (e^2y - 1) / (e^2y + 1): exact to a few roundings of 1, and 1 beyond 10.
+  const Vec most = vset(10.0f);
+  const Vec least = vset(-10.0f);
+  const Vec one = vset(1.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Vec y = vmin(most, vmax(least, vdiv(vload_some(x + i, n - i), vset(cap))));
+    const Vec e = vexp(vadd(y, y));
+    vstore_some(x + i, vmul(vset(cap), vdiv(vsub(e, one), vadd(e, one))), n - i);
+  }
+}
+
+static void glu(float* out, const float* gate, const float* up, int64_t n, const GluArgs& args) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    vstore_some(out + i, vglu(vload_some(gate + i, n - i), vload_some(up + i, n - i), args), n - i);
   }
 }
 
@@ -69,42 +94,5 @@ static void rope(const RopeArgs& args) {
       vstore_some(head + i, vsub(vmul(a, cosine), vmul(b, sine)), left);
       vstore_some(head + half + i, vfma(a, sine, vmul(b, cosine)), left);
     }
-  }
-}
-
-/// The best expert not yet taken; ties and NaN go to the lower id.
-MF_INLINE int32_t best_expert(const float* scores, const RouteArgs& args, int64_t taken) {
-  int32_t best = -1;
-  for (int32_t e = 0; e < static_cast<int32_t>(args.experts); ++e) {
-    if (best >= 0 && !(scores[e] > scores[best])) continue;
-    bool is_taken = false;
-    for (int64_t r = 0; r < taken; ++r) is_taken = is_taken || args.ids[r] == e;
-    if (!is_taken) best = e;
-  }
-  return best;
-}
-
-static void route(const RouteArgs& args) {
-  const int64_t n = args.experts;
-  float largest = args.logits[0];
-  for (int64_t e = 1; e < n; ++e) largest = args.logits[e] > largest ? args.logits[e] : largest;
-  Vec sums = vset(0.0f);
-  for (int64_t e = 0; e < n; e += kLanes) {
-    const Vec p = vexp(vsub(vload_some(args.logits + e, n - e), vset(largest)));
-    vstore(args.workspace + e, p);
-    if (n - e < kLanes) {
-      for (int64_t i = n; i < e + kLanes; ++i) args.workspace[i] = 0.0f;
-    }
-    sums = vadd(sums, vload(args.workspace + e));
-  }
-  const float total = vreduce_add(sums);
-  float chosen = 0.0f;
-  for (int64_t r = 0; r < args.top_k; ++r) {
-    args.ids[r] = best_expert(args.logits, args, r);
-    chosen += args.workspace[args.ids[r]];
-  }
-  const float divisor = args.normalize ? chosen : total;
-  for (int64_t r = 0; r < args.top_k; ++r) {
-    args.weights[r] = args.workspace[args.ids[r]] / divisor * args.scale;
   }
 }

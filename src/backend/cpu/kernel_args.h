@@ -1,0 +1,61 @@
+// What ops are given, in the plain terms of the kernels.
+#pragma once
+
+#include "backend/cpu/kernels/kernel_table.h"
+#include "backend/ops.h"
+#include "base/check.h"
+
+namespace moeflux::cpu {
+
+inline ElementType element_type(DType dtype) {
+  if (dtype == DType::kBf16) return ElementType::kBf16;
+  if (dtype == DType::kF16) return ElementType::kF16;
+  MF_CHECK(dtype == DType::kF32);  // callers let nothing else through
+  return ElementType::kF32;
+}
+
+inline const uint8_t* bytes_of(const Tensor& tensor) {
+  return tensor.is_null() ? nullptr : reinterpret_cast<const uint8_t*>(host_ptr<std::byte>(tensor));
+}
+
+inline const float* floats_or_null(const Tensor& tensor) {
+  return tensor.is_null() ? nullptr : host_ptr<float>(tensor);
+}
+
+inline MatrixArgs matrix_args(const Weight& weight) {
+  return {.data = bytes_of(weight.data),
+          .scales = bytes_of(weight.scales),
+          .biases = bytes_of(weight.biases),
+          .rows = weight.rows,
+          .cols = weight.cols,
+          .type = element_type(weight.format.dtype),
+          .bits = weight.format.bits,
+          .group_size = weight.format.group_size};
+}
+
+inline BiasArgs bias_args(const Tensor& bias) { return {bytes_of(bias), element_type(bias.dtype)}; }
+
+/// 4-bit codes are multiplied in the order they decode to.
+inline bool wants_permuted(const Weight& weight) { return weight.format.bits == 4; }
+
+inline ActivationKind kernel_activation(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return ActivationKind::kSilu;
+    case Activation::kSigmoid:
+      return ActivationKind::kSigmoid;
+    case Activation::kGeluTanh:
+      return ActivationKind::kGeluTanh;
+  }
+  __builtin_unreachable();
+}
+
+inline GluArgs glu_args(const GluOptions& options) {
+  MF_CHECK(options.activation != Activation::kSigmoid);
+  return {.activation = kernel_activation(options.activation),
+          .alpha = options.alpha,
+          .limit = options.limit,
+          .up_offset = options.up_offset};
+}
+
+}  // namespace moeflux::cpu

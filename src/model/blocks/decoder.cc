@@ -1,0 +1,140 @@
+#include "model/blocks/decoder.h"
+
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux::blocks {
+namespace {
+
+struct LayerWeights {
+  Tensor input_norm;
+  Tensor post_norm;
+  AttentionWeights attention;
+  LatentAttentionWeights latent;
+  GatedDeltaWeights gated_delta;
+  MoeWeights moe;
+  GluWeights dense;
+};
+
+class Decoder : public Model {
+ public:
+  Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
+      : spec_(std::move(spec)) {
+    const int64_t h = spec_.hidden_size;
+    embed_ = weights.matrix("embed_tokens", spec_.vocab_size, h);
+    for (int32_t i = 0; i < spec_.num_layers(); ++i) {
+      layers_.push_back(take_layer(weights, LayerId{i}, options));
+    }
+    final_norm_ = weights.vector("norm.weight", {h}, options.norm_add);
+    const bool tied = spec_.tie_word_embeddings && !weights.has("lm_head.weight");
+    lm_head_ = tied ? embed_ : weights.matrix("lm_head", spec_.vocab_size, h);
+  }
+
+  const ModelSpec& spec() const override { return spec_; }
+  Status forward(const ForwardStep& step, Tensor logits) const override;
+
+ private:
+  const LayerSpec& layer_spec(LayerId id) const {
+    return spec_.layers[static_cast<size_t>(index(id))];
+  }
+  LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
+  void mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
+  Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
+
+  ModelSpec spec_;
+  Weight embed_;
+  std::vector<LayerWeights> layers_;
+  Tensor final_norm_;
+  Weight lm_head_;
+};
+
+LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
+                                 const DecoderOptions& options) const {
+  const int64_t h = spec_.hidden_size;
+  const std::string p = format("layers.{}.", index(id));
+  const DecoderNames& names = options.names;
+  const LayerSpec& s = layer_spec(id);
+  LayerWeights w;
+  w.input_norm = weights.vector(p + "input_layernorm.weight", {h}, options.norm_add);
+  w.post_norm = weights.vector(p + "post_attention_layernorm.weight", {h}, options.norm_add);
+  switch (s.mixer) {
+    case MixerKind::kAttention:
+      w.attention = take_attention(weights, {p + "self_attn.", names.sinks}, s.attention, h,
+                                   options.norm_add);
+      break;
+    case MixerKind::kLatentAttention:
+      w.latent = take_latent_attention(weights, p + "self_attn.", s.latent, h);
+      break;
+    case MixerKind::kGatedDelta:
+      w.gated_delta = take_gated_delta(weights, p + "linear_attn.", s.gated_delta, h);
+      break;
+  }
+  if (s.moe.num_experts > 0) {
+    w.moe = take_moe(weights, id,
+                     {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
+                      p + names.shared_gate},
+                     s.moe, h);
+  } else {
+    w.dense = take_glu(weights, p + "mlp", h, s.dense_intermediate_size);
+  }
+  return w;
+}
+
+void Decoder::mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
+  const LayerSpec& s = layer_spec(id);
+  const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
+  switch (s.mixer) {
+    case MixerKind::kAttention:
+      return attention(step, id, out, x, w.attention, s.attention, spec_.rms_norm_eps);
+    case MixerKind::kLatentAttention:
+      return latent_attention(step, id, out, x, w.latent, s.latent);
+    case MixerKind::kGatedDelta:
+      return gated_delta(step, id, out, x, w.gated_delta, s.gated_delta, spec_.rms_norm_eps);
+  }
+  __builtin_unreachable();
+}
+
+Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
+  const LayerSpec& s = layer_spec(id);
+  const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
+  if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe);
+  glu(step.encoder, out, x, w.dense, s.dense_glu);
+  return {};
+}
+
+Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = step.token_ids.dim(0);
+  const Tensor x = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  e.embed(x, embed_, step.token_ids);
+  for (int32_t i = 0; i < spec_.num_layers(); ++i) {
+    const LayerWeights& w = layers_[static_cast<size_t>(i)];
+    if (step.observer != nullptr) step.observer->hidden_state(e, i, x);
+    e.rms_norm(normed, x, w.input_norm, spec_.rms_norm_eps);
+    mixer(step, LayerId{i}, branch, normed);
+    e.add(x, x, branch);
+    e.rms_norm(normed, x, w.post_norm, spec_.rms_norm_eps);
+    MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
+    e.add(x, x, branch);
+  }
+  if (logits.is_null() && step.observer == nullptr) return {};
+  e.rms_norm(normed, x, final_norm_, spec_.rms_norm_eps);
+  if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
+  if (!logits.is_null()) {
+    e.linear(logits, normed.slice(0, n - logits.dim(0), logits.dim(0)), lm_head_);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights,
+                                    const DecoderOptions& options) {
+  return std::make_unique<Decoder>(spec, weights, options);
+}
+
+}  // namespace moeflux::blocks

@@ -1,0 +1,38 @@
+// The decoder most families share: embedding, then per layer x += mixer(norm(x)), x +=
+// ffn(norm(x)), a final norm and a head. What differs between families is their spec and what their
+// weights are called.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/blocks/attention.h"
+#include "model/blocks/gated_delta.h"
+#include "model/blocks/latent_attention.h"
+#include "model/blocks/moe.h"
+#include "model/model.h"
+#include "model/weight_store.h"
+
+namespace moeflux::blocks {
+
+/// Names below "layers.N.".
+struct DecoderNames {
+  std::string moe = "mlp";  // holds experts or switch_mlp
+  std::string router = "mlp.gate";
+  std::string correction_bias = "mlp.gate.e_score_correction_bias";
+  std::string shared = "mlp.shared_experts";
+  std::string shared_gate = "mlp.shared_expert_gate";
+  std::string sinks = "sinks";  // below self_attn
+};
+
+struct DecoderOptions {
+  DecoderNames names;
+  float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
+};
+
+/// Claims all weights of the spec.
+std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights,
+                                    const DecoderOptions& options);
+
+}  // namespace moeflux::blocks

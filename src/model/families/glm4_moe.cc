@@ -1,0 +1,36 @@
+// GLM-4.5, 4.5-Air, 4.6 and 4.7: grouped attention with biases, the mixture of DeepSeek-V3.
+#include <utility>
+
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  layer.attention = read_heads(c, spec.hidden_size);
+  layer.attention.qkv_bias = c.bool_or("attention_bias", false);
+  layer.attention.qk_norm = c.bool_or("use_qk_norm", false) ? QkNorm::kPerHead : QkNorm::kNone;
+  layer.attention.rope =
+      read_rope(c, {.head_dim = layer.attention.head_dim, .partial_rotary_factor = 0.5});
+  MoeSpec moe = read_experts(c);
+  read_noaux_tc(c, moe);
+  read_shared_experts(c, moe);
+  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  return blocks::make_decoder(spec, weights, {});
+}
+
+}  // namespace
+
+extern const Family glm4_moe_family;
+const Family glm4_moe_family = {{"glm4_moe"}, read_spec, usual_names, create};
+
+}  // namespace moeflux

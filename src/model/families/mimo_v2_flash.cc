@@ -1,0 +1,77 @@
+// MiMo-V2-Flash: sliding layers with sinks and twice the key-value heads beside full ones, values
+// narrower than keys, the mixture of DeepSeek-V3 without shared experts.
+#include <cmath>
+#include <utility>
+
+#include "base/format.h"
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+// layer_types, or the original hybrid_layer_pattern of 0 (full) and 1 (sliding).
+std::vector<bool> read_pattern(Config& c, int64_t num_layers) {
+  if (!c.has("hybrid_layer_pattern") || c.has("layer_types")) {
+    return read_sliding_layers(c, num_layers);
+  }
+  std::vector<bool> sliding;
+  for (const int64_t kind : c.ints_or("hybrid_layer_pattern", {})) sliding.push_back(kind == 1);
+  if (static_cast<int64_t>(sliding.size()) != num_layers) {
+    c.fail(ErrorCode::kInvalidArgument,
+           format("hybrid_layer_pattern has {} entries, num_hidden_layers is {}", sliding.size(),
+                  num_layers));
+    sliding.resize(static_cast<size_t>(num_layers));
+  }
+  return sliding;
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  AttentionSpec full = read_heads(c, spec.hidden_size);
+  full.v_head_dim = c.int_or("v_head_dim", full.head_dim, {1, 4096});
+  full.value_scale = static_cast<float>(c.number_or("attention_value_scale", 1.0, -1e3, 1e3));
+  c.expect_bool("attention_bias", false);
+  AttentionSpec sliding = full;
+  sliding.num_kv_heads = c.int_or("swa_num_key_value_heads", 2 * full.num_kv_heads, {1, 4096});
+  sliding.num_heads = c.int_or("swa_num_attention_heads", full.num_heads, {1, 4096});
+  sliding.head_dim = c.int_or("swa_head_dim", full.head_dim, {1, 4096});
+  sliding.v_head_dim = c.int_or("swa_v_head_dim", full.v_head_dim, {1, 4096});
+  sliding.scale = 1.0f / std::sqrt(static_cast<float>(sliding.head_dim));
+  sliding.window = c.require_int("sliding_window", {1, 1 << 30});
+  sliding.sinks = c.bool_or("add_swa_attention_sink_bias", true);
+  c.expect_bool("add_full_attention_sink_bias", false);
+  full.rope =
+      read_rope(c, {.head_dim = full.head_dim, .theta = 5e6, .layer_type = "full_attention"});
+  sliding.rope = read_rope(c, {.head_dim = sliding.head_dim,
+                               .theta = c.number_or("swa_rope_theta", 1e4, 1.0, 1e12),
+                               .layer_type = "sliding_attention"});
+  MoeSpec moe = read_experts(c);
+  read_noaux_tc(c, moe);
+  const int64_t dense_size = c.require_int("intermediate_size");
+  const std::vector<bool> dense = read_dense_layers(c, num_layers);
+  const std::vector<bool> pattern = read_pattern(c, num_layers);
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    LayerSpec layer;
+    layer.attention = pattern[i] ? sliding : full;
+    layer.moe = dense[i] ? MoeSpec{} : moe;
+    layer.dense_intermediate_size = dense[i] ? dense_size : 0;
+    spec.layers.push_back(std::move(layer));
+  }
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  options.names.sinks = "attention_sink_bias";
+  return blocks::make_decoder(spec, weights, options);
+}
+
+}  // namespace
+
+extern const Family mimo_v2_flash_family;
+const Family mimo_v2_flash_family = {{"mimo_v2_flash"}, read_spec, usual_names, create};
+
+}  // namespace moeflux

@@ -1,0 +1,51 @@
+// MiniMax-M2, M2.1, M2.5 and M2.7: q and k norms over all heads at once, partial rope, sigmoid
+// router with a correction bias.
+#include <utility>
+
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  AttentionSpec& attention = layer.attention;
+  attention = read_heads(c, spec.hidden_size);
+  attention.qk_norm = c.bool_or("use_qk_norm", true) ? QkNorm::kWhole : QkNorm::kNone;
+  c.expect_string("qk_norm_type", "per_layer");
+  const int64_t rotary_dim = c.int_or("rotary_dim", attention.head_dim, {2, attention.head_dim});
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim,
+                                 .partial_rotary_factor = static_cast<double>(rotary_dim) /
+                                                          static_cast<double>(attention.head_dim),
+                                 .theta = 5e6});
+  layer.moe = read_experts(c);
+  read_noaux_tc(c, layer.moe);
+  c.expect_bool("use_routing_bias", true);
+  if (c.int_or("shared_intermediate_size", 0, {0, 1 << 24}) != 0) {
+    c.fail(ErrorCode::kUnsupported, "shared_intermediate_size is not 0: a shared expert");
+  }
+  c.ignore("router_jitter_noise");
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  if (weights.has("layers.0.block_sparse_moe.gate.weight")) {
+    options.names.moe = "block_sparse_moe";
+    options.names.router = "block_sparse_moe.gate";
+    options.names.correction_bias = "block_sparse_moe.e_score_correction_bias";
+  }
+  return blocks::make_decoder(spec, weights, options);
+}
+
+}  // namespace
+
+extern const Family minimax_m2_family;
+const Family minimax_m2_family = {{"minimax_m2", "minimax"}, read_spec, usual_names, create};
+
+}  // namespace moeflux

@@ -1,0 +1,38 @@
+// Mixtral 8x7B and 8x22B: plain grouped attention, softmax over the chosen experts.
+#include <utility>
+
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  layer.attention = read_heads(c, spec.hidden_size);
+  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim, .theta = 1e6});
+  layer.attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  layer.moe = read_experts(c);
+  c.ignore("router_jitter_noise");
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  if (weights.has("layers.0.block_sparse_moe.gate.weight")) {
+    options.names.moe = "block_sparse_moe";
+    options.names.router = "block_sparse_moe.gate";
+  }
+  return blocks::make_decoder(spec, weights, options);
+}
+
+}  // namespace
+
+extern const Family mixtral_family;
+const Family mixtral_family = {{"mixtral"}, read_spec, usual_names, create};
+
+}  // namespace moeflux

@@ -1,0 +1,36 @@
+// OLMoE: q and k norms over all heads at once, softmax router whose weights are not renormalised.
+#include <utility>
+
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  layer.attention = read_heads(c, spec.hidden_size);
+  layer.attention.qk_norm = QkNorm::kWhole;
+  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
+  c.expect_bool("attention_bias", false);
+  if (c.has("clip_qkv")) c.fail(ErrorCode::kUnsupported, "clip_qkv is set; only null is supported");
+  c.ignore("clip_qkv");
+  layer.moe = read_experts(c);
+  layer.moe.router.normalize = c.bool_or("norm_topk_prob", false);
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  return blocks::make_decoder(spec, weights, {});
+}
+
+}  // namespace
+
+extern const Family olmoe_family;
+const Family olmoe_family = {{"olmoe"}, read_spec, usual_names, create};
+
+}  // namespace moeflux

@@ -1,0 +1,56 @@
+// Qwen3 and Qwen2 mixture-of-experts models: grouped attention, softmax router; Qwen2 with biases
+// and a gated shared expert, Qwen3 with q and k norms.
+#include <utility>
+
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+// Layers are dense where mlp_only_layers says so and between the sparse steps.
+std::vector<bool> read_dense_pattern(Config& c, int64_t num_layers) {
+  const int64_t step = c.int_or("decoder_sparse_step", 1, {1, 4096});
+  std::vector<bool> dense;
+  for (int64_t i = 0; i < num_layers; ++i) dense.push_back((i + 1) % step != 0);
+  for (const int64_t layer : c.ints_or("mlp_only_layers", {})) {
+    if (layer >= 0 && layer < num_layers) dense[static_cast<size_t>(layer)] = true;
+  }
+  return dense;
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  const bool is_qwen2 = c.model_type() == "qwen2_moe";
+  LayerSpec layer;
+  layer.attention = read_heads(c, spec.hidden_size);
+  layer.attention.qkv_bias = is_qwen2 && c.bool_or("qkv_bias", true);
+  layer.attention.qk_norm = is_qwen2 ? QkNorm::kNone : QkNorm::kPerHead;
+  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
+  c.expect_bool("attention_bias", false);
+  c.expect_bool("use_sliding_window", false);
+  for (const std::string_view key : {"sliding_window", "layer_types"}) c.ignore(key);
+  MoeSpec moe = read_experts(c);
+  moe.router.normalize = c.bool_or("norm_topk_prob", false);
+  if (is_qwen2) {
+    moe.shared_intermediate_size = c.require_int("shared_expert_intermediate_size");
+    moe.shared_gate = true;
+  }
+  spec.layers = make_layers(c, layer, moe, read_dense_pattern(c, num_layers));
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  options.names.shared = "mlp.shared_expert";
+  return blocks::make_decoder(spec, weights, options);
+}
+
+}  // namespace
+
+extern const Family qwen3_moe_family;
+const Family qwen3_moe_family = {{"qwen3_moe", "qwen2_moe"}, read_spec, usual_names, create};
+
+}  // namespace moeflux

@@ -1,0 +1,121 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+double mscale(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+void read_yarn(Config& r, double theta, RopeSpec& spec) {
+  YarnSpec yarn;
+  yarn.theta = theta;
+  yarn.dim = spec.rotary_dim;
+  yarn.factor = r.require_number("factor", 1.0, 1e6);
+  yarn.original_max_position = r.require_number("original_max_position_embeddings", 1.0, 1e9);
+  yarn.beta_fast = r.number_or("beta_fast", 32.0, 1e-6, 1e6);
+  yarn.beta_slow = r.number_or("beta_slow", 1.0, 1e-6, 1e6);
+  yarn.truncate = r.bool_or("truncate", true);
+  spec.inverse_frequencies = yarn_frequencies(yarn);
+  const double all_dim = r.number_or("mscale_all_dim", 0.0, 0.0, 100.0);
+  if (r.has("attention_factor")) {
+    spec.attention_factor = static_cast<float>(r.require_number("attention_factor", 0.0, 1e6));
+  } else if (r.has("mscale") && all_dim != 0.0) {
+    const double own = r.require_number("mscale", 0.0, 100.0);
+    spec.attention_factor =
+        static_cast<float>(mscale(yarn.factor, own) / mscale(yarn.factor, all_dim));
+  } else {
+    spec.attention_factor = static_cast<float>(mscale(yarn.factor, 1.0));
+  }
+  if (all_dim != 0.0) spec.softmax_mscale = mscale(yarn.factor, all_dim);
+}
+
+// "proportional": the exponents run over the whole head, only the first `fraction` of the pairs
+// rotate.
+std::vector<float> proportional_frequencies(double theta, int64_t dim, double fraction) {
+  std::vector<float> frequencies = default_frequencies(theta, dim);
+  const auto rotating = static_cast<size_t>(fraction * static_cast<double>(dim) / 2.0);
+  std::fill(frequencies.begin() + static_cast<int64_t>(rotating), frequencies.end(), 0.0f);
+  return frequencies;
+}
+
+}  // namespace
+
+std::vector<float> default_frequencies(double theta, int64_t dim) {
+  std::vector<float> frequencies(static_cast<size_t>(dim / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(dim);
+    frequencies[i] = static_cast<float>(1.0 / std::pow(theta, exponent));
+  }
+  return frequencies;
+}
+
+std::vector<float> yarn_frequencies(const YarnSpec& yarn) {
+  const auto dim = static_cast<double>(yarn.dim);
+  // The dimension whose wavelength fits `rotations` times into the original context.
+  const auto dimension_of = [&](double rotations) {
+    return dim * std::log(yarn.original_max_position / (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(yarn.theta));
+  };
+  double low = dimension_of(yarn.beta_fast);
+  double high = dimension_of(yarn.beta_slow);
+  if (yarn.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1.0);
+  if (low == high) high += 0.001;
+  std::vector<float> frequencies(static_cast<size_t>(yarn.dim / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const auto position = static_cast<double>(i);
+    const double ramp = std::clamp((position - low) / (high - low), 0.0, 1.0);
+    const double original = 1.0 / std::pow(yarn.theta, 2.0 * position / dim);
+    frequencies[i] = static_cast<float>(original * (1.0 - ramp) + original / yarn.factor * ramp);
+  }
+  return frequencies;
+}
+
+RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
+  const bool new_dialect = c.has("rope_parameters");
+  Config outer = c.object(new_dialect ? "rope_parameters" : "rope_scaling");
+  const bool nested = !defaults.layer_type.empty() && outer.has(defaults.layer_type);
+  Config r = nested ? outer.object(defaults.layer_type) : outer;
+  const double outer_theta = c.number_or("rope_theta", defaults.theta, 1.0, 1e12);
+  const double outer_fraction =
+      c.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
+  const double theta = r.number_or("rope_theta", outer_theta, 1.0, 1e12);
+  const double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
+  const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
+
+  RopeSpec spec;
+  spec.interleaved = defaults.interleaved;
+  spec.rotary_dim = static_cast<int64_t>(static_cast<double>(defaults.head_dim) * fraction);
+  if (type == "proportional") {
+    spec.rotary_dim = defaults.head_dim;
+    spec.inverse_frequencies = proportional_frequencies(theta, defaults.head_dim, fraction);
+  } else if (type == "default") {
+    spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
+  } else if (type == "yarn") {
+    read_yarn(r, theta, spec);
+  } else {
+    r.fail(
+        ErrorCode::kUnsupported,
+        format("rope_type \"{}\" is not supported; known are default, yarn, proportional", type));
+  }
+  if (spec.rotary_dim % 2 != 0) {
+    r.fail(ErrorCode::kInvalidArgument,
+           format("partial_rotary_factor {} of {} dimensions rotates an odd number of them",
+                  fraction, defaults.head_dim));
+  }
+  c.absorb(r);
+  return spec;
+}
+
+}  // namespace moeflux

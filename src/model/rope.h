@@ -1,0 +1,54 @@
+// Rotary position settings as checkpoints spell them, and the frequencies they mean.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backend/ops.h"
+#include "model/config.h"
+
+namespace moeflux {
+
+struct RopeSpec {
+  int64_t rotary_dim = 0;
+  bool interleaved = false;
+  float attention_factor = 1.0f;  // multiplies cos and sin
+  /// What YaRN models multiply the softmax scale with, squared: 0.1 * mscale_all_dim * ln(factor)
+  /// + 1.
+  double softmax_mscale = 1.0;
+  std::vector<float> inverse_frequencies;  // [rotary_dim / 2]
+
+  RopeOptions options() const { return {rotary_dim, interleaved, attention_factor}; }
+};
+
+struct RopeDefaults {
+  int64_t head_dim = 0;  // or the part of it that may rotate
+  double partial_rotary_factor = 1.0;
+  double theta = 10000.0;
+  bool interleaved = false;
+  std::string_view
+      layer_type;  // the sub-object of rope_parameters, in models with several; may be empty
+};
+
+/// Reads either dialect: rope_parameters {rope_theta, rope_type, ...}, or rope_theta with
+/// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, yarn
+/// and proportional; others are kUnsupported. Problems stick to `c`.
+RopeSpec read_rope(Config& c, const RopeDefaults& defaults);
+
+/// theta^(-2i / dim) for i below dim / 2, in f32 as the references store them.
+std::vector<float> default_frequencies(double theta, int64_t dim);
+
+struct YarnSpec {
+  double theta = 10000.0;
+  int64_t dim = 0;
+  double factor = 1.0;
+  double original_max_position = 4096.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
+};
+/// YaRN's blend of interpolated and original frequencies (Peng et al. 2023, section 3.2).
+std::vector<float> yarn_frequencies(const YarnSpec& yarn);
+
+}  // namespace moeflux

@@ -1,0 +1,210 @@
+#include "model/spec_fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+void expect_multiple(Config& c, std::string_view a_name, int64_t a, std::string_view b_name,
+                     int64_t b) {
+  if (a % b == 0) return;
+  c.fail(ErrorCode::kInvalidArgument,
+         format("{} {} is not a multiple of {} {}", a_name, a, b_name, b));
+}
+
+int64_t require_any(Config& c, std::initializer_list<std::string_view> keys, IntRange range) {
+  for (const std::string_view key : keys) {
+    if (c.has(key)) return c.require_int(key, range);
+  }
+  return c.require_int(*keys.begin(), range);  // reports the usual name as missing
+}
+
+}  // namespace
+
+ModelSpec read_trunk(Config& c) {
+  ModelSpec spec;
+  spec.model_type = c.model_type();
+  spec.hidden_size = c.require_int("hidden_size");
+  spec.vocab_size = c.require_int("vocab_size");
+  spec.max_position_embeddings = c.int_or("max_position_embeddings", 262144, {1, 1 << 30});
+  spec.rms_norm_eps = static_cast<float>(c.number_or("rms_norm_eps", 1e-6, 0.0, 1.0));
+  spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", false);
+  c.expect_string("hidden_act", "silu");
+  return spec;
+}
+
+int64_t read_num_layers(Config& c) { return c.require_int("num_hidden_layers", {1, 4096}); }
+
+AttentionSpec read_heads(Config& c, int64_t hidden_size) {
+  AttentionSpec spec;
+  spec.num_heads = c.require_int("num_attention_heads", {1, 4096});
+  spec.num_kv_heads = c.int_or("num_key_value_heads", spec.num_heads, {1, 4096});
+  expect_multiple(c, "num_attention_heads", spec.num_heads, "num_key_value_heads",
+                  spec.num_kv_heads);
+  if (!c.has("head_dim")) {
+    expect_multiple(c, "hidden_size", hidden_size, "num_attention_heads", spec.num_heads);
+  }
+  spec.head_dim =
+      c.int_or("head_dim", std::max<int64_t>(1, hidden_size / spec.num_heads), {1, 4096});
+  spec.v_head_dim = spec.head_dim;
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  return spec;
+}
+
+LatentAttentionSpec read_latent_attention(Config& c, bool interleaved) {
+  LatentAttentionSpec spec;
+  spec.num_heads = c.require_int("num_attention_heads", {1, 4096});
+  spec.q_lora_rank = c.int_or("q_lora_rank", 0, {0, 1 << 20});
+  spec.kv_lora_rank = c.require_int("kv_lora_rank", {1, 1 << 20});
+  spec.nope_dim = c.require_int("qk_nope_head_dim", {1, 4096});
+  spec.rope_dim = c.require_int("qk_rope_head_dim", {2, 4096});
+  spec.v_dim = c.require_int("v_head_dim", {1, 4096});
+  for (const std::string_view key : {"head_dim", "qk_head_dim", "num_key_value_heads"}) {
+    c.ignore(key);  // follow from the others; configs disagree about what they mean here
+  }
+  c.expect_bool("attention_bias", false);
+  spec.rope = read_rope(
+      c, {.head_dim = spec.rope_dim, .interleaved = c.bool_or("rope_interleave", interleaved)});
+  const double m = spec.rope.softmax_mscale;
+  spec.scale =
+      static_cast<float>(m * m / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
+  return spec;
+}
+
+GatedDeltaSpec read_gated_delta(Config& c) {
+  GatedDeltaSpec spec;
+  spec.key_heads = c.require_int("linear_num_key_heads", {1, 4096});
+  spec.value_heads = c.require_int("linear_num_value_heads", {1, 4096});
+  spec.key_dim = c.require_int("linear_key_head_dim", {1, 4096});
+  spec.value_dim = c.require_int("linear_value_head_dim", {1, 4096});
+  spec.conv_taps = c.require_int("linear_conv_kernel_dim", {2, 64});
+  expect_multiple(c, "linear_num_value_heads", spec.value_heads, "linear_num_key_heads",
+                  spec.key_heads);
+  return spec;
+}
+
+MoeSpec read_experts(Config& c) {
+  MoeSpec moe;
+  moe.num_experts =
+      require_any(c, {"num_experts", "num_local_experts", "n_routed_experts"}, {1, 65536});
+  moe.experts_per_token = require_any(
+      c, {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts"},
+      {1, 1024});
+  moe.moe_intermediate_size = c.has("moe_intermediate_size")
+                                  ? c.require_int("moe_intermediate_size")
+                                  : c.require_int("intermediate_size");
+  if (moe.experts_per_token > moe.num_experts) {
+    c.fail(ErrorCode::kInvalidArgument, format("num_experts_per_tok {} exceeds num_experts {}",
+                                               moe.experts_per_token, moe.num_experts));
+  }
+  return moe;
+}
+
+void read_noaux_tc(Config& c, MoeSpec& moe) {
+  c.expect_string("scoring_func", "sigmoid");
+  c.expect_string("topk_method", "noaux_tc");
+  moe.correction_bias = true;
+  moe.router.score = RouterScore::kSigmoid;
+  moe.router.group_score = GroupScore::kTopTwoSum;
+  moe.router.num_groups = c.int_or("n_group", 1, {1, 65536});
+  moe.router.groups_kept = c.int_or("topk_group", 1, {1, 65536});
+  moe.router.normalize = c.bool_or("norm_topk_prob", true);
+  moe.router.normalize_epsilon = 1e-20f;
+  moe.router.scale = static_cast<float>(c.number_or("routed_scaling_factor", 1.0, 0.0, 1e6));
+  expect_multiple(c, "n_routed_experts", moe.num_experts, "n_group", moe.router.num_groups);
+  if (moe.router.groups_kept > moe.router.num_groups) {
+    c.fail(ErrorCode::kInvalidArgument, format("topk_group {} exceeds n_group {}",
+                                               moe.router.groups_kept, moe.router.num_groups));
+  }
+}
+
+std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const LayerTypes& t) {
+  std::vector<std::string> types;
+  if (c.has(t.key)) {
+    types = c.require_strings(t.key);
+  } else {
+    c.ignore(t.key);
+    for (int64_t i = 1; i <= num_layers; ++i) {
+      types.push_back(i % t.interval == 0 ? t.periodic : t.usual);
+    }
+  }
+  if (static_cast<int64_t>(types.size()) != num_layers) {
+    c.fail(ErrorCode::kInvalidArgument,
+           format("{} has {} entries, num_hidden_layers is {}", t.key, types.size(), num_layers));
+    types.resize(static_cast<size_t>(num_layers), t.usual);
+  }
+  for (const std::string& type : types) {
+    if (type != t.usual && type != t.periodic) {
+      c.fail(ErrorCode::kUnsupported,
+             format("{} has \"{}\", known are {} and {}", t.key, type, t.usual, t.periodic));
+    }
+  }
+  return types;
+}
+
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
+  std::vector<bool> dense(static_cast<size_t>(num_layers), false);
+  const int64_t first_dense = c.int_or("first_k_dense_replace", 0, {0, 4096});
+  if (c.int_or("moe_layer_freq", 1) != 1) {
+    c.fail(ErrorCode::kUnsupported, "moe_layer_freq is not 1");
+  }
+  if (c.has("mlp_layer_types")) {
+    const std::vector<std::string> types =
+        read_layer_types(c, num_layers, {"mlp_layer_types", "sparse", "dense", 1});
+    for (size_t i = 0; i < dense.size(); ++i) dense[i] = types[i] == "dense";
+    return dense;
+  }
+  for (size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<int64_t>(i) < first_dense;
+  return dense;
+}
+
+void read_shared_experts(Config& c, MoeSpec& moe) {
+  moe.shared_intermediate_size =
+      moe.moe_intermediate_size * c.int_or("n_shared_experts", 0, {0, 1024});
+}
+
+std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense) {
+  const int64_t dense_size = c.require_int("intermediate_size");
+  std::vector<LayerSpec> layers;
+  for (const bool is_dense : dense) {
+    layer.moe = is_dense ? MoeSpec{} : moe;
+    layer.dense_intermediate_size = is_dense ? dense_size : 0;
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers) {
+  const std::vector<std::string> types = read_layer_types(
+      c, num_layers, {"layer_types", "sliding_attention", "full_attention", num_layers + 1});
+  std::vector<bool> sliding;
+  for (const std::string& type : types) sliding.push_back(type == "sliding_attention");
+  return sliding;
+}
+
+Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
+  MF_RETURN_IF_ERROR(c.status());
+  spec.unread_keys = c.unread_keys();
+  return spec;
+}
+
+std::vector<std::string> usual_prefixes() {
+  return {"language_model.model.", "model.language_model.", "model.", "language_model.", ""};
+}
+
+NameScheme usual_names(const ModelSpec& spec) {
+  NameScheme scheme{
+      .prefixes = usual_prefixes(),
+      .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "mtp.", "model.mtp.",
+                           "language_model.mtp.", "multi_modal_projector."}};
+  for (const std::string& prefix : usual_prefixes()) {
+    scheme.ignored_prefixes.push_back(format("{}layers.{}.", prefix, spec.num_layers()));
+  }
+  return scheme;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,65 @@
+// Parts of a config.json that many families share, read with their checks. Problems stick to the
+// Config.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/model_spec.h"
+#include "model/weight_store.h"
+
+namespace moeflux {
+
+/// Widths, vocabulary, eps and embedding tying; hidden_act must be silu. Layers are left empty.
+ModelSpec read_trunk(Config& c);
+int64_t read_num_layers(Config& c);
+
+/// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /
+/// heads) and the scale head_dim^-0.5.
+AttentionSpec read_heads(Config& c, int64_t hidden_size);
+/// The keys of multi-head latent attention, with rope (`interleaved` pairs) and YaRN's factor in
+/// the scale.
+LatentAttentionSpec read_latent_attention(Config& c, bool interleaved);
+GatedDeltaSpec read_gated_delta(Config& c);
+
+/// Expert counts and widths under any of the names in use: num_experts, num_local_experts or
+/// n_routed_experts; num_experts_per_tok or its synonyms; moe_intermediate_size or, where absent,
+/// intermediate_size.
+MoeSpec read_experts(Config& c);
+/// Sigmoid scores, a correction bias that selects, groups, renormalised and scaled weights
+/// (DeepSeek's noaux_tc).
+void read_noaux_tc(Config& c, MoeSpec& moe);
+
+/// One entry per layer from `key`, each one of `known`. Absent: every interval-th layer (counting
+/// from 1) is `periodic`, the others `usual`.
+struct LayerTypes {
+  std::string key;
+  std::string usual;
+  std::string periodic;
+  int64_t interval = 1;
+};
+std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const LayerTypes& types);
+
+/// Which layers have a dense feed-forward network instead of experts: mlp_layer_types ("dense" or
+/// "sparse"), else the first first_k_dense_replace.
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
+/// n_shared_experts experts in one network of their summed width.
+void read_shared_experts(Config& c, MoeSpec& moe);
+/// Layers like `layer`: dense ones with intermediate_size, the others with `moe`.
+std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense);
+/// Where a hybrid model attends to a window: layer_types ("sliding_attention" or "full_attention").
+std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
+/// Closes the reading: the config's first problem, or the spec with the keys nobody read.
+Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
+
+/// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and
+/// none, for the trunk and for the head.
+std::vector<std::string> usual_prefixes();
+/// The usual prefixes; ignores the layers behind the last one (multi-token prediction) and vision
+/// towers.
+NameScheme usual_names(const ModelSpec& spec);
+
+}  // namespace moeflux

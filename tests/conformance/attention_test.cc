@@ -1,0 +1,132 @@
+// attention against the reference: head sizes, groupings, pages, windows, sinks, shared pages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+constexpr int64_t kTokens[] = {1, 2, 3, 7, 17, 64};
+
+/// Every score is off by kRounding * (4 + sqrt(head_dim)) * |q| |k| * scale, which shifts every
+/// probability by that factor twice; the sum over values adds roundings of its own.
+float attention_tolerance(const AttentionProblem& p) {
+  const auto d = static_cast<float>(p.head_dim);
+  // Entries are uniform in [-2, 2]: |q| |k| is about 4 d / 3, and scale 0.2. A quarter of it, as
+  // shifts common to all scores cancel and the others average out.
+  const float score = 0.2f * d / 3.0f;
+  const auto length = static_cast<float>(p.n);
+  return kRounding * 2.0f * (8.0f + (4.0f + std::sqrt(d)) * score + std::sqrt(length));
+}
+
+void check_attention(const AttentionProblem& p, const Chunks& chunks) {
+  const std::vector<float> tolerance(static_cast<size_t>(p.n * p.heads * p.v_head_dim),
+                                     attention_tolerance(p));
+  const std::string label =
+      format("{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
+             p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
+             p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
+  compare_with_reference({"attention", label, p.v_head_dim, tolerance},
+                         [&](Session& s) { return p.run(s, chunks); });
+}
+
+TEST(Attention, MatchesTheReferenceAtEveryHeadSize) {
+  Random random(21);
+  for (const int64_t head_dim : {16, 20, 32, 48, 64, 80, 128, 192, 256, 576}) {
+    for (const int64_t n : kTokens) {
+      check_attention(AttentionProblem::make(random, 4, 2, head_dim, head_dim, 16, n), {n});
+    }
+  }
+}
+
+TEST(Attention, MatchesTheReferenceForEveryGroupingOfHeads) {
+  Random random(22);
+  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {3, 1}, {8, 1}, {6, 2}, {14, 2}, {5, 5}}) {
+    check_attention(AttentionProblem::make(random, heads, kv_heads, 64, 32, 8, 17), {17});
+  }
+}
+
+TEST(Attention, CrossesPagesAndContinuesEarlierCalls) {
+  Random random(23);
+  for (const int64_t page_tokens : {1, 3, 16, 256}) {
+    check_attention(AttentionProblem::make(random, 4, 2, 32, 48, page_tokens, 150), {70, 1, 79});
+  }
+}
+
+TEST(Attention, ReadsQueriesInsideAWiderProjection) {
+  Random random(24);
+  const std::vector<float> q_and_gate = random.floats(3 * 4 * 64);
+  const std::vector<float> kv = random.floats(3 * 2 * 32);
+  const std::vector<float> tolerance(3 * 4 * 32, kRounding * 60.0f);
+  compare_with_reference({"attention", "q | gate per head", 32, tolerance}, [&](Session& s) {
+    const Tensor q = s.floats({3, 4, 64}, q_and_gate).slice(2, 0, 32);
+    const Tensor k = s.floats({3, 2, 32}, kv);
+    const std::vector<Tensor> k_pages = {s.zeros({4, 2, 32})};
+    const std::vector<Tensor> v_pages = {s.zeros({4, 2, 32})};
+    const Tensor out = s.zeros({3, 4, 32});
+    s.encoder().attention(out, q, k, k, {k_pages, v_pages, 4, 0}, {.scale = 0.1f});
+    return s.read(out);
+  });
+}
+
+TEST(Attention, WindowsMayBeSmallerOrLargerThanTheContextInRingsThatWrap) {
+  Random random(27);
+  for (const int64_t page_tokens : {1, 5, 16, 64}) {
+    for (const int64_t window : {1, 2, 16, 31, 33, 100, 149, 150, 1000}) {
+      AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, page_tokens, 150);
+      p.window = window;
+      check_attention(p, {150});
+      check_attention(p, {70, 1, 1, 13, 65});
+      check_attention(p, one_by_one(150));
+    }
+  }
+}
+
+TEST(Attention, SinksTakePartInTheDenominatorOnly) {
+  Random random(28);
+  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {8, 1}, {14, 2}, {40, 1}}) {
+    for (const int64_t window : {0, 7}) {
+      AttentionProblem p = AttentionProblem::make(random, heads, kv_heads, 64, 64, 16, 50);
+      p.window = window;
+      p.sinks = random.floats(heads, -5.0f, 30.0f);
+      check_attention(p, {3, 1, 46});
+    }
+  }
+}
+
+TEST(Attention, ASinkFarAboveEveryScoreLeavesNothing) {
+  Random random(29);
+  AttentionProblem p = AttentionProblem::make(random, 4, 2, 16, 16, 8, 10);
+  p.sinks.assign(4, 1000.0f);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    EXPECT_EQ(p.run(s, {10}), std::vector<float>(10 * 4 * 16, 0.0f)) << device->name;
+  }
+}
+
+TEST(Attention, ValuesMayBeTheFirstPartOfTheKeysOfOneHead) {
+  Random random(30);
+  for (const int64_t heads : {1, 2, 7, 16, 37, 128}) {
+    for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {40, 32}, {21, 5}}) {
+      AttentionProblem p = AttentionProblem::make(random, heads, 1, k_dim, v_dim, 16, 35);
+      p.values_are_keys = true;
+      check_attention(p, {1, 33, 1});
+    }
+  }
+}
+
+TEST(Attention, ValuesMayBeTheFirstPartOfTheKeysOfSeveralHeadsInARing) {
+  Random random(31);
+  AttentionProblem p = AttentionProblem::make(random, 6, 3, 48, 20, 4, 61);
+  p.values_are_keys = true;
+  p.window = 9;
+  p.sinks = random.floats(6);
+  check_attention(p, {20, 1, 40});
+}
+
+}  // namespace
+}  // namespace moeflux::conformance

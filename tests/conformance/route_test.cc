@@ -1,0 +1,175 @@
+// route against the reference, and its rules for ties.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/format.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+struct RouteResult {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+
+RouteResult run_route(Session& s, std::span<const float> logits, int64_t n, int64_t top_k,
+                      const RouterOptions& options) {
+  const auto experts = static_cast<int64_t>(logits.size()) / n;
+  const Routes routes{s.zeros({n, top_k}, DType::kI32), s.zeros({n, top_k})};
+  s.encoder().route(routes, s.floats({n, experts}, logits), options);
+  return {s.read_ints(routes.ids), s.read(routes.weights)};
+}
+
+TEST(Route, MatchesTheReference) {
+  Random random(30);
+  for (const int64_t experts : {1, 4, 17, 64, 128, 513}) {
+    for (const int64_t n : {1, 3, 64}) {
+      for (const int64_t top_k : {int64_t{1}, int64_t{2}, int64_t{8}, experts}) {
+        if (top_k > experts || top_k > 64) continue;
+        const std::vector<float> logits = random.floats(n * experts, -10.0f, 10.0f);
+        for (const bool normalize : {true, false}) {
+          const RouterOptions options{.normalize = normalize, .scale = 2.5f};
+          Session oracle(reference());
+          const RouteResult expected = run_route(oracle, logits, n, top_k, options);
+          // Exponentials, a sum over experts and two divisions, relative to each weight.
+          std::vector<float> tolerance;
+          const float roundings = 12.0f + std::sqrt(static_cast<float>(experts));
+          for (const float w : expected.weights) {
+            tolerance.push_back(kRounding * roundings * 2.0f * w + 1e-30f);
+          }
+          const std::string label =
+              format("{} of {}, {} tokens{}", top_k, experts, n, normalize ? ", normalised" : "");
+          compare_with_reference({"route", label, top_k, tolerance}, [&](Session& s) {
+            const RouteResult got = run_route(s, logits, n, top_k, options);
+            EXPECT_EQ(got.ids, expected.ids) << label;
+            return got.weights;
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(Route, TiesGoToTheLowerId) {
+  const std::vector<float> logits = {1, 2, 2, 0, 2, 1, 1, 2};
+  for (const NamedDevice& device : devices()) {
+    Session s(*device.device);
+    EXPECT_EQ(run_route(s, logits, 1, 6, {}).ids, (std::vector<int32_t>{1, 2, 4, 7, 0, 5}))
+        << device.name;
+  }
+}
+
+TEST(Route, ChoosesDistinctValidExpertsEvenFromNaN) {
+  const std::vector<float> logits(20, std::nanf(""));
+  for (const NamedDevice& device : devices()) {
+    Session s(*device.device);
+    EXPECT_EQ(run_route(s, logits, 1, 3, {}).ids, (std::vector<int32_t>{0, 1, 2})) << device.name;
+  }
+}
+
+struct RouteCase {
+  RouterScore score;
+  bool has_bias;
+  int64_t groups;
+  int64_t kept;
+  GroupScore group_score;
+};
+
+void check_route_case(Random& random, const RouteCase& c, int64_t experts, int64_t n) {
+  constexpr int64_t kTopK = 6;
+  const std::vector<float> logits = random.floats(n * experts, -4.0f, 4.0f);
+  const std::vector<float> bias = random.floats(experts, -0.5f, 0.5f);
+  const std::vector<float> factors = random.floats(experts, 0.5f, 2.0f);
+  const auto run = [&](Session& s) {
+    RouterOptions options{.score = c.score,
+                          .num_groups = c.groups,
+                          .groups_kept = c.kept,
+                          .group_score = c.group_score,
+                          .normalize = n != 3,
+                          .normalize_epsilon = 1e-2f,
+                          .scale = 2.5f};
+    if (c.has_bias) options.correction_bias = s.floats({experts}, bias);
+    if (n == 7) options.expert_scale = s.floats({experts}, factors);
+    return run_route(s, logits, n, kTopK, options);
+  };
+  Session oracle(reference());
+  const RouteResult expected = run(oracle);
+  std::vector<float> tolerance;
+  const float roundings = 16.0f + std::sqrt(static_cast<float>(experts));
+  for (const float w : expected.weights) tolerance.push_back(kRounding * roundings * 2.0f * w);
+  const std::string label = format("{} experts, {} of {} groups{}, {}, {} tokens", experts, c.kept,
+                                   c.groups, c.group_score == GroupScore::kMax ? "" : " by two",
+                                   c.score == RouterScore::kSigmoid ? "sigmoid" : "softmax", n);
+  compare_with_reference({"route", label, kTopK, tolerance}, [&](Session& s) {
+    const RouteResult got = run(s);
+    EXPECT_EQ(got.ids, expected.ids) << label;
+    return got.weights;
+  });
+}
+
+TEST(Route, ScoresCorrectsAndLimitsGroupsLikeTheReference) {
+  Random random(37);
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    for (const bool has_bias : {false, true}) {
+      for (const auto& [groups, kept] : {std::pair{1, 1}, {4, 2}, {8, 4}, {8, 1}}) {
+        for (const GroupScore group_score : {GroupScore::kMax, GroupScore::kTopTwoSum}) {
+          for (const int64_t n : {1, 3, 7, 64}) {
+            const RouteCase c{score, has_bias, groups, kept, group_score};
+            check_route_case(random, c, 64, n);
+            check_route_case(random, c, 72, n);
+            check_route_case(random, c, 256, n);
+          }
+        }
+      }
+    }
+  }
+}
+
+/// ids on every device and on the reference.
+void expect_ids(const std::vector<float>& logits, const std::vector<float>& bias,
+                RouterOptions options, const std::vector<int32_t>& expected) {
+  const auto run = [&](Device& device) {
+    Session s(device);
+    if (!bias.empty()) options.correction_bias = s.floats({static_cast<int64_t>(8)}, bias);
+    return run_route(s, logits, 1, static_cast<int64_t>(expected.size()), options).ids;
+  };
+  EXPECT_EQ(run(reference()), expected);
+  for (const NamedDevice& device : devices()) EXPECT_EQ(run(*device.device), expected);
+}
+
+TEST(Route, TiedGroupsGoToTheLowerGroup) {
+  for (const GroupScore group_score : {GroupScore::kMax, GroupScore::kTopTwoSum}) {
+    const RouterOptions options{.score = RouterScore::kSigmoid,
+                                .num_groups = 4,
+                                .groups_kept = 2,
+                                .group_score = group_score};
+    expect_ids({1, 0, 2, 1, 1, 2, 2, 1}, {}, options, {2, 5, 3, 4});
+  }
+}
+
+TEST(Route, GroupsOfOneExpertAreJudgedByIt) {
+  const RouterOptions options{.score = RouterScore::kSigmoid,
+                              .num_groups = 8,
+                              .groups_kept = 3,
+                              .group_score = GroupScore::kTopTwoSum};
+  expect_ids({3, 0, 2, 1, 5, -1, 4, -2}, {}, options, {4, 6, 0});
+}
+
+TEST(Route, ABiasSelectsAndTiesStillGoToTheLowerId) {
+  expect_ids({0, 0, 0, 0, 0, 0, 0, 0}, {0, 1, 0, 1, 2, 0, 0, 0}, {.score = RouterScore::kSigmoid},
+             {4, 1, 3, 0, 2});
+}
+
+TEST(Route, ExpertsOfMaskedGroupsScoreZeroAndMayBeatNegativeOnes) {
+  // Only the second group is kept; its second expert falls below the zeros of the others.
+  const RouterOptions options{.score = RouterScore::kSigmoid,
+                              .num_groups = 4,
+                              .groups_kept = 1,
+                              .group_score = GroupScore::kMax};
+  expect_ids({0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, -2, 0, 0, 0, 0}, options, {2, 0, 1, 4});
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
