@@ -46,8 +46,9 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
     traffic.dense_bytes += static_cast<double>(dense_bytes[step]);
     length += step;
     for (const LayerStateSpec& layer : state_specs(model.spec())) {
+      const int64_t seen = layer.window > 0 ? std::min(layer.window, length) : length;
       traffic.state_bytes += static_cast<double>(
-          layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(length));
+          layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(seen));
     }
   }
   const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));
