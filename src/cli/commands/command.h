@@ -22,5 +22,7 @@ RegisteredCommand add_logits_command(CLI::App& program);
 RegisteredCommand add_inspect_command(CLI::App& program);
 RegisteredCommand add_tokenize_command(CLI::App& program);
 RegisteredCommand add_perplexity_command(CLI::App& program);
+RegisteredCommand add_bench_command(CLI::App& program);
+RegisteredCommand add_synth_command(CLI::App& program);
 
 }  // namespace moeflux

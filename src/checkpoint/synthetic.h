@@ -1,0 +1,78 @@
+// Random checkpoints in the MLX layout: tensors described by name, shape and distribution, written
+// as shards at disk speed. Every byte follows from the seed, the tensor's name and its place, so
+// that neither threads nor shard sizes show. Knows nothing about architectures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace moeflux {
+
+struct SyntheticTensor {
+  enum class Fill : uint8_t {
+    kBits,    // every bit random
+    kTable,   // 16-bit elements, each a random entry of `table`
+    kUniform  // BF16 or F32 between low and high
+  };
+
+  std::string name;
+  DType dtype = DType::kBf16;
+  Shape shape;
+  Fill fill = Fill::kUniform;
+  float low = 0.0f;
+  float high = 0.0f;
+  std::array<uint16_t, 32> table{};
+  /// Tensors of one stream draw the same numbers: scales and biases of a matrix go together.
+  std::string stream;
+
+  uint64_t size_bytes() const;
+};
+
+struct LinearFormat {
+  int bits = 4;  // 4 or 8
+  int group_size = 64;
+};
+
+/// What will be written; also what a `config.json` must say.
+struct SyntheticCheckpoint {
+  std::string config_json;
+  std::vector<SyntheticTensor> tensors;
+
+  uint64_t size_bytes() const;
+  /// Adds name.weight, .scales and .biases of a module [leading..., rows, cols]: uniform codes, so
+  /// that weights have mean zero and about the given standard deviation.
+  void add_linear(const std::string& name, const Shape& shape, LinearFormat format,
+                  float deviation);
+  /// Adds a tensor of values uniform between low and high.
+  void add_vector(const std::string& name, const Shape& shape, DType dtype, float low, float high);
+};
+
+/// Fills `out` with the bytes of a tensor from `offset` on.
+void fill_synthetic(const SyntheticTensor& tensor, uint64_t seed, uint64_t offset,
+                    std::span<std::byte> out);
+
+struct SyntheticWriting {
+  std::string directory;  // exists
+  uint64_t seed = 0;
+  int threads = 0;  // 0: one per usable core
+  uint64_t shard_bytes_max = uint64_t{4} << 30;
+  std::stop_token stop = {};
+  std::function<void(uint64_t bytes_done)> progress = {};
+};
+
+/// Writes model-0000k-of-0000n.safetensors, the index and, last, config.json: a folder without one
+/// is incomplete. Memory is bounded whatever the size. Fails with kCancelled when stopped; what has
+/// been completed until then stays.
+Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWriting& options);
+
+}  // namespace moeflux

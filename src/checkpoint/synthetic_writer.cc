@@ -1,0 +1,139 @@
+// Writing a synthetic checkpoint: while one window of a shard goes to the file, the other threads
+// fill the next one.
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "base/thread_pool.h"
+#include "base/units.h"
+#include "checkpoint/safetensors_stream.h"
+#include "checkpoint/synthetic.h"
+
+namespace moeflux {
+namespace {
+
+constexpr uint64_t kWindowBytes = 32 * kMiB;
+constexpr uint64_t kTaskBytes = kMiB;
+
+// Consecutive tensors that share a file.
+struct Shard {
+  std::string name;
+  std::span<const SyntheticTensor> tensors;
+  std::vector<uint64_t> ends;  // of each tensor in the data section
+
+  uint64_t size_bytes() const { return ends.back(); }
+};
+
+std::vector<Shard> plan_shards(std::span<const SyntheticTensor> tensors, uint64_t bytes_max) {
+  std::vector<Shard> shards;
+  size_t first = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t bytes = tensors[i].size_bytes();
+    if (shards.empty() || shards.back().size_bytes() + bytes > bytes_max) {
+      shards.emplace_back();
+      first = i;
+    }
+    Shard& shard = shards.back();
+    shard.tensors = tensors.subspan(first, i + 1 - first);
+    shard.ends.push_back((shard.ends.empty() ? 0 : shard.ends.back()) + bytes);
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    shards[i].name = format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+  }
+  return shards;
+}
+
+// Bytes of the data section from `offset` on, across the ends of tensors.
+void fill_range(const Shard& shard, uint64_t seed, uint64_t offset, std::span<std::byte> out) {
+  auto i = static_cast<size_t>(std::upper_bound(shard.ends.begin(), shard.ends.end(), offset) -
+                               shard.ends.begin());
+  while (!out.empty()) {
+    const uint64_t begin = i == 0 ? 0 : shard.ends[i - 1];
+    const uint64_t count = std::min<uint64_t>(out.size(), shard.ends[i] - offset);
+    fill_synthetic(shard.tensors[i], seed, offset - begin, out.first(count));
+    offset += count;
+    out = out.subspan(count);
+    ++i;
+  }
+}
+
+class ShardWriter {
+ public:
+  explicit ShardWriter(const SyntheticWriting& options)
+      : options_(options), pool_(options.threads > 0 ? options.threads : usable_cores()) {
+    for (std::vector<std::byte>& window : windows_) window.resize(kWindowBytes);
+  }
+
+  Status write(const Shard& shard) {
+    std::vector<safetensors::PlannedTensor> planned;
+    for (const SyntheticTensor& tensor : shard.tensors) {
+      planned.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.size_bytes()});
+    }
+    MF_ASSIGN_OR_RETURN(const auto file,
+                        safetensors::StreamWriter::create(options_.directory + "/" + shard.name,
+                                                          planned, {{"format", "mlx"}}));
+    std::span<const std::byte> filled;  // but not yet written
+    for (uint64_t offset = 0; offset < shard.size_bytes() || !filled.empty();) {
+      if (options_.stop.stop_requested()) return Error(ErrorCode::kCancelled, "stopped");
+      std::swap(windows_[0], windows_[1]);
+      const std::span<std::byte> next =
+          std::span(windows_[0])
+              .first(std::min<uint64_t>(kWindowBytes, shard.size_bytes() - offset));
+      MF_RETURN_IF_ERROR(advance(shard, *file, filled, offset, next));
+      done_ += filled.size();
+      if (options_.progress) options_.progress(done_);
+      offset += next.size();
+      filled = next;
+    }
+    return file->commit();
+  }
+
+ private:
+  // The first task writes what is filled, the others fill what comes after it.
+  Status advance(const Shard& shard, safetensors::StreamWriter& file,
+                 std::span<const std::byte> filled, uint64_t offset, std::span<std::byte> next) {
+    const uint64_t tasks = (next.size() + kTaskBytes - 1) / kTaskBytes;
+    Status written;
+    pool_.parallel_for(static_cast<int64_t>(tasks) + 1, [&](int64_t task) {
+      if (task == 0) {
+        written = file.write(filled);
+        return;
+      }
+      const uint64_t begin = static_cast<uint64_t>(task - 1) * kTaskBytes;
+      const uint64_t count = std::min<uint64_t>(kTaskBytes, next.size() - begin);
+      fill_range(shard, options_.seed, offset + begin, next.subspan(begin, count));
+    });
+    return written;
+  }
+
+  const SyntheticWriting& options_;
+  ThreadPool pool_;
+  std::array<std::vector<std::byte>, 2> windows_;
+  uint64_t done_ = 0;
+};
+
+Status write_text(const std::string& path, const std::string& text) {
+  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(path));
+  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text.data(), text.size()))));
+  return file->commit();
+}
+
+}  // namespace
+
+Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWriting& options) {
+  const std::vector<Shard> shards = plan_shards(checkpoint.tensors, options.shard_bytes_max);
+  SortedJson index;
+  index["metadata"]["total_size"] = checkpoint.size_bytes();
+  ShardWriter writer(options);
+  for (const Shard& shard : shards) {
+    MF_RETURN_IF_ERROR(writer.write(shard));
+    for (const SyntheticTensor& tensor : shard.tensors)
+      index["weight_map"][tensor.name] = shard.name;
+  }
+  MF_RETURN_IF_ERROR(
+      write_text(options.directory + "/model.safetensors.index.json", index.dump(1) + "\n"));
+  return write_text(options.directory + "/config.json", checkpoint.config_json);
+}
+
+}  // namespace moeflux

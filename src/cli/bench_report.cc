@@ -1,0 +1,234 @@
+#include "cli/bench_report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux {
+namespace {
+
+std::vector<double> as_doubles(const std::vector<uint64_t>& values) {
+  return {values.begin(), values.end()};
+}
+
+uint64_t rounded(double value) { return static_cast<uint64_t>(std::llround(value)); }
+
+double per_token(uint64_t total, const BenchResult& result) {
+  const auto tokens = static_cast<double>(result.test.tokens()) *
+                      static_cast<double>(std::max<size_t>(1, result.run.samples_ns.size()));
+  return static_cast<double>(total) / tokens;
+}
+
+std::string csv_quoted(const std::string& text) {
+  std::string quoted(1, '"');
+  for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
+  quoted += '"';
+  return quoted;
+}
+
+std::string render_csv(std::span<const BenchResult> results) {
+  std::string text;
+  for (const BenchResult& result : results) {
+    const Json fields = bench_fields(result);
+    std::string header;
+    std::string row;
+    for (const auto& [key, value] : fields.items()) {
+      if (value.is_array()) continue;  // as llama-bench: samples are for JSON
+      if (!header.empty()) {
+        header += ',';
+        row += ',';
+      }
+      header += key;
+      row += csv_quoted(value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    if (text.empty()) text = header + "\n";
+    text += row + "\n";
+  }
+  return text;
+}
+
+std::string render_json(std::span<const BenchResult> results) {
+  Json all = Json::array();
+  for (const BenchResult& result : results) all.push_back(bench_fields(result));
+  // A folder's name may be any bytes; what is not UTF-8 is replaced.
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string cell(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+using Row = std::vector<std::string>;
+
+Row markdown_row(const BenchResult& r) {
+  const SampleStats speed = summarize(r.samples_ts());
+  return {cell(r.model_type),
+          format_bytes(r.model_size),
+          format("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9),
+          r.backend,
+          format("{}", r.threads),
+          r.name(),
+          format("{:.2f} ± {:.2f}", speed.mean, speed.deviation),
+          format_bytes(rounded(r.traffic.total())),
+          format("{:.2f}", r.bytes_per_second() / 1e9),
+          format("{:.0f} %", 100.0 * r.share_of_bound()),
+          format("{:.1f} %", 100.0 * r.expert_hit_rate()),
+          format_bytes(rounded(per_token(r.run.experts.bytes_read, r))),
+          format("{:.2f}", per_token(r.run.experts.stall_us, r) / 1e3)};
+}
+
+// Columns of a terminal, not bytes: continuation bytes of UTF-8 take no room.
+size_t width_of(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0u) != 0x80u;
+  }));
+}
+
+// The first column is text and begins at the left, the others are numbers.
+std::string markdown_line(const Row& row, const std::vector<size_t>& widths) {
+  std::string line;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const std::string room(widths[i] - width_of(row[i]), ' ');
+    line += i == 0 ? format("| {}{} ", row[i], room) : format("| {}{} ", room, row[i]);
+  }
+  return line + "|\n";
+}
+
+std::string markdown_rule(const std::vector<size_t>& widths) {
+  std::string line;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    line += format("| {}{} ", std::string(widths[i] - 1, '-'), i == 0 ? '-' : ':');
+  }
+  return line + "|\n";
+}
+
+std::string render_markdown(std::span<const BenchResult> results) {
+  std::vector<Row> rows = {{"model", "size", "params", "backend", "threads", "test", "t/s",
+                            "bytes/token", "GB/s", "of bound", "hits", "read/token",
+                            "stall ms/token"}};
+  for (const BenchResult& result : results) rows.push_back(markdown_row(result));
+  std::vector<size_t> widths(rows[0].size(), 3);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  }
+  std::string text;
+  for (size_t line = 0; line < rows.size(); ++line) {
+    text += markdown_line(rows[line], widths);
+    if (line == 0) text += markdown_rule(widths);
+  }
+  const BenchResult& last = results.back();
+  return text + format(
+                    "\nmemory bandwidth {:.2f} GB/s with {} threads | peak memory {} | "
+                    "expert cache {} | {}\n",
+                    last.bandwidth_bytes_per_second / 1e9, last.threads,
+                    format_bytes(last.peak_memory_bytes), format_bytes(last.expert_cache_bytes),
+                    last.device);
+}
+
+}  // namespace
+
+SampleStats summarize(std::span<const double> samples) {
+  if (samples.empty()) return {};
+  const auto n = static_cast<double>(samples.size());
+  double sum = 0.0;
+  for (const double sample : samples) sum += sample;
+  SampleStats stats{.mean = sum / n};
+  if (samples.size() < 2) return stats;
+  double squares = 0.0;
+  for (const double sample : samples) squares += (sample - stats.mean) * (sample - stats.mean);
+  stats.deviation = std::sqrt(squares / (n - 1.0));
+  return stats;
+}
+
+std::vector<double> BenchResult::samples_ts() const {
+  std::vector<double> speeds;
+  for (const uint64_t ns : run.samples_ns) {
+    speeds.push_back(1e9 * static_cast<double>(test.tokens()) /
+                     static_cast<double>(std::max<uint64_t>(1, ns)));
+  }
+  return speeds;
+}
+
+std::string BenchResult::name() const {
+  std::string name;
+  if (test.n_prompt > 0) name += format("pp{}", test.n_prompt);
+  if (test.n_gen > 0) name += format("{}tg{}", name.empty() ? "" : "+", test.n_gen);
+  return test.n_depth > 0 ? format("{} @ d{}", name, test.n_depth) : name;
+}
+
+double BenchResult::bytes_per_second() const {
+  const double ns = summarize(as_doubles(run.samples_ns)).mean;
+  return ns > 0.0 ? traffic.total() * static_cast<double>(test.tokens()) * 1e9 / ns : 0.0;
+}
+
+double BenchResult::share_of_bound() const {
+  return bandwidth_bytes_per_second > 0.0 ? bytes_per_second() / bandwidth_bytes_per_second : 0.0;
+}
+
+double BenchResult::expert_hit_rate() const {
+  const uint64_t lookups = run.experts.hits + run.experts.misses;
+  return lookups == 0 ? 1.0 : static_cast<double>(run.experts.hits) / static_cast<double>(lookups);
+}
+
+Json bench_fields(const BenchResult& r) {
+  const SampleStats time = summarize(as_doubles(r.run.samples_ns));
+  const SampleStats speed = summarize(r.samples_ts());
+  Json json;
+  json["build_commit"] = MOEFLUX_COMMIT;
+  json["build_version"] = MOEFLUX_VERSION;
+  json["backends"] = r.backend;
+  json["device"] = r.device;
+  json["model_filename"] = r.model_filename;
+  json["model_type"] = r.model_type;
+  json["model_size"] = r.model_size;
+  json["model_n_params"] = r.model_n_params;
+  json["n_batch"] = r.batch;
+  json["n_ubatch"] = r.batch;
+  json["n_threads"] = r.threads;
+  json["n_prompt"] = r.test.n_prompt;
+  json["n_gen"] = r.test.n_gen;
+  json["n_depth"] = r.test.n_depth;
+  json["test_time"] = r.test_time;
+  json["avg_ns"] = rounded(time.mean);
+  json["stddev_ns"] = rounded(time.deviation);
+  json["avg_ts"] = speed.mean;
+  json["stddev_ts"] = speed.deviation;
+  json["bytes_per_token"] = rounded(r.traffic.total());
+  json["dense_bytes_per_token"] = rounded(r.traffic.dense_bytes);
+  json["expert_bytes_per_token"] = rounded(r.traffic.expert_bytes);
+  json["state_bytes_per_token"] = rounded(r.traffic.state_bytes);
+  json["bytes_per_second"] = rounded(r.bytes_per_second());
+  json["memory_bandwidth"] = rounded(r.bandwidth_bytes_per_second);
+  json["share_of_bound"] = r.share_of_bound();
+  json["expert_lookups"] = r.run.experts.hits + r.run.experts.misses;
+  json["expert_hit_rate"] = r.expert_hit_rate();
+  json["storage_bytes_per_token"] = rounded(per_token(r.run.experts.bytes_read, r));
+  json["stall_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.stall_us, r));
+  json["expert_cache_bytes"] = r.expert_cache_bytes;
+  json["peak_memory_bytes"] = r.peak_memory_bytes;
+  json["samples_ns"] = r.run.samples_ns;
+  json["samples_ts"] = r.samples_ts();
+  return json;
+}
+
+std::string render_bench(std::span<const BenchResult> results, BenchFormat format) {
+  if (results.empty() && format != BenchFormat::kJson) return {};
+  switch (format) {
+    case BenchFormat::kMarkdown:
+      return render_markdown(results);
+    case BenchFormat::kJson:
+      return render_json(results);
+    case BenchFormat::kCsv:
+      return render_csv(results);
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace moeflux

@@ -1,0 +1,57 @@
+// Benchmark results as a table, JSON or CSV, in llama-bench's manner and under its names.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/benchmark.h"
+#include "engine/traffic.h"
+
+namespace moeflux {
+
+struct SampleStats {
+  double mean = 0.0;
+  double deviation = 0.0;  // of the sample: over n - 1; 0 for fewer than two
+};
+SampleStats summarize(std::span<const double> samples);
+
+/// One test of one model.
+struct BenchResult {
+  std::string model_filename;
+  std::string model_type;  // "family, format of the experts"
+  uint64_t model_size = 0;
+  uint64_t model_n_params = 0;
+  std::string backend;
+  std::string device;  // as it describes itself
+  int threads = 0;
+  int64_t batch = 0;
+  BenchmarkTest test;
+  std::string test_time;  // ISO 8601, UTC
+  BenchmarkRun run;
+  Traffic traffic;  // per token
+  double bandwidth_bytes_per_second = 0.0;
+  uint64_t expert_cache_bytes = 0;
+  uint64_t peak_memory_bytes = 0;
+
+  /// Tokens per second of each repetition.
+  std::vector<double> samples_ts() const;
+  /// "pp512", "tg32 @ d4096".
+  std::string name() const;
+  /// The least time per token, at the measured bandwidth, over the time it took.
+  double share_of_bound() const;
+  double bytes_per_second() const;
+  double expert_hit_rate() const;  // 1 when nothing was looked up
+};
+
+enum class BenchFormat : uint8_t { kMarkdown, kJson, kCsv };
+
+std::string render_bench(std::span<const BenchResult> results, BenchFormat format);
+
+/// The fields of one result, in llama-bench's order, ours at the end.
+Json bench_fields(const BenchResult& result);
+
+}  // namespace moeflux

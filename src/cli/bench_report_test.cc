@@ -1,0 +1,143 @@
+#include "cli/bench_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace moeflux {
+namespace {
+
+BenchResult sample() {
+  BenchResult result{.model_filename = "folder with \"quotes\", and | bars",
+                     .model_type = "family affine-4/64",
+                     .model_size = 5'000'000,
+                     .model_n_params = 9'000'000,
+                     .backend = "cpu",
+                     .device = "cpu (generic, 2 threads)",
+                     .threads = 2,
+                     .batch = 512,
+                     .test = {.n_gen = 4, .n_depth = 100},
+                     .test_time = "2026-01-02T03:04:05Z",
+                     .traffic = {.dense_bytes = 1000, .expert_bytes = 400, .state_bytes = 100},
+                     .bandwidth_bytes_per_second = 15e9,
+                     .expert_cache_bytes = 4096,
+                     .peak_memory_bytes = 8192};
+  result.run.samples_ns = {1000, 3000};  // 4 and 1.333 tokens a microsecond
+  result.run.experts = {.hits = 6, .misses = 2, .bytes_read = 800, .stall_us = 16};
+  return result;
+}
+
+TEST(BenchStatistics, MeanAndDeviationOfTheSample) {
+  const std::vector<double> samples = {2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0};
+  EXPECT_DOUBLE_EQ(summarize(samples).mean, 5.0);
+  EXPECT_NEAR(summarize(samples).deviation, 2.13809, 1e-5);  // sqrt(32 / 7)
+  EXPECT_EQ(summarize(std::vector<double>{3.0}).mean, 3.0);
+  EXPECT_EQ(summarize(std::vector<double>{3.0}).deviation, 0.0);
+  EXPECT_EQ(summarize({}).mean, 0.0);
+}
+
+TEST(BenchResultNames, AreLlamaBenchs) {
+  EXPECT_EQ(sample().name(), "tg4 @ d100");
+  EXPECT_EQ((BenchResult{.test = {.n_prompt = 512}}.name()), "pp512");
+  EXPECT_EQ((BenchResult{.test = {.n_prompt = 512, .n_gen = 32}}.name()), "pp512+tg32");
+}
+
+TEST(BenchResultRates, AddUp) {
+  // 1500 bytes for each of 4 tokens in 2 microseconds on average: 3 GB/s, a fifth of 15.
+  EXPECT_DOUBLE_EQ(sample().bytes_per_second(), 3e9);
+  EXPECT_DOUBLE_EQ(sample().share_of_bound(), 0.2);
+  EXPECT_DOUBLE_EQ(sample().expert_hit_rate(), 0.75);
+  EXPECT_EQ(BenchResult{}.expert_hit_rate(), 1.0);
+  EXPECT_EQ(BenchResult{}.share_of_bound(), 0.0);
+}
+
+TEST(BenchJson, HasLlamaBenchsFieldsAndOurs) {
+  const BenchResult result = sample();
+  const auto json = parse_json(render_bench({&result, 1}, BenchFormat::kJson), "report");
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  ASSERT_TRUE(json->is_array());
+  ASSERT_EQ(json->size(), 1u);
+  const Json& fields = (*json)[0];
+  for (const char* key : {"build_commit",
+                          "model_filename",
+                          "model_type",
+                          "model_size",
+                          "model_n_params",
+                          "n_batch",
+                          "n_ubatch",
+                          "n_threads",
+                          "n_prompt",
+                          "n_gen",
+                          "n_depth",
+                          "test_time",
+                          "avg_ns",
+                          "stddev_ns",
+                          "avg_ts",
+                          "stddev_ts",
+                          "samples_ns",
+                          "samples_ts",
+                          "bytes_per_token",
+                          "dense_bytes_per_token",
+                          "expert_bytes_per_token",
+                          "state_bytes_per_token",
+                          "bytes_per_second",
+                          "memory_bandwidth",
+                          "share_of_bound",
+                          "expert_hit_rate",
+                          "stall_ns_per_token",
+                          "storage_bytes_per_token",
+                          "peak_memory_bytes"}) {
+    EXPECT_TRUE(fields.contains(key)) << key;
+  }
+  EXPECT_EQ(fields["model_filename"], result.model_filename);
+  EXPECT_EQ(fields["n_depth"], 100);
+  EXPECT_EQ(fields["avg_ns"], 2000);
+  EXPECT_EQ(fields["stddev_ns"], 1414);
+  EXPECT_NEAR(fields["avg_ts"].get<double>(), (4e6 + 4e6 / 3) / 2, 1.0);
+  EXPECT_EQ(fields["bytes_per_token"], 1500);
+  EXPECT_EQ(fields["storage_bytes_per_token"], 100);  // 800 over 2 repetitions of 4 tokens
+  EXPECT_EQ(fields["stall_ns_per_token"], 2000);
+  EXPECT_EQ(fields["samples_ns"], Json({1000, 3000}));
+}
+
+TEST(BenchJson, NamesThatAreNotUtf8DoNotBreakIt) {
+  BenchResult result = sample();
+  result.model_filename = "bad \xff name";
+  const auto json = parse_json(render_bench({&result, 1}, BenchFormat::kJson), "report");
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+}
+
+TEST(BenchCsv, QuotesEveryValueUnderOneHeader) {
+  const std::vector<BenchResult> results = {sample(), sample()};
+  const std::string csv = render_bench(results, BenchFormat::kCsv);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  EXPECT_EQ(csv.rfind("build_commit,", 0), 0u);
+  EXPECT_NE(csv.find(R"("folder with ""quotes"", and | bars")"), std::string::npos) << csv;
+  const std::string header = csv.substr(0, csv.find('\n'));
+  EXPECT_EQ(header.find("samples_ns"), std::string::npos);
+  EXPECT_NE(header.find("avg_ts,stddev_ts"), std::string::npos);
+}
+
+TEST(BenchMarkdown, RowsHaveTheColumnsOfTheHeader) {
+  BenchResult other = sample();
+  other.model_type = "a|b";
+  other.test = {.n_prompt = 512};
+  const std::vector<BenchResult> results = {sample(), other};
+  const std::string table = render_bench(results, BenchFormat::kMarkdown);
+  EXPECT_NE(table.find("tg4 @ d100"), std::string::npos) << table;
+  EXPECT_NE(table.find("pp512"), std::string::npos);
+  EXPECT_NE(table.find("a\\|b"), std::string::npos);
+  EXPECT_NE(table.find("20 %"), std::string::npos);
+  EXPECT_NE(table.find("memory bandwidth 15.00 GB/s with 2 threads"), std::string::npos);
+  std::vector<int64_t> bars;
+  for (size_t begin = 0; table[begin] == '|';) {
+    const size_t end = table.find('\n', begin);
+    bars.push_back(std::count(table.begin() + static_cast<int64_t>(begin),
+                              table.begin() + static_cast<int64_t>(end), '|'));
+    begin = end + 1;
+  }
+  EXPECT_EQ(bars, (std::vector<int64_t>{14, 14, 14, 15}));  // one is escaped
+}
+
+}  // namespace
+}  // namespace moeflux

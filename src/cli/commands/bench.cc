@@ -1,0 +1,203 @@
+// moeflux bench: tokens per second of prompts and of single tokens, held against what the memory
+// allows.
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_device.h"
+#include "backend/trace/trace_device.h"
+#include "base/format.h"
+#include "base/thread_pool.h"
+#include "cli/bench_report.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/model_text.h"
+#include "cli/terminal.h"
+#include "engine/memory_bandwidth.h"
+#include "io/host_memory.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::vector<std::string> models;
+  std::vector<int64_t> prompts = {512};
+  std::vector<int64_t> generations = {128};
+  std::vector<int64_t> depths = {0};
+  int repetitions = 5;
+  int64_t batch = 512;
+  uint64_t seed = 0;
+  std::string file;
+  std::string output = "md";
+  double probe_seconds = 1.0;
+};
+
+// Prompts, then generations, each at every depth; zeros ask for nothing.
+std::vector<BenchmarkTest> tests_of(const Options& options) {
+  std::vector<BenchmarkTest> tests;
+  for (const int64_t depth : options.depths) {
+    for (const int64_t n : options.prompts) {
+      if (n > 0) tests.push_back({.n_prompt = n, .n_depth = depth});
+    }
+    for (const int64_t n : options.generations) {
+      if (n > 0) tests.push_back({.n_gen = n, .n_depth = depth});
+    }
+  }
+  return tests;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  const size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text.data(), length};
+}
+
+// What a result says of the model, whatever the test.
+Result<BenchResult> describe(const LoadedModel& model, const std::string& directory) {
+  BenchResult result;
+  result.model_filename = directory;
+  result.model_type = model.spec().model_type;
+  for (const ExpertLayer& layer : model.experts.layers) {
+    if (layer.num_experts == 0) continue;
+    result.model_type += " " + layer.gate.format.to_string();
+    break;
+  }
+  for (const auto& [name, entry] : model.index.entries()) result.model_size += entry.size_bytes;
+  result.model_n_params = count_parameters(model);
+  return result;
+}
+
+Result<std::vector<TokenId>> text_tokens(const Options& options, const std::string& directory) {
+  if (options.file.empty()) return std::vector<TokenId>();
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(options.file));
+  MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
+  MF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, tokenizer.encode(text));
+  if (tokens.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: the text has no tokens", options.file);
+  }
+  return tokens;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const Options& options,
+                                            std::span<const BenchmarkTest> tests,
+                                            const std::string& directory, Device& device) {
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
+  engine.prefill_chunk = options.batch;
+  if (engine.context_length == 0) {
+    for (const BenchmarkTest& test : tests) {
+      engine.context_length = std::max(engine.context_length, test.context());
+    }
+  }
+  return Engine::open(directory, device, engine);
+}
+
+Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
+                   const std::string& directory, std::vector<BenchResult>& results) {
+  const std::unique_ptr<Device> trace = make_trace_device();
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
+                      load_model(directory, *trace, WeightLoading::kCheckOnly));
+  MF_ASSIGN_OR_RETURN(const std::vector<TokenId> text, text_tokens(options, directory));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_device(options.model));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                      open_engine(options, tests, directory, *device));
+  for (const BenchmarkTest& test : tests) {
+    MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
+    result.backend = std::string(device->name());
+    result.device = std::string(device->description());
+    result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
+    result.batch = std::min(options.batch, engine->context_length());
+    result.test = test;
+    result.test_time = utc_now();
+    BenchmarkOptions benchmark{
+        .repetitions = options.repetitions, .seed = options.seed, .text = text};
+    {
+      const auto total = static_cast<uint64_t>(options.repetitions + benchmark.warm_ups);
+      ProgressBar progress(result.name(), total);
+      progress.update(0);
+      benchmark.progress = [&](int n) { progress.update(static_cast<uint64_t>(n)); };
+      MF_ASSIGN_OR_RETURN(result.run, run_benchmark(*engine, test, benchmark));
+    }
+    MF_ASSIGN_OR_RETURN(result.traffic, traffic_per_token(*model, test, result.batch, result.run));
+    result.expert_cache_bytes = engine->expert_capacity_bytes();
+    result.peak_memory_bytes = peak_resident_bytes();
+    results.push_back(std::move(result));
+  }
+  return {};
+}
+
+BenchFormat format_of(const std::string& name) {
+  if (name == "json") return BenchFormat::kJson;
+  return name == "csv" ? BenchFormat::kCsv : BenchFormat::kMarkdown;
+}
+
+Status run(Options options) {
+  const std::vector<BenchmarkTest> tests = tests_of(options);
+  if (tests.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
+  }
+  if (options.models.empty()) {
+    MF_ASSIGN_OR_RETURN(const std::string embedded, model_directory(options.model));
+    options.models.push_back(embedded);
+  }
+  std::vector<BenchResult> results;
+  for (const std::string& directory : options.models) {
+    MF_RETURN_IF_ERROR(bench_model(options, tests, directory, results));
+  }
+  // Last, when models have gone, so that its buffer does not count as their memory.
+  MF_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Device> device,
+      make_cpu_device({.threads = options.model.threads, .isa = options.model.isa}));
+  MF_ASSIGN_OR_RETURN(const double bandwidth,
+                      measure_read_bandwidth(*device, {.seconds = options.probe_seconds}));
+  for (BenchResult& result : results) result.bandwidth_bytes_per_second = bandwidth;
+  return print_out(render_bench(results, format_of(options.output)));
+}
+
+}  // namespace
+
+RegisteredCommand add_bench_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "bench", "Measure tokens per second, and what share of the memory bandwidth they use");
+  add_model_options(*app, options->model);
+  app->remove_option(app->get_option("--model"));  // several may be given here
+  app->add_option("-m,--model", options->models,
+                  "Model folder; may be repeated (default: the embedded fable-20m)")
+      ->check(not_empty())
+      ->allow_extra_args(false);
+  const auto add_counts = [&](const char* name, std::vector<int64_t>& counts, const char* help) {
+    app->add_option(name, counts, help)
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+  };
+  add_counts("-p,--n-prompt", options->prompts, "Tokens of a prompt, like 512 or 128,512; 0: none");
+  add_counts("-n,--n-gen", options->generations, "Tokens generated one by one; 0: none");
+  add_counts("-d,--n-depth", options->depths, "Tokens in the context before");
+  app->add_option("-r,--repetitions", options->repetitions, "Repetitions, after one that warms up")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app->add_option("-b,--batch-size", options->batch, "Tokens of a prompt evaluated together")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  app->add_option("-f,--file", options->file,
+                  "Take tokens from a text ('-': standard input), not at random");
+  app->add_option("-s,--seed", options->seed, "Of random tokens")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->capture_default_str();
+  app->add_option("-o,--output", options->output, "Print md, json or csv")
+      ->check(CLI::IsMember({"md", "json", "csv"}))
+      ->capture_default_str();
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

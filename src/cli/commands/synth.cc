@@ -1,0 +1,143 @@
+// moeflux synth: a random checkpoint of a real model's shape, to measure what nobody downloaded.
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/format.h"
+#include "base/units.h"
+#include "checkpoint/synthetic.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "io/file.h"
+#include "io/interrupt.h"
+#include "io/output_folder.h"
+#include "model/synthetic_model.h"
+#include "text/byte_tokenizer.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  std::string like;
+  std::string output;
+  SyntheticModelOptions model;
+  uint64_t seed = 0;
+  int threads = 0;
+  bool force = false;
+  bool list = false;
+};
+
+// Headers, config and tokenizer beside the tensors, generously.
+constexpr uint64_t kOverheadBytes = 16 * kMiB;
+
+std::string describe_shapes(const SyntheticModelOptions& options) {
+  std::string text;
+  for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
+    SyntheticModelOptions fitting = options;
+    if (fitting.num_layers > shape.num_layers) fitting.num_layers = shape.num_layers;
+    const auto checkpoint = make_synthetic_model(shape.name, fitting);
+    if (!checkpoint.ok()) continue;
+    text += format("{:<20} {:>11}  {:>2} layers  {}\n", shape.name,
+                   format_bytes(checkpoint->size_bytes()),
+                   fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.note);
+  }
+  return text;
+}
+
+// What an earlier checkpoint left; config.json first, so that a folder that is half removed is no
+// model.
+Status remove_checkpoint(const std::string& directory) {
+  MF_RETURN_IF_ERROR(remove_file(directory + "/config.json"));
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
+  for (const std::string& name : names) {
+    if (name == "model.safetensors.index.json" ||
+        (name.rfind("model", 0) == 0 && name.ends_with(".safetensors"))) {
+      MF_RETURN_IF_ERROR(remove_file(directory + "/" + name));
+    }
+  }
+  return {};
+}
+
+Status prepare_folder(const Options& options, uint64_t bytes) {
+  MF_RETURN_IF_ERROR(create_folder(options.output));
+  MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(options.output));
+  if (!empty && !options.force) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: the folder is not empty; --force replaces the checkpoint in it",
+                      options.output);
+  }
+  if (!empty) MF_RETURN_IF_ERROR(remove_checkpoint(options.output));
+  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(options.output));
+  if (free >= bytes + kOverheadBytes) return {};
+  return make_error(ErrorCode::kResourceExhausted, "{}: the checkpoint needs {}, {} are free",
+                    options.output, format_bytes(bytes + kOverheadBytes), format_bytes(free));
+}
+
+Status write_tokenizer(const std::string& directory) {
+  const std::string json = byte_tokenizer_json();
+  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(directory + "/tokenizer.json"));
+  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(json.data(), json.size()))));
+  return file->commit();
+}
+
+Status run(const Options& options) {
+  if (options.list) return print_out(describe_shapes(options.model));
+  if (options.like.empty() || options.output.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "synth needs --like NAME and -o FOLDER (--list shows the names)");
+  }
+  const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
+  const auto checkpoint = make_synthetic_model(options.like, options.model);
+  if (!checkpoint.ok()) return checkpoint.error().with_context("--like " + options.like);
+  const uint64_t bytes = checkpoint->size_bytes();
+  MF_RETURN_IF_ERROR(prepare_folder(options, bytes));
+  MF_RETURN_IF_ERROR(write_tokenizer(options.output));
+  const auto start = std::chrono::steady_clock::now();
+  {
+    ProgressBar progress("synth", bytes);
+    const Status written =
+        write_synthetic(*checkpoint, {.directory = options.output,
+                                      .seed = options.seed,
+                                      .threads = options.threads,
+                                      .stop = interrupts->token(),
+                                      .progress = [&](uint64_t done) { progress.update(done); }});
+    if (!written.ok() && written.error().code() == ErrorCode::kCancelled) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; the checkpoint is incomplete",
+                        options.output);
+    }
+    MF_RETURN_IF_ERROR(written);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return print_out(format("{}: {} in {:.1f} s, {:.0f} MB/s\n", options.output, format_bytes(bytes),
+                          seconds.count(), static_cast<double>(bytes) / 1e6 / seconds.count()));
+}
+
+}  // namespace
+
+RegisteredCommand add_synth_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "synth", "Write a random checkpoint of a real model's exact shape, for measurements");
+  app->add_option("--like", options->like, "Whose shape (see --list)")->check(not_empty());
+  app->add_option("-o,--output", options->output, "Folder to write; made when absent")
+      ->check(not_empty());
+  app->add_option("--layers", options->model.num_layers, "Only the first N layers (0: all)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+  app->add_option("--bits", options->model.bits, "Bits of a weight (routers and gates have 8)")
+      ->check(CLI::IsMember({4, 8}))
+      ->capture_default_str();
+  app->add_option("--group", options->model.group_size, "Weights that share a scale")
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->capture_default_str();
+  app->add_option("-s,--seed", options->seed, "Same seed, same bytes")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->capture_default_str();
+  app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
+      ->check(CLI::Range(0, 1024));
+  app->add_flag("--force", options->force, "Replace the checkpoint in a folder that is not empty");
+  app->add_flag("--list", options->list, "Show the shapes and their sizes");
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,60 @@
+#include "engine/memory_bandwidth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "io/host_memory.h"
+
+namespace moeflux {
+namespace {
+
+constexpr int64_t kCols = 4096;
+
+uint64_t buffer_bytes_for(const BandwidthProbe& probe) {
+  uint64_t bytes = probe.buffer_bytes;
+  const uint64_t available = query_host_memory().available_bytes;
+  while (available != 0 && bytes > available / 4 && bytes > kCols * sizeof(float)) bytes /= 2;
+  return bytes;
+}
+
+}  // namespace
+
+Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& probe) {
+  using Clock = std::chrono::steady_clock;
+  const auto row_bytes = static_cast<uint64_t>(kCols) * sizeof(float);
+  const auto rows = std::max<int64_t>(1, static_cast<int64_t>(buffer_bytes_for(probe) / row_bytes));
+  const uint64_t matrix_bytes = static_cast<uint64_t>(rows) * row_bytes;
+  MF_ASSIGN_OR_RETURN(const auto matrix, device.allocate(matrix_bytes, MemoryKind::kDevice));
+  MF_ASSIGN_OR_RETURN(const auto vectors,
+                      device.allocate(row_bytes + static_cast<uint64_t>(rows) * sizeof(float),
+                                      MemoryKind::kDevice));
+  MF_ASSIGN_OR_RETURN(const auto encoder, device.create_encoder(0));
+  Weight weight{.format = QuantFormat::plain(DType::kF32), .rows = rows, .cols = kCols};
+  weight.data = Tensor::view(*matrix, 0, {rows, kCols}, DType::kF32);
+  const Tensor x = Tensor::view(*vectors, 0, {1, kCols}, DType::kF32);
+  const Tensor out = Tensor::view(*vectors, row_bytes, {1, rows}, DType::kF32);
+  // Pages that were never written may all be the same page of zeros.
+  const std::vector<float> ones(static_cast<size_t>(kCols), 1.0f);
+  encoder->write(x, std::as_bytes(std::span(ones)));
+  for (int64_t row = 0; row < rows; ++row) {
+    encoder->write(weight.data.slice(0, row, 1), std::as_bytes(std::span(ones)));
+  }
+  float last = 0.0f;
+  double best = 0.0;
+  const Clock::time_point start = Clock::now();
+  std::chrono::duration<double> total{};
+  for (int pass = 0; pass < 2 || total.count() < probe.seconds; ++pass) {
+    const Clock::time_point begin = Clock::now();
+    encoder->linear(out, x, weight);
+    MF_RETURN_IF_ERROR(encoder->read(std::as_writable_bytes(std::span(&last, 1)),
+                                     out.slice(1, rows - 1, 1)));  // waits for the product
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    best = std::max(best, static_cast<double>(matrix_bytes) / seconds.count());
+    total = Clock::now() - start;
+  }
+  return best;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,70 @@
+#include "engine/traffic.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "engine/dry_run.h"
+
+namespace moeflux {
+namespace {
+
+// Sizes of the steps that a test is evaluated in.
+std::vector<int64_t> steps_of(const BenchmarkTest& test, int64_t batch) {
+  std::vector<int64_t> steps;
+  for (int64_t left = test.n_prompt; left > 0; left -= steps.back()) {
+    steps.push_back(std::min(left, batch));
+  }
+  steps.insert(steps.end(), static_cast<size_t>(test.n_gen), 1);
+  return steps;
+}
+
+// One expert's bytes on average over layers: the tests' counters do not tell layers apart.
+double mean_expert_bytes(const ExpertTable& table) {
+  double bytes = 0.0;
+  int layers = 0;
+  for (const ExpertLayer& layer : table.layers) {
+    if (layer.num_experts == 0) continue;
+    bytes += static_cast<double>(layer.bytes_per_expert());
+    ++layers;
+  }
+  return layers == 0 ? 0.0 : bytes / layers;
+}
+
+}  // namespace
+
+Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest& test,
+                                  int64_t batch, const BenchmarkRun& run) {
+  Traffic traffic;
+  std::map<int64_t, uint64_t> dense_bytes;  // by size of the step
+  int64_t length = test.n_depth;
+  for (const int64_t step : steps_of(test, batch)) {
+    if (!dense_bytes.contains(step)) {
+      MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, step, 1));
+      dense_bytes[step] = dry.weight_bytes;
+    }
+    traffic.dense_bytes += static_cast<double>(dense_bytes[step]);
+    length += step;
+    for (const LayerStateSpec& layer : state_specs(model.spec())) {
+      const int64_t seen = layer.window > 0 ? std::min(layer.window, length) : length;
+      traffic.state_bytes += static_cast<double>(
+          layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(seen));
+    }
+  }
+  const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));
+  traffic.expert_bytes = static_cast<double>(run.experts.hits + run.experts.misses) *
+                         mean_expert_bytes(model.experts) / repetitions;
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, test.tokens()));
+  return Traffic{traffic.dense_bytes / tokens, traffic.expert_bytes / tokens,
+                 traffic.state_bytes / tokens};
+}
+
+uint64_t count_parameters(const LoadedModel& model) {
+  uint64_t parameters = model.dense_parameters;
+  for (const ExpertLayer& layer : model.experts.layers) {
+    parameters += static_cast<uint64_t>(layer.num_experts) * layer.parameters_per_expert();
+  }
+  return parameters;
+}
+
+}  // namespace moeflux

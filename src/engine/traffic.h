@@ -1,0 +1,28 @@
+// How many bytes of memory a test must read, whatever the implementation: dense weights once a
+// step, each expert that a step uses once, and what the sequence remembers.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/benchmark.h"
+#include "engine/model_loader.h"
+
+namespace moeflux {
+
+struct Traffic {
+  double dense_bytes = 0.0;
+  double expert_bytes = 0.0;
+  double state_bytes = 0.0;
+
+  double total() const { return dense_bytes + expert_bytes + state_bytes; }
+};
+
+/// Per token, on average over the tokens of a run. Prompts are evaluated in chunks of `batch`;
+/// experts are counted as the run used them. `model` may be loaded without its weights.
+Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest& test,
+                                  int64_t batch, const BenchmarkRun& run);
+
+/// Parameters of the dense part and of all experts.
+uint64_t count_parameters(const LoadedModel& model);
+
+}  // namespace moeflux

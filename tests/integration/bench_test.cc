@@ -1,0 +1,177 @@
+// synth and bench as a user meets them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "tests/integration/moeflux_program.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void expect_error_line(const Words& arguments, int status, const Words& pieces) {
+  const ProgramOutput output = moeflux(arguments);
+  EXPECT_EQ(output.status, status) << output.err;
+  EXPECT_EQ(output.out, "");
+  ASSERT_EQ(output.err_lines().size(), 1u) << output.err;
+  EXPECT_EQ(output.err.rfind("error: ", 0), 0u) << output.err;
+  for (const std::string& piece : pieces) {
+    EXPECT_TRUE(contains(output.err, piece)) << "'" << piece << "' is not in: " << output.err;
+  }
+}
+
+void synthesize(const std::string& directory, const Words& more = {}) {
+  Words words = {"synth", "--like", "tiny", "-o", directory};
+  words.insert(words.end(), more.begin(), more.end());
+  expect_success(moeflux(words));
+}
+
+TEST(Synth, ListsShapesWithTheirSizes) {
+  const ProgramOutput list = moeflux({"synth", "--list"});
+  expect_success(list);
+  for (const char* piece : {"qwen3.6-35b-a3b", "18.2 GiB", "qwen3.5-397b-a17b", "60 layers"}) {
+    EXPECT_TRUE(contains(list.out, piece)) << list.out;
+  }
+}
+
+TEST(Synth, ItsModelsRun) {
+  const TempFolder folder;
+  synthesize(folder / "model");
+  const ProgramOutput run = moeflux({"run", "-q", "-n", "4", "-m", folder / "model", "Hello, Ä!"});
+  expect_success(run);
+  const ProgramOutput tokens =
+      moeflux({"tokenize", "--ids", "-m", folder / "model", "Hello, \xc3\x84!"});
+  expect_success(tokens);
+  EXPECT_EQ(tokens.out, "72,101,108,108,111,44,32,195,132,33\n");
+}
+
+TEST(Synth, SameSeedSameBytes) {
+  const TempFolder folder;
+  synthesize(folder / "a", {"--seed", "3", "-t", "1"});
+  synthesize(folder / "b", {"--seed", "3", "-t", "2"});
+  synthesize(folder / "c", {"--seed", "4"});
+  const std::string shard = "/model-00001-of-00001.safetensors";
+  EXPECT_EQ(read_bytes(folder / "a" + shard), read_bytes(folder / "b" + shard));
+  EXPECT_NE(read_bytes(folder / "a" + shard), read_bytes(folder / "c" + shard));
+}
+
+TEST(Synth, KeepsWhatIsInAFolderUnlessForced) {
+  const TempFolder folder;
+  write_bytes(folder / "notes.txt", "mine");
+  write_bytes(folder / "model-00009-of-00009.safetensors", "old");
+  expect_error_line({"synth", "--like", "tiny", "-o", folder.path()}, 1,
+                    {folder.path(), "not empty", "--force"});
+  EXPECT_EQ(read_bytes(folder / "model-00009-of-00009.safetensors"), "old");
+  synthesize(folder.path(), {"--force"});
+  synthesize(folder.path(), {"--force", "--layers", "2"});
+  EXPECT_EQ(read_bytes(folder / "notes.txt"), "mine");
+  EXPECT_FALSE(std::filesystem::exists(folder / "model-00009-of-00009.safetensors"));
+  const ProgramOutput inspect = moeflux({"inspect", "--json", "-m", folder.path()});
+  expect_success(inspect);
+  const auto report = parse_json(inspect.out, "inspect");
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ((*report)["architecture"]["layers"], 2);
+}
+
+TEST(Synth, ErrorsNameWhatIsWrong) {
+  const TempFolder folder;
+  const std::string out = folder / "x";
+  expect_error_line({"synth"}, 1, {"--like", "--list"});
+  expect_error_line({"synth", "--like", "tiny"}, 1, {"-o FOLDER"});
+  expect_error_line({"synth", "--like", "huge", "-o", out}, 1, {"huge", "tiny"});
+  expect_error_line({"synth", "--like", "tiny", "--layers", "9", "-o", out}, 1, {"9 layers"});
+  expect_error_line({"synth", "--like", "tiny", "--bits", "5", "-o", out}, 2, {"--bits"});
+  expect_error_line({"synth", "--like", "tiny", "--group", "7", "-o", out}, 2, {"--group"});
+  expect_error_line({"synth", "--like", "tiny", "--seed", "-1", "-o", out}, 2, {"--seed"});
+  EXPECT_FALSE(std::filesystem::exists(out));
+  expect_error_line({"synth", "--like", "tiny", "-o", out + "/y/z"}, 1, {"cannot create"});
+  write_bytes(out, "");
+  expect_error_line({"synth", "--like", "tiny", "-o", out}, 1, {"is a file"});
+}
+
+TEST(Synth, SaysWhatADiskLacksAndWritesNothing) {
+  const TempFolder folder;
+  const uintmax_t free = std::filesystem::space(folder.path()).available;
+  if (free > uintmax_t{350} << 30)
+    GTEST_SKIP() << free << " bytes are free, too many to run out of";
+  expect_error_line({"synth", "--like", "qwen3.5-397b-a17b", "--bits", "8", "-o", folder / "x"}, 1,
+                    {"needs 392.", "GiB are free"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "x"));
+}
+
+TEST(Bench, JsonHasARowForEveryTest) {
+  const TempFolder folder;
+  synthesize(folder / "model");
+  const ProgramOutput bench =
+      moeflux({"bench", "-m", folder / "model", "-m", fable(), "-p", "8,16", "-n", "2", "-d",
+               "0,10", "-r", "2", "-t", "1", "-o", "json"});
+  expect_success(bench);
+  const auto rows = parse_json(bench.out, "bench");
+  ASSERT_TRUE(rows.ok()) << rows.error().to_string();
+  ASSERT_EQ(rows->size(), 12u);
+  EXPECT_EQ((*rows)[0]["model_filename"], folder / "model");
+  EXPECT_EQ((*rows)[11]["model_filename"], fable());
+  EXPECT_EQ((*rows)[1]["n_prompt"], 16);
+  EXPECT_EQ((*rows)[5]["n_gen"], 2);
+  EXPECT_EQ((*rows)[5]["n_depth"], 10);
+  for (const Json& row : *rows) {
+    EXPECT_EQ(row["samples_ns"].size(), 2u);
+    EXPECT_EQ(row["n_threads"], 1);
+    EXPECT_GT(row["avg_ts"].get<double>(), 0.0);
+    EXPECT_GT(row["memory_bandwidth"].get<uint64_t>(), 0u);
+    EXPECT_GT(row["expert_bytes_per_token"].get<uint64_t>(), 0u);
+  }
+}
+
+TEST(Bench, ColdExpertsAreCountedAsReads) {
+  const ProgramOutput bench = moeflux({"bench", "-p", "0", "-n", "4", "-r", "1", "--expert-cache",
+                                       "0", "-o", "json", "--device", "reference"});
+  expect_success(bench);
+  const auto rows = parse_json(bench.out, "bench");
+  ASSERT_TRUE(rows.ok());
+  const Json& row = (*rows)[0];
+  EXPECT_EQ(row["backends"], "reference");
+  EXPECT_LT(row["expert_hit_rate"].get<double>(), 0.5);
+  EXPECT_GT(row["storage_bytes_per_token"].get<uint64_t>(),
+            row["expert_bytes_per_token"].get<uint64_t>() / 2);
+}
+
+TEST(Bench, TableAndCsvAreForPeopleAndSpreadsheets) {
+  const TempFolder folder;
+  write_bytes(folder / "text", "Once upon a time there was a bench.");
+  const Words base = {"bench", "-p", "8", "-n", "2", "-r", "1", "-f", folder / "text", "-o"};
+  const auto with = [&](const std::string& output) {
+    Words words = base;
+    words.push_back(output);
+    const ProgramOutput bench = moeflux(words);
+    expect_success(bench);
+    return bench.out;
+  };
+  const std::string table = with("md");
+  for (const char* piece : {"pp8", "tg2", "t/s", "memory bandwidth"}) {
+    EXPECT_TRUE(contains(table, piece)) << table;
+  }
+  EXPECT_TRUE(contains(with("csv"), "n_prompt,n_gen,n_depth"));
+}
+
+TEST(Bench, ErrorsNameWhatIsWrong) {
+  const TempFolder folder;
+  write_bytes(folder / "empty", "");
+  expect_error_line({"bench", "-p", "0", "-n", "0"}, 1, {"-p", "-n"});
+  expect_error_line({"bench", "-p", "-4"}, 2, {"--n-prompt"});
+  expect_error_line({"bench", "-p", "x"}, 2, {"x"});
+  expect_error_line({"bench", "-r", "0"}, 2, {"--repetitions"});
+  expect_error_line({"bench", "-o", "xml"}, 2, {"--output"});
+  expect_error_line({"bench", "-m", ""}, 2, {"--model"});
+  expect_error_line({"bench", "-m", folder / "none"}, 1, {"none"});
+  expect_error_line({"bench", "-f", folder / "none"}, 1, {"none"});
+  expect_error_line({"bench", "-f", folder / "empty"}, 1, {"no tokens"});
+  expect_error_line({"bench", "-d", "99999"}, 1, {"4096"});
+  expect_error_line({"bench", "-c", "16", "-p", "32"}, 1, {"context of 16"});
+}
+
+}  // namespace
+}  // namespace moeflux::testing
