@@ -17,6 +17,7 @@ struct Int8Panel {
   const uint8_t* scales[kInt8Rows];
   const uint8_t* biases[kInt8Rows];
   int64_t row_bytes;
+  int64_t scale_bytes;  // of one row
   int blocks;
   alignas(64) float w_scales[kRunGroups][kInt8Rows];
   alignas(64) float w_biases[kRunGroups][kInt8Rows];
@@ -28,12 +29,12 @@ static void int8_open(Int8Panel& panel, const Int8PanelArgs& args) {
   const MatrixArgs& w = args.w;
   panel.row_bytes = w.cols / 8 * w.bits;
   panel.blocks = static_cast<int>((args.rows + kIntLanes - 1) / kIntLanes);
-  const int64_t scale_bytes = w.cols / w.group_size * (w.type == ElementType::kF32 ? 4 : 2);
+  panel.scale_bytes = w.cols / w.group_size * (w.type == ElementType::kF32 ? 4 : 2);
   for (int64_t r = 0; r < kInt8Rows; ++r) {
     const int64_t row = args.row + (r < args.rows ? r : args.rows - 1);
     panel.codes[r] = w.data + row * panel.row_bytes;
-    panel.scales[r] = w.scales + row * scale_bytes;
-    panel.biases[r] = w.biases + row * scale_bytes;
+    panel.scales[r] = w.scales + row * panel.scale_bytes;
+    panel.biases[r] = w.biases + row * panel.scale_bytes;
   }
 }
 
@@ -49,14 +50,12 @@ static void int8_scales(const uint8_t* const* rows, int blocks, ElementType type
   }
 }
 
-/// The same place of rows a kilobyte on, or of the next panel's: hardware prefetchers follow
-/// neither this many rows at once nor reads across page borders.
-MF_INLINE void int8_prefetch(const Int8Panel& panel, int first_row, int64_t offset) {
-  constexpr int64_t kAhead = 1024;
-  if (offset % 64 >= kUnitBytes) return;
-  int64_t ahead = offset + (panel.row_bytes < kAhead ? panel.row_bytes : kAhead);
-  if (ahead >= panel.row_bytes) ahead += (kInt8Rows - 1) * panel.row_bytes;
-  for (int r = 0; r < kIntLanes; ++r) __builtin_prefetch(panel.codes[first_row + r] + ahead);
+/// Asks for the next panel's share of an array while this one's is read. The next panel follows in
+/// memory, so reads reach it in order, as hardware prefetchers cannot tell from 32 rows at once.
+MF_INLINE void int8_prefetch(const uint8_t* const* rows, int64_t row_bytes, int64_t done,
+                             int64_t bytes) {
+  const uint8_t* next = rows[0] + kInt8Rows * row_bytes + done;
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
 /// Codes of groups that start at `offset` of each row into panel.unpacked, from its start.
@@ -70,7 +69,8 @@ static void int8_unpack(Int8Panel& panel, int64_t offset, int64_t bytes) {
       const int row = b * kIntLanes;
       IVec words[kUnitWords];
       iload_codes(panel.codes + row, offset + at, left, words);
-      int8_prefetch(panel, row, offset + at);
+      int8_prefetch(panel.codes, panel.row_bytes, kInt8Rows * (offset + at) + row * kUnitBytes,
+                    kIntLanes * kUnitBytes);
       if constexpr (kBits == 8) {
         for (IVec& word : words) word = ieven_odd(word);
       }
@@ -177,6 +177,10 @@ static void int8_panel_of(const Int8PanelArgs& args) {
   const int64_t stride = args.tokens <= kFewTokens ? unit_groups : kRunGroups;
   for (int64_t run = 0; run < groups; run += kRunGroups) {
     const int64_t count = groups - run < kRunGroups ? groups - run : kRunGroups;
+    const int64_t scale_bytes = args.w.type == ElementType::kF32 ? 4 : 2;
+    const int64_t done = kInt8Rows * run * scale_bytes;
+    int8_prefetch(panel.scales, panel.scale_bytes, done, kInt8Rows * count * scale_bytes);
+    int8_prefetch(panel.biases, panel.scale_bytes, done, kInt8Rows * count * scale_bytes);
     int8_scales(panel.scales, panel.blocks, args.w.type, run, count, panel.w_scales);
     int8_scales(panel.biases, panel.blocks, args.w.type, run, count, panel.w_biases);
     for (int64_t g = 0; g < count; g += stride) {
