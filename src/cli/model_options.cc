@@ -87,6 +87,11 @@ Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
          .isa = options.isa,
          .precision = options.precision == "int8" ? Precision::kInt8 : Precision::kF32});
   }
+  if (options.precision != "f32") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--precision {}: only the cpu device has it, not --device {}",
+                      options.precision, options.device);
+  }
   if (options.device == "reference") return make_reference_device();
   return make_error(ErrorCode::kInvalidArgument,
                     "--device {}: no such device; known are cpu and reference", options.device);
