@@ -69,6 +69,10 @@ static void int8_unpack(Int8Panel& panel, int64_t offset, int64_t bytes) {
       const int row = b * kIntLanes;
       IVec words[kUnitWords];
       iload_codes(panel.codes + row, offset + at, left, words);
+      if ((offset + at) % 64 == 0) {  // the rows' next lines, from the L2 cache
+        for (int r = 0; r < kIntLanes; ++r)
+          __builtin_prefetch(panel.codes[row + r] + offset + at + 64);
+      }
       int8_prefetch(panel.codes, panel.row_bytes, kInt8Rows * (offset + at) + row * kUnitBytes,
                     kIntLanes * kUnitBytes);
       if constexpr (kBits == 8) {
