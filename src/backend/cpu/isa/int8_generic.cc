@@ -22,7 +22,7 @@ static float element(const uint8_t* data, int64_t i, ElementType type) {
 }
 
 /// One group's codes in the order of Int8Token.
-static void unpack_group(const uint8_t* from, int64_t count, int32_t bits, uint8_t* to) {
+static void unpack_group(const uint8_t* from, int64_t count, int32_t bits, int16_t* to) {
   for (int64_t i = 0; i < count; i += 8) {
     for (int64_t j = 0; j < 4; ++j) {
       if (bits == 4) {
@@ -36,16 +36,19 @@ static void unpack_group(const uint8_t* from, int64_t count, int32_t bits, uint8
   }
 }
 
-static int32_t dot(const uint8_t* codes, const int8_t* x, int64_t count) {
+/// 16-bit factors: what compilers turn into multiply-and-add of pairs everywhere.
+static int32_t dot(const int16_t* codes, const int8_t* x, int64_t count) {
+  int16_t wide[kInt8GroupMax];
+  for (int64_t i = 0; i < count; ++i) wide[i] = x[i];
   int32_t sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += codes[i] * x[i];
+  for (int64_t i = 0; i < count; ++i) sum += codes[i] * wide[i];
   return sum;
 }
 
 static void panel(const Int8PanelArgs& args) {
   const MatrixArgs& w = args.w;
   const int64_t groups = w.cols / w.group_size;
-  uint8_t codes[kInt8GroupMax];
+  int16_t codes[kInt8GroupMax];
   for (int64_t r = 0; r < args.rows; ++r) {
     for (int64_t t = 0; t < args.tokens; ++t) args.out[t][r] = 0.0f;
     const int64_t row = args.row + r;
