@@ -19,6 +19,7 @@ namespace {
 
 struct Problem {
   std::string isa;
+  Precision precision = Precision::kF32;
   int threads = 1;
   QuantFormat format;
   int64_t n = 1;
@@ -59,7 +60,7 @@ Weight make_weight(Device& device, Operands& operands, const Problem& p) {
 }
 
 void run_linear(benchmark::State& state, const Problem& p) {
-  auto made = make_cpu_device({.threads = p.threads, .isa = p.isa});
+  auto made = make_cpu_device({.threads = p.threads, .isa = p.isa, .precision = p.precision});
   if (!made.ok()) {
     state.SkipWithError(made.error().to_string().c_str());
     return;
@@ -88,8 +89,9 @@ void run_linear(benchmark::State& state, const Problem& p) {
 }
 
 void add(const Problem& p) {
-  const std::string name = format("linear/{}/{}/{}x{}x{}/threads:{}", p.isa, p.format.to_string(),
-                                  p.n, p.rows, p.cols, p.threads);
+  const std::string name = format("linear/{}{}/{}/{}x{}x{}/threads:{}", p.isa,
+                                  p.precision == Precision::kInt8 ? "-int8" : "",
+                                  p.format.to_string(), p.n, p.rows, p.cols, p.threads);
   benchmark::RegisterBenchmark(name.c_str(), [p](benchmark::State& state) { run_linear(state, p); })
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);
@@ -102,9 +104,12 @@ void add_all() {
   for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
     for (const QuantFormat& format : formats) {
       for (const int threads : {1, 2}) {
-        for (const int64_t n : {1, 4, 8, 64}) {
-          add({isa, threads, format, n, 2048, 2048});
-          if (n == 1) add({isa, threads, format, n, 8192, 2048});
+        for (const Precision precision : {Precision::kF32, Precision::kInt8}) {
+          if (precision == Precision::kInt8 && format.bits != 4 && format.bits != 8) continue;
+          for (const int64_t n : {1, 2, 4, 8, 16, 64, 512}) {
+            add({isa, precision, threads, format, n, 2048, 2048});
+            if (n == 1) add({isa, precision, threads, format, n, 8192, 2048});
+          }
         }
       }
     }

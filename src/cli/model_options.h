@@ -15,7 +15,8 @@ namespace moeflux {
 struct ModelOptions {
   std::string model;  // empty: the embedded fable-20m
   std::string device = "cpu";
-  std::string isa;           // forces the CPU kernels' instruction set
+  std::string isa;  // forces the CPU kernels' instruction set
+  std::string precision = "f32";
   int threads = 0;           // 0: one per usable core
   int64_t context_size = 0;  // 0: the model's maximum, at most 4096
   std::string expert_cache;  // empty: a share of free memory

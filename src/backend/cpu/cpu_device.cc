@@ -16,11 +16,13 @@ constexpr int kThreadsMax = 1024;
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(const cpu::KernelTable& kernels, int threads)
+  /// `int8` may be null: f32.
+  CpuDevice(const cpu::KernelTable& kernels, const cpu::Int8Kernels* int8, int threads)
       : kernels_(kernels),
+        int8_(int8),
         threads_(threads),
-        description_(
-            format("cpu ({}, {} thread{})", kernels.name, threads, threads == 1 ? "" : "s")) {}
+        description_(format("cpu ({}{}, {} thread{})", int8 == nullptr ? kernels.name : int8->name,
+                            int8 == nullptr ? "" : " int8", threads, threads == 1 ? "" : "s")) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view description() const override { return description_; }
@@ -38,11 +40,12 @@ class CpuDevice : public Device {
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(ScratchArena arena, ScratchArena::create(scratch_bytes));
     return std::unique_ptr<Encoder>(
-        std::make_unique<cpu::CpuEncoder>(kernels_, threads_, std::move(arena)));
+        std::make_unique<cpu::CpuEncoder>(kernels_, int8_, threads_, std::move(arena)));
   }
 
  private:
   const cpu::KernelTable& kernels_;
+  const cpu::Int8Kernels* int8_;
   int threads_;
   std::string description_;
 };
@@ -56,7 +59,9 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   }
   MF_ASSIGN_OR_RETURN(const cpu::KernelTable* const kernels, cpu::choose_kernels(options.isa));
   const int threads = options.threads == 0 ? usable_cores() : options.threads;
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(*kernels, threads));
+  const cpu::Int8Kernels* const int8 =
+      options.precision == Precision::kInt8 ? &cpu::choose_int8_kernels(*kernels) : nullptr;
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(*kernels, int8, threads));
 }
 
 }  // namespace moeflux

@@ -44,11 +44,12 @@ bool CpuEncoder::supports(const char* op, const Weight& weight) {
 
 int64_t CpuEncoder::rows_per_task(int64_t rows, int64_t matrices) const {
   // Small enough that threads finish together, large enough to amortise a claim; a multiple of the
-  // kernels' panel of 8 rows.
+  // kernels' panel of 8 rows, or of 32 in int8.
   constexpr int64_t kTasksPerThread = 8;
   constexpr int64_t kRowsMax = 64;
   const int64_t fair = rows * matrices / (pool_.threads() * kTasksPerThread);
-  return std::clamp<int64_t>(fair / 8 * 8, 8, kRowsMax);
+  const int64_t panel = int8_ == nullptr ? 8 : kInt8Rows;
+  return std::clamp<int64_t>(fair / panel * panel, panel, kRowsMax);
 }
 
 void CpuEncoder::permute_rows(std::span<const float* const> x, int64_t cols,
@@ -60,6 +61,38 @@ void CpuEncoder::permute_rows(std::span<const float* const> x, int64_t cols,
     kernels_.permute(x[static_cast<size_t>(i)], cols, rows + i * cols);
     to[i] = rows + i * cols;
   });
+}
+
+void CpuEncoder::quantize_rows(std::span<const float* const> x, int64_t cols, int group_size) {
+  Int8Rows& to = int8_rows(group_size);
+  const auto n = static_cast<int64_t>(x.size());
+  const int64_t groups = cols / group_size;
+  const float** sources = workspace(to.sources, n);
+  std::copy(x.begin(), x.end(), sources);
+  std::sort(sources, sources + n);  // in place: no allocation
+  const int64_t distinct = std::unique(sources, sources + n) - sources;
+  int8_t* codes = workspace(to.codes, distinct * cols);
+  float* scales = workspace(to.scales, distinct * groups);
+  float* sums = workspace(to.sums, distinct * groups);
+  for_tasks(distinct, distinct * cols * 4, [&](int64_t i) {
+    int8_->quantize(sources[i], cols, group_size, codes + i * cols, scales + i * groups,
+                    sums + i * groups);
+  });
+  Int8Token* entries = workspace(to.entries, n);
+  for (int64_t t = 0; t < n; ++t) {
+    const float* row = x[static_cast<size_t>(t)];
+    const int64_t i = std::lower_bound(sources, sources + distinct, row) - sources;
+    entries[t] = {codes + i * cols, scales + i * groups, sums + i * groups};
+  }
+}
+
+void CpuEncoder::quantize_for(std::span<const bool> by_group_size, std::span<const float* const> x,
+                              int64_t cols) {
+  for (const int group_size : {32, 64, 128}) {
+    if (by_group_size[static_cast<size_t>(int8_index(group_size))]) {
+      quantize_rows(x, cols, group_size);
+    }
+  }
 }
 
 }  // namespace moeflux::cpu

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "backend/cpu/int8_products.h"
+#include "backend/cpu/kernels/int8_table.h"
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/encoder.h"
 #include "backend/host_buffer.h"
@@ -18,8 +20,9 @@ namespace moeflux::cpu {
 
 class CpuEncoder : public Encoder {
  public:
-  CpuEncoder(const KernelTable& kernels, int threads, ScratchArena arena)
-      : kernels_(kernels), arena_(std::move(arena)), pool_(threads) {}
+  /// `int8` may be null: every product is f32.
+  CpuEncoder(const KernelTable& kernels, const Int8Kernels* int8, int threads, ScratchArena arena)
+      : kernels_(kernels), int8_(int8), arena_(std::move(arena)), pool_(threads) {}
 
   Tensor scratch(const Shape& shape, DType dtype) override { return arena_.take(shape, dtype); }
   size_t scratch_mark() const override { return arena_.mark(); }
@@ -90,10 +93,32 @@ class CpuEncoder : public Encoder {
                      std::span<const ExpertWeights> ready);
   /// Points inputs_ and outputs_ [heads, n] at rows of [n, heads, cols] tensors.
   void collect_heads(const RowsView& from, const RowsView& to, int64_t n, int64_t heads);
+  void expert_gate_up(const RowsView& hidden, const RowsView& from, int64_t top_k,
+                      std::span<const ExpertWeights> ready, const GluOptions& glu);
   void expert_down(const RowsView& to, const RowsView& hidden,
                    std::span<const ExpertWeights> ready);
 
+  /// Whether products with the weight take int8 activations. Depends on the weight alone, so that a
+  /// token's bits do not depend on what else is computed.
+  bool wants_int8(const Weight& weight) const {
+    return int8_ != nullptr && weight.format.kind == QuantKind::kAffine &&
+           (weight.format.bits == 4 || weight.format.bits == 8);
+  }
+  bool wants_int8(const ExpertWeights& expert) const {
+    return wants_int8(expert.gate) && wants_int8(expert.up) &&
+           expert.gate.format.group_size == expert.up.format.group_size;
+  }
+  /// Fills int8_rows(group_size) with an entry for each row of `x`; equal pointers are quantised
+  /// once.
+  void quantize_rows(std::span<const float* const> x, int64_t cols, int group_size);
+  void quantize_for(std::span<const bool> by_group_size, std::span<const float* const> x,
+                    int64_t cols);
+  static constexpr int kInt8GroupSizes = 3;
+  static int int8_index(int group_size) { return group_size == 32 ? 0 : group_size == 64 ? 1 : 2; }
+  Int8Rows& int8_rows(int group_size) { return int8_rows_[int8_index(group_size)]; }
+
   const KernelTable& kernels_;
+  const Int8Kernels* int8_;
   ScratchArena arena_;
   ThreadPool pool_;
   Status status_;  // the first error; later ops do nothing
@@ -102,6 +127,7 @@ class CpuEncoder : public Encoder {
   // Workspaces, grow-only.
   ExpertSlots expert_slots_;
   std::vector<float> floats_;
+  Int8Rows int8_rows_[kInt8GroupSizes];
   std::vector<float> permuted_;
   std::vector<const float*> inputs_;
   std::vector<const float*> permuted_inputs_;

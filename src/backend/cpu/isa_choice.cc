@@ -41,6 +41,28 @@ std::vector<const KernelTable*> supported_kernels() {
   return kernels;
 }
 
+std::vector<const Int8Kernels*> supported_int8_kernels() {
+  std::vector<const Int8Kernels*> kernels;
+#if defined(MOEFLUX_CPU_X86)
+  const KernelTable* const best = supported_kernels().front();
+  if (best == &kAvx512Kernels && __builtin_cpu_supports("avx512vnni")) {
+    kernels.push_back(&kAvx512VnniInt8Kernels);
+  }
+  if (best != &kGenericKernels) kernels.push_back(&kAvx2Int8Kernels);
+#endif
+  kernels.push_back(&kGenericInt8Kernels);
+  return kernels;
+}
+
+const Int8Kernels& choose_int8_kernels(const KernelTable& kernels) {
+  const std::string_view wanted = kernels.name;
+  for (const Int8Kernels* table : supported_int8_kernels()) {
+    const std::string_view name = table->name;
+    if (wanted == "avx512" || wanted == name) return *table;
+  }
+  return kGenericInt8Kernels;
+}
+
 Result<const KernelTable*> choose_kernels(std::string_view isa) {
   const std::vector<const KernelTable*> kernels = supported_kernels();
   if (isa.empty()) return kernels.front();

@@ -28,13 +28,26 @@ void CpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
     inputs[t] = from.row(t);
     outputs[t] = to.row(t);
   }
-  if (wants_permuted(weight)) {
-    permute_rows(std::span(inputs, static_cast<size_t>(n)), from.cols, permuted_, permuted_inputs_);
+  const std::span<const float* const> rows(inputs, static_cast<size_t>(n));
+  if (wants_int8(weight)) {
+    quantize_rows(rows, from.cols, weight.format.group_size);
+  } else if (wants_permuted(weight)) {
+    permute_rows(rows, from.cols, permuted_, permuted_inputs_);
     inputs = permuted_inputs_.data();
   }
   const MatrixArgs matrix = matrix_args(weight);
   const int64_t step = rows_per_task(weight.rows, 1);
+  const bool int8 = wants_int8(weight);
   for_tasks((weight.rows + step - 1) / step, weight.rows * weight.cols * n, [&](int64_t task) {
+    if (int8) {
+      return int8_matmul(*int8_, {.w = matrix,
+                                  .bias = {},
+                                  .x = int8_rows(weight.format.group_size).entries.data(),
+                                  .out = outputs,
+                                  .tokens = n,
+                                  .row_begin = task * step,
+                                  .row_end = std::min(weight.rows, (task + 1) * step)});
+    }
     kernels_.matmul({.w = matrix,
                      .bias = {},
                      .x = inputs,
@@ -84,7 +97,6 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
   MF_CHECK(routes.ids.dim(0) == from.rows && hidden.rows == from.rows * top_k &&
            to.rows == hidden.rows);
   if (ready.empty()) return;
-  bool any_permuted = false;
   for (const ExpertWeights& e : ready) {
     MF_CHECK(e.gate.cols == from.cols && e.up.cols == from.cols && e.gate.rows == hidden.cols &&
              e.up.rows == hidden.cols && e.down.cols == hidden.cols && e.down.rows == to.cols);
@@ -94,33 +106,63 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     for (const Weight* w : {&e.gate, &e.up, &e.down}) {
       if (!supports("expert_ffn", *w)) return;
     }
-    any_permuted = any_permuted || wants_permuted(e.gate) || wants_permuted(e.up);
   }
-  const int64_t count = sort_slots(routes, hidden.rows, ready);
-  if (count == 0) return;
+  if (sort_slots(routes, hidden.rows, ready) == 0) return;
+  expert_gate_up(hidden, from, top_k, ready, glu);
+  expert_down(to, hidden, ready);
+}
+
+void CpuEncoder::expert_gate_up(const RowsView& hidden, const RowsView& from, int64_t top_k,
+                                std::span<const ExpertWeights> ready, const GluOptions& glu) {
+  const auto experts = static_cast<int64_t>(ready.size());
   const int64_t* order = expert_slots_.slots.data();
   const int64_t* begin = expert_slots_.begin.data();
+  const int64_t count = begin[experts];
   const float** inputs = workspace(inputs_, count);
   float** outputs = workspace(outputs_, count);
   for (int64_t i = 0; i < count; ++i) {
     inputs[i] = from.row(order[i] / top_k);
     outputs[i] = hidden.row(order[i]);
   }
+  const std::span<const float* const> rows(inputs, static_cast<size_t>(count));
+  bool any_permuted = false;
+  bool any_int8[kInt8GroupSizes] = {};
+  for (const ExpertWeights& e : ready) {
+    if (wants_int8(e)) {
+      any_int8[int8_index(e.gate.format.group_size)] = true;
+    } else {
+      any_permuted = any_permuted || wants_permuted(e.gate) || wants_permuted(e.up);
+    }
+  }
+  quantize_for(any_int8, rows, from.cols);
   const float** permuted = inputs;
   if (any_permuted) {
-    permute_rows(std::span(inputs, static_cast<size_t>(count)), from.cols, permuted_,
-                 permuted_inputs_);
+    permute_rows(rows, from.cols, permuted_, permuted_inputs_);
     permuted = permuted_inputs_.data();
   }
   const GluArgs unit = glu_args(glu);
-  const auto experts = static_cast<int64_t>(ready.size());
   const int64_t step = rows_per_task(2 * hidden.cols, experts);
   const int64_t blocks = (hidden.cols + step - 1) / step;
   for_tasks(experts * blocks, 2 * count * hidden.cols * from.cols, [&](int64_t task) {
     const int64_t e = task / blocks;
     const int64_t row = task % blocks * step;
+    const int64_t row_end = std::min(hidden.cols, row + step);
     const ExpertWeights& expert = ready[static_cast<size_t>(e)];
     if (begin[e] == begin[e + 1]) return;
+    if (wants_int8(expert)) {
+      return int8_glu_matmul(
+          *int8_, kernels_,
+          {.gate = matrix_args(expert.gate),
+           .up = matrix_args(expert.up),
+           .gate_bias = expert.gate_bias,
+           .up_bias = expert.up_bias,
+           .x = int8_rows(expert.gate.format.group_size).entries.data() + begin[e],
+           .out = outputs + begin[e],
+           .tokens = begin[e + 1] - begin[e],
+           .row_begin = row,
+           .row_end = row_end,
+           .glu = unit});
+    }
     kernels_.glu_matmul({.gate = matrix_args(expert.gate),
                          .up = matrix_args(expert.up),
                          .gate_bias = bias_args(expert.gate_bias),
@@ -130,10 +172,9 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
                          .out = outputs + begin[e],
                          .tokens = begin[e + 1] - begin[e],
                          .row_begin = row,
-                         .row_end = std::min(hidden.cols, row + step),
+                         .row_end = row_end,
                          .glu = unit});
   });
-  expert_down(to, hidden, ready);
 }
 
 void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
@@ -143,15 +184,21 @@ void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
   const int64_t* begin = expert_slots_.begin.data();
   const int64_t count = begin[experts];
   bool any_permuted = false;
-  for (const ExpertWeights& e : ready) any_permuted = any_permuted || wants_permuted(e.down);
+  bool any_int8[kInt8GroupSizes] = {};
+  for (const ExpertWeights& e : ready) {
+    if (wants_int8(e.down)) {
+      any_int8[int8_index(e.down.format.group_size)] = true;
+    } else {
+      any_permuted = any_permuted || wants_permuted(e.down);
+    }
+  }
   for (int64_t i = 0; i < count; ++i) {
     inputs_[static_cast<size_t>(i)] = hidden.row(order[i]);
     outputs_[static_cast<size_t>(i)] = to.row(order[i]);
   }
-  if (any_permuted) {
-    permute_rows(std::span(inputs_.data(), static_cast<size_t>(count)), hidden.cols, permuted_,
-                 permuted_inputs_);
-  }
+  const std::span<const float* const> rows(inputs_.data(), static_cast<size_t>(count));
+  quantize_for(any_int8, rows, hidden.cols);
+  if (any_permuted) permute_rows(rows, hidden.cols, permuted_, permuted_inputs_);
   const int64_t step = rows_per_task(to.cols, experts);
   const int64_t blocks = (to.cols + step - 1) / step;
   for_tasks(experts * blocks, count * hidden.cols * to.cols, [&](int64_t task) {
@@ -160,6 +207,15 @@ void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
     const ExpertWeights& expert = ready[static_cast<size_t>(e)];
     const Weight& down = expert.down;
     if (begin[e] == begin[e + 1]) return;
+    if (wants_int8(down)) {
+      return int8_matmul(*int8_, {.w = matrix_args(down),
+                                  .bias = expert.down_bias,
+                                  .x = int8_rows(down.format.group_size).entries.data() + begin[e],
+                                  .out = outputs_.data() + begin[e],
+                                  .tokens = begin[e + 1] - begin[e],
+                                  .row_begin = row,
+                                  .row_end = std::min(to.cols, row + step)});
+    }
     const std::vector<const float*>& x = wants_permuted(down) ? permuted_inputs_ : inputs_;
     kernels_.matmul({.w = matrix_args(down),
                      .bias = bias_args(expert.down_bias),
