@@ -7,6 +7,7 @@
 
 #include "backend/trace/trace_device.h"
 #include "engine/memory_bandwidth.h"
+#include "engine/model_sizes.h"
 #include "engine/traffic.h"
 #include "model/synthetic_model.h"
 #include "tests/support/expect_error.h"
@@ -129,7 +130,7 @@ TEST_F(BenchmarkTestCase, TrafficIsDenseWeightsExpertsAndState) {
   ASSERT_TRUE(one.ok());
   EXPECT_EQ(one->expert_bytes, 16.0 * 3 * 128 * 128 * 0.5625);
   EXPECT_GT(one->dense_bytes, 0.0);
-  EXPECT_LT(one->dense_bytes, static_cast<double>((*model)->dense_bytes));  // one embedding row
+  EXPECT_LT(one->dense_bytes, static_cast<double>((*model)->dense.bytes));  // one embedding row
   // Ten tokens later two attention layers have ten more keys and values of 2 heads of 32.
   const auto deep = traffic_per_token(**model, {.n_gen = 1, .n_depth = 10}, 512, run);
   ASSERT_TRUE(deep.ok());
@@ -151,8 +152,8 @@ TEST_F(BenchmarkTestCase, ParametersAreThoseOfDenseWeightsAndAllExperts) {
   ASSERT_TRUE(model.ok());
   const uint64_t experts = 32u * 3 * 128 * 128;
   const uint64_t embeddings = 2u * 512 * 128;
-  EXPECT_GT(count_parameters(**model), experts + embeddings);
-  EXPECT_LT(count_parameters(**model), experts + embeddings + 200'000);
+  EXPECT_GT(measure_model(**model).parameters, experts + embeddings);
+  EXPECT_LT(measure_model(**model).parameters, experts + embeddings + 200'000);
 }
 
 TEST(MemoryBandwidth, IsMeasuredOnASmallBuffer) {

@@ -59,12 +59,4 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
                  traffic.state_bytes / tokens};
 }
 
-uint64_t count_parameters(const LoadedModel& model) {
-  uint64_t parameters = model.dense_parameters;
-  for (const ExpertLayer& layer : model.experts.layers) {
-    parameters += static_cast<uint64_t>(layer.num_experts) * layer.parameters_per_expert();
-  }
-  return parameters;
-}
-
 }  // namespace moeflux

@@ -22,7 +22,4 @@ struct Traffic {
 Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest& test,
                                   int64_t batch, const BenchmarkRun& run);
 
-/// Parameters of the dense part and of all experts.
-uint64_t count_parameters(const LoadedModel& model);
-
 }  // namespace moeflux

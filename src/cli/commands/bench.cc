@@ -18,6 +18,7 @@
 #include "cli/model_text.h"
 #include "cli/terminal.h"
 #include "engine/memory_bandwidth.h"
+#include "engine/model_sizes.h"
 #include "io/host_memory.h"
 
 namespace moeflux {
@@ -71,7 +72,7 @@ Result<BenchResult> describe(const LoadedModel& model, const std::string& direct
     break;
   }
   for (const auto& [name, entry] : model.index.entries()) result.model_size += entry.size_bytes;
-  result.model_n_params = count_parameters(model);
+  result.model_n_params = measure_model(model).parameters;
   return result;
 }
 
