@@ -100,7 +100,8 @@ TEST_P(TokenizerGolden, AddsTheTemplatesTokensWhenAsked) {
 
 TEST_P(TokenizerGolden, DecodesAnyIdsAsTheLibraryDoes) {
   const Tokenizer tokenizer = load();
-  for (const Json& item : golden()["decodings"]) {
+  const Json decodings = golden()["decodings"];
+  for (const Json& item : decodings) {
     const auto ids = item["ids"].get<std::vector<TokenId>>();
     EXPECT_EQ(tokenizer.decode(ids), item["text"].get<std::string>()) << item["ids"];
     EXPECT_EQ(tokenizer.decode(ids, {.skip_special = true}),
