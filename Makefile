@@ -53,7 +53,7 @@ test-asan:
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
 # What starts threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each program that
-# was left out; script tests run no code of ours.
+# was left out; script tests run no code of ours, and the fuzz replays start no thread.
 test-tsan:
 	@tools/install_deps.sh test
 	@cmake --preset tsan $(CMAKE_FLAGS)
@@ -61,7 +61,7 @@ test-tsan:
 	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
 	    targets="$$targets $$target"; fi; done; \
 	$(UNRANDOMISED) cmake --build --preset tsan --target $$targets
-	@$(UNRANDOMISED) ctest --preset tsan -j $(JOBS) --no-tests=error -E '_NOT_BUILT$$' -LE script \
+	@$(UNRANDOMISED) ctest --preset tsan -j $(JOBS) --no-tests=error -E '_NOT_BUILT$$|^fuzz_replay_' -LE script \
 	  $(CTEST_FLAGS)
 
 check:
