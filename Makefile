@@ -61,8 +61,8 @@ test-tsan:
 	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
 	    targets="$$targets $$target"; fi; done; \
 	$(UNRANDOMISED) cmake --build --preset tsan --target $$targets
-	@$(UNRANDOMISED) ctest --preset tsan -j $(JOBS) --no-tests=error -E '_NOT_BUILT$$|^fuzz_replay_' -LE script \
-	  $(CTEST_FLAGS)
+	@$(UNRANDOMISED) ctest --preset tsan -j $(JOBS) --no-tests=error \
+	  -E '_NOT_BUILT$$|^fuzz_replay_' -LE script $(CTEST_FLAGS)
 
 check:
 	@tools/install_deps.sh check
