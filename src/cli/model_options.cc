@@ -78,11 +78,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 
 Result<std::string> model_directory(const ModelOptions& options) {
   if (options.model.empty()) return find_embedded_model();
-  if (is_directory(options.model)) return options.model;
-  return make_error(ErrorCode::kNotFound, "{}: {}", options.model,
-                    path_exists(options.model)
-                        ? "not a folder; a model is a folder with config.json and weights"
-                        : "no such folder");
+  MF_RETURN_IF_ERROR(check_model_folder(options.model));
+  return options.model;
 }
 
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {

@@ -23,11 +23,7 @@ struct Description {
 };
 
 Result<Description> describe(const std::string& directory) {
-  if (!is_directory(directory)) {
-    return make_error(ErrorCode::kNotFound, "{}: {}", directory,
-                      path_exists(directory) ? "not a folder; a model is a folder with config.json"
-                                             : "no such folder");
-  }
+  MF_RETURN_IF_ERROR(check_model_folder(directory));
   MF_ASSIGN_OR_RETURN(const std::string text,
                       read_text_file(directory + "/config.json", kConfigBytesMax));
   MF_ASSIGN_OR_RETURN(Config config, Config::parse(text));
@@ -82,6 +78,14 @@ std::string assumption(const Description& description, const AssumedFormat& assu
 }
 
 }  // namespace
+
+Status check_model_folder(const std::string& directory) {
+  if (is_directory(directory)) return {};
+  return make_error(ErrorCode::kNotFound, "{}: {}", directory,
+                    path_exists(directory)
+                        ? "not a folder; a model is a folder with config.json and weights"
+                        : "no such folder");
+}
 
 Result<ModelSpec> read_model_spec(const std::string& directory) {
   MF_ASSIGN_OR_RETURN(Description description, describe(directory));

@@ -27,6 +27,9 @@ struct LoadedModel {
   const ModelSpec& spec() const { return model->spec(); }
 };
 
+/// Fails with kNotFound, saying what is there instead, unless `directory` is a folder.
+Status check_model_folder(const std::string& directory);
+
 /// Fails with the file, key or tensor that is wrong. The device must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading);
