@@ -22,8 +22,8 @@ THREADED_TESTS := base_test io_test experts_test engine_test
 # of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
 UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: build run test test-asan test-tsan check format lint fuzz bench install clean help \
-  configure-release
+.PHONY: build build-cuda run test test-asan test-tsan check format lint fuzz bench install clean \
+  help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -44,6 +44,12 @@ test:
 	@cmake --preset release -DMOEFLUX_TESTS=ON $(CMAKE_FLAGS)
 	@cmake --build --preset release
 	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
+
+# The program and the tests that know CUDA; run them where there is a GPU.
+build-cuda:
+	@tools/install_deps.sh test
+	@cmake --preset cuda $(CMAKE_FLAGS)
+	@cmake --build --preset cuda --target moeflux conformance_test golden_test
 
 # The whole suite under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-asan:

@@ -6,6 +6,12 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)  # its header alone
+# Optional: without it, files are read by threads.
+option(MOEFLUX_URING "Read with io_uring where liburing is found (Linux)" ON)
+if(MOEFLUX_URING AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  pkg_check_modules(URING IMPORTED_TARGET liburing>=2.0)
+endif()
 if(MOEFLUX_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

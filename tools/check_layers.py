@@ -51,6 +51,8 @@ THIRD_PARTY = {
     "CLI/": "src/cli/",  # CLI11 is templates over the command's own options: one folder
     "pcre2.h": "src/text/",
     "utf8proc.h": "src/text/",
+    "liburing.h": "src/io/uring/uring_reader.cc",
+    "xxhash.h": "src/checkpoint/checksum.cc",
 }
 # Folders named above may include the header in this many files at most.
 THIRD_PARTY_FILES_MAX = 1

@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
+#include "quant/format.h"
 #include "tensor/tensor.h"
 
 namespace moeflux {
@@ -29,8 +34,24 @@ class Device {
   /// Zero-initialised memory, at least 4096-byte aligned; pages may be touched lazily.
   /// Fails with kResourceExhausted.
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
+  /// Copies bytes into a buffer of this device, at once: for loading, while no work uses the range.
+  virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
+    MF_CHECK(to.host_data() != nullptr && offset_bytes + from.size() <= to.size_bytes());
+    if (!from.empty()) std::memcpy(to.host_data() + offset_bytes, from.data(), from.size());
+    return {};
+  }
+  /// What is left of the device's own memory; nothing when it works in the host's.
+  virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
+  /// The order in which a [rows, cols] matrix stored as `stored` is best handed to linear(),
+  /// embed() and expert_ffn(), which must then take it; row-major they take always, and the other
+  /// operations take nothing else. kTiled only where tiled::is_tileable().
+  virtual WeightOrder preferred_order(const QuantFormat& stored, int64_t rows, int64_t cols) const {
+    (void)rows;
+    (void)cols;
+    return stored.order;
+  }
 };
 
 }  // namespace moeflux

@@ -1,6 +1,7 @@
 #include "backend/host_buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 
@@ -24,19 +25,46 @@ class HostBuffer : public Buffer {
   size_t bytes_;
 };
 
+// Weights are streamed: a page of 2 MiB saves 511 walks of the page table and as many faults. What
+// is smaller than one stays on small pages, of which only the touched ones are paid for. (The 2 MiB
+// states of gated DeltaNet: 10 ms a layer of faults in a sequence's first step on small pages.)
+constexpr size_t kHugePageBytes = 2 * kMiB;
+constexpr size_t kHugePagesFrom = kHugePageBytes;
+
+std::byte* map_pages(size_t bytes) {
+  void* data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
+// Begins at a huge page and asks for more of them; null when there is no memory.
+std::byte* map_huge_pages(size_t bytes) {
+  if (bytes > SIZE_MAX - kHugePageBytes) return nullptr;
+  std::byte* begin = map_pages(bytes + kHugePageBytes);
+  if (begin == nullptr) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const size_t before = round_up(address, kHugePageBytes) - address;
+  std::byte* data = begin + before;
+  if (before > 0) munmap(begin, before);
+  munmap(data + round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE))),
+         kHugePageBytes - before);
+#ifdef MADV_HUGEPAGE
+  madvise(data, bytes, MADV_HUGEPAGE);  // a wish: small pages do as well
+#endif
+  return data;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes) {
   // An anonymous mapping: zeroed, page-aligned, and pages that are never touched cost nothing.
   const size_t mapped = bytes == 0 ? 1 : bytes;
-  void* data =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-  if (data == MAP_FAILED) {
+  std::byte* data = mapped < kHugePagesFrom ? map_pages(mapped) : map_huge_pages(mapped);
+  if (data == nullptr) {
     return make_error(ErrorCode::kResourceExhausted, "cannot allocate {} of memory",
                       format_bytes(bytes));
   }
-  return std::unique_ptr<Buffer>(
-      std::make_unique<HostBuffer>(static_cast<std::byte*>(data), mapped));
+  return std::unique_ptr<Buffer>(std::make_unique<HostBuffer>(data, mapped));
 }
 
 ScratchExtent next_scratch_extent(size_t used, size_t bytes) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "base/check.h"
@@ -72,10 +73,10 @@ double process_quota_cores() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
   MF_CHECK(threads >= 1 && threads <= static_cast<int>(kJoinedMask));
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -85,28 +86,69 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::run_tasks() {
-  while (true) {
-    const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= count_) return;
-    task_.call(task_.callable, task);
+namespace {
+
+constexpr uint64_t share_of(int64_t begin, int64_t end) {
+  return static_cast<uint64_t>(begin) | static_cast<uint64_t>(end) << 32;
+}
+constexpr int64_t share_begin(uint64_t share) { return static_cast<int64_t>(share & 0xffffffffu); }
+constexpr int64_t share_end(uint64_t share) { return static_cast<int64_t>(share >> 32); }
+
+/// The first task of a share, or -1.
+int64_t claim_first(std::atomic<uint64_t>& share) {
+  uint64_t left = share.load(std::memory_order_relaxed);
+  while (share_begin(left) < share_end(left)) {
+    if (share.compare_exchange_weak(left, left + 1, std::memory_order_relaxed)) {
+      return share_begin(left);
+    }
+  }
+  return -1;
+}
+
+/// The last task of a share, or -1.
+int64_t claim_last(std::atomic<uint64_t>& share) {
+  uint64_t left = share.load(std::memory_order_relaxed);
+  while (share_begin(left) < share_end(left)) {
+    if (share.compare_exchange_weak(left, share_of(share_begin(left), share_end(left) - 1),
+                                    std::memory_order_relaxed)) {
+      return share_end(left) - 1;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+void ThreadPool::run_tasks(int thread) {
+  std::atomic<uint64_t>& own = shares_[static_cast<size_t>(thread)].left;
+  for (int64_t task = claim_first(own); task >= 0; task = claim_first(own)) {
+    task_.call(task_.callable, task, thread);
+  }
+  for (int i = 1; i < threads(); ++i) {
+    std::atomic<uint64_t>& other = shares_[static_cast<size_t>((thread + i) % threads())].left;
+    for (int64_t task = claim_last(other); task >= 0; task = claim_last(other)) {
+      task_.call(task_.callable, task, thread);
+    }
   }
 }
 
 void ThreadPool::run(int64_t count, TaskRef task) {
   MF_CHECK(!running_.exchange(true, std::memory_order_acquire));
   if (workers_.empty() || count <= 1) {
-    for (int64_t i = 0; i < count; ++i) task.call(task.callable, i);
+    for (int64_t i = 0; i < count; ++i) task.call(task.callable, i, 0);
     running_.store(false, std::memory_order_release);
     return;
   }
+  MF_CHECK(count <= std::numeric_limits<int32_t>::max());
   task_ = task;
-  count_ = count;
-  next_.store(0, std::memory_order_relaxed);
+  for (int64_t i = 0; i < threads(); ++i) {
+    shares_[static_cast<size_t>(i)].left.store(
+        share_of(count * i / threads(), count * (i + 1) / threads()), std::memory_order_relaxed);
+  }
   const uint32_t generation = (state_.load(std::memory_order_relaxed) & ~(kGeneration - 1));
   state_.store((generation + kGeneration) | kOpen, std::memory_order_release);
   state_.notify_all();
-  run_tasks();
+  run_tasks(0);
   uint32_t state = state_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
   while ((state & kJoinedMask) != 0) state = await_change(state);
   running_.store(false, std::memory_order_release);
@@ -127,7 +169,7 @@ uint32_t ThreadPool::await_change(uint32_t seen) const {
   return state_.load(std::memory_order_acquire);
 }
 
-void ThreadPool::worker_loop() {
+void ThreadPool::worker_loop(int thread) {
   uint32_t state = state_.load(std::memory_order_acquire);
   uint32_t served = 0;  // generations start at kGeneration: none is served yet
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -140,7 +182,7 @@ void ThreadPool::worker_loop() {
                                       std::memory_order_acquire)) {
       continue;
     }
-    run_tasks();
+    run_tasks(thread);
     served = generation;
     state = state_.fetch_sub(1, std::memory_order_acq_rel) - 1;
     // The caller may sleep until the last helper has left a closed loop.

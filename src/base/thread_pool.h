@@ -1,9 +1,11 @@
 // A fixed set of threads that run the iterations of one loop at a time, the caller among them.
 //
-// Tasks are claimed from a counter, so which thread runs which task varies from run to run: a task
-// must compute the same bits on any thread. A loop never waits for a worker that is still asleep;
-// only for those that have taken part. Idle workers look for work for a few tens of microseconds
-// and then sleep.
+// Each thread starts with a share of consecutive tasks, which it runs in order (weights that follow
+// one another in memory are then read as one stream), and takes tasks from the ends of others'
+// shares when its own is done. So which thread runs which task varies from run to run: a task must
+// compute the same bits on any thread. A loop never waits for a worker that is still asleep; only
+// for those that have taken part. Idle workers look for work for a few tens of microseconds and
+// then sleep.
 #pragma once
 
 #include <atomic>
@@ -26,24 +28,36 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls fn(task) once for every task in [0, count) and returns when all have finished. What the
-  /// tasks wrote is visible to the caller. Allocates nothing.
+  /// Calls fn(task) or fn(task, thread) once for every task in [0, count), count below 2^31, and
+  /// returns when all have finished. No two tasks run at once with the same `thread` in
+  /// [0, threads()): it may index workspaces. What the tasks wrote is visible to the caller.
+  /// Allocates nothing.
   template <typename Fn>
   void parallel_for(int64_t count, Fn&& fn) {
     using Callable = std::remove_reference_t<Fn>;
     run(count, {const_cast<void*>(static_cast<const void*>(std::addressof(fn))),
-                [](void* callable, int64_t task) { (*static_cast<Callable*>(callable))(task); }});
+                [](void* callable, int64_t task, int thread) {
+                  if constexpr (std::is_invocable_v<Callable&, int64_t, int>) {
+                    (*static_cast<Callable*>(callable))(task, thread);
+                  } else {
+                    (*static_cast<Callable*>(callable))(task);
+                  }
+                }});
   }
 
  private:
   struct TaskRef {
     void* callable = nullptr;
-    void (*call)(void* callable, int64_t task) = nullptr;
+    void (*call)(void* callable, int64_t task, int thread) = nullptr;
+  };
+  /// What is left of a thread's share: the first task in the low half, the end in the high half.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> left{0};
   };
 
   void run(int64_t count, TaskRef task);
-  void run_tasks();
-  void worker_loop();
+  void run_tasks(int thread);
+  void worker_loop(int thread);
   uint32_t await_change(uint32_t seen) const;
 
   // One word says everything workers need: a generation in the upper bits, whether the loop accepts
@@ -54,11 +68,10 @@ class ThreadPool {
   static constexpr uint32_t kGeneration = 0x2000u;
 
   alignas(64) std::atomic<uint32_t> state_{0};
-  alignas(64) std::atomic<int64_t> next_{0};
   alignas(64) std::atomic<bool> stopping_{false};
   std::atomic<bool> running_{false};
-  int64_t count_ = 0;
   TaskRef task_;
+  std::vector<Share> shares_;
   std::vector<std::thread> workers_;
 };
 

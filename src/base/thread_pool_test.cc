@@ -40,6 +40,23 @@ TEST_P(ThreadPoolSizes, LoopsAfterAPauseFindSleepingWorkers) {
   }
 }
 
+TEST_P(ThreadPoolSizes, TasksThatRunAtOnceHaveThreadNumbersOfTheirOwn) {
+  ThreadPool pool(GetParam());
+  std::vector<std::atomic<int>> inside(static_cast<size_t>(pool.threads()));
+  std::atomic<int> collisions{0};
+  std::vector<int> runs(5000, 0);
+  for (int round = 0; round < 20; ++round) {
+    pool.parallel_for(5000, [&](int64_t task, int thread) {
+      std::atomic<int>& own = inside[static_cast<size_t>(thread)];
+      if (own.fetch_add(1) != 0) ++collisions;
+      ++runs[static_cast<size_t>(task)];
+      own.fetch_sub(1);
+    });
+  }
+  EXPECT_EQ(collisions.load(), 0);
+  EXPECT_EQ(runs, std::vector<int>(5000, 20));
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolSizes, testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPool, CountsTheCallerAsAThread) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/tensor_index.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
@@ -60,6 +61,9 @@ struct SyntheticCheckpoint {
 /// Fills `out` with the bytes of a tensor from `offset` on.
 void fill_synthetic(const SyntheticTensor& tensor, uint64_t seed, uint64_t offset,
                     std::span<std::byte> out);
+
+/// The same tensors as if they had been written: reading makes their bytes, from any thread.
+TensorIndex index_synthetic(const SyntheticCheckpoint& checkpoint, uint64_t seed);
 
 struct SyntheticWriting {
   std::string directory;  // exists

@@ -113,12 +113,6 @@ class ShardWriter {
   uint64_t done_ = 0;
 };
 
-Status write_text(const std::string& path, const std::string& text) {
-  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(path));
-  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text.data(), text.size()))));
-  return file->commit();
-}
-
 }  // namespace
 
 Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWriting& options) {
@@ -132,8 +126,8 @@ Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWri
       index["weight_map"][tensor.name] = shard.name;
   }
   MF_RETURN_IF_ERROR(
-      write_text(options.directory + "/model.safetensors.index.json", index.dump(1) + "\n"));
-  return write_text(options.directory + "/config.json", checkpoint.config_json);
+      write_text_file(options.directory + "/model.safetensors.index.json", index.dump(1) + "\n"));
+  return write_text_file(options.directory + "/config.json", checkpoint.config_json);
 }
 
 }  // namespace moeflux

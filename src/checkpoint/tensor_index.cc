@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
 
 namespace moeflux {
@@ -187,7 +188,36 @@ Result<TensorIndex> TensorIndex::open(const std::string& directory) {
   TensorIndex index;
   index.files_ = std::move(contents.files);
   index.entries_ = std::move(contents.entries);
+  MF_RETURN_IF_ERROR(index.open_expert_pack(directory));
   return index;
+}
+
+TensorIndex TensorIndex::from_parts(std::vector<std::unique_ptr<File>> files, Entries entries) {
+  TensorIndex index;
+  index.files_ = std::move(files);
+  index.entries_ = std::move(entries);
+  return index;
+}
+
+Status TensorIndex::open_expert_pack(const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(const std::string path, join_inside(directory, kExpertPackName));
+  if (!path_exists(path)) return {};
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kExpertPackBytesMax));
+  MF_ASSIGN_OR_RETURN(ExpertPackManifest manifest, parse_expert_pack(text, path));
+  packed_model_ = manifest.model;
+  for (PackedLayer& layer : manifest.layers) {
+    const Result<std::string> file_path = join_inside(directory, layer.file);
+    if (!file_path.ok()) return file_path.error().with_context(path);
+    Result<std::unique_ptr<File>> file = open_file(*file_path);
+    if (!file.ok()) {
+      return file.error().with_context(format("{} names the file of layer {}", path, layer.layer));
+    }
+    MF_ASSIGN_OR_RETURN(std::vector<uint64_t> checksums, read_blob_checksums(**file, layer));
+    const int32_t number = layer.layer;
+    packed_[number] = {std::move(layer), num_files(), std::move(checksums)};
+    files_.push_back(std::move(file).value());
+  }
+  return {};
 }
 
 const TensorEntry* TensorIndex::find(std::string_view name) const {
@@ -198,6 +228,33 @@ const TensorEntry* TensorIndex::find(std::string_view name) const {
 Status read_tensor(const TensorIndex& index, const TensorEntry& entry, std::span<std::byte> into) {
   MF_CHECK(into.size() == entry.size_bytes);
   return index.file(entry.file).read_at(entry.offset_bytes, into);
+}
+
+namespace {
+
+Result<std::string> fingerprint_text(const TensorIndex& index, std::string_view config_json) {
+  MF_ASSIGN_OR_RETURN(const SortedJson config, parse_sorted_json(config_json, "config.json"));
+  std::string text = config.dump() + "\n";
+  for (const auto& [name, entry] : index.entries()) {
+    text += format("{} {} {} {}\n", in_quotes(name), dtype_name(entry.dtype),
+                   entry.shape.to_string(), entry.size_bytes);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<uint64_t> dense_fingerprint(const TensorIndex& index, std::string_view config_json) {
+  MF_ASSIGN_OR_RETURN(const std::string text, fingerprint_text(index, config_json));
+  return checksum64(text);
+}
+
+Result<uint64_t> checkpoint_fingerprint(const TensorIndex& index, std::string_view config_json) {
+  MF_ASSIGN_OR_RETURN(std::string text, fingerprint_text(index, config_json));
+  for (const auto& [number, packed] : index.packed_layers()) {
+    text += packed_layer_json(packed.layout).dump() + "\n";
+  }
+  return checksum64(text);
 }
 
 }  // namespace moeflux

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/expert_pack.h"
 #include "io/file.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -25,24 +26,53 @@ struct TensorEntry {
   Shape shape;
 };
 
+/// One layer of the folder's expert pack.
+struct PackedExperts {
+  PackedLayer layout;
+  int32_t file = 0;                 // into TensorIndex::files()
+  std::vector<uint64_t> checksums;  // of each expert's blob
+};
+
 class TensorIndex {
  public:
+  using Entries = std::map<std::string, TensorEntry, std::less<>>;
+
   /// Opens DIR/model.safetensors.index.json with the shards it names, or DIR/model.safetensors, or
   /// a lone *.safetensors file; several files without an index are refused, as nothing says whether
   /// they belong together or all are there. Every header is checked: length, JSON, dtypes, shapes
   /// without overflow, extents inside the file that match shape and dtype, no overlap, no name
-  /// twice; the index must agree with the shards both ways.
+  /// twice; the index must agree with the shards both ways. With DIR/expert_pack.json, also the
+  /// files it names: their lengths and tables of checksums.
   static Result<TensorIndex> open(const std::string& directory);
+  /// Over files that are known to hold what `entries` say.
+  static TensorIndex from_parts(std::vector<std::unique_ptr<File>> files, Entries entries);
 
   const TensorEntry* find(std::string_view name) const;  // null when absent
-  const std::map<std::string, TensorEntry, std::less<>>& entries() const { return entries_; }
+  const Entries& entries() const { return entries_; }
   const File& file(int32_t i) const { return *files_[static_cast<size_t>(i)]; }
   int32_t num_files() const { return static_cast<int32_t>(files_.size()); }
 
+  bool has_expert_pack() const { return !packed_.empty(); }
+  /// The layers of the folder's expert pack, by number.
+  const std::map<int32_t, PackedExperts>& packed_layers() const { return packed_; }
+  /// What the pack says of the folder it belongs to: a dense_fingerprint().
+  uint64_t packed_model() const { return packed_model_; }
+
  private:
+  Status open_expert_pack(const std::string& directory);
+
   std::vector<std::unique_ptr<File>> files_;
-  std::map<std::string, TensorEntry, std::less<>> entries_;
+  Entries entries_;
+  std::map<int32_t, PackedExperts> packed_;
+  uint64_t packed_model_ = 0;
 };
+
+/// Tells one model from another: names, shapes, dtypes and sizes of the tensors, and config.json
+/// apart from its white space. Where and in how many files tensors lie does not matter. Fails when
+/// the config is not JSON.
+Result<uint64_t> dense_fingerprint(const TensorIndex& index, std::string_view config_json);
+/// The same, and what the expert pack holds where there is one.
+Result<uint64_t> checkpoint_fingerprint(const TensorIndex& index, std::string_view config_json);
 
 /// Reads all bytes of a tensor; `into` has exactly entry.size_bytes.
 Status read_tensor(const TensorIndex& index, const TensorEntry& entry, std::span<std::byte> into);

@@ -1,8 +1,13 @@
 #include "cli/model_options.h"
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
 #include <utility>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
 #include "base/units.h"
@@ -35,6 +40,17 @@ Result<std::string> find_embedded_model() {
                     kEmbeddedModel, installed, start);
 }
 
+// "cuda" means the first.
+std::optional<int> cuda_number(std::string_view name) {
+  if (name == "cuda") return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  name.remove_prefix(std::string_view("cuda:").size());
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_whole = error == std::errc() && end == name.data() + name.size();
+  return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
 }  // namespace
 
 CLI::Validator not_empty() {
@@ -51,10 +67,14 @@ void add_model_folder_option(CLI::App& command, ModelOptions& options) {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   add_model_folder_option(command, options);
-  command.add_option("--device", options.device, "Where to compute: cpu or reference")
+  command
+      .add_option("--device", options.device,
+                  "Where to compute: cpu, cuda:0 (or another number), reference, or emulator (GPU "
+                  "kernels on the CPU, slow)")
       ->capture_default_str();
   command.add_option("--cpu-isa", options.isa,
-                     "Force the kernels of an instruction set: generic, avx2, avx512, neon");
+                     "Force the kernels of an instruction set: generic, avx2, avx-vnni, avx512, "
+                     "avx512-vnni, neon, neon-dotprod");
   command
       .add_option("--precision", options.precision,
                   "Activations against 4-bit and 8-bit weights on the CPU: f32 or int8 (faster, "
@@ -71,9 +91,23 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                   "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
                   "default: a share of free memory)")
       ->check(not_empty());
-  command.add_option("--reader-threads", options.reader_threads, "Threads that read experts")
+  command
+      .add_option("--cache-policy", options.cache_policy,
+                  "Which experts stay in the cache: lfu (decayed use) or lru")
+      ->check(CLI::IsMember({"lfu", "lru"}))
+      ->capture_default_str();
+  command
+      .add_option("--expert-io", options.expert_io,
+                  "How experts are read: auto, uring, direct, pread or mmap (to compare with)")
+      ->check(CLI::IsMember({"auto", "uring", "direct", "pread", "mmap"}))
+      ->capture_default_str();
+  command
+      .add_option("--reader-threads", options.reader_threads,
+                  "Threads that read experts, where --expert-io has threads")
       ->check(CLI::Range(1, kThreadsMax))
       ->capture_default_str();
+  command.add_flag("--trust-experts", options.trust_experts,
+                   "Do not compare the experts of a pack with their checksums on first use");
 }
 
 Result<std::string> model_directory(const ModelOptions& options) {
@@ -95,14 +129,24 @@ Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
                       options.precision, options.device);
   }
   if (options.device == "reference") return make_reference_device();
+  if (options.device == "emulator") return make_emulator_device({});
+  if (const std::optional<int> number = cuda_number(options.device)) {
+    return make_cuda_device({.device = *number});
+  }
   return make_error(ErrorCode::kInvalidArgument,
-                    "--device {}: no such device; known are cpu and reference", options.device);
+                    "--device {}: no such device; known are cpu, cuda:0, reference and emulator",
+                    options.device);
 }
 
 Result<EngineOptions> engine_options(const ModelOptions& options) {
   EngineOptions engine;
   engine.context_length = options.context_size;
   engine.reader_threads = options.reader_threads;
+  MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(options.expert_io));
+  const std::optional<CachePolicy> policy = parse_cache_policy(options.cache_policy);
+  MF_CHECK(policy.has_value());  // the command line took no other
+  engine.eviction.policy = *policy;
+  engine.check_experts = !options.trust_experts;
   if (!options.expert_cache.empty()) {
     const Result<uint64_t> bytes = parse_bytes(options.expert_cache);
     if (!bytes.ok()) return bytes.error().with_context("--expert-cache");
@@ -118,6 +162,43 @@ Result<OpenedModel> open_model(const ModelOptions& options) {
   MF_ASSIGN_OR_RETURN(opened.device, open_device(options));
   MF_ASSIGN_OR_RETURN(opened.engine, Engine::open(opened.directory, *opened.device, engine));
   return opened;
+}
+
+void add_route_trace_option(CLI::App& command, ModelOptions& options) {
+  command
+      .add_option("--route-trace", options.route_trace,
+                  "Record which experts every token used, as CSV for moeflux replay")
+      ->check(not_empty());
+}
+
+Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& options,
+                                                        const std::string& directory,
+                                                        Engine& engine) {
+  if (options.route_trace.empty()) return std::unique_ptr<RouteTraceWriter>();
+  const std::string name = directory.substr(directory.find_last_of('/') + 1);
+  RouteTraceHeader header{.model = name.empty() ? directory : name,
+                          .arch = engine.spec().model_type,
+                          .num_layers = static_cast<int32_t>(engine.spec().layers.size())};
+  for (const LayerSpec& layer : engine.spec().layers) {
+    header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
+  }
+  for (const ExpertLayer& layer : engine.experts().layers) {
+    header.num_experts = std::max(header.num_experts, layer.num_experts);
+    header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
+  }
+  if (header.num_experts == 0) {
+    return make_error(ErrorCode::kUnsupported, "--route-trace: {} has no routed experts",
+                      directory);
+  }
+  MF_ASSIGN_OR_RETURN(auto writer, RouteTraceWriter::create(options.route_trace, header));
+  engine.observe_routes(writer.get());
+  return writer;
+}
+
+Status finish_route_trace(Engine& engine, std::unique_ptr<RouteTraceWriter> writer) {
+  if (writer == nullptr) return {};
+  engine.observe_routes(nullptr);
+  return writer->commit();
 }
 
 }  // namespace moeflux

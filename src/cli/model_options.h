@@ -20,7 +20,11 @@ struct ModelOptions {
   int threads = 0;           // 0: one per usable core
   int64_t context_size = 0;  // 0: the model's maximum, at most 4096
   std::string expert_cache;  // empty: a share of free memory
+  std::string expert_io = "auto";
   int reader_threads = 8;
+  std::string cache_policy = "lfu";
+  std::string route_trace;     // file to record routes to; empty: none
+  bool trust_experts = false;  // of a pack: no checksums
 };
 
 /// A check that refuses "": an unset shell variable must not mean the default.
@@ -44,5 +48,15 @@ struct OpenedModel {
   std::unique_ptr<Engine> engine;
 };
 Result<OpenedModel> open_model(const ModelOptions& options);
+
+/// --route-trace, for commands that run a model.
+void add_route_trace_option(CLI::App& command, ModelOptions& options);
+/// Records the engine's routes from now on, as --route-trace says; null when it does not. The
+/// writer must be taken away or committed before the engine runs again without it.
+Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& options,
+                                                        const std::string& directory,
+                                                        Engine& engine);
+/// Completes the file and takes the writer away. Nothing happens without one.
+Status finish_route_trace(Engine& engine, std::unique_ptr<RouteTraceWriter> writer);
 
 }  // namespace moeflux

@@ -7,6 +7,8 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "engine/dry_run.h"
+#include "experts/forced_routes.h"
+#include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
 #include "io/host_memory.h"
 
@@ -14,8 +16,12 @@ namespace moeflux {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
+// Of half a megabyte each: what the drive works on while the engine's thread computes.
+constexpr int kReaderDepth = 64;
 // Logits of all positions are computed in pieces: a vocabulary of 250,000 is a megabyte a row.
 constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
+// Of a device's own memory, for tables, workspace and the driver.
+constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 
 int64_t logits_rows_max(const ModelSpec& spec, int64_t chunk) {
   const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
@@ -28,6 +34,27 @@ Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffe
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device.allocate(bytes, MemoryKind::kDevice));
   buffers.push_back(std::move(buffer));
   return Tensor::view(*buffers.back(), 0, shape, dtype);
+}
+
+TokenDemand token_demand(const ModelSpec& spec) {
+  TokenDemand demand;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.moe.num_experts == 0) continue;
+    demand.per_token += layer.moe.experts_per_token;
+    demand.per_layer = std::max(demand.per_layer, layer.moe.experts_per_token);
+  }
+  return demand;
+}
+
+// True when the device has memory of its own that holds every expert beside a sequence's state, and
+// the user has not bounded them below that.
+bool can_hold_experts(const Device& device, const LoadedModel& model, const MemoryPlan& plan,
+                      std::optional<uint64_t> wanted) {
+  const std::optional<uint64_t> available = device.free_bytes();
+  if (!available || model.experts.num_experts_total() == 0) return false;
+  const uint64_t bytes = resident_experts_bytes(model.experts);
+  if (wanted && *wanted < bytes) return false;
+  return bytes + plan.state_bytes + kDeviceReserveBytes <= *available;
 }
 
 }  // namespace
@@ -72,11 +99,29 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                .step_tokens_max = n,
                                .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
                                .expert_cache_bytes = options.expert_cache_bytes});
-  engine->reader_ = make_pread_reader(std::max(1, options.reader_threads));
-  MF_ASSIGN_OR_RETURN(
-      engine->experts_,
-      make_streamed_expert_store(engine->loaded_->experts, engine->loaded_->index, *engine->reader_,
-                                 device, {.capacity_bytes = engine->plan_.expert_cache_bytes}));
+  MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
+                                                   {.threads = std::max(1, options.reader_threads),
+                                                    .depth = kReaderDepth}));
+  if (can_hold_experts(device, *engine->loaded_, engine->plan_, options.expert_cache_bytes)) {
+    MF_ASSIGN_OR_RETURN(engine->experts_,
+                        make_resident_expert_store(engine->loaded_->experts, engine->loaded_->index,
+                                                   *engine->reader_, device));
+    engine->plan_.expert_cache_bytes = engine->experts_->capacity_bytes();
+  } else {
+    MF_ASSIGN_OR_RETURN(engine->experts_, make_streamed_expert_store(
+                                              engine->loaded_->experts, engine->loaded_->index,
+                                              *engine->reader_, device,
+                                              {.capacity_bytes = engine->plan_.expert_cache_bytes,
+                                               .eviction = options.eviction,
+                                               .demand = token_demand(spec),
+                                               .staging = {},
+                                               .check_arrivals = options.check_experts}));
+  }
+  if (options.forced_routes != nullptr) {
+    MF_ASSIGN_OR_RETURN(engine->experts_,
+                        make_forced_routes_store(std::move(engine->experts_),
+                                                 *options.forced_routes, engine->loaded_->experts));
+  }
   return engine;
 }
 
@@ -147,6 +192,7 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
   encoder_->write(ids, std::as_bytes(tokens));
   encoder_->write(positions, std::as_bytes(std::span(host_positions_)));
   const Tensor logits = logits_rows > 0 ? logits_.slice(0, 0, logits_rows) : Tensor{};
+  experts_->begin_step(state.length());
   const ForwardStep step{*encoder_, ids, positions, state, *experts_, observer};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
   if (logits_rows > 0) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -16,7 +17,8 @@
 #include "base/result.h"
 #include "engine/memory_plan.h"
 #include "experts/expert_store.h"
-#include "io/async_reader.h"
+#include "experts/route_trace.h"
+#include "io/reader_factory.h"
 #include "model/model.h"
 
 namespace moeflux {
@@ -26,10 +28,18 @@ struct EngineOptions {
   int64_t context_length = 0;
   /// Bytes for experts; 0 is the least that can work; none: a share of free memory.
   std::optional<uint64_t> expert_cache_bytes;
-  /// Threads that read experts: enough to keep a drive's queue filled.
+  /// How experts are read; see make_reader(). Does not change the results.
+  IoMode expert_io = IoMode::kAuto;
+  /// Threads that read experts where the mode has threads: enough to keep a drive's queue filled.
   int reader_threads = 8;
   /// Tokens evaluated together in prefill. Does not change the results.
   int64_t prefill_chunk = 512;
+  /// Which experts stay in the cache. Does not change the results.
+  EvictionPolicyOptions eviction = {};
+  /// Routes to take instead of the routers', for measurements, or null: the results mean nothing.
+  const RouteTrace* forced_routes = nullptr;
+  /// Compare experts of a pack with their checksums when they first arrive.
+  bool check_experts = true;
 };
 
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
@@ -73,7 +83,14 @@ class Engine {
   const MemoryPlan& memory_plan() const { return plan_; }
   int64_t context_length() const { return context_length_; }
   ExpertStats expert_stats() const { return experts_->stats(); }
+  /// Where the model's experts lie and what they take.
+  const ExpertTable& experts() const { return loaded_->experts; }
+  /// Who is told which experts each layer chooses from now on, or null. Must outlive the engine, or
+  /// be taken away.
+  void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
+  /// What IoMode::kAuto became.
+  std::string_view expert_io() const { return reader_->name(); }
 
   Result<std::unique_ptr<Sequence>> create_sequence();
 

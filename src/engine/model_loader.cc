@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "checkpoint/checksum.h"
 #include "model/config.h"
 #include "model/family.h"
 #include "model/quant_config.h"
@@ -16,18 +17,17 @@ constexpr uint64_t kConfigBytesMax =
     64 * kMiB;  // the largest public ones, with per-module entries, reach 1 MiB
 
 struct Description {
+  std::string config_text;
   const Family* family = nullptr;
   ModelSpec spec;
   QuantConfig quant;  // empty when quant_status is an error
   Status quant_status;
 };
 
-Result<Description> describe(const std::string& directory) {
-  MF_RETURN_IF_ERROR(check_model_folder(directory));
-  MF_ASSIGN_OR_RETURN(const std::string text,
-                      read_text_file(directory + "/config.json", kConfigBytesMax));
+Result<Description> describe_config(std::string text) {
   MF_ASSIGN_OR_RETURN(Config config, Config::parse(text));
   Description description;
+  description.config_text = std::move(text);
   MF_ASSIGN_OR_RETURN(description.family, find_family(config.model_type()));
   MF_ASSIGN_OR_RETURN(description.spec, description.family->read_spec(config));
   Result<QuantConfig> quant = QuantConfig::read(config);
@@ -39,8 +39,25 @@ Result<Description> describe(const std::string& directory) {
   return description;
 }
 
+Result<Description> describe(const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(std::string text, read_config_text(directory));
+  return describe_config(std::move(text));
+}
+
+/// A pack describes experts of one model only, and says of which.
+Status check_pack_belongs(const TensorIndex& index, const Description& description) {
+  if (!index.has_expert_pack()) return {};
+  MF_ASSIGN_OR_RETURN(const uint64_t found, dense_fingerprint(index, description.config_text));
+  if (found == index.packed_model()) return {};
+  return make_error(ErrorCode::kCorruption,
+                    "{} belongs to a model with fingerprint {}; config.json and the tensors beside "
+                    "it have {}: pack the model again",
+                    kExpertPackName, checksum_text(index.packed_model()), checksum_text(found));
+}
+
 Result<std::unique_ptr<LoadedModel>> build(const Description& description, TensorIndex index,
                                            Device& device, WeightStore::Options options) {
+  MF_RETURN_IF_ERROR(check_pack_belongs(index, description));
   auto loaded = std::make_unique<LoadedModel>();
   loaded->index = std::move(index);
   options.scheme = description.family->name_scheme(description.spec);
@@ -50,6 +67,7 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   MF_RETURN_IF_ERROR(weights.finish());
   loaded->experts = weights.take_expert_table();
   loaded->dense = weights.sizes();
+  loaded->modules = weights.modules();
   loaded->buffers = weights.take_buffers();
   return loaded;
 }
@@ -80,11 +98,30 @@ std::string assumption(const Description& description, const AssumedFormat& assu
 }  // namespace
 
 Status check_model_folder(const std::string& directory) {
-  if (is_directory(directory)) return {};
+  if (is_directory(directory)) {
+    const bool packed = path_exists(format("{}/{}", directory, kExpertPackName));
+    if (packed || !path_exists(format("{}/{}", directory, kExpertPackNotesName))) return {};
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "{}: packing into this folder has not finished; the same moeflux command "
+                      "goes on where it stopped",
+                      directory);
+  }
   return make_error(ErrorCode::kNotFound, "{}: {}", directory,
                     path_exists(directory)
                         ? "not a folder; a model is a folder with config.json and weights"
                         : "no such folder");
+}
+
+Result<std::string> read_config_text(const std::string& directory) {
+  MF_RETURN_IF_ERROR(check_model_folder(directory));
+  return read_text_file(directory + "/config.json", kConfigBytesMax);
+}
+
+Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
+                                                Device& device, WeightLoading loading) {
+  MF_ASSIGN_OR_RETURN(const Description description, describe_config(std::string(config_json)));
+  MF_RETURN_IF_ERROR(description.quant_status);
+  return build(description, std::move(index), device, {.loading = loading});
 }
 
 Result<ModelSpec> read_model_spec(const std::string& directory) {

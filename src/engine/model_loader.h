@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -21,18 +22,27 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   ExpertTable experts;
   DenseSizes dense;
+  std::vector<ClaimedModule> modules;  // the linear ones, without routed experts
   /// What the weights are taken to be where the folder holds none; empty when it does.
   std::string assumed_weights;
 
   const ModelSpec& spec() const { return model->spec(); }
 };
 
-/// Fails with kNotFound, saying what is there instead, unless `directory` is a folder.
+/// Fails with kNotFound, saying what is there instead, unless `directory` is a folder, and with
+/// kFailedPrecondition when a packing into it has not finished.
 Status check_model_folder(const std::string& directory);
 
 /// Fails with the file, key or tensor that is wrong. The device must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading);
+
+/// A model that lies anywhere: `config_json` is the text of its config.json.
+Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
+                                                Device& device, WeightLoading loading);
+
+/// The text of a folder's config.json.
+Result<std::string> read_config_text(const std::string& directory);
 
 /// For inspection: checks everything and reads no weights. A folder that has config.json and no
 /// *.safetensors is described with weights as assumed, or as its config says.

@@ -1,5 +1,6 @@
 #include "experts/expert_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -7,68 +8,263 @@
 namespace moeflux {
 
 ExpertCache::ExpertCache(std::unique_ptr<Buffer> buffer, const Options& options)
-    : options_(options), buffer_(std::move(buffer)), entries_(options.num_slots) {
-  MF_CHECK(options.num_slots > 0 && options.slot_bytes % 64 == 0);
-  MF_CHECK(capacity_bytes() <= buffer_->size_bytes());
-  by_key_.reserve(options.num_slots);
-  for (size_t i = 0; i < options.num_slots; ++i) {
-    entries_[i].position = recency_.insert(recency_.end(), Slot{static_cast<uint32_t>(i)});
-  }
+    : options_(options),
+      buffer_(std::move(buffer)),
+      policy_(make_eviction_policy(options.shape, options.eviction)),
+      victims_(options.shape, options.num_slots),
+      entries_(options.num_slots),
+      slots_(options.shape.size(), kNoSlot),
+      last_use_(options.shape.size()),
+      uses_(options.shape.size()),
+      visits_(static_cast<size_t>(options.shape.num_layers)),
+      limit_(options.num_slots) {
+  MF_CHECK(options.num_slots > 0 && options.num_slots < kNoSlot && options.slot_bytes % 64 == 0);
+  MF_CHECK(options.num_staging < options.num_slots && options.shape.size() > 0);
+  MF_CHECK(options.slot_bytes == 0 || capacity_bytes() <= buffer_->size_bytes());
+  free_.reserve(options.num_slots);
+  speculations_.reserve(options.num_slots);
+  for (size_t i = options.num_slots; i-- > 0;) free_.push_back(Slot{static_cast<uint32_t>(i)});
 }
 
-std::optional<ExpertCache::Slot> ExpertCache::find(ExpertKey key) {
-  const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return std::nullopt;
-  Entry& hit = entry(found->second);
-  if (hit.state != State::kReady) return std::nullopt;
-  recency_.splice(recency_.end(), recency_, hit.position);
-  return found->second;
+std::optional<ExpertCache::Found> ExpertCache::lookup(ExpertKey key) const {
+  const uint32_t slot = slots_[options_.shape.index_of(key)];
+  if (slot == kNoSlot) return std::nullopt;
+  return Found{Slot{slot}, entries_[slot].state};
+}
+
+std::optional<ExpertCache::Slot> ExpertCache::find(ExpertKey key) const {
+  const std::optional<Found> found = lookup(key);
+  if (!found || found->state != SlotState::kReady) return std::nullopt;
+  return found->slot;
+}
+
+// Shrinking takes from the cached experts first: staging is small and keeps reads flowing.
+size_t ExpertCache::cached_max() const {
+  return limit_ > options_.num_staging ? limit_ - options_.num_staging : 1;
+}
+
+ExpertCache::Slot ExpertCache::occupy_free(ExpertKey key, Admission admission) {
+  const Slot slot = free_.back();
+  free_.pop_back();
+  entry(slot) = {key, SlotState::kLoading, admission, 1};
+  slots_[options_.shape.index_of(key)] = static_cast<uint32_t>(slot);
+  if (admission == Admission::kCached) ++num_cached_;
+  return slot;
+}
+
+void ExpertCache::release(Slot slot) {
+  Entry& gone = entry(slot);
+  if (gone.admission == Admission::kCached) --num_cached_;
+  slots_[options_.shape.index_of(gone.key)] = kNoSlot;
+  gone = {};
+  free_.push_back(slot);
+}
+
+void ExpertCache::evict(const VictimQueue::Victim& victim) {
+  victims_.remove(victim.layer, victim.slot);
+  release(Slot{victim.slot});
+  ++evictions_;
+}
+
+bool ExpertCache::drop_speculation() {
+  if (speculations_.empty()) return false;
+  release(speculations_.front());
+  speculations_.erase(speculations_.begin());
+  return true;
+}
+
+std::optional<VictimQueue::Victim> ExpertCache::victim_for(ExpertKey key) const {
+  const std::optional<VictimQueue::Victim> victim = victims_.least(*policy_);
+  const bool worth_it = victim && (!options_.guard_admission ||
+                                   policy_->worth(key.layer, policy_->rank(key)) > victim->worth);
+  return worth_it ? victim : std::nullopt;
 }
 
 std::optional<ExpertCache::Slot> ExpertCache::reserve(ExpertKey key) {
-  MF_CHECK(!by_key_.contains(key));
-  for (const Slot slot : recency_) {
-    Entry& victim = entry(slot);
-    if (victim.pins > 0) continue;
-    if (victim.state != State::kAbsent) {
-      auto node = by_key_.extract(victim.key);  // reused: replacing an expert allocates nothing
-      node.key() = key;
-      by_key_.insert(std::move(node));
-      ++evictions_;
-    } else {
-      by_key_.emplace(key, slot);
-    }
-    victim.key = key;
-    victim.state = State::kLoading;
-    victim.pins = 1;
-    recency_.splice(recency_.end(), recency_, victim.position);
-    return slot;
+  MF_CHECK(!lookup(key));
+  if (num_cached_ < cached_max() && (may_take_free_slot() || drop_speculation())) {
+    return occupy_free(key, Admission::kCached);
   }
-  return std::nullopt;
+  if (const auto victim = victim_for(key)) {
+    evict(*victim);
+    return occupy_free(key, Admission::kCached);
+  }
+  if (may_take_free_slot() || drop_speculation()) {
+    ++bypasses_;
+    return occupy_free(key, Admission::kTransient);
+  }
+  // Not worth it, but there is no other way to compute it.
+  const std::optional<VictimQueue::Victim> victim = victims_.least(*policy_);
+  if (!victim) return std::nullopt;
+  evict(*victim);
+  return occupy_free(key, Admission::kCached);
+}
+
+std::optional<ExpertCache::Slot> ExpertCache::reserve_transient(ExpertKey key) {
+  MF_CHECK(!lookup(key));
+  if (!may_take_free_slot() && !drop_speculation()) return std::nullopt;
+  if (num_cached_ < cached_max()) return occupy_free(key, Admission::kCached);
+  ++bypasses_;
+  return occupy_free(key, Admission::kTransient);
+}
+
+std::optional<ExpertCache::Slot> ExpertCache::reserve_speculative(ExpertKey key) {
+  MF_CHECK(!lookup(key));
+  if (!may_take_free_slot()) return std::nullopt;
+  return occupy_free(key, Admission::kSpeculative);
+}
+
+void ExpertCache::promote(Slot slot, bool transient) {
+  Entry& guess = entry(slot);
+  MF_CHECK(guess.state != SlotState::kAbsent);
+  if (guess.admission != Admission::kSpeculative) return;
+  const bool idle = guess.state == SlotState::kReady && guess.pins == 0;
+  if (idle) speculations_.erase(std::find(speculations_.begin(), speculations_.end(), slot));
+  bool cached = num_cached_ < cached_max();
+  if (!cached && !transient) {
+    const std::optional<VictimQueue::Victim> victim = victim_for(guess.key);
+    if (victim) evict(*victim);
+    cached = victim.has_value();
+  }
+  guess.admission = cached ? Admission::kCached : Admission::kTransient;
+  if (cached) {
+    ++num_cached_;
+    if (idle) make_evictable(slot);
+    return;
+  }
+  ++bypasses_;
+  if (idle) release(slot);
+}
+
+void ExpertCache::set_part_ready(Slot slot) {
+  MF_CHECK(entry(slot).state == SlotState::kLoading);
+  entry(slot).state = SlotState::kPartReady;
 }
 
 void ExpertCache::set_ready(Slot slot) {
-  MF_CHECK(entry(slot).state == State::kLoading);
-  entry(slot).state = State::kReady;
+  Entry& arrived = entry(slot);
+  MF_CHECK(arrived.state == SlotState::kLoading || arrived.state == SlotState::kPartReady);
+  arrived.state = SlotState::kReady;
 }
 
 void ExpertCache::abandon(Slot slot) {
-  Entry& failed = entry(slot);
-  MF_CHECK(failed.state == State::kLoading && failed.pins == 1);
-  by_key_.erase(failed.key);
-  failed.state = State::kAbsent;
-  failed.pins = 0;
-  recency_.splice(recency_.begin(), recency_, failed.position);
+  const Entry& failed = entry(slot);
+  MF_CHECK(failed.state == SlotState::kLoading || failed.state == SlotState::kPartReady);
+  MF_CHECK(failed.pins == 1);
+  release(slot);
 }
 
 void ExpertCache::pin(Slot slot) {
-  MF_CHECK(entry(slot).state != State::kAbsent);
-  ++entry(slot).pins;
+  Entry& pinned = entry(slot);
+  MF_CHECK(pinned.state != SlotState::kAbsent);
+  if (pinned.pins++ > 0) return;
+  if (victims_.contains(static_cast<uint32_t>(slot))) {
+    victims_.remove(pinned.key.layer, static_cast<uint32_t>(slot));
+  } else {
+    speculations_.erase(std::find(speculations_.begin(), speculations_.end(), slot));
+  }
 }
 
 void ExpertCache::unpin(Slot slot) {
-  MF_CHECK(entry(slot).pins > 0);
-  --entry(slot).pins;
+  Entry& unpinned = entry(slot);
+  MF_CHECK(unpinned.pins > 0);
+  if (--unpinned.pins > 0) return;
+  MF_CHECK(unpinned.state == SlotState::kReady);
+  switch (unpinned.admission) {
+    case Admission::kTransient:
+      release(slot);
+      return;
+    case Admission::kSpeculative:
+      speculations_.push_back(slot);
+      break;
+    case Admission::kCached:
+      make_evictable(slot);
+      break;
+  }
+  if (num_resident() > limit_ || num_cached_ > cached_max()) shrink_to(limit_);
+}
+
+void ExpertCache::make_evictable(Slot slot) {
+  const ExpertKey key = entry(slot).key;
+  victims_.insert(key.layer, {static_cast<uint32_t>(slot), policy_->rank(key),
+                              last_use_[options_.shape.index_of(key)]});
+}
+
+void ExpertCache::rerank(Slot slot) {
+  if (!victims_.contains(static_cast<uint32_t>(slot))) return;
+  victims_.remove(entry(slot).key.layer, static_cast<uint32_t>(slot));
+  make_evictable(slot);
+}
+
+void ExpertCache::begin_visit(LayerId layer) {
+  policy_->begin_visit(layer);
+  ++visits_[static_cast<size_t>(index(layer))];
+}
+
+void ExpertCache::note_use(ExpertKey key) {
+  policy_->note_use(key);
+  const size_t at = options_.shape.index_of(key);
+  last_use_[at] = ++clock_;
+  ++uses_[at];
+  if (slots_[at] != kNoSlot) rerank(Slot{slots_[at]});
+}
+
+void ExpertCache::note_prefill(LayerId layer, std::span<const int32_t> experts,
+                               std::span<const int32_t> uses, int64_t tokens) {
+  MF_CHECK(experts.size() == uses.size() && tokens > 0);
+  policy_->begin_prefill(layer, static_cast<double>(tokens));
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const ExpertKey key{layer, ExpertId{experts[i]}};
+    policy_->note_prefill(key, uses[i]);
+    last_use_[options_.shape.index_of(key)] = ++clock_;
+  }
+  rerank(layer);
+}
+
+void ExpertCache::seed(LayerId layer, std::span<const double> uses, double tokens) {
+  MF_CHECK(uses.size() <= static_cast<size_t>(options_.shape.num_experts) && tokens > 0.0);
+  policy_->begin_prefill(layer, tokens);
+  for (size_t e = 0; e < uses.size(); ++e) {
+    if (uses[e] <= 0.0) continue;
+    policy_->note_prefill({layer, ExpertId{static_cast<int32_t>(e)}}, uses[e]);
+  }
+  rerank(layer);
+}
+
+uint64_t ExpertCache::tokens() const { return *std::max_element(visits_.begin(), visits_.end()); }
+
+// A prompt's shares are of all its tokens so far: every rank of the layer may have moved.
+void ExpertCache::rerank(LayerId layer) {
+  for (int32_t e = 0; e < options_.shape.num_experts; ++e) {
+    const uint32_t slot = slots_[options_.shape.index_of({layer, ExpertId{e}})];
+    if (slot != kNoSlot) rerank(Slot{slot});
+  }
+}
+
+size_t ExpertCache::shrink_to(size_t num_slots) {
+  limit_ = std::clamp<size_t>(num_slots, 1, options_.num_slots);
+  while (num_resident() > limit_ && drop_speculation()) {
+  }
+  while (num_resident() > limit_ || num_cached_ > cached_max()) {
+    const std::optional<VictimQueue::Victim> victim = victims_.least(*policy_);
+    if (!victim) break;
+    evict(*victim);
+  }
+  return num_resident();
+}
+
+void guard_below_one_token(ExpertCache::Options& options, const TokenDemand& demand) {
+  const auto cliff = static_cast<size_t>(demand.per_token);
+  if (options.num_slots >= cliff + cliff / 5) return;
+  options.guard_admission = true;
+  options.num_staging = std::min(static_cast<size_t>(demand.per_layer), options.num_slots / 4);
+}
+
+void set_staging(ExpertCache::Options& options, uint64_t num_experts) {
+  constexpr size_t kStagingMax = 32;
+  // A cache for all experts passes none through.
+  if (options.guard_admission || options.num_slots >= num_experts) return;
+  options.num_staging = std::min(kStagingMax, options.num_slots / 32);
 }
 
 }  // namespace moeflux

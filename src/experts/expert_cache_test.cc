@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "backend/host_buffer.h"
@@ -15,10 +16,20 @@ constexpr size_t kSlotBytes = 128;
 
 ExpertKey key(int32_t expert) { return {LayerId{1}, ExpertId{expert}}; }
 
-ExpertCache make_cache(size_t slots) {
+ExpertCache make_cache(size_t slots, size_t staging = 0, bool guard = false) {
   auto buffer = allocate_host_buffer(slots * kSlotBytes);
   EXPECT_TRUE(buffer.ok());
-  return {std::move(buffer).value(), {.slot_bytes = kSlotBytes, .num_slots = slots}};
+  return {std::move(buffer).value(),
+          {.slot_bytes = kSlotBytes,
+           .num_slots = slots,
+           .shape = {.num_layers = 3, .num_experts = 40},
+           .num_staging = staging,
+           .guard_admission = guard}};
+}
+
+void use(ExpertCache& cache, std::initializer_list<int32_t> experts) {
+  cache.begin_visit(LayerId{1});
+  for (const int32_t expert : experts) cache.note_use(key(expert));
 }
 
 /// Brings an expert in as the store does, and lets go of it.
@@ -30,15 +41,123 @@ Slot fill(ExpertCache& cache, int32_t expert) {
   return *slot;
 }
 
-TEST(ExpertCache, EvictsTheLeastRecentlyUsed) {
+TEST(ExpertCache, EvictsWhatIsUsedLeastAndOfEqualsTheOldest) {
   ExpertCache cache = make_cache(3);
+  use(cache, {0, 1, 2, 0});
   for (const int32_t expert : {0, 1, 2}) fill(cache, expert);
-  EXPECT_TRUE(cache.find(key(0)).has_value());  // now 1 is the oldest
-  fill(cache, 3);
+  fill(cache, 3);  // never used: the next to go
   EXPECT_FALSE(cache.find(key(1)).has_value());
   fill(cache, 4);
+  EXPECT_FALSE(cache.find(key(3)).has_value());
+  use(cache, {4});
+  fill(cache, 5);
   EXPECT_FALSE(cache.find(key(2)).has_value());
-  for (const int32_t expert : {0, 3, 4}) EXPECT_TRUE(cache.find(key(expert)).has_value()) << expert;
+  for (const int32_t expert : {0, 4, 5}) EXPECT_TRUE(cache.find(key(expert)).has_value()) << expert;
+}
+
+TEST(ExpertCache, OldUsesFade) {
+  ExpertCache cache = make_cache(2);
+  for (int i = 0; i < 5; ++i) use(cache, {0});
+  for (const int32_t expert : {0, 1}) fill(cache, expert);
+  for (int i = 0; i < 30; ++i) use(cache, {});
+  use(cache, {1});
+  fill(cache, 2);
+  EXPECT_FALSE(cache.find(key(0)).has_value());
+}
+
+TEST(ExpertCache, PromptRoutesRankExpertsBelowAnyUse) {
+  ExpertCache cache = make_cache(3);
+  const std::array<int32_t, 2> experts = {0, 1};
+  const std::array<int32_t, 2> uses = {1, 9};
+  cache.note_prefill(LayerId{1}, experts, uses, 100);
+  for (const int32_t expert : {0, 1, 2}) fill(cache, expert);
+  use(cache, {2});
+  fill(cache, 3);
+  EXPECT_FALSE(cache.find(key(0)).has_value());
+  fill(cache, 4);
+  fill(cache, 5);
+  EXPECT_TRUE(cache.find(key(1)).has_value());
+  EXPECT_TRUE(cache.find(key(2)).has_value());
+  EXPECT_EQ(cache.uses()[cache.shape().index_of(key(1))], 0u);
+}
+
+TEST(ExpertCache, GuardComputesFromStagingWhatIsWorthLess) {
+  ExpertCache cache = make_cache(3, 1, true);
+  use(cache, {0, 1});
+  const Slot first = fill(cache, 0);
+  const Slot second = fill(cache, 1);
+  const std::optional<Slot> transient = cache.reserve(key(2));
+  ASSERT_TRUE(transient.has_value());
+  EXPECT_EQ(cache.admission_of(*transient), Admission::kTransient);
+  cache.set_ready(*transient);
+  EXPECT_EQ(cache.find(key(2)), transient);
+  cache.unpin(*transient);
+  EXPECT_FALSE(cache.find(key(2)).has_value());
+  EXPECT_EQ(cache.evictions(), 0u);
+  EXPECT_EQ(cache.bypasses(), 1u);
+
+  use(cache, {3});
+  const Slot admitted = fill(cache, 3);  // worth more than the others now
+  EXPECT_EQ(cache.find(key(3)), admitted);
+  EXPECT_TRUE(admitted == first || admitted == second);
+  // With the staging slot taken there is no choice.
+  (void)cache.reserve(key(4));
+  EXPECT_TRUE(cache.reserve(key(5)).has_value());
+  EXPECT_EQ(cache.evictions(), 2u);
+}
+
+TEST(ExpertCache, GuessesTakeFreeSlotsOnly) {
+  ExpertCache cache = make_cache(2);
+  fill(cache, 0);
+  const std::optional<Slot> guess = cache.reserve_speculative(key(1));
+  ASSERT_TRUE(guess.has_value());
+  EXPECT_FALSE(cache.reserve_speculative(key(2)).has_value());
+  cache.set_ready(*guess);
+  cache.unpin(*guess);
+  EXPECT_FALSE(cache.reserve_speculative(key(2)).has_value());
+  fill(cache, 3);  // a demand takes the guess's slot before it evicts
+  EXPECT_TRUE(cache.find(key(0)).has_value());
+  EXPECT_FALSE(cache.find(key(1)).has_value());
+  EXPECT_EQ(cache.evictions(), 0u);
+}
+
+TEST(ExpertCache, GuessThatCameTrueStays) {
+  ExpertCache cache = make_cache(2);
+  const Slot guess = *cache.reserve_speculative(key(1));
+  cache.set_ready(guess);
+  cache.unpin(guess);
+  cache.promote(guess);
+  use(cache, {1});
+  fill(cache, 2);
+  fill(cache, 3);
+  EXPECT_EQ(cache.find(key(1)), guess);
+}
+
+TEST(ExpertCache, PartReadyIsSeenByLookupAlone) {
+  ExpertCache cache = make_cache(1);
+  const Slot slot = *cache.reserve(key(0));
+  EXPECT_EQ(cache.lookup(key(0))->state, SlotState::kLoading);
+  cache.set_part_ready(slot);
+  EXPECT_EQ(cache.lookup(key(0))->state, SlotState::kPartReady);
+  EXPECT_FALSE(cache.find(key(0)).has_value());
+  cache.set_ready(slot);
+  EXPECT_EQ(cache.find(key(0)), slot);
+}
+
+TEST(ExpertCache, ShrinksToWhatIsPinnedAndFurtherWithTheLastPin) {
+  ExpertCache cache = make_cache(6);
+  use(cache, {0, 1, 2, 3, 4, 5, 4, 5});
+  for (int32_t expert = 0; expert < 6; ++expert) fill(cache, expert);
+  for (const int32_t expert : {0, 1, 2}) cache.pin(*cache.find(key(expert)));
+  EXPECT_EQ(cache.shrink_to(2), 3u);
+  EXPECT_FALSE(cache.reserve(key(7)).has_value());
+  for (const int32_t expert : {0, 1, 2}) cache.unpin(*cache.find(key(expert)));
+  EXPECT_EQ(cache.num_resident(), 2u);
+  fill(cache, 8);
+  EXPECT_EQ(cache.num_resident(), 2u);
+  EXPECT_EQ(cache.shrink_to(6), 2u);
+  fill(cache, 9);
+  EXPECT_EQ(cache.num_resident(), 3u);
 }
 
 TEST(ExpertCache, FreeSlotsAreTakenBeforeAnythingIsEvicted) {
@@ -123,7 +242,7 @@ TEST(ExpertCacheDeathTest, MisuseAborts) {
   ExpertCache cache = make_cache(1);
   const Slot slot = fill(cache, 0);
   EXPECT_DEATH(cache.unpin(slot), "pins > 0");
-  EXPECT_DEATH((void)cache.reserve(key(0)), "contains");
+  EXPECT_DEATH((void)cache.reserve(key(0)), "lookup");
   EXPECT_DEATH(cache.set_ready(slot), "kLoading");
 }
 

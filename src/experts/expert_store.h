@@ -9,19 +9,27 @@
 #include "backend/encoder.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "experts/route_observer.h"
 
 namespace moeflux {
 
 struct ExpertStats {
   uint64_t hits = 0;        // distinct (step, layer, expert) found in the cache
-  uint64_t misses = 0;      // the same, read from storage
+  uint64_t misses = 0;      // the same, read from storage, read ahead or not
   uint64_t bytes_read = 0;  // from storage, by completed reads
   uint64_t evictions = 0;
-  uint64_t stall_us = 0;  // time compute had nothing to do but wait for reads
+  uint64_t stall_us = 0;           // time compute had nothing to do but wait for reads
+  uint64_t prefetches = 0;         // experts read before a router asked for them
+  uint64_t prefetches_useful = 0;  // of these, asked for before they had to go
 
   friend ExpertStats operator-(const ExpertStats& a, const ExpertStats& b) {
-    return {a.hits - b.hits, a.misses - b.misses, a.bytes_read - b.bytes_read,
-            a.evictions - b.evictions, a.stall_us - b.stall_us};
+    return {a.hits - b.hits,
+            a.misses - b.misses,
+            a.bytes_read - b.bytes_read,
+            a.evictions - b.evictions,
+            a.stall_us - b.stall_us,
+            a.prefetches - b.prefetches,
+            a.prefetches_useful - b.prefetches_useful};
   }
 };
 
@@ -32,7 +40,8 @@ class ExpertLease : public Retained {
   /// The next experts in fast memory: cached ones first, then arrivals; empty when all have been
   /// delivered. Blocks only when nothing is ready. The returned experts stay pinned until all
   /// recorded work that reads them has finished; the span until the next call. Fails with kIo when
-  /// a read failed; the experts that failed are absent again and the store stays usable.
+  /// a read failed and kCorruption when a checksum does not hold; the experts that failed are
+  /// absent again and the store stays usable.
   virtual Result<std::span<const ExpertWeights>> wait_some() = 0;
 };
 
@@ -46,6 +55,11 @@ class ExpertStore {
   /// outlive store or encoder.
   virtual Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                                      const Routes& routes) = 0;
+  /// The leases that follow are of a step that begins at this position of its sequence. Only
+  /// route observers and forced routes care.
+  virtual void begin_step(int64_t /*position*/) {}
+  /// Who is told of every lease from now on, or null. Must outlive the store, or be taken away.
+  virtual void observe_routes(RouteObserver* /*observer*/) {}
   virtual ExpertStats stats() const = 0;
   /// Bytes of fast memory that experts may occupy.
   virtual uint64_t capacity_bytes() const = 0;

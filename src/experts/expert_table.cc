@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "quant/formats/tiled.h"
 
 namespace moeflux {
 
@@ -18,6 +19,11 @@ Weight ExpertMatrix::view(Buffer& buffer, size_t slot_offset) const {
           Tensor::view(buffer, slot_offset + data_offset, Shape{rows, cols}, format.dtype);
       return weight;
     case QuantKind::kAffine: {
+      if (format.order == WeightOrder::kTiled) {
+        const auto bytes = static_cast<int64_t>(weight.size_bytes());
+        weight.data = Tensor::view(buffer, slot_offset + data_offset, Shape{bytes}, DType::kU8);
+        return weight;
+      }
       const int64_t groups = cols / format.group_size;
       weight.data = Tensor::view(buffer, slot_offset + data_offset,
                                  Shape{rows, cols * format.bits / 32}, DType::kU32);
@@ -138,6 +144,64 @@ void arrange_input_major(const ExpertLayer& layer, std::byte* slot, const std::b
   std::memcpy(slot + layer.down_bias.offset, out_bias, static_cast<size_t>(h) * element);
 }
 
+/// The parts of a matrix inside a slot or a copy of one.
+struct MatrixBytes {
+  std::span<std::byte> data;
+  std::span<std::byte> scales;
+  std::span<std::byte> biases;
+
+  MatrixBytes(const ExpertMatrix& matrix, std::byte* slot) {
+    const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
+    data = {slot + matrix.data_offset, bytes.data};
+    scales = {slot + matrix.scales_offset, bytes.scales};
+    biases = {slot + matrix.biases_offset, bytes.biases};
+  }
+};
+
+void reorder_matrix(const ExpertMatrix& to, std::byte* slot, const ExpertMatrix& from,
+                    std::byte* raw) {
+  const MatrixBytes target(to, slot);
+  const MatrixBytes source(from, raw);
+  if (to.format.order == from.format.order) {
+    std::copy(source.data.begin(), source.data.end(), target.data.begin());
+    std::copy(source.scales.begin(), source.scales.end(), target.scales.begin());
+    std::copy(source.biases.begin(), source.biases.end(), target.biases.begin());
+  } else if (to.format.order == WeightOrder::kTiled) {
+    tiled::tile(target.data, {source.data, source.scales, source.biases}, to.format, to.rows,
+                to.cols);
+  } else {
+    tiled::untile(target.data, target.scales, target.biases, source.data, to.format, to.rows,
+                  to.cols);
+  }
+}
+
+void reorder(const ExpertLayer& layer, std::byte* slot, std::byte* raw) {
+  reorder_matrix(layer.gate, slot, layer.stored[0], raw);
+  reorder_matrix(layer.up, slot, layer.stored[1], raw);
+  reorder_matrix(layer.down, slot, layer.stored[2], raw);
+  const std::array<const ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias,
+                                                   &layer.down_bias};
+  for (size_t i = 0; i < biases.size(); ++i) {
+    const auto bytes = static_cast<size_t>(biases[i]->size * dtype_bits(biases[i]->dtype) / 8);
+    std::copy_n(raw + layer.stored_biases[i].offset, bytes, slot + biases[i]->offset);
+  }
+}
+
+// One matrix at a time, so that both copies of it fit a core's cache.
+void arrange_tiles(const ExpertMatrix& matrix, std::byte* slot, std::byte* scratch) {
+  if (matrix.format.order != WeightOrder::kTiled) return;
+  const QuantFormat stored = matrix.format.with_order(WeightOrder::kRowMajor);
+  const WeightBytes bytes = weight_bytes(stored, matrix.rows, matrix.cols);
+  std::byte* tiles = slot + matrix.data_offset;
+  std::memcpy(scratch, tiles, bytes.total());
+  const std::span<const std::byte> parts(scratch, bytes.total());
+  tiled::tile({tiles, bytes.total()},
+              {.codes = parts.first(bytes.data),
+               .scales = parts.subspan(bytes.data, bytes.scales),
+               .biases = parts.last(bytes.biases)},
+              stored, matrix.rows, matrix.cols);
+}
+
 }  // namespace
 
 void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
@@ -145,10 +209,21 @@ void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
   switch (layer.arrangement) {
     case ExpertArrangement::kAsStored:
       return;
+    case ExpertArrangement::kRowMajorParts:
+      MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
+      for (const ExpertMatrix* matrix : {&layer.gate, &layer.up, &layer.down}) {
+        arrange_tiles(*matrix, slot.data(), scratch.data());
+      }
+      return;
     case ExpertArrangement::kInputMajorInterleaved:
       MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
       std::memcpy(scratch.data(), slot.data(), layer.slot_bytes);
       arrange_input_major(layer, slot.data(), scratch.data());
+      return;
+    case ExpertArrangement::kReordered:
+      MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
+      std::memcpy(scratch.data(), slot.data(), layer.slot_bytes);
+      reorder(layer, slot.data(), scratch.data());
       return;
   }
   __builtin_unreachable();

@@ -2,6 +2,7 @@
 // the model from the tensor index at load; immutable afterwards.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,7 +14,8 @@
 
 namespace moeflux {
 
-/// One matrix of an expert inside a slot. Offsets are relative to the slot and 64-byte aligned.
+/// One matrix of an expert inside a slot, `format` being what it is once it has been arranged.
+/// Offsets are relative to the slot and 64-byte aligned.
 struct ExpertMatrix {
   QuantFormat format;
   int64_t rows = 0;
@@ -44,11 +46,16 @@ struct ExpertBias {
 
 /// What has to happen to a slot's bytes once they have all arrived.
 enum class ExpertArrangement : uint8_t {
-  kAsStored,
+  kAsStored,  // nothing: what arrives is the layout, tiles included
+  /// Matrices in tiled order arrive as codes, scales and biases one after another at data_offset,
+  /// where the tiles will be; the other matrices as they stay.
+  kRowMajorParts,
   /// The file holds gate_up as [hidden, 2 * intermediate] with gate and up in alternate columns,
   /// down as [intermediate, hidden], then both biases; extents put these one after another at the
   /// slot's begin.
   kInputMajorInterleaved,
+  /// Matrices and biases arrive as `stored`; the device wants other orders.
+  kReordered,
 };
 
 /// The experts of one layer: all alike in shape and format. gate, up, down in order of consumption.
@@ -61,9 +68,14 @@ struct ExpertLayer {
   ExpertBias up_bias;
   ExpertBias down_bias;
   ExpertArrangement arrangement = ExpertArrangement::kAsStored;
+  std::array<ExpertMatrix, 3> stored;  // of kReordered: gate, up, down as they arrive
+  std::array<ExpertBias, 3> stored_biases;
   size_t slot_bytes = 0;
   int32_t extents_per_expert = 0;
   std::vector<ExpertExtent> extents;  // [num_experts][extents_per_expert]
+  /// Of the first checked_bytes of a slot as an expert arrives; empty where nobody took them.
+  std::vector<uint64_t> checksums;
+  size_t checked_bytes = 0;
 
   std::span<const ExpertExtent> extents_of(ExpertId expert) const {
     const auto per_expert = static_cast<size_t>(extents_per_expert);

@@ -38,10 +38,10 @@ class HostMemoryDevice : public Device {
 /// Hands out the ids of a test as a router's choice; counts waits.
 class RoutingEncoder : public TraceEncoder {
  public:
-  Routes choose(std::vector<int32_t> ids) {
+  Routes choose(std::vector<int32_t> ids, int64_t tokens = 1) {
     ids_ = std::move(ids);
-    const auto n = static_cast<int64_t>(ids_.size());
-    return {scratch({1, n}, DType::kI32), scratch({1, n}, DType::kF32)};
+    const Shape shape{tokens, static_cast<int64_t>(ids_.size()) / tokens};
+    return {scratch(shape, DType::kI32), scratch(shape, DType::kF32)};
   }
   Status read(std::span<std::byte> to, Tensor) override {
     EXPECT_EQ(to.size(), ids_.size() * sizeof(int32_t));
@@ -89,9 +89,11 @@ class ExpertWorld {
   Device& device() { return device_; }
   size_t slot_bytes() const { return table_.slot_bytes_max(); }
 
-  std::unique_ptr<ExpertStore> store(AsyncReader& reader, size_t slots) {
-    auto made = make_streamed_expert_store(table_, *index_, reader, device_,
-                                           {.capacity_bytes = slots * slot_bytes()});
+  std::unique_ptr<ExpertStore> store(AsyncReader& reader, size_t slots,
+                                     std::optional<size_t> staging = {}) {
+    auto made =
+        make_streamed_expert_store(table_, *index_, reader, device_,
+                                   {.capacity_bytes = slots * slot_bytes(), .staging = staging});
     EXPECT_TRUE(made.ok());
     return std::move(made).value();
   }
@@ -169,10 +171,11 @@ struct Delivery {
 
 /// Takes at most `waves_max` waves of a lease.
 inline Delivery deliver(const ExpertWorld& world, ExpertStore& store, RoutingEncoder& encoder,
-                        int32_t layer, std::vector<int32_t> ids, int waves_max = 1000) {
+                        int32_t layer, std::vector<int32_t> ids, int waves_max = 1000,
+                        int64_t tokens = 1) {
   Delivery delivery;
   const ScratchScope scope(encoder);
-  auto lease = store.lease(LayerId{layer}, encoder, encoder.choose(std::move(ids)));
+  auto lease = store.lease(LayerId{layer}, encoder, encoder.choose(std::move(ids), tokens));
   if (!lease.ok()) {
     delivery.status = lease.error();
     return delivery;

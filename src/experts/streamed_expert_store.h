@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "backend/device.h"
 #include "checkpoint/tensor_index.h"
+#include "experts/expert_cache.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
 #include "io/async_reader.h"
@@ -17,6 +19,13 @@ namespace moeflux {
 struct StreamedExpertStoreOptions {
   /// Upper bound for slots; 0 means the least that can work, one slot.
   uint64_t capacity_bytes = 0;
+  EvictionPolicyOptions eviction = {};
+  /// Unknown leaves the cache unguarded.
+  TokenDemand demand = {};
+  /// Of the slots, how many are for experts on their way through; none: as set_staging() has it.
+  std::optional<size_t> staging = {};
+  /// Compare experts of a pack with their checksums when they first arrive.
+  bool check_arrivals = true;
 };
 
 /// Everything passed by reference must outlive the store. Fails with kResourceExhausted when a

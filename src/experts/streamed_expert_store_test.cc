@@ -211,6 +211,67 @@ void soak(ExpertWorld& world, RoutingEncoder& encoder, std::mt19937_64& random, 
   }
 }
 
+// Twelve experts chosen by each of four tokens: enough for the next layer to be read ahead.
+std::vector<int32_t> every_expert_four_times() {
+  std::vector<int32_t> ids;
+  for (int token = 0; token < 4; ++token) {
+    for (int32_t e = 0; e < ExpertWorld::kExperts; ++e) ids.push_back(e);
+  }
+  return ids;
+}
+
+TEST_F(StreamedExpertStoreTest, APromptReadsTheNextLayerAheadAndEachExpertOnce) {
+  FaultyReader reader({.seed = 5, .delay_waits_max = 2});
+  const auto store = world_.store(reader, 10, 4);
+  for (int32_t layer = 0; layer < ExpertWorld::kLayers; ++layer) {
+    const Delivery all =
+        deliver(world_, *store, encoder_, layer, every_expert_four_times(), 1000, 4);
+    ASSERT_TRUE(all.status.ok());
+    EXPECT_EQ(all.sorted(), first_experts(ExpertWorld::kExperts));
+    EXPECT_TRUE(all.bytes_right);
+  }
+  const ExpertStats stats = store->stats();
+  EXPECT_EQ(stats.hits, 0u);
+  EXPECT_EQ(stats.misses, 36u);
+  EXPECT_EQ(reader.reads_submitted(), 36u * kReadsPerExpert);
+  EXPECT_GT(stats.prefetches, 0u);
+  EXPECT_EQ(stats.prefetches_useful, stats.prefetches);
+  EXPECT_EQ(stats.evictions, 0u);
+}
+
+TEST_F(StreamedExpertStoreTest, APromptLeavesWhatDecodeKeeps) {
+  FaultyReader reader({});
+  const auto store = world_.store(reader, 8, 3);
+  for (int i = 0; i < 3; ++i) (void)take(*store, {1, 2, 3, 4, 5});
+  for (int32_t layer = 0; layer < ExpertWorld::kLayers; ++layer) {
+    (void)deliver(world_, *store, encoder_, layer, every_expert_four_times(), 1000, 4);
+  }
+  const uint64_t misses = store->stats().misses;
+  (void)take(*store, {1, 2, 3, 4, 5});
+  EXPECT_EQ(store->stats().misses, misses);
+}
+
+TEST_F(StreamedExpertStoreTest, AFailedReadAheadIsReadAgainWhenAskedFor) {
+  std::mt19937_64 random(44);
+  int failed = 0;
+  for (int round = 0; round < 300; ++round) {
+    FaultyReader reader({.seed = random(),
+                         .delay_waits_max = static_cast<int>(random() % 4),
+                         .failure_probability = 0.01});
+    const auto store = world_.store(reader, 4 + random() % 20, 1 + random() % 3);
+    for (int32_t i = 0; i < 12; ++i) {
+      const bool prompt = random() % 3 != 0;
+      const Delivery got =
+          deliver(world_, *store, encoder_, i % ExpertWorld::kLayers,
+                  prompt ? every_expert_four_times() : std::vector<int32_t>{1, 5, 7},
+                  random() % 5 == 0 ? 1 : 1000, prompt ? 4 : 1);
+      ASSERT_TRUE(got.bytes_right);
+      failed += got.status.ok() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(failed, 100);
+}
+
 TEST_F(StreamedExpertStoreTest, SurvivesTwentyThousandLeasesWithFaults) {
   std::mt19937_64 random(42);
   SoakTotals totals;

@@ -13,6 +13,12 @@
 
 namespace moeflux {
 
+/// Of one file; -1 where there is none. They belong to the File.
+struct FileDescriptors {
+  int buffered = -1;
+  int direct = -1;  // reads past the page cache: see kDirectAlignment
+};
+
 /// A regular file open for reading. Thread-safe: reads carry their own offset.
 class File {
  public:
@@ -24,6 +30,10 @@ class File {
   /// Fills `into` from `offset`. Short reads and EINTR are retried; end of file or a device error
   /// is kIo with the path, offset and errno text.
   virtual Status read_at(uint64_t offset, std::span<std::byte> into) const = 0;
+
+  /// For readers that ask the system themselves. The first call opens `direct`, which is -1 where
+  /// the filesystem refuses. Files that are none of the system's have neither: read_at reads them.
+  virtual FileDescriptors descriptors() const { return {}; }
 };
 
 /// Fails with kNotFound, kIo, or kInvalidArgument for a folder or a device.
@@ -44,6 +54,9 @@ class AtomicFileWriter {
   virtual Status write(std::span<const std::byte> bytes) = 0;
   virtual Status commit() = 0;
 };
+
+/// Writes a whole file atomically.
+Status write_text_file(const std::string& path, std::string_view text);
 
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);

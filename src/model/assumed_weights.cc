@@ -21,13 +21,19 @@ QuantFormat WeightStore::assumed_format(std::string_view module, int64_t cols, i
   return is_valid(affine, cols) ? affine : QuantFormat::plain(DType::kBf16);
 }
 
-Weight WeightStore::assume_module(std::string_view name, const Shape& shape, int bits) {
+Weight WeightStore::assume_module(std::string_view name, const Shape& shape, int bits,
+                                  Placement placement) {
   Weight weight;
   weight.cols = shape.back();
   weight.rows = shape.num_elements() / weight.cols;
   weight.format = assumed_format(name, weight.cols, bits);
+  if (placement == Placement::kPreferred) {
+    weight.format = placed(weight.format, weight.rows, weight.cols);
+  }
   const WeightBytes bytes = weight_bytes(weight.format, weight.rows, weight.cols);
-  if (weight.format.kind == QuantKind::kAffine) {
+  if (weight.format.order == WeightOrder::kTiled) {
+    weight.data = place(bytes.data, {static_cast<int64_t>(bytes.data)}, DType::kU8);
+  } else if (weight.format.kind == QuantKind::kAffine) {
     const int64_t words = weight.cols * weight.format.bits / 32;
     const Shape groups{weight.rows, weight.cols / weight.format.group_size};
     weight.data = place(bytes.data, {weight.rows, words}, DType::kU32);

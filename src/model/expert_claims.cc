@@ -31,10 +31,15 @@ struct Part {
   size_t slot_offset;
 };
 
+/// As checkpoints hold them: row-major.
 std::vector<Part> parts_of(const ExpertMatrix& matrix) {
-  const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
+  const QuantFormat stored = matrix.format.with_order(WeightOrder::kRowMajor);
+  const WeightBytes bytes = weight_bytes(stored, matrix.rows, matrix.cols);
   std::vector<Part> parts = {{bytes.data, matrix.data_offset}};
-  if (matrix.format.kind == QuantKind::kAffine) {
+  if (matrix.format.order == WeightOrder::kTiled) {
+    parts.push_back({bytes.scales, parts.back().slot_offset + bytes.data});
+    parts.push_back({bytes.biases, parts.back().slot_offset + bytes.scales});
+  } else if (matrix.format.kind == QuantKind::kAffine) {
     parts.push_back({bytes.scales, matrix.scales_offset});
     parts.push_back({bytes.biases, matrix.biases_offset});
   }
@@ -53,7 +58,8 @@ uint64_t bytes_of_expert(const ExpertLayer& layer, const TensorEntry& stacked) {
   return stacked.size_bytes / static_cast<uint64_t>(layer.num_experts);
 }
 
-/// `stacked_biases` are [E, size] tensors of gate, up and down; empty when there are none.
+/// Row-major tensors of the checkpoint, in the layer's layout; `stacked_biases` are [E, size]
+/// tensors of gate, up and down; empty when there are none.
 void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
                   const std::vector<const TensorEntry*>& stacked_biases = {}) {
   lay_out_slot(layer);
@@ -93,6 +99,12 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
     experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
     return;
   }
+  if (index_.has_expert_pack()) {
+    if (packed_experts(layer, id, moe.expert_bias)) {
+      experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+    }
+    return;
+  }
   const auto under = [&](std::string_view name) {
     const std::string full = full_name(p + std::string(name));
     return full.substr(0, full.size() - name.size());
@@ -117,6 +129,15 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
   if (found) experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
 }
 
+void WeightStore::place_experts(ExpertLayer& layer) const {
+  for (ExpertMatrix* matrix : matrices(layer)) {
+    matrix->format = placed(matrix->format, matrix->rows, matrix->cols);
+    if (matrix->format.order == WeightOrder::kTiled) {
+      layer.arrangement = ExpertArrangement::kRowMajorParts;
+    }
+  }
+}
+
 void WeightStore::assume_experts(ExpertLayer& layer, const std::string& prefix,
                                  bool with_bias) const {
   for (size_t m = 0; m < kNamedProjections.size(); ++m) {
@@ -125,6 +146,7 @@ void WeightStore::assume_experts(ExpertLayer& layer, const std::string& prefix,
     matrix.format = assumed_format(module, matrix.cols, assumed_.bits);
     if (with_bias) *biases(layer)[m] = {matrix.format.dtype, matrix.rows, 0};
   }
+  place_experts(layer);
   lay_out_slot(layer);
 }
 
@@ -157,6 +179,7 @@ bool WeightStore::stacked_experts(ExpertLayer& layer, const std::string& prefix,
         claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}, format->dtype));
     if (bias_entries.back() == nullptr) return false;
   }
+  place_experts(layer);
   fill_extents(
       layer,
       [&](int64_t expert, size_t matrix, size_t part) {
@@ -179,6 +202,7 @@ bool WeightStore::fused_experts(ExpertLayer& layer, const std::string& prefix) {
   layer.down.format = *out_format;
   const std::vector<const TensorEntry*> in = claim_module(gate_up, "", *in_format);
   const std::vector<const TensorEntry*> out = claim_module(down, "", *out_format);
+  place_experts(layer);
   fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
     const TensorEntry* entry = matrix == 2 ? out[part] : in[part];
     const uint64_t stride = bytes_of_expert(layer, *entry);
@@ -252,6 +276,7 @@ bool WeightStore::separate_experts(ExpertLayer& layer, const std::string& prefix
       entries[expert][m] = claim_module(module, ".weight", *found);
     }
   }
+  place_experts(layer);
   fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
     return PartSource{entries[static_cast<size_t>(expert)][matrix][part], 0};
   });

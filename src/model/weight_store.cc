@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "model/tiled_read.h"
 
 namespace moeflux {
 namespace {
@@ -50,6 +51,19 @@ const TensorEntry* WeightStore::find(std::string_view name) const {
   return index_.find(full_name(name));
 }
 
+bool WeightStore::has(std::string_view name) const {
+  if (find(name) != nullptr) return true;
+  const auto names_it = [&](const auto& item) {
+    const std::string& gate = item.second.layout.gate_tensor;
+    const auto spelled_with = [&](const std::string& prefix) {
+      return gate == prefix + std::string(name);
+    };
+    return gate == name ||
+           std::any_of(scheme_.prefixes.begin(), scheme_.prefixes.end(), spelled_with);
+  };
+  return std::any_of(index_.packed_layers().begin(), index_.packed_layers().end(), names_it);
+}
+
 const TensorEntry* WeightStore::claim(const std::string& name) {
   const TensorEntry* entry = index_.find(name);
   if (entry == nullptr) {
@@ -89,14 +103,28 @@ Tensor WeightStore::load(const std::string& name, const TensorEntry& entry) {
   sizes_.bytes += entry.size_bytes;
   sizes_.stored_bytes += entry.size_bytes;
   if (loading_ == WeightLoading::kCheckOnly) return tensor;
-  const Status read =
-      index_.file(entry.file)
-          .read_at(entry.offset_bytes, {host_ptr<std::byte>(tensor), entry.size_bytes});
+  const Status read = fill(tensor, entry);
   if (!read.ok()) {
     fail(read.error().with_context("tensor " + name));
     return {};
   }
   return tensor;
+}
+
+Status WeightStore::fill(const Tensor& tensor, const TensorEntry& entry) {
+  const File& file = index_.file(entry.file);
+  if (tensor.buffer->host_data() != nullptr) {
+    return file.read_at(entry.offset_bytes, {host_ptr<std::byte>(tensor), entry.size_bytes});
+  }
+  upload_piece_.resize(std::min<size_t>(entry.size_bytes, kBlockBytes));
+  for (uint64_t done = 0; done < entry.size_bytes; done += upload_piece_.size()) {
+    const std::span<std::byte> piece =
+        std::span(upload_piece_)
+            .first(std::min<size_t>(upload_piece_.size(), entry.size_bytes - done));
+    MF_RETURN_IF_ERROR(file.read_at(entry.offset_bytes + done, piece));
+    MF_RETURN_IF_ERROR(device_.upload(*tensor.buffer, tensor.offset_bytes + done, piece));
+  }
+  return {};
 }
 
 std::optional<QuantFormat> WeightStore::module_format(const std::string& module,
@@ -178,21 +206,33 @@ std::vector<const TensorEntry*> WeightStore::claim_module(const std::string& mod
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
-  return take_module(name, {rows, cols});
+  return take_module(name, {rows, cols}, Placement::kPreferred);
+}
+
+Weight WeightStore::per_head_matrix(std::string_view name, int64_t rows, int64_t cols) {
+  return take_module(name, {rows, cols}, Placement::kAsStored);
 }
 
 Weight WeightStore::stacked_matrix(std::string_view name, int64_t heads, int64_t rows,
                                    int64_t cols) {
-  return take_module(name, {heads, rows, cols});
+  return take_module(name, {heads, rows, cols}, Placement::kAsStored);
 }
 
 Weight WeightStore::router(std::string_view name, int64_t num_experts, int64_t cols) {
-  if (assumes()) return assume_module(name, {num_experts, cols}, assumed_.router_bits);
-  return take_module(name, {num_experts, cols});
+  const Shape shape{num_experts, cols};
+  const size_t before = modules_.size();
+  Weight router = assumes()
+                      ? assume_module(name, shape, assumed_.router_bits, Placement::kPreferred)
+                      : take_module(name, shape, Placement::kPreferred);
+  if (modules_.size() > before) modules_.back().is_router = true;
+  router.exact_activations = true;
+  return router;
 }
 
-Weight WeightStore::embedding(int64_t vocab_size, int64_t hidden_size) {
-  const Weight table = take_module("embed_tokens", {vocab_size, hidden_size});
+Weight WeightStore::embedding(int64_t vocab_size, int64_t hidden_size, bool tied) {
+  const Weight table =
+      take_module("embed_tokens", {vocab_size, hidden_size},
+                  shares_head(tied) ? Placement::kPreferred : Placement::kAsStored);
   sizes_.lookup_parameters = static_cast<uint64_t>(table.rows * table.cols);
   sizes_.lookup_bytes = table.is_null() ? 0 : table.size_bytes();
   return table;
@@ -200,31 +240,59 @@ Weight WeightStore::embedding(int64_t vocab_size, int64_t hidden_size) {
 
 Weight WeightStore::head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size,
                          bool tied) {
-  if (!tied || has("lm_head.weight")) {
-    return take_module("lm_head", {vocab_size, hidden_size});
+  if (!shares_head(tied)) {
+    return take_module("lm_head", {vocab_size, hidden_size}, Placement::kPreferred);
   }
   sizes_.lookup_parameters = sizes_.lookup_bytes = 0;
   return embedding;
 }
 
-Weight WeightStore::take_module(std::string_view name, const Shape& shape) {
-  if (assumes()) return assume_module(name, shape, assumed_.bits);
+QuantFormat WeightStore::placed(const QuantFormat& stored, int64_t rows, int64_t cols) const {
+  return stored.with_order(device_.preferred_order(stored, rows, cols));
+}
+
+Weight WeightStore::take_module(std::string_view name, const Shape& shape, Placement placement) {
+  if (assumes()) return assume_module(name, shape, assumed_.bits, placement);
   std::string module = full_name(std::string(name) + ".weight");
   module.resize(module.size() - std::string_view(".weight").size());
   const std::optional<QuantFormat> format = module_format(module, ".weight", shape);
   if (!format) return {};
   const std::vector<const TensorEntry*> parts = claim_module(module, ".weight", *format);
+  modules_.push_back({module, shape, *format});
   Weight weight;
-  weight.format = *format;
   weight.cols = shape.back();
   weight.rows = shape.num_elements() / weight.cols;
+  weight.format =
+      placement == Placement::kPreferred ? placed(*format, weight.rows, weight.cols) : *format;
   sizes_.parameters += static_cast<uint64_t>(shape.num_elements());
+  if (weight.format.order == WeightOrder::kTiled) {
+    weight.data = load_tiled(module, parts, weight);
+    return weight;
+  }
   weight.data = load(module + ".weight", *parts[0]);
   if (parts.size() == 3) {
     weight.scales = load(module + ".scales", *parts[1]);
     weight.biases = load(module + ".biases", *parts[2]);
   }
   return weight;
+}
+
+Tensor WeightStore::load_tiled(const std::string& module, std::span<const TensorEntry* const> parts,
+                               const Weight& weight) {
+  const auto bytes = static_cast<int64_t>(weight.size_bytes());
+  const Tensor tiles = place(static_cast<size_t>(bytes), {bytes}, DType::kU8);
+  if (tiles.is_null()) return tiles;
+  sizes_.bytes += weight.size_bytes();
+  sizes_.stored_bytes += weight.size_bytes();
+  if (loading_ == WeightLoading::kCheckOnly) return tiles;
+  const Status read = read_as_tiles(
+      {host_ptr<std::byte>(tiles), static_cast<size_t>(bytes)}, index_,
+      {.codes = *parts[0], .scales = *parts[1], .biases = *parts[2]}, weight.format, weight.rows);
+  if (!read.ok()) {
+    fail(read.error().with_context("module " + module));
+    return {};
+  }
+  return tiles;
 }
 
 Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add) {
@@ -290,7 +358,9 @@ Tensor WeightStore::constant(std::span<const float> values) {
   if (tensor.is_null() || values.empty()) return tensor;
   sizes_.bytes += values.size_bytes();
   if (loading_ != WeightLoading::kRead) return tensor;
-  std::memcpy(host_ptr<std::byte>(tensor), values.data(), values.size_bytes());
+  const Status uploaded =
+      device_.upload(*tensor.buffer, tensor.offset_bytes, std::as_bytes(values));
+  if (!uploaded.ok()) fail(uploaded.error());
   return tensor;
 }
 
@@ -309,7 +379,7 @@ Status WeightStore::finish() {
                     [&](const std::string& p) { return name.starts_with(p); });
     if (!ignored && !claimed_.contains(name)) unclaimed.push_back(name);
   }
-  if (unclaimed.empty()) return {};
+  if (unclaimed.empty()) return check_pack_is_used();
   return make_error(
       ErrorCode::kUnsupported, "tensor {} is in the checkpoint and no part of the model uses it{}",
       unclaimed.front(),

@@ -54,6 +54,14 @@ struct DenseSizes {
   uint64_t lookup_parameters = 0;
 };
 
+/// A linear module or embedding as the checkpoint holds it.
+struct ClaimedModule {
+  std::string name;  // complete, without ".weight"
+  Shape shape;       // [leading..., rows, cols]
+  QuantFormat format;
+  bool is_router = false;
+};
+
 class WeightStore {
  public:
   struct Options {
@@ -72,29 +80,36 @@ class WeightStore {
   /// The linear module `name`: [rows, cols], from name.weight with name.scales and name.biases when
   /// quantised.
   Weight matrix(std::string_view name, int64_t rows, int64_t cols);
-  /// A matrix like any other, which checkpoints tend to store in more bits.
+  /// A matrix of which head_linear() takes some rows per head: row-major on every device.
+  Weight per_head_matrix(std::string_view name, int64_t rows, int64_t cols);
+  /// A stack of matrices [heads, rows, cols] as one per_head_matrix() of heads * rows rows.
+  Weight stacked_matrix(std::string_view name, int64_t heads, int64_t rows, int64_t cols);
+  /// A matrix whose activations stay exact, and which checkpoints tend to store in more bits.
   Weight router(std::string_view name, int64_t num_experts, int64_t cols);
-  /// The input embedding "embed_tokens", of which a token reads one row.
-  Weight embedding(int64_t vocab_size, int64_t hidden_size);
+  /// The input embedding "embed_tokens", of which a token reads one row: row-major unless it will
+  /// be the head as well.
+  Weight embedding(int64_t vocab_size, int64_t hidden_size, bool tied);
   /// "lm_head", or `embedding` where the config ties them and the checkpoint has no head.
   Weight head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size, bool tied);
-  /// A stack of matrices [heads, rows, cols] as one matrix of heads * rows rows.
-  Weight stacked_matrix(std::string_view name, int64_t heads, int64_t rows, int64_t cols);
   /// A small tensor as f32 [shape], from any float dtype; `name` is complete ("norm.weight").
   /// Extents of 1 in the file are ignored when shapes are compared. `add` is added to every
   /// element.
   Tensor vector(std::string_view name, const Shape& shape, float add = 0.0f);
-  /// The routed experts of a layer below `prefix` ("layers.0.mlp"), in any of the spellings of
-  /// expert_claims.cc. Nothing is read.
+  /// The routed experts of a layer: of the expert pack where the folder has one, otherwise below
+  /// `prefix` ("layers.0.mlp"), in any of the spellings of expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);
   /// A tensor of one element, read to the host; 1 when only checking.
   float scalar(std::string_view name);
   /// f32 data computed by the family (rope frequencies).
   Tensor constant(std::span<const float> values);
 
-  bool has(std::string_view name) const { return find(name) != nullptr; }
+  /// True also of the first gate matrix of experts that have moved into a pack: its name tells the
+  /// checkpoint's naming scheme.
+  bool has(std::string_view name) const;
   /// The entry of a canonical tensor name, or null.
   const TensorEntry* find(std::string_view name) const;
+  /// The linear modules claimed so far, without routed experts.
+  const std::vector<ClaimedModule>& modules() const { return modules_; }
   /// Of the weights claimed so far, without routed experts.
   const DenseSizes& sizes() const { return sizes_; }
 
@@ -110,6 +125,7 @@ class WeightStore {
   void fail(Error error);
   Tensor place(size_t bytes, const Shape& shape, DType dtype);
   Tensor load(const std::string& full_name, const TensorEntry& entry);
+  Status fill(const Tensor& tensor, const TensorEntry& entry);
   /// The format of a module and its tensors' names, checked against [leading..., rows, cols].
   std::optional<QuantFormat> module_format(const std::string& module, std::string_view weight_name,
                                            const Shape& shape);
@@ -117,11 +133,23 @@ class WeightStore {
                                                std::string_view weight_name,
                                                const QuantFormat& format);
   std::vector<float> read_floats(const std::string& full_name, const TensorEntry& entry);
-  Weight take_module(std::string_view name, const Shape& shape);
+  /// Whose order a matrix takes in memory.
+  enum class Placement : uint8_t {
+    kPreferred,  // the device's
+    kAsStored,   // the checkpoint's: row-major
+  };
+  Weight take_module(std::string_view name, const Shape& shape, Placement placement);
+  QuantFormat placed(const QuantFormat& stored, int64_t rows, int64_t cols) const;
+  void place_experts(ExpertLayer& layer) const;
+  Tensor load_tiled(const std::string& module, std::span<const TensorEntry* const> parts,
+                    const Weight& weight);
+  bool shares_head(bool tied) const { return tied && !has("lm_head.weight"); }
   bool assumes() const { return loading_ == WeightLoading::kAssume; }
   QuantFormat assumed_format(std::string_view module, int64_t cols, int bits) const;
-  Weight assume_module(std::string_view name, const Shape& shape, int bits);
+  Weight assume_module(std::string_view name, const Shape& shape, int bits, Placement placement);
   void assume_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias) const;
+  bool packed_experts(ExpertLayer& layer, LayerId id, bool with_bias);
+  Status check_pack_is_used() const;
   const TensorEntry* claim_bias(const std::string& name, const Shape& shape, DType dtype);
   bool stacked_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused_experts(ExpertLayer& layer, const std::string& prefix);
@@ -136,10 +164,13 @@ class WeightStore {
   WeightLoading loading_;
   AssumedFormat assumed_;
   std::set<std::string, std::less<>> claimed_;
+  std::set<int32_t> packed_claimed_;
+  std::vector<ClaimedModule> modules_;
   std::vector<Error> errors_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   Buffer* open_block_ = nullptr;  // one of buffers_, filled up to open_block_used_
   size_t open_block_used_ = 0;
+  std::vector<std::byte> upload_piece_;  // on its way to memory that the host cannot address
   DenseSizes sizes_;
   ExpertTable experts_;
 };

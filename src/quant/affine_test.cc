@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "quant/host_bytes_test_util.h"
 #include "quant/weight.h"
 
 namespace moeflux {
@@ -47,18 +48,6 @@ TEST(AffinePacking, CodesAreALittleEndianBitStream) {
     EXPECT_EQ(packed, p.bytes) << p.bits << " bits";
   }
 }
-
-class HostBytes : public Buffer {
- public:
-  explicit HostBytes(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {}
-  size_t size_bytes() const override { return bytes_.size(); }
-  std::byte* host_data() const override {
-    return reinterpret_cast<std::byte*>(const_cast<uint8_t*>(bytes_.data()));
-  }
-
- private:
-  std::vector<uint8_t> bytes_;
-};
 
 TEST(DecodeRow, AppliesScaleAndBiasOfEachGroup) {
   // Two rows of 64 4-bit codes in groups of 32; bf16 scales 2, -0.5, 1, 0 and biases -3, 8, 0, 1.5.

@@ -2,6 +2,7 @@
 
 #include "base/format.h"
 #include "quant/formats/affine.h"
+#include "quant/formats/tiled.h"
 #include "quant/weight.h"
 
 namespace moeflux {
@@ -13,7 +14,8 @@ std::string QuantFormat::to_string() const {
       return name;
     }
     case QuantKind::kAffine:
-      return format("affine-{}/{}", bits, group_size);
+      return format("affine-{}/{}{}", bits, group_size,
+                    order == WeightOrder::kTiled ? " tiled" : "");
   }
   __builtin_unreachable();
 }
@@ -26,9 +28,9 @@ WeightBytes weight_bytes(const QuantFormat& format, int64_t rows, int64_t cols) 
       return {.data = elements * dtype_bytes};
     case QuantKind::kAffine: {
       const uint64_t groups = elements / static_cast<uint64_t>(format.group_size);
-      return {.data = elements * static_cast<uint64_t>(format.bits) / 8,
-              .scales = groups * dtype_bytes,
-              .biases = groups * dtype_bytes};
+      const uint64_t codes = elements * static_cast<uint64_t>(format.bits) / 8;
+      if (format.order == WeightOrder::kTiled) return {.data = codes + 2 * groups * dtype_bytes};
+      return {.data = codes, .scales = groups * dtype_bytes, .biases = groups * dtype_bytes};
     }
   }
   __builtin_unreachable();
@@ -47,6 +49,19 @@ bool is_valid(const QuantFormat& format, int64_t cols) {
   __builtin_unreachable();
 }
 
+static void decode_tiled_row(const Weight& weight, int64_t row, std::span<float> out) {
+  const QuantFormat& format = weight.format;
+  const std::byte* tiles = host_ptr<std::byte>(weight.data);
+  for (int64_t group = 0; group < weight.cols / format.group_size; ++group) {
+    const auto [scale, bias] = tiled::params_at(tiles, format, weight.cols, row, group);
+    for (int64_t i = 0; i < format.group_size; ++i) {
+      const int64_t col = group * format.group_size + i;
+      const uint32_t code = tiled::code_at(tiles, format, weight.cols, row, col);
+      out[static_cast<size_t>(col)] = scale * static_cast<float>(code) + bias;
+    }
+  }
+}
+
 void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
   const QuantFormat& format = weight.format;
   MF_CHECK(static_cast<int64_t>(out.size()) == weight.cols && row >= 0 && row < weight.rows);
@@ -59,6 +74,7 @@ void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
       return;
     }
     case QuantKind::kAffine: {
+      if (format.order == WeightOrder::kTiled) return decode_tiled_row(weight, row, out);
       const int64_t groups = weight.cols / format.group_size;
       const std::byte* codes = data + row * (weight.cols * format.bits / 8);
       const std::byte* scales = host_ptr<std::byte>(weight.scales);

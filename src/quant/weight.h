@@ -11,12 +11,18 @@ namespace moeflux {
 /// A [rows, cols] matrix as stored: y = W x maps cols inputs to rows outputs. Views only; see
 /// WeightStore for owners.
 struct Weight {
-  Tensor data;    // plain: [rows, cols] of format.dtype; affine: U32 [rows, cols * bits / 32]
-  Tensor scales;  // affine: [rows, cols / group_size] of format.dtype; null otherwise
+  // plain: [rows, cols] of format.dtype; affine: U32 [rows, cols * bits / 32]; in tiled order: U8
+  // [bytes], which hold everything
+  Tensor data;
+  Tensor scales;  // row-major affine: [rows, cols / group_size] of format.dtype; null otherwise
   Tensor biases;  // like scales
   QuantFormat format;
   int64_t rows = 0;
   int64_t cols = 0;
+  /// Activations that meet this matrix keep their f32: a device that rounds them to narrower
+  /// numbers elsewhere must not do so here. Set for routers, where a rounding may choose another
+  /// expert.
+  bool exact_activations = false;
 
   bool is_null() const { return data.is_null(); }
   uint64_t size_bytes() const { return weight_bytes(format, rows, cols).total(); }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "base/format.h"
 #include "tests/conformance/models.h"
@@ -23,14 +24,14 @@ float attention_tolerance(const AttentionProblem& p) {
   return kRounding * 2.0f * (8.0f + (4.0f + std::sqrt(d)) * score + std::sqrt(length));
 }
 
-void check_attention(const AttentionProblem& p, const Chunks& chunks) {
+void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_slow_devices = true) {
   const std::vector<float> tolerance(static_cast<size_t>(p.n * p.heads * p.v_head_dim),
                                      attention_tolerance(p));
   const std::string label =
       format("{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
              p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
              p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
-  compare_with_reference({"attention", label, p.v_head_dim, tolerance},
+  compare_with_reference({"attention", label, p.v_head_dim, tolerance, on_slow_devices},
                          [&](Session& s) { return p.run(s, chunks); });
 }
 
@@ -57,6 +58,20 @@ TEST(Attention, CrossesPagesAndContinuesEarlierCalls) {
   }
 }
 
+TEST(Attention, MatchesTheReferenceAtDepth) {
+  Random random(32);
+  for (const auto& [heads, kv_heads, n] :
+       {std::tuple{1, 1, 1100}, {3, 3, 1100}, {6, 2, 530}, {70, 1, 530}}) {
+    for (const int64_t window : {0, 130, 520}) {
+      if (heads == 70 && window > 0) continue;
+      AttentionProblem p = AttentionProblem::make(random, heads, kv_heads, 20, 33, 64, n);
+      p.window = window;
+      if (window != 130) p.sinks = random.floats(heads, -5.0f, 30.0f);
+      check_attention(p, {n - 20, 1, 1, 18});
+    }
+  }
+}
+
 TEST(Attention, ReadsQueriesInsideAWiderProjection) {
   Random random(24);
   const std::vector<float> q_and_gate = random.floats(3 * 4 * 64);
@@ -75,13 +90,14 @@ TEST(Attention, ReadsQueriesInsideAWiderProjection) {
 
 TEST(Attention, WindowsMayBeSmallerOrLargerThanTheContextInRingsThatWrap) {
   Random random(27);
+  int64_t count = 0;  // a slow device takes every seventh: each window, cut and page size in turn
   for (const int64_t page_tokens : {1, 5, 16, 64}) {
     for (const int64_t window : {1, 2, 16, 31, 33, 100, 149, 150, 1000}) {
       AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, page_tokens, 150);
       p.window = window;
-      check_attention(p, {150});
-      check_attention(p, {70, 1, 1, 13, 65});
-      check_attention(p, one_by_one(150));
+      check_attention(p, {150}, ++count % 7 == 0);
+      check_attention(p, {70, 1, 1, 13, 65}, ++count % 7 == 0);
+      check_attention(p, one_by_one(150), ++count % 7 == 0);
     }
   }
 }
@@ -114,7 +130,7 @@ TEST(Attention, ValuesMayBeTheFirstPartOfTheKeysOfOneHead) {
     for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {40, 32}, {21, 5}}) {
       AttentionProblem p = AttentionProblem::make(random, heads, 1, k_dim, v_dim, 16, 35);
       p.values_are_keys = true;
-      check_attention(p, {1, 33, 1});
+      check_attention(p, {1, 33, 1}, heads < 10 || k_dim < 50);
     }
   }
 }

@@ -43,6 +43,7 @@ TEST(CpuDevice, NamesWhatTheMachineHasWhenItLacksAnInstructionSet) {
 TEST(CpuDevice, MemoryIsZeroedAndPageAligned) {
   auto buffer = devices().front().device->allocate(5 << 20, MemoryKind::kDevice);
   ASSERT_TRUE(buffer.ok());
+  if ((*buffer)->host_data() == nullptr) GTEST_SKIP() << "the host cannot look";
   const auto address = reinterpret_cast<uintptr_t>((*buffer)->host_data());
   EXPECT_EQ(address % 4096, 0u);
   EXPECT_EQ((*buffer)->host_data()[(5 << 20) - 1], std::byte{0});
@@ -88,6 +89,8 @@ TEST(CpuEncoder, ScratchNestsAndIsAligned) {
     const ScratchScope scope(e);
     const Tensor a = e.scratch({3}, DType::kF32);
     const Tensor b = e.scratch({100}, DType::kF32);
+    EXPECT_EQ(b.offset_bytes % 64, 0u);
+    if (b.buffer->host_data() == nullptr) GTEST_SKIP() << "the host cannot look";
     EXPECT_EQ(reinterpret_cast<uintptr_t>(host_ptr<float>(b)) % 64, 0u);
     EXPECT_NE(host_ptr<float>(a), host_ptr<float>(b));
   }
@@ -147,8 +150,8 @@ TEST(Exp, IsWithinTwoUlpOverItsWholeRange) {
   }
   x.push_back(0.0f);
   std::vector<float> got(x.size());
-  for (const cpu::KernelTable* kernels : cpu::supported_kernels()) {
-    kernels->exp(got.data(), x.data(), static_cast<int64_t>(x.size()));
+  for (const cpu::KernelSet* kernels : cpu::supported_kernels()) {
+    kernels->ops->exp(got.data(), x.data(), static_cast<int64_t>(x.size()));
     double worst = 0.0;
     for (size_t i = 0; i < x.size(); ++i) {
       const double exact = std::exp(static_cast<double>(x[i]));
@@ -164,8 +167,8 @@ TEST(Exp, SaturatesAtItsEndsAndKeepsNaN) {
   const float inf = HUGE_VALF;
   const std::vector<float> x = {-inf, -1e30f, -104.5f, 89.5f, 1e30f, inf, std::nanf(""), 0.0f};
   std::vector<float> got(x.size());
-  for (const cpu::KernelTable* kernels : cpu::supported_kernels()) {
-    kernels->exp(got.data(), x.data(), static_cast<int64_t>(x.size()));
+  for (const cpu::KernelSet* kernels : cpu::supported_kernels()) {
+    kernels->ops->exp(got.data(), x.data(), static_cast<int64_t>(x.size()));
     for (const size_t i : {0u, 1u, 2u}) EXPECT_EQ(got[i], 0.0f) << kernels->name << " " << x[i];
     for (const size_t i : {3u, 4u, 5u}) EXPECT_EQ(got[i], inf) << kernels->name << " " << x[i];
     EXPECT_TRUE(std::isnan(got[6])) << kernels->name;

@@ -79,9 +79,10 @@ TEST(TokenInvariance, Route) {
 }
 
 template <typename Problem>
-void check_sequence(const std::string& what, const Problem& problem) {
+void check_sequence(const std::string& what, const Problem& problem, bool on_slow_devices = true) {
   ASSERT_EQ(problem.n, 70);
   for (const NamedDevice* device : one_device_per_family()) {
+    if (device->is_slow && !on_slow_devices) continue;
     Session whole(*device->device);
     const std::vector<float> expected = problem.run(whole, {70});
     for (const Chunks& chunks : cuts_of_70()) {
@@ -114,7 +115,91 @@ TEST(TokenInvariance, AttentionOfManyHeadsOverSharedPages) {
   p.values_are_keys = true;
   check_sequence("latent attention", p);
   p.window = 20;
-  check_sequence("latent attention in a ring", p);
+  check_sequence("latent attention in a ring", p, /*on_slow_devices=*/false);
+}
+
+TEST(TokenInvariance, AttentionOverHundredsOfKeysInAnyCut) {
+  Random random(54);
+  AttentionProblem p = AttentionProblem::make(random, 1, 1, 16, 16, 256, 700);
+  for (const int64_t window : {0, 550}) {
+    p.window = window;
+    if (window > 0) p.sinks = random.floats(1, -5.0f, 5.0f);
+    for (const NamedDevice* device : one_device_per_family()) {
+      Session whole(*device->device);
+      const std::vector<float> expected = p.run(whole, {700});
+      // Few tokens far into the text are where a GPU divides the keys of one query among groups.
+      const Chunks chunks = {520, 60, 1, 119};
+      Session s(*device->device);
+      expect_same_bits(cut_label(*device, "attention over 700 keys", chunks), expected,
+                       p.run(s, chunks));
+    }
+  }
+}
+
+/// The same bits from every cut on every number of threads.
+template <typename Problem>
+void check_everywhere(const std::string& what, const Problem& problem,
+                      const std::vector<Chunks>& cuts) {
+  std::string family;
+  std::vector<float> expected;
+  for (const NamedDevice& device : devices()) {
+    if (device.family != family) {
+      Session whole(*device.device);
+      expected = problem.run(whole, {problem.n});
+      family = device.family;
+    }
+    for (const Chunks& chunks : cuts) {
+      ASSERT_EQ(total(chunks), problem.n);
+      Session s(*device.device);
+      expect_same_bits(cut_label(device, what, chunks), expected, problem.run(s, chunks));
+    }
+  }
+}
+
+/// Calls of `each` tokens, then what is left.
+Chunks in_calls_of(int64_t each, int64_t n) {
+  Chunks chunks(static_cast<size_t>(n / each), each);
+  if (n % each > 0) chunks.push_back(n % each);
+  return chunks;
+}
+
+/// `first` tokens at once, then the others one by one.
+Chunks alone_after(int64_t first, int64_t n) {
+  Chunks chunks = one_by_one(n - first);
+  chunks.insert(chunks.begin(), first);
+  return chunks;
+}
+
+// Longer than two of the segments that a context of few tokens is cut into.
+TEST(TokenInvariance, AttentionAtDepth) {
+  Random random(54);
+  constexpr int64_t kLength = 1100;
+  const std::vector<Chunks> cuts = {in_calls_of(7, kLength),
+                                    in_calls_of(48, kLength),
+                                    in_calls_of(512, kLength),
+                                    alone_after(1000, kLength),
+                                    {500, 1, 30, 1, 500, 60, 8}};
+  struct Case {
+    int64_t kv_heads;
+    int64_t page_tokens;
+    int64_t window;
+    bool has_sinks;
+  };
+  for (const Case& c :
+       {Case{1, 24, 0, false}, {2, 256, 0, true}, {1, 256, 600, true}, {2, 24, 64, false}}) {
+    AttentionProblem p =
+        AttentionProblem::make(random, 4, c.kv_heads, 24, 20, c.page_tokens, kLength);
+    p.window = c.window;
+    if (c.has_sinks) p.sinks = random.floats(4, -5.0f, 5.0f);
+    check_everywhere("attention", p, cuts);
+  }
+}
+
+TEST(TokenInvariance, LatentAttentionAtDepth) {
+  Random random(55);
+  AttentionProblem p = AttentionProblem::make(random, 70, 1, 40, 32, 64, 530);
+  p.values_are_keys = true;
+  check_everywhere("latent attention", p, {in_calls_of(48, 530), alone_after(524, 530)});
 }
 
 TEST(TokenInvariance, HeadLinearInEveryFormat) {
@@ -124,24 +209,42 @@ TEST(TokenInvariance, HeadLinearInEveryFormat) {
     const int64_t cols = format.kind == QuantKind::kPlain ? 301 : 384;
     for (const bool transposed : {false, true}) {
       check_sequence("head_linear " + format.to_string(),
-                     HeadProblem::make(random, format, rows, 3, cols, 70, transposed));
+                     HeadProblem::make(random, format, rows, 3, cols, 70, transposed),
+                     format.dtype == DType::kBf16 && format.group_size != 128);
     }
   }
 }
 
 TEST(TokenInvariance, CausalConv) {
   Random random(44);
-  check_sequence("causal_conv", ConvProblem::make(random, 601, 4, 70));
+  for (const int64_t taps : {2, 4, 7}) {
+    check_everywhere("causal_conv", ConvProblem::make(random, 601, taps, 70), cuts_of_70());
+  }
 }
 
 TEST(TokenInvariance, GatedDelta) {
   Random random(45);
-  check_sequence("gated_delta", DeltaProblem::make(random, {2, 4, 32, 72}, 70));
+  for (const GatedDeltaOptions& o :
+       {GatedDeltaOptions{2, 4, 32, 72}, {1, 2, 128, 128}, {1, 3, 40, 203}}) {
+    std::vector<Chunks> cuts = cuts_of_70();
+    cuts.push_back(in_calls_of(7, 70));
+    cuts.push_back(alone_after(48, 70));
+    check_everywhere("gated_delta", DeltaProblem::make(random, o, 70), cuts);
+  }
+}
+
+/// Row-major ones and tiles.
+std::vector<QuantFormat> expert_formats() {
+  std::vector<QuantFormat> formats = some_formats();
+  for (const int bits : {4, 8}) {
+    formats.push_back(QuantFormat::affine(bits, 32, DType::kF16).with_order(WeightOrder::kTiled));
+  }
+  return formats;
 }
 
 TEST(TokenInvariance, ExpertFfn) {
   Random random(46);
-  for (const QuantFormat& format : some_formats()) {
+  for (const QuantFormat& format : expert_formats()) {
     MoeProblem p = MoeProblem::make(
         random, format, {.hidden = 128, .intermediate = 128, .experts = 4, .top_k = 2, .n = 40});
     p.add_biases(random, DType::kBf16);
@@ -164,7 +267,7 @@ TEST(TokenInvariance, ExpertFfn) {
 
 TEST(ArrivalInvariance, ExpertFfnInAnyPartitionOfReadyExperts) {
   Random random(47);
-  for (const QuantFormat& format : some_formats()) {
+  for (const QuantFormat& format : expert_formats()) {
     const MoeProblem p = MoeProblem::make(
         random, format, {.hidden = 128, .intermediate = 128, .experts = 6, .top_k = 3, .n = 19});
     const std::vector<std::vector<std::vector<int32_t>>> partitions = {

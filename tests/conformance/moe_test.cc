@@ -60,16 +60,54 @@ std::vector<float> moe_tolerance(const MoeProblem& p) {
   return tolerance;
 }
 
+/// Row-major ones and tiles.
+std::vector<QuantFormat> expert_formats() {
+  std::vector<QuantFormat> formats = some_formats();
+  for (const int bits : {4, 8}) {
+    formats.push_back(QuantFormat::affine(bits, 64, DType::kBf16).with_order(WeightOrder::kTiled));
+  }
+  return formats;
+}
+
 TEST(ExpertFfn, MatchesTheReferenceInManyFormats) {
   Random random(31);
-  for (const QuantFormat& format : some_formats()) {
+  for (const QuantFormat& format : expert_formats()) {
     for (const int64_t n : {1, 2, 3, 7, 17, 64}) {
       const MoeProblem p = MoeProblem::make(
           random, format, {.hidden = 256, .intermediate = 128, .experts = 5, .top_k = 3, .n = n});
       compare_with_reference({"expert_ffn", moeflux::format("{}, {} tokens", format.to_string(), n),
+                              p.hidden, moe_tolerance(p), /*on_slow_devices=*/n <= 17},
+                             [&](Session& s) { return p.run(s, p.all_at_once()); });
+    }
+  }
+}
+
+TEST(ExpertFfn, KnowsCodesOfTwoAndFiveBits) {
+  Random random(37);
+  for (const QuantFormat& format :
+       {QuantFormat::affine(2, 32, DType::kF16), QuantFormat::affine(5, 64, DType::kBf16)}) {
+    for (const int64_t n : {1, 9, 30}) {
+      const MoeProblem p = MoeProblem::make(
+          random, format, {.hidden = 64, .intermediate = 64, .experts = 6, .top_k = 2, .n = n});
+      compare_with_reference({"expert_ffn", moeflux::format("{}, {} tokens", format.to_string(), n),
                               p.hidden, moe_tolerance(p)},
                              [&](Session& s) { return p.run(s, p.all_at_once()); });
     }
+  }
+}
+
+TEST(ExpertFfn, GateAndUpMayDifferInFormatAtAnyTokenCount) {
+  Random random(38);
+  for (const int64_t n : {1, 10, 40}) {
+    MoeProblem p =
+        MoeProblem::make(random, QuantFormat::affine(4, 64, DType::kBf16),
+                         {.hidden = 64, .intermediate = 64, .experts = 6, .top_k = 2, .n = n});
+    for (EncodedWeight& up : p.up) {
+      up = random_weight(random, QuantFormat::affine(8, 32, DType::kF32), 64, 64);
+    }
+    compare_with_reference(
+        {"expert_ffn", format("4-bit gate, 8-bit up, {} tokens", n), p.hidden, moe_tolerance(p)},
+        [&](Session& s) { return p.run(s, p.all_at_once()); });
   }
 }
 
@@ -93,6 +131,7 @@ TEST(ExpertFfn, MatricesOfOneExpertMayHaveDifferentFormats) {
   p.up[0] = random_weight(random, QuantFormat::affine(8, 32, DType::kF32), 64, 128);
   p.gate[1] = random_weight(random, QuantFormat::affine(6, 64, DType::kF16), 64, 128);
   p.down[1] = random_weight(random, QuantFormat::affine(3, 32, DType::kF16), 128, 64);
+  p.gate[0] = tiled(p.gate[0]);
   compare_with_reference({"expert_ffn", "mixed formats", p.hidden, moe_tolerance(p)},
                          [&](Session& s) { return p.run(s, p.all_at_once()); });
 }

@@ -79,7 +79,9 @@ TEST(GatedDelta, MatchesTheReference) {
                                      {2, 4, 32, 33},
                                      {2, 2, 20, 100},
                                      {2, 6, 64, 64},
-                                     {1, 2, 128, 128}}) {
+                                     {3, 3, 7, 1},
+                                     {1, 2, 128, 128},
+                                     {2, 4, 100, 203}}) {
     for (const int64_t n : kTokens) check_delta(random, o, n);
   }
 }

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
 #include "quant/formats/affine.h"
+#include "quant/formats/tiled.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -117,13 +121,26 @@ const std::vector<NamedDevice>& devices() {
     std::vector<NamedDevice> list;
     for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
       for (const int threads : {1, 2, 3}) {
-        auto device = make_cpu_device({.threads = threads, .isa = isa});
+        auto device =
+            make_cpu_device({.threads = threads, .isa = isa, .precision = Precision::kF32});
         if (!device.ok()) {
           EXPECT_EQ(device.error().code(), ErrorCode::kUnsupported) << device.error().to_string();
           continue;
         }
         list.push_back({format("{}/{}", isa, threads), isa, std::move(device).value()});
       }
+    }
+    for (const uint64_t seed : {1, 2}) {
+      list.push_back({format("emulator/{}", seed), "emulator", make_emulator_device({seed}),
+                      /*is_slow=*/true});
+    }
+    for (const int run : {1, 2}) {
+      auto device = make_cuda_device({.use_graphs = run == 1});
+      if (device.ok()) list.push_back({format("cuda/{}", run), "cuda", std::move(device).value()});
+    }
+    // For checkers that make everything slow: MOEFLUX_TEST_DEVICES=cuda leaves one family.
+    if (const char* wanted = std::getenv("MOEFLUX_TEST_DEVICES")) {
+      std::erase_if(list, [&](const NamedDevice& device) { return device.family != wanted; });
     }
     return list;
   }();
@@ -162,6 +179,9 @@ std::vector<float> Random::floats(int64_t count, float low, float high) {
 }
 
 EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols) {
+  if (format.order == WeightOrder::kTiled) {
+    return tiled(random_weight(random, format.with_order(WeightOrder::kRowMajor), rows, cols));
+  }
   const WeightBytes sizes = weight_bytes(format, rows, cols);
   EncodedWeight w{format,
                   rows,
@@ -185,6 +205,36 @@ EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t r
         std::span(w.decoded).subspan(static_cast<size_t>(r * cols), static_cast<size_t>(cols)));
   }
   return w;
+}
+
+EncodedWeight tiled(const EncodedWeight& w) {
+  EncodedWeight to{w.format.with_order(WeightOrder::kTiled), w.rows, w.cols, {}, {}, {}, w.decoded};
+  to.data.resize(w.data.size() + w.scales.size() + w.biases.size());
+  tiled::tile(to.data, {w.data, w.scales, w.biases}, w.format, w.rows, w.cols);
+  return to;
+}
+
+EncodedWeight untiled(const EncodedWeight& w) {
+  const QuantFormat format = w.format.with_order(WeightOrder::kRowMajor);
+  EncodedWeight to{format, w.rows, w.cols, {}, {}, {}, w.decoded};
+  const WeightBytes bytes = weight_bytes(format, w.rows, w.cols);
+  to.data.resize(bytes.data);
+  to.scales.resize(bytes.scales);
+  to.biases.resize(bytes.biases);
+  tiled::untile(to.data, to.scales, to.biases, w.data, format, w.rows, w.cols);
+  return to;
+}
+
+std::vector<QuantFormat> tiled_formats() {
+  std::vector<QuantFormat> formats;
+  for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+    for (const int bits : {4, 8}) {
+      for (const int group : {32, 64, 128}) {
+        formats.push_back(QuantFormat::affine(bits, group, dtype).with_order(WeightOrder::kTiled));
+      }
+    }
+  }
+  return formats;
 }
 
 std::vector<QuantFormat> all_formats() {
@@ -214,7 +264,7 @@ Session::Session(Device& device) : device_(device) {
 }
 
 Tensor Session::bytes(const Shape& shape, DType dtype, std::span<const std::byte> values) {
-  auto buffer = device_.allocate(values.size(), MemoryKind::kHostVisible);
+  auto buffer = device_.allocate(values.size(), MemoryKind::kDevice);
   EXPECT_TRUE(buffer.ok());
   buffers_.push_back(std::move(buffer).value());
   const Tensor tensor = Tensor::view(*buffers_.back(), 0, shape, dtype);
@@ -242,6 +292,15 @@ Weight Session::weight(const EncodedWeight& w) {
   weight.cols = w.cols;
   if (w.format.kind == QuantKind::kPlain) {
     weight.data = bytes({w.rows, w.cols}, w.format.dtype, w.data);
+    return weight;
+  }
+  if (w.format.order == WeightOrder::kTiled) {
+    // A device that does not ask for tiles never gets any: it gets what they were made of.
+    const QuantFormat rows = w.format.with_order(WeightOrder::kRowMajor);
+    if (device_.preferred_order(rows, w.rows, w.cols) != WeightOrder::kTiled) {
+      return this->weight(untiled(w));
+    }
+    weight.data = bytes({static_cast<int64_t>(w.data.size())}, DType::kU8, w.data);
     return weight;
   }
   const int64_t groups = w.cols / w.format.group_size;
@@ -272,6 +331,7 @@ void compare_with_reference(const Comparison& comparison, const Run& run) {
   std::string family;
   std::vector<float> first;
   for (const NamedDevice& device : devices()) {
+    if (device.is_slow && !comparison.on_slow_devices) continue;
     Session session(*device.device);
     const std::vector<float> got = run(session);
     ASSERT_EQ(got.size(), expected.size());

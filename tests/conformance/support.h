@@ -20,8 +20,11 @@ struct NamedDevice {
   std::string name;    // "avx512/2"
   std::string family;  // "avx512"
   std::unique_ptr<Device> device;
+  bool is_slow = false;  // takes part only in some of many similar problems
 };
-/// The CPU at every instruction set this machine has, with 1, 2 and 3 threads.
+/// The CPU at every instruction set this machine has, with 1, 2 and 3 threads; GPU kernels on the
+/// emulator, whose threads run in two different orders;
+/// the first CUDA GPU, with graphs and without.
 const std::vector<NamedDevice>& devices();
 /// One device per family, with two threads.
 std::vector<const NamedDevice*> one_device_per_family();
@@ -52,10 +55,16 @@ struct EncodedWeight {
   std::vector<float> decoded;  // [rows, cols]
 };
 EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols);
+/// The same matrix in tiled order; `w` is row-major and fits.
+EncodedWeight tiled(const EncodedWeight& w);
+/// The inverse of tiled().
+EncodedWeight untiled(const EncodedWeight& w);
 /// Every supported format: three plain ones, six widths x three groups x three scale types.
 std::vector<QuantFormat> all_formats();
-/// A handful that covers every kernel.
+/// A handful that covers every kernel of row-major weights.
 std::vector<QuantFormat> some_formats();
+/// Every format there may be tiles of, in tiled order.
+std::vector<QuantFormat> tiled_formats();
 
 /// One encoder of one device and the tensors a test put there.
 class Session {
@@ -87,6 +96,7 @@ struct Comparison {
   int64_t row_width = 1;
   /// Allowed absolute error of each output element.
   std::vector<float> tolerance;
+  bool on_slow_devices = true;
 };
 
 /// Runs on the reference and on every device; errors beyond tolerance and differences between

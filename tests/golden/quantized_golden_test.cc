@@ -51,6 +51,19 @@ TEST_P(QuantizedGolden, ReferenceComputesTheSameAsFromTheDecodedTwin) {
   expect_twins_agree(copies);
 }
 
+TEST_P(QuantizedGolden, TilesDoNotChangeABit) {
+  for (const QuantizedCopyOptions& options :
+       {QuantizedCopyOptions{}, QuantizedCopyOptions{.bits = 8, .split_kv_b = false}}) {
+    const Copies copies(GetParam(), options);
+    const RunOutput rows = run_model(copies.quantized.path(), copies.tokens,
+                                     {.device = "reference", .expert_cache_bytes = 0});
+    const RunOutput tiles = run_model(copies.quantized.path(), copies.tokens,
+                                      {.device = "tiling reference", .expert_cache_bytes = 0});
+    ASSERT_FALSE(rows.logits.empty());
+    EXPECT_EQ(tiles.logits, rows.logits) << options.bits << " bits";
+  }
+}
+
 TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   const Copies copies(GetParam(), {});
   for (const std::string module : {"model.embed_tokens", "lm_head"}) {

@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/reference/reference_device.h"
+#include "tests/support/tiling_device.h"
 
 namespace moeflux::testing {
 namespace {
@@ -33,10 +36,19 @@ std::span<const float> RunOutput::row(int64_t i) const {
 
 std::unique_ptr<Device> make_test_device(const RunOptions& options) {
   if (options.device == "reference") return make_reference_device();
+  if (options.device == "tiling reference") return make_tiling_device();
+  if (options.device == "emulator") return make_emulator_device({.seed = 1});
+  if (options.device == "cuda:0") {
+    auto cuda = make_cuda_device({});
+    EXPECT_TRUE(cuda.ok()) << (cuda.ok() ? "" : cuda.error().to_string());
+    return cuda.ok() ? std::move(cuda).value() : nullptr;
+  }
   auto device = make_cpu_device({.threads = options.threads});
   EXPECT_TRUE(device.ok());
   return device.ok() ? std::move(device).value() : nullptr;
 }
+
+bool has_cuda() { return make_cuda_device({}).ok(); }
 
 RunOutput run_model(const std::string& directory, std::span<const TokenId> tokens,
                     const RunOptions& options) {

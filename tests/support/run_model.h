@@ -14,7 +14,7 @@
 namespace moeflux::testing {
 
 struct RunOptions {
-  std::string device = "cpu";  // or "reference"
+  std::string device = "cpu";  // or "reference", "tiling reference", "emulator", "cuda:0"
   int threads = 2;
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>
@@ -37,5 +37,8 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
                     const RunOptions& options);
 
 std::unique_ptr<Device> make_test_device(const RunOptions& options);
+
+/// True when the build has CUDA and the machine a GPU for it.
+bool has_cuda();
 
 }  // namespace moeflux::testing

@@ -9,20 +9,22 @@
 
 namespace moeflux {
 
-/// How activations meet 4-bit and 8-bit weights in linear and expert_ffn. Everything else is f32.
+/// How activations meet tiled weights in linear and expert_ffn. Everything else is f32.
 enum class Precision {
   kF32,
   kInt8,  // activations are rounded to int8 per group of the weight: faster, about 0.5 % off
+  kAuto,  // int8 where the machine has fast kernels for it, else f32
 };
 
 struct CpuOptions {
   int threads = 0;  // 0: every core this process may use
-  std::string isa;  // "": the best this machine has; "generic", "avx2", "avx512", "neon" force one
+  std::string isa;  // "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni"
   Precision precision = Precision::kF32;
 };
 
-/// Output bits depend on the instruction set, never on the number of threads. Fails with
-/// kUnsupported when the machine lacks the instruction set, kInvalidArgument on a bad option.
+/// Output bits depend on the instruction set (those of int8 products do not), never on the number
+/// of threads. Fails with kUnsupported when the machine lacks the instruction set, kInvalidArgument
+/// on a bad option.
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
 
 }  // namespace moeflux

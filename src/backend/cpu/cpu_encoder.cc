@@ -8,10 +8,6 @@
 #include "base/units.h"
 
 namespace moeflux::cpu {
-namespace {
-
-/// A float workspace on a cache line border: vector loads that straddle lines cost a third of the
-/// speed of a matrix product.
 float* aligned_workspace(std::vector<float>& storage, int64_t size) {
   constexpr uintptr_t kLine = 64;
   float* begin = workspace(storage, size + static_cast<int64_t>(kLine / sizeof(float)));
@@ -19,14 +15,14 @@ float* aligned_workspace(std::vector<float>& storage, int64_t size) {
   return past == 0 ? begin : begin + (kLine - past) / sizeof(float);
 }
 
-}  // namespace
-
 void CpuEncoder::write(Tensor to, std::span<const std::byte> from) {
+  flush();
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
   if (!from.empty()) std::memcpy(host_ptr<std::byte>(to), from.data(), from.size());
 }
 
 Status CpuEncoder::read(std::span<std::byte> to, Tensor from) {
+  flush();
   MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
   MF_RETURN_IF_ERROR(status_);
   if (!to.empty()) std::memcpy(to.data(), host_ptr<std::byte>(from), to.size());
@@ -44,12 +40,12 @@ bool CpuEncoder::supports(const char* op, const Weight& weight) {
 
 int64_t CpuEncoder::rows_per_task(int64_t rows, int64_t matrices) const {
   // Small enough that threads finish together, large enough to amortise a claim; a multiple of the
-  // kernels' panel of 8 rows, or of 32 in int8.
+  // kernels' panel of 8 rows.
   constexpr int64_t kTasksPerThread = 8;
   constexpr int64_t kRowsMax = 64;
   const int64_t fair = rows * matrices / (pool_.threads() * kTasksPerThread);
-  const int64_t panel = int8_ == nullptr ? 8 : kInt8Rows;
-  return std::clamp<int64_t>(fair / panel * panel, panel, kRowsMax);
+  constexpr int64_t kPanel = 8;
+  return std::clamp<int64_t>(fair / kPanel * kPanel, kPanel, kRowsMax);
 }
 
 void CpuEncoder::permute_rows(std::span<const float* const> x, int64_t cols,
@@ -61,38 +57,6 @@ void CpuEncoder::permute_rows(std::span<const float* const> x, int64_t cols,
     kernels_.permute(x[static_cast<size_t>(i)], cols, rows + i * cols);
     to[i] = rows + i * cols;
   });
-}
-
-void CpuEncoder::quantize_rows(std::span<const float* const> x, int64_t cols, int group_size) {
-  Int8Rows& to = int8_rows(group_size);
-  const auto n = static_cast<int64_t>(x.size());
-  const int64_t groups = cols / group_size;
-  const float** sources = workspace(to.sources, n);
-  std::copy(x.begin(), x.end(), sources);
-  std::sort(sources, sources + n);  // in place: no allocation
-  const int64_t distinct = std::unique(sources, sources + n) - sources;
-  int8_t* codes = workspace(to.codes, distinct * cols);
-  float* scales = workspace(to.scales, distinct * groups);
-  float* sums = workspace(to.sums, distinct * groups);
-  for_tasks(distinct, distinct * cols * 4, [&](int64_t i) {
-    int8_->quantize(sources[i], cols, group_size, codes + i * cols, scales + i * groups,
-                    sums + i * groups);
-  });
-  Int8Token* entries = workspace(to.entries, n);
-  for (int64_t t = 0; t < n; ++t) {
-    const float* row = x[static_cast<size_t>(t)];
-    const int64_t i = std::lower_bound(sources, sources + distinct, row) - sources;
-    entries[t] = {codes + i * cols, scales + i * groups, sums + i * groups};
-  }
-}
-
-void CpuEncoder::quantize_for(std::span<const bool> by_group_size, std::span<const float* const> x,
-                              int64_t cols) {
-  for (const int group_size : {32, 64, 128}) {
-    if (by_group_size[static_cast<size_t>(int8_index(group_size))]) {
-      quantize_rows(x, cols, group_size);
-    }
-  }
 }
 
 }  // namespace moeflux::cpu

@@ -3,15 +3,21 @@
 // Work is cut so that every output element is computed by one task with a fixed order of
 // operations: bits depend neither on the cut nor on who runs which task. After the first steps no
 // op allocates: workspaces only ever grow.
+//
+// Products with tiled weights are put off until the next op that is not one, and those that do not
+// depend on one another run together: activations are prepared once, threads start once. Every
+// other op begins with flush().
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
-#include "backend/cpu/int8_products.h"
-#include "backend/cpu/kernels/int8_table.h"
+#include "backend/cpu/isa_choice.h"
 #include "backend/cpu/kernels/kernel_table.h"
+#include "backend/cpu/tile_products.h"
 #include "backend/encoder.h"
 #include "backend/host_buffer.h"
 #include "base/thread_pool.h"
@@ -20,9 +26,13 @@ namespace moeflux::cpu {
 
 class CpuEncoder : public Encoder {
  public:
-  /// `int8` may be null: every product is f32.
-  CpuEncoder(const KernelTable& kernels, const Int8Kernels* int8, int threads, ScratchArena arena)
-      : kernels_(kernels), int8_(int8), arena_(std::move(arena)), pool_(threads) {}
+  /// With `int8`, activations that meet tiled weights are rounded unless a weight forbids it.
+  CpuEncoder(const KernelSet& kernels, bool int8, int threads, ScratchArena arena)
+      : kernels_(*kernels.ops),
+        int8_(int8 ? kernels.int8_tiles : nullptr),
+        f32_(*kernels.f32_tiles),
+        arena_(std::move(arena)),
+        pool_(threads) {}
 
   Tensor scratch(const Shape& shape, DType dtype) override { return arena_.take(shape, dtype); }
   size_t scratch_mark() const override { return arena_.mark(); }
@@ -61,7 +71,10 @@ class CpuEncoder : public Encoder {
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
-  EventId submit() override { return EventId{++events_}; }
+  EventId submit() override {
+    flush();
+    return EventId{++events_};
+  }
   Status wait(EventId) override { return status_; }
 
  private:
@@ -70,20 +83,79 @@ class CpuEncoder : public Encoder {
     std::vector<int32_t> ready_of_expert;  // by expert id: index into `ready`, or -1
     std::vector<int64_t> begin;            // by ready index, one more than there are
     std::vector<int64_t> slots;
+    int64_t count = 0;
   };
 
+  /// A product that has been put off.
+  struct PendingLinear {
+    Tensor out;
+    Tensor x;
+    Weight weight;
+    size_t input = 0;         // of linear_inputs_
+    int64_t task_panels = 0;  // of one task
+    int64_t task_begin = 0;
+    int64_t out_begin = 0;  // in outputs_
+  };
+  /// Activations of pending products, prepared.
+  struct LinearInput {
+    const float* x = nullptr;  // contiguous rows
+    BlockPlan plan;
+    int64_t task_begin = 0;
+    TileRows rows;
+    AlignedSpace packed;
+    std::vector<TileBlock> blocks;
+  };
+  /// Rows [begin, end) of one ready expert's matrices.
+  struct ExpertTask {
+    int64_t expert;
+    int64_t begin;
+    int64_t end;
+  };
+  /// out[t][r - out_row] = weight[r] . x[t] + bias[r] for the rows of a task.
+  struct ExpertProduct {
+    const Weight& weight;
+    const Tensor& bias;
+    std::span<const TileBlock> blocks;
+    float* const* out;
+    int64_t out_row;
+    const uint8_t* next;  // what will be read after this
+  };
+  /// Activations of the sorted slots in one TileShape.
+  struct SlotRows {
+    bool wanted = false;
+    TileRows rows;
+    std::vector<TileToken> tokens;  // by sorted slot
+  };
+  static constexpr size_t kPendingMax = 8;
+  static constexpr size_t kSlotShapes = 6;  // two kinds, three group sizes
+
   bool supports(const char* op, const Weight& weight);
-  /// Runs fn(task) for every task: on the pool when `work` (multiply-adds or so) is worth waking
-  /// it.
+  /// Runs the products put off so far. Every op but linear() begins with it.
+  void flush();
+  /// Runs fn(task) or fn(task, thread) for every task: on the pool when `work` (multiply-adds or
+  /// so) is worth waking it.
   template <typename Fn>
   void for_tasks(int64_t count, int64_t work, Fn&& fn) {
     constexpr int64_t kWorthThreads = 32 * 1024;  // about 3 us of one core
     if (work >= kWorthThreads && count > 1) {
       pool_.parallel_for(count, fn);
-    } else {
-      for (int64_t task = 0; task < count; ++task) fn(task);
+      return;
+    }
+    for (int64_t task = 0; task < count; ++task) {
+      if constexpr (std::is_invocable_v<Fn&, int64_t, int>) {
+        fn(task, 0);
+      } else {
+        fn(task);
+      }
     }
   }
+  /// Like for_tasks, for tasks that need room: fn(task, slot) with slot < slot_count(), and no two
+  /// at a time in one slot.
+  template <typename Fn>
+  void for_tasks_in_slots(int64_t count, int64_t work, Fn&& fn) {
+    for_tasks(count, work, [&](int64_t task, int thread) { fn(task, int64_t{thread}); });
+  }
+  int64_t slot_count() const { return pool_.threads(); }
   /// Rows of a weight matrix one task computes, when `matrices` like it are computed at once.
   int64_t rows_per_task(int64_t rows, int64_t matrices) const;
   /// Fills `permuted` with rows x[i] in the order of 4-bit codes and points into it.
@@ -93,32 +165,56 @@ class CpuEncoder : public Encoder {
                      std::span<const ExpertWeights> ready);
   /// Points inputs_ and outputs_ [heads, n] at rows of [n, heads, cols] tensors.
   void collect_heads(const RowsView& from, const RowsView& to, int64_t n, int64_t heads);
+
+  void linear_row_major(const RowsView& to, const RowsView& from, const Weight& weight);
+  bool depends_on_pending(const Tensor& out, const Tensor& x) const;
+  size_t input_of(const PendingLinear& item);
+  void prepare_inputs();
+  int64_t plan_pending();
+  void run_pending(const PendingLinear& item, int64_t task);
+
   void expert_gate_up(const RowsView& hidden, const RowsView& from, int64_t top_k,
                       std::span<const ExpertWeights> ready, const GluOptions& glu);
   void expert_down(const RowsView& to, const RowsView& hidden,
                    std::span<const ExpertWeights> ready);
+  /// Which of the `rows` of sorted slots are different ones: `per_row` slots share one of `tokens`.
+  void collect_distinct(std::span<const float* const> rows, int64_t tokens, int64_t per_row);
+  /// Makes room for these rows as `weight` takes them.
+  void want_slots(const Weight& weight);
+  /// Fills what is wanted.
+  void prepare_slots(int64_t cols);
+  /// Cuts `rows` rows of each expert that has slots into tasks of similar cost.
+  void plan_experts(int64_t experts, int64_t rows, int64_t row_bytes);
+  size_t product_space(const Weight& weight, int64_t tokens) const;
+  size_t gate_up_space(std::span<const ExpertWeights> ready) const;
+  /// Where the task after `task` will begin to read.
+  const uint8_t* next_tiles(int64_t task, std::span<const ExpertWeights> ready,
+                            Weight ExpertWeights::*matrix) const;
+  void run_gate_up(const ExpertWeights& expert, const ExpertTask& task, std::byte* space,
+                   const uint8_t* next, const GluArgs& unit);
+  /// The task's tokens interleaved for `weight` in `space` of product_space(), if it wants that.
+  std::span<const TileBlock> pack_slots(const Weight& weight, const ExpertTask& task,
+                                        std::byte* space);
+  void expert_product(const ExpertProduct& product, const ExpertTask& task);
 
-  /// Whether products with the weight take int8 activations. Depends on the weight alone, so that a
-  /// token's bits do not depend on what else is computed.
-  bool wants_int8(const Weight& weight) const {
-    return int8_ != nullptr && weight.format.kind == QuantKind::kAffine &&
-           (weight.format.bits == 4 || weight.format.bits == 8);
+  /// Which kernels multiply a tiled weight. Depends on the weight alone, so that a token's bits do
+  /// not depend on what else is computed.
+  const TileKernels& tile_kernels(const Weight& weight) const {
+    return int8_ != nullptr && !weight.exact_activations ? *int8_ : f32_;
   }
-  bool wants_int8(const ExpertWeights& expert) const {
-    return wants_int8(expert.gate) && wants_int8(expert.up) &&
-           expert.gate.format.group_size == expert.up.format.group_size;
+  TileShape tile_shape(const Weight& weight) const {
+    return {&tile_kernels(weight), weight.cols, weight.format.group_size};
   }
-  /// Fills int8_rows(group_size) with an entry for each row of `x`; equal pointers are quantised
-  /// once.
-  void quantize_rows(std::span<const float* const> x, int64_t cols, int group_size);
-  void quantize_for(std::span<const bool> by_group_size, std::span<const float* const> x,
-                    int64_t cols);
-  static constexpr int kInt8GroupSizes = 3;
-  static int int8_index(int group_size) { return group_size == 32 ? 0 : group_size == 64 ? 1 : 2; }
-  Int8Rows& int8_rows(int group_size) { return int8_rows_[int8_index(group_size)]; }
+  SlotRows& slot_rows(const Weight& weight) {
+    const size_t group = weight.format.group_size == 32   ? 0
+                         : weight.format.group_size == 64 ? 1
+                                                          : 2;
+    return slot_rows_[(&tile_kernels(weight) == &f32_ ? 3 : 0) + group];
+  }
 
   const KernelTable& kernels_;
-  const Int8Kernels* int8_;
+  const TileKernels* int8_;  // null: none
+  const TileKernels& f32_;
   ScratchArena arena_;
   ThreadPool pool_;
   Status status_;  // the first error; later ops do nothing
@@ -127,13 +223,23 @@ class CpuEncoder : public Encoder {
   // Workspaces, grow-only.
   ExpertSlots expert_slots_;
   std::vector<float> floats_;
-  Int8Rows int8_rows_[kInt8GroupSizes];
+  std::vector<PendingLinear> pending_;
+  LinearInput linear_inputs_[kPendingMax];
+  size_t linear_input_count_ = 0;
+  SlotRows slot_rows_[kSlotShapes];
+  std::vector<const float*> distinct_;
+  int64_t distinct_count_ = 0;
+  std::vector<int32_t> distinct_of_token_;
+  std::vector<int32_t> distinct_of_slot_;
+  std::vector<ExpertTask> expert_tasks_;
+  AlignedSpace worker_space_;
   std::vector<float> permuted_;
   std::vector<const float*> inputs_;
   std::vector<const float*> permuted_inputs_;
   std::vector<float*> outputs_;
   std::vector<const float*> k_pages_;
   std::vector<const float*> v_pages_;
+  std::vector<float> attention_parts_;
 };
 
 /// Grows a workspace to at least `size` elements and returns it.
@@ -142,5 +248,9 @@ T* workspace(std::vector<T>& storage, int64_t size) {
   if (storage.size() < static_cast<size_t>(size)) storage.resize(static_cast<size_t>(size));
   return storage.data();
 }
+
+/// A float workspace on a cache line border: vector loads that straddle lines cost a third of the
+/// speed of a matrix product.
+float* aligned_workspace(std::vector<float>& storage, int64_t size);
 
 }  // namespace moeflux::cpu

@@ -18,6 +18,7 @@ void CpuEncoder::collect_heads(const RowsView& from, const RowsView& to, int64_t
 }
 
 void CpuEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) {
+  flush();
   const RowsView to(out);
   const RowsView from(x);
   MF_CHECK(x.shape.rank() == 3 && out.shape.rank() == 3);
@@ -54,6 +55,7 @@ void CpuEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const H
 
 void CpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
                                         const HeadRows& rows) {
+  flush();
   const RowsView to(out);
   const RowsView from(x);
   MF_CHECK(x.shape.rank() == 3 && out.shape.rank() == 3);

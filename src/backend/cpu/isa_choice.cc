@@ -5,11 +5,41 @@
 #include "base/format.h"
 #if defined(MOEFLUX_CPU_X86)
 #include <cpuid.h>
+#elif defined(MOEFLUX_CPU_ARM64) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace moeflux::cpu {
-#if defined(MOEFLUX_CPU_X86)
 namespace {
+
+constexpr KernelSet kGeneric = {"generic", &kGenericKernels, &kGenericF32Tiles, &kGenericInt8Tiles,
+                                /*int8_is_fast=*/false};
+#if defined(MOEFLUX_CPU_X86)
+constexpr KernelSet kAvx2 = {"avx2", &kAvx2Kernels, &kAvx2F32Tiles, &kAvx2Int8Tiles,
+                             /*int8_is_fast=*/true};
+constexpr KernelSet kAvxVnni = {"avx-vnni", &kAvx2Kernels, &kAvx2F32Tiles, &kAvxVnniInt8Tiles,
+                                /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512 = {"avx512", &kAvx512Kernels, &kAvx512F32Tiles, &kAvx2Int8Tiles,
+                               /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Vnni = {"avx512-vnni", &kAvx512Kernels, &kAvx512F32Tiles,
+                                   &kAvx512VnniInt8Tiles, /*int8_is_fast=*/true};
+#elif defined(MOEFLUX_CPU_ARM64)
+constexpr KernelSet kNeon = {"neon", &kNeonKernels, &kNeonF32Tiles, &kGenericInt8Tiles,
+                             /*int8_is_fast=*/false};
+constexpr KernelSet kNeonDotprod = {"neon-dotprod", &kNeonKernels, &kNeonF32Tiles,
+                                    &kNeonDotprodInt8Tiles, /*int8_is_fast=*/true};
+
+bool has_dotprod() {
+#if defined(__linux__)
+  constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kAsimdDp) != 0;
+#else
+  return true;  // every Apple processor of this kind
+#endif
+}
+#endif
+
+#if defined(MOEFLUX_CPU_X86)
 
 /// clang 14's __builtin_cpu_supports does not know this one.
 bool has_f16c() {
@@ -20,11 +50,22 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-}  // namespace
+/// __builtin_cpu_supports does not know this one either. The operating system saves its registers
+/// where it saves those of AVX2.
+bool has_avx_vnni() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kBit = 1u << 4;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBit) != 0;
+}
 #endif
 
-std::vector<const KernelTable*> supported_kernels() {
-  std::vector<const KernelTable*> kernels;
+}  // namespace
+
+std::vector<const KernelSet*> supported_kernels() {
+  std::vector<const KernelSet*> kernels;
 #if defined(MOEFLUX_CPU_X86)
   // The builtin also asks whether the operating system saves the wide registers.
   __builtin_cpu_init();
@@ -32,46 +73,28 @@ std::vector<const KernelTable*> supported_kernels() {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");
-  if (avx512) kernels.push_back(&kAvx512Kernels);
-  if (avx2) kernels.push_back(&kAvx2Kernels);
+  if (avx512 && __builtin_cpu_supports("avx512vnni")) kernels.push_back(&kAvx512Vnni);
+  if (avx512) kernels.push_back(&kAvx512);
+  if (avx2 && has_avx_vnni()) kernels.push_back(&kAvxVnni);
+  if (avx2) kernels.push_back(&kAvx2);
 #elif defined(MOEFLUX_CPU_ARM64)
-  kernels.push_back(&kNeonKernels);
+  if (has_dotprod()) kernels.push_back(&kNeonDotprod);
+  kernels.push_back(&kNeon);
 #endif
-  kernels.push_back(&kGenericKernels);
+  kernels.push_back(&kGeneric);
   return kernels;
 }
 
-std::vector<const Int8Kernels*> supported_int8_kernels() {
-  std::vector<const Int8Kernels*> kernels;
-#if defined(MOEFLUX_CPU_X86)
-  const KernelTable* const best = supported_kernels().front();
-  if (best == &kAvx512Kernels && __builtin_cpu_supports("avx512vnni")) {
-    kernels.push_back(&kAvx512VnniInt8Kernels);
-  }
-  if (best != &kGenericKernels) kernels.push_back(&kAvx2Int8Kernels);
-#endif
-  kernels.push_back(&kGenericInt8Kernels);
-  return kernels;
-}
-
-const Int8Kernels& choose_int8_kernels(const KernelTable& kernels) {
-  const std::string_view wanted = kernels.name;
-  for (const Int8Kernels* table : supported_int8_kernels()) {
-    const std::string_view name = table->name;
-    if (wanted == "avx512" || wanted == name) return *table;
-  }
-  return kGenericInt8Kernels;
-}
-
-Result<const KernelTable*> choose_kernels(std::string_view isa) {
-  const std::vector<const KernelTable*> kernels = supported_kernels();
+Result<const KernelSet*> choose_kernels(std::string_view isa) {
+  const std::vector<const KernelSet*> kernels = supported_kernels();
   if (isa.empty()) return kernels.front();
   std::string names;
-  for (const KernelTable* table : kernels) {
-    if (isa == table->name) return table;
-    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  for (const KernelSet* set : kernels) {
+    if (isa == set->name) return set;
+    names += (names.empty() ? "" : ", ") + std::string(set->name);
   }
-  for (const std::string_view known : {"avx2", "avx512", "neon"}) {
+  for (const std::string_view known :
+       {"avx2", "avx-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod"}) {
     if (isa == known) {
       return make_error(ErrorCode::kUnsupported, "this machine lacks {} kernels; it has {}", isa,
                         names);

@@ -4,22 +4,26 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/kernels/int8_table.h"
 #include "backend/cpu/kernels/kernel_table.h"
+#include "backend/cpu/kernels/tile_table.h"
 #include "base/result.h"
 
 namespace moeflux::cpu {
 
+/// Everything one kind of machine runs.
+struct KernelSet {
+  const char* name;
+  const KernelTable* ops;
+  const TileKernels* f32_tiles;
+  const TileKernels* int8_tiles;
+  bool int8_is_fast;  // int8 products take less time than f32 ones
+};
+
 /// The kernels this machine supports, best first; "generic" is always the last.
-std::vector<const KernelTable*> supported_kernels();
+std::vector<const KernelSet*> supported_kernels();
 
 /// The kernels called `isa`, or the best ones for "". Fails with kUnsupported when the machine (or
 /// the build) lacks them, and with kInvalidArgument when no such instruction set is known.
-Result<const KernelTable*> choose_kernels(std::string_view isa);
-
-/// The int8 kernels this machine supports, best first; "generic" is always the last.
-std::vector<const Int8Kernels*> supported_int8_kernels();
-/// The best ones that need no wider registers than `kernels`.
-const Int8Kernels& choose_int8_kernels(const KernelTable& kernels);
+Result<const KernelSet*> choose_kernels(std::string_view isa);
 
 }  // namespace moeflux::cpu

@@ -18,6 +18,7 @@ int64_t rows_at_once(int64_t cols) {
 }  // namespace
 
 void CpuEncoder::copy(Tensor out, Tensor x) {
+  flush();
   MF_CHECK(out.shape == x.shape);
   if (!status_.ok()) return;
   const RowsView to(out);
@@ -28,6 +29,7 @@ void CpuEncoder::copy(Tensor out, Tensor x) {
 }
 
 void CpuEncoder::add(Tensor out, Tensor a, Tensor b) {
+  flush();
   MF_CHECK(out.shape == a.shape && out.shape == b.shape);
   if (!status_.ok()) return;
   const RowsView to(out);
@@ -42,6 +44,7 @@ void CpuEncoder::add(Tensor out, Tensor a, Tensor b) {
 }
 
 void CpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
+  flush();
   MF_CHECK(out.shape == x.shape);
   if (!status_.ok()) return;
   const RowsView to(out);
@@ -59,6 +62,7 @@ void CpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
 }
 
 void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
+  flush();
   MF_CHECK(out.shape == x.shape);
   MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
   if (!status_.ok()) return;
@@ -74,6 +78,7 @@ void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
 }
 
 void CpuEncoder::add_bias(Tensor x, Tensor bias) {
+  flush();
   const RowsView rows(x);
   MF_CHECK(bias.num_elements() == rows.cols);
   if (!status_.ok()) return;
@@ -87,6 +92,7 @@ void CpuEncoder::add_bias(Tensor x, Tensor bias) {
 }
 
 void CpuEncoder::scale(Tensor out, Tensor x, float factor) {
+  flush();
   MF_CHECK(out.shape == x.shape);
   if (!status_.ok()) return;
   const RowsView to(out);
@@ -100,6 +106,7 @@ void CpuEncoder::scale(Tensor out, Tensor x, float factor) {
 }
 
 void CpuEncoder::soft_cap(Tensor x, float cap) {
+  flush();
   if (!status_.ok()) return;
   const RowsView rows(x);
   // One row of logits is worth several threads. Pieces are whole cache lines.
@@ -112,6 +119,7 @@ void CpuEncoder::soft_cap(Tensor x, float cap) {
 }
 
 void CpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
+  flush();
   MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
   if (!status_.ok()) return;
   const RowsView to(out);
@@ -149,6 +157,7 @@ RouteArgs route_args(const RouterOptions& options, int64_t experts, int64_t top_
 }  // namespace
 
 void CpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
+  flush();
   const RowsView scores(logits);
   const int64_t top_k = out.ids.dim(1);
   MF_CHECK(out.ids.dim(0) == scores.rows && out.weights.shape == out.ids.shape &&
@@ -171,6 +180,7 @@ void CpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
 }
 
 void CpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  flush();
   const RowsView to(out);
   const RowsView from(slots);
   const int64_t top_k = routes.ids.dim(1);

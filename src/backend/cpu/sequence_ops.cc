@@ -1,7 +1,6 @@
-// Ops along the sequence: rotary embedding, attention, and the recurrences of gated DeltaNet.
+// Ops along the sequence: rotary embedding and the recurrences of gated DeltaNet.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
@@ -11,14 +10,11 @@ namespace {
 
 double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
 
-void copy_floats(float* to, const float* from, int64_t count) {
-  std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
-}
-
 }  // namespace
 
 void CpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
                       const RopeOptions& options) {
+  flush();
   const RowsView rows(x);
   const int64_t half = options.rotary_dim / 2;
   MF_CHECK(x.shape.rank() == 3 && options.rotary_dim <= rows.cols &&
@@ -47,96 +43,8 @@ void CpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   });
 }
 
-namespace {
-
-/// Where each page begins; all have the strides of the first.
-const float** page_pointers(std::span<const Tensor> pages, std::vector<const float*>& storage) {
-  const float** pointers = workspace(storage, static_cast<int64_t>(pages.size()));
-  for (size_t p = 0; p < pages.size(); ++p) {
-    MF_CHECK(pages[p].strides == pages[0].strides);
-    pointers[p] = host_ptr<float>(pages[p]);
-  }
-  return pointers;
-}
-
-void append_to_cache(const Tensor& x, std::span<const Tensor> pages, const KvView& kv) {
-  const RowsView rows(x);
-  const int64_t heads = x.dim(1);
-  for (int64_t t = 0; t < x.dim(0); ++t) {
-    const int64_t position = kv.length + t;
-    const Tensor& page = pages[static_cast<size_t>(position / kv.page_tokens) % pages.size()];
-    float* to = host_ptr<float>(page) + position % kv.page_tokens * page.strides[0];
-    for (int64_t h = 0; h < heads; ++h) {
-      copy_floats(to + h * page.strides[1], rows.row(t * heads + h), rows.cols);
-    }
-  }
-}
-
-/// True when no token of the step overwrites what another one sees.
-bool pages_cover(const KvView& kv, int64_t n, int64_t window) {
-  const int64_t room = static_cast<int64_t>(kv.k_pages.size()) * kv.page_tokens;
-  return kv.k_pages.size() == kv.v_pages.size() &&
-         (kv.length + n <= room || (window > 0 && window - 1 + n <= room));
-}
-
-}  // namespace
-
-void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
-                           const AttentionOptions& options) {
-  const RowsView queries(q);
-  const RowsView outs(out);
-  const int64_t n = q.dim(0);
-  const int64_t heads = q.dim(1);
-  const int64_t kv_heads = k.dim(1);
-  MF_CHECK(kv_heads > 0 && heads % kv_heads == 0 && k.dim(0) == n && out.dim(0) == n &&
-           out.dim(1) == heads && k.dim(2) == q.dim(2));
-  MF_CHECK(v.is_null() || (v.dim(0) == n && v.dim(1) == kv_heads && v.dim(2) == out.dim(2)));
-  if (!status_.ok() || n == 0) return;
-  MF_CHECK(pages_cover(kv, n, options.window));
-  append_to_cache(k, kv.k_pages, kv);
-  if (!v.is_null()) append_to_cache(v, kv.v_pages, kv);
-  const float** k_pages = page_pointers(kv.k_pages, k_pages_);
-  const float** v_pages = page_pointers(kv.v_pages, v_pages_);
-  const float* sinks = floats_or_null(options.sinks);
-  // Heads of one task share a kv head and read it together: as many as leave each thread a few
-  // tasks.
-  constexpr int64_t kTasksPerThread = 4;
-  const int64_t group = heads / kv_heads;
-  const int64_t fair = n * heads / (kTasksPerThread * pool_.threads()) / 4 * 4;
-  const int64_t heads_per_task = std::clamp<int64_t>(fair, 4, kAttentionHeadsMax);
-  const int64_t parts = (group + heads_per_task - 1) / heads_per_task;
-  const int64_t total = kv.length + n;
-  const int64_t seen = options.window > 0 ? std::min(options.window, total) : total;
-  for_tasks(n * kv_heads * parts, n * heads * seen * (q.dim(2) + out.dim(2)), [&](int64_t task) {
-    const int64_t t = task / (kv_heads * parts);
-    const int64_t kv_head = task / parts % kv_heads;
-    const int64_t first = kv_head * group + task % parts * heads_per_task;
-    const int64_t last = std::min(first + heads_per_task, (kv_head + 1) * group);
-    const int64_t end = kv.length + t + 1;
-    kernels_.attention(
-        {.q = queries.row(t * heads + first),
-         .q_stride = q.strides[1],
-         .out = outs.row(t * heads + first),
-         .out_stride = out.strides[1],
-         .heads = last - first,
-         .sinks = sinks == nullptr ? nullptr : sinks + first,
-         .k_pages = k_pages,
-         .v_pages = v_pages,
-         .pages = static_cast<int64_t>(kv.k_pages.size()),
-         .page_tokens = kv.page_tokens,
-         .k_stride = kv.k_pages[0].strides[0],
-         .v_stride = kv.v_pages[0].strides[0],
-         .kv_head_k_offset = kv_head * kv.k_pages[0].strides[1],
-         .kv_head_v_offset = kv_head * kv.v_pages[0].strides[1],
-         .begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0,
-         .end = end,
-         .head_dim = q.dim(2),
-         .v_head_dim = out.dim(2),
-         .scale = options.scale});
-  });
-}
-
 void CpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
+  flush();
   const RowsView to(out);
   const RowsView from(x);
   const int64_t channels = to.cols;
@@ -163,45 +71,106 @@ void CpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   });
 }
 
-void CpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
-                             Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
-  const RowsView rows(qkv);
-  const RowsView to(out);
-  const RowsView a_rows(a);
-  const RowsView b_rows(b);
-  const int64_t n = rows.rows;
-  MF_CHECK(rows.cols == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
-           o.value_heads % o.key_heads == 0 && state.is_contiguous() && a_rows.rows == n &&
-           b_rows.rows == n && to.rows == n * o.value_heads && qkv.shape.rank() == 2);
-  if (!status_.ok() || n == 0) return;
-  const float* log_rates = host_ptr<float>(a_log);
-  const float* biases = host_ptr<float>(dt_bias);
-  const int64_t width = 2 * o.key_dim + 2 * n;
-  float* space = workspace(floats_, o.value_heads * width);
-  const int64_t work = 4 * n * o.value_heads * o.key_dim * o.value_dim;
-  for_tasks(o.value_heads, work, [&](int64_t head) {
-    float* decay = space + head * width + 2 * o.key_dim;
-    float* beta = decay + n;
+namespace {
+
+/// The inputs of gated_delta that heads share, and where what is computed of them goes.
+struct DeltaInputs {
+  const GatedDeltaOptions& o;
+  RowsView qkv;
+  RowsView a;
+  RowsView b;
+  const float* log_rates;
+  const float* biases;
+  float* decay;  // [value_heads, n]
+  float* beta;   // [value_heads, n]
+
+  void find_gates(int64_t head) const {
+    const int64_t n = qkv.rows;
     const double rate = std::exp(static_cast<double>(log_rates[head]));
     for (int64_t t = 0; t < n; ++t) {
-      const double step = softplus(static_cast<double>(a_rows.row(t)[head]) + biases[head]);
-      decay[t] = static_cast<float>(std::exp(-rate * step));
-      beta[t] = static_cast<float>(1.0 / (1.0 + std::exp(-double{b_rows.row(t)[head]})));
+      const double step = softplus(static_cast<double>(a.row(t)[head]) + biases[head]);
+      decay[head * n + t] = static_cast<float>(std::exp(-rate * step));
+      beta[head * n + t] = static_cast<float>(1.0 / (1.0 + std::exp(-double{b.row(t)[head]})));
     }
-    const int64_t key_head = head / (o.value_heads / o.key_heads);
-    kernels_.gated_delta({.q = rows.data + key_head * o.key_dim,
-                          .k = rows.data + (o.key_heads + key_head) * o.key_dim,
+  }
+
+  /// to[t] = query | key of token t, normalised.
+  void normalize(const KernelTable& kernels, int64_t key_head, float* to) const {
+    const float q_scale = 1.0f / std::sqrt(static_cast<float>(o.key_dim));
+    for (int64_t t = 0; t < qkv.rows; ++t, to += 2 * o.key_dim) {
+      const float* q = qkv.row(t) + key_head * o.key_dim;
+      kernels.l2_normalize(to, q, o.key_dim, q_scale);
+      kernels.l2_normalize(to + o.key_dim, q + o.key_heads * o.key_dim, o.key_dim, 1.0f);
+    }
+  }
+};
+
+}  // namespace
+
+void CpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
+                             Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
+  flush();
+  const RowsView to(out);
+  const RowsView rows(qkv);
+  const int64_t n = rows.rows;
+  MF_CHECK(rows.cols == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
+           o.value_heads % o.key_heads == 0 && state.is_contiguous() && RowsView(a).rows == n &&
+           RowsView(b).rows == n && to.rows == n * o.value_heads && qkv.shape.rank() == 2);
+  if (!status_.ok() || n == 0) return;
+  const int64_t group = o.value_heads / o.key_heads;
+  const int64_t qk_size = n * 2 * o.key_dim;
+  const int64_t strip_size = o.key_dim * kDeltaColumns;
+  float* strips =
+      aligned_workspace(floats_, slot_count() * strip_size + o.value_heads * (qk_size + 2 * n));
+  float* qk = strips + slot_count() * strip_size;
+  float* gates = qk + o.value_heads * qk_size;
+  const DeltaInputs inputs{o,
+                           rows,
+                           RowsView(a),
+                           RowsView(b),
+                           host_ptr<float>(a_log),
+                           host_ptr<float>(dt_bias),
+                           gates,
+                           gates + o.value_heads * n};
+  const auto run = [&](int64_t head, const float* head_qk, int64_t begin, int64_t end,
+                       float* strip) {
+    kernels_.gated_delta({.qk = head_qk,
                           .v = rows.data + 2 * o.key_heads * o.key_dim + head * o.value_dim,
-                          .qkv_stride = qkv.strides[0],
+                          .v_stride = qkv.strides[0],
                           .out = to.row(head),
                           .out_stride = out.strides[0],
-                          .decay = decay,
-                          .beta = beta,
+                          .decay = inputs.decay + head * n,
+                          .beta = inputs.beta + head * n,
                           .state = host_ptr<float>(state) + head * o.key_dim * o.value_dim,
-                          .workspace = space + head * width,
                           .n = n,
                           .key_dim = o.key_dim,
-                          .value_dim = o.value_dim});
+                          .value_dim = o.value_dim,
+                          .begin = begin,
+                          .end = end,
+                          .workspace = strip});
+  };
+  const int64_t work = 4 * n * o.value_heads * o.key_dim * o.value_dim;
+  if (n == 1) {
+    // To normalise a key once a value head costs less than a second loop over the pool.
+    for_tasks(o.value_heads, work, [&](int64_t head) {
+      inputs.find_gates(head);
+      inputs.normalize(kernels_, head / group, qk + head * qk_size);
+      run(head, qk + head * qk_size, 0, o.value_dim, nullptr);
+    });
+    return;
+  }
+  for_tasks(o.key_heads, n * (8 * o.key_heads * o.key_dim + 256 * o.value_heads),
+            [&](int64_t key_head) {
+              inputs.normalize(kernels_, key_head, qk + key_head * qk_size);
+              for (int64_t i = 0; i < group; ++i) inputs.find_gates(key_head * group + i);
+            });
+  const int64_t blocks = (o.value_dim + kDeltaColumns - 1) / kDeltaColumns;
+  for_tasks_in_slots(o.value_heads * blocks, work, [&](int64_t task, int64_t slot) {
+    // Threads side by side take different heads: halves of one head share pairs of lines.
+    const int64_t head = task % o.value_heads;
+    const int64_t begin = task / o.value_heads * kDeltaColumns;
+    const int64_t end = std::min(o.value_dim, begin + kDeltaColumns);
+    run(head, qk + head / group * qk_size, begin, end, strips + slot * strip_size);
   });
 }
 

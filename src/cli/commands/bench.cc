@@ -19,6 +19,7 @@
 #include "cli/terminal.h"
 #include "engine/memory_bandwidth.h"
 #include "engine/model_sizes.h"
+#include "experts/forced_routes.h"
 #include "io/host_memory.h"
 
 namespace moeflux {
@@ -35,6 +36,8 @@ struct Options {
   uint64_t seed = 0;
   std::string file;
   std::string output = "md";
+  std::string routes;
+  std::shared_ptr<const RouteTrace> forced_routes;  // of --routes
   double probe_seconds = 1.0;
 };
 
@@ -92,12 +95,26 @@ Result<std::unique_ptr<Engine>> open_engine(const Options& options,
                                             const std::string& directory, Device& device) {
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   engine.prefill_chunk = options.batch;
+  engine.forced_routes = options.forced_routes.get();
   if (engine.context_length == 0) {
     for (const BenchmarkTest& test : tests) {
       engine.context_length = std::max(engine.context_length, test.context());
     }
   }
   return Engine::open(directory, device, engine);
+}
+
+// How the trace fits this model, for the reader of the results.
+void note_forced_routes(const RouteTrace& trace, const Engine& engine) {
+  int64_t layers = 0;
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  for (const LayerSpec& layer : engine.spec().layers) {
+    layers += layer.moe.num_experts > 0 ? 1 : 0;
+    experts = std::max(experts, layer.moe.num_experts);
+    top_k = std::max(top_k, layer.moe.experts_per_token);
+  }
+  print_note(describe_forced_routes(trace, layers, experts, top_k));
 }
 
 Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
@@ -109,6 +126,8 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_device(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       open_engine(options, tests, directory, *device));
+  if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, *engine);
+  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, directory, *engine));
   for (const BenchmarkTest& test : tests) {
     MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
     result.backend = std::string(device->name());
@@ -131,12 +150,28 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
     result.peak_memory_bytes = peak_resident_bytes();
     results.push_back(std::move(result));
   }
-  return {};
+  return finish_route_trace(*engine, std::move(routes));
+}
+
+// A GPU's own memory bounds what runs there; of everything else, the CPU's best kernels tell.
+Result<std::unique_ptr<Device>> open_probe_device(const ModelOptions& options) {
+  if (options.device != "cpu") {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, open_device(options));
+    if (device->free_bytes()) return device;
+  }
+  return make_cpu_device({.threads = options.threads, .isa = options.isa});
 }
 
 BenchFormat format_of(const std::string& name) {
   if (name == "json") return BenchFormat::kJson;
   return name == "csv" ? BenchFormat::kCsv : BenchFormat::kMarkdown;
+}
+
+Status read_forced_routes(Options& options) {
+  if (options.routes.empty()) return {};
+  MF_ASSIGN_OR_RETURN(RouteTrace trace, RouteTrace::read(options.routes));
+  options.forced_routes = std::make_shared<const RouteTrace>(std::move(trace));
+  return {};
 }
 
 Status run(Options options) {
@@ -148,14 +183,13 @@ Status run(Options options) {
     MF_ASSIGN_OR_RETURN(const std::string embedded, model_directory(options.model));
     options.models.push_back(embedded);
   }
+  MF_RETURN_IF_ERROR(read_forced_routes(options));
   std::vector<BenchResult> results;
   for (const std::string& directory : options.models) {
     MF_RETURN_IF_ERROR(bench_model(options, tests, directory, results));
   }
   // Last, when models have gone, so that its buffer does not count as their memory.
-  MF_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Device> device,
-      make_cpu_device({.threads = options.model.threads, .isa = options.model.isa}));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_probe_device(options.model));
   MF_ASSIGN_OR_RETURN(const double bandwidth,
                       measure_read_bandwidth(*device, {.seconds = options.probe_seconds}));
   for (BenchResult& result : results) result.bandwidth_bytes_per_second = bandwidth;
@@ -169,6 +203,7 @@ RegisteredCommand add_bench_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "bench", "Measure tokens per second, and what share of the memory bandwidth they use");
   add_model_options(*app, options->model);
+  add_route_trace_option(*app, options->model);
   app->remove_option(app->get_option("--model"));  // several may be given here
   app->add_option("-m,--model", options->models,
                   "Model folder; may be repeated (default: the embedded fable-20m)")
@@ -192,6 +227,10 @@ RegisteredCommand add_bench_command(CLI::App& program) {
       ->capture_default_str();
   app->add_option("-f,--file", options->file,
                   "Take tokens from a text ('-': standard input), not at random");
+  app->add_option("--routes", options->routes,
+                  "Take the experts from a route trace, not from the routers: natural hit rates "
+                  "with random weights")
+      ->check(not_empty());
   app->add_option("-s,--seed", options->seed, "Of random tokens")
       ->check(CLI::Range(int64_t{0}, INT64_MAX))
       ->capture_default_str();

@@ -24,5 +24,7 @@ RegisteredCommand add_tokenize_command(CLI::App& program);
 RegisteredCommand add_perplexity_command(CLI::App& program);
 RegisteredCommand add_bench_command(CLI::App& program);
 RegisteredCommand add_synth_command(CLI::App& program);
+RegisteredCommand add_replay_command(CLI::App& program);
+RegisteredCommand add_pack_command(CLI::App& program);
 
 }  // namespace moeflux

@@ -181,6 +181,7 @@ Status run(const Options& options, bool prompt_given) {
   } else {
     generation.stop_tokens = defaults.stop_tokens;
   }
+  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, directory, *opened.engine));
   if (!options.quiet) MF_RETURN_IF_ERROR(print_out(prompt));
   Status written;
   MF_ASSIGN_OR_RETURN(const GenerateResult result,
@@ -189,6 +190,7 @@ Status run(const Options& options, bool prompt_given) {
                                  if (written.ok()) written = print_out(text);
                                  return written.ok();
                                }));
+  MF_RETURN_IF_ERROR(finish_route_trace(*opened.engine, std::move(routes)));
   if (written.ok()) written = print_out("\n");
   if (!written.ok() && written.error().code() != ErrorCode::kCancelled) return written;
   if (!options.quiet) print_note(statistics_line(result));
@@ -202,6 +204,7 @@ RegisteredCommand add_run_command(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("run", "Continue a prompt. Ctrl-C ends the text, twice the program");
   add_model_options(*app, options->model);
+  add_route_trace_option(*app, options->model);
   const CLI::Option* text = app->add_option("prompt,-p,--prompt", options->prompt, "The prompt");
   app->add_option("-f,--file", options->file, "Read the prompt from a file ('-': standard input)");
   app->add_option("-n,--n-predict", options->tokens_max,

@@ -2,12 +2,14 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/synthetic.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
+#include "cli/packing.h"
 #include "cli/terminal.h"
 #include "io/file.h"
 #include "io/interrupt.h"
@@ -26,6 +28,7 @@ struct Options {
   int threads = 0;
   bool force = false;
   bool list = false;
+  bool pack = false;
 };
 
 // Headers, config and tokenizer beside the tensors, generously.
@@ -45,20 +48,6 @@ std::string describe_shapes(const SyntheticModelOptions& options) {
   return text;
 }
 
-// What an earlier checkpoint left; config.json first, so that a folder that is half removed is no
-// model.
-Status remove_checkpoint(const std::string& directory) {
-  MF_RETURN_IF_ERROR(remove_file(directory + "/config.json"));
-  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
-  for (const std::string& name : names) {
-    if (name == "model.safetensors.index.json" ||
-        (name.rfind("model", 0) == 0 && name.ends_with(".safetensors"))) {
-      MF_RETURN_IF_ERROR(remove_file(directory + "/" + name));
-    }
-  }
-  return {};
-}
-
 Status prepare_folder(const Options& options, uint64_t bytes) {
   MF_RETURN_IF_ERROR(create_folder(options.output));
   MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(options.output));
@@ -74,11 +63,23 @@ Status prepare_folder(const Options& options, uint64_t bytes) {
                     options.output, format_bytes(bytes + kOverheadBytes), format_bytes(free));
 }
 
-Status write_tokenizer(const std::string& directory) {
-  const std::string json = byte_tokenizer_json();
-  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(directory + "/tokenizer.json"));
-  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(json.data(), json.size()))));
-  return file->commit();
+// Nothing is written unpacked: the packer reads a checkpoint that exists nowhere.
+Status pack(const Options& options, const SyntheticCheckpoint& checkpoint,
+            const InterruptListener& interrupts) {
+  PackSource source = {.name = "--like " + options.like,
+                       .identity = format("seed {}", options.seed),
+                       .config_json = checkpoint.config_json,
+                       .index = index_synthetic(checkpoint, options.seed)};
+  source.side_files.push_back({"tokenizer.json", byte_tokenizer_json()});
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelPacker> packer,
+                      ModelPacker::create(std::move(source), {}));
+  if (options.force && is_directory(options.output)) {
+    MF_RETURN_IF_ERROR(remove_checkpoint(options.output));
+  }
+  return run_packer(*packer, {.directory = options.output,
+                              .threads = options.threads,
+                              .replace = options.force,
+                              .stop = interrupts.token()});
 }
 
 Status run(const Options& options) {
@@ -90,9 +91,10 @@ Status run(const Options& options) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   const auto checkpoint = make_synthetic_model(options.like, options.model);
   if (!checkpoint.ok()) return checkpoint.error().with_context("--like " + options.like);
+  if (options.pack) return pack(options, *checkpoint, *interrupts);
   const uint64_t bytes = checkpoint->size_bytes();
   MF_RETURN_IF_ERROR(prepare_folder(options, bytes));
-  MF_RETURN_IF_ERROR(write_tokenizer(options.output));
+  MF_RETURN_IF_ERROR(write_text_file(options.output + "/tokenizer.json", byte_tokenizer_json()));
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar progress("synth", bytes);
@@ -136,6 +138,8 @@ RegisteredCommand add_synth_command(CLI::App& program) {
   app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
       ->check(CLI::Range(0, 1024));
   app->add_flag("--force", options->force, "Replace the checkpoint in a folder that is not empty");
+  app->add_flag("--pack", options->pack,
+                "Write it packed, as moeflux pack does from an unpacked one");
   app->add_flag("--list", options->list, "Show the shapes and their sizes");
   return {app, [options] { return run(*options); }};
 }

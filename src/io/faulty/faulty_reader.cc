@@ -55,7 +55,37 @@ std::vector<ReadCompletion> FaultyReader::wait() {
   const auto least = std::min_element(
       pending_.begin(), pending_.end(),
       [](const Pending& a, const Pending& b) { return a.delay_waits < b.delay_waits; });
-  const int passed = std::max(least->delay_waits, 0);  // skip waits that would return nothing
+  return deliver(std::max(least->delay_waits, 0));  // skip waits that would return nothing
+}
+
+std::vector<ReadCompletion> FaultyReader::poll() {
+  drain_inner();
+  return deliver(0);
+}
+
+size_t FaultyReader::promote(uint64_t tag) {
+  size_t promoted = 0;
+  for (Pending& read : pending_) {
+    ReadRequest& request = read.request;
+    if (request.tag != tag || request.priority == ReadPriority::kDemand || read.cancelled) continue;
+    request.priority = ReadPriority::kDemand;
+    read.delay_waits = 0;
+    ++promoted;
+  }
+  return promoted;
+}
+
+size_t FaultyReader::cancel(uint64_t tag) {
+  size_t cancelled = 0;
+  for (Pending& read : pending_) {
+    if (read.request.tag != tag || read.cancelled || draw(2) == 0) continue;
+    read.cancelled = true;
+    ++cancelled;
+  }
+  return cancelled;
+}
+
+std::vector<ReadCompletion> FaultyReader::deliver(int passed) {
   std::vector<Pending> ready;
   std::deque<Pending> later;
   for (Pending& read : pending_) {
@@ -85,6 +115,10 @@ std::vector<ReadCompletion> FaultyReader::wait() {
 
 ReadCompletion FaultyReader::complete(const Pending& read) {
   const ReadRequest& request = read.request;
+  if (read.cancelled) {
+    return {request.tag, make_error(ErrorCode::kCancelled, "{}: the read of {} bytes at offset {}",
+                                    request.file->path(), request.into.size(), request.offset)};
+  }
   if (read.fails) {
     ++reads_failed_;
     return {request.tag,

@@ -4,7 +4,8 @@
 //
 // Always: `into` is filled with 0xA5 on submission, so that bytes used before their completion are
 // wrong bytes; pieces of a read arrive in any order and completion comes after the last (short
-// reads and their retries are invisible, as the interface promises).
+// reads and their retries are invisible, as the interface promises). cancel() finds a read begun or
+// not as the seed has it.
 #pragma once
 
 #include <deque>
@@ -41,9 +42,15 @@ class FaultyReader final : public AsyncReader {
   /// Reads through `inner`; a read that is to fail never reaches it.
   FaultyReader(FaultyReaderOptions options, std::unique_ptr<AsyncReader> inner);
 
+  std::string_view name() const override { return "faulty"; }
   void submit(std::span<const ReadRequest> requests) override;
   std::vector<ReadCompletion> wait() override;
+  /// Counts as a wait for the reads that stay behind, but may return nothing.
+  std::vector<ReadCompletion> poll() override;
   size_t in_flight() const override { return pending_.size(); }
+  /// Promoted reads stay behind no longer.
+  size_t promote(uint64_t tag) override;
+  size_t cancel(uint64_t tag) override;
 
   uint64_t reads_submitted() const { return reads_submitted_; }
   uint64_t reads_failed() const { return reads_failed_; }
@@ -54,12 +61,14 @@ class FaultyReader final : public AsyncReader {
     uint64_t number = 0;
     int delay_waits = 0;
     bool fails = false;
+    bool cancelled = false;
     Status inner_status;
   };
 
   uint64_t draw(uint64_t bound) { return random_() % bound; }
   bool decide_failure(uint64_t number);
   void drain_inner();
+  std::vector<ReadCompletion> deliver(int waits_passed);
   ReadCompletion complete(const Pending& read);
   Status read_in_pieces(const ReadRequest& request);
 

@@ -166,6 +166,61 @@ TEST_F(FaultyReaderTest, ErrorsOfTheFileItselfArrive) {
   }
 }
 
+TEST_F(FaultyReaderTest, PollMayReturnNothingAndEveryReadStillComes) {
+  FaultyReader reader({.delay_waits_max = 6, .completions_per_wait_max = 5});
+  std::vector<std::byte> into(content_.size());
+  std::vector<ReadRequest> requests;
+  for (size_t i = 0; i < kReads; ++i) {
+    requests.push_back({&file_, i, std::span(into).subspan(i, 1), i});
+  }
+  reader.submit(requests);
+  std::vector<int> arrivals(kReads, 0);
+  while (reader.in_flight() > 0) {
+    for (const ReadCompletion& completion : reader.poll()) ++arrivals[completion.tag];
+  }
+  EXPECT_EQ(std::count(arrivals.begin(), arrivals.end(), 1), static_cast<ptrdiff_t>(kReads));
+}
+
+TEST_F(FaultyReaderTest, CancelledReadsCompleteAsSuchWhetherOrNotAnInnerReaderHadThem) {
+  for (const bool threaded : {false, true}) {
+    FaultyReader reader({.delay_waits_max = 3}, threaded ? make_pread_reader(2) : nullptr);
+    std::vector<std::byte> into(kReads);
+    std::vector<ReadRequest> requests;
+    for (size_t i = 0; i < kReads; ++i) {
+      requests.push_back({&file_, i, std::span(into).subspan(i, 1), i % 5});
+    }
+    reader.submit(requests);
+    const size_t cancelled = reader.cancel(2);
+    EXPECT_GT(cancelled, 0u);
+    EXPECT_LT(cancelled, kReads / 5);
+    size_t as_cancelled = 0;
+    while (reader.in_flight() > 0) {
+      for (const ReadCompletion& completion : reader.wait()) {
+        if (completion.status.ok()) continue;
+        EXPECT_EQ(completion.tag, 2u);
+        EXPECT_EQ(completion.status.error().code(), ErrorCode::kCancelled);
+        ++as_cancelled;
+      }
+    }
+    EXPECT_EQ(as_cancelled, cancelled);
+  }
+}
+
+TEST_F(FaultyReaderTest, PromotedReadsAreNoLongerHeldBack) {
+  FaultyReader reader({.seed = 2, .delay_waits_max = 50});
+  std::vector<std::byte> into(kReads);
+  std::vector<ReadRequest> requests;
+  for (size_t i = 0; i < kReads; ++i) {
+    requests.push_back({&file_, i, std::span(into).subspan(i, 1), i, ReadPriority::kSpeculative});
+  }
+  reader.submit(requests);
+  EXPECT_EQ(reader.promote(31), 1u);
+  EXPECT_EQ(reader.promote(31), 0u);
+  const auto first = reader.poll();
+  EXPECT_TRUE(std::ranges::any_of(first, [](const auto& c) { return c.tag == 31; }));
+  EXPECT_LT(first.size(), kReads / 2);
+}
+
 TEST(FaultyFile, FailsReadsThatTouchABadRangeUntilItHeals) {
   const auto content = pattern(100);
   const FaultyFile file(std::make_unique<MemoryFile>("memory", content), {{10, 20, 2}, {50, 51}});

@@ -12,6 +12,7 @@ namespace moeflux {
 namespace {
 
 constexpr size_t kBytesPerCallMax = size_t{1} << 30;
+constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;
 constexpr int kNameAttemptsMax = 1000;
 
 std::string folder_of(const std::string& path) {
@@ -56,6 +57,7 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return fail(errno, "cannot write");
       bytes = bytes.subspan(static_cast<size_t>(count));
+      begin_writeback(static_cast<uint64_t>(count));
     }
     return {};
   }
@@ -73,6 +75,18 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
   }
 
  private:
+  // Large files go to the drive while they are written: otherwise all of it waits for the sync.
+  void begin_writeback(uint64_t written) {
+    written_ += written;
+#ifdef SYNC_FILE_RANGE_WRITE
+    if (written_ - begun_ < kWritebackBytes) return;
+    // A wish; a failure shows in the sync.
+    ::sync_file_range(fd_.get(), static_cast<off_t>(begun_), static_cast<off_t>(written_ - begun_),
+                      SYNC_FILE_RANGE_WRITE);
+    begun_ = written_;
+#endif
+  }
+
   Status check_open() const {
     if (fd_.is_open()) return {};
     return make_error(ErrorCode::kFailedPrecondition,
@@ -87,6 +101,8 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
   std::string path_;
   std::string temporary_path_;
   UniqueFd fd_;
+  uint64_t written_ = 0;
+  uint64_t begun_ = 0;  // of these, handed to the drive
   bool renamed_ = false;
 };
 
@@ -107,6 +123,12 @@ Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::st
   }
   return make_error(ErrorCode::kIo, "{}: {} temporary files beside it exist already", path,
                     kNameAttemptsMax);
+}
+
+Status write_text_file(const std::string& path, std::string_view text) {
+  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(path));
+  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text.data(), text.size()))));
+  return file->commit();
 }
 
 }  // namespace moeflux

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/units.h"
+#include "io/page_cache.h"
 #include "io/posix/errno_text.h"
 #include "io/posix/unique_fd.h"
 
@@ -73,7 +75,25 @@ class PosixFile final : public File {
     return {};
   }
 
+  FileDescriptors descriptors() const override {
+    std::call_once(direct_opened_, [this] { direct_fd_ = open_direct(); });
+    return {.buffered = fd_.get(), .direct = direct_fd_.get()};
+  }
+
  private:
+  UniqueFd open_direct() const {
+    UniqueFd direct(open_uncached(path_));
+    struct stat ours = {};
+    struct stat theirs = {};
+    // The name may mean another file by now.
+    if (!direct.is_open() || ::fstat(fd_.get(), &ours) != 0 ||
+        ::fstat(direct.get(), &theirs) != 0 || ours.st_dev != theirs.st_dev ||
+        ours.st_ino != theirs.st_ino) {
+      return UniqueFd();
+    }
+    return direct;
+  }
+
   Status end_of_file(uint64_t offset, std::span<std::byte> into) const {
     return make_error(ErrorCode::kIo,
                       "{}: reading {} bytes at offset {} met the end of the file, which had {} "
@@ -84,6 +104,8 @@ class PosixFile final : public File {
   std::string path_;
   UniqueFd fd_;
   uint64_t size_bytes_;
+  mutable std::once_flag direct_opened_;
+  mutable UniqueFd direct_fd_;  // written once, under direct_opened_
 };
 
 Error too_large(const std::string& path, uint64_t bytes, uint64_t bytes_max) {

@@ -22,7 +22,7 @@ class Decoder : public Model {
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
       : spec_(std::move(spec)) {
     const int64_t h = spec_.hidden_size;
-    embed_ = weights.embedding(spec_.vocab_size, h);
+    embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
     }

@@ -20,7 +20,8 @@ LatentAttentionWeights take_latent_attention(WeightStore& weights, const std::st
     w.k_up = weights.stacked_matrix(p + "embed_q", s.num_heads, s.kv_lora_rank, s.nope_dim);
     w.v_up = weights.stacked_matrix(p + "unembed_out", s.num_heads, s.v_dim, s.kv_lora_rank);
   } else {
-    w.k_up = weights.matrix(p + "kv_b_proj", s.num_heads * (s.nope_dim + s.v_dim), s.kv_lora_rank);
+    w.k_up = weights.per_head_matrix(p + "kv_b_proj", s.num_heads * (s.nope_dim + s.v_dim),
+                                     s.kv_lora_rank);
     w.v_up = w.k_up;
   }
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_dim);

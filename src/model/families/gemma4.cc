@@ -92,7 +92,7 @@ struct LayerWeights {
 class Gemma4 : public Model {
  public:
   Gemma4(ModelSpec spec, WeightStore& weights) : spec_(std::move(spec)) {
-    embed_ = weights.embedding(spec_.vocab_size, spec_.hidden_size);
+    embed_ = weights.embedding(spec_.vocab_size, spec_.hidden_size, spec_.tie_word_embeddings);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) layers_.push_back(take_layer(weights, i));
     final_norm_ = weights.vector("norm.weight", {spec_.hidden_size});
     lm_head_ = weights.head(embed_, spec_.vocab_size, spec_.hidden_size, spec_.tie_word_embeddings);

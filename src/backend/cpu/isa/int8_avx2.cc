@@ -1,20 +1,19 @@
 // Int8 kernels for x86-64 with AVX2, FMA and F16C; compiled with exactly those flags.
 #include <immintrin.h>
 
-#include "backend/cpu/kernels/int8_table.h"
-
-#define MF_INLINE inline __attribute__((always_inline))
+#include "backend/cpu/kernels/tile_table.h"
+//
+#include "backend/cpu/kernels/inline_macros-inl.h"
 
 namespace moeflux::cpu {
 namespace isa_int8_avx2 {
-#include "backend/cpu/kernels/vec_int8_avx2-inl.h"
+#include "backend/cpu/kernels/int8_lanes_avx2-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
-#include "backend/cpu/kernels/int8-inl.h"
+#include "backend/cpu/kernels/int8_tiles-inl.h"
 }  // namespace isa_int8_avx2
 
-const Int8Kernels kAvx2Int8Kernels = {"avx2", isa_int8_avx2::int8_quantize,
-                                      isa_int8_avx2::int8_panel};
+const TileKernels kAvx2Int8Tiles = isa_int8_avx2::make_int8_tiles("avx2");
 
 }  // namespace moeflux::cpu

@@ -1,20 +1,19 @@
 // Int8 kernels for x86-64 with AVX-512 VNNI (and F, BW, VL, DQ); compiled with exactly those flags.
 #include <immintrin.h>
 
-#include "backend/cpu/kernels/int8_table.h"
-
-#define MF_INLINE inline __attribute__((always_inline))
+#include "backend/cpu/kernels/tile_table.h"
+//
+#include "backend/cpu/kernels/inline_macros-inl.h"
 
 namespace moeflux::cpu {
 namespace isa_int8_avx512_vnni {
-#include "backend/cpu/kernels/vec_int8_avx512-inl.h"
+#include "backend/cpu/kernels/int8_lanes_avx512-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
-#include "backend/cpu/kernels/int8-inl.h"
+#include "backend/cpu/kernels/int8_tiles-inl.h"
 }  // namespace isa_int8_avx512_vnni
 
-const Int8Kernels kAvx512VnniInt8Kernels = {"avx512_vnni", isa_int8_avx512_vnni::int8_quantize,
-                                            isa_int8_avx512_vnni::int8_panel};
+const TileKernels kAvx512VnniInt8Tiles = isa_int8_avx512_vnni::make_int8_tiles("avx512-vnni");
 
 }  // namespace moeflux::cpu

@@ -1,7 +1,6 @@
 // The recurrences of gated DeltaNet: the state update and the short convolution before it.
 // Included inside the namespace of one ISA; see kernels-inl.h.
 
-/// out = x / sqrt(sum x^2 + 1e-6) * scale.
 static void l2_normalize(float* out, const float* x, int64_t n, float scale) {
   const Vec factor = vset(scale / scalar_sqrt(sum_of_squares(x, n) + 1e-6f));
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -9,63 +8,136 @@ static void l2_normalize(float* out, const float* x, int64_t n, float scale) {
   }
 }
 
-/// One token, kVecs vectors of state columns from column `d`: two passes over them.
+// The state's columns do not know of each other. A strip of columns goes through all tokens of the
+// call, and one pass over it both writes what token t leaves and reads what token t + 1 remembers.
+// Sums go over key rows in order, each a chain of its own, so bits depend neither on the strip's
+// width nor on where a call ends.
+//
+// Between its first and its last token a strip lives in a dense copy: in place its rows would share
+// half of L1's sets, and their neighbours would belong to another thread.
+
+/// Columns of a strip, in vectors: chains enough to fill the multiply-adders, and registers for
+/// three values a vector.
+constexpr int kStripVecs = kRegisters >= 32 ? 4 : 2;
+/// A single token passes by the whole state once: wide strips read it in the order of memory.
+constexpr int kWideStripVecs = kRegisters >= 32 ? 8 : 4;
+static_assert(kStripVecs * kLanes <= kDeltaColumns);
+
+/// Where a strip's rows are.
+struct StripRows {
+  float* data;
+  int64_t stride;
+};
+
 template <int kVecs>
-static void delta_columns(const GatedDeltaArgs& args, const float* q, const float* k, int64_t token,
-                          int64_t d) {
-  const int64_t stride = args.value_dim;
-  const int64_t left = args.value_dim - d;
-  const Vec decay = vset(args.decay[token]);
-  const float* v = args.v + token * args.qkv_stride + d;
-  float* state = args.state + d;
-  Vec memory[kVecs];
+MF_INLINE Vec load_cells(const float* cells, int64_t left) {
+  return kVecs == 1 ? vload_some(cells, left) : vload(cells);
+}
+template <int kVecs>
+MF_INLINE void store_cells(float* cells, Vec v, int64_t left) {
+  if (kVecs == 1) {
+    vstore_some(cells, v, left);
+  } else {
+    vstore(cells, v);
+  }
+}
+
+/// memory = S^T k; copies S if the two places differ.
+template <int kVecs>
+static void recall(const GatedDeltaArgs& args, const float* k, StripRows from, StripRows to,
+                   int64_t left, Vec* memory) {
+  const bool copies = from.data != to.data;
   for (int i = 0; i < kVecs; ++i) memory[i] = vset(0.0f);
   for (int64_t row = 0; row < args.key_dim; ++row) {
     const Vec key = vset(k[row]);
     for (int i = 0; i < kVecs; ++i) {
-      const Vec cells = vload_some(state + row * stride + i * kLanes, left - i * kLanes);
+      const Vec cells = load_cells<kVecs>(from.data + row * from.stride + i * kLanes, left);
+      if (copies) store_cells<kVecs>(to.data + row * to.stride + i * kLanes, cells, left);
       memory[i] = vfma(key, cells, memory[i]);
     }
   }
+}
+
+/// S = decay * S + k delta^T; sum = S^T q; then, if kNext, memory = S^T k of the next token.
+template <int kVecs, bool kNext>
+static void update(const GatedDeltaArgs& args, int64_t token, StripRows from, StripRows to,
+                   int64_t left, const Vec* delta_in, Vec* memory_out, Vec* sum_out) {
+  const float* q = args.qk + token * 2 * args.key_dim;
+  const float* k = q + args.key_dim;
+  const float* next_k = k + 2 * args.key_dim;
+  const Vec decay = vset(args.decay[token]);
   Vec delta[kVecs];
+  Vec memory[kVecs];
   Vec sum[kVecs];
   for (int i = 0; i < kVecs; ++i) {
-    const Vec value = vload_some(v + i * kLanes, left - i * kLanes);
-    delta[i] = vmul(vset(args.beta[token]), vsub(value, vmul(decay, memory[i])));
+    delta[i] = delta_in[i];
+    memory[i] = vset(0.0f);
     sum[i] = vset(0.0f);
   }
   for (int64_t row = 0; row < args.key_dim; ++row) {
     const Vec key = vset(k[row]);
     const Vec query = vset(q[row]);
+    const Vec next_key = kNext ? vset(next_k[row]) : key;
     for (int i = 0; i < kVecs; ++i) {
-      float* cells = state + row * stride + i * kLanes;
-      const Vec old = vload_some(cells, left - i * kLanes);
+      const Vec old = load_cells<kVecs>(from.data + row * from.stride + i * kLanes, left);
       const Vec updated = vfma(key, delta[i], vmul(decay, old));
-      vstore_some(cells, updated, left - i * kLanes);
+      store_cells<kVecs>(to.data + row * to.stride + i * kLanes, updated, left);
       sum[i] = vfma(query, updated, sum[i]);
+      if (kNext) memory[i] = vfma(next_key, updated, memory[i]);
     }
   }
-  float* out = args.out + token * args.out_stride + d;
-  for (int i = 0; i < kVecs; ++i) vstore_some(out + i * kLanes, sum[i], left - i * kLanes);
+  for (int i = 0; i < kVecs; ++i) {
+    memory_out[i] = memory[i];
+    sum_out[i] = sum[i];
+  }
+}
+
+/// All tokens, kVecs vectors of state columns from column `d`.
+template <int kVecs>
+static void delta_columns(const GatedDeltaArgs& args, int64_t d) {
+  const int64_t left = args.end - d;
+  const StripRows state = {args.state + d, args.value_dim};
+  const StripRows dense = args.n == 1 ? state : StripRows{args.workspace, kVecs * kLanes};
+  Vec memory[kVecs];
+  recall<kVecs>(args, args.qk + args.key_dim, state, dense, left, memory);
+  for (int64_t t = 0; t < args.n; ++t) {
+    const bool has_next = t + 1 < args.n;
+    const float* v = args.v + t * args.v_stride + d;
+    const Vec decay = vset(args.decay[t]);
+    const Vec beta = vset(args.beta[t]);
+    Vec delta[kVecs];
+    for (int i = 0; i < kVecs; ++i) {
+      // Rows of v lie far apart: no hardware prefetcher follows.
+      if (has_next) __builtin_prefetch(v + args.v_stride + i * kLanes);
+      const Vec value = vload_some(v + i * kLanes, left - i * kLanes);
+      delta[i] = vmul(beta, vsub(value, vmul(decay, memory[i])));
+    }
+    Vec sum[kVecs];
+    if (has_next) {
+      update<kVecs, true>(args, t, dense, dense, left, delta, memory, sum);
+    } else {
+      update<kVecs, false>(args, t, dense, state, left, delta, memory, sum);
+    }
+    float* out = args.out + t * args.out_stride + d;
+    for (int i = 0; i < kVecs; ++i) vstore_some(out + i * kLanes, sum[i], left - i * kLanes);
+  }
 }
 
 static void gated_delta(const GatedDeltaArgs& args) {
-  constexpr int kVecs = 4;
-  float* q = args.workspace;
-  float* k = args.workspace + args.key_dim;
-  const float q_scale = 1.0f / scalar_sqrt(static_cast<float>(args.key_dim));
-  for (int64_t t = 0; t < args.n; ++t) {
-    l2_normalize(q, args.q + t * args.qkv_stride, args.key_dim, q_scale);
-    l2_normalize(k, args.k + t * args.qkv_stride, args.key_dim, 1.0f);
-    int64_t d = 0;
-    for (; d + kVecs * kLanes <= args.value_dim; d += kVecs * kLanes) {
-      delta_columns<kVecs>(args, q, k, t, d);
-    }
-    for (; d < args.value_dim; d += kLanes) delta_columns<1>(args, q, k, t, d);
+  int64_t d = args.begin;
+  if (args.n == 1) {
+    constexpr int64_t kWide = kWideStripVecs * kLanes;
+    for (; d + kWide <= args.end; d += kWide) delta_columns<kWideStripVecs>(args, d);
   }
+  constexpr int64_t kStrip = kStripVecs * kLanes;
+  for (; d + kStrip <= args.end; d += kStrip) delta_columns<kStripVecs>(args, d);
+  for (; d < args.end; d += kLanes) delta_columns<1>(args, d);
 }
 
 constexpr int kTapsMax = 8;
+/// Channels that go through the tokens together: what they read of a token is worth a prefetch, and
+/// their taps stay in L1.
+constexpr int64_t kConvChannels = 256;
 
 /// taps[j] = the j-th tap of kLanes channels from channel c.
 MF_INLINE void load_taps(const CausalConvArgs& args, int64_t c, int64_t lanes, Vec* taps) {
@@ -81,25 +153,47 @@ MF_INLINE void load_taps(const CausalConvArgs& args, int64_t c, int64_t lanes, V
   }
 }
 
-static void causal_conv(const CausalConvArgs& args) {
-  const int64_t past = args.taps - 1;
-  for (int64_t c = args.begin; c < args.end; c += kLanes) {
-    const int64_t left = args.end - c;
-    Vec taps[kTapsMax];
-    load_taps(args, c, left < kLanes ? left : kLanes, taps);
-    Vec window[kTapsMax];  // the inputs under the taps, oldest first
-    for (int64_t j = 0; j < past; ++j) {
-      window[j] = vload_some(args.state + j * args.channels + c, left);
+/// The input `back` tokens before token t, from channel c.
+MF_INLINE const float* conv_input(const CausalConvArgs& args, int64_t t, int64_t back, int64_t c) {
+  if (t >= back) return args.x + (t - back) * args.x_stride + c;
+  return args.state + (args.taps - 1 + t - back) * args.channels + c;
+}
+
+/// Channels [begin, end), at most kConvChannels of them, of all tokens. Sums begin with the oldest.
+static void convolve(const CausalConvArgs& args, int64_t begin, int64_t end) {
+  alignas(64) float taps[kTapsMax][kConvChannels];
+  for (int64_t c = begin; c < end; c += kLanes) {
+    Vec columns[kTapsMax];
+    load_taps(args, c, end - c < kLanes ? end - c : kLanes, columns);
+    for (int64_t j = 0; j < args.taps; ++j) vstore(taps[j] + (c - begin), columns[j]);
+  }
+  for (int64_t t = 0; t < args.n; ++t) {
+    const float* inputs[kTapsMax];
+    for (int64_t j = 0; j < args.taps; ++j) {
+      inputs[j] = conv_input(args, t, args.taps - 1 - j, begin);
     }
-    for (int64_t t = 0; t < args.n; ++t) {
-      window[past] = vload_some(args.x + t * args.x_stride + c, left);
+    float* out = args.out + t * args.out_stride + begin;
+    for (int64_t c = 0; c < end - begin; c += kLanes) {
+      const int64_t left = end - begin - c;
       Vec sum = vset(0.0f);
-      for (int64_t j = 0; j <= past; ++j) sum = vfma(taps[j], window[j], sum);
-      vstore_some(args.out + t * args.out_stride + c, vactivate(sum, ActivationKind::kSilu), left);
-      for (int64_t j = 0; j < past; ++j) window[j] = window[j + 1];
+      for (int64_t j = 0; j < args.taps; ++j) {
+        sum = vfma(vload(taps[j] + c), vload_some(inputs[j] + c, left), sum);
+      }
+      vstore_some(out + c, vactivate(sum, ActivationKind::kSilu), left);
     }
-    for (int64_t j = 0; j < past; ++j) {
-      vstore_some(args.state + j * args.channels + c, window[j], left);
+  }
+}
+
+static void causal_conv(const CausalConvArgs& args) {
+  for (int64_t c = args.begin; c < args.end; c += kConvChannels) {
+    convolve(args, c, c + kConvChannels < args.end ? c + kConvChannels : args.end);
+  }
+  // The oldest first: a row is read before it is overwritten.
+  for (int64_t j = 0; j + 1 < args.taps; ++j) {
+    const float* from = conv_input(args, args.n, args.taps - 1 - j, 0);
+    for (int64_t c = args.begin; c < args.end; c += kLanes) {
+      vstore_some(args.state + j * args.channels + c, vload_some(from + c, args.end - c),
+                  args.end - c);
     }
   }
 }

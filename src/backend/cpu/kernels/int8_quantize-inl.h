@@ -1,7 +1,5 @@
 // Activations to int8, in plain loops that compilers vectorise.
-// Included inside the namespace of one ISA; see int8_table.h.
-
-constexpr int kInt8GroupMax = 128;
+// Included inside the namespace of one ISA; see tile_table.h.
 
 MF_INLINE uint32_t int8_float_bits(float x) {
   uint32_t bits;
@@ -30,27 +28,21 @@ static void int8_quantize_group(const float* x, int64_t count, int8_t* codes, fl
     return;
   }
   const float inverse = 127.0f / largest;
-  int8_t ordered[kInt8GroupMax];
   int32_t sum = 0;
   for (int64_t i = 0; i < count; ++i) {
     const float product = x[i] * inverse;
     const float rounded = product + kRoundToInteger;
     const auto code = static_cast<int8_t>(static_cast<uint8_t>(int8_float_bits(rounded)));
-    ordered[i] = code;
+    codes[i] = code;
     sum += code;
-  }
-  for (int64_t i = 0; i < count; i += 8) {
-    for (int64_t j = 0; j < 4; ++j) {
-      codes[i + j] = ordered[i + 2 * j];
-      codes[i + 4 + j] = ordered[i + 2 * j + 1];
-    }
   }
   *scale = largest / 127.0f;
   *scaled_sum = *scale * static_cast<float>(sum);
 }
 
-static void int8_quantize(const float* x, int64_t cols, int64_t group_size, int8_t* codes,
-                          float* scales, float* sums) {
+static void int8_prepare(const float* x, int64_t cols, int64_t group_size, void* values,
+                         float* scales, float* sums) {
+  int8_t* codes = static_cast<int8_t*>(values);
   for (int64_t k = 0, g = 0; k < cols; k += group_size, ++g) {
     int8_quantize_group(x + k, group_size, codes + k, scales + g, sums + g);
   }

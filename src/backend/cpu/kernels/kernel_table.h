@@ -77,16 +77,32 @@ struct GluMatmulArgs {
   GluArgs glu;
 };
 
-constexpr int64_t kAttentionHeadsMax = 32;
+/// Attention is computed for tiles of rows: some heads of one kv head of some tokens, the heads of
+/// a token side by side. Positions are cut at multiples of kAttentionSegment; what a row computes
+/// over one segment does not depend on the others, and segments are folded in order.
+constexpr int64_t kAttentionRowsMax = 64;
+constexpr int64_t kAttentionSegment = 512;
 
-/// One token's query heads that share a kv head, over the cached positions [begin, end).
+/// The results over one segment: `largest` score and `total` of e^(score - largest) of every row (0
+/// where a row sees nothing of the segment), then the sums of values those weigh.
+struct AttentionPart {
+  float* largest;      // [rows]
+  float* total;        // [rows]
+  float* out;          // [rows, out_stride], on a cache line border
+  int64_t out_stride;  // v_head_dim rounded up to a multiple of 16
+};
+
+/// A tile over the positions of one segment.
 struct AttentionArgs {
   const float* q;
+  int64_t q_token_stride;
   int64_t q_stride;  // between heads
-  float* out;
-  int64_t out_stride;
-  int64_t heads;                // at most kAttentionHeadsMax
-  const float* sinks;           // [heads] or null
+  int64_t tokens;
+  int64_t heads;     // of a token; tokens * heads <= kAttentionRowsMax
+  int64_t position;  // of the first token
+  int64_t window;    // positions a token sees up to its own; 0: all
+  int64_t begin;     // the segment, of which a token sees what is not behind it
+  int64_t end;
   const float* const* k_pages;  // position t lies in page (t / page_tokens) % pages
   const float* const* v_pages;
   int64_t pages;
@@ -95,28 +111,50 @@ struct AttentionArgs {
   int64_t v_stride;
   int64_t kv_head_k_offset;
   int64_t kv_head_v_offset;
-  int64_t begin;
-  int64_t end;
   int64_t head_dim;
   int64_t v_head_dim;
   float scale;
+  float* workspace;  // [head_dim rounded up to 16, kAttentionPanelKeys], on a cache line border
+  AttentionPart part;
+};
+/// Keys the kernel's workspace has room for at once.
+constexpr int64_t kAttentionPanelKeys = 32;
+
+/// Adds one segment of a tile to what was folded before it.
+struct AttentionFoldArgs {
+  float* out;
+  int64_t out_token_stride;
+  int64_t out_stride;  // between heads
+  int64_t tokens;
+  int64_t heads;
+  int64_t v_head_dim;
+  const float* sinks;  // [heads] or null
+  AttentionPart part;
+  float* largest;  // [rows], carried from segment to segment
+  float* total;
+  bool is_first;
+  bool is_last;
 };
 
-/// One value head over n tokens.
+/// Columns of a state that are worth a task of many tokens.
+constexpr int64_t kDeltaColumns = 64;
+
+/// The columns [begin, end) of one value head's state over n tokens. Columns are independent.
 struct GatedDeltaArgs {
-  const float* q;
-  const float* k;
-  const float* v;
-  int64_t qkv_stride;  // between tokens
+  const float* qk;   // [n, 2 * key_dim]: query | key of each token, normalised
+  const float* v;    // of the head, from column 0
+  int64_t v_stride;  // between tokens
   float* out;
   int64_t out_stride;
   const float* decay;  // [n]
   const float* beta;   // [n]
   float* state;        // [key_dim, value_dim]
-  float* workspace;    // [2 * key_dim]
   int64_t n;
   int64_t key_dim;
   int64_t value_dim;
+  int64_t begin;
+  int64_t end;
+  float* workspace;  // [key_dim, kDeltaColumns], on a cache line border; may be null when n is 1
 };
 
 /// Channels [begin, end) of a depthwise convolution over n tokens.
@@ -176,7 +214,10 @@ struct KernelTable {
   /// Reorders x[cols] the way 4-bit codes are decoded; cols is a multiple of 32.
   void (*permute)(const float* x, int64_t cols, float* out);
   void (*attention)(const AttentionArgs& args);
+  void (*attention_fold)(const AttentionFoldArgs& args);
   void (*gated_delta)(const GatedDeltaArgs& args);
+  /// out = x / sqrt(sum of x^2 + 1e-6) * scale.
+  void (*l2_normalize)(float* out, const float* x, int64_t n, float scale);
   void (*causal_conv)(const CausalConvArgs& args);
   void (*route)(const RouteArgs& args);
   void (*rope)(const RopeArgs& args);

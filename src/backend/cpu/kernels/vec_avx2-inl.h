@@ -120,3 +120,29 @@ MF_INLINE void permute_chunk(const float* x, float* out) {
   vload_deinterleaved4(x, v);
   for (int k = 0; k < 4; ++k) vstore(out + 8 * k, v[k]);
 }
+/// Codes of kBits bits at `shift` of eight words.
+template <int kBits>
+MF_INLINE Vec vcodes(const uint8_t* words, int shift) {
+  const __m256i codes =
+      _mm256_srli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)), shift);
+  return _mm256_cvtepi32_ps(_mm256_and_si256(codes, _mm256_set1_epi32((1 << kBits) - 1)));
+}
+/// Lane j of m[i] becomes lane i of m[j].
+MF_INLINE void vtranspose(Vec* m) {
+  for (int i = 0; i < 8; i += 4) {
+    const __m256d ab_low = _mm256_castps_pd(_mm256_unpacklo_ps(m[i], m[i + 1]));
+    const __m256d ab_high = _mm256_castps_pd(_mm256_unpackhi_ps(m[i], m[i + 1]));
+    const __m256d cd_low = _mm256_castps_pd(_mm256_unpacklo_ps(m[i + 2], m[i + 3]));
+    const __m256d cd_high = _mm256_castps_pd(_mm256_unpackhi_ps(m[i + 2], m[i + 3]));
+    m[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(ab_low, cd_low));
+    m[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(ab_low, cd_low));
+    m[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(ab_high, cd_high));
+    m[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(ab_high, cd_high));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Vec low = m[i];
+    const Vec high = m[i + 4];
+    m[i] = _mm256_permute2f128_ps(low, high, 0x20);
+    m[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+  }
+}

@@ -110,3 +110,39 @@ MF_INLINE void vload_deinterleaved4(const float* p, Vec* out) {
   out[2] = _mm512_shuffle_f32x4(ab23, cd23, 0x44);
   out[3] = _mm512_shuffle_f32x4(ab23, cd23, 0xee);
 }
+/// Codes of kBits bits at `shift` of sixteen words.
+template <int kBits>
+MF_INLINE Vec vcodes(const uint8_t* words, int shift) {
+  const __m512i codes = _mm512_srli_epi32(_mm512_loadu_si512(words), static_cast<unsigned>(shift));
+  if constexpr (kBits == 8) {
+    return _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(0xff)));
+  } else {
+    // The permutation looks at the low four bits only.
+    const Vec values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_permutexvar_ps(codes, values);
+  }
+}
+/// Lane j of m[i] becomes lane i of m[j].
+MF_INLINE void vtranspose(Vec* m) {
+  for (int i = 0; i < 16; i += 4) {
+    const __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(m[i], m[i + 1]));
+    const __m512d ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(m[i], m[i + 1]));
+    const __m512d cd_low = _mm512_castps_pd(_mm512_unpacklo_ps(m[i + 2], m[i + 3]));
+    const __m512d cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(m[i + 2], m[i + 3]));
+    m[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab_low, cd_low));
+    m[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_low, cd_low));
+    m[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high));
+    m[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high));
+  }
+  // Each quarter of 128 bits holds a transposed 4 x 4 block: now transpose the quarters.
+  for (int i = 0; i < 4; ++i) {
+    const Vec ab_low = _mm512_shuffle_f32x4(m[i], m[i + 4], 0x44);
+    const Vec ab_high = _mm512_shuffle_f32x4(m[i], m[i + 4], 0xee);
+    const Vec cd_low = _mm512_shuffle_f32x4(m[i + 8], m[i + 12], 0x44);
+    const Vec cd_high = _mm512_shuffle_f32x4(m[i + 8], m[i + 12], 0xee);
+    m[i] = _mm512_shuffle_f32x4(ab_low, cd_low, 0x88);
+    m[i + 4] = _mm512_shuffle_f32x4(ab_low, cd_low, 0xdd);
+    m[i + 8] = _mm512_shuffle_f32x4(ab_high, cd_high, 0x88);
+    m[i + 12] = _mm512_shuffle_f32x4(ab_high, cd_high, 0xdd);
+  }
+}

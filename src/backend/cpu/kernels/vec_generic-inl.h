@@ -124,3 +124,22 @@ MF_INLINE void permute_chunk(const float* x, float* out) {
 MF_INLINE void vload_deinterleaved4(const float* p, Vec* out) {
   for (int j = 0; j < 4; ++j) out[j] = Vec{p[j], p[4 + j], p[8 + j], p[12 + j]};
 }
+/// Codes of kBits bits at `shift` of four words.
+template <int kBits>
+MF_INLINE Vec vcodes(const uint8_t* words, int shift) {
+  uint32_t word[kLanes];
+  __builtin_memcpy(word, words, sizeof(word));
+  VecInt codes;
+  for (int i = 0; i < kLanes; ++i) {
+    codes[i] = static_cast<int32_t>((word[i] >> shift) & ((1u << kBits) - 1));
+  }
+  return __builtin_convertvector(codes, Vec);
+}
+/// Lane j of m[i] becomes lane i of m[j].
+MF_INLINE void vtranspose(Vec* m) {
+  const Vec a = m[0];
+  const Vec b = m[1];
+  const Vec c = m[2];
+  const Vec d = m[3];
+  for (int i = 0; i < 4; ++i) m[i] = Vec{a[i], b[i], c[i], d[i]};
+}

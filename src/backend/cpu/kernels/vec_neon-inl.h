@@ -94,3 +94,18 @@ MF_INLINE void vload_deinterleaved4(const float* p, Vec* out) {
   const float32x4x4_t v = vld4q_f32(p);
   for (int j = 0; j < 4; ++j) out[j] = v.val[j];
 }
+/// Codes of kBits bits at `shift` of four words.
+template <int kBits>
+MF_INLINE Vec vcodes(const uint8_t* words, int shift) {
+  const uint32x4_t codes = vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(words)), vdupq_n_s32(-shift));
+  return vcvtq_f32_u32(vandq_u32(codes, vdupq_n_u32((1u << kBits) - 1)));
+}
+/// Lane j of m[i] becomes lane i of m[j].
+MF_INLINE void vtranspose(Vec* m) {
+  const float32x4x2_t ab = vtrnq_f32(m[0], m[1]);  // a0 b0 a2 b2 | a1 b1 a3 b3
+  const float32x4x2_t cd = vtrnq_f32(m[2], m[3]);
+  m[0] = vcombine_f32(vget_low_f32(ab.val[0]), vget_low_f32(cd.val[0]));
+  m[1] = vcombine_f32(vget_low_f32(ab.val[1]), vget_low_f32(cd.val[1]));
+  m[2] = vcombine_f32(vget_high_f32(ab.val[0]), vget_high_f32(cd.val[0]));
+  m[3] = vcombine_f32(vget_high_f32(ab.val[1]), vget_high_f32(cd.val[1]));
+}

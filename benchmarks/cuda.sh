@@ -1,0 +1,84 @@
+#!/bin/bash
+# Everything worth knowing about the CUDA backend on one machine, in one go:
+#
+#   benchmarks/cuda.sh BIN OUT [STEP]...     (default: all of them, in the order below)
+#
+# BIN holds moeflux, conformance_test and golden_test of a build with -DMOEFLUX_CUDA=ON; logs go to
+# OUT. SCRATCH (default /tmp) takes the synthetic model, 18 GiB. A failing step stops no other.
+set -u
+here=$(dirname "$0")
+bin=$1 out=$2
+shift 2
+steps=${*:-device conformance golden memcheck racecheck synth bench profile}
+model=${SCRATCH:-/tmp}/moeflux-synthetic
+shards=${SHARDS:-8}
+mkdir -p "$out"
+
+has() { case " $steps " in *" $1 "*) ;; *) return 1 ;; esac; }
+say() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
+
+# in_shards NAME COMMAND...: a gtest program as $shards processes; one log, and its totals.
+in_shards() {
+  local name=$1 pids="" i
+  shift
+  for i in $(seq 0 $((shards - 1))); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$@" >"$out/$name.$i" 2>&1 &
+    pids="$pids $!"
+  done
+  for i in $pids; do wait "$i" || echo "$name: a shard ended with $?"; done
+  cat "$out/$name".[0-9]* >"$out/$name.log"
+  rm -f "$out/$name".[0-9]*
+  grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$name.log" | sort | uniq -c
+  echo "$name: $(grep -c '\[       OK \]' "$out/$name.log") passed, $(
+    grep '\[  FAILED  \].* ms)' "$out/$name.log" | sort -u | wc -l) failed, $(
+    grep -c '\[  SKIPPED \].* ms)' "$out/$name.log") skipped"
+  grep '\[  FAILED  \].* ms)' "$out/$name.log" | sort -u | head -20
+}
+
+if has device; then
+  say device
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+  ldd --version | head -1
+  ldd "$bin/moeflux" | grep 'not found'
+fi
+if has synth; then
+  say synth
+  "$bin/moeflux" synth --like qwen3.6-35b-a3b -o "$model" --force >"$out/synth.log" 2>&1
+  tail -1 "$out/synth.log"
+fi
+if has conformance; then
+  say conformance
+  MOEFLUX_TEST_DEVICES=cuda in_shards conformance "$bin/conformance_test"
+fi
+if has golden; then
+  say golden
+  in_shards golden "$bin/golden_test" \
+    --gtest_filter='*/FamilyGolden.FloatDevices*:*/FamilyGolden.*GpuKernels*'
+fi
+if has memcheck; then
+  say memcheck
+  MOEFLUX_TEST_DEVICES=cuda in_shards memcheck timeout 150 compute-sanitizer --tool memcheck \
+    "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
+fi
+if has racecheck; then
+  say racecheck
+  MOEFLUX_TEST_DEVICES=cuda in_shards racecheck timeout 150 compute-sanitizer --tool racecheck \
+    "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
+fi
+if has bench; then
+  say bench
+  "$bin/moeflux" bench -m "$model" --device cuda:0 -p "${PROMPTS:-512,4096}" -n 64 \
+    -d "${DEPTHS:-0,8192}" -r "${REPETITIONS:-3}" --reader-threads 16 -o json \
+    >"$out/bench.json" 2>"$out/bench.log" || tail -3 "$out/bench.log"
+  python3 "$here/cuda_report.py" bench "$out/bench.json"
+fi
+if has profile; then
+  say profile
+  # Launches of decoded tokens, after those of loading and of warming up.
+  timeout 200 ncu --clock-control none --metrics gpu__time_duration.sum --csv \
+    --launch-skip "${SKIP:-4000}" --launch-count "${COUNT:-2000}" \
+    "$bin/moeflux" bench -m "$model" --device cuda:0 -p 0 -n 8 -r 1 --reader-threads 16 \
+    >"$out/profile.csv" 2>"$out/profile.log"
+  python3 "$here/cuda_report.py" profile "$out/profile.csv"
+fi
+say done

@@ -1,0 +1,95 @@
+// The recurrences of gated DeltaNet on the CPU backend: microseconds a token, GFLOP/s, and GB/s of
+// the state, which a call reads and writes once.
+//   delta_bench --benchmark_filter=gated_delta/avx512
+#include "base/format.h"
+#include "bench_device.h"
+
+namespace moeflux {
+namespace {
+
+struct Problem {
+  std::string isa;
+  int threads = 1;
+  GatedDeltaOptions heads;
+  int64_t n = 1;
+
+  int64_t channels() const {
+    return 2 * heads.key_heads * heads.key_dim + heads.value_heads * heads.value_dim;
+  }
+};
+
+// A decode step goes through the states of all layers: enough that none is still in L2.
+constexpr int64_t kLayers = 30;
+
+void run_delta(benchmark::State& state, const Problem& p) {
+  const auto device = BenchDevice::open(state, p.isa, p.threads);
+  if (device == nullptr) return;
+  const GatedDeltaOptions& o = p.heads;
+  std::vector<Tensor> cells;
+  for (int64_t i = 0; i < kLayers; ++i) {
+    cells.push_back(device->noise({o.value_heads, o.key_dim, o.value_dim}));
+  }
+  const Tensor qkv = device->noise({p.n, p.channels()});
+  const Tensor a = device->noise({p.n, o.value_heads});
+  const Tensor b = device->noise({p.n, o.value_heads});
+  const Tensor rates = device->noise({o.value_heads});
+  const Tensor biases = device->noise({o.value_heads});
+  const Tensor out = device->noise({p.n, o.value_heads, o.value_dim});
+  size_t layer = 0;
+  for (auto _ : state) {
+    device->encoder().gated_delta(out, qkv, a, b, rates, biases, cells[layer], o);
+    layer = (layer + 1) % cells.size();
+  }
+  const auto elements = static_cast<double>(o.value_heads * o.key_dim * o.value_dim);
+  state.counters["GFLOP/s"] = giga_rate(state, 7.0 * elements * static_cast<double>(p.n));
+  state.counters["us/token"] =
+      benchmark::Counter(1e-6 * static_cast<double>(p.n * state.iterations()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  if (p.n == 1) state.counters["GB/s"] = giga_rate(state, 8.0 * elements);
+}
+
+void run_conv(benchmark::State& state, const Problem& p) {
+  const auto device = BenchDevice::open(state, p.isa, p.threads);
+  if (device == nullptr) return;
+  constexpr int64_t kTaps = 4;
+  const Tensor x = device->noise({p.n, p.channels()});
+  const Tensor weight = device->noise({p.channels(), kTaps});
+  const Tensor past = device->noise({kTaps - 1, p.channels()});
+  const Tensor out = device->noise({p.n, p.channels()});
+  for (auto _ : state) device->encoder().causal_conv(out, x, weight, past);
+  state.counters["us/token"] =
+      benchmark::Counter(1e-6 * static_cast<double>(p.n * state.iterations()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void add(const std::string& op, const Problem& p, void (*run)(benchmark::State&, const Problem&)) {
+  const GatedDeltaOptions& o = p.heads;
+  const std::string name = format("{}/{}/{}-{}x{}x{}/n:{}/threads:{}", op, p.isa, o.key_heads,
+                                  o.value_heads, o.key_dim, o.value_dim, p.n, p.threads);
+  benchmark::RegisterBenchmark(name.c_str(), [p, run](benchmark::State& state) { run(state, p); })
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+void add_all() {
+  for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
+    for (const int threads : {1, 2}) {
+      for (const int64_t n : {1, 4, 64, 512}) {
+        const Problem p{isa, threads, {16, 32, 128, 128}, n};
+        add("gated_delta", p, run_delta);
+        add("causal_conv", p, run_conv);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux
+
+int main(int argc, char** argv) {
+  moeflux::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

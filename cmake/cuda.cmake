@@ -1,0 +1,46 @@
+# Finds nvcc with the static runtime beside it, wherever they were installed (a toolkit, a package, or the wheels that
+# tools/install_cuda.sh brings), and compiles the kernels with it. The host code is ordinary C++.
+
+set(MOEFLUX_CUDA_ARCHITECTURES "80;86;89;90;120" CACHE STRING
+  "Compute capabilities to compile kernels for, without the dot; newer GPUs compile the last one's PTX")
+
+if(MOEFLUX_CUDA)
+  file(GLOB wheel_folders "${CMAKE_SOURCE_DIR}/build/cuda-toolkit/lib/python3*/site-packages/nvidia/cu*/bin")
+  find_program(MOEFLUX_NVCC nvcc
+    HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
+    PATHS ${wheel_folders} /usr/local/cuda/bin)
+  if(NOT MOEFLUX_NVCC)
+    message(FATAL_ERROR "MOEFLUX_CUDA=ON, but there is no nvcc: run tools/install_cuda.sh, or set CUDA_HOME")
+  endif()
+  get_filename_component(nvcc_real ${MOEFLUX_NVCC} REALPATH)
+  get_filename_component(nvcc_folder ${nvcc_real} DIRECTORY)
+  get_filename_component(cuda_root ${nvcc_folder} DIRECTORY)
+  find_path(MOEFLUX_CUDA_INCLUDE cuda_runtime_api.h NO_DEFAULT_PATH
+    PATHS ${cuda_root}/include ${cuda_root}/targets/x86_64-linux/include ${cuda_root}/targets/sbsa-linux/include
+    REQUIRED)
+  find_library(MOEFLUX_CUDA_RUNTIME libcudart_static.a NO_DEFAULT_PATH
+    PATHS ${cuda_root}/lib64 ${cuda_root}/lib ${cuda_root}/targets/x86_64-linux/lib
+    ${cuda_root}/targets/sbsa-linux/lib REQUIRED)
+  message(STATUS "CUDA kernels: ${MOEFLUX_NVCC}, compute capabilities ${MOEFLUX_CUDA_ARCHITECTURES}")
+endif()
+
+# moeflux_cuda_object(OUT file.cu): compiles a kernel file; OUT becomes the object.
+function(moeflux_cuda_object out source)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
+  set(flags -std=c++20 -O3 -fmad=false --threads 0 -Xcompiler=-fPIC)
+  foreach(architecture ${MOEFLUX_CUDA_ARCHITECTURES})
+    list(APPEND flags -gencode=arch=compute_${architecture},code=sm_${architecture})
+    set(last ${architecture})
+  endforeach()
+  list(APPEND flags -gencode=arch=compute_${last},code=compute_${last})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND flags -ccbin=${CMAKE_CXX_COMPILER})
+  endif()
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${MOEFLUX_NVCC} ${flags} -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -MT ${object}
+      -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+    MAIN_DEPENDENCY ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${object}.d VERBATIM
+    COMMENT "nvcc ${source}")
+  set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${out} ${object} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,19 @@
+// Int8 kernels for 64-bit Arm with dot products; compiled with exactly those flags.
+#include <arm_neon.h>
+
+#include "backend/cpu/kernels/tile_table.h"
+//
+#include "backend/cpu/kernels/inline_macros-inl.h"
+
+namespace moeflux::cpu {
+namespace isa_int8_neon_dotprod {
+#include "backend/cpu/kernels/int8_lanes_neon-inl.h"
+//
+#include "backend/cpu/kernels/int8_quantize-inl.h"
+//
+#include "backend/cpu/kernels/int8_tiles-inl.h"
+}  // namespace isa_int8_neon_dotprod
+
+const TileKernels kNeonDotprodInt8Tiles = isa_int8_neon_dotprod::make_int8_tiles("neon-dotprod");
+
+}  // namespace moeflux::cpu

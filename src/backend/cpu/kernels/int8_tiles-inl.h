@@ -1,0 +1,110 @@
+// Tiles of 4-bit and 8-bit codes times int8 activations.
+// Included inside the namespace of one ISA, after its int8_lanes_*-inl.h; see tile_table.h.
+
+using Dot = IVec;
+constexpr int kVecLanes = kIntLanes;
+constexpr int kLineCols = 4;
+
+MF_INLINE Dot dzero() { return izero(); }
+MF_INLINE Dot dload(const uint8_t* p) { return iload(p); }
+MF_INLINE Dot dbroadcast(const uint8_t* four) { return ibroadcast(four); }
+template <int kBits, bool kTight>
+MF_INLINE Dot dmultiply(Dot acc, Dot w, Dot x) {
+  if constexpr (kTight) return idot_tight<kBits>(acc, w, x);
+  return idot<kBits>(acc, w, x);
+}
+MF_INLINE FVec dfold(FVec acc, Dot dot, FVec scale, const float* x_scale) {
+  return ffma(fmul(scale, fbroadcast(x_scale)), fconvert(dot), acc);
+}
+
+template <int kBits>
+MF_INLINE void unpack_line(const uint8_t* line, uint8_t* to) {
+  for (int i = 0; i < 64; i += kIntLanes * 4) {
+    const IVec codes = iload(line + i);
+    istore(to + i, ilow_nibbles(codes));
+    istore(to + 64 + i, ihigh_nibbles(codes));
+  }
+}
+
+#include "backend/cpu/kernels/tiles-inl.h"
+
+/// Integer sums of one group of a panel, by token and vector; `p` moves behind its codes.
+template <int kBits, int kTokens>
+MF_INLINE void few_dots(const uint8_t*& p, int64_t code_bytes, const uint8_t* const* x, int64_t at,
+                        IVec* dots) {
+  // A lone token needs four chains of dependent instructions to keep the multipliers busy.
+  constexpr int kChains = kTokens == 1 ? 4 : 2;
+  constexpr int kStepLines = kBits == 4 ? kChains / 2 : kChains;
+  constexpr int kSums = kTokens * kVecs;
+  IVec sums[kChains * kSums];
+  MF_UNROLL
+  for (int i = 0; i < kChains * kSums; ++i) sums[i] = izero();
+  for (const uint8_t* end = p + code_bytes; p < end; p += kStepLines * kLine) {
+    MF_UNROLL
+    for (int i = 0; i < kStepLines; ++i) prefetch_ahead(p + i * kLine);
+    IVec w[kChains * kVecs];
+    MF_UNROLL
+    for (int i = 0; i < kStepLines * kVecs; ++i) {
+      const IVec codes = iload(p + i * kIntLanes * 4);
+      if constexpr (kBits == 4) {
+        const int low = i / kVecs * 2 * kVecs + i % kVecs;
+        w[low] = ilow_nibbles(codes);
+        w[low + kVecs] = ihigh_nibbles(codes);
+      } else {
+        w[i] = codes;
+      }
+    }
+    MF_UNROLL
+    for (int i = 0; i < kChains * kSums; ++i) {
+      const int chain = i / kSums;
+      const IVec four = ibroadcast(x[i % kSums / kVecs] + at + 4 * chain);
+      sums[i] = idot<kBits>(sums[i], w[chain * kVecs + i % kVecs], four);
+    }
+    at += 4 * kChains;
+  }
+  MF_UNROLL
+  for (int i = 0; i < kSums; ++i) {
+    dots[i] = iadd(sums[i], sums[kSums + i]);
+    if constexpr (kChains == 4) {
+      dots[i] = iadd(dots[i], iadd(sums[2 * kSums + i], sums[3 * kSums + i]));
+    }
+  }
+}
+
+template <int kBits, int kTokens>
+static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t panel) {
+  constexpr int kSums = kTokens * kVecs;
+  const uint8_t* p = args.w.tiles + panel * e.panel_bytes;
+  const uint8_t* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const uint8_t*>(args.x[t].values);
+  FVec acc[kSums];
+  MF_UNROLL
+  for (int i = 0; i < kSums; ++i) acc[i] = fzero();
+  for (int64_t g = 0; g < e.groups; ++g) {
+    IVec dots[kSums];
+    few_dots<kBits, kTokens>(p, e.code_bytes, x, g * args.w.group_size, dots);
+    prefetch_ahead(p);
+    FVec scales[kVecs];
+    FVec biases[kVecs];
+    MF_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      const int64_t lane = v * e.param_bytes / kVecs;
+      scales[v] = fload_element(p + lane, args.w.type);
+      biases[v] = fload_element(p + e.param_bytes + lane, args.w.type);
+    }
+    MF_UNROLL
+    for (int i = 0; i < kSums; ++i) {
+      const TileToken& token = args.x[i / kVecs];
+      const FVec sum = dfold(acc[i], dots[i], scales[i % kVecs], token.scales + g);
+      acc[i] = ffma(biases[i % kVecs], fbroadcast(token.sums + g), sum);
+    }
+    p += 2 * e.param_bytes;
+  }
+  store_panel<kTokens>(args, panel, acc);
+}
+
+#include "backend/cpu/kernels/tiles_few-inl.h"
+
+constexpr TileKernels make_int8_tiles(const char* name) {
+  return {name, 1, kChunkCols, kBlockTokens, int8_prepare, few, many};
+}

@@ -1,0 +1,97 @@
+// What the kernels for tiled weights (quant/formats/tiled.h) take and the table they are called
+// through. Plain data only, like kernel_table.h.
+//
+// Definitions. Every result is one chain of f32 operations per (row, token), over the groups g of
+// columns in order, starting from 0; no instruction set, number of tokens or cut changes its bits.
+// With int8 activations x = x_scale[g] * code, dot[g] is the exact integer sum of products and
+//   acc = fma(w_scale[g] * x_scale[g], float(dot[g]), acc)
+//   acc = fma(w_bias[g], x_sum[g], acc),       x_sum[g] = x_scale[g] * float(sum of the codes)
+// With f32 activations, dot[g] is a chain of fma(code, x, dot) over the columns in order from 0 and
+//   acc = fma(w_scale[g], dot[g], acc)
+//   acc = fma(w_bias[g], x_sum[g], acc),       x_sum[g] = sum of x, four interleaved sums s by
+// column: (s[0] + s[1]) + (s[2] + s[3]). The portable kernels round a product before they add it.
+#pragma once
+
+#include "backend/cpu/kernels/kernel_table.h"
+
+namespace moeflux::cpu {
+
+constexpr int64_t kTilePanelRows = 16;
+constexpr int64_t kTileGroupMax = 128;
+/// Up to so many tokens are multiplied as the weights are read; more share unpacked weights.
+constexpr int64_t kTileFewTokens = 4;
+/// Tokens of one call of many(), at most.
+constexpr int64_t kTileManyTokens = 512;
+
+struct TileMatrix {
+  const uint8_t* tiles;
+  int64_t cols;
+  ElementType type;  // of scales and biases
+  int32_t bits;      // 4 or 8
+  int32_t group_size;
+};
+
+/// A token's activations as prepare() leaves them.
+struct TileToken {
+  const void* values;   // int8 or f32 [cols], natural order
+  const float* scales;  // [groups]; of int8 only
+  const float* sums;    // [groups]
+};
+
+/// The activations of up to block_tokens tokens, interleaved so that one pointer walks them.
+struct TileBlock {
+  const void* values;   // [cols / chunk][tokens][chunk], chunk = TileKernels::chunk values
+  const float* scales;  // [groups][tokens]; of int8 only
+  const float* sums;    // [groups][tokens]
+  int64_t tokens;
+};
+
+/// out[t][r - out_row] = w[r] . x[t] for the rows of panels [panel_begin, panel_end).
+struct TileFewArgs {
+  TileMatrix w;
+  const TileToken* x;
+  int64_t tokens;  // 1 to kTileFewTokens
+  int64_t panel_begin;
+  int64_t panel_end;
+  float* const* out;
+  int64_t out_row;
+};
+
+struct TileManyArgs {
+  TileMatrix w;
+  const TileBlock* x;
+  int64_t blocks;  // at most kTileManyTokens tokens in all
+  int64_t panel_begin;
+  int64_t panel_end;
+  float* const* out;  // per token of all blocks
+  int64_t out_row;
+  const uint8_t* next;  // tiles like w's that the caller will read after these, or null
+};
+
+/// One instruction set's products of one kind of activations. Constant data.
+struct TileKernels {
+  const char* name;
+  int64_t value_bytes;   // of one prepared activation: 1 (int8) or 4
+  int64_t chunk;         // values of a token that stay together in a block
+  int64_t block_tokens;  // of one block, at most
+  /// Int8: per group, scale = largest magnitude / 127, codes = x / scale rounded to nearest. A
+  /// group with an infinity or a NaN gets scale NaN; one too small for f32 arithmetic counts as
+  /// zeros. F32: copies x and sums it up; leaves scales alone.
+  void (*prepare)(const float* x, int64_t cols, int64_t group_size, void* values, float* scales,
+                  float* sums);
+  void (*few)(const TileFewArgs& args);
+  void (*many)(const TileManyArgs& args);
+};
+
+extern const TileKernels kGenericInt8Tiles;
+extern const TileKernels kAvx2Int8Tiles;
+extern const TileKernels kAvxVnniInt8Tiles;
+extern const TileKernels kAvx512VnniInt8Tiles;
+extern const TileKernels kNeonDotprodInt8Tiles;
+
+extern const TileKernels kGenericF32Tiles;
+extern const TileKernels kAvx2F32Tiles;
+extern const TileKernels kAvx512F32Tiles;
+extern const TileKernels kNeonF32Tiles;
+
+}  // namespace moeflux::cpu

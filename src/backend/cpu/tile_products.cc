@@ -1,0 +1,100 @@
+#include "backend/cpu/tile_products.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/units.h"
+
+namespace moeflux::cpu {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr int64_t kChunkBytes = 32;  // of one token in a block, whatever the kind
+
+void grow(std::vector<float>& storage, int64_t size) {
+  if (storage.size() < static_cast<size_t>(size)) storage.resize(static_cast<size_t>(size));
+}
+
+}  // namespace
+
+std::byte* AlignedSpace::get(size_t bytes) {
+  if (storage_.size() < bytes + kLine) storage_.resize(bytes + kLine);
+  const auto past = reinterpret_cast<uintptr_t>(storage_.data()) % kLine;
+  data_ = storage_.data() + (kLine - past) % kLine;
+  return data_;
+}
+
+size_t TileShape::block_bytes(int64_t tokens) const {
+  const auto bytes = static_cast<uint64_t>(tokens * (value_bytes() + 2 * groups() * 4));
+  return round_up(bytes, kLine);
+}
+
+void TileRows::reset(const TileShape& shape, int64_t count) {
+  shape_ = shape;
+  const auto values = reinterpret_cast<std::uintptr_t>(
+      values_.get(static_cast<size_t>(count * shape.value_bytes())));
+  grow(params_, 2 * count * shape.groups());
+  if (tokens_.size() < static_cast<size_t>(count)) tokens_.resize(static_cast<size_t>(count));
+  for (int64_t t = 0; t < count; ++t) {
+    float* scales = params_.data() + 2 * t * shape.groups();
+    tokens_[static_cast<size_t>(t)] = {
+        reinterpret_cast<const void*>(values + static_cast<uintptr_t>(t * shape.value_bytes())),
+        scales, scales + shape.groups()};
+  }
+}
+
+void TileRows::fill(int64_t row, const float* x) {
+  const TileToken& token = tokens_[static_cast<size_t>(row)];
+  float* scales = params_.data() + 2 * row * shape_.groups();
+  shape_.kernels->prepare(x, shape_.cols, shape_.group_size, const_cast<void*>(token.values),
+                          scales, scales + shape_.groups());
+}
+
+TileBlock pack_block(const TileShape& shape, const TileToken* tokens, int64_t count,
+                     std::byte* space) {
+  const int64_t groups = shape.groups();
+  std::byte* values = space;
+  auto* scales = reinterpret_cast<float*>(space + count * shape.value_bytes());
+  float* sums = scales + count * groups;
+  for (int64_t t = 0; t < count; ++t) {
+    const auto* from = static_cast<const std::byte*>(tokens[t].values);
+    std::byte* to = values + t * kChunkBytes;
+    for (int64_t at = 0; at < shape.value_bytes(); at += kChunkBytes, to += count * kChunkBytes) {
+      std::memcpy(to, from + at, kChunkBytes);
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      scales[g * count + t] = tokens[t].scales[g];
+      sums[g * count + t] = tokens[t].sums[g];
+    }
+  }
+  return {values, scales, sums, count};
+}
+
+void multiply(const TileProduct& p) {
+  if (p.blocks.empty()) {
+    return p.kernels->few({.w = p.w,
+                           .x = p.tokens,
+                           .tokens = p.count,
+                           .panel_begin = p.panel_begin,
+                           .panel_end = p.panel_end,
+                           .out = p.out,
+                           .out_row = p.out_row});
+  }
+  const auto blocks = static_cast<int64_t>(p.blocks.size());
+  const int64_t at_once = kTileManyTokens / p.kernels->block_tokens;
+  float* const* out = p.out;
+  for (int64_t b = 0; b < blocks; b += at_once) {
+    const int64_t count = std::min(at_once, blocks - b);
+    p.kernels->many({.w = p.w,
+                     .x = p.blocks.data() + b,
+                     .blocks = count,
+                     .panel_begin = p.panel_begin,
+                     .panel_end = p.panel_end,
+                     .out = out,
+                     .out_row = p.out_row,
+                     .next = p.next});
+    for (int64_t i = 0; i < count; ++i) out += p.blocks[static_cast<size_t>(b + i)].tokens;
+  }
+}
+
+}  // namespace moeflux::cpu

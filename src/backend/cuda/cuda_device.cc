@@ -1,0 +1,97 @@
+#include "backend/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "backend/cuda/cuda_executor.h"
+#include "backend/cuda/cuda_memory.h"
+#include "backend/cuda/cuda_status.h"
+#include "backend/cuda/kernel_table.h"
+#include "backend/gpu/gpu_device.h"
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux {
+namespace {
+
+class CudaPlatform : public gpu::Platform {
+ public:
+  CudaPlatform(const CudaOptions& options, const cudaDeviceProp& properties)
+      : device_(options.device),
+        use_graphs_(options.use_graphs),
+        name_(format("cuda:{}", options.device)),
+        description_(format("{} ({}, compute capability {}.{}, {} multiprocessors)", name_,
+                            static_cast<const char*>(properties.name), properties.major,
+                            properties.minor, properties.multiProcessorCount)) {}
+
+  std::string_view name() const override { return name_; }
+  std::string_view description() const override { return description_; }
+
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    return gpu::CudaBuffer::allocate(device_, bytes, kind);
+  }
+
+  uint64_t device_address(const Buffer& buffer) const override {
+    return reinterpret_cast<uintptr_t>(gpu::cuda_address(buffer));
+  }
+
+  Result<std::unique_ptr<gpu::Executor>> create_executor() override {
+    return gpu::make_cuda_executor(device_, use_graphs_);
+  }
+
+  Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    MF_CHECK(offset_bytes + from.size() <= to.size_bytes());
+    MF_RETURN_IF_ERROR(gpu::use_cuda_device(device_));
+    MF_RETURN_IF_ERROR(gpu::cuda_status(cudaMemcpy(gpu::cuda_address(to) + offset_bytes,
+                                                   from.data(), from.size(), cudaMemcpyDefault),
+                                        "cudaMemcpy"));
+    // A copy from pageable memory may return before its last bytes have arrived.
+    return gpu::cuda_status(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
+  std::optional<uint64_t> free_bytes() const override {
+    size_t available = 0;
+    size_t total = 0;
+    if (!gpu::use_cuda_device(device_).ok()) return 0;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
+    return available;
+  }
+
+ private:
+  int device_;
+  bool use_graphs_;
+  std::string name_;
+  std::string description_;
+};
+
+// A build has machine code for a list of GPUs; a call says whether this one is among them.
+Status check_kernels(int device) {
+  cudaFuncAttributes attributes{};
+  const Status found = gpu::cuda_status(
+      cudaFuncGetAttributes(&attributes, gpu::cuda_kernel(gpu::KernelId::copy_rows)),
+      "cudaFuncGetAttributes");
+  if (found.ok()) return {};
+  return found.error().with_context(
+      format("cuda:{}: this build has no kernels for it (see MOEFLUX_CUDA_ARCHITECTURES)", device));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
+  int count = 0;
+  const Status counted = gpu::cuda_status(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!counted.ok()) return counted.error().with_context(format("cuda:{}", options.device));
+  if (options.device < 0 || options.device >= count) {
+    return make_error(ErrorCode::kNotFound, "cuda:{}: this machine has {} CUDA devices",
+                      options.device, count);
+  }
+  MF_RETURN_IF_ERROR(gpu::use_cuda_device(options.device));
+  cudaDeviceProp properties{};
+  MF_RETURN_IF_ERROR(gpu::cuda_status(cudaGetDeviceProperties(&properties, options.device),
+                                      "cudaGetDeviceProperties"));
+  MF_RETURN_IF_ERROR(check_kernels(options.device));
+  return make_gpu_device(std::make_unique<CudaPlatform>(options, properties));
+}
+
+}  // namespace moeflux

@@ -1,0 +1,22 @@
+// NVIDIA GPUs as devices: the platform of GpuEncoder over the CUDA runtime. Built with
+// MOEFLUX_CUDA=ON; otherwise opening one says so.
+#pragma once
+
+#include <memory>
+
+#include "backend/device.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+struct CudaOptions {
+  int device = 0;  // as the CUDA runtime numbers them
+  /// Launch runs of kernels that come again as CUDA graphs. Does not change the results.
+  bool use_graphs = true;
+};
+
+/// Fails with kUnsupported when built without CUDA or when the build has no code for this GPU,
+/// kNotFound when there is no such GPU or no driver.
+Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options);
+
+}  // namespace moeflux

@@ -1,0 +1,171 @@
+#include "backend/cuda/cuda_executor.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "backend/cuda/cuda_memory.h"
+#include "backend/cuda/cuda_status.h"
+#include "backend/cuda/launch_queue.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 20;
+
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(int device, bool use_graphs) : device_(device), launches_(use_graphs) {}
+
+  ~CudaExecutor() override {
+    if (!use_cuda_device(device_).ok()) return;
+    if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+    staging_.reset();
+    for (const Submitted& submitted : in_flight_) (void)cudaEventDestroy(submitted.passed);
+    for (cudaEvent_t event : spare_events_) (void)cudaEventDestroy(event);
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+
+  Status open() {
+    MF_RETURN_IF_ERROR(use_cuda_device(device_));
+    MF_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                                   "cudaStreamCreateWithFlags"));
+    MF_ASSIGN_OR_RETURN(staging_, CudaStaging::create());
+    MF_ASSIGN_OR_RETURN(landing_,
+                        CudaBuffer::allocate(device_, kReadBytes, MemoryKind::kHostVisible));
+    return {};
+  }
+
+  void record(const Plan& plan) override {
+    if (!status_.ok()) return;
+    note(use_cuda_device(device_));
+    note(launches_.record(stream_, plan));
+  }
+
+  void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    MF_CHECK(offset_bytes + from.size() <= to.size_bytes());
+    if (!status_.ok()) return;
+    note(use_cuda_device(device_));
+    note(launches_.flush(stream_));
+    note(staging_->copy(stream_, cuda_address(to) + offset_bytes, from));
+  }
+
+  Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
+    MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
+    (void)submit();
+    const std::byte* at = cuda_address(from) + offset_bytes;
+    while (status_.ok() && !to.empty()) {
+      const size_t piece = std::min(to.size(), kReadBytes);
+      note(
+          cuda_status(cudaMemcpyAsync(landing_->host_data(), at, piece, cudaMemcpyDefault, stream_),
+                      "cudaMemcpyAsync"));
+      synchronize();
+      if (!status_.ok()) break;
+      std::memcpy(to.data(), landing_->host_data(), piece);
+      at += piece;
+      to = to.subspan(piece);
+    }
+    return status_;
+  }
+
+  EventId submit() override {
+    const EventId id{++submitted_};
+    if (!status_.ok()) return id;
+    note(use_cuda_device(device_));
+    note(launches_.flush(stream_));
+    cudaEvent_t event = take_event();
+    if (event == nullptr) return id;
+    note(cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord"));
+    in_flight_.push_back({id, event});
+    return id;
+  }
+
+  bool has_passed(EventId event) override {
+    if (!status_.ok()) return stopped_;
+    while (!in_flight_.empty() && in_flight_.front().id <= event) {
+      const cudaError_t code = cudaEventQuery(in_flight_.front().passed);
+      if (code == cudaErrorNotReady) return false;
+      if (code != cudaSuccess) {
+        note(cuda_status(code, "cudaEventQuery"));
+        return stopped_;
+      }
+      retire();
+    }
+    return true;
+  }
+
+  Status wait(EventId event) override {
+    if (!status_.ok()) {
+      stop();
+      return status_;
+    }
+    note(use_cuda_device(device_));
+    while (status_.ok() && !in_flight_.empty() && in_flight_.front().id <= event) {
+      note(cuda_status(cudaEventSynchronize(in_flight_.front().passed), "cudaEventSynchronize"));
+      retire();
+    }
+    if (!status_.ok()) stop();
+    return status_;
+  }
+
+ private:
+  struct Submitted {
+    EventId id{};
+    cudaEvent_t passed = nullptr;
+  };
+
+  void note(const Status& status) {
+    if (status_.ok() && !status.ok()) status_ = status;
+  }
+
+  // After an error nothing more is launched; what runs still uses its memory until it ends.
+  void stop() {
+    if (!stopped_ && stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+    stopped_ = true;
+  }
+
+  void synchronize() {
+    note(cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+    while (!in_flight_.empty()) retire();
+  }
+
+  void retire() {
+    spare_events_.push_back(in_flight_.front().passed);
+    in_flight_.erase(in_flight_.begin());
+  }
+
+  cudaEvent_t take_event() {
+    cudaEvent_t event = nullptr;
+    if (spare_events_.empty()) {
+      note(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                       "cudaEventCreateWithFlags"));
+      return event;
+    }
+    event = spare_events_.back();
+    spare_events_.pop_back();
+    return event;
+  }
+
+  int device_;
+  cudaStream_t stream_ = nullptr;
+  LaunchQueue launches_;
+  std::unique_ptr<CudaStaging> staging_;
+  std::unique_ptr<Buffer> landing_;  // where reads arrive before they are copied out
+  uint64_t submitted_ = 0;
+  std::vector<Submitted> in_flight_;  // few: what read() or wait() has not seen
+  std::vector<cudaEvent_t> spare_events_;
+  Status status_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_cuda_executor(int device, bool use_graphs) {
+  auto executor = std::make_unique<CudaExecutor>(device, use_graphs);
+  MF_RETURN_IF_ERROR(executor->open());
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,160 @@
+#include "backend/cuda/launch_queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "backend/cuda/cuda_memory.h"
+#include "backend/cuda/cuda_status.h"
+#include "backend/cuda/kernel_table.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Long enough that a graph's own start is small beside it, short enough that the GPU has work while
+// the host prepares the rest of a step.
+constexpr size_t kRunLength = 96;
+constexpr size_t kRunsMax = 512;
+
+}  // namespace
+
+struct LaunchQueue::Arguments {
+  explicit Arguments(Launch& launch) {
+    list[0] = launch.params.data();
+    for (uint32_t i = 0; i < launch.num_pointers; ++i) list[i + 1] = &launch.pointers[i];
+    node.func = const_cast<void*>(cuda_kernel(launch.kernel));
+    node.gridDim = dim3(launch.groups.x, launch.groups.y, launch.groups.z);
+    node.blockDim = dim3(launch.group_size);
+    node.sharedMemBytes = launch.shared_bytes;
+    node.kernelParams = list.data();
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  std::array<void*, Plan::kBindingsMax + 1> list{};
+  cudaKernelNodeParams node{};
+};
+
+LaunchQueue::~LaunchQueue() { clear_runs(); }
+
+void LaunchQueue::clear_runs() {
+  for (auto& [hash, run] : runs_) {
+    if (run.executable != nullptr) (void)cudaGraphExecDestroy(run.executable);
+    if (run.graph != nullptr) (void)cudaGraphDestroy(run.graph);
+  }
+  runs_.clear();
+}
+
+bool LaunchQueue::share_structure(const Launch& a, const Launch& b) {
+  return a.kernel == b.kernel && a.group_size == b.group_size && a.shared_bytes == b.shared_bytes &&
+         a.pointers == b.pointers;
+}
+
+bool LaunchQueue::share_parameters(const Launch& a, const Launch& b) {
+  return a.groups.x == b.groups.x && a.groups.y == b.groups.y && a.groups.z == b.groups.z &&
+         std::memcmp(a.params.data(), b.params.data(), a.params_bytes) == 0;
+}
+
+uint64_t LaunchQueue::structure_hash() const {
+  uint64_t hash = kept_.size();
+  const auto add = [&](uint64_t word) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  };
+  for (const Launch& launch : kept_) {
+    add(static_cast<uint64_t>(launch.kernel) | uint64_t{launch.shared_bytes} << 16);
+    for (uint32_t i = 0; i < launch.num_pointers; ++i) {
+      add(reinterpret_cast<uintptr_t>(launch.pointers[i]));
+    }
+  }
+  return hash;
+}
+
+Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
+  if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return {};
+  const KernelInfo& info = kernel_info(plan.kernel);
+  MF_CHECK(plan.num_bindings == info.bindings && plan.params_bytes == info.params_bytes);
+  Launch& launch = kept_.emplace_back();
+  launch.kernel = plan.kernel;
+  launch.num_pointers = plan.num_bindings;
+  launch.group_size = plan.group_size;
+  launch.shared_bytes = plan.shared_bytes;
+  launch.groups = plan.groups;
+  launch.params_bytes = plan.params_bytes;
+  std::memcpy(launch.params.data(), plan.params.data(), plan.params_bytes);
+  for (uint32_t i = 0; i < plan.num_bindings; ++i) {
+    const Binding& binding = plan.bindings[i];
+    if (binding.buffer == nullptr) continue;
+    MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
+    launch.pointers[i] = cuda_address(*binding.buffer) + binding.offset_bytes;
+  }
+  return kept_.size() < kRunLength && use_graphs_ ? Status() : flush(stream);
+}
+
+Status LaunchQueue::launch_each(cudaStream_t stream) {
+  for (Launch& launch : kept_) {
+    const Arguments arguments(launch);
+    const cudaKernelNodeParams& node = arguments.node;
+    const cudaError_t code = cudaLaunchKernel(node.func, node.gridDim, node.blockDim,
+                                              node.kernelParams, node.sharedMemBytes, stream);
+    if (code == cudaSuccess) continue;
+    return cuda_status(code, "cudaLaunchKernel of " + std::string(kernel_info(launch.kernel).name));
+  }
+  return {};
+}
+
+Status LaunchQueue::instantiate(Run& run) {
+  MF_RETURN_IF_ERROR(cuda_status(cudaGraphCreate(&run.graph, 0), "cudaGraphCreate"));
+  for (Launch& launch : run.launches) {
+    const Arguments arguments(launch);
+    const cudaGraphNode_t* before = run.nodes.empty() ? nullptr : &run.nodes.back();
+    cudaGraphNode_t node = nullptr;
+    MF_RETURN_IF_ERROR(
+        cuda_status(cudaGraphAddKernelNode(&node, run.graph, before, before == nullptr ? 0 : 1,
+                                           &arguments.node),
+                    "cudaGraphAddKernelNode"));
+    run.nodes.push_back(node);
+  }
+  return cuda_status(cudaGraphInstantiate(&run.executable, run.graph, 0), "cudaGraphInstantiate");
+}
+
+Status LaunchQueue::update(Run& run) {
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    if (share_parameters(run.launches[i], kept_[i])) continue;
+    run.launches[i] = kept_[i];
+    if (run.executable == nullptr) continue;
+    const Arguments arguments(run.launches[i]);
+    MF_RETURN_IF_ERROR(
+        cuda_status(cudaGraphExecKernelNodeSetParams(run.executable, run.nodes[i], &arguments.node),
+                    "cudaGraphExecKernelNodeSetParams"));
+  }
+  return {};
+}
+
+Status LaunchQueue::flush(cudaStream_t stream) {
+  if (kept_.empty()) return {};
+  Status status;
+  const auto found = use_graphs_ ? runs_.find(structure_hash()) : runs_.end();
+  if (found == runs_.end()) {
+    status = launch_each(stream);
+    if (use_graphs_ && runs_.size() >= kRunsMax) {
+      if (status.ok()) status = cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+      clear_runs();
+    }
+    if (use_graphs_) runs_[structure_hash()].launches = kept_;
+  } else if (Run& run = found->second;
+             run.launches.size() != kept_.size() ||
+             !std::equal(kept_.begin(), kept_.end(), run.launches.begin(), share_structure)) {
+    status = launch_each(stream);  // two structures of one hash
+  } else {
+    status = update(run);
+    if (status.ok() && run.executable == nullptr) status = instantiate(run);
+    if (status.ok()) {
+      status = cuda_status(cudaGraphLaunch(run.executable, stream), "cudaGraphLaunch");
+    }
+  }
+  kept_.clear();
+  return status;
+}
+
+}  // namespace moeflux::gpu

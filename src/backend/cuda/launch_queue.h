@@ -1,0 +1,67 @@
+// Launches on their way to a stream. Runs of launches that come again, as every decoded token's do,
+// become CUDA graphs: one call starts a hundred kernels, and only the parameters that have changed
+// since (positions, lengths) are told anew. What runs, and in which order, stays the same.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/gpu/plan.h"
+#include "base/result.h"
+
+namespace moeflux::gpu {
+
+/// Thread-compatible. The stream must outlive the queue and be idle when it goes.
+class LaunchQueue {
+ public:
+  explicit LaunchQueue(bool use_graphs) : use_graphs_(use_graphs) {}
+  ~LaunchQueue();
+  LaunchQueue(const LaunchQueue&) = delete;
+  LaunchQueue& operator=(const LaunchQueue&) = delete;
+
+  /// Keeps the launch, or hands a full run of them to the stream.
+  Status record(cudaStream_t stream, const Plan& plan);
+  /// Hands over what is kept.
+  Status flush(cudaStream_t stream);
+
+ private:
+  /// A plan whose buffers are device addresses.
+  struct Launch {
+    KernelId kernel{};
+    uint32_t num_pointers = 0;
+    uint32_t group_size = 0;
+    uint32_t shared_bytes = 0;
+    Extent3 groups;
+    uint32_t params_bytes = 0;
+    alignas(8) std::array<std::byte, Plan::kParamsBytesMax> params{};
+    std::array<void*, Plan::kBindingsMax> pointers{};
+  };
+  /// What the runtime wants to be told of a launch; points into it.
+  struct Arguments;
+  /// A run of launches that has been seen before, and its graph from the second time on.
+  struct Run {
+    std::vector<Launch> launches;
+    std::vector<cudaGraphNode_t> nodes;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+  };
+
+  static bool share_structure(const Launch& a, const Launch& b);
+  static bool share_parameters(const Launch& a, const Launch& b);
+  uint64_t structure_hash() const;
+  Status launch_each(cudaStream_t stream);
+  Status instantiate(Run& run);
+  Status update(Run& run);
+  void clear_runs();
+
+  bool use_graphs_;
+  std::vector<Launch> kept_;
+  std::unordered_map<uint64_t, Run> runs_;  // by structure_hash()
+};
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,201 @@
+// The kernel dialect as ordinary C++ on the emulator: pointers that check every access, exchanges
+// that switch fibers. cuda.h lists the vocabulary.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "backend/gpu/dialect/types.h"
+#include "backend/gpu/emulator/machine.h"
+#include "tensor/dtype.h"
+
+#define MF_FN inline
+#define MF_FN_MEMBER
+#define MF_T const ::moeflux::gpu::Thread&
+#define MF_GLOBAL(T) ::moeflux::gpu::GlobalPointer<T>
+#define MF_SHARED(T) ::moeflux::gpu::SharedPointer<T>
+#define MF_LOCAL(T) T*
+#define MF_PARAMS(P) const P&
+#define MF_READ(index, T, name) ::moeflux::gpu::GlobalPointer<const T> name
+#define MF_CONST(index, T, name) MF_READ(index, T, name)
+#define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
+#define MF_KERNEL(name, P, ...) \
+  void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
+#define MF_THREAD static_cast<void>(p)
+#define MF_UNROLL
+#define MF_CAST(T, pointer) (pointer).cast<T>()
+#define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
+#define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)
+#define MF_HAS_REDUCTIONS 1
+
+namespace moeflux::gpu {
+
+struct Index3 {
+  u32 x, y, z;
+};
+
+struct Thread {
+  u32 index, threads, lane, simd, simds;
+  Index3 group;
+  emulator::Machine* machine;
+};
+
+/// A pointer into a bound range, or into the allocation around an address; it may point anywhere,
+/// but only elements inside may be touched.
+template <typename T>
+class GlobalPointer {
+ public:
+  GlobalPointer(const Thread& t, const emulator::BoundRange& range)
+      : GlobalPointer(t, range, reinterpret_cast<uintptr_t>(range.begin)) {}
+  GlobalPointer(const Thread& t, u64 address)
+      : GlobalPointer(t, t.machine->resolve(t.index, address), address) {}
+
+  T& operator[](int64_t i) const { return *reinterpret_cast<T*>(checked(i, 1)); }
+  GlobalPointer operator+(int64_t elements) const {
+    GlobalPointer moved = *this;
+    moved.at_ += static_cast<uintptr_t>(elements * static_cast<int64_t>(sizeof(T)));
+    return moved;
+  }
+  template <typename U>
+  GlobalPointer<U> cast() const {
+    static_assert(std::is_const_v<U> || !std::is_const_v<T>);
+    return GlobalPointer<U>(*thread_, range_, at_);
+  }
+  bool is_null() const { return range_.begin == nullptr; }
+  /// The address of `count` elements from element i, which several must be aligned to in all.
+  uintptr_t checked(int64_t i, size_t count) const {
+    const auto begin = reinterpret_cast<uintptr_t>(range_.begin);
+    const auto end = reinterpret_cast<uintptr_t>(range_.end);
+    const uintptr_t address = at_ + static_cast<uintptr_t>(i * static_cast<int64_t>(sizeof(T)));
+    if (address < begin || address > end || end - address < count * sizeof(T)) {
+      thread_->machine->report_bounds(thread_->index, range_, static_cast<int64_t>(address - begin),
+                                      sizeof(T));
+    }
+    const size_t alignment = count == 1 ? alignof(T) : count * sizeof(T);
+    if (address % alignment != 0) {
+      thread_->machine->report_misaligned(thread_->index, range_, alignment);
+    }
+    return address;
+  }
+
+ private:
+  template <typename U>
+  friend class GlobalPointer;
+  GlobalPointer(const Thread& t, const emulator::BoundRange& range, uintptr_t at)
+      : thread_(&t), range_(range), at_(at) {}
+
+  const Thread* thread_;
+  emulator::BoundRange range_;
+  uintptr_t at_;
+};
+
+/// Shared memory: each read and write is recorded, which finds races and reads of nothing.
+template <typename T>
+class SharedPointer {
+  static_assert(sizeof(T) == 4, "the record of accesses is kept per 4 bytes");
+
+ public:
+  SharedPointer(const Thread& t, uint64_t offset_bytes) : thread_(&t), offset_(offset_bytes) {}
+
+  class Element {
+   public:
+    Element(const Thread& t, uint64_t offset) : thread_(t), offset_(offset) {}
+    operator T() const {  // NOLINT: reads as the element does
+      return std::bit_cast<T>(thread_.machine->shared_read(thread_.index, offset_));
+    }
+    const Element& operator=(T value) const {
+      thread_.machine->shared_write(thread_.index, offset_, std::bit_cast<u32>(value));
+      return *this;
+    }
+    const Element& operator=(const Element& other) const { return *this = static_cast<T>(other); }
+    const Element& operator+=(T value) const { return *this = static_cast<T>(*this) + value; }
+
+   private:
+    const Thread& thread_;
+    uint64_t offset_;
+  };
+  Element operator[](int64_t i) const {
+    return Element(*thread_, offset_ + static_cast<uint64_t>(i * 4));
+  }
+  SharedPointer operator+(int64_t elements) const {
+    return SharedPointer(*thread_, offset_ + static_cast<uint64_t>(elements * 4));
+  }
+
+ private:
+  const Thread* thread_;
+  uint64_t offset_;
+};
+
+struct F4 {
+  f32 v[4];
+};
+struct W4 {
+  u32 v[4];
+};
+
+using emulator::Exchange;
+using emulator::Place;
+
+inline void barrier(const Thread& t, Place place = Place::here()) {
+  t.machine->barrier(t.index, place);
+}
+inline void simd_barrier(const Thread& t, Place place = Place::here()) {
+  t.machine->exchange(t.index, Exchange::kSimdBarrier, 0, 0, place);
+}
+inline u32 simd_shuffle(const Thread& t, u32 value, u32 lane, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kShuffle, value, lane, place);
+}
+inline f32 simd_shuffle(const Thread& t, f32 value, u32 lane, Place place = Place::here()) {
+  return std::bit_cast<f32>(simd_shuffle(t, std::bit_cast<u32>(value), lane, place));
+}
+inline u32 simd_shuffle_xor(const Thread& t, u32 value, u32 mask, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kShuffleXor, value, mask, place);
+}
+inline f32 simd_shuffle_xor(const Thread& t, f32 value, u32 mask, Place place = Place::here()) {
+  return std::bit_cast<f32>(simd_shuffle_xor(t, std::bit_cast<u32>(value), mask, place));
+}
+inline u32 simd_ballot(const Thread& t, bool value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kBallot, value ? 1u : 0u, 0, place);
+}
+inline f32 simd_sum(const Thread& t, f32 value, Place place = Place::here()) {
+  return std::bit_cast<f32>(
+      t.machine->exchange(t.index, Exchange::kSum, std::bit_cast<u32>(value), 0, place));
+}
+inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
+  return std::bit_cast<f32>(
+      t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
+}
+inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
+
+inline f32 as_float(u32 bits) { return std::bit_cast<f32>(bits); }
+inline f32 f16_to_float(u16 bits) { return to_float(F16{bits}); }
+
+inline F4 load4(const GlobalPointer<const f32>& from) {
+  return *reinterpret_cast<const F4*>(from.checked(0, 4));
+}
+inline W4 load4(const GlobalPointer<const u32>& from) {
+  return *reinterpret_cast<const W4*>(from.checked(0, 4));
+}
+inline F4 load4(const SharedPointer<f32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
+inline void store4(const SharedPointer<f32>& to, F4 value) {
+  for (int i = 0; i < 4; ++i) to[i] = value.v[i];
+}
+
+inline f32 mf_fma(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
+inline f32 mf_exp(f32 x) { return std::exp(x); }
+inline f32 mf_log1p(f32 x) { return std::log1p(x); }
+inline f32 mf_tanh(f32 x) { return std::tanh(x); }
+inline f32 mf_sin(f32 x) { return std::sin(x); }
+inline f32 mf_cos(f32 x) { return std::cos(x); }
+inline f32 mf_sqrt(f32 x) { return std::sqrt(x); }
+inline f32 mf_min(f32 a, f32 b) { return std::fmin(a, b); }
+inline f32 mf_max(f32 a, f32 b) { return std::fmax(a, b); }
+inline f32 mf_infinity() { return std::numeric_limits<f32>::infinity(); }
+
+}  // namespace moeflux::gpu
+
+#include "backend/gpu/dialect/common.h"

@@ -1,0 +1,163 @@
+#include "backend/gpu/emulator/emulator.h"
+
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "backend/gpu/emulator/kernel_entries.h"
+#include "backend/gpu/emulator/machine.h"
+#include "backend/host_buffer.h"
+
+namespace moeflux::gpu {
+namespace {
+
+using emulator::Allocations;
+
+/// Which memory is alive. Shared by the platform and its executors.
+struct Memory {
+  std::mutex mutex;
+  Allocations allocations;
+};
+
+class EmulatorBuffer : public Buffer {
+ public:
+  EmulatorBuffer(Memory& memory, std::unique_ptr<Buffer> host, size_t bytes)
+      : memory_(memory), host_(std::move(host)), bytes_(bytes) {
+    const std::scoped_lock lock(memory_.mutex);
+    memory_.allocations[begin()] = begin() + bytes_;
+  }
+  ~EmulatorBuffer() override {
+    const std::scoped_lock lock(memory_.mutex);
+    memory_.allocations.erase(begin());
+  }
+  size_t size_bytes() const override { return bytes_; }
+  std::byte* host_data() const override { return host_->host_data(); }
+
+ private:
+  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(host_->host_data()); }
+
+  Memory& memory_;
+  std::unique_ptr<Buffer> host_;
+  size_t bytes_;
+};
+
+/// Queues until submit(), as a GPU would; then runs everything at once.
+class EmulatorExecutor : public Executor {
+ public:
+  EmulatorExecutor(Memory& memory, uint64_t seed) : memory_(memory), seed_(seed) {
+    constexpr size_t kStepsUsual = 256;
+    queue_.reserve(kStepsUsual);
+    bytes_.reserve(size_t{64} << 10);
+  }
+
+  void record(const Plan& plan) override { queue_.push_back({plan, 0, 0, false}); }
+
+  void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    Step step;
+    step.plan.bindings[0] = {&to, offset_bytes, from.size(), Access::kWrite};
+    step.bytes_begin = bytes_.size();
+    step.bytes = from.size();
+    bytes_.insert(bytes_.end(), from.begin(), from.end());
+    step.is_write = true;
+    queue_.push_back(step);
+  }
+
+  Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
+    MF_RETURN_IF_ERROR(wait(submit()));
+    MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
+    if (!to.empty()) std::memcpy(to.data(), from.host_data() + offset_bytes, to.size());
+    return {};
+  }
+
+  EventId submit() override {
+    for (const Step& step : queue_) {
+      if (!status_.ok()) break;
+      status_ = step.is_write ? copy(step) : run(step.plan);
+    }
+    queue_.clear();
+    bytes_.clear();
+    return EventId{++submitted_};
+  }
+  bool has_passed(EventId event) override { return static_cast<uint64_t>(event) <= submitted_; }
+  Status wait(EventId) override { return status_; }
+
+ private:
+  struct Step {
+    Plan plan;
+    size_t bytes_begin = 0;
+    size_t bytes = 0;
+    bool is_write = false;
+  };
+
+  Status copy(const Step& step) {
+    const Binding& to = step.plan.bindings[0];
+    MF_CHECK(to.offset_bytes + step.bytes <= to.buffer->size_bytes());
+    if (step.bytes == 0) return {};
+    std::memcpy(to.buffer->host_data() + to.offset_bytes, bytes_.data() + step.bytes_begin,
+                step.bytes);
+    return {};
+  }
+
+  Status run(const Plan& plan) {
+    emulator::Launch launch;
+    launch.name = kernel_info(plan.kernel).name;
+    launch.entry = emulator::kernel_entry(plan.kernel);
+    launch.plan = &plan;
+    launch.allocations = &memory_.allocations;
+    launch.seed = seed_ == 0 ? 0 : seed_ + ++launches_;
+    MF_CHECK(plan.num_bindings == kernel_info(plan.kernel).bindings);
+    for (uint32_t i = 0; i < plan.num_bindings; ++i) {
+      const Binding& binding = plan.bindings[i];
+      launch.bindings[i].index = static_cast<int32_t>(i);
+      if (binding.buffer == nullptr) continue;
+      MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
+      std::byte* const begin = binding.buffer->host_data() + binding.offset_bytes;
+      launch.bindings[i].begin = begin;
+      launch.bindings[i].end = begin + binding.size_bytes;
+      // Not a number in any float type; a kernel that leaves some of it shows.
+      if (binding.access == Access::kOverwrite) std::memset(begin, 0xff, binding.size_bytes);
+    }
+    const std::scoped_lock lock(memory_.mutex);
+    return machine_.run(launch);
+  }
+
+  Memory& memory_;
+  uint64_t seed_;
+  uint64_t launches_ = 0;
+  uint64_t submitted_ = 0;
+  std::vector<Step> queue_;
+  std::vector<std::byte> bytes_;
+  emulator::Machine machine_;
+  Status status_;
+};
+
+class EmulatorPlatform : public Platform {
+ public:
+  explicit EmulatorPlatform(const EmulatorOptions& options) : options_(options) {}
+
+  std::string_view name() const override { return "emulator"; }
+  std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));
+    return std::unique_ptr<Buffer>(
+        std::make_unique<EmulatorBuffer>(memory_, std::move(host), bytes));
+  }
+  uint64_t device_address(const Buffer& buffer) const override {
+    return reinterpret_cast<uintptr_t>(buffer.host_data());
+  }
+  Result<std::unique_ptr<Executor>> create_executor() override {
+    return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(memory_, options_.seed));
+  }
+
+ private:
+  EmulatorOptions options_;
+  Memory memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options) {
+  return std::make_unique<EmulatorPlatform>(options);
+}
+
+}  // namespace moeflux::gpu

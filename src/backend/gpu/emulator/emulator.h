@@ -1,0 +1,21 @@
+// The emulator as a platform: kernels run as ordinary C++ on this machine, one thread after
+// another, with every mistake a GPU would let pass reported. For tests, and to see what a kernel
+// does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/gpu/executor.h"
+
+namespace moeflux::gpu {
+
+struct EmulatorOptions {
+  /// Of the order in which groups, SIMD groups and lanes run; 0: as they are numbered. Results must
+  /// not depend on it.
+  uint64_t seed = 0;
+};
+
+std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options);
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,36 @@
+// From a kernel of the host dialect to a function of bytes: unpacks parameters and bindings.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "backend/gpu/dialect/host.h"
+#include "backend/gpu/emulator/machine.h"
+
+namespace moeflux::gpu::emulator {
+
+template <auto kernel>
+struct Unpack;
+
+template <typename Params, typename... Pointers,
+          void (*kernel)(const Thread&, const Params&, Pointers...)>
+struct Unpack<kernel> {
+  static_assert(sizeof...(Pointers) <= Plan::kBindingsMax);
+
+  static void call(const Thread& t, const std::byte* params, const BoundRange* bindings) {
+    call(t, *reinterpret_cast<const Params*>(params), bindings,
+         std::index_sequence_for<Pointers...>());
+  }
+
+ private:
+  template <size_t... kIndex>
+  static void call(const Thread& t, const Params& params, const BoundRange* bindings,
+                   std::index_sequence<kIndex...>) {
+    kernel(t, params, Pointers(t, bindings[kIndex])...);
+  }
+};
+
+/// The host version of a kernel.
+KernelEntry kernel_entry(KernelId id);
+
+}  // namespace moeflux::gpu::emulator

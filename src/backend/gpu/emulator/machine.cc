@@ -1,0 +1,326 @@
+#include "backend/gpu/emulator/machine.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <numeric>
+
+#include "backend/gpu/dialect/host.h"
+#include "base/format.h"
+
+namespace moeflux::gpu::emulator {
+namespace {
+
+constexpr u64 kPageBytes = 4096;
+
+std::string_view exchange_name(Exchange op) {
+  switch (op) {
+    case Exchange::kSum:
+      return "simd_sum";
+    case Exchange::kMax:
+      return "simd_max";
+    case Exchange::kShuffle:
+      return "simd_shuffle";
+    case Exchange::kShuffleXor:
+      return "simd_shuffle_xor";
+    case Exchange::kBallot:
+      return "simd_ballot";
+    case Exchange::kSimdBarrier:
+      return "simd_barrier";
+  }
+  __builtin_unreachable();
+}
+
+std::string text_of(Place place) {
+  const std::string_view path(place.file);
+  const size_t slash = path.find_last_of('/');
+  return format("{}:{}", slash == std::string_view::npos ? path : path.substr(slash + 1),
+                place.line);
+}
+
+// The order of simd_sum in dialect/common.h: halves fold onto each other.
+template <typename Combine>
+float fold(std::array<float, kSimdLanes> values, Combine combine) {
+  for (u32 half = kSimdLanes / 2; half > 0; half /= 2) {
+    for (u32 lane = 0; lane < half; ++lane) {
+      values[lane] = combine(values[lane], values[lane + half]);
+    }
+  }
+  return values[0];
+}
+
+}  // namespace
+
+Status Machine::run(const Launch& launch) {
+  prepare(launch);
+  const Extent3 groups = launch.plan->groups;
+  const uint64_t count = uint64_t{groups.x} * groups.y * groups.z;
+  // A stride without a common divisor visits every group once, in an order the seed chooses.
+  uint64_t stride = count > 2 ? random_ % (count - 1) + 1 : 1;
+  while (std::gcd(stride, count) > 1) ++stride;
+  uint64_t at = count > 0 ? random_ % count : 0;
+  for (uint64_t i = 0; i < count; ++i, at = (at + stride) % count) {
+    const Extent3 group{static_cast<u32>(at % groups.x), static_cast<u32>(at / groups.x % groups.y),
+                        static_cast<u32>(at / groups.x / groups.y)};
+    if (!run_group(group)) return Error(ErrorCode::kFailedPrecondition, fault_);
+  }
+  return {};
+}
+
+void Machine::prepare(const Launch& launch) {
+  launch_ = &launch;
+  resolved_.fill({});
+  threads_ = launch.plan->group_size;
+  MF_CHECK(threads_ > 0 && threads_ % kSimdLanes == 0 && threads_ <= kGroupSizeMax);
+  MF_CHECK(launch.plan->shared_bytes <= kSharedBytesMax);
+  random_ = launch.seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
+  while (fibers_.size() < threads_) fibers_.push_back(std::make_unique<Fiber>());
+  if (lanes_.size() != threads_) {
+    lanes_.resize(threads_);
+    lane_order_.resize(kSimdLanes);
+    simd_order_.resize(threads_ / kSimdLanes);
+    for (u32 i = 0; i < kSimdLanes; ++i) lane_order_[i] = i;
+    for (u32 i = 0; i < simd_order_.size(); ++i) simd_order_[i] = i;
+    simd_epochs_.assign(threads_ / kSimdLanes, 0);
+  }
+  shared_bytes_ = launch.plan->shared_bytes;
+  if (shared_.size() < (shared_bytes_ + 3) / 4) {
+    shared_.resize((shared_bytes_ + 3) / 4);
+    shadow_.resize(shared_.size());
+  }
+}
+
+bool Machine::run_group(Extent3 group) {
+  group_ = group;
+  first_epoch_ = ++epoch_;
+  fault_.clear();
+  for (u32 i = 0; i < threads_; ++i) {
+    lanes_[i] = Lane{};
+    lanes_[i].machine = this;
+    lanes_[i].index = i;
+    fibers_[i]->start(&run_lane, &lanes_[i]);
+  }
+  shuffle(lane_order_);
+  while (true) {
+    shuffle(simd_order_);
+    const bool ran = run_round();
+    if (!fault_.empty()) return false;
+    if (ran) continue;
+    const bool finished = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+      return lane.state == State::kFinished;
+    });
+    if (finished) return true;
+    if (!release_barrier()) {
+      report_divergence();
+      return false;
+    }
+  }
+}
+
+// Gives every SIMD group one turn; false when no thread could run.
+bool Machine::run_round() {
+  bool ran = false;
+  for (const u32 simd : simd_order_) {
+    for (const u32 position : lane_order_) {
+      const u32 thread = simd * kSimdLanes + position;
+      if (lanes_[thread].state != State::kReady) continue;
+      ran = true;
+      fibers_[thread]->resume();
+      if (!fault_.empty()) return true;
+    }
+    if (!complete_exchange(simd) && !fault_.empty()) return true;
+  }
+  return ran;
+}
+
+void Machine::run_lane(void* argument) {
+  Lane& lane = *static_cast<Lane*>(argument);
+  Machine& self = *lane.machine;
+  const Launch& launch = *self.launch_;
+  const Thread thread{lane.index,
+                      self.threads_,
+                      lane.index % kSimdLanes,
+                      lane.index / kSimdLanes,
+                      self.threads_ / kSimdLanes,
+                      {self.group_.x, self.group_.y, self.group_.z},
+                      &self};
+  launch.entry(thread, launch.plan->params.data(), launch.bindings.data());
+  lane.state = State::kFinished;
+  self.fibers_[lane.index]->finish();
+}
+
+void Machine::barrier(u32 thread, Place place) {
+  lanes_[thread].state = State::kAtBarrier;
+  lanes_[thread].place = place;
+  fibers_[thread]->pause();
+}
+
+bool Machine::release_barrier() {
+  const Place place = lanes_.front().place;
+  for (const Lane& lane : lanes_) {
+    if (lane.state != State::kAtBarrier || lane.place.line != place.line ||
+        std::strcmp(lane.place.file, place.file) != 0) {
+      return false;
+    }
+  }
+  ++epoch_;
+  for (Lane& lane : lanes_) lane.state = State::kReady;
+  return true;
+}
+
+u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place) {
+  Lane& lane = lanes_[thread];
+  lane.state = State::kAtExchange;
+  lane.op = op;
+  lane.bits = bits;
+  lane.operand = operand;
+  lane.place = place;
+  fibers_[thread]->pause();
+  return lane.result;
+}
+
+// True when all lanes of the SIMD group stood at one exchange, which is then done.
+bool Machine::complete_exchange(u32 simd) {
+  Lane* const lanes = &lanes_[simd * kSimdLanes];
+  std::array<float, kSimdLanes> values;
+  u32 ballot = 0;
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    if (lanes[i].state != State::kAtExchange || lanes[i].op != lanes[0].op ||
+        lanes[i].place.line != lanes[0].place.line) {
+      return false;
+    }
+    values[i] = std::bit_cast<float>(lanes[i].bits);
+    ballot |= (lanes[i].bits != 0 ? 1u : 0u) << i;
+  }
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    switch (lanes[i].op) {
+      case Exchange::kSum:
+      case Exchange::kMax:
+        if (i == 0) {
+          const auto larger = [](float a, float b) { return mf_max(a, b); };
+          const auto sum = [](float a, float b) { return a + b; };
+          lanes[0].result = std::bit_cast<u32>(
+              lanes[0].op == Exchange::kSum ? fold(values, sum) : fold(values, larger));
+        }
+        lanes[i].result = lanes[0].result;
+        break;
+      case Exchange::kShuffle:
+        lanes[i].result = lanes[lanes[i].operand % kSimdLanes].bits;
+        break;
+      case Exchange::kShuffleXor:
+        lanes[i].result = lanes[(i ^ lanes[i].operand) % kSimdLanes].bits;
+        break;
+      case Exchange::kBallot:
+        lanes[i].result = ballot;
+        break;
+      case Exchange::kSimdBarrier:
+        break;
+    }
+  }
+  if (lanes[0].op == Exchange::kSimdBarrier) ++simd_epochs_[simd];
+  for (u32 i = 0; i < kSimdLanes; ++i) lanes[i].state = State::kReady;
+  return true;
+}
+
+void Machine::shuffle(std::vector<u32>& order) {
+  if (launch_->seed == 0) return;  // in order
+  for (size_t i = order.size(); i > 1; --i) {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    std::swap(order[i - 1], order[random_ % i]);
+  }
+}
+
+std::string Machine::where() const {
+  return format("kernel {}, group ({}, {}, {})", launch_->name, group_.x, group_.y, group_.z);
+}
+
+std::string Machine::describe(const Lane& lane) const {
+  switch (lane.state) {
+    case State::kReady:
+      return format("thread {} runs", lane.index);
+    case State::kFinished:
+      return format("thread {} has finished", lane.index);
+    case State::kAtBarrier:
+      return format("thread {} waits at barrier ({})", lane.index, text_of(lane.place));
+    case State::kAtExchange:
+      return format("thread {} waits at {} ({})", lane.index, exchange_name(lane.op),
+                    text_of(lane.place));
+  }
+  __builtin_unreachable();
+}
+
+void Machine::report_divergence() {
+  // The first thread that waits, and the first that does something else.
+  const auto waits = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [](const Lane& lane) { return lane.state != State::kFinished; });
+  const auto differs = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return lane.state != waits->state || lane.op != waits->op ||
+           lane.place.line != waits->place.line;
+  });
+  fault_ = format("{}: divergence: {}", where(), describe(*waits));
+  if (differs != lanes_.end()) fault_ += format(" while {}", describe(*differs));
+}
+
+void Machine::fault(u32 thread, const std::string& what) {
+  fault_ = format("{}, thread {}: {}", where(), thread, what);
+}
+
+void Machine::stop(u32 thread) { fibers_[thread]->finish(); }
+
+void Machine::report_race(u32 thread, uint64_t word, const char* verb) {
+  const Shadow& shadow = shadow_[word];
+  const bool by_write = is_concurrent(shadow.write, thread);
+  const Touch& other =
+      by_write ? shadow.write : shadow.reads[is_concurrent(shadow.reads[0], thread) ? 0 : 1];
+  fault(thread, format("race on shared bytes {}..{}: {} what thread {} {} since the last barrier",
+                       word * 4, word * 4 + 3, verb, other.thread, by_write ? "wrote" : "read"));
+  stop(thread);
+}
+
+void Machine::report_unwritten(u32 thread, uint64_t word) {
+  fault(thread, format("reads shared bytes {}..{}, which nobody wrote", word * 4, word * 4 + 3));
+  stop(thread);
+}
+
+void Machine::report_shared_bounds(u32 thread, uint64_t offset_bytes) {
+  fault(thread, format("shared byte {} of {}, or not on a 4-byte boundary",
+                       static_cast<int64_t>(offset_bytes), shared_bytes_));
+  stop(thread);
+}
+
+void Machine::report_bounds(u32 thread, const BoundRange& range, int64_t offset_bytes,
+                            size_t bytes) {
+  fault(thread, format("out of bounds: {}, index {} of {} elements of {} bytes",
+                       range.index < 0 ? std::string("memory found through an address")
+                                       : format("binding {}", range.index),
+                       offset_bytes / static_cast<int64_t>(bytes),
+                       static_cast<size_t>(range.end - range.begin) / bytes, bytes));
+  stop(thread);
+}
+
+void Machine::report_misaligned(u32 thread, const BoundRange& range, size_t bytes) {
+  fault(thread, format("misaligned: binding {} for an access of {} bytes", range.index, bytes));
+  stop(thread);
+}
+
+BoundRange Machine::resolve(u32 thread, u64 address) {
+  // Kernels ask for the same few pages and experts again and again.
+  BoundRange& recent = resolved_[address / kPageBytes % resolved_.size()];
+  const auto begin = reinterpret_cast<uintptr_t>(recent.begin);
+  if (address >= begin && address < reinterpret_cast<uintptr_t>(recent.end)) return recent;
+  auto after = launch_->allocations->upper_bound(address);
+  if (after != launch_->allocations->begin()) {
+    --after;
+    if (address < after->second) {
+      recent = {reinterpret_cast<std::byte*>(after->first),
+                reinterpret_cast<std::byte*>(after->second), -1};
+      return recent;
+    }
+  }
+  fault(thread, format("address {:#x} from a table lies in no allocation", address));
+  stop(thread);
+}
+
+}  // namespace moeflux::gpu::emulator

@@ -1,0 +1,174 @@
+// One emulated group at a time: its threads as fibers, its barriers and SIMD exchanges, its shared
+// memory with a record of who touched what since the last barrier. What a kernel does wrong ends
+// the launch with a report that names kernel, group, thread and place.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/dialect/types.h"
+#include "backend/gpu/emulator/fiber.h"
+#include "backend/gpu/plan.h"
+#include "base/result.h"
+
+namespace moeflux::gpu {
+struct Thread;
+}
+
+namespace moeflux::gpu::emulator {
+
+/// A line of kernel text.
+struct Place {
+  const char* file = "";
+  int line = 0;
+  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+/// A bound range, or the allocation around an address from a table.
+struct BoundRange {
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+  int32_t index = 0;  // of the binding; -1 for memory found through an address
+};
+
+/// Memory of the platform by address; begin -> end.
+using Allocations = std::map<uintptr_t, uintptr_t>;
+
+enum class Exchange : uint8_t { kSum, kMax, kShuffle, kShuffleXor, kBallot, kSimdBarrier };
+
+class Machine;
+using KernelEntry = void (*)(const Thread& thread, const std::byte* params,
+                             const BoundRange* bindings);
+
+/// What run() needs beside the plan.
+struct Launch {
+  std::string_view name;
+  KernelEntry entry = nullptr;
+  const Plan* plan = nullptr;
+  std::array<BoundRange, Plan::kBindingsMax> bindings{};
+  const Allocations* allocations = nullptr;
+  uint64_t seed = 0;  // of the order in which groups, SIMD groups and lanes run
+};
+
+class Machine {
+ public:
+  /// Runs every group of the launch. Fails with the report of the first wrong thing.
+  Status run(const Launch& launch);
+
+  // --- What kernels call, through the host dialect ---
+
+  void barrier(u32 thread, Place place);
+  /// Exchanges with the other lanes; returns this lane's result as bits.
+  u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place);
+  u32 shared_read(u32 thread, uint64_t offset_bytes) {
+    const uint64_t word = checked_word(thread, offset_bytes);
+    if (is_conflict_on_read(thread, word)) report_race(thread, word, "reads");
+    if (shadow_[word].write.epoch < first_epoch_) report_unwritten(thread, word);
+    note_read(thread, word);
+    return shared_[word];
+  }
+  void shared_write(u32 thread, uint64_t offset_bytes, u32 bits) {
+    const uint64_t word = checked_word(thread, offset_bytes);
+    if (is_conflict_on_write(thread, word)) report_race(thread, word, "writes");
+    shadow_[word].write = now(thread);
+    shared_[word] = bits;
+  }
+  /// Element `index` of elements of `bytes` each lies outside `range`.
+  [[noreturn]] void report_bounds(u32 thread, const BoundRange& range, int64_t offset_bytes,
+                                  size_t bytes);
+  [[noreturn]] void report_misaligned(u32 thread, const BoundRange& range, size_t bytes);
+  /// The allocation that holds `address`; a report if there is none.
+  BoundRange resolve(u32 thread, u64 address);
+
+ private:
+  enum class State : uint8_t { kReady, kAtBarrier, kAtExchange, kFinished };
+  struct Lane {
+    Machine* machine = nullptr;
+    u32 index = 0;
+    State state = State::kReady;
+    Exchange op{};
+    u32 bits = 0;
+    u32 operand = 0;
+    u32 result = 0;
+    Place place{};
+  };
+  struct Touch {
+    u32 epoch = 0;       // of group barriers
+    u32 simd_epoch = 0;  // of the SIMD group's own barriers
+    u32 thread = 0;
+  };
+  struct Shadow {
+    Touch write;
+    std::array<Touch, 2> reads;  // by two different threads, if two have read
+  };
+
+  static void run_lane(void* lane);
+  void prepare(const Launch& launch);
+  bool run_group(Extent3 group);
+  bool run_round();
+  bool release_barrier();
+  bool complete_exchange(u32 simd);
+  void report_divergence();
+  void shuffle(std::vector<u32>& order);
+  /// Notes what went wrong; then stop() leaves the fiber for good, strings destroyed.
+  void fault(u32 thread, const std::string& what);
+  [[noreturn]] void stop(u32 thread);
+  [[noreturn]] void report_race(u32 thread, uint64_t word, const char* verb);
+  [[noreturn]] void report_unwritten(u32 thread, uint64_t word);
+  [[noreturn]] void report_shared_bounds(u32 thread, uint64_t offset_bytes);
+  std::string describe(const Lane& lane) const;
+  std::string where() const;
+
+  uint64_t checked_word(u32 thread, uint64_t offset_bytes) {
+    if (offset_bytes + 4 > shared_bytes_ || offset_bytes % 4 != 0) {
+      report_shared_bounds(thread, offset_bytes);
+    }
+    return offset_bytes / 4;
+  }
+  Touch now(u32 thread) const { return {epoch_, simd_epochs_[thread / kSimdLanes], thread}; }
+  /// True when nothing orders an earlier access before what `thread` does now.
+  bool is_concurrent(const Touch& touch, u32 thread) const {
+    if (touch.epoch < epoch_ || touch.thread == thread) return false;
+    const u32 simd = thread / kSimdLanes;
+    return touch.thread / kSimdLanes != simd || touch.simd_epoch >= simd_epochs_[simd];
+  }
+  bool is_conflict_on_read(u32 thread, uint64_t word) const {
+    return is_concurrent(shadow_[word].write, thread);
+  }
+  bool is_conflict_on_write(u32 thread, uint64_t word) const {
+    const Shadow& shadow = shadow_[word];
+    return is_concurrent(shadow.write, thread) || is_concurrent(shadow.reads[0], thread) ||
+           is_concurrent(shadow.reads[1], thread);
+  }
+  void note_read(u32 thread, uint64_t word) {
+    Shadow& shadow = shadow_[word];
+    const bool first = shadow.reads[0].epoch < epoch_ || shadow.reads[0].thread == thread;
+    shadow.reads[first ? 0 : 1] = now(thread);
+  }
+
+  const Launch* launch_ = nullptr;
+  Extent3 group_;
+  u32 threads_ = 0;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Lane> lanes_;
+  std::vector<u32> simd_order_;
+  std::vector<u32> lane_order_;
+  std::vector<u32> simd_epochs_;
+  u32 epoch_ = 1;        // never goes back, so that shadows need no clearing
+  u32 first_epoch_ = 1;  // of the group that runs
+  u32 shared_bytes_ = 0;
+  std::vector<u32> shared_;
+  std::vector<Shadow> shadow_;
+  std::array<BoundRange, 64> resolved_{};  // what addresses of this launch lay in
+  uint64_t random_ = 0;
+  std::string fault_;
+};
+
+}  // namespace moeflux::gpu::emulator

@@ -1,0 +1,267 @@
+// Kernels that are wrong on purpose: each mistake that a GPU would let pass ends in its report.
+#include "backend/gpu/emulator/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/emulator/kernel_entries.h"
+
+namespace moeflux::gpu::emulator {
+namespace {
+
+struct Nothing {};
+
+/// One launch over up to two arrays of words.
+struct Problem {
+  std::vector<u32> a = std::vector<u32>(64);
+  std::vector<u32> b = std::vector<u32>(64);
+  u32 threads = 64;
+  Extent3 groups;
+  u32 shared_bytes = 256;
+  Allocations allocations = {};
+
+  static BoundRange range(std::vector<u32>& values, int32_t index) {
+    auto* begin = reinterpret_cast<std::byte*>(values.data());
+    return {begin, begin + values.size() * sizeof(u32), index};
+  }
+  Status run(KernelEntry entry, uint64_t seed) {
+    Plan plan;
+    plan.group_size = threads;
+    plan.groups = groups;
+    plan.shared_bytes = shared_bytes;
+    Launch launch;
+    launch.name = "tried";
+    launch.entry = entry;
+    launch.plan = &plan;
+    launch.bindings[0] = range(a, 0);
+    launch.bindings[1] = range(b, 1);
+    launch.allocations = &allocations;
+    launch.seed = seed;
+    Machine machine;
+    return machine.run(launch);
+  }
+};
+
+template <auto kernel>
+std::string report_of(Problem problem = {}, uint64_t seed = 1) {
+  const Status status = problem.run(&Unpack<kernel>::call, seed);
+  return status.ok() ? "" : status.error().message();
+}
+
+void expect_words(const std::string& report, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_NE(report.find(word), std::string::npos) << report;
+}
+
+// --- A kernel that is right ---
+
+MF_KERNEL(reverse, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  kept[t.index] = a[t.index];
+  barrier(t);
+  b[t.index] = kept[t.threads - 1u - t.index];
+}
+
+TEST(Machine, RunsAKernelThatIsRightInAnyOrder) {
+  for (const uint64_t seed : {0, 1, 2, 3, 99}) {
+    Problem problem;
+    for (u32 i = 0; i < 64; ++i) problem.a[i] = i;
+    ASSERT_TRUE(problem.run(&Unpack<reverse>::call, seed).ok());
+    for (u32 i = 0; i < 64; ++i) EXPECT_EQ(problem.b[i], 63 - i);
+  }
+}
+
+MF_KERNEL(every_group, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  if (t.index == 0u) b[t.group.x + 3u * t.group.y + 6u * t.group.z] += a[0];
+}
+
+TEST(Machine, VisitsEveryGroupOnce) {
+  for (const uint64_t seed : {0, 1, 7, 12345}) {
+    Problem problem;
+    problem.a[0] = 1;
+    problem.groups = {3, 2, 5};
+    ASSERT_TRUE(problem.run(&Unpack<every_group>::call, seed).ok());
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(problem.b[i], i < 30 ? 1u : 0u) << i;
+  }
+}
+
+MF_KERNEL(exchanges, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  const f32 sum = simd_sum(t, static_cast<f32>(a[t.index]));
+  const f32 most = simd_max(t, static_cast<f32>(a[t.index]));
+  const u32 odd = simd_ballot(t, a[t.index] % 2u == 1u);
+  const u32 next = simd_shuffle(t, a[t.index], (t.lane + 1u) % 32u);
+  const u32 pair = simd_shuffle_xor(t, a[t.index], 1u);
+  const bool right = sum == (t.simd == 0u ? 496.0f : 1520.0f) &&
+                     most == (t.simd == 0u ? 31.0f : 63.0f) && odd == 0xaaaaaaaau &&
+                     next == t.simd * 32u + (t.lane + 1u) % 32u && pair == (t.index ^ 1u);
+  b[t.index] = right ? 1u : 0u;
+}
+
+TEST(Machine, ExchangesWithinSimdGroups) {
+  Problem problem;
+  for (u32 i = 0; i < 64; ++i) problem.a[i] = i;
+  ASSERT_TRUE(problem.run(&Unpack<exchanges>::call, 5).ok());
+  EXPECT_EQ(problem.b, std::vector<u32>(64, 1));
+}
+
+// --- Kernels that are wrong ---
+
+MF_KERNEL(without_barrier, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  kept[t.index] = a[t.index];
+  barrier(t);
+  const u32 other = kept[t.threads - 1u - t.index];
+  kept[t.index] = other + 1u;  // others may not have read yet
+  barrier(t);
+  b[t.index] = kept[t.index];
+}
+
+TEST(Machine, ReportsARaceWhereABarrierIsMissing) {
+  for (const uint64_t seed : {0, 1, 2, 3, 4}) {
+    expect_words(report_of<without_barrier>({}, seed),
+                 {"kernel tried", "group (0, 0, 0)", "race on shared bytes", "thread"});
+  }
+}
+
+MF_KERNEL(barrier_of_the_simd_group, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  kept[t.index] = a[t.index];
+  simd_barrier(t);
+  b[t.index] = kept[t.index ^ 1u];  // of this SIMD group: in order
+}
+MF_KERNEL(barrier_of_one_simd_group_only, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  kept[t.index] = a[t.index];
+  simd_barrier(t);
+  b[t.index] = kept[t.index ^ 32u];  // of the other SIMD group: not in order
+}
+
+TEST(Machine, ABarrierOfASimdGroupOrdersThatGroupOnly) {
+  EXPECT_EQ(report_of<barrier_of_the_simd_group>(), "");
+  // One order of threads reads what is not there yet, another reads it unordered.
+  for (const uint64_t seed : {0, 1, 2, 3}) {
+    EXPECT_NE(report_of<barrier_of_one_simd_group_only>({}, seed), "") << seed;
+  }
+}
+
+MF_KERNEL(diverges_at_barrier, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  if (t.index >= 40u) return;
+  barrier(t);
+  b[t.index] = a[t.index];
+}
+
+TEST(Machine, ReportsThreadsThatLeaveBeforeABarrier) {
+  expect_words(
+      report_of<diverges_at_barrier>(),
+      {"divergence", "thread 0 waits at barrier (machine_test.cc:", "thread 40 has finished"});
+}
+
+MF_KERNEL(diverges_at_exchange, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  if (t.lane < 5u) return;
+  b[t.index] = simd_shuffle(t, a[t.index], 0u);
+}
+
+TEST(Machine, ReportsLanesMissingFromAnExchange) {
+  expect_words(report_of<diverges_at_exchange>(),
+               {"divergence", "waits at simd_shuffle", "has finished"});
+}
+
+MF_KERNEL(waits_at_two_barriers, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  if (a[t.index] == 0u && t.index % 2u == 0u) {
+    barrier(t);
+  } else {
+    barrier(t);
+  }
+  b[t.index] = 0u;
+}
+
+TEST(Machine, ReportsThreadsAtDifferentBarriers) {
+  expect_words(report_of<waits_at_two_barriers>(), {"divergence", "thread 0 waits", "thread 1"});
+}
+
+MF_KERNEL(writes_outside, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  b[t.index + 1u] = a[t.index];
+}
+MF_KERNEL(reads_before, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  b[t.index] = a[static_cast<i32>(t.index) - 1];
+}
+
+TEST(Machine, ReportsAccessOutsideABinding) {
+  expect_words(report_of<writes_outside>(),
+               {"kernel tried", "thread 63", "out of bounds", "binding 1", "index 64 of 64"});
+  expect_words(report_of<reads_before>(), {"thread 0", "out of bounds", "binding 0", "index -1"});
+}
+
+MF_KERNEL(reads_unwritten, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  if (t.index != 7u) kept[t.index] = a[t.index];
+  barrier(t);
+  b[t.index] = kept[t.index];
+}
+
+TEST(Machine, ReportsReadsOfSharedMemoryThatNobodyWrote) {
+  expect_words(report_of<reads_unwritten>(), {"thread 7", "shared bytes 28..31", "nobody wrote"});
+}
+
+TEST(Machine, SharedMemoryOfOneGroupIsNotWrittenForTheNext) {
+  Problem problem;
+  problem.groups = {2, 1, 1};
+  problem.a[0] = 1;
+  expect_words(report_of<reads_unwritten>(problem), {"nobody wrote"});
+}
+
+MF_KERNEL(shared_outside, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 4u);
+  kept[t.index] = a[t.index];
+  b[t.index] = kept[t.index];
+}
+
+TEST(Machine, ReportsSharedMemoryThatWasNotAskedFor) {
+  expect_words(report_of<shared_outside>(), {"thread 63", "shared byte 256 of 256"});
+}
+
+MF_KERNEL(loads_four_unaligned, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  b[t.index] = load4(a + 1).v[0];
+}
+
+TEST(Machine, ReportsMisalignedWideLoads) {
+  expect_words(report_of<loads_four_unaligned>(), {"misaligned", "binding 0", "16 bytes"});
+}
+
+MF_KERNEL(follows_an_address, Nothing, MF_READ(0, u64, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_GLOBAL(const u32) found = MF_AT(t, const u32, a[0]);
+  b[t.index] = found[t.index];
+}
+
+TEST(Machine, FollowsAddressesIntoAllocationsOnly) {
+  std::vector<u32> target(64, 5);
+  const auto begin = reinterpret_cast<uintptr_t>(target.data());
+  Problem problem;
+  std::memcpy(problem.a.data(), &begin, sizeof(begin));
+  expect_words(report_of<follows_an_address>(problem), {"lies in no allocation"});
+  problem.allocations[begin] = begin + 32 * sizeof(u32);
+  expect_words(report_of<follows_an_address>(problem),
+               {"out of bounds", "through an address", "of 32"});
+  problem.allocations[begin] = begin + 64 * sizeof(u32);
+  EXPECT_EQ(report_of<follows_an_address>(problem), "");
+}
+
+}  // namespace
+}  // namespace moeflux::gpu::emulator

@@ -1,0 +1,64 @@
+// What a GPU vendor's runtime must offer so that GpuEncoder can drive it: memory, and an in-order
+// queue of plans and copies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "backend/device.h"
+#include "backend/encoder.h"
+#include "backend/gpu/plan.h"
+#include "base/result.h"
+
+namespace moeflux::gpu {
+
+/// One in-order queue. Everything recorded runs as if one after another; nothing needs to have run
+/// before submit(). Errors stick and surface in read() and wait(). Used by one thread at a time.
+class Executor {
+ public:
+  /// Waits for what was submitted; what was not need not run.
+  virtual ~Executor() = default;
+
+  /// Copies the plan; buffers must live until the work has finished.
+  virtual void record(const Plan& plan) = 0;
+  /// Copies `from` before it returns; the bytes arrive in order with the plans around them.
+  virtual void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+  /// Submits, waits for all of it, then copies out.
+  virtual Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) = 0;
+
+  /// Hands over what was recorded. Events count up from 1.
+  virtual EventId submit() = 0;
+  /// True once the work before the event has finished. Never blocks.
+  virtual bool has_passed(EventId event) = 0;
+  /// Blocks until the event has passed; returns the sticky error.
+  virtual Status wait(EventId event) = 0;
+};
+
+/// A piece of hardware. Thread-safe; outlives its buffers and executors.
+class Platform {
+ public:
+  virtual ~Platform() = default;
+
+  /// The name a device is chosen by: "cuda:0", "metal", "emulator".
+  virtual std::string_view name() const = 0;
+  virtual std::string_view description() const = 0;
+  /// Zeroed, at least 256-byte aligned, reachable from kernels through its address.
+  virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
+  /// What kernels find the first byte of a buffer of this platform at.
+  virtual uint64_t device_address(const Buffer& buffer) const = 0;
+  virtual Result<std::unique_ptr<Executor>> create_executor() = 0;
+  /// Device::upload() and Device::free_bytes(); the defaults are for memory of the host.
+  virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
+    MF_CHECK(to.host_data() != nullptr && offset_bytes + from.size() <= to.size_bytes());
+    if (!from.empty()) std::memcpy(to.host_data() + offset_bytes, from.data(), from.size());
+    return {};
+  }
+  virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
+};
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,46 @@
+#include "backend/gpu/gpu_device.h"
+
+#include <algorithm>
+
+#include "backend/gpu/gpu_encoder.h"
+
+namespace moeflux {
+namespace {
+
+class GpuDevice : public Device {
+ public:
+  explicit GpuDevice(std::unique_ptr<gpu::Platform> platform) : platform_(std::move(platform)) {}
+
+  std::string_view name() const override { return platform_->name(); }
+  std::string_view description() const override { return platform_->description(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    return platform_->allocate(bytes, kind);
+  }
+  Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    return platform_->upload(to, offset_bytes, from);
+  }
+  std::optional<uint64_t> free_bytes() const override { return platform_->free_bytes(); }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Executor> executor, platform_->create_executor());
+    MF_ASSIGN_OR_RETURN(
+        std::unique_ptr<Buffer> scratch,
+        platform_->allocate(std::max<size_t>(scratch_bytes, 1), MemoryKind::kDevice));
+    return std::unique_ptr<Encoder>(
+        std::make_unique<gpu::GpuEncoder>(*platform_, std::move(executor), std::move(scratch)));
+  }
+
+ private:
+  std::unique_ptr<gpu::Platform> platform_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_gpu_device(std::unique_ptr<gpu::Platform> platform) {
+  return std::make_unique<GpuDevice>(std::move(platform));
+}
+
+std::unique_ptr<Device> make_emulator_device(const gpu::EmulatorOptions& options) {
+  return make_gpu_device(gpu::make_emulator_platform(options));
+}
+
+}  // namespace moeflux

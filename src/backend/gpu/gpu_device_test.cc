@@ -1,0 +1,125 @@
+// What every GPU device promises beside its numbers: errors that stick and name their kernel,
+// leases that live as long as the work, tables that are written once.
+#include "backend/gpu/gpu_device.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/plan_trace.h"
+#include "tests/support/device_session.h"
+
+namespace moeflux {
+namespace {
+
+using testing::DeviceSession;
+
+struct CountedLease : Retained {
+  explicit CountedLease(int& count) : alive(count) { ++alive; }
+  ~CountedLease() override { --alive; }
+  int& alive;
+};
+
+TEST(GpuEncoder, KeepsLeasesUntilTheWorkHasFinished) {
+  const auto device = make_emulator_device({});
+  DeviceSession s(*device);
+  int alive = 0;
+  s.encoder().keep_alive(std::make_unique<CountedLease>(alive));
+  EXPECT_EQ(alive, 1);
+  const EventId first = s.encoder().submit();
+  s.encoder().keep_alive(std::make_unique<CountedLease>(alive));
+  ASSERT_TRUE(s.encoder().wait(first).ok());
+  EXPECT_EQ(alive, 1);  // the second belongs to work that nobody has submitted
+  const Tensor x = s.zeros({1});
+  (void)s.read(x);
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(GpuEncoder, AFaultNamesItsKernelAndSticks) {
+  const auto device = make_emulator_device({});
+  DeviceSession s(*device);
+  const std::vector<int32_t> beyond = {1000};  // the table has two rows
+  const Tensor out = s.zeros({1, 32});
+  s.encoder().embed(out, s.weight(2, 32, std::vector<float>(64)), s.ints({1}, beyond));
+  std::vector<float> values(32);
+  for (int i = 0; i < 2; ++i) {
+    const Status status = s.encoder().read(std::as_writable_bytes(std::span(values)), out);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.error().message().find("kernel embed_rows"), std::string::npos);
+    EXPECT_NE(status.error().message().find("binding 0"), std::string::npos);
+  }
+}
+
+TEST(GpuEncoder, RefusesWeightsInTilesAndSaysWhich) {
+  const auto device = make_emulator_device({});
+  DeviceSession s(*device);
+  Weight weight = s.weight(16, 32, std::vector<float>(512));
+  weight.format = QuantFormat::affine(4, 32, DType::kBf16).with_order(WeightOrder::kTiled);
+  s.encoder().linear(s.zeros({1, 16}), s.zeros({1, 32}), weight);
+  const Status status = s.encoder().wait(s.encoder().submit());
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), ErrorCode::kUnsupported);
+  EXPECT_NE(status.error().message().find("affine-4/32 tiled"), std::string::npos);
+}
+
+TEST(GpuEncoder, WritesATableOfPagesOnlyWhenPagesChange) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log));
+  DeviceSession s(*device);
+  std::vector<Tensor> pages = {s.zeros({4, 1, 8})};
+  const Tensor x = s.zeros({1, 1, 8});
+  const Tensor out = s.zeros({1, 1, 8});
+  const auto writes_of_step = [&](int64_t length) {
+    log.lines.clear();
+    s.encoder().attention(out, x, x, x, {pages, pages, 4, length}, {});
+    return std::count_if(log.lines.begin(), log.lines.end(),
+                         [](const std::string& line) { return line.rfind("write", 0) == 0; });
+  };
+  EXPECT_EQ(writes_of_step(0), 1);
+  EXPECT_EQ(writes_of_step(1), 0);
+  pages.push_back(s.zeros({4, 1, 8}));
+  EXPECT_EQ(writes_of_step(4), 1);
+}
+
+TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {
+  const auto platform = gpu::make_emulator_platform({});
+  auto executor = platform->create_executor();
+  auto buffer = platform->allocate(64 * sizeof(float), MemoryKind::kDevice);
+  ASSERT_TRUE(executor.ok() && buffer.ok());
+  const Tensor from = Tensor::view(**buffer, 0, {1, 16}, DType::kF32);
+  const Tensor to = Tensor::view(**buffer, 32 * sizeof(float), {1, 16}, DType::kF32);
+  gpu::RowsParams p{};
+  p.out = gpu::rows_layout(to);
+  p.a = gpu::rows_layout(from);
+  p.rows = 1;
+  p.cols = 10;  // six elements too few
+  gpu::Plan plan = gpu::make_plan(gpu::KernelId::copy_rows, {1, 1, 1}, 32);
+  plan.set_params(p);
+  plan.bind(gpu::range_of(from, gpu::Access::kRead));
+  gpu::bind_output(plan, to);
+  EXPECT_EQ(plan.bindings[1].access, gpu::Access::kOverwrite);
+  (*executor)->record(plan);
+  std::vector<float> values(16);
+  ASSERT_TRUE(
+      (*executor)->read(std::as_writable_bytes(std::span(values)), **buffer, to.offset_bytes).ok());
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(std::isnan(values[i]), i >= 10) << i;
+}
+
+TEST(PlanBuilding, AnOutputThatIsAlsoAnInputIsNotOverwrittenFirst) {
+  const auto platform = gpu::make_emulator_platform({});
+  auto buffer = platform->allocate(1024, MemoryKind::kDevice);
+  ASSERT_TRUE(buffer.ok());
+  const Tensor x = Tensor::view(**buffer, 0, {2, 8}, DType::kF32);
+  gpu::Plan plan = gpu::make_plan(gpu::KernelId::copy_rows, {1, 1, 1}, 32);
+  plan.bind(gpu::range_of(x, gpu::Access::kRead));
+  gpu::bind_output(plan, x);
+  EXPECT_EQ(plan.bindings[1].access, gpu::Access::kReadWrite);
+  EXPECT_EQ(plan.bindings[1].size_bytes, 64u);
+}
+
+}  // namespace
+}  // namespace moeflux

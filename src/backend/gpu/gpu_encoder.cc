@@ -1,0 +1,103 @@
+// Memory, transfers and submission.
+#include "backend/gpu/gpu_encoder.h"
+
+#include <algorithm>
+
+#include "backend/host_buffer.h"
+#include "base/format.h"
+
+namespace moeflux::gpu {
+
+GpuEncoder::GpuEncoder(Platform& platform, std::unique_ptr<Executor> executor,
+                       std::unique_ptr<Buffer> scratch)
+    : platform_(platform),
+      executor_(std::move(executor)),
+      scratch_(std::move(scratch)),
+      tables_(platform, *executor_),
+      workspace_(platform) {}
+
+GpuEncoder::~GpuEncoder() {
+  // Nothing may be freed under work that still runs; what was not submitted never will.
+  if (!in_flight_.empty()) (void)executor_->wait(in_flight_.back().event);
+}
+
+Tensor GpuEncoder::scratch(const Shape& shape, DType dtype) {
+  const size_t bytes =
+      static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
+  const ScratchExtent extent = next_scratch_extent(scratch_used_, bytes);
+  scratch_used_ = extent.end;
+  return Tensor::view(*scratch_, extent.begin, shape, dtype);
+}
+
+void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
+  recorded_.push_back(std::move(resource));
+}
+
+void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
+  MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
+  if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
+}
+
+Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
+  MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
+  MF_RETURN_IF_ERROR(status_);
+  const EventId event = submit();
+  MF_RETURN_IF_ERROR(executor_->read(to, *from.buffer, from.offset_bytes));
+  release_through(event);
+  return {};
+}
+
+EventId GpuEncoder::submit() {
+  const EventId event = executor_->submit();
+  for (std::unique_ptr<Retained>& resource : recorded_) {
+    in_flight_.push_back({event, std::move(resource)});
+  }
+  recorded_.clear();
+  std::erase_if(in_flight_, [&](const InFlight& f) { return executor_->has_passed(f.event); });
+  return event;
+}
+
+Status GpuEncoder::wait(EventId event) {
+  const Status done = executor_->wait(event);
+  release_through(event);
+  return status_.ok() ? done : status_;
+}
+
+void GpuEncoder::release_through(EventId event) {
+  std::erase_if(in_flight_, [&](const InFlight& f) { return f.event <= event; });
+}
+
+bool GpuEncoder::fail(Error error) {
+  if (status_.ok()) status_ = std::move(error);
+  return false;
+}
+
+bool GpuEncoder::bind_table(Plan& plan, std::span<const std::byte> bytes) {
+  const Result<Binding> table = tables_.place(bytes);
+  if (!table.ok()) return fail(table.error());
+  plan.bind(*table);
+  return true;
+}
+
+uint64_t GpuEncoder::address_of(const Tensor& tensor) const {
+  if (tensor.is_null()) return 0;
+  return platform_.device_address(*tensor.buffer) + tensor.offset_bytes;
+}
+
+bool GpuEncoder::supports(const char* op, const Weight& weight) {
+  if (!status_.ok()) return false;
+  const QuantFormat& format = weight.format;
+  const auto unit = static_cast<size_t>(dtype_bits(format.dtype)) / 8;
+  const bool is_affine = format.kind == QuantKind::kAffine;
+  const bool is_aligned = weight.data.offset_bytes % (is_affine ? 4 : unit) == 0 &&
+                          weight.scales.offset_bytes % unit == 0 &&
+                          weight.biases.offset_bytes % unit == 0;
+  if (is_valid(format, weight.cols) && format.order == WeightOrder::kRowMajor && is_aligned) {
+    return true;
+  }
+  return fail(make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}{}", op,
+                         weight.rows, weight.cols, format.to_string(), dtype_name(format.dtype),
+                         is_aligned ? "" : ", not aligned"));
+}
+
+}  // namespace moeflux::gpu

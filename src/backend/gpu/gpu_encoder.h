@@ -1,0 +1,103 @@
+// The Encoder of every GPU: turns ops into launch plans for a platform's executor. Knows shapes,
+// strides and formats; knows nothing about a vendor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "backend/gpu/device_tables.h"
+#include "backend/gpu/executor.h"
+#include "backend/gpu/plan.h"
+
+namespace moeflux::gpu {
+
+class GpuEncoder : public Encoder {
+ public:
+  /// The platform must outlive the encoder; `scratch` is what scratch() hands out.
+  GpuEncoder(Platform& platform, std::unique_ptr<Executor> executor,
+             std::unique_ptr<Buffer> scratch);
+  ~GpuEncoder() override;
+
+  Tensor scratch(const Shape& shape, DType dtype) override;
+  size_t scratch_mark() const override { return scratch_used_; }
+  void scratch_release(size_t mark) override { scratch_used_ = mark; }
+  void keep_alive(std::unique_ptr<Retained> resource) override;
+
+  void write(Tensor to, std::span<const std::byte> from) override;
+  Status read(std::span<std::byte> to, Tensor from) override;
+
+  void copy(Tensor out, Tensor x) override;
+  void add(Tensor out, Tensor a, Tensor b) override;
+  void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
+  void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+  void add_bias(Tensor x, Tensor bias) override;
+  void scale(Tensor out, Tensor x, float factor) override;
+  void soft_cap(Tensor x, float cap) override;
+  void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
+
+  void embed(Tensor out, const Weight& table, Tensor token_ids) override;
+  void linear(Tensor out, Tensor x, const Weight& weight) override;
+  void head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) override;
+  void head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                              const HeadRows& rows) override;
+
+  void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
+            const RopeOptions& options) override;
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                 const AttentionOptions& options) override;
+
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
+                   Tensor state, const GatedDeltaOptions& options) override;
+
+  void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
+  void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                  std::span<const ExpertWeights> ready, const GluOptions& glu) override;
+  void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
+
+  EventId submit() override;
+  Status wait(EventId event) override;
+
+ private:
+  struct InFlight {
+    EventId event{};
+    std::unique_ptr<Retained> resource;
+  };
+  /// What the launches of one expert_ffn share.
+  struct ExpertLaunch;
+
+  /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
+  bool supports(const char* op, const Weight& weight);
+  bool fail(Error error);
+  /// Binds what the Result holds; false, and the sticky error, otherwise.
+  bool bind_table(Plan& plan, std::span<const std::byte> bytes);
+  void release_through(EventId event);
+  uint64_t address_of(const Tensor& tensor) const;
+  void record_product(Plan& plan, const Tensor& out, const Tensor& x, const Weight& weight);
+  bool place_pages(std::span<const Tensor> pages, Binding& table);
+  void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
+                       std::span<const Tensor> pages);
+  bool check_expert(const ExpertWeights& expert);
+  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch);
+  bool list_slots(const Routes& routes, ExpertLaunch& launch);
+  void launch_experts(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
+                      const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
+
+  Platform& platform_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Buffer> scratch_;
+  size_t scratch_used_ = 0;
+  DeviceTables tables_;
+  Workspace workspace_;
+  std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet
+  std::vector<InFlight> in_flight_;
+  std::vector<std::byte> table_bytes_;
+  std::vector<uint8_t> experts_done_;
+  Status status_;
+};
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,79 @@
+// Every kernel once: its name, how many buffers it binds and what its parameter struct is. A
+// dialect expands the list into its own table: functions for the emulator and CUDA, names for
+// Metal.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "backend/gpu/kernels/params.h"
+
+// Matrix products come in variants: of 1, 4 and 8 tokens a group, for every storage format. Plans
+// choose with matrix_kernel(), which counts on this order.
+#define MF_TILES(X, name, bindings, Params) \
+  X(name##_t1, bindings, Params) X(name##_t4, bindings, Params) X(name##_t8, bindings, Params)
+#define MF_FORMATS(X, name, bindings, Params)   \
+  MF_TILES(X, name##_f32, bindings, Params)     \
+  MF_TILES(X, name##_f16, bindings, Params)     \
+  MF_TILES(X, name##_bf16, bindings, Params)    \
+  MF_TILES(X, name##_affine2, bindings, Params) \
+  MF_TILES(X, name##_affine3, bindings, Params) \
+  MF_TILES(X, name##_affine4, bindings, Params) \
+  MF_TILES(X, name##_affine5, bindings, Params) \
+  MF_TILES(X, name##_affine6, bindings, Params) \
+  MF_TILES(X, name##_affine8, bindings, Params)
+
+// X(name, bindings, parameter struct)
+#define MOEFLUX_GPU_KERNELS(X)                     \
+  X(copy_rows, 2, RowsParams)                      \
+  X(add_rows, 3, RowsParams)                       \
+  X(scale_rows, 2, RowsParams)                     \
+  X(soft_cap_rows, 1, RowsParams)                  \
+  X(add_bias_rows, 2, RowsParams)                  \
+  X(mul_activated_rows, 3, RowsParams)             \
+  X(glu_rows, 3, RowsParams)                       \
+  X(rms_norm_narrow, 3, RowsParams)                \
+  X(rms_norm_wide, 3, RowsParams)                  \
+  X(rope_heads, 3, RopeParams)                     \
+  X(embed_rows, 5, EmbedParams)                    \
+  MF_FORMATS(X, linear, 5, LinearParams)           \
+  X(head_linear_transposed, 5, LinearParams)       \
+  X(kv_append, 2, KvAppendParams)                  \
+  X(attention_heads, 6, AttentionParams)           \
+  X(attention_merge, 3, AttentionParams)           \
+  X(causal_conv_rows, 4, ConvParams)               \
+  X(causal_conv_shift, 2, ConvParams)              \
+  X(gated_delta_heads, 7, DeltaParams)             \
+  X(route_tokens, 5, RouteParams)                  \
+  X(expert_lists, 4, ExpertListParams)             \
+  X(expert_tiles, 2, ExpertListParams)             \
+  MF_FORMATS(X, expert_linear, 7, ExpertParams)    \
+  MF_FORMATS(X, expert_gate_up, 7, ExpertParams)   \
+  MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
+  X(combine_slots, 3, CombineParams)
+
+namespace moeflux::gpu {
+
+enum class KernelId : uint16_t {
+#define MF_ENUMERATOR(name, bindings, Params) name,
+  MOEFLUX_GPU_KERNELS(MF_ENUMERATOR)
+#undef MF_ENUMERATOR
+};
+
+struct KernelInfo {
+  std::string_view name;
+  uint32_t bindings;
+  uint32_t params_bytes;
+};
+
+inline constexpr std::array kKernels = {
+#define MF_INFO(name, bindings, Params) KernelInfo{#name, bindings, sizeof(Params)},
+    MOEFLUX_GPU_KERNELS(MF_INFO)
+#undef MF_INFO
+};
+
+constexpr const KernelInfo& kernel_info(KernelId id) { return kKernels[static_cast<size_t>(id)]; }
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,19 @@
+// Every kernel text, in an order in which each finds what it uses.
+#pragma once
+
+// clang-format off
+#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/rows.h"
+#include "backend/gpu/kernels/norm.h"
+#include "backend/gpu/kernels/rope.h"
+#include "backend/gpu/kernels/weights.h"
+#include "backend/gpu/kernels/matrix_tile.h"
+#include "backend/gpu/kernels/linear.h"
+#include "backend/gpu/kernels/head_linear.h"
+#include "backend/gpu/kernels/attention.h"
+#include "backend/gpu/kernels/causal_conv.h"
+#include "backend/gpu/kernels/gated_delta.h"
+#include "backend/gpu/kernels/route.h"
+#include "backend/gpu/kernels/expert_lists.h"
+#include "backend/gpu/kernels/experts.h"
+// clang-format on

@@ -1,0 +1,269 @@
+// Causal attention over paged keys and values, softmax online: a group is one query of one head.
+//
+// Keys are taken in tiles of 128 and tiles in splits of 512, both at absolute positions; splits are
+// finished one by one and merged in order. One group may walk all splits of its query, or each
+// split may have a group of its own and attention_merge puts them together: the same sums either
+// way.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Copies x into the pages. A thread an element; group y: the token.
+MF_KERNEL(kv_append, KvAppendParams, MF_READ(0, f32, x), MF_READ(1, u64, pages)) {
+  MF_THREAD;
+  const u32 i = t.group.x * t.threads + t.index;
+  if (i >= p.heads * p.head_dim) return;
+  const u32 head = i / p.head_dim;
+  const u32 d = i - head * p.head_dim;
+  const u32 position = p.begin + t.group.y;
+  MF_GLOBAL(f32) page = MF_AT(t, f32, pages[position / p.page_tokens % p.num_pages]);
+  page[position % p.page_tokens * p.page.token_stride + head * p.page.head_stride + d] =
+      x[t.group.y * p.x.token_stride + head * p.x.head_stride + d];
+}
+
+/// The row of one position in its page.
+MF_FN MF_GLOBAL(const f32)
+    cached_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, HeadsLayout layout,
+               u32 position, u32 kv_head) {
+  const u64 address = pages[position / p.page_tokens % p.num_pages];
+  return MF_AT(t, const f32, address) +
+         (position % p.page_tokens * layout.token_stride + kv_head * layout.head_stride);
+}
+
+/// A softmax under way: of one split, or of all splits so far. A thread holds every 128th column.
+struct SoftmaxSum {
+  f32 largest;
+  f32 total;
+  f32 columns[kAttentionColumnsMax];
+};
+
+MF_FN SoftmaxSum empty_sum() {
+  SoftmaxSum sum;
+  sum.largest = -mf_infinity();
+  sum.total = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) sum.columns[i] = 0.0f;
+  return sum;
+}
+
+/// Adds `other`, which is not empty.
+MF_FN SoftmaxSum merged(SoftmaxSum sum, SoftmaxSum other) {
+  const f32 largest = mf_max(sum.largest, other.largest);
+  const f32 keep = mf_exp(sum.largest - largest);
+  const f32 add = mf_exp(other.largest - largest);
+  sum.largest = largest;
+  sum.total = mf_fma(sum.total, keep, other.total * add);
+  MF_UNROLL
+  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+    sum.columns[i] = mf_fma(sum.columns[i], keep, other.columns[i] * add);
+  }
+  return sum;
+}
+
+/// Writes the quotient; a sink takes its part of the denominator.
+MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum,
+                      MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) row, u32 head) {
+  const f32 sink = p.has_sinks != 0u ? sinks[head] : -mf_infinity();
+  const f32 largest = mf_max(sum.largest, sink);
+  const f32 keep = mf_exp(sum.largest - largest);
+  const f32 total = mf_fma(sum.total, keep, mf_exp(sink - largest));
+  MF_UNROLL
+  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+    const u32 d = t.index + i * t.threads;
+    if (d < p.v_head_dim) row[d] = sum.columns[i] * keep / total;
+  }
+}
+
+/// Positions whose rows are under way together: alone, each would wait for the one before.
+enum : u32 { kPositionsAtOnce = 8 };
+
+/// scores[position - tile] of positions [low, high) of a tile; a SIMD group a position.
+MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 kv_head,
+                      u32 tile, u32 low, u32 high) {
+  MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
+  MF_SHARED(f32) scores = query + p.head_dim;
+  if (p.page_tokens % kAttentionTile != 0u) {
+    for (u32 position = low + t.simd; position < high; position += t.simds) {
+      MF_GLOBAL(const f32) key = cached_row(t, p, pages, p.k_page, position, kv_head);
+      f32 dot = 0.0f;
+      for (u32 d = t.lane; d < p.head_dim; d += 32u) dot = mf_fma(query[d], key[d], dot);
+      dot = simd_sum(t, dot);
+      if (t.lane == 0u) scores[position - tile] = dot * p.scale;
+    }
+    return;
+  }
+  // The tile lies in one page. Past the end, the last position is summed again and not stored.
+  MF_GLOBAL(const f32) keys = cached_row(t, p, pages, p.k_page, tile, kv_head);
+  for (u32 first = low + t.simd; first < high; first += t.simds * kPositionsAtOnce) {
+    u64 at[kPositionsAtOnce];
+    f32 dots[kPositionsAtOnce];
+    MF_UNROLL
+    for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
+      const u32 position = first + k * t.simds;
+      at[k] = ((position < high ? position : high - 1u) - tile) * p.k_page.token_stride;
+      dots[k] = 0.0f;
+    }
+    for (u32 d = t.lane; d < p.head_dim; d += 32u) {
+      const f32 q = query[d];
+      MF_UNROLL
+      for (u32 k = 0u; k < kPositionsAtOnce; ++k) dots[k] = mf_fma(q, keys[at[k] + d], dots[k]);
+    }
+    MF_UNROLL
+    for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
+      const u32 position = first + k * t.simds;
+      const f32 dot = simd_sum(t, dots[k]);
+      if (t.lane == 0u && position < high) scores[position - tile] = dot * p.scale;
+    }
+  }
+}
+
+/// Adds weights[position - tile] times the values of positions [low, high), in order; a thread a
+/// column.
+MF_FN SoftmaxSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum,
+                            MF_GLOBAL(const u64) pages, u32 kv_head, u32 tile, u32 low, u32 high) {
+  if (t.index >= p.v_head_dim) return sum;
+  MF_SHARED(f32) weights = MF_SHARED_AT(t, f32, 0u) + (p.head_dim + kAttentionTile);
+  u32 position = low;
+  if (p.page_tokens % kAttentionTile == 0u) {
+    MF_GLOBAL(const f32) values = cached_row(t, p, pages, p.v_page, tile, kv_head);
+    for (; position + kPositionsAtOnce <= high; position += kPositionsAtOnce) {
+      const u64 at = (position - tile) * p.v_page.token_stride;
+      MF_UNROLL
+      for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+        const u32 d = t.index + i * t.threads;
+        if (d >= p.v_head_dim) continue;
+        f32 held[kPositionsAtOnce];
+        MF_UNROLL
+        for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
+          held[k] = values[at + k * p.v_page.token_stride + d];
+        }
+        MF_UNROLL
+        for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
+          sum.columns[i] = mf_fma(weights[position - tile + k], held[k], sum.columns[i]);
+        }
+      }
+    }
+  }
+  for (; position < high; ++position) {
+    MF_GLOBAL(const f32) value = cached_row(t, p, pages, p.v_page, position, kv_head);
+    const f32 weight = weights[position - tile];
+    MF_UNROLL
+    for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+      const u32 d = t.index + i * t.threads;
+      if (d < p.v_head_dim) sum.columns[i] = mf_fma(weight, value[d], sum.columns[i]);
+    }
+  }
+  return sum;
+}
+
+/// Adds keys [low, high) of one tile, which begins at `tile`, to the sum of its split.
+MF_FN SoftmaxSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum,
+                             MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
+                             u32 kv_head, u32 tile, u32 low, u32 high) {
+  MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
+  MF_SHARED(f32) scores = query + p.head_dim;
+  MF_SHARED(f32) weights = scores + kAttentionTile;
+  score_keys(t, p, k_pages, kv_head, tile, low, high);
+  barrier(t);
+  f32 largest = sum.largest;
+  for (u32 i = t.lane; i < kAttentionTile; i += 32u) {
+    if (tile + i >= low && tile + i < high) largest = mf_max(largest, scores[i]);
+  }
+  largest = simd_max(t, largest);
+  for (u32 i = t.index; i < kAttentionTile; i += t.threads) {
+    weights[i] = tile + i >= low && tile + i < high ? mf_exp(scores[i] - largest) : 0.0f;
+  }
+  barrier(t);
+  f32 total = 0.0f;
+  for (u32 i = t.lane; i < kAttentionTile; i += 32u) total += weights[i];
+  total = simd_sum(t, total);
+  const f32 keep = mf_exp(sum.largest - largest);
+  sum.largest = largest;
+  sum.total = mf_fma(sum.total, keep, total);
+  MF_UNROLL
+  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) sum.columns[i] = sum.columns[i] * keep;
+  return add_values(t, p, sum, v_pages, kv_head, tile, low, high);
+}
+
+/// Where split `split` of a query is kept between the two kernels.
+MF_FN u64 partial_at(MF_PARAMS(AttentionParams) p, u32 token, u32 head, u32 split) {
+  return ((static_cast<u64>(token) * p.heads + head) * p.num_splits + split) * (p.v_head_dim + 2u);
+}
+
+/// Group x: a head; y: a query; z: a split, if there is more than one. 128 threads. Shared: the
+/// query, and scores and weights of a tile.
+MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),
+          MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),
+          MF_WRITE(5, f32, partials)) {
+  MF_THREAD;
+  MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
+  const u32 head = t.group.x;
+  const u32 token = t.group.y;
+  const u32 kv_head = head / p.heads_per_kv_head;
+  const u32 end = p.begin + token + 1u;
+  const u32 begin = p.window > 0u && end > p.window ? end - p.window : 0u;
+  MF_GLOBAL(const f32) q_row = q + (token * p.q.token_stride + head * p.q.head_stride);
+  for (u32 d = t.index; d < p.head_dim; d += t.threads) query[d] = q_row[d];
+  barrier(t);
+  const bool alone = p.num_splits == 1u;
+  u32 split = alone ? begin / kAttentionSplit : p.first_split + t.group.z;
+  const u32 last = alone ? (end - 1u) / kAttentionSplit : split;
+  SoftmaxSum all = empty_sum();
+  for (; split <= last; ++split) {
+    const u32 from = split * kAttentionSplit;
+    const u32 low = begin > from ? begin : from;
+    const u32 high = end < from + kAttentionSplit ? end : from + kAttentionSplit;
+    SoftmaxSum sum = empty_sum();
+    for (u32 tile = low / kAttentionTile * kAttentionTile; tile < high; tile += kAttentionTile) {
+      const u32 tile_end = tile + kAttentionTile;
+      sum = attend_tile(t, p, sum, k_pages, v_pages, kv_head, tile, low > tile ? low : tile,
+                        high < tile_end ? high : tile_end);
+    }
+    all = alone ? merged(all, sum) : sum;
+  }
+  if (alone) {
+    MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
+    finish_sum(t, p, all, sinks, row, head);
+    return;
+  }
+  MF_GLOBAL(f32) partial = partials + partial_at(p, token, head, t.group.z);
+  if (t.index == 0u) {
+    partial[p.v_head_dim] = all.largest;
+    partial[p.v_head_dim + 1u] = all.total;
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+    const u32 d = t.index + i * t.threads;
+    if (d < p.v_head_dim) partial[d] = all.columns[i];
+  }
+}
+
+/// Puts the splits of a query together. Group x: a head; y: a query. 128 threads.
+MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
+          MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const u32 head = t.group.x;
+  const u32 token = t.group.y;
+  SoftmaxSum all = empty_sum();
+  for (u32 split = 0u; split < p.num_splits; ++split) {
+    MF_GLOBAL(const f32) partial = partials + partial_at(p, token, head, split);
+    SoftmaxSum sum = empty_sum();
+    sum.largest = partial[p.v_head_dim];
+    sum.total = partial[p.v_head_dim + 1u];
+    if (sum.total == 0.0f) continue;  // a split that this query does not see
+    MF_UNROLL
+    for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+      const u32 d = t.index + i * t.threads;
+      if (d < p.v_head_dim) sum.columns[i] = partial[d];
+    }
+    all = merged(all, sum);
+  }
+  MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
+  finish_sum(t, p, all, sinks, row, head);
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,47 @@
+// Depthwise causal convolution with SiLU, and the update of what it remembers.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Input `at` of `channel`, counted from the oldest in the state.
+MF_FN f32 conv_input(MF_PARAMS(ConvParams) p, MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) state,
+                     u32 at, u32 channel) {
+  const u32 past = p.taps - 1u;
+  return at < past ? state[static_cast<u64>(at) * p.channels + channel]
+                   : x[(at - past) * p.x_stride + channel];
+}
+
+/// A thread a channel; group y: the token.
+MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_READ(1, f32, weight),
+          MF_READ(2, f32, state), MF_WRITE(3, f32, out)) {
+  MF_THREAD;
+  const u32 channel = t.group.x * t.threads + t.index;
+  if (channel >= p.channels) return;
+  f32 sum = 0.0f;
+  for (u32 j = 0u; j < p.taps; ++j) {
+    sum =
+        mf_fma(weight[channel * p.taps + j], conv_input(p, x, state, t.group.y + j, channel), sum);
+  }
+  out[t.group.y * p.out_stride + channel] = silu(sum);
+}
+
+/// state becomes the last taps - 1 inputs. A thread a channel, oldest first: what it still needs is
+/// never behind it.
+MF_KERNEL(causal_conv_shift, ConvParams, MF_READ(0, f32, x), MF_WRITE(1, f32, state)) {
+  MF_THREAD;
+  const u32 channel = t.group.x * t.threads + t.index;
+  if (channel >= p.channels) return;
+  for (u32 j = 0u; j + 1u < p.taps; ++j) {
+    const u32 at = j + p.tokens;
+    const u32 past = p.taps - 1u;
+    const f32 value = at < past ? state[static_cast<u64>(at) * p.channels + channel]
+                                : x[(at - past) * p.x_stride + channel];
+    state[static_cast<u64>(j) * p.channels + channel] = value;
+  }
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

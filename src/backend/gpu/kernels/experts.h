@@ -1,0 +1,206 @@
+// The routed experts: a tile of slots of one expert times the expert's matrices, which the kernel
+// finds through a table of ready experts. Slots of experts that are not ready are not touched.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// The slots of a group: list[begin, begin + count), or the one slot `begin`. count 0: none.
+struct SlotTile {
+  u32 entry;
+  u32 begin;
+  u32 count;
+};
+
+MF_FN SlotTile slot_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const i32) ids,
+                         MF_GLOBAL(const u32) map, MF_GLOBAL(const u32) tiles) {
+  SlotTile tile;
+  if (p.use_tiles != 0u) {
+    const u32 at = 1u + t.group.y * 3u;
+    const bool exists = t.group.y < tiles[0];
+    tile.entry = exists ? tiles[at] : 0u;
+    tile.begin = exists ? tiles[at + 1u] : 0u;
+    tile.count = exists ? tiles[at + 2u] : 0u;
+  } else {
+    tile.entry = entry_of(ids, map, p.ids, t.group.y);
+    tile.begin = t.group.y;
+    tile.count = tile.entry == kNoEntry ? 0u : 1u;
+  }
+  return tile;
+}
+
+/// Matrix `which` of an ExpertEntry, word by word: gate, up, down.
+MF_FN ExpertMatrix expert_matrix(MF_GLOBAL(const u64) entries, u32 entry, u32 which) {
+  const u32 at = (entry * 3u + which) * 4u;
+  return ExpertMatrix{entries[at], entries[at + 1u], entries[at + 2u], entries[at + 3u]};
+}
+
+MF_FN u32 slot_of(MF_PARAMS(ExpertParams) p, MF_GLOBAL(const u32) list, SlotTile tile, u32 j) {
+  if (j >= tile.count) return 0u;
+  return p.use_tiles != 0u ? list[tile.begin + j] : tile.begin;
+}
+
+MF_FN f32 bias_at(MF_T t, u64 address, u32 row, u32 format) {
+  return address == 0u ? 0.0f : load_plain(MF_AT(t, const u8, address), row, format);
+}
+
+template <u32 TOKENS>
+MF_FN void stage_slots(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const u32) list, SlotTile tile,
+                       MF_GLOBAL(const f32) x, MF_SHARED(f32) staged, u32 begin, u32 count) {
+  if (begin > 0u) barrier(t);
+  for (u32 j = 0u; j < TOKENS; ++j) {
+    const u32 row = slot_of(p, list, tile, j) / p.top_k;
+    stage_row(t, staged + j * p.stage_cols, x + row * p.x_stride, begin, count, j >= tile.count,
+              p.wide);
+  }
+  barrier(t);
+}
+
+template <u32 FORMAT, u32 ROWS, u32 TOKENS>
+MF_FN void accumulate_expert(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, ExpertMatrix from,
+                             MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
+                             u32 begin, u32 count) {
+  MF_GLOBAL(const u8) data = MF_AT(t, const u8, from.data);
+  // Plain matrices have no scales: any valid pointer will do.
+  MF_GLOBAL(const u8) scales = MF_AT(t, const u8, from.scales == 0u ? from.data : from.scales);
+  MF_GLOBAL(const u8) biases = MF_AT(t, const u8, from.biases == 0u ? from.data : from.biases);
+  Accumulate<FORMAT, ROWS, TOKENS>::run(t, acc, m, data, scales, biases, rows, staged, stage_cols,
+                                        begin, count);
+}
+
+template <u32 ROWS>
+MF_FN void clamp_rows(MF_LOCAL(u32) rows, u32 first, u32 limit) {
+  MF_UNROLL
+  for (u32 r = 0u; r < ROWS; ++r) rows[r] = first + r < limit ? first + r : limit - 1u;
+}
+
+/// out[slot] = down x[slot / top_k] + bias. Group x: ROWS rows a SIMD group; y: a tile.
+template <u32 FORMAT, u32 TOKENS>
+MF_FN void expert_linear_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const i32) ids,
+                              MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                              MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                              MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
+  const SlotTile tile = slot_tile(t, p, ids, map, tiles);
+  if (tile.count == 0u) return;
+  constexpr u32 ROWS = TOKENS == 1u ? kRowsOfOneToken : kRowsOfTile;
+  MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);
+  const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
+  const u32 first = (t.group.x * t.simds + t.simd) * ROWS;
+  u32 rows[ROWS];
+  clamp_rows<ROWS>(rows, first, p.gate.rows);
+  f32 acc[ROWS * TOKENS];
+  MF_UNROLL
+  for (u32 i = 0u; i < ROWS * TOKENS; ++i) acc[i] = 0.0f;
+  for (u32 begin = 0u; begin < p.gate.cols; begin += p.stage_cols) {
+    const u32 left = p.gate.cols - begin;
+    const u32 count = left < p.stage_cols ? left : p.stage_cols;
+    stage_slots<TOKENS>(t, p, list, tile, x, staged, begin, count);
+    accumulate_expert<FORMAT, ROWS, TOKENS>(t, acc, p.gate, down, rows, staged, p.stage_cols, begin,
+                                            count);
+  }
+  MF_UNROLL
+  for (u32 r = 0u; r < ROWS; ++r) {
+    const f32 bias = bias_at(t, down.bias, rows[r], p.bias_format);
+    MF_UNROLL
+    for (u32 j = 0u; j < TOKENS; ++j) {
+      const f32 sum = simd_sum(t, acc[r * TOKENS + j]) + bias;
+      if (t.lane == 0u && first + r < p.gate.rows && j < tile.count) {
+        out[slot_of(p, list, tile, j) * p.out_stride + first + r] = sum;
+      }
+    }
+  }
+}
+
+/// out[slot] = gated_unit(gate x + bias, up x + bias). Group x: ROWS rows a SIMD group; y: a tile.
+template <u32 FORMAT, u32 TOKENS>
+MF_FN void expert_gate_up_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const i32) ids,
+                               MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                               MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
+  const SlotTile tile = slot_tile(t, p, ids, map, tiles);
+  if (tile.count == 0u) return;
+  constexpr u32 ROWS = TOKENS == 1u ? kGateUpRowsOfOneToken : kGateUpRowsOfTile;
+  MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);
+  const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
+  const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
+  const u32 first = (t.group.x * t.simds + t.simd) * ROWS;
+  u32 rows[ROWS];
+  clamp_rows<ROWS>(rows, first, p.gate.rows);
+  f32 gates[ROWS * TOKENS];
+  f32 ups[ROWS * TOKENS];
+  MF_UNROLL
+  for (u32 i = 0u; i < ROWS * TOKENS; ++i) {
+    gates[i] = 0.0f;
+    ups[i] = 0.0f;
+  }
+  for (u32 begin = 0u; begin < p.gate.cols; begin += p.stage_cols) {
+    const u32 left = p.gate.cols - begin;
+    const u32 count = left < p.stage_cols ? left : p.stage_cols;
+    stage_slots<TOKENS>(t, p, list, tile, x, staged, begin, count);
+    accumulate_expert<FORMAT, ROWS, TOKENS>(t, gates, p.gate, gate, rows, staged, p.stage_cols,
+                                            begin, count);
+    accumulate_expert<FORMAT, ROWS, TOKENS>(t, ups, p.up, up, rows, staged, p.stage_cols, begin,
+                                            count);
+  }
+  MF_UNROLL
+  for (u32 r = 0u; r < ROWS; ++r) {
+    const f32 gate_bias = bias_at(t, gate.bias, rows[r], p.bias_format);
+    const f32 up_bias = bias_at(t, up.bias, rows[r], p.bias_format);
+    MF_UNROLL
+    for (u32 j = 0u; j < TOKENS; ++j) {
+      const f32 g = simd_sum(t, gates[r * TOKENS + j]) + gate_bias;
+      const f32 u = simd_sum(t, ups[r * TOKENS + j]) + up_bias;
+      if (t.lane == 0u && first + r < p.gate.rows && j < tile.count) {
+        out[slot_of(p, list, tile, j) * p.out_stride + first + r] =
+            gated_unit(g, u, p.activation, p.alpha, p.limit, p.up_offset);
+      }
+    }
+  }
+}
+
+#define MF_EXPERT(name, function, FORMAT, TOKENS)                                    \
+  MF_KERNEL(name, ExpertParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),          \
+            MF_READ(2, u64, entries), MF_READ(3, u32, list), MF_READ(4, u32, tiles), \
+            MF_READ(5, f32, x), MF_WRITE(6, f32, out)) {                             \
+    MF_THREAD;                                                                       \
+    function<FORMAT, TOKENS>(t, p, ids, map, entries, list, tiles, x, out);          \
+  }
+#define MF_EXPERT_TILES(name, function, FORMAT) \
+  MF_EXPERT(name##_t1, function, FORMAT, 1u)    \
+  MF_EXPERT(name##_t4, function, FORMAT, 4u)    \
+  MF_EXPERT(name##_t8, function, FORMAT, 8u)
+#define MF_EXPERT_FORMATS(name, function)             \
+  MF_EXPERT_TILES(name##_f32, function, kFormatF32)   \
+  MF_EXPERT_TILES(name##_f16, function, kFormatF16)   \
+  MF_EXPERT_TILES(name##_bf16, function, kFormatBf16) \
+  MF_EXPERT_TILES(name##_affine2, function, 2u)       \
+  MF_EXPERT_TILES(name##_affine3, function, 3u)       \
+  MF_EXPERT_TILES(name##_affine4, function, 4u)       \
+  MF_EXPERT_TILES(name##_affine5, function, 5u)       \
+  MF_EXPERT_TILES(name##_affine6, function, 6u)       \
+  MF_EXPERT_TILES(name##_affine8, function, 8u)
+MF_EXPERT_FORMATS(expert_linear, expert_linear_tile)
+MF_EXPERT_FORMATS(expert_gate_up, expert_gate_up_tile)
+MF_EXPERT_TILES(expert_gate_up_any, expert_gate_up_tile, 0u)
+#undef MF_EXPERT_FORMATS
+#undef MF_EXPERT_TILES
+#undef MF_EXPERT
+
+/// out[t] = sum over ranks, in order, of weight * slot. A thread a column; group y: the token.
+MF_KERNEL(combine_slots, CombineParams, MF_READ(0, f32, slots), MF_READ(1, f32, weights),
+          MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const u32 col = t.group.x * t.threads + t.index;
+  if (col >= p.cols) return;
+  f32 sum = 0.0f;
+  for (u32 rank = 0u; rank < p.top_k; ++rank) {
+    const u64 slot = static_cast<u64>(t.group.y) * p.top_k + rank;
+    sum = mf_fma(weights[slot], slots[slot * p.slot_stride + col], sum);
+  }
+  out[t.group.y * p.out_stride + col] = sum;
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,211 @@
+// Parameter structs of kernels. Plain data of fixed layout: the encoder fills them in, every
+// dialect reads them as they are.
+#pragma once
+
+#include "backend/gpu/dialect/types.h"
+
+namespace moeflux {
+namespace gpu {
+
+/// Rows of a tensor of any rank: extents and strides (in elements) of its three outer dimensions,
+/// right-aligned.
+struct RowsLayout {
+  u64 strides[3];
+  u32 extents[3];
+  u32 cols;
+};
+
+/// Element-wise kernels over rows * cols elements, and rms_norm.
+struct RowsParams {
+  RowsLayout out;
+  RowsLayout a;
+  RowsLayout b;  // with one column: one element a row
+  u32 rows;
+  u32 cols;
+  u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh
+  u32 has_weight;  // rms_norm
+  f32 factor;      // scale, cap, epsilon, or alpha of a gated unit
+  f32 limit;
+  f32 up_offset;
+};
+
+struct RopeParams {
+  u64 token_stride;
+  u64 head_stride;
+  u32 tokens;
+  u32 heads;
+  u32 half;  // rotary_dim / 2
+  u32 interleaved;
+  f32 factor;
+};
+
+/// How numbers are stored. Affine formats are their bits.
+enum : u32 { kFormatF16 = 16, kFormatBf16 = 17, kFormatF32 = 32 };
+
+/// A row-major matrix in its storage format.
+struct MatrixLayout {
+  u32 rows;
+  u32 cols;
+  u32 format;
+  u32 group_shift;  // log2 of the affine group
+  u32 scales;       // format of scales and biases
+  u32 wide;         // rows begin on 16-byte boundaries
+};
+
+struct EmbedParams {
+  MatrixLayout table;
+  RowsLayout out;
+  u32 tokens;
+};
+
+/// Activations per token and per head, in elements.
+struct HeadsLayout {
+  u64 token_stride;
+  u64 head_stride;
+};
+
+/// Rows that a SIMD group multiplies at once: one for single tokens, where many groups hide
+/// latency; several for tiles of tokens, which they share.
+enum : u32 {
+  kRowsOfOneToken = 1,
+  kRowsOfTile = 4,
+  kGateUpRowsOfOneToken = 1,
+  kGateUpRowsOfTile = 2,
+};
+
+/// linear, head_linear and its transpose; linear is one head that owns all rows.
+struct LinearParams {
+  MatrixLayout weight;
+  HeadsLayout x;
+  HeadsLayout out;
+  u32 tokens;
+  u32 heads;
+  u32 head_stride;  // rows from one head to the next
+  u32 row_begin;
+  u32 rows_per_head;
+  u32 stage_cols;  // columns of x in shared memory at a time, a multiple of 32
+  u32 wide;        // rows of x begin on 16-byte boundaries
+};
+
+struct KvAppendParams {
+  HeadsLayout x;
+  HeadsLayout page;  // strides within a page
+  u32 tokens;
+  u32 heads;
+  u32 head_dim;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;  // position of the first token
+};
+
+/// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
+/// what a query's bits depend on.
+enum : u32 { kAttentionTile = 128, kAttentionSplit = 512, kAttentionColumnsMax = 5 };
+
+struct AttentionParams {
+  HeadsLayout q;
+  HeadsLayout out;
+  HeadsLayout k_page;
+  HeadsLayout v_page;
+  u32 tokens;
+  u32 heads;
+  u32 heads_per_kv_head;
+  u32 head_dim;
+  u32 v_head_dim;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;   // position of the first query
+  u32 window;  // 0: everything
+  u32 has_sinks;
+  u32 num_splits;  // 1 group for all splits, or one each and attention_merge after it
+  u32 first_split;
+  f32 scale;
+};
+
+struct ConvParams {
+  u64 x_stride;
+  u64 out_stride;
+  u32 tokens;
+  u32 channels;
+  u32 taps;
+};
+
+struct DeltaParams {
+  u64 qkv_stride;
+  u64 a_stride;
+  u64 b_stride;
+  HeadsLayout out;
+  u32 tokens;
+  u32 key_heads;
+  u32 value_heads;
+  u32 key_dim;
+  u32 value_dim;
+};
+
+struct RouteParams {
+  u64 logits_stride;
+  u32 tokens;
+  u32 experts;
+  u32 top_k;
+  u32 sigmoid;
+  u32 num_groups;
+  u32 groups_kept;
+  u32 top_two;  // a group's score is the sum of its two best
+  u32 normalize;
+  u32 has_correction;
+  u32 has_expert_scale;
+  f32 normalize_epsilon;
+  f32 scale;
+};
+
+/// Device addresses of one matrix and of what is added to its products (0: nothing).
+struct ExpertMatrix {
+  u64 data;
+  u64 scales;
+  u64 biases;
+  u64 bias;
+};
+/// One ready expert, as it lies in a table in device memory.
+struct ExpertEntry {
+  ExpertMatrix gate;
+  ExpertMatrix up;
+  ExpertMatrix down;
+};
+/// In the map from expert ids to entries: not ready.
+enum : u32 { kNoEntry = 0xffffffffu };
+
+struct ExpertListParams {
+  u32 slots;
+  u32 ids;  // of the map; ids beyond are not ready
+  u32 entries;
+  u32 tile;  // slots in one tile
+};
+
+struct ExpertParams {
+  MatrixLayout gate;  // the matrix, for a single product
+  MatrixLayout up;
+  u64 x_stride;
+  u64 out_stride;
+  u32 slots;
+  u32 ids;
+  u32 top_k;      // slots per row of x
+  u32 use_tiles;  // slots come from tiles; otherwise group y is the slot
+  u32 stage_cols;
+  u32 wide;  // rows of x begin on 16-byte boundaries
+  u32 bias_format;
+  u32 activation;
+  f32 alpha;
+  f32 limit;
+  f32 up_offset;
+};
+
+struct CombineParams {
+  u64 slot_stride;
+  u64 out_stride;
+  u32 tokens;
+  u32 top_k;
+  u32 cols;
+};
+
+}  // namespace gpu
+}  // namespace moeflux

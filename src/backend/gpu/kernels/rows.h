@@ -1,0 +1,106 @@
+// Element-wise kernels over rows of any strides: one thread an element.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Where row `row` begins.
+MF_FN u64 row_at(RowsLayout layout, u32 row) {
+  const u32 inner = row % layout.extents[2];
+  const u32 rest = row / layout.extents[2];
+  return (rest / layout.extents[1]) * layout.strides[0] +
+         (rest % layout.extents[1]) * layout.strides[1] + inner * layout.strides[2];
+}
+
+struct Element {
+  u32 row;
+  u32 col;
+  bool inside;
+};
+
+/// The element of a thread of a one-dimensional grid.
+MF_FN Element element_of(MF_T t, u32 rows, u32 cols) {
+  const u64 i = static_cast<u64>(t.group.x) * t.threads + t.index;
+  const u32 row = static_cast<u32>(i / cols);
+  return Element{row, static_cast<u32>(i - static_cast<u64>(row) * cols), row < rows};
+}
+
+MF_FN f32 activate(f32 x, u32 activation) {
+  return activation == 0u ? silu(x) : activation == 1u ? sigmoid(x) : gelu_tanh(x);
+}
+
+/// The gated unit of GluOptions.
+MF_FN f32 gated_unit(f32 gate, f32 up, u32 activation, f32 alpha, f32 limit, f32 up_offset) {
+  if (activation != 0u) return activate(gate, activation) * up;
+  gate = mf_min(gate, limit);
+  up = mf_min(mf_max(up, -limit), limit) + up_offset;
+  return up * (gate / (1.0f + mf_exp(-alpha * gate)));
+}
+
+/// out = a
+MF_KERNEL(copy_rows, RowsParams, MF_READ(0, f32, a), MF_WRITE(1, f32, out)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  out[row_at(p.out, e.row) + e.col] = a[row_at(p.a, e.row) + e.col];
+}
+
+/// out = a + b
+MF_KERNEL(add_rows, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, b), MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  out[row_at(p.out, e.row) + e.col] = a[row_at(p.a, e.row) + e.col] + b[row_at(p.b, e.row) + e.col];
+}
+
+/// out = a * factor
+MF_KERNEL(scale_rows, RowsParams, MF_READ(0, f32, a), MF_WRITE(1, f32, out)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  out[row_at(p.out, e.row) + e.col] = a[row_at(p.a, e.row) + e.col] * p.factor;
+}
+
+/// x = cap * tanh(x / cap)
+MF_KERNEL(soft_cap_rows, RowsParams, MF_WRITE(0, f32, x)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  const u64 at = row_at(p.out, e.row) + e.col;
+  x[at] = p.factor * mf_tanh(x[at] / p.factor);
+}
+
+/// x += bias, the same for every row
+MF_KERNEL(add_bias_rows, RowsParams, MF_READ(0, f32, bias), MF_WRITE(1, f32, x)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  const u64 at = row_at(p.out, e.row) + e.col;
+  x[at] = x[at] + bias[e.col];
+}
+
+/// out = a * activation(b)
+MF_KERNEL(mul_activated_rows, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, b),
+          MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  const f32 gate = b[row_at(p.b, e.row) + (p.b.cols == 1u ? 0u : e.col)];
+  out[row_at(p.out, e.row) + e.col] = a[row_at(p.a, e.row) + e.col] * activate(gate, p.activation);
+}
+
+/// out = gated_unit(a, b)
+MF_KERNEL(glu_rows, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, b), MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const Element e = element_of(t, p.rows, p.cols);
+  if (!e.inside) return;
+  const f32 gate = a[row_at(p.a, e.row) + e.col];
+  const f32 up = b[row_at(p.b, e.row) + e.col];
+  out[row_at(p.out, e.row) + e.col] =
+      gated_unit(gate, up, p.activation, p.factor, p.limit, p.up_offset);
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,48 @@
+// Decoding of stored numbers, and embed, which does nothing else.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Element i of an array of a plain float format.
+MF_FN f32 load_plain(MF_GLOBAL(const u8) data, u64 i, u32 format) {
+  if (format == kFormatF32) return MF_CAST(const f32, data)[i];
+  const u16 bits = MF_CAST(const u16, data)[i];
+  return format == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+
+/// Code `i` of `bits` bits of a row of words.
+MF_FN u32 code_at(MF_GLOBAL(const u32) row, u32 i, u32 bits) {
+  const u32 bit = i * bits;
+  const u32 shift = bit % 32u;
+  u32 window = row[bit / 32u] >> shift;
+  if (shift + bits > 32u) window |= row[bit / 32u + 1u] << (32u - shift);
+  return window & ((1u << bits) - 1u);
+}
+
+/// One number of a matrix, as decode_row() defines it.
+MF_FN f32 decode_at(MatrixLayout m, MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                    MF_GLOBAL(const u8) biases, u64 row, u32 col) {
+  if (m.format >= kFormatF16) return load_plain(data, row * m.cols + col, m.format);
+  const u32 words = m.cols / 32u * m.format;
+  const u32 code = code_at(MF_CAST(const u32, data) + row * words, col, m.format);
+  const u64 group = row * (m.cols >> m.group_shift) + (col >> m.group_shift);
+  return load_plain(scales, group, m.scales) * static_cast<f32>(code) +
+         load_plain(biases, group, m.scales);
+}
+
+/// A thread an element: group y is the token.
+MF_KERNEL(embed_rows, EmbedParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),
+          MF_CONST(2, u8, biases), MF_READ(3, i32, ids), MF_WRITE(4, f32, out)) {
+  MF_THREAD;
+  const u32 col = t.group.x * t.threads + t.index;
+  if (col >= p.table.cols) return;
+  const u32 token = t.group.y;
+  const u64 row = static_cast<u64>(ids[token]);
+  out[row_at(p.out, token) + col] = decode_at(p.table, data, scales, biases, row, col);
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

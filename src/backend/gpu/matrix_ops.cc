@@ -1,0 +1,106 @@
+// embed, linear and the products per head as plans.
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+constexpr uint32_t kSimds = kThreads / kSimdLanes;
+constexpr uint32_t kTransposedTokens = 4;
+
+void bind_weight(Plan& plan, const Weight& weight) {
+  plan.bind(range_of(weight.data, Access::kRead));
+  plan.bind(range_of(weight.scales, Access::kRead));
+  plan.bind(range_of(weight.biases, Access::kRead));
+}
+
+LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weight,
+                         const HeadRows& rows) {
+  LinearParams p{};
+  p.weight = matrix_layout(weight);
+  p.x = heads_layout(x);
+  p.out = heads_layout(out);
+  p.wide = is_wide(x) ? 1 : 0;
+  p.tokens = static_cast<u32>(x.dim(0));
+  p.heads = static_cast<u32>(x.dim(1));
+  p.head_stride = static_cast<u32>(rows.head_stride);
+  p.row_begin = static_cast<u32>(rows.row_begin);
+  p.rows_per_head = static_cast<u32>(rows.rows_per_head);
+  return p;
+}
+
+/// The plan of linear and head_linear, without bindings.
+Plan product_plan(LinearParams p, const Weight& weight) {
+  const uint32_t tile = tile_tokens(p.tokens);
+  p.stage_cols = stage_cols(weight.cols, tile);
+  const uint32_t rows = kSimds * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
+  Plan plan = make_plan(matrix_kernel(KernelId::linear_f32_t1, weight.format, tile),
+                        {groups_for(p.rows_per_head, rows), groups_for(p.tokens, tile), p.heads},
+                        kThreads, p.stage_cols * tile * static_cast<uint32_t>(sizeof(float)));
+  plan.set_params(p);
+  return plan;
+}
+
+}  // namespace
+
+void GpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
+  if (!supports("embed", table)) return;
+  MF_CHECK(rows_of(out) == token_ids.num_elements() && out.shape.back() == table.cols &&
+           token_ids.dtype == DType::kI32);
+  EmbedParams p{};
+  p.table = matrix_layout(table);
+  p.out = rows_layout(out);
+  p.tokens = rows_of(out);
+  Plan plan =
+      make_plan(KernelId::embed_rows, {groups_for(p.table.cols, kThreads), p.tokens, 1}, kThreads);
+  plan.set_params(p);
+  bind_weight(plan, table);
+  plan.bind(range_of(token_ids, Access::kRead));
+  bind_output(plan, out);
+  executor_->record(plan);
+}
+
+void GpuEncoder::record_product(Plan& plan, const Tensor& out, const Tensor& x,
+                                const Weight& weight) {
+  bind_weight(plan, weight);
+  plan.bind(range_of(x, Access::kRead));
+  bind_output(plan, out);
+  executor_->record(plan);
+}
+
+void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
+  if (!supports("linear", weight)) return;
+  const int64_t n = rows_of(x);
+  MF_CHECK(rows_of(out) == n && out.shape.back() == weight.rows && x.shape.back() == weight.cols);
+  MF_CHECK(out.is_contiguous() && x.is_contiguous());
+  const HeadRows rows{0, 0, weight.rows};
+  Plan plan = product_plan(
+      head_params(out.reshape({n, 1, weight.rows}), x.reshape({n, 1, weight.cols}), weight, rows),
+      weight);
+  record_product(plan, out, x, weight);
+}
+
+void GpuEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) {
+  if (!supports("head_linear", weight)) return;
+  MF_CHECK(out.shape.back() == rows.rows_per_head && x.shape.back() == weight.cols &&
+           out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
+  Plan plan = product_plan(head_params(out, x, weight, rows), weight);
+  record_product(plan, out, x, weight);
+}
+
+void GpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                                        const HeadRows& rows) {
+  if (!supports("head_linear_transposed", weight)) return;
+  MF_CHECK(x.shape.back() == rows.rows_per_head && out.shape.back() == weight.cols &&
+           out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
+  const LinearParams p = head_params(out, x, weight, rows);
+  Plan plan = make_plan(
+      KernelId::head_linear_transposed,
+      {groups_for(p.weight.cols, kThreads), groups_for(p.tokens, kTransposedTokens), p.heads},
+      kThreads);
+  plan.set_params(p);
+  record_product(plan, out, x, weight);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,274 @@
+// Routing and the routed experts as plans.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+constexpr uint32_t kSimds = kThreads / kSimdLanes;
+constexpr int64_t kExpertsMax = 1024;  // a bit each in 32 lanes of 32 bits
+// Up to here each slot reads its expert by itself; above, slots of one expert share a read.
+constexpr uint32_t kDirectSlotsMax = 16;
+
+bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
+  const auto bias_dtype = [](const Tensor& bias) {
+    return bias.is_null() ? DType::kF32 : bias.dtype;
+  };
+  return a.gate.format == b.gate.format && a.up.format == b.up.format &&
+         a.down.format == b.down.format && bias_dtype(a.gate_bias) == bias_dtype(b.gate_bias) &&
+         bias_dtype(a.down_bias) == bias_dtype(b.down_bias);
+}
+
+bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
+
+}  // namespace
+
+/// What the launches for experts of one set of formats share.
+struct GpuEncoder::ExpertLaunch {
+  Binding ids;
+  Binding map;
+  Binding entries;
+  Binding list;
+  Binding tiles;
+  uint32_t num_ids = 0;
+  uint32_t num_entries = 0;
+  uint32_t slots = 0;
+  uint32_t top_k = 0;
+  uint32_t tile = 1;
+  uint32_t groups = 0;  // slots, or the most tiles there can be
+  bool wide_gate = true;
+  bool wide_up = true;
+  bool wide_down = true;
+  bool use_tiles = false;
+};
+
+void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
+  if (!status_.ok()) return;
+  const int64_t experts = logits.shape.back();
+  const int64_t top_k = out.ids.dim(1);
+  MF_CHECK(out.ids.dim(0) == rows_of(logits) &&
+           out.weights.num_elements() == out.ids.num_elements() && top_k <= experts &&
+           out.ids.is_contiguous() && out.weights.is_contiguous() &&
+           experts % options.num_groups == 0);
+  if (experts > kExpertsMax) {
+    fail(
+        make_error(ErrorCode::kUnsupported, "route: {} experts, at most {}", experts, kExpertsMax));
+    return;
+  }
+  RouteParams p{};
+  p.logits_stride = row_stride(logits);
+  p.tokens = rows_of(logits);
+  p.experts = static_cast<u32>(experts);
+  p.top_k = static_cast<u32>(top_k);
+  p.sigmoid = options.score == RouterScore::kSigmoid ? 1 : 0;
+  p.num_groups = static_cast<u32>(options.num_groups);
+  p.groups_kept = static_cast<u32>(options.groups_kept);
+  p.top_two = options.group_score == GroupScore::kTopTwoSum ? 1 : 0;
+  p.normalize = options.normalize ? 1 : 0;
+  p.has_correction = options.correction_bias.is_null() ? 0 : 1;
+  p.has_expert_scale = options.expert_scale.is_null() ? 0 : 1;
+  p.normalize_epsilon = options.normalize_epsilon;
+  p.scale = options.scale;
+  Plan plan =
+      make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
+                (2 * p.experts + p.num_groups + p.top_k) * static_cast<uint32_t>(sizeof(float)));
+  plan.set_params(p);
+  plan.bind(range_of(logits, Access::kRead));
+  plan.bind(range_of(options.correction_bias, Access::kRead));
+  plan.bind(range_of(options.expert_scale, Access::kRead));
+  bind_output(plan, out.ids);
+  bind_output(plan, out.weights);
+  executor_->record(plan);
+}
+
+bool GpuEncoder::check_expert(const ExpertWeights& expert) {
+  if (!supports("expert_ffn", expert.gate) || !supports("expert_ffn", expert.up) ||
+      !supports("expert_ffn", expert.down)) {
+    return false;
+  }
+  MF_CHECK(expert.gate.rows == expert.up.rows && expert.gate.cols == expert.up.cols &&
+           expert.down.cols == expert.gate.rows);
+  return true;
+}
+
+// Makes the table of those experts from `like` on that run in the same kernels.
+bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like,
+                               ExpertLaunch& launch) {
+  launch.num_ids = 0;
+  launch.num_entries = 0;
+  for (size_t i = like; i < ready.size(); ++i) {
+    if (experts_done_[i] != 0 || !share_kernels(ready[like], ready[i])) continue;
+    launch.num_ids = std::max(launch.num_ids, static_cast<uint32_t>(index(ready[i].expert)) + 1);
+    ++launch.num_entries;
+  }
+  const size_t map_bytes = round_up(launch.num_ids * sizeof(u32), 8);
+  table_bytes_.assign(map_bytes + launch.num_entries * sizeof(ExpertEntry), std::byte{0xff});
+  u32 entry = 0;
+  for (size_t i = like; i < ready.size(); ++i) {
+    const ExpertWeights& e = ready[i];
+    if (experts_done_[i] != 0 || !share_kernels(ready[like], e)) continue;
+    const auto matrix = [&](const Weight& w, const Tensor& bias) {
+      return ExpertMatrix{address_of(w.data), address_of(w.scales), address_of(w.biases),
+                          address_of(bias)};
+    };
+    const ExpertEntry values{matrix(e.gate, e.gate_bias), matrix(e.up, e.up_bias),
+                             matrix(e.down, e.down_bias)};
+    std::memcpy(table_bytes_.data() + static_cast<size_t>(index(e.expert)) * sizeof(u32), &entry,
+                sizeof(u32));
+    std::memcpy(table_bytes_.data() + map_bytes + entry * sizeof(ExpertEntry), &values,
+                sizeof(ExpertEntry));
+    launch.wide_gate = launch.wide_gate && has_wide_rows(e.gate);
+    launch.wide_up = launch.wide_up && has_wide_rows(e.up);
+    launch.wide_down = launch.wide_down && has_wide_rows(e.down);
+    experts_done_[i] = 1;
+    ++entry;
+  }
+  const Result<Binding> table = tables_.place(table_bytes_);
+  if (!table.ok()) return fail(table.error());
+  launch.map = *table;
+  launch.map.size_bytes = launch.num_ids * sizeof(u32);
+  launch.entries = *table;
+  launch.entries.offset_bytes += map_bytes;
+  launch.entries.size_bytes = launch.num_entries * sizeof(ExpertEntry);
+  return true;
+}
+
+// Finds on the device which slots go to which entry, unless slots are few.
+bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
+  launch.ids = range_of(routes.ids, Access::kRead);
+  launch.use_tiles = launch.slots > kDirectSlotsMax;
+  launch.groups = launch.slots;
+  launch.tile = 1;
+  launch.list = launch.tiles = {};
+  if (!launch.use_tiles) return true;
+  launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
+  launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
+  const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
+  const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
+  const size_t tile_bytes = (1 + 3 * size_t{launch.groups}) * sizeof(u32);
+  const Result<Binding> space = workspace_.take(list_bytes + range_bytes + tile_bytes);
+  if (!space.ok()) return fail(space.error());
+  launch.list = *space;
+  launch.list.size_bytes = launch.slots * sizeof(u32);
+  Binding ranges = *space;
+  ranges.offset_bytes += list_bytes;
+  ranges.size_bytes = 2 * launch.num_entries * sizeof(u32);
+  launch.tiles = *space;
+  launch.tiles.offset_bytes += list_bytes + range_bytes;
+  launch.tiles.size_bytes = tile_bytes;
+  const ExpertListParams p{launch.slots, launch.num_ids, launch.num_entries, launch.tile};
+  Plan lists = make_plan(KernelId::expert_lists, {launch.num_entries, 1, 1}, kSimdLanes);
+  lists.set_params(p);
+  lists.bind(launch.ids);
+  lists.bind(launch.map);
+  lists.bind(launch.list);
+  ranges.access = Access::kOverwrite;
+  lists.bind(ranges);
+  executor_->record(lists);
+  Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kSimdLanes);
+  tiles.set_params(p);
+  ranges.access = Access::kRead;
+  tiles.bind(ranges);
+  tiles.bind(launch.tiles);
+  executor_->record(tiles);
+  launch.list.access = launch.tiles.access = Access::kRead;
+  return true;
+}
+
+void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& launch,
+                                const Tensor& slots, const Tensor& intermediate, const Tensor& x,
+                                const GluOptions& glu) {
+  ExpertParams p{};
+  p.gate = matrix_layout(like.gate);
+  p.up = matrix_layout(like.up);
+  p.gate.wide = launch.wide_gate ? 1 : 0;
+  p.up.wide = launch.wide_up ? 1 : 0;
+  p.x_stride = row_stride(x);
+  p.out_stride = row_stride(intermediate);
+  p.wide = is_wide(x) ? 1 : 0;
+  p.slots = launch.slots;
+  p.ids = launch.num_ids;
+  p.top_k = launch.top_k;
+  p.use_tiles = launch.use_tiles ? 1 : 0;
+  p.stage_cols = stage_cols(like.gate.cols, launch.tile);
+  p.bias_format = like.gate_bias.is_null() ? kFormatF32 : float_format(like.gate_bias.dtype);
+  p.activation = static_cast<u32>(glu.activation);
+  p.alpha = glu.alpha;
+  p.limit = glu.limit;
+  p.up_offset = glu.up_offset;
+  const auto record = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
+                          const Tensor& to) {
+    Plan plan =
+        make_plan(kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1},
+                  kThreads, p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float)));
+    plan.set_params(p);
+    plan.bind(launch.ids);
+    plan.bind(launch.map);
+    plan.bind(launch.entries);
+    plan.bind(launch.list);
+    plan.bind(launch.tiles);
+    plan.bind(range_of(from, Access::kRead));
+    plan.bind(range_of(to, Access::kWrite));
+    executor_->record(plan);
+  };
+  // Two formats in one product have a kernel of their own, which comes in tiles only.
+  const KernelId fused =
+      like.gate.format == like.up.format
+          ? matrix_kernel(KernelId::expert_gate_up_f32_t1, like.gate.format, launch.tile)
+          : matrix_kernel(KernelId::expert_gate_up_any_t1, QuantFormat::plain(DType::kF32),
+                          launch.tile);
+  const bool one_token = launch.tile == 1;
+  record(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, x, intermediate);
+  p.gate = matrix_layout(like.down);
+  p.gate.wide = launch.wide_down ? 1 : 0;
+  p.x_stride = row_stride(intermediate);
+  p.out_stride = row_stride(slots);
+  p.wide = is_wide(intermediate) ? 1 : 0;
+  p.top_k = 1;
+  p.stage_cols = stage_cols(like.down.cols, launch.tile);
+  p.bias_format = like.down_bias.is_null() ? kFormatF32 : float_format(like.down_bias.dtype);
+  record(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
+         one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
+}
+
+void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                            std::span<const ExpertWeights> ready, const GluOptions& glu) {
+  if (!status_.ok() || ready.empty() || routes.ids.num_elements() == 0) return;
+  MF_CHECK(routes.ids.is_contiguous() && routes.ids.dtype == DType::kI32);
+  for (const ExpertWeights& expert : ready) {
+    if (!check_expert(expert)) return;
+  }
+  experts_done_.assign(ready.size(), 0);
+  for (size_t i = 0; i < ready.size(); ++i) {
+    if (experts_done_[i] != 0) continue;
+    ExpertLaunch launch;
+    launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
+    launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
+    if (!place_experts(ready, i, launch) || !list_slots(routes, launch)) return;
+    launch_experts(ready[i], launch, slots, intermediate, x, glu);
+  }
+}
+
+void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  CombineParams p{};
+  p.slot_stride = row_stride(slots);
+  p.out_stride = row_stride(out);
+  p.tokens = rows_of(out);
+  p.top_k = static_cast<u32>(routes.ids.dim(1));
+  p.cols = static_cast<u32>(out.shape.back());
+  Plan plan =
+      make_plan(KernelId::combine_slots, {groups_for(p.cols, kThreads), p.tokens, 1}, kThreads);
+  plan.set_params(p);
+  plan.bind(range_of(slots, Access::kRead));
+  plan.bind(range_of(routes.weights, Access::kRead));
+  bind_output(plan, out);
+  executor_->record(plan);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,142 @@
+#include "backend/gpu/plan_building.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/units.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr uint32_t kTiles = 3;  // of 1, 4 and 8 tokens
+
+uint32_t format_index(const QuantFormat& format) {
+  if (format.kind == QuantKind::kPlain) {
+    return format.dtype == DType::kF32 ? 0 : format.dtype == DType::kF16 ? 1 : 2;
+  }
+  return format.bits == 8 ? 8 : 3 + static_cast<uint32_t>(format.bits - 2);
+}
+
+static_assert(static_cast<int>(KernelId::linear_affine8_t8) -
+                  static_cast<int>(KernelId::linear_f32_t1) ==
+              8 * 3 + 2);
+
+uint64_t element_bytes(DType dtype) { return static_cast<uint64_t>(dtype_bits(dtype)) / 8; }
+
+}  // namespace
+
+Plan make_plan(KernelId kernel, const Extent3& groups, uint32_t group_size, uint32_t shared_bytes) {
+  MF_CHECK(shared_bytes <= kSharedBytesMax);
+  Plan plan;
+  plan.kernel = kernel;
+  plan.groups = groups;
+  plan.group_size = group_size;
+  plan.shared_bytes = shared_bytes;
+  return plan;
+}
+
+Binding range_of(const Tensor& tensor, Access access) {
+  if (tensor.is_null()) return {};
+  uint64_t last = 0;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    if (tensor.shape[i] == 0) return {tensor.buffer, tensor.offset_bytes, 0, access};
+    last += static_cast<uint64_t>((tensor.shape[i] - 1) * tensor.strides[static_cast<size_t>(i)]);
+  }
+  return {tensor.buffer, tensor.offset_bytes, (last + 1) * element_bytes(tensor.dtype), access};
+}
+
+void bind_output(Plan& plan, const Tensor& tensor) {
+  Binding output = range_of(tensor, Access::kReadWrite);
+  bool is_apart = tensor.is_contiguous();
+  for (uint32_t i = 0; i < plan.num_bindings; ++i) {
+    const Binding& other = plan.bindings[i];
+    is_apart &= other.buffer != output.buffer ||
+                other.offset_bytes >= output.offset_bytes + output.size_bytes ||
+                output.offset_bytes >= other.offset_bytes + other.size_bytes;
+  }
+  if (is_apart) output.access = Access::kOverwrite;
+  plan.bind(output);
+}
+
+RowsLayout rows_layout(const Tensor& tensor) {
+  const int rank = tensor.shape.rank();
+  MF_CHECK(tensor.dtype == DType::kF32 && rank >= 1 && rank <= 4);
+  MF_CHECK(tensor.strides[static_cast<size_t>(rank - 1)] == 1 || tensor.shape.back() <= 1);
+  RowsLayout layout{{0, 0, 0}, {1, 1, 1}, static_cast<u32>(tensor.shape.back())};
+  for (int i = 0; i + 1 < rank; ++i) {
+    const auto at = static_cast<size_t>(3 - (rank - 1) + i);
+    layout.extents[at] = static_cast<u32>(tensor.shape[i]);
+    layout.strides[at] = static_cast<u64>(tensor.strides[static_cast<size_t>(i)]);
+  }
+  return layout;
+}
+
+uint32_t rows_of(const Tensor& tensor) {
+  uint32_t rows = 1;
+  for (int i = 0; i + 1 < tensor.shape.rank(); ++i) rows *= static_cast<uint32_t>(tensor.shape[i]);
+  return rows;
+}
+
+HeadsLayout heads_layout(const Tensor& tensor) {
+  MF_CHECK(tensor.dtype == DType::kF32 && tensor.shape.rank() == 3);
+  MF_CHECK(tensor.strides[2] == 1 || tensor.shape[2] <= 1);
+  return {static_cast<u64>(tensor.strides[0]), static_cast<u64>(tensor.strides[1])};
+}
+
+uint64_t row_stride(const Tensor& tensor) {
+  const int rank = tensor.shape.rank();
+  MF_CHECK(tensor.dtype == DType::kF32 && rank >= 1);
+  if (rank == 1) return 0;
+  const int64_t stride = tensor.strides[static_cast<size_t>(rank - 2)];
+  for (int i = rank - 2; i > 0; --i) {
+    MF_CHECK(tensor.shape[i - 1] <= 1 ||
+             tensor.strides[static_cast<size_t>(i - 1)] ==
+                 tensor.shape[i] * tensor.strides[static_cast<size_t>(i)]);
+  }
+  return static_cast<uint64_t>(stride);
+}
+
+bool is_wide(const Tensor& tensor) {
+  bool wide = tensor.offset_bytes % 16 == 0;
+  for (int i = 0; i + 1 < tensor.shape.rank(); ++i) {
+    wide = wide && tensor.strides[static_cast<size_t>(i)] % 4 == 0;
+  }
+  return wide;
+}
+
+u32 float_format(DType dtype) {
+  return dtype == DType::kF32 ? kFormatF32 : dtype == DType::kF16 ? kFormatF16 : kFormatBf16;
+}
+
+MatrixLayout matrix_layout(const Weight& weight) {
+  MatrixLayout layout{};
+  layout.rows = static_cast<u32>(weight.rows);
+  layout.cols = static_cast<u32>(weight.cols);
+  layout.scales = float_format(weight.format.dtype);
+  uint64_t row_bytes = 0;
+  if (weight.format.kind == QuantKind::kPlain) {
+    layout.format = layout.scales;
+    row_bytes = static_cast<uint64_t>(weight.cols) * element_bytes(weight.format.dtype);
+  } else {
+    layout.format = static_cast<u32>(weight.format.bits);
+    layout.group_shift =
+        static_cast<u32>(std::countr_zero(static_cast<uint32_t>(weight.format.group_size)));
+    row_bytes = static_cast<uint64_t>(weight.cols * weight.format.bits / 8);
+  }
+  layout.wide = weight.data.offset_bytes % 16 == 0 && row_bytes % 16 == 0 ? 1 : 0;
+  return layout;
+}
+
+KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t tokens) {
+  const uint32_t tile = tokens == 1 ? 0 : tokens == 4 ? 1 : 2;
+  return static_cast<KernelId>(static_cast<uint32_t>(first) + format_index(format) * kTiles + tile);
+}
+
+uint32_t stage_cols(int64_t cols, uint32_t tokens) {
+  const uint32_t most = kSharedBytesMax / sizeof(float) / tokens;
+  return std::min(most, static_cast<uint32_t>(round_up(static_cast<uint64_t>(cols), 32)));
+}
+
+uint32_t tile_tokens(int64_t n) { return n == 1 ? 1 : n <= 4 ? 4 : 8; }
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,60 @@
+#include "backend/gpu/plan_trace.h"
+
+#include <cstring>
+
+#include "backend/host_buffer.h"
+#include "base/format.h"
+
+namespace moeflux::gpu {
+namespace {
+
+class TraceExecutor : public Executor {
+ public:
+  explicit TraceExecutor(PlanLog& log) : log_(log) {}
+
+  void record(const Plan& plan) override { log_.lines.push_back(to_string(plan)); }
+  void write(Buffer&, uint64_t, std::span<const std::byte> from) override {
+    log_.lines.push_back(format("write {} bytes", from.size()));
+  }
+  Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
+    MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
+    if (!to.empty()) std::memcpy(to.data(), from.host_data() + offset_bytes, to.size());
+    log_.lines.push_back(format("read {} bytes", to.size()));
+    return {};
+  }
+  EventId submit() override { return EventId{++submitted_}; }
+  bool has_passed(EventId) override { return true; }
+  Status wait(EventId) override { return {}; }
+
+ private:
+  PlanLog& log_;
+  uint64_t submitted_ = 0;
+};
+
+class TracePlatform : public Platform {
+ public:
+  explicit TracePlatform(PlanLog& log) : log_(log) {}
+
+  std::string_view name() const override { return "plan-trace"; }
+  std::string_view description() const override { return "plan trace (computes nothing)"; }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
+    return allocate_host_buffer(bytes);
+  }
+  uint64_t device_address(const Buffer& buffer) const override {
+    return reinterpret_cast<uintptr_t>(buffer.host_data());
+  }
+  Result<std::unique_ptr<Executor>> create_executor() override {
+    return std::unique_ptr<Executor>(std::make_unique<TraceExecutor>(log_));
+  }
+
+ private:
+  PlanLog& log_;
+};
+
+}  // namespace
+
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log) {
+  return std::make_unique<TracePlatform>(log);
+}
+
+}  // namespace moeflux::gpu

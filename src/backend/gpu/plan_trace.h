@@ -1,0 +1,21 @@
+// A platform that computes nothing and writes down every plan: what a GPU would have been told.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/executor.h"
+
+namespace moeflux::gpu {
+
+/// One line per plan, write and read of every executor of the platform, in order.
+struct PlanLog {
+  std::vector<std::string> lines;
+};
+
+/// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The
+/// log must outlive the platform. One executor at a time.
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log);
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,36 @@
+#include "backend/host_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "base/units.h"
+
+namespace moeflux {
+namespace {
+
+TEST(HostBuffer, IsZeroedWritableToItsEndAndAligned) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, 4 * kMiB - 1, 4 * kMiB,
+                             6 * kMiB + 4097, 8 * kMiB + 1}) {
+    auto buffer = allocate_host_buffer(bytes);
+    ASSERT_TRUE(buffer.ok()) << bytes;
+    std::byte* data = (*buffer)->host_data();
+    EXPECT_GE((*buffer)->size_bytes(), bytes);
+    const uint64_t alignment = bytes >= 4 * kMiB ? 2 * kMiB : 4096;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % alignment, 0u) << bytes;
+    const size_t last = bytes == 0 ? 0 : bytes - 1;
+    for (const size_t at : {size_t{0}, bytes / 2, last}) EXPECT_EQ(data[at], std::byte{0}) << bytes;
+    data[0] = data[last] = std::byte{1};
+  }
+}
+
+TEST(HostBuffer, MoreThanThereCanBeIsRefused) {
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2}) {
+    const auto buffer = allocate_host_buffer(bytes);
+    ASSERT_FALSE(buffer.ok());
+    EXPECT_EQ(buffer.error().code(), ErrorCode::kResourceExhausted);
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

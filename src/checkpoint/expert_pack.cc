@@ -1,0 +1,118 @@
+#include "checkpoint/expert_pack.h"
+
+#include "base/format.h"
+#include "base/units.h"
+#include "checkpoint/checksum.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::array<const char*, 3> kMatrixNames = {"gate", "up", "down"};
+
+}  // namespace
+
+uint64_t PackedBias::bytes() const {
+  return static_cast<uint64_t>(size) * static_cast<uint64_t>(dtype_bits(dtype)) / 8;
+}
+
+void lay_out_blob(PackedLayer& layer) {
+  uint64_t end = 0;
+  const auto place = [&](uint64_t bytes) {
+    const uint64_t begin = end;
+    end = round_up(end + bytes, kBlobPartAlignment);
+    return begin;
+  };
+  for (PackedMatrix& matrix : layer.matrices) {
+    const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
+    matrix.data_offset = place(bytes.data);
+    matrix.scales_offset = bytes.scales == 0 ? 0 : place(bytes.scales);
+    matrix.biases_offset = bytes.biases == 0 ? 0 : place(bytes.biases);
+  }
+  for (PackedBias& bias : layer.biases) bias.offset = bias.size == 0 ? 0 : place(bias.bytes());
+  layer.stride = round_up(end, kBlobAlignment);
+}
+
+std::string packed_layer_name(int32_t layer) {
+  return format("{}/layer-{:05}.experts", kExpertPackFolder, layer);
+}
+
+Json packed_layer_json(const PackedLayer& layer) {
+  Json json;
+  json["layer"] = layer.layer;
+  json["file"] = layer.file;
+  json["gate_tensor"] = layer.gate_tensor;
+  json["experts"] = layer.num_experts;
+  json["stride"] = layer.stride;
+  for (size_t m = 0; m < kMatrixNames.size(); ++m) {
+    const PackedMatrix& matrix = layer.matrices[m];
+    Json& entry = json[kMatrixNames[m]];
+    entry["rows"] = matrix.rows;
+    entry["cols"] = matrix.cols;
+    entry["dtype"] = dtype_name(matrix.format.dtype);
+    if (matrix.format.kind == QuantKind::kAffine) {
+      entry["bits"] = matrix.format.bits;
+      entry["group_size"] = matrix.format.group_size;
+      entry["order"] = matrix.format.order == WeightOrder::kTiled ? "tiled" : "row-major";
+    }
+    entry["offset"] = matrix.data_offset;
+    if (weight_bytes(matrix.format, matrix.rows, matrix.cols).scales > 0) {
+      entry["scales_offset"] = matrix.scales_offset;
+      entry["biases_offset"] = matrix.biases_offset;
+    }
+    const PackedBias& bias = layer.biases[m];
+    if (bias.size > 0) {
+      entry["bias"] = {
+          {"dtype", dtype_name(bias.dtype)}, {"size", bias.size}, {"offset", bias.offset}};
+    }
+  }
+  json["checksums"] = checksum_text(layer.table_checksum);
+  return json;
+}
+
+std::string expert_pack_text(const ExpertPackManifest& manifest) {
+  Json json;
+  json["format"] = "moeflux expert pack";
+  json["version"] = kExpertPackVersion;
+  json["source"] = checksum_text(manifest.source);
+  json["recipe"] = checksum_text(manifest.recipe);
+  json["model"] = checksum_text(manifest.model);
+  json["layers"] = Json::array();
+  for (const PackedLayer& layer : manifest.layers) {
+    json["layers"].push_back(packed_layer_json(layer));
+  }
+  return json.dump(1) + "\n";
+}
+
+std::vector<std::byte> blob_checksum_table(const std::vector<uint64_t>& checksums) {
+  std::vector<std::byte> table(checksums.size() * sizeof(uint64_t));
+  for (size_t i = 0; i < table.size(); ++i) {
+    table[i] = static_cast<std::byte>(checksums[i / 8] >> (8 * (i % 8)));
+  }
+  return table;
+}
+
+Result<std::vector<uint64_t>> read_blob_checksums(const File& file, const PackedLayer& layer) {
+  if (file.size_bytes() != layer.file_bytes()) {
+    return make_error(ErrorCode::kCorruption,
+                      "{} has {} bytes, expected {} for {} experts of {} bytes and their checksums",
+                      file.path(), file.size_bytes(), layer.file_bytes(), layer.num_experts,
+                      layer.stride);
+  }
+  std::vector<std::byte> table(layer.table_bytes());
+  MF_RETURN_IF_ERROR(file.read_at(layer.table_offset(), table));
+  const uint64_t found = checksum64(table);
+  if (found != layer.table_checksum) {
+    return make_error(ErrorCode::kCorruption,
+                      "{}: the table of checksums has checksum {}, expected {}; the file is not "
+                      "the one that {} was written for, or is damaged",
+                      file.path(), checksum_text(found), checksum_text(layer.table_checksum),
+                      kExpertPackName);
+  }
+  std::vector<uint64_t> checksums(static_cast<size_t>(layer.num_experts));
+  for (size_t i = 0; i < table.size(); ++i) {
+    checksums[i / 8] |= static_cast<uint64_t>(table[i]) << (8 * (i % 8));
+  }
+  return checksums;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,239 @@
+// Reading manifests of expert packs. The file comes from anywhere: every number is checked before
+// it is used, and every refusal names the place, what was found and what was expected.
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/units.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/expert_pack.h"
+#include "quant/formats/affine.h"
+#include "quant/formats/tiled.h"
+
+namespace moeflux {
+namespace {
+
+// Far above any model, far below where products of two of them overflow.
+constexpr int64_t kLayersMax = 1 << 20;
+constexpr int64_t kExpertsMax = 1 << 20;
+constexpr int64_t kExtentMax = int64_t{1} << 28;
+constexpr int64_t kStrideMax = int64_t{1} << 40;
+
+/// Getters of one JSON object; the first problem is kept and the rest of the answers do not matter.
+class Fields {
+ public:
+  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) refuse(format("is {}, expected an object", json_excerpt(object)));
+  }
+
+  const Json* find(const char* key) const {
+    if (!object_.is_object()) return nullptr;
+    const auto found = object_.find(key);
+    return found == object_.end() ? nullptr : &*found;
+  }
+
+  int64_t integer(const char* key, int64_t low, int64_t high) {
+    const Json* value = find(key);
+    // The lower bound is never negative, so unsigned numbers are all there are.
+    if (value != nullptr && value->is_number_unsigned()) {
+      const auto found = value->get<uint64_t>();
+      if (found >= static_cast<uint64_t>(low) && found <= static_cast<uint64_t>(high)) {
+        return static_cast<int64_t>(found);
+      }
+    }
+    refuse(format("has {} {}, expected an integer from {} to {}", key, shown(value), low, high));
+    return low;
+  }
+
+  std::string text(const char* key) {
+    const Json* value = find(key);
+    if (value != nullptr && value->is_string()) return value->get<std::string>();
+    refuse(format("has {} {}, expected a string", key, shown(value)));
+    return {};
+  }
+
+  uint64_t checksum(const char* key) {
+    const std::optional<uint64_t> found = parse_checksum(text(key));
+    if (!found) refuse(format("has {} {}, expected 16 hexadecimal digits", key, shown(find(key))));
+    return found.value_or(0);
+  }
+
+  DType dtype() {
+    const std::optional<DType> found = parse_dtype(text("dtype"));
+    if (found == DType::kF32 || found == DType::kF16 || found == DType::kBf16) return *found;
+    refuse(format("has dtype {}, expected \"F32\", \"F16\" or \"BF16\"", shown(find("dtype"))),
+           ErrorCode::kUnsupported);
+    return DType::kF32;
+  }
+
+  void refuse(const std::string& problem, ErrorCode code = ErrorCode::kCorruption) {
+    if (status_.ok()) status_ = make_error(code, "{} {}", where_, problem);
+  }
+  const Status& status() const { return status_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  static std::string shown(const Json* value) {
+    return value == nullptr ? "missing" : json_excerpt(*value);
+  }
+
+  const Json& object_;
+  std::string where_;
+  Status status_;
+};
+
+Result<QuantFormat> parse_format(Fields& fields, int64_t rows, int64_t cols) {
+  QuantFormat format = QuantFormat::plain(fields.dtype());
+  if (fields.find("bits") == nullptr) {
+    MF_RETURN_IF_ERROR(fields.status());
+    return format;
+  }
+  format =
+      QuantFormat::affine(static_cast<int>(fields.integer("bits", 2, 8)),
+                          static_cast<int>(fields.integer("group_size", 32, 128)), format.dtype);
+  const std::string order = fields.text("order");
+  if (order == "tiled") {
+    format.order = WeightOrder::kTiled;
+  } else if (order != "row-major") {
+    fields.refuse(moeflux::format("has order {}, expected \"tiled\" or \"row-major\"",
+                                  json_excerpt(Json(order))),
+                  ErrorCode::kUnsupported);
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  const bool fits = is_valid(format, cols) &&
+                    (format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, rows));
+  if (!fits) {
+    fields.refuse(moeflux::format("is {} x {} in {}, which do not go together", rows, cols,
+                                  format.to_string()));
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  return format;
+}
+
+/// Takes the parts of a blob in order and refuses one that is not aligned, not after the one
+/// before, or not inside.
+class BlobParts {
+ public:
+  explicit BlobParts(uint64_t stride) : stride_(stride) {}
+
+  uint64_t place(Fields& fields, const char* key, uint64_t bytes) {
+    const auto offset = static_cast<uint64_t>(fields.integer(key, 0, kStrideMax));
+    if (offset % kBlobPartAlignment != 0 || offset < end_ || offset > stride_ ||
+        bytes > stride_ - offset) {
+      fields.refuse(
+          format("has {} {} for {} bytes, expected a multiple of {} from {} on that ends "
+                 "within the stride of {}",
+                 key, offset, bytes, kBlobPartAlignment, end_, stride_));
+      return 0;
+    }
+    end_ = offset + bytes;
+    return offset;
+  }
+
+ private:
+  uint64_t stride_;
+  uint64_t end_ = 0;
+};
+
+Status parse_matrix(Fields& fields, BlobParts& parts, PackedMatrix& matrix) {
+  matrix.rows = fields.integer("rows", 1, kExtentMax);
+  matrix.cols = fields.integer("cols", 1, kExtentMax);
+  MF_RETURN_IF_ERROR(fields.status());
+  MF_ASSIGN_OR_RETURN(matrix.format, parse_format(fields, matrix.rows, matrix.cols));
+  const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
+  matrix.data_offset = parts.place(fields, "offset", bytes.data);
+  if (bytes.scales > 0) {
+    matrix.scales_offset = parts.place(fields, "scales_offset", bytes.scales);
+    matrix.biases_offset = parts.place(fields, "biases_offset", bytes.biases);
+  }
+  return fields.status();
+}
+
+Status parse_bias(const Json& json, const std::string& where, BlobParts& parts, PackedBias& bias) {
+  Fields fields(json, where);
+  bias.dtype = fields.dtype();
+  bias.size = fields.integer("size", 1, kExtentMax);
+  MF_RETURN_IF_ERROR(fields.status());
+  bias.offset = parts.place(fields, "offset", bias.bytes());
+  return fields.status();
+}
+
+Status parse_blob(const Fields& layer_fields, PackedLayer& layer) {
+  constexpr std::array<const char*, 3> kNames = {"gate", "up", "down"};
+  BlobParts parts(layer.stride);
+  const Json missing;
+  for (size_t m = 0; m < kNames.size(); ++m) {
+    const Json* json = layer_fields.find(kNames[m]);
+    Fields fields(json == nullptr ? missing : *json,
+                  format("{}: {}", layer_fields.where(), kNames[m]));
+    MF_RETURN_IF_ERROR(fields.status());
+    MF_RETURN_IF_ERROR(parse_matrix(fields, parts, layer.matrices[m]));
+  }
+  for (size_t m = 0; m < kNames.size(); ++m) {
+    const Json& matrix = *layer_fields.find(kNames[m]);
+    const auto bias = matrix.find("bias");
+    if (bias == matrix.end()) continue;
+    MF_RETURN_IF_ERROR(parse_bias(*bias, format("{}: {} bias", layer_fields.where(), kNames[m]),
+                                  parts, layer.biases[m]));
+  }
+  return {};
+}
+
+Status check_header(Fields& fields) {
+  if (fields.text("format") != "moeflux expert pack") {
+    fields.refuse(R"(does not have the format "moeflux expert pack")");
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  const int64_t version = fields.integer("version", 0, INT64_MAX);
+  if (version != kExpertPackVersion) {
+    fields.refuse(format("has version {}, expected {}", version, kExpertPackVersion),
+                  ErrorCode::kUnsupported);
+  }
+  return fields.status();
+}
+
+}  // namespace
+
+Result<PackedLayer> parse_packed_layer(const Json& json, const std::string& what) {
+  Fields fields(json, what);
+  PackedLayer layer;
+  layer.layer = static_cast<int32_t>(fields.integer("layer", 0, kLayersMax));
+  layer.file = fields.text("file");
+  layer.gate_tensor = fields.text("gate_tensor");
+  layer.num_experts = static_cast<int32_t>(fields.integer("experts", 1, kExpertsMax));
+  layer.stride = static_cast<uint64_t>(fields.integer("stride", kBlobAlignment, kStrideMax));
+  layer.table_checksum = fields.checksum("checksums");
+  if (layer.stride % kBlobAlignment != 0) {
+    fields.refuse(format("has stride {}, expected a multiple of {}", layer.stride, kBlobAlignment));
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  MF_RETURN_IF_ERROR(parse_blob(fields, layer));
+  return layer;
+}
+
+Result<ExpertPackManifest> parse_expert_pack(std::string_view text, std::string_view what) {
+  MF_ASSIGN_OR_RETURN(const Json json, parse_json(text, what));
+  Fields fields(json, std::string(what));
+  MF_RETURN_IF_ERROR(fields.status());
+  MF_RETURN_IF_ERROR(check_header(fields));
+  ExpertPackManifest manifest;
+  manifest.source = fields.checksum("source");
+  manifest.recipe = fields.checksum("recipe");
+  manifest.model = fields.checksum("model");
+  const Json* layers = fields.find("layers");
+  if (layers == nullptr || !layers->is_array() || layers->empty()) {
+    fields.refuse("has no layers, expected a list of them");
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  for (const Json& entry : *layers) {
+    const std::string where = format("{}: entry {} of layers", what, manifest.layers.size());
+    MF_ASSIGN_OR_RETURN(PackedLayer layer, parse_packed_layer(entry, where));
+    if (!manifest.layers.empty() && layer.layer <= manifest.layers.back().layer) {
+      return make_error(ErrorCode::kCorruption, "{} is layer {}, expected one after layer {}",
+                        where, layer.layer, manifest.layers.back().layer);
+    }
+    manifest.layers.push_back(std::move(layer));
+  }
+  return manifest;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,122 @@
+// moeflux pack: a model folder whose experts stream fast, made from one in any layout.
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/format.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/packing.h"
+#include "cli/terminal.h"
+#include "engine/model_packer.h"
+#include "io/interrupt.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string output;
+  std::string order = "tiled";
+  int bits = 0;  // 0: as they are
+  int group_size = 64;
+  int threads = 0;
+  bool verify = false;
+  bool force = false;
+};
+
+PackFormat format_of(const Options& options) {
+  PackFormat format;
+  format.order = options.order == "tiled" ? WeightOrder::kTiled : WeightOrder::kRowMajor;
+  if (options.bits > 0) format.bits = options.bits;
+  format.group_size = options.group_size;
+  return format;
+}
+
+Result<std::unique_ptr<ModelPacker>> open_packer(const Options& options) {
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+  MF_ASSIGN_OR_RETURN(PackSource source, open_pack_source(directory));
+  return ModelPacker::create(std::move(source), format_of(options));
+}
+
+Status verify(const Options& options, const InterruptListener& interrupts) {
+  MF_RETURN_IF_ERROR(check_model_folder(options.output));
+  MF_ASSIGN_OR_RETURN(const TensorIndex index, TensorIndex::open(options.output));
+  if (!index.has_expert_pack()) {
+    return make_error(ErrorCode::kNotFound, "{}: no {} in the folder", options.output,
+                      kExpertPackName);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t bytes = 0;
+  for (const auto& [number, layer] : index.packed_layers()) bytes += layer.layout.file_bytes();
+  std::unique_ptr<ModelPacker> packer;
+  if (!options.model.model.empty()) {
+    MF_ASSIGN_OR_RETURN(packer, open_packer(options));
+    bytes = packer->total_bytes();
+  }
+  {
+    ProgressBar progress("verify", bytes);
+    const PackRun run = {.directory = options.output,
+                         .threads = options.threads,
+                         .stop = interrupts.token(),
+                         .progress = [&](uint64_t done) { progress.update(done); }};
+    MF_RETURN_IF_ERROR(packer != nullptr ? packer->compare(run) : verify_expert_pack(index, run));
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return print_out(format(
+      "{}: {}; {}\n", options.output,
+      packer != nullptr ? "every byte is what the source gives" : "every expert has its checksum",
+      describe_rate(bytes, seconds.count())));
+}
+
+Status pack(const Options& options, const InterruptListener& interrupts) {
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelPacker> packer, open_packer(options));
+  if (options.force && is_directory(options.output)) {
+    MF_RETURN_IF_ERROR(remove_checkpoint(options.output));
+  }
+  return run_packer(*packer, {.directory = options.output,
+                              .threads = options.threads,
+                              .replace = options.force,
+                              .stop = interrupts.token()});
+}
+
+Status run(const Options& options) {
+  const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
+  if (!options.verify) return pack(options, *interrupts);
+  const Status verified = verify(options, *interrupts);
+  if (verified.ok() || !interrupts->token().stop_requested()) return verified;
+  return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; nothing wrong was found so far",
+                    options.output);
+}
+
+}  // namespace
+
+RegisteredCommand add_pack_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "pack", "Write a model folder whose experts stream fast, from one in any layout");
+  add_model_folder_option(*app, options->model);
+  app->add_option("-o,--output", options->output,
+                  "Folder to write; made when absent, gone on with when a run was stopped")
+      ->required()
+      ->check(not_empty());
+  app->add_option("--order", options->order,
+                  "Of experts of 4 or 8 bits: tiled, as processors want them, or row-major")
+      ->check(CLI::IsMember({"tiled", "row-major"}))
+      ->capture_default_str();
+  app->add_option("--bits", options->bits,
+                  "Quantise plain floats to so many bits, routers to 8 (default: keep formats)")
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}));
+  app->add_option("--group", options->group_size, "Weights that share a scale, with --bits")
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->capture_default_str();
+  app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
+      ->check(CLI::Range(0, 1024));
+  app->add_flag("--force", options->force, "Replace the checkpoint in a folder that is not empty");
+  app->add_flag("--verify", options->verify,
+                "Read what -o holds and check it: against its checksums or, with -m and the "
+                "options it was packed with, against the source");
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

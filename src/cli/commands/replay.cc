@@ -1,0 +1,176 @@
+// moeflux replay: what a cache of a given size would have hit on a recorded run, beside what an
+// LRU and a cache that knows the future would have.
+#include "experts/replay.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  std::string trace;
+  std::vector<std::string> caches = {"6%", "12%", "25%", "50%"};
+  std::string policy = "lfu";
+  double decay = EvictionPolicyOptions{}.decay;
+  double prefill_weight = EvictionPolicyOptions{}.prefill_weight;
+  bool token_by_token = false;
+  bool json = false;
+};
+
+/// What is known of one cache size.
+struct Line {
+  double percent = 0.0;  // of the experts of all routed layers
+  size_t slots = 0;
+  ReplayResult chosen;
+  ReplayResult lru;
+  ReplayResult belady;
+};
+
+// "12%" of all experts, or a number of slots.
+Result<size_t> parse_cache(const std::string& text, uint64_t num_experts) {
+  const bool percent = !text.empty() && text.back() == '%';
+  const std::string number = percent ? text.substr(0, text.size() - 1) : text;
+  char* end = nullptr;
+  const double value = std::strtod(number.c_str(), &end);
+  const bool valid = !number.empty() && *end == '\0' && value > 0.0 && value < 1e9;
+  if (!valid || (percent && value > 100.0)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--cache {}: expected a share like 12% or a number of slots", text);
+  }
+  const double slots = percent ? value / 100.0 * static_cast<double>(num_experts) : value;
+  return std::clamp<size_t>(static_cast<size_t>(slots + 0.5), 1, num_experts);
+}
+
+Line measure(const RouteTrace& trace, const Options& options, size_t slots, uint64_t experts) {
+  ReplayOptions replayed{
+      .num_slots = slots,
+      .eviction = {.decay = options.decay, .prefill_weight = options.prefill_weight}};
+  if (options.token_by_token) replayed.prompt = PromptReplay::kTokenByToken;
+  Line line{.percent = 100.0 * static_cast<double>(slots) / static_cast<double>(experts),
+            .slots = slots};
+  replayed.eviction.policy = CachePolicy::kLru;
+  line.lru = replay(trace, replayed);
+  line.belady = replay_belady(trace, replayed);
+  if (const auto policy = parse_cache_policy(options.policy)) {
+    replayed.eviction.policy = *policy;
+    line.chosen = replay(trace, replayed);
+  } else {
+    line.chosen = replay_page_cache(trace, replayed);
+  }
+  return line;
+}
+
+double per_token(uint64_t count, const ReplayCounts& counts) {
+  return counts.tokens == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(counts.tokens);
+}
+
+Json to_json(const Line& line) {
+  const ReplayCounts& decode = line.chosen.decode;
+  return {{"cache_percent", line.percent},
+          {"slots", line.slots},
+          {"hits", decode.hits},
+          {"misses", decode.misses},
+          {"hit_rate", decode.hit_rate()},
+          {"hit_rate_lru", line.lru.decode.hit_rate()},
+          {"hit_rate_belady", line.belady.decode.hit_rate()},
+          {"misses_per_token", per_token(decode.misses, decode)},
+          {"bytes_per_token", per_token(decode.bytes_read, decode)},
+          {"prefill_hits", line.chosen.prefill.hits},
+          {"prefill_misses", line.chosen.prefill.misses},
+          {"evictions", line.chosen.evictions},
+          {"bypasses", line.chosen.bypasses}};
+}
+
+std::string render_json(const RouteTrace& trace, const Options& options,
+                        const std::vector<Line>& lines) {
+  const DistinctExperts distinct = distinct_experts(trace);
+  Json out{{"model", trace.header().model},
+           {"policy", options.policy},
+           {"experts", distinct.of},
+           {"distinct_experts", distinct.all},
+           {"distinct_experts_decode", distinct.decode},
+           {"experts_per_token", trace.demand().per_token},
+           {"prompt_tokens", lines.front().chosen.prefill.tokens},
+           {"decode_tokens", lines.front().chosen.decode.tokens},
+           {"caches", Json::array()}};
+  for (const Line& line : lines) out["caches"].push_back(to_json(line));
+  return out.dump(2) + "\n";
+}
+
+std::string render_text(const RouteTrace& trace, const Options& options,
+                        const std::vector<Line>& lines) {
+  const DistinctExperts distinct = distinct_experts(trace);
+  const ReplayResult& first = lines.front().chosen;
+  std::string out = format(
+      "{}: {} prompt and {} decode tokens, {} experts a token; {} of {} experts touched, {} by "
+      "decode\n",
+      trace.header().model, first.prefill.tokens, first.decode.tokens, trace.demand().per_token,
+      distinct.all, distinct.of, distinct.decode);
+  out += format("{:>7} {:>7} {:>7} {:>7} {:>7} {:>12} {:>11}\n", "cache", "slots", options.policy,
+                "lru", "belady", "misses/token", "read/token");
+  for (const Line& line : lines) {
+    const ReplayCounts& decode = line.chosen.decode;
+    out += format(
+        "{:>6.2f}% {:>7} {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>12.1f} {:>11}{}\n", line.percent,
+        line.slots, 100.0 * decode.hit_rate(), 100.0 * line.lru.decode.hit_rate(),
+        100.0 * line.belady.decode.hit_rate(), per_token(decode.misses, decode),
+        format_bytes(static_cast<uint64_t>(per_token(decode.bytes_read, decode))),
+        static_cast<int64_t>(line.slots) < trace.demand().per_token ? "  below one token's experts"
+                                                                    : "");
+  }
+  return out;
+}
+
+Status run(const Options& options) {
+  MF_ASSIGN_OR_RETURN(const RouteTrace trace, RouteTrace::read(options.trace));
+  const uint64_t experts = distinct_experts(trace).of;
+  std::vector<Line> lines;
+  for (const std::string& cache : options.caches) {
+    MF_ASSIGN_OR_RETURN(const size_t slots, parse_cache(cache, experts));
+    lines.push_back(measure(trace, options, slots, experts));
+  }
+  return print_out(options.json ? render_json(trace, options, lines)
+                                : render_text(trace, options, lines));
+}
+
+}  // namespace
+
+RegisteredCommand add_replay_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "replay", "Hit rates of expert caches on a recorded run (run or bench --route-trace)");
+  app->add_option("trace", options->trace, "A route_trace v1 file")->required()->check(not_empty());
+  app->add_option("--cache", options->caches,
+                  "Sizes, as shares of all experts or slots: 6%,25%,900")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  app->add_option("--policy", options->policy,
+                  "lfu (decayed use), lru, or page (an operating system's page cache)")
+      ->check(CLI::IsMember({"lfu", "lru", "page"}))
+      ->capture_default_str();
+  app->add_option("--decay", options->decay, "What a use counts after each further token (lfu)")
+      ->check(CLI::Range(0.01, 0.9999))
+      ->capture_default_str();
+  app->add_option("--prefill-weight", options->prefill_weight,
+                  "What the prompt's routes count against decode's (lfu); 0: nothing")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  app->add_flag("--token-by-token", options->token_by_token,
+                "Replay the prompt as if it had been decoded");
+  app->add_flag("--json", options->json, "Print JSON");
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,66 @@
+#include "cli/packing.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/format.h"
+#include "base/units.h"
+#include "cli/terminal.h"
+#include "io/file.h"
+#include "io/output_folder.h"
+
+namespace moeflux {
+
+std::string describe_rate(uint64_t bytes, double seconds) {
+  return format("{} in {:.1f} s, {:.2f} GB/s", format_bytes(bytes), seconds,
+                static_cast<double>(bytes) / 1e9 / seconds);
+}
+
+Status run_packer(const ModelPacker& packer, PackRun run) {
+  if (packer.is_packed(run.directory)) {
+    MF_RETURN_IF_ERROR(packer.pack(run));
+    return print_out(format("{}: is packed already\n", run.directory));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t before = packer.total_bytes();  // what an earlier run has left, once it is known
+  {
+    ProgressBar progress("pack", packer.total_bytes());
+    run.progress = [&](uint64_t done) {
+      before = std::min(before, done);
+      progress.update(done);
+    };
+    const Status packed = packer.pack(run);
+    if (!packed.ok() && packed.error().code() == ErrorCode::kCancelled) {
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "{}: stopped; the same command goes on from here", run.directory);
+    }
+    MF_RETURN_IF_ERROR(packed);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const std::string kept = before > 0 ? format(" ({} were there)", format_bytes(before)) : "";
+  return print_out(format("{}: {}{}\n", run.directory,
+                          describe_rate(packer.total_bytes() - before, seconds.count()), kept));
+}
+
+Status remove_checkpoint(const std::string& directory) {
+  for (const std::string_view name : {std::string_view("config.json"), kExpertPackName}) {
+    MF_RETURN_IF_ERROR(remove_file(format("{}/{}", directory, name)));
+  }
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
+  for (const std::string& name : names) {
+    if (name == "model.safetensors.index.json" || name == kExpertPackNotesName ||
+        (name.starts_with("model") && name.ends_with(".safetensors"))) {
+      MF_RETURN_IF_ERROR(remove_file(format("{}/{}", directory, name)));
+    }
+  }
+  const std::string experts = format("{}/{}", directory, kExpertPackFolder);
+  if (!is_directory(experts)) return {};
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> layers, list_files(experts));
+  for (const std::string& name : layers) {
+    if (!name.ends_with(".experts")) continue;
+    MF_RETURN_IF_ERROR(remove_file(format("{}/{}", experts, name)));
+  }
+  return {};
+}
+
+}  // namespace moeflux

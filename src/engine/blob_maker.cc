@@ -1,0 +1,134 @@
+#include "engine/blob_maker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/format.h"
+#include "checkpoint/checksum.h"
+#include "quant/formats/tiled.h"
+#include "quant/quantize.h"
+
+namespace moeflux {
+namespace {
+
+struct TargetParts {
+  std::span<std::byte> data;
+  std::span<std::byte> scales;
+  std::span<std::byte> biases;
+
+  TargetParts(const PackedMatrix& matrix, std::byte* blob) {
+    const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
+    data = {blob + matrix.data_offset, bytes.data};
+    scales = {blob + matrix.scales_offset, bytes.scales};
+    biases = {blob + matrix.biases_offset, bytes.biases};
+  }
+};
+
+void copy_parts(const TargetParts& target, const tiled::RowMajorParts& parts) {
+  std::copy(parts.codes.begin(), parts.codes.end(), target.data.begin());
+  std::copy(parts.scales.begin(), parts.scales.end(), target.scales.begin());
+  std::copy(parts.biases.begin(), parts.biases.end(), target.biases.begin());
+}
+
+void put_row_major(const PackedMatrix& matrix, const TargetParts& target,
+                   const tiled::RowMajorParts& parts) {
+  if (matrix.format.order == WeightOrder::kTiled) {
+    tiled::tile(target.data, parts, matrix.format, matrix.rows, matrix.cols);
+  } else {
+    copy_parts(target, parts);
+  }
+}
+
+Status check_source(const ExpertLayer& source, ExpertId expert, std::span<const std::byte> slot) {
+  if (source.checksums.empty()) return {};
+  const uint64_t expected = source.checksums[static_cast<size_t>(index(expert))];
+  const uint64_t found = checksum64(slot.first(source.checked_bytes));
+  if (found == expected) return {};
+  return make_error(ErrorCode::kCorruption, "checksum {}, expected {}; the file is damaged",
+                    checksum_text(found), checksum_text(expected));
+}
+
+}  // namespace
+
+void load_floats(const std::byte* from, DType dtype, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = load_float(from, static_cast<int64_t>(i), dtype);
+  }
+}
+
+Status BlobMaker::put_matrix(size_t i, std::byte* slot, std::byte* blob) const {
+  const std::array<const ExpertMatrix*, 3> matrices = {&source_.gate, &source_.up, &source_.down};
+  const ExpertMatrix& from = *matrices[i];
+  const PackedMatrix& to = target_.matrices[i];
+  const WeightBytes bytes = weight_bytes(from.format, from.rows, from.cols);
+  const tiled::RowMajorParts parts = {{slot + from.data_offset, bytes.data},
+                                      {slot + from.scales_offset, bytes.scales},
+                                      {slot + from.biases_offset, bytes.biases}};
+  const TargetParts target(to, blob);
+  if (from.format.kind == to.format.kind && from.format.order == to.format.order) {
+    copy_parts(target, parts);
+  } else if (from.format.kind == QuantKind::kPlain) {
+    std::vector<float> values(static_cast<size_t>(from.rows * from.cols));
+    load_floats(parts.codes.data(), from.format.dtype, values);
+    MF_ASSIGN_OR_RETURN(const AffineMatrix quantised,
+                        quantize_affine({values, from.rows, from.cols},
+                                        to.format.with_order(WeightOrder::kRowMajor)));
+    put_row_major(to, target, {quantised.codes, quantised.scales, quantised.biases});
+  } else if (from.format.order == WeightOrder::kTiled) {
+    tiled::untile(target.data, target.scales, target.biases, parts.codes, to.format, to.rows,
+                  to.cols);
+  } else {
+    put_row_major(to, target, parts);
+  }
+  return {};
+}
+
+Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
+  MF_CHECK(blob.size() == target_.stride);
+  std::vector<std::byte> slot(source_.slot_bytes);
+  for (const ExpertExtent& extent : source_.extents_of(expert)) {
+    MF_RETURN_IF_ERROR(
+        index_.file(extent.file)
+            .read_at(extent.offset, std::span(slot).subspan(extent.slot_offset, extent.bytes)));
+  }
+  const auto where = [&] { return format("layer {} expert {}", target_.layer, index(expert)); };
+  if (const Status whole = check_source(source_, expert, slot); !whole.ok()) {
+    return whole.error().with_context(where());
+  }
+  if (source_.arrangement != ExpertArrangement::kAsStored) {
+    std::vector<std::byte> scratch(slot.size());
+    arrange_slot(source_, slot, scratch);
+  }
+  std::fill(blob.begin(), blob.end(), std::byte{0});
+  for (size_t i = 0; i < target_.matrices.size(); ++i) {
+    const Status put = put_matrix(i, slot.data(), blob.data());
+    if (!put.ok()) return put.error().with_context(where());
+  }
+  const std::array<const ExpertBias*, 3> biases = {&source_.gate_bias, &source_.up_bias,
+                                                   &source_.down_bias};
+  for (size_t i = 0; i < biases.size(); ++i) {
+    const PackedBias& to = target_.biases[i];
+    std::copy_n(slot.data() + biases[i]->offset, to.bytes(), blob.data() + to.offset);
+  }
+  return {};
+}
+
+Result<std::vector<uint64_t>> make_blobs(const BlobMaker& maker, Pipeline& pipeline,
+                                         const ByteSink& write) {
+  const PackedLayer& layer = maker.target();
+  std::vector<uint64_t> checksums(static_cast<size_t>(layer.num_experts));
+  const auto make = [&](uint64_t offset, std::span<std::byte> blob) -> Status {
+    const uint64_t expert = offset / layer.stride;
+    MF_RETURN_IF_ERROR(maker.make(ExpertId{static_cast<int32_t>(expert)}, blob));
+    checksums[expert] = checksum64(blob);
+    return {};
+  };
+  MF_RETURN_IF_ERROR(pipeline.run({.total_bytes = layer.table_offset(),
+                                   .task_bytes = layer.stride,
+                                   .make = make,
+                                   .write = write}));
+  return checksums;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,40 @@
+// Makes the blobs of an expert pack from the experts of a checkpoint: reads, quantises where that
+// was asked for, and puts every part in its place.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "checkpoint/tensor_index.h"
+#include "engine/pipeline.h"
+#include "experts/expert_table.h"
+
+namespace moeflux {
+
+/// Thread-safe: calls share nothing but what they read. References must outlive it.
+class BlobMaker {
+ public:
+  BlobMaker(const ExpertLayer& source, const TensorIndex& index, const PackedLayer& target)
+      : source_(source), index_(index), target_(target) {}
+
+  /// `blob` is target.stride bytes. Fails when a read does, or when the numbers cannot be
+  /// quantised.
+  Status make(ExpertId expert, std::span<std::byte> blob) const;
+  const PackedLayer& target() const { return target_; }
+
+ private:
+  Status put_matrix(size_t i, std::byte* slot, std::byte* blob) const;
+
+  const ExpertLayer& source_;
+  const TensorIndex& index_;
+  const PackedLayer& target_;
+};
+
+/// Makes all blobs of a layer in order; returns their checksums.
+Result<std::vector<uint64_t>> make_blobs(const BlobMaker& maker, Pipeline& pipeline,
+                                         const ByteSink& write);
+
+/// Decodes elements [begin, begin + out.size()) of an array of plain floats.
+void load_floats(const std::byte* from, DType dtype, std::span<float> out);
+
+}  // namespace moeflux

@@ -1,0 +1,48 @@
+// What a packing remembers of itself in the output folder, so that one that was stopped or killed
+// goes on where it was: which files are complete. The notes' presence marks the folder as
+// unfinished.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/result.h"
+#include "checkpoint/expert_pack.h"
+
+namespace moeflux {
+
+class PackNotes {
+ public:
+  /// Reads the folder's notes, or begins new ones in a folder that is empty or was made just now.
+  /// Fails with kInvalidArgument when the folder holds something else, unless `replace`, or notes
+  /// of another recipe.
+  static Result<PackNotes> open(const std::string& directory, uint64_t recipe, bool replace);
+
+  /// The layer as noted, if its file is there and has the size and the table that go with it.
+  const PackedLayer* finished_layer(const PackedLayer& planned) const;
+  bool is_finished(const std::string& shard) const;
+
+  /// Writes the notes anew; what they say is on the disk before.
+  Status add_layer(const PackedLayer& layer);
+  Status add_shard(const std::string& file);
+  /// The packing is complete.
+  Status remove() const;
+
+ private:
+  PackNotes(std::string directory, uint64_t recipe)
+      : directory_(std::move(directory)), recipe_(recipe) {}
+  std::string path() const;
+  Status read();
+  Status write() const;
+
+  std::string directory_;
+  uint64_t recipe_;
+  std::map<int32_t, PackedLayer> layers_;
+  std::set<std::string> shards_;
+};
+
+/// Removes what writers that were killed have left in the folder and in its folder of experts.
+Status remove_temporary_files(const std::string& directory);
+
+}  // namespace moeflux

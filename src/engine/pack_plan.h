@@ -1,0 +1,60 @@
+// What a packing will write, decided before the first byte: formats, layouts, files and their
+// sizes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors_stream.h"
+#include "engine/model_loader.h"
+#include "engine/pack_source.h"
+
+namespace moeflux {
+
+struct PackFormat {
+  /// Of experts' matrices that can be stored in tiles.
+  WeightOrder order = WeightOrder::kTiled;
+  /// Quantise linear modules and embeddings of plain floats to so many bits, routers and gates to
+  /// 8; without it everything keeps its format.
+  std::optional<int> bits;
+  int group_size = 64;
+  /// Of the files of other tensors; a tensor that is larger gets one of its own.
+  uint64_t shard_bytes_max = uint64_t{4} << 30;
+};
+
+/// A tensor beside the experts as it will be written: copied, or quantised into three.
+struct DenseItem {
+  std::string name;  // of the source's tensor
+  TensorEntry source;
+  std::optional<QuantFormat> format;  // quantise to it
+  int64_t rows = 0;                   // of the matrix to quantise, leading extents included
+  int64_t cols = 0;
+};
+
+struct DenseShard {
+  std::string file;
+  std::vector<DenseItem> items;
+  std::vector<safetensors::PlannedTensor> tensors;  // of all items, in their order
+
+  uint64_t size_bytes() const;
+};
+
+struct PackPlan {
+  uint64_t source = 0;  // fingerprint
+  uint64_t recipe = 0;  // equal recipes give equal folders
+  std::string config_json;
+  std::vector<DenseShard> shards;
+  std::vector<PackedLayer> layers;  // without checksums
+
+  /// Of tensors and experts: all but a few megabytes of the folder.
+  uint64_t total_bytes() const;
+};
+
+/// `loaded` is the source's model, checked only. Fails with kInvalidArgument when the format does
+/// not go with the source.
+Result<PackPlan> plan_pack(const PackSource& source, const LoadedModel& loaded,
+                           const PackFormat& format);
+
+}  // namespace moeflux

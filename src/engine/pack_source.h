@@ -1,0 +1,29 @@
+// What can be packed: a model folder, or anything that looks like one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/tensor_index.h"
+
+namespace moeflux {
+
+/// A small file that goes into the packed folder as it is: tokenizer, templates, licences.
+struct SideFile {
+  std::string name;
+  std::string contents;
+};
+
+struct PackSource {
+  std::string name;      // for messages
+  std::string identity;  // what tells it from sources of the same tensors; may be empty
+  std::string config_json;
+  TensorIndex index;
+  std::vector<SideFile> side_files;
+};
+
+/// A folder with config.json and tensors; it may be a pack itself.
+Result<PackSource> open_pack_source(const std::string& directory);
+
+}  // namespace moeflux

@@ -1,0 +1,96 @@
+#include "experts/expert_fetch.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+
+namespace moeflux {
+
+ExpertFetch::ExpertFetch(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
+                         ExpertCache& cache, bool check)
+    : table_(table),
+      files_(files),
+      reader_(reader),
+      cache_(cache),
+      arrivals_(table, files),
+      check_(check),
+      loading_(cache.num_slots()) {}
+
+ExpertFetch::~ExpertFetch() {
+  while (in_flight_ > 0) (void)wait();
+}
+
+void ExpertFetch::start(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority) {
+  MF_CHECK(!is_in_flight(slot));
+  std::byte* base = cache_.buffer().host_data() + cache_.offset_of(slot);
+  requests_.clear();
+  const ExpertExtent* last = nullptr;
+  for (const ExpertExtent& extent : table_.layer(key.layer).extents_of(key.expert)) {
+    const bool adjoins = last != nullptr && last->file == extent.file &&
+                         last->offset + last->bytes == extent.offset &&
+                         last->slot_offset + last->bytes == extent.slot_offset;
+    last = &extent;
+    if (adjoins) {
+      std::span<std::byte>& into = requests_.back().into;
+      into = {into.data(), into.size() + extent.bytes};
+      continue;
+    }
+    requests_.push_back({.file = &files_.file(extent.file),
+                         .offset = extent.offset,
+                         .into = {base + extent.slot_offset, extent.bytes},
+                         .tag = static_cast<uint64_t>(slot),
+                         .priority = priority});
+  }
+  at(slot) = {key, requests_.size(), {}};
+  ++in_flight_;
+  reader_.submit(requests_);
+}
+
+std::vector<ExpertFetch::Arrival> ExpertFetch::wait() {
+  std::vector<Arrival> arrivals;
+  while (arrivals.empty()) arrivals = finish(reader_.wait());
+  return arrivals;
+}
+
+std::vector<ExpertFetch::Arrival> ExpertFetch::poll() {
+  if (in_flight_ == 0) return {};
+  return finish(reader_.poll());
+}
+
+std::vector<ExpertFetch::Arrival> ExpertFetch::finish(std::vector<ReadCompletion> completions) {
+  std::vector<Arrival> arrivals;
+  for (ReadCompletion& completion : completions) {
+    const ExpertCache::Slot slot{static_cast<uint32_t>(completion.tag)};
+    Loading& loading = at(slot);
+    MF_CHECK(loading.reads_left > 0);
+    if (!completion.status.ok() && loading.status.ok()) loading.status = completion.status;
+    if (--loading.reads_left == 0) finish_slot(slot, arrivals);
+  }
+  return arrivals;
+}
+
+void ExpertFetch::finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arrivals) {
+  Loading& loading = at(slot);
+  const ExpertLayer& layer = table_.layer(loading.key.layer);
+  const std::span<std::byte> bytes(cache_.buffer().host_data() + cache_.offset_of(slot),
+                                   layer.slot_bytes);
+  --in_flight_;
+  if (loading.status.ok()) {
+    bytes_read_ += layer.bytes_per_expert();
+    if (check_) loading.status = arrivals_.check(loading.key, bytes);
+  }
+  if (!loading.status.ok()) {
+    const Error error = loading.status.error().with_context(
+        format("layer {} expert {}", index(loading.key.layer), index(loading.key.expert)));
+    arrivals.push_back({loading.key, slot, error});
+    return;
+  }
+  if (layer.arrangement != ExpertArrangement::kAsStored) {
+    arrange_scratch_.resize(table_.slot_bytes_max());
+    arrange_slot(layer, bytes, arrange_scratch_);
+  }
+  arrivals.push_back({loading.key, slot, {}});
+}
+
+}  // namespace moeflux

@@ -1,0 +1,77 @@
+// The order in which a layer uses the cache: look all its experts up and pin those that are there,
+// tell the policy, then reserve slots for the others one by one. The store and the replay of traces
+// both go through here, so that a replay counts what the engine counts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "experts/expert_cache.h"
+#include "experts/route_observer.h"
+
+namespace moeflux {
+
+/// Reusable: after a first visit of every size, a visit allocates nothing. The cache must outlive
+/// the visit; its pins end with end() or with the visit.
+class LayerVisit {
+ public:
+  struct Entry {
+    ExpertId expert{};
+    ExpertCache::Slot slot{};
+  };
+
+  explicit LayerVisit(ExpertCache& cache) : cache_(&cache) {}
+  ~LayerVisit() { end(); }
+  LayerVisit(const LayerVisit&) = delete;
+  LayerVisit& operator=(const LayerVisit&) = delete;
+
+  /// Counts and pins. Every id must be within the cache's shape.
+  void begin(const LayerRoutes& routes);
+
+  // Of the distinct experts, ascending (the order of the file in stacked checkpoints):
+  std::span<const Entry> hits() const { return hits_; }          // READY, kept from earlier uses
+  std::span<const Entry> guessed() const { return guessed_; }    // READY, read ahead for this visit
+  std::span<const Entry> arriving() const { return arriving_; }  // the same, not READY yet
+  std::span<const ExpertId> misses() const { return misses_; }   // absent
+
+  /// A slot for the next miss, LOADING and pinned. nullopt when there is none left, or every slot
+  /// is pinned: arrivals and recycle() make room then.
+  std::optional<Entry> reserve_next();
+  size_t num_waiting() const { return misses_.size() - next_miss_; }
+  /// The bytes of a reserved or arriving expert are there.
+  void arrived(ExpertCache::Slot slot);
+  /// Its read failed: the expert is absent again.
+  void failed(ExpertCache::Slot slot);
+
+  /// The next READY experts, at most `max`, in the order in which they became so. They stay pinned
+  /// until recycle(); the span until the next call of anything.
+  std::span<const Entry> deliver(size_t max);
+  bool has_undelivered() const { return delivered_ < ready_.size(); }
+  /// Unpins what was delivered: its work has finished. The others stay pinned.
+  void recycle();
+  /// Unpins everything and forgets the misses without a slot. Nothing may be LOADING.
+  void end();
+
+ private:
+  void count_uses(const LayerRoutes& routes);
+  void note_uses(const LayerRoutes& routes);
+
+  ExpertCache* cache_;
+  LayerId layer_{};
+  bool transient_ = false;  // this visit shall not displace what decode uses
+  std::vector<int32_t> distinct_;
+  std::vector<int32_t> uses_;  // of each distinct expert
+  std::vector<Entry> hits_;
+  std::vector<Entry> guessed_;
+  std::vector<Entry> arriving_;
+  std::vector<ExpertId> misses_;
+  size_t next_miss_ = 0;
+  std::vector<Entry> ready_;  // READY; from recycled_ on pinned
+  size_t delivered_ = 0;
+  size_t recycled_ = 0;
+};
+
+}  // namespace moeflux

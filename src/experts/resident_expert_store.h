@@ -1,0 +1,26 @@
+// The store of a device whose own memory holds all experts: they are loaded once, and a lease
+// delivers its layer whole. Nothing is read back, so the device's queue never waits for the host.
+#pragma once
+
+#include <memory>
+
+#include "backend/device.h"
+#include "checkpoint/tensor_index.h"
+#include "experts/expert_store.h"
+#include "experts/expert_table.h"
+#include "io/async_reader.h"
+
+namespace moeflux {
+
+/// What the experts take on the device.
+uint64_t resident_experts_bytes(const ExpertTable& table);
+
+/// Reads every expert; the reader is free again afterwards. Table and device must outlive the
+/// store. Fails with kResourceExhausted when the device's memory does not hold them, kIo when a
+/// read fails.
+Result<std::unique_ptr<ExpertStore>> make_resident_expert_store(const ExpertTable& table,
+                                                                const TensorIndex& index,
+                                                                AsyncReader& reader,
+                                                                Device& device);
+
+}  // namespace moeflux

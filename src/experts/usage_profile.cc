@@ -1,0 +1,129 @@
+#include "experts/usage_profile.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "io/file.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::string_view kFormat = "moeflux usage profile v1";
+constexpr uint64_t kFileBytesMax = 64 * kMiB;
+constexpr size_t kLayersMax = 4096;
+constexpr size_t kExpertsMax = 65536;
+/// A profile weighs as much as so many tokens of prompt: a real prompt soon outweighs it.
+constexpr double kSeedTokens = 16.0;
+
+Error corrupt(std::string_view what, std::string_view found, std::string_view expected) {
+  return make_error(ErrorCode::kCorruption, "usage profile: {}: found {}, expected {}", what, found,
+                    expected);
+}
+
+Result<const Json*> member(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end()) return corrupt(name, "nothing", "a value");
+  return &*found;
+}
+
+Result<uint64_t> parse_count(const Json& value, std::string_view what) {
+  MF_ASSIGN_OR_RETURN(const int64_t count, json_int(value, what));
+  if (count < 0) return corrupt(what, json_excerpt(value), "0 or more");
+  return static_cast<uint64_t>(count);
+}
+
+Result<std::vector<uint64_t>> parse_layer(const Json& value, size_t layer) {
+  const std::string what = format("layer {}", layer);
+  if (!value.is_array() || value.size() > kExpertsMax) {
+    return corrupt(what, json_excerpt(value), format("a list of at most {} counts", kExpertsMax));
+  }
+  std::vector<uint64_t> uses;
+  for (const Json& count : value) {
+    MF_ASSIGN_OR_RETURN(const uint64_t parsed, parse_count(count, what));
+    uses.push_back(parsed);
+  }
+  return uses;
+}
+
+}  // namespace
+
+Result<UsageProfile> UsageProfile::parse(std::string_view text) {
+  MF_ASSIGN_OR_RETURN(const Json json, parse_json(text, "usage profile"));
+  if (!json.is_object()) return corrupt("file", json_excerpt(json), "an object");
+  MF_ASSIGN_OR_RETURN(const Json* kind, member(json, "format"));
+  if (*kind != kFormat) return corrupt("format", json_excerpt(*kind), format("\"{}\"", kFormat));
+  UsageProfile profile;
+  MF_ASSIGN_OR_RETURN(const Json* model, member(json, "model"));
+  if (!model->is_string()) return corrupt("model", json_excerpt(*model), "a name");
+  profile.model = model->get<std::string>();
+  MF_ASSIGN_OR_RETURN(const Json* tokens, member(json, "tokens"));
+  MF_ASSIGN_OR_RETURN(profile.tokens, parse_count(*tokens, "tokens"));
+  MF_ASSIGN_OR_RETURN(const Json* layers, member(json, "layers"));
+  if (!layers->is_array() || layers->size() > kLayersMax) {
+    return corrupt("layers", json_excerpt(*layers), format("a list of at most {}", kLayersMax));
+  }
+  for (const Json& layer : *layers) {
+    MF_ASSIGN_OR_RETURN(std::vector<uint64_t> uses, parse_layer(layer, profile.layers.size()));
+    profile.layers.push_back(std::move(uses));
+  }
+  return profile;
+}
+
+Result<UsageProfile> UsageProfile::read(const std::string& path) {
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kFileBytesMax));
+  Result<UsageProfile> profile = parse(text);
+  if (!profile.ok()) return profile.error().with_context(path);
+  return profile;
+}
+
+std::string UsageProfile::to_json() const {
+  const Json json{{"format", kFormat}, {"model", model}, {"tokens", tokens}, {"layers", layers}};
+  // Names come from folders, which need not be UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status UsageProfile::write(const std::string& path) const {
+  const std::string text = to_json();
+  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(path));
+  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
+  return file->commit();
+}
+
+void UsageProfile::add(const ExpertCache& cache) {
+  const ExpertShape& shape = cache.shape();
+  layers.resize(std::max(layers.size(), static_cast<size_t>(shape.num_layers)));
+  for (int32_t l = 0; l < shape.num_layers; ++l) {
+    std::vector<uint64_t>& layer = layers[static_cast<size_t>(l)];
+    layer.resize(std::max(layer.size(), static_cast<size_t>(shape.num_experts)));
+    for (int32_t e = 0; e < shape.num_experts; ++e) {
+      layer[static_cast<size_t>(e)] += cache.uses()[shape.index_of({LayerId{l}, ExpertId{e}})];
+    }
+  }
+  tokens += cache.tokens();
+}
+
+Status UsageProfile::seed(ExpertCache& cache) const {
+  const ExpertShape& shape = cache.shape();
+  size_t widest = 0;
+  for (const auto& layer : layers) widest = std::max(widest, layer.size());
+  if (layers.size() != static_cast<size_t>(shape.num_layers) ||
+      widest > static_cast<size_t>(shape.num_experts)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "usage profile of {}: {} layers of {} experts, the model has {} of {}", model,
+                      layers.size(), widest, shape.num_layers, shape.num_experts);
+  }
+  if (tokens == 0) return {};
+  const double scale = kSeedTokens / static_cast<double>(tokens);
+  std::vector<double> uses;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    if (layers[l].empty()) continue;
+    uses.clear();
+    for (const uint64_t count : layers[l]) uses.push_back(static_cast<double>(count) * scale);
+    cache.seed(LayerId{static_cast<int32_t>(l)}, uses, kSeedTokens);
+  }
+  return {};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,107 @@
+// WeightStore::experts from an expert pack: the manifest says where everything lies, the config
+// what it must be.
+#include <array>
+
+#include "base/format.h"
+#include "base/units.h"
+#include "model/weight_store.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames = {"gate", "up", "down"};
+
+ExpertMatrix to_matrix(const PackedMatrix& packed) {
+  return {packed.format,      packed.rows,          packed.cols,
+          packed.data_offset, packed.scales_offset, packed.biases_offset};
+}
+
+ExpertBias to_bias(const PackedBias& packed) { return {packed.dtype, packed.size, packed.offset}; }
+
+/// Three stretches that lie one after another and cover the blob: gate; up; down with biases.
+void fill_extents(ExpertLayer& layer, const PackedExperts& packed) {
+  const PackedLayer& layout = packed.layout;
+  const std::array<uint64_t, 4> begins = {0, layout.matrices[1].data_offset,
+                                          layout.matrices[2].data_offset, layout.stride};
+  layer.extents_per_expert = 3;
+  layer.extents.reserve(static_cast<size_t>(layout.num_experts) * 3);
+  for (uint64_t expert = 0; expert < static_cast<uint64_t>(layout.num_experts); ++expert) {
+    for (size_t i = 0; i < 3; ++i) {
+      layer.extents.push_back(
+          {packed.file, expert * layout.stride + begins[i], begins[i + 1] - begins[i], begins[i]});
+    }
+  }
+}
+
+/// Gives the layer the orders the device prefers; where these are the stored ones, nothing is
+/// rearranged.
+void choose_orders(ExpertLayer& layer, const Device& device) {
+  const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  bool as_stored = true;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    ExpertMatrix& matrix = *matrices[i];
+    layer.stored[i] = matrix;
+    const WeightOrder order = device.preferred_order(matrix.format, matrix.rows, matrix.cols);
+    as_stored = as_stored && order == matrix.format.order;
+    matrix.format.order = order;
+  }
+  if (as_stored) return;
+  layer.stored_biases = {layer.gate_bias, layer.up_bias, layer.down_bias};
+  layer.arrangement = ExpertArrangement::kReordered;
+  const size_t arriving_bytes = layer.slot_bytes;
+  lay_out_slot(layer);
+  layer.slot_bytes = round_up(std::max(layer.slot_bytes, arriving_bytes), kBlobAlignment);
+}
+
+}  // namespace
+
+bool WeightStore::packed_experts(ExpertLayer& layer, LayerId id, bool with_bias) {
+  const auto found = index_.packed_layers().find(index(id));
+  if (found == index_.packed_layers().end()) {
+    fail(make_error(ErrorCode::kCorruption, "{} has no layer {}, whose experts config.json means",
+                    kExpertPackName, index(id)));
+    return false;
+  }
+  const PackedExperts& packed = found->second;
+  const PackedLayer& layout = packed.layout;
+  if (layout.num_experts != layer.num_experts) {
+    fail(make_error(ErrorCode::kCorruption, "{}: layer {} has {} experts, config.json means {}",
+                    kExpertPackName, index(id), layout.num_experts, layer.num_experts));
+    return false;
+  }
+  const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  const std::array<ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias, &layer.down_bias};
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const PackedMatrix& matrix = layout.matrices[i];
+    const int64_t bias_size = with_bias ? matrices[i]->rows : 0;
+    if (matrix.rows != matrices[i]->rows || matrix.cols != matrices[i]->cols ||
+        layout.biases[i].size != bias_size) {
+      fail(make_error(ErrorCode::kCorruption,
+                      "{}: layer {}: {} is {} x {} with a bias of {}, config.json means {} x {} "
+                      "with a bias of {}",
+                      kExpertPackName, index(id), kNames[i], matrix.rows, matrix.cols,
+                      layout.biases[i].size, matrices[i]->rows, matrices[i]->cols, bias_size));
+      return false;
+    }
+    *matrices[i] = to_matrix(matrix);
+    *biases[i] = to_bias(layout.biases[i]);
+  }
+  layer.slot_bytes = layer.checked_bytes = layout.stride;
+  layer.checksums = packed.checksums;
+  fill_extents(layer, packed);
+  choose_orders(layer, device_);
+  packed_claimed_.insert(index(id));
+  return true;
+}
+
+Status WeightStore::check_pack_is_used() const {
+  for (const auto& [number, packed] : index_.packed_layers()) {
+    if (packed_claimed_.contains(number)) continue;
+    return make_error(ErrorCode::kUnsupported,
+                      "{} has experts of layer {}, which no part of the model uses",
+                      kExpertPackName, number);
+  }
+  return {};
+}
+
+}  // namespace moeflux

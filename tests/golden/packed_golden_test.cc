@@ -1,0 +1,118 @@
+// Every family packed: not a bit of its logits may change, whatever order the experts lie in and
+// whatever the checkpoint called them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/golden_file.h"
+#include "tests/support/packed_copy.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+std::string golden_folder(const std::string& family) {
+  return tests_directory() + "/golden/models/" + family;
+}
+
+std::vector<TokenId> tokens_of(const std::string& family) {
+  return read_golden(golden_folder(family) + "/golden.safetensors")["tokens"].ints;
+}
+
+void expect_same_logits(const std::string& packed, const std::string& original,
+                        const std::vector<TokenId>& tokens) {
+  ASSERT_FALSE(tokens.empty());
+  for (const std::string device : {"reference", "tiling reference", "cpu"}) {
+    const RunOutput expected = run_model(original, tokens, {.device = device});
+    ASSERT_FALSE(expected.logits.empty());
+    for (const uint64_t cache : {uint64_t{0}, uint64_t{1} << 30}) {
+      const RunOutput run =
+          run_model(packed, tokens, {.device = device, .expert_cache_bytes = cache});
+      EXPECT_EQ(run.logits, expected.logits) << device << ", cache " << cache;
+    }
+  }
+}
+
+class PackedGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PackedGolden, QuantisedLogitsAreTheSameBits) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
+  for (const WeightOrder order : {WeightOrder::kTiled, WeightOrder::kRowMajor}) {
+    const TempFolder packed;
+    expect_packed(quantized.path(), packed.path(), {.order = order});
+    expect_same_logits(packed.path(), quantized.path(), tokens_of(GetParam()));
+  }
+}
+
+TEST_P(PackedGolden, PlainLogitsAreTheSameBits) {
+  const TempFolder packed;
+  expect_packed(golden_folder(GetParam()), packed.path(), {});
+  expect_same_logits(packed.path(), golden_folder(GetParam()), tokens_of(GetParam()));
+}
+
+class QuantisingPack : public ::testing::TestWithParam<std::string> {};
+
+// The offline conversion renames, stacks and splits; the packer keeps the layout. The numbers must
+// come out the same.
+TEST_P(QuantisingPack, EqualsQuantisingBefore) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(),
+                       {.split_kv_b = false});
+  const TempFolder packed;
+  expect_packed(golden_folder(GetParam()), packed.path(), {.bits = 4, .group_size = 64});
+  const std::vector<TokenId> tokens = tokens_of(GetParam());
+  const RunOutput expected = run_model(quantized.path(), tokens, {.device = "reference"});
+  const RunOutput run = run_model(packed.path(), tokens, {.device = "reference"});
+  ASSERT_FALSE(expected.logits.empty());
+  EXPECT_EQ(run.logits, expected.logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PackedGolden,
+                         ::testing::Values("deepseek_v2", "deepseek_v3", "gemma4_text", "glm4_moe",
+                                           "glm4_moe_lite", "gpt_oss", "mimo_v2_flash",
+                                           "minimax_m2", "mixtral", "olmoe", "qwen2_moe",
+                                           "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
+                         [](const auto& test) { return test.param; });
+
+// Not gemma4_text: its embedding is F32, as are its scales here; the copy has BF16 throughout.
+INSTANTIATE_TEST_SUITE_P(All, QuantisingPack,
+                         ::testing::Values("deepseek_v2", "deepseek_v3", "glm4_moe",
+                                           "glm4_moe_lite", "gpt_oss", "mimo_v2_flash",
+                                           "minimax_m2", "mixtral", "olmoe", "qwen2_moe",
+                                           "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
+                         [](const auto& test) { return test.param; });
+
+TEST(PackedFable, LogitsAreTheSameBits) {
+  const std::string fable = tests_directory() + "/../models/fable-20m";
+  const TempFolder packed;
+  expect_packed(fable, packed.path(), {});
+  expect_same_logits(packed.path(), fable, {430, 1, 77, 8191, 0, 12, 300, 4096, 5, 5, 31, 7});
+}
+
+TEST(PackedFormats, EveryWidthKeepsItsNumbers) {
+  const std::string family = "qwen3_moe";
+  const std::vector<TokenId> tokens = tokens_of(family);
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const int bits : {2, 3, 5, 6, 8}) {
+      SCOPED_TRACE(bits);
+      const TempFolder quantized;
+      const TempFolder twin;
+      const TempFolder packed;
+      write_quantized_copy(golden_folder(family), quantized.path(), twin.path(),
+                           {.bits = bits, .scale_dtype = dtype});
+      expect_packed(quantized.path(), packed.path(), {});
+      const RunOutput expected = run_model(quantized.path(), tokens, {.device = "reference"});
+      EXPECT_EQ(run_model(packed.path(), tokens, {.device = "reference"}).logits, expected.logits);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::testing
