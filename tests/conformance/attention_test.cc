@@ -67,7 +67,7 @@ TEST(Attention, MatchesTheReferenceAtDepth) {
       AttentionProblem p = AttentionProblem::make(random, heads, kv_heads, 20, 33, 64, n);
       p.window = window;
       if (window != 130) p.sinks = random.floats(heads, -5.0f, 30.0f);
-      check_attention(p, {n - 20, 1, 1, 18});
+      check_attention(p, {n - 20, 1, 1, 18}, /*on_slow_devices=*/heads == 1 && window == 0);
     }
   }
 }

@@ -139,10 +139,11 @@ TEST(TokenInvariance, AttentionOverHundredsOfKeysInAnyCut) {
 /// The same bits from every cut on every number of threads.
 template <typename Problem>
 void check_everywhere(const std::string& what, const Problem& problem,
-                      const std::vector<Chunks>& cuts) {
+                      const std::vector<Chunks>& cuts, bool on_slow_devices = true) {
   std::string family;
   std::vector<float> expected;
   for (const NamedDevice& device : devices()) {
+    if (device.is_slow && !on_slow_devices) continue;
     if (device.family != family) {
       Session whole(*device.device);
       expected = problem.run(whole, {problem.n});
@@ -170,7 +171,8 @@ Chunks alone_after(int64_t first, int64_t n) {
   return chunks;
 }
 
-// Longer than two of the segments that a context of few tokens is cut into.
+// Longer than two of the segments that a context of few tokens is cut into. Slow devices show the
+// same over hundreds of keys, above.
 TEST(TokenInvariance, AttentionAtDepth) {
   Random random(54);
   constexpr int64_t kLength = 1100;
@@ -191,7 +193,7 @@ TEST(TokenInvariance, AttentionAtDepth) {
         AttentionProblem::make(random, 4, c.kv_heads, 24, 20, c.page_tokens, kLength);
     p.window = c.window;
     if (c.has_sinks) p.sinks = random.floats(4, -5.0f, 5.0f);
-    check_everywhere("attention", p, cuts);
+    check_everywhere("attention", p, cuts, /*on_slow_devices=*/false);
   }
 }
 
@@ -199,7 +201,8 @@ TEST(TokenInvariance, LatentAttentionAtDepth) {
   Random random(55);
   AttentionProblem p = AttentionProblem::make(random, 70, 1, 40, 32, 64, 530);
   p.values_are_keys = true;
-  check_everywhere("latent attention", p, {in_calls_of(48, 530), alone_after(524, 530)});
+  check_everywhere("latent attention", p, {in_calls_of(48, 530), alone_after(524, 530)},
+                   /*on_slow_devices=*/false);
 }
 
 TEST(TokenInvariance, HeadLinearInEveryFormat) {
