@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "text/detokenizer.h"
+#include "text/golden_test_util.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -18,37 +16,7 @@ namespace moeflux {
 namespace {
 
 const std::string kSource = MOEFLUX_SOURCE_DIR;
-const std::string kGolden = kSource + "/tests/golden/tokenizer/";
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-Json read_json(const std::string& path) {
-  Result<Json> json = parse_json(read_file(path), path);
-  EXPECT_TRUE(json.ok()) << (json.ok() ? "" : json.error().to_string());
-  return std::move(json).value();
-}
-
-std::string bytes_of(const Json& input) {
-  if (input.contains("text")) return input["text"].get<std::string>();
-  const auto hex = input["hex"].get<std::string>();
-  std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
-
-std::string fnv1a(const std::vector<TokenId>& ids) {
-  uint64_t value = 0xCBF29CE484222325u;
-  for (const TokenId id : ids) value = (value ^ static_cast<uint32_t>(id)) * 0x100000001B3u;
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
+const std::string kGolden = tokenizer_golden_folder();
 
 std::vector<TokenId> join(std::vector<TokenId> a, const std::vector<TokenId>& b,
                           const std::vector<TokenId>& c) {
