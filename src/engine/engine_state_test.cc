@@ -24,9 +24,10 @@ class EngineStateTest : public TinyEngineTest {
     ASSERT_LT(done, text.size());
     ASSERT_TRUE(std::equal(text.begin(), text.begin() + static_cast<ptrdiff_t>(done),
                            sequence.tokens().begin(), sequence.tokens().end()));
+    const std::vector<float> expected = last_row(all_logits(engine, text));
     const auto last = engine.eval_last(sequence, std::span(text).subspan(done));
     ASSERT_TRUE(last.ok()) << last.error().to_string();
-    EXPECT_EQ(std::vector<float>(last->begin(), last->end()), last_row(all_logits(engine, text)));
+    EXPECT_EQ(std::vector<float>(last->begin(), last->end()), expected);
   }
   static std::unique_ptr<Sequence> evaluated(Engine& engine, std::span<const TokenId> tokens) {
     auto sequence = start(engine);
@@ -183,7 +184,9 @@ TEST_F(EngineStateTest, MutatedSnapshotsAreRefusedAndChangeNothing) {
     const auto loaded = engine->load(*sequence, bytes);
     ASSERT_EQ(loaded.ok(), same) << i;
     ASSERT_EQ(sequence->length(), same ? 12 : 5) << i;
-    if (same) ASSERT_TRUE(engine->truncate(*sequence, 5).ok());
+    if (same) {
+      ASSERT_TRUE(engine->truncate(*sequence, 5).ok());
+    }
   }
   expect_goes_on(*engine, *sequence, text_);
 }

@@ -114,7 +114,9 @@ TEST_P(PrefixCacheTest, LeastRecentlyUsedGoesFirst) {
   EXPECT_EQ(cache->size_bytes(), 3 * each);
   EXPECT_EQ(reuse(*cache, {3, 3}).length, 0);
   for (const TokenId kept : {1, 2, 4}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
-  if (GetParam()) EXPECT_EQ(files().size(), 3u);
+  if (GetParam()) {
+    EXPECT_EQ(files().size(), 3u);
+  }
 }
 
 TEST_P(PrefixCacheTest, WhatExceedsTheCapacityIsNotWanted) {
