@@ -10,23 +10,15 @@
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
-#include "io/host_memory.h"
+#include "io/file.h"
+#include "io/page_cache.h"
 
 namespace moeflux {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
-// Of half a megabyte each: what the drive works on while the engine's thread computes.
-constexpr int kReaderDepth = 64;
-// Logits of all positions are computed in pieces: a vocabulary of 250,000 is a megabyte a row.
-constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
 // Of a device's own memory, for tables, workspace and the driver.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
-
-int64_t logits_rows_max(const ModelSpec& spec, int64_t chunk) {
-  const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
-  return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, chunk);
-}
 
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
                                const Shape& shape, DType dtype) {
@@ -44,6 +36,17 @@ TokenDemand token_demand(const ModelSpec& spec) {
     demand.per_layer = std::max(demand.per_layer, layer.moe.experts_per_token);
   }
   return demand;
+}
+
+// Dense weights have been read through the page cache, where they would stay as a second copy, some
+// of it on the active list, in memory that the expert cache is about to take. What fits in memory
+// whole keeps its copy: the next start is faster for it.
+void drop_cached_files(const TensorIndex& index) {
+  for (int32_t i = 0; i < index.num_files(); ++i) {
+    const File& file = index.file(i);
+    const int buffered = file.descriptors().buffered;
+    if (buffered >= 0) drop_from_page_cache(buffered, 0, file.size_bytes());
+  }
 }
 
 // True when the device has memory of its own that holds every expert beside a sequence's state, and
@@ -73,7 +76,7 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
-  const uint64_t available = query_host_memory().available_bytes;
+  const uint64_t available = options.read_memory().available_bytes;
   std::unique_ptr<Engine> engine(new Engine);
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
   const ModelSpec& spec = engine->spec();
@@ -99,6 +102,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                .step_tokens_max = n,
                                .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
                                .expert_cache_bytes = options.expert_cache_bytes});
+  if (engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes) {
+    drop_cached_files(engine->loaded_->index);
+  }
   MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
                                                    {.threads = std::max(1, options.reader_threads),
                                                     .depth = kReaderDepth}));

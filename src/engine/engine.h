@@ -18,6 +18,7 @@
 #include "engine/memory_plan.h"
 #include "experts/expert_store.h"
 #include "experts/route_trace.h"
+#include "io/host_memory.h"
 #include "io/reader_factory.h"
 #include "model/model.h"
 
@@ -26,7 +27,7 @@ namespace moeflux {
 struct EngineOptions {
   /// 0: the model's maximum, but no more than 4096.
   int64_t context_length = 0;
-  /// Bytes for experts; 0 is the least that can work; none: a share of free memory.
+  /// Bytes for experts; 0 is the least that can work; none: what is free.
   std::optional<uint64_t> expert_cache_bytes;
   /// How experts are read; see make_reader(). Does not change the results.
   IoMode expert_io = IoMode::kAuto;
@@ -40,6 +41,8 @@ struct EngineOptions {
   const RouteTrace* forced_routes = nullptr;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
+  /// Tells what memory is left when the engine opens.
+  std::function<HostMemory()> read_memory = query_host_memory;
 };
 
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
@@ -88,6 +91,7 @@ class Engine {
   /// Who is told which experts each layer chooses from now on, or null. Must outlive the engine, or
   /// be taken away.
   void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
+  /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
   /// What IoMode::kAuto became.
   std::string_view expert_io() const { return reader_->name(); }
