@@ -81,6 +81,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
+  engine->pressure_ = MemoryPressure(options.read_memory, {.interval = options.memory_interval});
   engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
   engine->device_ = &device;
 
@@ -169,6 +170,9 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
   MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
   while (!tokens.empty()) {
     if (options.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
+    if (const uint64_t bytes = pressure_.bytes_to_release(); bytes > 0) {
+      experts_->release_memory(bytes);
+    }
     const auto n = std::min(tokens.size(), static_cast<size_t>(chunk_tokens(options.logits)));
     const bool last = n == tokens.size();
     int64_t rows = 0;

@@ -2,6 +2,7 @@
 // readers. Thread-compatible: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/memory_plan.h"
+#include "engine/memory_pressure.h"
 #include "experts/expert_store.h"
 #include "experts/route_trace.h"
 #include "io/host_memory.h"
@@ -41,8 +43,10 @@ struct EngineOptions {
   const RouteTrace* forced_routes = nullptr;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
-  /// Tells what memory is left when the engine opens.
+  /// Tells what memory is left, at open and, not more often than every so many milliseconds,
+  /// between steps: when it runs out, the expert cache shrinks. Does not change the results.
   std::function<HostMemory()> read_memory = query_host_memory;
+  std::chrono::milliseconds memory_interval{500};
 };
 
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
@@ -117,6 +121,7 @@ class Engine {
 
   std::unique_ptr<LoadedModel> loaded_;
   MemoryPlan plan_;
+  MemoryPressure pressure_;
   int64_t context_length_ = 0;
   int64_t prefill_chunk_ = 0;
   Device* device_ = nullptr;
