@@ -129,7 +129,31 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                         make_forced_routes_store(std::move(engine->experts_),
                                                  *options.forced_routes, engine->loaded_->experts));
   }
+  engine->profile_path_ = options.expert_profile;
+  MF_RETURN_IF_ERROR(engine->load_expert_profile());
   return engine;
+}
+
+Status Engine::load_expert_profile() {
+  profile_.model = spec().model_type;
+  if (profile_path_.empty() || !path_exists(profile_path_)) return {};
+  MF_ASSIGN_OR_RETURN(UsageProfile found, UsageProfile::read(profile_path_));
+  if (found.model != profile_.model) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: a usage profile of {}, the model is {} (see --expert-profile)",
+                      profile_path_, found.model, profile_.model);
+  }
+  profile_ = std::move(found);
+  if (experts_->cache() == nullptr) return {};
+  const Status seeded = profile_.seed(*experts_->cache());
+  return seeded.ok() ? seeded : Status(seeded.error().with_context(profile_path_));
+}
+
+Status Engine::save_expert_profile() const {
+  if (profile_path_.empty() || experts_->cache() == nullptr) return {};
+  UsageProfile profile = profile_;
+  profile.add(*experts_->cache());
+  return profile.write(profile_path_);
 }
 
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {

@@ -20,6 +20,7 @@
 #include "engine/memory_pressure.h"
 #include "experts/expert_store.h"
 #include "experts/route_trace.h"
+#include "experts/usage_profile.h"
 #include "io/host_memory.h"
 #include "io/reader_factory.h"
 #include "model/model.h"
@@ -43,6 +44,9 @@ struct EngineOptions {
   const RouteTrace* forced_routes = nullptr;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
+  /// File of a UsageProfile that ranks the cold cache's experts, if it exists, and that
+  /// save_expert_profile() writes; empty: none. Does not change the results.
+  std::string expert_profile;
   /// Tells what memory is left, at open and, not more often than every so many milliseconds,
   /// between steps: when it runs out, the expert cache shrinks. Does not change the results.
   std::function<HostMemory()> read_memory = query_host_memory;
@@ -100,6 +104,10 @@ class Engine {
   /// What IoMode::kAuto became.
   std::string_view expert_io() const { return reader_->name(); }
 
+  /// Adds this engine's uses to the profile it was opened with and replaces the file. Nothing
+  /// happens without EngineOptions::expert_profile or where no cache counts.
+  Status save_expert_profile() const;
+
   Result<std::unique_ptr<Sequence>> create_sequence();
 
   /// Appends tokens to the sequence. Fails with kInvalidArgument for an empty span or a token
@@ -118,10 +126,13 @@ class Engine {
   Status eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
                     HiddenObserver* observer);
   int64_t chunk_tokens(LogitsMode mode) const;
+  Status load_expert_profile();
 
   std::unique_ptr<LoadedModel> loaded_;
   MemoryPlan plan_;
   MemoryPressure pressure_;
+  std::string profile_path_;
+  UsageProfile profile_;  // as it was at open
   int64_t context_length_ = 0;
   int64_t prefill_chunk_ = 0;
   Device* device_ = nullptr;
