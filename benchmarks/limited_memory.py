@@ -114,6 +114,29 @@ def run(command, group):
     return os.waitstatus_to_exitcode(status), seconds, usage
 
 
+def measure(command, limit, parent=None, drop=False):
+    """Runs `command` in a group of its own that ends with it; the report, as printed."""
+    group = make_group(parent, limit)
+    try:
+        if drop:
+            drop_caches()
+        status, seconds, usage = run(command, group)
+        return {
+            "command": command,
+            "exit_status": status,
+            "limit_bytes": limit,
+            **group.report(),
+            "max_rss_bytes": usage.ru_maxrss * 1024,
+            "read_bytes": usage.ru_inblock * 512,
+            "process_page_faults_major": usage.ru_majflt,
+            "user_seconds": usage.ru_utime,
+            "system_seconds": usage.ru_stime,
+            "wall_seconds": seconds,
+        }
+    finally:
+        os.rmdir(group.path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--memory", required=True, type=parse_size, help="limit, e.g. 8G")
@@ -125,31 +148,13 @@ def main():
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         parser.error("no command given after --")
-    group = make_group(args.parent, args.memory)
-    try:
-        if args.drop_caches:
-            drop_caches()
-        status, seconds, usage = run(command, group)
-        report = {
-            "command": command,
-            "exit_status": status,
-            "limit_bytes": args.memory,
-            **group.report(),
-            "max_rss_bytes": usage.ru_maxrss * 1024,
-            "read_bytes": usage.ru_inblock * 512,
-            "process_page_faults_major": usage.ru_majflt,
-            "user_seconds": usage.ru_utime,
-            "system_seconds": usage.ru_stime,
-            "wall_seconds": seconds,
-        }
-    finally:
-        os.rmdir(group.path)
+    report = measure(command, args.memory, args.parent, args.drop_caches)
     text = json.dumps(report, indent=1) + "\n"
     if args.report:
         write(args.report, text)
     else:
         sys.stderr.write(text)
-    return status
+    return report["exit_status"]
 
 
 if __name__ == "__main__":

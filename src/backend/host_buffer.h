@@ -13,6 +13,11 @@ namespace moeflux {
 /// Zeroed, page-aligned, faulted in lazily. Fails with kResourceExhausted.
 Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes);
 
+/// Nobody needs the bytes of a range any more: the pages inside it go back to the system and may
+/// read as zeros. They stay usable. Nothing happens to buffers that are not of
+/// allocate_host_buffer().
+void discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes);
+
 /// A stack of 64-byte aligned tensors in one buffer; Encoder::scratch() of a host backend.
 class ScratchArena {
  public:

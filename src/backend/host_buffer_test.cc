@@ -1,7 +1,9 @@
 #include "backend/host_buffer.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/units.h"
@@ -22,6 +24,26 @@ TEST(HostBuffer, IsZeroedWritableToItsEndAndAligned) {
     for (const size_t at : {size_t{0}, bytes / 2, last}) EXPECT_EQ(data[at], std::byte{0}) << bytes;
     data[0] = data[last] = std::byte{1};
   }
+}
+
+// Linux gives the pages back at once, so they read as zeros; elsewhere the call is a hint.
+TEST(HostBuffer, DiscardTakesWholePagesInsideTheRange) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  auto buffer = allocate_host_buffer(4 * page + 10);
+  ASSERT_TRUE(buffer.ok());
+  std::byte* data = (*buffer)->host_data();
+  std::fill(data, data + (*buffer)->size_bytes(), std::byte{7});
+  discard_host_memory(**buffer, page + 1, 2 * page);  // one whole page is inside
+  EXPECT_EQ(data[2 * page - 1], std::byte{7});
+  EXPECT_EQ(data[3 * page], std::byte{7});
+#ifdef __linux__
+  EXPECT_EQ(data[2 * page], std::byte{0});
+  EXPECT_EQ(data[3 * page - 1], std::byte{0});
+#endif
+  discard_host_memory(**buffer, 3 * page, page + 10);  // to the end, page or not
+  EXPECT_EQ(data[3 * page - 1], data[2 * page]);
+  data[4 * page + 9] = std::byte{8};  // still usable
+  EXPECT_EQ(data[4 * page + 9], std::byte{8});
 }
 
 TEST(HostBuffer, MoreThanThereCanBeIsRefused) {

@@ -89,13 +89,18 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--expert-cache", options.expert_cache,
                   "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
-                  "default: a share of free memory)")
+                  "default: what is free, less a reserve)")
       ->check(not_empty());
   command
       .add_option("--cache-policy", options.cache_policy,
                   "Which experts stay in the cache: lfu (decayed use) or lru")
       ->check(CLI::IsMember({"lfu", "lru"}))
       ->capture_default_str();
+  command
+      .add_option("--expert-profile", options.expert_profile,
+                  "File of experts' use in earlier runs, a hint for the cold cache; run adds its "
+                  "own at the end and makes the file where there is none")
+      ->check(not_empty());
   command
       .add_option("--expert-io", options.expert_io,
                   "How experts are read: auto, uring, direct, pread or mmap (to compare with)")
@@ -146,6 +151,7 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   const std::optional<CachePolicy> policy = parse_cache_policy(options.cache_policy);
   MF_CHECK(policy.has_value());  // the command line took no other
   engine.eviction.policy = *policy;
+  engine.expert_profile = options.expert_profile;
   engine.check_experts = !options.trust_experts;
   if (!options.expert_cache.empty()) {
     const Result<uint64_t> bytes = parse_bytes(options.expert_cache);

@@ -19,10 +19,11 @@ struct ModelOptions {
   std::string precision = "f32";
   int threads = 0;           // 0: one per usable core
   int64_t context_size = 0;  // 0: the model's maximum, at most 4096
-  std::string expert_cache;  // empty: a share of free memory
+  std::string expert_cache;  // empty: what is free
   std::string expert_io = "auto";
   int reader_threads = 8;
   std::string cache_policy = "lfu";
+  std::string expert_profile;  // file of earlier runs' uses; empty: none
   std::string route_trace;     // file to record routes to; empty: none
   bool trust_experts = false;  // of a pack: no checksums
 };

@@ -17,6 +17,9 @@ std::string describe_rate(uint64_t bytes, double seconds) {
 }
 
 Status run_packer(const ModelPacker& packer, PackRun run) {
+  if (run.replace && is_directory(run.directory)) {
+    MF_RETURN_IF_ERROR(remove_checkpoint(run.directory));
+  }
   if (packer.is_packed(run.directory)) {
     MF_RETURN_IF_ERROR(packer.pack(run));
     return print_out(format("{}: is packed already\n", run.directory));

@@ -8,7 +8,8 @@
 
 namespace moeflux {
 
-/// Packs and says how fast. A run that was stopped is kFailedPrecondition.
+/// Packs and says how fast, into a cleared folder with PackRun::replace. A run that was stopped is
+/// kFailedPrecondition.
 Status run_packer(const ModelPacker& packer, PackRun run);
 
 /// Removes what earlier checkpoints and packs have left in a folder; config.json and

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/memory_plan.h"
 #include "engine/model_loader.h"
 #include "engine/tiny_engine_test_util.h"
 
@@ -52,39 +51,6 @@ TEST_F(DryRunTest, CountsEveryDenseWeightOnceAToken) {
   EXPECT_LE(one->weight_bytes, model->dense.bytes);
   EXPECT_GT(many->multiply_adds, 40 * one->multiply_adds);
   EXPECT_FALSE(one->ops.empty());
-}
-
-TEST_F(DryRunTest, PlanAddsUp) {
-  const auto model = load();
-  constexpr uint64_t kAvailable = uint64_t{1} << 20;
-  const MemoryPlan plan = plan_memory(
-      *model, {.available_bytes = kAvailable, .context_length = 257, .scratch_bytes = 1000});
-  EXPECT_EQ(plan.dense_bytes, model->dense.bytes);
-  EXPECT_EQ(plan.scratch_bytes, 1000u);
-  // Gated DeltaNet: (3 taps x 64 channels + 2 heads x 16 x 16) floats; attention: two pages of 256
-  // tokens x 1 head x (16 + 16) floats.
-  EXPECT_EQ(plan.state_bytes, (3u * 64 + 2 * 16 * 16) * 4 + 512u * 32 * 4);
-  EXPECT_EQ(plan.expert_slot_bytes, 3u * 32 * 32 * 4);
-  EXPECT_EQ(plan.experts_bytes, 8 * plan.expert_slot_bytes);
-  EXPECT_EQ(plan.cold_bytes_per_token, 2 * 2 * plan.expert_slot_bytes);
-  EXPECT_EQ(plan.expert_cache_bytes, 8 * plan.expert_slot_bytes);  // all fit
-}
-
-TEST_F(DryRunTest, CacheTakesAShareOfWhatIsLeftUnlessTold) {
-  const auto model = load();
-  const auto plan_for = [&](uint64_t available, std::optional<uint64_t> asked = std::nullopt) {
-    return plan_memory(
-        *model, {.available_bytes = available, .context_length = 1, .expert_cache_bytes = asked});
-  };
-  const MemoryPlan none = plan_for(0);
-  const uint64_t taken = none.dense_bytes + none.state_bytes + none.scratch_bytes;
-  EXPECT_EQ(none.expert_cache_bytes, 0u);
-  EXPECT_EQ(plan_for(taken).expert_cache_bytes, 0u);
-  EXPECT_EQ(plan_for(taken + none.expert_slot_bytes).expert_cache_bytes, 0u);  // 3/4 of one expert
-  EXPECT_EQ(plan_for(taken + 4 * none.expert_slot_bytes).expert_cache_bytes,
-            3 * none.expert_slot_bytes);
-  EXPECT_EQ(plan_for(0, 12345).expert_cache_bytes, 12345u);
-  EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);
 }
 
 }  // namespace

@@ -12,23 +12,15 @@
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
-#include "io/host_memory.h"
+#include "io/file.h"
+#include "io/page_cache.h"
 
 namespace moeflux {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
-// Of half a megabyte each: what the drive works on while the engine's thread computes.
-constexpr int kReaderDepth = 64;
-// Logits of all positions are computed in pieces: a vocabulary of 250,000 is a megabyte a row.
-constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
 // Of a device's own memory, for tables, workspace and the driver.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
-
-int64_t logits_rows_max(const ModelSpec& spec, int64_t chunk) {
-  const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
-  return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, chunk);
-}
 
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
                                const Shape& shape, DType dtype) {
@@ -46,6 +38,17 @@ TokenDemand token_demand(const ModelSpec& spec) {
     demand.per_layer = std::max(demand.per_layer, layer.moe.experts_per_token);
   }
   return demand;
+}
+
+// Dense weights have been read through the page cache, where they would stay as a second copy, some
+// of it on the active list, in memory that the expert cache is about to take. What fits in memory
+// whole keeps its copy: the next start is faster for it.
+void drop_cached_files(const TensorIndex& index) {
+  for (int32_t i = 0; i < index.num_files(); ++i) {
+    const File& file = index.file(i);
+    const int buffered = file.descriptors().buffered;
+    if (buffered >= 0) drop_from_page_cache(buffered, 0, file.size_bytes());
+  }
 }
 
 // True when the device has memory of its own that holds every expert beside a sequence's state, and
@@ -75,11 +78,12 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
-  const uint64_t available = query_host_memory().available_bytes;
+  const uint64_t available = options.read_memory().available_bytes;
   std::unique_ptr<Engine> engine(new Engine);
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
+  engine->pressure_ = MemoryPressure(options.read_memory, {.interval = options.memory_interval});
   engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
   engine->device_ = &device;
 
@@ -101,6 +105,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                .step_tokens_max = n,
                                .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
                                .expert_cache_bytes = options.expert_cache_bytes});
+  if (engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes) {
+    drop_cached_files(engine->loaded_->index);
+  }
   MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
                                                    {.threads = std::max(1, options.reader_threads),
                                                     .depth = kReaderDepth}));
@@ -138,7 +145,31 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                              return SequenceState::shortest_truncation(layers, length);
                            }}));
   }
+  engine->profile_path_ = options.expert_profile;
+  MF_RETURN_IF_ERROR(engine->load_expert_profile());
   return engine;
+}
+
+Status Engine::load_expert_profile() {
+  profile_.model = spec().model_type;
+  if (profile_path_.empty() || !path_exists(profile_path_)) return {};
+  MF_ASSIGN_OR_RETURN(UsageProfile found, UsageProfile::read(profile_path_));
+  if (found.model != profile_.model) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: a usage profile of {}, the model is {} (see --expert-profile)",
+                      profile_path_, found.model, profile_.model);
+  }
+  profile_ = std::move(found);
+  if (experts_->cache() == nullptr) return {};
+  const Status seeded = profile_.seed(*experts_->cache());
+  return seeded.ok() ? seeded : Status(seeded.error().with_context(profile_path_));
+}
+
+Status Engine::save_expert_profile() const {
+  if (profile_path_.empty() || experts_->cache() == nullptr) return {};
+  UsageProfile profile = profile_;
+  profile.add(*experts_->cache());
+  return profile.write(profile_path_);
 }
 
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
@@ -181,6 +212,9 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
   MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
   while (!tokens.empty()) {
     if (options.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
+    if (const uint64_t bytes = pressure_.bytes_to_release(); bytes > 0) {
+      experts_->release_memory(bytes);
+    }
     const auto n = std::min(tokens.size(), static_cast<size_t>(chunk_tokens(options.logits)));
     const bool last = n == tokens.size();
     int64_t rows = 0;

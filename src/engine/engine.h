@@ -2,6 +2,7 @@
 // readers. Thread-compatible: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,11 +17,14 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/memory_plan.h"
+#include "engine/memory_pressure.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
 #include "engine/snapshot.h"
 #include "experts/expert_store.h"
 #include "experts/route_trace.h"
+#include "experts/usage_profile.h"
+#include "io/host_memory.h"
 #include "io/reader_factory.h"
 #include "model/model.h"
 
@@ -29,7 +33,7 @@ namespace moeflux {
 struct EngineOptions {
   /// 0: the model's maximum, but no more than 4096.
   int64_t context_length = 0;
-  /// Bytes for experts; 0 is the least that can work; none: a share of free memory.
+  /// Bytes for experts; 0 is the least that can work; none: what is free.
   std::optional<uint64_t> expert_cache_bytes;
   /// How experts are read; see make_reader(). Does not change the results.
   IoMode expert_io = IoMode::kAuto;
@@ -48,6 +52,13 @@ struct EngineOptions {
   /// Where kept states lie, so that they survive the process: a folder, made unless it exists, that
   /// engines of other models and devices may share. Empty: in memory.
   std::string prefix_cache_directory;
+  /// File of a UsageProfile that ranks the cold cache's experts, if it exists, and that
+  /// save_expert_profile() writes; empty: none. Does not change the results.
+  std::string expert_profile;
+  /// Tells what memory is left, at open and, not more often than every so many milliseconds,
+  /// between steps: when it runs out, the expert cache shrinks. Does not change the results.
+  std::function<HostMemory()> read_memory = query_host_memory;
+  std::chrono::milliseconds memory_interval{500};
 };
 
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
@@ -87,9 +98,14 @@ class Engine {
   /// Who is told which experts each layer chooses from now on, or null. Must outlive the engine, or
   /// be taken away.
   void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
+  /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
   /// What IoMode::kAuto became.
   std::string_view expert_io() const { return reader_->name(); }
+
+  /// Adds this engine's uses to the profile it was opened with and replaces the file. Nothing
+  /// happens without EngineOptions::expert_profile or where no cache counts.
+  Status save_expert_profile() const;
 
   Result<std::unique_ptr<Sequence>> create_sequence();
 
@@ -158,9 +174,13 @@ class Engine {
   int64_t chunk_tokens(LogitsMode mode) const;
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot);
+  Status load_expert_profile();
 
   std::unique_ptr<LoadedModel> loaded_;
   MemoryPlan plan_;
+  MemoryPressure pressure_;
+  std::string profile_path_;
+  UsageProfile profile_;  // as it was at open
   int64_t context_length_ = 0;
   int64_t prefill_chunk_ = 0;
   uint64_t fingerprint_ = 0;

@@ -2,23 +2,38 @@
 
 #include <algorithm>
 
-#include "base/units.h"
+#include "io/reader_factory.h"
 
 namespace moeflux {
 namespace {
 
-// Of what dense weights, state and scratch leave, the cache takes three quarters: one cache sized
-// below what the system will leave resident beats a larger one that gets swapped or reclaimed.
-constexpr uint64_t kShareNumerator = 3;
-constexpr uint64_t kShareDenominator = 4;
+constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
 
 }  // namespace
+
+int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
+  const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
+  return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, step_tokens);
+}
+
+uint64_t MemoryPlan::taken_bytes() const {
+  return dense_bytes + state_bytes + scratch_bytes + reader_bytes + reserve_bytes;
+}
+
+uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts) {
+  const uint64_t taken = plan.taken_bytes();
+  const uint64_t left = plan.available_bytes > taken ? plan.available_bytes - taken : 0;
+  const uint64_t bytes = std::min(left, plan.expert_slot_bytes * num_experts);
+  return bytes < plan.expert_slot_bytes ? 0 : bytes;
+}
 
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request) {
   MemoryPlan plan;
   plan.available_bytes = request.available_bytes;
   plan.dense_bytes = model.dense.bytes;
   plan.scratch_bytes = request.scratch_bytes;
+  plan.reader_bytes = kReaderDepth * ReaderOptions{}.chunk_bytes;
+  plan.reserve_bytes = kMemoryReserveBytes;
   for (const LayerStateSpec& layer : state_specs(model.spec())) {
     const int64_t tokens =
         SequenceState::kPageTokens *
@@ -35,15 +50,8 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
         static_cast<uint64_t>(model.spec().layers[i].moe.experts_per_token) *
         layer.bytes_per_expert();
   }
-  if (request.expert_cache_bytes) {
-    plan.expert_cache_bytes = *request.expert_cache_bytes;
-    return plan;
-  }
-  const uint64_t taken = plan.dense_bytes + plan.state_bytes + plan.scratch_bytes;
-  const uint64_t left = plan.available_bytes > taken ? plan.available_bytes - taken : 0;
-  const uint64_t everything = plan.expert_slot_bytes * model.experts.num_experts_total();
-  plan.expert_cache_bytes = std::min(left / kShareDenominator * kShareNumerator, everything);
-  if (plan.expert_cache_bytes < plan.expert_slot_bytes) plan.expert_cache_bytes = 0;
+  plan.expert_cache_bytes = request.expert_cache_bytes.value_or(
+      expert_cache_budget(plan, model.experts.num_experts_total()));
   return plan;
 }
 

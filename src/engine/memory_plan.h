@@ -1,10 +1,11 @@
-// Who gets how much memory: dense weights, sequence state, scratch, and what is left for the expert
-// cache.
+// Who gets how much memory: dense weights, sequence state, scratch, reads on their way, a reserve,
+// and what is left for the expert cache.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "base/units.h"
 #include "engine/model_loader.h"
 
 namespace moeflux {
@@ -13,21 +14,45 @@ struct MemoryPlan {
   uint64_t dense_bytes = 0;
   uint64_t state_bytes = 0;    // of one sequence at full context
   uint64_t scratch_bytes = 0;  // activations of one prefill chunk, and logits
+  uint64_t reader_bytes = 0;   // what reads that do not begin at a page land in first
+  uint64_t reserve_bytes = 0;  // what nobody counts; see kMemoryReserveBytes
   uint64_t experts_bytes = 0;  // all of them, were they resident
   uint64_t expert_slot_bytes = 0;
   uint64_t expert_cache_bytes = 0;    // what the cache may take
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
   uint64_t available_bytes = 0;       // before the dense weights were loaded
+
+  /// What the parts beside the experts take, the reserve included.
+  uint64_t taken_bytes() const;
+  /// True when at least one expert fits beside them.
+  bool fits() const { return available_bytes >= taken_bytes() + expert_slot_bytes; }
 };
+
+/// Left free of what is available, for all that is not counted: the program, its tokenizer and
+/// threads, page tables (a 512th of memory on small pages) and tables of pages that are locked for
+/// reading, and the page cache that a running system needs to breathe. A figure, no share: none of
+/// it grows with the machine. engine/memory_pressure gives memory back when it is used up.
+constexpr uint64_t kMemoryReserveBytes = 512 * kMiB;
+
+/// Reads in flight, where the reader has a queue: what the drive works on while the engine's thread
+/// computes. Of half a megabyte each.
+constexpr int kReaderDepth = 64;
+
+/// Rows of logits that a step of so many tokens computes at once: a vocabulary of 250,000 is a
+/// megabyte a row, so that those of a whole prompt come in pieces.
+int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens);
 
 struct MemoryPlanRequest {
   uint64_t available_bytes = 0;  // HostMemory::available_bytes before anything is loaded
   int64_t context_length = 0;
   int64_t step_tokens_max = 0;
-  uint64_t scratch_bytes = 0;
-  std::optional<uint64_t>
-      expert_cache_bytes;  // what the user asked for; default: a share of what is left
+  uint64_t scratch_bytes = 0;                  // with logits
+  std::optional<uint64_t> expert_cache_bytes;  // what the user asked for; default: what is left
 };
+
+/// What the plan's other parts leave of what is available for `num_experts` experts: no more than
+/// all of them take, and 0, the least that can work, where not even one fits.
+uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts);
 
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request);
 

@@ -83,17 +83,22 @@ Result<bool> holds_weights(const std::string& directory) {
 
 std::string assumption(const Description& description, const AssumedFormat& assumed) {
   if (!description.quant_status.ok()) {
-    return format(
-        "assumed affine-{}/{} (no *.safetensors in the folder; what config.json says is "
-        "not supported: {})",
-        assumed.bits, assumed.group_size, description.quant_status.error().message());
+    return format("assumed affine-{}/{}; what config.json says is not supported: {}", assumed.bits,
+                  assumed.group_size, description.quant_status.error().message());
   }
   if (const std::optional<ModuleQuant> stated = description.quant.lookup(""); stated) {
-    return format("assumed affine-{}/{} as config.json says (no *.safetensors in the folder)",
-                  stated->bits, stated->group_size);
+    return format("assumed affine-{}/{} as config.json says", stated->bits, stated->group_size);
   }
-  return format("assumed affine-{}/{} (no *.safetensors in the folder)", assumed.bits,
-                assumed.group_size);
+  return format("assumed affine-{}/{}", assumed.bits, assumed.group_size);
+}
+
+Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Device& device,
+                                            const AssumedFormat& assumed) {
+  MF_ASSIGN_OR_RETURN(
+      std::unique_ptr<LoadedModel> loaded,
+      build(description, {}, device, {.loading = WeightLoading::kAssume, .assumed = assumed}));
+  loaded->assumed_weights = assumption(description, assumed);
+  return loaded;
 }
 
 }  // namespace
@@ -138,15 +143,19 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
   return build(description, std::move(index), device, {.loading = loading});
 }
 
+Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,
+                                                  const AssumedFormat& assumed) {
+  MF_ASSIGN_OR_RETURN(const Description description, describe_config(std::string(config_json)));
+  return assume(description, device, assumed);
+}
+
 Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
                                                     const AssumedFormat& assumed) {
   MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
   MF_ASSIGN_OR_RETURN(const bool has_weights, holds_weights(directory));
   if (has_weights) return load_model(directory, device, WeightLoading::kCheckOnly);
-  MF_ASSIGN_OR_RETURN(
-      std::unique_ptr<LoadedModel> loaded,
-      build(description, {}, device, {.loading = WeightLoading::kAssume, .assumed = assumed}));
-  loaded->assumed_weights = assumption(description, assumed);
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded, assume(description, device, assumed));
+  loaded->assumed_weights += " (no *.safetensors in the folder)";
   return loaded;
 }
 

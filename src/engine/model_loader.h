@@ -45,8 +45,12 @@ Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, Te
 /// The text of a folder's config.json.
 Result<std::string> read_config_text(const std::string& directory);
 
+/// A model of which there is only its config.json, with weights as assumed, or as the config says.
+Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,
+                                                  const AssumedFormat& assumed);
+
 /// For inspection: checks everything and reads no weights. A folder that has config.json and no
-/// *.safetensors is described with weights as assumed, or as its config says.
+/// *.safetensors is described as by assume_model().
 Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
                                                     const AssumedFormat& assumed);
 

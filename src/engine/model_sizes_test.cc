@@ -9,6 +9,7 @@
 
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
+#include "model/public_models.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"
@@ -37,7 +38,7 @@ constexpr double kBits8 = 1.0625;
 constexpr double kBf16 = 2.0;
 
 // Sizes in 1e9 bytes, parameters in 1e9, as printed.
-struct PublicModel {
+struct PublicSizes {
   const char* name;
   uint64_t bytes_per_expert;
   const char* experts;
@@ -52,12 +53,12 @@ struct PublicModel {
   double router_bytes = kBits8;  // a parameter; the figures follow the habits of each family
 };
 
-void PrintTo(const PublicModel& model, std::ostream* out) { *out << model.name; }
+void PrintTo(const PublicSizes& model, std::ostream* out) { *out << model.name; }
 
 // The figures count matrices; two differ in the last digit from a count of every parameter, which
 // is used here: gpt-oss-120b (116.83 with the biases of experts) and GLM-4.5 (32.86 with biases
 // of attention).
-constexpr PublicModel kModels[] = {
+constexpr PublicSizes kModels[] = {
     {"qwen3.5-35b-a3b", 1769472, "18.12", "1.39", "19.5", "1.670", "0.566", "34.66", "2.95", 20480,
      "64.4"},
     {"qwen3.5-122b-a10b", 5308416, "65.23", "3.48", "68.7", "5.089", "2.038", "122.11", "9.01",
@@ -104,19 +105,23 @@ constexpr PublicModel kModels[] = {
      "0.0"},
 };
 
-class PublicModelSizes : public ::testing::TestWithParam<PublicModel> {
+class PublicModelSizes : public ::testing::TestWithParam<PublicSizes> {
  protected:
-  static std::string directory() {
-    return testing::tests_directory() + "/golden/configs/" + GetParam().name;
+  static std::unique_ptr<LoadedModel> assume() {
+    const auto found = find_public_model(GetParam().name);
+    EXPECT_TRUE(found.ok()) << found.error().to_string();
+    const std::unique_ptr<Device> device = make_trace_device();
+    auto model = assume_model(found->config_json, *device, {});
+    EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().to_string());
+    return model.ok() ? std::move(model).value() : nullptr;
   }
 };
 
 TEST_P(PublicModelSizes, AgreeToThePrintedDigits) {
-  const PublicModel& expected = GetParam();
-  const auto model = describe(directory());
+  const PublicSizes& expected = GetParam();
+  const auto model = assume();
   ASSERT_NE(model, nullptr);
-  EXPECT_TRUE(model->assumed_weights.starts_with("assumed affine-4/64 (no *.safetensors in"))
-      << model->assumed_weights;
+  EXPECT_TRUE(model->assumed_weights.starts_with("assumed affine-4/64")) << model->assumed_weights;
   const ModelSizes sizes = measure_model(*model);
   double router_parameters = 0.0;
   for (const LayerSpec& layer : model->spec().layers) {
@@ -141,8 +146,8 @@ TEST_P(PublicModelSizes, AgreeToThePrintedDigits) {
 
 // This program keeps keys, values and convolution states as f32.
 TEST_P(PublicModelSizes, StateOfASequenceAgrees) {
-  const PublicModel& expected = GetParam();
-  const auto model = describe(directory());
+  const PublicSizes& expected = GetParam();
+  const auto model = assume();
   ASSERT_NE(model, nullptr);
   const ModelSizes sizes = measure_model(*model);
   EXPECT_EQ(sizes.kv_bytes_per_token, 2 * expected.kv_bytes_bf16);
@@ -158,15 +163,20 @@ TEST_P(PublicModelSizes, StateOfASequenceAgrees) {
 
 // The configs are in the spelling of their publishers: every key must mean something here.
 TEST_P(PublicModelSizes, EveryKeyOfTheConfigIsKnown) {
-  const auto spec = read_model_spec(directory());
-  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
-  for (const std::string& key : spec->unread_keys) ADD_FAILURE() << key;
+  const auto model = assume();
+  ASSERT_NE(model, nullptr);
+  for (const std::string& key : model->spec().unread_keys) ADD_FAILURE() << key;
 }
 
-std::string test_name(const ::testing::TestParamInfo<PublicModel>& test) {
+std::string test_name(const ::testing::TestParamInfo<PublicSizes>& test) {
   std::string name = test.param.name;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
+}
+
+TEST(PublicModels, AreAllCounted) {
+  EXPECT_EQ(public_models().size(), std::size(kModels));
+  expect_error(find_public_model("gpt-5"), ErrorCode::kNotFound, {"'gpt-5'", "qwen3-30b-a3b"});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PublicModelSizes, ::testing::ValuesIn(kModels), test_name);

@@ -1,6 +1,8 @@
 #include "experts/expert_cache.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -20,7 +22,8 @@ ExpertCache::ExpertCache(std::unique_ptr<Buffer> buffer, const Options& options)
       limit_(options.num_slots) {
   MF_CHECK(options.num_slots > 0 && options.num_slots < kNoSlot && options.slot_bytes % 64 == 0);
   MF_CHECK(options.num_staging < options.num_slots && options.shape.size() > 0);
-  MF_CHECK(options.slot_bytes == 0 || capacity_bytes() <= buffer_->size_bytes());
+  MF_CHECK(options.slot_bytes == 0 ||
+           offset_of(Slot{static_cast<uint32_t>(options.num_slots)}) <= buffer_->size_bytes());
   free_.reserve(options.num_slots);
   speculations_.reserve(options.num_slots);
   for (size_t i = options.num_slots; i-- > 0;) free_.push_back(Slot{static_cast<uint32_t>(i)});
@@ -251,6 +254,36 @@ size_t ExpertCache::shrink_to(size_t num_slots) {
     evict(*victim);
   }
   return num_resident();
+}
+
+// Free slots are taken from the end of free_: with the last slots at its front, those beyond the
+// limit are not taken as long as it stands.
+size_t ExpertCache::compact() {
+  while (drop_speculation()) {
+  }
+  std::sort(free_.begin(), free_.end(), std::greater<>());
+  for (auto from = static_cast<uint32_t>(options_.num_slots); from-- > limit_;) {
+    const Entry& entry = entries_[from];
+    if (entry.state == SlotState::kAbsent) continue;
+    if (entry.state != SlotState::kReady || entry.pins > 0) return options_.num_slots;
+    move(Slot{from}, free_.back());
+  }
+  return limit_;
+}
+
+// To a free slot, the last of free_, before `from`.
+void ExpertCache::move(Slot from, Slot to) {
+  MF_CHECK(to < from && to == free_.back());
+  if (options_.slot_bytes > 0) {
+    std::memcpy(buffer_->host_data() + offset_of(to), buffer_->host_data() + offset_of(from),
+                options_.slot_bytes);
+  }
+  victims_.remove(entry(from).key.layer, static_cast<uint32_t>(from));
+  entry(to) = std::exchange(entry(from), {});
+  slots_[options_.shape.index_of(entry(to).key)] = static_cast<uint32_t>(to);
+  make_evictable(to);
+  free_.pop_back();
+  free_.insert(std::upper_bound(free_.begin(), free_.end(), from, std::greater<>()), from);
 }
 
 void guard_below_one_token(ExpertCache::Options& options, const TokenDemand& demand) {

@@ -91,6 +91,10 @@ class ExpertCache {
   /// Uses at most so many slots from now on, evicting what is unpinned; pinned slots beyond them
   /// leave with their last pin. More slots than before give some back. Returns slots in use.
   size_t shrink_to(size_t num_slots);
+  /// Moves experts out of the slots that shrinking has left without use into free ones before them.
+  /// Returns how many slots, from the first on, are used until more are asked for; fewer than all
+  /// only when nothing beyond the limit is pinned, on its way or a guess.
+  size_t compact();
   bool is_free(Slot slot) const { return entry(slot).state == SlotState::kAbsent; }
 
   /// Null without bytes.
@@ -101,7 +105,10 @@ class ExpertCache {
   const ExpertShape& shape() const { return options_.shape; }
   size_t num_slots() const { return options_.num_slots; }
   size_t num_staging() const { return options_.num_staging; }
-  uint64_t capacity_bytes() const { return uint64_t{options_.num_slots} * options_.slot_bytes; }
+  /// Of these, how many may be used at once: all until shrink_to() says otherwise.
+  size_t slot_limit() const { return limit_; }
+  size_t slot_bytes() const { return options_.slot_bytes; }
+  uint64_t capacity_bytes() const { return uint64_t{limit_} * options_.slot_bytes; }
   /// Slots that are not free, LOADING ones included.
   size_t num_resident() const { return options_.num_slots - free_.size(); }
   uint64_t evictions() const { return evictions_; }
@@ -132,6 +139,7 @@ class ExpertCache {
   void release(Slot slot);
   void evict(const VictimQueue::Victim& victim);
   bool drop_speculation();
+  void move(Slot from, Slot to);
   void make_evictable(Slot slot);
   void rerank(Slot slot);
   void rerank(LayerId layer);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 
 #include "backend/host_buffer.h"
@@ -158,6 +160,45 @@ TEST(ExpertCache, ShrinksToWhatIsPinnedAndFurtherWithTheLastPin) {
   EXPECT_EQ(cache.shrink_to(6), 2u);
   fill(cache, 9);
   EXPECT_EQ(cache.num_resident(), 3u);
+}
+
+TEST(ExpertCache, CompactMovesWhatIsKeptIntoTheFirstSlots) {
+  ExpertCache cache = make_cache(6);
+  use(cache, {0, 1, 2, 3, 4, 5, 4, 5, 5});
+  for (int32_t expert = 0; expert < 6; ++expert) {
+    const size_t at = cache.offset_of(fill(cache, expert));
+    std::memset(cache.buffer().host_data() + at, expert, kSlotBytes);
+  }
+  cache.shrink_to(2);
+  EXPECT_EQ(cache.compact(), 2u);
+  EXPECT_EQ(cache.capacity_bytes(), 2 * kSlotBytes);
+  for (const int32_t expert : {4, 5}) {  // used most, in the last slots
+    const std::optional<Slot> slot = cache.find(key(expert));
+    ASSERT_TRUE(slot.has_value());
+    EXPECT_LT(static_cast<size_t>(*slot), 2u);
+    const std::byte* bytes = cache.buffer().host_data() + cache.offset_of(*slot);
+    EXPECT_EQ(std::count(bytes, bytes + kSlotBytes, static_cast<std::byte>(expert)),
+              static_cast<std::ptrdiff_t>(kSlotBytes));
+  }
+  // Slots beyond the limit stay empty, and the policy's order is what it was.
+  for (int32_t expert = 6; expert < 12; ++expert) {
+    EXPECT_LT(static_cast<size_t>(fill(cache, expert)), 2u);
+  }
+  EXPECT_FALSE(cache.find(key(4)).has_value());
+  EXPECT_TRUE(cache.find(key(5)).has_value());
+}
+
+TEST(ExpertCache, CompactKeepsAllSlotsWhileOneBeyondTheLimitIsPinned) {
+  ExpertCache cache = make_cache(4);
+  for (int32_t expert = 0; expert < 4; ++expert) fill(cache, expert);
+  const Slot last = *cache.find(key(3));
+  ASSERT_EQ(static_cast<size_t>(last), 3u);
+  cache.pin(last);
+  cache.shrink_to(2);
+  EXPECT_EQ(cache.compact(), 4u);
+  EXPECT_EQ(cache.find(key(3)), last);
+  cache.unpin(last);
+  EXPECT_EQ(cache.compact(), 2u);
 }
 
 TEST(ExpertCache, FreeSlotsAreTakenBeforeAnythingIsEvicted) {

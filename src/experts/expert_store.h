@@ -13,6 +13,8 @@
 
 namespace moeflux {
 
+class ExpertCache;
+
 struct ExpertStats {
   uint64_t hits = 0;        // distinct (step, layer, expert) found in the cache
   uint64_t misses = 0;      // the same, read from storage, read ahead or not
@@ -63,6 +65,11 @@ class ExpertStore {
   virtual ExpertStats stats() const = 0;
   /// Bytes of fast memory that experts may occupy.
   virtual uint64_t capacity_bytes() const = 0;
+  /// Uses so many bytes less from now on and gives them back to the system, down to the least that
+  /// can work; a store without a cache gives nothing. Between steps only: no lease may be alive.
+  virtual void release_memory(uint64_t /*bytes*/) {}
+  /// What counts uses and ranks experts, or null; belongs to the store.
+  virtual ExpertCache* cache() { return nullptr; }
 };
 
 /// Delivers nothing: for dry runs on the trace encoder.

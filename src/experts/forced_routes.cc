@@ -56,6 +56,8 @@ class ForcedRoutesStore : public ExpertStore {
   void observe_routes(RouteObserver* observer) override { store_->observe_routes(observer); }
   ExpertStats stats() const override { return store_->stats(); }
   uint64_t capacity_bytes() const override { return store_->capacity_bytes(); }
+  void release_memory(uint64_t bytes) override { store_->release_memory(bytes); }
+  ExpertCache* cache() override { return store_->cache(); }
 
  private:
   struct Taken {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/host_buffer.h"
 #include "base/format.h"
 #include "base/units.h"
 #include "experts/expert_fetch.h"
@@ -32,6 +33,7 @@ class StreamedExpertStore : public ExpertStore {
                       ExpertCache cache, const StreamedExpertStoreOptions& options)
       : table_(table),
         cache_(std::move(cache)),
+        reader_(reader),
         fetch_(table, files, reader, cache_, options.check_arrivals),
         guesses_(cache_.num_slots()) {}
 
@@ -46,6 +48,8 @@ class StreamedExpertStore : public ExpertStore {
     return stats;
   }
   uint64_t capacity_bytes() const override { return cache_.capacity_bytes(); }
+  void release_memory(uint64_t bytes) override;
+  ExpertCache* cache() override { return &cache_; }
 
  private:
   friend class StreamedLease;
@@ -69,6 +73,7 @@ class StreamedExpertStore : public ExpertStore {
 
   const ExpertTable& table_;
   ExpertCache cache_;
+  AsyncReader& reader_;
   ExpertFetch fetch_;
   RouteObserver* observer_ = nullptr;
   int64_t position_ = 0;
@@ -108,6 +113,24 @@ void StreamedExpertStore::settle_guess(const ExpertFetch::Arrival& arrival) {
   if (!arrival.status.ok()) return cache_.abandon(arrival.slot);
   cache_.set_ready(arrival.slot);
   cache_.unpin(arrival.slot);
+}
+
+// Guesses on their way arrive first. Locked memory would not leave: what remains is registered
+// anew.
+void StreamedExpertStore::release_memory(uint64_t bytes) {
+  while (fetch_.in_flight() > 0) {
+    for (const ExpertFetch::Arrival& arrival : fetch_.wait()) settle_guess(arrival);
+  }
+  const size_t slot_bytes = cache_.slot_bytes();
+  const uint64_t slots =
+      std::min<uint64_t>((bytes + slot_bytes - 1) / slot_bytes, cache_.slot_limit() - 1);
+  if (slots == 0) return;
+  cache_.shrink_to(cache_.slot_limit() - slots);
+  const size_t kept = cache_.compact() * slot_bytes;
+  Buffer& buffer = cache_.buffer();
+  const std::span<std::byte> memory(buffer.host_data(), kept);
+  (void)reader_.register_buffers(std::span(&memory, 1));
+  discard_host_memory(buffer, kept, buffer.size_bytes() - kept);
 }
 
 class StreamedLease : public ExpertLease {

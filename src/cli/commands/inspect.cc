@@ -107,6 +107,8 @@ Json describe_plan(const MemoryPlan& plan, int64_t context, const DryRun& token)
   json["dense_bytes"] = plan.dense_bytes;
   json["state_bytes"] = plan.state_bytes;
   json["scratch_bytes"] = plan.scratch_bytes;
+  json["reader_bytes"] = plan.reader_bytes;
+  json["reserve_bytes"] = plan.reserve_bytes;
   json["expert_cache_bytes"] = plan.expert_cache_bytes;
   json["dense_bytes_read_per_token"] = token.weight_bytes;
   json["expert_bytes_read_per_token_cold"] = plan.cold_bytes_per_token;

@@ -71,9 +71,6 @@ Status verify(const Options& options, const InterruptListener& interrupts) {
 
 Status pack(const Options& options, const InterruptListener& interrupts) {
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelPacker> packer, open_packer(options));
-  if (options.force && is_directory(options.output)) {
-    MF_RETURN_IF_ERROR(remove_checkpoint(options.output));
-  }
   return run_packer(*packer, {.directory = options.output,
                               .threads = options.threads,
                               .replace = options.force,

@@ -25,6 +25,7 @@ struct Options {
   double decay = EvictionPolicyOptions{}.decay;
   double prefill_weight = EvictionPolicyOptions{}.prefill_weight;
   bool token_by_token = false;
+  bool staging = false;
   bool json = false;
 };
 
@@ -55,7 +56,8 @@ Result<size_t> parse_cache(const std::string& text, uint64_t num_experts) {
 Line measure(const RouteTrace& trace, const Options& options, size_t slots, uint64_t experts) {
   ReplayOptions replayed{
       .num_slots = slots,
-      .eviction = {.decay = options.decay, .prefill_weight = options.prefill_weight}};
+      .eviction = {.decay = options.decay, .prefill_weight = options.prefill_weight},
+      .staging = options.staging};
   if (options.token_by_token) replayed.prompt = PromptReplay::kTokenByToken;
   Line line{.percent = 100.0 * static_cast<double>(slots) / static_cast<double>(experts),
             .slots = slots};
@@ -169,6 +171,9 @@ RegisteredCommand add_replay_command(CLI::App& program) {
       ->capture_default_str();
   app->add_flag("--token-by-token", options->token_by_token,
                 "Replay the prompt as if it had been decoded");
+  app->add_flag("--staging", options->staging,
+                "Set as many of the slots aside for experts on their way through as run and bench "
+                "do, to get their very hits");
   app->add_flag("--json", options->json, "Print JSON");
   return {app, [options] { return run(*options); }};
 }

@@ -191,6 +191,7 @@ Status run(const Options& options, bool prompt_given) {
                                  return written.ok();
                                }));
   MF_RETURN_IF_ERROR(finish_route_trace(*opened.engine, std::move(routes)));
+  MF_RETURN_IF_ERROR(opened.engine->save_expert_profile());
   if (written.ok()) written = print_out("\n");
   if (!written.ok() && written.error().code() != ErrorCode::kCancelled) return written;
   if (!options.quiet) print_note(statistics_line(result));

@@ -73,9 +73,6 @@ Status pack(const Options& options, const SyntheticCheckpoint& checkpoint,
   source.side_files.push_back({"tokenizer.json", byte_tokenizer_json()});
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelPacker> packer,
                       ModelPacker::create(std::move(source), {}));
-  if (options.force && is_directory(options.output)) {
-    MF_RETURN_IF_ERROR(remove_checkpoint(options.output));
-  }
   return run_packer(*packer, {.directory = options.output,
                               .threads = options.threads,
                               .replace = options.force,

@@ -1,0 +1,46 @@
+// How fast a model will run on a machine before anybody runs it: the cost model applied to what a
+// memory plan leaves for experts.
+#pragma once
+
+#include "engine/cost_model.h"
+#include "engine/memory_plan.h"
+#include "engine/model_loader.h"
+
+namespace moeflux {
+
+/// A token of decode, when so many of its experts' bytes are found in memory.
+struct DecodeForecast {
+  double hit_rate = 0.0;
+  double read_bytes = 0.0;  // from the drive
+  StepCost cost;
+
+  double tokens_per_second() const { return 1.0 / cost.in_layer_seconds; }
+};
+
+struct PromptForecast {
+  int64_t tokens = 0;
+  double read_bytes = 0.0;
+  StepCost cost;
+
+  /// Reads of a prompt run ahead of the layer that needs them: the bound counts.
+  double tokens_per_second() const { return static_cast<double>(tokens) / cost.bound_seconds; }
+};
+
+struct Forecast {
+  double cached_share = 0.0;    // of the experts that fit into the cache
+  DecodeForecast uniform;       // every expert equally likely: random weights, the worst
+  DecodeForecast natural_low;   // natural text, models whose routes repeat little
+  DecodeForecast natural_high;  // and much
+  PromptForecast cold_prompt;   // nothing cached
+  PromptForecast warm_prompt;   // the cache full of experts, whichever
+};
+
+/// Decode in the middle of a text of `context` tokens; a prompt of `prompt_tokens` in one chunk.
+/// `model` needs no weights. Speeds must be positive; a model without experts needs no drive.
+Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int64_t context,
+                          int64_t prompt_tokens, const MachineSpeeds& speeds);
+
+/// What the largest part of a step is and what would help, for the owner of the machine.
+std::string explain_limit(CostLimit limit);
+
+}  // namespace moeflux

@@ -1,0 +1,21 @@
+// What the machine delivers to a model: reads of its experts from the drive, and matrix products.
+// What it reads from memory is in engine/memory_bandwidth.
+#pragma once
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "engine/model_loader.h"
+#include "io/drive_probe.h"
+#include "io/reader_factory.h"
+
+namespace moeflux {
+
+/// Random reads of as many bytes as an expert of the model has, from the file that holds its first.
+/// Fails with kNotFound for a model without routed experts or without files, and as probe_drive().
+Result<DriveProbe> probe_expert_reads(const LoadedModel& model, IoMode mode, double seconds);
+
+/// Multiply-adds per second of the best of several products of 512 vectors with a 4-bit matrix as
+/// the device prefers it.
+Result<double> measure_multiply_adds(Device& device, double seconds);
+
+}  // namespace moeflux

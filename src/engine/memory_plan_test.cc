@@ -1,0 +1,83 @@
+#include "engine/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_engine_test_util.h"
+
+namespace moeflux {
+namespace {
+
+class MemoryPlanTest : public TinyEngineTest {
+ protected:
+  MemoryPlanTest() {
+    auto loaded = load_model(folder_.path(), *device_, WeightLoading::kRead);
+    EXPECT_TRUE(loaded.ok());
+    model_ = std::move(loaded).value();
+  }
+
+  MemoryPlan plan_for(uint64_t available, std::optional<uint64_t> asked = std::nullopt) const {
+    return plan_memory(*model_, {.available_bytes = available,
+                                 .context_length = 257,
+                                 .scratch_bytes = 1000,
+                                 .expert_cache_bytes = asked});
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+};
+
+TEST_F(MemoryPlanTest, CountsEveryPart) {
+  const MemoryPlan plan = plan_for(kGiB);
+  EXPECT_EQ(plan.dense_bytes, model_->dense.bytes);
+  EXPECT_EQ(plan.scratch_bytes, 1000u);
+  // Gated DeltaNet: (3 taps x 64 channels + 2 heads x 16 x 16) floats; attention: two pages of 256
+  // tokens x 1 head x (16 + 16) floats.
+  EXPECT_EQ(plan.state_bytes, (3u * 64 + 2 * 16 * 16) * 4 + 512u * 32 * 4);
+  EXPECT_EQ(plan.reader_bytes, 64u * 512 * kKiB);
+  EXPECT_EQ(plan.reserve_bytes, 512 * kMiB);
+  EXPECT_EQ(plan.expert_slot_bytes, 3u * 32 * 32 * 4);
+  EXPECT_EQ(plan.experts_bytes, 8 * plan.expert_slot_bytes);
+  EXPECT_EQ(plan.cold_bytes_per_token, 2 * 2 * plan.expert_slot_bytes);
+  EXPECT_EQ(plan.expert_cache_bytes, 8 * plan.expert_slot_bytes);  // all fit
+}
+
+TEST_F(MemoryPlanTest, TheCacheTakesWhatTheOthersLeave) {
+  const MemoryPlan none = plan_for(0);
+  const uint64_t taken = none.dense_bytes + none.state_bytes + none.scratch_bytes +
+                         none.reader_bytes + none.reserve_bytes;
+  EXPECT_EQ(none.taken_bytes(), taken);
+  const uint64_t slot = none.expert_slot_bytes;
+  EXPECT_EQ(none.expert_cache_bytes, 0u);
+  EXPECT_EQ(plan_for(taken).expert_cache_bytes, 0u);
+  EXPECT_EQ(plan_for(taken + slot - 1).expert_cache_bytes, 0u);
+  EXPECT_EQ(plan_for(taken + slot).expert_cache_bytes, slot);
+  EXPECT_EQ(plan_for(taken + 5 * slot / 2).expert_cache_bytes, 5 * slot / 2);
+  EXPECT_EQ(plan_for(taken + 9 * slot).expert_cache_bytes, 8 * slot);
+}
+
+TEST_F(MemoryPlanTest, WhatTheUserAsksForIsTaken) {
+  EXPECT_EQ(plan_for(0, 12345).expert_cache_bytes, 12345u);
+  EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);
+}
+
+TEST(ExpertCacheBudget, ALaptopOfEightGigabytesKeepsSixForExperts) {
+  const MemoryPlan plan{.dense_bytes = 1330 * kMiB,
+                        .state_bytes = 81 * kMiB,
+                        .scratch_bytes = 130 * kMiB,
+                        .reader_bytes = 32 * kMiB,
+                        .reserve_bytes = 512 * kMiB,
+                        .expert_slot_bytes = 1769472,
+                        .available_bytes = 8 * kGiB};
+  EXPECT_EQ(expert_cache_budget(plan, 10240), 6107 * kMiB);
+  EXPECT_EQ(expert_cache_budget(plan, 100), 176947200u);
+}
+
+TEST(ExpertCacheBudget, NothingIsLeftWhereThePartsExceedWhatIsAvailable) {
+  const MemoryPlan plan{
+      .dense_bytes = 9 * kGiB, .expert_slot_bytes = 1, .available_bytes = 8 * kGiB};
+  EXPECT_FALSE(plan.fits());
+  EXPECT_EQ(expert_cache_budget(plan, 10), 0u);
+  EXPECT_EQ(expert_cache_budget({.available_bytes = 8 * kGiB}, 0), 0u);  // no experts at all
+}
+
+}  // namespace
+}  // namespace moeflux

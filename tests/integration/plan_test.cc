@@ -1,0 +1,155 @@
+// plan, expert profiles and replay's staging as a user meets them.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "base/json.h"
+#include "tests/integration/moeflux_program.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr const char* kMachine[] = {"--drive",      "2",  "--memory-bandwidth", "30",
+                                    "--arithmetic", "300"};
+
+Json plan(Words words) {
+  words.insert(words.begin(), {"plan", "--json"});
+  const ProgramOutput output = moeflux(words);
+  expect_success(output);
+  auto json = parse_json(output.out, "plan");
+  EXPECT_TRUE(json.ok()) << output.out;
+  return json.ok() ? std::move(json).value() : Json::object();
+}
+
+Json plan_like(const std::string& name, const std::string& memory) {
+  Words words = {"--like", name, "--ram", memory};
+  words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+  return plan(words);
+}
+
+TEST(Plan, PredictsAPublicModelOnADescribedMachine) {
+  const Json json = plan_like("qwen3.6-35b-a3b", "8GiB");
+  // 10,240 experts of 1,769,472 bytes; 320 of them a token.
+  EXPECT_EQ(json["memory"]["experts_bytes"], 10240u * 1769472);
+  const double share = json["memory"]["cached_share"];
+  EXPECT_GT(share, 0.30);
+  EXPECT_LT(share, 0.40);
+  const Json& uniform = json["decode"]["uniform"];
+  EXPECT_EQ(uniform["hit_rate"], share);
+  EXPECT_NEAR(uniform["read_bytes_per_token"].get<double>(), (1 - share) * 320 * 1769472, 1.0);
+  EXPECT_NEAR(uniform["drive_seconds"].get<double>(), (1 - share) * 320 * 1769472 / 2e9, 1e-9);
+  EXPECT_EQ(uniform["limit"], "drive");
+  EXPECT_GT(json["decode"]["natural_high"]["tokens_per_second"],
+            uniform["tokens_per_second"].get<double>());
+  EXPECT_NEAR(json["prompt"]["cold"]["drive_seconds"].get<double>(), 10240.0 * 1769472 / 2e9, 0.01);
+  EXPECT_EQ(json["speeds"]["drive_bytes"]["origin"], "given");
+}
+
+TEST(Plan, KnowsEveryPublicModel) {
+  const ProgramOutput unknown = moeflux({"plan", "--like", "gpt-5"});
+  EXPECT_EQ(unknown.status, 1);
+  for (const char* name : {"qwen3-30b-a3b", "deepseek-v3", "kimi-k2", "gpt-oss-120b", "glm-4.5-air",
+                           "minimax-m2", "mixtral-8x7b", "olmoe-1b-7b", "qwen3.6-35b-a3b"}) {
+    EXPECT_TRUE(contains(unknown.err, name)) << unknown.err;
+    EXPECT_GT(plan_like(name, "64GiB")["decode"]["uniform"]["tokens_per_second"], 0.0) << name;
+  }
+}
+
+TEST(Plan, SaysWhatLimitsInWords) {
+  const ProgramOutput text =
+      moeflux({"plan", "--like", "qwen3-235b-a22b", "--ram", "24G", "--drive", "1",
+               "--memory-bandwidth", "50", "--arithmetic", "900"});
+  expect_success(text);
+  for (const char* piece : {"expert cache", "assumed affine-4/64", "Text is limited by the drive",
+                            "a faster drive or more memory", "given"}) {
+    EXPECT_TRUE(contains(text.out, piece)) << "'" << piece << "' is not in: " << text.out;
+  }
+  const ProgramOutput small = moeflux({"plan", "--like", "deepseek-v3", "--ram", "8G", "--drive",
+                                       "1", "--memory-bandwidth", "50", "--arithmetic", "900"});
+  expect_success(small);
+  EXPECT_TRUE(contains(small.out, "does not fit")) << small.out;
+}
+
+TEST(Plan, MeasuresWhatItIsNotTold) {
+  const TempFolder folder;
+  expect_success(moeflux({"synth", "--like", "tiny", "-o", folder / "model"}));
+  const Json json = plan({"-m", folder / "model"});
+  for (const char* speed : {"drive_bytes", "memory_bytes", "multiply_adds"}) {
+    EXPECT_EQ(json["speeds"][speed]["origin"], "measured") << speed;
+    EXPECT_GT(json["speeds"][speed]["per_second"], 0.0) << speed;
+  }
+  EXPECT_EQ(json["memory"]["cached_share"], 1.0);
+  EXPECT_EQ(json["weights"], "as stored");
+}
+
+TEST(Plan, RefusesTwoModels) {
+  const ProgramOutput both = moeflux({"plan", "--like", "tiny", "-m", "somewhere"});
+  EXPECT_EQ(both.status, 1);
+  EXPECT_TRUE(contains(both.err, "not both")) << both.err;
+}
+
+TEST(ExpertProfile, IsMadeByRunAndGrows) {
+  const TempFolder folder;
+  const std::string path = folder / "uses.json";
+  const Words run = {"run", "-q", "--ignore-eos", "-n", "5", "--expert-profile", path, "Once"};
+  std::string first_text;
+  uint64_t tokens = 0;
+  for (int i = 0; i < 2; ++i) {
+    const ProgramOutput output = moeflux(run);
+    expect_success(output);
+    if (i == 0) first_text = output.out;
+    EXPECT_EQ(output.out, first_text);  // a profile changes no text
+    const auto profile = parse_json(read_bytes(path), "profile");
+    ASSERT_TRUE(profile.ok());
+    const uint64_t now = (*profile)["tokens"];
+    EXPECT_GT(now, tokens);
+    tokens = now;
+  }
+}
+
+TEST(ExpertProfile, AnotherFileIsAnErrorAndStays) {
+  const TempFolder folder;
+  const std::string path = folder / "notes.txt";
+  write_bytes(path, "not a profile");
+  const ProgramOutput output = moeflux({"run", "-n", "1", "--expert-profile", path, "Once"});
+  EXPECT_EQ(output.status, 1);
+  EXPECT_TRUE(contains(output.err, "notes.txt")) << output.err;
+  EXPECT_EQ(read_bytes(path), "not a profile");
+}
+
+// A cache of a few tokens' experts sets slots aside; the replay does so when it is asked to.
+TEST(Replay, WithStagingHasTheVeryHitsOfTheRun) {
+  const TempFolder folder;
+  const std::string path = folder / "routes.csv";
+  const Json plan_of_model = plan({});
+  const uint64_t slot = plan_of_model["memory"]["slot_bytes"];
+  constexpr int kSlots = 96;
+  expect_success(moeflux({"run", "-q", "--ignore-eos", "-n", "20", "--route-trace", path,
+                          "--expert-cache", std::to_string(kSlots * slot), "Once upon a time"}));
+  uint64_t hits = 0;
+  uint64_t lookups = 0;
+  std::istringstream rows(read_bytes(path));
+  for (std::string row; std::getline(rows, row);) {
+    if (row.starts_with("#") || row.starts_with("turn")) continue;
+    std::vector<std::string> cells;
+    std::istringstream columns(row);
+    for (std::string cell; std::getline(columns, cell, ',');) cells.push_back(cell);
+    if (cells.at(1) != "1") continue;
+    ++lookups;
+    if (cells.at(7) == "1") ++hits;
+  }
+  const ProgramOutput replayed =
+      moeflux({"replay", path, "--staging", "--cache", std::to_string(kSlots), "--json"});
+  expect_success(replayed);
+  const auto json = parse_json(replayed.out, "replay");
+  ASSERT_TRUE(json.ok());
+  EXPECT_GT(lookups, 0u);
+  EXPECT_EQ((*json)["caches"][0]["hits"], hits);
+  EXPECT_EQ((*json)["caches"][0]["misses"], lookups - hits);
+}
+
+}  // namespace
+}  // namespace moeflux::testing
