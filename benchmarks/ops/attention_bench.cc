@@ -20,7 +20,7 @@ struct Problem {
 };
 
 void run_attention(benchmark::State& state, const Problem& p) {
-  const auto device = BenchDevice::open(state, p.isa, p.threads);
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
   if (device == nullptr) return;
   constexpr int64_t kPageTokens = 256;
   std::vector<Tensor> k_pages;
@@ -95,8 +95,5 @@ void add_all() {
 
 int main(int argc, char** argv) {
   moeflux::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return moeflux::run_registered(argc, argv);
 }

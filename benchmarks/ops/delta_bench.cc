@@ -22,7 +22,7 @@ struct Problem {
 constexpr int64_t kLayers = 30;
 
 void run_delta(benchmark::State& state, const Problem& p) {
-  const auto device = BenchDevice::open(state, p.isa, p.threads);
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
   if (device == nullptr) return;
   const GatedDeltaOptions& o = p.heads;
   std::vector<Tensor> cells;
@@ -49,7 +49,7 @@ void run_delta(benchmark::State& state, const Problem& p) {
 }
 
 void run_conv(benchmark::State& state, const Problem& p) {
-  const auto device = BenchDevice::open(state, p.isa, p.threads);
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
   if (device == nullptr) return;
   constexpr int64_t kTaps = 4;
   const Tensor x = device->noise({p.n, p.channels()});
@@ -88,8 +88,5 @@ void add_all() {
 
 int main(int argc, char** argv) {
   moeflux::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return moeflux::run_registered(argc, argv);
 }

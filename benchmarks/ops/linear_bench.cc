@@ -1,18 +1,11 @@
 // Matrix-vector and matrix-matrix products of the CPU backend: GB/s of weights, GOP/s (two a
 // multiply-add). Tiles are what models run on; row-major figures stand beside them.
 //   linear_bench --benchmark_filter=linear/avx512-vnni-int8/affine-4/64.tiled/
-#include <benchmark/benchmark.h>
-
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_device.h"
-#include "backend/encoder.h"
 #include "base/format.h"
+#include "bench_device.h"
 #include "quant/weight.h"
 
 namespace moeflux {
@@ -28,71 +21,46 @@ struct Problem {
   int64_t cols = 0;
 };
 
-struct Operands {
-  std::vector<std::unique_ptr<Buffer>> buffers;
-  std::vector<Weight> weights;
-  Tensor x;
-  Tensor out;
-};
-
-/// Bytes that are valid scales of any type and arbitrary codes.
-Tensor filled(Device& device, Operands& operands, const Shape& shape, DType dtype) {
-  const auto bytes = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
-  auto buffer = device.allocate(bytes, MemoryKind::kDevice);
-  operands.buffers.push_back(std::move(buffer).value());
-  std::memset(operands.buffers.back()->host_data(), 0x3c, bytes);
-  return Tensor::view(*operands.buffers.back(), 0, shape, dtype);
-}
-
-Weight make_weight(Device& device, Operands& operands, const Problem& p) {
+Weight make_weight(BenchDevice& device, const Problem& p) {
   Weight w;
   w.format = p.format;
   w.rows = p.rows;
   w.cols = p.cols;
   if (p.format.kind == QuantKind::kPlain) {
-    w.data = filled(device, operands, {p.rows, p.cols}, p.format.dtype);
+    w.data = device.filled({p.rows, p.cols}, p.format.dtype);
     return w;
   }
   if (p.format.order == WeightOrder::kTiled) {
     const auto bytes = static_cast<int64_t>(weight_bytes(p.format, p.rows, p.cols).total());
-    w.data = filled(device, operands, {bytes}, DType::kU8);
+    w.data = device.filled({bytes}, DType::kU8);
     return w;
   }
   const int64_t groups = p.cols / p.format.group_size;
-  w.data = filled(device, operands, {p.rows, p.cols * p.format.bits / 32}, DType::kU32);
-  w.scales = filled(device, operands, {p.rows, groups}, p.format.dtype);
-  w.biases = filled(device, operands, {p.rows, groups}, p.format.dtype);
+  w.data = device.filled({p.rows, p.cols * p.format.bits / 32}, DType::kU32);
+  w.scales = device.filled({p.rows, groups}, p.format.dtype);
+  w.biases = device.filled({p.rows, groups}, p.format.dtype);
   return w;
 }
 
 void run_linear(benchmark::State& state, const Problem& p) {
-  auto made = make_cpu_device({.threads = p.threads, .isa = p.isa, .precision = p.precision});
-  if (!made.ok()) {
-    state.SkipWithError(made.error().to_string().c_str());
-    return;
-  }
-  const std::unique_ptr<Device> device = std::move(made).value();
-  const std::unique_ptr<Encoder> encoder = std::move(device->create_encoder(0)).value();
-  Operands operands;
+  const auto device =
+      BenchDevice::open(state, {.threads = p.threads, .isa = p.isa, .precision = p.precision});
+  if (device == nullptr) return;
   // A decode step reads every weight once: enough matrices that none is still in a private cache.
   const uint64_t matrix_bytes = weight_bytes(p.format, p.rows, p.cols).total();
   const uint64_t matrices = p.n == 1 ? (uint64_t{512} << 20) / matrix_bytes + 1 : 1;
-  for (uint64_t i = 0; i < matrices; ++i) {
-    operands.weights.push_back(make_weight(*device, operands, p));
-  }
-  operands.x = filled(*device, operands, {p.n, p.cols}, DType::kF32);
-  operands.out = filled(*device, operands, {p.n, p.rows}, DType::kF32);
+  std::vector<Weight> weights;
+  for (uint64_t i = 0; i < matrices; ++i) weights.push_back(make_weight(*device, p));
+  const Tensor x = device->noise({p.n, p.cols});
+  const Tensor out = device->noise({p.n, p.rows});
   size_t next = 0;
   for (auto _ : state) {
-    encoder->linear(operands.out, operands.x, operands.weights[next]);
-    (void)encoder->submit();  // or the product waits for its likes
-    next = (next + 1) % operands.weights.size();
+    device->encoder().linear(out, x, weights[next]);
+    (void)device->encoder().submit();  // or the product waits for its likes
+    next = (next + 1) % weights.size();
   }
-  const auto calls = static_cast<double>(state.iterations());
-  state.counters["GB/s"] = benchmark::Counter(calls * static_cast<double>(matrix_bytes) * 1e-9,
-                                              benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] = benchmark::Counter(
-      calls * 2e-9 * static_cast<double>(p.n * p.rows * p.cols), benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = giga_rate(state, static_cast<double>(matrix_bytes));
+  state.counters["GOP/s"] = giga_rate(state, 2.0 * static_cast<double>(p.n * p.rows * p.cols));
 }
 
 /// Without spaces, which filters do not like.
@@ -129,7 +97,8 @@ void add_all() {
   for (const int bits : {4, 8}) {
     const QuantFormat tiles =
         QuantFormat::affine(bits, 64, DType::kBf16).with_order(WeightOrder::kTiled);
-    for (const char* isa : {"avx512-vnni", "avx-vnni", "avx2", "neon-dotprod", "neon", "generic"}) {
+    for (const char* isa :
+         {"avx512-amx", "avx512-vnni", "avx-vnni", "avx2", "neon-dotprod", "neon", "generic"}) {
       add_sizes({.isa = isa, .precision = Precision::kInt8, .format = tiles});
     }
     for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
@@ -151,8 +120,5 @@ void add_all() {
 
 int main(int argc, char** argv) {
   moeflux::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return moeflux::run_registered(argc, argv);
 }

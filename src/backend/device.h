@@ -29,7 +29,7 @@ class Device {
 
   /// The name it is chosen by: "cpu", "reference".
   virtual std::string_view name() const = 0;
-  /// What it runs on, for people: "cpu (avx512, 2 threads)".
+  /// What it runs on, for people: "cpu (avx512 f32, 2 threads)".
   virtual std::string_view description() const = 0;
   /// Zero-initialised memory, at least 4096-byte aligned; pages may be touched lazily.
   /// Fails with kResourceExhausted.

@@ -185,6 +185,7 @@ Json bench_fields(const BenchResult& r) {
   json["build_version"] = MOEFLUX_VERSION;
   json["backends"] = r.backend;
   json["device"] = r.device;
+  json["precision"] = r.precision;
   json["model_filename"] = r.model_filename;
   json["model_type"] = r.model_type;
   json["model_size"] = r.model_size;

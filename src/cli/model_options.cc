@@ -51,6 +51,14 @@ std::optional<int> cuda_number(std::string_view name) {
   return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
+CpuOptions cpu_options(const ModelOptions& options) {
+  return {.threads = options.threads,
+          .isa = options.isa,
+          .precision = options.precision == "int8"  ? Precision::kInt8
+                       : options.precision == "f32" ? Precision::kF32
+                                                    : Precision::kAuto};
+}
+
 }  // namespace
 
 CLI::Validator not_empty() {
@@ -74,12 +82,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command.add_option("--cpu-isa", options.isa,
                      "Force the kernels of an instruction set: generic, avx2, avx-vnni, avx512, "
-                     "avx512-vnni, neon, neon-dotprod");
+                     "avx512-vnni, avx512-amx, neon, neon-dotprod");
   command
       .add_option("--precision", options.precision,
-                  "Activations against 4-bit and 8-bit weights on the CPU: f32 or int8 (faster, "
-                  "slightly less exact)")
-      ->check(CLI::IsMember({"f32", "int8"}))
+                  "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (rounded by "
+                  "group: faster, slightly less exact), or auto: int8 where it is faster")
+      ->check(CLI::IsMember({"auto", "f32", "int8"}))
       ->capture_default_str();
   command.add_option("-t,--threads", options.threads, "Compute threads (0: one per usable core)")
       ->check(CLI::Range(0, kThreadsMax))
@@ -123,15 +131,12 @@ Result<std::string> model_directory(const ModelOptions& options) {
 
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
   if (options.device == "cpu") {
-    return make_cpu_device(
-        {.threads = options.threads,
-         .isa = options.isa,
-         .precision = options.precision == "int8" ? Precision::kInt8 : Precision::kF32});
+    return make_cpu_device(cpu_options(options));
   }
-  if (options.precision != "f32") {
+  if (options.precision == "int8") {
     return make_error(ErrorCode::kInvalidArgument,
-                      "--precision {}: only the cpu device has it, not --device {}",
-                      options.precision, options.device);
+                      "--precision int8: only the cpu device has it, not --device {}",
+                      options.device);
   }
   if (options.device == "reference") return make_reference_device();
   if (options.device == "emulator") return make_emulator_device({});
@@ -141,6 +146,12 @@ Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
   return make_error(ErrorCode::kInvalidArgument,
                     "--device {}: no such device; known are cpu, cuda:0, reference and emulator",
                     options.device);
+}
+
+Result<std::string> activation_precision(const ModelOptions& options) {
+  if (options.device != "cpu") return std::string("f32");
+  MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(cpu_options(options)));
+  return std::string(precision == Precision::kInt8 ? "int8" : "f32");
 }
 
 Result<EngineOptions> engine_options(const ModelOptions& options) {

@@ -15,11 +15,11 @@ namespace moeflux {
 struct ModelOptions {
   std::string model;  // empty: the embedded fable-20m
   std::string device = "cpu";
-  std::string isa;  // forces the CPU kernels' instruction set
-  std::string precision = "f32";
-  int threads = 0;           // 0: one per usable core
-  int64_t context_size = 0;  // 0: the model's maximum, at most 4096
-  std::string expert_cache;  // empty: what is free
+  std::string isa;                 // forces the CPU kernels' instruction set
+  std::string precision = "auto";  // "f32", "int8"; of the cpu device
+  int threads = 0;                 // 0: one per usable core
+  int64_t context_size = 0;        // 0: the model's maximum, at most 4096
+  std::string expert_cache;        // empty: what is free
   std::string expert_io = "auto";
   int reader_threads = 8;
   std::string cache_policy = "lfu";
@@ -40,6 +40,8 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 /// prefix.
 Result<std::string> model_directory(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
+/// What --precision became: "f32" or "int8". Fails like open_device() on an instruction set.
+Result<std::string> activation_precision(const ModelOptions& options);
 Result<EngineOptions> engine_options(const ModelOptions& options);
 
 /// A device and the engine on it, in the order they must be destroyed.

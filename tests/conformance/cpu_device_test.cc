@@ -18,7 +18,28 @@ TEST(CpuDevice, DescribesKernelsAndThreads) {
   auto device = make_cpu_device({.threads = 1, .isa = "generic"});
   ASSERT_TRUE(device.ok());
   EXPECT_EQ((*device)->name(), "cpu");
-  EXPECT_EQ((*device)->description(), "cpu (generic, 1 thread)");
+  EXPECT_EQ((*device)->description(), "cpu (generic f32, 1 thread)");
+}
+
+TEST(CpuDevice, PrecisionIsInt8WhereThatIsFasterUnlessForced) {
+  for (const cpu::KernelSet* kernels : cpu::supported_kernels()) {
+    const std::string isa = kernels->name;
+    const auto chosen = [&](Precision precision) {
+      const CpuOptions options{.threads = 1, .isa = isa, .precision = precision};
+      const auto got = chosen_precision(options);
+      const auto device = make_cpu_device(options);
+      EXPECT_TRUE(got.ok() && device.ok());
+      const char* name = *got == Precision::kInt8 ? "int8" : "f32";
+      EXPECT_EQ((*device)->description(), format("cpu ({} {}, 1 thread)", isa, name));
+      return *got;
+    };
+    EXPECT_EQ(chosen(Precision::kF32), Precision::kF32);
+    EXPECT_EQ(chosen(Precision::kInt8), Precision::kInt8);
+    const bool is_portable = isa == "generic" || isa == "neon";
+    EXPECT_EQ(chosen(Precision::kAuto), is_portable ? Precision::kF32 : Precision::kInt8) << isa;
+  }
+  EXPECT_EQ(chosen_precision({.isa = "avx9", .precision = Precision::kAuto}).error().code(),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(CpuDevice, RefusesUnknownInstructionSetsAndThreadCounts) {

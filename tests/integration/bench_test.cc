@@ -120,6 +120,9 @@ TEST(Bench, JsonHasARowForEveryTest) {
   for (const Json& row : *rows) {
     EXPECT_EQ(row["samples_ns"].size(), 2u);
     EXPECT_EQ(row["n_threads"], 1);
+    // Whichever of the two this machine's kernels are faster with.
+    const bool is_int8 = contains(row["device"].get<std::string>(), " int8,");
+    EXPECT_EQ(row["precision"], is_int8 ? "int8" : "f32");
     EXPECT_GT(row["avg_ts"].get<double>(), 0.0);
     EXPECT_GT(row["memory_bandwidth"].get<uint64_t>(), 0u);
     EXPECT_GT(row["expert_bytes_per_token"].get<uint64_t>(), 0u);
@@ -134,6 +137,7 @@ TEST(Bench, ColdExpertsAreCountedAsReads) {
   ASSERT_TRUE(rows.ok());
   const Json& row = (*rows)[0];
   EXPECT_EQ(row["backends"], "reference");
+  EXPECT_EQ(row["precision"], "f32");
   EXPECT_LT(row["expert_hit_rate"].get<double>(), 0.5);
   EXPECT_GT(row["storage_bytes_per_token"].get<uint64_t>(),
             row["expert_bytes_per_token"].get<uint64_t>() / 2);

@@ -20,24 +20,27 @@ std::string bf16_model() {
 struct Knobs {
   std::string expert_cache = "1GiB";
   int threads = 2;
+  std::string precision = "f32";
 };
 
 GoldenTensor logits(const std::string& model, const std::string& tokens, const Knobs& knobs) {
   const TempFolder folder;
-  const ProgramOutput output =
-      moeflux({"logits", "-m", model, "--tokens", tokens, "--expert-cache", knobs.expert_cache,
-               "-t", std::to_string(knobs.threads), "-o", folder / "logits"});
+  const ProgramOutput output = moeflux({"logits", "-m", model, "--tokens", tokens, "--expert-cache",
+                                        knobs.expert_cache, "-t", std::to_string(knobs.threads),
+                                        "--precision", knobs.precision, "-o", folder / "logits"});
   EXPECT_EQ(output.status, 0) << output.err;
   return output.status == 0 ? read_golden(folder / "logits")["logits"] : GoldenTensor{};
 }
 
 void expect_the_same_bits_whatever_the_knobs(const std::string& model) {
-  const GoldenTensor expected = logits(model, kAnyTokens, {});
-  ASSERT_EQ(expected.floats.size(), size_t{16} * 8192);
-  for (const std::string cache : {"0", "1MiB", "4MiB", "1GiB"}) {
-    for (const int threads : {1, 2, 3}) {
-      EXPECT_EQ(logits(model, kAnyTokens, {cache, threads}).floats, expected.floats)
-          << "cache " << cache << ", threads " << threads;
+  for (const std::string precision : {"f32", "int8"}) {
+    const GoldenTensor expected = logits(model, kAnyTokens, {.precision = precision});
+    ASSERT_EQ(expected.floats.size(), size_t{16} * 8192);
+    for (const std::string cache : {"0", "1MiB", "4MiB", "1GiB"}) {
+      for (const int threads : {1, 2, 3}) {
+        EXPECT_EQ(logits(model, kAnyTokens, {cache, threads, precision}).floats, expected.floats)
+            << precision << ", cache " << cache << ", threads " << threads;
+      }
     }
   }
 }

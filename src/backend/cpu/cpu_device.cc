@@ -19,8 +19,8 @@ class CpuDevice : public Device {
       : kernels_(kernels),
         int8_(int8),
         threads_(threads),
-        description_(format("cpu ({}{}, {} thread{})", kernels.name, int8 ? " int8" : "", threads,
-                            threads == 1 ? "" : "s")) {}
+        description_(format("cpu ({} {}, {} thread{})", kernels.name, int8 ? "int8" : "f32",
+                            threads, threads == 1 ? "" : "s")) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view description() const override { return description_; }
@@ -50,15 +50,21 @@ class CpuDevice : public Device {
 
 }  // namespace
 
+Result<Precision> chosen_precision(const CpuOptions& options) {
+  if (options.precision != Precision::kAuto) return options.precision;
+  MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
+  return kernels->int8_is_fast ? Precision::kInt8 : Precision::kF32;
+}
+
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   if (options.threads < 0 || options.threads > kThreadsMax) {
     return make_error(ErrorCode::kInvalidArgument, "{} threads; expected 0 (all cores) to {}",
                       options.threads, kThreadsMax);
   }
   MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
+  MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(options));
+  const bool int8 = precision == Precision::kInt8;
   const int threads = options.threads == 0 ? usable_cores() : options.threads;
-  const bool int8 = options.precision == Precision::kInt8 ||
-                    (options.precision == Precision::kAuto && kernels->int8_is_fast);
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(*kernels, int8, threads));
 }
 

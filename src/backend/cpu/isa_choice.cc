@@ -5,6 +5,10 @@
 #include "base/format.h"
 #if defined(MOEFLUX_CPU_X86)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(MOEFLUX_CPU_ARM64) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -23,6 +27,8 @@ constexpr KernelSet kAvx512 = {"avx512", &kAvx512Kernels, &kAvx512F32Tiles, &kAv
                                /*int8_is_fast=*/true};
 constexpr KernelSet kAvx512Vnni = {"avx512-vnni", &kAvx512Kernels, &kAvx512F32Tiles,
                                    &kAvx512VnniInt8Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Amx = {"avx512-amx", &kAvx512Kernels, &kAvx512F32Tiles,
+                                  &kAvx512AmxInt8Tiles, /*int8_is_fast=*/true};
 #elif defined(MOEFLUX_CPU_ARM64)
 constexpr KernelSet kNeon = {"neon", &kNeonKernels, &kNeonF32Tiles, &kGenericInt8Tiles,
                              /*int8_is_fast=*/false};
@@ -60,6 +66,26 @@ bool has_avx_vnni() {
   constexpr unsigned kBit = 1u << 4;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBit) != 0;
 }
+
+/// Whether the processor has AMX for int8 and the system lets this process, all threads of it, use
+/// the tile registers: Linux keeps them off until asked, and refuses where it cannot save them.
+bool may_use_amx() {
+#if defined(__linux__)
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kTileAndInt8 = 3u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTileAndInt8) != kTileAndInt8) {
+    return false;
+  }
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM, which old headers lack
+  constexpr long kTileData = 18;               // of XCR0
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 #endif
 
 }  // namespace
@@ -73,7 +99,9 @@ std::vector<const KernelSet*> supported_kernels() {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");
-  if (avx512 && __builtin_cpu_supports("avx512vnni")) kernels.push_back(&kAvx512Vnni);
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  if (vnni && may_use_amx()) kernels.push_back(&kAvx512Amx);
+  if (vnni) kernels.push_back(&kAvx512Vnni);
   if (avx512) kernels.push_back(&kAvx512);
   if (avx2 && has_avx_vnni()) kernels.push_back(&kAvxVnni);
   if (avx2) kernels.push_back(&kAvx2);
@@ -94,7 +122,7 @@ Result<const KernelSet*> choose_kernels(std::string_view isa) {
     names += (names.empty() ? "" : ", ") + std::string(set->name);
   }
   for (const std::string_view known :
-       {"avx2", "avx-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod"}) {
+       {"avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-amx", "neon", "neon-dotprod"}) {
     if (isa == known) {
       return make_error(ErrorCode::kUnsupported, "this machine lacks {} kernels; it has {}", isa,
                         names);

@@ -3,13 +3,26 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/units.h"
 
 namespace moeflux::cpu {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr int64_t kChunkBytes = 32;  // of one token in a block, whatever the kind
+
+/// values [cols / chunk][count][chunk] of kChunkBytes each.
+template <size_t kChunkBytes>
+void interleave(const TileShape& shape, const TileToken* tokens, int64_t count, std::byte* values) {
+  constexpr auto kStep = static_cast<int64_t>(kChunkBytes);
+  for (int64_t t = 0; t < count; ++t) {
+    const auto* from = static_cast<const std::byte*>(tokens[t].values);
+    std::byte* to = values + t * kStep;
+    for (int64_t at = 0; at < shape.value_bytes(); at += kStep, to += count * kStep) {
+      std::memcpy(to, from + at, kChunkBytes);
+    }
+  }
+}
 
 void grow(std::vector<float>& storage, int64_t size) {
   if (storage.size() < static_cast<size_t>(size)) storage.resize(static_cast<size_t>(size));
@@ -56,12 +69,15 @@ TileBlock pack_block(const TileShape& shape, const TileToken* tokens, int64_t co
   std::byte* values = space;
   auto* scales = reinterpret_cast<float*>(space + count * shape.value_bytes());
   float* sums = scales + count * groups;
+  const int64_t chunk_bytes =
+      shape.kernels->chunk_of(shape.group_size) * shape.kernels->value_bytes;
+  MF_CHECK(chunk_bytes == 32 || chunk_bytes == 64);
+  if (chunk_bytes == 32) {
+    interleave<32>(shape, tokens, count, values);
+  } else {
+    interleave<64>(shape, tokens, count, values);
+  }
   for (int64_t t = 0; t < count; ++t) {
-    const auto* from = static_cast<const std::byte*>(tokens[t].values);
-    std::byte* to = values + t * kChunkBytes;
-    for (int64_t at = 0; at < shape.value_bytes(); at += kChunkBytes, to += count * kChunkBytes) {
-      std::memcpy(to, from + at, kChunkBytes);
-    }
     for (int64_t g = 0; g < groups; ++g) {
       scales[g * count + t] = tokens[t].scales[g];
       sums[g * count + t] = tokens[t].sums[g];

@@ -132,6 +132,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
     MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
     result.backend = std::string(device->name());
     result.device = std::string(device->description());
+    MF_ASSIGN_OR_RETURN(result.precision, activation_precision(options.model));
     result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
     result.batch = std::min(options.batch, engine->context_length());
     result.test = test;

@@ -10,7 +10,9 @@ namespace isa_int8_avx512_vnni {
 #include "backend/cpu/kernels/int8_lanes_avx512-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
-//
+
+constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 registers
+
 #include "backend/cpu/kernels/int8_tiles-inl.h"
 }  // namespace isa_int8_avx512_vnni
 

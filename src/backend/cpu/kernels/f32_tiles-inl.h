@@ -131,5 +131,5 @@ static void f32_prepare(const float* x, int64_t cols, int64_t group_size, void* 
 }
 
 constexpr TileKernels make_f32_tiles(const char* name) {
-  return {name, 4, kChunkCols, kBlockTokens, f32_prepare, few, many};
+  return {name, 4, kChunkCols, kBlockTokens, f32_prepare, few, multiply_many};
 }

@@ -3,7 +3,6 @@
 using IVec = __m512i;
 using FVec = __m512;
 constexpr int kIntLanes = 16;
-constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 registers
 constexpr int kPairPanels = 2;
 
 MF_INLINE IVec izero() { return _mm512_setzero_si512(); }

@@ -1,9 +1,9 @@
 // Tiles of 4-bit and 8-bit codes times int8 activations.
 // Included inside the namespace of one ISA, after its int8_lanes_*-inl.h; see tile_table.h.
 
+#include "backend/cpu/kernels/int8_lines-inl.h"
+
 using Dot = IVec;
-constexpr int kVecLanes = kIntLanes;
-constexpr int kLineCols = 4;
 
 MF_INLINE Dot dzero() { return izero(); }
 MF_INLINE Dot dload(const uint8_t* p) { return iload(p); }
@@ -15,15 +15,6 @@ MF_INLINE Dot dmultiply(Dot acc, Dot w, Dot x) {
 }
 MF_INLINE FVec dfold(FVec acc, Dot dot, FVec scale, const float* x_scale) {
   return ffma(fmul(scale, fbroadcast(x_scale)), fconvert(dot), acc);
-}
-
-template <int kBits>
-MF_INLINE void unpack_line(const uint8_t* line, uint8_t* to) {
-  for (int i = 0; i < 64; i += kIntLanes * 4) {
-    const IVec codes = iload(line + i);
-    istore(to + i, ilow_nibbles(codes));
-    istore(to + 64 + i, ihigh_nibbles(codes));
-  }
 }
 
 #include "backend/cpu/kernels/tiles-inl.h"
@@ -106,5 +97,5 @@ static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t pan
 #include "backend/cpu/kernels/tiles_few-inl.h"
 
 constexpr TileKernels make_int8_tiles(const char* name) {
-  return {name, 1, kChunkCols, kBlockTokens, int8_prepare, few, many};
+  return {name, 1, kChunkCols, kBlockTokens, int8_prepare, few, multiply_many};
 }

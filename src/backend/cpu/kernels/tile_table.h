@@ -40,7 +40,7 @@ struct TileToken {
 
 /// The activations of up to block_tokens tokens, interleaved so that one pointer walks them.
 struct TileBlock {
-  const void* values;   // [cols / chunk][tokens][chunk], chunk = TileKernels::chunk values
+  const void* values;   // [cols / chunk][tokens][chunk], chunk = TileKernels::chunk_of() values
   const float* scales;  // [groups][tokens]; of int8 only
   const float* sums;    // [groups][tokens]
   int64_t tokens;
@@ -72,8 +72,8 @@ struct TileManyArgs {
 struct TileKernels {
   const char* name;
   int64_t value_bytes;   // of one prepared activation: 1 (int8) or 4
-  int64_t chunk;         // values of a token that stay together in a block
-  int64_t block_tokens;  // of one block, at most
+  int64_t chunk;         // values of a token that stay together in a block, if a group has them
+  int64_t block_tokens;  // of one block, at most; the memory of a block has room for as many
   /// Int8: per group, scale = largest magnitude / 127, codes = x / scale rounded to nearest. A
   /// group with an infinity or a NaN gets scale NaN; one too small for f32 arithmetic counts as
   /// zeros. F32: copies x and sums it up; leaves scales alone.
@@ -81,12 +81,17 @@ struct TileKernels {
                   float* sums);
   void (*few)(const TileFewArgs& args);
   void (*many)(const TileManyArgs& args);
+
+  constexpr int64_t chunk_of(int64_t group_size) const {
+    return chunk < group_size ? chunk : group_size;
+  }
 };
 
 extern const TileKernels kGenericInt8Tiles;
 extern const TileKernels kAvx2Int8Tiles;
 extern const TileKernels kAvxVnniInt8Tiles;
 extern const TileKernels kAvx512VnniInt8Tiles;
+extern const TileKernels kAvx512AmxInt8Tiles;
 extern const TileKernels kNeonDotprodInt8Tiles;
 
 extern const TileKernels kGenericF32Tiles;
