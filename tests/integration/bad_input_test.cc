@@ -54,7 +54,7 @@ TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
     words.push_back("Once upon a time");
     return moeflux(words);
   };
-  expect_failure(run({"--device", "quantum"}), 1, {"--device quantum", "cpu", "reference"});
+  expect_failure(run({"--device", "quantum"}), 1, {"device quantum", "cpu", "reference"});
   expect_failure(run({"--cpu-isa", "mmx"}), 1, {"mmx"});
   expect_failure(run({"--expert-cache", "lots"}), 1, {"--expert-cache", "lots"});
   expect_failure(run({"--expert-cache", "-1"}), 1, {"--expert-cache", "-1"});
