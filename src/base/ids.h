@@ -10,6 +10,8 @@ namespace moeflux {
 enum class LayerId : int32_t {};
 enum class ExpertId : int32_t {};
 using TokenId = int32_t;
+/// A state that a sequence may return to.
+enum class CheckpointId : uint64_t {};
 
 constexpr int32_t index(LayerId id) { return static_cast<int32_t>(id); }
 constexpr int32_t index(ExpertId id) { return static_cast<int32_t>(id); }

@@ -22,7 +22,7 @@ class DryRunTest : public TinyEngineTest {
     auto encoder = device_->create_encoder(scratch_bytes);
     auto state = SequenceState::create(*device_, state_specs(model.spec()), tokens);
     EXPECT_TRUE(encoder.ok() && state.ok());
-    EXPECT_TRUE((*state)->reserve(tokens).ok());
+    EXPECT_TRUE((*state)->reserve(tokens, **encoder).ok());
     auto inputs = device_->allocate(1 << 20, MemoryKind::kDevice);
     EXPECT_TRUE(inputs.ok());
     const Tensor ids = Tensor::view(**inputs, 0, {tokens}, DType::kI32);

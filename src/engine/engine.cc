@@ -128,7 +128,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
                       SequenceState::create(*device_, state_specs(spec()), prefill_chunk_));
-  return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
+  return std::unique_ptr<Sequence>(new Sequence({std::move(state), {}}));
 }
 
 Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const {
@@ -169,7 +169,7 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     if (options.logits == LogitsMode::kAll) rows = static_cast<int64_t>(n);
     if (options.logits == LogitsMode::kLast && last) rows = 1;
     // Fails before anything is recorded: the sequence stays as it was.
-    MF_RETURN_IF_ERROR(sequence.state_->reserve(sequence.length() + static_cast<int64_t>(n)));
+    MF_RETURN_IF_ERROR(sequence.past_.state->reserve(sequence.length() + static_cast<int64_t>(n), *encoder_));
     const Status done = eval_chunk(sequence, tokens.first(n), rows, options.observer);
     if (!done.ok()) {
       sequence.broken_ = true;
@@ -184,7 +184,7 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
 Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
                           HiddenObserver* observer) {
   const auto n = static_cast<int64_t>(tokens.size());
-  SequenceState& state = *sequence.state_;
+  SequenceState& state = *sequence.past_.state;
   host_positions_.resize(tokens.size());
   std::iota(host_positions_.begin(), host_positions_.end(), static_cast<int32_t>(state.length()));
   const Tensor ids = token_ids_.slice(0, 0, n);
@@ -202,6 +202,7 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
     MF_RETURN_IF_ERROR(encoder_->wait(encoder_->submit()));
   }
   state.advance(n);
+  sequence.past_.tokens.insert(sequence.past_.tokens.end(), tokens.begin(), tokens.end());
   return {};
 }
 

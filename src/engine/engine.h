@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/memory_plan.h"
+#include "engine/sequence.h"
 #include "experts/expert_store.h"
 #include "experts/route_trace.h"
 #include "io/reader_factory.h"
@@ -40,25 +41,16 @@ struct EngineOptions {
   const RouteTrace* forced_routes = nullptr;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
+  /// Bytes of states that keep_prefix() may keep; 0: none are kept.
+  uint64_t prefix_cache_bytes = 0;
+  /// Where kept states lie, so that they survive the process: a folder that exists. Empty: in
+  /// memory.
+  std::string prefix_cache_directory;
 };
 
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
 /// kInvalidArgument beyond the model's maximum.
 Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options);
-
-/// One text being evaluated. Belongs to the engine that made it and must not outlive it.
-class Sequence {
- public:
-  /// Tokens evaluated so far.
-  int64_t length() const { return state_->length(); }
-
- private:
-  friend class Engine;
-  explicit Sequence(std::unique_ptr<SequenceState> state) : state_(std::move(state)) {}
-
-  std::unique_ptr<SequenceState> state_;
-  bool broken_ = false;  // a step failed half-way: layers disagree about the past
-};
 
 enum class LogitsMode : uint8_t { kNone, kLast, kAll };
 
@@ -96,13 +88,59 @@ class Engine {
 
   /// Appends tokens to the sequence. Fails with kInvalidArgument for an empty span or a token
   /// outside the vocabulary, kResourceExhausted when the context or memory is full; both leave the
-  /// sequence usable, at the last whole chunk. After kIo the sequence is broken and every later
-  /// call fails with kFailedPrecondition.
+  /// sequence usable, at the last whole chunk. After kIo the sequence is broken: every later call
+  /// fails with kFailedPrecondition until restore(), truncate() or load() succeeds.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
   /// The same for the last token's logits: a view that lives until the next call.
   Result<std::span<const float>> eval_last(Sequence& sequence, std::span<const TokenId> tokens,
                                            std::stop_token stop = {});
+
+  // After each of the following, the next logits are byte for byte those of a fresh evaluation of
+  // the sequence's tokens. What fails leaves the sequence as it was. Sequences must be this
+  // engine's own.
+
+  /// Remembers where the sequence is, at the cost of its list of tokens: what layers remember is
+  /// shared until the sequence writes to it, which then copies recurrent states and one page of
+  /// keys and values a layer. Fails with kFailedPrecondition on a broken sequence.
+  Result<CheckpointId> checkpoint(Sequence& sequence);
+  /// Returns to a checkpoint, which stays. Mends a broken sequence. Fails with kNotFound when the
+  /// sequence has no such checkpoint.
+  Status restore(Sequence& sequence, CheckpointId id);
+  /// Forgets a checkpoint. Fails with kNotFound.
+  Status drop(Sequence& sequence, CheckpointId id);
+  /// Keeps the first `position` tokens. Where layers cannot forget (recurrent state, windows that
+  /// have moved on), goes back to the nearest checkpoint and evaluates the tokens between again,
+  /// from the first if there is none. Mends a broken sequence. Fails with kInvalidArgument outside
+  /// 0 to length(), and as eval() does.
+  Status truncate(Sequence& sequence, int64_t position, std::stop_token stop = {});
+  /// A second sequence with the same past and no checkpoints; memory is shared until one of them
+  /// writes. Fails with kFailedPrecondition on a broken sequence.
+  Result<std::unique_ptr<Sequence>> fork(const Sequence& sequence);
+
+  /// The sequence as bytes (docs/formats/snapshot.md), with `extra` for the caller: a sampler's
+  /// state. Fails with kFailedPrecondition on a broken sequence.
+  Result<std::vector<std::byte>> save(const Sequence& sequence,
+                                      std::span<const std::byte> extra = {});
+  /// Replaces the sequence's past by a snapshot's and gives its `extra`; checkpoints stay. Fails
+  /// with kCorruption for bytes that are no whole snapshot, kUnsupported for another version,
+  /// kInvalidArgument for another model's, kResourceExhausted when it exceeds context or memory.
+  Result<std::vector<std::byte>> load(Sequence& sequence, std::span<const std::byte> snapshot);
+  /// The same to a file, which is the old one or complete, and on the disk when this returns.
+  Status save_file(const Sequence& sequence, const std::string& path,
+                   std::span<const std::byte> extra = {});
+  Result<std::vector<std::byte>> load_file(Sequence& sequence, const std::string& path);
+
+  /// Starts an empty sequence from the kept state that shares most first tokens with `tokens`, and
+  /// says how many tokens are in the sequence now: 0 when nothing fits, and at most all but the
+  /// last, whose evaluation gives the logits. Fails with kFailedPrecondition unless the sequence is
+  /// empty.
+  Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens);
+  /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
+  /// longest ago make room. A model with recurrent layers starts from whole kept states only: keep
+  /// it before the last token of the prompt. Fails with kFailedPrecondition on a broken sequence
+  /// and when the folder cannot be written.
+  Status keep_prefix(const Sequence& sequence);
 
  private:
   Engine() = default;

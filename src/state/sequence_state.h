@@ -1,12 +1,16 @@
 // What one sequence remembers, layer by layer: pages of keys and values, or a recurrent state.
-// Pages are allocated as the sequence grows, never inside a step. Thread-compatible.
+// Memory is allocated as the sequence grows, never inside a step, and may be shared by several
+// states until one of them writes to it. Thread-compatible, together with the states it shares
+// memory with.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/encoder.h"
 #include "backend/ops.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -33,6 +37,10 @@ struct LayerStateSpec {
 
   uint64_t bytes_per_token() const;  // of keys and values
   uint64_t bytes_fixed() const;      // of recurrent state
+  /// The first position that the token at `length` and those after it may read.
+  int64_t first_read(int64_t length) const;
+
+  friend bool operator==(const LayerStateSpec&, const LayerStateSpec&) = default;
 };
 
 class SequenceState {
@@ -46,36 +54,79 @@ class SequenceState {
                                                        std::vector<LayerStateSpec> layers,
                                                        int64_t step_tokens_max);
 
+  /// The same state again, sharing all memory. Costs no work on the device.
+  std::unique_ptr<SequenceState> share() const;
+
   /// Tokens evaluated so far.
   int64_t length() const { return length_; }
-  /// Makes room for tokens up to `length`. Call before a step.
-  Status reserve(int64_t length);
+  int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  const LayerStateSpec& spec(LayerId layer) const { return at(layer).spec; }
+
+  /// Makes room for tokens up to `length`, and copies what is shared and about to be written. Call
+  /// before a step. Fails with kResourceExhausted; what was remembered stays.
+  Status reserve(int64_t length, Encoder& encoder);
   /// The step that appended n tokens in every layer has been recorded.
   void advance(int64_t n) { length_ += n; }
+
+  /// True when every layer still holds what evaluating the first `length` tokens left behind.
+  /// `length` is at most length(). After a reserve() without its advance(), recurrent states count
+  /// as lost.
+  bool can_truncate(int64_t length) const;
+  /// Forgets the tokens from `length` on, which can_truncate().
+  void truncate(int64_t length);
+  /// The least length to which a state that was restored from a snapshot of `length` tokens can be
+  /// truncated: 0, or `length` itself.
+  static int64_t shortest_truncation(std::span<const LayerStateSpec> layers, int64_t length);
 
   KvView key_value(LayerId layer) const;
   DeltaStateView gated_delta(LayerId layer) const;
 
+  /// Bytes of a layer as snapshots hold it: keys, then values, each [tokens, heads, dim], of the
+  /// tokens that later ones may read (LayerStateSpec::first_read); or convolution, then delta.
+  static uint64_t layer_bytes(const LayerStateSpec& spec, int64_t length);
+  /// Waits for the device. `into` has layer_bytes().
+  Status read_layer(Encoder& encoder, LayerId layer, std::span<std::byte> into) const;
+  /// Fills an empty state with the layers of another, of `length` tokens: layers[i] has
+  /// layer_bytes(). Fails with kResourceExhausted or the encoder's error; the state is of no use
+  /// then.
+  Status fill(Encoder& encoder, int64_t length,
+              std::span<const std::span<const std::byte>> layers);
+
+  /// Of all it holds, shared or not.
   uint64_t size_bytes() const;
   /// Pages a layer holds for a sequence of `length` tokens.
   static int64_t pages_needed(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);
 
  private:
+  /// Device memory: one page of a layer, or one layer's recurrent state.
+  using Block = std::shared_ptr<Buffer>;
+
   struct Layer {
     LayerStateSpec spec;
-    std::vector<Tensor> k_pages;
+    std::vector<Block> blocks;    // of each page; or one, of the recurrent state
+    std::vector<Tensor> k_pages;  // views of blocks
     std::vector<Tensor> v_pages;
     DeltaStateView delta;
+    int64_t held_from = 0;  // a ring has overwritten the tokens before it
   };
 
   SequenceState(Device& device, std::vector<LayerStateSpec> layers, int64_t step_tokens_max);
-  Result<Buffer*> allocate(uint64_t bytes);
+  SequenceState(const SequenceState&) = default;
+  const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
+  Result<Block> allocate(const LayerStateSpec& spec);
+  static void view_page(Layer& layer, size_t page);
+  static void view_delta(Layer& layer);
+  Status grow(Layer& layer, int64_t length);
+  Status own_pages(Layer& layer, int64_t length, Encoder& encoder);
+  Status own_delta(Layer& layer, Encoder& encoder);
+  template <typename Visit>
+  static Status visit_pieces(const Layer& layer, int64_t length, const Visit& visit);
 
   Device& device_;
   std::vector<Layer> layers_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
   int64_t step_tokens_max_;
   int64_t length_ = 0;
+  bool in_step_ = false;  // reserved, not advanced: recurrent states may have moved
 };
 
 }  // namespace moeflux

@@ -248,7 +248,7 @@ Opinion run_block(Device& device, const Weights& w, UpProjection up,
   Opinion result;
   int64_t done = 0;
   for (const int64_t n : chunks) {
-    EXPECT_TRUE((*state)->reserve(done + n).ok());
+    EXPECT_TRUE((*state)->reserve(done + n, session.encoder()).ok());
     std::vector<int32_t> positions;
     for (int64_t t = done; t < done + n; ++t) {
       positions.push_back(static_cast<int32_t>(t * kPositionStep));
@@ -314,7 +314,8 @@ TEST(LatentAttentionState, KeepsLatentAndRopeKeyAndNothingElse) {
   const std::unique_ptr<Device> device = make_test_device({.device = "reference"});
   auto state = SequenceState::create(*device, specs, kTokens);
   ASSERT_TRUE(state.ok());
-  ASSERT_TRUE((*state)->reserve(1).ok());
+  DeviceSession session(*device);
+  ASSERT_TRUE((*state)->reserve(1, session.encoder()).ok());
   EXPECT_EQ((*state)->size_bytes(),
             static_cast<uint64_t>(SequenceState::kPageTokens * (kLatent + kRope)) * sizeof(float));
 }

@@ -1,0 +1,43 @@
+// Sequence: one text being evaluated, and what it may return to. Moved by the engine that made it;
+// knows nothing of models.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "state/sequence_state.h"
+
+namespace moeflux {
+
+/// Tokens and what evaluating them has left behind.
+struct Past {
+  std::unique_ptr<SequenceState> state;
+  std::vector<TokenId> tokens;
+
+  /// The same past again; what it holds is shared until one of the two writes.
+  Past share() const { return {state->share(), tokens}; }
+};
+
+/// Belongs to the engine that made it and must not outlive it. Thread-compatible, together with the
+/// other sequences of that engine.
+class Sequence {
+ public:
+  /// Tokens evaluated so far.
+  int64_t length() const { return static_cast<int64_t>(past_.tokens.size()); }
+  /// The same tokens; valid until the sequence changes.
+  std::span<const TokenId> tokens() const { return past_.tokens; }
+
+ private:
+  friend class Engine;
+  explicit Sequence(Past past) : past_(std::move(past)) {}
+
+  Past past_;
+  bool broken_ = false;  // a step failed half-way: layers disagree about the past
+  std::map<CheckpointId, Past> checkpoints_;
+};
+
+}  // namespace moeflux
