@@ -5,7 +5,7 @@
 // number of both. A sequence keeps what it needs of its model alive: the two may be freed in
 // either order.
 //
-// Errors. A function that can fail returns an mf_status, MF_OK or not, and fills `error` unless
+// Errors. A function that can fail returns an mf_code, MF_OK or another, and fills `error` unless
 // that is null. The mf_error is the caller's own memory, so any number of threads may use any
 // number of them. Null handles, null pointers where memory is needed and buffers that are too
 // small are errors, never crashes. A failed call changes nothing unless its comment says so.
@@ -51,7 +51,7 @@ MF_API const char* mf_version_string(void) MF_NOEXCEPT;
 
 // --- Errors ---
 
-typedef int32_t mf_status;
+typedef int32_t mf_code;
 enum {
   MF_OK = 0,
   MF_ERROR_INVALID_ARGUMENT = 1,     // an argument, option or token that cannot be right
@@ -66,11 +66,11 @@ enum {
   MF_ERROR_BUSY = 10                 // another call of the same model is running
 };
 
-/// "buffer too small"; "unknown" for a number that is no status. Any thread.
-MF_API const char* mf_status_name(mf_status status) MF_NOEXCEPT;
+/// "buffer too small"; "unknown" for a number that is no mf_code. Any thread.
+MF_API const char* mf_code_name(mf_code code) MF_NOEXCEPT;
 
 typedef struct mf_error {
-  mf_status code;
+  mf_code code;
   char message[1020];  // one line of UTF-8, cut where it is longer; empty when the call succeeded
 } mf_error;
 
@@ -80,7 +80,7 @@ typedef struct mf_model mf_model;
 
 /// Sets a struct to its defaults: `mf_model_options options = MF_OPTIONS(options);`
 #define MF_OPTIONS(variable) \
-  { sizeof(variable) }
+  { .struct_size = sizeof(variable) }
 
 /// Called from the thread of the call with how much is done of how much. Zero stops the call.
 typedef int (*mf_progress_fn)(void* user_data, uint64_t done, uint64_t total);
@@ -101,12 +101,14 @@ typedef struct mf_model_options {
   int32_t trust_experts;        // not 0: packed experts are not compared with their checksums
   uint64_t prefix_cache_bytes;  // for mf_sequence_keep_prefix; 0: no prefix cache
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
+  mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
+  void* user_data;                     // for on_progress
 } mf_model_options;
 
 /// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
 /// tiktoken.model. `options` may be null. *model is the caller's, to mf_model_close(). Any thread.
-MF_API mf_status mf_model_open(const char* directory, const mf_model_options* options,
-                               mf_model** model, mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_open(const char* directory, const mf_model_options* options,
+                             mf_model** model, mf_error* error) MF_NOEXCEPT;
 
 /// Null is nothing. Memory is freed with the last sequence.
 MF_API void mf_model_close(mf_model* model) MF_NOEXCEPT;
@@ -123,8 +125,8 @@ typedef struct mf_model_info {
 } mf_model_info;
 
 /// Any thread.
-MF_API mf_status mf_model_get_info(const mf_model* model, mf_model_info* info,
-                                   mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_get_info(const mf_model* model, mf_model_info* info,
+                                 mf_error* error) MF_NOEXCEPT;
 
 typedef struct mf_metrics {
   size_t struct_size;
@@ -142,14 +144,14 @@ typedef struct mf_metrics {
   uint64_t evaluate_us;  // in calls that evaluated tokens, callbacks left out
 } mf_metrics;
 
-MF_API mf_status mf_model_get_metrics(const mf_model* model, mf_metrics* metrics,
-                                      mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_get_metrics(const mf_model* model, mf_metrics* metrics,
+                                    mf_error* error) MF_NOEXCEPT;
 
 /// The tokens that end a text, as generation_config.json and config.json name them. Stores how many
 /// there are in *count and as many as fit in tokens[capacity]; MF_ERROR_BUFFER_TOO_SMALL when they
 /// do not fit. `tokens` may be null when capacity is 0. Any thread.
-MF_API mf_status mf_model_stop_tokens(const mf_model* model, int32_t* tokens, size_t capacity,
-                                      size_t* count, mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_stop_tokens(const mf_model* model, int32_t* tokens, size_t capacity,
+                                    size_t* count, mf_error* error) MF_NOEXCEPT;
 
 enum {
   MF_TOKENIZE_ADD_SPECIAL = 1,  // what the tokenizer's template puts around a text, as a BOS
@@ -159,15 +161,15 @@ enum { MF_DETOKENIZE_SKIP_SPECIAL = 1 };
 
 /// Tokens of text[bytes], which need not end in a zero. *count and the buffer as in
 /// mf_model_stop_tokens(). Any thread.
-MF_API mf_status mf_model_tokenize(const mf_model* model, const char* text, size_t bytes,
-                                   uint32_t flags, int32_t* tokens, size_t capacity, size_t* count,
-                                   mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_tokenize(const mf_model* model, const char* text, size_t bytes,
+                                 uint32_t flags, int32_t* tokens, size_t capacity, size_t* count,
+                                 mf_error* error) MF_NOEXCEPT;
 
 /// The text of the tokens, well-formed UTF-8 without a zero at the end; *bytes is its length, and
 /// the buffer as in mf_model_stop_tokens(). Any thread.
-MF_API mf_status mf_model_detokenize(const mf_model* model, const int32_t* tokens, size_t count,
-                                     uint32_t flags, char* text, size_t capacity, size_t* bytes,
-                                     mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_detokenize(const mf_model* model, const int32_t* tokens, size_t count,
+                                   uint32_t flags, char* text, size_t capacity, size_t* bytes,
+                                   mf_error* error) MF_NOEXCEPT;
 
 // --- Sampling ---
 
@@ -193,25 +195,25 @@ typedef struct mf_sampler_options {
 } mf_sampler_options;
 
 /// What the model's generation_config.json asks for, over llama.cpp's defaults. Any thread.
-MF_API mf_status mf_model_default_sampler(const mf_model* model, mf_sampler_options* options,
-                                          mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_model_default_sampler(const mf_model* model, mf_sampler_options* options,
+                                        mf_error* error) MF_NOEXCEPT;
 
 // --- Sequences ---
 
 typedef struct mf_sequence mf_sequence;
 
 /// An empty sequence with the model's default sampler; the caller's, to mf_sequence_free().
-MF_API mf_status mf_sequence_create(mf_model* model, mf_sequence** sequence,
-                                    mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence,
+                                  mf_error* error) MF_NOEXCEPT;
 /// Null is nothing.
 MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
 
 /// How many tokens have been evaluated.
-MF_API mf_status mf_sequence_position(const mf_sequence* sequence, int64_t* position,
-                                      mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_position(const mf_sequence* sequence, int64_t* position,
+                                    mf_error* error) MF_NOEXCEPT;
 /// These tokens. *count and the buffer as in mf_model_stop_tokens().
-MF_API mf_status mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, size_t capacity,
-                                    size_t* count, mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, size_t capacity,
+                                  size_t* count, mf_error* error) MF_NOEXCEPT;
 
 /// Receives rows[num_rows, vocab_size], the first row that of the token at `first_position`; they
 /// live until it returns. Zero stops the evaluation.
@@ -232,20 +234,20 @@ typedef struct mf_eval_options {
 /// a callback fails with MF_ERROR_CANCELLED; it and MF_ERROR_RESOURCE_EXHAUSTED leave the sequence
 /// at its last whole chunk. After MF_ERROR_IO or MF_ERROR_CORRUPTION the sequence may be broken:
 /// calls then fail with MF_ERROR_FAILED_PRECONDITION until it is restored or loaded.
-MF_API mf_status mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
-                                  const mf_eval_options* options, mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
+                                const mf_eval_options* options, mf_error* error) MF_NOEXCEPT;
 
 /// The logits of the last token into logits[count], count being vocab_size. After
 /// mf_sequence_truncate() they are computed anew. MF_ERROR_FAILED_PRECONDITION when it is empty.
-MF_API mf_status mf_sequence_logits(mf_sequence* sequence, float* logits, size_t count,
-                                    mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_logits(mf_sequence* sequence, float* logits, size_t count,
+                                  mf_error* error) MF_NOEXCEPT;
 
 /// Replaces the sampler and starts its generator anew; null: the model's default.
-MF_API mf_status mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options* options,
-                                         mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options* options,
+                                       mf_error* error) MF_NOEXCEPT;
 /// Draws the token after the last; does not append it.
-MF_API mf_status mf_sequence_sample(mf_sequence* sequence, int32_t* token,
-                                    mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token,
+                                  mf_error* error) MF_NOEXCEPT;
 
 /// Receives text[bytes], complete characters in UTF-8 that may be empty, once a token and once at
 /// the end. Zero ends the text as MF_FINISH_CANCELLED.
@@ -288,32 +290,32 @@ typedef struct mf_generate_result {
 /// afterwards, but for the last one when the context is full. `options` and `result` may be null.
 /// A prompt stopped by on_progress is MF_FINISH_CANCELLED. Fails as mf_sequence_eval() does; text
 /// already delivered stays.
-MF_API mf_status mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_t count,
-                                      const mf_generate_options* options,
-                                      mf_generate_result* result, mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_t count,
+                                    const mf_generate_options* options, mf_generate_result* result,
+                                    mf_error* error) MF_NOEXCEPT;
 
 // --- State ---
 
 /// Keeps the sequence as it is now, sampler included, for mf_sequence_restore(). Costs a copy of
 /// the recurrent state; keys and values are shared.
-MF_API mf_status mf_sequence_checkpoint(mf_sequence* sequence, uint64_t* checkpoint,
-                                        mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_checkpoint(mf_sequence* sequence, uint64_t* checkpoint,
+                                      mf_error* error) MF_NOEXCEPT;
 /// Back to a checkpoint, which stays. MF_ERROR_NOT_FOUND for one that was dropped or is of another
 /// sequence.
-MF_API mf_status mf_sequence_restore(mf_sequence* sequence, uint64_t checkpoint,
-                                     mf_error* error) MF_NOEXCEPT;
-MF_API mf_status mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint,
-                                  mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_restore(mf_sequence* sequence, uint64_t checkpoint,
+                                   mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint,
+                                mf_error* error) MF_NOEXCEPT;
 
 /// Forgets the tokens from `position` on; exact: what cannot be cut is evaluated again from the
 /// last checkpoint before it. The sampler's generator goes on where it was.
-MF_API mf_status mf_sequence_truncate(mf_sequence* sequence, int64_t position,
-                                      mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_truncate(mf_sequence* sequence, int64_t position,
+                                    mf_error* error) MF_NOEXCEPT;
 
 /// A sequence of its own that begins as a copy of this one, sampler included; checkpoints are not
 /// copied. The caller's, to mf_sequence_free().
-MF_API mf_status mf_sequence_fork(const mf_sequence* sequence, mf_sequence** fork,
-                                  mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_fork(const mf_sequence* sequence, mf_sequence** fork,
+                                mf_error* error) MF_NOEXCEPT;
 
 typedef struct mf_bytes mf_bytes;
 /// Null for null and for none; lives as long as `bytes`. Any thread.
@@ -323,25 +325,24 @@ MF_API size_t mf_bytes_size(const mf_bytes* bytes) MF_NOEXCEPT;
 MF_API void mf_bytes_free(mf_bytes* bytes) MF_NOEXCEPT;
 
 /// The sequence with its sampler as bytes, the caller's, to mf_bytes_free().
-MF_API mf_status mf_sequence_save(const mf_sequence* sequence, mf_bytes** bytes,
-                                  mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_save(const mf_sequence* sequence, mf_bytes** bytes,
+                                mf_error* error) MF_NOEXCEPT;
 /// Replaces the sequence by a saved one of the same model. Bytes that are of another model or
 /// version, cut or changed are refused and leave the sequence as it was. Its checkpoints stay.
-MF_API mf_status mf_sequence_load(mf_sequence* sequence, const void* data, size_t size,
-                                  mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_load(mf_sequence* sequence, const void* data, size_t size,
+                                mf_error* error) MF_NOEXCEPT;
 /// The same with a file, which is replaced as a whole or not at all.
-MF_API mf_status mf_sequence_save_file(const mf_sequence* sequence, const char* path,
-                                       mf_error* error) MF_NOEXCEPT;
-MF_API mf_status mf_sequence_load_file(mf_sequence* sequence, const char* path,
-                                       mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_save_file(const mf_sequence* sequence, const char* path,
+                                     mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_load_file(mf_sequence* sequence, const char* path,
+                                     mf_error* error) MF_NOEXCEPT;
 
 /// Starts an empty sequence from the longest kept prefix of tokens[count]; *reused is its length,
 /// maybe 0 and always below count: evaluate tokens[*reused, count) next.
-MF_API mf_status mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* tokens,
-                                          size_t count, int64_t* reused,
-                                          mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* tokens, size_t count,
+                                        int64_t* reused, mf_error* error) MF_NOEXCEPT;
 /// Offers the sequence's tokens to later ones. Without prefix_cache_bytes nothing is kept.
-MF_API mf_status mf_sequence_keep_prefix(const mf_sequence* sequence, mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_keep_prefix(const mf_sequence* sequence, mf_error* error) MF_NOEXCEPT;
 
 #ifdef __cplusplus
 }  // extern "C"

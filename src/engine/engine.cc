@@ -75,7 +75,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                              const EngineOptions& options) {
   const uint64_t available = query_host_memory().available_bytes;
   std::unique_ptr<Engine> engine(new Engine);
-  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
+  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
+                                                  options.load_progress));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
   engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
@@ -161,6 +162,7 @@ int64_t Engine::chunk_tokens(LogitsMode mode) const {
 Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
                     const LogitsSink& sink) {
   MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
+  const int64_t before = sequence.length();
   while (!tokens.empty()) {
     if (options.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
     const auto n = std::min(tokens.size(), static_cast<size_t>(chunk_tokens(options.logits)));
@@ -177,6 +179,8 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     }
     if (rows > 0 && sink) MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
     tokens = tokens.subspan(n);
+    const bool goes_on = !options.progress || options.progress(sequence.length() - before);
+    if (!goes_on && !tokens.empty()) return make_error(ErrorCode::kCancelled, "stopped");
   }
   return {};
 }
