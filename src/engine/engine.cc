@@ -6,7 +6,9 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "checkpoint/checksum.h"
 #include "engine/dry_run.h"
+#include "engine/model_fingerprint.h"
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
@@ -123,6 +125,20 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                         make_forced_routes_store(std::move(engine->experts_),
                                                  *options.forced_routes, engine->loaded_->experts));
   }
+  MF_ASSIGN_OR_RETURN(engine->fingerprint_, model_fingerprint(*engine->loaded_));
+  if (options.prefix_cache_bytes > 0) {
+    // Other devices compute other last bits: what they keep is not for this one.
+    const std::string owner = format("{:016x} {}", engine->fingerprint_, device.description());
+    MF_ASSIGN_OR_RETURN(
+        engine->prefixes_,
+        PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,
+                           .directory = options.prefix_cache_directory,
+                           .owner = checksum64(owner),
+                           .tokens_max = engine->context_length_,
+                           .shortest_truncation = [layers = state_specs(spec)](int64_t length) {
+                             return SequenceState::shortest_truncation(layers, length);
+                           }}));
+  }
   return engine;
 }
 
@@ -134,9 +150,11 @@ Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
 
 Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const {
   if (sequence.broken_) {
-    return make_error(ErrorCode::kFailedPrecondition,
-                      "the sequence broke at token {} when a read failed; start a new one",
-                      sequence.length());
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "the sequence broke at token {} when a read failed; restore, truncate or load it, or "
+        "start a new one",
+        sequence.length());
   }
   if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "no tokens to evaluate");
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -171,10 +189,13 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     if (options.logits == LogitsMode::kAll) rows = static_cast<int64_t>(n);
     if (options.logits == LogitsMode::kLast && last) rows = 1;
     // Fails before anything is recorded: the sequence stays as it was.
-    MF_RETURN_IF_ERROR(sequence.past_.state->reserve(sequence.length() + static_cast<int64_t>(n), *encoder_));
+    MF_RETURN_IF_ERROR(
+        sequence.past_.state->reserve(sequence.length() + static_cast<int64_t>(n), *encoder_));
     const Status done = eval_chunk(sequence, tokens.first(n), rows, options.observer);
     if (!done.ok()) {
       sequence.broken_ = true;
+      // What has been recorded may still use the state, which its owner is free to replace now.
+      (void)encoder_->wait(encoder_->submit());
       return done;
     }
     if (rows > 0 && sink) MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));

@@ -16,7 +16,9 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/memory_plan.h"
+#include "engine/prefix_cache.h"
 #include "engine/sequence.h"
+#include "engine/snapshot.h"
 #include "experts/expert_store.h"
 #include "experts/route_trace.h"
 #include "io/reader_factory.h"
@@ -45,14 +47,17 @@ struct EngineOptions {
   LoadProgress load_progress = {};
   /// Bytes of states that keep_prefix() may keep; 0: none are kept.
   uint64_t prefix_cache_bytes = 0;
-  /// Where kept states lie, so that they survive the process: a folder that exists. Empty: in
-  /// memory.
+  /// Where kept states lie, so that they survive the process: a folder, made unless it exists, that
+  /// engines of other models and devices may share. Empty: in memory.
   std::string prefix_cache_directory;
 };
 
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
 /// kInvalidArgument beyond the model's maximum.
 Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options);
+
+/// Of what a caller may put into a snapshot.
+constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
 
 enum class LogitsMode : uint8_t { kNone, kLast, kAll };
 
@@ -79,6 +84,8 @@ class Engine {
   const ModelSpec& spec() const { return loaded_->spec(); }
   const MemoryPlan& memory_plan() const { return plan_; }
   int64_t context_length() const { return context_length_; }
+  /// Of config and weights: model_fingerprint().
+  uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const { return experts_->stats(); }
   /// Where the model's experts lie and what they take.
   const ExpertTable& experts() const { return loaded_->experts; }
@@ -124,7 +131,8 @@ class Engine {
   Result<std::unique_ptr<Sequence>> fork(const Sequence& sequence);
 
   /// The sequence as bytes (docs/formats/snapshot.md), with `extra` for the caller: a sampler's
-  /// state. Fails with kFailedPrecondition on a broken sequence.
+  /// state. Fails with kFailedPrecondition on a broken sequence, kInvalidArgument when `extra`
+  /// exceeds kExtraBytesMax.
   Result<std::vector<std::byte>> save(const Sequence& sequence,
                                       std::span<const std::byte> extra = {});
   /// Replaces the sequence's past by a snapshot's and gives its `extra`; checkpoints stay. Fails
@@ -142,9 +150,9 @@ class Engine {
   /// empty.
   Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens);
   /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
-  /// longest ago make room. A model with recurrent layers starts from whole kept states only: keep
-  /// it before the last token of the prompt. Fails with kFailedPrecondition on a broken sequence
-  /// and when the folder cannot be written.
+  /// longest ago make room. A model with recurrent layers, or windows that the text exceeds, starts
+  /// from whole kept states only: keep it before the last token of the prompt. Fails with
+  /// kFailedPrecondition on a broken sequence, kIo when the folder cannot be written.
   Status keep_prefix(const Sequence& sequence);
 
  private:
@@ -153,11 +161,15 @@ class Engine {
   Status eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
                     HiddenObserver* observer);
   int64_t chunk_tokens(LogitsMode mode) const;
+  SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
+  Result<Past> past_of(const SnapshotView& snapshot);
 
   std::unique_ptr<LoadedModel> loaded_;
   MemoryPlan plan_;
   int64_t context_length_ = 0;
   int64_t prefill_chunk_ = 0;
+  uint64_t fingerprint_ = 0;
+  uint64_t checkpoints_made_ = 0;  // ids are never given twice
   Device* device_ = nullptr;
   std::unique_ptr<AsyncReader> reader_;
   std::unique_ptr<ExpertStore> experts_;  // uses reader_ and loaded_
@@ -168,6 +180,7 @@ class Engine {
   Tensor logits_;     // f32 [rows, vocab_size]
   std::vector<float> host_logits_;
   std::vector<int32_t> host_positions_;
+  std::unique_ptr<PrefixCache> prefixes_;  // null when nothing is kept
 };
 
 }  // namespace moeflux

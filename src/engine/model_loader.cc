@@ -60,6 +60,7 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
                                            Device& device, WeightStore::Options options) {
   MF_RETURN_IF_ERROR(check_pack_belongs(index, description));
   auto loaded = std::make_unique<LoadedModel>();
+  loaded->config_json = description.config_text;
   loaded->index = std::move(index);
   options.scheme = description.family->name_scheme(description.spec);
   options.num_layers = description.spec.num_layers();

@@ -19,6 +19,7 @@
 namespace moeflux {
 
 struct LoadedModel {
+  std::string config_json;
   TensorIndex index;
   std::vector<std::unique_ptr<Buffer>> buffers;  // of the dense weights
   std::unique_ptr<Model> model;

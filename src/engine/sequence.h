@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -20,6 +21,11 @@ struct Past {
 
   /// The same past again; what it holds is shared until one of the two writes.
   Past share() const { return {state->share(), tokens}; }
+  /// As SequenceState::truncate().
+  void truncate(int64_t length) {
+    state->truncate(length);
+    tokens.resize(static_cast<size_t>(length));
+  }
 };
 
 /// Belongs to the engine that made it and must not outlive it. Thread-compatible, together with the
@@ -34,6 +40,10 @@ class Sequence {
  private:
   friend class Engine;
   explicit Sequence(Past past) : past_(std::move(past)) {}
+  void become(Past past) {
+    past_ = std::move(past);
+    broken_ = false;
+  }
 
   Past past_;
   bool broken_ = false;  // a step failed half-way: layers disagree about the past

@@ -77,10 +77,10 @@ std::unique_ptr<SequenceState> SequenceState::share() const {
 }
 
 Result<SequenceState::Block> SequenceState::allocate(const LayerStateSpec& spec) {
-  const uint64_t bytes = spec.kind == StateKind::kKeyValue
-                             ? static_cast<uint64_t>(kPageTokens) * spec.bytes_per_token()
-                             : spec.bytes_fixed() - conv_bytes(spec) +
-                                   round_up(conv_bytes(spec), 64);
+  const uint64_t bytes =
+      spec.kind == StateKind::kKeyValue
+          ? static_cast<uint64_t>(kPageTokens) * spec.bytes_per_token()
+          : spec.bytes_fixed() - conv_bytes(spec) + round_up(conv_bytes(spec), 64);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device_.allocate(bytes, MemoryKind::kDevice));
   return Block(std::move(buffer));
 }
@@ -88,8 +88,7 @@ Result<SequenceState::Block> SequenceState::allocate(const LayerStateSpec& spec)
 void SequenceState::view_delta(Layer& layer) {
   const LayerStateSpec& spec = layer.spec;
   Buffer& buffer = *layer.blocks.front();
-  layer.delta.conv =
-      Tensor::view(buffer, 0, {spec.conv_taps - 1, spec.conv_channels}, DType::kF32);
+  layer.delta.conv = Tensor::view(buffer, 0, {spec.conv_taps - 1, spec.conv_channels}, DType::kF32);
   layer.delta.delta = Tensor::view(buffer, round_up(conv_bytes(spec), 64),
                                    {spec.value_heads, spec.key_dim, spec.value_dim}, DType::kF32);
 }

@@ -89,8 +89,7 @@ class SequenceState {
   /// Fills an empty state with the layers of another, of `length` tokens: layers[i] has
   /// layer_bytes(). Fails with kResourceExhausted or the encoder's error; the state is of no use
   /// then.
-  Status fill(Encoder& encoder, int64_t length,
-              std::span<const std::span<const std::byte>> layers);
+  Status fill(Encoder& encoder, int64_t length, std::span<const std::span<const std::byte>> layers);
 
   /// Of all it holds, shared or not.
   uint64_t size_bytes() const;

@@ -1,0 +1,70 @@
+// Snapshots of sequences as bytes: the definition of docs/formats/snapshot.md. Knows shapes and
+// checksums; knows nothing of engines or devices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "state/sequence_state.h"
+
+namespace moeflux {
+
+constexpr uint32_t kSnapshotVersion = 1;
+/// More than any model has; bounds what a header can ask for.
+constexpr uint64_t kSnapshotLayersMax = 4096;
+
+/// What a snapshot begins with: whose it is, and what sizes follow from that.
+struct SnapshotHeader {
+  uint64_t model = 0;  // fingerprint
+  uint64_t num_tokens = 0;
+  uint64_t extra_bytes = 0;
+  std::vector<LayerStateSpec> layers;
+
+  uint64_t header_bytes() const;
+  uint64_t layer_bytes(size_t layer) const;
+  uint64_t total_bytes() const;
+};
+
+/// A snapshot all of whose bytes agree with their checksums. Borrows from them.
+struct SnapshotView {
+  SnapshotHeader header;
+  std::vector<TokenId> tokens;
+  std::span<const std::byte> extra;                // the caller's
+  std::vector<std::span<const std::byte>> layers;  // as SequenceState::layer_bytes() says
+};
+
+/// Fails with kCorruption, saying which part is wrong, or kUnsupported for another version. Takes
+/// no memory beyond a small multiple of `bytes`.
+Result<SnapshotView> parse_snapshot(std::span<const std::byte> bytes);
+
+/// What the first bytes of a snapshot say: at least snapshot_front_bytes() of them, or all. Layers
+/// and extra are not looked at; `total_bytes` is the size of the whole.
+struct SnapshotFront {
+  SnapshotHeader header;
+  std::vector<TokenId> tokens;
+};
+Result<SnapshotFront> parse_snapshot_front(std::span<const std::byte> front, uint64_t total_bytes);
+/// Enough for the front of any snapshot of so many tokens.
+uint64_t snapshot_front_bytes(int64_t tokens_max);
+
+/// A snapshot in the making: fill every layer, then finish.
+class SnapshotBuilder {
+ public:
+  /// Takes the memory for the whole of it.
+  SnapshotBuilder(SnapshotHeader header, std::span<const TokenId> tokens,
+                  std::span<const std::byte> extra);
+  /// Where a layer's bytes belong.
+  std::span<std::byte> layer(size_t i);
+  /// Writes the header with its checksums.
+  std::vector<std::byte> finish() &&;
+
+ private:
+  SnapshotHeader header_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace moeflux
