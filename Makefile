@@ -106,6 +106,7 @@ bench:
 	done; test -n "$$found" || { echo "bench: no programs in build/bench/bin" >&2; exit 1; }
 
 install: build
+	@cmake --build --preset release --target moeflux moeflux_shared moeflux_static
 	@cmake --install build/release --prefix "$(PREFIX)"
 
 clean:

@@ -34,10 +34,13 @@ MODULES = {
     "text": {"base"},
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
-    "chat": {"base", "text", "sampling", "engine"},
-    "library": {"base", "engine", "chat"},
+    "chat": {"base", "io", "text", "sampling", "engine"},
+    # The one place that opens concrete backends: a device has a name there.
+    "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
+                "backend/reference"},
+    "library": {"base", "io", "backend", "text", "sampling", "engine", "chat", "devices"},
     "serve": {"base", "engine", "chat"},
-    "cli": None,  # None: everything; the command line alone puts concrete backends together
+    "cli": None,  # None: everything
 }
 for _backend in BACKENDS:
     MODULES["backend/" + _backend] = {"base", "tensor", "quant", "backend"}

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <utility>
 
+#include "chat/stop_strings.h"
 #include "text/detokenizer.h"
 
 namespace moeflux {
@@ -14,6 +17,100 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// Pieces of text on their way to the sink: whole characters, before any stop string.
+class TextOut {
+ public:
+  TextOut(const Tokenizer& tokenizer, const GenerateOptions& options, const TextSink& sink)
+      : detokenizer_(tokenizer, {.skip_special = true}),
+        stops_(options.stop_strings),
+        sink_(sink) {}
+
+  bool push(TokenId token) { return sink_(stops_.push(detokenizer_.push(token))); }
+  void finish() {
+    std::string rest = stops_.push(detokenizer_.finish());
+    sink_(rest + stops_.finish());
+  }
+  bool stopped() const { return stops_.stopped(); }
+
+ private:
+  Detokenizer detokenizer_;
+  StopStrings stops_;
+  const TextSink& sink_;
+};
+
+enum class LastToken : uint8_t { kEvaluate, kLeaveOut };
+
+class Generation {
+ public:
+  Generation(Engine& engine, Sequence& sequence, Sampler& sampler, const GenerateOptions& options)
+      : engine_(engine), sequence_(sequence), sampler_(sampler), options_(options) {}
+
+  /// `logits` are those of the sequence's last token before and after; empty when there are none.
+  Status run(std::span<const float>& logits, LastToken last, TextOut& out, GenerateResult& result) {
+    while (true) {
+      if (options_.tokens_max >= 0 && result.generated_tokens >= options_.tokens_max) {
+        result.reason = FinishReason::kTokensMax;
+        return {};
+      }
+      MF_ASSIGN_OR_RETURN(const TokenId token, sampler_.sample(logits));
+      if (is_stop(token)) {
+        result.reason = FinishReason::kStopToken;
+        return {};
+      }
+      sampler_.accept(token);
+      ++result.generated_tokens;
+      const bool wanted = out.push(token);
+      const bool is_end = finish(wanted, out, result);
+      const bool is_last = is_end || result.generated_tokens == options_.tokens_max;
+      if (is_last && last == LastToken::kLeaveOut) {
+        if (is_end) return {};
+        continue;
+      }
+      logits = {};
+      if (sequence_.length() < engine_.context_length()) {
+        MF_ASSIGN_OR_RETURN(logits, engine_.eval_last(sequence_, std::span(&token, 1)));
+        ++result.decode_steps;
+      }
+      if (is_end) return {};
+    }
+  }
+
+ private:
+  bool is_stop(TokenId token) const {
+    const std::vector<TokenId>& stops = options_.stop_tokens;
+    return std::find(stops.begin(), stops.end(), token) != stops.end();
+  }
+  bool finish(bool wanted, const TextOut& out, GenerateResult& result) const {
+    if (!wanted || options_.stop.stop_requested()) {
+      result.reason = FinishReason::kCancelled;
+    } else if (out.stopped()) {
+      result.reason = FinishReason::kStopString;
+    } else if (sequence_.length() >= engine_.context_length()) {
+      result.reason = FinishReason::kContextFull;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  Engine& engine_;
+  Sequence& sequence_;
+  Sampler& sampler_;
+  const GenerateOptions& options_;
+};
+
+// Runs and measures; the text ends with it.
+Status decode(Generation& generation, Engine& engine, std::span<const float>& logits,
+              LastToken last, TextOut& out, GenerateResult& result) {
+  const ExpertStats before = engine.expert_stats();
+  const Clock::time_point begin = Clock::now();
+  MF_RETURN_IF_ERROR(generation.run(logits, last, out, result));
+  out.finish();
+  result.decode_seconds = seconds_since(begin);
+  result.decode_experts = engine.expert_stats() - before;
+  return {};
+}
+
 }  // namespace
 
 Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
@@ -22,53 +119,36 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer, Sequ
   GenerateResult result;
   MF_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options.sampler));
   for (const TokenId token : prompt) sampler.accept(token);
-  Detokenizer detokenizer(tokenizer, {.skip_special = true});
 
-  ExpertStats before = engine.expert_stats();
-  Clock::time_point begin = Clock::now();
+  const ExpertStats before = engine.expert_stats();
+  const Clock::time_point begin = Clock::now();
   Result<std::span<const float>> logits = engine.eval_last(sequence, prompt, options.stop);
   result.prefill_seconds = seconds_since(begin);
   result.prefill_experts = engine.expert_stats() - before;
-  before = engine.expert_stats();
-  begin = Clock::now();
   if (!logits.ok() && logits.error().code() == ErrorCode::kCancelled) {
     result.reason = FinishReason::kCancelled;
     return result;
   }
   if (!logits.ok()) return logits.error();
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
+  TextOut out(tokenizer, options, sink);
+  Generation generation(engine, sequence, sampler, options);
+  // The last token's logits would not be used.
+  MF_RETURN_IF_ERROR(decode(generation, engine, *logits, LastToken::kLeaveOut, out, result));
+  return result;
+}
 
-  while (true) {
-    if (options.tokens_max >= 0 && result.generated_tokens >= options.tokens_max) {
-      result.reason = FinishReason::kTokensMax;
-      break;
-    }
-    MF_ASSIGN_OR_RETURN(const TokenId token, sampler.sample(*logits));
-    if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) !=
-        options.stop_tokens.end()) {
-      result.reason = FinishReason::kStopToken;
-      break;
-    }
-    sampler.accept(token);
-    ++result.generated_tokens;
-    const bool wanted = sink(detokenizer.push(token));
-    if (!wanted || options.stop.stop_requested()) {
-      result.reason = FinishReason::kCancelled;
-      break;
-    }
-    if (sequence.length() >= engine.context_length()) {
-      result.reason = FinishReason::kContextFull;
-      break;
-    }
-    // The last token's logits would not be used.
-    if (result.generated_tokens == options.tokens_max) continue;
-    logits = engine.eval_last(sequence, std::span(&token, 1));
-    if (!logits.ok()) return logits.error();
-    ++result.decode_steps;
-  }
-  sink(detokenizer.finish());
-  result.decode_seconds = seconds_since(begin);
-  result.decode_experts = engine.expert_stats() - before;
+Result<GenerateResult> continue_text(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
+                                     Sampler& sampler, std::vector<float>& logits,
+                                     const GenerateOptions& options, const TextSink& sink) {
+  GenerateResult result;
+  TextOut out(tokenizer, options, sink);
+  Generation generation(engine, sequence, sampler, options);
+  const std::vector<float> first = std::move(logits);
+  logits.clear();
+  std::span<const float> last = first;
+  MF_RETURN_IF_ERROR(decode(generation, engine, last, LastToken::kEvaluate, out, result));
+  logits.assign(last.begin(), last.end());
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,11 +19,12 @@ namespace moeflux {
 struct GenerateOptions {
   int64_t tokens_max = 128;  // negative: until a stop token or the end of the context
   SamplerOptions sampler = {};
-  std::vector<TokenId> stop_tokens = {};  // end the text; not part of it
+  std::vector<TokenId> stop_tokens = {};       // end the text; not part of it
+  std::vector<std::string> stop_strings = {};  // the same
   std::stop_token stop = {};
 };
 
-enum class FinishReason : uint8_t { kStopToken, kTokensMax, kContextFull, kCancelled };
+enum class FinishReason : uint8_t { kStopToken, kTokensMax, kContextFull, kCancelled, kStopString };
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kTokensMax;
@@ -43,5 +45,12 @@ using TextSink = std::function<bool(std::string_view text)>;
 Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
                                 std::span<const TokenId> prompt, const GenerateOptions& options,
                                 const TextSink& sink);
+
+/// The text after what `sequence` holds. `sampler` has seen its tokens, and `logits` are its last
+/// token's; afterwards those of the last token delivered, which is then part of the sequence, or
+/// none when the context was full or evaluation failed. options.sampler means nothing here.
+Result<GenerateResult> continue_text(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
+                                     Sampler& sampler, std::vector<float>& logits,
+                                     const GenerateOptions& options, const TextSink& sink);
 
 }  // namespace moeflux

@@ -1,16 +1,12 @@
 #include "cli/model_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
-#include "backend/cpu/cpu_device.h"
-#include "backend/cuda/cuda_device.h"
-#include "backend/gpu/gpu_device.h"
-#include "backend/reference/reference_device.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "devices/open_device.h"
 #include "io/file.h"
 #include "io/self_path.h"
 
@@ -38,25 +34,6 @@ Result<std::string> find_embedded_model() {
   return make_error(ErrorCode::kNotFound,
                     "the embedded model {} is neither in {} nor above {}; name a model with -m",
                     kEmbeddedModel, installed, start);
-}
-
-// "cuda" means the first.
-std::optional<int> cuda_number(std::string_view name) {
-  if (name == "cuda") return 0;
-  if (!name.starts_with("cuda:")) return std::nullopt;
-  name.remove_prefix(std::string_view("cuda:").size());
-  int number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_whole = error == std::errc() && end == name.data() + name.size();
-  return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
-}
-
-CpuOptions cpu_options(const ModelOptions& options) {
-  return {.threads = options.threads,
-          .isa = options.isa,
-          .precision = options.precision == "int8"  ? Precision::kInt8
-                       : options.precision == "f32" ? Precision::kF32
-                                                    : Precision::kAuto};
 }
 
 }  // namespace
@@ -129,29 +106,15 @@ Result<std::string> model_directory(const ModelOptions& options) {
   return options.model;
 }
 
-Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
-  if (options.device == "cpu") {
-    return make_cpu_device(cpu_options(options));
-  }
-  if (options.precision == "int8") {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--precision int8: only the cpu device has it, not --device {}",
-                      options.device);
-  }
-  if (options.device == "reference") return make_reference_device();
-  if (options.device == "emulator") return make_emulator_device({});
-  if (const std::optional<int> number = cuda_number(options.device)) {
-    return make_cuda_device({.device = *number});
-  }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "--device {}: no such device; known are cpu, cuda:0, reference and emulator",
-                    options.device);
+DeviceOptions device_options(const ModelOptions& options) {
+  return {.name = options.device,
+          .threads = options.threads,
+          .isa = options.isa,
+          .precision = options.precision};
 }
 
-Result<std::string> activation_precision(const ModelOptions& options) {
-  if (options.device != "cpu") return std::string("f32");
-  MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(cpu_options(options)));
-  return std::string(precision == Precision::kInt8 ? "int8" : "f32");
+Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
+  return open_device(device_options(options));
 }
 
 Result<EngineOptions> engine_options(const ModelOptions& options) {

@@ -8,6 +8,7 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "cli/cli11.h"
+#include "devices/open_device.h"
 #include "engine/engine.h"
 
 namespace moeflux {
@@ -39,9 +40,8 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 /// The folder to open: what was given, or the embedded model from the source tree or the install
 /// prefix.
 Result<std::string> model_directory(const ModelOptions& options);
+DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
-/// What --precision became: "f32" or "int8". Fails like open_device() on an instruction set.
-Result<std::string> activation_precision(const ModelOptions& options);
 Result<EngineOptions> engine_options(const ModelOptions& options);
 
 /// A device and the engine on it, in the order they must be destroyed.

@@ -80,7 +80,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
   std::unique_ptr<Engine> engine(new Engine);
-  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead));
+  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
+                                                  options.load_progress));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
   engine->pressure_ = MemoryPressure(options.read_memory, {.interval = options.memory_interval});
@@ -210,6 +211,7 @@ int64_t Engine::chunk_tokens(LogitsMode mode) const {
 Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
                     const LogitsSink& sink) {
   MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
+  const int64_t before = sequence.length();
   while (!tokens.empty()) {
     if (options.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
     if (const uint64_t bytes = pressure_.bytes_to_release(); bytes > 0) {
@@ -232,6 +234,8 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     }
     if (rows > 0 && sink) MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
     tokens = tokens.subspan(n);
+    const bool goes_on = !options.progress || options.progress(sequence.length() - before);
+    if (!goes_on && !tokens.empty()) return make_error(ErrorCode::kCancelled, "stopped");
   }
   return {};
 }

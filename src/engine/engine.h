@@ -47,6 +47,8 @@ struct EngineOptions {
   const RouteTrace* forced_routes = nullptr;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
+  /// Of the dense weights, while they are read.
+  LoadProgress load_progress = {};
   /// Bytes of states that keep_prefix() may keep; 0: none are kept.
   uint64_t prefix_cache_bytes = 0;
   /// Where kept states lie, so that they survive the process: a folder, made unless it exists, that
@@ -75,6 +77,9 @@ struct EvalOptions {
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
                               // sequence stays usable
   HiddenObserver* observer = nullptr;
+  /// Told after each chunk how many tokens of this call have been evaluated; false stops as `stop`
+  /// does.
+  std::function<bool(int64_t evaluated)> progress = {};
 };
 
 /// Receives f32 [rows, vocab_size], the first row belonging to the token at `first_position`.

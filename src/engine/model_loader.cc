@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/checksum.h"
@@ -136,11 +137,23 @@ Result<ModelSpec> read_model_spec(const std::string& directory) {
 }
 
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
-                                                WeightLoading loading) {
+                                                WeightLoading loading,
+                                                const LoadProgress& progress) {
   MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
   MF_RETURN_IF_ERROR(description.quant_status);
   MF_ASSIGN_OR_RETURN(TensorIndex index, TensorIndex::open(directory));
-  return build(description, std::move(index), device, {.loading = loading});
+  WeightStore::Options options{.loading = loading};
+  if (progress) {
+    // Which tensors will be read is known once all have been claimed.
+    const std::unique_ptr<Device> nowhere = make_trace_device();
+    MF_ASSIGN_OR_RETURN(TensorIndex counted, TensorIndex::open(directory));
+    MF_ASSIGN_OR_RETURN(const auto sizes, build(description, std::move(counted), *nowhere,
+                                                {.loading = WeightLoading::kCheckOnly}));
+    options.progress = [&progress, total = sizes->dense.stored_bytes](uint64_t done) {
+      return progress(done, total);
+    };
+  }
+  return build(description, std::move(index), device, std::move(options));
 }
 
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,

@@ -2,6 +2,8 @@
 // lie.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,9 +36,14 @@ struct LoadedModel {
 /// kFailedPrecondition when a packing into it has not finished.
 Status check_model_folder(const std::string& directory);
 
+/// Told how many bytes of dense weights have been read of how many; false stops loading with
+/// kCancelled.
+using LoadProgress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
+
 /// Fails with the file, key or tensor that is wrong. The device must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
-                                                WeightLoading loading);
+                                                WeightLoading loading,
+                                                const LoadProgress& progress = {});
 
 /// A model that lies anywhere: `config_json` is the text of its config.json.
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,

@@ -35,7 +35,8 @@ WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Dev
       device_(device),
       scheme_(std::move(options.scheme)),
       loading_(options.loading),
-      assumed_(options.assumed) {
+      assumed_(options.assumed),
+      progress_(std::move(options.progress)) {
   experts_.layers.resize(static_cast<size_t>(options.num_layers));
 }
 
@@ -76,6 +77,14 @@ const TensorEntry* WeightStore::claim(const std::string& name) {
 
 void WeightStore::fail(Error error) { errors_.push_back(std::move(error)); }
 
+bool WeightStore::reads_after(uint64_t stored_bytes) {
+  sizes_.stored_bytes += stored_bytes;
+  if (loading_ == WeightLoading::kCheckOnly || is_stopped_) return false;
+  is_stopped_ = progress_ && !progress_(sizes_.stored_bytes);
+  if (is_stopped_) fail(make_error(ErrorCode::kCancelled, "stopped while reading weights"));
+  return !is_stopped_;
+}
+
 Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype) {
   const bool shares_block = bytes <= kBlockBytes / 2;
   const size_t begin = round_up(open_block_used_, 64);
@@ -101,8 +110,7 @@ Tensor WeightStore::load(const std::string& name, const TensorEntry& entry) {
   const Tensor tensor = place(entry.size_bytes, entry.shape, entry.dtype);
   if (tensor.is_null()) return tensor;
   sizes_.bytes += entry.size_bytes;
-  sizes_.stored_bytes += entry.size_bytes;
-  if (loading_ == WeightLoading::kCheckOnly) return tensor;
+  if (!reads_after(entry.size_bytes)) return tensor;
   const Status read = fill(tensor, entry);
   if (!read.ok()) {
     fail(read.error().with_context("tensor " + name));
@@ -283,8 +291,7 @@ Tensor WeightStore::load_tiled(const std::string& module, std::span<const Tensor
   const Tensor tiles = place(static_cast<size_t>(bytes), {bytes}, DType::kU8);
   if (tiles.is_null()) return tiles;
   sizes_.bytes += weight.size_bytes();
-  sizes_.stored_bytes += weight.size_bytes();
-  if (loading_ == WeightLoading::kCheckOnly) return tiles;
+  if (!reads_after(weight.size_bytes())) return tiles;
   const Status read = read_as_tiles(
       {host_ptr<std::byte>(tiles), static_cast<size_t>(bytes)}, index_,
       {.codes = *parts[0], .scales = *parts[1], .biases = *parts[2]}, weight.format, weight.rows);
@@ -312,8 +319,7 @@ Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add)
     return {};
   }
   sizes_.parameters += elements;
-  sizes_.stored_bytes += entry->size_bytes;
-  if (loading_ == WeightLoading::kCheckOnly) {
+  if (!reads_after(entry->size_bytes)) {
     sizes_.bytes += elements * sizeof(float);
     return place(elements * sizeof(float), shape, DType::kF32);
   }

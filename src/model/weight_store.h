@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -69,6 +70,9 @@ class WeightStore {
     int64_t num_layers = 0;
     WeightLoading loading = WeightLoading::kRead;
     AssumedFormat assumed = {};  // for kAssume
+    /// Told, before each tensor, how many stored bytes there are up to its end; false stops
+    /// reading, and finish() fails with kCancelled.
+    std::function<bool(uint64_t stored_bytes)> progress = {};
   };
 
   /// All references must outlive the store; `device` also the weights.
@@ -123,6 +127,8 @@ class WeightStore {
   std::string full_name(std::string_view name) const;
   const TensorEntry* claim(const std::string& full_name);
   void fail(Error error);
+  /// Counts a tensor; true when its bytes are to be read.
+  bool reads_after(uint64_t stored_bytes);
   Tensor place(size_t bytes, const Shape& shape, DType dtype);
   Tensor load(const std::string& full_name, const TensorEntry& entry);
   Status fill(const Tensor& tensor, const TensorEntry& entry);
@@ -163,6 +169,8 @@ class WeightStore {
   NameScheme scheme_;
   WeightLoading loading_;
   AssumedFormat assumed_;
+  std::function<bool(uint64_t)> progress_;
+  bool is_stopped_ = false;
   std::set<std::string, std::less<>> claimed_;
   std::set<int32_t> packed_claimed_;
   std::vector<ClaimedModule> modules_;

@@ -58,6 +58,10 @@ class Sampler {
   /// Forgets the history and starts the generator anew.
   void reset();
 
+  /// How many numbers of the generator have been used: with options and history, all there is.
+  uint64_t draws_count() const { return draws_count_; }
+  void set_draws_count(uint64_t draws_count) { draws_count_ = draws_count; }
+
   const SamplerOptions& options() const { return options_; }
 
  private:

@@ -54,7 +54,7 @@ TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
     words.push_back("Once upon a time");
     return moeflux(words);
   };
-  expect_failure(run({"--device", "quantum"}), 1, {"--device quantum", "cpu", "reference"});
+  expect_failure(run({"--device", "quantum"}), 1, {"device quantum", "cpu", "reference"});
   expect_failure(run({"--cpu-isa", "mmx"}), 1, {"mmx"});
   expect_failure(run({"--precision", "int8", "--device", "reference"}), 1,
                  {"--precision int8", "--device reference"});

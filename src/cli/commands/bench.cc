@@ -12,11 +12,12 @@
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/thread_pool.h"
+#include "chat/model_text.h"
 #include "cli/bench_report.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
-#include "cli/model_text.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "engine/memory_bandwidth.h"
 #include "engine/model_sizes.h"
 #include "experts/forced_routes.h"
@@ -132,7 +133,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
     MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
     result.backend = std::string(device->name());
     result.device = std::string(device->description());
-    MF_ASSIGN_OR_RETURN(result.precision, activation_precision(options.model));
+    MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(options.model)));
     result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
     result.batch = std::min(options.batch, engine->context_length());
     result.test = test;

@@ -12,11 +12,12 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "chat/model_text.h"
 #include "chat/text_generator.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
-#include "cli/model_text.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "io/host_memory.h"
 #include "io/interrupt.h"
 
@@ -147,6 +148,7 @@ std::string statistics_line(const GenerateResult& result) {
     case FinishReason::kContextFull:
       return line + " | context full";
     case FinishReason::kCancelled:
+    case FinishReason::kStopString:
       return line + " | stopped";
   }
   __builtin_unreachable();

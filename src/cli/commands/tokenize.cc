@@ -5,10 +5,11 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "chat/model_text.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
-#include "cli/model_text.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 
 namespace moeflux {
 namespace {

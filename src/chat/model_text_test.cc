@@ -1,5 +1,5 @@
 // Which files of a model folder become its tokenizer.
-#include "cli/model_text.h"
+#include "chat/model_text.h"
 
 #include <gtest/gtest.h>
 

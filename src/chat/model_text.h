@@ -22,7 +22,4 @@ struct GenerationDefaults {
 };
 Result<GenerationDefaults> load_generation_defaults(const std::string& directory);
 
-/// The bytes of a file, or of standard input for "-". At most 1 GiB.
-Result<std::string> read_text_input(const std::string& path);
-
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-#include "cli/model_text.h"
+#include "chat/model_text.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,6 @@ namespace moeflux {
 namespace {
 
 constexpr uint64_t kTokenizerBytesMax = kGiB;
-constexpr uint64_t kTextBytesMax = kGiB;
 constexpr uint64_t kConfigBytesMax = 64 * kMiB;
 constexpr uint64_t kRanksBytesMax = 64 * kMiB;
 
@@ -61,10 +60,6 @@ Result<GenerationDefaults> load_generation_defaults(const std::string& directory
     }
   }
   return defaults;
-}
-
-Result<std::string> read_text_input(const std::string& path) {
-  return path == "-" ? read_standard_input(kTextBytesMax) : read_text_file(path, kTextBytesMax);
 }
 
 }  // namespace moeflux

@@ -1,0 +1,67 @@
+# The library as others use it: shared, with the symbols of moeflux.h and no others, and static; headers, CMake package
+# and pkg-config files. Both hold every module but the program's.
+include(CMakePackageConfigHelpers)
+
+# moeflux_public_library(TARGET EXPORT_NAME): what shared and static have in common.
+function(moeflux_public_library target export_name)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME moeflux EXPORT_NAME ${export_name} LINKER_LANGUAGE CXX)
+  target_include_directories(${target} INTERFACE
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  install(TARGETS ${target} EXPORT moeflux-${export_name}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  install(EXPORT moeflux-${export_name} NAMESPACE moeflux:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/moeflux
+    COMPONENT library)
+endfunction()
+
+add_library(moeflux_shared SHARED $<TARGET_OBJECTS:moeflux_library>)
+target_link_libraries(moeflux_shared PRIVATE moeflux_library)
+set_target_properties(moeflux_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+if(APPLE)
+  target_link_options(moeflux_shared PRIVATE "LINKER:-exported_symbol,_mf_*")
+else()
+  set(script ${CMAKE_CURRENT_SOURCE_DIR}/cmake/exported_symbols.map)
+  target_link_options(moeflux_shared PRIVATE "LINKER:--version-script=${script}")
+  set_target_properties(moeflux_shared PROPERTIES LINK_DEPENDS ${script})
+  if(NOT MOEFLUX_SANITIZE)
+    target_link_options(moeflux_shared PRIVATE "LINKER:-z,defs")
+  endif()
+endif()
+moeflux_public_library(moeflux_shared moeflux)
+
+# CUDA's kernels come from nvcc as an object that no other folder can name: with them the library is shared only.
+if(NOT MOEFLUX_CUDA)
+  get_property(modules GLOBAL PROPERTY MOEFLUX_MODULES)
+  list(REMOVE_ITEM modules cli)
+  list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:moeflux_\\1>" OUTPUT_VARIABLE objects)
+  add_library(moeflux_static STATIC ${objects})
+  set(requires fmt libpcre2-8 libutf8proc)
+  target_link_libraries(moeflux_static PRIVATE fmt::fmt PkgConfig::PCRE2 PkgConfig::UTF8PROC Threads::Threads)
+  if(TARGET PkgConfig::URING)
+    target_link_libraries(moeflux_static PRIVATE PkgConfig::URING)
+    list(APPEND requires liburing)
+  endif()
+  moeflux_public_library(moeflux_static static)
+  list(JOIN requires " " MOEFLUX_REQUIRES)
+  if(APPLE)
+    set(MOEFLUX_CXX_RUNTIME -lc++)
+  else()
+    set(MOEFLUX_CXX_RUNTIME "-lstdc++ -lm -pthread")
+  endif()
+endif()
+
+install(DIRECTORY include/moeflux DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+configure_package_config_file(cmake/moefluxConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/moefluxConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/moeflux)
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/moefluxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/moefluxConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/moefluxConfigVersion.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/moeflux COMPONENT library)
+
+# Found from the files themselves, so that the prefix may be moved.
+file(RELATIVE_PATH MOEFLUX_PREFIX_FROM_PC "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+foreach(package moeflux moeflux-static)
+  if(package STREQUAL moeflux OR TARGET moeflux_static)
+    configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+      COMPONENT library)
+  endif()
+endforeach()

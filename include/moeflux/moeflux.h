@@ -1,0 +1,349 @@
+// The C interface of moeflux: open a model, evaluate tokens, take logits or text, save and rewind.
+//
+// Objects. A model (mf_model) owns the weights, the device and the expert cache; a sequence
+// (mf_sequence) is one text being evaluated on a model, with its sampler. A process may hold any
+// number of both. A sequence keeps what it needs of its model alive: the two may be freed in
+// either order.
+//
+// Errors. A function that can fail returns an mf_code, MF_OK or another, and fills `error` unless
+// that is null. The mf_error is the caller's own memory, so any number of threads may use any
+// number of them. Null handles, null pointers where memory is needed and buffers that are too
+// small are errors, never crashes. A failed call changes nothing unless its comment says so.
+//
+// Threads. Functions of different models may run at the same time. Of one model and its sequences
+// together, one call may compute at a time: a call that comes while another thread, or a callback
+// of the running call, is inside fails with MF_ERROR_BUSY and changes nothing. Functions marked
+// "any thread" are exempt. A handle must not be freed while a call uses it.
+//
+// Growth. Every struct begins with its size, which the caller sets (MF_OPTIONS does). A library
+// that knows more fields takes those that are missing as zero, which always means the default;
+// one that knows fewer refuses a field it does not know, unless it is zero.
+//
+// Results depend on the tokens, the model, the device and the precision; never on threads, cache
+// sizes, chunks or I/O.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MF_API __attribute__((visibility("default")))
+#else
+#define MF_API
+#endif
+
+#ifdef __cplusplus
+#define MF_NOEXCEPT noexcept
+extern "C" {
+#else
+#define MF_NOEXCEPT
+#endif
+
+#define MF_VERSION_MAJOR 0
+#define MF_VERSION_MINOR 1
+#define MF_VERSION_PATCH 0
+#define MF_VERSION (MF_VERSION_MAJOR * 10000 + MF_VERSION_MINOR * 100 + MF_VERSION_PATCH)
+
+/// The library's MF_VERSION: compare it with the header's. Any thread.
+MF_API uint32_t mf_version(void) MF_NOEXCEPT;
+/// "0.1.0". Any thread.
+MF_API const char* mf_version_string(void) MF_NOEXCEPT;
+
+// --- Errors ---
+
+typedef int32_t mf_code;
+enum {
+  MF_OK = 0,
+  MF_ERROR_INVALID_ARGUMENT = 1,     // an argument, option or token that cannot be right
+  MF_ERROR_NOT_FOUND = 2,            // a file, tensor, device or checkpoint that is not there
+  MF_ERROR_CORRUPTION = 3,           // bytes that contradict their own format
+  MF_ERROR_UNSUPPORTED = 4,          // well-formed, but this build or device cannot do it
+  MF_ERROR_RESOURCE_EXHAUSTED = 5,   // memory, context or cache too small
+  MF_ERROR_IO = 6,                   // the operating system failed a read or a write
+  MF_ERROR_CANCELLED = 7,            // a callback said so
+  MF_ERROR_FAILED_PRECONDITION = 8,  // the object is in a state that forbids the call
+  MF_ERROR_BUFFER_TOO_SMALL = 9,     // the size needed was stored
+  MF_ERROR_BUSY = 10                 // another call of the same model is running
+};
+
+/// "buffer too small"; "unknown" for a number that is no mf_code. Any thread.
+MF_API const char* mf_code_name(mf_code code) MF_NOEXCEPT;
+
+typedef struct mf_error {
+  mf_code code;
+  char message[1020];  // one line of UTF-8, cut where it is longer; empty when the call succeeded
+} mf_error;
+
+// --- Models ---
+
+typedef struct mf_model mf_model;
+
+/// Sets a struct to its defaults: `mf_model_options options = MF_OPTIONS(options);`
+#define MF_OPTIONS(variable) \
+  { .struct_size = sizeof(variable) }
+
+/// Called from the thread of the call with how much is done of how much. Zero stops the call.
+typedef int (*mf_progress_fn)(void* user_data, uint64_t done, uint64_t total);
+
+enum { MF_EXPERT_CACHE_MINIMUM = -1 };
+
+typedef struct mf_model_options {
+  size_t struct_size;
+  const char* device;           // "cpu" (null), "cuda:0" or another number, "reference", "emulator"
+  const char* cpu_isa;          // null: the best; or "generic", "avx2", "avx512", "neon", ...
+  const char* precision;        // of the CPU: "f32", "int8" or "auto" (null), which is the faster
+  const char* expert_io;        // null or "auto"; "uring", "direct", "pread", "mmap"
+  int64_t context_length;       // tokens of a sequence; 0: the model's maximum, at most 4096
+  int64_t expert_cache_bytes;   // 0: what is free; MF_EXPERT_CACHE_MINIMUM; else bytes
+  int32_t threads;              // that compute; 0: one per usable core
+  int32_t reader_threads;       // that read experts, where expert_io has threads; 0: 8
+  int32_t prefill_chunk;        // tokens evaluated together; 0: 512
+  int32_t trust_experts;        // not 0: packed experts are not compared with their checksums
+  uint64_t prefix_cache_bytes;  // for mf_sequence_keep_prefix; 0: no prefix cache
+  const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
+  mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
+  void* user_data;                     // for on_progress
+} mf_model_options;
+
+/// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
+/// tiktoken.model. `options` may be null. *model is the caller's, to mf_model_close(). Any thread.
+MF_API mf_code mf_model_open(const char* directory, const mf_model_options* options,
+                             mf_model** model, mf_error* error) MF_NOEXCEPT;
+
+/// Null is nothing. Memory is freed with the last sequence.
+MF_API void mf_model_close(mf_model* model) MF_NOEXCEPT;
+
+typedef struct mf_model_info {
+  size_t struct_size;
+  int64_t vocab_size;      // floats in a row of logits
+  int64_t context_length;  // tokens that fit a sequence
+  int64_t num_layers;
+  int64_t tokenizer_vocab_size;  // 0: the folder has no tokenizer
+  const char* model_type;        // these three live as long as the model
+  const char* device;            // "cpu (avx512, 2 threads)"
+  const char* expert_io;         // what "auto" became
+} mf_model_info;
+
+/// Any thread.
+MF_API mf_code mf_model_get_info(const mf_model* model, mf_model_info* info,
+                                 mf_error* error) MF_NOEXCEPT;
+
+typedef struct mf_metrics {
+  size_t struct_size;
+  uint64_t dense_bytes;           // weights that stay in memory
+  uint64_t experts_bytes;         // all routed experts, were they in memory
+  uint64_t expert_cache_bytes;    // what their cache may take
+  uint64_t sequence_bytes;        // state of one sequence at full context
+  uint64_t cold_bytes_per_token;  // read per decoded token when nothing is cached
+  uint64_t expert_hits;           // these count from mf_model_open() on
+  uint64_t expert_misses;
+  uint64_t expert_bytes_read;
+  uint64_t expert_evictions;
+  uint64_t expert_stall_us;  // time compute had nothing to do but wait for reads
+  uint64_t evaluated_tokens;
+  uint64_t evaluate_us;  // in calls that evaluated tokens, callbacks left out
+} mf_metrics;
+
+MF_API mf_code mf_model_get_metrics(const mf_model* model, mf_metrics* metrics,
+                                    mf_error* error) MF_NOEXCEPT;
+
+/// The tokens that end a text, as generation_config.json and config.json name them. Stores how many
+/// there are in *count and as many as fit in tokens[capacity]; MF_ERROR_BUFFER_TOO_SMALL when they
+/// do not fit. `tokens` may be null when capacity is 0. Any thread.
+MF_API mf_code mf_model_stop_tokens(const mf_model* model, int32_t* tokens, size_t capacity,
+                                    size_t* count, mf_error* error) MF_NOEXCEPT;
+
+enum {
+  MF_TOKENIZE_ADD_SPECIAL = 1,  // what the tokenizer's template puts around a text, as a BOS
+  MF_TOKENIZE_INERT = 2         // text that spells a special token stays text
+};
+enum { MF_DETOKENIZE_SKIP_SPECIAL = 1 };
+
+/// Tokens of text[bytes], which need not end in a zero. *count and the buffer as in
+/// mf_model_stop_tokens(). Any thread.
+MF_API mf_code mf_model_tokenize(const mf_model* model, const char* text, size_t bytes,
+                                 uint32_t flags, int32_t* tokens, size_t capacity, size_t* count,
+                                 mf_error* error) MF_NOEXCEPT;
+
+/// The text of the tokens, well-formed UTF-8 without a zero at the end; *bytes is its length, and
+/// the buffer as in mf_model_stop_tokens(). Any thread.
+MF_API mf_code mf_model_detokenize(const mf_model* model, const int32_t* tokens, size_t count,
+                                   uint32_t flags, char* text, size_t capacity, size_t* bytes,
+                                   mf_error* error) MF_NOEXCEPT;
+
+// --- Sampling ---
+
+typedef struct mf_logit_bias {
+  int32_t token;
+  float bias;  // added to the logit; minus infinity bans the token
+} mf_logit_bias;
+
+/// Unlike other structs, zero is a value here: start from mf_model_default_sampler().
+typedef struct mf_sampler_options {
+  size_t struct_size;
+  float temperature;        // divides the logits; 0 or less: the highest logit
+  int32_t top_k;            // keeps the k highest; 0 or less: all
+  float top_p;              // keeps the fewest whose probabilities reach p; 1 or more: all
+  float min_p;              // keeps those of at least min_p times the highest; 0: all
+  float repeat_penalty;     // divides positive and multiplies other logits of seen tokens; 1: none
+  int32_t repeat_last_n;    // how many tokens count as seen; 0: none, -1: all
+  float presence_penalty;   // subtracted from seen tokens once
+  float frequency_penalty;  // subtracted from seen tokens for each time
+  uint64_t seed;            // same seed, same tokens, on every platform
+  const mf_logit_bias* logit_bias;  // [logit_bias_count]; copied
+  size_t logit_bias_count;
+} mf_sampler_options;
+
+/// What the model's generation_config.json asks for, over llama.cpp's defaults. Any thread.
+MF_API mf_code mf_model_default_sampler(const mf_model* model, mf_sampler_options* options,
+                                        mf_error* error) MF_NOEXCEPT;
+
+// --- Sequences ---
+
+typedef struct mf_sequence mf_sequence;
+
+/// An empty sequence with the model's default sampler; the caller's, to mf_sequence_free().
+MF_API mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence,
+                                  mf_error* error) MF_NOEXCEPT;
+/// Null is nothing.
+MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
+
+/// How many tokens have been evaluated.
+MF_API mf_code mf_sequence_position(const mf_sequence* sequence, int64_t* position,
+                                    mf_error* error) MF_NOEXCEPT;
+/// These tokens. *count and the buffer as in mf_model_stop_tokens().
+MF_API mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, size_t capacity,
+                                  size_t* count, mf_error* error) MF_NOEXCEPT;
+
+/// Receives rows[num_rows, vocab_size], the first row that of the token at `first_position`; they
+/// live until it returns. Zero stops the evaluation.
+typedef int (*mf_logits_fn)(void* user_data, int64_t first_position, const float* rows,
+                            size_t num_rows, size_t vocab_size);
+
+typedef struct mf_eval_options {
+  size_t struct_size;
+  int32_t all_positions;       // not 0: logits of every token, otherwise of the last
+  float* logits;               // [1 or count, vocab_size], or null
+  size_t logits_count;         // floats in `logits`: exactly that many
+  mf_logits_fn on_logits;      // or null
+  mf_progress_fn on_progress;  // between chunks: tokens of this call; or null
+  void* user_data;             // for both
+} mf_eval_options;
+
+/// Appends tokens[count], of which there is at least one. `options` may be null. A call stopped by
+/// a callback fails with MF_ERROR_CANCELLED; it and MF_ERROR_RESOURCE_EXHAUSTED leave the sequence
+/// at its last whole chunk. After MF_ERROR_IO or MF_ERROR_CORRUPTION the sequence may be broken:
+/// calls then fail with MF_ERROR_FAILED_PRECONDITION until it is restored or loaded.
+MF_API mf_code mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
+                                const mf_eval_options* options, mf_error* error) MF_NOEXCEPT;
+
+/// The logits of the last token into logits[count], count being vocab_size. After
+/// mf_sequence_truncate() they are computed anew. MF_ERROR_FAILED_PRECONDITION when it is empty.
+MF_API mf_code mf_sequence_logits(mf_sequence* sequence, float* logits, size_t count,
+                                  mf_error* error) MF_NOEXCEPT;
+
+/// Replaces the sampler and starts its generator anew; null: the model's default.
+MF_API mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options* options,
+                                       mf_error* error) MF_NOEXCEPT;
+/// Draws the token after the last; does not append it.
+MF_API mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token,
+                                  mf_error* error) MF_NOEXCEPT;
+
+/// Receives text[bytes], complete characters in UTF-8 that may be empty, once a token and once at
+/// the end. Zero ends the text as MF_FINISH_CANCELLED.
+typedef int (*mf_text_fn)(void* user_data, const char* text, size_t bytes);
+
+enum { MF_GENERATE_IGNORE_STOP_TOKENS = 1 };  // the model's; they are then never drawn
+
+typedef struct mf_generate_options {
+  size_t struct_size;
+  int64_t tokens_max;  // 0: 128; negative: until the text or the context ends
+  uint32_t flags;
+  const char* const* stop_strings;  // [stop_strings_count] end the text and are not part of it
+  size_t stop_strings_count;
+  const int32_t* stop_tokens;  // [stop_tokens_count], beside the model's own
+  size_t stop_tokens_count;
+  mf_text_fn on_text;          // or null
+  mf_progress_fn on_progress;  // of the prompt, between chunks; or null
+  void* user_data;             // for both
+} mf_generate_options;
+
+typedef enum mf_finish_reason {
+  MF_FINISH_TOKENS_MAX = 0,
+  MF_FINISH_STOP_TOKEN = 1,
+  MF_FINISH_STOP_STRING = 2,
+  MF_FINISH_CONTEXT_FULL = 3,
+  MF_FINISH_CANCELLED = 4
+} mf_finish_reason;
+
+typedef struct mf_generate_result {
+  size_t struct_size;
+  int32_t finish_reason;  // an mf_finish_reason
+  int64_t prompt_tokens;
+  int64_t generated_tokens;  // without a stop token
+  uint64_t prefill_us;
+  uint64_t decode_us;
+} mf_generate_result;
+
+/// Appends prompt[count] and continues the text; without a prompt it goes on after the last token,
+/// so that two calls of n tokens give the text of one of 2n. Tokens drawn are part of the sequence
+/// afterwards, but for the last one when the context is full. `options` and `result` may be null.
+/// A prompt stopped by on_progress is MF_FINISH_CANCELLED. Fails as mf_sequence_eval() does; text
+/// already delivered stays.
+MF_API mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_t count,
+                                    const mf_generate_options* options, mf_generate_result* result,
+                                    mf_error* error) MF_NOEXCEPT;
+
+// --- State ---
+
+/// Keeps the sequence as it is now, sampler included, for mf_sequence_restore(). Costs a copy of
+/// the recurrent state; keys and values are shared.
+MF_API mf_code mf_sequence_checkpoint(mf_sequence* sequence, uint64_t* checkpoint,
+                                      mf_error* error) MF_NOEXCEPT;
+/// Back to a checkpoint, which stays. MF_ERROR_NOT_FOUND for one that was dropped or is of another
+/// sequence.
+MF_API mf_code mf_sequence_restore(mf_sequence* sequence, uint64_t checkpoint,
+                                   mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint,
+                                mf_error* error) MF_NOEXCEPT;
+
+/// Forgets the tokens from `position` on; exact: what cannot be cut is evaluated again from the
+/// last checkpoint before it. The sampler's generator goes on where it was.
+MF_API mf_code mf_sequence_truncate(mf_sequence* sequence, int64_t position,
+                                    mf_error* error) MF_NOEXCEPT;
+
+/// A sequence of its own that begins as a copy of this one, sampler included; checkpoints are not
+/// copied. The caller's, to mf_sequence_free().
+MF_API mf_code mf_sequence_fork(const mf_sequence* sequence, mf_sequence** fork,
+                                mf_error* error) MF_NOEXCEPT;
+
+typedef struct mf_bytes mf_bytes;
+/// Null for null and for none; lives as long as `bytes`. Any thread.
+MF_API const void* mf_bytes_data(const mf_bytes* bytes) MF_NOEXCEPT;
+MF_API size_t mf_bytes_size(const mf_bytes* bytes) MF_NOEXCEPT;
+/// Null is nothing.
+MF_API void mf_bytes_free(mf_bytes* bytes) MF_NOEXCEPT;
+
+/// The sequence with its sampler as bytes, the caller's, to mf_bytes_free().
+MF_API mf_code mf_sequence_save(const mf_sequence* sequence, mf_bytes** bytes,
+                                mf_error* error) MF_NOEXCEPT;
+/// Replaces the sequence by a saved one of the same model. Bytes that are of another model or
+/// version, cut or changed are refused and leave the sequence as it was. Its checkpoints stay.
+MF_API mf_code mf_sequence_load(mf_sequence* sequence, const void* data, size_t size,
+                                mf_error* error) MF_NOEXCEPT;
+/// The same with a file, which is replaced as a whole or not at all.
+MF_API mf_code mf_sequence_save_file(const mf_sequence* sequence, const char* path,
+                                     mf_error* error) MF_NOEXCEPT;
+MF_API mf_code mf_sequence_load_file(mf_sequence* sequence, const char* path,
+                                     mf_error* error) MF_NOEXCEPT;
+
+/// Starts an empty sequence from the longest kept prefix of tokens[count]; *reused is its length,
+/// maybe 0 and always below count: evaluate tokens[*reused, count) next.
+MF_API mf_code mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* tokens, size_t count,
+                                        int64_t* reused, mf_error* error) MF_NOEXCEPT;
+/// Offers the sequence's tokens to later ones. Without prefix_cache_bytes nothing is kept.
+MF_API mf_code mf_sequence_keep_prefix(const mf_sequence* sequence, mf_error* error) MF_NOEXCEPT;
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif

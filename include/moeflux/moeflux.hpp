@@ -1,0 +1,514 @@
+// moeflux in C++20: the objects of moeflux.h with owners, results and lambdas. Header only; works
+// with and without exceptions. What calls mean, and which threads may make them, is said there.
+//
+//     auto model = moeflux::Model::open("models/fable-20m", {.threads = 4});
+//     if (!model) return fail(model.error().message);
+//     auto prompt = model->tokenize("Once upon a time");
+//     auto sequence = model->create_sequence();
+//     auto done = sequence->generate(*prompt, {.tokens_max = 40}, [](std::string_view text) {
+//       std::cout << text;
+//       return true;
+//     });
+//
+// An exception that leaves a callback stops the call and comes out of it.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#if defined(__cpp_exceptions)
+#include <exception>
+#endif
+
+#include "moeflux/moeflux.h"
+
+// The inline namespace keeps these names apart from those inside a static library.
+namespace moeflux {
+inline namespace api {
+
+enum class Code : mf_code {
+  kInvalidArgument = MF_ERROR_INVALID_ARGUMENT,
+  kNotFound = MF_ERROR_NOT_FOUND,
+  kCorruption = MF_ERROR_CORRUPTION,
+  kUnsupported = MF_ERROR_UNSUPPORTED,
+  kResourceExhausted = MF_ERROR_RESOURCE_EXHAUSTED,
+  kIo = MF_ERROR_IO,
+  kCancelled = MF_ERROR_CANCELLED,
+  kFailedPrecondition = MF_ERROR_FAILED_PRECONDITION,
+  kBufferTooSmall = MF_ERROR_BUFFER_TOO_SMALL,
+  kBusy = MF_ERROR_BUSY
+};
+
+struct Error {
+  Code code = Code::kInvalidArgument;
+  std::string message;
+};
+
+/// A value or the reason why there is none. Taking the one that is not there aborts.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: by design
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: by design
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  T& value() & { return *checked<0>(&state_); }
+  const T& value() const& { return *checked<0>(&state_); }
+  T&& value() && { return std::move(*checked<0>(&state_)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+  const Error& error() const { return *checked<1>(&state_); }
+
+ private:
+  template <size_t kIndex, typename State>
+  static auto* checked(State* state) {
+    auto* found = std::get_if<kIndex>(state);
+    if (found == nullptr) std::abort();
+    return found;
+  }
+
+  std::variant<T, Error> state_;
+};
+
+/// Success or an Error.
+using Status = Result<std::monostate>;
+
+/// How much is done of how much; false stops the call.
+using Progress = std::function<bool(uint64_t done, uint64_t total)>;
+/// Complete characters, maybe none; false ends the text.
+using TextSink = std::function<bool(std::string_view text)>;
+/// rows[n, vocab_size], the first that of the token at `first_position`; false stops the call.
+using LogitsSink = std::function<bool(int64_t first_position, std::span<const float> rows)>;
+
+/// The fields of mf_model_options; empty strings and zeros are its defaults.
+struct ModelOptions {
+  std::string device = {};
+  std::string cpu_isa = {};
+  std::string precision = {};
+  std::string expert_io = {};
+  int64_t context_length = 0;
+  int64_t expert_cache_bytes = 0;
+  int32_t threads = 0;
+  int32_t reader_threads = 0;
+  int32_t prefill_chunk = 0;
+  bool trust_experts = false;
+  uint64_t prefix_cache_bytes = 0;
+  std::string prefix_cache_directory = {};
+};
+
+/// What is not set is the model's default; see mf_sampler_options.
+struct SamplerOptions {
+  std::optional<float> temperature = {};
+  std::optional<int32_t> top_k = {};
+  std::optional<float> top_p = {};
+  std::optional<float> min_p = {};
+  std::optional<float> repeat_penalty = {};
+  std::optional<int32_t> repeat_last_n = {};
+  std::optional<float> presence_penalty = {};
+  std::optional<float> frequency_penalty = {};
+  uint64_t seed = 0;
+  std::vector<mf_logit_bias> logit_bias = {};
+};
+
+struct GenerateOptions {
+  int64_t tokens_max = 128;  // negative: until the text or the context ends; at least 1 otherwise
+  std::vector<std::string> stop_strings = {};
+  std::vector<int32_t> stop_tokens = {};
+  bool ignore_stop_tokens = false;
+  Progress on_progress = {};
+};
+
+namespace detail {
+
+struct Free {
+  void operator()(mf_model* model) const { mf_model_close(model); }
+  void operator()(mf_sequence* sequence) const { mf_sequence_free(sequence); }
+  void operator()(mf_bytes* bytes) const { mf_bytes_free(bytes); }
+};
+template <typename T>
+using Owner = std::unique_ptr<T, Free>;
+
+/// A struct with its defaults.
+template <typename T>
+T sized() {
+  T value{};
+  value.struct_size = sizeof(T);
+  return value;
+}
+
+inline const char* or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+inline Status to_status(mf_code code, const mf_error& error) {
+  if (code == MF_OK) return std::monostate();
+  return Error{static_cast<Code>(code), error.message};
+}
+
+/// Carries an exception of a callback around the C frames between.
+class Catcher {
+ public:
+  template <typename Callback, typename... Args>
+  int call(const Callback& callback, Args... args) {
+#if defined(__cpp_exceptions)
+    try {
+      return callback(args...) ? 1 : 0;
+    } catch (...) {
+      caught_ = std::current_exception();
+      return 0;
+    }
+#else
+    return callback(args...) ? 1 : 0;
+#endif
+  }
+  void rethrow() const {
+#if defined(__cpp_exceptions)
+    if (caught_ != nullptr) std::rethrow_exception(caught_);
+#endif
+  }
+
+ private:
+#if defined(__cpp_exceptions)
+  std::exception_ptr caught_;
+#endif
+};
+
+/// What user_data points to.
+struct Callbacks {
+  const Progress* progress = nullptr;
+  const TextSink* text = nullptr;
+  const LogitsSink* logits = nullptr;
+  Catcher catcher = {};
+
+  static int on_progress(void* self, uint64_t done, uint64_t total) {
+    auto* callbacks = static_cast<Callbacks*>(self);
+    return callbacks->catcher.call(*callbacks->progress, done, total);
+  }
+  static int on_text(void* self, const char* text, size_t bytes) {
+    auto* callbacks = static_cast<Callbacks*>(self);
+    return callbacks->catcher.call(*callbacks->text, std::string_view(text, bytes));
+  }
+  static int on_logits(void* self, int64_t first, const float* rows, size_t num_rows,
+                       size_t vocab_size) {
+    auto* callbacks = static_cast<Callbacks*>(self);
+    return callbacks->catcher.call(*callbacks->logits, first,
+                                   std::span<const float>(rows, num_rows * vocab_size));
+  }
+};
+
+/// A call that can fail, given where to say why.
+template <typename Call>
+Status run(Call call) {
+  mf_error error;
+  const mf_code code = call(&error);
+  return to_status(code, error);
+}
+
+/// A call that stores one value.
+template <typename T, typename Call>
+Result<T> stored(Call call) {
+  T value{};
+  const Status done = run([&](mf_error* error) { return call(&value, error); });
+  if (!done) return done.error();
+  return value;
+}
+
+/// A call that stores as much as fits and says how much there is: once for most, twice for long.
+template <typename Container, typename Call>
+Result<Container> grow(size_t guess, Call call) {
+  Container out(guess, {});
+  while (true) {
+    size_t count = 0;
+    mf_error error;
+    const mf_code code = call(out.data(), out.size(), &count, &error);
+    if (code != MF_OK && code != MF_ERROR_BUFFER_TOO_SMALL) {
+      return Error{static_cast<Code>(code), error.message};
+    }
+    out.resize(count);
+    if (code == MF_OK) return out;
+  }
+}
+
+}  // namespace detail
+
+/// A state as bytes; owns them.
+class Snapshot {
+ public:
+  explicit Snapshot(mf_bytes* bytes) : bytes_(bytes) {}
+  std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(mf_bytes_data(bytes_.get())),
+            mf_bytes_size(bytes_.get())};
+  }
+
+ private:
+  detail::Owner<mf_bytes> bytes_;
+};
+
+/// One text being evaluated. Keeps its model alive.
+class Sequence {
+ public:
+  mf_sequence* get() const { return sequence_.get(); }
+  size_t vocab_size() const { return vocab_size_; }
+
+  Result<int64_t> position() const {
+    return detail::stored<int64_t>([&](auto... to) { return mf_sequence_position(get(), to...); });
+  }
+  Result<std::vector<int32_t>> tokens() const {
+    return detail::grow<std::vector<int32_t>>(
+        256, [&](auto... to) { return mf_sequence_tokens(get(), to...); });
+  }
+
+  /// Appends tokens. `logits`, if not empty, receives those of the last: [vocab_size].
+  Status eval(std::span<const int32_t> tokens, std::span<float> logits = {},
+              const Progress& progress = {}) {
+    return eval(tokens, false, logits, progress, {});
+  }
+  /// Appends tokens; `logits` receives those of every one: [tokens, vocab_size].
+  Status eval_all(std::span<const int32_t> tokens, std::span<float> logits,
+                  const Progress& progress = {}) {
+    return eval(tokens, true, logits, progress, {});
+  }
+  /// The same in pieces, for logits that need not all be in memory.
+  Status eval_all(std::span<const int32_t> tokens, const LogitsSink& sink,
+                  const Progress& progress = {}) {
+    return eval(tokens, true, {}, progress, sink);
+  }
+  /// The logits of the last token, into [vocab_size].
+  Status logits(std::span<float> logits) {
+    return detail::run([&](mf_error* error) {
+      return mf_sequence_logits(get(), logits.data(), logits.size(), error);
+    });
+  }
+
+  Status set_sampler(const SamplerOptions& options);
+  /// Draws the token after the last; does not append it.
+  Result<int32_t> sample() {
+    return detail::stored<int32_t>([&](auto... to) { return mf_sequence_sample(get(), to...); });
+  }
+  /// Appends the prompt and continues it; an empty prompt goes on after the last token.
+  Result<mf_generate_result> generate(std::span<const int32_t> prompt,
+                                      const GenerateOptions& options = {},
+                                      const TextSink& sink = {});
+
+  Result<uint64_t> checkpoint() {
+    return detail::stored<uint64_t>(
+        [&](auto... to) { return mf_sequence_checkpoint(get(), to...); });
+  }
+  Status restore(uint64_t checkpoint) {
+    return detail::run(
+        [&](mf_error* error) { return mf_sequence_restore(get(), checkpoint, error); });
+  }
+  Status drop(uint64_t checkpoint) {
+    return detail::run([&](mf_error* error) { return mf_sequence_drop(get(), checkpoint, error); });
+  }
+  Status truncate(int64_t position) {
+    return detail::run(
+        [&](mf_error* error) { return mf_sequence_truncate(get(), position, error); });
+  }
+  Result<Sequence> fork() const {
+    const Result<mf_sequence*> forked =
+        detail::stored<mf_sequence*>([&](auto... to) { return mf_sequence_fork(get(), to...); });
+    if (!forked) return forked.error();
+    return Sequence(*forked, vocab_size_, default_sampler_);
+  }
+
+  Result<Snapshot> save() const {
+    const Result<mf_bytes*> bytes =
+        detail::stored<mf_bytes*>([&](auto... to) { return mf_sequence_save(get(), to...); });
+    if (!bytes) return bytes.error();
+    return Snapshot(*bytes);
+  }
+  Status load(std::span<const std::byte> snapshot) {
+    return detail::run([&](mf_error* error) {
+      return mf_sequence_load(get(), snapshot.data(), snapshot.size(), error);
+    });
+  }
+  Status save_file(const std::string& path) const {
+    return detail::run(
+        [&](mf_error* error) { return mf_sequence_save_file(get(), path.c_str(), error); });
+  }
+  Status load_file(const std::string& path) {
+    return detail::run(
+        [&](mf_error* error) { return mf_sequence_load_file(get(), path.c_str(), error); });
+  }
+
+  /// How many of the tokens need no evaluation.
+  Result<int64_t> reuse_prefix(std::span<const int32_t> tokens) {
+    return detail::stored<int64_t>([&](auto... to) {
+      return mf_sequence_reuse_prefix(get(), tokens.data(), tokens.size(), to...);
+    });
+  }
+  Status keep_prefix() const {
+    return detail::run([&](mf_error* error) { return mf_sequence_keep_prefix(get(), error); });
+  }
+
+ private:
+  friend class Model;
+  Sequence(mf_sequence* sequence, size_t vocab_size, const mf_sampler_options& default_sampler)
+      : sequence_(sequence), vocab_size_(vocab_size), default_sampler_(default_sampler) {}
+  Status eval(std::span<const int32_t> tokens, bool all, std::span<float> logits,
+              const Progress& progress, const LogitsSink& sink);
+
+  detail::Owner<mf_sequence> sequence_;
+  size_t vocab_size_;
+  mf_sampler_options default_sampler_;
+};
+
+/// Weights, device and cache.
+class Model {
+ public:
+  static Result<Model> open(const std::string& directory, const ModelOptions& options = {},
+                            const Progress& progress = {});
+
+  mf_model* get() const { return model_.get(); }
+  /// Its strings live as long as the model.
+  const mf_model_info& info() const { return info_; }
+  Result<mf_metrics> metrics() const {
+    auto metrics = detail::sized<mf_metrics>();
+    const Status done =
+        detail::run([&](mf_error* error) { return mf_model_get_metrics(get(), &metrics, error); });
+    if (!done) return done.error();
+    return metrics;
+  }
+
+  Result<std::vector<int32_t>> stop_tokens() const {
+    return detail::grow<std::vector<int32_t>>(
+        8, [&](auto... to) { return mf_model_stop_tokens(get(), to...); });
+  }
+  /// `flags` are of MF_TOKENIZE_*.
+  Result<std::vector<int32_t>> tokenize(std::string_view text, uint32_t flags = 0) const {
+    return detail::grow<std::vector<int32_t>>(text.size() + 8, [&](auto... to) {
+      return mf_model_tokenize(get(), text.data(), text.size(), flags, to...);
+    });
+  }
+  /// `flags` are of MF_DETOKENIZE_*.
+  Result<std::string> detokenize(std::span<const int32_t> tokens, uint32_t flags = 0) const {
+    return detail::grow<std::string>(tokens.size() * 8, [&](auto... to) {
+      return mf_model_detokenize(get(), tokens.data(), tokens.size(), flags, to...);
+    });
+  }
+
+  Result<Sequence> create_sequence() {
+    const Result<mf_sequence*> created =
+        detail::stored<mf_sequence*>([&](auto... to) { return mf_sequence_create(get(), to...); });
+    if (!created) return created.error();
+    return Sequence(*created, static_cast<size_t>(info_.vocab_size), default_sampler_);
+  }
+
+ private:
+  explicit Model(mf_model* model) : model_(model) {}
+
+  detail::Owner<mf_model> model_;
+  mf_model_info info_ = detail::sized<mf_model_info>();
+  mf_sampler_options default_sampler_ = detail::sized<mf_sampler_options>();
+};
+
+inline Result<Model> Model::open(const std::string& directory, const ModelOptions& options,
+                                 const Progress& progress) {
+  auto c = detail::sized<mf_model_options>();
+  c.device = detail::or_null(options.device);
+  c.cpu_isa = detail::or_null(options.cpu_isa);
+  c.precision = detail::or_null(options.precision);
+  c.expert_io = detail::or_null(options.expert_io);
+  c.context_length = options.context_length;
+  c.expert_cache_bytes = options.expert_cache_bytes;
+  c.threads = options.threads;
+  c.reader_threads = options.reader_threads;
+  c.prefill_chunk = options.prefill_chunk;
+  c.trust_experts = options.trust_experts ? 1 : 0;
+  c.prefix_cache_bytes = options.prefix_cache_bytes;
+  c.prefix_cache_directory = detail::or_null(options.prefix_cache_directory);
+  detail::Callbacks callbacks{.progress = &progress};
+  if (progress) c.on_progress = detail::Callbacks::on_progress;
+  c.user_data = &callbacks;
+  mf_model* opened = nullptr;
+  Status done = detail::run(
+      [&](mf_error* error) { return mf_model_open(directory.c_str(), &c, &opened, error); });
+  Model model(opened);
+  callbacks.catcher.rethrow();
+  if (done) {
+    done = detail::run(
+        [&](mf_error* error) { return mf_model_get_info(opened, &model.info_, error); });
+  }
+  if (done) {
+    done = detail::run([&](mf_error* error) {
+      return mf_model_default_sampler(opened, &model.default_sampler_, error);
+    });
+  }
+  if (!done) return done.error();
+  return model;
+}
+
+inline Status Sequence::eval(std::span<const int32_t> tokens, bool all, std::span<float> logits,
+                             const Progress& progress, const LogitsSink& sink) {
+  detail::Callbacks callbacks{.progress = &progress, .logits = &sink};
+  auto c = detail::sized<mf_eval_options>();
+  c.all_positions = all ? 1 : 0;
+  c.logits = logits.data();
+  c.logits_count = logits.size();
+  if (sink) c.on_logits = detail::Callbacks::on_logits;
+  if (progress) c.on_progress = detail::Callbacks::on_progress;
+  c.user_data = &callbacks;
+  Status done = detail::run([&](mf_error* error) {
+    return mf_sequence_eval(get(), tokens.data(), tokens.size(), &c, error);
+  });
+  callbacks.catcher.rethrow();
+  return done;
+}
+
+inline Status Sequence::set_sampler(const SamplerOptions& options) {
+  mf_sampler_options c = default_sampler_;
+  c.temperature = options.temperature.value_or(c.temperature);
+  c.top_k = options.top_k.value_or(c.top_k);
+  c.top_p = options.top_p.value_or(c.top_p);
+  c.min_p = options.min_p.value_or(c.min_p);
+  c.repeat_penalty = options.repeat_penalty.value_or(c.repeat_penalty);
+  c.repeat_last_n = options.repeat_last_n.value_or(c.repeat_last_n);
+  c.presence_penalty = options.presence_penalty.value_or(c.presence_penalty);
+  c.frequency_penalty = options.frequency_penalty.value_or(c.frequency_penalty);
+  c.seed = options.seed;
+  c.logit_bias = options.logit_bias.data();
+  c.logit_bias_count = options.logit_bias.size();
+  return detail::run([&](mf_error* error) { return mf_sequence_set_sampler(get(), &c, error); });
+}
+
+inline Result<mf_generate_result> Sequence::generate(std::span<const int32_t> prompt,
+                                                     const GenerateOptions& options,
+                                                     const TextSink& sink) {
+  std::vector<const char*> stop_strings;
+  for (const std::string& string : options.stop_strings) stop_strings.push_back(string.c_str());
+  detail::Callbacks callbacks{.progress = &options.on_progress, .text = &sink};
+  auto c = detail::sized<mf_generate_options>();
+  c.tokens_max = options.tokens_max;
+  c.flags = options.ignore_stop_tokens ? uint32_t{MF_GENERATE_IGNORE_STOP_TOKENS} : 0;
+  c.stop_strings = stop_strings.data();
+  c.stop_strings_count = stop_strings.size();
+  c.stop_tokens = options.stop_tokens.data();
+  c.stop_tokens_count = options.stop_tokens.size();
+  if (sink) c.on_text = detail::Callbacks::on_text;
+  if (options.on_progress) c.on_progress = detail::Callbacks::on_progress;
+  c.user_data = &callbacks;
+  auto result = detail::sized<mf_generate_result>();
+  const Status done = detail::run([&](mf_error* error) {
+    return mf_sequence_generate(get(), prompt.data(), prompt.size(), &c, &result, error);
+  });
+  callbacks.catcher.rethrow();
+  if (!done) return done.error();
+  return result;
+}
+
+}  // namespace api
+}  // namespace moeflux

@@ -1,0 +1,28 @@
+// Ends a streamed text before the first of some strings, wherever pieces begin and end.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moeflux {
+
+/// One stream of text; not thread-safe. Empty strings stop nothing.
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> strings);
+
+  /// The text that is now known to come before any stop string. At most the longest string's
+  /// length less one is held back, cut at the beginning of a character. After a stop: nothing.
+  std::string push(std::string_view text);
+  /// Ends the stream: what was held back.
+  std::string finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> strings_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,73 @@
+#include "devices/open_device.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "backend/cpu/cpu_device.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/reference/reference_device.h"
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+constexpr int kThreadsMax = 1024;
+
+// "cuda" means the first.
+std::optional<int> cuda_number(std::string_view name) {
+  if (name == "cuda") return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  name.remove_prefix(std::string_view("cuda:").size());
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_whole = error == std::errc() && end == name.data() + name.size();
+  return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+Result<Precision> parse_precision(std::string_view text) {
+  if (text == "auto") return Precision::kAuto;
+  if (text == "f32") return Precision::kF32;
+  if (text == "int8") return Precision::kInt8;
+  return make_error(ErrorCode::kInvalidArgument, "precision {}: expected auto, f32 or int8", text);
+}
+
+CpuOptions cpu_options(const DeviceOptions& options, Precision precision) {
+  return {.threads = options.threads, .isa = options.isa, .precision = precision};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
+  MF_ASSIGN_OR_RETURN(const Precision precision, parse_precision(options.precision));
+  if (options.threads < 0 || options.threads > kThreadsMax) {
+    return make_error(ErrorCode::kInvalidArgument, "{} threads: expected 0 to {}", options.threads,
+                      kThreadsMax);
+  }
+  if (options.name == "cpu") {
+    return make_cpu_device(cpu_options(options, precision));
+  }
+  if (precision == Precision::kInt8) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "precision {}: only the cpu device has it, not device {}", options.precision,
+                      options.name);
+  }
+  if (options.name == "reference") return make_reference_device();
+  if (options.name == "emulator") return make_emulator_device({});
+  if (const std::optional<int> number = cuda_number(options.name)) {
+    return make_cuda_device({.device = *number});
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "device {}: no such device; known are cpu, cuda:0, reference and emulator",
+                    options.name);
+}
+
+Result<std::string> activation_precision(const DeviceOptions& options) {
+  if (options.name != "cpu") return std::string("f32");
+  MF_ASSIGN_OR_RETURN(const Precision asked, parse_precision(options.precision));
+  MF_ASSIGN_OR_RETURN(const Precision chosen, chosen_precision(cpu_options(options, asked)));
+  return std::string(chosen == Precision::kInt8 ? "int8" : "f32");
+}
+
+}  // namespace moeflux

@@ -1,0 +1,27 @@
+// Opens a device by the name a user gives it: the one place that knows every backend.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/device.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+/// The strings are as the command line and the public interface take them.
+struct DeviceOptions {
+  std::string name = "cpu";        // cpu, cuda:N, reference or emulator
+  int threads = 0;                 // of the CPU; 0: one per usable core
+  std::string isa;                 // forces the CPU kernels' instruction set
+  std::string precision = "auto";  // of the CPU's activations: f32, int8, or what is faster
+};
+
+/// Fails with kInvalidArgument for a name, instruction set or precision that does not exist, and as
+/// the backends do.
+Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
+
+/// "f32" or "int8": what the activations of a device of these options are. Fails as open_device().
+Result<std::string> activation_precision(const DeviceOptions& options);
+
+}  // namespace moeflux

@@ -1,0 +1,133 @@
+#include "library/options.h"
+
+namespace moeflux {
+namespace {
+
+// No version of any struct is near this: what is above was never set.
+constexpr size_t kStructBytesMax = 4096;
+constexpr int64_t kTokensMaxDefault = 128;
+
+std::string text_or(const char* text, const char* otherwise) {
+  return text == nullptr ? otherwise : text;
+}
+
+Status check_not_negative(const char* name, int64_t value) {
+  if (value >= 0) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{} is {}, expected 0 or more", name, value);
+}
+
+Status check_list(const char* name, const void* list, size_t count) {
+  if (list != nullptr || count == 0) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{} is null, expected {} entries", name, count);
+}
+
+}  // namespace
+
+Status check_struct(const char* name, const void* data, size_t size, size_t first, size_t known) {
+  if (size < first || size > kStructBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: struct_size is {}, expected {}: set it as MF_OPTIONS does", name, size,
+                      known);
+  }
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (size_t i = known; bytes != nullptr && i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    return make_error(ErrorCode::kUnsupported,
+                      "{}: a field at byte {} is set, which moeflux {} does not know", name, i,
+                      mf_version_string());
+  }
+  return {};
+}
+
+Result<DeviceOptions> device_options(const mf_model_options& options) {
+  return DeviceOptions{.name = text_or(options.device, "cpu"),
+                       .threads = options.threads,
+                       .isa = text_or(options.cpu_isa, ""),
+                       .precision = text_or(options.precision, "auto")};
+}
+
+Result<EngineOptions> engine_options(const mf_model_options& options) {
+  MF_RETURN_IF_ERROR(check_not_negative("reader_threads", options.reader_threads));
+  MF_RETURN_IF_ERROR(check_not_negative("prefill_chunk", options.prefill_chunk));
+  EngineOptions engine;
+  engine.context_length = options.context_length;
+  MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(text_or(options.expert_io, "auto")));
+  if (options.expert_cache_bytes == MF_EXPERT_CACHE_MINIMUM) {
+    engine.expert_cache_bytes = 0;
+  } else if (options.expert_cache_bytes != 0) {
+    MF_RETURN_IF_ERROR(check_not_negative("expert_cache_bytes", options.expert_cache_bytes));
+    engine.expert_cache_bytes = static_cast<uint64_t>(options.expert_cache_bytes);
+  }
+  if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
+  if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
+  engine.check_experts = options.trust_experts == 0;
+  engine.prefix_cache_bytes = options.prefix_cache_bytes;
+  engine.prefix_cache_directory = text_or(options.prefix_cache_directory, "");
+  return engine;
+}
+
+Result<SamplerOptions> sampler_options(const mf_sampler_options& options, int64_t vocab_size) {
+  MF_RETURN_IF_ERROR(check_list("logit_bias", options.logit_bias, options.logit_bias_count));
+  SamplerOptions sampler{.temperature = options.temperature,
+                         .top_k = options.top_k,
+                         .top_p = options.top_p,
+                         .min_p = options.min_p,
+                         .repeat_penalty = options.repeat_penalty,
+                         .repeat_last_n = options.repeat_last_n,
+                         .presence_penalty = options.presence_penalty,
+                         .frequency_penalty = options.frequency_penalty,
+                         .seed = options.seed};
+  for (size_t i = 0; i < options.logit_bias_count; ++i) {
+    const mf_logit_bias& bias = options.logit_bias[i];
+    if (bias.token >= vocab_size) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "logit_bias: token {} is outside the vocabulary of {}", bias.token,
+                        vocab_size);
+    }
+    sampler.logit_bias.push_back({bias.token, bias.bias});
+  }
+  MF_RETURN_IF_ERROR(validate(sampler));
+  return sampler;
+}
+
+mf_sampler_options to_c(const SamplerOptions& options) {
+  mf_sampler_options c = MF_OPTIONS(c);
+  c.temperature = options.temperature;
+  c.top_k = options.top_k;
+  c.top_p = options.top_p;
+  c.min_p = options.min_p;
+  c.repeat_penalty = options.repeat_penalty;
+  c.repeat_last_n = options.repeat_last_n;
+  c.presence_penalty = options.presence_penalty;
+  c.frequency_penalty = options.frequency_penalty;
+  c.seed = options.seed;
+  return c;
+}
+
+Result<GenerateOptions> generate_options(const mf_generate_options& options,
+                                         const std::vector<TokenId>& model_stop_tokens) {
+  MF_RETURN_IF_ERROR(check_list("stop_strings", options.stop_strings, options.stop_strings_count));
+  MF_RETURN_IF_ERROR(check_list("stop_tokens", options.stop_tokens, options.stop_tokens_count));
+  if ((options.flags & ~uint32_t{MF_GENERATE_IGNORE_STOP_TOKENS}) != 0) {
+    return make_error(ErrorCode::kUnsupported, "flags {:#x}: unknown to moeflux {}", options.flags,
+                      mf_version_string());
+  }
+  GenerateOptions generate;
+  generate.tokens_max = options.tokens_max == 0 ? kTokensMaxDefault : options.tokens_max;
+  if ((options.flags & MF_GENERATE_IGNORE_STOP_TOKENS) == 0) {
+    generate.stop_tokens = model_stop_tokens;
+  }
+  generate.stop_tokens.insert(generate.stop_tokens.end(), options.stop_tokens,
+                              options.stop_tokens + options.stop_tokens_count);
+  for (size_t i = 0; i < options.stop_strings_count; ++i) {
+    const char* string = options.stop_strings[i];
+    if (string == nullptr || *string == '\0') {
+      return make_error(ErrorCode::kInvalidArgument, "stop string {} is {}", i,
+                        string == nullptr ? "null" : "empty");
+    }
+    generate.stop_strings.emplace_back(string);
+  }
+  return generate;
+}
+
+}  // namespace moeflux

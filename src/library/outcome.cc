@@ -1,0 +1,73 @@
+#include "library/outcome.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+mf_code code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return MF_ERROR_INVALID_ARGUMENT;
+    case ErrorCode::kNotFound:
+      return MF_ERROR_NOT_FOUND;
+    case ErrorCode::kCorruption:
+      return MF_ERROR_CORRUPTION;
+    case ErrorCode::kUnsupported:
+      return MF_ERROR_UNSUPPORTED;
+    case ErrorCode::kResourceExhausted:
+      return MF_ERROR_RESOURCE_EXHAUSTED;
+    case ErrorCode::kIo:
+      return MF_ERROR_IO;
+    case ErrorCode::kCancelled:
+      return MF_ERROR_CANCELLED;
+    case ErrorCode::kFailedPrecondition:
+      return MF_ERROR_FAILED_PRECONDITION;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+Outcome::Outcome(Status status) {
+  if (!status.ok()) *this = Outcome(status.error());
+}
+
+Outcome::Outcome(const Error& error) : code(code_of(error.code())), message(error.message()) {}
+
+mf_code report(mf_code code, const char* message, mf_error* error) noexcept {
+  if (error == nullptr) return code;
+  error->code = code;
+  size_t size = std::min(std::strlen(message), sizeof(error->message) - 1);
+  const auto continues = [&](size_t i) {
+    return (static_cast<unsigned char>(message[i]) & 0xC0) == 0x80;
+  };
+  while (size > 0 && continues(size)) --size;
+  std::memcpy(error->message, message, size);
+  error->message[size] = '\0';
+  return code;
+}
+
+mf_code report(const Outcome& outcome, mf_error* error) noexcept {
+  return report(outcome.code, outcome.message.c_str(), error);
+}
+
+Error null_argument(const char* name) {
+  return make_error(ErrorCode::kInvalidArgument, "{} is null", name);
+}
+
+Outcome busy() {
+  return {MF_ERROR_BUSY, "another call of this model is running; one at a time may compute"};
+}
+
+Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored) {
+  *stored = count;
+  if (count <= capacity) return {};
+  return {MF_ERROR_BUFFER_TOO_SMALL,
+          format("{} {} do not fit a buffer of {}", count, what, capacity)};
+}
+
+}  // namespace moeflux

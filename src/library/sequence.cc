@@ -1,0 +1,77 @@
+#include "library/sequence.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/format.h"
+#include "library/options.h"
+
+namespace moeflux {
+
+uint64_t EvalTimer::now_us() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+EvalTimer::EvalTimer(mf_sequence& sequence)
+    : sequence_(sequence), begin_length_(sequence.sequence->length()), begin_us_(now_us()) {}
+
+EvalTimer::~EvalTimer() {
+  const int64_t tokens = sequence_.sequence->length() - begin_length_;
+  if (tokens > 0) sequence_.open->evaluated_tokens += static_cast<uint64_t>(tokens);
+  sequence_.open->evaluate_us += elapsed_us();
+}
+
+Status evaluate(mf_sequence& sequence, std::span<const TokenId> tokens, LogitsMode mode,
+                const TokenProgress& progress, const LogitsSink& sink, EvalTimer& timer) {
+  const int64_t before = sequence.sequence->length();
+  const auto total = static_cast<int64_t>(tokens.size());
+  EvalOptions options{.logits = mode};
+  if (progress) {
+    options.progress = [&](int64_t done) {
+      return timer.outside([&] { return progress(done, total); });
+    };
+  }
+  std::vector<float> last;
+  const Status done = sequence.open->engine->eval(
+      *sequence.sequence, tokens, options, [&](int64_t first, std::span<const float> rows) {
+        const auto vocab_size = static_cast<size_t>(sequence.open->engine->spec().vocab_size);
+        const std::span<const float> row = rows.last(vocab_size);
+        last.assign(row.begin(), row.end());
+        return sink ? timer.outside([&] { return sink(first, rows); }) : Status();
+      });
+  if (done.ok()) {
+    sequence.logits = std::move(last);
+  } else if (sequence.sequence->length() != before) {
+    sequence.logits.clear();
+  }
+  return done;
+}
+
+Status ensure_logits(mf_sequence& sequence) {
+  if (!sequence.logits.empty()) return {};
+  const std::span<const TokenId> tokens = sequence.sequence->tokens();
+  if (tokens.empty()) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "the sequence is empty, there is no last token; evaluate a prompt first");
+  }
+  const TokenId last = tokens.back();
+  Engine& engine = *sequence.open->engine;
+  MF_RETURN_IF_ERROR(engine.truncate(*sequence.sequence, sequence.sequence->length() - 1));
+  EvalTimer timer(sequence);
+  return evaluate(sequence, {&last, 1}, LogitsMode::kLast, {}, {}, timer);
+}
+
+Result<Sampler> make_sampler(const mf_sequence& sequence, const SamplerOptions& options) {
+  MF_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options));
+  sampler.set_draws_count(sequence.sampler.draws_count);
+  for (const TokenId token : sequence.sequence->tokens()) sampler.accept(token);
+  return sampler;
+}
+
+SamplerOptions with_vocab_limit(const OpenModel& open, SamplerOptions options) {
+  if (open.tokenizer) options.vocab_limit = open.tokenizer->vocab_size();
+  return options;
+}
+
+}  // namespace moeflux
