@@ -69,15 +69,16 @@ Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes) {
 }
 
 // macOS takes the call as a hint for when memory is short.
-void discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes) {
+bool discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes) {
   MF_CHECK(offset_bytes <= buffer.size_bytes() && bytes <= buffer.size_bytes() - offset_bytes);
-  if (dynamic_cast<HostBuffer*>(&buffer) == nullptr) return;
+  if (dynamic_cast<HostBuffer*>(&buffer) == nullptr) return false;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t begin = round_up(offset_bytes, page);
   const size_t end = offset_bytes + bytes == buffer.size_bytes()
                          ? round_up(buffer.size_bytes(), page)
                          : (offset_bytes + bytes) / page * page;
   if (begin < end) madvise(buffer.host_data() + begin, end - begin, MADV_DONTNEED);
+  return true;
 }
 
 ScratchExtent next_scratch_extent(size_t used, size_t bytes) {

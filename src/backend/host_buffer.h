@@ -14,9 +14,9 @@ namespace moeflux {
 Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes);
 
 /// Nobody needs the bytes of a range any more: the pages inside it go back to the system and may
-/// read as zeros. They stay usable. Nothing happens to buffers that are not of
+/// read as zeros. They stay usable. False, and nothing happens, for a buffer that is not of
 /// allocate_host_buffer().
-void discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes);
+bool discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes);
 
 /// A stack of 64-byte aligned tensors in one buffer; Encoder::scratch() of a host backend.
 class ScratchArena {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "base/units.h"
 
@@ -33,17 +34,29 @@ TEST(HostBuffer, DiscardTakesWholePagesInsideTheRange) {
   ASSERT_TRUE(buffer.ok());
   std::byte* data = (*buffer)->host_data();
   std::fill(data, data + (*buffer)->size_bytes(), std::byte{7});
-  discard_host_memory(**buffer, page + 1, 2 * page);  // one whole page is inside
+  EXPECT_TRUE(discard_host_memory(**buffer, page + 1, 2 * page));  // one whole page is inside
   EXPECT_EQ(data[2 * page - 1], std::byte{7});
   EXPECT_EQ(data[3 * page], std::byte{7});
 #ifdef __linux__
   EXPECT_EQ(data[2 * page], std::byte{0});
   EXPECT_EQ(data[3 * page - 1], std::byte{0});
 #endif
-  discard_host_memory(**buffer, 3 * page, page + 10);  // to the end, page or not
+  EXPECT_TRUE(discard_host_memory(**buffer, 3 * page, page + 10));  // to the end, page or not
   EXPECT_EQ(data[3 * page - 1], data[2 * page]);
   data[4 * page + 9] = std::byte{8};  // still usable
   EXPECT_EQ(data[4 * page + 9], std::byte{8});
+}
+
+TEST(HostBuffer, WhatIsNotItsOwnIsNotDiscarded) {
+  class Foreign : public Buffer {
+   public:
+    size_t size_bytes() const override { return bytes.size(); }
+    std::byte* host_data() const override { return const_cast<std::byte*>(bytes.data()); }
+    std::vector<std::byte> bytes = std::vector<std::byte>(1 << 20, std::byte{7});
+  };
+  Foreign foreign;
+  EXPECT_FALSE(discard_host_memory(foreign, 0, foreign.size_bytes()));
+  EXPECT_EQ(std::count(foreign.bytes.begin(), foreign.bytes.end(), std::byte{7}), 1 << 20);
 }
 
 TEST(HostBuffer, MoreThanThereCanBeIsRefused) {

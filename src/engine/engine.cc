@@ -84,7 +84,6 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                                   options.load_progress));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
-  engine->pressure_ = MemoryPressure(options.read_memory, {.interval = options.memory_interval});
   engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
   engine->device_ = &device;
 
@@ -106,6 +105,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                .step_tokens_max = n,
                                .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
                                .expert_cache_bytes = options.expert_cache_bytes});
+  // When half of the reserve is gone, all of it is made good.
+  engine->pressure_ =
+      MemoryPressure(options.read_memory, {.low_bytes = engine->plan_.reserve_bytes / 2,
+                                           .high_bytes = engine->plan_.reserve_bytes,
+                                           .interval = options.memory_interval});
   if (engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes) {
     drop_cached_files(engine->loaded_->index);
   }

@@ -8,8 +8,13 @@ namespace moeflux {
 namespace {
 
 constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
+constexpr uint64_t kReserveBytesMax = 512 * kMiB;
 
 }  // namespace
+
+uint64_t memory_reserve(uint64_t available_bytes) {
+  return std::min(kReserveBytesMax, available_bytes / 8);
+}
 
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
   const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
@@ -33,7 +38,7 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.dense_bytes = model.dense.bytes;
   plan.scratch_bytes = request.scratch_bytes;
   plan.reader_bytes = kReaderDepth * ReaderOptions{}.chunk_bytes;
-  plan.reserve_bytes = kMemoryReserveBytes;
+  plan.reserve_bytes = memory_reserve(request.available_bytes);
   for (const LayerStateSpec& layer : state_specs(model.spec())) {
     const int64_t tokens =
         SequenceState::kPageTokens *

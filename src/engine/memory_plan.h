@@ -15,7 +15,7 @@ struct MemoryPlan {
   uint64_t state_bytes = 0;    // of one sequence at full context
   uint64_t scratch_bytes = 0;  // activations of one prefill chunk, and logits
   uint64_t reader_bytes = 0;   // what reads that do not begin at a page land in first
-  uint64_t reserve_bytes = 0;  // what nobody counts; see kMemoryReserveBytes
+  uint64_t reserve_bytes = 0;  // what nobody counts; see memory_reserve()
   uint64_t experts_bytes = 0;  // all of them, were they resident
   uint64_t expert_slot_bytes = 0;
   uint64_t expert_cache_bytes = 0;    // what the cache may take
@@ -30,9 +30,10 @@ struct MemoryPlan {
 
 /// Left free of what is available, for all that is not counted: the program, its tokenizer and
 /// threads, page tables (a 512th of memory on small pages) and tables of pages that are locked for
-/// reading, and the page cache that a running system needs to breathe. A figure, no share: none of
-/// it grows with the machine. engine/memory_pressure gives memory back when it is used up.
-constexpr uint64_t kMemoryReserveBytes = 512 * kMiB;
+/// reading, the page cache that a running system needs to breathe, and what others take before
+/// engine/memory_pressure notices. A figure, no share, since none of it grows with the machine:
+/// 512 MiB, but no more than an eighth of a small one.
+uint64_t memory_reserve(uint64_t available_bytes);
 
 /// Reads in flight, where the reader has a queue: what the drive works on while the engine's thread
 /// computes. Of half a megabyte each.

@@ -18,17 +18,18 @@ class MemoryPlanTest : public TinyEngineTest {
   MemoryPlan plan_for(uint64_t available, std::optional<uint64_t> asked = std::nullopt) const {
     return plan_memory(*model_, {.available_bytes = available,
                                  .context_length = 257,
-                                 .scratch_bytes = 1000,
+                                 .scratch_bytes = kScratch,
                                  .expert_cache_bytes = asked});
   }
 
+  static constexpr uint64_t kScratch = 4 * kGiB;  // beyond it the reserve is what it is
   std::unique_ptr<LoadedModel> model_;
 };
 
 TEST_F(MemoryPlanTest, CountsEveryPart) {
-  const MemoryPlan plan = plan_for(kGiB);
+  const MemoryPlan plan = plan_for(8 * kGiB);
   EXPECT_EQ(plan.dense_bytes, model_->dense.bytes);
-  EXPECT_EQ(plan.scratch_bytes, 1000u);
+  EXPECT_EQ(plan.scratch_bytes, kScratch);
   // Gated DeltaNet: (3 taps x 64 channels + 2 heads x 16 x 16) floats; attention: two pages of 256
   // tokens x 1 head x (16 + 16) floats.
   EXPECT_EQ(plan.state_bytes, (3u * 64 + 2 * 16 * 16) * 4 + 512u * 32 * 4);
@@ -41,7 +42,7 @@ TEST_F(MemoryPlanTest, CountsEveryPart) {
 }
 
 TEST_F(MemoryPlanTest, TheCacheTakesWhatTheOthersLeave) {
-  const MemoryPlan none = plan_for(0);
+  const MemoryPlan none = plan_for(kScratch);
   const uint64_t taken = none.dense_bytes + none.state_bytes + none.scratch_bytes +
                          none.reader_bytes + none.reserve_bytes;
   EXPECT_EQ(none.taken_bytes(), taken);
@@ -57,6 +58,13 @@ TEST_F(MemoryPlanTest, TheCacheTakesWhatTheOthersLeave) {
 TEST_F(MemoryPlanTest, WhatTheUserAsksForIsTaken) {
   EXPECT_EQ(plan_for(0, 12345).expert_cache_bytes, 12345u);
   EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);
+}
+
+TEST(MemoryReserve, IsAFigureAndAnEighthOfLittle) {
+  EXPECT_EQ(memory_reserve(0), 0u);
+  EXPECT_EQ(memory_reserve(256 * kMiB), 32 * kMiB);
+  EXPECT_EQ(memory_reserve(4 * kGiB), 512 * kMiB);
+  EXPECT_EQ(memory_reserve(512 * kGiB), 512 * kMiB);
 }
 
 TEST(ExpertCacheBudget, ALaptopOfEightGigabytesKeepsSixForExperts) {

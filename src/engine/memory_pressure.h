@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
-#include "engine/memory_plan.h"
 #include "io/host_memory.h"
 
 namespace moeflux {
@@ -18,9 +18,10 @@ class MemoryPressure {
   struct Options {
     /// Below `low_bytes` so much is given back that `high_bytes` are left. Between them nothing
     /// happens: a system that hovers about one mark would otherwise cost experts at every look.
-    uint64_t low_bytes = kMemoryReserveBytes / 4;
-    uint64_t high_bytes = kMemoryReserveBytes / 2;
-    /// A look reads a dozen files of the system, 0.1 ms; programs take gigabytes within seconds.
+    uint64_t low_bytes = 0;
+    uint64_t high_bytes = 0;
+    /// A look reads some two dozen files of the system, less than a millisecond; programs take
+    /// gigabytes within seconds.
     std::chrono::milliseconds interval{500};
   };
 

@@ -61,7 +61,7 @@ TEST_F(MemoryReleaseTest, FreeMemoryAtOpenIsWhatTheOptionsSay) {
   EngineOptions unbounded = options(0);
   unbounded.expert_cache_bytes = {};
   EXPECT_EQ(open(unbounded)->expert_capacity_bytes(), 8 * slot_);
-  memory_.available_bytes = kMemoryReserveBytes;
+  memory_.available_bytes = kMiB;
   EXPECT_EQ(open(unbounded)->expert_capacity_bytes(), slot_);
 }
 

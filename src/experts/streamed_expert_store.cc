@@ -117,7 +117,9 @@ void StreamedExpertStore::settle_guess(const ExpertFetch::Arrival& arrival) {
 
 // Guesses on their way arrive first. Locked memory would not leave: what remains is registered
 // anew.
+// Where it would not leave at all, nothing is given up for it.
 void StreamedExpertStore::release_memory(uint64_t bytes) {
+  if (!discard_host_memory(cache_.buffer(), 0, 0)) return;
   while (fetch_.in_flight() > 0) {
     for (const ExpertFetch::Arrival& arrival : fetch_.wait()) settle_guess(arrival);
   }

@@ -33,7 +33,7 @@ Json plan_like(const std::string& name, const std::string& memory) {
 TEST(Plan, PredictsAPublicModelOnADescribedMachine) {
   const Json json = plan_like("qwen3.6-35b-a3b", "8GiB");
   // 10,240 experts of 1,769,472 bytes; 320 of them a token.
-  EXPECT_EQ(json["memory"]["experts_bytes"], 10240u * 1769472);
+  EXPECT_EQ(json["memory"]["experts_bytes"], uint64_t{10240} * 1769472);
   const double share = json["memory"]["cached_share"];
   EXPECT_GT(share, 0.30);
   EXPECT_LT(share, 0.40);

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "model/family.h"
+#include "model/public_models.h"
 #include "model/quant_config.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"
@@ -22,11 +23,12 @@ constexpr auto kUnsupported = ErrorCode::kUnsupported;
 constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 Json config_of(const std::string& model) {
-  const std::string golden = testing::tests_directory() + "/golden/";
   const bool is_public = model.find('-') != std::string::npos;
-  const auto json = parse_json(
-      testing::read_bytes(golden + (is_public ? "configs/" : "models/") + model + "/config.json"),
-      model);
+  const auto found = is_public ? find_public_model(model) : PublicModel{};
+  EXPECT_TRUE(found.ok()) << model;
+  const std::string path = testing::tests_directory() + "/golden/models/" + model + "/config.json";
+  const auto json =
+      parse_json(is_public ? std::string(found->config_json) : testing::read_bytes(path), model);
   EXPECT_TRUE(json.ok());
   return json.ok() ? *json : Json::object();
 }
