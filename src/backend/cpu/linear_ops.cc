@@ -161,6 +161,8 @@ int64_t CpuEncoder::plan_pending() {
 }
 
 void CpuEncoder::run_pending(const PendingLinear& item, int64_t task) {
+  const bool is_last = &item == &pending_.back();
+  const uint8_t* after = is_last ? nullptr : bytes_of((&item + 1)->weight.data);
   const LinearInput& input = linear_inputs_[item.input];
   const int64_t panels = item.weight.rows / kTilePanelRows;
   const int64_t end = std::min(panels, (task + 1) * item.task_panels);
@@ -175,7 +177,7 @@ void CpuEncoder::run_pending(const PendingLinear& item, int64_t task) {
             .panel_begin = task * item.task_panels,
             .panel_end = end,
             .out_row = 0,
-            .next = end < panels ? matrix.tiles + end * panel_bytes : nullptr});
+            .next = end < panels ? matrix.tiles + end * panel_bytes : after});
 }
 
 void CpuEncoder::flush() {

@@ -94,7 +94,8 @@ void multiply(const TileProduct& p) {
                            .panel_begin = p.panel_begin,
                            .panel_end = p.panel_end,
                            .out = p.out,
-                           .out_row = p.out_row});
+                           .out_row = p.out_row,
+                           .next = p.next});
   }
   const auto blocks = static_cast<int64_t>(p.blocks.size());
   const int64_t at_once = kTileManyTokens / p.kernels->block_tokens;

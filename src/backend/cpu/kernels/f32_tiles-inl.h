@@ -51,14 +51,14 @@ MF_INLINE void unpack_line(const uint8_t* line, uint8_t* to) {
 /// Products of kGroups groups of a panel, by group, token and vector: one chain a group, so several
 /// groups at once keep the multipliers busy.
 template <int kBits, int kTokens, int kGroups>
-MF_INLINE void few_dots(const uint8_t* p, const TileExtents& e, const float* const* x, int64_t at,
-                        int64_t group_size, Vec* dots) {
+MF_INLINE void few_dots(const uint8_t* p, const uint8_t* ahead, const TileExtents& e,
+                        const float* const* x, int64_t at, int64_t group_size, Vec* dots) {
   constexpr int kCols = 32 / kBits;
   MF_UNROLL
   for (int i = 0; i < kGroups * kTokens * kVecs; ++i) dots[i] = vset(0.0f);
   for (int64_t line = 0; line < e.code_bytes; line += kLine, at += kCols) {
     MF_UNROLL
-    for (int g = 0; g < kGroups; ++g) prefetch_ahead(p + g * e.group_bytes + line);
+    for (int g = 0; g < kGroups; ++g) prefetch_far(ahead + g * e.group_bytes + line);
     MF_UNROLL
     for (int col = 0; col < kCols; ++col) {
       Vec w[kGroups * kVecs];
@@ -82,7 +82,8 @@ template <int kBits, int kTokens, int kGroups>
 MF_INLINE void few_groups(const TileFewArgs& args, const TileExtents& e, const uint8_t* p,
                           const float* const* x, int64_t g, Vec* acc) {
   Vec dots[kGroups * kTokens * kVecs];
-  few_dots<kBits, kTokens, kGroups>(p, e, x, g * args.w.group_size, args.w.group_size, dots);
+  few_dots<kBits, kTokens, kGroups>(p, far_ahead(args, e, p), e, x, g * args.w.group_size,
+                                    args.w.group_size, dots);
   MF_UNROLL
   for (int i = 0; i < kGroups * kTokens * kVecs; ++i) {
     const int group = i / (kTokens * kVecs);

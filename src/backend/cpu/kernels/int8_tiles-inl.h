@@ -19,10 +19,11 @@ MF_INLINE FVec dfold(FVec acc, Dot dot, FVec scale, const float* x_scale) {
 
 #include "backend/cpu/kernels/tiles-inl.h"
 
-/// Integer sums of one group of a panel, by token and vector; `p` moves behind its codes.
+/// Integer sums of one group of a panel, by token and vector; `p` moves behind its codes. Lines
+/// from `ahead` on are asked for.
 template <int kBits, int kTokens>
-MF_INLINE void few_dots(const uint8_t*& p, int64_t code_bytes, const uint8_t* const* x, int64_t at,
-                        IVec* dots) {
+MF_INLINE void few_dots(const uint8_t*& p, const uint8_t* ahead, int64_t code_bytes,
+                        const uint8_t* const* x, int64_t at, IVec* dots) {
   // A lone token needs four chains of dependent instructions to keep the multipliers busy.
   constexpr int kChains = kTokens == 1 ? 4 : 2;
   constexpr int kStepLines = kBits == 4 ? kChains / 2 : kChains;
@@ -30,9 +31,10 @@ MF_INLINE void few_dots(const uint8_t*& p, int64_t code_bytes, const uint8_t* co
   IVec sums[kChains * kSums];
   MF_UNROLL
   for (int i = 0; i < kChains * kSums; ++i) sums[i] = izero();
-  for (const uint8_t* end = p + code_bytes; p < end; p += kStepLines * kLine) {
+  for (const uint8_t* end = p + code_bytes; p < end;
+       p += kStepLines * kLine, ahead += kStepLines * kLine) {
     MF_UNROLL
-    for (int i = 0; i < kStepLines; ++i) prefetch_ahead(p + i * kLine);
+    for (int i = 0; i < kStepLines; ++i) prefetch_far(ahead + i * kLine);
     IVec w[kChains * kVecs];
     MF_UNROLL
     for (int i = 0; i < kStepLines * kVecs; ++i) {
@@ -73,8 +75,9 @@ static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t pan
   for (int i = 0; i < kSums; ++i) acc[i] = fzero();
   for (int64_t g = 0; g < e.groups; ++g) {
     IVec dots[kSums];
-    few_dots<kBits, kTokens>(p, e.code_bytes, x, g * args.w.group_size, dots);
-    prefetch_ahead(p);
+    const uint8_t* ahead = far_ahead(args, e, p);
+    few_dots<kBits, kTokens>(p, ahead, e.code_bytes, x, g * args.w.group_size, dots);
+    prefetch_far(ahead + e.code_bytes);
     FVec scales[kVecs];
     FVec biases[kVecs];
     MF_UNROLL

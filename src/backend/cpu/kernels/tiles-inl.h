@@ -67,9 +67,17 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
 // --- Few tokens: what both kinds share ---
 
 // Hardware prefetchers stop at page borders and need a few lines to start: lines far ahead are
-// asked for explicitly, past the end of a run of panels too, as the thread's next run begins there.
+// asked for explicitly, past the end of the panels too.
 constexpr int64_t kPrefetchBytes = 8192;
-MF_INLINE void prefetch_ahead(const uint8_t* p) { __builtin_prefetch(p + kPrefetchBytes, 0, 2); }
+
+/// What to ask for while the group at `p` is multiplied.
+MF_INLINE const uint8_t* far_ahead(const TileFewArgs& args, const TileExtents& e,
+                                   const uint8_t* p) {
+  const int64_t left = args.w.tiles + args.panel_end * e.panel_bytes - p;
+  return left > kPrefetchBytes || args.next == nullptr ? p + kPrefetchBytes
+                                                       : args.next + (kPrefetchBytes - left);
+}
+MF_INLINE void prefetch_far(const uint8_t* p) { __builtin_prefetch(p, 0, 2); }
 
 /// Stores acc [token][vec] as rows of `panel`.
 template <int kTokens>
