@@ -35,6 +35,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
+  flush_products();
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
 
@@ -47,7 +48,14 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
   return {};
 }
 
+void GpuEncoder::record(const Plan& plan) {
+  flush_products();
+  split_x_ = {};
+  executor_->record(plan);
+}
+
 EventId GpuEncoder::submit() {
+  flush_products();
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});

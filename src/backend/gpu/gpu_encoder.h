@@ -78,6 +78,17 @@ class GpuEncoder : public Encoder {
   void release_through(EventId event);
   uint64_t address_of(const Tensor& tensor) const;
   void record_product(Plan& plan, const Tensor& out, const Tensor& x, const Weight& weight);
+
+  /// Every plan goes through here: what waits comes first.
+  void record(const Plan& plan);
+  void flush_products();
+  bool use_units(const Weight& weight) const;
+  void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
+  void record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
+  void record_split(const Tensor& x, uint32_t rows, const Binding& split, const Binding& sums);
+  void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
+                           const Tensor& slots, const Tensor& intermediate, const Tensor& x,
+                           const GluOptions& glu);
   bool place_pages(std::span<const Tensor> pages, Binding& table);
   void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
                        std::span<const Tensor> pages);
@@ -91,6 +102,16 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
+  /// Products of the same x that share a launch with the next one.
+  struct WaitingProduct {
+    Tensor out;
+    Tensor x;
+    Weight weight;
+  };
+  std::vector<WaitingProduct> waiting_;
+  Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
+  Binding split_;
+  Binding split_sums_;
   DeviceTables tables_;
   Workspace workspace_;
   std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet

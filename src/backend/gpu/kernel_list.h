@@ -52,7 +52,14 @@
   MF_FORMATS(X, expert_linear, 7, ExpertParams)    \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)   \
   MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
-  X(combine_slots, 3, CombineParams)
+  X(combine_slots, 3, CombineParams)               \
+  X(unit_linear_one, 17, UnitLinearParams)         \
+  X(unit_split, 3, UnitSplitParams)                \
+  X(unit_linear, 6, UnitLinearParams)              \
+  X(unit_gate_up_one, 5, UnitExpertParams)         \
+  X(unit_down_one, 5, UnitExpertParams)            \
+  X(unit_gate_up, 6, UnitExpertParams)             \
+  X(unit_down, 6, UnitExpertParams)
 
 namespace moeflux::gpu {
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
 #include "base/format.h"
 #include "base/units.h"
 
@@ -28,25 +30,6 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
 bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
 
 }  // namespace
-
-/// What the launches for experts of one set of formats share.
-struct GpuEncoder::ExpertLaunch {
-  Binding ids;
-  Binding map;
-  Binding entries;
-  Binding list;
-  Binding tiles;
-  uint32_t num_ids = 0;
-  uint32_t num_entries = 0;
-  uint32_t slots = 0;
-  uint32_t top_k = 0;
-  uint32_t tile = 1;
-  uint32_t groups = 0;  // slots, or the most tiles there can be
-  bool wide_gate = true;
-  bool wide_up = true;
-  bool wide_down = true;
-  bool use_tiles = false;
-};
 
 void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
   if (!status_.ok()) return;
@@ -84,7 +67,7 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   plan.bind(range_of(options.expert_scale, Access::kRead));
   bind_output(plan, out.ids);
   bind_output(plan, out.weights);
-  executor_->record(plan);
+  record(plan);
 }
 
 bool GpuEncoder::check_expert(const ExpertWeights& expert) {
@@ -126,6 +109,8 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
     launch.wide_gate = launch.wide_gate && has_wide_rows(e.gate);
     launch.wide_up = launch.wide_up && has_wide_rows(e.up);
     launch.wide_down = launch.wide_down && has_wide_rows(e.down);
+    launch.wide_scales = launch.wide_scales && has_wide_scales(e.gate) && has_wide_scales(e.up);
+    launch.wide_down_scales = launch.wide_down_scales && has_wide_scales(e.down);
     experts_done_[i] = 1;
     ++entry;
   }
@@ -148,12 +133,22 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.list = launch.tiles = {};
   if (!launch.use_tiles) return true;
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
+  if (launch.use_units) launch.tile = kUnitTokens;
   launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
   const size_t tile_bytes = (1 + 3 * size_t{launch.groups}) * sizeof(u32);
-  const Result<Binding> space = workspace_.take(list_bytes + range_bytes + tile_bytes);
+  const size_t lists_bytes = round_up(list_bytes + range_bytes + tile_bytes, 16);
+  size_t split_bytes = 0;
+  if (launch.use_units) {
+    split_bytes = std::max(split_rows_bytes(launch.x_rows, launch.hidden),
+                           split_rows_bytes(launch.slots, launch.intermediate));
+  }
+  const Result<Binding> space = workspace_.take(lists_bytes + split_bytes);
   if (!space.ok()) return fail(space.error());
+  launch.split = *space;
+  launch.split.offset_bytes += lists_bytes;
+  launch.split.size_bytes = split_bytes;
   launch.list = *space;
   launch.list.size_bytes = launch.slots * sizeof(u32);
   Binding ranges = *space;
@@ -170,13 +165,13 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   lists.bind(launch.list);
   ranges.access = Access::kOverwrite;
   lists.bind(ranges);
-  executor_->record(lists);
+  record(lists);
   Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kSimdLanes);
   tiles.set_params(p);
   ranges.access = Access::kRead;
   tiles.bind(ranges);
   tiles.bind(launch.tiles);
-  executor_->record(tiles);
+  record(tiles);
   launch.list.access = launch.tiles.access = Access::kRead;
   return true;
 }
@@ -202,7 +197,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
   p.alpha = glu.alpha;
   p.limit = glu.limit;
   p.up_offset = glu.up_offset;
-  const auto record = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
+  const auto record_step = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
                           const Tensor& to) {
     Plan plan =
         make_plan(kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1},
@@ -215,7 +210,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
     plan.bind(launch.tiles);
     plan.bind(range_of(from, Access::kRead));
     plan.bind(range_of(to, Access::kWrite));
-    executor_->record(plan);
+    record(plan);
   };
   // Two formats in one product have a kernel of their own, which comes in tiles only.
   const KernelId fused =
@@ -224,7 +219,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
           : matrix_kernel(KernelId::expert_gate_up_any_t1, QuantFormat::plain(DType::kF32),
                           launch.tile);
   const bool one_token = launch.tile == 1;
-  record(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, x, intermediate);
+  record_step(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, x, intermediate);
   p.gate = matrix_layout(like.down);
   p.gate.wide = launch.wide_down ? 1 : 0;
   p.x_stride = row_stride(intermediate);
@@ -233,7 +228,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
   p.top_k = 1;
   p.stage_cols = stage_cols(like.down.cols, launch.tile);
   p.bias_format = like.down_bias.is_null() ? kFormatF32 : float_format(like.down_bias.dtype);
-  record(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
+  record_step(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
          one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
 }
 
@@ -250,8 +245,18 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     ExpertLaunch launch;
     launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
     launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
+    const ExpertWeights& like = ready[i];
+    launch.use_units = use_units(like.gate) && use_units(like.down) &&
+                       like.gate.format == like.up.format;
+    launch.x_rows = rows_of(x);
+    launch.hidden = static_cast<uint32_t>(like.gate.cols);
+    launch.intermediate = static_cast<uint32_t>(like.down.cols);
     if (!place_experts(ready, i, launch) || !list_slots(routes, launch)) return;
-    launch_experts(ready[i], launch, slots, intermediate, x, glu);
+    if (launch.use_units) {
+      launch_unit_experts(like, launch, slots, intermediate, x, glu);
+    } else {
+      launch_experts(like, launch, slots, intermediate, x, glu);
+    }
   }
 }
 
@@ -268,7 +273,7 @@ void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes)
   plan.bind(range_of(slots, Access::kRead));
   plan.bind(range_of(routes.weights, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 }  // namespace moeflux::gpu

@@ -38,7 +38,7 @@ void GpuEncoder::copy(Tensor out, Tensor x) {
   plan.set_params(rows_params(out, x, {}));
   plan.bind(range_of(x, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::add(Tensor out, Tensor a, Tensor b) {
@@ -48,7 +48,7 @@ void GpuEncoder::add(Tensor out, Tensor a, Tensor b) {
   plan.bind(range_of(a, Access::kRead));
   plan.bind(range_of(b, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::scale(Tensor out, Tensor x, float factor) {
@@ -59,7 +59,7 @@ void GpuEncoder::scale(Tensor out, Tensor x, float factor) {
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::soft_cap(Tensor x, float cap) {
@@ -68,7 +68,7 @@ void GpuEncoder::soft_cap(Tensor x, float cap) {
   p.factor = cap;
   plan.set_params(p);
   plan.bind(range_of(x, Access::kReadWrite));
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::add_bias(Tensor x, Tensor bias) {
@@ -77,7 +77,7 @@ void GpuEncoder::add_bias(Tensor x, Tensor bias) {
   plan.set_params(rows_params(x, {}, {}));
   plan.bind(range_of(bias, Access::kRead));
   plan.bind(range_of(x, Access::kReadWrite));
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
@@ -90,7 +90,7 @@ void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(gate, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
@@ -105,7 +105,7 @@ void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& optio
   plan.bind(range_of(gate, Access::kRead));
   plan.bind(range_of(up, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
@@ -125,7 +125,7 @@ void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(weight, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
@@ -149,7 +149,7 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   plan.bind(range_of(positions, Access::kRead));
   plan.bind(range_of(inverse_frequencies, Access::kRead));
   plan.bind(range_of(x, Access::kReadWrite));
-  executor_->record(plan);
+  record(plan);
 }
 
 }  // namespace moeflux::gpu

@@ -25,7 +25,8 @@
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
-#define MF_THREAD static_cast<void>(p)
+#define MF_THREAD_EARLY static_cast<void>(p)
+#define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
 #define MF_CAST(T, pointer) (pointer).cast<T>()
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
@@ -136,6 +137,11 @@ struct F4 {
 struct W4 {
   u32 v[4];
 };
+struct W2 {
+  u32 v[2];
+};
+
+inline void await_inputs(const Thread&) {}
 
 using emulator::Exchange;
 using emulator::Place;
@@ -172,6 +178,7 @@ inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 
 inline f32 as_float(u32 bits) { return std::bit_cast<f32>(bits); }
+inline u32 as_bits(f32 value) { return std::bit_cast<u32>(value); }
 inline f32 f16_to_float(u16 bits) { return to_float(F16{bits}); }
 
 inline F4 load4(const GlobalPointer<const f32>& from) {
@@ -181,6 +188,16 @@ inline W4 load4(const GlobalPointer<const u32>& from) {
   return *reinterpret_cast<const W4*>(from.checked(0, 4));
 }
 inline F4 load4(const SharedPointer<f32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
+inline W2 load2(const GlobalPointer<const u32>& from) {
+  return *reinterpret_cast<const W2*>(from.checked(0, 2));
+}
+inline W4 load4(const SharedPointer<u32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
+inline void store4(const SharedPointer<u32>& to, W4 value) {
+  for (int i = 0; i < 4; ++i) to[i] = value.v[i];
+}
+inline void store4(const GlobalPointer<u32>& to, W4 value) {
+  *reinterpret_cast<W4*>(to.checked(0, 4)) = value;
+}
 inline void store4(const SharedPointer<f32>& to, F4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];
 }
