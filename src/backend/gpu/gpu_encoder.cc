@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/expert_launch.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 
@@ -35,7 +36,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
-  flush_products();
+  flush_waiting();
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
 
@@ -49,13 +50,13 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
 }
 
 void GpuEncoder::record(const Plan& plan) {
-  flush_products();
+  flush_waiting();
   split_x_ = {};
   executor_->record(plan);
 }
 
 EventId GpuEncoder::submit() {
-  flush_products();
+  flush_waiting();
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});
