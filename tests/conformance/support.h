@@ -20,7 +20,7 @@ struct NamedDevice {
   std::string name;    // "avx512/2"
   std::string family;  // "avx512"
   std::unique_ptr<Device> device;
-  bool is_slow = false;     // takes part only in some of many similar problems
+  bool is_slow = false;    // takes part only in some of many similar problems
   float tolerance = 1.0f;  // of its own, as a multiple of what exact arithmetic in f32 is allowed
 };
 /// Matrix units take activations as sums of two bf16, which have 17 bits of them: short sums are

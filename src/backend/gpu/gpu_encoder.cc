@@ -37,6 +37,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
   flush_waiting();
+  split_x_ = {};
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
 

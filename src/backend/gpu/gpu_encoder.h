@@ -143,7 +143,7 @@ class GpuEncoder : public Encoder {
   };
   void record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation);
   WaitingNorm norm_;  // null out: nothing waits
-  Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
+  Tensor split_x_;    // whose halves the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;
   Result<Binding> keep_table(StayingExperts& stay);

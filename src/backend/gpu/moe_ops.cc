@@ -223,7 +223,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
   p.limit = glu.limit;
   p.up_offset = glu.up_offset;
   const auto record_step = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
-                          const Tensor& to) {
+                               const Tensor& to) {
     Plan plan =
         make_plan(kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1},
                   kThreads, p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float)));
@@ -254,7 +254,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
   p.stage_cols = stage_cols(like.down.cols, launch.tile);
   p.bias_format = like.down_bias.is_null() ? kFormatF32 : float_format(like.down_bias.dtype);
   record_step(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
-         one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
+              one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
 }
 
 void GpuEncoder::launch_any(const ExpertWeights& like, const ExpertLaunch& launch,
@@ -290,8 +290,8 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
     launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
     const ExpertWeights& like = ready[i];
-    launch.use_units = use_units(like.gate) && use_units(like.down) &&
-                       like.gate.format == like.up.format;
+    launch.use_units =
+        use_units(like.gate) && use_units(like.down) && like.gate.format == like.up.format;
     launch.x_rows = rows_of(x);
     launch.hidden = static_cast<uint32_t>(like.gate.cols);
     launch.intermediate = static_cast<uint32_t>(like.down.cols);

@@ -87,8 +87,8 @@ void GpuEncoder::add_bias(Tensor x, Tensor bias) {
 void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
   MF_CHECK(out.shape == x.shape && rows_of(gate) == rows_of(x));
   MF_CHECK(gate.shape.back() == x.shape.back() || gate.shape.back() == 1);
-  if (!norm_.out.is_null() && are_same(norm_.out, x) && are_same(x, out) &&
-      gate.shape == x.shape && !have_overlap(gate, out)) {
+  if (!norm_.out.is_null() && are_same(norm_.out, x) && are_same(x, out) && gate.shape == x.shape &&
+      !have_overlap(gate, out)) {
     const WaitingNorm norm = norm_;
     norm_ = {};
     return record_norm(norm, gate, activation);
@@ -122,8 +122,8 @@ void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   MF_CHECK(out.shape == x.shape);
   MF_CHECK(weight.is_null() ||
            (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
-  if (!chain_.value.is_null() && are_same(chain_.value, x) && out.is_contiguous() &&
-      is_wide(out) && !weight.is_null() && is_wide(weight)) {
+  if (!chain_.value.is_null() && are_same(chain_.value, x) && out.is_contiguous() && is_wide(out) &&
+      !weight.is_null() && is_wide(weight)) {
     return record_chain_norm(out, weight, eps);
   }
   flush_waiting();

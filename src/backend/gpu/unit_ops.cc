@@ -83,8 +83,8 @@ void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& spl
   p.x_stride = row_stride(x);
   p.cols = static_cast<u32>(x.shape.back());
   p.wide = is_wide(x) ? 1 : 0;
-  Plan plan =
-      make_plan(KernelId::unit_split, {groups_for(p.cols / 8, kUnitThreads), rows, 1}, kUnitThreads);
+  Plan plan = make_plan(KernelId::unit_split, {groups_for(p.cols / 8, kUnitThreads), rows, 1},
+                        kUnitThreads);
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(split);
@@ -113,10 +113,10 @@ void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const W
   p.count = 1;
   p.cols = static_cast<u32>(cols);
   p.tokens = n;
-  Plan plan = make_plan(KernelId::unit_linear,
-                        {groups_for(p.matrices[0].rows, 8 * kUnitRows),
-                         groups_for(n, 2 * kUnitTokens), 1},
-                        kUnitThreads, unit_many_bytes(2 * kUnitTokens));
+  Plan plan =
+      make_plan(KernelId::unit_linear,
+                {groups_for(p.matrices[0].rows, 8 * kUnitRows), groups_for(n, 2 * kUnitTokens), 1},
+                kUnitThreads, unit_many_bytes(2 * kUnitTokens));
   plan.set_params(p);
   bind_weight(plan, weight);
   plan.bind(split_);

@@ -9,8 +9,8 @@ namespace moeflux::gpu {
 
 bool fits_units(const Weight& weight) {
   const QuantFormat& f = weight.format;
-  return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) &&
-         f.dtype != DType::kF32 && f.group_size >= int64_t{kUnitBlock};
+  return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
+         f.group_size >= int64_t{kUnitBlock};
 }
 
 bool has_wide_scales(const Weight& weight) {

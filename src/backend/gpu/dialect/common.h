@@ -40,7 +40,9 @@ MF_FN u32 codes4_to_bf16(u32 word) {
   return pack_bf16(static_cast<f32>(word & 15u) - 8.0f,
                    static_cast<f32>((word >> 16u) & 15u) - 8.0f);
 }
-MF_FN f32 bf16_half(u32 pair, u32 half) { return as_float(half == 0u ? pair << 16u : pair >> 16u << 16u); }
+MF_FN f32 bf16_half(u32 pair, u32 half) {
+  return as_float(half == 0u ? pair << 16u : pair >> 16u << 16u);
+}
 MF_FN void matrix_multiply_add(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                                u32 b1) {
   const u32 row_lane = t.lane & 28u;

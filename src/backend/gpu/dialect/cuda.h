@@ -8,7 +8,8 @@
 //   MF_GLOBAL(T), MF_SHARED(T), MF_LOCAL(T): pointers to device, shared and thread memory.
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
-//   MF_THREAD waits for the kernels before; MF_THREAD_EARLY leaves that to await_inputs(), which must
+//   MF_THREAD waits for the kernels before; MF_THREAD_EARLY leaves that to await_inputs(), which
+//   must
 //     come before the first access to what another kernel writes or reads: only MF_CONST may be
 //     read earlier, and what the kernels before the last one wrote.
 //   MF_FN marks a function of kernels; it takes `MF_T t` first if it needs the thread.

@@ -57,9 +57,10 @@ struct UnitStage {
       const u32 at = i * kUnitThreads + t.index;
       const u32 row = rows[at / 16u];
       const W4 nothing = {{0u, 0u, 0u, 0u}};
-      units[i] = row == kNoRow ? nothing
-                               : load4(split + (static_cast<u64>(row) * cols + block * kUnitBlock +
-                                                at % 16u * 4u));
+      units[i] =
+          row == kNoRow
+              ? nothing
+              : load4(split + (static_cast<u64>(row) * cols + block * kUnitBlock + at % 16u * 4u));
     }
     sum = 0.0f;
     if (t.index < TOKENS) {
@@ -76,12 +77,54 @@ struct UnitStage {
       const u32 at = i * kUnitThreads + t.index;
       const u32 part = at % 2u;
       const u32 octet = at / 2u % 8u;
-      store4(staged + (at / 16u * kUnitTokenWords + part * 32u + octet % 2u * 16u + octet / 2u * 4u),
-             units[i]);
+      store4(
+          staged + (at / 16u * kUnitTokenWords + part * 32u + octet % 2u * 16u + octet / 2u * 4u),
+          units[i]);
     }
     if (t.index < TOKENS) sums[t.index] = sum;
   }
 };
+
+/// One block of columns: two tiles of rows, whose codes are `now0` and `now1`, times the halves of
+/// 32 tokens, the lane's first of which lies at `own`.
+template <u32 BITS>
+MF_FN void unit_multiply_block(MF_T t, MF_LOCAL(f32) high, MF_LOCAL(f32) low,
+                               MF_LOCAL(const u32) now0, MF_LOCAL(const u32) now1,
+                               MF_SHARED(u32) own) {
+  MF_UNROLL
+  for (u32 i = 0u; i < 32u; ++i) {
+    high[i] = 0.0f;
+    low[i] = 0.0f;
+  }
+  MF_UNROLL
+  for (u32 h = 0u; h < 2u; ++h) {
+    u32 a[2][8];  // of a tile: pairs 0 to 3 of the low row, then of the high one
+    MF_UNROLL
+    for (u32 tile = 0u; tile < 2u; ++tile) {
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        a[tile][i] = UnitCodes<BITS>::pair(tile == 0u ? now0 : now1, h, i);
+        a[tile][i + 4u] = UnitCodes<BITS>::pair((tile == 0u ? now0 : now1) + BITS / 2u, h, i);
+      }
+    }
+    MF_UNROLL
+    for (u32 n = 0u; n < 4u; ++n) {
+      const W4 x = load4(own + (n * 8u * kUnitTokenWords + h * 16u));
+      const W4 y = load4(own + (n * 8u * kUnitTokenWords + 32u + h * 16u));
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; i += 2u) {
+        MF_UNROLL
+        for (u32 tile = 0u; tile < 2u; ++tile) {
+          const u32 at = tile * 16u + n * 4u;
+          matrix_multiply_add(t, high + at, a[tile][i], a[tile][i + 4u], a[tile][i + 1u],
+                              a[tile][i + 5u], x.v[i], x.v[i + 1u]);
+          matrix_multiply_add(t, low + at, a[tile][i], a[tile][i + 4u], a[tile][i + 1u],
+                              a[tile][i + 5u], y.v[i], y.v[i + 1u]);
+        }
+      }
+    }
+  }
+}
 
 /// sums[tile * 16 + n * 4 + i]: two tiles of 16 rows times 32 tokens from `first` in shared memory;
 /// i as matrix_multiply_add() has it. All threads of a group together.
@@ -134,39 +177,7 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
     barrier(t);
     f32 high[32];
     f32 low[32];
-    MF_UNROLL
-    for (u32 i = 0u; i < 32u; ++i) {
-      high[i] = 0.0f;
-      low[i] = 0.0f;
-    }
-    MF_UNROLL
-    for (u32 h = 0u; h < 2u; ++h) {
-      u32 a[2][8];  // of a tile: pairs 0 to 3 of the low row, then of the high one
-      MF_UNROLL
-      for (u32 tile = 0u; tile < 2u; ++tile) {
-        MF_UNROLL
-        for (u32 i = 0u; i < 4u; ++i) {
-          a[tile][i] = UnitCodes<BITS>::pair(now[tile], h, i);
-          a[tile][i + 4u] = UnitCodes<BITS>::pair(now[tile] + BITS / 2u, h, i);
-        }
-      }
-      MF_UNROLL
-      for (u32 n = 0u; n < 4u; ++n) {
-        const W4 x = load4(staged + (own + n * 8u * kUnitTokenWords + h * 16u));
-        const W4 y = load4(staged + (own + n * 8u * kUnitTokenWords + 32u + h * 16u));
-        MF_UNROLL
-        for (u32 i = 0u; i < 4u; i += 2u) {
-          MF_UNROLL
-          for (u32 tile = 0u; tile < 2u; ++tile) {
-            const u32 at = tile * 16u + n * 4u;
-            matrix_multiply_add(t, high + at, a[tile][i], a[tile][i + 4u], a[tile][i + 1u],
-                                a[tile][i + 5u], x.v[i], x.v[i + 1u]);
-            matrix_multiply_add(t, low + at, a[tile][i], a[tile][i + 4u], a[tile][i + 1u],
-                                a[tile][i + 5u], y.v[i], y.v[i + 1u]);
-          }
-        }
-      }
-    }
+    unit_multiply_block<BITS>(t, high, low, now[0], now[1], staged + own);
     const u32 within = block % kUnitSplitBlocks;
     const bool ends = within + 1u == kUnitSplitBlocks || block + 1u == blocks;
     MF_UNROLL
@@ -290,10 +301,10 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
     const u32 out_row = row + at / 2u % 2u * 8u + t.lane / 4u;
     const u32 slot = at / 4u * 8u + (t.lane & 3u) * 2u + at % 2u;
     if (out_row < p.matrix.rows && slot < tile.count) {
-      out[list[tile.begin + slot] * p.out_stride + out_row] = gated_unit(
-          sums[at] + bias_at(t, gate.bias, out_row, p.bias_format),
-          sums[at + 16u] + bias_at(t, up.bias, out_row, p.bias_format), p.activation, p.alpha,
-          p.limit, p.up_offset);
+      out[list[tile.begin + slot] * p.out_stride + out_row] =
+          gated_unit(sums[at] + bias_at(t, gate.bias, out_row, p.bias_format),
+                     sums[at + 16u] + bias_at(t, up.bias, out_row, p.bias_format), p.activation,
+                     p.alpha, p.limit, p.up_offset);
     }
   }
 }

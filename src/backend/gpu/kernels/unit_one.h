@@ -81,10 +81,10 @@ struct UnitPart {
           if (half < 2u) x = load4(staged + (base + (b * 8u + (t.lane & 3u) * 2u + h) * 4u));
           MF_UNROLL
           for (u32 i = 0u; i < 4u; i += 2u) {
-            matrix_multiply_add(
-                t, c, UnitCodes<BITS>::pair(low, h, i), UnitCodes<BITS>::pair(high, h, i),
-                UnitCodes<BITS>::pair(low, h, i + 1u), UnitCodes<BITS>::pair(high, h, i + 1u),
-                x.v[i], x.v[i + 1u]);
+            matrix_multiply_add(t, c, UnitCodes<BITS>::pair(low, h, i),
+                                UnitCodes<BITS>::pair(high, h, i),
+                                UnitCodes<BITS>::pair(low, h, i + 1u),
+                                UnitCodes<BITS>::pair(high, h, i + 1u), x.v[i], x.v[i + 1u]);
           }
         }
         const UnitScales s = unit_scales<BITS>(t, scales, b, format);
@@ -134,7 +134,8 @@ MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m,
     part.multiply(t, m.scales, split, p.splits, parts + t.simd * kUnitRows);
     barrier(t);
     if (is_mine) {
-      MF_SHARED(f32) own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
+      MF_SHARED(f32)
+      own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
       sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
     }
   }
@@ -156,11 +157,21 @@ MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1,
   }
   const UnitMatrix m = p.matrices[which];
   const u32 group = t.group.x - p.first_group[which];
-  MF_GLOBAL(const u8) data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
-  MF_GLOBAL(const u8) scales =
-      which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
-  MF_GLOBAL(const u8) biases =
-      which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
+  MF_GLOBAL(const u8)
+  data = which == 0u   ? data0
+         : which == 1u ? data1
+         : which == 2u ? data2
+                       : data3;
+  MF_GLOBAL(const u8)
+  scales = which == 0u   ? scales0
+           : which == 1u ? scales1
+           : which == 2u ? scales2
+                         : scales3;
+  MF_GLOBAL(const u8)
+  biases = which == 0u   ? biases0
+           : which == 1u ? biases1
+           : which == 2u ? biases2
+                         : biases3;
   MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
   MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
   MF_GLOBAL(f32) out_row = out + t.group.y * p.out_strides[which];
@@ -258,7 +269,8 @@ MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, u32 entry,
     part.multiply(t, p.matrix.scales, split, p.splits, parts + t.simd * kUnitRows);
     barrier(t);
     if (is_mine) {
-      MF_SHARED(f32) own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
+      MF_SHARED(f32)
+      own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
       sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
     }
   }

@@ -1,7 +1,7 @@
 // Products of quantised matrices on matrix units: what one token and many have in common.
 //
-// Codes are small integers, exact in bf16; an f32 activation is the sum of two bf16, off by 2^-17 of
-// it at most. A block of 64 columns is multiplied in 16 x 8 x 16 steps, the two halves of the
+// Codes are small integers, exact in bf16; an f32 activation is the sum of two bf16, off by 2^-17
+// of it at most. A block of 64 columns is multiplied in 16 x 8 x 16 steps, the two halves of the
 // activations on their own; their sum takes the row's scale, and the sum of the activations its
 // bias. So a token's bits are the same in whatever column of a tile it stands.
 #pragma once
@@ -142,8 +142,8 @@ MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
   for (u32 i = 0u; i < 4u; ++i) {
     const u32 pair = pack_bf16(values[i], values[i + 4u]);
     octet.high.v[i] = pair;
-    octet.low.v[i] = pack_bf16(values[i] - as_float(pair << 16u),
-                               values[i + 4u] - as_float(pair & 0xffff0000u));
+    octet.low.v[i] =
+        pack_bf16(values[i] - as_float(pair << 16u), values[i + 4u] - as_float(pair & 0xffff0000u));
   }
   return octet;
 }
