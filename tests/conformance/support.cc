@@ -92,13 +92,14 @@ void encode_affine(EncodedWeight& w, const std::vector<float>& values) {
 }
 
 /// Compares one device's output; returns the worst error in units of tolerance.
-double compare(const Comparison& c, const std::string& device, std::span<const float> expected,
+double compare(const Comparison& c, const NamedDevice& named, std::span<const float> expected,
                std::span<const float> got) {
+  const std::string& device = named.name;
   double worst = 0.0;
   size_t at = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(static_cast<double>(expected[i]) - got[i]);
-    double units = error == 0.0 ? 0.0 : error / c.tolerance[i];
+    double units = error == 0.0 ? 0.0 : error / (c.tolerance[i] * named.tolerance);
     if (std::isnan(units)) units = HUGE_VAL;
     if (units > worst) {
       worst = units;
@@ -136,7 +137,9 @@ const std::vector<NamedDevice>& devices() {
     }
     for (const int run : {1, 2}) {
       auto device = make_cuda_device({.use_graphs = run == 1});
-      if (device.ok()) list.push_back({format("cuda/{}", run), "cuda", std::move(device).value()});
+      if (!device.ok()) continue;
+      list.push_back({format("cuda/{}", run), "cuda", std::move(device).value(), /*is_slow=*/false,
+                      kUnitsTolerance});
     }
     // For checkers that make everything slow: MOEFLUX_TEST_DEVICES=cuda leaves one family.
     if (const char* wanted = std::getenv("MOEFLUX_TEST_DEVICES")) {
@@ -335,7 +338,7 @@ void compare_with_reference(const Comparison& comparison, const Run& run) {
     Session session(*device.device);
     const std::vector<float> got = run(session);
     ASSERT_EQ(got.size(), expected.size());
-    matrix().add(comparison.op, device.name, compare(comparison, device.name, expected, got));
+    matrix().add(comparison.op, device.name, compare(comparison, device, expected, got));
     if (device.family != family) {
       family = device.family;
       first = got;

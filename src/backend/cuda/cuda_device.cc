@@ -50,6 +50,10 @@ class CudaPlatform : public gpu::Platform {
     return gpu::cuda_status(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
+  bool has_matrix_units() const override {
+    return true;
+  }  // of bf16, from 8.0 on, as all we compile for
+
   std::optional<uint64_t> free_bytes() const override {
     size_t available = 0;
     size_t total = 0;

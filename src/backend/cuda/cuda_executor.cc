@@ -8,6 +8,7 @@
 
 #include "backend/cuda/cuda_memory.h"
 #include "backend/cuda/cuda_status.h"
+#include "backend/cuda/kernel_table.h"
 #include "backend/cuda/launch_queue.h"
 
 namespace moeflux::gpu {
@@ -17,7 +18,8 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 
 class CudaExecutor : public Executor {
  public:
-  CudaExecutor(int device, bool use_graphs) : device_(device), launches_(use_graphs) {}
+  CudaExecutor(int device, bool use_graphs, bool overlap)
+      : device_(device), launches_(use_graphs, overlap) {}
 
   ~CudaExecutor() override {
     if (!use_cuda_device(device_).ok()) return;
@@ -162,8 +164,27 @@ class CudaExecutor : public Executor {
 
 }  // namespace
 
+namespace {
+
+// Kernels wait for their inputs by themselves if they were compiled for the GPUs that can overlap.
+Result<bool> can_overlap(int device) {
+  int major = 0;
+  MF_RETURN_IF_ERROR(
+      cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                  "cudaDeviceGetAttribute"));
+  cudaFuncAttributes attributes{};
+  MF_RETURN_IF_ERROR(
+      cuda_status(cudaFuncGetAttributes(&attributes, cuda_kernel(KernelId::copy_rows)),
+                  "cudaFuncGetAttributes"));
+  return major >= 9 && attributes.ptxVersion >= 90;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Executor>> make_cuda_executor(int device, bool use_graphs) {
-  auto executor = std::make_unique<CudaExecutor>(device, use_graphs);
+  MF_RETURN_IF_ERROR(use_cuda_device(device));
+  MF_ASSIGN_OR_RETURN(const bool overlap, can_overlap(device));
+  auto executor = std::make_unique<CudaExecutor>(device, use_graphs, overlap);
   MF_RETURN_IF_ERROR(executor->open());
   return std::unique_ptr<Executor>(std::move(executor));
 }

@@ -16,6 +16,21 @@ namespace {
 constexpr size_t kRunLength = 96;
 constexpr size_t kRunsMax = 512;
 
+// One node behind another: behind its end, or behind the point from which it may be set up.
+cudaError_t add_edge(cudaGraph_t graph, const cudaGraphNode_t& from, const cudaGraphNode_t& to,
+                     bool overlap) {
+  cudaGraphEdgeData edge{};
+  if (overlap) {
+    edge.type = cudaGraphDependencyTypeProgrammatic;
+    edge.from_port = cudaGraphKernelNodePortProgrammatic;
+  }
+#if CUDART_VERSION >= 13000
+  return cudaGraphAddDependencies(graph, &from, &to, &edge, 1);
+#else
+  return cudaGraphAddDependencies_v2(graph, &from, &to, &edge, 1);
+#endif
+}
+
 }  // namespace
 
 struct LaunchQueue::Arguments {
@@ -92,13 +107,25 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
 }
 
 Status LaunchQueue::launch_each(cudaStream_t stream) {
+  bool is_first = true;  // what comes before it may not be a kernel
   for (Launch& launch : kept_) {
     const Arguments arguments(launch);
     const cudaKernelNodeParams& node = arguments.node;
-    const cudaError_t code = cudaLaunchKernel(node.func, node.gridDim, node.blockDim,
-                                              node.kernelParams, node.sharedMemBytes, stream);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = node.gridDim;
+    config.blockDim = node.blockDim;
+    config.dynamicSmemBytes = node.sharedMemBytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = overlap_ && !is_first ? 1 : 0;
+    is_first = false;
+    const cudaError_t code = cudaLaunchKernelExC(&config, node.func, node.kernelParams);
     if (code == cudaSuccess) continue;
-    return cuda_status(code, "cudaLaunchKernel of " + std::string(kernel_info(launch.kernel).name));
+    return cuda_status(code,
+                       "cudaLaunchKernelExC of " + std::string(kernel_info(launch.kernel).name));
   }
   return {};
 }
@@ -107,12 +134,14 @@ Status LaunchQueue::instantiate(Run& run) {
   MF_RETURN_IF_ERROR(cuda_status(cudaGraphCreate(&run.graph, 0), "cudaGraphCreate"));
   for (Launch& launch : run.launches) {
     const Arguments arguments(launch);
-    const cudaGraphNode_t* before = run.nodes.empty() ? nullptr : &run.nodes.back();
     cudaGraphNode_t node = nullptr;
     MF_RETURN_IF_ERROR(
-        cuda_status(cudaGraphAddKernelNode(&node, run.graph, before, before == nullptr ? 0 : 1,
-                                           &arguments.node),
+        cuda_status(cudaGraphAddKernelNode(&node, run.graph, nullptr, 0, &arguments.node),
                     "cudaGraphAddKernelNode"));
+    if (!run.nodes.empty()) {
+      MF_RETURN_IF_ERROR(cuda_status(add_edge(run.graph, run.nodes.back(), node, overlap_),
+                                     "cudaGraphAddDependencies"));
+    }
     run.nodes.push_back(node);
   }
   return cuda_status(cudaGraphInstantiate(&run.executable, run.graph, 0), "cudaGraphInstantiate");

@@ -1,6 +1,8 @@
 // Launches on their way to a stream. Runs of launches that come again, as every decoded token's do,
 // become CUDA graphs: one call starts a hundred kernels, and only the parameters that have changed
-// since (positions, lengths) are told anew. What runs, and in which order, stays the same.
+// since (positions, lengths) are told anew. What runs, and in which order, stays the same; where
+// the GPU can, a kernel is set up while the one before it still runs (await_inputs() in the kernel
+// dialect holds it until its inputs are there).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +21,7 @@ namespace moeflux::gpu {
 /// Thread-compatible. The stream must outlive the queue and be idle when it goes.
 class LaunchQueue {
  public:
-  explicit LaunchQueue(bool use_graphs) : use_graphs_(use_graphs) {}
+  LaunchQueue(bool use_graphs, bool overlap) : use_graphs_(use_graphs), overlap_(overlap) {}
   ~LaunchQueue();
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
@@ -60,6 +62,7 @@ class LaunchQueue {
   void clear_runs();
 
   bool use_graphs_;
+  bool overlap_;  // kernels wait for their inputs by themselves
   std::vector<Launch> kept_;
   std::unordered_map<uint64_t, Run> runs_;  // by structure_hash()
 };

@@ -52,6 +52,8 @@ class Platform {
   /// What kernels find the first byte of a buffer of this platform at.
   virtual uint64_t device_address(const Buffer& buffer) const = 0;
   virtual Result<std::unique_ptr<Executor>> create_executor() = 0;
+  /// True where products of 4- and 8-bit matrices are better left to matrix units.
+  virtual bool has_matrix_units() const { return false; }
   /// Device::upload() and Device::free_bytes(); the defaults are for memory of the host.
   virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
     MF_CHECK(to.host_data() != nullptr && offset_bytes + from.size() <= to.size_bytes());

@@ -36,6 +36,8 @@
   X(glu_rows, 3, RowsParams)                       \
   X(rms_norm_narrow, 3, RowsParams)                \
   X(rms_norm_wide, 3, RowsParams)                  \
+  X(rms_norm_gated, 4, RowsParams)                 \
+  X(rms_norm_chain, 10, ChainParams)               \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
@@ -45,6 +47,7 @@
   X(attention_merge, 3, AttentionParams)           \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
+  X(causal_conv_one, 4, ConvParams)                \
   X(gated_delta_heads, 7, DeltaParams)             \
   X(route_tokens, 5, RouteParams)                  \
   X(expert_lists, 4, ExpertListParams)             \
@@ -52,7 +55,14 @@
   MF_FORMATS(X, expert_linear, 7, ExpertParams)    \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)   \
   MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
-  X(combine_slots, 3, CombineParams)
+  X(combine_slots, 3, CombineParams)               \
+  X(unit_linear_one, 17, UnitLinearParams)         \
+  X(unit_split, 3, UnitSplitParams)                \
+  X(unit_linear, 6, UnitLinearParams)              \
+  X(unit_gate_up_one, 5, UnitExpertParams)         \
+  X(unit_down_one, 5, UnitExpertParams)            \
+  X(unit_gate_up, 6, UnitExpertParams)             \
+  X(unit_down, 6, UnitExpertParams)
 
 namespace moeflux::gpu {
 

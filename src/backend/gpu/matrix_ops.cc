@@ -58,7 +58,7 @@ void GpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   bind_weight(plan, table);
   plan.bind(range_of(token_ids, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::record_product(Plan& plan, const Tensor& out, const Tensor& x,
@@ -66,7 +66,7 @@ void GpuEncoder::record_product(Plan& plan, const Tensor& out, const Tensor& x,
   bind_weight(plan, weight);
   plan.bind(range_of(x, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
@@ -74,6 +74,7 @@ void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   const int64_t n = rows_of(x);
   MF_CHECK(rows_of(out) == n && out.shape.back() == weight.rows && x.shape.back() == weight.cols);
   MF_CHECK(out.is_contiguous() && x.is_contiguous());
+  if (use_units(weight)) return add_unit_product(out, x, weight);
   const HeadRows rows{0, 0, weight.rows};
   Plan plan = product_plan(
       head_params(out.reshape({n, 1, weight.rows}), x.reshape({n, 1, weight.cols}), weight, rows),

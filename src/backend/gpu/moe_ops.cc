@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
 #include "base/format.h"
 #include "base/units.h"
 
@@ -28,25 +30,6 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
 bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
 
 }  // namespace
-
-/// What the launches for experts of one set of formats share.
-struct GpuEncoder::ExpertLaunch {
-  Binding ids;
-  Binding map;
-  Binding entries;
-  Binding list;
-  Binding tiles;
-  uint32_t num_ids = 0;
-  uint32_t num_entries = 0;
-  uint32_t slots = 0;
-  uint32_t top_k = 0;
-  uint32_t tile = 1;
-  uint32_t groups = 0;  // slots, or the most tiles there can be
-  bool wide_gate = true;
-  bool wide_up = true;
-  bool wide_down = true;
-  bool use_tiles = false;
-};
 
 void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
   if (!status_.ok()) return;
@@ -84,7 +67,7 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   plan.bind(range_of(options.expert_scale, Access::kRead));
   bind_output(plan, out.ids);
   bind_output(plan, out.weights);
-  executor_->record(plan);
+  record(plan);
 }
 
 bool GpuEncoder::check_expert(const ExpertWeights& expert) {
@@ -99,7 +82,7 @@ bool GpuEncoder::check_expert(const ExpertWeights& expert) {
 
 // Makes the table of those experts from `like` on that run in the same kernels.
 bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like,
-                               ExpertLaunch& launch) {
+                               ExpertLaunch& launch, StayingExperts* stay) {
   launch.num_ids = 0;
   launch.num_entries = 0;
   for (size_t i = like; i < ready.size(); ++i) {
@@ -126,17 +109,44 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
     launch.wide_gate = launch.wide_gate && has_wide_rows(e.gate);
     launch.wide_up = launch.wide_up && has_wide_rows(e.up);
     launch.wide_down = launch.wide_down && has_wide_rows(e.down);
+    launch.wide_scales = launch.wide_scales && has_wide_scales(e.gate) && has_wide_scales(e.up);
+    launch.wide_down_scales = launch.wide_down_scales && has_wide_scales(e.down);
     experts_done_[i] = 1;
     ++entry;
   }
-  const Result<Binding> table = tables_.place(table_bytes_);
+  stay = stay != nullptr && launch.num_entries == ready.size() ? stay : nullptr;
+  const Result<Binding> table = stay != nullptr ? keep_table(*stay) : tables_.place(table_bytes_);
   if (!table.ok()) return fail(table.error());
   launch.map = *table;
   launch.map.size_bytes = launch.num_ids * sizeof(u32);
   launch.entries = *table;
   launch.entries.offset_bytes += map_bytes;
   launch.entries.size_bytes = launch.num_entries * sizeof(ExpertEntry);
+  if (stay != nullptr) {
+    stay->launch = launch;
+    stay->is_known = true;
+  }
   return true;
+}
+
+Result<Binding> GpuEncoder::keep_table(StayingExperts& stay) {
+  MF_ASSIGN_OR_RETURN(stay.table, platform_.allocate(table_bytes_.size(), MemoryKind::kDevice));
+  executor_->write(*stay.table, 0, table_bytes_);
+  return Binding{stay.table.get(), 0, table_bytes_.size(), Access::kRead};
+}
+
+GpuEncoder::StayingExperts* GpuEncoder::staying(std::span<const ExpertWeights> experts) {
+  for (const std::unique_ptr<StayingExperts>& stay : staying_) {
+    if (stay->first == experts.data() && stay->count == experts.size()) return stay.get();
+  }
+  return nullptr;
+}
+
+void GpuEncoder::experts_stay(std::span<const ExpertWeights> experts) {
+  if (staying(experts) != nullptr) return;
+  staying_.push_back(std::make_unique<StayingExperts>());
+  staying_.back()->first = experts.data();
+  staying_.back()->count = experts.size();
 }
 
 // Finds on the device which slots go to which entry, unless slots are few.
@@ -148,12 +158,22 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.list = launch.tiles = {};
   if (!launch.use_tiles) return true;
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
+  if (launch.use_units) launch.tile = kUnitTokens;
   launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
   const size_t tile_bytes = (1 + 3 * size_t{launch.groups}) * sizeof(u32);
-  const Result<Binding> space = workspace_.take(list_bytes + range_bytes + tile_bytes);
+  const size_t lists_bytes = round_up(list_bytes + range_bytes + tile_bytes, 16);
+  size_t split_bytes = 0;
+  if (launch.use_units) {
+    split_bytes = std::max(split_rows_bytes(launch.x_rows, launch.hidden),
+                           split_rows_bytes(launch.slots, launch.intermediate));
+  }
+  const Result<Binding> space = workspace_.take(lists_bytes + split_bytes);
   if (!space.ok()) return fail(space.error());
+  launch.split = *space;
+  launch.split.offset_bytes += lists_bytes;
+  launch.split.size_bytes = split_bytes;
   launch.list = *space;
   launch.list.size_bytes = launch.slots * sizeof(u32);
   Binding ranges = *space;
@@ -170,13 +190,13 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   lists.bind(launch.list);
   ranges.access = Access::kOverwrite;
   lists.bind(ranges);
-  executor_->record(lists);
+  record(lists);
   Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kSimdLanes);
   tiles.set_params(p);
   ranges.access = Access::kRead;
   tiles.bind(ranges);
   tiles.bind(launch.tiles);
-  executor_->record(tiles);
+  record(tiles);
   launch.list.access = launch.tiles.access = Access::kRead;
   return true;
 }
@@ -202,8 +222,8 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
   p.alpha = glu.alpha;
   p.limit = glu.limit;
   p.up_offset = glu.up_offset;
-  const auto record = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
-                          const Tensor& to) {
+  const auto record_step = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
+                               const Tensor& to) {
     Plan plan =
         make_plan(kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1},
                   kThreads, p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float)));
@@ -215,7 +235,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
     plan.bind(launch.tiles);
     plan.bind(range_of(from, Access::kRead));
     plan.bind(range_of(to, Access::kWrite));
-    executor_->record(plan);
+    record(plan);
   };
   // Two formats in one product have a kernel of their own, which comes in tiles only.
   const KernelId fused =
@@ -224,7 +244,7 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
           : matrix_kernel(KernelId::expert_gate_up_any_t1, QuantFormat::plain(DType::kF32),
                           launch.tile);
   const bool one_token = launch.tile == 1;
-  record(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, x, intermediate);
+  record_step(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, x, intermediate);
   p.gate = matrix_layout(like.down);
   p.gate.wide = launch.wide_down ? 1 : 0;
   p.x_stride = row_stride(intermediate);
@@ -233,14 +253,33 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
   p.top_k = 1;
   p.stage_cols = stage_cols(like.down.cols, launch.tile);
   p.bias_format = like.down_bias.is_null() ? kFormatF32 : float_format(like.down_bias.dtype);
-  record(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
-         one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
+  record_step(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
+              one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
+}
+
+void GpuEncoder::launch_any(const ExpertWeights& like, const ExpertLaunch& launch,
+                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
+                            const GluOptions& glu) {
+  if (launch.use_units) {
+    launch_unit_experts(like, launch, slots, intermediate, x, glu);
+  } else {
+    launch_experts(like, launch, slots, intermediate, x, glu);
+  }
 }
 
 void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                             std::span<const ExpertWeights> ready, const GluOptions& glu) {
   if (!status_.ok() || ready.empty() || routes.ids.num_elements() == 0) return;
   MF_CHECK(routes.ids.is_contiguous() && routes.ids.dtype == DType::kI32);
+  StayingExperts* const stay = staying(ready);
+  if (stay != nullptr && stay->is_known) {
+    ExpertLaunch launch = stay->launch;
+    launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
+    launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
+    launch.x_rows = rows_of(x);
+    if (list_slots(routes, launch)) launch_any(ready[0], launch, slots, intermediate, x, glu);
+    return;
+  }
   for (const ExpertWeights& expert : ready) {
     if (!check_expert(expert)) return;
   }
@@ -250,25 +289,35 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     ExpertLaunch launch;
     launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
     launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
-    if (!place_experts(ready, i, launch) || !list_slots(routes, launch)) return;
-    launch_experts(ready[i], launch, slots, intermediate, x, glu);
+    const ExpertWeights& like = ready[i];
+    launch.use_units =
+        use_units(like.gate) && use_units(like.down) && like.gate.format == like.up.format;
+    launch.x_rows = rows_of(x);
+    launch.hidden = static_cast<uint32_t>(like.gate.cols);
+    launch.intermediate = static_cast<uint32_t>(like.down.cols);
+    if (!place_experts(ready, i, launch, stay) || !list_slots(routes, launch)) return;
+    launch_any(like, launch, slots, intermediate, x, glu);
   }
 }
 
 void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  if (!start_chain(out, slots, routes)) record_combine(out, slots, routes.weights);
+}
+
+void GpuEncoder::record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights) {
   CombineParams p{};
   p.slot_stride = row_stride(slots);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(out);
-  p.top_k = static_cast<u32>(routes.ids.dim(1));
+  p.top_k = static_cast<u32>(weights.dim(1));
   p.cols = static_cast<u32>(out.shape.back());
   Plan plan =
       make_plan(KernelId::combine_slots, {groups_for(p.cols, kThreads), p.tokens, 1}, kThreads);
   plan.set_params(p);
   plan.bind(range_of(slots, Access::kRead));
-  plan.bind(range_of(routes.weights, Access::kRead));
+  plan.bind(range_of(weights, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 }  // namespace moeflux::gpu

@@ -79,7 +79,7 @@ void GpuEncoder::append_to_pages(const Tensor& x, const Binding& table, const Kv
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(table);
-  executor_->record(plan);
+  record(plan);
 }
 
 void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
@@ -122,7 +122,7 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
     bind_output(plan, out);
   }
   plan.bind(partials);
-  executor_->record(plan);
+  record(plan);
   if (p.num_splits == 1) return;
   Plan merge = make_plan(KernelId::attention_merge, {p.heads, p.tokens, 1}, kThreads);
   merge.set_params(p);
@@ -130,7 +130,7 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   merge.bind(partials);
   merge.bind(range_of(options.sinks, Access::kRead));
   bind_output(merge, out);
-  executor_->record(merge);
+  record(merge);
 }
 
 void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
@@ -145,18 +145,27 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   p.channels = static_cast<u32>(channels);
   p.taps = static_cast<u32>(taps);
   const uint32_t columns = groups_for(p.channels, kThreads);
+  if (p.tokens == 1) {
+    Plan one = make_plan(KernelId::causal_conv_one, {columns, 1, 1}, kThreads);
+    one.set_params(p);
+    one.bind(range_of(x, Access::kRead));
+    one.bind(range_of(weight, Access::kRead));
+    one.bind(range_of(state, Access::kReadWrite));
+    bind_output(one, out);
+    return record(one);
+  }
   Plan plan = make_plan(KernelId::causal_conv_rows, {columns, p.tokens, 1}, kThreads);
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(weight, Access::kRead));
   plan.bind(range_of(state, Access::kRead));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
   Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kThreads);
   shift.set_params(p);
   shift.bind(range_of(x, Access::kRead));
   shift.bind(range_of(state, Access::kReadWrite));
-  executor_->record(shift);
+  record(shift);
 }
 
 void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
@@ -191,7 +200,7 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   plan.bind(range_of(dt_bias, Access::kRead));
   plan.bind(range_of(state, Access::kReadWrite));
   bind_output(plan, out);
-  executor_->record(plan);
+  record(plan);
 }
 
 }  // namespace moeflux::gpu

@@ -28,6 +28,42 @@ MF_FN f32 simd_max(MF_T t, f32 value) {
 
 MF_FN f32 bf16_to_float(u16 bits) { return as_float(static_cast<u32>(bits) << 16); }
 
+#if !defined(MF_HAS_MATRIX_UNITS)
+// What CUDA's dialect has instructions for; slow here, for tests and for GPUs without them.
+MF_FN u32 bf16_bits(f32 value) {
+  const u32 bits = as_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+  return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}
+MF_FN u32 pack_bf16(f32 low, f32 high) { return bf16_bits(low) | bf16_bits(high) << 16u; }
+MF_FN u32 codes4_to_bf16(u32 word) {
+  return pack_bf16(static_cast<f32>(word & 15u) - 8.0f,
+                   static_cast<f32>((word >> 16u) & 15u) - 8.0f);
+}
+MF_FN f32 bf16_half(u32 pair, u32 half) {
+  return as_float(half == 0u ? pair << 16u : pair >> 16u << 16u);
+}
+MF_FN void matrix_multiply_add(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                               u32 b1) {
+  const u32 row_lane = t.lane & 28u;
+  const u32 col_lane = (t.lane & 3u) * 8u;
+  for (u32 s = 0u; s < 4u; ++s) {
+    const u32 rows[4] = {simd_shuffle(t, a0, row_lane + s), simd_shuffle(t, a2, row_lane + s),
+                         simd_shuffle(t, a1, row_lane + s), simd_shuffle(t, a3, row_lane + s)};
+    for (u32 j = 0u; j < 2u; ++j) {
+      const u32 low = simd_shuffle(t, b0, col_lane + j * 4u + s);
+      const u32 high = simd_shuffle(t, b1, col_lane + j * 4u + s);
+      for (u32 r = 0u; r < 2u; ++r) {
+        for (u32 half = 0u; half < 2u; ++half) {
+          c[r * 2u + j] += bf16_half(rows[r * 2u], half) * bf16_half(low, half);
+          c[r * 2u + j] += bf16_half(rows[r * 2u + 1u], half) * bf16_half(high, half);
+        }
+      }
+    }
+  }
+}
+#endif
+
 MF_FN f32 sigmoid(f32 x) { return 1.0f / (1.0f + mf_exp(-x)); }
 MF_FN f32 silu(f32 x) { return x / (1.0f + mf_exp(-x)); }
 /// 0.5 x (1 + tanh(u)) = x sigmoid(2 u), which keeps its digits where tanh(u) is near -1.

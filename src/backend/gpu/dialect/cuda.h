@@ -8,6 +8,10 @@
 //   MF_GLOBAL(T), MF_SHARED(T), MF_LOCAL(T): pointers to device, shared and thread memory.
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
+//   MF_THREAD waits for the kernels before; MF_THREAD_EARLY leaves that to await_inputs(), which
+//   must
+//     come before the first access to what another kernel writes or reads: only MF_CONST may be
+//     read earlier, and what the kernels before the last one wrote.
 //   MF_FN marks a function of kernels; it takes `MF_T t` first if it needs the thread.
 //   t.index, t.threads, t.lane, t.simd, t.simds, t.group.x/y/z: where the thread is.
 #pragma once
@@ -25,12 +29,16 @@
 #define MF_CONST(index, T, name) const T* __restrict__ name
 #define MF_WRITE(index, T, name) T* name
 #define MF_KERNEL(name, P, ...) __global__ void name(const P p, __VA_ARGS__)
-#define MF_THREAD                                                 \
+#define MF_THREAD_EARLY                                           \
   const ::moeflux::gpu::Thread t = ::moeflux::gpu::this_thread(); \
   static_cast<void>(p)
+#define MF_THREAD  \
+  MF_THREAD_EARLY; \
+  ::moeflux::gpu::await_inputs(t)
 #define MF_UNROLL _Pragma("unroll")
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<T*>(address))
+#define MF_HAS_MATRIX_UNITS 1
 #define MF_SHARED_AT(t, T, offset_bytes) reinterpret_cast<T*>((t).shared + (offset_bytes))
 
 namespace moeflux {
@@ -54,6 +62,18 @@ struct F4 {
 struct W4 {
   u32 v[4];
 };
+struct W2 {
+  u32 v[2];
+};
+
+/// Returns when the kernel before has finished and its results can be read, then lets the next one
+/// start up to here. So a kernel may read before this what the kernels before the last one wrote.
+MF_FN void await_inputs(MF_T) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 MF_FN void barrier(MF_T) { __syncthreads(); }
 MF_FN void simd_barrier(MF_T) { __syncwarp(); }
@@ -62,9 +82,11 @@ MF_FN u32 simd_shuffle(MF_T, u32 value, u32 lane) { return __shfl_sync(~0u, valu
 MF_FN f32 simd_shuffle_xor(MF_T, f32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
 MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
 MF_FN u32 simd_ballot(MF_T, bool value) { return __ballot_sync(~0u, value); }
+MF_FN u32 simd_max(MF_T, u32 value) { return __reduce_max_sync(~0u, value); }
 MF_FN u32 count_bits(u32 bits) { return static_cast<u32>(__popc(bits)); }
 
 MF_FN f32 as_float(u32 bits) { return __uint_as_float(bits); }
+MF_FN u32 as_bits(f32 value) { return __float_as_uint(value); }
 MF_FN f32 f16_to_float(u16 bits) {
   f32 value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -80,8 +102,41 @@ MF_FN W4 load4(const u32* from) {
   const uint4 v = *reinterpret_cast<const uint4*>(from);
   return {{v.x, v.y, v.z, v.w}};
 }
+MF_FN W2 load2(const u32* from) {
+  const uint2 v = *reinterpret_cast<const uint2*>(from);
+  return {{v.x, v.y}};
+}
+MF_FN void store4(u32* to, W4 value) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(value.v[0], value.v[1], value.v[2], value.v[3]);
+}
 MF_FN void store4(f32* to, F4 value) {
   *reinterpret_cast<float4*>(to) = make_float4(value.v[0], value.v[1], value.v[2], value.v[3]);
+}
+
+/// Two numbers rounded to bf16, to nearest even; `low` in the lower half.
+MF_FN u32 pack_bf16(f32 low, f32 high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+/// The 4-bit codes in the lowest bits of both halves, less 8, as bf16.
+MF_FN u32 codes4_to_bf16(u32 word) {
+  // 128 + code is a bf16 whose mantissa ends in the code.
+  const u32 shifted = (word & 0x000f000fu) | 0x43004300u;
+  u32 pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+      : "=r"(pair)
+      : "r"(shifted), "r"(0x3f803f80u), "r"(0xc308c308u));
+  return pair;
+}
+/// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in bf16. Lane 4 g + t holds of a:
+/// rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two); of b: column g at
+/// rows 2 t, 2 t + 1 and, in b1, 8 more; of c: row g at columns 2 t, 2 t + 1, then row g + 8.
+MF_FN void matrix_multiply_add(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }

@@ -25,7 +25,8 @@
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
-#define MF_THREAD static_cast<void>(p)
+#define MF_THREAD_EARLY static_cast<void>(p)
+#define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
 #define MF_CAST(T, pointer) (pointer).cast<T>()
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
@@ -136,6 +137,11 @@ struct F4 {
 struct W4 {
   u32 v[4];
 };
+struct W2 {
+  u32 v[2];
+};
+
+inline void await_inputs(const Thread&) {}
 
 using emulator::Exchange;
 using emulator::Place;
@@ -165,6 +171,13 @@ inline f32 simd_sum(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kSum, std::bit_cast<u32>(value), 0, place));
 }
+inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
+  for (u32 mask = 16; mask > 0; mask /= 2) {
+    const u32 other = simd_shuffle_xor(t, value, mask, place);
+    value = other > value ? other : value;
+  }
+  return value;
+}
 inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
@@ -172,6 +185,7 @@ inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 
 inline f32 as_float(u32 bits) { return std::bit_cast<f32>(bits); }
+inline u32 as_bits(f32 value) { return std::bit_cast<u32>(value); }
 inline f32 f16_to_float(u16 bits) { return to_float(F16{bits}); }
 
 inline F4 load4(const GlobalPointer<const f32>& from) {
@@ -181,6 +195,19 @@ inline W4 load4(const GlobalPointer<const u32>& from) {
   return *reinterpret_cast<const W4*>(from.checked(0, 4));
 }
 inline F4 load4(const SharedPointer<f32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
+inline W2 load2(const GlobalPointer<const u32>& from) {
+  return *reinterpret_cast<const W2*>(from.checked(0, 2));
+}
+inline W4 load4(const SharedPointer<u32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
+inline void store4(const SharedPointer<u32>& to, W4 value) {
+  for (int i = 0; i < 4; ++i) to[i] = value.v[i];
+}
+inline void store4(const GlobalPointer<u32>& to, W4 value) {
+  *reinterpret_cast<W4*>(to.checked(0, 4)) = value;
+}
+inline void store4(const GlobalPointer<f32>& to, F4 value) {
+  *reinterpret_cast<F4*>(to.checked(0, 4)) = value;
+}
 inline void store4(const SharedPointer<f32>& to, F4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];
 }

@@ -32,11 +32,12 @@
                    uint3 mf_group MF_SLOT(threadgroup_position_in_grid), \
                    uint mf_index MF_SLOT(thread_index_in_threadgroup),   \
                    uint3 mf_threads MF_SLOT(threads_per_threadgroup))
-#define MF_THREAD                                                                       \
+#define MF_THREAD_EARLY                                                                 \
   const ::moeflux::gpu::Thread t = {mf_index,       mf_threads.x,       mf_index % 32u, \
                                     mf_index / 32u, mf_threads.x / 32u, mf_group,       \
                                     mf_shared};                                         \
   static_cast<void>(p)
+#define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL _Pragma("clang loop unroll(full)")
 #define MF_CAST(T, pointer) reinterpret_cast<device T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<device T*>(address))
@@ -58,6 +59,11 @@ struct F4 {
 struct W4 {
   u32 v[4];
 };
+struct W2 {
+  u32 v[2];
+};
+
+MF_FN void await_inputs(MF_T) {}
 
 MF_FN void barrier(MF_T) { metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup); }
 MF_FN void simd_barrier(MF_T) { metal::simdgroup_barrier(metal::mem_flags::mem_threadgroup); }
@@ -76,9 +82,11 @@ MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) {
 MF_FN u32 simd_ballot(MF_T, bool value) {
   return static_cast<u32>(static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(value)));
 }
+MF_FN u32 simd_max(MF_T, u32 value) { return metal::simd_max(value); }
 MF_FN u32 count_bits(u32 bits) { return metal::popcount(bits); }
 
 MF_FN f32 as_float(u32 bits) { return as_type<f32>(bits); }
+MF_FN u32 as_bits(f32 value) { return as_type<u32>(value); }
 MF_FN f32 f16_to_float(u16 bits) { return static_cast<f32>(as_type<half>(bits)); }
 
 /// Four elements from a 16-byte boundary.
@@ -93,6 +101,36 @@ MF_FN W4 load4(device const u32* from) {
 MF_FN F4 load4(threadgroup const f32* from) {
   const float4 v = *reinterpret_cast<threadgroup const float4*>(from);
   return F4{{v.x, v.y, v.z, v.w}};
+}
+MF_FN W2 load2(device const u32* from) {
+  const uint2 v = *reinterpret_cast<device const uint2*>(from);
+  return W2{{v.x, v.y}};
+}
+MF_FN W4 load4(threadgroup const u32* from) {
+  const uint4 v = *reinterpret_cast<threadgroup const uint4*>(from);
+  return W4{{v.x, v.y, v.z, v.w}};
+}
+MF_FN uint4 as_vector(W4 value) {
+  uint4 v;
+  v.x = value.v[0];
+  v.y = value.v[1];
+  v.z = value.v[2];
+  v.w = value.v[3];
+  return v;
+}
+MF_FN void store4(threadgroup u32* to, W4 value) {
+  *reinterpret_cast<threadgroup uint4*>(to) = as_vector(value);
+}
+MF_FN void store4(device u32* to, W4 value) {
+  *reinterpret_cast<device uint4*>(to) = as_vector(value);
+}
+MF_FN void store4(device f32* to, F4 value) {
+  float4 v;
+  v.x = value.v[0];
+  v.y = value.v[1];
+  v.z = value.v[2];
+  v.w = value.v[3];
+  *reinterpret_cast<device float4*>(to) = v;
 }
 MF_FN void store4(threadgroup f32* to, F4 value) {
   float4 v;

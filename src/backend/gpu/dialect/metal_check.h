@@ -18,6 +18,7 @@ struct half {
   explicit operator float() const;
 };
 typedef uint uint3 __attribute__((ext_vector_type(3)));
+typedef uint uint2 __attribute__((ext_vector_type(2)));
 typedef uint uint4 __attribute__((ext_vector_type(4)));
 typedef float float4 __attribute__((ext_vector_type(4)));
 
@@ -41,6 +42,7 @@ struct simd_vote {
   explicit operator vote_t() const;
 };
 simd_vote simd_ballot(bool value);
+uint simd_max(uint value);
 uint popcount(uint bits);
 float fma(float a, float b, float c);
 

@@ -136,6 +136,7 @@ class EmulatorPlatform : public Platform {
   explicit EmulatorPlatform(const EmulatorOptions& options) : options_(options) {}
 
   std::string_view name() const override { return "emulator"; }
+  bool has_matrix_units() const override { return options_.matrix_units; }
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));

@@ -14,6 +14,8 @@ struct EmulatorOptions {
   /// Of the order in which groups, SIMD groups and lanes run; 0: as they are numbered. Results must
   /// not depend on it.
   uint64_t seed = 0;
+  /// Has the kernels for matrix units run, which it computes slowly.
+  bool matrix_units = false;
 };
 
 std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options);

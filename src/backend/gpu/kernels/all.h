@@ -16,4 +16,7 @@
 #include "backend/gpu/kernels/route.h"
 #include "backend/gpu/kernels/expert_lists.h"
 #include "backend/gpu/kernels/experts.h"
+#include "backend/gpu/kernels/unit_product.h"
+#include "backend/gpu/kernels/unit_one.h"
+#include "backend/gpu/kernels/unit_many.h"
 // clang-format on

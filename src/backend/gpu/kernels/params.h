@@ -29,6 +29,15 @@ struct RowsParams {
   f32 up_offset;
 };
 
+/// rms_norm of a sum: of slots of experts or a base, and up to two addends. Rows are contiguous.
+enum : u32 { kChainVectorsMax = 8, kChainThreads = 256 };  // of four numbers a thread
+struct ChainParams {
+  u32 cols;
+  u32 top_k;  // 0: begins with the base
+  u32 adds;
+  f32 epsilon;
+};
+
 struct RopeParams {
   u64 token_stride;
   u64 head_stride;
@@ -197,6 +206,67 @@ struct ExpertParams {
   f32 alpha;
   f32 limit;
   f32 up_offset;
+};
+
+/// Products on matrix units: SIMD groups own 16 rows; columns come in blocks of 64, of one scale a
+/// row, and blocks in splits of 8 that are summed on their own, then in order. That is what a
+/// product's bits depend on; not how many tokens there are.
+enum : u32 {
+  kUnitRows = 16,
+  kUnitBlock = 64,
+  kUnitSplitBlocks = 8,
+  kUnitSplit = kUnitBlock * kUnitSplitBlocks,
+  kUnitThreads = 256,
+  kUnitSimds = kUnitThreads / 32,
+  kUnitMatricesMax = 4,
+  kUnitTokens = 32,      // that a SIMD group multiplies at once
+  kUnitTokenWords = 80,  // of shared memory for a block of one token: 64, and 16 against conflicts
+};
+
+/// One matrix of 4 or 8 bits.
+struct UnitMatrix {
+  u32 rows;
+  u32 bits;
+  u32 group_shift;
+  u32 scales;       // kFormatF16 or kFormatBf16
+  u32 wide;         // rows begin on 16-byte boundaries
+  u32 wide_scales;  // so do the scales of every split
+};
+
+/// Up to four matrices times the same rows of x.
+struct UnitLinearParams {
+  UnitMatrix matrices[kUnitMatricesMax];
+  u32 first_group[kUnitMatricesMax];  // of the groups in x
+  u64 x_stride;
+  u64 out_strides[kUnitMatricesMax];
+  u32 count;
+  u32 cols;
+  u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
+  u32 wide;
+  u32 tokens;
+};
+
+struct UnitExpertParams {
+  UnitMatrix matrix;
+  u64 x_stride;
+  u64 out_stride;
+  u32 cols;
+  u32 splits;
+  u32 wide;
+  u32 ids;
+  u32 top_k;  // slots per row of x
+  u32 bias_format;
+  u32 activation;
+  f32 alpha;
+  f32 limit;
+  f32 up_offset;
+};
+
+/// f32 numbers as sums of two bf16.
+struct UnitSplitParams {
+  u64 x_stride;
+  u32 cols;
+  u32 wide;
 };
 
 struct CombineParams {

@@ -1,0 +1,303 @@
+// Products on matrix units for single tokens: splits of the columns go to SIMD groups, which have
+// their part of the matrix in registers before the activations are there.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Where the parts of a group's shared memory begin, in words.
+struct UnitOneShared {
+  u32 sums;   // of blocks of activations, after the activations themselves
+  u32 parts;  // 16 rows a SIMD group
+};
+
+MF_FN UnitOneShared unit_one_shared(u32 splits) {
+  UnitOneShared s;
+  s.sums = splits * kUnitSplit;
+  s.parts = s.sums + splits * kUnitSplitBlocks;
+  return s;
+}
+
+/// Columns [begin, begin + splits * 512) of a row: the high halves, the low halves, the sums.
+MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits, u32 cols,
+                          u32 wide) {
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
+  const u32 octets = splits * (kUnitSplit / 8u);
+  for (u32 o = t.index; o < octets; o += t.threads) {
+    const UnitOctet octet = unit_octet(x, begin + o * 8u, cols, wide);
+    store4(staged + o * 4u, octet.high);
+    store4(staged + (octets + o) * 4u, octet.low);
+    const f32 sum = unit_block_sum(t, octet.sum);
+    if (o % 8u == 0u) sums[o / 8u] = sum;
+  }
+}
+
+/// What a SIMD group does of a matrix: 16 rows from `row`, split `split` of those at once.
+template <u32 BITS>
+struct UnitPart {
+  u32 codes[static_cast<u32>(kUnitSplitBlocks) * BITS];  // BITS words of two rows a block
+  u32 scales[4];
+  u32 blocks;
+
+  MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_GLOBAL(const u8) data,
+                         MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) bias_data, u32 cols,
+                         u32 row, u32 first_column) {
+    blocks = 0u;
+    if (first_column >= cols || row >= m.rows) return;
+    const u32 left = (cols - first_column) / kUnitBlock;
+    blocks = left < kUnitSplitBlocks ? left : static_cast<u32>(kUnitSplitBlocks);
+    const u32 low = row + t.lane / 4u < m.rows ? row + t.lane / 4u : m.rows - 1u;
+    const u32 high = low + 8u < m.rows ? low + 8u : m.rows - 1u;
+    const u32 first = first_column / kUnitBlock;
+    MF_UNROLL
+    for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
+      if (b < blocks) {
+        load_unit_codes<BITS>(t, codes + b * BITS, MF_CAST(const u32, data), cols, low, high,
+                              first + b, m.wide);
+      }
+    }
+    load_unit_scales(t, scales, m, scale_data, bias_data, cols, low, high, first);
+  }
+
+  /// Leaves 16 sums in `to`.
+  MF_FN_MEMBER void multiply(MF_T t, u32 format, u32 split, u32 splits, MF_SHARED(f32) to) const {
+    MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
+    MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
+    // Column 0 of a step is the high halves, column 1 the low ones, the others nothing.
+    const u32 half = t.lane / 4u;
+    const u32 base = (half * splits * (kUnitSplit / 8u) + split * (kUnitSplit / 8u)) * 4u;
+    f32 totals[2] = {0.0f, 0.0f};
+    MF_UNROLL
+    for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
+      if (b < blocks) {
+        f32 c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        MF_LOCAL(const u32) low = codes + b * BITS;
+        MF_LOCAL(const u32) high = low + BITS / 2u;
+        MF_UNROLL
+        for (u32 h = 0u; h < 2u; ++h) {
+          W4 x = {{0u, 0u, 0u, 0u}};
+          if (half < 2u) x = load4(staged + (base + (b * 8u + (t.lane & 3u) * 2u + h) * 4u));
+          MF_UNROLL
+          for (u32 i = 0u; i < 4u; i += 2u) {
+            matrix_multiply_add(t, c, UnitCodes<BITS>::pair(low, h, i),
+                                UnitCodes<BITS>::pair(high, h, i),
+                                UnitCodes<BITS>::pair(low, h, i + 1u),
+                                UnitCodes<BITS>::pair(high, h, i + 1u), x.v[i], x.v[i + 1u]);
+          }
+        }
+        const UnitScales s = unit_scales<BITS>(t, scales, b, format);
+        const f32 sum = sums[split * kUnitSplitBlocks + b];
+        totals[0] = add_unit_block(totals[0], c[0], c[1], s.scale[0], s.bias[0], sum);
+        totals[1] = add_unit_block(totals[1], c[2], c[3], s.scale[1], s.bias[1], sum);
+      }
+    }
+    if ((t.lane & 3u) == 0u) {
+      to[t.lane / 4u] = totals[0];
+      to[t.lane / 4u + 8u] = totals[1];
+    }
+  }
+};
+
+/// Adds the splits that are there to a row's sum, in order.
+MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_column, u32 cols) {
+  for (u32 s = 0u; s < splits && first_column + s * kUnitSplit < cols; ++s) {
+    sum = sum + parts[s * kUnitRows];
+  }
+  return sum;
+}
+
+/// The 16 * 8 / splits rows of a group.
+template <u32 BITS>
+MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 group,
+                            MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                            MF_GLOBAL(const u8) biases, MF_GLOBAL(const f32) x,
+                            MF_GLOBAL(f32) out) {
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
+  const u32 split = t.simd % p.splits;
+  const u32 tiles = kUnitSimds / p.splits;
+  const u32 row = (group * tiles + t.simd / p.splits) * kUnitRows;
+  UnitPart<BITS> part;
+  part.load(t, m, data, scales, biases, p.cols, row, split * kUnitSplit);
+  await_inputs(t);
+  const u32 own_row = group * tiles * kUnitRows + t.index;
+  const bool is_mine = t.index < tiles * kUnitRows && own_row < m.rows;
+  f32 sum = 0.0f;
+  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
+    if (begin > 0u) {
+      barrier(t);
+      part.load(t, m, data, scales, biases, p.cols, row, begin + split * kUnitSplit);
+    }
+    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+    barrier(t);
+    part.multiply(t, m.scales, split, p.splits, parts + t.simd * kUnitRows);
+    barrier(t);
+    if (is_mine) {
+      MF_SHARED(f32)
+      own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
+      sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
+    }
+  }
+  if (is_mine) out[own_row] = sum;
+}
+
+/// Group x: rows of one of the matrices; y: a token. 256 threads.
+MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
+          MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
+          MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
+          MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),
+          MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_WRITE(13, f32, out0),
+          MF_WRITE(14, f32, out1), MF_WRITE(15, f32, out2), MF_WRITE(16, f32, out3)) {
+  MF_THREAD_EARLY;
+  u32 which = 0u;
+  MF_UNROLL
+  for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
+    if (i < p.count && t.group.x >= p.first_group[i]) which = i;
+  }
+  const UnitMatrix m = p.matrices[which];
+  const u32 group = t.group.x - p.first_group[which];
+  MF_GLOBAL(const u8)
+  data = which == 0u   ? data0
+         : which == 1u ? data1
+         : which == 2u ? data2
+                       : data3;
+  MF_GLOBAL(const u8)
+  scales = which == 0u   ? scales0
+           : which == 1u ? scales1
+           : which == 2u ? scales2
+                         : scales3;
+  MF_GLOBAL(const u8)
+  biases = which == 0u   ? biases0
+           : which == 1u ? biases1
+           : which == 2u ? biases2
+                         : biases3;
+  MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
+  MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
+  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_strides[which];
+  if (m.bits == 4u) {
+    unit_rows_of_one<4u>(t, p, m, group, data, scales, biases, x_row, out_row);
+  } else {
+    unit_rows_of_one<8u>(t, p, m, group, data, scales, biases, x_row, out_row);
+  }
+}
+
+template <u32 BITS>
+MF_FN void load_unit_expert(MF_T t, MF_PARAMS(UnitExpertParams) p, MF_LOCAL(UnitPart<BITS>) part,
+                            ExpertMatrix from, u32 row, u32 first_column) {
+  part->load(t, p.matrix, MF_AT(t, const u8, from.data), MF_AT(t, const u8, from.scales),
+             MF_AT(t, const u8, from.biases), p.cols, row, first_column);
+}
+
+/// out[slot] = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate.
+template <u32 BITS>
+MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, u32 entry,
+                               MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
+                               MF_GLOBAL(f32) out) {
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
+  const u32 split = t.simd % p.splits;
+  const u32 tiles = kUnitSimds / p.splits / 2u;
+  const u32 which = t.simd / p.splits / tiles;
+  const u32 row = (t.group.x * tiles + t.simd / p.splits % tiles) * kUnitRows;
+  const ExpertMatrix gate = expert_matrix(entries, entry, 0u);
+  const ExpertMatrix up = expert_matrix(entries, entry, 1u);
+  UnitPart<BITS> part;
+  const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
+  const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
+  f32 sums[2] = {0.0f, 0.0f};
+  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
+    if (begin > 0u) barrier(t);
+    load_unit_expert<BITS>(t, p, &part, which == 0u ? gate : up, row, begin + split * kUnitSplit);
+    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+    barrier(t);
+    part.multiply(t, p.matrix.scales, split, p.splits, parts + t.simd * kUnitRows);
+    barrier(t);
+    if (is_mine) {
+      const u32 own = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
+      MF_UNROLL
+      for (u32 i = 0u; i < 2u; ++i) {
+        sums[i] = add_unit_splits(parts + (own + i * tiles * p.splits * kUnitRows), sums[i],
+                                  p.splits, begin, p.cols);
+      }
+    }
+  }
+  if (is_mine) {
+    out[own_row] = gated_unit(sums[0] + bias_at(t, gate.bias, own_row, p.bias_format),
+                              sums[1] + bias_at(t, up.bias, own_row, p.bias_format), p.activation,
+                              p.alpha, p.limit, p.up_offset);
+  }
+}
+
+/// Group x: rows; y: the slot. 256 threads.
+MF_KERNEL(unit_gate_up_one, UnitExpertParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
+          MF_READ(2, u64, entries), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) {
+  MF_THREAD;
+  const u32 entry = entry_of(ids, map, p.ids, t.group.y);
+  if (entry == kNoEntry) return;
+  MF_GLOBAL(const f32) x_row = x + (t.group.y / p.top_k) * p.x_stride;
+  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_stride;
+  if (p.matrix.bits == 4u) {
+    unit_gate_up_of_one<4u>(t, p, entry, entries, x_row, out_row);
+  } else {
+    unit_gate_up_of_one<8u>(t, p, entry, entries, x_row, out_row);
+  }
+}
+
+/// out[slot] = down x[slot] + bias.
+template <u32 BITS>
+MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, u32 entry,
+                            MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
+                            MF_GLOBAL(f32) out) {
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
+  const u32 split = t.simd % p.splits;
+  const u32 tiles = kUnitSimds / p.splits;
+  const u32 row = (t.group.x * tiles + t.simd / p.splits) * kUnitRows;
+  const ExpertMatrix down = expert_matrix(entries, entry, 2u);
+  UnitPart<BITS> part;
+  load_unit_expert<BITS>(t, p, &part, down, row, split * kUnitSplit);
+  await_inputs(t);
+  const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
+  const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
+  f32 sum = 0.0f;
+  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
+    if (begin > 0u) {
+      barrier(t);
+      load_unit_expert<BITS>(t, p, &part, down, row, begin + split * kUnitSplit);
+    }
+    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+    barrier(t);
+    part.multiply(t, p.matrix.scales, split, p.splits, parts + t.simd * kUnitRows);
+    barrier(t);
+    if (is_mine) {
+      MF_SHARED(f32)
+      own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
+      sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
+    }
+  }
+  if (is_mine) {
+    out[own_row] = sum + bias_at(t, down.bias, own_row, p.bias_format);
+  }
+}
+
+/// Group x: rows; y: the slot. 256 threads. Comes right after unit_gate_up_one, so that the routes
+/// are there before its inputs are.
+MF_KERNEL(unit_down_one, UnitExpertParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
+          MF_READ(2, u64, entries), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) {
+  MF_THREAD_EARLY;
+  const u32 entry = entry_of(ids, map, p.ids, t.group.y);
+  if (entry == kNoEntry) {
+    await_inputs(t);
+    return;
+  }
+  MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
+  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_stride;
+  if (p.matrix.bits == 4u) {
+    unit_down_of_one<4u>(t, p, entry, entries, x_row, out_row);
+  } else {
+    unit_down_of_one<8u>(t, p, entry, entries, x_row, out_row);
+  }
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,188 @@
+// Products of quantised matrices on matrix units as plans: products of the same activations share a
+// launch, activations of many tokens are split once for all that follow.
+#include <algorithm>
+
+#include "backend/gpu/expert_launch.h"
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Up to here every token reads the matrix by itself.
+constexpr uint32_t kSingleTokensMax = 4;
+
+void bind_weight(Plan& plan, const Weight& weight) {
+  plan.bind(range_of(weight.data, Access::kRead));
+  plan.bind(range_of(weight.scales, Access::kRead));
+  plan.bind(range_of(weight.biases, Access::kRead));
+}
+
+Binding part_of(Binding whole, size_t begin, size_t bytes, Access access) {
+  return {whole.buffer, whole.offset_bytes + begin, bytes, access};
+}
+
+}  // namespace
+
+bool GpuEncoder::use_units(const Weight& weight) const {
+  return platform_.has_matrix_units() && fits_units(weight);
+}
+
+void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
+  if (rows_of(x) == 0) return;
+  flush_chain();
+  flush_norm();
+  if (rows_of(x) > kSingleTokensMax) {
+    flush_products();
+    return record_unit_product(out, x, weight);
+  }
+  const auto fits = [&](const WaitingProduct& other) {
+    return are_same(other.x, x) && !have_overlap(other.out, out) && !have_overlap(other.out, x) &&
+           !have_overlap(other.x, out);
+  };
+  if (waiting_.size() == kUnitMatricesMax || !std::all_of(waiting_.begin(), waiting_.end(), fits)) {
+    flush_products();
+  }
+  waiting_.push_back({out, x, weight});
+}
+
+void GpuEncoder::flush_products() {
+  if (waiting_.empty()) return;
+  const Tensor& x = waiting_.front().x;
+  UnitLinearParams p{};
+  p.x_stride = row_stride(x);
+  p.count = static_cast<u32>(waiting_.size());
+  p.cols = static_cast<u32>(x.shape.back());
+  p.splits = unit_splits(x.shape.back(), kUnitSimds);
+  p.wide = is_wide(x) ? 1 : 0;
+  p.tokens = rows_of(x);
+  const uint32_t rows_of_group = kUnitSimds / p.splits * kUnitRows;
+  uint32_t groups = 0;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    p.matrices[i] = unit_matrix(waiting_[i].weight);
+    p.out_strides[i] = row_stride(waiting_[i].out);
+    p.first_group[i] = groups;
+    groups += groups_for(p.matrices[i].rows, rows_of_group);
+  }
+  Plan plan = make_plan(KernelId::unit_linear_one, {groups, p.tokens, 1}, kUnitThreads,
+                        unit_one_bytes(p.splits));
+  plan.set_params(p);
+  for (const WaitingProduct& product : waiting_) bind_weight(plan, product.weight);
+  for (size_t i = waiting_.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
+  plan.bind(range_of(x, Access::kRead));
+  for (const WaitingProduct& product : waiting_) bind_output(plan, product.out);
+  for (size_t i = waiting_.size(); i < kUnitMatricesMax; ++i) plan.bind({});
+  waiting_.clear();
+  record(plan);
+}
+
+void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& split,
+                              const Binding& sums) {
+  UnitSplitParams p{};
+  p.x_stride = row_stride(x);
+  p.cols = static_cast<u32>(x.shape.back());
+  p.wide = is_wide(x) ? 1 : 0;
+  Plan plan = make_plan(KernelId::unit_split, {groups_for(p.cols / 8, kUnitThreads), rows, 1},
+                        kUnitThreads);
+  plan.set_params(p);
+  plan.bind(range_of(x, Access::kRead));
+  plan.bind(split);
+  plan.bind(sums);
+  record(plan);
+}
+
+void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
+  const uint32_t n = rows_of(x);
+  const auto cols = static_cast<uint64_t>(weight.cols);
+  if (split_x_.is_null() || !are_same(split_x_, x)) {
+    const Result<Binding> space = workspace_.take(split_rows_bytes(n, cols));
+    if (!space.ok()) {
+      fail(space.error());
+      return;
+    }
+    const size_t begin = split_sums_begin(n, cols);
+    split_ = part_of(*space, 0, begin, Access::kOverwrite);
+    split_sums_ = part_of(*space, begin, split_rows_bytes(n, cols) - begin, Access::kOverwrite);
+    record_split(x, n, split_, split_sums_);
+    split_.access = split_sums_.access = Access::kRead;
+  }
+  UnitLinearParams p{};
+  p.matrices[0] = unit_matrix(weight);
+  p.out_strides[0] = row_stride(out);
+  p.count = 1;
+  p.cols = static_cast<u32>(cols);
+  p.tokens = n;
+  Plan plan =
+      make_plan(KernelId::unit_linear,
+                {groups_for(p.matrices[0].rows, 8 * kUnitRows), groups_for(n, 2 * kUnitTokens), 1},
+                kUnitThreads, unit_many_bytes(2 * kUnitTokens));
+  plan.set_params(p);
+  bind_weight(plan, weight);
+  plan.bind(split_);
+  plan.bind(split_sums_);
+  bind_output(plan, out);
+  record(plan);
+  split_x_ = x;
+  if (have_overlap(x, out)) split_x_ = {};
+}
+
+void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
+                                     const Tensor& slots, const Tensor& intermediate,
+                                     const Tensor& x, const GluOptions& glu) {
+  UnitExpertParams p{};
+  p.ids = launch.num_ids;
+  p.activation = static_cast<u32>(glu.activation);
+  p.alpha = glu.alpha;
+  p.limit = glu.limit;
+  p.up_offset = glu.up_offset;
+  // One product after the other: gate and up, then down.
+  const auto record_step = [&](bool is_down, const Tensor& from, const Tensor& to) {
+    const Weight& weight = is_down ? like.down : like.gate;
+    const Tensor& bias = is_down ? like.down_bias : like.gate_bias;
+    p.matrix = unit_matrix(weight);
+    p.matrix.wide = (is_down ? launch.wide_down : launch.wide_gate && launch.wide_up) ? 1 : 0;
+    p.matrix.wide_scales = (is_down ? launch.wide_down_scales : launch.wide_scales) ? 1 : 0;
+    p.x_stride = row_stride(from);
+    p.out_stride = row_stride(to);
+    p.cols = static_cast<u32>(weight.cols);
+    p.wide = is_wide(from) ? 1 : 0;
+    p.top_k = is_down ? 1 : launch.top_k;
+    p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
+    if (!launch.use_tiles) {
+      p.splits = unit_splits(weight.cols, is_down ? kUnitSimds : kUnitSimds / 2);
+      const uint32_t tiles = kUnitSimds / p.splits / (is_down ? 1 : 2);
+      Plan plan = make_plan(is_down ? KernelId::unit_down_one : KernelId::unit_gate_up_one,
+                            {groups_for(p.matrix.rows, tiles * kUnitRows), launch.slots, 1},
+                            kUnitThreads, unit_one_bytes(p.splits));
+      plan.set_params(p);
+      plan.bind(launch.ids);
+      plan.bind(launch.map);
+      plan.bind(launch.entries);
+      plan.bind(range_of(from, Access::kRead));
+      plan.bind(range_of(to, Access::kWrite));
+      return record(plan);
+    }
+    const uint32_t rows = is_down ? launch.slots : launch.x_rows;
+    const size_t begin = split_sums_begin(rows, p.cols);
+    const size_t bytes = split_rows_bytes(rows, p.cols);
+    record_split(from, rows, part_of(launch.split, 0, begin, Access::kOverwrite),
+                 part_of(launch.split, begin, bytes - begin, Access::kOverwrite));
+    Plan plan = make_plan(
+        is_down ? KernelId::unit_down : KernelId::unit_gate_up,
+        {groups_for(p.matrix.rows, kUnitSimds * kUnitRows * (is_down ? 2 : 1)), launch.groups, 1},
+        kUnitThreads, unit_many_bytes(kUnitTokens));
+    plan.set_params(p);
+    plan.bind(launch.entries);
+    plan.bind(launch.list);
+    plan.bind(launch.tiles);
+    plan.bind(part_of(launch.split, 0, begin, Access::kRead));
+    plan.bind(part_of(launch.split, begin, bytes - begin, Access::kRead));
+    plan.bind(range_of(to, Access::kWrite));
+    record(plan);
+  };
+  record_step(false, x, intermediate);
+  record_step(true, intermediate, slots);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,53 @@
+#include "backend/gpu/unit_plans.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/gpu/plan_building.h"
+
+namespace moeflux::gpu {
+
+bool fits_units(const Weight& weight) {
+  const QuantFormat& f = weight.format;
+  return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
+         f.group_size >= int64_t{kUnitBlock};
+}
+
+bool has_wide_scales(const Weight& weight) {
+  return weight.format.group_size == int64_t{kUnitBlock} && weight.cols % kUnitSplit == 0 &&
+         weight.scales.offset_bytes % 16 == 0 && weight.biases.offset_bytes % 16 == 0;
+}
+
+UnitMatrix unit_matrix(const Weight& weight) {
+  const MatrixLayout layout = matrix_layout(weight);
+  UnitMatrix m{};
+  m.rows = layout.rows;
+  m.bits = layout.format;
+  m.group_shift = layout.group_shift;
+  m.scales = layout.scales;
+  m.wide = layout.wide;
+  m.wide_scales = has_wide_scales(weight) ? 1 : 0;
+  return m;
+}
+
+uint32_t unit_splits(int64_t cols, uint32_t most) {
+  const uint32_t all = groups_for(static_cast<uint64_t>(cols), kUnitSplit);
+  return std::min(most, std::bit_ceil(all));
+}
+
+uint32_t unit_one_bytes(uint32_t splits) {
+  return (splits * (kUnitSplit + kUnitSplitBlocks) + kUnitSimds * kUnitRows) *
+         static_cast<uint32_t>(sizeof(u32));
+}
+
+uint32_t unit_many_bytes(uint32_t tokens) {
+  return tokens * (2 + kUnitTokenWords) * static_cast<uint32_t>(sizeof(u32));
+}
+
+size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * cols * sizeof(u32); }
+
+size_t split_rows_bytes(uint64_t rows, uint64_t cols) {
+  return split_sums_begin(rows, cols) + rows * (cols / kUnitBlock) * sizeof(float);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,29 @@
+// What plans of products on matrix units have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/gpu/kernels/params.h"
+#include "quant/weight.h"
+
+namespace moeflux::gpu {
+
+/// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
+/// groups that fill blocks. Depends on nothing else, as the bits of products must not.
+bool fits_units(const Weight& weight);
+UnitMatrix unit_matrix(const Weight& weight);
+bool has_wide_scales(const Weight& weight);
+
+/// Splits of `cols` columns that a group takes at once: 1, 2, 4 or 8.
+uint32_t unit_splits(int64_t cols, uint32_t most);
+/// Shared memory of a group of unit_*_one.
+uint32_t unit_one_bytes(uint32_t splits);
+/// Shared memory of a group with `tokens` tokens of unit_*.
+uint32_t unit_many_bytes(uint32_t tokens);
+
+/// Bytes for the halves of rows of activations and their sums; where the sums begin.
+size_t split_rows_bytes(uint64_t rows, uint64_t cols);
+size_t split_sums_begin(uint64_t rows, uint64_t cols);
+
+}  // namespace moeflux::gpu
