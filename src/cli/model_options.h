@@ -23,6 +23,7 @@ struct ModelOptions {
   std::string expert_io = "auto";
   int reader_threads = 8;
   std::string cache_policy = "lfu";
+  std::string lookahead = "auto";
   std::string route_trace;     // file to record routes to; empty: none
   bool trust_experts = false;  // of a pack: no checksums
 };
