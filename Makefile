@@ -10,6 +10,8 @@ export PROMPT ?= Once upon a time
 ARGS ?=
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
+# Of each soak test under TSan.
+SOAK_SECONDS ?= 30
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
@@ -67,7 +69,8 @@ test-tsan:
 	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
 	    targets="$$targets $$target"; fi; done; \
 	$(UNRANDOMISED) cmake --build --preset tsan --target $$targets
-	@$(UNRANDOMISED) ctest --preset tsan -j $(JOBS) --no-tests=error \
+	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
+	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|^fuzz_replay_' -LE script $(CTEST_FLAGS)
 
 check:

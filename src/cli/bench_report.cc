@@ -109,6 +109,22 @@ std::string markdown_rule(const std::vector<size_t>& widths) {
   return line + "|\n";
 }
 
+// Below the table, of tests that read experts.
+std::string drive_line(const BenchResult& r) {
+  if (r.run.experts.bytes_read == 0) return {};
+  std::string line = format("\n{}: drive {:.2f} GB/s while reading", r.name(),
+                            r.run.experts.read_bytes_per_second() / 1e9);
+  if (r.drive_probe_bytes_per_second > 0.0) {
+    line += format(", {:.0f} % of the {:.2f} GB/s it can", 100.0 * r.share_of_drive(),
+                   r.drive_probe_bytes_per_second / 1e9);
+  }
+  if (r.run.experts.prefetches > 0) {
+    line += format("; {} of {} prefetches useful", r.run.experts.prefetches_useful,
+                   r.run.experts.prefetches);
+  }
+  return line + "\n";
+}
+
 std::string render_markdown(std::span<const BenchResult> results) {
   std::vector<Row> rows = {{"model", "size", "params", "backend", "threads", "test", "t/s",
                             "bytes/token", "GB/s", "of bound", "hits", "read/token",
@@ -123,6 +139,7 @@ std::string render_markdown(std::span<const BenchResult> results) {
     text += markdown_line(rows[line], widths);
     if (line == 0) text += markdown_rule(widths);
   }
+  for (const BenchResult& r : results) text += drive_line(r);
   const BenchResult& last = results.back();
   return text + format(
                     "\nmemory bandwidth {:.2f} GB/s with {} threads | peak memory {} | "
@@ -172,6 +189,12 @@ double BenchResult::share_of_bound() const {
   return bandwidth_bytes_per_second > 0.0 ? bytes_per_second() / bandwidth_bytes_per_second : 0.0;
 }
 
+double BenchResult::share_of_drive() const {
+  return drive_probe_bytes_per_second > 0.0
+             ? run.experts.read_bytes_per_second() / drive_probe_bytes_per_second
+             : 0.0;
+}
+
 double BenchResult::expert_hit_rate() const {
   const uint64_t lookups = run.experts.hits + run.experts.misses;
   return lookups == 0 ? 1.0 : static_cast<double>(run.experts.hits) / static_cast<double>(lookups);
@@ -212,6 +235,12 @@ Json bench_fields(const BenchResult& r) {
   json["expert_hit_rate"] = r.expert_hit_rate();
   json["storage_bytes_per_token"] = rounded(per_token(r.run.experts.bytes_read, r));
   json["stall_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.stall_us, r));
+  json["drive_bytes_per_second"] = rounded(r.run.experts.read_bytes_per_second());
+  json["drive_probe_bytes_per_second"] = rounded(r.drive_probe_bytes_per_second);
+  json["share_of_drive"] = r.share_of_drive();
+  json["prefetches"] = r.run.experts.prefetches;
+  json["prefetches_useful"] = r.run.experts.prefetches_useful;
+  json["lookahead_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.lookahead_us, r));
   json["expert_cache_bytes"] = r.expert_cache_bytes;
   json["peak_memory_bytes"] = r.peak_memory_bytes;
   json["samples_ns"] = r.run.samples_ns;

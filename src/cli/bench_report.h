@@ -35,6 +35,7 @@ struct BenchResult {
   BenchmarkRun run;
   Traffic traffic;  // per token
   double bandwidth_bytes_per_second = 0.0;
+  double drive_probe_bytes_per_second = 0.0;  // 0: nothing was read, nothing probed
   uint64_t expert_cache_bytes = 0;
   uint64_t peak_memory_bytes = 0;
 
@@ -45,6 +46,8 @@ struct BenchResult {
   /// The least time per token, at the measured bandwidth, over the time it took.
   double share_of_bound() const;
   double bytes_per_second() const;
+  /// What the drive delivered while reads were in flight, over what the probe found it can.
+  double share_of_drive() const;
   double expert_hit_rate() const;  // 1 when nothing was looked up
 };
 

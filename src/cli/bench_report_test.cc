@@ -24,7 +24,15 @@ BenchResult sample() {
                      .expert_cache_bytes = 4096,
                      .peak_memory_bytes = 8192};
   result.run.samples_ns = {1000, 3000};  // 4 and 1.333 tokens a microsecond
-  result.run.experts = {.hits = 6, .misses = 2, .bytes_read = 800, .stall_us = 16};
+  result.run.experts = {.hits = 6,
+                        .misses = 2,
+                        .bytes_read = 800,
+                        .stall_us = 16,
+                        .prefetches = 5,
+                        .prefetches_useful = 3,
+                        .read_us = 8,
+                        .lookahead_us = 24};
+  result.drive_probe_bytes_per_second = 2e8;
   return result;
 }
 
@@ -48,6 +56,8 @@ TEST(BenchResultRates, AddUp) {
   EXPECT_DOUBLE_EQ(sample().bytes_per_second(), 3e9);
   EXPECT_DOUBLE_EQ(sample().share_of_bound(), 0.2);
   EXPECT_DOUBLE_EQ(sample().expert_hit_rate(), 0.75);
+  EXPECT_DOUBLE_EQ(sample().share_of_drive(), 0.5);  // 100 MB/s of 200
+  EXPECT_EQ(BenchResult{}.share_of_drive(), 0.0);
   EXPECT_EQ(BenchResult{}.expert_hit_rate(), 1.0);
   EXPECT_EQ(BenchResult{}.share_of_bound(), 0.0);
 }
@@ -98,6 +108,11 @@ TEST(BenchJson, HasLlamaBenchsFieldsAndOurs) {
   EXPECT_EQ(fields["bytes_per_token"], 1500);
   EXPECT_EQ(fields["storage_bytes_per_token"], 100);  // 800 over 2 repetitions of 4 tokens
   EXPECT_EQ(fields["stall_ns_per_token"], 2000);
+  EXPECT_EQ(fields["drive_bytes_per_second"], 100'000'000);
+  EXPECT_EQ(fields["drive_probe_bytes_per_second"], 200'000'000);
+  EXPECT_EQ(fields["prefetches"], 5);
+  EXPECT_EQ(fields["prefetches_useful"], 3);
+  EXPECT_EQ(fields["lookahead_ns_per_token"], 3000);
   EXPECT_EQ(fields["samples_ns"], Json({1000, 3000}));
 }
 

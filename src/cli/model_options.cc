@@ -87,6 +87,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                   "own at the end and makes the file where there is none")
       ->check(not_empty());
   command
+      .add_option("--lookahead", options.lookahead,
+                  "Read experts before their router asks for them: auto (while it pays), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  command
       .add_option("--expert-io", options.expert_io,
                   "How experts are read: auto, uring, direct, pread or mmap (to compare with)")
       ->check(CLI::IsMember({"auto", "uring", "direct", "pread", "mmap"}))
@@ -126,6 +131,9 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   MF_CHECK(policy.has_value());  // the command line took no other
   engine.eviction.policy = *policy;
   engine.expert_profile = options.expert_profile;
+  const std::optional<LookaheadMode> lookahead = parse_lookahead_mode(options.lookahead);
+  MF_CHECK(lookahead.has_value());  // the command line took no other
+  engine.lookahead = *lookahead;
   engine.check_experts = !options.trust_experts;
   if (!options.expert_cache.empty()) {
     const Result<uint64_t> bytes = parse_bytes(options.expert_cache);

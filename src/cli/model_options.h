@@ -25,6 +25,7 @@ struct ModelOptions {
   int reader_threads = 8;
   std::string cache_policy = "lfu";
   std::string expert_profile;  // file of earlier runs' uses; empty: none
+  std::string lookahead = "auto";
   std::string route_trace;     // file to record routes to; empty: none
   bool trust_experts = false;  // of a pack: no checksums
 };

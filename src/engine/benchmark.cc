@@ -63,14 +63,6 @@ Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenS
   return Repetition{static_cast<uint64_t>(ns.count()), engine.expert_stats() - before};
 }
 
-void accumulate(ExpertStats& total, const ExpertStats& more) {
-  total.hits += more.hits;
-  total.misses += more.misses;
-  total.bytes_read += more.bytes_read;
-  total.evictions += more.evictions;
-  total.stall_us += more.stall_us;
-}
-
 }  // namespace
 
 Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
@@ -82,7 +74,7 @@ Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
     if (options.progress) options.progress(i + 1);
     if (i < options.warm_ups) continue;
     run.samples_ns.push_back(repetition.ns);
-    accumulate(run.experts, repetition.experts);
+    run.experts += repetition.experts;
   }
   return run;
 }

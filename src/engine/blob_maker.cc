@@ -6,39 +6,10 @@
 
 #include "base/format.h"
 #include "checkpoint/checksum.h"
-#include "quant/formats/tiled.h"
 #include "quant/quantize.h"
 
 namespace moeflux {
 namespace {
-
-struct TargetParts {
-  std::span<std::byte> data;
-  std::span<std::byte> scales;
-  std::span<std::byte> biases;
-
-  TargetParts(const PackedMatrix& matrix, std::byte* blob) {
-    const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
-    data = {blob + matrix.data_offset, bytes.data};
-    scales = {blob + matrix.scales_offset, bytes.scales};
-    biases = {blob + matrix.biases_offset, bytes.biases};
-  }
-};
-
-void copy_parts(const TargetParts& target, const tiled::RowMajorParts& parts) {
-  std::copy(parts.codes.begin(), parts.codes.end(), target.data.begin());
-  std::copy(parts.scales.begin(), parts.scales.end(), target.scales.begin());
-  std::copy(parts.biases.begin(), parts.biases.end(), target.biases.begin());
-}
-
-void put_row_major(const PackedMatrix& matrix, const TargetParts& target,
-                   const tiled::RowMajorParts& parts) {
-  if (matrix.format.order == WeightOrder::kTiled) {
-    tiled::tile(target.data, parts, matrix.format, matrix.rows, matrix.cols);
-  } else {
-    copy_parts(target, parts);
-  }
-}
 
 Status check_source(const ExpertLayer& source, ExpertId expert, std::span<const std::byte> slot) {
   if (source.checksums.empty()) return {};
@@ -60,27 +31,19 @@ void load_floats(const std::byte* from, DType dtype, std::span<float> out) {
 Status BlobMaker::put_matrix(size_t i, std::byte* slot, std::byte* blob) const {
   const std::array<const ExpertMatrix*, 3> matrices = {&source_.gate, &source_.up, &source_.down};
   const ExpertMatrix& from = *matrices[i];
-  const PackedMatrix& to = target_.matrices[i];
-  const WeightBytes bytes = weight_bytes(from.format, from.rows, from.cols);
-  const tiled::RowMajorParts parts = {{slot + from.data_offset, bytes.data},
-                                      {slot + from.scales_offset, bytes.scales},
-                                      {slot + from.biases_offset, bytes.biases}};
-  const TargetParts target(to, blob);
-  if (from.format.kind == to.format.kind && from.format.order == to.format.order) {
-    copy_parts(target, parts);
-  } else if (from.format.kind == QuantKind::kPlain) {
-    std::vector<float> values(static_cast<size_t>(from.rows * from.cols));
-    load_floats(parts.codes.data(), from.format.dtype, values);
-    MF_ASSIGN_OR_RETURN(const AffineMatrix quantised,
-                        quantize_affine({values, from.rows, from.cols},
-                                        to.format.with_order(WeightOrder::kRowMajor)));
-    put_row_major(to, target, {quantised.codes, quantised.scales, quantised.biases});
-  } else if (from.format.order == WeightOrder::kTiled) {
-    tiled::untile(target.data, target.scales, target.biases, parts.codes, to.format, to.rows,
-                  to.cols);
-  } else {
-    put_row_major(to, target, parts);
+  const ExpertMatrix to = to_matrix(target_.matrices[i]);
+  const MatrixParts source = from.parts(slot);
+  const MatrixParts target = to.parts(blob);
+  if (from.format.kind == to.format.kind) {
+    reorder_matrix(to, target, from.format.order, source);
+    return {};
   }
+  std::vector<float> values(static_cast<size_t>(from.rows * from.cols));
+  load_floats(source.data.data(), from.format.dtype, values);
+  const QuantFormat row_major = to.format.with_order(WeightOrder::kRowMajor);
+  MF_ASSIGN_OR_RETURN(AffineMatrix made,
+                      quantize_affine({values, from.rows, from.cols}, row_major));
+  reorder_matrix(to, target, WeightOrder::kRowMajor, {made.codes, made.scales, made.biases});
   return {};
 }
 

@@ -19,6 +19,12 @@ namespace moeflux {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
+// Commands of half a megabyte in flight: what the drive works on while the engine's thread computes
+// and nobody feeds it. A prompt's read-ahead fills it (64 staging slots of 1.8 MB: 60 ms of a drive
+// of 2 GB/s, the attention of 512 tokens); guesses take so little of it that a demand read behind
+// them is late by a millisecond or two.
+constexpr int kReaderDepth = 256;
+constexpr int kSpeculativeDepth = 8;
 // Of a device's own memory, for tables, workspace and the driver.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 
@@ -115,11 +121,13 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   }
   MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
                                                    {.threads = std::max(1, options.reader_threads),
-                                                    .depth = kReaderDepth}));
+                                                    .depth = kReaderDepth,
+                                                    .speculative_depth = kSpeculativeDepth}));
   if (can_hold_experts(device, *engine->loaded_, engine->plan_, options.expert_cache_bytes)) {
     MF_ASSIGN_OR_RETURN(engine->experts_,
                         make_resident_expert_store(engine->loaded_->experts, engine->loaded_->index,
-                                                   *engine->reader_, device));
+                                                   *engine->reader_, device,
+                                                   {.check_arrivals = options.check_experts}));
     engine->plan_.expert_cache_bytes = engine->experts_->capacity_bytes();
   } else {
     MF_ASSIGN_OR_RETURN(engine->experts_, make_streamed_expert_store(
@@ -129,7 +137,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                                .eviction = options.eviction,
                                                .demand = token_demand(spec),
                                                .staging = {},
-                                               .check_arrivals = options.check_experts}));
+                                               .check_arrivals = options.check_experts,
+                                               .lookahead = options.lookahead}));
   }
   if (options.forced_routes != nullptr) {
     MF_ASSIGN_OR_RETURN(engine->experts_,

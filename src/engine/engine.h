@@ -22,6 +22,7 @@
 #include "engine/sequence.h"
 #include "engine/snapshot.h"
 #include "experts/expert_store.h"
+#include "experts/lookahead.h"
 #include "experts/route_trace.h"
 #include "experts/usage_profile.h"
 #include "io/host_memory.h"
@@ -43,6 +44,8 @@ struct EngineOptions {
   int64_t prefill_chunk = 512;
   /// Which experts stay in the cache. Does not change the results.
   EvictionPolicyOptions eviction = {};
+  /// Whether experts are read before their router asks for them. Does not change the results.
+  LookaheadMode lookahead = LookaheadMode::kAuto;
   /// Routes to take instead of the routers', for measurements, or null: the results mean nothing.
   const RouteTrace* forced_routes = nullptr;
   /// Compare experts of a pack with their checksums when they first arrive.

@@ -52,12 +52,14 @@ ExpertCache::Slot ExpertCache::occupy_free(ExpertKey key, Admission admission) {
   entry(slot) = {key, SlotState::kLoading, admission, 1};
   slots_[options_.shape.index_of(key)] = static_cast<uint32_t>(slot);
   if (admission == Admission::kCached) ++num_cached_;
+  if (admission == Admission::kSpeculative) ++num_speculative_;
   return slot;
 }
 
 void ExpertCache::release(Slot slot) {
   Entry& gone = entry(slot);
   if (gone.admission == Admission::kCached) --num_cached_;
+  if (gone.admission == Admission::kSpeculative) --num_speculative_;
   slots_[options_.shape.index_of(gone.key)] = kNoSlot;
   gone = {};
   free_.push_back(slot);
@@ -117,6 +119,16 @@ std::optional<ExpertCache::Slot> ExpertCache::reserve_speculative(ExpertKey key)
   return occupy_free(key, Admission::kSpeculative);
 }
 
+std::optional<ExpertCache::Slot> ExpertCache::reserve_guess(ExpertKey key) {
+  MF_CHECK(!lookup(key));
+  const bool all_fit = limit_ >= options_.shape.size();
+  if (!all_fit && num_speculative_ >= options_.num_staging && !drop_speculation()) {
+    return std::nullopt;
+  }
+  if (!may_take_free_slot()) return std::nullopt;
+  return occupy_free(key, Admission::kSpeculative);
+}
+
 void ExpertCache::promote(Slot slot, bool transient) {
   Entry& guess = entry(slot);
   MF_CHECK(guess.state != SlotState::kAbsent);
@@ -129,6 +141,7 @@ void ExpertCache::promote(Slot slot, bool transient) {
     if (victim) evict(*victim);
     cached = victim.has_value();
   }
+  --num_speculative_;
   guess.admission = cached ? Admission::kCached : Admission::kTransient;
   if (cached) {
     ++num_cached_;
@@ -139,21 +152,15 @@ void ExpertCache::promote(Slot slot, bool transient) {
   if (idle) release(slot);
 }
 
-void ExpertCache::set_part_ready(Slot slot) {
-  MF_CHECK(entry(slot).state == SlotState::kLoading);
-  entry(slot).state = SlotState::kPartReady;
-}
-
 void ExpertCache::set_ready(Slot slot) {
   Entry& arrived = entry(slot);
-  MF_CHECK(arrived.state == SlotState::kLoading || arrived.state == SlotState::kPartReady);
+  MF_CHECK(arrived.state == SlotState::kLoading);
   arrived.state = SlotState::kReady;
 }
 
 void ExpertCache::abandon(Slot slot) {
   const Entry& failed = entry(slot);
-  MF_CHECK(failed.state == SlotState::kLoading || failed.state == SlotState::kPartReady);
-  MF_CHECK(failed.pins == 1);
+  MF_CHECK(failed.state == SlotState::kLoading && failed.pins == 1);
   release(slot);
 }
 
@@ -294,7 +301,7 @@ void guard_below_one_token(ExpertCache::Options& options, const TokenDemand& dem
 }
 
 void set_staging(ExpertCache::Options& options, uint64_t num_experts) {
-  constexpr size_t kStagingMax = 32;
+  constexpr size_t kStagingMax = 64;
   // A cache for all experts passes none through.
   if (options.guard_admission || options.num_slots >= num_experts) return;
   options.num_staging = std::min(kStagingMax, options.num_slots / 32);

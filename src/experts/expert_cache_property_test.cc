@@ -116,10 +116,6 @@ class Model {
         naive_.resident.erase(naive);
         return;
       }
-      if (random_() % 2 == 0) {
-        cache_.set_part_ready(found->slot);
-        return;
-      }
     }
     if (!resident.ready) {
       cache_.set_ready(found->slot);

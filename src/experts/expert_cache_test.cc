@@ -135,12 +135,10 @@ TEST(ExpertCache, GuessThatCameTrueStays) {
   EXPECT_EQ(cache.find(key(1)), guess);
 }
 
-TEST(ExpertCache, PartReadyIsSeenByLookupAlone) {
+TEST(ExpertCache, AnExpertOnItsWayIsSeenByLookupAlone) {
   ExpertCache cache = make_cache(1);
   const Slot slot = *cache.reserve(key(0));
   EXPECT_EQ(cache.lookup(key(0))->state, SlotState::kLoading);
-  cache.set_part_ready(slot);
-  EXPECT_EQ(cache.lookup(key(0))->state, SlotState::kPartReady);
   EXPECT_FALSE(cache.find(key(0)).has_value());
   cache.set_ready(slot);
   EXPECT_EQ(cache.find(key(0)), slot);

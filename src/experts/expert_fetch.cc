@@ -8,14 +8,15 @@
 namespace moeflux {
 
 ExpertFetch::ExpertFetch(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
-                         ExpertCache& cache, bool check)
+                         const Options& options)
     : table_(table),
       files_(files),
       reader_(reader),
-      cache_(cache),
+      options_(options),
       arrivals_(table, files),
-      check_(check),
-      loading_(cache.num_slots()) {}
+      loading_(options.memory.size() / options.slot_bytes) {
+  MF_CHECK(options.slot_bytes >= table.slot_bytes_max());
+}
 
 ExpertFetch::~ExpertFetch() {
   while (in_flight_ > 0) (void)wait();
@@ -23,7 +24,7 @@ ExpertFetch::~ExpertFetch() {
 
 void ExpertFetch::start(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority) {
   MF_CHECK(!is_in_flight(slot));
-  std::byte* base = cache_.buffer().host_data() + cache_.offset_of(slot);
+  std::byte* base = bytes_of(slot, table_.layer(key.layer)).data();
   requests_.clear();
   const ExpertExtent* last = nullptr;
   for (const ExpertExtent& extent : table_.layer(key.layer).extents_of(key.expert)) {
@@ -43,19 +44,36 @@ void ExpertFetch::start(ExpertKey key, ExpertCache::Slot slot, ReadPriority prio
                          .priority = priority});
   }
   at(slot) = {key, requests_.size(), {}};
-  ++in_flight_;
+  if (in_flight_++ == 0) {
+    busy_since_ = Clock::now();
+    bytes_before_busy_ = bytes_read_;
+  }
   reader_.submit(requests_);
 }
 
 std::vector<ExpertFetch::Arrival> ExpertFetch::wait() {
   std::vector<Arrival> arrivals;
   while (arrivals.empty()) arrivals = finish(reader_.wait());
+  if (in_flight_ > 0) return arrivals;
+  const Clock::duration busy = end_busy();
+  if (meter_ != nullptr) {
+    meter_->read(bytes_read_ - bytes_before_busy_, std::chrono::duration<double>(busy).count());
+  }
   return arrivals;
 }
 
 std::vector<ExpertFetch::Arrival> ExpertFetch::poll() {
   if (in_flight_ == 0) return {};
-  return finish(reader_.poll());
+  std::vector<Arrival> arrivals = finish(reader_.poll());
+  if (in_flight_ == 0) (void)end_busy();
+  return arrivals;
+}
+
+ExpertFetch::Clock::duration ExpertFetch::end_busy() {
+  const Clock::duration busy = Clock::now() - busy_since_;
+  busy_us_ +=
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(busy).count());
+  return busy;
 }
 
 std::vector<ExpertFetch::Arrival> ExpertFetch::finish(std::vector<ReadCompletion> completions) {
@@ -73,12 +91,11 @@ std::vector<ExpertFetch::Arrival> ExpertFetch::finish(std::vector<ReadCompletion
 void ExpertFetch::finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arrivals) {
   Loading& loading = at(slot);
   const ExpertLayer& layer = table_.layer(loading.key.layer);
-  const std::span<std::byte> bytes(cache_.buffer().host_data() + cache_.offset_of(slot),
-                                   layer.slot_bytes);
+  const std::span<std::byte> bytes = bytes_of(slot, layer);
   --in_flight_;
   if (loading.status.ok()) {
     bytes_read_ += layer.bytes_per_expert();
-    if (check_) loading.status = arrivals_.check(loading.key, bytes);
+    if (options_.check_arrivals) loading.status = arrivals_.check(loading.key, bytes);
   }
   if (!loading.status.ok()) {
     const Error error = loading.status.error().with_context(

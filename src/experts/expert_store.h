@@ -23,7 +23,14 @@ struct ExpertStats {
   uint64_t stall_us = 0;           // time compute had nothing to do but wait for reads
   uint64_t prefetches = 0;         // experts read before a router asked for them
   uint64_t prefetches_useful = 0;  // of these, asked for before they had to go
+  uint64_t read_us = 0;            // time with a read in flight, until its arrival was noticed
+  uint64_t lookahead_us = 0;       // spent on routers applied early and on what they led to
 
+  /// While reads were in flight; 0 without any.
+  double read_bytes_per_second() const {
+    return read_us == 0 ? 0.0
+                        : static_cast<double>(bytes_read) * 1e6 / static_cast<double>(read_us);
+  }
   friend ExpertStats operator-(const ExpertStats& a, const ExpertStats& b) {
     return {a.hits - b.hits,
             a.misses - b.misses,
@@ -31,7 +38,21 @@ struct ExpertStats {
             a.evictions - b.evictions,
             a.stall_us - b.stall_us,
             a.prefetches - b.prefetches,
-            a.prefetches_useful - b.prefetches_useful};
+            a.prefetches_useful - b.prefetches_useful,
+            a.read_us - b.read_us,
+            a.lookahead_us - b.lookahead_us};
+  }
+  ExpertStats& operator+=(const ExpertStats& more) {
+    hits += more.hits;
+    misses += more.misses;
+    bytes_read += more.bytes_read;
+    evictions += more.evictions;
+    stall_us += more.stall_us;
+    prefetches += more.prefetches;
+    prefetches_useful += more.prefetches_useful;
+    read_us += more.read_us;
+    lookahead_us += more.lookahead_us;
+    return *this;
   }
 };
 
@@ -57,6 +78,14 @@ class ExpertStore {
   /// outlive store or encoder.
   virtual Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                                      const Routes& routes) = 0;
+  /// In decode, before the layer's own router can speak: would its choice from an earlier state of
+  /// the token be worth reading for? Where it is, hint() is to be called at once.
+  virtual bool wants_hint(LayerId /*layer*/) { return false; }
+  /// What the layer will probably choose, ids [1, top_k] best first. Only changes when experts are
+  /// read. Reads the ids back through `encoder`.
+  virtual Status hint(LayerId /*layer*/, Encoder& /*encoder*/, const Routes& /*routes*/) {
+    return {};
+  }
   /// The leases that follow are of a step that begins at this position of its sequence. Only
   /// route observers and forced routes care.
   virtual void begin_step(int64_t /*position*/) {}

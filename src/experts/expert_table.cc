@@ -37,6 +37,18 @@ Weight ExpertMatrix::view(Buffer& buffer, size_t slot_offset) const {
   __builtin_unreachable();
 }
 
+ExpertMatrix to_matrix(const PackedMatrix& packed) {
+  return {packed.format,      packed.rows,          packed.cols,
+          packed.data_offset, packed.scales_offset, packed.biases_offset};
+}
+
+MatrixParts ExpertMatrix::parts(std::byte* slot) const {
+  const WeightBytes bytes = weight_bytes(format, rows, cols);
+  return {{slot + data_offset, bytes.data},
+          {slot + scales_offset, bytes.scales},
+          {slot + biases_offset, bytes.biases}};
+}
+
 Tensor ExpertBias::view(Buffer& buffer, size_t slot_offset) const {
   if (size == 0) return {};
   return Tensor::view(buffer, slot_offset + offset, Shape{size}, dtype);
@@ -105,6 +117,20 @@ void lay_out_slot(ExpertLayer& layer) {
   layer.slot_bytes = end;
 }
 
+void reorder_matrix(const ExpertMatrix& matrix, const MatrixParts& to, WeightOrder from_order,
+                    const MatrixParts& from) {
+  const QuantFormat& format = matrix.format;
+  if (format.order == from_order) {
+    std::copy(from.data.begin(), from.data.end(), to.data.begin());
+    std::copy(from.scales.begin(), from.scales.end(), to.scales.begin());
+    std::copy(from.biases.begin(), from.biases.end(), to.biases.begin());
+  } else if (format.order == WeightOrder::kTiled) {
+    tiled::tile(to.data, {from.data, from.scales, from.biases}, format, matrix.rows, matrix.cols);
+  } else {
+    tiled::untile(to.data, to.scales, to.biases, from.data, format, matrix.rows, matrix.cols);
+  }
+}
+
 namespace {
 
 // to[r][c] = from[c][r * step + first]: `from` has rows of `from_cols` elements.
@@ -144,41 +170,12 @@ void arrange_input_major(const ExpertLayer& layer, std::byte* slot, const std::b
   std::memcpy(slot + layer.down_bias.offset, out_bias, static_cast<size_t>(h) * element);
 }
 
-/// The parts of a matrix inside a slot or a copy of one.
-struct MatrixBytes {
-  std::span<std::byte> data;
-  std::span<std::byte> scales;
-  std::span<std::byte> biases;
-
-  MatrixBytes(const ExpertMatrix& matrix, std::byte* slot) {
-    const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
-    data = {slot + matrix.data_offset, bytes.data};
-    scales = {slot + matrix.scales_offset, bytes.scales};
-    biases = {slot + matrix.biases_offset, bytes.biases};
-  }
-};
-
-void reorder_matrix(const ExpertMatrix& to, std::byte* slot, const ExpertMatrix& from,
-                    std::byte* raw) {
-  const MatrixBytes target(to, slot);
-  const MatrixBytes source(from, raw);
-  if (to.format.order == from.format.order) {
-    std::copy(source.data.begin(), source.data.end(), target.data.begin());
-    std::copy(source.scales.begin(), source.scales.end(), target.scales.begin());
-    std::copy(source.biases.begin(), source.biases.end(), target.biases.begin());
-  } else if (to.format.order == WeightOrder::kTiled) {
-    tiled::tile(target.data, {source.data, source.scales, source.biases}, to.format, to.rows,
-                to.cols);
-  } else {
-    tiled::untile(target.data, target.scales, target.biases, source.data, to.format, to.rows,
-                  to.cols);
-  }
-}
-
 void reorder(const ExpertLayer& layer, std::byte* slot, std::byte* raw) {
-  reorder_matrix(layer.gate, slot, layer.stored[0], raw);
-  reorder_matrix(layer.up, slot, layer.stored[1], raw);
-  reorder_matrix(layer.down, slot, layer.stored[2], raw);
+  const std::array<const ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    reorder_matrix(*matrices[i], matrices[i]->parts(slot), layer.stored[i].format.order,
+                   layer.stored[i].parts(raw));
+  }
   const std::array<const ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias,
                                                    &layer.down_bias};
   for (size_t i = 0; i < biases.size(); ++i) {

@@ -3,16 +3,25 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "backend/ops.h"
 #include "base/ids.h"
+#include "checkpoint/expert_pack.h"
 #include "quant/format.h"
 #include "tensor/tensor.h"
 
 namespace moeflux {
+
+/// The bytes of a matrix, wherever they lie; tiles are all `data`.
+struct MatrixParts {
+  std::span<std::byte> data;
+  std::span<std::byte> scales;
+  std::span<std::byte> biases;
+};
 
 /// One matrix of an expert inside a slot, `format` being what it is once it has been arranged.
 /// Offsets are relative to the slot and 64-byte aligned.
@@ -25,7 +34,11 @@ struct ExpertMatrix {
   size_t biases_offset = 0;
 
   Weight view(Buffer& buffer, size_t slot_offset) const;
+  MatrixParts parts(std::byte* slot) const;
 };
+
+/// The same place in a slot as in the blob of a pack.
+ExpertMatrix to_matrix(const PackedMatrix& packed);
 
 /// A contiguous piece of a checkpoint file and where it goes in the slot.
 struct ExpertExtent {
@@ -103,6 +116,10 @@ struct ExpertTable {
 
 /// Places matrices and biases one after another: fills their offsets and slot_bytes.
 void lay_out_slot(ExpertLayer& layer);
+
+/// Writes a matrix to `to` in its own order from parts in `from_order`. They must not overlap.
+void reorder_matrix(const ExpertMatrix& matrix, const MatrixParts& to, WeightOrder from_order,
+                    const MatrixParts& from);
 
 /// Turns what has arrived in `slot` into the layer's layout. `scratch` is as large as the slot.
 void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,

@@ -90,10 +90,14 @@ class ExpertWorld {
   size_t slot_bytes() const { return table_.slot_bytes_max(); }
 
   std::unique_ptr<ExpertStore> store(AsyncReader& reader, size_t slots,
-                                     std::optional<size_t> staging = {}) {
-    auto made =
-        make_streamed_expert_store(table_, *index_, reader, device_,
-                                   {.capacity_bytes = slots * slot_bytes(), .staging = staging});
+                                     std::optional<size_t> staging = {},
+                                     LookaheadMode lookahead = LookaheadMode::kOff) {
+    // A layer's demand without a token's: hints have ranks, and nothing is guarded.
+    auto made = make_streamed_expert_store(table_, *index_, reader, device_,
+                                           {.capacity_bytes = slots * slot_bytes(),
+                                            .demand = {.per_layer = kExperts, .per_token = 0},
+                                            .staging = staging,
+                                            .lookahead = lookahead});
     EXPECT_TRUE(made.ok());
     return std::move(made).value();
   }

@@ -55,9 +55,20 @@ void LayerVisit::begin(const LayerRoutes& routes) {
     }
   }
   note_uses(routes);
-  // After the policy knows, as for misses: read-ahead changes when bytes come, not what stays.
-  for (const Entry& entry : guessed_) cache_->promote(entry.slot, transient_);
-  for (const Entry& entry : arriving_) cache_->promote(entry.slot, transient_);
+  promote_guesses();
+}
+
+// After the policy knows, as for misses, and in their order: what was read ahead comes sooner, it
+// does not stay longer.
+void LayerVisit::promote_guesses() {
+  size_t guessed = 0;
+  size_t arriving = 0;
+  while (guessed < guessed_.size() || arriving < arriving_.size()) {
+    const bool first = arriving == arriving_.size() ||
+                       (guessed < guessed_.size() &&
+                        index(guessed_[guessed].expert) < index(arriving_[arriving].expert));
+    cache_->promote(first ? guessed_[guessed++].slot : arriving_[arriving++].slot, transient_);
+  }
 }
 
 void LayerVisit::note_uses(const LayerRoutes& routes) {

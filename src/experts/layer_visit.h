@@ -50,6 +50,8 @@ class LayerVisit {
   /// until recycle(); the span until the next call of anything.
   std::span<const Entry> deliver(size_t max);
   bool has_undelivered() const { return delivered_ < ready_.size(); }
+  /// Delivered and not recycled.
+  size_t num_delivered() const { return delivered_ - recycled_; }
   /// Unpins what was delivered: its work has finished. The others stay pinned.
   void recycle();
   /// Unpins everything and forgets the misses without a slot. Nothing may be LOADING.
@@ -58,6 +60,7 @@ class LayerVisit {
  private:
   void count_uses(const LayerRoutes& routes);
   void note_uses(const LayerRoutes& routes);
+  void promote_guesses();
 
   ExpertCache* cache_;
   LayerId layer_{};

@@ -1,11 +1,14 @@
 #include "experts/resident_expert_store.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/units.h"
+#include "experts/expert_fetch.h"
+#include "experts/route_readback.h"
 
 namespace moeflux {
 namespace {
@@ -37,87 +40,98 @@ class ResidentExpertStore : public ExpertStore {
       : layers_(std::move(layers)), stats_(stats), capacity_bytes_(capacity_bytes) {}
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
-                                             const Routes&) override {
+                                             const Routes& routes) override {
+    if (routes_.is_observed()) {
+      MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
+      routes_.tell(chosen, {});
+    }
     const std::vector<ExpertWeights>& experts = layers_[static_cast<size_t>(index(layer))].experts;
     encoder.experts_stay(experts);
     return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(experts));
   }
+  void begin_step(int64_t position) override { routes_.begin_step(position); }
+  void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override { return stats_; }
   uint64_t capacity_bytes() const override { return capacity_bytes_; }
 
  private:
   std::vector<ResidentLayer> layers_;
+  RouteReadback routes_;
   ExpertStats stats_;
   uint64_t capacity_bytes_;
 };
 
-/// Brings experts from files to the device through memory that both reach.
+/// Brings experts from files to the device through a ring of slots that both reach, so that the
+/// drive reads while the device copies.
 class Loader {
  public:
-  Loader(const TensorIndex& index, AsyncReader& reader, Device& device, size_t slot_bytes_max)
-      : index_(index), reader_(reader), device_(device), scratch_(slot_bytes_max) {}
+  Loader(const ExpertTable& table, Device& device) : table_(table), device_(device) {}
 
-  Status open() {
-    MF_ASSIGN_OR_RETURN(staging_, device_.allocate(std::max(kStagingBytes, scratch_.size()),
-                                                   MemoryKind::kHostVisible));
-    MF_CHECK(staging_->host_data() != nullptr);
+  Status load(const TensorIndex& index, AsyncReader& reader,
+              const ResidentExpertStoreOptions& options) {
+    const size_t slot_bytes = table_.slot_bytes_max();
+    const size_t slots = std::max<size_t>(1, kStagingBytes / slot_bytes);
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> staging,
+                        device_.allocate(slots * slot_bytes, MemoryKind::kHostVisible));
+    MF_CHECK(staging->host_data() != nullptr);
+    MF_RETURN_IF_ERROR(allocate_layers());
+    ExpertFetch fetch(table_, index, reader,
+                      {.memory = {staging->host_data(), slots * slot_bytes},
+                       .slot_bytes = slot_bytes,
+                       .check_arrivals = options.check_arrivals});
+    std::optional<ExpertKey> next = first_from(0);
+    for (uint32_t slot = 0; slot < slots; ++slot) start_next(fetch, ExpertCache::Slot{slot}, next);
+    while (fetch.in_flight() > 0) {
+      for (const ExpertFetch::Arrival& arrival : fetch.wait()) {
+        MF_RETURN_IF_ERROR(arrival.status);
+        MF_RETURN_IF_ERROR(upload(
+            arrival.key, {staging->host_data() + static_cast<size_t>(arrival.slot) * slot_bytes,
+                          table_.layer(arrival.key.layer).slot_bytes}));
+        start_next(fetch, arrival.slot, next);
+      }
+    }
     return {};
   }
-
-  Result<ResidentLayer> load(const ExpertLayer& layer) {
-    ResidentLayer loaded;
-    const auto count = static_cast<size_t>(layer.num_experts);
-    if (count == 0) return loaded;
-    MF_ASSIGN_OR_RETURN(loaded.buffer,
-                        device_.allocate(count * layer.slot_bytes, MemoryKind::kDevice));
-    const size_t batch = staging_->size_bytes() / layer.slot_bytes;
-    for (size_t first = 0; first < count; first += batch) {
-      const size_t last = std::min(count, first + batch);
-      MF_RETURN_IF_ERROR(read_experts(layer, first, last));
-      MF_RETURN_IF_ERROR(
-          device_.upload(*loaded.buffer, first * layer.slot_bytes,
-                         std::span(staging_->host_data(), (last - first) * layer.slot_bytes)));
-    }
-    for (size_t e = 0; e < count; ++e) {
-      loaded.experts.push_back(
-          layer.weights(ExpertId{static_cast<int32_t>(e)}, *loaded.buffer, e * layer.slot_bytes));
-    }
-    return loaded;
-  }
+  std::vector<ResidentLayer> take_layers() { return std::move(layers_); }
 
  private:
-  Status read_experts(const ExpertLayer& layer, size_t first, size_t last) {
-    requests_.clear();
-    for (size_t e = first; e < last; ++e) {
-      std::byte* const slot = staging_->host_data() + (e - first) * layer.slot_bytes;
-      for (const ExpertExtent& extent : layer.extents_of(ExpertId{static_cast<int32_t>(e)})) {
-        requests_.push_back({.file = &index_.file(extent.file),
-                             .offset = extent.offset,
-                             .into = {slot + extent.slot_offset, extent.bytes},
-                             .tag = e});
+  Status allocate_layers() {
+    for (const ExpertLayer& layer : table_.layers) {
+      ResidentLayer& loaded = layers_.emplace_back();
+      const auto count = static_cast<size_t>(layer.num_experts);
+      if (count == 0) continue;
+      MF_ASSIGN_OR_RETURN(loaded.buffer,
+                          device_.allocate(count * layer.slot_bytes, MemoryKind::kDevice));
+      for (size_t e = 0; e < count; ++e) {
+        loaded.experts.push_back(
+            layer.weights(ExpertId{static_cast<int32_t>(e)}, *loaded.buffer, e * layer.slot_bytes));
       }
-    }
-    reader_.submit(requests_);
-    Status failure;
-    while (reader_.in_flight() > 0) {
-      for (const ReadCompletion& completion : reader_.wait()) {
-        if (failure.ok() && !completion.status.ok()) failure = completion.status;
-      }
-    }
-    MF_RETURN_IF_ERROR(failure);
-    for (size_t e = first; e < last; ++e) {
-      std::byte* const slot = staging_->host_data() + (e - first) * layer.slot_bytes;
-      arrange_slot(layer, {slot, layer.slot_bytes}, scratch_);
     }
     return {};
   }
+  Status upload(ExpertKey key, std::span<const std::byte> bytes) {
+    Buffer& to = *layers_[static_cast<size_t>(index(key.layer))].buffer;
+    return device_.upload(to, static_cast<size_t>(index(key.expert)) * bytes.size(), bytes);
+  }
+  std::optional<ExpertKey> first_from(size_t layer) const {
+    while (layer < table_.layers.size() && table_.layers[layer].num_experts == 0) ++layer;
+    if (layer == table_.layers.size()) return std::nullopt;
+    return ExpertKey{LayerId{static_cast<int32_t>(layer)}, ExpertId{0}};
+  }
+  void start_next(ExpertFetch& fetch, ExpertCache::Slot slot, std::optional<ExpertKey>& next) {
+    if (!next) return;
+    fetch.start(*next, slot, ReadPriority::kDemand);
+    const ExpertId following{index(next->expert) + 1};
+    if (index(following) < table_.layer(next->layer).num_experts) {
+      next->expert = following;
+    } else {
+      next = first_from(static_cast<size_t>(index(next->layer)) + 1);
+    }
+  }
 
-  const TensorIndex& index_;
-  AsyncReader& reader_;
+  const ExpertTable& table_;
   Device& device_;
-  std::unique_ptr<Buffer> staging_;
-  std::vector<std::byte> scratch_;
-  std::vector<ReadRequest> requests_;
+  std::vector<ResidentLayer> layers_;
 };
 
 }  // namespace
@@ -130,21 +144,14 @@ uint64_t resident_experts_bytes(const ExpertTable& table) {
   return bytes;
 }
 
-Result<std::unique_ptr<ExpertStore>> make_resident_expert_store(const ExpertTable& table,
-                                                                const TensorIndex& index,
-                                                                AsyncReader& reader,
-                                                                Device& device) {
+Result<std::unique_ptr<ExpertStore>> make_resident_expert_store(
+    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
+    const ResidentExpertStoreOptions& options) {
   if (table.slot_bytes_max() == 0) return make_empty_expert_store();
-  Loader loader(index, reader, device, table.slot_bytes_max());
-  MF_RETURN_IF_ERROR(loader.open());
-  std::vector<ResidentLayer> layers;
-  for (size_t l = 0; l < table.layers.size(); ++l) {
-    Result<ResidentLayer> layer = loader.load(table.layers[l]);
-    if (!layer.ok()) return layer.error().with_context("experts of layer " + std::to_string(l));
-    layers.push_back(std::move(layer).value());
-  }
+  Loader loader(table, device);
+  MF_RETURN_IF_ERROR(loader.load(index, reader, options));
   return std::unique_ptr<ExpertStore>(std::make_unique<ResidentExpertStore>(
-      std::move(layers), ExpertStats{.bytes_read = table.bytes_total()},
+      loader.take_layers(), ExpertStats{.bytes_read = table.bytes_total()},
       resident_experts_bytes(table)));
 }
 

@@ -15,12 +15,17 @@ namespace moeflux {
 /// What the experts take on the device.
 uint64_t resident_experts_bytes(const ExpertTable& table);
 
+struct ResidentExpertStoreOptions {
+  /// Compare experts of a pack with their checksums.
+  bool check_arrivals = true;
+};
+
 /// Reads every expert; the reader is free again afterwards. Table and device must outlive the
 /// store. Fails with kResourceExhausted when the device's memory does not hold them, kIo when a
-/// read fails.
-Result<std::unique_ptr<ExpertStore>> make_resident_expert_store(const ExpertTable& table,
-                                                                const TensorIndex& index,
-                                                                AsyncReader& reader,
-                                                                Device& device);
+/// read fails, kCorruption when a checksum does not hold. Only while routes are observed does a
+/// lease wait for the device.
+Result<std::unique_ptr<ExpertStore>> make_resident_expert_store(
+    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
+    const ResidentExpertStoreOptions& options);
 
 }  // namespace moeflux

@@ -11,9 +11,17 @@
 #include "base/units.h"
 #include "experts/expert_fetch.h"
 #include "experts/layer_visit.h"
+#include "experts/route_readback.h"
 
 namespace moeflux {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t us_since(Clock::time_point begin) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+  return static_cast<uint64_t>(us.count());
+}
 
 class StreamedLease;
 
@@ -22,8 +30,6 @@ struct LeaseState {
   explicit LeaseState(ExpertCache& cache) : visit(cache) {}
 
   LayerVisit visit;
-  std::vector<int32_t> ids;         // [tokens, top_k]
-  std::vector<float> weights;       // the same, for the observer
   std::vector<ExpertWeights> wave;  // what wait_some() returned last
 };
 
@@ -34,17 +40,32 @@ class StreamedExpertStore : public ExpertStore {
       : table_(table),
         cache_(std::move(cache)),
         reader_(reader),
-        fetch_(table, files, reader, cache_, options.check_arrivals),
-        guesses_(cache_.num_slots()) {}
+        fetch_(table, files, reader,
+               {.memory = {cache_.buffer().host_data(), cache_.capacity_bytes()},
+                .slot_bytes = table.slot_bytes_max(),
+                .check_arrivals = options.check_arrivals}),
+        lookahead_({.mode = cache_.guards_admission() ? LookaheadMode::kOff : options.lookahead,
+                    .num_layers = cache_.shape().num_layers,
+                    .top_k = static_cast<int32_t>(std::max<int64_t>(1, options.demand.per_layer))}),
+        num_experts_(table.num_experts_total()),
+        guesses_(cache_.num_slots()) {
+    fetch_.measure(&meter_);
+  }
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override;
-  void begin_step(int64_t position) override { position_ = position; }
-  void observe_routes(RouteObserver* observer) override { observer_ = observer; }
+  bool wants_hint(LayerId layer) override;
+  Status hint(LayerId layer, Encoder& encoder, const Routes& routes) override;
+  void begin_step(int64_t position) override {
+    last_visit_.reset();
+    routes_.begin_step(position);
+  }
+  void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
     stats.bytes_read = fetch_.bytes_read();
     stats.evictions = cache_.evictions();
+    stats.read_us = fetch_.busy_us();
     return stats;
   }
   uint64_t capacity_bytes() const override { return cache_.capacity_bytes(); }
@@ -65,45 +86,107 @@ class StreamedExpertStore : public ExpertStore {
     state->wave.clear();
     spare_states_.push_back(std::move(state));
   }
-  Result<LayerRoutes> read_routes(LayerId layer, Encoder& encoder, const Routes& routes,
-                                  LeaseState& state) const;
-  void read_ahead(LayerId after, int64_t picks);
-  bool guess(ExpertKey key, ReadPriority priority);
+  bool read_ahead(LayerId after, int64_t picks);
+  void start_guess(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
+  void settle_hint(const LayerRoutes& routes);
+  void meter_visit(const LayerRoutes& routes, uint64_t experts_read);
   void settle_guess(const ExpertFetch::Arrival& arrival);
 
   const ExpertTable& table_;
   ExpertCache cache_;
   AsyncReader& reader_;
+  DriveMeter meter_;  // before fetch_, which uses it to its end
   ExpertFetch fetch_;
-  RouteObserver* observer_ = nullptr;
-  int64_t position_ = 0;
+  RouteReadback routes_;
   ExpertStats stats_;
-  std::vector<bool> guesses_;  // by slot: in flight, and pinned, as a guess
+  Lookahead lookahead_;
+  uint64_t num_experts_;
+  std::vector<int32_t> hinted_ids_;       // [top_k]
+  std::vector<ExpertGuess> hinted_;       // of these, absent
+  std::vector<ExpertCache::Slot> asked_;  // read because of the last hint
+  Clock::time_point hint_begin_;
+  std::optional<Clock::time_point> last_visit_;  // of this step, in decode
+  std::vector<bool> guesses_;                    // by slot: in flight, and pinned, as a guess
   std::vector<std::unique_ptr<LeaseState>> spare_states_;  // their visits refer to cache_
 };
 
 // The layer that comes next and its experts, when a chunk of a prompt is long enough to need nearly
 // all of them: read in the order of the file into slots that hold nothing, while this layer and the
-// next one's attention compute.
-void StreamedExpertStore::read_ahead(LayerId after, int64_t picks) {
+// next one's attention compute. True when one more slot would be used.
+bool StreamedExpertStore::read_ahead(LayerId after, int64_t picks) {
   const auto next = static_cast<size_t>(index(after)) + 1;
-  if (next >= table_.layers.size()) return;
+  if (next >= table_.layers.size()) return false;
   const int32_t experts = table_.layers[next].num_experts;
   // With as many picks as experts, chance alone leaves out 37 %; with three times as many, 5 %.
-  if (experts == 0 || picks < 3 * int64_t{experts}) return;
+  if (experts == 0 || picks < 3 * int64_t{experts}) return false;
   for (int32_t e = 0; e < experts; ++e) {
     const ExpertKey key{LayerId{static_cast<int32_t>(next)}, ExpertId{e}};
-    if (!cache_.lookup(key) && !guess(key, ReadPriority::kDemand)) return;
+    if (cache_.lookup(key)) continue;
+    const std::optional<ExpertCache::Slot> slot = cache_.reserve_speculative(key);
+    if (!slot) return true;
+    start_guess(key, *slot, ReadPriority::kDemand);
   }
+  return false;
 }
 
-bool StreamedExpertStore::guess(ExpertKey key, ReadPriority priority) {
-  const std::optional<ExpertCache::Slot> slot = cache_.reserve_speculative(key);
-  if (!slot) return false;
-  guesses_[static_cast<size_t>(*slot)] = true;
+void StreamedExpertStore::start_guess(ExpertKey key, ExpertCache::Slot slot,
+                                      ReadPriority priority) {
+  guesses_[static_cast<size_t>(slot)] = true;
   ++stats_.prefetches;
-  fetch_.start(key, *slot, priority);
+  fetch_.start(key, slot, priority);
+}
+
+// Where every expert has come to stay there is nothing to read early.
+bool StreamedExpertStore::wants_hint(LayerId layer) {
+  if (cache_.num_resident() >= num_experts_ || !lookahead_.wants(layer)) return false;
+  hint_begin_ = Clock::now();
   return true;
+}
+
+Status StreamedExpertStore::hint(LayerId layer, Encoder& encoder, const Routes& routes) {
+  MF_CHECK(routes.ids.dim(0) == 1);
+  hinted_ids_.resize(static_cast<size_t>(routes.ids.num_elements()));
+  MF_RETURN_IF_ERROR(encoder.read(std::as_writable_bytes(std::span(hinted_ids_)), routes.ids));
+  hinted_.clear();
+  const size_t ranks = std::min(hinted_ids_.size(), static_cast<size_t>(lookahead_.top_k()));
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const ExpertId expert{hinted_ids_[rank]};
+    MF_CHECK(index(expert) >= 0 && index(expert) < table_.layer(layer).num_experts);
+    if (!cache_.lookup({layer, expert})) hinted_.push_back({expert, static_cast<int32_t>(rank)});
+  }
+  const DriveLoad load = meter_.load(table_.layer(layer).bytes_per_expert());
+  asked_.clear();
+  for (const ExpertGuess& guess : lookahead_.choose(layer, hinted_, load)) {
+    const ExpertKey key{layer, guess.expert};
+    const std::optional<ExpertCache::Slot> slot = cache_.reserve_guess(key);
+    if (!slot) break;
+    start_guess(key, *slot, ReadPriority::kSpeculative);
+    asked_.push_back(*slot);
+  }
+  const uint64_t us = us_since(hint_begin_);
+  stats_.lookahead_us += us;
+  lookahead_.note_cost(static_cast<double>(us) * 1e-6);
+  return {};
+}
+
+// The router has spoken: what it did not ask for and has not begun need not be read.
+void StreamedExpertStore::settle_hint(const LayerRoutes& routes) {
+  lookahead_.settle(routes.layer, routes.ids);
+  for (const ExpertCache::Slot slot : asked_) {
+    const bool unwanted =
+        fetch_.is_in_flight(slot) && cache_.admission_of(slot) == Admission::kSpeculative;
+    if (unwanted) fetch_.cancel(slot);
+  }
+  asked_.clear();
+}
+
+void StreamedExpertStore::meter_visit(const LayerRoutes& routes, uint64_t experts_read) {
+  const Clock::time_point now = Clock::now();
+  if (last_visit_) {
+    meter_.visit(experts_read * table_.layer(routes.layer).bytes_per_expert(),
+                 std::chrono::duration<double>(now - *last_visit_).count());
+  }
+  last_visit_ = now;
 }
 
 // A guess holds a pin of its own until it has arrived. A failed one nobody waits for is forgotten:
@@ -157,10 +240,14 @@ class StreamedLease : public ExpertLease {
     for (const LayerVisit::Entry& entry : visit.arriving()) store_.fetch_.promote(entry.slot);
     num_loading_ = visit.arriving().size();
     const size_t guessed = visit.guessed().size() + visit.arriving().size();
+    if (routes.phase == RoutePhase::kDecode) {
+      store_.settle_hint(routes);
+      store_.meter_visit(routes, visit.misses().size() + guessed);
+    }
     store_.stats_.hits += visit.hits().size();
     store_.stats_.misses += visit.misses().size() + guessed;
     store_.stats_.prefetches_useful += guessed;
-    if (store_.observer_ != nullptr) store_.observer_->routed(routes, visit.misses());
+    store_.routes_.tell(routes, visit.misses());
     read_into_free_slots();
   }
 
@@ -194,26 +281,29 @@ class StreamedLease : public ExpertLease {
       store_.fetch_.start({layer_, next->expert}, next->slot, ReadPriority::kDemand);
       ++num_loading_;
     }
-    if (state_->visit.num_waiting() == 0) store_.read_ahead(layer_, picks_);
+    const bool all_have_slots = state_->visit.num_waiting() == 0;
+    ahead_needs_slots_ = all_have_slots && store_.read_ahead(layer_, picks_);
   }
 
-  // Experts without a slot take those of earlier waves, once their compute is done.
+  // Slots of earlier waves, once their compute is done, go to experts that have none, then to those
+  // of the next layer: a prompt's drive is never without work.
   Status make_room() {
-    if (state_->visit.num_waiting() == 0) return {};
+    const LayerVisit& visit = state_->visit;
+    const bool waiting = visit.num_waiting() > 0;
+    if (!waiting && !(ahead_needs_slots_ && visit.num_delivered() > 0)) return {};
     MF_RETURN_IF_ERROR(encoder_.wait(encoder_.submit()));
     state_->visit.recycle();
     read_into_free_slots();
     // At least one slot exists, and nobody else holds a pin but guesses, which arrive.
-    MF_CHECK(num_loading_ > 0 || state_->visit.has_undelivered() || store_.fetch_.in_flight() > 0);
+    MF_CHECK(!waiting || num_loading_ > 0 || visit.has_undelivered() ||
+             store_.fetch_.in_flight() > 0);
     return {};
   }
 
   void wait(Status& failure) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     const std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait();
-    const auto waited = std::chrono::steady_clock::now() - begin;
-    store_.stats_.stall_us += static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(waited).count());
+    store_.stats_.stall_us += us_since(begin);
     take(arrivals, failure);
   }
 
@@ -221,6 +311,11 @@ class StreamedLease : public ExpertLease {
     for (const ExpertFetch::Arrival& arrival : arrivals) {
       if (store_.cache_.admission_of(arrival.slot) == Admission::kSpeculative) {
         store_.settle_guess(arrival);  // nobody asked for it so far
+        continue;
+      }
+      if (!arrival.status.ok() && arrival.status.error().code() == ErrorCode::kCancelled) {
+        // Given up in an earlier token's visit, and asked for again before that came through.
+        store_.fetch_.start(arrival.key, arrival.slot, ReadPriority::kDemand);
         continue;
       }
       --num_loading_;
@@ -241,37 +336,16 @@ class StreamedLease : public ExpertLease {
   Encoder& encoder_;
   int64_t picks_ = 0;  // of a prompt
   bool polls_ = false;
+  bool ahead_needs_slots_ = false;
   size_t num_loading_ = 0;
   std::unique_ptr<LeaseState> state_;
 };
 
-// A step of one token is decode; a prompt's last chunk may be one token and count as such.
-Result<LayerRoutes> StreamedExpertStore::read_routes(LayerId layer, Encoder& encoder,
-                                                     const Routes& routes,
-                                                     LeaseState& state) const {
-  const auto count = static_cast<size_t>(routes.ids.num_elements());
-  state.ids.resize(count);
-  MF_RETURN_IF_ERROR(encoder.read(std::as_writable_bytes(std::span(state.ids)), routes.ids));
-  if (observer_ != nullptr) {
-    state.weights.resize(count);
-    MF_RETURN_IF_ERROR(
-        encoder.read(std::as_writable_bytes(std::span(state.weights)), routes.weights));
-  }
-  for (const int32_t id : state.ids) MF_CHECK(id >= 0 && id < table_.layer(layer).num_experts);
-  const int64_t tokens = routes.ids.dim(0);
-  return LayerRoutes{.layer = layer,
-                     .phase = tokens == 1 ? RoutePhase::kDecode : RoutePhase::kPrefill,
-                     .position = position_,
-                     .tokens = tokens,
-                     .ids = state.ids,
-                     .weights = state.weights};
-}
-
 Result<std::unique_ptr<ExpertLease>> StreamedExpertStore::lease(LayerId layer, Encoder& encoder,
                                                                 const Routes& routes) {
-  std::unique_ptr<LeaseState> state = take_state();
-  MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, read_routes(layer, encoder, routes, *state));
-  auto lease = std::make_unique<StreamedLease>(*this, layer, encoder, std::move(state));
+  MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
+  for (const int32_t id : chosen.ids) MF_CHECK(id >= 0 && id < table_.layer(layer).num_experts);
+  auto lease = std::make_unique<StreamedLease>(*this, layer, encoder, take_state());
   lease->start(chosen);
   return std::unique_ptr<ExpertLease>(std::move(lease));
 }

@@ -12,6 +12,7 @@
 #include "experts/expert_cache.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
+#include "experts/lookahead.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -26,6 +27,7 @@ struct StreamedExpertStoreOptions {
   std::optional<size_t> staging = {};
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_arrivals = true;
+  LookaheadMode lookahead = LookaheadMode::kAuto;
 };
 
 /// Everything passed by reference must outlive the store. Fails with kResourceExhausted when a

@@ -31,8 +31,9 @@ Status check(const ReaderOptions& options) {
 }
 
 ReadSchedulerOptions scheduling(const ReaderOptions& options, int depth) {
+  const int quarter = std::max(1, depth / 4);
   const int speculative =
-      options.speculative_depth > 0 ? options.speculative_depth : std::max(1, depth / 4);
+      options.speculative_depth > 0 ? std::min(options.speculative_depth, quarter) : quarter;
   return {.chunk_bytes = options.chunk_bytes,
           .depth = static_cast<size_t>(depth),
           .speculative_depth = static_cast<size_t>(speculative)};

@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"gate", "up", "down"};
 
-ExpertMatrix to_matrix(const PackedMatrix& packed) {
-  return {packed.format,      packed.rows,          packed.cols,
-          packed.data_offset, packed.scales_offset, packed.biases_offset};
-}
-
 ExpertBias to_bias(const PackedBias& packed) { return {packed.dtype, packed.size, packed.offset}; }
 
 /// Three stretches that lie one after another and cover the blob: gate; up; down with biases.

@@ -21,6 +21,7 @@
 #include "engine/memory_bandwidth.h"
 #include "engine/model_sizes.h"
 #include "experts/forced_routes.h"
+#include "io/drive_probe.h"
 #include "io/host_memory.h"
 
 namespace moeflux {
@@ -118,6 +119,25 @@ void note_forced_routes(const RouteTrace& trace, const Engine& engine) {
   print_note(describe_forced_routes(trace, layers, experts, top_k));
 }
 
+// What the drive can deliver in experts' sizes, with nothing else going on; 0 when the tests had no
+// need of it. Random places of one layer, past the page cache.
+Result<double> probe_experts_drive(const LoadedModel& model, const ExpertStats& experts,
+                                   double seconds) {
+  if (experts.bytes_read == 0) return 0.0;
+  for (const ExpertLayer& layer : model.experts.layers) {
+    if (layer.num_experts == 0) continue;
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<AsyncReader> reader,
+                        make_reader(IoMode::kAuto, {.drop_cache = false}));
+    MF_ASSIGN_OR_RETURN(
+        const DriveProbe probe,
+        probe_drive(
+            *reader, model.index.file(layer.extents.front().file),
+            {.blob_bytes = layer.bytes_per_expert(), .depths = {4, 8, 16}, .seconds = seconds}));
+    return probe.bytes_per_second;
+  }
+  return 0.0;
+}
+
 Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
                    const std::string& directory, std::vector<BenchResult>& results) {
   const std::unique_ptr<Device> trace = make_trace_device();
@@ -129,6 +149,8 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
                       open_engine(options, tests, directory, *device));
   if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, *engine);
   MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, directory, *engine));
+  const size_t first = results.size();
+  ExpertStats all;
   for (const BenchmarkTest& test : tests) {
     MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
     result.backend = std::string(device->name());
@@ -150,8 +172,11 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
     MF_ASSIGN_OR_RETURN(result.traffic, traffic_per_token(*model, test, result.batch, result.run));
     result.expert_cache_bytes = engine->expert_capacity_bytes();
     result.peak_memory_bytes = peak_resident_bytes();
+    all += result.run.experts;
     results.push_back(std::move(result));
   }
+  MF_ASSIGN_OR_RETURN(const double drive, probe_experts_drive(*model, all, options.probe_seconds));
+  for (size_t i = first; i < results.size(); ++i) results[i].drive_probe_bytes_per_second = drive;
   return finish_route_trace(*engine, std::move(routes));
 }
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/format.h"
-#include "base/units.h"
 #include "chat/model_text.h"
 #include "chat/text_generator.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
+#include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/host_memory.h"
@@ -46,6 +46,7 @@ struct Options {
   int64_t tokens_max = 128;
   bool ignore_eos = false;
   bool quiet = false;
+  bool json = false;
 };
 
 // "15043+1" or "15043-0.5", as in llama.cpp; "-inf" bans.
@@ -119,41 +120,6 @@ Result<std::string> read_prompt(const Options& options, bool prompt_given) {
                     "no prompt; give one as an argument, with -f FILE or on standard input");
 }
 
-double per_second(int64_t count, double seconds) {
-  return seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0;
-}
-
-std::string statistics_line(const GenerateResult& result) {
-  const ExpertStats& decode = result.decode_experts;
-  const uint64_t lookups = decode.hits + decode.misses;
-  std::string line = format("prefill {} tokens, {:.1f} tokens/s", result.prompt_tokens,
-                            per_second(result.prompt_tokens, result.prefill_seconds));
-  if (result.decode_steps > 0) {
-    const auto steps = static_cast<uint64_t>(result.decode_steps);
-    line += format(" | decode {} tokens, {:.1f} tokens/s | expert hits {:.1f} % | read {}/token",
-                   result.decode_steps, per_second(result.decode_steps, result.decode_seconds),
-                   lookups == 0
-                       ? 100.0
-                       : 100.0 * static_cast<double>(decode.hits) / static_cast<double>(lookups),
-                   format_bytes(decode.bytes_read / steps));
-  }
-  line +=
-      format(" | prompt read {} | peak memory {}", format_bytes(result.prefill_experts.bytes_read),
-             format_bytes(peak_resident_bytes()));
-  switch (result.reason) {
-    case FinishReason::kStopToken:
-      return line + " | end of text";
-    case FinishReason::kTokensMax:
-      return line;
-    case FinishReason::kContextFull:
-      return line + " | context full";
-    case FinishReason::kCancelled:
-    case FinishReason::kStopString:
-      return line + " | stopped";
-  }
-  __builtin_unreachable();
-}
-
 Status run(const Options& options, bool prompt_given) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
@@ -196,7 +162,11 @@ Status run(const Options& options, bool prompt_given) {
   MF_RETURN_IF_ERROR(opened.engine->save_expert_profile());
   if (written.ok()) written = print_out("\n");
   if (!written.ok() && written.error().code() != ErrorCode::kCancelled) return written;
-  if (!options.quiet) print_note(statistics_line(result));
+  if (options.json) {
+    print_err(run_statistics_json(result, peak_resident_bytes()).dump());
+  } else if (!options.quiet) {
+    print_note(run_statistics_line(result, peak_resident_bytes()));
+  }
   return {};
 }
 
@@ -215,6 +185,8 @@ RegisteredCommand add_run_command(CLI::App& program) {
       ->capture_default_str();
   app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
   app->add_flag("-q,--quiet", options->quiet, "Print only the generated text");
+  app->add_flag("--json", options->json,
+                "Statistics as a line of JSON on standard error, with --quiet too");
   add_sampling_options(*app, options->sampling);
   return {app, [options, text] { return run(*options, text->count() > 0); }};
 }

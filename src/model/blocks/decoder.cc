@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "model/blocks/early_router.h"
 
 namespace moeflux::blocks {
 namespace {
@@ -39,7 +40,8 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   void mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
-  Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
+  Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x,
+                      Tensor residual) const;
 
   ModelSpec spec_;
   Weight embed_;
@@ -94,12 +96,26 @@ void Decoder::mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) c
   __builtin_unreachable();
 }
 
-Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
+Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x,
+                             Tensor residual) const {
   const LayerSpec& s = layer_spec(id);
   const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
-  if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe);
-  glu(step.encoder, out, x, w.dense, s.dense_glu);
-  return {};
+  if (s.moe.num_experts == 0) {
+    glu(step.encoder, out, x, w.dense, s.dense_glu);
+    return {};
+  }
+  const LayerId after{index(id) + 1};
+  const bool routes_next =
+      index(after) < spec_.num_layers() && layer_spec(after).moe.num_experts > 0;
+  if (!routes_next) return moe(step, id, out, x, w.moe, s.moe, nullptr);
+  const LayerWeights& next = layers_[static_cast<size_t>(index(after))];
+  const EarlyRouter early{.layer = after,
+                          .residual = residual,
+                          .norm = next.post_norm,
+                          .eps = spec_.rms_norm_eps,
+                          .weights = &next.moe,
+                          .spec = &layer_spec(after).moe};
+  return moe(step, id, out, x, w.moe, s.moe, &early);
 }
 
 Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
@@ -117,7 +133,7 @@ Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
     mixer(step, LayerId{i}, branch, normed);
     e.add(x, x, branch);
     e.rms_norm(normed, x, w.post_norm, spec_.rms_norm_eps);
-    MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
+    MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed, x));
     e.add(x, x, branch);
   }
   if (logits.is_null() && step.observer == nullptr) return {};

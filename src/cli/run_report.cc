@@ -1,0 +1,95 @@
+#include "cli/run_report.h"
+
+#include <string_view>
+
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux {
+namespace {
+
+double ratio(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
+
+double hit_rate(const ExpertStats& experts) {
+  const uint64_t lookups = experts.hits + experts.misses;
+  return lookups == 0 ? 1.0 : static_cast<double>(experts.hits) / static_cast<double>(lookups);
+}
+
+std::string_view name_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopToken:
+      return "end of text";
+    case FinishReason::kTokensMax:
+      return "length";
+    case FinishReason::kContextFull:
+      return "context full";
+    case FinishReason::kCancelled:
+      return "stopped";
+  }
+  __builtin_unreachable();
+}
+
+Json phase_json(const ExpertStats& experts, int64_t tokens, double seconds) {
+  const auto count = static_cast<double>(tokens);
+  Json json;
+  json["tokens"] = tokens;
+  json["seconds"] = seconds;
+  json["tokens_per_second"] = ratio(count, seconds);
+  json["expert_lookups"] = experts.hits + experts.misses;
+  json["expert_hit_rate"] = hit_rate(experts);
+  json["storage_bytes"] = experts.bytes_read;
+  json["storage_bytes_per_token"] = ratio(static_cast<double>(experts.bytes_read), count);
+  json["drive_bytes_per_second"] = experts.read_bytes_per_second();
+  json["stall_seconds"] = static_cast<double>(experts.stall_us) * 1e-6;
+  json["stall_seconds_per_token"] = ratio(static_cast<double>(experts.stall_us) * 1e-6, count);
+  json["prefetches"] = experts.prefetches;
+  json["prefetches_useful"] = experts.prefetches_useful;
+  json["lookahead_seconds"] = static_cast<double>(experts.lookahead_us) * 1e-6;
+  return json;
+}
+
+// What the drive did in decode: nothing to say when it was not needed.
+std::string drive_text(const ExpertStats& decode, uint64_t steps) {
+  if (decode.bytes_read == 0) return {};
+  std::string text =
+      format(" at {:.2f} GB/s | stall {:.1f} ms/token", decode.read_bytes_per_second() / 1e9,
+             static_cast<double>(decode.stall_us / steps) / 1e3);
+  if (decode.prefetches > 0) {
+    text += format(" | prefetch {} of {} useful", decode.prefetches_useful, decode.prefetches);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string run_statistics_line(const GenerateResult& result, uint64_t peak_memory_bytes) {
+  const ExpertStats& decode = result.decode_experts;
+  std::string line =
+      format("prefill {} tokens, {:.1f} tokens/s", result.prompt_tokens,
+             ratio(static_cast<double>(result.prompt_tokens), result.prefill_seconds));
+  if (result.decode_steps > 0) {
+    const auto steps = static_cast<uint64_t>(result.decode_steps);
+    line += format(" | decode {} tokens, {:.1f} tokens/s | expert hits {:.1f} % | read {}/token",
+                   result.decode_steps,
+                   ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
+                   100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
+    line += drive_text(decode, steps);
+  }
+  line += format(" | prompt read {} | peak memory {}",
+                 format_bytes(result.prefill_experts.bytes_read), format_bytes(peak_memory_bytes));
+  if (result.reason == FinishReason::kTokensMax) return line;
+  return format("{} | {}", line, name_of(result.reason));
+}
+
+Json run_statistics_json(const GenerateResult& result, uint64_t peak_memory_bytes) {
+  Json json;
+  json["prefill"] =
+      phase_json(result.prefill_experts, result.prompt_tokens, result.prefill_seconds);
+  json["decode"] = phase_json(result.decode_experts, result.decode_steps, result.decode_seconds);
+  json["generated_tokens"] = result.generated_tokens;
+  json["peak_memory_bytes"] = peak_memory_bytes;
+  json["finish_reason"] = std::string(name_of(result.reason));
+  return json;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,23 @@
+// The next layer's router, applied before its turn: what it says of the token's present state is a
+// guess at what it will say, and lets experts be read while this layer computes. Changes nothing
+// but when bytes are read.
+#pragma once
+
+#include "model/blocks/moe.h"
+
+namespace moeflux::blocks {
+
+/// What the router of the next MoE layer sees: rms_norm(residual, norm).
+struct EarlyRouter {
+  LayerId layer{};
+  Tensor residual;  // [n, hidden] as it is when apply() is called
+  Tensor norm;
+  float eps = 0.0f;
+  const MoeWeights* weights = nullptr;
+  const MoeSpec* spec = nullptr;
+};
+
+/// In decode, if the store wants to know: tells it what the router would choose now.
+Status apply_early(const ForwardStep& step, const EarlyRouter& router);
+
+}  // namespace moeflux::blocks
