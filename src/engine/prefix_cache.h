@@ -34,12 +34,11 @@ class PrefixCache {
   /// capacity. Fails with kIo when the folder cannot be made or read.
   static Result<std::unique_ptr<PrefixCache>> open(PrefixCacheOptions options);
 
-  /// Fills a sequence from a snapshot of which the first `length` tokens are wanted. kCorruption
-  /// says that the snapshot is of no use to anybody.
+  /// Fills a sequence from a snapshot of which the first `length` tokens are wanted.
   using Load = std::function<Status(int64_t length, std::span<const std::byte> snapshot)>;
   /// Loads the kept state that shares most first tokens with `tokens` and says how many; 0 when
-  /// there is none. Damaged states are removed and the next best is tried. Fails as `load` does
-  /// otherwise.
+  /// there is none. Fails with `load`'s kResourceExhausted; a state that cannot be read or loaded
+  /// for any other reason is removed, and the next best is tried.
   Result<int64_t> reuse(std::span<const TokenId> tokens, const Load& load);
 
   /// False when a snapshot of so many bytes would not be kept: it exceeds the capacity, or a kept

@@ -66,7 +66,10 @@ class SequenceState {
   /// before a step. Fails with kResourceExhausted; what was remembered stays.
   Status reserve(int64_t length, Encoder& encoder);
   /// The step that appended n tokens in every layer has been recorded.
-  void advance(int64_t n) { length_ += n; }
+  void advance(int64_t n) {
+    length_ += n;
+    in_step_ = false;
+  }
 
   /// True when every layer still holds what evaluating the first `length` tokens left behind.
   /// `length` is at most length(). After a reserve() without its advance(), recurrent states count

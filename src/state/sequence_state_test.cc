@@ -36,6 +36,18 @@ std::unique_ptr<SequenceState> make_state(Device& device) {
   return std::move(state).value();
 }
 
+class SequenceStateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto encoder = device_->create_encoder(0);
+    ASSERT_TRUE(encoder.ok());
+    encoder_ = std::move(encoder).value();
+  }
+
+  std::unique_ptr<Device> device_ = make_reference_device();
+  std::unique_ptr<Encoder> encoder_;
+};
+
 TEST(LayerStateSpec, CountsBytesByKind) {
   EXPECT_EQ(key_value_layer().bytes_per_token(), 2u * (8 + 4) * sizeof(float));
   EXPECT_EQ(key_value_layer().bytes_fixed(), 0u);
@@ -43,9 +55,8 @@ TEST(LayerStateSpec, CountsBytesByKind) {
   EXPECT_EQ(delta_layer().bytes_fixed(), (3u * 10 + 3 * 8 * 5) * sizeof(float));
 }
 
-TEST(SequenceState, StartsEmptyWithItsRecurrentStateZero) {
-  const auto device = make_reference_device();
-  const auto state = make_state(*device);
+TEST_F(SequenceStateTest, StartsEmptyWithItsRecurrentStateZero) {
+  const auto state = make_state(*device_);
   EXPECT_EQ(state->length(), 0);
   EXPECT_TRUE(state->key_value(kAttention).k_pages.empty());
   const DeltaStateView delta = state->gated_delta(kDelta);
@@ -58,13 +69,12 @@ TEST(SequenceState, StartsEmptyWithItsRecurrentStateZero) {
   }
 }
 
-TEST(SequenceState, PagesGrowAtTheirBoundariesOnly) {
-  const auto device = make_reference_device();
-  const auto state = make_state(*device);
+TEST_F(SequenceStateTest, PagesGrowAtTheirBoundariesOnly) {
+  const auto state = make_state(*device_);
   const std::vector<std::pair<int64_t, size_t>> steps = {
       {1, 1}, {kPage, 1}, {kPage + 1, 2}, {2, 2}, {4 * kPage, 4}, {4 * kPage + 1, 5}};
   for (const auto& [length, pages] : steps) {
-    ASSERT_TRUE(state->reserve(length).ok());
+    ASSERT_TRUE(state->reserve(length, *encoder_).ok());
     const KvView kv = state->key_value(kAttention);
     EXPECT_EQ(kv.k_pages.size(), pages) << length;
     EXPECT_EQ(kv.v_pages.size(), pages) << length;
@@ -74,21 +84,19 @@ TEST(SequenceState, PagesGrowAtTheirBoundariesOnly) {
   EXPECT_EQ(state->key_value(kAttention).v_pages[4].shape, (Shape{kPage, 2, 4}));
 }
 
-TEST(SequenceState, GrowingMovesNoPage) {
-  const auto device = make_reference_device();
-  const auto state = make_state(*device);
-  ASSERT_TRUE(state->reserve(1).ok());
+TEST_F(SequenceStateTest, GrowingMovesNoPage) {
+  const auto state = make_state(*device_);
+  ASSERT_TRUE(state->reserve(1, *encoder_).ok());
   float* first = host_ptr<float>(state->key_value(kAttention).k_pages[0]);
   first[0] = 7.0f;
-  ASSERT_TRUE(state->reserve(100 * kPage).ok());
+  ASSERT_TRUE(state->reserve(100 * kPage, *encoder_).ok());
   EXPECT_EQ(host_ptr<float>(state->key_value(kAttention).k_pages[0]), first);
   EXPECT_EQ(first[0], 7.0f);
 }
 
-TEST(SequenceState, KeysAndValuesOfAPageDoNotOverlap) {
-  const auto device = make_reference_device();
-  const auto state = make_state(*device);
-  ASSERT_TRUE(state->reserve(2 * kPage).ok());
+TEST_F(SequenceStateTest, KeysAndValuesOfAPageDoNotOverlap) {
+  const auto state = make_state(*device_);
+  ASSERT_TRUE(state->reserve(2 * kPage, *encoder_).ok());
   const KvView kv = state->key_value(kAttention);
   float mark = 0.0f;
   for (const auto& pages : {kv.k_pages, kv.v_pages}) {
@@ -107,22 +115,20 @@ TEST(SequenceState, KeysAndValuesOfAPageDoNotOverlap) {
   }
 }
 
-TEST(SequenceState, LengthAdvancesAndIsSeenByEveryLayer) {
-  const auto device = make_reference_device();
-  const auto state = make_state(*device);
-  ASSERT_TRUE(state->reserve(10).ok());
+TEST_F(SequenceStateTest, LengthAdvancesAndIsSeenByEveryLayer) {
+  const auto state = make_state(*device_);
+  ASSERT_TRUE(state->reserve(10, *encoder_).ok());
   state->advance(3);
   state->advance(4);
   EXPECT_EQ(state->length(), 7);
   EXPECT_EQ(state->key_value(kAttention).length, 7);
 }
 
-TEST(SequenceState, CountsItsMemory) {
-  const auto device = make_reference_device();
-  const auto state = make_state(*device);
+TEST_F(SequenceStateTest, CountsItsMemory) {
+  const auto state = make_state(*device_);
   const uint64_t fixed = state->size_bytes();
   EXPECT_GE(fixed, delta_layer().bytes_fixed());
-  ASSERT_TRUE(state->reserve(kPage + 1).ok());
+  ASSERT_TRUE(state->reserve(kPage + 1, *encoder_).ok());
   EXPECT_EQ(state->size_bytes() - fixed,
             2 * static_cast<uint64_t>(kPage) * key_value_layer().bytes_per_token());
 }
@@ -146,7 +152,7 @@ class SmallDevice : public Device {
   int buffers_left_;
 };
 
-TEST(SequenceState, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
+TEST_F(SequenceStateTest, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
   SmallDevice none(0);
   const auto refused = SequenceState::create(none, {delta_layer()}, kStepTokensMax);
   ASSERT_FALSE(refused.ok());
@@ -154,12 +160,220 @@ TEST(SequenceState, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
 
   SmallDevice two(2);
   const auto state = make_state(two);
-  ASSERT_TRUE(state->reserve(kPage).ok());
-  const Status grown = state->reserve(kPage + 1);
+  ASSERT_TRUE(state->reserve(kPage, *encoder_).ok());
+  const Status grown = state->reserve(kPage + 1, *encoder_);
   ASSERT_FALSE(grown.ok());
   EXPECT_EQ(grown.error().code(), ErrorCode::kResourceExhausted);
-  EXPECT_TRUE(state->reserve(kPage).ok());
+  EXPECT_TRUE(state->reserve(kPage, *encoder_).ok());
   EXPECT_EQ(state->key_value(kAttention).k_pages.size(), 1u);
+}
+
+LayerStateSpec window_layer(int64_t window) {
+  LayerStateSpec spec = key_value_layer();
+  spec.window = window;
+  return spec;
+}
+
+LayerStateSpec latent_layer() {
+  return {.kind = StateKind::kKeyValue,
+          .num_kv_heads = 1,
+          .head_dim = 6,
+          .v_head_dim = 4,
+          .values_in_keys = true};
+}
+
+/// Steps whose keys, values and recurrent state say at which token and in whose hands they were
+/// written.
+class WrittenStateTest : public SequenceStateTest {
+ protected:
+  static constexpr int64_t kStep = 64;
+  using State = std::unique_ptr<SequenceState>;
+
+  State make(std::vector<LayerStateSpec> layers) {
+    auto state = SequenceState::create(*device_, std::move(layers), kStep);
+    EXPECT_TRUE(state.ok());
+    return std::move(state).value();
+  }
+  static float* row(std::span<const Tensor> pages, int64_t position) {
+    const Tensor& page = pages[static_cast<size_t>(position / kPage) % pages.size()];
+    return host_ptr<float>(page.slice(0, position % kPage, 1));
+  }
+  void append(SequenceState& state, int64_t tokens, float mark) {
+    while (tokens > 0) {
+      const int64_t n = std::min(tokens, kStep);
+      ASSERT_TRUE(state.reserve(state.length() + n, *encoder_).ok());
+      for (int32_t i = 0; i < state.num_layers(); ++i) write(state, LayerId{i}, n, mark);
+      state.advance(n);
+      tokens -= n;
+    }
+  }
+  static void write(SequenceState& state, LayerId layer, int64_t n, float mark) {
+    if (state.spec(layer).kind == StateKind::kGatedDelta) {
+      *host_ptr<float>(state.gated_delta(layer).delta) += mark * static_cast<float>(n);
+      *host_ptr<float>(state.gated_delta(layer).conv) = mark;
+      return;
+    }
+    const KvView kv = state.key_value(layer);
+    for (int64_t t = kv.length; t < kv.length + n; ++t) {
+      *row(kv.k_pages, t) = mark + static_cast<float>(t);
+      if (!state.spec(layer).values_in_keys) *row(kv.v_pages, t) = -mark - static_cast<float>(t);
+    }
+  }
+  static float key(const SequenceState& state, LayerId layer, int64_t position) {
+    return *row(state.key_value(layer).k_pages, position);
+  }
+  static float value(const SequenceState& state, LayerId layer, int64_t position) {
+    return *row(state.key_value(layer).v_pages, position);
+  }
+  static float delta(const SequenceState& state, LayerId layer) {
+    return *host_ptr<float>(state.gated_delta(layer).delta);
+  }
+  std::vector<std::vector<std::byte>> bytes_of(const SequenceState& state) {
+    std::vector<std::vector<std::byte>> all;
+    for (int32_t i = 0; i < state.num_layers(); ++i) {
+      const LayerId layer{i};
+      all.emplace_back(SequenceState::layer_bytes(state.spec(layer), state.length()));
+      EXPECT_TRUE(state.read_layer(*encoder_, layer, all.back()).ok());
+    }
+    return all;
+  }
+};
+
+TEST_F(WrittenStateTest, SharedPastIsCopiedByWhoWritesFirst) {
+  const State first = make({delta_layer(), key_value_layer()});
+  append(*first, 10, 1000.0f);
+  const State second = first->share();
+  EXPECT_EQ(host_ptr<float>(first->key_value(kAttention).k_pages[0]),
+            host_ptr<float>(second->key_value(kAttention).k_pages[0]));
+  append(*first, 1, 2000.0f);
+  append(*second, 1, 3000.0f);
+  for (int64_t t = 0; t < 10; ++t) {
+    EXPECT_EQ(key(*first, kAttention, t), 1000.0f + static_cast<float>(t));
+    EXPECT_EQ(key(*second, kAttention, t), 1000.0f + static_cast<float>(t));
+    EXPECT_EQ(value(*second, kAttention, t), -1000.0f - static_cast<float>(t));
+  }
+  EXPECT_EQ(key(*first, kAttention, 10), 2010.0f);
+  EXPECT_EQ(key(*second, kAttention, 10), 3010.0f);
+  EXPECT_EQ(value(*first, kAttention, 10), -2010.0f);
+  EXPECT_EQ(delta(*first, kDelta), 12000.0f);
+  EXPECT_EQ(delta(*second, kDelta), 13000.0f);
+}
+
+TEST_F(WrittenStateTest, WholePagesStaySharedAndTheLastOwnerDoesNotCopy) {
+  const State first = make({delta_layer(), key_value_layer()});
+  append(*first, kPage + 10, 1.0f);
+  State second = first->share();
+  append(*second, 1, 2.0f);
+  const auto page = [](const SequenceState& state, size_t i) {
+    return host_ptr<float>(state.key_value(kAttention).k_pages[i]);
+  };
+  EXPECT_EQ(page(*first, 0), page(*second, 0));
+  EXPECT_NE(page(*first, 1), page(*second, 1));
+  second.reset();
+  const float* before = page(*first, 1);
+  append(*first, 1, 3.0f);
+  EXPECT_EQ(page(*first, 1), before);
+}
+
+TEST_F(WrittenStateTest, RingOfASharedPastKeepsWhatTheOtherOverwrites) {
+  const State first = make({window_layer(16)});
+  append(*first, 700, 10000.0f);
+  const size_t ring = first->key_value(LayerId{0}).k_pages.size();
+  ASSERT_EQ(ring, 2u);
+  const State second = first->share();
+  append(*first, 2 * kPage * static_cast<int64_t>(ring), 50000.0f);
+  for (int64_t t = 700 - 15; t < 700; ++t) {
+    EXPECT_EQ(key(*second, LayerId{0}, t), 10000.0f + static_cast<float>(t));
+    EXPECT_EQ(value(*second, LayerId{0}, t), -10000.0f - static_cast<float>(t));
+  }
+}
+
+TEST_F(WrittenStateTest, AttentionForgetsAtAnyPosition) {
+  const State state = make({key_value_layer(), latent_layer()});
+  append(*state, 600, 1.0f);
+  EXPECT_TRUE(state->can_truncate(0) && state->can_truncate(300) && state->can_truncate(600));
+  state->truncate(300);
+  EXPECT_EQ(state->length(), 300);
+  EXPECT_EQ(key(*state, LayerId{1}, 299), 300.0f);
+}
+
+TEST_F(WrittenStateTest, RecurrentStateDoesNotForget) {
+  const State state = make({delta_layer(), key_value_layer()});
+  append(*state, 5, 1.0f);
+  EXPECT_TRUE(state->can_truncate(5));
+  EXPECT_FALSE(state->can_truncate(4));
+  EXPECT_FALSE(state->can_truncate(0));
+  ASSERT_TRUE(state->reserve(6, *encoder_).ok());  // a step that never finishes
+  EXPECT_FALSE(state->can_truncate(5));
+}
+
+TEST_F(WrittenStateTest, RingForgetsAsLongAsTheWindowIsHeld) {
+  constexpr int64_t kWindow = 16;
+  const State state = make({window_layer(kWindow)});
+  append(*state, 3 * kPage, 1.0f);
+  // Two pages: the tokens from kPage on are held.
+  EXPECT_TRUE(state->can_truncate(3 * kPage));
+  EXPECT_TRUE(state->can_truncate(kPage + kWindow - 1));
+  EXPECT_FALSE(state->can_truncate(kPage + kWindow - 2));
+  EXPECT_FALSE(state->can_truncate(1));
+  EXPECT_TRUE(state->can_truncate(0));  // nothing is read
+  state->truncate(kPage + kWindow);
+  append(*state, 1, 1.0f);
+  EXPECT_FALSE(state->can_truncate(kPage + kWindow - 2));  // forgetting brings nothing back
+  for (int64_t t = kPage; t <= kPage + kWindow; ++t) {
+    EXPECT_EQ(key(*state, LayerId{0}, t), 1.0f + static_cast<float>(t));
+  }
+  state->truncate(0);
+  append(*state, 40, 7.0f);
+  EXPECT_TRUE(state->can_truncate(20));  // what was written since is all there is
+  EXPECT_EQ(key(*state, LayerId{0}, 20), 27.0f);
+}
+
+TEST_F(WrittenStateTest, BytesOfAStateFillAnotherWithOtherRings) {
+  const std::vector<LayerStateSpec> specs = {delta_layer(), key_value_layer(), window_layer(16),
+                                             latent_layer()};
+  for (const int64_t length : {0, 1, 15, 16, 255, 256, 257, 700}) {
+    const State from = make(specs);
+    append(*from, length, 1.0f);
+    const auto bytes = bytes_of(*from);
+    EXPECT_EQ(bytes[2].size(), static_cast<size_t>(std::min<int64_t>(length, 15)) *
+                                   window_layer(16).bytes_per_token());
+    const std::vector<std::span<const std::byte>> views(bytes.begin(), bytes.end());
+    auto to = SequenceState::create(*device_, specs, 5 * kPage);
+    ASSERT_TRUE(to.ok());
+    ASSERT_TRUE((*to)->fill(*encoder_, length, views).ok());
+    EXPECT_EQ((*to)->length(), length);
+    EXPECT_EQ(bytes_of(**to), bytes) << length;
+    EXPECT_EQ((*to)->can_truncate(length), true);
+  }
+}
+
+TEST_F(WrittenStateTest, FilledRingHoldsItsWindowOnly) {
+  const State from = make({window_layer(16)});
+  append(*from, 100, 1.0f);
+  const auto bytes = bytes_of(*from);
+  const std::vector<std::span<const std::byte>> views(bytes.begin(), bytes.end());
+  const State to = make({window_layer(16)});
+  ASSERT_TRUE(to->fill(*encoder_, 100, views).ok());
+  EXPECT_TRUE(from->can_truncate(99));
+  EXPECT_FALSE(to->can_truncate(99));
+  const std::vector<LayerStateSpec> specs = {window_layer(16)};
+  EXPECT_EQ(SequenceState::shortest_truncation(specs, 100), 100);
+  EXPECT_EQ(SequenceState::shortest_truncation(specs, 15), 0);
+  const std::vector<LayerStateSpec> recurrent = {key_value_layer(), delta_layer()};
+  EXPECT_EQ(SequenceState::shortest_truncation(recurrent, 5), 5);
+}
+
+TEST_F(WrittenStateTest, MemoryThatRunsOutWhileCopyingKeepsThePast) {
+  SmallDevice three(3);
+  auto made = SequenceState::create(three, {delta_layer(), key_value_layer()}, kStep);
+  ASSERT_TRUE(made.ok());
+  const State state = std::move(made).value();
+  append(*state, 5, 1.0f);
+  const State shared = state->share();
+  EXPECT_FALSE(state->reserve(6, *encoder_).ok());  // one of two copies fits
+  EXPECT_EQ(bytes_of(*state), bytes_of(*shared));
+  EXPECT_TRUE(state->can_truncate(5));
 }
 
 }  // namespace

@@ -1,0 +1,254 @@
+// Checkpoints, rewinding, snapshots and kept prefixes when something is wrong: errors are typed and
+// leave the sequence as it was. That they are exact is tests/golden/past_golden_test's to show.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "engine/snapshot.h"
+#include "engine/tiny_engine_test_util.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/packed_copy.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+using Bytes = std::vector<std::byte>;
+
+class EngineStateTest : public TinyEngineTest {
+ protected:
+  /// The rest of the text goes on from where the sequence is.
+  void expect_goes_on(Engine& engine, Sequence& sequence, const Tokens& text) {
+    const auto done = static_cast<size_t>(sequence.length());
+    ASSERT_LT(done, text.size());
+    ASSERT_TRUE(std::equal(text.begin(), text.begin() + static_cast<ptrdiff_t>(done),
+                           sequence.tokens().begin(), sequence.tokens().end()));
+    const std::vector<float> expected = last_row(all_logits(engine, text));
+    const auto last = engine.eval_last(sequence, std::span(text).subspan(done));
+    ASSERT_TRUE(last.ok()) << last.error().to_string();
+    EXPECT_EQ(std::vector<float>(last->begin(), last->end()), expected);
+  }
+  static std::unique_ptr<Sequence> evaluated(Engine& engine, std::span<const TokenId> tokens) {
+    auto sequence = start(engine);
+    EXPECT_TRUE(engine.eval_last(*sequence, tokens).ok());
+    return sequence;
+  }
+  static Bytes saved(Engine& engine, const Sequence& sequence) {
+    auto snapshot = engine.save(sequence);
+    EXPECT_TRUE(snapshot.ok());
+    return snapshot.ok() ? std::move(snapshot).value() : Bytes();
+  }
+  std::string weights() const { return folder_ / "model.safetensors"; }
+  /// The fingerprint of the tiny model with one byte of a tensor changed.
+  uint64_t fingerprint_with(const std::string& tensor) {
+    const testing::TempFolder folder;
+    testing::TinyModel model =
+        testing::make_tiny_model({.experts = testing::ExpertNames::kSeparate});
+    if (!tensor.empty()) {
+      const auto found = std::ranges::find_if(model.tensors, [&](const auto& entry) {
+        return entry.first.find(tensor) != std::string::npos;
+      });
+      EXPECT_NE(found, model.tensors.end()) << tensor;
+      std::string& bytes = found->second.bytes;
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    }
+    model.write(folder.path());
+    const auto engine = Engine::open(folder.path(), *device_, {});
+    EXPECT_TRUE(engine.ok());
+    return (*engine)->fingerprint();
+  }
+
+  const Tokens text_ = some_tokens(20);
+};
+
+TEST_F(EngineStateTest, UnknownCheckpointsAreNotFound) {
+  const auto engine = open({});
+  const auto a = evaluated(*engine, std::span(text_).first(5));
+  const auto b = evaluated(*engine, std::span(text_).first(3));
+  const auto checkpoint = engine->checkpoint(*a);
+  ASSERT_TRUE(checkpoint.ok());
+  expect_error(engine->restore(*b, *checkpoint), ErrorCode::kNotFound, {"no checkpoint 1"});
+  expect_error(engine->drop(*b, *checkpoint), ErrorCode::kNotFound, {"no checkpoint 1"});
+  ASSERT_TRUE(engine->drop(*a, *checkpoint).ok());
+  expect_error(engine->restore(*a, *checkpoint), ErrorCode::kNotFound, {"no checkpoint 1"});
+  EXPECT_NE(*engine->checkpoint(*b), *checkpoint);
+  expect_goes_on(*engine, *a, text_);
+  expect_goes_on(*engine, *b, text_);
+}
+
+TEST_F(EngineStateTest, PositionsOutsideTheSequenceAreRefused) {
+  const auto engine = open({});
+  const auto sequence = evaluated(*engine, std::span(text_).first(5));
+  for (const int64_t position : {int64_t{-1}, int64_t{6}}) {
+    expect_error(engine->truncate(*sequence, position), ErrorCode::kInvalidArgument,
+                 {"a sequence of 5"});
+  }
+  expect_goes_on(*engine, *sequence, text_);
+}
+
+TEST_F(EngineStateTest, StoppedTruncationChangesNothing) {
+  const auto engine = open({});
+  const auto sequence = evaluated(*engine, std::span(text_).first(15));
+  std::stop_source stop;
+  stop.request_stop();
+  expect_error(engine->truncate(*sequence, 10, stop.get_token()), ErrorCode::kCancelled, {});
+  EXPECT_EQ(sequence->length(), 15);
+  expect_goes_on(*engine, *sequence, text_);
+}
+
+TEST_F(EngineStateTest, BrokenSequenceIsMendedByGoingBack) {
+  const auto engine = open({.expert_cache_bytes = 0});
+  const auto sequence = evaluated(*engine, std::span(text_).first(5));
+  const Bytes snapshot = saved(*engine, *sequence);
+  const auto checkpoint = engine->checkpoint(*sequence);
+  ASSERT_TRUE(checkpoint.ok());
+  ASSERT_TRUE(engine->eval_last(*sequence, std::span(text_).subspan(5, 3)).ok());
+  const std::string whole = testing::read_bytes(weights());
+  const auto mends = [&](const std::function<bool()>& mend) {
+    std::filesystem::resize_file(weights(), whole.size() / 2);
+    expect_error(engine->eval_last(*sequence, std::span(text_).subspan(8)), ErrorCode::kIo, {});
+    expect_error(engine->truncate(*sequence, 7), ErrorCode::kIo, {});  // cannot evaluate again
+    testing::write_bytes(weights(), whole);
+    expect_error(engine->checkpoint(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
+    expect_error(engine->save(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
+    expect_error(engine->fork(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
+    expect_error(engine->keep_prefix(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
+    EXPECT_TRUE(mend());
+    expect_goes_on(*engine, *sequence, text_);
+    EXPECT_TRUE(engine->truncate(*sequence, 8).ok());
+  };
+  mends([&] { return engine->restore(*sequence, *checkpoint).ok(); });
+  mends([&] { return engine->truncate(*sequence, 8).ok(); });
+  mends([&] { return engine->truncate(*sequence, 0).ok(); });
+  mends([&] { return engine->load(*sequence, snapshot).ok(); });
+}
+
+TEST_F(EngineStateTest, SnapshotsOfOthersAreRefused) {
+  const testing::TempFolder other_folder;
+  testing::make_tiny_model({.bits = 4}).write(other_folder.path());
+  auto other = Engine::open(other_folder.path(), *device_, {});
+  ASSERT_TRUE(other.ok());
+  const Bytes foreign = saved(**other, *evaluated(**other, text_));
+  const auto engine = open({});
+  const auto sequence = evaluated(*engine, std::span(text_).first(5));
+  expect_error(engine->load(*sequence, foreign), ErrorCode::kInvalidArgument, {"fingerprint"});
+
+  const auto narrow = open({.context_length = 10});
+  const auto short_one = evaluated(*narrow, std::span(text_).first(2));
+  const Bytes snapshot = saved(*engine, *evaluated(*engine, text_));
+  expect_error(narrow->load(*short_one, snapshot), ErrorCode::kResourceExhausted,
+               {"20 tokens", "context of 10"});
+  expect_goes_on(*narrow, *short_one, {text_.begin(), text_.begin() + 10});
+
+  auto view = parse_snapshot(snapshot);
+  ASSERT_TRUE(view.ok());
+  view->tokens[3] = kVocab;  // whole, and not of this vocabulary
+  SnapshotBuilder builder(view->header, view->tokens, {});
+  for (size_t i = 0; i < view->layers.size(); ++i) {
+    std::ranges::copy(view->layers[i], builder.layer(i).begin());
+  }
+  expect_error(engine->load(*sequence, std::move(builder).finish()), ErrorCode::kCorruption,
+               {"token 64", "vocabulary of 64"});
+  expect_error(engine->save(*sequence, Bytes(kExtraBytesMax + 1)), ErrorCode::kInvalidArgument,
+               {"bytes beside a state"});
+  expect_goes_on(*engine, *sequence, text_);
+}
+
+TEST_F(EngineStateTest, MutatedSnapshotsAreRefusedAndChangeNothing) {
+  const auto engine = open({});
+  const auto sequence = evaluated(*engine, std::span(text_).first(5));
+  const Bytes good = saved(*engine, *evaluated(*engine, std::span(text_).first(12)));
+  std::mt19937 random(1);
+  const auto below = [&](size_t bound) { return random() % bound; };
+  int mutations = 5000;
+  if (const char* count = getenv("MOEFLUX_MUTATIONS")) mutations = atoi(count);
+  for (int i = 0; i < mutations; ++i) {
+    Bytes bytes = good;
+    switch (below(4)) {
+      case 0:
+        bytes[below(bytes.size())] ^= static_cast<std::byte>(1 + below(255));
+        break;
+      case 1:
+        bytes.resize(below(bytes.size()));
+        break;
+      case 2:
+        bytes.insert(bytes.begin() + static_cast<ptrdiff_t>(below(bytes.size())), 1 + below(64),
+                     std::byte{0});
+        break;
+      case 3:  // in the header, where sizes are
+        for (int n = 0; n < 4; ++n) bytes[below(180)] = static_cast<std::byte>(below(256));
+        break;
+    }
+    const bool same = bytes == good;
+    const auto loaded = engine->load(*sequence, bytes);
+    ASSERT_EQ(loaded.ok(), same) << i;
+    ASSERT_EQ(sequence->length(), same ? 12 : 5) << i;
+    if (same) {
+      ASSERT_TRUE(engine->truncate(*sequence, 5).ok());
+    }
+  }
+  expect_goes_on(*engine, *sequence, text_);
+}
+
+TEST_F(EngineStateTest, FilesAreOldOrComplete) {
+  const auto engine = open({});
+  const auto sequence = evaluated(*engine, std::span(text_).first(9));
+  const std::string path = folder_ / "state";
+  const Bytes extra = {std::byte{9}};
+  ASSERT_TRUE(engine->save_file(*sequence, path, extra).ok());
+  const auto loaded = start(*engine);
+  const auto back = engine->load_file(*loaded, path);
+  ASSERT_TRUE(back.ok()) << back.error().to_string();
+  EXPECT_EQ(*back, extra);
+  expect_goes_on(*engine, *loaded, text_);
+
+  const auto other = evaluated(*engine, std::span(text_).first(3));
+  expect_error(engine->load_file(*other, folder_ / "none"), ErrorCode::kNotFound, {"none"});
+  EXPECT_FALSE(engine->save_file(*other, folder_ / "none/state").ok());
+  const std::string whole = testing::read_bytes(path);
+  testing::write_bytes(path, whole.substr(0, whole.size() - 1));
+  expect_error(engine->load_file(*other, path), ErrorCode::kCorruption, {path});
+  std::filesystem::resize_file(path, uint64_t{1} << 40);  // sparse
+  expect_error(engine->load_file(*other, path), ErrorCode::kResourceExhausted, {path, "context"});
+  expect_goes_on(*engine, *other, text_);
+}
+
+TEST_F(EngineStateTest, FingerprintSeesWeightsAndNotTheirPlaces) {
+  const uint64_t fingerprint = open({})->fingerprint();
+  EXPECT_EQ(fingerprint_with(""), fingerprint);
+  EXPECT_NE(fingerprint_with("q_proj"), fingerprint);
+  EXPECT_NE(fingerprint_with("experts.0.gate_proj"), fingerprint);
+  for (const WeightOrder order : {WeightOrder::kRowMajor, WeightOrder::kTiled}) {
+    const testing::TempFolder packed;
+    testing::expect_packed(folder_.path(), packed.path(), {.order = order});
+    const auto engine = Engine::open(packed.path(), *device_, {});
+    ASSERT_TRUE(engine.ok());
+    EXPECT_EQ((*engine)->fingerprint(), fingerprint);
+  }
+}
+
+TEST_F(EngineStateTest, PrefixesStartEmptySequencesOnly) {
+  const auto off = open({});
+  const auto nothing = start(*off);
+  EXPECT_TRUE(off->keep_prefix(*evaluated(*off, text_)).ok());
+  const auto none = off->reuse_prefix(*nothing, text_);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(*none, 0);
+
+  const auto engine = open({.prefix_cache_bytes = 1 << 20});
+  const auto sequence = evaluated(*engine, std::span(text_).first(5));
+  ASSERT_TRUE(engine->keep_prefix(*sequence).ok());
+  expect_error(engine->reuse_prefix(*sequence, text_), ErrorCode::kFailedPrecondition,
+               {"5 tokens"});
+  const auto started = start(*engine);
+  const auto reused = engine->reuse_prefix(*started, text_);
+  ASSERT_TRUE(reused.ok());
+  EXPECT_EQ(*reused, 5);
+  expect_goes_on(*engine, *started, text_);
+  const auto empty = start(*engine);
+  EXPECT_EQ(*engine->reuse_prefix(*empty, {}), 0);
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,211 @@
+#include "engine/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/snapshot.h"
+#include "io/file.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+using Tokens = std::vector<TokenId>;
+using Bytes = std::vector<std::byte>;
+
+/// Of a layer without a byte a token, so that all snapshots but for their tokens are equally large.
+Bytes snapshot_of(const Tokens& tokens) {
+  SnapshotHeader header{.model = 1,
+                        .num_tokens = tokens.size(),
+                        .extra_bytes = 0,
+                        .layers = {{.kind = StateKind::kGatedDelta,
+                                    .conv_taps = 1,
+                                    .conv_channels = 1,
+                                    .value_heads = 1,
+                                    .key_dim = 8,
+                                    .value_dim = 8}}};
+  return SnapshotBuilder(header, tokens, {}).finish();
+}
+
+enum class States { kWhole, kCut };
+
+class PrefixCacheTest : public ::testing::TestWithParam<bool> {
+ protected:
+  std::string directory() const { return GetParam() ? folder_ / "kept" : std::string(); }
+  std::unique_ptr<PrefixCache> open(uint64_t capacity_bytes, States states = States::kWhole,
+                                    uint64_t owner = 5) {
+    auto cache = PrefixCache::open({.capacity_bytes = capacity_bytes,
+                                    .directory = directory(),
+                                    .owner = owner,
+                                    .tokens_max = 64,
+                                    .shortest_truncation = [states](int64_t length) {
+                                      return states == States::kWhole ? length : int64_t{0};
+                                    }});
+    EXPECT_TRUE(cache.ok()) << (cache.ok() ? "" : cache.error().to_string());
+    return std::move(cache).value();
+  }
+  static void keep(PrefixCache& cache, const Tokens& tokens) {
+    Bytes bytes = snapshot_of(tokens);
+    ASSERT_TRUE(cache.wants(tokens, bytes.size()));
+    ASSERT_TRUE(cache.keep(tokens, std::move(bytes)).ok());
+  }
+  /// Which state a text starts from, and with how many of its tokens.
+  struct Hit {
+    int64_t length = 0;
+    Tokens state;
+  };
+  static Hit reuse(PrefixCache& cache, const Tokens& tokens) {
+    Hit hit;
+    const auto length = cache.reuse(tokens, [&](int64_t, std::span<const std::byte> bytes) {
+      const auto view = parse_snapshot(bytes);
+      if (!view.ok()) return Status(view.error());
+      hit.state = view->tokens;
+      return Status();
+    });
+    EXPECT_TRUE(length.ok());
+    hit.length = length.ok() ? *length : -1;
+    return hit;
+  }
+  std::vector<std::string> files() const {
+    auto names = list_files(directory());
+    EXPECT_TRUE(names.ok());
+    return names.ok() ? *names : std::vector<std::string>();
+  }
+
+  testing::TempFolder folder_;
+};
+
+constexpr uint64_t kRoomy = 1 << 20;
+
+TEST_P(PrefixCacheTest, LongestMatchWins) {
+  const auto cache = open(kRoomy);
+  keep(*cache, {1, 2});
+  keep(*cache, {1, 2, 3, 4});
+  keep(*cache, {1, 2, 9});
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4, 5}).state, (Tokens{1, 2, 3, 4}));
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4, 5}).length, 4);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}).state, (Tokens{1, 2}));
+  EXPECT_EQ(reuse(*cache, {1, 2, 9}).length, 3);
+  EXPECT_EQ(reuse(*cache, {1}).length, 0);
+  EXPECT_EQ(reuse(*cache, {2, 1}).length, 0);
+  EXPECT_EQ(reuse(*cache, {}).length, 0);
+}
+
+TEST_P(PrefixCacheTest, StatesThatCanBeCutServeWhatTheyShare) {
+  const auto cache = open(kRoomy, States::kCut);
+  keep(*cache, {1, 2, 3, 4});
+  EXPECT_EQ(reuse(*cache, {1, 2, 9}).length, 2);
+  EXPECT_FALSE(cache->wants(Tokens{1, 2, 3}, 10));  // the longer one serves
+  keep(*cache, {1, 2, 3, 4, 5, 6});                 // and makes the shorter one useless
+  EXPECT_EQ(cache->size(), 1u);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4, 7}).length, 4);
+}
+
+TEST_P(PrefixCacheTest, LeastRecentlyUsedGoesFirst) {
+  const uint64_t each = snapshot_of({1, 1}).size();
+  const auto cache = open(3 * each);
+  keep(*cache, {1, 1});
+  keep(*cache, {2, 2});
+  keep(*cache, {3, 3});
+  EXPECT_EQ(reuse(*cache, {1, 1}).length, 2);
+  EXPECT_FALSE(cache->wants(Tokens{2, 2}, each));  // counts as a use
+  keep(*cache, {4, 4});
+  EXPECT_EQ(cache->size_bytes(), 3 * each);
+  EXPECT_EQ(reuse(*cache, {3, 3}).length, 0);
+  for (const TokenId kept : {1, 2, 4}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
+  if (GetParam()) {
+    EXPECT_EQ(files().size(), 3u);
+  }
+}
+
+TEST_P(PrefixCacheTest, WhatExceedsTheCapacityIsNotWanted) {
+  const uint64_t each = snapshot_of({1, 1}).size();
+  const auto cache = open(each - 1);
+  EXPECT_FALSE(cache->wants(Tokens{1, 1}, each));
+  EXPECT_TRUE(cache->wants(Tokens{1, 1}, each - 1));
+  EXPECT_FALSE(cache->wants(Tokens{}, 1));
+}
+
+TEST_P(PrefixCacheTest, RefusedStateIsRemovedAndTheNextTried) {
+  const auto cache = open(kRoomy);
+  keep(*cache, {1, 2});
+  keep(*cache, {1, 2, 3});
+  const auto length = cache->reuse(Tokens{1, 2, 3}, [](int64_t n, std::span<const std::byte>) {
+    return n == 3 ? Status(Error(ErrorCode::kCorruption, "damaged")) : Status();
+  });
+  ASSERT_TRUE(length.ok());
+  EXPECT_EQ(*length, 2);
+  EXPECT_EQ(cache->size(), 1u);
+}
+
+TEST_P(PrefixCacheTest, FullMemoryIsAnErrorAndRemovesNothing) {
+  const auto cache = open(kRoomy);
+  keep(*cache, {1, 2});
+  expect_error(cache->reuse(Tokens{1, 2},
+                            [](int64_t, std::span<const std::byte>) {
+                              return Status(Error(ErrorCode::kResourceExhausted, "full"));
+                            }),
+               ErrorCode::kResourceExhausted, {"full"});
+  EXPECT_EQ(cache->size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, PrefixCacheTest, ::testing::Values(false, true),
+                         [](const auto& test) { return test.param ? "Folder" : "Memory"; });
+
+class PrefixCacheFolder : public PrefixCacheTest {};
+
+TEST_P(PrefixCacheFolder, SurvivesARestart) {
+  keep(*open(kRoomy), {1, 2, 3});
+  const auto cache = open(kRoomy);
+  EXPECT_EQ(cache->size(), 1u);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4}).length, 3);
+  EXPECT_EQ(open(10)->size(), 0u);  // a smaller capacity
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_P(PrefixCacheFolder, DamagedFilesAreIgnoredAndRemoved) {
+  keep(*open(kRoomy), {1, 2, 3});
+  const std::string name = files().at(0);
+  const std::string path = directory() + "/" + name;
+  const std::string good = testing::read_bytes(path);
+  testing::write_bytes(path, good.substr(0, good.size() / 2));  // seen when the folder is read
+  EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_TRUE(files().empty());
+
+  std::string flipped = good;
+  flipped.back() = static_cast<char>(flipped.back() ^ 1);  // seen when the state is used
+  testing::write_bytes(path, flipped);
+  const auto cache = open(kRoomy);
+  EXPECT_EQ(cache->size(), 1u);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}).length, 0);
+  EXPECT_TRUE(files().empty());
+
+  std::string other_name = name;  // the hash of other tokens
+  other_name[20] = other_name[20] == '0' ? '1' : '0';
+  testing::write_bytes(directory() + "/" + other_name, good);
+  EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_P(PrefixCacheFolder, OthersFilesAreLeftAlone) {
+  keep(*open(kRoomy), {1, 2, 3});
+  testing::write_bytes(directory() + "/notes.txt", "mine");
+  const auto other = open(kRoomy, States::kWhole, 6);
+  EXPECT_EQ(other->size(), 0u);
+  EXPECT_EQ(files().size(), 2u);
+}
+
+TEST_P(PrefixCacheFolder, FileThatIsGoneIsAMiss) {
+  const auto cache = open(kRoomy);
+  keep(*cache, {1, 2});
+  keep(*cache, {1, 2, 3});
+  open(10);  // another process with less room removes both
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}).length, 0);
+  EXPECT_EQ(cache->size(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folder, PrefixCacheFolder, ::testing::Values(true));
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,136 @@
+#include "engine/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/expect_error.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+using Bytes = std::vector<std::byte>;
+
+SnapshotHeader some_header() {
+  return {.model = 0x0123456789abcdef,
+          .num_tokens = 5,
+          .extra_bytes = 3,
+          .layers = {
+              {.kind = StateKind::kGatedDelta,
+               .conv_taps = 4,
+               .conv_channels = 3,
+               .value_heads = 2,
+               .key_dim = 2,
+               .value_dim = 3},
+              {.num_kv_heads = 2, .head_dim = 3, .v_head_dim = 2},
+              {.num_kv_heads = 1, .head_dim = 2, .v_head_dim = 2, .window = 3},
+              {.num_kv_heads = 1, .head_dim = 4, .v_head_dim = 3, .values_in_keys = true},
+          }};
+}
+
+const std::vector<TokenId> kTokens = {7, 0, 65535, 3, 2};
+const Bytes kExtra = {std::byte{1}, std::byte{2}, std::byte{3}};
+
+Bytes some_snapshot() {
+  const SnapshotHeader header = some_header();
+  SnapshotBuilder builder(header, kTokens, kExtra);
+  for (size_t i = 0; i < header.layers.size(); ++i) {
+    std::ranges::fill(builder.layer(i), static_cast<std::byte>(i + 1));
+  }
+  return std::move(builder).finish();
+}
+
+TEST(Snapshot, GivesBackWhatWasPutIn) {
+  const Bytes bytes = some_snapshot();
+  const auto view = parse_snapshot(bytes);
+  ASSERT_TRUE(view.ok()) << view.error().to_string();
+  EXPECT_EQ(view->header.model, some_header().model);
+  EXPECT_EQ(view->header.layers, some_header().layers);
+  EXPECT_EQ(view->tokens, kTokens);
+  EXPECT_TRUE(std::ranges::equal(view->extra, kExtra));
+  ASSERT_EQ(view->layers.size(), 4u);
+  const std::vector<size_t> sizes = {(9u + 12u) * 4, 5u * 10 * 4, 2u * 4 * 4, 5u * 4 * 4};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(view->layers[i].size(), sizes[i]) << i;
+    EXPECT_TRUE(std::ranges::all_of(
+        view->layers[i], [&](std::byte b) { return b == static_cast<std::byte>(i + 1); }));
+  }
+}
+
+// docs/formats/snapshot.md says so.
+TEST(Snapshot, LiesAsDocumented) {
+  const Bytes bytes = some_snapshot();
+  const auto u32 = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 4; i-- > 0;) value = value << 8 | static_cast<uint32_t>(bytes[at + i]);
+    return value;
+  };
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), 8), "MFLXSNAP");
+  EXPECT_EQ(u32(8), 1u);
+  EXPECT_EQ(u32(12), 4u);
+  EXPECT_EQ(u32(16), 0x89abcdefu);
+  EXPECT_EQ(u32(24), 5u);
+  EXPECT_EQ(u32(32), 3u);
+  EXPECT_EQ(u32(40), bytes.size());
+  EXPECT_EQ(u32(64), 1u);                                   // a gated delta layer
+  EXPECT_EQ(u32(64 + 3 * 56 + 4), 1u);                      // values in keys
+  EXPECT_EQ(u32(64 + 2 * 56 + 40), 3u);                     // a window
+  EXPECT_EQ(u32(64 + 4 * 56 + 8), 7u);                      // the first token
+  EXPECT_EQ(bytes[64 + 4 * 56 + 8 + 5 * 4], std::byte{1});  // the first layer's first byte
+  EXPECT_EQ(bytes.back(), std::byte{3});
+}
+
+TEST(Snapshot, EveryFlippedBitIsNoticed) {
+  const Bytes good = some_snapshot();
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    Bytes bytes = good;
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    const auto view = parse_snapshot(bytes);
+    ASSERT_FALSE(view.ok()) << "bit " << bit;
+    const bool version = bit / 8 >= 8 && bit / 8 < 12;
+    EXPECT_EQ(view.error().code(), version ? ErrorCode::kUnsupported : ErrorCode::kCorruption);
+  }
+}
+
+TEST(Snapshot, EveryCutAndEveryByteTooManyIsNoticed) {
+  Bytes bytes = some_snapshot();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    expect_error(parse_snapshot(std::span(bytes).first(size)), ErrorCode::kCorruption,
+                 {"snapshot"});
+  }
+  bytes.push_back(std::byte{0});
+  expect_error(parse_snapshot(bytes), ErrorCode::kCorruption, {"header"});
+}
+
+TEST(Snapshot, SizesThatOverflowAreRefused) {
+  // The checksum is right, the contents are not.
+  const auto refused = [](const auto& change) {
+    SnapshotHeader header = some_header();
+    change(header);
+    SnapshotBuilder builder(
+        {.model = 1, .num_tokens = 0, .extra_bytes = 0, .layers = header.layers}, {}, {});
+    expect_error(parse_snapshot(std::move(builder).finish()), ErrorCode::kCorruption, {"layer "});
+  };
+  refused([](SnapshotHeader& h) { h.layers[1].num_kv_heads = (1 << 20) + 1; });
+  refused([](SnapshotHeader& h) { h.layers[1].head_dim = 0; });
+  refused([](SnapshotHeader& h) { h.layers[1].conv_taps = 4; });
+  refused([](SnapshotHeader& h) { h.layers[3].v_head_dim = 5; });
+  refused([](SnapshotHeader& h) { h.layers[2].window = int64_t{1} << 40; });
+}
+
+TEST(Snapshot, FrontIsReadWithoutTheRest) {
+  const Bytes bytes = some_snapshot();
+  const size_t front_bytes = 64 + 4 * 56 + 8 + 5 * 4;
+  const auto front = parse_snapshot_front(std::span(bytes).first(front_bytes), bytes.size());
+  ASSERT_TRUE(front.ok()) << front.error().to_string();
+  EXPECT_EQ(front->tokens, kTokens);
+  expect_error(parse_snapshot_front(std::span(bytes).first(front_bytes - 1), bytes.size()),
+               ErrorCode::kCorruption, {"5 tokens"});
+  expect_error(parse_snapshot_front(std::span(bytes).first(front_bytes), bytes.size() - 1),
+               ErrorCode::kCorruption, {"header"});
+  EXPECT_GE(snapshot_front_bytes(5), front_bytes);
+}
+
+}  // namespace
+}  // namespace moeflux
