@@ -26,7 +26,9 @@ std::string directory_of(const std::string& model) {
 /// One engine on one model.
 class Subject {
  public:
-  explicit Subject(const std::string& directory, EngineOptions options = {}) {
+  explicit Subject(const std::string& directory, EngineOptions options = {},
+                   const std::string& device = "cpu")
+      : device_(make_test_device({.device = device, .threads = 1})) {
     options.expert_cache_bytes = uint64_t{1} << 30;
     options.reader_threads = 1;
     auto engine = Engine::open(directory, *device_, options);
@@ -71,7 +73,7 @@ class Subject {
   }
 
  private:
-  std::unique_ptr<Device> device_ = make_test_device({.threads = 1});
+  std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -379,6 +381,29 @@ TEST(PastOfWindows, IsExactWhereTheRingHasWrapped) {
   expect_at(*sequence, 750);
   expect_ok(engine.restore(*sequence, checkpoint));
   expect_at(*sequence, 700);
+}
+
+// Memory that the host may not address: everything goes through the device's queue.
+TEST(PastOnGpuKernels, IsExact) {
+  std::vector<const char*> devices = {"emulator"};
+  if (has_cuda()) devices.push_back("cuda:0");
+  for (const char* device : devices) {
+    Subject subject(directory_of("qwen3_next"), {}, device);
+    Engine& engine = subject.engine();
+    const Tokens text = subject.text(10);
+    const std::vector<Logits> expected = subject.all(text);
+    const SequencePtr sequence = subject.start();
+    subject.eval(*sequence, std::span(text).first(6));
+    const CheckpointId checkpoint = expect_value(engine.checkpoint(*sequence));
+    subject.eval(*sequence, std::span(text).subspan(6, 3));
+    const auto snapshot = expect_value(engine.save(*sequence));
+    expect_ok(engine.truncate(*sequence, 7));
+    EXPECT_EQ(subject.eval(*sequence, {&text[7], 1}), expected[7]) << device;
+    expect_value(engine.load(*sequence, snapshot));
+    EXPECT_EQ(subject.eval(*sequence, {&text[9], 1}), expected[9]) << device;
+    expect_ok(engine.restore(*sequence, checkpoint));
+    EXPECT_EQ(subject.eval(*sequence, std::span(text).subspan(6)), expected[9]) << device;
+  }
 }
 
 }  // namespace
