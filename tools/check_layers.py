@@ -47,6 +47,9 @@ for _backend in BACKENDS:
 MODULES["backend/cuda"].add("backend/gpu")
 MODULES["backend/metal"].add("backend/gpu")
 
+# Of include/: what the library module puts over the engine, for other programs.
+PUBLIC_HEADERS = "moeflux/"
+
 # Third-party header -> the one file of src/ that includes it.
 THIRD_PARTY = {
     "nlohmann/": "src/base/json.h",
@@ -126,11 +129,11 @@ def is_test(path):
 def source_files(root):
     """Paths of C++ sources below root, relative to it, sorted."""
     found = []
-    for top in ("src", "tests", "benchmarks", "fuzz"):
+    for top in ("include", "src", "tests", "benchmarks", "fuzz"):
         for folder, folders, files in os.walk(os.path.join(root, top)):
             folders.sort()
             for name in files:
-                if name.endswith((".h", ".cc", ".inl", ".cu", ".mm", ".metal")):
+                if name.endswith((".h", ".hpp", ".cc", ".inl", ".cu", ".mm", ".metal")):
                     path = os.path.relpath(os.path.join(folder, name), root)
                     found.append(path.replace(os.sep, "/"))
     return sorted(found)
@@ -166,12 +169,25 @@ class Checker:
             bracket, target = match.groups()
             if bracket == "<":
                 self.check_system_include(path, number, target)
+            if path.startswith("include/"):
+                self.check_public_include(path, number, bracket, target)
             if path.startswith("src/"):
                 if bracket == '"':
                     self.check_project_include(path, number, target)
                 self.check_kernel_include(path, number, bracket, target)
 
+    def check_public_include(self, path, number, bracket, target):
+        """Public headers stand alone: others compile them without src/."""
+        if bracket == '"' and not os.path.exists(os.path.join(self.root, "include", target)):
+            self.report(path, number, f'public header includes "{target}", allowed: the standard '
+                                      "library and include/")
+
     def check_project_include(self, path, number, target):
+        if target.startswith(PUBLIC_HEADERS):
+            if not path.startswith("src/library/"):
+                self.report(path, number, f'"{target}" is the public interface, allowed only in '
+                                          "src/library/")
+            return
         if not os.path.exists(os.path.join(self.root, "src", target)):
             # Another person's header may be on its way; the compiler says so better than we can.
             if target.split("/")[0] not in MODULES:

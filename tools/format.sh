@@ -20,9 +20,10 @@ fi
 
 list_files() {
   if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-    git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cc'
+    git ls-files -z --cached --others --exclude-standard -- '*.h' '*.hpp' '*.cc'
   else
-    find src tests benchmarks fuzz \( -name '*.h' -o -name '*.cc' \) -print0
+    find include src tests benchmarks fuzz examples python \
+      \( -name '*.h' -o -name '*.hpp' -o -name '*.cc' \) -print0
   fi
 }
 

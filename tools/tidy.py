@@ -20,7 +20,7 @@ FILE_LINES_MAX = 500
 FILE_LINES_HARD_MAX = 800  # for a file whose first lines give the reason for its length
 FUNCTION_LINES_MAX = 70
 
-CPP = (".h", ".cc", ".inl", ".cu", ".metal")
+CPP = (".h", ".hpp", ".cc", ".inl", ".cu", ".metal")
 TEXT = CPP + (".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yml", ".yaml", ".jinja")
 NAMES_OF_TEXT = ("Makefile", "CMakeLists.txt", "run", ".clang-tidy", ".clang-format")
 

@@ -1,5 +1,6 @@
-// moeflux in C++20: the objects of moeflux.h with owners, results and lambdas. Header only; works
-// with and without exceptions. What calls mean, and which threads may make them, is said there.
+// moeflux in C++20, in one file: the objects of moeflux.h with owners, results and lambdas. Header
+// only; works with and without exceptions. What calls mean, and which threads may make them, is
+// said there.
 //
 //     auto model = moeflux::Model::open("models/fable-20m", {.threads = 4});
 //     if (!model) return fail(model.error().message);

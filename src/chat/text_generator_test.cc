@@ -137,6 +137,17 @@ TEST_F(GenerateTest, StopTokenEndsTheTextAndIsNotPartOfIt) {
   EXPECT_EQ(generated.text, tokenizer_.decode(Tokens(tokens.begin(), first)));
 }
 
+TEST_F(GenerateTest, StopStringEndsTheTextBeforeIt) {
+  const auto engine = open(256);
+  const SamplerOptions greedy{.temperature = 0};
+  const std::string whole = run(*engine, {.tokens_max = 30, .sampler = greedy}).text;
+  const std::string stop = whole.substr(whole.size() / 2, 5);
+  const Generated generated =
+      run(*engine, {.tokens_max = 30, .sampler = greedy, .stop_strings = {"absent", stop}});
+  EXPECT_EQ(generated.result.reason, FinishReason::kStopString);
+  EXPECT_EQ(generated.text, whole.substr(0, whole.find(stop)));
+}
+
 TEST_F(GenerateTest, FullContextEndsTheText) {
   const auto engine = open(20);
   const auto prompt_tokens = static_cast<int64_t>(prompt_.size());

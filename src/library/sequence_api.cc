@@ -105,8 +105,8 @@ Status decode(mf_sequence& sequence, const GenerateOptions& options, const TextS
   return {};
 }
 
-Outcome generate(mf_sequence& sequence, std::span<const TokenId> prompt,
-                 const mf_generate_options& options, mf_generate_result& result) {
+Outcome generate_text(mf_sequence& sequence, std::span<const TokenId> prompt,
+                      const mf_generate_options& options, mf_generate_result& result) {
   const OpenModel& open = *sequence.open;
   if (open.tokenizer_error) return *open.tokenizer_error;
   MF_ASSIGN_OR_RETURN(GenerateOptions generate,
@@ -249,7 +249,7 @@ mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_
     if (result != nullptr) {
       MF_RETURN_IF_ERROR(moeflux::write_struct("mf_generate_result", measured, result));
     }
-    const Outcome done = moeflux::generate(*sequence, {prompt, count}, read, measured);
+    const Outcome done = moeflux::generate_text(*sequence, {prompt, count}, read, measured);
     if (result != nullptr) {
       MF_RETURN_IF_ERROR(moeflux::write_struct("mf_generate_result", measured, result));
     }

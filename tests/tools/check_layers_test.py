@@ -110,6 +110,18 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/base/x.cc", "#include <boost/any.hpp>\n")
         self.assert_fires("src/base/x.cc", 1, "boost/any.hpp", "third-party table")
 
+    def test_public_headers_stand_alone_and_only_the_library_knows_them(self):
+        self.write("include/moeflux/a.h", "#include <stddef.h>\n")
+        self.write("include/moeflux/b.hpp", '#include "moeflux/a.h"\n')
+        self.write("src/library/a.cc", '#include "moeflux/a.h"\n')
+        self.write("tests/library/a.cc", '#include "moeflux/b.hpp"\n')
+        self.assert_clean()
+        self.write("src/engine/x.cc", '#include "moeflux/a.h"\n')
+        self.assert_fires("src/engine/x.cc", 1, "moeflux/a.h", "src/library/")
+        self.write("src/engine/x.cc", "\n")
+        self.write("include/moeflux/b.hpp", '#include "base/result.h"\n')
+        self.assert_fires("include/moeflux/b.hpp", 1, "base/result.h", "include/")
+
     def test_gtest_belongs_to_tests_and_benchmark_to_benchmarks(self):
         self.write("src/base/x.cc", "#include <gtest/gtest.h>\n")
         self.assert_fires("src/base/x.cc", 1, "gtest")

@@ -1,0 +1,334 @@
+"""moeflux in Python: open a model, evaluate tokens, take logits or text, save and rewind.
+
+    with moeflux.Model("models/fable-20m") as model, model.sequence() as sequence:
+        for piece in sequence.stream("Once upon a time", max_tokens=40):
+            print(piece, end="", flush=True)
+
+Of one model and its sequences together, one call may compute at a time: others raise BusyError.
+The interpreter's lock is released while computing. Errors are subclasses of Error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, List, Optional, Sequence as Seq, Union
+
+import numpy as np
+
+from . import _core
+from ._errors import (BufferTooSmallError, BusyError, CancelledError, CorruptionError, Error,
+                      FailedPreconditionError, InvalidArgumentError, IoError, NotFoundError,
+                      ResourceExhaustedError, UnsupportedError)
+
+__version__: str = _core.__version__
+__all__ = ["BufferTooSmallError", "BusyError", "CancelledError", "CorruptionError", "Error",
+           "FailedPreconditionError", "Generated", "InvalidArgumentError", "IoError", "Model",
+           "NotFoundError", "ResourceExhaustedError", "Sequence", "UnsupportedError"]
+
+#: How much is done of how much; False stops the call.
+Progress = Callable[[int, int], Optional[bool]]
+Tokens = Seq[int]
+Prompt = Union[str, Tokens]
+
+_ADD_SPECIAL, _INERT, _SKIP_SPECIAL = 1, 2, 1
+_REASONS = ("length", "stop token", "stop string", "context full", "cancelled")
+#: For expert_cache_bytes: the least that can work.
+EXPERT_CACHE_MINIMUM = -1
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A finished text: `finish_reason` is "length", "stop token", "stop string", "context full" or
+    "cancelled"; times are in seconds."""
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    generated_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+
+class Model:
+    """Weights, a device and the cache of experts. Usable as a context manager.
+
+    Memory is freed when the model and all its sequences are closed or gone.
+    """
+
+    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "cpu",
+                 cpu_isa: str = "", precision: str = "f32", expert_io: str = "auto",
+                 context_length: int = 0, expert_cache_bytes: int = 0, threads: int = 0,
+                 reader_threads: int = 0, prefill_chunk: int = 0, trust_experts: bool = False,
+                 prefix_cache_bytes: int = 0, prefix_cache_directory: str = "",
+                 on_progress: Optional[Progress] = None) -> None:
+        """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options;
+        `on_progress` receives bytes of the resident weights read and in all."""
+        options = _core.ModelOptions()
+        options.device = device
+        options.cpu_isa = cpu_isa
+        options.precision = precision
+        options.expert_io = expert_io
+        options.context_length = context_length
+        options.expert_cache_bytes = expert_cache_bytes
+        options.threads = threads
+        options.reader_threads = reader_threads
+        options.prefill_chunk = prefill_chunk
+        options.trust_experts = trust_experts
+        options.prefix_cache_bytes = prefix_cache_bytes
+        options.prefix_cache_directory = prefix_cache_directory
+        self._open: Optional[_core.Model] = _core.Model(os.fspath(directory), options, on_progress)
+
+    @property
+    def _core(self) -> _core.Model:
+        if self._open is None:
+            raise FailedPreconditionError("the model is closed")
+        return self._open
+
+    def close(self) -> None:
+        self._open = None
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def info(self) -> Dict[str, Union[int, str]]:
+        """vocab_size, context_length, num_layers, model_type, device, ... of mf_model_info."""
+        return self._core.info()
+
+    @property
+    def metrics(self) -> Dict[str, int]:
+        """The counters of mf_metrics."""
+        return self._core.metrics()
+
+    @property
+    def stop_tokens(self) -> List[int]:
+        """The tokens that end a text."""
+        return self._core.stop_tokens()
+
+    def tokenize(self, text: str, *, add_special: bool = False, inert: bool = False) -> List[int]:
+        """Tokens of a text. `add_special`: with what the tokenizer puts around it; `inert`: text
+        that spells a special token stays text."""
+        return self._core.tokenize(text, _ADD_SPECIAL * add_special | _INERT * inert)
+
+    def detokenize(self, tokens: Tokens, *, skip_special: bool = False) -> str:
+        """The text of the tokens; broken characters become U+FFFD."""
+        return self._core.detokenize(tokens, _SKIP_SPECIAL * skip_special)
+
+    def sequence(self) -> Sequence:
+        """An empty sequence with the model's default sampler."""
+        return Sequence(self, self._core.create_sequence())
+
+
+class Sequence:
+    """One text being evaluated. Made by Model.sequence(); usable as a context manager."""
+
+    def __init__(self, model: Model, core: _core.Sequence) -> None:
+        self._model = model
+        self._open: Optional[_core.Sequence] = core
+
+    @property
+    def _core(self) -> _core.Sequence:
+        if self._open is None:
+            raise FailedPreconditionError("the sequence is closed")
+        return self._open
+
+    def close(self) -> None:
+        self._open = None
+
+    def __enter__(self) -> Sequence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self._core.position()
+
+    @property
+    def position(self) -> int:
+        """How many tokens have been evaluated."""
+        return self._core.position()
+
+    @property
+    def tokens(self) -> List[int]:
+        """These tokens."""
+        return self._core.tokens()
+
+    def eval(self, tokens: Tokens, *, out: Optional[np.ndarray] = None,
+             on_progress: Optional[Progress] = None) -> np.ndarray:
+        """Appends tokens; the logits of the last one as float32 [vocab_size], written by the
+        library into `out` or a new array."""
+        logits = self._array(out, ())
+        self._core.eval(tokens, False, logits, on_progress)
+        return logits
+
+    def eval_all(self, tokens: Tokens, *, out: Optional[np.ndarray] = None,
+                 on_progress: Optional[Progress] = None) -> np.ndarray:
+        """Appends tokens; the logits of each as float32 [tokens, vocab_size]."""
+        logits = self._array(out, (len(tokens),))
+        self._core.eval(tokens, True, logits, on_progress)
+        return logits
+
+    def logits(self, *, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """The logits of the last token, float32 [vocab_size]."""
+        logits = self._array(out, ())
+        self._core.logits(logits)
+        return logits
+
+    def _array(self, out: Optional[np.ndarray], leading: tuple) -> np.ndarray:
+        shape = (*leading, self._core.vocab_size())
+        if out is None:
+            return np.empty(shape, np.float32)
+        if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous \
+                or not out.flags.writeable:
+            raise InvalidArgumentError(
+                f"out is {out.dtype} {out.shape}, expected writable, contiguous float32 {shape}")
+        return out
+
+    def set_sampler(self, *, temperature: Optional[float] = None, top_k: Optional[int] = None,
+                    top_p: Optional[float] = None, min_p: Optional[float] = None,
+                    repeat_penalty: Optional[float] = None, repeat_last_n: Optional[int] = None,
+                    presence_penalty: Optional[float] = None,
+                    frequency_penalty: Optional[float] = None, seed: int = 0,
+                    logit_bias: Optional[Dict[int, float]] = None) -> None:
+        """Replaces the sampler; what is None is the model's default. Starts its generator anew."""
+        options = _core.SamplerOptions()
+        options.temperature = temperature
+        options.top_k = top_k
+        options.top_p = top_p
+        options.min_p = min_p
+        options.repeat_penalty = repeat_penalty
+        options.repeat_last_n = repeat_last_n
+        options.presence_penalty = presence_penalty
+        options.frequency_penalty = frequency_penalty
+        options.seed = seed
+        for token, bias in (logit_bias or {}).items():
+            options.add_bias(token, bias)
+        self._core.set_sampler(options)
+
+    def sample(self) -> int:
+        """Draws the token after the last; does not append it."""
+        return self._core.sample()
+
+    def generate(self, prompt: Prompt = (), *, max_tokens: int = 128, stop: Seq[str] = (),
+                 stop_tokens: Tokens = (), ignore_stop_tokens: bool = False,
+                 on_text: Optional[Callable[[str], Optional[bool]]] = None,
+                 on_progress: Optional[Progress] = None) -> Generated:
+        """Appends the prompt and continues it; without one, goes on after the last token.
+
+        `max_tokens` below 0: until the text or the context ends. `on_text` receives complete
+        characters; False ends the text. A prompt of text is tokenized with its special tokens.
+        """
+        options = _core.GenerateOptions()
+        options.tokens_max = max_tokens
+        options.stop_strings = list(stop)
+        options.stop_tokens = list(stop_tokens)
+        options.ignore_stop_tokens = ignore_stop_tokens
+        if isinstance(prompt, str):
+            prompt = self._model.tokenize(prompt, add_special=True)
+        pieces: List[str] = []
+
+        def receive(text: str) -> Optional[bool]:
+            pieces.append(text)
+            return on_text(text) if on_text is not None and text else None
+
+        reason, prompt_tokens, tokens, prefill_us, decode_us = self._core.generate(
+            prompt, options, receive, on_progress)
+        return Generated("".join(pieces), _REASONS[reason], prompt_tokens, tokens,
+                         prefill_us / 1e6, decode_us / 1e6)
+
+    def stream(self, prompt: Prompt = (), *, max_tokens: int = 128, stop: Seq[str] = (),
+               stop_tokens: Tokens = (), ignore_stop_tokens: bool = False) -> Iterator[str]:
+        """generate() as an iterator of pieces of text.
+
+        The next token is drawn when the next piece is asked for; leaving the loop ends the text.
+        Inside the loop the model is busy.
+        """
+        turn, ready = threading.Semaphore(0), threading.Semaphore(0)
+        piece: List[str] = []
+        failure: List[BaseException] = []
+        wanted = True
+
+        def on_text(text: str) -> bool:
+            piece.append(text)
+            ready.release()
+            turn.acquire()
+            return wanted
+
+        def run() -> None:
+            turn.acquire()
+            try:
+                if wanted:
+                    self.generate(prompt, max_tokens=max_tokens, stop=stop,
+                                  stop_tokens=stop_tokens, ignore_stop_tokens=ignore_stop_tokens,
+                                  on_text=on_text)
+            except BaseException as error:  # comes out of the iterator
+                failure.append(error)
+            ready.release()
+
+        worker = threading.Thread(target=run, name="moeflux stream", daemon=True)
+        worker.start()
+        try:
+            while True:
+                turn.release()
+                ready.acquire()
+                if not piece:
+                    break
+                yield piece.pop()
+        finally:
+            wanted = False
+            turn.release()
+            worker.join()
+        if failure:
+            raise failure[0]
+
+    def checkpoint(self) -> int:
+        """Keeps the sequence as it is now, sampler included; its id for restore() and drop()."""
+        return self._core.checkpoint()
+
+    def restore(self, checkpoint: int) -> None:
+        """Back to a checkpoint, which stays."""
+        self._core.restore(checkpoint)
+
+    def drop(self, checkpoint: int) -> None:
+        """Forgets a checkpoint."""
+        self._core.drop(checkpoint)
+
+    def truncate(self, position: int) -> None:
+        """Forgets the tokens from `position` on, exactly."""
+        self._core.truncate(position)
+
+    def fork(self) -> Sequence:
+        """A sequence of its own that begins as a copy of this one, without its checkpoints."""
+        return Sequence(self._model, self._core.fork())
+
+    def save(self) -> bytes:
+        """The sequence with its sampler as bytes."""
+        return self._core.save()
+
+    def load(self, snapshot: bytes) -> None:
+        """Replaces the sequence by a saved one of the same model; what is refused changes
+        nothing."""
+        self._core.load(snapshot)
+
+    def save_file(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """save() to a file, which is replaced whole or not at all."""
+        self._core.save_file(os.fspath(path))
+
+    def load_file(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """load() from a file."""
+        self._core.load_file(os.fspath(path))
+
+    def reuse_prefix(self, tokens: Tokens) -> int:
+        """Starts an empty sequence from the longest kept prefix; how many tokens need no
+        evaluation."""
+        return self._core.reuse_prefix(tokens)
+
+    def keep_prefix(self) -> None:
+        """Offers the sequence's tokens to later ones."""
+        self._core.keep_prefix()

@@ -1,0 +1,79 @@
+#!/bin/sh
+# The installed library serves programs in C and C++, through CMake and pkg-config, shared and
+# static, wherever the prefix has been moved.
+#
+#   library_test.sh CMAKE BUILD_FOLDER SOURCE_FOLDER CXX
+set -eu
+cmake=$1
+build=$2
+source=$3
+cxx=$4
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+fail() {
+  echo "library_test: $1" >&2
+  exit 1
+}
+
+# logged NAME COMMAND...: its output is shown when it fails.
+logged() {
+  log=$folder/$1.log
+  shift
+  "$@" >"$log" 2>&1 || {
+    cat "$log" >&2
+    fail "failed: $*"
+  }
+}
+
+logged install "$cmake" --install "$build" --prefix "$folder/installed"
+mv "$folder/installed" "$folder/prefix"
+prefix=$folder/prefix
+model=$prefix/share/moeflux/models/fable-20m
+pc=$(find "$prefix" -name moeflux.pc)
+[ -n "$pc" ] || fail "no moeflux.pc below the prefix"
+PKG_CONFIG_PATH=$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+export PKG_CONFIG_PATH
+
+# What the program writes for the same prompt, seed and length.
+story=$("$prefix/bin/moeflux" run -q -n 40 -s 7 "Once upon a time")
+
+# says_story WHAT PROGRAM: the C example's text is the program's.
+says_story() {
+  text=$("$2" "$model" "Once upon a time") || fail "$1: exited with $?"
+  [ "$text" = "$story" ] || fail "$1: printed '$text', expected '$story'"
+}
+
+for linkage in shared static; do
+  case $linkage in
+    shared) option=OFF package=moeflux ;;
+    *) option=ON package=moeflux-static ;;
+  esac
+  pkg-config --exists "$package" || {
+    echo "library_test: $linkage is not in this build"
+    continue
+  }
+  logged "cmake-$linkage" "$cmake" -S "$source/examples" -B "$folder/$linkage" \
+    -DCMAKE_PREFIX_PATH="$prefix" -DMOEFLUX_STATIC=$option -DCMAKE_CXX_COMPILER="$cxx" \
+    -DCMAKE_BUILD_TYPE=Debug
+  logged "build-$linkage" "$cmake" --build "$folder/$linkage"
+  says_story "CMake, $linkage" "$folder/$linkage/complete"
+  "$folder/$linkage/branches" "$model" "Once upon a time" >"$folder/endings" 2>"$folder/log" ||
+    fail "branches ($linkage): $(cat "$folder/log")"
+  endings=$(grep -c '^[123]: ' "$folder/endings" || true)
+  [ "$endings" = 3 ] || fail "branches ($linkage) printed $endings endings, expected 3"
+
+  # shellcheck disable=SC2046,SC2086  # flags are words
+  logged "pkg-config-$linkage" $cxx -x c++ -std=c++20 "$source/examples/c/complete.c" -x none \
+    $(pkg-config --cflags --libs "$package") -Wl,-rpath,"$(dirname "$pc")/.." \
+    -o "$folder/$linkage/complete-pc"
+  says_story "pkg-config, $linkage" "$folder/$linkage/complete-pc"
+done
+
+# A failure of the library reaches the program's user.
+if "$folder/shared/complete" "$folder/missing" x 2>"$folder/error"; then
+  fail "complete succeeded without a model"
+fi
+grep -q "not found: .*missing: no such folder" "$folder/error" ||
+  fail "complete said '$(cat "$folder/error")'"
+echo "library_test: shared and static, CMake and pkg-config: '$story'"
