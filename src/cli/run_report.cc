@@ -25,6 +25,8 @@ std::string_view name_of(FinishReason reason) {
       return "context full";
     case FinishReason::kCancelled:
       return "stopped";
+    case FinishReason::kStopString:
+      return "stop string";
   }
   __builtin_unreachable();
 }

@@ -119,49 +119,57 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   if (engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes) {
     drop_cached_files(engine->loaded_->index);
   }
-  MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
-                                                   {.threads = std::max(1, options.reader_threads),
-                                                    .depth = kReaderDepth,
-                                                    .speculative_depth = kSpeculativeDepth}));
-  if (can_hold_experts(device, *engine->loaded_, engine->plan_, options.expert_cache_bytes)) {
-    MF_ASSIGN_OR_RETURN(engine->experts_,
-                        make_resident_expert_store(engine->loaded_->experts, engine->loaded_->index,
-                                                   *engine->reader_, device,
-                                                   {.check_arrivals = options.check_experts}));
-    engine->plan_.expert_cache_bytes = engine->experts_->capacity_bytes();
-  } else {
-    MF_ASSIGN_OR_RETURN(engine->experts_, make_streamed_expert_store(
-                                              engine->loaded_->experts, engine->loaded_->index,
-                                              *engine->reader_, device,
-                                              {.capacity_bytes = engine->plan_.expert_cache_bytes,
-                                               .eviction = options.eviction,
-                                               .demand = token_demand(spec),
-                                               .staging = {},
-                                               .check_arrivals = options.check_experts,
-                                               .lookahead = options.lookahead}));
-  }
-  if (options.forced_routes != nullptr) {
-    MF_ASSIGN_OR_RETURN(engine->experts_,
-                        make_forced_routes_store(std::move(engine->experts_),
-                                                 *options.forced_routes, engine->loaded_->experts));
-  }
-  MF_ASSIGN_OR_RETURN(engine->fingerprint_, model_fingerprint(*engine->loaded_));
-  if (options.prefix_cache_bytes > 0) {
-    // Other devices compute other last bits: what they keep is not for this one.
-    const std::string owner = format("{:016x} {}", engine->fingerprint_, device.description());
-    MF_ASSIGN_OR_RETURN(
-        engine->prefixes_,
-        PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,
-                           .directory = options.prefix_cache_directory,
-                           .owner = checksum64(owner),
-                           .tokens_max = engine->context_length_,
-                           .shortest_truncation = [layers = state_specs(spec)](int64_t length) {
-                             return SequenceState::shortest_truncation(layers, length);
-                           }}));
-  }
+  MF_RETURN_IF_ERROR(engine->open_experts(options));
+  MF_RETURN_IF_ERROR(engine->open_prefixes(options));
   engine->profile_path_ = options.expert_profile;
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
   return engine;
+}
+
+Status Engine::open_experts(const EngineOptions& options) {
+  MF_ASSIGN_OR_RETURN(
+      reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
+                                               .depth = kReaderDepth,
+                                               .speculative_depth = kSpeculativeDepth}));
+  if (can_hold_experts(*device_, *loaded_, plan_, options.expert_cache_bytes)) {
+    MF_ASSIGN_OR_RETURN(
+        experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                             {.check_arrivals = options.check_experts}));
+    plan_.expert_cache_bytes = experts_->capacity_bytes();
+  } else {
+    MF_ASSIGN_OR_RETURN(
+        experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                             {.capacity_bytes = plan_.expert_cache_bytes,
+                                              .eviction = options.eviction,
+                                              .demand = token_demand(spec()),
+                                              .staging = {},
+                                              .check_arrivals = options.check_experts,
+                                              .lookahead = options.lookahead}));
+  }
+  if (options.forced_routes != nullptr) {
+    MF_ASSIGN_OR_RETURN(
+        experts_,
+        make_forced_routes_store(std::move(experts_), *options.forced_routes, loaded_->experts));
+  }
+  return {};
+}
+
+Status Engine::open_prefixes(const EngineOptions& options) {
+  MF_ASSIGN_OR_RETURN(fingerprint_, model_fingerprint(*loaded_));
+  if (options.prefix_cache_bytes > 0) {
+    // Other devices compute other last bits: what they keep is not for this one.
+    const std::string owner = format("{:016x} {}", fingerprint_, device_->description());
+    MF_ASSIGN_OR_RETURN(
+        prefixes_,
+        PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,
+                           .directory = options.prefix_cache_directory,
+                           .owner = checksum64(owner),
+                           .tokens_max = context_length_,
+                           .shortest_truncation = [layers = state_specs(spec())](int64_t length) {
+                             return SequenceState::shortest_truncation(layers, length);
+                           }}));
+  }
+  return {};
 }
 
 Status Engine::load_expert_profile() {

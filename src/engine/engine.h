@@ -182,6 +182,8 @@ class Engine {
   int64_t chunk_tokens(LogitsMode mode) const;
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot);
+  Status open_experts(const EngineOptions& options);
+  Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();
 
   std::unique_ptr<LoadedModel> loaded_;
