@@ -53,6 +53,7 @@ std::optional<int> cuda_number(std::string_view name) {
 
 CpuOptions cpu_options(const ModelOptions& options) {
   return {.threads = options.threads,
+          .pin_threads = options.pin_threads,
           .isa = options.isa,
           .precision = options.precision == "int8"  ? Precision::kInt8
                        : options.precision == "f32" ? Precision::kF32
@@ -92,6 +93,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("-t,--threads", options.threads, "Compute threads (0: one per usable core)")
       ->check(CLI::Range(0, kThreadsMax))
       ->capture_default_str();
+  command.add_flag("--pin", options.pin_threads,
+                   "Keep each compute thread of the cpu device but the first on a core of its own");
   command.add_option("-c,--ctx-size", options.context_size,
                      "Context in tokens (0: the model's maximum, at most 4096)");
   command
@@ -131,6 +134,11 @@ Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
   if (options.precision == "int8") {
     return make_error(ErrorCode::kInvalidArgument,
                       "--precision int8: only the cpu device has it, not --device {}",
+                      options.device);
+  }
+  if (options.pin_threads) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--pin: only the cpu device has threads to pin, not --device {}",
                       options.device);
   }
   if (options.device == "reference") return make_reference_device();
