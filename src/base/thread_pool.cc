@@ -71,12 +71,46 @@ double process_quota_cores() {
   return cores;
 }
 
+/// Keeps the calling thread on the `index`th of the cores it may use, counted round.
+void pin_this_thread(int index) {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int left = index % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || left-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    (void)sched_setaffinity(0, sizeof(one), &one);  // a core taken away since then: run anywhere
+    return;
+  }
+#else
+  (void)index;
+#endif
+}
+
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
+bool can_pin_threads() {
+#if defined(__linux__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+ThreadPool::ThreadPool(int threads, ThreadPlacement placement)
+    : shares_(static_cast<size_t>(std::max(threads, 1))) {
   MF_CHECK(threads >= 1 && threads <= static_cast<int>(kJoinedMask));
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
+  for (int i = 1; i < threads; ++i) {
+    workers_.emplace_back([this, i, placement] {
+      if (placement == ThreadPlacement::kPinned) pin_this_thread(i);
+      worker_loop(i);
+    });
+  }
 }
 
 ThreadPool::~ThreadPool() {

@@ -17,11 +17,21 @@
 
 namespace moeflux {
 
+enum class ThreadPlacement {
+  kAnywhere,
+  kPinned,  // each worker stays on one core, where can_pin_threads()
+};
+
+/// Whether this system keeps a thread on a core that it is told.
+bool can_pin_threads();
+
 /// Thread-compatible: one loop at a time. Nesting is a bug and aborts.
 class ThreadPool {
  public:
-  /// `threads` counts the caller: 1 means no worker at all, every loop runs inline.
-  explicit ThreadPool(int threads);
+  /// `threads` counts the caller: 1 means no worker at all, every loop runs inline. Pinned workers
+  /// take the cores this process may use in turn, from the second on: the caller's thread is not
+  /// the pool's to pin, and has the first one left.
+  explicit ThreadPool(int threads, ThreadPlacement placement = ThreadPlacement::kAnywhere);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

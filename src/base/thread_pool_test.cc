@@ -4,7 +4,11 @@
 
 #include <atomic>
 #include <numeric>
+#include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace moeflux {
 namespace {
@@ -98,6 +102,37 @@ TEST(UsableCores, IsAtLeastOneAndAtMostWhatIsOnline) {
   EXPECT_GE(usable_cores(), 1);
   EXPECT_LE(usable_cores(), static_cast<int>(std::thread::hardware_concurrency()));
 }
+
+#if defined(__linux__)
+int cores_of_this_thread(cpu_set_t& set) {
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+TEST(ThreadPoolPlacement, PinnedWorkersHaveOneCoreEachAndTheCallerKeepsItsOwn) {
+  cpu_set_t before;
+  const int cores = cores_of_this_thread(before);
+  if (cores < 2) GTEST_SKIP() << "one usable core: nothing to tell apart";
+  constexpr int kThreads = 2;
+  for (const auto placement : {ThreadPlacement::kAnywhere, ThreadPlacement::kPinned}) {
+    ThreadPool pool(kThreads, placement);
+    cpu_set_t of_thread[kThreads];
+    std::atomic<int> arrived{0};
+    // Each task waits for the other, so that both threads take part.
+    pool.parallel_for(kThreads, [&](int64_t, int thread) {
+      cores_of_this_thread(of_thread[thread]);
+      ++arrived;
+      while (arrived.load() < kThreads) std::this_thread::yield();
+    });
+    EXPECT_TRUE(CPU_EQUAL(&of_thread[0], &before));
+    if (placement == ThreadPlacement::kAnywhere) {
+      EXPECT_TRUE(CPU_EQUAL(&of_thread[1], &before));
+    } else {
+      EXPECT_EQ(CPU_COUNT(&of_thread[1]), 1);
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace moeflux

@@ -69,6 +69,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("-t,--threads", options.threads, "Compute threads (0: one per usable core)")
       ->check(CLI::Range(0, kThreadsMax))
       ->capture_default_str();
+  command.add_flag("--pin", options.pin_threads,
+                   "Keep each compute thread of the cpu device but the first on a core of its own");
   command.add_option("-c,--ctx-size", options.context_size,
                      "Context in tokens (0: the model's maximum, at most 4096)");
   command
@@ -114,6 +116,7 @@ Result<std::string> model_directory(const ModelOptions& options) {
 DeviceOptions device_options(const ModelOptions& options) {
   return {.name = options.device,
           .threads = options.threads,
+          .pin_threads = options.pin_threads,
           .isa = options.isa,
           .precision = options.precision};
 }

@@ -19,6 +19,7 @@ struct ModelOptions {
   std::string isa;                 // forces the CPU kernels' instruction set
   std::string precision = "auto";  // "f32", "int8"; of the cpu device
   int threads = 0;                 // 0: one per usable core
+  bool pin_threads = false;        // of the cpu device
   int64_t context_size = 0;        // 0: the model's maximum, at most 4096
   std::string expert_cache;        // empty: what is free
   std::string expert_io = "auto";

@@ -34,7 +34,10 @@ Result<Precision> parse_precision(std::string_view text) {
 }
 
 CpuOptions cpu_options(const DeviceOptions& options, Precision precision) {
-  return {.threads = options.threads, .isa = options.isa, .precision = precision};
+  return {.threads = options.threads,
+          .pin_threads = options.pin_threads,
+          .isa = options.isa,
+          .precision = precision};
 }
 
 }  // namespace
@@ -51,6 +54,11 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   if (precision == Precision::kInt8) {
     return make_error(ErrorCode::kInvalidArgument,
                       "precision {}: only the cpu device has it, not device {}", options.precision,
+                      options.name);
+  }
+  if (options.pin_threads) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "pinned threads: only the cpu device has threads to pin, not device {}",
                       options.name);
   }
   if (options.name == "reference") return make_reference_device();

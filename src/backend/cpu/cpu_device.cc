@@ -15,10 +15,11 @@ constexpr int kThreadsMax = 1024;
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(const cpu::KernelSet& kernels, bool int8, int threads)
+  CpuDevice(const cpu::KernelSet& kernels, bool int8, int threads, ThreadPlacement placement)
       : kernels_(kernels),
         int8_(int8),
         threads_(threads),
+        placement_(placement),
         description_(format("cpu ({} {}, {} thread{})", kernels.name, int8 ? "int8" : "f32",
                             threads, threads == 1 ? "" : "s")) {}
 
@@ -32,7 +33,7 @@ class CpuDevice : public Device {
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(ScratchArena arena, ScratchArena::create(scratch_bytes));
     return std::unique_ptr<Encoder>(
-        std::make_unique<cpu::CpuEncoder>(kernels_, int8_, threads_, std::move(arena)));
+        std::make_unique<cpu::CpuEncoder>(kernels_, int8_, threads_, placement_, std::move(arena)));
   }
 
   WeightOrder preferred_order(const QuantFormat& stored, int64_t rows,
@@ -45,6 +46,7 @@ class CpuDevice : public Device {
   const cpu::KernelSet& kernels_;
   bool int8_;
   int threads_;
+  ThreadPlacement placement_;
   std::string description_;
 };
 
@@ -61,11 +63,16 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
     return make_error(ErrorCode::kInvalidArgument, "{} threads; expected 0 (all cores) to {}",
                       options.threads, kThreadsMax);
   }
+  if (options.pin_threads && !can_pin_threads()) {
+    return make_error(ErrorCode::kUnsupported, "this system cannot pin threads to cores");
+  }
   MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
   MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(options));
   const bool int8 = precision == Precision::kInt8;
   const int threads = options.threads == 0 ? usable_cores() : options.threads;
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(*kernels, int8, threads));
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
+      *kernels, int8, threads,
+      options.pin_threads ? ThreadPlacement::kPinned : ThreadPlacement::kAnywhere));
 }
 
 }  // namespace moeflux

@@ -17,7 +17,8 @@ enum class Precision {
 };
 
 struct CpuOptions {
-  int threads = 0;  // 0: every core this process may use
+  int threads = 0;           // 0: every core this process may use
+  bool pin_threads = false;  // to one core each
   std::string isa;  // "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni"
   Precision precision = Precision::kF32;
 };
@@ -27,8 +28,8 @@ struct CpuOptions {
 Result<Precision> chosen_precision(const CpuOptions& options);
 
 /// Output bits depend on the instruction set (those of int8 products do not), never on the number
-/// of threads. Fails with kUnsupported when the machine lacks the instruction set, kInvalidArgument
-/// on a bad option.
+/// of threads. Fails with kUnsupported when the machine lacks the instruction set or cannot pin
+/// threads, kInvalidArgument on a bad option.
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
 
 }  // namespace moeflux

@@ -27,12 +27,13 @@ namespace moeflux::cpu {
 class CpuEncoder : public Encoder {
  public:
   /// With `int8`, activations that meet tiled weights are rounded unless a weight forbids it.
-  CpuEncoder(const KernelSet& kernels, bool int8, int threads, ScratchArena arena)
+  CpuEncoder(const KernelSet& kernels, bool int8, int threads, ThreadPlacement placement,
+             ScratchArena arena)
       : kernels_(*kernels.ops),
         int8_(int8 ? kernels.int8_tiles : nullptr),
         f32_(*kernels.f32_tiles),
         arena_(std::move(arena)),
-        pool_(threads) {}
+        pool_(threads, placement) {}
 
   Tensor scratch(const Shape& shape, DType dtype) override { return arena_.take(shape, dtype); }
   size_t scratch_mark() const override { return arena_.mark(); }
