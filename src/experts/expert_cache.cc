@@ -301,6 +301,7 @@ void guard_below_one_token(ExpertCache::Options& options, const TokenDemand& dem
 }
 
 void set_staging(ExpertCache::Options& options, uint64_t num_experts) {
+  // Of 1.8 MB, 60 ms of a drive of 2 GB/s: what the attention of 512 tokens takes.
   constexpr size_t kStagingMax = 64;
   // A cache for all experts passes none through.
   if (options.guard_admission || options.num_slots >= num_experts) return;

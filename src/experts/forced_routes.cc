@@ -29,6 +29,7 @@ std::vector<std::vector<TokenIds>> collect_tokens(const RouteTrace& trace, Route
   return layers;
 }
 
+// Wants no hints, as the interface has it: what routers say early is not what is forced on them.
 class ForcedRoutesStore : public ExpertStore {
  public:
   ForcedRoutesStore(std::unique_ptr<ExpertStore> store, const RouteTrace& trace,

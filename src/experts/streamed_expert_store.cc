@@ -86,7 +86,7 @@ class StreamedExpertStore : public ExpertStore {
     state->wave.clear();
     spare_states_.push_back(std::move(state));
   }
-  bool read_ahead(LayerId after, int64_t picks);
+  bool read_ahead(LayerId after);
   void start_guess(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
   void settle_hint(const LayerRoutes& routes);
   void meter_visit(const LayerRoutes& routes, uint64_t experts_read);
@@ -110,15 +110,13 @@ class StreamedExpertStore : public ExpertStore {
   std::vector<std::unique_ptr<LeaseState>> spare_states_;  // their visits refer to cache_
 };
 
-// The layer that comes next and its experts, when a chunk of a prompt is long enough to need nearly
-// all of them: read in the order of the file into slots that hold nothing, while this layer and the
-// next one's attention compute. True when one more slot would be used.
-bool StreamedExpertStore::read_ahead(LayerId after, int64_t picks) {
+// The experts of the layer that comes next, for a chunk of a prompt that needs nearly all of them:
+// read in the order of the file into slots that hold nothing, while this layer and the next one's
+// attention compute. True when one more slot would be used.
+bool StreamedExpertStore::read_ahead(LayerId after) {
   const auto next = static_cast<size_t>(index(after)) + 1;
   if (next >= table_.layers.size()) return false;
   const int32_t experts = table_.layers[next].num_experts;
-  // With as many picks as experts, chance alone leaves out 37 %; with three times as many, 5 %.
-  if (experts == 0 || picks < 3 * int64_t{experts}) return false;
   for (int32_t e = 0; e < experts; ++e) {
     const ExpertKey key{LayerId{static_cast<int32_t>(next)}, ExpertId{e}};
     if (cache_.lookup(key)) continue;
@@ -236,7 +234,7 @@ class StreamedLease : public ExpertLease {
   void start(const LayerRoutes& routes) {
     LayerVisit& visit = state_->visit;
     visit.begin(routes);
-    if (routes.phase == RoutePhase::kPrefill) picks_ = static_cast<int64_t>(routes.ids.size());
+    if (routes.phase == RoutePhase::kPrefill) reads_ahead_ = needs_nearly_all();
     for (const LayerVisit::Entry& entry : visit.arriving()) store_.fetch_.promote(entry.slot);
     num_loading_ = visit.arriving().size();
     const size_t guessed = visit.guessed().size() + visit.arriving().size();
@@ -276,13 +274,22 @@ class StreamedLease : public ExpertLease {
   // Short enough that the reader is looked after while a prompt's many experts compute.
   static constexpr size_t kWaveMax = 16;
 
+  // This layer tells best what the next one will need: routing is skewed by more than the number of
+  // tokens shows, and what is absent are the experts that are seldom chosen.
+  bool needs_nearly_all() const {
+    const LayerVisit& visit = state_->visit;
+    const size_t chosen = visit.hits().size() + visit.guessed().size() + visit.arriving().size() +
+                          visit.misses().size();
+    return 20 * chosen >= 19 * static_cast<size_t>(store_.table_.layer(layer_).num_experts);
+  }
+
   void read_into_free_slots() {
     while (const std::optional<LayerVisit::Entry> next = state_->visit.reserve_next()) {
       store_.fetch_.start({layer_, next->expert}, next->slot, ReadPriority::kDemand);
       ++num_loading_;
     }
     const bool all_have_slots = state_->visit.num_waiting() == 0;
-    ahead_needs_slots_ = all_have_slots && store_.read_ahead(layer_, picks_);
+    ahead_needs_slots_ = reads_ahead_ && all_have_slots && store_.read_ahead(layer_);
   }
 
   // Slots of earlier waves, once their compute is done, go to experts that have none, then to those
@@ -334,7 +341,7 @@ class StreamedLease : public ExpertLease {
   StreamedExpertStore& store_;
   LayerId layer_;
   Encoder& encoder_;
-  int64_t picks_ = 0;  // of a prompt
+  bool reads_ahead_ = false;
   bool polls_ = false;
   bool ahead_needs_slots_ = false;
   size_t num_loading_ = 0;

@@ -239,6 +239,17 @@ TEST_F(StreamedExpertStoreTest, APromptReadsTheNextLayerAheadAndEachExpertOnce) 
   EXPECT_EQ(stats.evictions, 0u);
 }
 
+// As many picks, of two thirds of the experts: the others would be read for nothing.
+TEST_F(StreamedExpertStoreTest, APromptThatLeavesExpertsOutReadsNothingAhead) {
+  FaultyReader reader({});
+  const auto store = world_.store(reader, 20, 4);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 48; ++i) ids.push_back(i % 8);
+  (void)deliver(world_, *store, encoder_, 0, ids, 1000, 4);
+  EXPECT_EQ(store->stats().misses, 8u);
+  EXPECT_EQ(store->stats().prefetches, 0u);
+}
+
 TEST_F(StreamedExpertStoreTest, APromptLeavesWhatDecodeKeeps) {
   FaultyReader reader({});
   const auto store = world_.store(reader, 8, 3);

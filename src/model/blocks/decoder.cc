@@ -40,8 +40,8 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   void mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
-  Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x,
-                      Tensor residual) const;
+  Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
+  Status look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const;
 
   ModelSpec spec_;
   Weight embed_;
@@ -96,26 +96,26 @@ void Decoder::mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) c
   __builtin_unreachable();
 }
 
-Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x,
-                             Tensor residual) const {
+Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
   const LayerSpec& s = layer_spec(id);
   const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
-  if (s.moe.num_experts == 0) {
-    glu(step.encoder, out, x, w.dense, s.dense_glu);
-    return {};
-  }
-  const LayerId after{index(id) + 1};
-  const bool routes_next =
-      index(after) < spec_.num_layers() && layer_spec(after).moe.num_experts > 0;
-  if (!routes_next) return moe(step, id, out, x, w.moe, s.moe, nullptr);
-  const LayerWeights& next = layers_[static_cast<size_t>(index(after))];
-  const EarlyRouter early{.layer = after,
-                          .residual = residual,
-                          .norm = next.post_norm,
-                          .eps = spec_.rms_norm_eps,
-                          .weights = &next.moe,
-                          .spec = &layer_spec(after).moe};
-  return moe(step, id, out, x, w.moe, s.moe, &early);
+  if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe);
+  glu(step.encoder, out, x, w.dense, s.dense_glu);
+  return {};
+}
+
+// At the end of a layer, when the drive has nothing to do until the next router: there 63, 49 and
+// 40 % of guesses of absent experts came true (fable-20m, 13, 5 and 1 % of lookups missing),
+// against 53, 41 and 29 % before this layer's experts were added.
+Status Decoder::look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const {
+  if (index(next) >= spec_.num_layers() || layer_spec(next).moe.num_experts == 0) return {};
+  const LayerWeights& w = layers_[static_cast<size_t>(index(next))];
+  return apply_early(step, {.layer = next,
+                            .residual = residual,
+                            .norm = w.post_norm,
+                            .eps = spec_.rms_norm_eps,
+                            .weights = &w.moe,
+                            .spec = &layer_spec(next).moe});
 }
 
 Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
@@ -133,8 +133,9 @@ Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
     mixer(step, LayerId{i}, branch, normed);
     e.add(x, x, branch);
     e.rms_norm(normed, x, w.post_norm, spec_.rms_norm_eps);
-    MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed, x));
+    MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
     e.add(x, x, branch);
+    MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, x));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
   e.rms_norm(normed, x, final_norm_, spec_.rms_norm_eps);

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "model/blocks/early_router.h"
-
 namespace moeflux::blocks {
 
 GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
@@ -24,24 +22,9 @@ void glu(Encoder& e, Tensor out, Tensor x, const GluWeights& weights, const GluO
   e.linear(out, gate, weights.down);
 }
 
-namespace {
-
-void shared_expert(Encoder& e, Tensor out, Tensor x, const MoeWeights& w, const MoeSpec& s) {
-  ScratchScope scope(e);
-  Tensor gate;
-  if (s.shared_gate) {
-    gate = e.scratch({x.dim(0), 1}, DType::kF32);
-    e.linear(gate, x, w.shared_gate);  // beside the products of the same x
-  }
-  glu(e, out, x, w.shared, s.glu);
-  if (s.shared_gate) e.mul_activated(out, out, gate, Activation::kSigmoid);
-}
-
-}  // namespace
-
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
-                      const std::function<Status()>& while_reading) {
+                      const std::function<void()>& while_reading) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
@@ -51,7 +34,7 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
   e.route(routes, router_logits, moe.router);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<ExpertLease> lease, step.experts.lease(layer, e, routes));
-  MF_RETURN_IF_ERROR(while_reading());
+  if (while_reading) while_reading();
   while (true) {
     // A wave: cached experts first, then arrivals. Each writes rows of `slots` of its own.
     MF_ASSIGN_OR_RETURN(const std::span<const ExpertWeights> ready, lease->wait_some());
@@ -86,7 +69,7 @@ void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
 }
 
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& w,
-           const MoeSpec& s, const EarlyRouter* next) {
+           const MoeSpec& s) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
@@ -94,15 +77,21 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
   with_tensors.router = w.options;
-  const bool has_shared = s.shared_intermediate_size > 0;
-  const Tensor shared = has_shared ? e.scratch({n, x.dim(1)}, DType::kF32) : Tensor{};
-  const auto while_reading = [&]() -> Status {
-    if (next != nullptr) MF_RETURN_IF_ERROR(apply_early(step, *next));
-    if (has_shared) shared_expert(e, shared, x, w, s);
-    return {};
-  };
-  MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors, while_reading));
-  if (has_shared) e.add(out, out, shared);
+  if (s.shared_intermediate_size == 0) {
+    return routed_experts(step, layer, out, x, logits, with_tensors);
+  }
+  const Tensor shared = e.scratch({n, x.dim(1)}, DType::kF32);
+  MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors, [&] {
+    ScratchScope gate_scope(e);
+    Tensor gate;
+    if (s.shared_gate) {
+      gate = e.scratch({n, 1}, DType::kF32);
+      e.linear(gate, x, w.shared_gate);  // beside the products of the same x
+    }
+    glu(e, shared, x, w.shared, s.glu);
+    if (s.shared_gate) e.mul_activated(shared, shared, gate, Activation::kSigmoid);
+  }));
+  e.add(out, out, shared);
   return {};
 }
 

@@ -23,10 +23,10 @@ void glu(Encoder& e, Tensor out, Tensor x, const GluWeights& weights, const GluO
 
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
 /// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
-/// while misses are in flight. Must be callable.
+/// while misses are in flight.
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
-                      const std::function<Status()>& while_reading);
+                      const std::function<void()>& while_reading = {});
 
 /// A router, its routed experts, and a shared expert with or without a gate.
 struct MoeWeights {
@@ -51,11 +51,8 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
 
 /// logits [n, experts] from x [n, hidden].
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& weights);
-
-struct EarlyRouter;  // model/blocks/early_router.h
-
-/// out [n, hidden] from x [n, hidden]. `next`, or null, is applied while misses are in flight.
+/// out [n, hidden] from x [n, hidden].
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& weights,
-           const MoeSpec& spec, const EarlyRouter* next);
+           const MoeSpec& spec);
 
 }  // namespace moeflux::blocks

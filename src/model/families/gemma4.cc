@@ -158,13 +158,11 @@ Status Gemma4::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Ten
   moe.router = w.routing;
   const Tensor experts_input = e.scratch(like_x, DType::kF32);
   e.rms_norm(experts_input, x, w.pre_experts_norm, eps);
-  MF_RETURN_IF_ERROR(
-      blocks::routed_experts(step, id, out, experts_input, logits, moe, [&]() -> Status {
-        e.rms_norm(normed, x, w.pre_dense_norm, eps);
-        blocks::glu(e, dense, normed, w.dense, s.dense_glu);
-        e.rms_norm(dense, dense, w.post_dense_norm, eps);
-        return {};
-      }));
+  MF_RETURN_IF_ERROR(blocks::routed_experts(step, id, out, experts_input, logits, moe, [&] {
+    e.rms_norm(normed, x, w.pre_dense_norm, eps);
+    blocks::glu(e, dense, normed, w.dense, s.dense_glu);
+    e.rms_norm(dense, dense, w.post_dense_norm, eps);
+  }));
   e.rms_norm(out, out, w.post_experts_norm, eps);
   e.add(out, out, dense);
   return {};
