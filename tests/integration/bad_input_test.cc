@@ -57,7 +57,7 @@ TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
   expect_failure(run({"--device", "quantum"}), 1, {"device quantum", "cpu", "reference"});
   expect_failure(run({"--cpu-isa", "mmx"}), 1, {"mmx"});
   expect_failure(run({"--precision", "int8", "--device", "reference"}), 1,
-                 {"--precision int8", "--device reference"});
+                 {"precision int8", "device reference"});
   expect_failure(run({"--pin", "--device", "reference"}), 1, {"pinned", "device reference"});
   expect_failure(run({"--expert-cache", "lots"}), 1, {"--expert-cache", "lots"});
   expect_failure(run({"--expert-cache", "-1"}), 1, {"--expert-cache", "-1"});
