@@ -36,11 +36,9 @@ class ResidentExpertStore : public ExpertStore {
                       uint64_t capacity_bytes)
       : layers_(std::move(layers)), stats_(stats), capacity_bytes_(capacity_bytes) {}
 
-  Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
-                                             const Routes&) override {
-    const std::vector<ExpertWeights>& experts = layers_[static_cast<size_t>(index(layer))].experts;
-    encoder.experts_stay(experts);
-    return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(experts));
+  Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder&, const Routes&) override {
+    return std::unique_ptr<ExpertLease>(
+        std::make_unique<ResidentLease>(layers_[static_cast<size_t>(index(layer))].experts));
   }
   ExpertStats stats() const override { return stats_; }
   uint64_t capacity_bytes() const override { return capacity_bytes_; }
