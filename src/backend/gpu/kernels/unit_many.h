@@ -167,10 +167,7 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
     stage.store(t);
     u32 now[2][BITS];
     MF_UNROLL
-    for (u32 i = 0u; i < BITS; ++i) {
-      now[0][i] = codes[0][i];
-      now[1][i] = codes[1][i];
-    }
+    for (u32 i = 0u; i < 2u * BITS; ++i) now[i / BITS][i % BITS] = codes[i / BITS][i % BITS];
     if (block % kUnitSplitBlocks == 0u) {
       load_unit_scales(t, scales[0], m, scales0, biases0, cols, tile0.low, tile0.high, block);
       load_unit_scales(t, scales[1], m, scales1, biases1, cols, tile1.low, tile1.high, block);
