@@ -125,9 +125,6 @@ class Encoder {
   /// stay where they are until the work has finished.
   virtual void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                           std::span<const ExpertWeights> ready, const GluOptions& glu) = 0;
-  /// Promises that these experts stay what and where they are as long as the encoder lives: what
-  /// expert_ffn learns from a span it may remember. Nothing depends on it but time.
-  virtual void experts_stay(std::span<const ExpertWeights> experts) { (void)experts; }
   /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
   /// the bits.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;

@@ -45,9 +45,8 @@ class ResidentExpertStore : public ExpertStore {
       MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
       routes_.tell(chosen, {});
     }
-    const std::vector<ExpertWeights>& experts = layers_[static_cast<size_t>(index(layer))].experts;
-    encoder.experts_stay(experts);
-    return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(experts));
+    return std::unique_ptr<ExpertLease>(
+        std::make_unique<ResidentLease>(layers_[static_cast<size_t>(index(layer))].experts));
   }
   void begin_step(int64_t position) override { routes_.begin_step(position); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }

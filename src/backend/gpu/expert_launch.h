@@ -1,9 +1,7 @@
 // What the launches of one expert_ffn share.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "backend/gpu/gpu_encoder.h"
 
@@ -34,14 +32,6 @@ struct GpuEncoder::ExpertLaunch {
   uint32_t hidden = 0;
   uint32_t intermediate = 0;
   Binding split;  // room for the halves of activations
-};
-
-struct GpuEncoder::StayingExperts {
-  const ExpertWeights* first = nullptr;
-  size_t count = 0;
-  bool is_known = false;  // then all run in the same kernels
-  ExpertLaunch launch;
-  std::unique_ptr<Buffer> table;
 };
 
 }  // namespace moeflux::gpu

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "backend/gpu/expert_launch.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 
@@ -36,7 +35,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
-  flush_waiting();
+  flush_products();
   split_x_ = {};
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
@@ -51,13 +50,13 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
 }
 
 void GpuEncoder::record(const Plan& plan) {
-  flush_waiting();
+  flush_products();
   split_x_ = {};
   executor_->record(plan);
 }
 
 EventId GpuEncoder::submit() {
-  flush_waiting();
+  flush_products();
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});

@@ -2,7 +2,6 @@
 // strides and formats; knows nothing about a vendor.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,7 +57,6 @@ class GpuEncoder : public Encoder {
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                   std::span<const ExpertWeights> ready, const GluOptions& glu) override;
-  void experts_stay(std::span<const ExpertWeights> experts) override;
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
 
   EventId submit() override;
@@ -71,8 +69,6 @@ class GpuEncoder : public Encoder {
   };
   /// What the launches of one expert_ffn share.
   struct ExpertLaunch;
-  /// Experts that stay, and what their launches share once it is known.
-  struct StayingExperts;
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -85,16 +81,7 @@ class GpuEncoder : public Encoder {
 
   /// Every plan goes through here: what waits comes first.
   void record(const Plan& plan);
-  /// Hands over what waits for an op that it could share a launch with.
-  void flush_waiting();
   void flush_products();
-  void flush_chain();
-  void flush_norm();
-  bool join_chain(const Tensor& out, const Tensor& a, const Tensor& b);
-  bool start_chain(const Tensor& out, const Tensor& slots, const Routes& routes);
-  void record_add(const Tensor& out, const Tensor& a, const Tensor& b);
-  void record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights);
-  void record_chain_norm(const Tensor& out, const Tensor& weight, float eps);
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
@@ -106,8 +93,7 @@ class GpuEncoder : public Encoder {
   void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
                        std::span<const Tensor> pages);
   bool check_expert(const ExpertWeights& expert);
-  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
-                     StayingExperts* stay);
+  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch);
   bool list_slots(const Routes& routes, ExpertLaunch& launch);
   void launch_experts(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
                       const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
@@ -123,34 +109,9 @@ class GpuEncoder : public Encoder {
     Weight weight;
   };
   std::vector<WaitingProduct> waiting_;
-  /// Sums that a norm may follow: of slots of experts or of a base, then of addends.
-  struct WaitingChain {
-    Tensor slots;
-    Tensor slot_weights;
-    Tensor base;
-    std::array<Tensor, 2> addends;
-    std::array<Tensor, 3> sums;  // of the slots, with one addend, with two
-    uint32_t adds = 0;
-    Tensor value;  // the last sum; null: nothing waits
-  };
-  WaitingChain chain_;
-  /// A norm of short rows that a gate may follow.
-  struct WaitingNorm {
-    Tensor out;
-    Tensor x;
-    Tensor weight;
-    float eps = 0.0f;
-  };
-  void record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation);
-  WaitingNorm norm_;  // null out: nothing waits
-  Tensor split_x_;    // whose halves the workspace holds, if nothing was recorded since
+  Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;
-  Result<Binding> keep_table(StayingExperts& stay);
-  void launch_any(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
-                  const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
-  StayingExperts* staying(std::span<const ExpertWeights> experts);
-  std::vector<std::unique_ptr<StayingExperts>> staying_;
   DeviceTables tables_;
   Workspace workspace_;
   std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet

@@ -36,8 +36,6 @@
   X(glu_rows, 3, RowsParams)                       \
   X(rms_norm_narrow, 3, RowsParams)                \
   X(rms_norm_wide, 3, RowsParams)                  \
-  X(rms_norm_gated, 4, RowsParams)                 \
-  X(rms_norm_chain, 10, ChainParams)               \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
@@ -47,7 +45,6 @@
   X(attention_merge, 3, AttentionParams)           \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
-  X(causal_conv_one, 4, ConvParams)                \
   X(gated_delta_heads, 7, DeltaParams)             \
   X(route_tokens, 5, RouteParams)                  \
   X(expert_lists, 4, ExpertListParams)             \

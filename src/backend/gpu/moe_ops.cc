@@ -82,7 +82,7 @@ bool GpuEncoder::check_expert(const ExpertWeights& expert) {
 
 // Makes the table of those experts from `like` on that run in the same kernels.
 bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like,
-                               ExpertLaunch& launch, StayingExperts* stay) {
+                               ExpertLaunch& launch) {
   launch.num_ids = 0;
   launch.num_entries = 0;
   for (size_t i = like; i < ready.size(); ++i) {
@@ -114,39 +114,14 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
     experts_done_[i] = 1;
     ++entry;
   }
-  stay = stay != nullptr && launch.num_entries == ready.size() ? stay : nullptr;
-  const Result<Binding> table = stay != nullptr ? keep_table(*stay) : tables_.place(table_bytes_);
+  const Result<Binding> table = tables_.place(table_bytes_);
   if (!table.ok()) return fail(table.error());
   launch.map = *table;
   launch.map.size_bytes = launch.num_ids * sizeof(u32);
   launch.entries = *table;
   launch.entries.offset_bytes += map_bytes;
   launch.entries.size_bytes = launch.num_entries * sizeof(ExpertEntry);
-  if (stay != nullptr) {
-    stay->launch = launch;
-    stay->is_known = true;
-  }
   return true;
-}
-
-Result<Binding> GpuEncoder::keep_table(StayingExperts& stay) {
-  MF_ASSIGN_OR_RETURN(stay.table, platform_.allocate(table_bytes_.size(), MemoryKind::kDevice));
-  executor_->write(*stay.table, 0, table_bytes_);
-  return Binding{stay.table.get(), 0, table_bytes_.size(), Access::kRead};
-}
-
-GpuEncoder::StayingExperts* GpuEncoder::staying(std::span<const ExpertWeights> experts) {
-  for (const std::unique_ptr<StayingExperts>& stay : staying_) {
-    if (stay->first == experts.data() && stay->count == experts.size()) return stay.get();
-  }
-  return nullptr;
-}
-
-void GpuEncoder::experts_stay(std::span<const ExpertWeights> experts) {
-  if (staying(experts) != nullptr) return;
-  staying_.push_back(std::make_unique<StayingExperts>());
-  staying_.back()->first = experts.data();
-  staying_.back()->count = experts.size();
 }
 
 // Finds on the device which slots go to which entry, unless slots are few.
@@ -257,29 +232,10 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
               one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
 }
 
-void GpuEncoder::launch_any(const ExpertWeights& like, const ExpertLaunch& launch,
-                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
-                            const GluOptions& glu) {
-  if (launch.use_units) {
-    launch_unit_experts(like, launch, slots, intermediate, x, glu);
-  } else {
-    launch_experts(like, launch, slots, intermediate, x, glu);
-  }
-}
-
 void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                             std::span<const ExpertWeights> ready, const GluOptions& glu) {
   if (!status_.ok() || ready.empty() || routes.ids.num_elements() == 0) return;
   MF_CHECK(routes.ids.is_contiguous() && routes.ids.dtype == DType::kI32);
-  StayingExperts* const stay = staying(ready);
-  if (stay != nullptr && stay->is_known) {
-    ExpertLaunch launch = stay->launch;
-    launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
-    launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
-    launch.x_rows = rows_of(x);
-    if (list_slots(routes, launch)) launch_any(ready[0], launch, slots, intermediate, x, glu);
-    return;
-  }
   for (const ExpertWeights& expert : ready) {
     if (!check_expert(expert)) return;
   }
@@ -295,27 +251,27 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     launch.x_rows = rows_of(x);
     launch.hidden = static_cast<uint32_t>(like.gate.cols);
     launch.intermediate = static_cast<uint32_t>(like.down.cols);
-    if (!place_experts(ready, i, launch, stay) || !list_slots(routes, launch)) return;
-    launch_any(like, launch, slots, intermediate, x, glu);
+    if (!place_experts(ready, i, launch) || !list_slots(routes, launch)) return;
+    if (launch.use_units) {
+      launch_unit_experts(like, launch, slots, intermediate, x, glu);
+    } else {
+      launch_experts(like, launch, slots, intermediate, x, glu);
+    }
   }
 }
 
 void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
-  if (!start_chain(out, slots, routes)) record_combine(out, slots, routes.weights);
-}
-
-void GpuEncoder::record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights) {
   CombineParams p{};
   p.slot_stride = row_stride(slots);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(out);
-  p.top_k = static_cast<u32>(weights.dim(1));
+  p.top_k = static_cast<u32>(routes.ids.dim(1));
   p.cols = static_cast<u32>(out.shape.back());
   Plan plan =
       make_plan(KernelId::combine_slots, {groups_for(p.cols, kThreads), p.tokens, 1}, kThreads);
   plan.set_params(p);
   plan.bind(range_of(slots, Access::kRead));
-  plan.bind(range_of(weights, Access::kRead));
+  plan.bind(range_of(routes.weights, Access::kRead));
   bind_output(plan, out);
   record(plan);
 }

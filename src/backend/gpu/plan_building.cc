@@ -96,18 +96,6 @@ uint64_t row_stride(const Tensor& tensor) {
   return static_cast<uint64_t>(stride);
 }
 
-bool are_same(const Tensor& a, const Tensor& b) {
-  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.shape == b.shape &&
-         a.strides == b.strides;
-}
-
-bool have_overlap(const Tensor& a, const Tensor& b) {
-  const Binding x = range_of(a, Access::kRead);
-  const Binding y = range_of(b, Access::kRead);
-  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
-         y.offset_bytes < x.offset_bytes + x.size_bytes;
-}
-
 bool is_wide(const Tensor& tensor) {
   bool wide = tensor.offset_bytes % 16 == 0;
   for (int i = 0; i + 1 < tensor.shape.rank(); ++i) {

@@ -27,11 +27,6 @@ HeadsLayout heads_layout(const Tensor& tensor);
 /// Elements from one row of a tensor of evenly spaced rows to the next; aborts on uneven ones.
 uint64_t row_stride(const Tensor& tensor);
 
-/// True when two views are of the same elements in the same order.
-bool are_same(const Tensor& a, const Tensor& b);
-/// True when two tensors have a byte in common, as far as their first and last elements tell.
-bool have_overlap(const Tensor& a, const Tensor& b);
-
 /// True when every row of an f32 tensor begins on a 16-byte boundary.
 bool is_wide(const Tensor& tensor);
 

@@ -43,10 +43,6 @@ void GpuEncoder::copy(Tensor out, Tensor x) {
 
 void GpuEncoder::add(Tensor out, Tensor a, Tensor b) {
   MF_CHECK(out.shape == a.shape && out.shape == b.shape);
-  if (!join_chain(out, a, b)) record_add(out, a, b);
-}
-
-void GpuEncoder::record_add(const Tensor& out, const Tensor& a, const Tensor& b) {
   Plan plan = element_plan(KernelId::add_rows, out);
   plan.set_params(rows_params(out, a, b));
   plan.bind(range_of(a, Access::kRead));
@@ -87,12 +83,6 @@ void GpuEncoder::add_bias(Tensor x, Tensor bias) {
 void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
   MF_CHECK(out.shape == x.shape && rows_of(gate) == rows_of(x));
   MF_CHECK(gate.shape.back() == x.shape.back() || gate.shape.back() == 1);
-  if (!norm_.out.is_null() && are_same(norm_.out, x) && are_same(x, out) && gate.shape == x.shape &&
-      !have_overlap(gate, out)) {
-    const WaitingNorm norm = norm_;
-    norm_ = {};
-    return record_norm(norm, gate, activation);
-  }
   Plan plan = element_plan(KernelId::mul_activated_rows, out);
   RowsParams p = rows_params(out, x, gate);
   p.activation = activation_code(activation);
@@ -122,42 +112,19 @@ void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   MF_CHECK(out.shape == x.shape);
   MF_CHECK(weight.is_null() ||
            (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
-  if (!chain_.value.is_null() && are_same(chain_.value, x) && out.is_contiguous() && is_wide(out) &&
-      !weight.is_null() && is_wide(weight)) {
-    return record_chain_norm(out, weight, eps);
-  }
-  flush_waiting();
+  RowsParams p = rows_params(out, x, {});
+  p.factor = eps;
+  p.has_weight = weight.is_null() ? 0 : 1;
   const bool narrow = x.shape.back() <= kNarrowColsMax;
-  if (!narrow || weight.is_null()) return record_norm({out, x, weight, eps}, {}, {});
-  norm_ = {out, x, weight, eps};
-}
-
-void GpuEncoder::flush_norm() {
-  if (norm_.out.is_null()) return;
-  const WaitingNorm norm = norm_;
-  norm_ = {};
-  record_norm(norm, {}, {});
-}
-
-// With a gate, rows are narrow.
-void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation) {
-  RowsParams p = rows_params(norm.out, norm.x, gate);
-  p.factor = norm.eps;
-  p.has_weight = norm.weight.is_null() ? 0 : 1;
-  p.activation = activation_code(activation);
-  const bool narrow = norm.x.shape.back() <= kNarrowColsMax;
-  const KernelId kernel = !gate.is_null() ? KernelId::rms_norm_gated
-                          : narrow        ? KernelId::rms_norm_narrow
-                                          : KernelId::rms_norm_wide;
-  Plan plan = narrow ? make_plan(kernel, {groups_for(p.rows, kNormThreads / kSimdLanes), 1, 1},
-                                 kNormThreads)
-                     : make_plan(kernel, {p.rows, 1, 1}, kThreads,
-                                 kThreads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
+  Plan plan = narrow
+                  ? make_plan(KernelId::rms_norm_narrow,
+                              {groups_for(p.rows, kNormThreads / kSimdLanes), 1, 1}, kNormThreads)
+                  : make_plan(KernelId::rms_norm_wide, {p.rows, 1, 1}, kThreads,
+                              kThreads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
-  plan.bind(range_of(norm.x, Access::kRead));
-  plan.bind(range_of(norm.weight, Access::kRead));
-  if (!gate.is_null()) plan.bind(range_of(gate, Access::kRead));
-  bind_output(plan, norm.out);
+  plan.bind(range_of(x, Access::kRead));
+  plan.bind(range_of(weight, Access::kRead));
+  bind_output(plan, out);
   record(plan);
 }
 

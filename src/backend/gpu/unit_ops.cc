@@ -13,6 +13,17 @@ namespace {
 // Up to here every token reads the matrix by itself.
 constexpr uint32_t kSingleTokensMax = 4;
 
+bool are_same(const Tensor& a, const Tensor& b) {
+  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.shape == b.shape;
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const Binding x = range_of(a, Access::kRead);
+  const Binding y = range_of(b, Access::kRead);
+  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
+         y.offset_bytes < x.offset_bytes + x.size_bytes;
+}
+
 void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.data, Access::kRead));
   plan.bind(range_of(weight.scales, Access::kRead));
@@ -31,15 +42,13 @@ bool GpuEncoder::use_units(const Weight& weight) const {
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
-  flush_chain();
-  flush_norm();
   if (rows_of(x) > kSingleTokensMax) {
     flush_products();
     return record_unit_product(out, x, weight);
   }
   const auto fits = [&](const WaitingProduct& other) {
-    return are_same(other.x, x) && !have_overlap(other.out, out) && !have_overlap(other.out, x) &&
-           !have_overlap(other.x, out);
+    return are_same(other.x, x) && !overlap(other.out, out) && !overlap(other.out, x) &&
+           !overlap(other.x, out);
   };
   if (waiting_.size() == kUnitMatricesMax || !std::all_of(waiting_.begin(), waiting_.end(), fits)) {
     flush_products();
@@ -124,7 +133,7 @@ void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const W
   bind_output(plan, out);
   record(plan);
   split_x_ = x;
-  if (have_overlap(x, out)) split_x_ = {};
+  if (overlap(x, out)) split_x_ = {};
 }
 
 void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,

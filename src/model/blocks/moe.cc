@@ -82,14 +82,13 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   }
   const Tensor shared = e.scratch({n, x.dim(1)}, DType::kF32);
   MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors, [&] {
-    ScratchScope gate_scope(e);
-    Tensor gate;
-    if (s.shared_gate) {
-      gate = e.scratch({n, 1}, DType::kF32);
-      e.linear(gate, x, w.shared_gate);  // beside the products of the same x
-    }
     glu(e, shared, x, w.shared, s.glu);
-    if (s.shared_gate) e.mul_activated(shared, shared, gate, Activation::kSigmoid);
+    if (s.shared_gate) {
+      ScratchScope gate_scope(e);
+      const Tensor gate = e.scratch({n, 1}, DType::kF32);
+      e.linear(gate, x, w.shared_gate);
+      e.mul_activated(shared, shared, gate, Activation::kSigmoid);
+    }
   }));
   e.add(out, out, shared);
   return {};

@@ -171,13 +171,6 @@ inline f32 simd_sum(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kSum, std::bit_cast<u32>(value), 0, place));
 }
-inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
-  for (u32 mask = 16; mask > 0; mask /= 2) {
-    const u32 other = simd_shuffle_xor(t, value, mask, place);
-    value = other > value ? other : value;
-  }
-  return value;
-}
 inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
@@ -204,9 +197,6 @@ inline void store4(const SharedPointer<u32>& to, W4 value) {
 }
 inline void store4(const GlobalPointer<u32>& to, W4 value) {
   *reinterpret_cast<W4*>(to.checked(0, 4)) = value;
-}
-inline void store4(const GlobalPointer<f32>& to, F4 value) {
-  *reinterpret_cast<F4*>(to.checked(0, 4)) = value;
 }
 inline void store4(const SharedPointer<f32>& to, F4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];

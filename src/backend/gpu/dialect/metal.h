@@ -82,7 +82,6 @@ MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) {
 MF_FN u32 simd_ballot(MF_T, bool value) {
   return static_cast<u32>(static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(value)));
 }
-MF_FN u32 simd_max(MF_T, u32 value) { return metal::simd_max(value); }
 MF_FN u32 count_bits(u32 bits) { return metal::popcount(bits); }
 
 MF_FN f32 as_float(u32 bits) { return as_type<f32>(bits); }
@@ -123,14 +122,6 @@ MF_FN void store4(threadgroup u32* to, W4 value) {
 }
 MF_FN void store4(device u32* to, W4 value) {
   *reinterpret_cast<device uint4*>(to) = as_vector(value);
-}
-MF_FN void store4(device f32* to, F4 value) {
-  float4 v;
-  v.x = value.v[0];
-  v.y = value.v[1];
-  v.z = value.v[2];
-  v.w = value.v[3];
-  *reinterpret_cast<device float4*>(to) = v;
 }
 MF_FN void store4(threadgroup f32* to, F4 value) {
   float4 v;

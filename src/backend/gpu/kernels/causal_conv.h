@@ -27,22 +27,6 @@ MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_READ(1, f32, weig
   out[t.group.y * p.out_stride + channel] = silu(sum);
 }
 
-/// Both kernels for a single token: a thread a channel, which has its past in its hands.
-MF_KERNEL(causal_conv_one, ConvParams, MF_READ(0, f32, x), MF_READ(1, f32, weight),
-          MF_WRITE(2, f32, state), MF_WRITE(3, f32, out)) {
-  MF_THREAD;
-  const u32 channel = t.group.x * t.threads + t.index;
-  if (channel >= p.channels) return;
-  f32 sum = 0.0f;
-  for (u32 j = 0u; j < p.taps; ++j) {
-    const u64 at = static_cast<u64>(j) * p.channels + channel;
-    const f32 value = j + 1u < p.taps ? state[at] : x[channel];
-    sum = mf_fma(weight[channel * p.taps + j], value, sum);
-    if (j > 0u) state[at - p.channels] = value;
-  }
-  out[channel] = silu(sum);
-}
-
 /// state becomes the last taps - 1 inputs. A thread a channel, oldest first: what it still needs is
 /// never behind it.
 MF_KERNEL(causal_conv_shift, ConvParams, MF_READ(0, f32, x), MF_WRITE(1, f32, state)) {

@@ -29,15 +29,6 @@ struct RowsParams {
   f32 up_offset;
 };
 
-/// rms_norm of a sum: of slots of experts or a base, and up to two addends. Rows are contiguous.
-enum : u32 { kChainVectorsMax = 8, kChainThreads = 256 };  // of four numbers a thread
-struct ChainParams {
-  u32 cols;
-  u32 top_k;  // 0: begins with the base
-  u32 adds;
-  f32 epsilon;
-};
-
 struct RopeParams {
   u64 token_stride;
   u64 head_stride;

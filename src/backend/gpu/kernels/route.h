@@ -76,43 +76,6 @@ MF_FN u32 best_choice(MF_T t, u32 experts, MF_SHARED(f32) choices, u32 taken) {
   return simd_shuffle(t, id, 0u);  // one answer, even where scores are not numbers
 }
 
-enum : u32 { kRouteFewMax = 8 };  // experts a lane, in registers
-
-/// A number's place among all numbers; 0 is below all.
-MF_FN u32 order_of(f32 value) {
-  const u32 bits = as_bits(value + 0.0f);  // one zero
-  return (bits >> 31u) != 0u ? ~bits : bits | 0x80000000u;
-}
-
-/// Writes the best experts to `chosen`, of up to 256: the same as by best_choice().
-MF_FN void choose_few(MF_T t, MF_PARAMS(RouteParams) p, MF_SHARED(f32) choices,
-                      MF_SHARED(u32) chosen) {
-  u32 orders[kRouteFewMax];
-  MF_UNROLL
-  for (u32 i = 0u; i < kRouteFewMax; ++i) {
-    const u32 e = t.lane + i * 32u;
-    orders[i] = e < p.experts ? order_of(choices[e]) : 0u;
-  }
-  for (u32 rank = 0u; rank < p.top_k; ++rank) {
-    u32 best = 0u;
-    MF_UNROLL
-    for (u32 i = 0u; i < kRouteFewMax; ++i) best = orders[i] > best ? orders[i] : best;
-    best = simd_max(t, best);
-    u32 lowest = 0u;  // of all ids, the lowest with that order, less one from the top
-    MF_UNROLL
-    for (u32 i = 0u; i < kRouteFewMax; ++i) {
-      const u32 place = ~(t.lane + i * 32u);
-      if (orders[i] == best && place > lowest) lowest = place;
-    }
-    const u32 id = ~simd_max(t, lowest);
-    MF_UNROLL
-    for (u32 i = 0u; i < kRouteFewMax; ++i) {
-      if (id == t.lane + i * 32u) orders[i] = 0u;
-    }
-    if (t.lane == 0u) chosen[rank] = id;
-  }
-}
-
 /// Group x: a token; 32 threads. Shared: scores, choices, groups, and what was chosen.
 MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, correction),
           MF_READ(2, f32, expert_scale), MF_WRITE(3, i32, ids), MF_WRITE(4, f32, weights)) {
@@ -126,15 +89,13 @@ MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, co
   if (p.num_groups > 1u) mask_groups(t, p, choices, groups);
   u32 taken = 0u;
   f32 sum = p.normalize_epsilon;
-  const bool few = p.experts <= kRouteFewMax * 32u;
-  if (few) choose_few(t, p, choices, chosen);
-  for (u32 rank = 0u; rank < p.top_k && !few; ++rank) {
+  for (u32 rank = 0u; rank < p.top_k; ++rank) {
     const u32 id = best_choice(t, p.experts, choices, taken);
+    sum = sum + scores[id];
     if (id % 32u == t.lane) taken |= 1u << (id / 32u);
     if (t.lane == 0u) chosen[rank] = id;
   }
   simd_barrier(t);
-  for (u32 rank = 0u; rank < p.top_k; ++rank) sum = sum + scores[chosen[rank]];
   for (u32 rank = t.lane; rank < p.top_k; rank += 32u) {
     const u32 id = chosen[rank];
     f32 weight = scores[id] * p.scale;

@@ -126,6 +126,14 @@ MF_FN void unit_multiply_block(MF_T t, MF_LOCAL(f32) high, MF_LOCAL(f32) low,
   }
 }
 
+/// The word of a lane's scales for a block of a split, shifted so that its half is the lower one.
+/// The words would be indexed by a variable, which takes them out of registers: choose instead.
+MF_FN u32 unit_scale_word(MF_LOCAL(const u32) words, u32 within) {
+  const u32 pair = within / 2u;
+  const u32 word = pair == 0u ? words[0] : pair == 1u ? words[1] : pair == 2u ? words[2] : words[3];
+  return word >> (16u * (within % 2u));
+}
+
 /// sums[tile * 16 + n * 4 + i]: two tiles of 16 rows times 32 tokens from `first` in shared memory;
 /// i as matrix_multiply_add() has it. All threads of a group together.
 template <u32 BITS, u32 TOKENS>
@@ -159,10 +167,7 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
     stage.store(t);
     u32 now[2][BITS];
     MF_UNROLL
-    for (u32 i = 0u; i < BITS; ++i) {
-      now[0][i] = codes[0][i];
-      now[1][i] = codes[1][i];
-    }
+    for (u32 i = 0u; i < 2u * BITS; ++i) now[i / BITS][i % BITS] = codes[i / BITS][i % BITS];
     if (block % kUnitSplitBlocks == 0u) {
       load_unit_scales(t, scales[0], m, scales0, biases0, cols, tile0.low, tile0.high, block);
       load_unit_scales(t, scales[1], m, scales1, biases1, cols, tile1.low, tile1.high, block);
@@ -182,14 +187,7 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
     const bool ends = within + 1u == kUnitSplitBlocks || block + 1u == blocks;
     MF_UNROLL
     for (u32 tile = 0u; tile < 2u; ++tile) {
-      // The words of scales would be indexed by a variable: choose instead.
-      const u32 pair = within / 2u;
-      u32 words[4];
-      words[0] = pair == 0u   ? scales[tile][0]
-                 : pair == 1u ? scales[tile][1]
-                 : pair == 2u ? scales[tile][2]
-                              : scales[tile][3];
-      words[0] = words[0] >> (16u * (within % 2u));
+      const u32 words[4] = {unit_scale_word(scales[tile], within), 0u, 0u, 0u};
       const UnitScales s = unit_scales<BITS>(t, words, 0u, m.scales);
       MF_UNROLL
       for (u32 n = 0u; n < 4u; ++n) {
