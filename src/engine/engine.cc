@@ -19,11 +19,7 @@ namespace moeflux {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
-// Commands of half a megabyte in flight: what the drive works on while the engine's thread computes
-// and nobody feeds it. A prompt's read-ahead fills it (64 staging slots of 1.8 MB: 60 ms of a drive
-// of 2 GB/s, the attention of 512 tokens); guesses take so little of it that a demand read behind
-// them is late by a millisecond or two.
-constexpr int kReaderDepth = 256;
+// Of kReaderDepth, so few that a demand read behind guesses is late by a millisecond or two.
 constexpr int kSpeculativeDepth = 8;
 // Of a device's own memory, for tables, workspace and the driver.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;

@@ -33,7 +33,7 @@ TEST_F(MemoryPlanTest, CountsEveryPart) {
   // Gated DeltaNet: (3 taps x 64 channels + 2 heads x 16 x 16) floats; attention: two pages of 256
   // tokens x 1 head x (16 + 16) floats.
   EXPECT_EQ(plan.state_bytes, (3u * 64 + 2 * 16 * 16) * 4 + 512u * 32 * 4);
-  EXPECT_EQ(plan.reader_bytes, 64u * 512 * kKiB);
+  EXPECT_EQ(plan.reader_bytes, 256u * 512 * kKiB);
   EXPECT_EQ(plan.reserve_bytes, 512 * kMiB);
   EXPECT_EQ(plan.expert_slot_bytes, 3u * 32 * 32 * 4);
   EXPECT_EQ(plan.experts_bytes, 8 * plan.expert_slot_bytes);
