@@ -36,8 +36,8 @@ struct MemoryPlan {
 uint64_t memory_reserve(uint64_t available_bytes);
 
 /// Commands of half a megabyte in flight, where the reader has a queue: what the drive works on
-/// while the engine's thread computes and nobody feeds it. A prompt's read-ahead fills it: 64 staging
-/// slots of 1.8 MB are 60 ms of a drive of 2 GB/s, the attention of 512 tokens.
+/// while the engine's thread computes and nobody feeds it. A prompt's read-ahead fills it: 64
+/// staging slots of 1.8 MB are 60 ms of a drive of 2 GB/s, the attention of 512 tokens.
 constexpr int kReaderDepth = 256;
 
 /// Rows of logits that a step of so many tokens computes at once: a vocabulary of 250,000 is a
