@@ -19,8 +19,10 @@ namespace {
 std::string plans_of_step(const std::string& model, size_t before, size_t tokens) {
   gpu::PlanLog log;
   const auto device = make_gpu_device(gpu::make_plan_trace_platform(log));
-  auto engine =
-      Engine::open(model, *device, {.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});
+  auto engine = Engine::open(model, *device,
+                             {.context_length = 64,
+                              .expert_cache_bytes = uint64_t{1} << 30,
+                              .lookahead = LookaheadMode::kOff});
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return "";
   auto sequence = (*engine)->create_sequence();
