@@ -133,7 +133,7 @@ KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t token
 }
 
 uint32_t stage_cols(int64_t cols, uint32_t tokens) {
-  const uint32_t most = kSharedBytesMax / sizeof(float) / tokens;
+  const auto most = static_cast<uint32_t>(kSharedBytesMax / sizeof(float) / tokens);
   return std::min(most, static_cast<uint32_t>(round_up(static_cast<uint64_t>(cols), 32)));
 }
 
