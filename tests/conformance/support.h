@@ -20,12 +20,8 @@ struct NamedDevice {
   std::string name;    // "avx512/2"
   std::string family;  // "avx512"
   std::unique_ptr<Device> device;
-  bool is_slow = false;    // takes part only in some of many similar problems
-  float tolerance = 1.0f;  // of its own, as a multiple of what exact arithmetic in f32 is allowed
+  bool is_slow = false;  // takes part only in some of many similar problems
 };
-/// Matrix units take activations as sums of two bf16, which have 17 bits of them: short sums are
-/// off by a few times what f32 would be.
-constexpr float kUnitsTolerance = 4.0f;
 /// The CPU at every instruction set this machine has, with 1, 2 and 3 threads; GPU kernels on the
 /// emulator, whose threads run in two different orders;
 /// the first CUDA GPU, with graphs and without.
