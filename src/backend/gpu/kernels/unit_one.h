@@ -158,20 +158,11 @@ MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1,
   const UnitMatrix m = p.matrices[which];
   const u32 group = t.group.x - p.first_group[which];
   MF_GLOBAL(const u8)
-  data = which == 0u   ? data0
-         : which == 1u ? data1
-         : which == 2u ? data2
-                       : data3;
+  data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
   MF_GLOBAL(const u8)
-  scales = which == 0u   ? scales0
-           : which == 1u ? scales1
-           : which == 2u ? scales2
-                         : scales3;
+  scales = which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
   MF_GLOBAL(const u8)
-  biases = which == 0u   ? biases0
-           : which == 1u ? biases1
-           : which == 2u ? biases2
-                         : biases3;
+  biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
   MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
   MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
   MF_GLOBAL(f32) out_row = out + t.group.y * p.out_strides[which];
