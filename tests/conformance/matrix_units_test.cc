@@ -37,8 +37,8 @@ std::vector<float> product(Device& device, const EncodedWeight& w, std::span<con
 TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
   Random random(60);
   for (const QuantFormat& format : formats()) {
-    for (const int64_t cols : {128, 640, 1536}) {
-      const int64_t rows = cols == 128 ? 150 : 21;
+    for (const int64_t cols : {128, 1152}) {
+      const int64_t rows = cols == 128 ? 40 : 21;
       const int64_t n = cols == 128 ? 70 : 6;
       const EncodedWeight w = random_weight(random, format, rows, cols);
       const std::vector<float> x = random.floats(n * cols, -2.0f, 2.0f);
@@ -85,7 +85,7 @@ TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
   Random random(62);
   for (const QuantFormat& format : formats()) {
     MoeProblem p = MoeProblem::make(
-        random, format, {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = 12});
+        random, format, {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = 6});
     p.add_biases(random, DType::kBf16);
     Session oracle(reference());
     const std::vector<float> expected = p.run(oracle, p.all_at_once());
@@ -100,7 +100,7 @@ TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
     }
     EXPECT_LE(error, 1e-10 * size) << format.to_string();
     const auto slots = static_cast<size_t>(p.top_k * p.hidden);
-    for (const int64_t t : {0, 11}) {
+    for (const int64_t t : {0, 5}) {
       Session s(units());
       const std::vector<float> alone = p.run_tokens(s, t, 1, p.all_at_once());
       expect_same_bits(moeflux::format("{}, token {}", format.to_string(), t),
