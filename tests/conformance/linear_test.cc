@@ -2,44 +2,18 @@
 #include <gtest/gtest.h>
 
 #include "base/format.h"
+#include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
 namespace moeflux::conformance {
 namespace {
 
-struct Problem {
-  int64_t n;
-  int64_t rows;
-  int64_t cols;
-};
-
-std::span<const float> row_of(const std::vector<float>& values, int64_t row, int64_t width) {
-  return std::span(values).subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
-}
-
-void check_linear(Random& random, const QuantFormat& format, const Problem& p) {
-  const EncodedWeight w = random_weight(random, format, p.rows, p.cols);
-  const std::vector<float> x = random.floats(p.n * p.cols, -2.0f, 2.0f);
-  std::vector<float> tolerance;
-  for (int64_t t = 0; t < p.n; ++t) {
-    for (int64_t r = 0; r < p.rows; ++r) {
-      tolerance.push_back(dot_tolerance(row_of(w.decoded, r, p.cols), row_of(x, t, p.cols)));
-    }
-  }
-  const std::string label = moeflux::format("{} {}, {}x{}x{}", format.to_string(),
-                                            dtype_name(format.dtype), p.n, p.rows, p.cols);
-  compare_with_reference({"linear", label, p.rows, std::move(tolerance)}, [&](Session& s) {
-    const Tensor out = s.zeros({p.n, p.rows});
-    s.encoder().linear(out, s.floats({p.n, p.cols}, x), s.weight(w));
-    return s.read(out);
-  });
-}
-
 TEST(Linear, MatchesTheReferenceInEveryFormat) {
   Random random(1);
   for (const QuantFormat& format : all_formats()) {
-    for (const Problem& p : {Problem{1, 13, 128}, Problem{3, 9, 640}, Problem{7, 17, 384}}) {
-      check_linear(random, format, p);
+    for (const LinearProblem& p :
+         {LinearProblem{1, 13, 128}, LinearProblem{3, 9, 640}, LinearProblem{7, 17, 384}}) {
+      check_linear("linear", random, format, p);
     }
   }
 }
@@ -48,7 +22,7 @@ TEST(Linear, MatchesTheReferenceAtAnyTokenCount) {
   Random random(2);
   for (const QuantFormat& format : some_formats()) {
     for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 17, 64, 65, 130}) {
-      check_linear(random, format, {n, 35, 1152});
+      check_linear("linear", random, format, {n, 35, 1152});
     }
   }
 }
@@ -57,8 +31,8 @@ TEST(Linear, MatchesTheReferenceAtAnyRowCount) {
   Random random(3);
   for (const QuantFormat& format : some_formats()) {
     for (const int64_t rows : {1, 2, 3, 5, 8, 31, 130, 513}) {
-      check_linear(random, format, {1, rows, 256});
-      check_linear(random, format, {9, rows, 256});
+      check_linear("linear", random, format, {1, rows, 256});
+      check_linear("linear", random, format, {9, rows, 256});
     }
   }
 }
@@ -68,7 +42,7 @@ TEST(Linear, PlainMatricesMayHaveAnyWidth) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
     for (const int64_t cols : {1, 2, 7, 15, 16, 31, 33, 63, 100, 511, 513, 1000}) {
       for (const int64_t n : {1, 2, 3, 17}) {
-        check_linear(random, QuantFormat::plain(dtype), {n, 11, cols});
+        check_linear("linear", random, QuantFormat::plain(dtype), {n, 11, cols});
       }
     }
   }

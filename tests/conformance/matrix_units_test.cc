@@ -22,10 +22,6 @@ std::vector<QuantFormat> formats() {
           QuantFormat::affine(4, 128, DType::kF16), QuantFormat::affine(8, 128, DType::kBf16)};
 }
 
-std::span<const float> row_of(const std::vector<float>& values, int64_t row, int64_t width) {
-  return std::span(values).subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
-}
-
 std::vector<float> product(Device& device, const EncodedWeight& w, std::span<const float> x,
                            int64_t n) {
   Session s(device);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/format.h"
+
 namespace moeflux::conformance {
 namespace {
 
@@ -227,6 +229,25 @@ std::vector<std::vector<int32_t>> MoeProblem::all_at_once() const {
   std::vector<int32_t> wave(static_cast<size_t>(experts));
   std::iota(wave.begin(), wave.end(), 0);
   return {wave};
+}
+
+void check_linear(const std::string& op, Random& random, const QuantFormat& format,
+                  const LinearProblem& p) {
+  const EncodedWeight w = random_weight(random, format, p.rows, p.cols);
+  const std::vector<float> x = random.floats(p.n * p.cols, -2.0f, 2.0f);
+  std::vector<float> tolerance;
+  for (int64_t t = 0; t < p.n; ++t) {
+    for (int64_t r = 0; r < p.rows; ++r) {
+      tolerance.push_back(dot_tolerance(row_of(w.decoded, r, p.cols), row_of(x, t, p.cols)));
+    }
+  }
+  const std::string label = moeflux::format("{} {}, {}x{}x{}", format.to_string(),
+                                            dtype_name(format.dtype), p.n, p.rows, p.cols);
+  compare_with_reference({op, label, p.rows, std::move(tolerance)}, [&](Session& s) {
+    const Tensor out = s.zeros({p.n, p.rows});
+    s.encoder().linear(out, s.floats({p.n, p.cols}, x), s.weight(w));
+    return s.read(out);
+  });
 }
 
 }  // namespace moeflux::conformance

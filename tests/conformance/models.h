@@ -100,4 +100,15 @@ struct MoeProblem : MoeSizes {
   std::vector<std::vector<int32_t>> all_at_once() const;
 };
 
+/// x[n, cols] times the transpose of a matrix [rows, cols].
+struct LinearProblem {
+  int64_t n;
+  int64_t rows;
+  int64_t cols;
+};
+/// A product of random numbers on every device against the reference; `op` is its row of the
+/// matrix.
+void check_linear(const std::string& op, Random& random, const QuantFormat& format,
+                  const LinearProblem& p);
+
 }  // namespace moeflux::conformance

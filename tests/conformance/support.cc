@@ -373,6 +373,10 @@ float largest(std::span<const float> x) {
   return most;
 }
 
+std::span<const float> row_of(const std::vector<float>& values, int64_t row, int64_t width) {
+  return std::span(values).subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
+}
+
 float dot_tolerance(std::span<const float> w, std::span<const float> x) {
   const double length = static_cast<double>(w.size());
   return static_cast<float>(kRounding * (4.0 + std::sqrt(length)) * norm(w) * norm(x));

@@ -113,6 +113,8 @@ constexpr float kRounding = 0x1p-24f;
 /// The error model of a dot product: rounding * (4 + sqrt(length)) * |w| * |x|. Rounding errors of
 /// a sum of `length` products are independent, so they grow with the root of the length.
 float dot_tolerance(std::span<const float> w, std::span<const float> x);
+/// Row `row` of a matrix of rows of `width`.
+std::span<const float> row_of(const std::vector<float>& values, int64_t row, int64_t width);
 double norm(std::span<const float> x);
 float largest(std::span<const float> x);
 

@@ -8,40 +8,13 @@
 namespace moeflux::conformance {
 namespace {
 
-struct Problem {
-  int64_t n;
-  int64_t rows;
-  int64_t cols;
-};
-
-std::span<const float> row_of(const std::vector<float>& values, int64_t row, int64_t width) {
-  return std::span(values).subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
-}
-
-void check_linear(Random& random, const QuantFormat& format, const Problem& p) {
-  const EncodedWeight w = random_weight(random, format, p.rows, p.cols);
-  const std::vector<float> x = random.floats(p.n * p.cols, -2.0f, 2.0f);
-  std::vector<float> tolerance;
-  for (int64_t t = 0; t < p.n; ++t) {
-    for (int64_t r = 0; r < p.rows; ++r) {
-      tolerance.push_back(dot_tolerance(row_of(w.decoded, r, p.cols), row_of(x, t, p.cols)));
-    }
-  }
-  const std::string label = moeflux::format("{} {}, {}x{}x{}", format.to_string(),
-                                            dtype_name(format.dtype), p.n, p.rows, p.cols);
-  compare_with_reference({"linear, tiles", label, p.rows, std::move(tolerance)}, [&](Session& s) {
-    const Tensor out = s.zeros({p.n, p.rows});
-    s.encoder().linear(out, s.floats({p.n, p.cols}, x), s.weight(w));
-    return s.read(out);
-  });
-}
-
 TEST(TiledLinear, MatchesTheReferenceInEveryFormat) {
   Random random(80);
   for (const QuantFormat& format : tiled_formats()) {
-    for (const Problem& p : {Problem{1, 16, 128}, Problem{2, 32, 384}, Problem{3, 48, 640},
-                             Problem{4, 16, 1152}, Problem{7, 80, 384}}) {
-      check_linear(random, format, p);
+    for (const LinearProblem& p :
+         {LinearProblem{1, 16, 128}, LinearProblem{2, 32, 384}, LinearProblem{3, 48, 640},
+          LinearProblem{4, 16, 1152}, LinearProblem{7, 80, 384}}) {
+      check_linear("linear, tiles", random, format, p);
     }
   }
 }
@@ -51,8 +24,9 @@ TEST(TiledLinear, MatchesTheReferenceAtAnyTokenCount) {
   for (const int bits : {4, 8}) {
     const QuantFormat format =
         QuantFormat::affine(bits, 64, DType::kBf16).with_order(WeightOrder::kTiled);
-    for (int64_t n = 1; n <= 26; ++n) check_linear(random, format, {n, 48, 320});
-    for (const int64_t n : {64, 65, 130, 515}) check_linear(random, format, {n, 32, 192});
+    for (int64_t n = 1; n <= 26; ++n) check_linear("linear, tiles", random, format, {n, 48, 320});
+    for (const int64_t n : {64, 65, 130, 515})
+      check_linear("linear, tiles", random, format, {n, 32, 192});
   }
 }
 
