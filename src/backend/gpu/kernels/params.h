@@ -101,6 +101,8 @@ struct KvAppendParams {
 /// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
 /// what a query's bits depend on.
 enum : u32 { kAttentionTile = 128, kAttentionSplit = 512, kAttentionColumnsMax = 5 };
+/// The same on matrix units.
+enum : u32 { kTileKeys = 32, kTileSplit = 256 };
 
 struct AttentionParams {
   HeadsLayout q;
@@ -120,6 +122,10 @@ struct AttentionParams {
   u32 num_splits;  // 1 group for all splits, or one each and attention_merge after it
   u32 first_split;
   f32 scale;
+  // On matrix units.
+  u32 key_words;    // of shared memory from one row of queries or keys to the next
+  u32 value_words;  // and of values
+  u32 wide;         // rows begin on 16-byte boundaries
 };
 
 struct ConvParams {
