@@ -259,10 +259,13 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   p.value_heads = static_cast<u32>(o.value_heads);
   p.key_dim = static_cast<u32>(o.key_dim);
   p.value_dim = static_cast<u32>(o.value_dim);
-  const uint32_t sums = 2 * kDeltaThreads;
-  Plan plan = make_plan(KernelId::gated_delta_heads,
-                        {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1}, kDeltaThreads,
-                        (2 * p.key_dim + sums) * static_cast<uint32_t>(sizeof(float)));
+  p.wide = is_wide(qkv) && p.key_dim % 4 == 0 ? 1 : 0;
+  // Of every token of a block: query and key, 32 values and results, decay and beta.
+  const uint32_t units = p.key_dim <= 128 ? 4 : 8;
+  const uint32_t token_words = 2 * units * kSimdLanes + 2 * kSimdLanes + 2;
+  Plan plan = make_plan(
+      KernelId::gated_delta_heads, {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1},
+      kDeltaThreads, kDeltaTokenUnits / units * token_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(qkv, Access::kRead));
   plan.bind(range_of(a, Access::kRead));

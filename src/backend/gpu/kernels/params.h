@@ -136,6 +136,9 @@ struct ConvParams {
   u32 taps;
 };
 
+/// Tokens that the delta rule stages at once, times units of 32 rows of keys: 16 of 128.
+enum : u32 { kDeltaTokenUnits = 64 };
+
 struct DeltaParams {
   u64 qkv_stride;
   u64 a_stride;
@@ -146,6 +149,7 @@ struct DeltaParams {
   u32 value_heads;
   u32 key_dim;
   u32 value_dim;
+  u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
 struct RouteParams {
