@@ -60,28 +60,34 @@ TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
 
 TEST(MatrixUnits, ProductsOfOneInputShareALaunchAndKeepTheirBits) {
   Random random(61);
-  const std::vector<float> x = random.floats(256);
+  const std::vector<float> x = random.floats(6 * 256);
   std::vector<EncodedWeight> weights;
   for (const int64_t rows : {200, 5, 33, 16, 40}) {
     weights.push_back(random_weight(random, formats()[static_cast<size_t>(rows % 2)], rows, 256));
   }
-  Session s(units());
-  const Tensor in = s.floats({1, 256}, x);
-  std::vector<Tensor> outs;
-  for (const EncodedWeight& w : weights) outs.push_back(s.zeros({1, w.rows}));
-  std::vector<Weight> views;
-  for (const EncodedWeight& w : weights) views.push_back(s.weight(w));
-  for (size_t i = 0; i < weights.size(); ++i) s.encoder().linear(outs[i], in, views[i]);
-  for (size_t i = 0; i < weights.size(); ++i) {
-    expect_same_bits(format("matrix {}", i), product(units(), weights[i], x, 1), s.read(outs[i]));
+  for (const int64_t n : {1, 6}) {
+    Session s(units());
+    const std::span<const float> some(x.data(), static_cast<size_t>(n * 256));
+    const Tensor in = s.floats({n, 256}, some);
+    std::vector<Tensor> outs;
+    for (const EncodedWeight& w : weights) outs.push_back(s.zeros({n, w.rows}));
+    std::vector<Weight> views;
+    for (const EncodedWeight& w : weights) views.push_back(s.weight(w));
+    for (size_t i = 0; i < weights.size(); ++i) s.encoder().linear(outs[i], in, views[i]);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      expect_same_bits(format("matrix {}, {} tokens", i, n), product(units(), weights[i], some, n),
+                       s.read(outs[i]));
+    }
   }
 }
 
 TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
   Random random(62);
   for (const QuantFormat& format : formats()) {
+    // Of 4-bit matrices, tiles with more than half their tokens and with fewer.
+    const int64_t n = format.group_size == 64 ? 40 : 6;
     MoeProblem p = MoeProblem::make(
-        random, format, {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = 6});
+        random, format, {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = n});
     p.add_biases(random, DType::kBf16);
     Session oracle(reference());
     const std::vector<float> expected = p.run(oracle, p.all_at_once());
@@ -96,7 +102,7 @@ TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
     }
     EXPECT_LE(error, 1e-10 * size) << format.to_string();
     const auto slots = static_cast<size_t>(p.top_k * p.hidden);
-    for (const int64_t t : {0, 5}) {
+    for (const int64_t t : {int64_t{0}, n - 1}) {
       Session s(units());
       const std::vector<float> alone = p.run_tokens(s, t, 1, p.all_at_once());
       expect_same_bits(moeflux::format("{}, token {}", format.to_string(), t),

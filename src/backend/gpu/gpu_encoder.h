@@ -69,6 +69,12 @@ class GpuEncoder : public Encoder {
   };
   /// What the launches of one expert_ffn share.
   struct ExpertLaunch;
+  /// Products of the same x that share a launch with the next one.
+  struct WaitingProduct {
+    Tensor out;
+    Tensor x;
+    Weight weight;
+  };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -84,7 +90,9 @@ class GpuEncoder : public Encoder {
   void flush_products();
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
-  void record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
+  void record_products_of_many(const std::vector<WaitingProduct>& products);
+  static uint32_t list_matrices(UnitLinearParams& p, const std::vector<WaitingProduct>& products,
+                                uint32_t rows_of_group);
   void record_split(const Tensor& x, uint32_t rows, const Binding& split, const Binding& sums);
   void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
@@ -102,12 +110,6 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
-  /// Products of the same x that share a launch with the next one.
-  struct WaitingProduct {
-    Tensor out;
-    Tensor x;
-    Weight weight;
-  };
   std::vector<WaitingProduct> waiting_;
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
   Binding split_;

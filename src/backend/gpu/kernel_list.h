@@ -59,7 +59,7 @@
   X(combine_slots, 3, CombineParams)               \
   X(unit_linear_one, 17, UnitLinearParams)         \
   X(unit_split, 3, UnitSplitParams)                \
-  X(unit_linear, 6, UnitLinearParams)              \
+  X(unit_linear, 18, UnitLinearParams)             \
   X(unit_gate_up_one, 5, UnitExpertParams)         \
   X(unit_down_one, 5, UnitExpertParams)            \
   X(unit_gate_up, 6, UnitExpertParams)             \

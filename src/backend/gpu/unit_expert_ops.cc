@@ -50,8 +50,8 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
                  part_of(launch.split, begin, bytes - begin, Access::kOverwrite));
     Plan plan = make_plan(
         is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitSimds * kUnitRows * (is_down ? 2 : 1)), launch.groups, 1},
-        kUnitThreads, unit_many_bytes(kUnitTokens));
+        {groups_for(p.matrix.rows, kUnitSimds * kUnitRows / (is_down ? 1 : 2)), launch.groups, 1},
+        kUnitThreads, unit_many_bytes());
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

@@ -1,6 +1,7 @@
 // Products of quantised matrices on matrix units as plans: products of the same activations share a
 // launch, activations of many tokens are split once for all that follow.
 #include <algorithm>
+#include <utility>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -37,10 +38,6 @@ bool GpuEncoder::use_units(const Weight& weight) const {
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
-  if (rows_of(x) > kSingleTokensMax) {
-    flush_products();
-    return record_unit_product(out, x, weight);
-  }
   const auto fits = [&](const WaitingProduct& other) {
     return are_same(other.x, x) && !overlap(other.out, out) && !overlap(other.out, x) &&
            !overlap(other.x, out);
@@ -51,33 +48,40 @@ void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weig
   waiting_.push_back({out, x, weight});
 }
 
+/// Gives every matrix as many groups as its rows take; returns their number.
+uint32_t GpuEncoder::list_matrices(UnitLinearParams& p, const std::vector<WaitingProduct>& products,
+                                   uint32_t rows_of_group) {
+  uint32_t groups = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    p.matrices[i] = unit_matrix(products[i].weight);
+    p.out_strides[i] = row_stride(products[i].out);
+    p.first_group[i] = groups;
+    groups += groups_for(p.matrices[i].rows, rows_of_group);
+  }
+  return groups;
+}
+
 void GpuEncoder::flush_products() {
   if (waiting_.empty()) return;
-  const Tensor& x = waiting_.front().x;
+  const std::vector<WaitingProduct> products = std::exchange(waiting_, {});
+  const Tensor& x = products.front().x;
+  if (rows_of(x) > kSingleTokensMax) return record_products_of_many(products);
   UnitLinearParams p{};
   p.x_stride = row_stride(x);
-  p.count = static_cast<u32>(waiting_.size());
+  p.count = static_cast<u32>(products.size());
   p.cols = static_cast<u32>(x.shape.back());
   p.splits = unit_splits(x.shape.back(), kUnitSimds);
   p.wide = is_wide(x) ? 1 : 0;
   p.tokens = rows_of(x);
-  const uint32_t rows_of_group = kUnitSimds / p.splits * kUnitRows;
-  uint32_t groups = 0;
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    p.matrices[i] = unit_matrix(waiting_[i].weight);
-    p.out_strides[i] = row_stride(waiting_[i].out);
-    p.first_group[i] = groups;
-    groups += groups_for(p.matrices[i].rows, rows_of_group);
-  }
+  const uint32_t groups = list_matrices(p, products, kUnitSimds / p.splits * kUnitRows);
   Plan plan = make_plan(KernelId::unit_linear_one, {groups, p.tokens, 1}, kUnitThreads,
                         unit_one_bytes(p.splits));
   plan.set_params(p);
-  for (const WaitingProduct& product : waiting_) bind_weight(plan, product.weight);
-  for (size_t i = waiting_.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
+  for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
   plan.bind(range_of(x, Access::kRead));
-  for (const WaitingProduct& product : waiting_) bind_output(plan, product.out);
-  for (size_t i = waiting_.size(); i < kUnitMatricesMax; ++i) plan.bind({});
-  waiting_.clear();
+  for (const WaitingProduct& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
   record(plan);
 }
 
@@ -96,9 +100,10 @@ void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& spl
   record(plan);
 }
 
-void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
+void GpuEncoder::record_products_of_many(const std::vector<WaitingProduct>& products) {
+  const Tensor& x = products.front().x;
   const uint32_t n = rows_of(x);
-  const auto cols = static_cast<uint64_t>(weight.cols);
+  const auto cols = static_cast<uint64_t>(x.shape.back());
   if (split_x_.is_null() || !are_same(split_x_, x)) {
     const Result<Binding> space = workspace_.take(split_rows_bytes(n, cols));
     if (!space.ok()) {
@@ -112,23 +117,24 @@ void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const W
     split_.access = split_sums_.access = Access::kRead;
   }
   UnitLinearParams p{};
-  p.matrices[0] = unit_matrix(weight);
-  p.out_strides[0] = row_stride(out);
-  p.count = 1;
+  p.count = static_cast<u32>(products.size());
   p.cols = static_cast<u32>(cols);
   p.tokens = n;
-  Plan plan =
-      make_plan(KernelId::unit_linear,
-                {groups_for(p.matrices[0].rows, 8 * kUnitRows), groups_for(n, 2 * kUnitTokens), 1},
-                kUnitThreads, unit_many_bytes(2 * kUnitTokens));
+  const uint32_t groups = list_matrices(p, products, kUnitSimds * kUnitRows);
+  Plan plan = make_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1},
+                        kUnitThreads, unit_many_bytes());
   plan.set_params(p);
-  bind_weight(plan, weight);
+  for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
   plan.bind(split_);
   plan.bind(split_sums_);
-  bind_output(plan, out);
+  for (const WaitingProduct& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
   record(plan);
   split_x_ = x;
-  if (overlap(x, out)) split_x_ = {};
+  for (const WaitingProduct& product : products) {
+    if (overlap(x, product.out)) split_x_ = {};
+  }
 }
 
 }  // namespace moeflux::gpu

@@ -40,8 +40,8 @@ uint32_t unit_one_bytes(uint32_t splits) {
          static_cast<uint32_t>(sizeof(u32));
 }
 
-uint32_t unit_many_bytes(uint32_t tokens) {
-  return tokens * (2 + kUnitTokenWords) * static_cast<uint32_t>(sizeof(u32));
+uint32_t unit_many_bytes() {
+  return (kUnitTokens + kUnitStages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
 
 size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * cols * sizeof(u32); }

@@ -20,8 +20,8 @@ bool has_wide_scales(const Weight& weight);
 uint32_t unit_splits(int64_t cols, uint32_t most);
 /// Shared memory of a group of unit_*_one.
 uint32_t unit_one_bytes(uint32_t splits);
-/// Shared memory of a group with `tokens` tokens of unit_*.
-uint32_t unit_many_bytes(uint32_t tokens);
+/// Shared memory of a group of the kernels for many tokens.
+uint32_t unit_many_bytes();
 
 /// Bytes for the halves of rows of activations and their sums; where the sums begin.
 size_t split_rows_bytes(uint64_t rows, uint64_t cols);

@@ -26,6 +26,16 @@ MF_FN f32 simd_max(MF_T t, f32 value) {
 }
 #endif
 
+#if !defined(MF_HAS_ASYNC_COPIES)
+MF_FN void copy_async4(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from) {
+  store4(to, load4(from));
+}
+MF_FN void copy_async1(MF_T, MF_SHARED(f32) to, MF_GLOBAL(const f32) from) { to[0] = from[0]; }
+MF_FN void copies_commit(MF_T) {}
+template <u32 PENDING>
+MF_FN void copies_wait(MF_T) {}
+#endif
+
 MF_FN f32 bf16_to_float(u16 bits) { return as_float(static_cast<u32>(bits) << 16); }
 
 #if !defined(MF_HAS_MATRIX_UNITS)

@@ -44,6 +44,7 @@
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<T*>(address))
 #define MF_HAS_MATRIX_UNITS 1
 #define MF_HAS_MATRIX_MULTIPLY 1
+#define MF_HAS_ASYNC_COPIES 1
 #define MF_SHARED_AT(t, T, offset_bytes) reinterpret_cast<T*>((t).shared + (offset_bytes))
 
 namespace moeflux {
@@ -115,6 +116,28 @@ MF_FN void store4(u32* to, W4 value) {
 }
 MF_FN void store4(f32* to, F4 value) {
   *reinterpret_cast<float4*>(to) = make_float4(value.v[0], value.v[1], value.v[2], value.v[3]);
+}
+
+/// Copies from device to shared memory that are under way until copies_wait() and a barrier; four
+/// words from and to a 16-byte boundary, or one.
+MF_FN void copy_async4(MF_T, u32* to, const u32* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<u32>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+MF_FN void copy_async1(MF_T, f32* to, const f32* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<u32>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+/// Ends a batch of this thread's copies, which may be empty.
+MF_FN void copies_commit(MF_T) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Returns when all but the latest PENDING batches have arrived.
+template <u32 PENDING>
+MF_FN void copies_wait(MF_T) {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 /// Two numbers rounded to bf16, to nearest even; `low` in the lower half.

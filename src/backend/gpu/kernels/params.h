@@ -222,6 +222,10 @@ enum : u32 {
   kUnitMatricesMax = 4,
   kUnitTokens = 32,      // that a SIMD group multiplies at once
   kUnitTokenWords = 80,  // of shared memory for a block of one token: 64, and 16 against conflicts
+  kUnitLowWords = 40,    // where the low halves of a token begin
+  kUnitStages = 3,       // blocks of tokens in shared memory
+  kUnitSums = kUnitTokens * kUnitTokenWords,  // of the tokens of a block, after them
+  kUnitStageWords = kUnitSums + kUnitTokens,
 };
 
 /// One matrix of 4 or 8 bits.

@@ -1,5 +1,7 @@
-// Products on matrix units for many tokens: a SIMD group has 32 rows of matrices times 32 tokens,
-// column block after column block; activations are split beforehand and staged in shared memory.
+// Products on matrix units for many tokens: a SIMD group has 16 rows of a matrix times up to 32
+// tokens, column block after column block. Activations are split beforehand; their blocks are
+// copied to shared memory, two ahead of the one that is multiplied. So a group needs 128 registers
+// a thread at most, and while one of two decodes codes the other has the matrix units.
 #pragma once
 
 namespace moeflux {
@@ -21,9 +23,7 @@ MF_KERNEL(unit_split, UnitSplitParams, MF_READ(0, f32, x), MF_WRITE(1, u32, spli
   if (o % 8u == 0u) sums[static_cast<u64>(t.group.y) * (p.cols / kUnitBlock) + o / 8u] = sum;
 }
 
-enum : u32 { kNoRow = 0xffffffffu };
-
-/// Two tiles of 16 rows: `low` and `low + 8` as a lane has them, within their matrices.
+/// 16 rows of a matrix: `low` and `low + 8` as a lane has them.
 struct UnitTile {
   u32 low;
   u32 high;
@@ -36,91 +36,73 @@ MF_FN UnitTile unit_tile(MF_T t, u32 row, u32 rows) {
   return tile;
 }
 
-/// Shared memory, in words: the rows of x, their sums over a block, their halves. TOKENS of them.
-template <u32 TOKENS>
-struct UnitManyShared {
-  enum : u32 { kSums = TOKENS, kStaged = 2u * TOKENS };
-};
+/// A thread's part of the copies of blocks of TILES * 8 rows of x. The rows' numbers lie at the
+/// beginning of shared memory, kUnitStages blocks after them, each with its sums behind it.
+template <u32 TILES>
+struct UnitCopies {
+  enum : u32 { kOwn = TILES * 8u * 16u / kUnitThreads };  // units of 16 bytes
+  u64 from[kOwn];
+  u32 to[kOwn];
+  u64 sum_from;
 
-/// A thread's part of a block of TOKENS rows of x on their way to shared memory.
-template <u32 TOKENS>
-struct UnitStage {
-  enum : u32 { kUnits = TOKENS * 16u / kUnitThreads };  // of 16 bytes
-  W4 units[kUnits];
-  f32 sum;
-
-  MF_FN_MEMBER void load(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums, u32 cols,
-                         u32 block) {
+  MF_FN_MEMBER void begin(MF_T t, u32 cols) {
     MF_SHARED(u32) rows = MF_SHARED_AT(t, u32, 0u);
     MF_UNROLL
-    for (u32 i = 0u; i < kUnits; ++i) {
+    for (u32 i = 0u; i < kOwn; ++i) {
       const u32 at = i * kUnitThreads + t.index;
-      const u32 row = rows[at / 16u];
-      const W4 nothing = {{0u, 0u, 0u, 0u}};
-      units[i] =
-          row == kNoRow
-              ? nothing
-              : load4(split + (static_cast<u64>(row) * cols + block * kUnitBlock + at % 16u * 4u));
-    }
-    sum = 0.0f;
-    if (t.index < TOKENS) {
-      const u32 row = rows[t.index];
-      if (row != kNoRow) sum = sums[static_cast<u64>(row) * (cols / kUnitBlock) + block];
-    }
-  }
-
-  MF_FN_MEMBER void store(MF_T t) const {
-    MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, UnitManyShared<TOKENS>::kSums * 4u);
-    MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, UnitManyShared<TOKENS>::kStaged * 4u);
-    MF_UNROLL
-    for (u32 i = 0u; i < kUnits; ++i) {
-      const u32 at = i * kUnitThreads + t.index;
-      const u32 part = at % 2u;
       const u32 octet = at / 2u % 8u;
-      store4(
-          staged + (at / 16u * kUnitTokenWords + part * 32u + octet % 2u * 16u + octet / 2u * 4u),
-          units[i]);
+      from[i] = static_cast<u64>(rows[at / 16u]) * cols + at % 16u * 4u;
+      to[i] =
+          at / 16u * kUnitTokenWords + at % 2u * kUnitLowWords + octet % 2u * 16u + octet / 2u * 4u;
     }
-    if (t.index < TOKENS) sums[t.index] = sum;
+    sum_from = t.index < TILES * 8u ? static_cast<u64>(rows[t.index]) * (cols / kUnitBlock) : 0u;
+  }
+  static MF_FN_MEMBER u32 stage(u32 block) {
+    return kUnitTokens + block % kUnitStages * kUnitStageWords;
+  }
+  MF_FN_MEMBER void issue(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums,
+                          u32 block) const {
+    const u32 begin_words = stage(block);
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      copy_async4(t, MF_SHARED_AT(t, u32, (begin_words + to[i]) * 4u),
+                  split + (from[i] + block * kUnitBlock));
+    }
+    if (t.index < TILES * 8u) {
+      copy_async1(t, MF_SHARED_AT(t, f32, (begin_words + kUnitSums + t.index) * 4u),
+                  sums + (sum_from + block));
+    }
   }
 };
 
-/// One block of columns: two tiles of rows, whose codes are `now0` and `now1`, times the halves of
-/// 32 tokens, the lane's first of which lies at `own`.
-template <u32 BITS>
+/// One block of columns: 16 rows, whose codes are `now`, times the halves of TILES * 8 tokens, the
+/// lane's first of which lies at `own`.
+template <u32 BITS, u32 TILES>
 MF_FN void unit_multiply_block(MF_T t, MF_LOCAL(f32) high, MF_LOCAL(f32) low,
-                               MF_LOCAL(const u32) now0, MF_LOCAL(const u32) now1,
-                               MF_SHARED(u32) own) {
+                               MF_LOCAL(const u32) now, MF_SHARED(u32) own) {
   MF_UNROLL
-  for (u32 i = 0u; i < 32u; ++i) {
+  for (u32 i = 0u; i < TILES * 4u; ++i) {
     high[i] = 0.0f;
     low[i] = 0.0f;
   }
   MF_UNROLL
   for (u32 h = 0u; h < 2u; ++h) {
-    u32 a[2][8];  // of a tile: pairs 0 to 3 of the low row, then of the high one
+    u32 a[8];  // pairs 0 to 3 of the low row, then of the high one
     MF_UNROLL
-    for (u32 tile = 0u; tile < 2u; ++tile) {
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) {
-        a[tile][i] = UnitCodes<BITS>::pair(tile == 0u ? now0 : now1, h, i);
-        a[tile][i + 4u] = UnitCodes<BITS>::pair((tile == 0u ? now0 : now1) + BITS / 2u, h, i);
-      }
+    for (u32 i = 0u; i < 4u; ++i) {
+      a[i] = UnitCodes<BITS>::pair(now, h, i);
+      a[i + 4u] = UnitCodes<BITS>::pair(now + BITS / 2u, h, i);
     }
     MF_UNROLL
-    for (u32 n = 0u; n < 4u; ++n) {
+    for (u32 n = 0u; n < TILES; ++n) {
       const W4 x = load4(own + (n * 8u * kUnitTokenWords + h * 16u));
-      const W4 y = load4(own + (n * 8u * kUnitTokenWords + 32u + h * 16u));
+      const W4 y = load4(own + (n * 8u * kUnitTokenWords + kUnitLowWords + h * 16u));
       MF_UNROLL
       for (u32 i = 0u; i < 4u; i += 2u) {
-        MF_UNROLL
-        for (u32 tile = 0u; tile < 2u; ++tile) {
-          const u32 at = tile * 16u + n * 4u;
-          matrix_multiply_add(t, high + at, a[tile][i], a[tile][i + 4u], a[tile][i + 1u],
-                              a[tile][i + 5u], x.v[i], x.v[i + 1u]);
-          matrix_multiply_add(t, low + at, a[tile][i], a[tile][i + 4u], a[tile][i + 1u],
-                              a[tile][i + 5u], y.v[i], y.v[i + 1u]);
-        }
+        matrix_multiply_add(t, high + n * 4u, a[i], a[i + 4u], a[i + 1u], a[i + 5u], x.v[i],
+                            x.v[i + 1u]);
+        matrix_multiply_add(t, low + n * 4u, a[i], a[i + 4u], a[i + 1u], a[i + 5u], y.v[i],
+                            y.v[i + 1u]);
       }
     }
   }
@@ -134,116 +116,153 @@ MF_FN u32 unit_scale_word(MF_LOCAL(const u32) words, u32 within) {
   return word >> (16u * (within % 2u));
 }
 
-/// sums[tile * 16 + n * 4 + i]: two tiles of 16 rows times 32 tokens from `first` in shared memory;
-/// i as matrix_multiply_add() has it. All threads of a group together.
-template <u32 BITS, u32 TOKENS>
-MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols,
-                              MF_GLOBAL(const u8) data0, MF_GLOBAL(const u8) scales0,
-                              MF_GLOBAL(const u8) biases0, UnitTile tile0,
-                              MF_GLOBAL(const u8) data1, MF_GLOBAL(const u8) scales1,
-                              MF_GLOBAL(const u8) biases1, UnitTile tile1,
-                              MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
-                              u32 first) {
-  MF_SHARED(f32) block_sums = MF_SHARED_AT(t, f32, UnitManyShared<TOKENS>::kSums * 4u);
-  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, UnitManyShared<TOKENS>::kStaged * 4u);
-  const u32 own = (first + t.lane / 4u) * kUnitTokenWords + (t.lane & 3u) * 4u;
-  const u32 blocks = cols / kUnitBlock;
-  f32 totals[32];
+/// Adds a block's products to the totals of its split, and those, where it ends, to the sums.
+template <u32 TILES>
+MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) sums, MF_LOCAL(f32) totals,
+                           MF_LOCAL(const f32) high, MF_LOCAL(const f32) low, UnitScales s,
+                           u32 stage, bool ends) {
+  MF_SHARED(f32) block_sums = MF_SHARED_AT(t, f32, (stage + kUnitSums) * 4u);
   MF_UNROLL
-  for (u32 i = 0u; i < 32u; ++i) {
+  for (u32 at = 0u; at < TILES * 4u; ++at) {
+    const f32 sum = block_sums[at / 4u * 8u + (t.lane & 3u) * 2u + at % 2u];
+    totals[at] = add_unit_block(totals[at], high[at], low[at], s.scale[at / 2u % 2u],
+                                s.bias[at / 2u % 2u], sum);
+    if (ends) {
+      sums[at] = sums[at] + totals[at];
+      totals[at] = 0.0f;
+    }
+  }
+}
+
+/// sums[n * 4 + i]: 16 rows of a matrix times TILES * 8 rows of x; i as matrix_multiply_add() has
+/// it. All threads of a group together, each SIMD group with rows of its own.
+template <u32 BITS, u32 TILES>
+MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols,
+                              MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scale_data,
+                              MF_GLOBAL(const u8) bias_data, u32 row, MF_GLOBAL(const u32) split,
+                              MF_GLOBAL(const f32) split_sums) {
+  const UnitTile tile = unit_tile(t, row, m.rows);
+  const u32 blocks = cols / kUnitBlock;
+  f32 totals[TILES * 4u];
+  MF_UNROLL
+  for (u32 i = 0u; i < TILES * 4u; ++i) {
     sums[i] = 0.0f;
     totals[i] = 0.0f;
   }
+  UnitCopies<TILES> copies;
+  copies.begin(t, cols);
+  MF_UNROLL
+  for (u32 s = 0u; s + 1u < kUnitStages; ++s) {
+    if (s < blocks) copies.issue(t, split, split_sums, s);
+    copies_commit(t);
+  }
+  // Codes are two blocks on their way, scales as long as those before them last.
   u32 codes[2][BITS];
-  u32 scales[2][4];
-  UnitStage<TOKENS> stage;
-  stage.load(t, split, split_sums, cols, 0u);
-  load_unit_codes<BITS>(t, codes[0], MF_CAST(const u32, data0), cols, tile0.low, tile0.high, 0u,
-                        m.wide);
-  load_unit_codes<BITS>(t, codes[1], MF_CAST(const u32, data1), cols, tile1.low, tile1.high, 0u,
-                        m.wide);
+  u32 scales[4] = {0u, 0u, 0u, 0u};
+  u32 coming_scales[4];
+  MF_UNROLL
+  for (u32 s = 0u; s < 2u; ++s) {
+    load_unit_codes<BITS>(t, codes[s], MF_CAST(const u32, data), cols, tile.low, tile.high,
+                          s < blocks ? s : 0u, 0u);
+  }
+  load_unit_scales(t, coming_scales, m, scale_data, bias_data, cols, tile.low, tile.high, 0u);
   for (u32 block = 0u; block < blocks; ++block) {
-    if (block > 0u) barrier(t);
-    stage.store(t);
-    u32 now[2][BITS];
-    MF_UNROLL
-    for (u32 i = 0u; i < 2u * BITS; ++i) now[i / BITS][i % BITS] = codes[i / BITS][i % BITS];
-    if (block % kUnitSplitBlocks == 0u) {
-      load_unit_scales(t, scales[0], m, scales0, biases0, cols, tile0.low, tile0.high, block);
-      load_unit_scales(t, scales[1], m, scales1, biases1, cols, tile1.low, tile1.high, block);
-    }
-    if (block + 1u < blocks) {
-      stage.load(t, split, split_sums, cols, block + 1u);
-      load_unit_codes<BITS>(t, codes[0], MF_CAST(const u32, data0), cols, tile0.low, tile0.high,
-                            block + 1u, m.wide);
-      load_unit_codes<BITS>(t, codes[1], MF_CAST(const u32, data1), cols, tile1.low, tile1.high,
-                            block + 1u, m.wide);
-    }
+    copies_wait<kUnitStages - 2u>(t);
     barrier(t);
-    f32 high[32];
-    f32 low[32];
-    unit_multiply_block<BITS>(t, high, low, now[0], now[1], staged + own);
-    const u32 within = block % kUnitSplitBlocks;
-    const bool ends = within + 1u == kUnitSplitBlocks || block + 1u == blocks;
+    if (block + kUnitStages - 1u < blocks) {
+      copies.issue(t, split, split_sums, block + kUnitStages - 1u);
+    }
+    copies_commit(t);
+    u32 now[BITS];
     MF_UNROLL
-    for (u32 tile = 0u; tile < 2u; ++tile) {
-      const u32 words[4] = {unit_scale_word(scales[tile], within), 0u, 0u, 0u};
-      const UnitScales s = unit_scales<BITS>(t, words, 0u, m.scales);
+    for (u32 i = 0u; i < BITS; ++i) {
+      now[i] = codes[0][i];
+      codes[0][i] = codes[1][i];
+    }
+    load_unit_codes<BITS>(t, codes[1], MF_CAST(const u32, data), cols, tile.low, tile.high,
+                          block + 2u < blocks ? block + 2u : block, 0u);
+    const u32 within = block % kUnitSplitBlocks;
+    if (within == 0u) {
       MF_UNROLL
-      for (u32 n = 0u; n < 4u; ++n) {
-        MF_UNROLL
-        for (u32 i = 0u; i < 4u; ++i) {
-          const u32 at = tile * 16u + n * 4u + i;
-          const f32 sum = block_sums[first + n * 8u + (t.lane & 3u) * 2u + i % 2u];
-          totals[at] =
-              add_unit_block(totals[at], high[at], low[at], s.scale[i / 2u], s.bias[i / 2u], sum);
-          if (ends) {
-            sums[at] = sums[at] + totals[at];
-            totals[at] = 0.0f;
-          }
-        }
+      for (u32 i = 0u; i < 4u; ++i) scales[i] = coming_scales[i];
+      if (block + kUnitSplitBlocks < blocks) {
+        load_unit_scales(t, coming_scales, m, scale_data, bias_data, cols, tile.low, tile.high,
+                         block + kUnitSplitBlocks);
       }
     }
+    const u32 stage = UnitCopies<TILES>::stage(block);
+    f32 high[TILES * 4u];
+    f32 low[TILES * 4u];
+    unit_multiply_block<BITS, TILES>(
+        t, high, low, now,
+        MF_SHARED_AT(t, u32, stage * 4u) + (t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 4u));
+    const bool ends = within + 1u == kUnitSplitBlocks || block + 1u == blocks;
+    const u32 words[4] = {unit_scale_word(scales, within), 0u, 0u, 0u};
+    add_unit_blocks<TILES>(t, sums, totals, high, low, unit_scales<BITS>(t, words, 0u, m.scales),
+                           stage, ends);
   }
 }
 
-/// Group x: 128 rows; y: 64 tokens. 256 threads, of which each SIMD group has 32 of both.
-template <u32 BITS>
-MF_FN void unit_linear_tiles(MF_T t, MF_PARAMS(UnitLinearParams) p, MF_GLOBAL(const u8) data,
-                             MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases,
-                             MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
-                             MF_GLOBAL(f32) out) {
-  MF_SHARED(u32) rows = MF_SHARED_AT(t, u32, 0u);
-  const u32 token = t.group.y * 2u * kUnitTokens;
-  if (t.index < 2u * kUnitTokens) {
-    rows[t.index] = token + t.index < p.tokens ? token + t.index : static_cast<u32>(kNoRow);
-  }
-  barrier(t);
-  const UnitMatrix m = p.matrices[0];
-  const u32 row = (t.group.x * 4u + t.simd / 2u) * 2u * kUnitRows;
-  const u32 first = t.simd % 2u * kUnitTokens;
-  f32 sums[32];
-  unit_multiply_many<BITS, 2u * kUnitTokens>(
-      t, sums, m, p.cols, data, scales, biases, unit_tile(t, row, m.rows), data, scales, biases,
-      unit_tile(t, row + kUnitRows, m.rows), split, split_sums, first);
+/// Row and token of a lane's sum `at`.
+MF_FN u32 unit_sum_row(MF_T t, u32 at) { return at / 2u % 2u * 8u + t.lane / 4u; }
+MF_FN u32 unit_sum_token(MF_T t, u32 at) { return at / 4u * 8u + (t.lane & 3u) * 2u + at % 2u; }
+
+/// 16 rows a SIMD group, TILES * 8 tokens from `token`.
+template <u32 BITS, u32 TILES>
+MF_FN void unit_linear_tiles(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 row,
+                             u32 token, MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                             MF_GLOBAL(const u8) biases, MF_GLOBAL(const u32) split,
+                             MF_GLOBAL(const f32) split_sums, MF_GLOBAL(f32) out, u64 out_stride) {
+  f32 sums[TILES * 4u];
+  unit_multiply_many<BITS, TILES>(t, sums, m, p.cols, data, scales, biases, row, split, split_sums);
   MF_UNROLL
-  for (u32 at = 0u; at < 32u; ++at) {
-    const u32 out_row = row + at / 16u * kUnitRows + at / 2u % 2u * 8u + t.lane / 4u;
-    const u32 out_token = token + first + at / 4u % 4u * 8u + (t.lane & 3u) * 2u + at % 2u;
-    if (out_row < m.rows && out_token < p.tokens) {
-      out[out_token * p.out_strides[0] + out_row] = sums[at];
-    }
+  for (u32 at = 0u; at < TILES * 4u; ++at) {
+    const u32 out_row = row + unit_sum_row(t, at);
+    const u32 out_token = token + unit_sum_token(t, at);
+    if (out_row < m.rows && out_token < p.tokens) out[out_token * out_stride + out_row] = sums[at];
   }
 }
 
-MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),
-          MF_CONST(2, u8, biases), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
-          MF_WRITE(5, f32, out)) {
+/// Group x: 128 rows of one of the matrices; y: 32 tokens. 256 threads.
+MF_KERNEL_OF(2u * kUnitThreads, unit_linear, UnitLinearParams, MF_CONST(0, u8, data0),
+             MF_CONST(1, u8, scales0), MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1),
+             MF_CONST(4, u8, scales1), MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2),
+             MF_CONST(7, u8, scales2), MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3),
+             MF_CONST(10, u8, scales3), MF_CONST(11, u8, biases3), MF_READ(12, u32, split),
+             MF_READ(13, f32, split_sums), MF_WRITE(14, f32, out0), MF_WRITE(15, f32, out1),
+             MF_WRITE(16, f32, out2), MF_WRITE(17, f32, out3)) {
   MF_THREAD;
-  if (p.matrices[0].bits == 4u) {
-    unit_linear_tiles<4u>(t, p, data, scales, biases, split, split_sums, out);
+  u32 which = 0u;
+  MF_UNROLL
+  for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
+    if (i < p.count && t.group.x >= p.first_group[i]) which = i;
+  }
+  const UnitMatrix m = p.matrices[which];
+  MF_GLOBAL(const u8)
+  data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
+  MF_GLOBAL(const u8)
+  scales = which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
+  MF_GLOBAL(const u8)
+  biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
+  MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
+  const u64 stride = p.out_strides[which];
+  MF_SHARED(u32) rows = MF_SHARED_AT(t, u32, 0u);
+  const u32 token = t.group.y * kUnitTokens;
+  const u32 last = p.tokens - 1u;
+  // Past the last token its row is multiplied again, and not stored.
+  if (t.index < kUnitTokens) rows[t.index] = token + t.index < last ? token + t.index : last;
+  barrier(t);
+  const u32 row = ((t.group.x - p.first_group[which]) * kUnitSimds + t.simd) * kUnitRows;
+  const bool is_full = p.tokens - token > kUnitTokens / 2u;
+  if (m.bits == 4u && is_full) {
+    unit_linear_tiles<4u, 4u>(t, p, m, row, token, data, scales, biases, split, split_sums, out,
+                              stride);
+  } else if (m.bits == 4u) {
+    unit_linear_tiles<4u, 2u>(t, p, m, row, token, data, scales, biases, split, split_sums, out,
+                              stride);
   } else {
-    unit_linear_tiles<8u>(t, p, data, scales, biases, split, split_sums, out);
+    unit_linear_tiles<8u, 4u>(t, p, m, row, token, data, scales, biases, split, split_sums, out,
+                              stride);
   }
 }
 
@@ -257,79 +276,107 @@ MF_FN SlotTile stage_slot_rows(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(cons
   tile.entry = exists ? tiles[at] : 0u;
   tile.begin = exists ? tiles[at + 1u] : 0u;
   tile.count = exists ? tiles[at + 2u] : 0u;
-  if (t.index < kUnitTokens) {
-    rows[t.index] =
-        t.index < tile.count ? list[tile.begin + t.index] / per_row : static_cast<u32>(kNoRow);
+  if (t.index < kUnitTokens && exists) {
+    const u32 slot = t.index < tile.count ? t.index : tile.count - 1u;
+    rows[t.index] = list[tile.begin + slot] / per_row;
   }
   barrier(t);
   return tile;
 }
 
-template <u32 BITS>
+template <u32 BITS, u32 TILES>
 MF_FN void unit_multiply_expert(MF_T t, MF_PARAMS(UnitExpertParams) p, MF_LOCAL(f32) sums,
-                                ExpertMatrix first, u32 first_row, ExpertMatrix second,
-                                u32 second_row, MF_GLOBAL(const u32) split,
+                                ExpertMatrix matrix, u32 row, MF_GLOBAL(const u32) split,
                                 MF_GLOBAL(const f32) split_sums) {
-  unit_multiply_many<BITS, kUnitTokens>(
-      t, sums, p.matrix, p.cols, MF_AT(t, const u8, first.data), MF_AT(t, const u8, first.scales),
-      MF_AT(t, const u8, first.biases), unit_tile(t, first_row, p.matrix.rows),
-      MF_AT(t, const u8, second.data), MF_AT(t, const u8, second.scales),
-      MF_AT(t, const u8, second.biases), unit_tile(t, second_row, p.matrix.rows), split, split_sums,
-      0u);
+  unit_multiply_many<BITS, TILES>(t, sums, p.matrix, p.cols, MF_AT(t, const u8, matrix.data),
+                                  MF_AT(t, const u8, matrix.scales),
+                                  MF_AT(t, const u8, matrix.biases), row, split, split_sums);
 }
 
-/// Group x: 128 rows of gate and of up, 16 of each a SIMD group; y: a tile of slots.
-MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
-          MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
-          MF_WRITE(5, f32, out)) {
-  MF_THREAD;
-  const SlotTile tile = stage_slot_rows(t, list, tiles, p.top_k);
-  if (tile.count == 0u) return;
+/// 16 rows of the gate in one half of the SIMD groups, the same of up in the other half, which
+/// hands them over.
+template <u32 BITS, u32 TILES>
+MF_FN void unit_gate_up_tiles(MF_T t, MF_PARAMS(UnitExpertParams) p, SlotTile tile,
+                              MF_GLOBAL(const u64) entries, MF_GLOBAL(const u32) list,
+                              MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
+                              MF_GLOBAL(f32) out) {
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
-  const u32 row = (t.group.x * kUnitSimds + t.simd) * kUnitRows;
-  f32 sums[32];
-  if (p.matrix.bits == 4u) {
-    unit_multiply_expert<4u>(t, p, sums, gate, row, up, row, split, split_sums);
-  } else {
-    unit_multiply_expert<8u>(t, p, sums, gate, row, up, row, split, split_sums);
+  const u32 pairs = kUnitSimds / 2u;
+  const bool is_gate = t.simd < pairs;
+  const u32 row = (t.group.x * pairs + t.simd % pairs) * kUnitRows;
+  f32 sums[TILES * 4u];
+  unit_multiply_expert<BITS, TILES>(t, p, sums, is_gate ? gate : up, row, split, split_sums);
+  MF_SHARED(f32) ups = MF_SHARED_AT(t, f32, 0u) + (t.simd % pairs * TILES * 128u + t.lane);
+  barrier(t);
+  if (!is_gate) {
+    MF_UNROLL
+    for (u32 at = 0u; at < TILES * 4u; ++at) ups[at * 32u] = sums[at];
   }
+  barrier(t);
+  if (!is_gate) return;
   MF_UNROLL
-  for (u32 at = 0u; at < 16u; ++at) {
-    const u32 out_row = row + at / 2u % 2u * 8u + t.lane / 4u;
-    const u32 slot = at / 4u * 8u + (t.lane & 3u) * 2u + at % 2u;
+  for (u32 at = 0u; at < TILES * 4u; ++at) {
+    const u32 out_row = row + unit_sum_row(t, at);
+    const u32 slot = unit_sum_token(t, at);
     if (out_row < p.matrix.rows && slot < tile.count) {
       out[list[tile.begin + slot] * p.out_stride + out_row] =
           gated_unit(sums[at] + bias_at(t, gate.bias, out_row, p.bias_format),
-                     sums[at + 16u] + bias_at(t, up.bias, out_row, p.bias_format), p.activation,
+                     ups[at * 32u] + bias_at(t, up.bias, out_row, p.bias_format), p.activation,
                      p.alpha, p.limit, p.up_offset);
     }
   }
 }
 
-/// Group x: 256 rows, 32 a SIMD group; y: a tile of slots.
-MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
-          MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
-          MF_WRITE(5, f32, out)) {
+/// Group x: 64 rows of gate and of up; y: a tile of slots. 256 threads.
+MF_KERNEL_OF(2u * kUnitThreads, unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries),
+             MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),
+             MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out)) {
   MF_THREAD;
-  const SlotTile tile = stage_slot_rows(t, list, tiles, 1u);
+  const SlotTile tile = stage_slot_rows(t, list, tiles, p.top_k);
   if (tile.count == 0u) return;
-  const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
-  const u32 row = (t.group.x * kUnitSimds + t.simd) * 2u * kUnitRows;
-  f32 sums[32];
-  if (p.matrix.bits == 4u) {
-    unit_multiply_expert<4u>(t, p, sums, down, row, down, row + kUnitRows, split, split_sums);
+  if (p.matrix.bits == 4u && tile.count > kUnitTokens / 2u) {
+    unit_gate_up_tiles<4u, 4u>(t, p, tile, entries, list, split, split_sums, out);
+  } else if (p.matrix.bits == 4u) {
+    unit_gate_up_tiles<4u, 2u>(t, p, tile, entries, list, split, split_sums, out);
   } else {
-    unit_multiply_expert<8u>(t, p, sums, down, row, down, row + kUnitRows, split, split_sums);
+    unit_gate_up_tiles<8u, 4u>(t, p, tile, entries, list, split, split_sums, out);
   }
+}
+
+template <u32 BITS, u32 TILES>
+MF_FN void unit_down_tiles(MF_T t, MF_PARAMS(UnitExpertParams) p, SlotTile tile,
+                           MF_GLOBAL(const u64) entries, MF_GLOBAL(const u32) list,
+                           MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
+                           MF_GLOBAL(f32) out) {
+  const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
+  const u32 row = (t.group.x * kUnitSimds + t.simd) * kUnitRows;
+  f32 sums[TILES * 4u];
+  unit_multiply_expert<BITS, TILES>(t, p, sums, down, row, split, split_sums);
   MF_UNROLL
-  for (u32 at = 0u; at < 32u; ++at) {
-    const u32 out_row = row + at / 16u * kUnitRows + at / 2u % 2u * 8u + t.lane / 4u;
-    const u32 slot = at / 4u % 4u * 8u + (t.lane & 3u) * 2u + at % 2u;
+  for (u32 at = 0u; at < TILES * 4u; ++at) {
+    const u32 out_row = row + unit_sum_row(t, at);
+    const u32 slot = unit_sum_token(t, at);
     if (out_row < p.matrix.rows && slot < tile.count) {
       out[list[tile.begin + slot] * p.out_stride + out_row] =
           sums[at] + bias_at(t, down.bias, out_row, p.bias_format);
     }
+  }
+}
+
+/// Group x: 128 rows; y: a tile of slots. 256 threads.
+MF_KERNEL_OF(2u * kUnitThreads, unit_down, UnitExpertParams, MF_READ(0, u64, entries),
+             MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),
+             MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out)) {
+  MF_THREAD;
+  const SlotTile tile = stage_slot_rows(t, list, tiles, 1u);
+  if (tile.count == 0u) return;
+  if (p.matrix.bits == 4u && tile.count > kUnitTokens / 2u) {
+    unit_down_tiles<4u, 4u>(t, p, tile, entries, list, split, split_sums, out);
+  } else if (p.matrix.bits == 4u) {
+    unit_down_tiles<4u, 2u>(t, p, tile, entries, list, split, split_sums, out);
+  } else {
+    unit_down_tiles<8u, 4u>(t, p, tile, entries, list, split, split_sums, out);
   }
 }
 
