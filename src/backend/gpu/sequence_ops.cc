@@ -260,9 +260,9 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   p.key_dim = static_cast<u32>(o.key_dim);
   p.value_dim = static_cast<u32>(o.value_dim);
   p.wide = is_wide(qkv) && p.key_dim % 4 == 0 ? 1 : 0;
-  // Of every token of a block: query and key, 32 values and results, decay and beta.
+  // Of every token of a block: query and key, 32 values and results, decay, beta and match.
   const uint32_t units = p.key_dim <= 128 ? 4 : 8;
-  const uint32_t token_words = 2 * units * kSimdLanes + 2 * kSimdLanes + 2;
+  const uint32_t token_words = 2 * units * kSimdLanes + 2 * kSimdLanes + 3;
   Plan plan = make_plan(
       KernelId::gated_delta_heads, {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1},
       kDeltaThreads, kDeltaTokenUnits / units * token_words * static_cast<uint32_t>(sizeof(float)));

@@ -71,11 +71,17 @@ template <typename Stage>
 MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
                           MF_GLOBAL(const u64) pages, HeadsLayout layout, u32 cols, u32 first,
                           u32 low, u32 high) {
+  // Looking pages up takes longer than a row: once a tile, if it lies in one.
+  const bool in_one_page = p.page_tokens % kTileKeys == 0u;
+  const u32 begin = t.simd * Stage::kCount;
+  MF_GLOBAL(const f32) rows = cached_row(t, p, pages, layout, first, t.group.y);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
-    const u32 position = first + t.simd * Stage::kCount + i;
+    const u32 position = first + begin + i;
     if (position >= low && position < high) {
-      stage->load_row(t, i, cached_row(t, p, pages, layout, position, t.group.y), cols, p.wide);
+      MF_GLOBAL(const f32) row = rows + (begin + i) * layout.token_stride;
+      if (!in_one_page) row = cached_row(t, p, pages, layout, position, t.group.y);
+      stage->load_row(t, i, row, cols, p.wide);
     } else {
       stage->clear_row(i);
     }
@@ -165,14 +171,12 @@ struct TileSum {
 /// Turns the scores of a tile into weights in halves; `keep` is what the sums before them shrink
 /// by. LANES lanes a row.
 template <u32 ROWS, u32 LANES>
-MF_FN TileSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, TileSum sum, u32 first_row,
-                         u32 tile) {
+MF_FN TileSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, TileSum sum, TileRow row, u32 tile) {
   enum : u32 { kOwn = kTileUnits / LANES };
   if (t.index >= ROWS * LANES) return sum;
   const TileShared at = tile_shared<ROWS>(p);
   const u32 r = t.index / LANES;
   const u32 lane = t.index % LANES;
-  const TileRow row = tile_row(t, p, first_row + r);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.value_factors * 4u);
   const u32 own = at.scores + r * kTileScoreWords + lane * 4u;
   f32 scores[kOwn * 4u];
@@ -309,6 +313,7 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   TileSum sum;
   sum.largest = -mf_infinity();
   sum.total = 0.0f;
+  const TileRow row = tile_row(t, p, first_row + t.index / LANES);
   RowStage<kOwn, UNITS> stage;
   u32 tile = low / kTileKeys * kTileKeys;
   load_positions(t, p, &stage, k_pages, p.k_page, p.head_dim, tile, low, high);
@@ -339,7 +344,7 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       stage.template store_row<false>(t, i, staged + (t.simd * kOwn + i) * p.value_words,
                                       (p.v_head_dim + 7u) & ~7u, exponents[i]);
     }
-    sum = weigh_tile<ROWS, LANES>(t, p, sum, first_row, tile);
+    sum = weigh_tile<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
     load_positions(t, p, &stage, k_pages, p.k_page, p.head_dim, tile + kTileKeys, low, high);
     add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
@@ -390,16 +395,23 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
     const f32 add = adds[r_in];
     const f32 total = finishes ? static_cast<f32>(totals[r_in]) : 1.0f;
     const f32 shrink = finishes ? static_cast<f32>(shrinks[r_in]) : 1.0f;
+    const u32 first = Owner::part(t) * 8u + (t.lane & 3u) * 2u;
+    const bool adds_to = alone && !is_first && keep != 0.0f;
+    f32 before[Owner::kWide * 2u];  // all on their way together
+    MF_UNROLL
+    for (u32 i = 0u; i < Owner::kWide * 2u; ++i) {
+      const u32 d = first + i / 2u * Owner::kParts * 8u + i % 2u;
+      before[i] = adds_to && d < p.v_head_dim ? to[d] : 0.0f;
+    }
     MF_UNROLL
     for (u32 n = 0u; n < Owner::kWide; ++n) {
       MF_UNROLL
       for (u32 e = 0u; e < 2u; ++e) {
-        const u32 d = (n * Owner::kParts + Owner::part(t)) * 8u + (t.lane & 3u) * 2u + e;
+        const u32 d = first + n * Owner::kParts * 8u + e;
         if (d >= p.v_head_dim) continue;
         const f32 own =
             columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * column_factor();
-        f32 value = own;
-        if (alone) value = mf_fma(is_first || keep == 0.0f ? 0.0f : to[d], keep, own * add);
+        const f32 value = alone ? mf_fma(before[n * 2u + e], keep, own * add) : own;
         to[d] = finishes ? value * shrink / total : value;
       }
     }

@@ -23,7 +23,8 @@ struct DeltaBlock {
     kValues = 2u * kTokens * kRows,
     kOuts = kValues + kTokens * kDeltaColumns,
     kDecays = kOuts + kTokens * kDeltaColumns,
-    kBetas = kDecays + kTokens
+    kBetas = kDecays + kTokens,
+    kMatches = kBetas + kTokens  // of query and key
   };
 };
 
@@ -82,8 +83,8 @@ struct DeltaStage {
     weight = has_token ? b[token * p.b_stride + head] : 0.0f;
   }
 
-  /// Queries and keys divided by their lengths, sqrt(sum of squares + 1e-6).
-  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, f32 bias, f32 speed) const {
+  /// Queries and keys divided by their lengths, sqrt(sum of squares + 1e-6), and their products.
+  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, f32 bias, f32 speed) {
     typedef DeltaBlock<UNITS> Block;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
@@ -104,10 +105,26 @@ struct DeltaStage {
            token * Block::kRows;
       MF_UNROLL
       for (u32 part = 0u; part < kParts; ++part) {
-        F4 four = rows[i * kParts + part];
         MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) four.v[e] = four.v[e] * scale;
-        store4(to + (part * 128u + t.lane * 4u), four);
+        for (u32 e = 0u; e < 4u; ++e) {
+          rows[i * kParts + part].v[e] = rows[i * kParts + part].v[e] * scale;
+        }
+        store4(to + (part * 128u + t.lane * 4u), rows[i * kParts + part]);
+      }
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; i += 2u) {
+      f32 match = 0.0f;
+      MF_UNROLL
+      for (u32 part = 0u; part < kParts; ++part) {
+        MF_UNROLL
+        for (u32 e = 0u; e < 4u; ++e) {
+          match = mf_fma(rows[i * kParts + part].v[e], rows[(i + 1u) * kParts + part].v[e], match);
+        }
+      }
+      match = simd_sum(t, match);
+      if (t.lane == 0u) {
+        MF_SHARED_AT(t, f32, Block::kMatches * 4u)[(t.simd * kOwn + i) / 2u] = match;
       }
     }
     MF_SHARED(f32) to_values = MF_SHARED_AT(t, f32, Block::kValues * 4u);
@@ -122,52 +139,70 @@ struct DeltaStage {
   }
 };
 
-/// The sum of a column's eight lanes, of four sums each.
-MF_FN f32 delta_sum(MF_T t, F4 parts) {
-  f32 sum = (parts.v[0] + parts.v[1]) + (parts.v[2] + parts.v[3]);
-  sum = sum + simd_shuffle_xor(t, sum, 1u);
-  sum = sum + simd_shuffle_xor(t, sum, 2u);
-  return sum + simd_shuffle_xor(t, sum, 4u);
-}
-
-/// One token: s = decay s + k delta, where delta = beta (v - k s); the result is q s.
+/// What a token brings to a lane.
 template <u32 UNITS>
-MF_FN void delta_token(MF_T t, MF_LOCAL(f32) s, u32 token) {
-  typedef DeltaBlock<UNITS> Block;
-  const u32 own = token * Block::kRows + t.lane % 8u * 4u;
-  const u32 col = t.simd * 4u + t.lane / 8u;
-  MF_SHARED(f32) queries = MF_SHARED_AT(t, f32, Block::kQueries * 4u) + own;
-  MF_SHARED(f32) keys = MF_SHARED_AT(t, f32, Block::kKeys * 4u) + own;
-  const f32 decay = MF_SHARED_AT(t, f32, Block::kDecays * 4u)[token];
-  const f32 beta = MF_SHARED_AT(t, f32, Block::kBetas * 4u)[token];
-  const f32 v = MF_SHARED_AT(t, f32, Block::kValues * 4u)[token * kDeltaColumns + col];
+struct DeltaToken {
   F4 k[UNITS];
-  F4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  MF_UNROLL
-  for (u32 i = 0u; i < UNITS; ++i) {
-    k[i] = load4(keys + i * 32u);
+  F4 q[UNITS];
+  f32 decay;
+  f32 beta;
+  f32 match;
+  f32 v;
+
+  MF_FN_MEMBER void load(MF_T t, u32 token) {
+    typedef DeltaBlock<UNITS> Block;
+    const u32 own = token * Block::kRows + t.lane % 8u * 4u;
+    MF_SHARED(f32) queries = MF_SHARED_AT(t, f32, Block::kQueries * 4u) + own;
+    MF_SHARED(f32) keys = MF_SHARED_AT(t, f32, Block::kKeys * 4u) + own;
     MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      s[i * 4u + e] = s[i * 4u + e] * decay;
-      sums.v[e] = mf_fma(s[i * 4u + e], k[i].v[e], sums.v[e]);
+    for (u32 i = 0u; i < UNITS; ++i) {
+      k[i] = load4(keys + i * 32u);
+      q[i] = load4(queries + i * 32u);
+    }
+    decay = MF_SHARED_AT(t, f32, Block::kDecays * 4u)[token];
+    beta = MF_SHARED_AT(t, f32, Block::kBetas * 4u)[token];
+    match = MF_SHARED_AT(t, f32, Block::kMatches * 4u)[token];
+    v = MF_SHARED_AT(t, f32,
+                     Block::kValues * 4u)[token * kDeltaColumns + t.simd * 4u + t.lane / 8u];
+  }
+
+  /// s = decay s + k delta, where delta = beta (v - k (decay s)). The result is q s, that is
+  /// q (decay s) + (q k) delta: its sum does not have to wait for delta.
+  MF_FN_MEMBER void apply(MF_T t, MF_LOCAL(f32) s, u32 token) const {
+    typedef DeltaBlock<UNITS> Block;
+    F4 recalls = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    F4 outs = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    MF_UNROLL
+    for (u32 i = 0u; i < UNITS; ++i) {
+      MF_UNROLL
+      for (u32 e = 0u; e < 4u; ++e) {
+        s[i * 4u + e] = s[i * 4u + e] * decay;
+        recalls.v[e] = mf_fma(s[i * 4u + e], k[i].v[e], recalls.v[e]);
+        outs.v[e] = mf_fma(s[i * 4u + e], q[i].v[e], outs.v[e]);
+      }
+    }
+    f32 recall = (recalls.v[0] + recalls.v[1]) + (recalls.v[2] + recalls.v[3]);
+    f32 out = (outs.v[0] + outs.v[1]) + (outs.v[2] + outs.v[3]);
+    MF_UNROLL
+    for (u32 mask = 1u; mask < 8u; mask *= 2u) {
+      const f32 other = simd_shuffle_xor(t, recall, mask);
+      out = out + simd_shuffle_xor(t, out, mask);
+      recall = recall + other;
+    }
+    const f32 delta = beta * (v - recall);
+    MF_UNROLL
+    for (u32 i = 0u; i < UNITS; ++i) {
+      MF_UNROLL
+      for (u32 e = 0u; e < 4u; ++e) {
+        s[i * 4u + e] = mf_fma(k[i].v[e], delta, s[i * 4u + e]);
+      }
+    }
+    if (t.lane % 8u == 0u) {
+      MF_SHARED_AT(t, f32, Block::kOuts * 4u)
+      [token * kDeltaColumns + t.simd * 4u + t.lane / 8u] = mf_fma(match, delta, out);
     }
   }
-  const f32 delta = beta * (v - delta_sum(t, sums));
-  F4 outs = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  MF_UNROLL
-  for (u32 i = 0u; i < UNITS; ++i) {
-    const F4 q = load4(queries + i * 32u);
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      s[i * 4u + e] = mf_fma(k[i].v[e], delta, s[i * 4u + e]);
-      outs.v[e] = mf_fma(s[i * 4u + e], q.v[e], outs.v[e]);
-    }
-  }
-  const f32 out = delta_sum(t, outs);
-  if (t.lane % 8u == 0u) {
-    MF_SHARED_AT(t, f32, Block::kOuts * 4u)[token * kDeltaColumns + col] = out;
-  }
-}
+};
 
 template <u32 UNITS>
 MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
@@ -194,7 +229,17 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
     stage.load(t, p, qkv, a, b, first + Block::kTokens);
     const u32 left = p.tokens - first;
     const u32 count = left < Block::kTokens ? left : static_cast<u32>(Block::kTokens);
-    for (u32 token = 0u; token < count; ++token) delta_token<UNITS>(t, s, token);
+    // Two at a time, so that one is read while the other's sums go from lane to lane.
+    DeltaToken<UNITS> even;
+    DeltaToken<UNITS> odd;
+    even.load(t, 0u);
+    for (u32 token = 0u; token < count; token += 2u) {
+      odd.load(t, token + 1u);
+      even.apply(t, s, token);
+      if (token + 1u == count) break;
+      even.load(t, token + 2u < Block::kTokens ? token + 2u : token);
+      odd.apply(t, s, token + 1u);
+    }
     barrier(t);
     for (u32 token = t.simd; token < count; token += kDeltaSimds) {
       if (first_col + t.lane >= p.value_dim) continue;

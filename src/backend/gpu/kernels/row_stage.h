@@ -21,10 +21,8 @@ MF_FN u32 row_exponent(MF_T t, u32 bits) {
   const u32 exponent = bits >> 23u;
   return exponent < kExponentMin ? static_cast<u32>(kExponentMin) : exponent;
 }
-/// 2^14 over the power of two; 0 for a row that is not finite, whose factor says so instead.
-MF_FN f32 into_halves(u32 exponent) {
-  return exponent == kNotFinite ? 0.0f : as_float((268u - exponent) << 23u);
-}
+/// 2^14 over the power of two.
+MF_FN f32 into_halves(u32 exponent) { return as_float((268u - exponent) << 23u); }
 MF_FN f32 out_of_halves(u32 exponent) {
   return as_float(exponent == kNotFinite ? 0x7fc00000u : (exponent - 14u) << 23u);
 }
@@ -72,7 +70,9 @@ struct RowStage {
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) held[i * UNITS + u] = nothing;
   }
-  MF_FN_MEMBER u32 exponent(MF_T t, u32 i) const {
+  /// Of the largest number of row i. A row that is not finite becomes zeros, and its factor says
+  /// what it was: it must not reach those whose weight for it is zero.
+  MF_FN_MEMBER u32 exponent(MF_T t, u32 i) {
     u32 bits = 0u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
@@ -82,7 +82,9 @@ struct RowStage {
         bits = own > bits ? own : bits;
       }
     }
-    return row_exponent(t, bits);
+    const u32 exponent = row_exponent(t, bits);
+    if (exponent == kNotFinite) clear_row(i);
+    return exponent;
   }
   /// Row i in halves. Of keys and queries a unit has pairs of columns; of values a word has both
   /// halves of one, as pairs are of keys there.
@@ -96,8 +98,7 @@ struct RowStage {
       F4 scaled;
       MF_UNROLL
       for (u32 e = 0u; e < 4u; ++e) {
-        // What is not finite would stay so, and zero weights make no zero of it.
-        scaled.v[e] = factor == 0.0f ? 0.0f : held[i * UNITS + u].v[e] * factor;
+        scaled.v[e] = held[i * UNITS + u].v[e] * factor;
       }
       const W4 unit = split_four(scaled);
       if (PAIRS) {
