@@ -111,18 +111,17 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
   }
 }
 
-/// Scores of a tile. A SIMD group has 16 rows and 8 or 16 keys; low halves are summed apart.
+/// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 16 keys, or 8 where
+/// there are no other rows: what it reads of queries serves twice, and that some groups have
+/// nothing to do costs less.
 template <u32 ROWS, u32 SIMDS>
 MF_FN void score_tile(MF_T t, MF_PARAMS(AttentionParams) p) {
-  enum : u32 {
-    kSimdsOfRows = SIMDS / (ROWS / 16u),
-    kKeyTiles = kTileKeys / 8u,
-    kOwn = kSimdsOfRows >= kKeyTiles ? 1u : kKeyTiles / kSimdsOfRows
-  };
-  const u32 first = t.simd % kSimdsOfRows * kOwn;
+  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kTileKeys / 8u, kOwn = ROWS == 16u ? 1u : 2u };
+  static_assert(SIMDS / kRowTiles * kOwn >= kKeyTiles, "every key has a SIMD group");
+  const u32 first = t.simd / kRowTiles * kOwn;
   if (first >= kKeyTiles) return;
   const TileShared at = tile_shared<ROWS>(p);
-  const u32 row = t.simd / kSimdsOfRows * 16u + t.lane / 4u;
+  const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
   const u32 own = (t.lane & 3u) * 4u;
   MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
   MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
