@@ -97,7 +97,7 @@ typedef struct mf_model_options {
   int64_t expert_cache_bytes;   // 0: what is free; MF_EXPERT_CACHE_MINIMUM; else bytes
   int32_t threads;              // that compute; 0: one per usable core
   int32_t reader_threads;       // that read experts, where expert_io has threads; 0: 8
-  int32_t prefill_chunk;        // tokens evaluated together; 0: 512
+  int32_t prefill_chunk;        // tokens evaluated together; 0: as suits the device
   int32_t trust_experts;        // not 0: packed experts are not compared with their checksums
   uint64_t prefix_cache_bytes;  // for mf_sequence_keep_prefix; 0: no prefix cache
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone

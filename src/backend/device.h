@@ -22,6 +22,8 @@ enum class MemoryKind {
   kHostVisible,  // also written by readers from storage: expert slots, staging
 };
 
+constexpr int64_t kPrefillChunkUsual = 512;
+
 /// Thread-safe. Must outlive the buffers and encoders it made.
 class Device {
  public:
@@ -44,6 +46,8 @@ class Device {
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
+  /// Tokens of a prompt that are best evaluated together, if nobody says otherwise.
+  virtual int64_t preferred_prefill_chunk() const { return kPrefillChunkUsual; }
   /// The order in which a [rows, cols] matrix stored as `stored` is best handed to linear(),
   /// embed() and expert_ffn(), which must then take it; row-major they take always, and the other
   /// operations take nothing else. kTiled only where tiled::is_tileable().

@@ -76,6 +76,12 @@ Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& o
                                     : std::min(spec.max_position_embeddings, kContextDefaultMax);
 }
 
+int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context) {
+  const int64_t wanted =
+      options.prefill_chunk > 0 ? options.prefill_chunk : device.preferred_prefill_chunk();
+  return std::clamp<int64_t>(wanted, 1, context);
+}
+
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
@@ -86,7 +92,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                                   options.load_progress));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
-  engine->prefill_chunk_ = std::clamp<int64_t>(options.prefill_chunk, 1, engine->context_length_);
+  engine->prefill_chunk_ = prefill_chunk_for(device, options, engine->context_length_);
   engine->device_ = &device;
 
   const int64_t n = engine->prefill_chunk_;

@@ -40,8 +40,9 @@ struct EngineOptions {
   IoMode expert_io = IoMode::kAuto;
   /// Threads that read experts where the mode has threads: enough to keep a drive's queue filled.
   int reader_threads = 8;
-  /// Tokens evaluated together in prefill. Does not change the results.
-  int64_t prefill_chunk = 512;
+  /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
+  /// results.
+  int64_t prefill_chunk = 0;
   /// Which experts stay in the cache. Does not change the results.
   EvictionPolicyOptions eviction = {};
   /// Whether experts are read before their router asks for them. Does not change the results.
@@ -69,6 +70,8 @@ struct EngineOptions {
 /// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
 /// kInvalidArgument beyond the model's maximum.
 Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options);
+/// Tokens evaluated together: what was asked for or what the device prefers, within the context.
+int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context);
 
 /// Of what a caller may put into a snapshot.
 constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
@@ -98,6 +101,7 @@ class Engine {
   const ModelSpec& spec() const { return loaded_->spec(); }
   const MemoryPlan& memory_plan() const { return plan_; }
   int64_t context_length() const { return context_length_; }
+  int64_t prefill_chunk() const { return prefill_chunk_; }
   /// Of config and weights: model_fingerprint().
   uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const { return experts_->stats(); }

@@ -39,6 +39,14 @@ TEST_F(EngineTest, ChunkSizeDoesNotChangeABit) {
   }
 }
 
+TEST_F(EngineTest, ChunksAreTheDevicesUnlessSomeoneAsks) {
+  EXPECT_EQ(open({})->prefill_chunk(),
+            std::min(device_->preferred_prefill_chunk(), open({})->context_length()));
+  EXPECT_EQ(open({.prefill_chunk = 7})->prefill_chunk(), 7);
+  EXPECT_EQ(open({.context_length = 20, .prefill_chunk = 70})->prefill_chunk(), 20);
+  EXPECT_EQ(prefill_chunk_for(*device_, {}, 1 << 20), device_->preferred_prefill_chunk());
+}
+
 TEST_F(EngineTest, SinkSeesPositionsInOrder) {
   const auto engine = open({.prefill_chunk = 4});
   const auto sequence = start(*engine);

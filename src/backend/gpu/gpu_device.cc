@@ -20,6 +20,12 @@ class GpuDevice : public Device {
     return platform_->upload(to, offset_bytes, from);
   }
   std::optional<uint64_t> free_bytes() const override { return platform_->free_bytes(); }
+  int64_t preferred_prefill_chunk() const override {
+    // Experts get enough tokens to fill tiles of matrix units: 64 each of 2048, if 8 of 256 serve
+    // a token.
+    constexpr int64_t kOnMatrixUnits = 2048;
+    return platform_->has_matrix_units() ? kOnMatrixUnits : kPrefillChunkUsual;
+  }
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Executor> executor, platform_->create_executor());
     MF_ASSIGN_OR_RETURN(

@@ -24,6 +24,12 @@ struct CountedLease : Retained {
   int& alive;
 };
 
+TEST(GpuDevice, WantsLongChunksOnMatrixUnitsOnly) {
+  EXPECT_EQ(make_emulator_device({})->preferred_prefill_chunk(), kPrefillChunkUsual);
+  EXPECT_GT(make_emulator_device({.matrix_units = true})->preferred_prefill_chunk(),
+            kPrefillChunkUsual);
+}
+
 TEST(GpuEncoder, KeepsLeasesUntilTheWorkHasFinished) {
   const auto device = make_emulator_device({});
   DeviceSession s(*device);

@@ -34,7 +34,7 @@ struct Options {
   std::vector<int64_t> generations = {128};
   std::vector<int64_t> depths = {0};
   int repetitions = 5;
-  int64_t batch = 512;
+  int64_t batch = 0;
   uint64_t seed = 0;
   std::string file;
   std::string output = "md";
@@ -157,7 +157,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
     result.device = std::string(device->description());
     MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(options.model)));
     result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
-    result.batch = std::min(options.batch, engine->context_length());
+    result.batch = engine->prefill_chunk();
     result.test = test;
     result.test_time = utc_now();
     BenchmarkOptions benchmark{
@@ -249,8 +249,9 @@ RegisteredCommand add_bench_command(CLI::App& program) {
   app->add_option("-r,--repetitions", options->repetitions, "Repetitions, after one that warms up")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  app->add_option("-b,--batch-size", options->batch, "Tokens of a prompt evaluated together")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+  app->add_option("-b,--batch-size", options->batch,
+                  "Tokens of a prompt evaluated together; 0: as many as suit the device")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
   app->add_option("-f,--file", options->file,
                   "Take tokens from a text ('-': standard input), not at random");

@@ -148,7 +148,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       describe_model(directory, *device, {.bits = options.assume_bits}));
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
-  const int64_t chunk = std::min(engine.prefill_chunk, context);
+  const int64_t chunk = prefill_chunk_for(*device, engine, context);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
   const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,

@@ -126,9 +126,9 @@ Result<uint64_t> available_bytes(const Options& options) {
   return *bytes;
 }
 
-Result<MemoryPlan> plan_of(const LoadedModel& model, const EngineOptions& engine, int64_t context,
-                           uint64_t available) {
-  const int64_t chunk = std::min(engine.prefill_chunk, context);
+Result<MemoryPlan> plan_of(const LoadedModel& model, const Device& device,
+                           const EngineOptions& engine, int64_t context, uint64_t available) {
+  const int64_t chunk = prefill_chunk_for(device, engine, context);
   const int64_t rows = logits_rows_max(model.spec(), chunk);
   MF_ASSIGN_OR_RETURN(const DryRun needs, dry_run(*model.model, chunk, rows));
   const auto logits_bytes = static_cast<uint64_t>(rows * model.spec().vocab_size) * sizeof(float);
@@ -272,7 +272,7 @@ Status run(const Options& options) {
                       open_description(options, *trace, report.model));
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, engine, report.context, available));
+  MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));
   MF_ASSIGN_OR_RETURN(report.speeds, find_speeds(options, *model));
   MF_ASSIGN_OR_RETURN(report.forecast,
                       forecast(*model, report.plan, report.context,
