@@ -66,28 +66,6 @@ MF_FN TileRow tile_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
   return r;
 }
 
-/// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist.
-template <typename Stage>
-MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
-                          MF_GLOBAL(const u64) pages, HeadsLayout layout, u32 cols, u32 first,
-                          u32 low, u32 high) {
-  // Looking pages up takes longer than a row: once a tile, if it lies in one.
-  const bool in_one_page = p.page_tokens % kTileKeys == 0u;
-  const u32 begin = t.simd * Stage::kCount;
-  MF_GLOBAL(const f32) rows = cached_row(t, p, pages, layout, first, t.group.y);
-  MF_UNROLL
-  for (u32 i = 0u; i < Stage::kCount; ++i) {
-    const u32 position = first + begin + i;
-    if (position >= low && position < high) {
-      MF_GLOBAL(const f32) row = rows + (begin + i) * layout.token_stride;
-      if (!in_one_page) row = cached_row(t, p, pages, layout, position, t.group.y);
-      stage->load_row(t, i, row, cols, p.wide);
-    } else {
-      stage->clear_row(i);
-    }
-  }
-}
-
 /// Queries in halves, and their factors with the scale.
 template <u32 ROWS, u32 SIMDS, u32 UNITS>
 MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
@@ -315,7 +293,11 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   const TileRow row = tile_row(t, p, first_row + t.index / LANES);
   RowStage<kOwn, UNITS> stage;
   u32 tile = low / kTileKeys * kTileKeys;
-  load_positions(t, p, &stage, k_pages, p.k_page, p.head_dim, tile, low, high);
+  TilePages pages;
+  pages.end = 0u;
+  turn_pages(p, &pages, k_pages, v_pages, tile);
+  load_positions(t, p, &stage, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
+                 high);
   for (; tile < high; tile += kTileKeys) {
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
@@ -326,7 +308,8 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       if (t.lane == 0u) key_factors[key] = out_of_halves(exponent);
     }
     barrier(t);
-    load_positions(t, p, &stage, v_pages, p.v_page, p.v_head_dim, tile, low, high);
+    load_positions(t, p, &stage, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
+                   low, high);
     score_tile<ROWS, SIMDS>(t, p);
     u32 exponents[kOwn];
     MF_UNROLL
@@ -345,7 +328,11 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     }
     sum = weigh_tile<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
-    load_positions(t, p, &stage, k_pages, p.k_page, p.head_dim, tile + kTileKeys, low, high);
+    if (tile + kTileKeys < high) {
+      turn_pages(p, &pages, k_pages, v_pages, tile + kTileKeys);
+      load_positions(t, p, &stage, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim,
+                     tile + kTileKeys, low, high);
+    }
     add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
     barrier(t);
   }

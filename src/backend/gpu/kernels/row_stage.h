@@ -1,5 +1,5 @@
-// Rows of numbers on their way to matrix units: scaled by a power of two, in halves of f16, in
-// shared memory in the order in which lanes read them.
+// Rows of queries, keys and values on their way to matrix units: read from pages, scaled by a power
+// of two, in halves of f16, in shared memory in the order in which lanes read them.
 #pragma once
 
 namespace moeflux {
@@ -113,6 +113,47 @@ struct RowStage {
     }
   }
 };
+
+/// The pages that tiles are read from: looking them up takes longer than reading a row, so it is
+/// done once a page.
+struct TilePages {
+  u64 keys;
+  u64 values;
+  u32 begin;
+  u32 end;  // 0: none yet
+};
+
+MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(TilePages) pages,
+                      MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 first) {
+  if (first < pages->end) return;
+  const u32 number = first / p.page_tokens;
+  pages->keys = k_pages[number % p.num_pages];
+  pages->values = v_pages[number % p.num_pages];
+  pages->begin = number * p.page_tokens;
+  pages->end = pages->begin + p.page_tokens;
+}
+
+/// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist. `page`
+/// begins at `page_begin`; where a tile does not lie in one page, rows are looked up one by one.
+template <typename Stage>
+MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
+                          MF_GLOBAL(const u64) all, u64 page, u32 page_begin, HeadsLayout layout,
+                          u32 cols, u32 first, u32 low, u32 high) {
+  const bool in_one_page = p.page_tokens % kTileKeys == 0u;
+  const u32 begin = first + t.simd * Stage::kCount;
+  MF_UNROLL
+  for (u32 i = 0u; i < Stage::kCount; ++i) {
+    const u32 position = begin + i;
+    if (position < low || position >= high) {
+      stage->clear_row(i);
+    } else if (in_one_page) {
+      const u64 at = (position - page_begin) * layout.token_stride + t.group.y * layout.head_stride;
+      stage->load_row(t, i, MF_AT(t, const f32, page) + at, cols, p.wide);
+    } else {
+      stage->load_row(t, i, cached_row(t, p, all, layout, position, t.group.y), cols, p.wide);
+    }
+  }
+}
 
 }  // namespace kernels
 }  // namespace gpu
