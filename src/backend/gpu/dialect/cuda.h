@@ -87,6 +87,7 @@ MF_FN f32 simd_shuffle(MF_T, f32 value, u32 lane) { return __shfl_sync(~0u, valu
 MF_FN u32 simd_shuffle(MF_T, u32 value, u32 lane) { return __shfl_sync(~0u, value, lane); }
 MF_FN f32 simd_shuffle_xor(MF_T, f32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
 MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
+MF_FN u32 simd_max(MF_T, u32 value) { return __reduce_max_sync(~0u, value); }
 MF_FN u32 simd_ballot(MF_T, bool value) { return __ballot_sync(~0u, value); }
 MF_FN u32 count_bits(u32 bits) { return static_cast<u32>(__popc(bits)); }
 

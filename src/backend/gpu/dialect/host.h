@@ -166,6 +166,14 @@ inline u32 simd_shuffle_xor(const Thread& t, u32 value, u32 mask, Place place = 
 inline f32 simd_shuffle_xor(const Thread& t, f32 value, u32 mask, Place place = Place::here()) {
   return std::bit_cast<f32>(simd_shuffle_xor(t, std::bit_cast<u32>(value), mask, place));
 }
+inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
+  u32 largest = value;
+  for (u32 mask = 16; mask > 0; mask /= 2) {
+    const u32 other = simd_shuffle_xor(t, largest, mask, place);
+    largest = other > largest ? other : largest;
+  }
+  return largest;
+}
 inline u32 simd_ballot(const Thread& t, bool value, Place place = Place::here()) {
   return t.machine->exchange(t.index, Exchange::kBallot, value ? 1u : 0u, 0, place);
 }

@@ -80,6 +80,7 @@ MF_FN f32 simd_shuffle_xor(MF_T, f32 value, u32 mask) {
 MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) {
   return metal::simd_shuffle_xor(value, static_cast<ushort>(mask));
 }
+MF_FN u32 simd_max(MF_T, u32 value) { return metal::simd_max(value); }
 MF_FN u32 simd_ballot(MF_T, bool value) {
   return static_cast<u32>(static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(value)));
 }

@@ -41,6 +41,7 @@ struct simd_vote {
   typedef ulong vote_t;
   explicit operator vote_t() const;
 };
+uint simd_max(uint value);
 simd_vote simd_ballot(bool value);
 uint popcount(uint bits);
 float fma(float a, float b, float c);

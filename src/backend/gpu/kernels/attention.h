@@ -240,7 +240,7 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
   }
 }
 
-enum : u32 { kPartialsAtOnce = 4 };
+enum : u32 { kPartialsAtOnce = 8 };
 
 /// Puts the splits of a query together. Group x: a head; y: a query. 128 threads.
 MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),

@@ -16,78 +16,9 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-enum : u32 {
-  kTileUnits = kTileKeys / 4u,        // of 4 keys, in a row of scores
-  kTileScoreWords = kTileKeys + 16u,  // from one row of scores to the next, 16 against conflicts
-};
-
 /// A weight times 2^14 meets a value times 2^14.
 MF_FN f32 weight_factor() { return 16384.0f; }
 MF_FN f32 column_factor() { return as_float((127u - 28u) << 23u); }
-
-/// Where things lie in shared memory, in words. The host asks for kWords of it in all.
-struct TileShared {
-  u32 staged;  // 32 keys or values, after the queries
-  u32 scores;
-  u32 key_factors;
-  u32 value_factors;
-  u32 query_factors;
-  u32 keep;
-  u32 add;
-};
-
-template <u32 ROWS>
-MF_FN TileShared tile_shared(MF_PARAMS(AttentionParams) p) {
-  TileShared at;
-  at.staged = ROWS * p.key_words;
-  at.scores = at.staged + kTileKeys * (p.key_words > p.value_words ? p.key_words : p.value_words);
-  at.key_factors = at.scores + ROWS * kTileScoreWords;
-  at.value_factors = at.key_factors + kTileKeys;
-  at.query_factors = at.value_factors + kTileKeys;
-  at.keep = at.query_factors + ROWS;
-  at.add = at.keep + ROWS;
-  return at;
-}
-
-/// A row of a group: its query, and the positions [begin, end) it sees; none if it does not exist.
-struct TileRow {
-  u32 token;
-  u32 head;
-  u32 begin;
-  u32 end;
-};
-
-MF_FN TileRow tile_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
-  TileRow r;
-  r.token = row / p.heads_per_kv_head;
-  r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
-  r.end = r.token < p.tokens ? p.begin + r.token + 1u : 0u;
-  r.begin = p.window > 0u && r.end > p.window ? r.end - p.window : 0u;
-  return r;
-}
-
-/// Queries in halves, and their factors with the scale.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
-MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
-                         u32 first_row) {
-  const TileShared at = tile_shared<ROWS>(p);
-  MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u);
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  RowStage<1u, UNITS> stage;
-  for (u32 r = t.simd; r < ROWS; r += SIMDS) {
-    const TileRow row = tile_row(t, p, first_row + r);
-    if (row.end > 0u) {
-      stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
-                     p.head_dim, p.wide);
-    } else {
-      stage.clear_row(0u);
-    }
-    const u32 exponent = stage.exponent(t, 0u);
-    stage.template store_row<true>(t, 0u, queries + r * p.key_words, (p.head_dim + 15u) & ~15u,
-                                   exponent);
-    if (t.lane == 0u) factors[r] = out_of_halves(exponent) * p.scale;
-  }
-}
 
 /// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 16 keys, or 8 where
 /// there are no other rows: what it reads of queries serves twice, and that some groups have
@@ -281,57 +212,55 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
                            MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                            u32 first_row, u32 low, u32 high) {
   enum : u32 { kOwn = kTileKeys / SIMDS };
-  const TileShared at = tile_shared<ROWS>(p);
-  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, at.staged * 4u);
-  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
-  MF_SHARED(f32) value_factors = MF_SHARED_AT(t, f32, at.value_factors * 4u);
   MF_UNROLL
   for (u32 i = 0u; i < TileOwner<ROWS, SIMDS, UNITS>::kSums; ++i) columns[i] = 0.0f;
   TileSum sum;
   sum.largest = -mf_infinity();
   sum.total = 0.0f;
   const TileRow row = tile_row(t, p, first_row + t.index / LANES);
-  RowStage<kOwn, UNITS> stage;
+  // Of few rows, the next tile is on its way while this one is weighed; more leave no registers.
+  const bool ahead = ROWS == 16u && UNITS == 2u;
+  RowStage<kOwn, UNITS> keys;
+  RowStage<kOwn, UNITS> values_ahead;
+  typedef RowStage<kOwn, UNITS> Stage;
+  MF_LOCAL(Stage) values = ahead ? &values_ahead : &keys;
   u32 tile = low / kTileKeys * kTileKeys;
   TilePages pages;
   pages.end = 0u;
   turn_pages(p, &pages, k_pages, v_pages, tile);
-  load_positions(t, p, &stage, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
+  load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
                  high);
-  for (; tile < high; tile += kTileKeys) {
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) {
-      const u32 key = t.simd * kOwn + i;
-      const u32 exponent = stage.exponent(t, i);
-      stage.template store_row<true>(t, i, staged + key * p.key_words, (p.head_dim + 15u) & ~15u,
-                                     exponent);
-      if (t.lane == 0u) key_factors[key] = out_of_halves(exponent);
-    }
-    barrier(t);
-    load_positions(t, p, &stage, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
+  if (ahead) {
+    load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
                    low, high);
+  }
+  for (; tile < high; tile += kTileKeys) {
+    const u32 next = tile + kTileKeys;
+    store_keys<ROWS>(t, p, &keys);
+    barrier(t);
+    if (ahead && next < high) {
+      turn_pages(p, &pages, k_pages, v_pages, next);
+      load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
+                     high);
+    } else if (!ahead) {
+      load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
+                     low, high);
+    }
     score_tile<ROWS, SIMDS>(t, p);
     u32 exponents[kOwn];
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) {
-      exponents[i] = stage.exponent(t, i);
-      if (t.lane == 0u) {
-        value_factors[t.simd * kOwn + i] =
-            as_float(exponents[i] == kNotFinite ? 0x7fc00000u : exponents[i] << 23u);
-      }
-    }
+    weigh_values<ROWS>(t, p, values, exponents);
     barrier(t);
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) {
-      stage.template store_row<false>(t, i, staged + (t.simd * kOwn + i) * p.value_words,
-                                      (p.v_head_dim + 7u) & ~7u, exponents[i]);
+    store_values<ROWS>(t, p, values, exponents);
+    if (ahead && next < high) {
+      load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, next,
+                     low, high);
     }
     sum = weigh_tile<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
-    if (tile + kTileKeys < high) {
-      turn_pages(p, &pages, k_pages, v_pages, tile + kTileKeys);
-      load_positions(t, p, &stage, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim,
-                     tile + kTileKeys, low, high);
+    if (!ahead && next < high) {
+      turn_pages(p, &pages, k_pages, v_pages, next);
+      load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
+                     high);
     }
     add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
     barrier(t);

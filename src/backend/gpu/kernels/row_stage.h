@@ -7,18 +7,18 @@ namespace gpu {
 namespace kernels {
 
 enum : u32 {
+  kTileUnits = kTileKeys / 4u,        // of 4 keys, in a row of scores
+  kTileScoreWords = kTileKeys + 16u,  // from one row of scores to the next, 16 against conflicts
+};
+
+enum : u32 {
   kExponentMin = 67u,  // 2^-60; what is smaller counts as that
   kNotFinite = 255u,
 };
 
 /// The exponent of the largest of a SIMD group's rows, from the maxima of the bits of its lanes.
 MF_FN u32 row_exponent(MF_T t, u32 bits) {
-  MF_UNROLL
-  for (u32 mask = 16u; mask > 0u; mask /= 2u) {
-    const u32 other = simd_shuffle_xor(t, bits, mask);
-    bits = other > bits ? other : bits;
-  }
-  const u32 exponent = bits >> 23u;
+  const u32 exponent = simd_max(t, bits) >> 23u;
   return exponent < kExponentMin ? static_cast<u32>(kExponentMin) : exponent;
 }
 /// 2^14 over the power of two.
@@ -152,6 +152,111 @@ MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) 
     } else {
       stage->load_row(t, i, cached_row(t, p, all, layout, position, t.group.y), cols, p.wide);
     }
+  }
+}
+
+/// Where things lie in shared memory, in words. The host asks for kWords of it in all.
+struct TileShared {
+  u32 staged;  // 32 keys or values, after the queries
+  u32 scores;
+  u32 key_factors;
+  u32 value_factors;
+  u32 query_factors;
+  u32 keep;
+  u32 add;
+};
+
+template <u32 ROWS>
+MF_FN TileShared tile_shared(MF_PARAMS(AttentionParams) p) {
+  TileShared at;
+  at.staged = ROWS * p.key_words;
+  at.scores = at.staged + kTileKeys * (p.key_words > p.value_words ? p.key_words : p.value_words);
+  at.key_factors = at.scores + ROWS * kTileScoreWords;
+  at.value_factors = at.key_factors + kTileKeys;
+  at.query_factors = at.value_factors + kTileKeys;
+  at.keep = at.query_factors + ROWS;
+  at.add = at.keep + ROWS;
+  return at;
+}
+
+/// A row of a group: its query, and the positions [begin, end) it sees; none if it does not exist.
+struct TileRow {
+  u32 token;
+  u32 head;
+  u32 begin;
+  u32 end;
+};
+
+MF_FN TileRow tile_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
+  TileRow r;
+  r.token = row / p.heads_per_kv_head;
+  r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
+  r.end = r.token < p.tokens ? p.begin + r.token + 1u : 0u;
+  r.begin = p.window > 0u && r.end > p.window ? r.end - p.window : 0u;
+  return r;
+}
+
+/// Queries in halves, and their factors with the scale.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                         u32 first_row) {
+  const TileShared at = tile_shared<ROWS>(p);
+  MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
+  RowStage<1u, UNITS> stage;
+  for (u32 r = t.simd; r < ROWS; r += SIMDS) {
+    const TileRow row = tile_row(t, p, first_row + r);
+    if (row.end > 0u) {
+      stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
+                     p.head_dim, p.wide);
+    } else {
+      stage.clear_row(0u);
+    }
+    const u32 exponent = stage.exponent(t, 0u);
+    stage.template store_row<true>(t, 0u, queries + r * p.key_words, (p.head_dim + 15u) & ~15u,
+                                   exponent);
+    if (t.lane == 0u) factors[r] = out_of_halves(exponent) * p.scale;
+  }
+}
+
+/// A stage's keys in halves, and their factors.
+template <u32 ROWS, typename Stage>
+MF_FN void store_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage) {
+  const TileShared at = tile_shared<ROWS>(p);
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, at.staged * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < Stage::kCount; ++i) {
+    const u32 key = t.simd * Stage::kCount + i;
+    const u32 exponent = stage->exponent(t, i);
+    stage->template store_row<true>(t, i, staged + key * p.key_words, (p.head_dim + 15u) & ~15u,
+                                    exponent);
+    if (t.lane == 0u) factors[key] = out_of_halves(exponent);
+  }
+}
+
+/// A stage's values: their factors first, which weights need, then they themselves.
+template <u32 ROWS, typename Stage>
+MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
+                        MF_LOCAL(u32) exponents) {
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, tile_shared<ROWS>(p).value_factors * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < Stage::kCount; ++i) {
+    exponents[i] = stage->exponent(t, i);
+    if (t.lane == 0u) {
+      factors[t.simd * Stage::kCount + i] =
+          as_float(exponents[i] == kNotFinite ? 0x7fc00000u : exponents[i] << 23u);
+    }
+  }
+}
+template <u32 ROWS, typename Stage>
+MF_FN void store_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
+                        MF_LOCAL(const u32) exponents) {
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, tile_shared<ROWS>(p).staged * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < Stage::kCount; ++i) {
+    stage->template store_row<false>(t, i, staged + (t.simd * Stage::kCount + i) * p.value_words,
+                                     (p.v_head_dim + 7u) & ~7u, exponents[i]);
   }
 }
 
