@@ -228,7 +228,7 @@ TEST(TokenInvariance, CausalConv) {
 TEST(TokenInvariance, GatedDelta) {
   Random random(45);
   for (const GatedDeltaOptions& o :
-       {GatedDeltaOptions{2, 4, 32, 72}, {1, 2, 128, 128}, {1, 3, 40, 203}}) {
+       {GatedDeltaOptions{2, 4, 32, 72}, {1, 2, 128, 128}, {1, 3, 40, 203}, {1, 1, 160, 20}}) {
     std::vector<Chunks> cuts = cuts_of_70();
     cuts.push_back(in_calls_of(7, 70));
     cuts.push_back(alone_after(48, 70));
