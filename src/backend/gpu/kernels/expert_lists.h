@@ -18,31 +18,50 @@ MF_FN u32 simd_count(MF_T t, u32 value) {
   return value;
 }
 
-/// Group x: an entry; 32 threads. ranges holds begin and count of each entry in `list`.
+/// Group x: an entry; its SIMD groups divide the slots among them. ranges holds begin and count of
+/// each entry in `list`. Shared: two words a SIMD group.
 MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
           MF_WRITE(2, u32, list), MF_WRITE(3, u32, ranges)) {
   MF_THREAD;
+  MF_SHARED(u32) befores = MF_SHARED_AT(t, u32, 0u);
+  MF_SHARED(u32) counts = befores + t.simds;
   const u32 own = t.group.x;
+  const u32 part = ((p.slots + 31u) / 32u + t.simds - 1u) / t.simds * 32u;
+  const u32 first = t.simd * part;
+  const u32 end = first + part < p.slots ? first + part : p.slots;
   u32 before = 0u;
   u32 count = 0u;
-  for (u32 slot = t.lane; slot < p.slots; slot += 32u) {
+  for (u32 slot = first + t.lane; slot < end; slot += 32u) {
     const u32 entry = entry_of(ids, map, p.ids, slot);
     before += entry < own ? 1u : 0u;
     count += entry == own ? 1u : 0u;
   }
-  const u32 begin = simd_count(t, before);
+  before = simd_count(t, before);
   count = simd_count(t, count);
-  u32 at = begin;
-  for (u32 base = 0u; base < p.slots; base += 32u) {
+  if (t.lane == 0u) {
+    befores[t.simd] = before;
+    counts[t.simd] = count;
+  }
+  barrier(t);
+  u32 begin = 0u;
+  u32 at = 0u;
+  u32 all = 0u;
+  for (u32 s = 0u; s < t.simds; ++s) {
+    begin += befores[s];
+    at += s < t.simd ? counts[s] : 0u;
+    all += counts[s];
+  }
+  at += begin;
+  for (u32 base = first; base < end; base += 32u) {
     const u32 slot = base + t.lane;
-    const bool mine = slot < p.slots && entry_of(ids, map, p.ids, slot) == own;
+    const bool mine = slot < end && entry_of(ids, map, p.ids, slot) == own;
     const u32 lanes = simd_ballot(t, mine);
     if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = slot;
     at += count_bits(lanes);
   }
-  if (t.lane == 0u) {
+  if (t.index == 0u) {
     ranges[own * 2u] = begin;
-    ranges[own * 2u + 1u] = count;
+    ranges[own * 2u + 1u] = all;
   }
 }
 
