@@ -225,7 +225,8 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   p.channels = static_cast<u32>(channels);
   p.taps = static_cast<u32>(taps);
   const uint32_t columns = groups_for(p.channels, kThreads);
-  Plan plan = make_plan(KernelId::causal_conv_rows, {columns, p.tokens, 1}, kThreads);
+  Plan plan = make_plan(KernelId::causal_conv_rows, {columns, groups_for(p.tokens, kConvTokens), 1},
+                        kThreads);
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(weight, Access::kRead));

@@ -13,18 +13,48 @@ MF_FN f32 conv_input(MF_PARAMS(ConvParams) p, MF_GLOBAL(const f32) x, MF_GLOBAL(
                    : x[(at - past) * p.x_stride + channel];
 }
 
-/// A thread a channel; group y: the token.
+/// Tokens that a thread has together, and taps up to which it reads what they share once.
+enum : u32 { kConvInputs = kConvTokens - 1u + kConvTapsHeld };
+
+/// A thread a channel; group y: kConvTokens tokens. A token's sum goes from the oldest input on.
 MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_READ(1, f32, weight),
           MF_READ(2, f32, state), MF_WRITE(3, f32, out)) {
   MF_THREAD;
   const u32 channel = t.group.x * t.threads + t.index;
   if (channel >= p.channels) return;
-  f32 sum = 0.0f;
-  for (u32 j = 0u; j < p.taps; ++j) {
-    sum =
-        mf_fma(weight[channel * p.taps + j], conv_input(p, x, state, t.group.y + j, channel), sum);
+  const u32 first = t.group.y * kConvTokens;
+  const u32 left = p.tokens - first;
+  const u32 count = left < kConvTokens ? left : static_cast<u32>(kConvTokens);
+  if (p.taps > kConvTapsHeld) {
+    for (u32 i = 0u; i < count; ++i) {
+      f32 sum = 0.0f;
+      for (u32 j = 0u; j < p.taps; ++j) {
+        sum = mf_fma(weight[channel * p.taps + j], conv_input(p, x, state, first + i + j, channel),
+                     sum);
+      }
+      out[(first + i) * p.out_stride + channel] = silu(sum);
+    }
+    return;
   }
-  out[t.group.y * p.out_stride + channel] = silu(sum);
+  f32 weights[kConvTapsHeld];
+  f32 inputs[kConvInputs];
+  MF_UNROLL
+  for (u32 j = 0u; j < kConvTapsHeld; ++j) {
+    weights[j] = j < p.taps ? weight[channel * p.taps + j] : 0.0f;
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < kConvInputs; ++i) {
+    inputs[i] = i < count + p.taps - 1u ? conv_input(p, x, state, first + i, channel) : 0.0f;
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < kConvTokens; ++i) {
+    f32 sum = 0.0f;
+    MF_UNROLL
+    for (u32 j = 0u; j < kConvTapsHeld; ++j) {
+      if (j < p.taps) sum = mf_fma(weights[j], inputs[i + j], sum);
+    }
+    if (i < count) out[(first + i) * p.out_stride + channel] = silu(sum);
+  }
 }
 
 /// state becomes the last taps - 1 inputs. A thread a channel, oldest first: what it still needs is

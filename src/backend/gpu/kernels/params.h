@@ -128,6 +128,7 @@ struct AttentionParams {
   u32 wide;         // rows begin on 16-byte boundaries
 };
 
+enum : u32 { kConvTokens = 8, kConvTapsHeld = 4 };
 struct ConvParams {
   u64 x_stride;
   u64 out_stride;
