@@ -111,6 +111,7 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
   std::vector<WaitingProduct> waiting_;
+  std::vector<WaitingProduct> recording_;  // what waited until now, while it is recorded
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;

@@ -1,7 +1,6 @@
 // Products of quantised matrices on matrix units as plans: products of the same activations share a
 // launch, activations of many tokens are split once for all that follow.
 #include <algorithm>
-#include <utility>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -63,7 +62,10 @@ uint32_t GpuEncoder::list_matrices(UnitLinearParams& p, const std::vector<Waitin
 
 void GpuEncoder::flush_products() {
   if (waiting_.empty()) return;
-  const std::vector<WaitingProduct> products = std::exchange(waiting_, {});
+  // Swapped, not moved: both keep their memory, so that a step allocates nothing.
+  recording_.clear();
+  recording_.swap(waiting_);
+  const std::vector<WaitingProduct>& products = recording_;
   const Tensor& x = products.front().x;
   if (rows_of(x) > kSingleTokensMax) return record_products_of_many(products);
   UnitLinearParams p{};

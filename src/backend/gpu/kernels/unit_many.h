@@ -60,17 +60,19 @@ struct UnitCopies {
   static MF_FN_MEMBER u32 stage(u32 block) {
     return kUnitTokens + block % kUnitStages * kUnitStageWords;
   }
+  /// Block after block, beginning with the first.
   MF_FN_MEMBER void issue(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums,
-                          u32 block) const {
+                          u32 block) {
     const u32 begin_words = stage(block);
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      copy_async4(t, MF_SHARED_AT(t, u32, (begin_words + to[i]) * 4u),
-                  split + (from[i] + block * kUnitBlock));
+      copy_async4(t, MF_SHARED_AT(t, u32, (begin_words + to[i]) * 4u), split + from[i]);
+      from[i] += kUnitBlock;
     }
     if (t.index < TILES * 8u) {
       copy_async1(t, MF_SHARED_AT(t, f32, (begin_words + kUnitSums + t.index) * 4u),
-                  sums + (sum_from + block));
+                  sums + sum_from);
+      ++sum_from;
     }
   }
 };
@@ -190,6 +192,8 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
                          block + kUnitSplitBlocks);
       }
     }
+    const u32 words[4] = {unit_scale_word(scales, within), 0u, 0u, 0u};
+    const UnitScales s = unit_scales<BITS>(t, words, 0u, m.scales);
     const u32 stage = UnitCopies<TILES>::stage(block);
     f32 high[TILES * 4u];
     f32 low[TILES * 4u];
@@ -197,9 +201,7 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
         t, high, low, now,
         MF_SHARED_AT(t, u32, stage * 4u) + (t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 4u));
     const bool ends = within + 1u == kUnitSplitBlocks || block + 1u == blocks;
-    const u32 words[4] = {unit_scale_word(scales, within), 0u, 0u, 0u};
-    add_unit_blocks<TILES>(t, sums, totals, high, low, unit_scales<BITS>(t, words, 0u, m.scales),
-                           stage, ends);
+    add_unit_blocks<TILES>(t, sums, totals, high, low, s, stage, ends);
   }
 }
 

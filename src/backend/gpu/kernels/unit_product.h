@@ -81,7 +81,10 @@ MF_FN void load_unit_scales(MF_T t, MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL
 
 MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
   const u16 bits = static_cast<u16>(word >> (16u * half));
-  return format == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+  // Both, and a choice: a branch would keep the products around it apart.
+  const f32 as_f16 = f16_to_float(bits);
+  const f32 as_bf16 = bf16_to_float(bits);
+  return format == kFormatBf16 ? as_bf16 : as_f16;
 }
 
 /// Scale and bias of two rows for one block.
