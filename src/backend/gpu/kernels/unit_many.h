@@ -118,21 +118,55 @@ MF_FN u32 unit_scale_word(MF_LOCAL(const u32) words, u32 within) {
   return word >> (16u * (within % 2u));
 }
 
-/// Adds a block's products to the totals of its split, and those, where it ends, to the sums.
-template <u32 TILES>
-MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) sums, MF_LOCAL(f32) totals,
-                           MF_LOCAL(const f32) high, MF_LOCAL(const f32) low, UnitScales s,
-                           u32 stage, bool ends) {
+/// A lane's codes of 16 rows on their way. Words are read one by one: rows may begin anywhere.
+template <u32 BITS>
+struct UnitCodesAhead {
+  u32 words[2][BITS];  // of the next block and of the one after it
+  u64 at[2];           // of the row and the one 8 below it
+
+  MF_FN_MEMBER void begin(MF_T t, MF_GLOBAL(const u32) codes, u32 cols, UnitTile tile) {
+    const u64 row_words = cols / 32u * BITS;
+    at[0] = tile.low * row_words + (t.lane & 3u) * (BITS / 2u);
+    at[1] = tile.high * row_words + (t.lane & 3u) * (BITS / 2u);
+    load(codes, 0u, false);
+    load(codes, 1u, cols > kUnitBlock);
+  }
+  /// Past the last block that one is read again.
+  MF_FN_MEMBER void load(MF_GLOBAL(const u32) codes, u32 stage, bool moves) {
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u; ++r) {
+      at[r] += moves ? 2u * BITS : 0u;
+      MF_UNROLL
+      for (u32 i = 0u; i < BITS / 2u; ++i) words[stage][r * (BITS / 2u) + i] = codes[at[r] + i];
+    }
+  }
+  /// The next block's, and brings the one after those under way.
+  MF_FN_MEMBER void take(MF_LOCAL(u32) now, MF_GLOBAL(const u32) codes, bool moves) {
+    MF_UNROLL
+    for (u32 i = 0u; i < BITS; ++i) {
+      now[i] = words[0][i];
+      words[0][i] = words[1][i];
+    }
+    load(codes, 1u, moves);
+  }
+};
+
+/// One block: adds its products to the totals of its split.
+template <u32 BITS, u32 TILES>
+MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(const u32) now, UnitScales s,
+                           u32 block) {
+  const u32 stage = UnitCopies<TILES>::stage(block);
+  f32 high[TILES * 4u];
+  f32 low[TILES * 4u];
+  unit_multiply_block<BITS, TILES>(
+      t, high, low, now,
+      MF_SHARED_AT(t, u32, stage * 4u) + (t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 4u));
   MF_SHARED(f32) block_sums = MF_SHARED_AT(t, f32, (stage + kUnitSums) * 4u);
   MF_UNROLL
   for (u32 at = 0u; at < TILES * 4u; ++at) {
     const f32 sum = block_sums[at / 4u * 8u + (t.lane & 3u) * 2u + at % 2u];
     totals[at] = add_unit_block(totals[at], high[at], low[at], s.scale[at / 2u % 2u],
                                 s.bias[at / 2u % 2u], sum);
-    if (ends) {
-      sums[at] = sums[at] + totals[at];
-      totals[at] = 0.0f;
-    }
   }
 }
 
@@ -145,12 +179,9 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
                               MF_GLOBAL(const f32) split_sums) {
   const UnitTile tile = unit_tile(t, row, m.rows);
   const u32 blocks = cols / kUnitBlock;
-  f32 totals[TILES * 4u];
+  MF_GLOBAL(const u32) code_words = MF_CAST(const u32, data);
   MF_UNROLL
-  for (u32 i = 0u; i < TILES * 4u; ++i) {
-    sums[i] = 0.0f;
-    totals[i] = 0.0f;
-  }
+  for (u32 i = 0u; i < TILES * 4u; ++i) sums[i] = 0.0f;
   UnitCopies<TILES> copies;
   copies.begin(t, cols);
   MF_UNROLL
@@ -158,50 +189,38 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
     if (s < blocks) copies.issue(t, split, split_sums, s);
     copies_commit(t);
   }
-  // Codes are two blocks on their way, scales as long as those before them last.
-  u32 codes[2][BITS];
-  u32 scales[4] = {0u, 0u, 0u, 0u};
+  UnitCodesAhead<BITS> codes;
+  codes.begin(t, code_words, cols, tile);
   u32 coming_scales[4];
-  MF_UNROLL
-  for (u32 s = 0u; s < 2u; ++s) {
-    load_unit_codes<BITS>(t, codes[s], MF_CAST(const u32, data), cols, tile.low, tile.high,
-                          s < blocks ? s : 0u, 0u);
-  }
   load_unit_scales(t, coming_scales, m, scale_data, bias_data, cols, tile.low, tile.high, 0u);
-  for (u32 block = 0u; block < blocks; ++block) {
-    copies_wait<kUnitStages - 2u>(t);
-    barrier(t);
-    if (block + kUnitStages - 1u < blocks) {
-      copies.issue(t, split, split_sums, block + kUnitStages - 1u);
-    }
-    copies_commit(t);
-    u32 now[BITS];
+  for (u32 first = 0u; first < blocks; first += kUnitSplitBlocks) {
+    u32 scales[4];
+    f32 totals[TILES * 4u];
     MF_UNROLL
-    for (u32 i = 0u; i < BITS; ++i) {
-      now[i] = codes[0][i];
-      codes[0][i] = codes[1][i];
+    for (u32 i = 0u; i < 4u; ++i) scales[i] = coming_scales[i];
+    MF_UNROLL
+    for (u32 i = 0u; i < TILES * 4u; ++i) totals[i] = 0.0f;
+    const bool is_last = blocks - first <= kUnitSplitBlocks;
+    if (!is_last) {
+      load_unit_scales(t, coming_scales, m, scale_data, bias_data, cols, tile.low, tile.high,
+                       first + kUnitSplitBlocks);
     }
-    load_unit_codes<BITS>(t, codes[1], MF_CAST(const u32, data), cols, tile.low, tile.high,
-                          block + 2u < blocks ? block + 2u : block, 0u);
-    const u32 within = block % kUnitSplitBlocks;
-    if (within == 0u) {
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) scales[i] = coming_scales[i];
-      if (block + kUnitSplitBlocks < blocks) {
-        load_unit_scales(t, coming_scales, m, scale_data, bias_data, cols, tile.low, tile.high,
-                         block + kUnitSplitBlocks);
+    const u32 end = is_last ? blocks : first + kUnitSplitBlocks;
+    for (u32 block = first; block < end; ++block) {
+      copies_wait<kUnitStages - 2u>(t);
+      barrier(t);
+      if (block + kUnitStages - 1u < blocks) {
+        copies.issue(t, split, split_sums, block + kUnitStages - 1u);
       }
+      copies_commit(t);
+      u32 now[BITS];
+      codes.take(now, code_words, block + 2u < blocks);
+      const u32 words[4] = {unit_scale_word(scales, block - first), 0u, 0u, 0u};
+      add_unit_blocks<BITS, TILES>(t, totals, now, unit_scales<BITS>(t, words, 0u, m.scales),
+                                   block);
     }
-    const u32 words[4] = {unit_scale_word(scales, within), 0u, 0u, 0u};
-    const UnitScales s = unit_scales<BITS>(t, words, 0u, m.scales);
-    const u32 stage = UnitCopies<TILES>::stage(block);
-    f32 high[TILES * 4u];
-    f32 low[TILES * 4u];
-    unit_multiply_block<BITS, TILES>(
-        t, high, low, now,
-        MF_SHARED_AT(t, u32, stage * 4u) + (t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 4u));
-    const bool ends = within + 1u == kUnitSplitBlocks || block + 1u == blocks;
-    add_unit_blocks<TILES>(t, sums, totals, high, low, s, stage, ends);
+    MF_UNROLL
+    for (u32 i = 0u; i < TILES * 4u; ++i) sums[i] = sums[i] + totals[i];
   }
 }
 
