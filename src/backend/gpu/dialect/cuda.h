@@ -5,6 +5,8 @@
 // Vocabulary (the same in host.h and metal.h):
 //   MF_KERNEL(name, Params, MF_READ(0, T, a), MF_WRITE(1, T, out)) { MF_THREAD; ... }
 //     defines a kernel; inside, `t` is the thread and `p` the parameters.
+//   MF_KERNEL_OF(threads, name, ...): the same, for groups of at most so many threads, which bounds
+//     the registers of each.
 //   MF_GLOBAL(T), MF_SHARED(T), MF_LOCAL(T): pointers to device, shared and thread memory.
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
@@ -29,6 +31,8 @@
 #define MF_CONST(index, T, name) const T* __restrict__ name
 #define MF_WRITE(index, T, name) T* name
 #define MF_KERNEL(name, P, ...) __global__ void name(const P p, __VA_ARGS__)
+#define MF_KERNEL_OF(threads, name, P, ...) \
+  __global__ void __launch_bounds__(threads) name(const P p, __VA_ARGS__)
 #define MF_THREAD_EARLY                                           \
   const ::moeflux::gpu::Thread t = ::moeflux::gpu::this_thread(); \
   static_cast<void>(p)
@@ -39,6 +43,7 @@
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<T*>(address))
 #define MF_HAS_MATRIX_UNITS 1
+#define MF_HAS_MATRIX_MULTIPLY 1
 #define MF_SHARED_AT(t, T, offset_bytes) reinterpret_cast<T*>((t).shared + (offset_bytes))
 
 namespace moeflux {
@@ -85,6 +90,7 @@ MF_FN u32 simd_ballot(MF_T, bool value) { return __ballot_sync(~0u, value); }
 MF_FN u32 count_bits(u32 bits) { return static_cast<u32>(__popc(bits)); }
 
 MF_FN f32 as_float(u32 bits) { return __uint_as_float(bits); }
+MF_FN u32 as_bits(f32 value) { return __float_as_uint(value); }
 MF_FN f32 f16_to_float(u16 bits) {
   f32 value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -117,6 +123,12 @@ MF_FN u32 pack_bf16(f32 low, f32 high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+/// The same in f16.
+MF_FN u32 pack_f16(f32 low, f32 high) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
 /// The 4-bit codes in the lowest bits of both halves, less 8, as bf16.
 MF_FN u32 codes4_to_bf16(u32 word) {
   // 128 + code is a bf16 whose mantissa ends in the code.
@@ -132,6 +144,14 @@ MF_FN u32 codes4_to_bf16(u32 word) {
 /// rows 2 t, 2 t + 1 and, in b1, 8 more; of c: row g at columns 2 t, 2 t + 1, then row g + 8.
 MF_FN void matrix_multiply_add(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// The same for numbers in f16.
+MF_FN void matrix_multiply_add_f16(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));

@@ -25,6 +25,7 @@
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
+#define MF_KERNEL_OF(threads, name, P, ...) MF_KERNEL(name, P, __VA_ARGS__)
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
@@ -32,6 +33,7 @@
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
 #define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)
 #define MF_HAS_REDUCTIONS 1
+#define MF_HAS_MATRIX_MULTIPLY 1
 
 namespace moeflux::gpu {
 
@@ -174,6 +176,14 @@ inline f32 simd_sum(const Thread& t, f32 value, Place place = Place::here()) {
 inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
+}
+inline void matrix_multiply_add(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                u32 b1, Place place = Place::here()) {
+  t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, false}, place);
+}
+inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                    u32 b1, Place place = Place::here()) {
+  t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
 }
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 

@@ -41,7 +41,23 @@ struct BoundRange {
 /// Memory of the platform by address; begin -> end.
 using Allocations = std::map<uintptr_t, uintptr_t>;
 
-enum class Exchange : uint8_t { kSum, kMax, kShuffle, kShuffleXor, kBallot, kSimdBarrier };
+enum class Exchange : uint8_t {
+  kSum,
+  kMax,
+  kShuffle,
+  kShuffleXor,
+  kBallot,
+  kSimdBarrier,
+  kMultiply
+};
+
+/// A lane's part of a product on matrix units, as dialect/cuda.h describes it: c += a b.
+struct MatrixPart {
+  f32* c = nullptr;
+  std::array<u32, 4> a{};
+  std::array<u32, 2> b{};
+  bool is_f16 = false;  // or bf16
+};
 
 class Machine;
 using KernelEntry = void (*)(const Thread& thread, const std::byte* params,
@@ -67,6 +83,8 @@ class Machine {
   void barrier(u32 thread, Place place);
   /// Exchanges with the other lanes; returns this lane's result as bits.
   u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place);
+  /// Multiplies what all lanes hold, product by product in the order of columns of a.
+  void multiply(u32 thread, const MatrixPart& part, Place place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
     const uint64_t word = checked_word(thread, offset_bytes);
     if (is_conflict_on_read(thread, word)) report_race(thread, word, "reads");
@@ -97,6 +115,7 @@ class Machine {
     u32 bits = 0;
     u32 operand = 0;
     u32 result = 0;
+    const MatrixPart* part = nullptr;
     Place place{};
   };
   struct Touch {
@@ -115,6 +134,7 @@ class Machine {
   bool run_round();
   bool release_barrier();
   bool complete_exchange(u32 simd);
+  static void multiply_parts(const Lane* lanes);
   void report_divergence();
   void shuffle(std::vector<u32>& order);
   /// Notes what went wrong; then stop() leaves the fiber for good, strings destroyed.
