@@ -27,6 +27,13 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
          bias_dtype(a.down_bias) == bias_dtype(b.down_bias);
 }
 
+// Experts a lane that judges them in registers, or 0.
+u32 lane_experts(const RouteParams& p) {
+  if (p.num_groups > 1 || p.top_k > kRouteRanksMax) return 0;
+  if (p.experts <= kRouteFew * kSimdLanes) return kRouteFew;
+  return p.experts <= kRouteMany * kSimdLanes ? u32{kRouteMany} : 0;
+}
+
 bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
 
 }  // namespace
@@ -58,9 +65,10 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   p.has_expert_scale = options.expert_scale.is_null() ? 0 : 1;
   p.normalize_epsilon = options.normalize_epsilon;
   p.scale = options.scale;
-  Plan plan =
-      make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
-                (2 * p.experts + p.num_groups + p.top_k) * static_cast<uint32_t>(sizeof(float)));
+  p.lane_experts = lane_experts(p);
+  const uint32_t shared_words = p.lane_experts > 0 ? 0 : 2 * p.experts + p.num_groups + p.top_k;
+  Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
+                        shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(logits, Access::kRead));
   plan.bind(range_of(options.correction_bias, Access::kRead));

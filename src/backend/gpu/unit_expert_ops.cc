@@ -1,5 +1,4 @@
 // The routed experts on matrix units as plans.
-
 #include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"

@@ -82,9 +82,13 @@ MF_FN u32 simd_shuffle(MF_T, u32 value, u32 lane) { return __shfl_sync(~0u, valu
 MF_FN f32 simd_shuffle_xor(MF_T, f32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
 MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
 MF_FN u32 simd_ballot(MF_T, bool value) { return __ballot_sync(~0u, value); }
+/// The highest and the lowest number of the SIMD group.
+MF_FN u32 simd_max(MF_T, u32 value) { return __reduce_max_sync(~0u, value); }
+MF_FN u32 simd_min(MF_T, u32 value) { return __reduce_min_sync(~0u, value); }
 MF_FN u32 count_bits(u32 bits) { return static_cast<u32>(__popc(bits)); }
 
 MF_FN f32 as_float(u32 bits) { return __uint_as_float(bits); }
+MF_FN u32 as_bits(f32 value) { return __float_as_uint(value); }
 MF_FN f32 f16_to_float(u16 bits) {
   f32 value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));

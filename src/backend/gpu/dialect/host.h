@@ -175,6 +175,12 @@ inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
 }
+inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);
+}
+inline u32 simd_min(const Thread& t, u32 value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kLowest, value, 0, place);
+}
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 
 inline f32 as_float(u32 bits) { return std::bit_cast<f32>(bits); }

@@ -82,6 +82,8 @@ MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) {
 MF_FN u32 simd_ballot(MF_T, bool value) {
   return static_cast<u32>(static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(value)));
 }
+MF_FN u32 simd_max(MF_T, u32 value) { return metal::simd_max(value); }
+MF_FN u32 simd_min(MF_T, u32 value) { return metal::simd_min(value); }
 MF_FN u32 count_bits(u32 bits) { return metal::popcount(bits); }
 
 MF_FN f32 as_float(u32 bits) { return as_type<f32>(bits); }

@@ -41,7 +41,16 @@ struct BoundRange {
 /// Memory of the platform by address; begin -> end.
 using Allocations = std::map<uintptr_t, uintptr_t>;
 
-enum class Exchange : uint8_t { kSum, kMax, kShuffle, kShuffleXor, kBallot, kSimdBarrier };
+enum class Exchange : uint8_t {
+  kSum,
+  kMax,
+  kHighest,
+  kLowest,
+  kShuffle,
+  kShuffleXor,
+  kBallot,
+  kSimdBarrier
+};
 
 class Machine;
 using KernelEntry = void (*)(const Thread& thread, const std::byte* params,

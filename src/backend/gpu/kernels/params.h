@@ -142,6 +142,10 @@ struct DeltaParams {
   u32 value_dim;
 };
 
+/// Routers without groups of experts are judged in registers: 8 or 16 experts a lane, ranks in
+/// lanes.
+enum : u32 { kRouteFew = 8, kRouteMany = 16, kRouteRanksMax = 32 };
+
 struct RouteParams {
   u64 logits_stride;
   u32 tokens;
@@ -154,6 +158,7 @@ struct RouteParams {
   u32 normalize;
   u32 has_correction;
   u32 has_expert_scale;
+  u32 lane_experts;  // kRouteFew or kRouteMany; 0: through shared memory
   f32 normalize_epsilon;
   f32 scale;
 };
