@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "backend/ops.h"
 #include "base/result.h"
@@ -125,6 +126,10 @@ class Encoder {
   /// stay where they are until the work has finished.
   virtual void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                           std::span<const ExpertWeights> ready, const GluOptions& glu) = 0;
+  /// Says that these experts are and stay what and where they are for as long as anybody owns the
+  /// vector: what expert_ffn finds out about them when all are ready may be remembered. Changes no
+  /// result.
+  virtual void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& /*experts*/) {}
   /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
   /// the bits.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;

@@ -1,7 +1,10 @@
-// What the launches of one expert_ffn share.
+// What the launches of one expert_ffn share, and what is remembered of it for experts that stay.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "backend/gpu/gpu_encoder.h"
 
@@ -32,6 +35,19 @@ struct GpuEncoder::ExpertLaunch {
   uint32_t hidden = 0;
   uint32_t intermediate = 0;
   Binding split;  // room for the halves of activations
+  // Experts that lie evenly need no lookup: expert i is the first and i strides.
+  ExpertEntry first{};
+  uint64_t stride = 0;  // 0: they do not
+};
+
+/// Experts that stay as long as the owner lives. Their table is not looked at after that.
+struct GpuEncoder::StayingExperts {
+  std::weak_ptr<const std::vector<ExpertWeights>> owner;
+  const ExpertWeights* data = nullptr;
+  size_t count = 0;
+  bool is_known = false;  // all run in the same kernels, launch and table are made
+  ExpertLaunch launch;
+  std::unique_ptr<Buffer> table;
 };
 
 }  // namespace moeflux::gpu

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,62 @@ TEST(GpuEncoder, WritesATableOfPagesOnlyWhenPagesChange) {
   EXPECT_EQ(writes_of_step(1), 0);
   pages.push_back(s.zeros({4, 1, 8}));
   EXPECT_EQ(writes_of_step(4), 1);
+}
+
+/// Two experts of two inputs and two outputs, all of them numbers `value`.
+std::shared_ptr<std::vector<ExpertWeights>> equal_experts(DeviceSession& s, float value) {
+  auto experts = std::make_shared<std::vector<ExpertWeights>>();
+  for (int32_t e = 0; e < 2; ++e) {
+    const std::vector<float> values(4, value);
+    experts->push_back(
+        {ExpertId{e}, s.weight(2, 2, values), s.weight(2, 2, values), s.weight(2, 2, values)});
+  }
+  return experts;
+}
+
+/// The slots of one token that both experts compute.
+Tensor record_experts(DeviceSession& s, const std::vector<ExpertWeights>& experts) {
+  const std::vector<int32_t> ids = {1, 0};
+  const Tensor slots = s.zeros({1, 2, 2});
+  s.encoder().expert_ffn(slots, s.zeros({1, 2, 2}), s.floats({1, 2}, std::vector<float>{1, 1}),
+                         {s.ints({1, 2}, ids), s.zeros({1, 2})}, experts, {});
+  return slots;
+}
+
+TEST(GpuEncoder, WritesTheTableOfExpertsThatStayOnce) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log));
+  DeviceSession s(*device);
+  const auto experts = equal_experts(s, 1.0f);
+  const auto bytes_of_step = [&] {
+    log.lines.clear();
+    s.encoder().experts_stay(experts);
+    (void)record_experts(s, *experts);
+    return std::count(log.lines.begin(), log.lines.end(), "write 200 bytes");  // map and entries
+  };
+  EXPECT_EQ(bytes_of_step(), 1);
+  EXPECT_EQ(bytes_of_step(), 0);
+}
+
+TEST(GpuEncoder, ExpertsThatHaveLeftAreNotTakenForOthersInTheirPlace) {
+  const auto device = make_emulator_device({});
+  DeviceSession s(*device);
+  std::vector<ExpertWeights> place = *equal_experts(s, 1.0f);
+  std::vector<Tensor> slots;
+  for (const float value : {1.0f, 2.0f, 3.0f}) {
+    const auto next = equal_experts(s, value);
+    std::copy(next->begin(), next->end(), place.begin());
+    const auto owner = std::make_shared<int>();  // leaves while the work is still recorded
+    if (value != 2.0f) {
+      s.encoder().experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(owner, &place));
+    }
+    slots.push_back(record_experts(s, place));
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    DeviceSession alone(*device);
+    const auto experts = equal_experts(alone, static_cast<float>(i + 1));
+    EXPECT_EQ(s.read(slots[i]), alone.read(record_experts(alone, *experts))) << i;
+  }
 }
 
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {

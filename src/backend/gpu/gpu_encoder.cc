@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/expert_launch.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 

@@ -57,6 +57,7 @@ class GpuEncoder : public Encoder {
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                   std::span<const ExpertWeights> ready, const GluOptions& glu) override;
+  void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts) override;
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
 
   EventId submit() override;
@@ -69,6 +70,7 @@ class GpuEncoder : public Encoder {
   };
   /// What the launches of one expert_ffn share.
   struct ExpertLaunch;
+  struct StayingExperts;
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -93,8 +95,17 @@ class GpuEncoder : public Encoder {
   void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
                        std::span<const Tensor> pages);
   bool check_expert(const ExpertWeights& expert);
-  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch);
+  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
+                     StayingExperts* stay);
+  /// Null unless the span is all of some experts that stay.
+  StayingExperts* find_staying(std::span<const ExpertWeights> experts);
+  void forget_absent_experts();
+  static void find_stride(std::span<const ExpertWeights> experts,
+                          std::span<const std::byte> entries, ExpertLaunch& launch);
+  Result<Binding> keep_table(StayingExperts& stay);
   bool list_slots(const Routes& routes, ExpertLaunch& launch);
+  void launch_any(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
+                  const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
   void launch_experts(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
                       const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
 
@@ -118,6 +129,7 @@ class GpuEncoder : public Encoder {
   std::vector<InFlight> in_flight_;
   std::vector<std::byte> table_bytes_;
   std::vector<uint8_t> experts_done_;
+  std::vector<StayingExperts> staying_;
   Status status_;
 };
 

@@ -90,7 +90,7 @@ bool GpuEncoder::check_expert(const ExpertWeights& expert) {
 
 // Makes the table of those experts from `like` on that run in the same kernels.
 bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like,
-                               ExpertLaunch& launch) {
+                               ExpertLaunch& launch, StayingExperts* stay) {
   launch.num_ids = 0;
   launch.num_entries = 0;
   for (size_t i = like; i < ready.size(); ++i) {
@@ -122,13 +122,19 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
     experts_done_[i] = 1;
     ++entry;
   }
-  const Result<Binding> table = tables_.place(table_bytes_);
+  const bool keeps = stay != nullptr && launch.num_entries == ready.size();
+  const Result<Binding> table = keeps ? keep_table(*stay) : tables_.place(table_bytes_);
   if (!table.ok()) return fail(table.error());
   launch.map = *table;
   launch.map.size_bytes = launch.num_ids * sizeof(u32);
   launch.entries = *table;
   launch.entries.offset_bytes += map_bytes;
   launch.entries.size_bytes = launch.num_entries * sizeof(ExpertEntry);
+  if (keeps) {
+    find_stride(ready, std::span(table_bytes_).subspan(map_bytes), launch);
+    stay->launch = launch;
+    stay->is_known = true;
+  }
   return true;
 }
 
@@ -240,10 +246,29 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
               one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
 }
 
+void GpuEncoder::launch_any(const ExpertWeights& like, const ExpertLaunch& launch,
+                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
+                            const GluOptions& glu) {
+  if (launch.use_units) {
+    launch_unit_experts(like, launch, slots, intermediate, x, glu);
+  } else {
+    launch_experts(like, launch, slots, intermediate, x, glu);
+  }
+}
+
 void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                             std::span<const ExpertWeights> ready, const GluOptions& glu) {
   if (!status_.ok() || ready.empty() || routes.ids.num_elements() == 0) return;
   MF_CHECK(routes.ids.is_contiguous() && routes.ids.dtype == DType::kI32);
+  StayingExperts* const stay = find_staying(ready);
+  if (stay != nullptr && stay->is_known) {
+    ExpertLaunch launch = stay->launch;
+    launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
+    launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
+    launch.x_rows = rows_of(x);
+    if (list_slots(routes, launch)) launch_any(ready[0], launch, slots, intermediate, x, glu);
+    return;
+  }
   for (const ExpertWeights& expert : ready) {
     if (!check_expert(expert)) return;
   }
@@ -259,12 +284,8 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     launch.x_rows = rows_of(x);
     launch.hidden = static_cast<uint32_t>(like.gate.cols);
     launch.intermediate = static_cast<uint32_t>(like.down.cols);
-    if (!place_experts(ready, i, launch) || !list_slots(routes, launch)) return;
-    if (launch.use_units) {
-      launch_unit_experts(like, launch, slots, intermediate, x, glu);
-    } else {
-      launch_experts(like, launch, slots, intermediate, x, glu);
-    }
+    if (!place_experts(ready, i, launch, stay) || !list_slots(routes, launch)) return;
+    launch_any(like, launch, slots, intermediate, x, glu);
   }
 }
 
