@@ -134,6 +134,14 @@ class Encoder {
   /// the bits.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;
 
+  /// out[t] = down(glu(gate x[t], up x[t])), times sigmoid(out_gate[t]) if there is one: a network
+  /// for every token, such as a shared expert, which a device may compute beside the experts of the
+  /// expert_ffn that follows. x, out [n, hidden] contiguous; out_gate f32 [n, 1] or null. Takes
+  /// scratch for two tensors [n, intermediate]; made of other operations unless a device knows
+  /// better.
+  virtual void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
+                         const GluOptions& options);
+
   /// out = glu(gate, up), elementwise. out may be gate or up.
   virtual void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) = 0;
 

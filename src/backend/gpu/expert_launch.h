@@ -12,6 +12,7 @@ namespace moeflux::gpu {
 
 /// What the launches for experts of one set of formats share.
 struct GpuEncoder::ExpertLaunch {
+  Routes routes;
   Binding ids;
   Binding map;
   Binding entries;
@@ -38,6 +39,20 @@ struct GpuEncoder::ExpertLaunch {
   // Experts that lie evenly need no lookup: expert i is the first and i strides.
   ExpertEntry first{};
   uint64_t stride = 0;  // 0: they do not
+};
+
+/// What two launches compute for few slots: experts, a network for every token, or both.
+struct GpuEncoder::FewSlots {
+  const ExpertWeights* like = nullptr;  // null: the network alone
+  ExpertLaunch launch;
+  Tensor slots;
+  Tensor intermediate;
+  Tensor x;
+  GluOptions glu;
+  bool chooses = false;  // the routes too
+  WaitingRoute route;
+  bool has_ffn = false;
+  WaitingFfn ffn;
 };
 
 /// Experts that stay as long as the owner lives. Their table is not looked at after that.

@@ -142,6 +142,72 @@ TEST(GpuEncoder, ExpertsThatHaveLeftAreNotTakenForOthersInTheirPlace) {
   }
 }
 
+/// A matrix of 4-bit codes that matrix units multiply, all of them 0.
+Weight codes(DeviceSession& s, int64_t rows, int64_t cols) {
+  Weight w;
+  w.format = QuantFormat::affine(4, 64, DType::kBf16);
+  w.rows = rows;
+  w.cols = cols;
+  w.data = s.zeros({rows, cols / 8}, DType::kI32);
+  w.scales = s.zeros({rows, cols / 64}, DType::kBf16);
+  w.biases = s.zeros({rows, cols / 64}, DType::kBf16);
+  return w;
+}
+
+/// The kernels of one layer of experts for `n` tokens.
+std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, int64_t n,
+                                          int64_t shared_intermediate, bool reads_ids) {
+  Encoder& e = s.encoder();
+  const Tensor x = s.zeros({n, 64});
+  const Tensor logits = s.zeros({n, 3});
+  const Tensor gate = s.zeros({n, 1});
+  const Routes routes{s.zeros({n, 2}, DType::kI32), s.zeros({n, 2})};
+  const Tensor slots = s.zeros({n, 2, 64});
+  const Tensor space = s.zeros({n, 2, 64});
+  const Tensor shared = s.zeros({n, 64});
+  std::vector<ExpertWeights> experts;
+  for (int32_t i = 0; i < 3; ++i) {
+    experts.push_back({ExpertId{i}, codes(s, 64, 64), codes(s, 64, 64), codes(s, 64, 64)});
+  }
+  const GluWeights network{codes(s, shared_intermediate, 64), codes(s, shared_intermediate, 64),
+                           codes(s, 64, shared_intermediate)};
+  const Weight router = codes(s, 3, 64);
+  const Weight gate_weight = codes(s, 1, 64);
+  log.lines.clear();
+  e.linear(gate, x, gate_weight);
+  e.linear(logits, x, router);
+  e.route(routes, logits, {});
+  if (reads_ids) (void)s.read_ints(routes.ids);
+  e.gated_ffn(shared, x, network, gate, {});
+  e.expert_ffn(slots, space, x, routes, experts, {});
+  e.combine_experts(x, slots, routes);
+  e.add(x, x, shared);
+  (void)e.submit();
+  std::vector<std::string> kernels;
+  for (const std::string& line : log.lines) {
+    if (line.rfind("write", 0) != 0) kernels.push_back(line.substr(0, line.find(' ')));
+  }
+  return kernels;
+}
+
+TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, {.matrix_units = true}));
+  DeviceSession s(*device);
+  using Kernels = std::vector<std::string>;
+  const Kernels shared = {"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "combine_slots",
+                          "add_rows"};
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/false), shared);
+  EXPECT_EQ(kernels_of_layer(s, log, 4, 64, /*reads_ids=*/false), shared);
+  // Ids that the host wants are chosen at once; another width needs launches of its own.
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
+            (Kernels{"unit_linear_one", "route_tokens", "read", "unit_gate_up_one4",
+                     "unit_down_one4", "combine_slots", "add_rows"}));
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 128, /*reads_ids=*/false),
+            (Kernels{"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
+                     "unit_down_one4", "combine_slots", "add_rows"}));
+}
+
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {
   const auto platform = gpu::make_emulator_platform({});
   auto executor = platform->create_executor();

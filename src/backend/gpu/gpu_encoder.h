@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,8 @@ class GpuEncoder : public Encoder {
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
+  void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
+                 const GluOptions& options) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
@@ -71,6 +74,24 @@ class GpuEncoder : public Encoder {
   /// What the launches of one expert_ffn share.
   struct ExpertLaunch;
   struct StayingExperts;
+  struct FewSlots;
+  /// Routes that the launch of the experts may choose itself.
+  struct WaitingRoute {
+    RouteParams params{};
+    Routes routes;
+    Tensor logits;
+    Tensor correction_bias;
+    Tensor expert_scale;
+  };
+  /// A network that may share the launches of the experts.
+  struct WaitingFfn {
+    Tensor out;
+    Tensor x;
+    Tensor out_gate;
+    Tensor intermediate;
+    GluWeights weights;
+    GluOptions glu;
+  };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -79,11 +100,16 @@ class GpuEncoder : public Encoder {
   bool bind_table(Plan& plan, std::span<const std::byte> bytes);
   void release_through(EventId event);
   uint64_t address_of(const Tensor& tensor) const;
+  ExpertMatrix addresses_of(const Weight& weight, const Tensor& bias) const;
   void record_product(Plan& plan, const Tensor& out, const Tensor& x, const Weight& weight);
 
   /// Every plan goes through here: what waits comes first.
   void record(const Plan& plan);
   void flush_products();
+  /// What waits: products, or else routes and a network for the launch of the experts.
+  void flush_waiting();
+  void flush_experts();
+  void record_route(const WaitingRoute& route);
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
@@ -91,6 +117,11 @@ class GpuEncoder : public Encoder {
   void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
                            const GluOptions& glu);
+  void launch_few_slots(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
+                        const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
+  void launch_ffn(const WaitingFfn& ffn);
+  void launch(const FewSlots& s);
+  Plan plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const;
   bool place_pages(std::span<const Tensor> pages, Binding& table);
   void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
                        std::span<const Tensor> pages);
@@ -120,6 +151,8 @@ class GpuEncoder : public Encoder {
     Weight weight;
   };
   std::vector<WaitingProduct> waiting_;
+  std::optional<WaitingRoute> waiting_route_;
+  std::optional<WaitingFfn> waiting_ffn_;
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;

@@ -66,15 +66,23 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   p.normalize_epsilon = options.normalize_epsilon;
   p.scale = options.scale;
   p.lane_experts = lane_experts(p);
+  flush_waiting();
+  const WaitingRoute route{p, out, logits, options.correction_bias, options.expert_scale};
+  if (p.lane_experts == 0 || p.tokens * p.top_k > kDirectSlotsMax) return record_route(route);
+  waiting_route_ = route;
+}
+
+void GpuEncoder::record_route(const WaitingRoute& route) {
+  const RouteParams& p = route.params;
   const uint32_t shared_words = p.lane_experts > 0 ? 0 : 2 * p.experts + p.num_groups + p.top_k;
   Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
-  plan.bind(range_of(logits, Access::kRead));
-  plan.bind(range_of(options.correction_bias, Access::kRead));
-  plan.bind(range_of(options.expert_scale, Access::kRead));
-  bind_output(plan, out.ids);
-  bind_output(plan, out.weights);
+  plan.bind(range_of(route.logits, Access::kRead));
+  plan.bind(range_of(route.correction_bias, Access::kRead));
+  plan.bind(range_of(route.expert_scale, Access::kRead));
+  bind_output(plan, route.routes.ids);
+  bind_output(plan, route.routes.weights);
   record(plan);
 }
 
@@ -104,12 +112,8 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
   for (size_t i = like; i < ready.size(); ++i) {
     const ExpertWeights& e = ready[i];
     if (experts_done_[i] != 0 || !share_kernels(ready[like], e)) continue;
-    const auto matrix = [&](const Weight& w, const Tensor& bias) {
-      return ExpertMatrix{address_of(w.data), address_of(w.scales), address_of(w.biases),
-                          address_of(bias)};
-    };
-    const ExpertEntry values{matrix(e.gate, e.gate_bias), matrix(e.up, e.up_bias),
-                             matrix(e.down, e.down_bias)};
+    const ExpertEntry values{addresses_of(e.gate, e.gate_bias), addresses_of(e.up, e.up_bias),
+                             addresses_of(e.down, e.down_bias)};
     std::memcpy(table_bytes_.data() + static_cast<size_t>(index(e.expert)) * sizeof(u32), &entry,
                 sizeof(u32));
     std::memcpy(table_bytes_.data() + map_bytes + entry * sizeof(ExpertEntry), &values,
@@ -140,6 +144,7 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
 
 // Finds on the device which slots go to which entry, unless slots are few.
 bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
+  launch.routes = routes;
   launch.ids = range_of(routes.ids, Access::kRead);
   launch.use_tiles = launch.slots > kDirectSlotsMax;
   launch.groups = launch.slots;

@@ -37,6 +37,7 @@ bool GpuEncoder::use_units(const Weight& weight) const {
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
+  flush_experts();
   if (rows_of(x) > kSingleTokensMax) {
     flush_products();
     return record_unit_product(out, x, weight);

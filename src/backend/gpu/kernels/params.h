@@ -258,6 +258,20 @@ struct UnitExpertParams {
   f32 up_offset;
 };
 
+/// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
+/// through: group y is a slot, or behind those a token of the shared expert's.
+struct UnitExpertsOneParams {
+  UnitExpertParams expert;
+  ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
+  ExpertMatrix shared[2];  // the same of the shared expert
+  u64 stride;              // bytes from an expert to the next; 0: look in map and entries
+  u64 shared_x_stride;
+  u64 shared_out_stride;
+  u32 slots;
+  u32 has_shared_gate;
+  RouteParams route;  // chooses the slots' experts here; without lanes: the ids are there
+};
+
 /// f32 numbers as sums of two bf16.
 struct UnitSplitParams {
   u64 x_stride;
