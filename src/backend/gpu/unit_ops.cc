@@ -2,7 +2,6 @@
 // launch, activations of many tokens are split once for all that follow.
 #include <algorithm>
 
-#include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
@@ -30,10 +29,6 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-Binding part_of(Binding whole, size_t begin, size_t bytes, Access access) {
-  return {whole.buffer, whole.offset_bytes + begin, bytes, access};
-}
-
 }  // namespace
 
 bool GpuEncoder::use_units(const Weight& weight) const {
@@ -42,6 +37,7 @@ bool GpuEncoder::use_units(const Weight& weight) const {
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
+  flush_experts();
   if (rows_of(x) > kSingleTokensMax) {
     flush_products();
     return record_unit_product(out, x, weight);
@@ -134,64 +130,6 @@ void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const W
   record(plan);
   split_x_ = x;
   if (overlap(x, out)) split_x_ = {};
-}
-
-void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
-                                     const Tensor& slots, const Tensor& intermediate,
-                                     const Tensor& x, const GluOptions& glu) {
-  UnitExpertParams p{};
-  p.ids = launch.num_ids;
-  p.activation = static_cast<u32>(glu.activation);
-  p.alpha = glu.alpha;
-  p.limit = glu.limit;
-  p.up_offset = glu.up_offset;
-  // One product after the other: gate and up, then down.
-  const auto record_step = [&](bool is_down, const Tensor& from, const Tensor& to) {
-    const Weight& weight = is_down ? like.down : like.gate;
-    const Tensor& bias = is_down ? like.down_bias : like.gate_bias;
-    p.matrix = unit_matrix(weight);
-    p.matrix.wide = (is_down ? launch.wide_down : launch.wide_gate && launch.wide_up) ? 1 : 0;
-    p.matrix.wide_scales = (is_down ? launch.wide_down_scales : launch.wide_scales) ? 1 : 0;
-    p.x_stride = row_stride(from);
-    p.out_stride = row_stride(to);
-    p.cols = static_cast<u32>(weight.cols);
-    p.wide = is_wide(from) ? 1 : 0;
-    p.top_k = is_down ? 1 : launch.top_k;
-    p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
-    if (!launch.use_tiles) {
-      p.splits = unit_splits(weight.cols, is_down ? kUnitSimds : kUnitSimds / 2);
-      const uint32_t tiles = kUnitSimds / p.splits / (is_down ? 1 : 2);
-      Plan plan = make_plan(is_down ? KernelId::unit_down_one : KernelId::unit_gate_up_one,
-                            {groups_for(p.matrix.rows, tiles * kUnitRows), launch.slots, 1},
-                            kUnitThreads, unit_one_bytes(p.splits));
-      plan.set_params(p);
-      plan.bind(launch.ids);
-      plan.bind(launch.map);
-      plan.bind(launch.entries);
-      plan.bind(range_of(from, Access::kRead));
-      plan.bind(range_of(to, Access::kWrite));
-      return record(plan);
-    }
-    const uint32_t rows = is_down ? launch.slots : launch.x_rows;
-    const size_t begin = split_sums_begin(rows, p.cols);
-    const size_t bytes = split_rows_bytes(rows, p.cols);
-    record_split(from, rows, part_of(launch.split, 0, begin, Access::kOverwrite),
-                 part_of(launch.split, begin, bytes - begin, Access::kOverwrite));
-    Plan plan = make_plan(
-        is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitSimds * kUnitRows * (is_down ? 2 : 1)), launch.groups, 1},
-        kUnitThreads, unit_many_bytes(kUnitTokens));
-    plan.set_params(p);
-    plan.bind(launch.entries);
-    plan.bind(launch.list);
-    plan.bind(launch.tiles);
-    plan.bind(part_of(launch.split, 0, begin, Access::kRead));
-    plan.bind(part_of(launch.split, begin, bytes - begin, Access::kRead));
-    plan.bind(range_of(to, Access::kWrite));
-    record(plan);
-  };
-  record_step(false, x, intermediate);
-  record_step(true, intermediate, slots);
 }
 
 }  // namespace moeflux::gpu

@@ -50,4 +50,8 @@ size_t split_rows_bytes(uint64_t rows, uint64_t cols) {
   return split_sums_begin(rows, cols) + rows * (cols / kUnitBlock) * sizeof(float);
 }
 
+Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access) {
+  return {whole.buffer, whole.offset_bytes + begin, bytes, access};
+}
+
 }  // namespace moeflux::gpu

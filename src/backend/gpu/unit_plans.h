@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backend/gpu/kernels/params.h"
+#include "backend/gpu/plan.h"
 #include "quant/weight.h"
 
 namespace moeflux::gpu {
@@ -25,5 +26,7 @@ uint32_t unit_many_bytes(uint32_t tokens);
 /// Bytes for the halves of rows of activations and their sums; where the sums begin.
 size_t split_rows_bytes(uint64_t rows, uint64_t cols);
 size_t split_sums_begin(uint64_t rows, uint64_t cols);
+/// Bytes [begin, begin + bytes) of a range.
+Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access);
 
 }  // namespace moeflux::gpu

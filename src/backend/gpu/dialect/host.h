@@ -25,7 +25,7 @@
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
-#define MF_KERNEL_OF(threads, name, P, ...) MF_KERNEL(name, P, __VA_ARGS__)
+#define MF_FITS(threads, groups)
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
@@ -184,6 +184,12 @@ inline void matrix_multiply_add(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2,
 inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                                     u32 b1, Place place = Place::here()) {
   t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
+}
+inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);
+}
+inline u32 simd_min(const Thread& t, u32 value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kLowest, value, 0, place);
 }
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 

@@ -42,6 +42,8 @@ struct simd_vote {
   explicit operator vote_t() const;
 };
 simd_vote simd_ballot(bool value);
+uint simd_max(uint value);
+uint simd_min(uint value);
 uint popcount(uint bits);
 float fma(float a, float b, float c);
 
