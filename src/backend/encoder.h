@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "backend/ops.h"
 #include "base/result.h"
@@ -125,9 +126,21 @@ class Encoder {
   /// stay where they are until the work has finished.
   virtual void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                           std::span<const ExpertWeights> ready, const GluOptions& glu) = 0;
+  /// Says that these experts are and stay what and where they are for as long as anybody owns the
+  /// vector: what expert_ffn finds out about them when all are ready may be remembered. Changes no
+  /// result.
+  virtual void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& /*experts*/) {}
   /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
   /// the bits.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;
+
+  /// out[t] = down(glu(gate x[t], up x[t])), times sigmoid(out_gate[t]) if there is one: a network
+  /// for every token, such as a shared expert, which a device may compute beside the experts of the
+  /// expert_ffn that follows. x, out [n, hidden] contiguous; out_gate f32 [n, 1] or null. Takes
+  /// scratch for two tensors [n, intermediate]; made of other operations unless a device knows
+  /// better.
+  virtual void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
+                         const GluOptions& options);
 
   /// out = glu(gate, up), elementwise. out may be gate or up.
   virtual void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) = 0;

@@ -22,6 +22,7 @@ struct GluOptions {
   float limit = std::numeric_limits<float>::infinity();
   float up_offset = 0.0f;
 
+  bool operator==(const GluOptions&) const = default;
   bool is_plain_silu() const {
     return activation == Activation::kSilu && alpha == 1.0f && up_offset == 0.0f &&
            limit == std::numeric_limits<float>::infinity();
@@ -97,6 +98,13 @@ struct RouterOptions {
 struct Routes {
   Tensor ids;      // i32 [tokens, top_k]
   Tensor weights;  // f32 [tokens, top_k]
+};
+
+/// A gated network: down(glu(gate x, up x)).
+struct GluWeights {
+  Weight gate;  // [intermediate, hidden]
+  Weight up;    // [intermediate, hidden]
+  Weight down;  // [hidden, intermediate]
 };
 
 /// One expert's matrices in fast memory.

@@ -35,7 +35,7 @@ class ResidentLease : public ExpertLease {
 
 class ResidentExpertStore : public ExpertStore {
  public:
-  ResidentExpertStore(std::vector<ResidentLayer> layers, const ExpertStats& stats,
+  ResidentExpertStore(std::vector<std::shared_ptr<ResidentLayer>> layers, const ExpertStats& stats,
                       uint64_t capacity_bytes)
       : layers_(std::move(layers)), stats_(stats), capacity_bytes_(capacity_bytes) {}
 
@@ -45,8 +45,9 @@ class ResidentExpertStore : public ExpertStore {
       MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
       routes_.tell(chosen, {});
     }
-    return std::unique_ptr<ExpertLease>(
-        std::make_unique<ResidentLease>(layers_[static_cast<size_t>(index(layer))].experts));
+    const std::shared_ptr<ResidentLayer>& own = layers_[static_cast<size_t>(index(layer))];
+    encoder.experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(own, &own->experts));
+    return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(own->experts));
   }
   void begin_step(int64_t position) override { routes_.begin_step(position); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
@@ -54,7 +55,7 @@ class ResidentExpertStore : public ExpertStore {
   uint64_t capacity_bytes() const override { return capacity_bytes_; }
 
  private:
-  std::vector<ResidentLayer> layers_;
+  std::vector<std::shared_ptr<ResidentLayer>> layers_;  // encoders see that they are gone
   RouteReadback routes_;
   ExpertStats stats_;
   uint64_t capacity_bytes_;
@@ -91,12 +92,12 @@ class Loader {
     }
     return {};
   }
-  std::vector<ResidentLayer> take_layers() { return std::move(layers_); }
+  std::vector<std::shared_ptr<ResidentLayer>> take_layers() { return std::move(layers_); }
 
  private:
   Status allocate_layers() {
     for (const ExpertLayer& layer : table_.layers) {
-      ResidentLayer& loaded = layers_.emplace_back();
+      ResidentLayer& loaded = *layers_.emplace_back(std::make_shared<ResidentLayer>());
       const auto count = static_cast<size_t>(layer.num_experts);
       if (count == 0) continue;
       MF_ASSIGN_OR_RETURN(loaded.buffer,
@@ -109,7 +110,7 @@ class Loader {
     return {};
   }
   Status upload(ExpertKey key, std::span<const std::byte> bytes) {
-    Buffer& to = *layers_[static_cast<size_t>(index(key.layer))].buffer;
+    Buffer& to = *layers_[static_cast<size_t>(index(key.layer))]->buffer;
     return device_.upload(to, static_cast<size_t>(index(key.expert)) * bytes.size(), bytes);
   }
   std::optional<ExpertKey> first_from(size_t layer) const {
@@ -130,7 +131,7 @@ class Loader {
 
   const ExpertTable& table_;
   Device& device_;
-  std::vector<ResidentLayer> layers_;
+  std::vector<std::shared_ptr<ResidentLayer>> layers_;
 };
 
 }  // namespace

@@ -260,8 +260,11 @@ std::vector<QuantFormat> some_formats() {
           QuantFormat::affine(3, 64, DType::kBf16), QuantFormat::affine(6, 128, DType::kF32)};
 }
 
+// Most operations take none.
+constexpr size_t kScratchBytes = size_t{1} << 16;
+
 Session::Session(Device& device) : device_(device) {
-  auto encoder = device.create_encoder(0);
+  auto encoder = device.create_encoder(kScratchBytes);
   EXPECT_TRUE(encoder.ok());
   encoder_ = std::move(encoder).value();
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,128 @@ TEST(GpuEncoder, WritesATableOfPagesOnlyWhenPagesChange) {
   EXPECT_EQ(writes_of_step(1), 0);
   pages.push_back(s.zeros({4, 1, 8}));
   EXPECT_EQ(writes_of_step(4), 1);
+}
+
+/// Two experts of two inputs and two outputs, all of them numbers `value`.
+std::shared_ptr<std::vector<ExpertWeights>> equal_experts(DeviceSession& s, float value) {
+  auto experts = std::make_shared<std::vector<ExpertWeights>>();
+  for (int32_t e = 0; e < 2; ++e) {
+    const std::vector<float> values(4, value);
+    experts->push_back(
+        {ExpertId{e}, s.weight(2, 2, values), s.weight(2, 2, values), s.weight(2, 2, values)});
+  }
+  return experts;
+}
+
+/// The slots of one token that both experts compute.
+Tensor record_experts(DeviceSession& s, const std::vector<ExpertWeights>& experts) {
+  const std::vector<int32_t> ids = {1, 0};
+  const Tensor slots = s.zeros({1, 2, 2});
+  s.encoder().expert_ffn(slots, s.zeros({1, 2, 2}), s.floats({1, 2}, std::vector<float>{1, 1}),
+                         {s.ints({1, 2}, ids), s.zeros({1, 2})}, experts, {});
+  return slots;
+}
+
+TEST(GpuEncoder, WritesTheTableOfExpertsThatStayOnce) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log));
+  DeviceSession s(*device);
+  const auto experts = equal_experts(s, 1.0f);
+  const auto bytes_of_step = [&] {
+    log.lines.clear();
+    s.encoder().experts_stay(experts);
+    (void)record_experts(s, *experts);
+    return std::count(log.lines.begin(), log.lines.end(), "write 200 bytes");  // map and entries
+  };
+  EXPECT_EQ(bytes_of_step(), 1);
+  EXPECT_EQ(bytes_of_step(), 0);
+}
+
+TEST(GpuEncoder, ExpertsThatHaveLeftAreNotTakenForOthersInTheirPlace) {
+  const auto device = make_emulator_device({});
+  DeviceSession s(*device);
+  std::vector<ExpertWeights> place = *equal_experts(s, 1.0f);
+  std::vector<Tensor> slots;
+  for (const float value : {1.0f, 2.0f, 3.0f}) {
+    const auto next = equal_experts(s, value);
+    std::copy(next->begin(), next->end(), place.begin());
+    const auto owner = std::make_shared<int>();  // leaves while the work is still recorded
+    if (value != 2.0f) {
+      s.encoder().experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(owner, &place));
+    }
+    slots.push_back(record_experts(s, place));
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    DeviceSession alone(*device);
+    const auto experts = equal_experts(alone, static_cast<float>(i + 1));
+    EXPECT_EQ(s.read(slots[i]), alone.read(record_experts(alone, *experts))) << i;
+  }
+}
+
+/// A matrix of 4-bit codes that matrix units multiply, all of them 0.
+Weight codes(DeviceSession& s, int64_t rows, int64_t cols) {
+  Weight w;
+  w.format = QuantFormat::affine(4, 64, DType::kBf16);
+  w.rows = rows;
+  w.cols = cols;
+  w.data = s.zeros({rows, cols / 8}, DType::kI32);
+  w.scales = s.zeros({rows, cols / 64}, DType::kBf16);
+  w.biases = s.zeros({rows, cols / 64}, DType::kBf16);
+  return w;
+}
+
+/// The kernels of one layer of experts for `n` tokens.
+std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, int64_t n,
+                                          int64_t shared_intermediate, bool reads_ids) {
+  Encoder& e = s.encoder();
+  const Tensor x = s.zeros({n, 64});
+  const Tensor logits = s.zeros({n, 3});
+  const Tensor gate = s.zeros({n, 1});
+  const Routes routes{s.zeros({n, 2}, DType::kI32), s.zeros({n, 2})};
+  const Tensor slots = s.zeros({n, 2, 64});
+  const Tensor space = s.zeros({n, 2, 64});
+  const Tensor shared = s.zeros({n, 64});
+  std::vector<ExpertWeights> experts;
+  for (int32_t i = 0; i < 3; ++i) {
+    experts.push_back({ExpertId{i}, codes(s, 64, 64), codes(s, 64, 64), codes(s, 64, 64)});
+  }
+  const GluWeights network{codes(s, shared_intermediate, 64), codes(s, shared_intermediate, 64),
+                           codes(s, 64, shared_intermediate)};
+  const Weight router = codes(s, 3, 64);
+  const Weight gate_weight = codes(s, 1, 64);
+  log.lines.clear();
+  e.linear(gate, x, gate_weight);
+  e.linear(logits, x, router);
+  e.route(routes, logits, {});
+  if (reads_ids) (void)s.read_ints(routes.ids);
+  e.gated_ffn(shared, x, network, gate, {});
+  e.expert_ffn(slots, space, x, routes, experts, {});
+  e.combine_experts(x, slots, routes);
+  e.add(x, x, shared);
+  (void)e.submit();
+  std::vector<std::string> kernels;
+  for (const std::string& line : log.lines) {
+    if (line.rfind("write", 0) != 0) kernels.push_back(line.substr(0, line.find(' ')));
+  }
+  return kernels;
+}
+
+TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, {.matrix_units = true}));
+  DeviceSession s(*device);
+  using Kernels = std::vector<std::string>;
+  const Kernels shared = {"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "combine_slots",
+                          "add_rows"};
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/false), shared);
+  EXPECT_EQ(kernels_of_layer(s, log, 4, 64, /*reads_ids=*/false), shared);
+  // Ids that the host wants are chosen at once; another width needs launches of its own.
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
+            (Kernels{"unit_linear_one", "route_tokens", "read", "unit_gate_up_one4",
+                     "unit_down_one4", "combine_slots", "add_rows"}));
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 128, /*reads_ids=*/false),
+            (Kernels{"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
+                     "unit_down_one4", "combine_slots", "add_rows"}));
 }
 
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {

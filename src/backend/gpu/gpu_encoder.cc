@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/expert_launch.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 
@@ -38,7 +39,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
-  flush_products();
+  flush_waiting();
   split_x_ = {};
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
@@ -53,13 +54,19 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
 }
 
 void GpuEncoder::record(const Plan& plan) {
-  flush_products();
+  flush_waiting();
   split_x_ = {};
   executor_->record(plan);
 }
 
-EventId GpuEncoder::submit() {
+// Products and experts never wait together: whoever starts to wait hands over what else does.
+void GpuEncoder::flush_waiting() {
   flush_products();
+  flush_experts();
+}
+
+EventId GpuEncoder::submit() {
+  flush_waiting();
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});
@@ -94,6 +101,11 @@ bool GpuEncoder::bind_table(Plan& plan, std::span<const std::byte> bytes) {
 uint64_t GpuEncoder::address_of(const Tensor& tensor) const {
   if (tensor.is_null()) return 0;
   return platform_.device_address(*tensor.buffer) + tensor.offset_bytes;
+}
+
+ExpertMatrix GpuEncoder::addresses_of(const Weight& weight, const Tensor& bias) const {
+  return {address_of(weight.data), address_of(weight.scales), address_of(weight.biases),
+          address_of(bias)};
 }
 
 bool GpuEncoder::supports(const char* op, const Weight& weight) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,8 @@ class GpuEncoder : public Encoder {
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
+  void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
+                 const GluOptions& options) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
@@ -57,6 +60,7 @@ class GpuEncoder : public Encoder {
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                   std::span<const ExpertWeights> ready, const GluOptions& glu) override;
+  void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts) override;
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
 
   EventId submit() override;
@@ -75,6 +79,25 @@ class GpuEncoder : public Encoder {
     Tensor x;
     Weight weight;
   };
+  struct StayingExperts;
+  struct FewSlots;
+  /// Routes that the launch of the experts may choose itself.
+  struct WaitingRoute {
+    RouteParams params{};
+    Routes routes;
+    Tensor logits;
+    Tensor correction_bias;
+    Tensor expert_scale;
+  };
+  /// A network that may share the launches of the experts.
+  struct WaitingFfn {
+    Tensor out;
+    Tensor x;
+    Tensor out_gate;
+    Tensor intermediate;
+    GluWeights weights;
+    GluOptions glu;
+  };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -83,11 +106,16 @@ class GpuEncoder : public Encoder {
   bool bind_table(Plan& plan, std::span<const std::byte> bytes);
   void release_through(EventId event);
   uint64_t address_of(const Tensor& tensor) const;
+  ExpertMatrix addresses_of(const Weight& weight, const Tensor& bias) const;
   void record_product(Plan& plan, const Tensor& out, const Tensor& x, const Weight& weight);
 
   /// Every plan goes through here: what waits comes first.
   void record(const Plan& plan);
   void flush_products();
+  /// What waits: products, or else routes and a network for the launch of the experts.
+  void flush_waiting();
+  void flush_experts();
+  void record_route(const WaitingRoute& route);
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_products_of_many(const std::vector<WaitingProduct>& products);
@@ -97,12 +125,26 @@ class GpuEncoder : public Encoder {
   void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
                            const GluOptions& glu);
+  void launch_few_slots(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
+                        const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
+  void launch_ffn(const WaitingFfn& ffn);
+  void launch(const FewSlots& s);
+  Plan plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const;
   bool place_pages(std::span<const Tensor> pages, Binding& table);
   void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
                        std::span<const Tensor> pages);
   bool check_expert(const ExpertWeights& expert);
-  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch);
+  bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
+                     StayingExperts* stay);
+  /// Null unless the span is all of some experts that stay.
+  StayingExperts* find_staying(std::span<const ExpertWeights> experts);
+  void forget_absent_experts();
+  static void find_stride(std::span<const ExpertWeights> experts,
+                          std::span<const std::byte> entries, ExpertLaunch& launch);
+  Result<Binding> keep_table(StayingExperts& stay);
   bool list_slots(const Routes& routes, ExpertLaunch& launch);
+  void launch_any(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
+                  const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
   void launch_experts(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
                       const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
 
@@ -112,6 +154,8 @@ class GpuEncoder : public Encoder {
   size_t scratch_used_ = 0;
   std::vector<WaitingProduct> waiting_;
   std::vector<WaitingProduct> recording_;  // what waited until now, while it is recorded
+  std::optional<WaitingRoute> waiting_route_;
+  std::optional<WaitingFfn> waiting_ffn_;
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;
@@ -121,6 +165,7 @@ class GpuEncoder : public Encoder {
   std::vector<InFlight> in_flight_;
   std::vector<std::byte> table_bytes_;
   std::vector<uint8_t> experts_done_;
+  std::vector<StayingExperts> staying_;
   Status status_;
 };
 

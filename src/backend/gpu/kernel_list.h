@@ -60,8 +60,10 @@
   X(unit_linear_one, 17, UnitLinearParams)         \
   X(unit_split, 3, UnitSplitParams)                \
   X(unit_linear, 18, UnitLinearParams)             \
-  X(unit_gate_up_one, 5, UnitExpertParams)         \
-  X(unit_down_one, 5, UnitExpertParams)            \
+  X(unit_gate_up_one4, 10, UnitExpertsOneParams)   \
+  X(unit_gate_up_one8, 10, UnitExpertsOneParams)   \
+  X(unit_down_one4, 11, UnitExpertsOneParams)      \
+  X(unit_down_one8, 11, UnitExpertsOneParams)      \
   X(unit_gate_up, 6, UnitExpertParams)             \
   X(unit_down, 6, UnitExpertParams)
 

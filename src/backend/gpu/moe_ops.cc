@@ -28,6 +28,13 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
          bias_dtype(a.down_bias) == bias_dtype(b.down_bias);
 }
 
+// Experts a lane that judges them in registers, or 0.
+u32 lane_experts(const RouteParams& p) {
+  if (p.num_groups > 1 || p.top_k > kRouteRanksMax) return 0;
+  if (p.experts <= kRouteFew * kSimdLanes) return kRouteFew;
+  return p.experts <= kRouteMany * kSimdLanes ? u32{kRouteMany} : 0;
+}
+
 bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
 
 }  // namespace
@@ -59,15 +66,24 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   p.has_expert_scale = options.expert_scale.is_null() ? 0 : 1;
   p.normalize_epsilon = options.normalize_epsilon;
   p.scale = options.scale;
-  Plan plan =
-      make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
-                (2 * p.experts + p.num_groups + p.top_k) * static_cast<uint32_t>(sizeof(float)));
+  p.lane_experts = lane_experts(p);
+  flush_waiting();
+  const WaitingRoute route{p, out, logits, options.correction_bias, options.expert_scale};
+  if (p.lane_experts == 0 || p.tokens * p.top_k > kDirectSlotsMax) return record_route(route);
+  waiting_route_ = route;
+}
+
+void GpuEncoder::record_route(const WaitingRoute& route) {
+  const RouteParams& p = route.params;
+  const uint32_t shared_words = p.lane_experts > 0 ? 0 : 2 * p.experts + p.num_groups + p.top_k;
+  Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
+                        shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
-  plan.bind(range_of(logits, Access::kRead));
-  plan.bind(range_of(options.correction_bias, Access::kRead));
-  plan.bind(range_of(options.expert_scale, Access::kRead));
-  bind_output(plan, out.ids);
-  bind_output(plan, out.weights);
+  plan.bind(range_of(route.logits, Access::kRead));
+  plan.bind(range_of(route.correction_bias, Access::kRead));
+  plan.bind(range_of(route.expert_scale, Access::kRead));
+  bind_output(plan, route.routes.ids);
+  bind_output(plan, route.routes.weights);
   record(plan);
 }
 
@@ -83,7 +99,7 @@ bool GpuEncoder::check_expert(const ExpertWeights& expert) {
 
 // Makes the table of those experts from `like` on that run in the same kernels.
 bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like,
-                               ExpertLaunch& launch) {
+                               ExpertLaunch& launch, StayingExperts* stay) {
   launch.num_ids = 0;
   launch.num_entries = 0;
   for (size_t i = like; i < ready.size(); ++i) {
@@ -97,12 +113,8 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
   for (size_t i = like; i < ready.size(); ++i) {
     const ExpertWeights& e = ready[i];
     if (experts_done_[i] != 0 || !share_kernels(ready[like], e)) continue;
-    const auto matrix = [&](const Weight& w, const Tensor& bias) {
-      return ExpertMatrix{address_of(w.data), address_of(w.scales), address_of(w.biases),
-                          address_of(bias)};
-    };
-    const ExpertEntry values{matrix(e.gate, e.gate_bias), matrix(e.up, e.up_bias),
-                             matrix(e.down, e.down_bias)};
+    const ExpertEntry values{addresses_of(e.gate, e.gate_bias), addresses_of(e.up, e.up_bias),
+                             addresses_of(e.down, e.down_bias)};
     std::memcpy(table_bytes_.data() + static_cast<size_t>(index(e.expert)) * sizeof(u32), &entry,
                 sizeof(u32));
     std::memcpy(table_bytes_.data() + map_bytes + entry * sizeof(ExpertEntry), &values,
@@ -115,18 +127,25 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
     experts_done_[i] = 1;
     ++entry;
   }
-  const Result<Binding> table = tables_.place(table_bytes_);
+  const bool keeps = stay != nullptr && launch.num_entries == ready.size();
+  const Result<Binding> table = keeps ? keep_table(*stay) : tables_.place(table_bytes_);
   if (!table.ok()) return fail(table.error());
   launch.map = *table;
   launch.map.size_bytes = launch.num_ids * sizeof(u32);
   launch.entries = *table;
   launch.entries.offset_bytes += map_bytes;
   launch.entries.size_bytes = launch.num_entries * sizeof(ExpertEntry);
+  if (keeps) {
+    find_stride(ready, std::span(table_bytes_).subspan(map_bytes), launch);
+    stay->launch = launch;
+    stay->is_known = true;
+  }
   return true;
 }
 
 // Finds on the device which slots go to which entry, unless slots are few.
 bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
+  launch.routes = routes;
   launch.ids = range_of(routes.ids, Access::kRead);
   launch.use_tiles = launch.slots > kDirectSlotsMax;
   launch.groups = launch.slots;
@@ -234,10 +253,29 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
               one_token ? kRowsOfOneToken : kRowsOfTile, intermediate, slots);
 }
 
+void GpuEncoder::launch_any(const ExpertWeights& like, const ExpertLaunch& launch,
+                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
+                            const GluOptions& glu) {
+  if (launch.use_units) {
+    launch_unit_experts(like, launch, slots, intermediate, x, glu);
+  } else {
+    launch_experts(like, launch, slots, intermediate, x, glu);
+  }
+}
+
 void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                             std::span<const ExpertWeights> ready, const GluOptions& glu) {
   if (!status_.ok() || ready.empty() || routes.ids.num_elements() == 0) return;
   MF_CHECK(routes.ids.is_contiguous() && routes.ids.dtype == DType::kI32);
+  StayingExperts* const stay = find_staying(ready);
+  if (stay != nullptr && stay->is_known) {
+    ExpertLaunch launch = stay->launch;
+    launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
+    launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
+    launch.x_rows = rows_of(x);
+    if (list_slots(routes, launch)) launch_any(ready[0], launch, slots, intermediate, x, glu);
+    return;
+  }
   for (const ExpertWeights& expert : ready) {
     if (!check_expert(expert)) return;
   }
@@ -253,12 +291,8 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     launch.x_rows = rows_of(x);
     launch.hidden = static_cast<uint32_t>(like.gate.cols);
     launch.intermediate = static_cast<uint32_t>(like.down.cols);
-    if (!place_experts(ready, i, launch) || !list_slots(routes, launch)) return;
-    if (launch.use_units) {
-      launch_unit_experts(like, launch, slots, intermediate, x, glu);
-    } else {
-      launch_experts(like, launch, slots, intermediate, x, glu);
-    }
+    if (!place_experts(ready, i, launch, stay) || !list_slots(routes, launch)) return;
+    launch_any(like, launch, slots, intermediate, x, glu);
   }
 }
 

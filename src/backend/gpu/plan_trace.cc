@@ -33,7 +33,7 @@ class TraceExecutor : public Executor {
 
 class TracePlatform : public Platform {
  public:
-  explicit TracePlatform(PlanLog& log) : log_(log) {}
+  TracePlatform(PlanLog& log, const PlanTraceOptions& options) : log_(log), options_(options) {}
 
   std::string_view name() const override { return "plan-trace"; }
   std::string_view description() const override { return "plan trace (computes nothing)"; }
@@ -43,18 +43,20 @@ class TracePlatform : public Platform {
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
+  bool has_matrix_units() const override { return options_.matrix_units; }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<TraceExecutor>(log_));
   }
 
  private:
   PlanLog& log_;
+  PlanTraceOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log) {
-  return std::make_unique<TracePlatform>(log);
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, const PlanTraceOptions& options) {
+  return std::make_unique<TracePlatform>(log, options);
 }
 
 }  // namespace moeflux::gpu

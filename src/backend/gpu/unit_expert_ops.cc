@@ -1,5 +1,4 @@
 // The routed experts on matrix units as plans.
-
 #include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -10,6 +9,7 @@ namespace moeflux::gpu {
 void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                                      const Tensor& slots, const Tensor& intermediate,
                                      const Tensor& x, const GluOptions& glu) {
+  if (!launch.use_tiles) return launch_few_slots(like, launch, slots, intermediate, x, glu);
   UnitExpertParams p{};
   p.ids = launch.num_ids;
   p.activation = static_cast<u32>(glu.activation);
@@ -29,20 +29,6 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
     p.wide = is_wide(from) ? 1 : 0;
     p.top_k = is_down ? 1 : launch.top_k;
     p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
-    if (!launch.use_tiles) {
-      p.splits = unit_splits(weight.cols, is_down ? kUnitSimds : kUnitSimds / 2);
-      const uint32_t tiles = kUnitSimds / p.splits / (is_down ? 1 : 2);
-      Plan plan = make_plan(is_down ? KernelId::unit_down_one : KernelId::unit_gate_up_one,
-                            {groups_for(p.matrix.rows, tiles * kUnitRows), launch.slots, 1},
-                            kUnitThreads, unit_one_bytes(p.splits));
-      plan.set_params(p);
-      plan.bind(launch.ids);
-      plan.bind(launch.map);
-      plan.bind(launch.entries);
-      plan.bind(range_of(from, Access::kRead));
-      plan.bind(range_of(to, Access::kWrite));
-      return record(plan);
-    }
     const uint32_t rows = is_down ? launch.slots : launch.x_rows;
     const size_t begin = split_sums_begin(rows, p.cols);
     const size_t bytes = split_rows_bytes(rows, p.cols);

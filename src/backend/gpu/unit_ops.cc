@@ -37,6 +37,7 @@ bool GpuEncoder::use_units(const Weight& weight) const {
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
+  flush_experts();
   const auto fits = [&](const WaitingProduct& other) {
     return are_same(other.x, x) && !overlap(other.out, out) && !overlap(other.out, x) &&
            !overlap(other.x, out);

@@ -100,7 +100,7 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
   const LayerSpec& s = layer_spec(id);
   const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
   if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe);
-  glu(step.encoder, out, x, w.dense, s.dense_glu);
+  step.encoder.gated_ffn(out, x, w.dense, {}, s.dense_glu);
   return {};
 }
 

@@ -11,17 +11,6 @@ GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hid
           weights.matrix(prefix + ".down_proj", hidden_size, intermediate_size)};
 }
 
-void glu(Encoder& e, Tensor out, Tensor x, const GluWeights& weights, const GluOptions& options) {
-  ScratchScope scope(e);
-  const Shape intermediate{x.dim(0), weights.gate.rows};
-  const Tensor gate = e.scratch(intermediate, DType::kF32);
-  const Tensor up = e.scratch(intermediate, DType::kF32);
-  e.linear(gate, x, weights.gate);
-  e.linear(up, x, weights.up);
-  e.glu(gate, gate, up, options);
-  e.linear(out, gate, weights.down);
-}
-
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
                       const std::function<void()>& while_reading) {
@@ -74,6 +63,11 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
   const Tensor logits = e.scratch({n, s.num_experts}, DType::kF32);
+  Tensor shared_gate;
+  if (s.shared_gate) {  // beside the router, whose x it shares
+    shared_gate = e.scratch({n, 1}, DType::kF32);
+    e.linear(shared_gate, x, w.shared_gate);
+  }
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
   with_tensors.router = w.options;
@@ -81,15 +75,8 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
     return routed_experts(step, layer, out, x, logits, with_tensors);
   }
   const Tensor shared = e.scratch({n, x.dim(1)}, DType::kF32);
-  MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors, [&] {
-    glu(e, shared, x, w.shared, s.glu);
-    if (s.shared_gate) {
-      ScratchScope gate_scope(e);
-      const Tensor gate = e.scratch({n, 1}, DType::kF32);
-      e.linear(gate, x, w.shared_gate);
-      e.mul_activated(shared, shared, gate, Activation::kSigmoid);
-    }
-  }));
+  MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors,
+                                    [&] { e.gated_ffn(shared, x, w.shared, shared_gate, s.glu); }));
   e.add(out, out, shared);
   return {};
 }

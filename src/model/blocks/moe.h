@@ -10,17 +10,8 @@
 
 namespace moeflux::blocks {
 
-/// A gated network: down(glu(gate x, up x)).
-struct GluWeights {
-  Weight gate;
-  Weight up;
-  Weight down;
-};
 GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
                     int64_t intermediate_size);
-/// out [n, hidden] from x [n, hidden].
-void glu(Encoder& e, Tensor out, Tensor x, const GluWeights& weights, const GluOptions& options);
-
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
 /// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
 /// while misses are in flight.

@@ -83,7 +83,7 @@ struct LayerWeights {
   Tensor post_norm;
   float layer_scalar = 1.0f;
   blocks::AttentionWeights attention;
-  blocks::GluWeights dense;
+  GluWeights dense;
   Tensor router_scale;
   Weight router;
   RouterOptions routing;
@@ -160,7 +160,7 @@ Status Gemma4::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Ten
   e.rms_norm(experts_input, x, w.pre_experts_norm, eps);
   MF_RETURN_IF_ERROR(blocks::routed_experts(step, id, out, experts_input, logits, moe, [&] {
     e.rms_norm(normed, x, w.pre_dense_norm, eps);
-    blocks::glu(e, dense, normed, w.dense, s.dense_glu);
+    e.gated_ffn(dense, normed, w.dense, {}, s.dense_glu);
     e.rms_norm(dense, dense, w.post_dense_norm, eps);
   }));
   e.rms_norm(out, out, w.post_experts_norm, eps);

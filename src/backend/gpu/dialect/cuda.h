@@ -5,8 +5,7 @@
 // Vocabulary (the same in host.h and metal.h):
 //   MF_KERNEL(name, Params, MF_READ(0, T, a), MF_WRITE(1, T, out)) { MF_THREAD; ... }
 //     defines a kernel; inside, `t` is the thread and `p` the parameters.
-//   MF_KERNEL_OF(threads, name, ...): the same, for groups of at most so many threads, which bounds
-//     the registers of each.
+//   MF_FITS(threads, groups) before it: so many groups of so many threads run on a multiprocessor.
 //   MF_GLOBAL(T), MF_SHARED(T), MF_LOCAL(T): pointers to device, shared and thread memory.
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
@@ -31,8 +30,7 @@
 #define MF_CONST(index, T, name) const T* __restrict__ name
 #define MF_WRITE(index, T, name) T* name
 #define MF_KERNEL(name, P, ...) __global__ void name(const P p, __VA_ARGS__)
-#define MF_KERNEL_OF(threads, name, P, ...) \
-  __global__ void __launch_bounds__(threads) name(const P p, __VA_ARGS__)
+#define MF_FITS(threads, groups) __launch_bounds__(threads, groups)
 #define MF_THREAD_EARLY                                           \
   const ::moeflux::gpu::Thread t = ::moeflux::gpu::this_thread(); \
   static_cast<void>(p)
@@ -87,8 +85,10 @@ MF_FN f32 simd_shuffle(MF_T, f32 value, u32 lane) { return __shfl_sync(~0u, valu
 MF_FN u32 simd_shuffle(MF_T, u32 value, u32 lane) { return __shfl_sync(~0u, value, lane); }
 MF_FN f32 simd_shuffle_xor(MF_T, f32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
 MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) { return __shfl_xor_sync(~0u, value, mask); }
-MF_FN u32 simd_max(MF_T, u32 value) { return __reduce_max_sync(~0u, value); }
 MF_FN u32 simd_ballot(MF_T, bool value) { return __ballot_sync(~0u, value); }
+/// The highest and the lowest number of the SIMD group.
+MF_FN u32 simd_max(MF_T, u32 value) { return __reduce_max_sync(~0u, value); }
+MF_FN u32 simd_min(MF_T, u32 value) { return __reduce_min_sync(~0u, value); }
 MF_FN u32 count_bits(u32 bits) { return static_cast<u32>(__popc(bits)); }
 
 MF_FN f32 as_float(u32 bits) { return __uint_as_float(bits); }

@@ -25,7 +25,7 @@
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
-#define MF_KERNEL_OF(threads, name, P, ...) MF_KERNEL(name, P, __VA_ARGS__)
+#define MF_FITS(threads, groups)
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
@@ -166,14 +166,6 @@ inline u32 simd_shuffle_xor(const Thread& t, u32 value, u32 mask, Place place = 
 inline f32 simd_shuffle_xor(const Thread& t, f32 value, u32 mask, Place place = Place::here()) {
   return std::bit_cast<f32>(simd_shuffle_xor(t, std::bit_cast<u32>(value), mask, place));
 }
-inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
-  u32 largest = value;
-  for (u32 mask = 16; mask > 0; mask /= 2) {
-    const u32 other = simd_shuffle_xor(t, largest, mask, place);
-    largest = other > largest ? other : largest;
-  }
-  return largest;
-}
 inline u32 simd_ballot(const Thread& t, bool value, Place place = Place::here()) {
   return t.machine->exchange(t.index, Exchange::kBallot, value ? 1u : 0u, 0, place);
 }
@@ -192,6 +184,12 @@ inline void matrix_multiply_add(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2,
 inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                                     u32 b1, Place place = Place::here()) {
   t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
+}
+inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);
+}
+inline u32 simd_min(const Thread& t, u32 value, Place place = Place::here()) {
+  return t.machine->exchange(t.index, Exchange::kLowest, value, 0, place);
 }
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 

@@ -32,7 +32,7 @@
                    uint3 mf_group MF_SLOT(threadgroup_position_in_grid), \
                    uint mf_index MF_SLOT(thread_index_in_threadgroup),   \
                    uint3 mf_threads MF_SLOT(threads_per_threadgroup))
-#define MF_KERNEL_OF(threads, name, P, ...) MF_KERNEL(name, P, __VA_ARGS__)
+#define MF_FITS(threads, groups)
 #define MF_THREAD_EARLY                                                                 \
   const ::moeflux::gpu::Thread t = {mf_index,       mf_threads.x,       mf_index % 32u, \
                                     mf_index / 32u, mf_threads.x / 32u, mf_group,       \
@@ -80,10 +80,11 @@ MF_FN f32 simd_shuffle_xor(MF_T, f32 value, u32 mask) {
 MF_FN u32 simd_shuffle_xor(MF_T, u32 value, u32 mask) {
   return metal::simd_shuffle_xor(value, static_cast<ushort>(mask));
 }
-MF_FN u32 simd_max(MF_T, u32 value) { return metal::simd_max(value); }
 MF_FN u32 simd_ballot(MF_T, bool value) {
   return static_cast<u32>(static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(value)));
 }
+MF_FN u32 simd_max(MF_T, u32 value) { return metal::simd_max(value); }
+MF_FN u32 simd_min(MF_T, u32 value) { return metal::simd_min(value); }
 MF_FN u32 count_bits(u32 bits) { return metal::popcount(bits); }
 
 MF_FN f32 as_float(u32 bits) { return as_type<f32>(bits); }

@@ -41,8 +41,9 @@ struct simd_vote {
   typedef ulong vote_t;
   explicit operator vote_t() const;
 };
-uint simd_max(uint value);
 simd_vote simd_ballot(bool value);
+uint simd_max(uint value);
+uint simd_min(uint value);
 uint popcount(uint bits);
 float fma(float a, float b, float c);
 

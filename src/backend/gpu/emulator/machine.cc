@@ -19,6 +19,10 @@ std::string_view exchange_name(Exchange op) {
       return "simd_sum";
     case Exchange::kMax:
       return "simd_max";
+    case Exchange::kHighest:
+      return "simd_max of integers";
+    case Exchange::kLowest:
+      return "simd_min of integers";
     case Exchange::kShuffle:
       return "simd_shuffle";
     case Exchange::kShuffleXor:
@@ -218,6 +222,8 @@ bool Machine::complete_exchange(u32 simd) {
   Lane* const lanes = &lanes_[simd * kSimdLanes];
   std::array<float, kSimdLanes> values;
   u32 ballot = 0;
+  u32 highest = lanes[0].bits;
+  u32 lowest = lanes[0].bits;
   for (u32 i = 0; i < kSimdLanes; ++i) {
     if (lanes[i].state != State::kAtExchange || lanes[i].op != lanes[0].op ||
         lanes[i].place.line != lanes[0].place.line) {
@@ -225,6 +231,8 @@ bool Machine::complete_exchange(u32 simd) {
     }
     values[i] = std::bit_cast<float>(lanes[i].bits);
     ballot |= (lanes[i].bits != 0 ? 1u : 0u) << i;
+    highest = std::max(highest, lanes[i].bits);
+    lowest = std::min(lowest, lanes[i].bits);
   }
   for (u32 i = 0; i < kSimdLanes; ++i) {
     switch (lanes[i].op) {
@@ -237,6 +245,12 @@ bool Machine::complete_exchange(u32 simd) {
               lanes[0].op == Exchange::kSum ? fold(values, sum) : fold(values, larger));
         }
         lanes[i].result = lanes[0].result;
+        break;
+      case Exchange::kHighest:
+        lanes[i].result = highest;
+        break;
+      case Exchange::kLowest:
+        lanes[i].result = lowest;
         break;
       case Exchange::kShuffle:
         lanes[i].result = lanes[lanes[i].operand % kSimdLanes].bits;

@@ -44,6 +44,8 @@ using Allocations = std::map<uintptr_t, uintptr_t>;
 enum class Exchange : uint8_t {
   kSum,
   kMax,
+  kHighest,
+  kLowest,
   kShuffle,
   kShuffleXor,
   kBallot,

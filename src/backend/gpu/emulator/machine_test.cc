@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -72,6 +73,21 @@ TEST(Machine, RunsAKernelThatIsRightInAnyOrder) {
     ASSERT_TRUE(problem.run(&Unpack<reverse>::call, seed).ok());
     for (u32 i = 0; i < 64; ++i) EXPECT_EQ(problem.b[i], 63 - i);
   }
+}
+
+MF_KERNEL(extremes, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  const u32 highest = simd_max(t, a[t.index]);
+  b[t.index] = highest - simd_min(t, a[t.index]);
+}
+
+TEST(Machine, FindsTheHighestAndTheLowestOfASimdGroup) {
+  Problem problem;
+  for (u32 i = 0; i < 64; ++i) problem.a[i] = (i * 37 % 64) * (i < 32 ? 0x04000000u : 2u);
+  const auto [low, high] = std::minmax_element(problem.a.begin(), problem.a.begin() + 32);
+  const auto [low2, high2] = std::minmax_element(problem.a.begin() + 32, problem.a.end());
+  ASSERT_TRUE(problem.run(&Unpack<extremes>::call, 5).ok());
+  for (u32 i = 0; i < 64; ++i) EXPECT_EQ(problem.b[i], i < 32 ? *high - *low : *high2 - *low2);
 }
 
 MF_KERNEL(every_group, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {

@@ -395,12 +395,13 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   }
 }
 
-#define MF_ATTENTION_TILES(name, ROWS, SIMDS, UNITS)                                             \
-  MF_KERNEL_OF(SIMDS * 32u, name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages), \
-               MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),          \
-               MF_WRITE(5, f32, partials)) {                                                     \
-    MF_THREAD;                                                                                   \
-    attend_rows<ROWS, SIMDS, UNITS>(t, p, q, k_pages, v_pages, sinks, out, partials);            \
+#define MF_ATTENTION_TILES(name, ROWS, SIMDS, UNITS)                                  \
+  MF_FITS(SIMDS * 32u, 1u)                                                            \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),      \
+            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),  \
+            MF_WRITE(5, f32, partials)) {                                             \
+    MF_THREAD;                                                                        \
+    attend_rows<ROWS, SIMDS, UNITS>(t, p, q, k_pages, v_pages, sinks, out, partials); \
   }
 
 /// Up to 256 columns of keys and of values; of the last, 576 and 512.

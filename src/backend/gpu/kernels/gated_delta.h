@@ -255,9 +255,10 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
 }
 
 /// Group x: 32 columns; y: a value head. 256 threads.
-MF_KERNEL_OF(kDeltaSimds * 32u, gated_delta_heads, DeltaParams, MF_READ(0, f32, qkv),
-             MF_READ(1, f32, a), MF_READ(2, f32, b), MF_READ(3, f32, a_log),
-             MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, state), MF_WRITE(6, f32, out)) {
+MF_FITS(kDeltaSimds * 32u, 1u)
+MF_KERNEL(gated_delta_heads, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
+          MF_READ(2, f32, b), MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias),
+          MF_WRITE(5, f32, state), MF_WRITE(6, f32, out)) {
   MF_THREAD;
   if (p.key_dim <= 128u) {
     delta_columns<4u>(t, p, qkv, a, b, a_log, dt_bias, state, out);

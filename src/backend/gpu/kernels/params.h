@@ -153,6 +153,10 @@ struct DeltaParams {
   u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
+/// Routers without groups of experts are judged in registers: 8 or 16 experts a lane, ranks in
+/// lanes.
+enum : u32 { kRouteFew = 8, kRouteMany = 16, kRouteRanksMax = 32 };
+
 struct RouteParams {
   u64 logits_stride;
   u32 tokens;
@@ -165,6 +169,7 @@ struct RouteParams {
   u32 normalize;
   u32 has_correction;
   u32 has_expert_scale;
+  u32 lane_experts;  // kRouteFew or kRouteMany; 0: through shared memory
   f32 normalize_epsilon;
   f32 scale;
 };
@@ -266,6 +271,20 @@ struct UnitExpertParams {
   f32 alpha;
   f32 limit;
   f32 up_offset;
+};
+
+/// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
+/// through: group y is a slot, or behind those a token of the shared expert's.
+struct UnitExpertsOneParams {
+  UnitExpertParams expert;
+  ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
+  ExpertMatrix shared[2];  // the same of the shared expert
+  u64 stride;              // bytes from an expert to the next; 0: look in map and entries
+  u64 shared_x_stride;
+  u64 shared_out_stride;
+  u32 slots;
+  u32 has_shared_gate;
+  RouteParams route;  // chooses the slots' experts here; without lanes: the ids are there
 };
 
 /// f32 numbers as sums of two bf16.

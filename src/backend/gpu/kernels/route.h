@@ -1,4 +1,5 @@
 // From logits to the experts of each token: a SIMD group a token, everything stays on the device.
+// Routers without groups stay in registers, where a rank costs two exchanges.
 #pragma once
 
 namespace moeflux {
@@ -76,15 +77,142 @@ MF_FN u32 best_choice(MF_T t, u32 experts, MF_SHARED(f32) choices, u32 taken) {
   return simd_shuffle(t, id, 0u);  // one answer, even where scores are not numbers
 }
 
-/// Group x: a token; 32 threads. Shared: scores, choices, groups, and what was chosen.
+/// A number's place among all numbers, of which both zeros are one; above 0.
+MF_FN u32 route_order(f32 value) {
+  const u32 bits = as_bits(value + 0.0f);
+  return (bits >> 31u) != 0u ? ~bits : bits | 0x80000000u;
+}
+
+/// As route_scores(): a lane owns every 32nd expert. Experts that are not there have order 0.
+template <u32 PER>
+MF_FN void route_lane_scores(MF_T t, MF_PARAMS(RouteParams) p, MF_GLOBAL(const f32) logits,
+                             MF_GLOBAL(const f32) correction, MF_LOCAL(f32) scores,
+                             MF_LOCAL(u32) orders) {
+  f32 largest = -mf_infinity();
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    const u32 e = t.lane + i * 32u;
+    scores[i] = e < p.experts ? logits[e] : -mf_infinity();
+    largest = mf_max(largest, scores[i]);
+  }
+  if (p.sigmoid == 0u) {
+    largest = simd_max(t, largest);
+    f32 total = 0.0f;
+    MF_UNROLL
+    for (u32 i = 0u; i < PER; ++i) {
+      scores[i] = mf_exp(scores[i] - largest);
+      if (t.lane + i * 32u < p.experts) total += scores[i];
+    }
+    total = simd_sum(t, total);
+    MF_UNROLL
+    for (u32 i = 0u; i < PER; ++i) scores[i] = scores[i] / total;
+  } else {
+    MF_UNROLL
+    for (u32 i = 0u; i < PER; ++i) scores[i] = sigmoid(scores[i]);
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    const u32 e = t.lane + i * 32u;
+    orders[i] = 0u;
+    if (e < p.experts) {
+      const f32 choice = p.has_correction != 0u ? scores[i] + correction[e] : scores[i];
+      orders[i] = route_order(choice == choice ? choice : -mf_infinity());
+    }
+  }
+}
+
+/// The best expert, which is then taken: its order becomes 0. Ties go to the lower id.
+template <u32 PER>
+MF_FN u32 route_take(MF_T t, MF_LOCAL(u32) orders) {
+  u32 best = 0u;
+  u32 own = kNoEntry;
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    if (orders[i] > best) {
+      best = orders[i];
+      own = t.lane + i * 32u;
+    }
+  }
+  const u32 highest = simd_max(t, best);
+  const u32 id = simd_min(t, best == highest ? own : static_cast<u32>(kNoEntry));
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    if (id == t.lane + i * 32u) orders[i] = 0u;
+  }
+  return id;
+}
+
+/// The expert of one rank of one token, on every lane. `writes`: all ranks to ids and weights.
+template <u32 PER>
+MF_FN u32 route_lanes(MF_T t, MF_PARAMS(RouteParams) p, u32 rank, bool writes,
+                      MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                      MF_GLOBAL(const f32) expert_scale, MF_GLOBAL(i32) ids,
+                      MF_GLOBAL(f32) weights) {
+  f32 scores[PER];
+  u32 orders[PER];
+  route_lane_scores<PER>(t, p, logits, correction, scores, orders);
+  const u32 ranks = writes ? p.top_k : rank + 1u;
+  u32 wanted = 0u;
+  u32 own_id = 0u;
+  f32 own_score = 0.0f;
+  f32 sum = p.normalize_epsilon;
+  for (u32 r = 0u; r < ranks; ++r) {
+    const u32 id = route_take<PER>(t, orders);
+    if (r == rank) wanted = id;
+    if (writes) {
+      f32 score = 0.0f;
+      MF_UNROLL
+      for (u32 i = 0u; i < PER; ++i) {
+        if (id == t.lane + i * 32u) score = scores[i];
+      }
+      score = simd_shuffle(t, score, id % 32u);
+      sum = sum + score;
+      if (t.lane == r) {
+        own_id = id;
+        own_score = score;
+      }
+    }
+  }
+  if (writes && t.lane < p.top_k) {
+    f32 weight = own_score * p.scale;
+    if (p.normalize != 0u) weight = weight / sum;
+    if (p.has_expert_scale != 0u) weight = weight * expert_scale[own_id];
+    ids[t.lane] = static_cast<i32>(own_id);
+    weights[t.lane] = weight;
+  }
+  return wanted;
+}
+
+/// The same for a token among others: its row of each.
+MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, bool writes,
+                      MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                      MF_GLOBAL(const f32) expert_scale, MF_GLOBAL(i32) ids,
+                      MF_GLOBAL(f32) weights) {
+  MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
+  MF_GLOBAL(i32) token_ids = ids + token * p.top_k;
+  MF_GLOBAL(f32) token_weights = weights + token * p.top_k;
+  if (p.lane_experts == kRouteFew) {
+    return route_lanes<kRouteFew>(t, p, rank, writes, row, correction, expert_scale, token_ids,
+                                  token_weights);
+  }
+  return route_lanes<kRouteMany>(t, p, rank, writes, row, correction, expert_scale, token_ids,
+                                 token_weights);
+}
+
+/// Group x: a token; 32 threads. Shared, if not in registers: scores, choices, groups, and what was
+/// chosen.
 MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, correction),
           MF_READ(2, f32, expert_scale), MF_WRITE(3, i32, ids), MF_WRITE(4, f32, weights)) {
   MF_THREAD;
+  const u32 token = t.group.x;
+  if (p.lane_experts != 0u) {
+    route_token(t, p, token, 0u, true, logits, correction, expert_scale, ids, weights);
+    return;
+  }
   MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) choices = scores + p.experts;
   MF_SHARED(f32) groups = choices + p.experts;
   MF_SHARED(u32) chosen = MF_SHARED_AT(t, u32, (2u * p.experts + p.num_groups) * 4u);
-  const u32 token = t.group.x;
   route_scores(t, p, logits + token * p.logits_stride, correction, scores, choices);
   if (p.num_groups > 1u) mask_groups(t, p, choices, groups);
   u32 taken = 0u;

@@ -1,4 +1,7 @@
-// The routed experts of single tokens on matrix units: a slot reads its expert by itself.
+// The experts of single tokens on matrix units: a slot reads its expert by itself, and so does each
+// token the shared expert, whose weights are known before anything else is there. Where routes have
+// not been chosen yet each SIMD group finds its slot's expert from the logits, which takes less
+// time than waiting for another launch.
 #pragma once
 
 namespace moeflux {
@@ -12,114 +15,220 @@ MF_FN void load_unit_expert(MF_T t, MF_PARAMS(UnitExpertParams) p, MF_LOCAL(Unit
              MF_AT(t, const u8, from.biases), p.cols, row, first_column);
 }
 
-/// out[slot] = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate.
+/// Expert `id` where experts lie evenly.
+MF_FN ExpertMatrix expert_at(ExpertMatrix first, u64 offset) {
+  first.data += offset;
+  first.scales += offset;
+  first.biases += offset;
+  first.bias = first.bias == 0u ? first.bias : first.bias + offset;
+  return first;
+}
+
+/// What a group computes: rows of one expert for one row of x.
+struct UnitSlot {
+  ExpertMatrix matrices[2];  // gate and up, or down
+  bool is_shared;
+  bool exists;
+};
+
+/// The matrices of the expert that slot `t.group.y` goes to, from matrix `which` of its entry.
+MF_FN void find_expert(MF_PARAMS(UnitExpertsOneParams) p, MF_LOCAL(UnitSlot) slot, u32 id,
+                       MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries, u32 which,
+                       u32 count) {
+  slot->exists = id < p.expert.ids;
+  if (!slot->exists) return;
+  if (p.stride != 0u) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      if (i < count) slot->matrices[i] = expert_at(p.first[i], id * p.stride);
+    }
+    return;
+  }
+  const u32 entry = map[id];
+  slot->exists = entry != kNoEntry;
+  if (!slot->exists) return;
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) {
+    if (i < count) slot->matrices[i] = expert_matrix(entries, entry, which + i);
+  }
+}
+
+MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+  UnitSlot slot;
+  slot.is_shared = t.group.y >= p.slots;
+  slot.exists = slot.is_shared;
+  slot.matrices[0] = p.shared[0];
+  slot.matrices[1] = p.shared[1];
+  return slot;
+}
+
+/// out = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate. The shared
+/// expert's inputs are awaited here.
 template <u32 BITS>
-MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, u32 entry,
-                               MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
-                               MF_GLOBAL(f32) out) {
+MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
+                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
   const u32 split = t.simd % p.splits;
   const u32 tiles = kUnitSimds / p.splits / 2u;
   const u32 which = t.simd / p.splits / tiles;
   const u32 row = (t.group.x * tiles + t.simd / p.splits % tiles) * kUnitRows;
-  const ExpertMatrix gate = expert_matrix(entries, entry, 0u);
-  const ExpertMatrix up = expert_matrix(entries, entry, 1u);
+  const ExpertMatrix own = which == 0u ? slot.matrices[0] : slot.matrices[1];
   UnitPart<BITS> part;
+  load_unit_expert<BITS>(t, p, &part, own, row, split * kUnitSplit);
+  if (slot.is_shared) await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
   f32 sums[2] = {0.0f, 0.0f};
   for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
-    if (begin > 0u) barrier(t);
-    load_unit_expert<BITS>(t, p, &part, which == 0u ? gate : up, row, begin + split * kUnitSplit);
+    if (begin > 0u) {
+      barrier(t);
+      load_unit_expert<BITS>(t, p, &part, own, row, begin + split * kUnitSplit);
+    }
     stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
     barrier(t);
     part.multiply(t, p.matrix.scales, split, p.splits, parts + t.simd * kUnitRows);
     barrier(t);
     if (is_mine) {
-      const u32 own = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
+      const u32 at = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
       MF_UNROLL
       for (u32 i = 0u; i < 2u; ++i) {
-        sums[i] = add_unit_splits(parts + (own + i * tiles * p.splits * kUnitRows), sums[i],
+        sums[i] = add_unit_splits(parts + (at + i * tiles * p.splits * kUnitRows), sums[i],
                                   p.splits, begin, p.cols);
       }
     }
   }
   if (is_mine) {
-    out[own_row] = gated_unit(sums[0] + bias_at(t, gate.bias, own_row, p.bias_format),
-                              sums[1] + bias_at(t, up.bias, own_row, p.bias_format), p.activation,
-                              p.alpha, p.limit, p.up_offset);
+    out[own_row] = gated_unit(sums[0] + bias_at(t, slot.matrices[0].bias, own_row, p.bias_format),
+                              sums[1] + bias_at(t, slot.matrices[1].bias, own_row, p.bias_format),
+                              p.activation, p.alpha, p.limit, p.up_offset);
   }
 }
 
-/// Group x: rows; y: the slot. 256 threads.
-MF_KERNEL(unit_gate_up_one, UnitExpertParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
-          MF_READ(2, u64, entries), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) {
-  MF_THREAD;
-  const u32 entry = entry_of(ids, map, p.ids, t.group.y);
-  if (entry == kNoEntry) return;
-  MF_GLOBAL(const f32) x_row = x + (t.group.y / p.top_k) * p.x_stride;
-  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_stride;
-  if (p.matrix.bits == 4u) {
-    unit_gate_up_of_one<4u>(t, p, entry, entries, x_row, out_row);
-  } else {
-    unit_gate_up_of_one<8u>(t, p, entry, entries, x_row, out_row);
-  }
-}
-
-/// out[slot] = down x[slot] + bias.
 template <u32 BITS>
-MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, u32 entry,
-                            MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
-                            MF_GLOBAL(f32) out) {
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
-  const u32 split = t.simd % p.splits;
-  const u32 tiles = kUnitSimds / p.splits;
-  const u32 row = (t.group.x * tiles + t.simd / p.splits) * kUnitRows;
-  const ExpertMatrix down = expert_matrix(entries, entry, 2u);
+MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
+                                MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
+                                MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
+                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+                                MF_GLOBAL(f32) shared_out) {
+  UnitSlot slot = shared_slot(t, p);
+  u32 token = t.group.y - p.slots;
+  MF_GLOBAL(const f32) from = x + token * p.shared_x_stride;
+  MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
+  if (!slot.is_shared) {
+    await_inputs(t);
+    token = t.group.y / p.expert.top_k;
+    const u32 rank = t.group.y % p.expert.top_k;
+    u32 id = 0u;
+    if (p.route.lane_experts != 0u) {
+      const bool writes = t.group.x == 0u && rank == 0u && t.simd == 0u;
+      id = route_token(t, p.route, token, rank, writes, logits, correction, expert_scale, ids,
+                       weights);
+    } else {
+      id = static_cast<u32>(ids[t.group.y]);
+    }
+    find_expert(p, &slot, id, map, entries, 0u, 2u);
+    if (!slot.exists) return;
+    from = x + token * p.expert.x_stride;
+    to = out + t.group.y * p.expert.out_stride;
+  }
+  unit_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
+}
+
+/// out = (down x + bias) * gate. Awaits its inputs; weights and routes are there before.
+template <u32 BITS>
+MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot slot,
+                            MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
+  MF_PARAMS(UnitExpertParams) e = p.expert;
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(e.splits).parts * 4u);
+  const u32 split = t.simd % e.splits;
+  const u32 tiles = kUnitSimds / e.splits;
+  const u32 row = (t.group.x * tiles + t.simd / e.splits) * kUnitRows;
   UnitPart<BITS> part;
-  load_unit_expert<BITS>(t, p, &part, down, row, split * kUnitSplit);
+  load_unit_expert<BITS>(t, e, &part, slot.matrices[0], row, split * kUnitSplit);
   await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
-  const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
+  const bool is_mine = t.index < tiles * kUnitRows && own_row < e.matrix.rows;
   f32 sum = 0.0f;
-  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
+  for (u32 begin = 0u; begin < e.cols; begin += e.splits * kUnitSplit) {
     if (begin > 0u) {
       barrier(t);
-      load_unit_expert<BITS>(t, p, &part, down, row, begin + split * kUnitSplit);
+      load_unit_expert<BITS>(t, e, &part, slot.matrices[0], row, begin + split * kUnitSplit);
     }
-    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+    stage_unit_row(t, x, begin, e.splits, e.cols, e.wide);
     barrier(t);
-    part.multiply(t, p.matrix.scales, split, p.splits, parts + t.simd * kUnitRows);
+    part.multiply(t, e.matrix.scales, split, e.splits, parts + t.simd * kUnitRows);
     barrier(t);
     if (is_mine) {
       MF_SHARED(f32)
-      own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
-      sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
+      own = parts + (t.index / kUnitRows * e.splits * kUnitRows + t.index % kUnitRows);
+      sum = add_unit_splits(own, sum, e.splits, begin, e.cols);
     }
   }
   if (is_mine) {
-    out[own_row] = sum + bias_at(t, down.bias, own_row, p.bias_format);
+    sum = sum + bias_at(t, slot.matrices[0].bias, own_row, e.bias_format);
+    if (slot.is_shared && p.has_shared_gate != 0u) sum = sum * sigmoid(gate[0]);
+    out[own_row] = sum;
   }
 }
 
-/// Group x: rows; y: the slot. 256 threads. Comes right after unit_gate_up_one, so that the routes
-/// are there before its inputs are.
-MF_KERNEL(unit_down_one, UnitExpertParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
-          MF_READ(2, u64, entries), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) {
-  MF_THREAD_EARLY;
-  const u32 entry = entry_of(ids, map, p.ids, t.group.y);
-  if (entry == kNoEntry) {
-    await_inputs(t);
-    return;
+/// What is read before the inputs are awaited was written before unit_gate_up_one, which comes
+/// right before: ids, or the logits that both choose from.
+template <u32 BITS>
+MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
+                             MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
+                             MF_GLOBAL(const f32) correction, MF_GLOBAL(const u32) map,
+                             MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
+                             MF_GLOBAL(f32) out, MF_GLOBAL(const f32) shared_x,
+                             MF_GLOBAL(const f32) shared_gate, MF_GLOBAL(f32) shared_out) {
+  UnitSlot slot = shared_slot(t, p);
+  const u32 token = t.group.y - p.slots;
+  MF_GLOBAL(const f32) from = shared_x + token * p.shared_x_stride;
+  MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
+  if (!slot.is_shared) {
+    u32 id = 0u;
+    if (p.route.lane_experts != 0u) {
+      id = route_token(t, p.route, t.group.y / p.route.top_k, t.group.y % p.route.top_k, false,
+                       logits, correction, logits, ids, weights);
+    } else {
+      id = static_cast<u32>(ids[t.group.y]);
+    }
+    find_expert(p, &slot, id, map, entries, 2u, 1u);
+    if (!slot.exists) {
+      await_inputs(t);
+      return;
+    }
+    from = x + t.group.y * p.expert.x_stride;
+    to = out + t.group.y * p.expert.out_stride;
   }
-  MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
-  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_stride;
-  if (p.matrix.bits == 4u) {
-    unit_down_of_one<4u>(t, p, entry, entries, x_row, out_row);
-  } else {
-    unit_down_of_one<8u>(t, p, entry, entries, x_row, out_row);
-  }
+  unit_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
 }
+
+// Group x: rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones need twice
+// the registers. All groups of eight slots and a shared expert run at once where three fit.
+#define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                      \
+  MF_FITS(256, fits)                                                                         \
+  MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),             \
+            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
+            MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),   \
+            MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {       \
+    MF_THREAD_EARLY;                                                                         \
+    unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map, \
+                                  entries, x, out, shared_out);                              \
+  }                                                                                          \
+  MF_FITS(256, fits)                                                                         \
+  MF_KERNEL(unit_down_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),                \
+            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
+            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),              \
+            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),  \
+            MF_WRITE(10, f32, shared_out)) {                                                 \
+    MF_THREAD_EARLY;                                                                         \
+    unit_down_of_slot<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out, \
+                               shared_x, shared_gate, shared_out);                           \
+  }
+MF_UNIT_EXPERTS_ONE(4, 3)
+MF_UNIT_EXPERTS_ONE(8, 2)
+#undef MF_UNIT_EXPERTS_ONE
 
 }  // namespace kernels
 }  // namespace gpu

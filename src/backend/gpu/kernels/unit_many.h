@@ -245,13 +245,14 @@ MF_FN void unit_linear_tiles(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m
 }
 
 /// Group x: 128 rows of one of the matrices; y: 32 tokens. 256 threads.
-MF_KERNEL_OF(2u * kUnitThreads, unit_linear, UnitLinearParams, MF_CONST(0, u8, data0),
-             MF_CONST(1, u8, scales0), MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1),
-             MF_CONST(4, u8, scales1), MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2),
-             MF_CONST(7, u8, scales2), MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3),
-             MF_CONST(10, u8, scales3), MF_CONST(11, u8, biases3), MF_READ(12, u32, split),
-             MF_READ(13, f32, split_sums), MF_WRITE(14, f32, out0), MF_WRITE(15, f32, out1),
-             MF_WRITE(16, f32, out2), MF_WRITE(17, f32, out3)) {
+MF_FITS(kUnitThreads, 2u)
+MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
+          MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
+          MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
+          MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),
+          MF_CONST(11, u8, biases3), MF_READ(12, u32, split), MF_READ(13, f32, split_sums),
+          MF_WRITE(14, f32, out0), MF_WRITE(15, f32, out1), MF_WRITE(16, f32, out2),
+          MF_WRITE(17, f32, out3)) {
   MF_THREAD;
   u32 which = 0u;
   MF_UNROLL
@@ -350,9 +351,10 @@ MF_FN void unit_gate_up_tiles(MF_T t, MF_PARAMS(UnitExpertParams) p, SlotTile ti
 }
 
 /// Group x: 64 rows of gate and of up; y: a tile of slots. 256 threads.
-MF_KERNEL_OF(2u * kUnitThreads, unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries),
-             MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),
-             MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out)) {
+MF_FITS(kUnitThreads, 2u)
+MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
+          MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
+          MF_WRITE(5, f32, out)) {
   MF_THREAD;
   const SlotTile tile = stage_slot_rows(t, list, tiles, p.top_k);
   if (tile.count == 0u) return;
@@ -386,9 +388,10 @@ MF_FN void unit_down_tiles(MF_T t, MF_PARAMS(UnitExpertParams) p, SlotTile tile,
 }
 
 /// Group x: 128 rows; y: a tile of slots. 256 threads.
-MF_KERNEL_OF(2u * kUnitThreads, unit_down, UnitExpertParams, MF_READ(0, u64, entries),
-             MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),
-             MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out)) {
+MF_FITS(kUnitThreads, 2u)
+MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
+          MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
+          MF_WRITE(5, f32, out)) {
   MF_THREAD;
   const SlotTile tile = stage_slot_rows(t, list, tiles, 1u);
   if (tile.count == 0u) return;
