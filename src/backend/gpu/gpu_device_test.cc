@@ -192,7 +192,7 @@ std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, i
 
 TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
   gpu::PlanLog log;
-  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, {.matrix_units = true}));
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
   DeviceSession s(*device);
   using Kernels = std::vector<std::string>;
   const Kernels shared = {"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "combine_slots",

@@ -1,0 +1,72 @@
+// A GPU whose memory holds every expert computes what one that streams them does, bit for bit,
+// though a token takes other launches.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "engine/engine.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+constexpr size_t kTokens = 6;
+
+struct Outcome {
+  std::vector<float> logits;  // of every token
+  ExpertStats experts;
+};
+
+/// `chunk` tokens at a time.
+Outcome evaluate(const std::string& model, std::optional<uint64_t> memory_bytes, size_t chunk) {
+  const auto device = make_gpu_device(
+      gpu::make_emulator_platform({.seed = 5, .matrix_units = true, .memory_bytes = memory_bytes}));
+  Outcome outcome;
+  auto engine = Engine::open(model, *device, {.context_length = 32});
+  EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
+  if (!engine.ok()) return outcome;
+  auto sequence = (*engine)->create_sequence();
+  EXPECT_TRUE(sequence.ok());
+  for (size_t at = 0; at < kTokens; at += chunk) {
+    std::vector<TokenId> tokens;
+    for (size_t i = at; i < at + chunk; ++i) tokens.push_back(static_cast<TokenId>(7 * i + 1));
+    const Status done =
+        (*engine)->eval(**sequence, tokens, {.logits = LogitsMode::kAll},
+                        [&](int64_t, std::span<const float> rows) {
+                          outcome.logits.insert(outcome.logits.end(), rows.begin(), rows.end());
+                          return Status();
+                        });
+    EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().to_string());
+  }
+  outcome.experts = (*engine)->expert_stats();
+  return outcome;
+}
+
+class ResidentGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ResidentGolden, ResidentExpertsGiveTheBitsOfStreamedOnes) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(tests_directory() + "/golden/models/" + GetParam(), quantized.path(),
+                       twin.path(), {});
+  const Outcome streamed = evaluate(quantized.path(), std::nullopt, kTokens);
+  EXPECT_GT(streamed.experts.hits + streamed.experts.misses, 0u);
+  for (const size_t chunk : {size_t{1}, size_t{2}, kTokens}) {
+    const Outcome resident = evaluate(quantized.path(), uint64_t{1} << 40, chunk);
+    EXPECT_EQ(resident.experts.hits + resident.experts.misses, 0u);
+    EXPECT_EQ(resident.logits, streamed.logits) << "chunks of " << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResidentGolden,
+                         ::testing::Values("qwen3_5_moe_text", "qwen3_moe", "glm4_moe"),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace moeflux::testing
