@@ -142,9 +142,14 @@ struct DeltaParams {
   u32 value_dim;
 };
 
-/// Routers without groups of experts are judged in registers: 8 or 16 experts a lane, ranks in
-/// lanes.
-enum : u32 { kRouteFew = 8, kRouteMany = 16, kRouteRanksMax = 32 };
+/// What a group of threads judges in registers: that many experts and ranks at most, through so
+/// many shared words.
+enum : u32 {
+  kRouteThreads = 256,
+  kRouteExpertsMax = 2 * kRouteThreads,
+  kRouteRanksMax = 16,
+  kRouteWords = 2 * kRouteThreads / 32 * kRouteRanksMax,
+};
 
 struct RouteParams {
   u64 logits_stride;
@@ -158,9 +163,19 @@ struct RouteParams {
   u32 normalize;
   u32 has_correction;
   u32 has_expert_scale;
-  u32 lane_experts;  // kRouteFew or kRouteMany; 0: through shared memory
+  u32 thread_experts;  // 1 or 2 in groups of 256; 0: a SIMD group, through shared memory
   f32 normalize_epsilon;
   f32 scale;
+};
+
+/// The best of each piece of a row, of 16 values a lane.
+enum : u32 { kTopLane = 16, kTopPiece = 32 * kTopLane };
+struct TopParams {
+  u64 stride;  // from row to row, of values and their ids
+  u64 out_stride;
+  u32 cols;
+  u32 k;
+  u32 has_ids;  // values are what an earlier launch found; otherwise their places are their ids
 };
 
 /// Device addresses of one matrix and of what is added to its products (0: nothing).
@@ -269,7 +284,7 @@ struct UnitExpertsOneParams {
   u64 shared_out_stride;
   u32 slots;
   u32 has_shared_gate;
-  RouteParams route;  // chooses the slots' experts here; without lanes: the ids are there
+  RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
 /// f32 numbers as sums of two bf16.

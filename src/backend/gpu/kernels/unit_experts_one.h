@@ -62,6 +62,12 @@ MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
   return slot;
 }
 
+/// Behind what the products share.
+MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+  const u32 begin = unit_one_shared(p.expert.splits).parts + kUnitSimds * kUnitRows;
+  return MF_SHARED_AT(t, u32, begin * 4u);
+}
+
 /// out = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate. The shared
 /// expert's inputs are awaited here.
 template <u32 BITS>
@@ -120,10 +126,10 @@ MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GL
     token = t.group.y / p.expert.top_k;
     const u32 rank = t.group.y % p.expert.top_k;
     u32 id = 0u;
-    if (p.route.lane_experts != 0u) {
-      const bool writes = t.group.x == 0u && rank == 0u && t.simd == 0u;
-      id = route_token(t, p.route, token, rank, writes, logits, correction, expert_scale, ids,
-                       weights);
+    if (p.route.thread_experts != 0u) {
+      const bool writes = t.group.x == 0u && rank == 0u;
+      id = route_token(t, p.route, token, rank, writes, route_words(t, p), logits, correction,
+                       expert_scale, ids, weights);
     } else {
       id = static_cast<u32>(ids[t.group.y]);
     }
@@ -187,9 +193,9 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
   if (!slot.is_shared) {
     u32 id = 0u;
-    if (p.route.lane_experts != 0u) {
+    if (p.route.thread_experts != 0u) {
       id = route_token(t, p.route, t.group.y / p.route.top_k, t.group.y % p.route.top_k, false,
-                       logits, correction, logits, ids, weights);
+                       route_words(t, p), logits, correction, logits, ids, weights);
     } else {
       id = static_cast<u32>(ids[t.group.y]);
     }
