@@ -8,6 +8,7 @@
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/host_top.h"
 #include "engine/engine.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/quantized_copy.h"
@@ -61,6 +62,39 @@ TEST_P(ResidentGolden, ResidentExpertsGiveTheBitsOfStreamedOnes) {
     const Outcome resident = evaluate(quantized.path(), uint64_t{1} << 40, chunk);
     EXPECT_EQ(resident.experts.hits + resident.experts.misses, 0u);
     EXPECT_EQ(resident.logits, streamed.logits) << "chunks of " << chunk;
+  }
+}
+
+TEST(BestLogits, AreThoseOfTheWholeRow) {
+  const std::string model = tests_directory() + "/golden/models/olmoe";
+  const auto device =
+      make_gpu_device(gpu::make_emulator_platform({.memory_bytes = uint64_t{1} << 40}));
+  auto engine = Engine::open(model, *device, {.context_length = 32});
+  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+  EXPECT_TRUE((*engine)->has_fast_best());
+  auto sequence = (*engine)->create_sequence();
+  auto whole = (*engine)->create_sequence();
+  ASSERT_TRUE(sequence.ok() && whole.ok());
+  const auto of = static_cast<int32_t>((*engine)->spec().vocab_size) - 3;
+  for (const TokenId token : {5, 9, 2}) {
+    const auto found =
+        (*engine)->eval_best(**sequence, std::span(&token, 1), {.count = 7, .of = of});
+    ASSERT_TRUE(found.ok()) << found.error().to_string();
+    const std::vector<TokenLogit> best(found->begin(), found->end());
+    const auto last = (*engine)->last_logits();
+    ASSERT_TRUE(last.ok());
+    const std::vector<float> kept(last->begin(), last->end());
+    const auto row = (*engine)->eval_last(**whole, std::span(&token, 1));
+    ASSERT_TRUE(row.ok());
+    EXPECT_EQ(kept, std::vector<float>(row->begin(), row->end()));
+    std::vector<float> values(7);
+    std::vector<int32_t> ids(7);
+    top_of_row(row->first(static_cast<size_t>(of)), values, ids);
+    ASSERT_EQ(best.size(), 7u);
+    for (size_t i = 0; i < best.size(); ++i) {
+      EXPECT_EQ(best[i].id, ids[i]);
+      EXPECT_EQ(best[i].logit, values[i]);
+    }
   }
 }
 

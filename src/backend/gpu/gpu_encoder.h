@@ -38,6 +38,7 @@ class GpuEncoder : public Encoder {
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
+  void top_rows(Tensor values, Tensor ids, Tensor x) override;
   void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                  const GluOptions& options) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;

@@ -47,6 +47,7 @@
   X(causal_conv_shift, 2, ConvParams)              \
   X(gated_delta_heads, 7, DeltaParams)             \
   X(route_tokens, 5, RouteParams)                  \
+  X(top_values, 4, TopParams)                      \
   X(expert_lists, 4, ExpertListParams)             \
   X(expert_tiles, 2, ExpertListParams)             \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)    \

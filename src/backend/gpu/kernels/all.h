@@ -14,6 +14,7 @@
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"
 #include "backend/gpu/kernels/route.h"
+#include "backend/gpu/kernels/top.h"
 #include "backend/gpu/kernels/expert_lists.h"
 #include "backend/gpu/kernels/experts.h"
 #include "backend/gpu/kernels/unit_product.h"
