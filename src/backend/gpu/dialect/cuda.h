@@ -13,6 +13,7 @@
 //   must
 //     come before the first access to what another kernel writes or reads: only MF_CONST may be
 //     read earlier, and what the kernels before the last one wrote.
+//   MF_UNROLL and MF_ROLLED before a loop: always, never.
 //   MF_FN marks a function of kernels; it takes `MF_T t` first if it needs the thread.
 //   t.index, t.threads, t.lane, t.simd, t.simds, t.group.x/y/z: where the thread is.
 #pragma once
@@ -38,8 +39,9 @@
   MF_THREAD_EARLY; \
   ::moeflux::gpu::await_inputs(t)
 #define MF_UNROLL _Pragma("unroll")
+#define MF_ROLLED _Pragma("unroll 1")
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)
-#define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<T*>(address))
+#define MF_AT(t, T, address) (static_cast<void>(t), ::moeflux::gpu::global_at<T>(address))
 #define MF_HAS_MATRIX_UNITS 1
 #define MF_SHARED_AT(t, T, offset_bytes) reinterpret_cast<T*>((t).shared + (offset_bytes))
 
@@ -56,6 +58,12 @@ MF_FN Thread this_thread() {
   extern __shared__ __align__(16) u8 dynamic_shared[];
   return {threadIdx.x,      blockDim.x, threadIdx.x % 32u, threadIdx.x / 32u,
           blockDim.x / 32u, blockIdx,   dynamic_shared};
+}
+
+/// An address of device memory; says so, for loads that need not find out.
+template <typename T>
+MF_FN T* global_at(u64 address) {
+  return static_cast<T*>(__cvta_global_to_generic(static_cast<size_t>(address)));
 }
 
 struct F4 {

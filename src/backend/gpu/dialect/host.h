@@ -29,6 +29,7 @@
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
+#define MF_ROLLED
 #define MF_CAST(T, pointer) (pointer).cast<T>()
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
 #define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)

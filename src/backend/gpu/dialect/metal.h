@@ -40,6 +40,7 @@
   static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL _Pragma("clang loop unroll(full)")
+#define MF_ROLLED _Pragma("clang loop unroll(disable)")
 #define MF_CAST(T, pointer) reinterpret_cast<device T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<device T*>(address))
 #define MF_SHARED_AT(t, T, offset_bytes) \

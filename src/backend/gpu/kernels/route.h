@@ -135,10 +135,12 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   } else {
     const f32 largest = simd_max(t, logit);
     f32 total = 0.0f;
+    MF_ROLLED
     for (u32 e = t.lane; e < p.experts; e += 32u) total += mf_exp(logits[e] - largest);
     score = mf_exp(logit - largest) / simd_sum(t, total);
   }
   f32 sum = p.normalize_epsilon;
+  MF_ROLLED
   for (u32 r = 0u; r < p.top_k; ++r) sum = sum + simd_shuffle(t, score, r);
   if (!is_rank) return;
   f32 weight = score * p.scale;
@@ -148,14 +150,10 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   weights[t.lane] = weight;
 }
 
-/// The expert of one rank, on every thread of a group of 256. `writes`: all ranks to ids and
-/// weights. Shared: kRouteWords from `shared` on.
+/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread.
 template <u32 PER>
-MF_FN u32 route_group(MF_T t, MF_PARAMS(RouteParams) p, u32 rank, bool writes,
-                      MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
-                      MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                      MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
-  const u32 ranks = writes ? p.top_k : rank + 1u;
+MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
   RouteBest own[PER];
   MF_UNROLL
   for (u32 i = 0u; i < PER; ++i) {
@@ -166,6 +164,7 @@ MF_FN u32 route_group(MF_T t, MF_PARAMS(RouteParams) p, u32 rank, bool writes,
     }
   }
   RouteBest kept = {0u, kNoEntry};
+  MF_ROLLED
   for (u32 r = 0u; r < ranks; ++r) {
     const RouteBest best = route_take<PER>(t, own);
     if (t.lane == r) kept = best;
@@ -173,6 +172,21 @@ MF_FN u32 route_group(MF_T t, MF_PARAMS(RouteParams) p, u32 rank, bool writes,
   if (t.lane < ranks) {
     shared[t.simd * ranks + t.lane] = kept.order;
     shared[kRouteWords / 2u + t.simd * ranks + t.lane] = kept.id;
+  }
+}
+
+/// The expert of one rank of a token, on every thread of a group of 256. `writes`: all ranks to ids
+/// and weights. Shared: kRouteWords.
+MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, bool writes,
+                      MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
+                      MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
+                      MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
+  MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
+  const u32 ranks = writes ? p.top_k : rank + 1u;
+  if (p.thread_experts == 1u) {
+    route_candidates<1u>(t, p, ranks, shared, row, correction);
+  } else {
+    route_candidates<2u>(t, p, ranks, shared, row, correction);
   }
   barrier(t);
   RouteBest all[kRouteRanksMax / 4u];
@@ -186,30 +200,18 @@ MF_FN u32 route_group(MF_T t, MF_PARAMS(RouteParams) p, u32 rank, bool writes,
       all[i].id = shared[kRouteWords / 2u + at];
     }
   }
-  u32 wanted = kNoEntry;
+  u32 wanted = kNoEntry;  // a rank's expert, of as many lanes as ranks where all are written
+  MF_ROLLED
   for (u32 r = 0u; r < ranks; ++r) {
     const u32 id = route_take<kRouteRanksMax / 4u>(t, all).id;
     if (writes ? t.lane == r : rank == r) wanted = id;
   }
   if (!writes) return wanted;
-  if (t.simd == 0u) route_weights(t, p, wanted, logits, expert_scale, ids, weights);
-  return simd_shuffle(t, wanted, rank);
-}
-
-/// The same for a token among others: its row of each.
-MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, bool writes,
-                      MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
-                      MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                      MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
-  MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
-  MF_GLOBAL(i32) token_ids = ids + token * p.top_k;
-  MF_GLOBAL(f32) token_weights = weights + token * p.top_k;
-  if (p.thread_experts == 1u) {
-    return route_group<1u>(t, p, rank, writes, shared, row, correction, expert_scale, token_ids,
-                           token_weights);
+  if (t.simd == 0u) {
+    route_weights(t, p, wanted, row, expert_scale, ids + token * p.top_k,
+                  weights + token * p.top_k);
   }
-  return route_group<2u>(t, p, rank, writes, shared, row, correction, expert_scale, token_ids,
-                         token_weights);
+  return simd_shuffle(t, wanted, rank);
 }
 
 /// Group x: a token; 256 threads, or 32 that share scores, choices, groups, and what was chosen.
