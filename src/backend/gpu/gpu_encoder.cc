@@ -2,6 +2,7 @@
 #include "backend/gpu/gpu_encoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/host_buffer.h"
 #include "base/format.h"
@@ -35,7 +36,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
-  flush_products();
+  flush_waiting();
   split_x_ = {};
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
@@ -50,13 +51,25 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
 }
 
 void GpuEncoder::record(const Plan& plan) {
-  flush_products();
+  flush_waiting();
   split_x_ = {};
   executor_->record(plan);
 }
 
+void GpuEncoder::flush_waiting() {
+  if (waiting_.is_empty()) return;
+  const Waiting waiting = std::exchange(waiting_, {});
+  if (!waiting.products.empty()) {
+    record_products(waiting.products);
+  } else if (waiting.has_chain()) {
+    record_chain(waiting.chain);
+  } else {
+    record_gate(waiting.gate);
+  }
+}
+
 EventId GpuEncoder::submit() {
-  flush_products();
+  flush_waiting();
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});

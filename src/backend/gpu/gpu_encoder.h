@@ -12,6 +12,7 @@
 #include "backend/gpu/device_tables.h"
 #include "backend/gpu/executor.h"
 #include "backend/gpu/plan.h"
+#include "backend/gpu/waiting.h"
 
 namespace moeflux::gpu {
 
@@ -81,7 +82,21 @@ class GpuEncoder : public Encoder {
 
   /// Every plan goes through here: what waits comes first.
   void record(const Plan& plan);
-  void flush_products();
+  void flush_waiting();
+  // An op joins what waits, or waits itself, or gives false: then nothing waits.
+  bool start_chain(const Tensor& out, const Tensor& slots, const Routes& routes);
+  bool join_chain(const Tensor& out, const Tensor& a, const Tensor& b);
+  bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
+  /// False: what waits may still wait.
+  bool join_norm(const WaitingNorm& norm);
+  void record_chain(const WaitingChain& chain);
+  void record_links(const WaitingChain& chain);
+  void record_gate(const WaitingGate& gate);
+  void record_products(const std::vector<WaitingProduct>& products);
+  void record_add(const Tensor& out, const Tensor& a, const Tensor& b);
+  void record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights);
+  void record_mul(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
+  void record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation);
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
@@ -102,13 +117,7 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
-  /// Products of the same x that share a launch with the next one.
-  struct WaitingProduct {
-    Tensor out;
-    Tensor x;
-    Weight weight;
-  };
-  std::vector<WaitingProduct> waiting_;
+  Waiting waiting_;
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;

@@ -34,8 +34,9 @@
   X(add_bias_rows, 2, RowsParams)                  \
   X(mul_activated_rows, 3, RowsParams)             \
   X(glu_rows, 3, RowsParams)                       \
-  X(rms_norm_narrow, 3, RowsParams)                \
+  X(rms_norm_narrow, 4, RowsParams)                \
   X(rms_norm_wide, 3, RowsParams)                  \
+  X(rms_norm_chain, 10, ChainParams)               \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
@@ -45,6 +46,7 @@
   X(attention_merge, 3, AttentionParams)           \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
+  X(causal_conv_one, 4, ConvParams)                \
   X(gated_delta_heads, 7, DeltaParams)             \
   X(route_tokens, 5, RouteParams)                  \
   X(expert_lists, 4, ExpertListParams)             \

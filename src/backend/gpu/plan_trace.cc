@@ -33,9 +33,10 @@ class TraceExecutor : public Executor {
 
 class TracePlatform : public Platform {
  public:
-  explicit TracePlatform(PlanLog& log) : log_(log) {}
+  TracePlatform(PlanLog& log, bool matrix_units) : log_(log), matrix_units_(matrix_units) {}
 
   std::string_view name() const override { return "plan-trace"; }
+  bool has_matrix_units() const override { return matrix_units_; }
   std::string_view description() const override { return "plan trace (computes nothing)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     return allocate_host_buffer(bytes);
@@ -49,12 +50,13 @@ class TracePlatform : public Platform {
 
  private:
   PlanLog& log_;
+  bool matrix_units_;
 };
 
 }  // namespace
 
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log) {
-  return std::make_unique<TracePlatform>(log);
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units) {
+  return std::make_unique<TracePlatform>(log, matrix_units);
 }
 
 }  // namespace moeflux::gpu

@@ -16,6 +16,6 @@ struct PlanLog {
 
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The
 /// log must outlive the platform. One executor at a time.
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log);
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units = false);
 
 }  // namespace moeflux::gpu

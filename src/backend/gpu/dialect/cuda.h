@@ -75,6 +75,10 @@ MF_FN void await_inputs(MF_T) {
 #endif
 }
 
+/// Asks for the cache line of an address, which may be anything: nothing is read. So it may come
+/// before await_inputs() even where another kernel still writes.
+MF_FN void prefetch(MF_T, const f32* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 MF_FN void barrier(MF_T) { __syncthreads(); }
 MF_FN void simd_barrier(MF_T) { __syncwarp(); }
 MF_FN f32 simd_shuffle(MF_T, f32 value, u32 lane) { return __shfl_sync(~0u, value, lane); }

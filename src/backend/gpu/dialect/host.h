@@ -142,6 +142,7 @@ struct W2 {
 };
 
 inline void await_inputs(const Thread&) {}
+inline void prefetch(const Thread&, const GlobalPointer<const f32>&) {}
 
 using emulator::Exchange;
 using emulator::Place;
@@ -197,6 +198,9 @@ inline void store4(const SharedPointer<u32>& to, W4 value) {
 }
 inline void store4(const GlobalPointer<u32>& to, W4 value) {
   *reinterpret_cast<W4*>(to.checked(0, 4)) = value;
+}
+inline void store4(const GlobalPointer<f32>& to, F4 value) {
+  *reinterpret_cast<F4*>(to.checked(0, 4)) = value;
 }
 inline void store4(const SharedPointer<f32>& to, F4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];

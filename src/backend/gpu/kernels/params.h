@@ -24,9 +24,24 @@ struct RowsParams {
   u32 cols;
   u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh
   u32 has_weight;  // rms_norm
+  u32 has_gate;    // rms_norm_narrow: times activation(b)
+  u32 wide;        // rms_norm: all rows begin on 16-byte boundaries and are multiples of them
   f32 factor;      // scale, cap, epsilon, or alpha of a gated unit
   f32 limit;
   f32 up_offset;
+};
+
+/// rms_norm of a sum: of slots of experts or a base, and up to two addends.
+enum : u32 {
+  kNormNarrowCols = 1024,  // rows up to here are summed over by 32 threads
+  kNormThreads = 256,      // longer ones by 256
+  kChainVectorsMax = 8,    // of four columns a thread
+};
+struct ChainParams {
+  u32 cols;
+  u32 top_k;  // 0: begins with the base
+  u32 adds;
+  f32 epsilon;
 };
 
 struct RopeParams {
@@ -122,6 +137,7 @@ struct AttentionParams {
   f32 scale;
 };
 
+enum : u32 { kConvOneTapsMax = 4 };  // of the kernels for a single token
 struct ConvParams {
   u64 x_stride;
   u64 out_stride;

@@ -1,0 +1,133 @@
+// Sums that end in a norm as one plan, and norms that end in a gate: combining experts, adding
+// their shared part and the residual stream, and the norm of the next layer are a launch each
+// otherwise.
+#include <algorithm>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+
+namespace moeflux::gpu {
+namespace {
+
+bool can_chain(const Tensor& tensor) {
+  const int64_t cols = tensor.shape.back();
+  const int64_t threads = cols <= int64_t{kNormNarrowCols} ? kSimdLanes : int64_t{kNormThreads};
+  return tensor.is_contiguous() && is_wide(tensor) && cols % 4 == 0 && cols > 0 &&
+         cols <= 4 * threads * int64_t{kChainVectorsMax};
+}
+
+// A thread sees its own elements only.
+bool are_same_or_apart(const Tensor& a, const Tensor& b) {
+  return a.is_null() || b.is_null() || are_same(a, b) || !have_overlap(a, b);
+}
+
+// True when a chain may write `out` besides.
+bool fits_chain(const WaitingChain& chain, const Tensor& out) {
+  const auto fits = [&](const Tensor& other) { return are_same_or_apart(out, other); };
+  return can_chain(out) && fits(chain.base) && !have_overlap(out, chain.slots) &&
+         !have_overlap(out, chain.slot_weights) &&
+         std::all_of(chain.addends.begin(), chain.addends.end(), fits) &&
+         std::all_of(chain.sums.begin(), chain.sums.end(), fits);
+}
+
+}  // namespace
+
+bool GpuEncoder::start_chain(const Tensor& out, const Tensor& slots, const Routes& routes) {
+  flush_waiting();
+  if (rows_of(out) == 0 || !can_chain(out) || !can_chain(slots) || have_overlap(out, slots) ||
+      have_overlap(out, routes.weights) || !routes.weights.is_contiguous()) {
+    return false;
+  }
+  WaitingChain& chain = waiting_.chain;
+  chain.slots = slots;
+  chain.slot_weights = routes.weights;
+  chain.sums[0] = chain.value = out;
+  return true;
+}
+
+bool GpuEncoder::join_chain(const Tensor& out, const Tensor& a, const Tensor& b) {
+  WaitingChain& chain = waiting_.chain;
+  const bool open = waiting_.has_chain() && chain.norm.out.is_null() && chain.adds < 2;
+  const bool after_a = open && are_same(a, chain.value);
+  const Tensor& addend = after_a ? b : a;
+  if ((after_a || (open && are_same(b, chain.value))) && can_chain(addend) &&
+      fits_chain(chain, out) && are_same_or_apart(out, addend) &&
+      std::all_of(chain.sums.begin(), chain.sums.end(),
+                  [&](const Tensor& sum) { return are_same_or_apart(sum, addend); })) {
+    chain.addends[chain.adds] = addend;
+  } else {
+    flush_waiting();
+    if (rows_of(out) == 0 || !can_chain(out) || !can_chain(a) || !can_chain(b) ||
+        !are_same_or_apart(out, a) || !are_same_or_apart(out, b)) {
+      return false;
+    }
+    chain.base = a;
+    chain.addends[0] = b;
+  }
+  chain.sums[++chain.adds] = chain.value = out;
+  return true;
+}
+
+bool GpuEncoder::join_norm(const WaitingNorm& norm) {
+  WaitingChain& chain = waiting_.chain;
+  const bool joins = waiting_.has_chain() && chain.norm.out.is_null() &&
+                     are_same(chain.value, norm.x) && !norm.weight.is_null() &&
+                     is_wide(norm.weight) && fits_chain(chain, norm.out);
+  if (joins) chain.norm = norm;
+  return joins;
+}
+
+void GpuEncoder::record_chain(const WaitingChain& chain) {
+  if (chain.norm.out.is_null() || (chain.adds == 0 && chain.slots.is_null())) {
+    return record_links(chain);
+  }
+  ChainParams p{};
+  p.cols = static_cast<u32>(chain.value.shape.back());
+  p.top_k = chain.slots.is_null() ? 0 : static_cast<u32>(chain.slot_weights.dim(1));
+  p.adds = chain.adds;
+  p.epsilon = chain.norm.eps;
+  const uint32_t threads = p.cols <= kNormNarrowCols ? kSimdLanes : uint32_t{kNormThreads};
+  Plan plan = make_plan(KernelId::rms_norm_chain, {rows_of(chain.value), 1, 1}, threads,
+                        threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
+  plan.set_params(p);
+  plan.bind(range_of(chain.slots, Access::kRead));
+  plan.bind(range_of(chain.slot_weights, Access::kRead));
+  plan.bind(range_of(chain.base, Access::kRead));
+  for (const Tensor& addend : chain.addends) plan.bind(range_of(addend, Access::kRead));
+  plan.bind(range_of(chain.norm.weight, Access::kRead));
+  for (const Tensor& sum : chain.sums) bind_output(plan, sum);
+  bind_output(plan, chain.norm.out);
+  record(plan);
+}
+
+// What cannot be one launch, or need not be.
+void GpuEncoder::record_links(const WaitingChain& chain) {
+  if (!chain.slots.is_null()) record_combine(chain.sums[0], chain.slots, chain.slot_weights);
+  Tensor value = chain.slots.is_null() ? chain.base : chain.sums[0];
+  for (uint32_t i = 0; i < chain.adds; ++i) {
+    record_add(chain.sums[i + 1], value, chain.addends[i]);
+    value = chain.sums[i + 1];
+  }
+  if (!chain.norm.out.is_null()) record_norm(chain.norm, {}, {});
+}
+
+bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
+                           Activation activation) {
+  WaitingGate& waiting = waiting_.gate;
+  const bool follows = !waiting.norm.out.is_null() && waiting.out.is_null() &&
+                       are_same(waiting.norm.out, x) && are_same(x, out) && gate.shape == x.shape &&
+                       !have_overlap(gate, out);
+  if (!follows) flush_waiting();
+  if (!follows) return false;
+  waiting.out = out;
+  waiting.x = waiting.norm.x;
+  waiting.gate = gate;
+  waiting.activation = activation;
+  return true;
+}
+
+void GpuEncoder::record_gate(const WaitingGate& gate) {
+  record_norm(gate.norm, gate.gate, gate.activation);
+}
+
+}  // namespace moeflux::gpu

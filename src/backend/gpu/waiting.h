@@ -1,0 +1,61 @@
+// Ops that wait for the next one, because both can share a launch. Plain data: gpu_encoder.h says
+// who joins whom.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "backend/ops.h"
+#include "quant/weight.h"
+#include "tensor/tensor.h"
+
+namespace moeflux::gpu {
+
+struct WaitingNorm {
+  Tensor out;  // null: no norm
+  Tensor x;
+  Tensor weight;  // null: no weight
+  float eps = 0.0f;
+};
+
+/// Sums that may end in a norm: of slots of experts or of a base, then of addends.
+struct WaitingChain {
+  Tensor slots;  // null: begins with the base
+  Tensor slot_weights;
+  Tensor base;
+  std::array<Tensor, 2> addends;
+  std::array<Tensor, 3> sums;  // of the slots, with one addend, with two
+  uint32_t adds = 0;
+  Tensor value;      // the last sum, or the base if there is none; null: nothing waits
+  WaitingNorm norm;  // of the value
+};
+
+/// A gate, a norm before it, or both.
+struct WaitingGate {
+  WaitingNorm norm;
+  Tensor out;  // of the gate; null: only the norm
+  Tensor x;
+  Tensor gate;
+  Activation activation{};
+};
+
+/// Products of the same x.
+struct WaitingProduct {
+  Tensor out;
+  Tensor x;
+  Weight weight;
+};
+
+/// One of chain, gate and products; or products of what the chain or the gate gives.
+struct Waiting {
+  WaitingChain chain;
+  WaitingGate gate;
+  std::vector<WaitingProduct> products;
+
+  bool has_chain() const { return !chain.value.is_null(); }
+  bool has_gate() const { return !gate.out.is_null() || !gate.norm.out.is_null(); }
+  bool is_empty() const { return !has_chain() && !has_gate() && products.empty(); }
+};
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,179 @@
+// Ops that share a launch give the bits they have in launches of their own: each sequence runs on
+// the emulator as it comes and with a submission after every op, which keeps ops apart.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/plan_trace.h"
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+/// Called after every op.
+using Between = std::function<void()>;
+/// Records ops, gives what they wrote.
+using Ops = std::function<std::vector<Tensor>(Session&, const Between&)>;
+
+std::vector<std::vector<float>> results(Device& device, const Ops& ops, bool apart) {
+  Session s(device);
+  const std::vector<Tensor> written = ops(s, [&] {
+    if (apart) s.encoder().submit();
+  });
+  std::vector<std::vector<float>> values;
+  for (const Tensor& tensor : written) values.push_back(s.read(tensor));
+  return values;
+}
+
+/// Launches of the ops, which ask for nothing else before the first result is read.
+size_t launches(const Ops& ops) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
+  Session s(*device);
+  (void)ops(s, [] {});
+  s.encoder().submit();
+  return static_cast<size_t>(
+      std::count_if(log.lines.begin(), log.lines.end(),
+                    [](const std::string& line) { return !line.starts_with("write"); }));
+}
+
+void expect_same_bits_in(size_t expected_launches, const std::string& what, const Ops& ops) {
+  EXPECT_EQ(launches(ops), expected_launches) << what;
+  for (const bool matrix_units : {false, true}) {
+    const auto device =
+        make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = matrix_units}));
+    const auto apart = results(*device, ops, true);
+    const auto together = results(*device, ops, false);
+    ASSERT_EQ(apart.size(), together.size());
+    for (size_t i = 0; i < apart.size(); ++i) {
+      expect_same_bits(format("{}, result {}", what, i), apart[i], together[i]);
+    }
+  }
+}
+
+/// Sums of up to two addends, then a norm, all of random rows.
+struct ChainProblem {
+  int64_t n = 1;
+  int64_t cols = 4;
+  int64_t top_k = 0;  // 0: begins with rows, not with slots
+  int adds = 1;
+  bool in_place = false;
+  std::vector<float> slots, slot_weights, rows[3], norm;
+
+  static ChainProblem make(Random& random, int64_t n, int64_t cols, int64_t top_k, int adds,
+                           bool in_place) {
+    ChainProblem p{n, cols, top_k, adds, in_place, {}, {}, {}, {}};
+    p.slots = random.floats(n * top_k * cols);
+    p.slot_weights = random.floats(n * top_k, 0.0f, 1.0f);
+    for (std::vector<float>& row : p.rows) row = random.floats(n * cols);
+    p.norm = random.floats(cols, 0.5f, 1.5f);
+    return p;
+  }
+
+  std::vector<Tensor> run(Session& s, const Between& between) const {
+    Tensor value = s.floats({n, cols}, rows[0]);
+    std::vector<Tensor> written;
+    std::vector<Tensor> sums;
+    for (int i = 0; i < adds; ++i) sums.push_back(s.zeros({n, cols}));
+    const Tensor addends[2] = {s.floats({n, cols}, rows[1]), s.floats({n, cols}, rows[2])};
+    const Tensor weight = s.floats({cols}, norm);
+    const Tensor normed = s.zeros({n, cols});
+    if (top_k > 0) {
+      const Routes routes{s.zeros({n, top_k}, DType::kI32), s.floats({n, top_k}, slot_weights)};
+      const Tensor all = s.floats({n, top_k, cols}, slots);
+      s.encoder().combine_experts(value, all, routes);
+      between();
+      written.push_back(value);
+    }
+    for (int i = 0; i < adds; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const Tensor sum = in_place ? (i == 0 ? value : addends[0]) : sums[at];
+      // The sum so far may stand on either side.
+      if (i == 0) s.encoder().add(sum, value, addends[at]);
+      if (i == 1) s.encoder().add(sum, addends[at], value);
+      between();
+      value = sum;
+      written.push_back(value);
+    }
+    s.encoder().rms_norm(normed, value, weight, 1e-6f);
+    between();
+    written.push_back(normed);
+    return written;
+  }
+};
+
+TEST(Fusion, SumsAndTheirNormAreOneLaunch) {
+  Random random(90);
+  for (const int64_t cols : {4, 36, 128, 1000, 1024, 1028, 2048, 4096, 8192}) {
+    for (const int64_t n : {1, 3}) {
+      for (const int64_t top_k : {0, 3}) {
+        for (const int adds : {0, 1, 2}) {
+          const bool in_place = (cols / 4 + n + adds) % 2 == 0;
+          const ChainProblem p = ChainProblem::make(random, n, cols, top_k, adds, in_place);
+          expect_same_bits_in(
+              1, format("{}x{}, {} slots, {} adds, in place {}", n, cols, top_k, adds, in_place),
+              [&](Session& s, const Between& between) { return p.run(s, between); });
+        }
+      }
+    }
+  }
+}
+
+TEST(Fusion, SumsOfOddRowsStayApart) {
+  Random random(91);
+  for (const int64_t cols : {1, 7, 33, 8196}) {
+    const ChainProblem p = ChainProblem::make(random, 2, cols, 2, 1, false);
+    expect_same_bits_in(3, format("{} columns", cols),
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  }
+}
+
+TEST(Fusion, SumsThatOverlapStayApart) {
+  Random random(92);
+  const std::vector<float> x = random.floats(3 * 64);
+  const std::vector<float> w = random.floats(64);
+  expect_same_bits_in(3, "rows of one tensor", [&](Session& s, const Between& between) {
+    const Tensor rows = s.floats({3, 64}, x);
+    const Tensor weight = s.floats({64}, w);
+    const Tensor normed = s.zeros({2, 64});
+    // The second sum overwrites what the first one reads for its next row.
+    s.encoder().add(rows.slice(0, 0, 2), rows.slice(0, 1, 2), rows.slice(0, 1, 2));
+    between();
+    s.encoder().add(rows.slice(0, 1, 2), rows.slice(0, 0, 2), rows.slice(0, 1, 2));
+    between();
+    s.encoder().rms_norm(normed, rows.slice(0, 0, 2), weight, 1e-6f);
+    between();
+    return std::vector<Tensor>{rows, normed};
+  });
+}
+
+TEST(Fusion, ANormOfHeadsAndItsGateAreOneLaunch) {
+  Random random(93);
+  for (const int64_t dim : {1, 6, 32, 100, 128, 1024}) {
+    for (const int64_t n : {1, 5}) {
+      const std::vector<float> x = random.floats(n * 3 * dim);
+      const std::vector<float> gates = random.floats(n * 3 * 2 * dim, -4.0f, 4.0f);
+      const std::vector<float> w = random.floats(dim);
+      expect_same_bits_in(1, format("{} tokens, 3x{}", n, dim),
+                          [&](Session& s, const Between& between) {
+                            const Tensor heads = s.floats({n, 3, dim}, x);
+                            const Tensor gate = s.floats({n, 3, 2 * dim}, gates).slice(2, dim, dim);
+                            const Tensor weight = s.floats({dim}, w);
+                            const Tensor out = s.zeros({n, 3, dim});
+                            s.encoder().rms_norm(out, heads, weight, 1e-6f);
+                            between();
+                            s.encoder().mul_activated(out, out, gate, Activation::kSilu);
+                            between();
+                            return std::vector<Tensor>{heads, out};
+                          });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
