@@ -5,6 +5,7 @@
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -70,11 +71,25 @@ bool GpuEncoder::join_chain(const Tensor& out, const Tensor& a, const Tensor& b)
 
 bool GpuEncoder::join_norm(const WaitingNorm& norm) {
   WaitingChain& chain = waiting_.chain;
-  const bool joins = waiting_.has_chain() && chain.norm.out.is_null() &&
-                     are_same(chain.value, norm.x) && !norm.weight.is_null() &&
-                     is_wide(norm.weight) && fits_chain(chain, norm.out);
+  const bool fits = !norm.weight.is_null() && is_wide(norm.weight);
+  const bool joins = fits && waiting_.has_chain() && chain.norm.out.is_null() &&
+                     are_same(chain.value, norm.x) && fits_chain(chain, norm.out);
   if (joins) chain.norm = norm;
-  return joins;
+  if (joins) return true;
+  flush_waiting();
+  const int64_t cols = norm.x.shape.back();
+  if (norm.x.shape.rank() == 3 && cols <= int64_t{kNormNarrowCols}) {
+    waiting_.gate.norm = norm;
+    return true;
+  }
+  // Products may follow.
+  if (!fits || rows_of(norm.x) > kSingleTokensMax || !can_chain(norm.x) || !can_chain(norm.out) ||
+      !platform_.has_matrix_units()) {
+    return false;
+  }
+  chain.base = chain.value = norm.x;
+  chain.norm = norm;
+  return true;
 }
 
 void GpuEncoder::record_chain(const WaitingChain& chain) {

@@ -60,7 +60,7 @@ void GpuEncoder::flush_waiting() {
   if (waiting_.is_empty()) return;
   const Waiting waiting = std::exchange(waiting_, {});
   if (!waiting.products.empty()) {
-    record_products(waiting.products);
+    record_products(waiting);
   } else if (waiting.has_chain()) {
     record_chain(waiting.chain);
   } else {

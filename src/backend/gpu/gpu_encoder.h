@@ -87,12 +87,11 @@ class GpuEncoder : public Encoder {
   bool start_chain(const Tensor& out, const Tensor& slots, const Routes& routes);
   bool join_chain(const Tensor& out, const Tensor& a, const Tensor& b);
   bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
-  /// False: what waits may still wait.
   bool join_norm(const WaitingNorm& norm);
   void record_chain(const WaitingChain& chain);
   void record_links(const WaitingChain& chain);
   void record_gate(const WaitingGate& gate);
-  void record_products(const std::vector<WaitingProduct>& products);
+  void record_products(const Waiting& waiting);
   void record_add(const Tensor& out, const Tensor& a, const Tensor& b);
   void record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights);
   void record_mul(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);

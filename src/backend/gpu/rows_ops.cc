@@ -122,11 +122,7 @@ void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   MF_CHECK(weight.is_null() ||
            (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
   const WaitingNorm norm{out, x, weight, eps};
-  if (join_norm(norm)) return;
-  flush_waiting();
-  const bool may_have_gate = x.shape.rank() == 3 && is_narrow(x);
-  if (!may_have_gate) return record_norm(norm, {}, {});
-  waiting_.gate.norm = norm;
+  if (!join_norm(norm)) record_norm(norm, {}, {});
 }
 
 // With a gate, rows are narrow.

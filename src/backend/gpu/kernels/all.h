@@ -18,6 +18,7 @@
 #include "backend/gpu/kernels/experts.h"
 #include "backend/gpu/kernels/unit_product.h"
 #include "backend/gpu/kernels/unit_one.h"
+#include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
 #include "backend/gpu/kernels/unit_many.h"
 // clang-format on

@@ -253,6 +253,14 @@ struct UnitLinearParams {
   u32 tokens;
 };
 
+/// Norms before products hold a row in the registers of a group.
+enum : u32 { kUnitVectors = 4, kUnitNormedColsMax = kUnitVectors * 4 * kUnitThreads };
+struct UnitNormedParams {
+  UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
+  u32 adds;
+  f32 epsilon;
+};
+
 struct UnitExpertParams {
   UnitMatrix matrix;
   u64 x_stride;

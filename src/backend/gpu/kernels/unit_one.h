@@ -108,38 +108,66 @@ MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_c
   return sum;
 }
 
-/// The 16 * 8 / splits rows of a group.
-template <u32 BITS>
-MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 group,
-                            MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
-                            MF_GLOBAL(const u8) biases, MF_GLOBAL(const f32) x,
-                            MF_GLOBAL(f32) out) {
+/// A row of x in memory.
+struct UnitMemoryRow {
+  MF_GLOBAL(const f32) x;
+
+  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p, u32 begin) const {
+    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+  }
+};
+
+/// The 16 * 8 / splits rows of a group, which begin at `first_row`: gives a thread the sum of the
+/// row of its number. A source that is not in memory has its columns in one turn.
+template <u32 BITS, class Source>
+MF_FN f32 unit_row_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 first_row,
+                          MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                          MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source) {
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
   const u32 split = t.simd % p.splits;
-  const u32 tiles = kUnitSimds / p.splits;
-  const u32 row = (group * tiles + t.simd / p.splits) * kUnitRows;
+  const u32 row = first_row + t.simd / p.splits * kUnitRows;
   UnitPart<BITS> part;
   part.load(t, m, data, scales, biases, p.cols, row, split * kUnitSplit);
   await_inputs(t);
-  const u32 own_row = group * tiles * kUnitRows + t.index;
-  const bool is_mine = t.index < tiles * kUnitRows && own_row < m.rows;
   f32 sum = 0.0f;
   for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
     if (begin > 0u) {
       barrier(t);
       part.load(t, m, data, scales, biases, p.cols, row, begin + split * kUnitSplit);
     }
-    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+    source->stage(t, p, begin);
     barrier(t);
     part.multiply(t, m.scales, split, p.splits, parts + t.simd * kUnitRows);
     barrier(t);
-    if (is_mine) {
+    if (t.index < kUnitSimds / p.splits * kUnitRows) {
       MF_SHARED(f32)
       own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
       sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
     }
   }
-  if (is_mine) out[own_row] = sum;
+  return sum;
+}
+
+/// Which of the matrices a group has, and its first row.
+struct UnitShare {
+  u32 which;
+  u32 first_row;
+  u32 own_row;  // whose sum the thread has
+  bool is_mine;
+};
+
+MF_FN UnitShare unit_share(MF_T t, MF_PARAMS(UnitLinearParams) p) {
+  UnitShare share;
+  share.which = 0u;
+  MF_UNROLL
+  for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
+    if (i < p.count && t.group.x >= p.first_group[i]) share.which = i;
+  }
+  const u32 rows = kUnitSimds / p.splits * kUnitRows;
+  share.first_row = (t.group.x - p.first_group[share.which]) * rows;
+  share.own_row = share.first_row + t.index;
+  share.is_mine = t.index < rows && share.own_row < p.matrices[share.which].rows;
+  return share;
 }
 
 /// Group x: rows of one of the matrices; y: a token. 256 threads.
@@ -150,13 +178,9 @@ MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1,
           MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_WRITE(13, f32, out0),
           MF_WRITE(14, f32, out1), MF_WRITE(15, f32, out2), MF_WRITE(16, f32, out3)) {
   MF_THREAD_EARLY;
-  u32 which = 0u;
-  MF_UNROLL
-  for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
-    if (i < p.count && t.group.x >= p.first_group[i]) which = i;
-  }
+  const UnitShare share = unit_share(t, p);
+  const u32 which = share.which;
   const UnitMatrix m = p.matrices[which];
-  const u32 group = t.group.x - p.first_group[which];
   MF_GLOBAL(const u8)
   data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
   MF_GLOBAL(const u8)
@@ -164,13 +188,11 @@ MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1,
   MF_GLOBAL(const u8)
   biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
   MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
-  MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
-  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_strides[which];
-  if (m.bits == 4u) {
-    unit_rows_of_one<4u>(t, p, m, group, data, scales, biases, x_row, out_row);
-  } else {
-    unit_rows_of_one<8u>(t, p, m, group, data, scales, biases, x_row, out_row);
-  }
+  const UnitMemoryRow row = {x + t.group.y * p.x_stride};
+  const u32 first = share.first_row;
+  const f32 sum = m.bits == 4u ? unit_row_of_one<4u>(t, p, m, first, data, scales, biases, &row)
+                               : unit_row_of_one<8u>(t, p, m, first, data, scales, biases, &row);
+  if (share.is_mine) out[t.group.y * p.out_strides[which] + share.own_row] = sum;
 }
 
 }  // namespace kernels

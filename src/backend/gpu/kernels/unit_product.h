@@ -117,6 +117,21 @@ struct UnitOctet {
   f32 sum;
 };
 
+MF_FN UnitOctet split_octet(MF_LOCAL(const f32) values) {
+  UnitOctet octet;
+  octet.sum = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < 8u; ++i) octet.sum = octet.sum + values[i];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 pair = pack_bf16(values[i], values[i + 4u]);
+    octet.high.v[i] = pair;
+    octet.low.v[i] =
+        pack_bf16(values[i] - as_float(pair << 16u), values[i + 4u] - as_float(pair & 0xffff0000u));
+  }
+  return octet;
+}
+
 MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
   f32 values[8];
   if (at >= cols) {
@@ -134,18 +149,7 @@ MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
     MF_UNROLL
     for (u32 i = 0u; i < 8u; ++i) values[i] = x[at + i];
   }
-  UnitOctet octet;
-  octet.sum = 0.0f;
-  MF_UNROLL
-  for (u32 i = 0u; i < 8u; ++i) octet.sum = octet.sum + values[i];
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) {
-    const u32 pair = pack_bf16(values[i], values[i + 4u]);
-    octet.high.v[i] = pair;
-    octet.low.v[i] =
-        pack_bf16(values[i] - as_float(pair << 16u), values[i + 4u] - as_float(pair & 0xffff0000u));
-  }
-  return octet;
+  return split_octet(values);
 }
 
 /// The sum over a block, of which 8 lanes hold an octet each.
