@@ -263,5 +263,108 @@ TEST(Fusion, ProductsThatOverwriteWhatTheyReadStayApart) {
   }
 }
 
+/// Heads, their norm if there is one, their gate, and a product.
+struct GatedProblem {
+  int64_t n = 1;
+  int64_t heads = 1;
+  int64_t dim = 64;
+  bool norm = true;
+  bool in_place = false;
+  Activation activation = Activation::kSilu;
+  std::vector<float> x = {}, gates = {}, scales = {};
+  EncodedWeight weight = {};
+
+  GatedProblem made(Random& random) const {
+    GatedProblem p = *this;
+    p.x = random.floats(n * heads * dim);
+    p.gates = random.floats(n * heads * 2 * dim, -4.0f, 4.0f);
+    p.scales = random.floats(dim);
+    const int bits = heads % 2 == 0 ? 4 : 8;
+    p.weight = random_weight(random, QuantFormat::affine(bits, 64, DType::kF16), 35, heads * dim);
+    return p;
+  }
+  std::vector<Tensor> run(Session& s, const Between& between) const {
+    const Tensor from = s.floats({n, heads, dim}, x);
+    const Tensor gate = s.floats({n, heads, 2 * dim}, gates).slice(2, dim, dim);
+    const Tensor scale = s.floats({dim}, scales);
+    const Tensor gated = in_place ? from : s.zeros({n, heads, dim});
+    const Tensor out = s.zeros({n, weight.rows});
+    const Weight view = s.weight(weight);
+    if (norm) {
+      s.encoder().rms_norm(gated, from, scale, 1e-6f);
+      between();
+    }
+    s.encoder().mul_activated(gated, norm ? gated : from, gate, activation);
+    between();
+    s.encoder().linear(out, gated.reshape({n, heads * dim}), view);
+    between();
+    return {gated, out};
+  }
+};
+
+void check_gated(Random& random, size_t expected_launches, const GatedProblem& like) {
+  const GatedProblem p = like.made(random);
+  expect_same_bits_in(
+      expected_launches,
+      format("{} tokens, {}x{}, norm {}, in place {}", p.n, p.heads, p.dim, p.norm, p.in_place),
+      [&](Session& s, const Between& between) { return p.run(s, between); });
+}
+
+TEST(Fusion, GatedHeadsAreMadeByTheProductThatFollows) {
+  Random random(97);
+  for (const int64_t dim : {4, 8, 32, 64, 128}) {
+    check_gated(random, 1, {.n = 1, .heads = 192 / std::min<int64_t>(dim, 64), .dim = dim});
+  }
+  check_gated(random, 1, {.n = 3, .heads = 9, .dim = 128});
+  check_gated(random, 1, {.n = 1, .heads = 32, .dim = 128});
+  for (const int64_t dim : {20, 64, 256}) {
+    check_gated(
+        random, 1,
+        {.n = 2, .heads = 16, .dim = dim, .norm = false, .activation = Activation::kSigmoid});
+  }
+}
+
+TEST(Fusion, GatedHeadsThatAProductCannotMakeStayApart) {
+  Random random(98);
+  check_gated(random, 2, {.heads = 16, .dim = 20});
+  check_gated(random, 2, {.heads = 2, .dim = 256});
+  check_gated(random, 2, {.heads = 33, .dim = 128});
+  check_gated(random, 2, {.heads = 2, .dim = 64, .in_place = true});
+  check_gated(random, 2, {.heads = 2, .dim = 64, .norm = false, .in_place = true});
+  check_gated(random, 3, {.n = 5, .heads = 2, .dim = 64});
+}
+
+/// A norm, products of it, and the convolution of the second one's.
+void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t taps, int64_t cols) {
+  const auto p =
+      NormedProblem::make(random, ChainProblem::make(random, n, cols, 0, 1, false), {19, 70, 16});
+  const std::vector<float> w = random.floats(70 * taps);
+  const std::vector<float> past = random.floats((taps - 1) * 70);
+  expect_same_bits_in(expected_launches, format("{} tokens, {} taps, {} columns", n, taps, cols),
+                      [&](Session& s, const Between& between) {
+                        const Tensor weight = s.floats({70, taps}, w);
+                        const Tensor state = s.floats({taps - 1, 70}, past);
+                        const Tensor out = s.zeros({n, 70});
+                        std::vector<Tensor> written = p.run(s, between);
+                        s.encoder().causal_conv(out, written[written.size() - 2], weight, state);
+                        between();
+                        written.push_back(out);
+                        written.push_back(state);
+                        return written;
+                      });
+}
+
+TEST(Fusion, AConvolutionFollowsItsProductInOneLaunch) {
+  Random random(99);
+  for (const int64_t taps : {2, 3, 4}) check_conv(random, 1, 1, taps, 128);
+  check_conv(random, 1, 1, 4, 2048);
+}
+
+TEST(Fusion, AConvolutionOfManyTokensOrTapsStaysApart) {
+  Random random(100);
+  check_conv(random, 3, 2, 4, 128);  // its state has a launch of its own
+  check_conv(random, 3, 1, 5, 128);
+}
+
 }  // namespace
 }  // namespace moeflux::conformance

@@ -56,7 +56,8 @@
   MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
   X(combine_slots, 3, CombineParams)               \
   X(unit_linear_one, 17, UnitLinearParams)         \
-  X(unit_normed_linear_one, 21, UnitNormedParams)  \
+  X(unit_normed_linear_one, 24, UnitNormedParams)  \
+  X(unit_gated_linear_one, 8, UnitGatedParams)     \
   X(unit_split, 3, UnitSplitParams)                \
   X(unit_linear, 6, UnitLinearParams)              \
   X(unit_gate_up_one, 5, UnitExpertParams)         \

@@ -138,6 +138,7 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   const int64_t taps = weight.dim(1);
   MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && state.dim(0) == taps - 1 &&
            state.dim(1) == channels && state.is_contiguous() && weight.is_contiguous());
+  if (join_conv(out, x, weight, state)) return;
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);

@@ -16,6 +16,9 @@ bool fits_units(const Weight& weight);
 UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
 
+/// Binds data, scales and biases.
+void bind_weight(Plan& plan, const Weight& weight);
+
 /// Up to here every token reads the matrix by itself.
 constexpr uint32_t kSingleTokensMax = 4;
 

@@ -47,11 +47,20 @@ struct WaitingProduct {
   Weight weight;
 };
 
+/// The convolution of what a product gives.
+struct WaitingConv {
+  Tensor out;  // null: none
+  Tensor weight;
+  Tensor state;
+  uint32_t product = 0;
+};
+
 /// One of chain, gate and products; or products of what the chain or the gate gives.
 struct Waiting {
   WaitingChain chain;
   WaitingGate gate;
   std::vector<WaitingProduct> products;
+  WaitingConv conv;
 
   bool has_chain() const { return !chain.value.is_null(); }
   bool has_gate() const { return !gate.out.is_null() || !gate.norm.out.is_null(); }

@@ -143,7 +143,8 @@ struct W2 {
 };
 
 inline void await_inputs(const Thread&) {}
-inline void prefetch(const Thread&, const GlobalPointer<const f32>&) {}
+template <typename T>
+void prefetch(const Thread&, const GlobalPointer<T>&) {}
 
 using emulator::Exchange;
 using emulator::Place;

@@ -253,13 +253,26 @@ struct UnitLinearParams {
   u32 tokens;
 };
 
-/// Norms before products hold a row in the registers of a group.
-enum : u32 { kUnitVectors = 4, kUnitNormedColsMax = kUnitVectors * 4 * kUnitThreads };
+/// Rows that products make by themselves: a norm, a convolution after it.
+enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
 struct UnitNormedParams {
   UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
   u32 adds;
   f32 epsilon;
+  u32 conv_matrix;  // whose rows are channels of a convolution; kUnitMatricesMax: none
+  u32 taps;
 };
+
+/// Heads with a gate before a product, rows one behind another.
+struct UnitGatedParams {
+  UnitLinearParams linear;  // of one matrix
+  HeadsLayout gate;
+  u32 gate_cols;  // of its heads
+  u32 norm_cols;  // 0: no norm; a power of two from 4 to kUnitHeadColsMax
+  u32 activation;
+  f32 epsilon;
+};
+enum : u32 { kUnitHeadColsMax = 128 };
 
 struct UnitExpertParams {
   UnitMatrix matrix;

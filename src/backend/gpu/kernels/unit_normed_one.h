@@ -83,20 +83,28 @@ struct UnitNormedRow {
   }
 };
 
-/// unit_linear_one of a norm, which may be that of a sum.
+/// unit_linear_one of a norm, which may be that of a sum. The rows of one matrix may go on through
+/// a convolution.
 MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, data0),
                    MF_CONST(1, u8, scales0), MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1),
                    MF_CONST(4, u8, scales1), MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2),
                    MF_CONST(7, u8, scales2), MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3),
                    MF_CONST(10, u8, scales3), MF_CONST(11, u8, biases3), MF_READ(12, f32, base),
-                   MF_READ(13, f32, addend), MF_CONST(14, f32, weight), MF_WRITE(15, f32, out0),
-                   MF_WRITE(16, f32, out1), MF_WRITE(17, f32, out2), MF_WRITE(18, f32, out3),
-                   MF_WRITE(19, f32, sums), MF_WRITE(20, f32, normed)) {
+                   MF_READ(13, f32, addend), MF_CONST(14, f32, weight),
+                   MF_CONST(15, f32, conv_weight), MF_WRITE(16, f32, conv_state),
+                   MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1), MF_WRITE(19, f32, out2),
+                   MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums), MF_WRITE(22, f32, normed),
+                   MF_WRITE(23, f32, conv_out)) {
   MF_THREAD_EARLY;
   for (u32 c = t.index * 32u; c < p.linear.cols; c += t.threads * 32u) prefetch(t, weight + c);
   const UnitShare share = unit_share(t, p.linear);
   const u32 which = share.which;
   const UnitMatrix m = p.linear.matrices[which];
+  const bool convolves = share.is_mine && which == p.conv_matrix;
+  if (convolves) {
+    prefetch(t, conv_weight + share.own_row * p.taps);
+    for (u32 j = 0u; j + 1u < p.taps; ++j) prefetch(t, conv_state + (j * m.rows + share.own_row));
+  }
   MF_GLOBAL(const u8)
   data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
   MF_GLOBAL(const u8)
@@ -112,6 +120,86 @@ MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, dat
                       ? unit_row_of_one<4u>(t, p.linear, m, first, data, scales, biases, &row)
                       : unit_row_of_one<8u>(t, p.linear, m, first, data, scales, biases, &row);
   if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;
+  if (convolves) {
+    const ConvPast past = conv_past(conv_weight, conv_state, p.taps, m.rows, share.own_row);
+    conv_out[share.own_row] = conv_one(&past, sum, conv_state, p.taps, m.rows, share.own_row);
+  }
+}
+
+/// x times activation(gate), x with a norm of each head before it if there is one.
+struct UnitGatedRow {
+  MF_GLOBAL(const f32) x;
+  MF_GLOBAL(const f32) weight;
+  MF_GLOBAL(const f32) gate;
+  MF_GLOBAL(f32) gated;
+  u64 gate_head_stride;
+  u32 gate_cols;
+  u32 norm_cols;
+  u32 activation;
+  f32 epsilon;
+
+  /// A head's lanes lie side by side.
+  MF_FN_MEMBER f32 factor(MF_T t, F4 four) const {
+    f32 squares = add_squares(0.0f, four);
+    for (u32 mask = norm_cols / 8u; mask > 0u; mask /= 2u) {
+      squares = squares + simd_shuffle_xor(t, squares, mask);
+    }
+    return norm_factor(squares, norm_cols, epsilon);
+  }
+  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p, u32) const {
+    F4 values[kUnitVectors];
+    F4 gates[kUnitVectors];
+    MF_UNROLL
+    for (u32 v = 0u; v < kUnitVectors; ++v) {
+      const u32 c = unit_column(t, v);
+      values[v] = gates[v] = F4{{0.0f, 0.0f, 0.0f, 0.0f}};
+      if (c >= p.cols) continue;
+      values[v] = load4(x + c);
+      gates[v] = load4(gate + (c / gate_cols * gate_head_stride + c % gate_cols));
+    }
+    MF_UNROLL
+    for (u32 v = 0u; v < kUnitVectors; ++v) {
+      const u32 c = unit_column(t, v);
+      if (c >= p.splits * kUnitSplit) continue;  // all lanes or none
+      F4 four = values[v];
+      if (norm_cols != 0u) {
+        const f32 scale = factor(t, four);
+        const F4 scales = load4(weight + c % norm_cols);
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * scale * scales.v[k];
+      }
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * activate(gates[v].v[k], activation);
+      if (t.group.x == 0u && c < p.cols) store4(gated + c, four);
+      stage_unit_half(t, four, c, p.splits);
+    }
+  }
+};
+
+/// One product of gated heads. Group x: rows; y: a token. 256 threads.
+MF_KERNEL_IN_PAIRS(unit_gated_linear_one, UnitGatedParams, MF_CONST(0, u8, data),
+                   MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, x),
+                   MF_CONST(4, f32, weight), MF_READ(5, f32, gate), MF_WRITE(6, f32, out),
+                   MF_WRITE(7, f32, gated)) {
+  MF_THREAD_EARLY;
+  if (t.index * 32u < p.norm_cols) prefetch(t, weight + t.index * 32u);
+  const UnitShare share = unit_share(t, p.linear);
+  const UnitMatrix m = p.linear.matrices[0];
+  const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;
+  const UnitGatedRow row = {x + at,
+                            weight,
+                            gate + t.group.y * p.gate.token_stride,
+                            gated + at,
+                            p.gate.head_stride,
+                            p.gate_cols,
+                            p.norm_cols,
+                            p.activation,
+                            p.epsilon};
+  const u32 first = share.first_row;
+  const f32 sum = m.bits == 4u
+                      ? unit_row_of_one<4u>(t, p.linear, m, first, data, scales, biases, &row)
+                      : unit_row_of_one<8u>(t, p.linear, m, first, data, scales, biases, &row);
+  if (share.is_mine) out[t.group.y * p.linear.out_strides[0] + share.own_row] = sum;
 }
 
 }  // namespace kernels

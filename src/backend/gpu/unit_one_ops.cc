@@ -1,0 +1,193 @@
+// Products of quantised matrices with few tokens on matrix units as plans. Products of the same
+// activations share a launch, with what makes the activations and a convolution after them.
+#include <algorithm>
+#include <bit>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Up to here groups make the norm of their activations by themselves; where there are more, a group
+// has too little else to do.
+constexpr uint32_t kMakingGroupsMax = 640;
+
+uint32_t group_rows(uint32_t splits) { return kUnitSimds / splits * kUnitRows; }
+
+uint32_t groups_of(const Waiting& waiting) {
+  uint32_t groups = 0;
+  for (const WaitingProduct& product : waiting.products) {
+    const uint32_t splits = unit_splits(product.weight.cols, kUnitSimds);
+    groups += groups_for(static_cast<uint64_t>(product.weight.rows), group_rows(splits));
+  }
+  return groups;
+}
+
+bool makes_row(const Waiting& waiting) {
+  return !waiting.products.empty() && groups_of(waiting) <= kMakingGroupsMax;
+}
+
+// True when products of x can make it from what waits: all groups read the parts while the first
+// one writes the sum and the norm.
+bool can_norm(const WaitingChain& chain, const Tensor& x) {
+  const Tensor& normed = chain.norm.out;
+  if (normed.is_null() || !are_same(normed, x) || !chain.slots.is_null() || chain.adds > 1 ||
+      x.shape.back() > int64_t{kUnitMadeColsMax}) {
+    return false;
+  }
+  for (const Tensor& part : {chain.base, chain.addends[0]}) {
+    if (have_overlap(normed, part) || have_overlap(chain.sums[1], part)) return false;
+  }
+  return !have_overlap(normed, chain.sums[1]);
+}
+
+bool can_gate(const WaitingGate& gate, const Tensor& x) {
+  if (gate.out.is_null() || gate.out.buffer != x.buffer ||
+      gate.out.offset_bytes != x.offset_bytes || gate.out.num_elements() != x.num_elements() ||
+      !gate.out.is_contiguous() || !gate.x.is_contiguous() || !is_wide(x) || !is_wide(gate.x) ||
+      !is_wide(gate.gate) || gate.gate.shape.back() % 4 != 0 || gate.gate.dim(0) != x.dim(0) ||
+      x.shape.back() > int64_t{kUnitMadeColsMax} || have_overlap(gate.out, gate.x) ||
+      have_overlap(gate.out, gate.gate)) {
+    return false;
+  }
+  if (gate.norm.out.is_null()) return true;
+  const auto cols = static_cast<uint64_t>(gate.norm.x.shape.back());
+  return !gate.norm.weight.is_null() && is_wide(gate.norm.weight) && std::has_single_bit(cols) &&
+         cols >= 4 && cols <= kUnitHeadColsMax;
+}
+
+// True when a launch of what waits may write `out` besides.
+bool is_apart(const Waiting& waiting, const Tensor& out) {
+  const WaitingChain& chain = waiting.chain;
+  const WaitingGate& gate = waiting.gate;
+  bool apart = true;
+  for (const Tensor& other :
+       {chain.base, chain.addends[0], chain.sums[1], chain.norm.out, gate.x, gate.gate, gate.out}) {
+    apart = apart && !have_overlap(out, other);
+  }
+  for (const WaitingProduct& other : waiting.products) {
+    apart = apart && !have_overlap(out, other.out) && !have_overlap(out, other.x);
+  }
+  return apart;
+}
+
+UnitLinearParams linear_params(const std::vector<WaitingProduct>& products) {
+  const Tensor& x = products.front().x;
+  UnitLinearParams p{};
+  p.x_stride = row_stride(x);
+  p.count = static_cast<u32>(products.size());
+  p.cols = static_cast<u32>(x.shape.back());
+  p.splits = unit_splits(x.shape.back(), kUnitSimds);
+  p.wide = is_wide(x) ? 1 : 0;
+  p.tokens = rows_of(x);
+  uint32_t groups = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    p.matrices[i] = unit_matrix(products[i].weight);
+    p.out_strides[i] = row_stride(products[i].out);
+    p.first_group[i] = groups;
+    groups += groups_for(p.matrices[i].rows, group_rows(p.splits));
+  }
+  return p;
+}
+
+Plan products_plan(KernelId kernel, const Waiting& waiting, const UnitLinearParams& p) {
+  return make_plan(kernel, {groups_of(waiting), p.tokens, 1}, kUnitThreads,
+                   unit_one_bytes(p.splits));
+}
+
+}  // namespace
+
+void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
+  if (rows_of(x) == 0) return;
+  if (rows_of(x) > kSingleTokensMax) {
+    flush_waiting();
+    return record_unit_product(out, x, weight);
+  }
+  std::vector<WaitingProduct>& products = waiting_.products;
+  const bool joins = products.empty()
+                         ? can_norm(waiting_.chain, x) || can_gate(waiting_.gate, x)
+                         : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
+  if (!joins || !is_apart(waiting_, out) || have_overlap(x, out)) flush_waiting();
+  products.push_back({out, x, weight});
+  if (waiting_.has_gate()) flush_waiting();
+}
+
+bool GpuEncoder::join_conv(const Tensor& out, const Tensor& x, const Tensor& weight,
+                           const Tensor& state) {
+  if (!makes_row(waiting_) || !waiting_.has_chain() || rows_of(x) != 1 ||
+      weight.dim(1) > int64_t{kConvOneTapsMax} || !out.is_contiguous() ||
+      !is_apart(waiting_, out) || !is_apart(waiting_, state) || have_overlap(out, state)) {
+    return false;
+  }
+  const std::vector<WaitingProduct>& products = waiting_.products;
+  const auto product = std::find_if(products.begin(), products.end(),
+                                    [&](const auto& other) { return are_same(other.out, x); });
+  if (product == products.end()) return false;
+  waiting_.conv = {out, weight, state, static_cast<uint32_t>(product - products.begin())};
+  flush_waiting();
+  return true;
+}
+
+void GpuEncoder::record_products(const Waiting& waiting) {
+  const std::vector<WaitingProduct>& products = waiting.products;
+  const WaitingChain& chain = waiting.chain;
+  const bool normed = waiting.has_chain() && makes_row(waiting);
+  if (waiting.has_chain() && !normed) record_chain(chain);
+  const UnitLinearParams p = linear_params(products);
+  Plan plan = products_plan(normed ? KernelId::unit_normed_linear_one : KernelId::unit_linear_one,
+                            waiting, p);
+  for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
+  const WaitingConv& conv = waiting.conv;
+  if (normed) {
+    const bool convolves = !conv.out.is_null();
+    plan.set_params(UnitNormedParams{p, chain.adds, chain.norm.eps,
+                                     convolves ? conv.product : uint32_t{kUnitMatricesMax},
+                                     convolves ? static_cast<u32>(conv.weight.dim(1)) : 0});
+    plan.bind(range_of(chain.base, Access::kRead));
+    plan.bind(range_of(chain.addends[0], Access::kRead));
+    plan.bind(range_of(chain.norm.weight, Access::kRead));
+    plan.bind(range_of(conv.weight, Access::kRead));
+    plan.bind(range_of(conv.state, Access::kReadWrite));
+  } else {
+    plan.set_params(p);
+    plan.bind(range_of(products.front().x, Access::kRead));
+  }
+  for (const WaitingProduct& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
+  if (normed) {
+    bind_output(plan, chain.sums[1]);
+    bind_output(plan, chain.norm.out);
+    bind_output(plan, conv.out);
+  }
+  record(plan);
+}
+
+void GpuEncoder::record_gated_product(const Waiting& waiting) {
+  const WaitingGate& gate = waiting.gate;
+  if (!makes_row(waiting)) {
+    record_gate(gate);
+    return record_products(waiting);
+  }
+  const WaitingProduct& product = waiting.products.front();
+  UnitGatedParams p{};
+  p.linear = linear_params(waiting.products);
+  p.gate = heads_layout(gate.gate);
+  p.gate_cols = static_cast<u32>(gate.gate.shape.back());
+  p.norm_cols = gate.norm.out.is_null() ? 0 : static_cast<u32>(gate.norm.x.shape.back());
+  p.activation = static_cast<u32>(gate.activation);
+  p.epsilon = gate.norm.eps;
+  Plan plan = products_plan(KernelId::unit_gated_linear_one, waiting, p.linear);
+  plan.set_params(p);
+  bind_weight(plan, product.weight);
+  plan.bind(range_of(gate.x, Access::kRead));
+  plan.bind(range_of(gate.norm.weight, Access::kRead));
+  plan.bind(range_of(gate.gate, Access::kRead));
+  bind_output(plan, product.out);
+  bind_output(plan, gate.out);
+  record(plan);
+}
+
+}  // namespace moeflux::gpu
