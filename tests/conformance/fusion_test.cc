@@ -335,9 +335,10 @@ TEST(Fusion, GatedHeadsThatAProductCannotMakeStayApart) {
 }
 
 /// A norm, products of it, and the convolution of the second one's.
-void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t taps, int64_t cols) {
-  const auto p =
-      NormedProblem::make(random, ChainProblem::make(random, n, cols, 0, 1, false), {19, 70, 16});
+void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t taps, int64_t cols,
+                int64_t top_k = 0) {
+  const auto p = NormedProblem::make(random, ChainProblem::make(random, n, cols, top_k, 1, false),
+                                     {19, 70, 16});
   const std::vector<float> w = random.floats(70 * taps);
   const std::vector<float> past = random.floats((taps - 1) * 70);
   expect_same_bits_in(expected_launches, format("{} tokens, {} taps, {} columns", n, taps, cols),
@@ -358,6 +359,7 @@ TEST(Fusion, AConvolutionFollowsItsProductInOneLaunch) {
   Random random(99);
   for (const int64_t taps : {2, 3, 4}) check_conv(random, 1, 1, taps, 128);
   check_conv(random, 1, 1, 4, 2048);
+  check_conv(random, 2, 1, 4, 128, /*top_k=*/2);  // the norm has a launch of its own
 }
 
 TEST(Fusion, AConvolutionOfManyTokensOrTapsStaysApart) {

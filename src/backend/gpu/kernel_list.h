@@ -55,7 +55,7 @@
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)   \
   MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
   X(combine_slots, 3, CombineParams)               \
-  X(unit_linear_one, 17, UnitLinearParams)         \
+  X(unit_linear_one, 20, UnitLinearParams)         \
   X(unit_normed_linear_one, 24, UnitNormedParams)  \
   X(unit_gated_linear_one, 8, UnitGatedParams)     \
   X(unit_split, 3, UnitSplitParams)                \

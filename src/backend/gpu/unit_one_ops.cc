@@ -73,7 +73,8 @@ bool is_apart(const Waiting& waiting, const Tensor& out) {
   return apart;
 }
 
-UnitLinearParams linear_params(const std::vector<WaitingProduct>& products) {
+UnitLinearParams linear_params(const Waiting& waiting) {
+  const std::vector<WaitingProduct>& products = waiting.products;
   const Tensor& x = products.front().x;
   UnitLinearParams p{};
   p.x_stride = row_stride(x);
@@ -89,6 +90,9 @@ UnitLinearParams linear_params(const std::vector<WaitingProduct>& products) {
     p.first_group[i] = groups;
     groups += groups_for(p.matrices[i].rows, group_rows(p.splits));
   }
+  const WaitingConv& conv = waiting.conv;
+  p.conv_matrix = conv.out.is_null() ? uint32_t{kUnitMatricesMax} : conv.product;
+  p.conv_taps = conv.out.is_null() ? 0 : static_cast<u32>(conv.weight.dim(1));
   return p;
 }
 
@@ -116,9 +120,9 @@ void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weig
 
 bool GpuEncoder::join_conv(const Tensor& out, const Tensor& x, const Tensor& weight,
                            const Tensor& state) {
-  if (!makes_row(waiting_) || !waiting_.has_chain() || rows_of(x) != 1 ||
-      weight.dim(1) > int64_t{kConvOneTapsMax} || !out.is_contiguous() ||
-      !is_apart(waiting_, out) || !is_apart(waiting_, state) || have_overlap(out, state)) {
+  if (waiting_.products.empty() || rows_of(x) != 1 || weight.dim(1) > int64_t{kConvOneTapsMax} ||
+      !out.is_contiguous() || !is_apart(waiting_, out) || !is_apart(waiting_, state) ||
+      have_overlap(out, state)) {
     return false;
   }
   const std::vector<WaitingProduct>& products = waiting_.products;
@@ -135,33 +139,29 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const WaitingChain& chain = waiting.chain;
   const bool normed = waiting.has_chain() && makes_row(waiting);
   if (waiting.has_chain() && !normed) record_chain(chain);
-  const UnitLinearParams p = linear_params(products);
+  const UnitLinearParams p = linear_params(waiting);
   Plan plan = products_plan(normed ? KernelId::unit_normed_linear_one : KernelId::unit_linear_one,
                             waiting, p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
-  const WaitingConv& conv = waiting.conv;
   if (normed) {
-    const bool convolves = !conv.out.is_null();
-    plan.set_params(UnitNormedParams{p, chain.adds, chain.norm.eps,
-                                     convolves ? conv.product : uint32_t{kUnitMatricesMax},
-                                     convolves ? static_cast<u32>(conv.weight.dim(1)) : 0});
+    plan.set_params(UnitNormedParams{p, chain.adds, chain.norm.eps});
     plan.bind(range_of(chain.base, Access::kRead));
     plan.bind(range_of(chain.addends[0], Access::kRead));
     plan.bind(range_of(chain.norm.weight, Access::kRead));
-    plan.bind(range_of(conv.weight, Access::kRead));
-    plan.bind(range_of(conv.state, Access::kReadWrite));
   } else {
     plan.set_params(p);
     plan.bind(range_of(products.front().x, Access::kRead));
   }
+  plan.bind(range_of(waiting.conv.weight, Access::kRead));
+  plan.bind(range_of(waiting.conv.state, Access::kReadWrite));
   for (const WaitingProduct& product : products) bind_output(plan, product.out);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
   if (normed) {
     bind_output(plan, chain.sums[1]);
     bind_output(plan, chain.norm.out);
-    bind_output(plan, conv.out);
   }
+  bind_output(plan, waiting.conv.out);
   record(plan);
 }
 
@@ -173,7 +173,7 @@ void GpuEncoder::record_gated_product(const Waiting& waiting) {
   }
   const WaitingProduct& product = waiting.products.front();
   UnitGatedParams p{};
-  p.linear = linear_params(waiting.products);
+  p.linear = linear_params(waiting);
   p.gate = heads_layout(gate.gate);
   p.gate_cols = static_cast<u32>(gate.gate.shape.back());
   p.norm_cols = gate.norm.out.is_null() ? 0 : static_cast<u32>(gate.norm.x.shape.back());

@@ -251,16 +251,16 @@ struct UnitLinearParams {
   u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
   u32 wide;
   u32 tokens;
+  u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
+  u32 conv_taps;
 };
 
-/// Rows that products make by themselves: a norm, a convolution after it.
+/// Activations that products make by themselves.
 enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
 struct UnitNormedParams {
   UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
   u32 adds;
   f32 epsilon;
-  u32 conv_matrix;  // whose rows are channels of a convolution; kUnitMatricesMax: none
-  u32 taps;
 };
 
 /// Heads with a gate before a product, rows one behind another.

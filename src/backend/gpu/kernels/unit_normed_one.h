@@ -83,8 +83,7 @@ struct UnitNormedRow {
   }
 };
 
-/// unit_linear_one of a norm, which may be that of a sum. The rows of one matrix may go on through
-/// a convolution.
+/// unit_linear_one of a norm, which may be that of a sum.
 MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, data0),
                    MF_CONST(1, u8, scales0), MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1),
                    MF_CONST(4, u8, scales1), MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2),
@@ -100,11 +99,7 @@ MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, dat
   const UnitShare share = unit_share(t, p.linear);
   const u32 which = share.which;
   const UnitMatrix m = p.linear.matrices[which];
-  const bool convolves = share.is_mine && which == p.conv_matrix;
-  if (convolves) {
-    prefetch(t, conv_weight + share.own_row * p.taps);
-    for (u32 j = 0u; j + 1u < p.taps; ++j) prefetch(t, conv_state + (j * m.rows + share.own_row));
-  }
+  const bool convolves = begin_unit_conv(t, p.linear, share, conv_weight, conv_state);
   MF_GLOBAL(const u8)
   data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
   MF_GLOBAL(const u8)
@@ -120,10 +115,7 @@ MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, dat
                       ? unit_row_of_one<4u>(t, p.linear, m, first, data, scales, biases, &row)
                       : unit_row_of_one<8u>(t, p.linear, m, first, data, scales, biases, &row);
   if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;
-  if (convolves) {
-    const ConvPast past = conv_past(conv_weight, conv_state, p.taps, m.rows, share.own_row);
-    conv_out[share.own_row] = conv_one(&past, sum, conv_state, p.taps, m.rows, share.own_row);
-  }
+  if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);
 }
 
 /// x times activation(gate), x with a norm of each head before it if there is one.

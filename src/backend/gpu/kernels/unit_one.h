@@ -170,15 +170,35 @@ MF_FN UnitShare unit_share(MF_T t, MF_PARAMS(UnitLinearParams) p) {
   return share;
 }
 
-/// Group x: rows of one of the matrices; y: a token. 256 threads.
+/// True when the thread's row is a channel of the convolution, whose parts it asks for.
+MF_FN bool begin_unit_conv(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
+                           MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state) {
+  if (!share.is_mine || share.which != p.conv_matrix) return false;
+  const u32 channels = p.matrices[share.which].rows;
+  prefetch(t, weight + share.own_row * p.conv_taps);
+  for (u32 j = 0u; j + 1u < p.conv_taps; ++j) prefetch(t, state + (j * channels + share.own_row));
+  return true;
+}
+
+MF_FN void finish_unit_conv(MF_PARAMS(UnitLinearParams) p, UnitShare share, f32 sum,
+                            MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
+  const u32 channels = p.matrices[share.which].rows;
+  const ConvPast past = conv_past(weight, state, p.conv_taps, channels, share.own_row);
+  out[share.own_row] = conv_one(&past, sum, state, p.conv_taps, channels, share.own_row);
+}
+
+/// Group x: rows of one of the matrices; y: a token. 256 threads. Rows of a single token may go on
+/// through a convolution.
 MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
           MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
           MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
           MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),
-          MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_WRITE(13, f32, out0),
-          MF_WRITE(14, f32, out1), MF_WRITE(15, f32, out2), MF_WRITE(16, f32, out3)) {
+          MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_CONST(13, f32, conv_weight),
+          MF_WRITE(14, f32, conv_state), MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1),
+          MF_WRITE(17, f32, out2), MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) {
   MF_THREAD_EARLY;
   const UnitShare share = unit_share(t, p);
+  const bool convolves = begin_unit_conv(t, p, share, conv_weight, conv_state);
   const u32 which = share.which;
   const UnitMatrix m = p.matrices[which];
   MF_GLOBAL(const u8)
@@ -193,6 +213,7 @@ MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1,
   const f32 sum = m.bits == 4u ? unit_row_of_one<4u>(t, p, m, first, data, scales, biases, &row)
                                : unit_row_of_one<8u>(t, p, m, first, data, scales, biases, &row);
   if (share.is_mine) out[t.group.y * p.out_strides[which] + share.own_row] = sum;
+  if (convolves) finish_unit_conv(p, share, sum, conv_weight, conv_state, conv_out);
 }
 
 }  // namespace kernels
