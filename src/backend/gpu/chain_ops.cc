@@ -129,24 +129,16 @@ void GpuEncoder::record_links(const WaitingChain& chain) {
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
   const WaitingNorm norm = waiting_.gate.norm;
-  const bool is_alone = waiting_.gate.out.is_null();
-  if (!norm.out.is_null() && is_alone && are_same(norm.out, x) && are_same(x, out) &&
-      gate.shape == x.shape && !have_overlap(gate, out)) {
-    waiting_.gate = {norm, out, norm.x, gate, activation};
+  if (!norm.out.is_null() && waiting_.gate.gate.is_null() && are_same(norm.out, x) &&
+      are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out)) {
+    waiting_.gate = {norm, gate, activation};
     return true;
   }
   flush_waiting();
-  // A product may follow.
-  if (rows_of(x) == 0 || x.shape.rank() != 3 || gate.shape != x.shape ||
-      x.dim(0) > int64_t{kSingleTokensMax} || !platform_.has_matrix_units()) {
-    return false;
-  }
-  waiting_.gate = {{}, out, x, gate, activation};
-  return true;
+  return false;
 }
 
 void GpuEncoder::record_gate(const WaitingGate& gate) {
-  if (gate.norm.out.is_null()) return record_mul(gate.out, gate.x, gate.gate, gate.activation);
   record_norm(gate.norm, gate.gate, gate.activation);
 }
 

@@ -59,9 +59,7 @@ void GpuEncoder::record(const Plan& plan) {
 void GpuEncoder::flush_waiting() {
   if (waiting_.is_empty()) return;
   const Waiting waiting = std::exchange(waiting_, {});
-  if (!waiting.products.empty() && waiting.has_gate()) {
-    record_gated_product(waiting);
-  } else if (!waiting.products.empty()) {
+  if (!waiting.products.empty()) {
     record_products(waiting);
   } else if (waiting.has_chain()) {
     record_chain(waiting.chain);

@@ -93,7 +93,6 @@ class GpuEncoder : public Encoder {
   void record_gate(const WaitingGate& gate);
   bool join_conv(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state);
   void record_products(const Waiting& waiting);
-  void record_gated_product(const Waiting& waiting);
   void record_add(const Tensor& out, const Tensor& a, const Tensor& b);
   void record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights);
   void record_mul(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);

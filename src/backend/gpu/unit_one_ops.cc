@@ -1,7 +1,6 @@
 // Products of quantised matrices with few tokens on matrix units as plans. Products of the same
 // activations share a launch, with what makes the activations and a convolution after them.
 #include <algorithm>
-#include <bit>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -43,28 +42,11 @@ bool can_norm(const WaitingChain& chain, const Tensor& x) {
   return !have_overlap(normed, chain.sums[1]);
 }
 
-bool can_gate(const WaitingGate& gate, const Tensor& x) {
-  if (gate.out.is_null() || gate.out.buffer != x.buffer ||
-      gate.out.offset_bytes != x.offset_bytes || gate.out.num_elements() != x.num_elements() ||
-      !gate.out.is_contiguous() || !gate.x.is_contiguous() || !is_wide(x) || !is_wide(gate.x) ||
-      !is_wide(gate.gate) || gate.gate.shape.back() % 4 != 0 || gate.gate.dim(0) != x.dim(0) ||
-      x.shape.back() > int64_t{kUnitMadeColsMax} || have_overlap(gate.out, gate.x) ||
-      have_overlap(gate.out, gate.gate)) {
-    return false;
-  }
-  if (gate.norm.out.is_null()) return true;
-  const auto cols = static_cast<uint64_t>(gate.norm.x.shape.back());
-  return !gate.norm.weight.is_null() && is_wide(gate.norm.weight) && std::has_single_bit(cols) &&
-         cols >= 4 && cols <= kUnitHeadColsMax;
-}
-
 // True when a launch of what waits may write `out` besides.
 bool is_apart(const Waiting& waiting, const Tensor& out) {
   const WaitingChain& chain = waiting.chain;
-  const WaitingGate& gate = waiting.gate;
   bool apart = true;
-  for (const Tensor& other :
-       {chain.base, chain.addends[0], chain.sums[1], chain.norm.out, gate.x, gate.gate, gate.out}) {
+  for (const Tensor& other : {chain.base, chain.addends[0], chain.sums[1], chain.norm.out}) {
     apart = apart && !have_overlap(out, other);
   }
   for (const WaitingProduct& other : waiting.products) {
@@ -111,11 +93,10 @@ void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weig
   }
   std::vector<WaitingProduct>& products = waiting_.products;
   const bool joins = products.empty()
-                         ? can_norm(waiting_.chain, x) || can_gate(waiting_.gate, x)
+                         ? can_norm(waiting_.chain, x)
                          : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
   if (!joins || !is_apart(waiting_, out) || have_overlap(x, out)) flush_waiting();
   products.push_back({out, x, weight});
-  if (waiting_.has_gate()) flush_waiting();
 }
 
 bool GpuEncoder::join_conv(const Tensor& out, const Tensor& x, const Tensor& weight,
@@ -162,31 +143,6 @@ void GpuEncoder::record_products(const Waiting& waiting) {
     bind_output(plan, chain.norm.out);
   }
   bind_output(plan, waiting.conv.out);
-  record(plan);
-}
-
-void GpuEncoder::record_gated_product(const Waiting& waiting) {
-  const WaitingGate& gate = waiting.gate;
-  if (!makes_row(waiting)) {
-    record_gate(gate);
-    return record_products(waiting);
-  }
-  const WaitingProduct& product = waiting.products.front();
-  UnitGatedParams p{};
-  p.linear = linear_params(waiting);
-  p.gate = heads_layout(gate.gate);
-  p.gate_cols = static_cast<u32>(gate.gate.shape.back());
-  p.norm_cols = gate.norm.out.is_null() ? 0 : static_cast<u32>(gate.norm.x.shape.back());
-  p.activation = static_cast<u32>(gate.activation);
-  p.epsilon = gate.norm.eps;
-  Plan plan = products_plan(KernelId::unit_gated_linear_one, waiting, p.linear);
-  plan.set_params(p);
-  bind_weight(plan, product.weight);
-  plan.bind(range_of(gate.x, Access::kRead));
-  plan.bind(range_of(gate.norm.weight, Access::kRead));
-  plan.bind(range_of(gate.gate, Access::kRead));
-  bind_output(plan, product.out);
-  bind_output(plan, gate.out);
   record(plan);
 }
 

@@ -31,12 +31,10 @@ struct WaitingChain {
   WaitingNorm norm;  // of the value
 };
 
-/// A gate, a norm before it, or both.
+/// A norm of heads, and the gate after it.
 struct WaitingGate {
   WaitingNorm norm;
-  Tensor out;  // of the gate; null: only the norm
-  Tensor x;
-  Tensor gate;
+  Tensor gate;  // null: none yet
   Activation activation{};
 };
 
@@ -55,7 +53,7 @@ struct WaitingConv {
   uint32_t product = 0;
 };
 
-/// One of chain, gate and products; or products of what the chain or the gate gives.
+/// One of chain, gate and products; or products of what the chain gives.
 struct Waiting {
   WaitingChain chain;
   WaitingGate gate;
@@ -63,7 +61,7 @@ struct Waiting {
   WaitingConv conv;
 
   bool has_chain() const { return !chain.value.is_null(); }
-  bool has_gate() const { return !gate.out.is_null() || !gate.norm.out.is_null(); }
+  bool has_gate() const { return !gate.norm.out.is_null(); }
   bool is_empty() const { return !has_chain() && !has_gate() && products.empty(); }
 };
 

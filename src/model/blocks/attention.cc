@@ -82,15 +82,10 @@ void attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
   if (s.value_scale != 1.0f) e.scale(v, v, s.value_scale);
   e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
   e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
-  Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
+  const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
   e.attention(mixed, q, k, v, step.state.key_value(layer),
               {.scale = s.scale, .window = s.window, .sinks = w.sinks});
-  if (s.output_gate) {
-    // Elsewhere, not in place: see gated_delta.cc.
-    const Tensor gated = e.scratch(mixed.shape, DType::kF32);
-    e.mul_activated(gated, mixed, gate, Activation::kSigmoid);
-    mixed = gated;
-  }
+  if (s.output_gate) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
   e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);
   if (!w.o_bias.is_null()) e.add_bias(out, w.o_bias);
 }

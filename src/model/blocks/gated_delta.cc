@@ -83,13 +83,10 @@ void gated_delta(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
   const Tensor per_head = heads.split_last(s.value_dim);
   e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias, state.delta,
                 {s.key_heads, s.value_heads, s.key_dim, s.value_dim});
-  // Elsewhere, not in place: a product that makes its activations by itself may not overwrite what
-  // they are made from.
-  const Tensor gated = e.scratch({n, s.values_width()}, DType::kF32);
-  e.rms_norm(gated.split_last(s.value_dim), per_head, w.norm, rms_norm_eps);
-  const Tensor like_z = gated.split_last(p.z.shape.back());
+  e.rms_norm(per_head, per_head, w.norm, rms_norm_eps);
+  const Tensor like_z = heads.split_last(p.z.shape.back());
   e.mul_activated(like_z, like_z, p.z, Activation::kSilu);
-  e.linear(out, gated, w.out);
+  e.linear(out, heads, w.out);
 }
 
 float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers) {

@@ -263,17 +263,6 @@ struct UnitNormedParams {
   f32 epsilon;
 };
 
-/// Heads with a gate before a product, rows one behind another.
-struct UnitGatedParams {
-  UnitLinearParams linear;  // of one matrix
-  HeadsLayout gate;
-  u32 gate_cols;  // of its heads
-  u32 norm_cols;  // 0: no norm; a power of two from 4 to kUnitHeadColsMax
-  u32 activation;
-  f32 epsilon;
-};
-enum : u32 { kUnitHeadColsMax = 128 };
-
 struct UnitExpertParams {
   UnitMatrix matrix;
   u64 x_stride;

@@ -1,6 +1,7 @@
 // Products on matrix units for single tokens whose activations are made on the way: a sum and its
-// norm, or heads with their norms and gates. Every group makes the whole row for itself, in the
-// order that norm.h states; the first group also writes it down.
+// norm. Every group makes the whole row for itself, in the order that norm.h states; the first
+// group also writes it down. Made in the same way, gated heads cost a product 10 us on an H200,
+// against 4 of a launch of their own: every group would take all the exponentials.
 #pragma once
 
 namespace moeflux {
@@ -116,82 +117,6 @@ MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, dat
                       : unit_row_of_one<8u>(t, p.linear, m, first, data, scales, biases, &row);
   if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;
   if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);
-}
-
-/// x times activation(gate), x with a norm of each head before it if there is one.
-struct UnitGatedRow {
-  MF_GLOBAL(const f32) x;
-  MF_GLOBAL(const f32) weight;
-  MF_GLOBAL(const f32) gate;
-  MF_GLOBAL(f32) gated;
-  u64 gate_head_stride;
-  u32 gate_cols;
-  u32 norm_cols;
-  u32 activation;
-  f32 epsilon;
-
-  /// A head's lanes lie side by side.
-  MF_FN_MEMBER f32 factor(MF_T t, F4 four) const {
-    f32 squares = add_squares(0.0f, four);
-    for (u32 mask = norm_cols / 8u; mask > 0u; mask /= 2u) {
-      squares = squares + simd_shuffle_xor(t, squares, mask);
-    }
-    return norm_factor(squares, norm_cols, epsilon);
-  }
-  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p, u32) const {
-    F4 values[kUnitVectors];
-    F4 gates[kUnitVectors];
-    MF_UNROLL
-    for (u32 v = 0u; v < kUnitVectors; ++v) {
-      const u32 c = unit_column(t, v);
-      values[v] = gates[v] = F4{{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (c >= p.cols) continue;
-      values[v] = load4(x + c);
-      gates[v] = load4(gate + (c / gate_cols * gate_head_stride + c % gate_cols));
-    }
-    MF_UNROLL
-    for (u32 v = 0u; v < kUnitVectors; ++v) {
-      const u32 c = unit_column(t, v);
-      if (c >= p.splits * kUnitSplit) continue;  // all lanes or none
-      F4 four = values[v];
-      if (norm_cols != 0u) {
-        const f32 scale = factor(t, four);
-        const F4 scales = load4(weight + c % norm_cols);
-        MF_UNROLL
-        for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * scale * scales.v[k];
-      }
-      MF_UNROLL
-      for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * activate(gates[v].v[k], activation);
-      if (t.group.x == 0u && c < p.cols) store4(gated + c, four);
-      stage_unit_half(t, four, c, p.splits);
-    }
-  }
-};
-
-/// One product of gated heads. Group x: rows; y: a token. 256 threads.
-MF_KERNEL_IN_PAIRS(unit_gated_linear_one, UnitGatedParams, MF_CONST(0, u8, data),
-                   MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, x),
-                   MF_CONST(4, f32, weight), MF_READ(5, f32, gate), MF_WRITE(6, f32, out),
-                   MF_WRITE(7, f32, gated)) {
-  MF_THREAD_EARLY;
-  if (t.index * 32u < p.norm_cols) prefetch(t, weight + t.index * 32u);
-  const UnitShare share = unit_share(t, p.linear);
-  const UnitMatrix m = p.linear.matrices[0];
-  const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;
-  const UnitGatedRow row = {x + at,
-                            weight,
-                            gate + t.group.y * p.gate.token_stride,
-                            gated + at,
-                            p.gate.head_stride,
-                            p.gate_cols,
-                            p.norm_cols,
-                            p.activation,
-                            p.epsilon};
-  const u32 first = share.first_row;
-  const f32 sum = m.bits == 4u
-                      ? unit_row_of_one<4u>(t, p.linear, m, first, data, scales, biases, &row)
-                      : unit_row_of_one<8u>(t, p.linear, m, first, data, scales, biases, &row);
-  if (share.is_mine) out[t.group.y * p.linear.out_strides[0] + share.own_row] = sum;
 }
 
 }  // namespace kernels
