@@ -134,6 +134,13 @@ MF_FN u32 codes4_to_bf16(u32 word) {
       : "r"(shifted), "r"(0x3f803f80u), "r"(0xc308c308u));
   return pair;
 }
+/// Byte i of both words, less 128, as bf16.
+MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
+  // 2^23 + code is an f32 whose mantissa ends in the code.
+  const f32 first = __uint_as_float(__byte_perm(low, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
+  const f32 second = __uint_as_float(__byte_perm(high, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
+  return pack_bf16(first, second);
+}
 /// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in bf16. Lane 4 g + t holds of a:
 /// rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two); of b: column g at
 /// rows 2 t, 2 t + 1 and, in b1, 8 more; of c: row g at columns 2 t, 2 t + 1, then row g + 8.
