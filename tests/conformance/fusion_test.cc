@@ -73,7 +73,7 @@ struct ChainProblem {
     return p;
   }
 
-  std::vector<Tensor> run(Session& s, const Between& between) const {
+  std::vector<Tensor> run(Session& s, const Between& between, bool with_norm = true) const {
     Tensor value = s.floats({n, cols}, rows[0]);
     std::vector<Tensor> written;
     std::vector<Tensor> sums;
@@ -98,6 +98,7 @@ struct ChainProblem {
       value = sum;
       written.push_back(value);
     }
+    if (!with_norm) return written;
     s.encoder().rms_norm(normed, value, weight, 1e-6f);
     between();
     written.push_back(normed);
@@ -118,6 +119,19 @@ TEST(Fusion, SumsAndTheirNormAreOneLaunch) {
               [&](Session& s, const Between& between) { return p.run(s, between); });
         }
       }
+    }
+  }
+}
+
+TEST(Fusion, SumsWithoutANormAreOneLaunch) {
+  Random random(101);
+  for (const int64_t cols : {4, 260, 2048}) {
+    for (const int64_t top_k : {0, 8, 11}) {
+      const ChainProblem p = ChainProblem::make(random, 3, cols, top_k, 2, cols == 260);
+      expect_same_bits_in(1, format("{} columns, {} slots", cols, top_k),
+                          [&](Session& s, const Between& between) {
+                            return p.run(s, between, /*with_norm=*/false);
+                          });
     }
   }
 }

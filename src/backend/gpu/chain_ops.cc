@@ -10,6 +10,8 @@
 namespace moeflux::gpu {
 namespace {
 
+constexpr uint32_t kSumThreads = 64;
+
 bool can_chain(const Tensor& tensor) {
   const int64_t cols = tensor.shape.back();
   const int64_t threads = cols <= int64_t{kNormNarrowCols} ? kSimdLanes : int64_t{kNormThreads};
@@ -20,6 +22,22 @@ bool can_chain(const Tensor& tensor) {
 // A thread sees its own elements only.
 bool are_same_or_apart(const Tensor& a, const Tensor& b) {
   return a.is_null() || b.is_null() || are_same(a, b) || !have_overlap(a, b);
+}
+
+ChainParams chain_params(const WaitingChain& chain) {
+  ChainParams p{};
+  p.cols = static_cast<u32>(chain.value.shape.back());
+  p.top_k = chain.slots.is_null() ? 0 : static_cast<u32>(chain.slot_weights.dim(1));
+  p.adds = chain.adds;
+  p.epsilon = chain.norm.eps;
+  return p;
+}
+
+void bind_parts(Plan& plan, const WaitingChain& chain) {
+  plan.bind(range_of(chain.slots, Access::kRead));
+  plan.bind(range_of(chain.slot_weights, Access::kRead));
+  plan.bind(range_of(chain.base, Access::kRead));
+  for (const Tensor& addend : chain.addends) plan.bind(range_of(addend, Access::kRead));
 }
 
 // True when a chain may write `out` besides.
@@ -93,37 +111,30 @@ bool GpuEncoder::join_norm(const WaitingNorm& norm) {
 }
 
 void GpuEncoder::record_chain(const WaitingChain& chain) {
-  if (chain.norm.out.is_null() || (chain.adds == 0 && chain.slots.is_null())) {
-    return record_links(chain);
-  }
-  ChainParams p{};
-  p.cols = static_cast<u32>(chain.value.shape.back());
-  p.top_k = chain.slots.is_null() ? 0 : static_cast<u32>(chain.slot_weights.dim(1));
-  p.adds = chain.adds;
-  p.epsilon = chain.norm.eps;
+  const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
+  if (chain.norm.out.is_null()) return record_sums(chain);
+  if (!has_sums) return record_norm(chain.norm, {}, {});
+  const ChainParams p = chain_params(chain);
   const uint32_t threads = p.cols <= kNormNarrowCols ? kSimdLanes : uint32_t{kNormThreads};
   Plan plan = make_plan(KernelId::rms_norm_chain, {rows_of(chain.value), 1, 1}, threads,
                         threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
-  plan.bind(range_of(chain.slots, Access::kRead));
-  plan.bind(range_of(chain.slot_weights, Access::kRead));
-  plan.bind(range_of(chain.base, Access::kRead));
-  for (const Tensor& addend : chain.addends) plan.bind(range_of(addend, Access::kRead));
+  bind_parts(plan, chain);
   plan.bind(range_of(chain.norm.weight, Access::kRead));
   for (const Tensor& sum : chain.sums) bind_output(plan, sum);
   bind_output(plan, chain.norm.out);
   record(plan);
 }
 
-// What cannot be one launch, or need not be.
-void GpuEncoder::record_links(const WaitingChain& chain) {
-  if (!chain.slots.is_null()) record_combine(chain.sums[0], chain.slots, chain.slot_weights);
-  Tensor value = chain.slots.is_null() ? chain.base : chain.sums[0];
-  for (uint32_t i = 0; i < chain.adds; ++i) {
-    record_add(chain.sums[i + 1], value, chain.addends[i]);
-    value = chain.sums[i + 1];
-  }
-  if (!chain.norm.out.is_null()) record_norm(chain.norm, {}, {});
+void GpuEncoder::record_sums(const WaitingChain& chain) {
+  const ChainParams p = chain_params(chain);
+  Plan plan =
+      make_plan(KernelId::chain_sums,
+                {groups_for(p.cols / 4, kSumThreads), rows_of(chain.value), 1}, kSumThreads);
+  plan.set_params(p);
+  bind_parts(plan, chain);
+  for (const Tensor& sum : chain.sums) bind_output(plan, sum);
+  record(plan);
 }
 
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,

@@ -89,7 +89,7 @@ class GpuEncoder : public Encoder {
   bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
   bool join_norm(const WaitingNorm& norm);
   void record_chain(const WaitingChain& chain);
-  void record_links(const WaitingChain& chain);
+  void record_sums(const WaitingChain& chain);
   void record_gate(const WaitingGate& gate);
   bool join_conv(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state);
   void record_products(const Waiting& waiting);

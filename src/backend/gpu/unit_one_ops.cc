@@ -28,18 +28,22 @@ bool makes_row(const Waiting& waiting) {
   return !waiting.products.empty() && groups_of(waiting) <= kMakingGroupsMax;
 }
 
-// True when products of x can make it from what waits: all groups read the parts while the first
-// one writes the sum and the norm.
+// True when products of x can make it from what waits: all groups read what the norm is of while
+// the first one writes it down.
 bool can_norm(const WaitingChain& chain, const Tensor& x) {
   const Tensor& normed = chain.norm.out;
-  if (normed.is_null() || !are_same(normed, x) || !chain.slots.is_null() || chain.adds > 1 ||
-      x.shape.back() > int64_t{kUnitMadeColsMax}) {
-    return false;
-  }
+  return !normed.is_null() && are_same(normed, x) && x.shape.back() <= int64_t{kUnitMadeColsMax} &&
+         !have_overlap(normed, chain.value);
+}
+
+// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
+// parts would be too much for every group.
+bool can_sum(const WaitingChain& chain) {
+  if (!chain.slots.is_null() || chain.adds > 1) return false;
   for (const Tensor& part : {chain.base, chain.addends[0]}) {
-    if (have_overlap(normed, part) || have_overlap(chain.sums[1], part)) return false;
+    if (have_overlap(chain.norm.out, part) || have_overlap(chain.sums[1], part)) return false;
   }
-  return !have_overlap(normed, chain.sums[1]);
+  return true;
 }
 
 // True when a launch of what waits may write `out` besides.
@@ -119,16 +123,18 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const std::vector<WaitingProduct>& products = waiting.products;
   const WaitingChain& chain = waiting.chain;
   const bool normed = waiting.has_chain() && makes_row(waiting);
+  const bool sums = normed && can_sum(chain);
   if (waiting.has_chain() && !normed) record_chain(chain);
+  if (normed && !sums) record_sums(chain);
   const UnitLinearParams p = linear_params(waiting);
   Plan plan = products_plan(normed ? KernelId::unit_normed_linear_one : KernelId::unit_linear_one,
                             waiting, p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
   if (normed) {
-    plan.set_params(UnitNormedParams{p, chain.adds, chain.norm.eps});
-    plan.bind(range_of(chain.base, Access::kRead));
-    plan.bind(range_of(chain.addends[0], Access::kRead));
+    plan.set_params(UnitNormedParams{p, sums ? chain.adds : 0, chain.norm.eps});
+    plan.bind(range_of(sums ? chain.base : chain.value, Access::kRead));
+    plan.bind(range_of(sums ? chain.addends[0] : Tensor{}, Access::kRead));
     plan.bind(range_of(chain.norm.weight, Access::kRead));
   } else {
     plan.set_params(p);
@@ -139,7 +145,7 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   for (const WaitingProduct& product : products) bind_output(plan, product.out);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
   if (normed) {
-    bind_output(plan, chain.sums[1]);
+    bind_output(plan, sums ? chain.sums[1] : Tensor{});
     bind_output(plan, chain.norm.out);
   }
   bind_output(plan, waiting.conv.out);

@@ -154,6 +154,47 @@ MF_FN void add_slots(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slot
   }
 }
 
+/// Slots that are under way together.
+enum : u32 { kSlotsAtOnce = 8 };
+
+/// sum0, the slots of a row in router order or else the base; sum1, that and the first addend;
+/// sum2, that and the second. A thread four columns; group y: the row.
+MF_KERNEL(chain_sums, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),
+          MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),
+          MF_WRITE(5, f32, sum0), MF_WRITE(6, f32, sum1), MF_WRITE(7, f32, sum2)) {
+  MF_THREAD;
+  const u32 c = (t.group.x * t.threads + t.index) * 4u;
+  if (c >= p.cols) return;
+  const u64 at = static_cast<u64>(t.group.y) * p.cols + c;
+  F4 more1 = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  F4 more2 = more1;
+  F4 sum = more1;
+  if (p.adds > 0u) more1 = load4(addend1 + at);
+  if (p.adds > 1u) more2 = load4(addend2 + at);
+  if (p.top_k == 0u) sum = load4(base + at);
+  const u64 slot = static_cast<u64>(t.group.y) * p.top_k;
+  for (u32 first = 0u; first < p.top_k; first += kSlotsAtOnce) {
+    F4 held[kSlotsAtOnce];
+    f32 weights[kSlotsAtOnce];
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsAtOnce; ++i) {
+      const u32 rank = first + i < p.top_k ? first + i : p.top_k - 1u;
+      held[i] = load4(slots + ((slot + rank) * p.cols + c));
+      weights[i] = slot_weights[slot + rank];
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsAtOnce; ++i) {
+      if (first + i >= p.top_k) continue;
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) sum.v[k] = mf_fma(weights[i], held[i].v[k], sum.v[k]);
+    }
+  }
+  if (p.top_k > 0u) store4(sum0 + at, sum);
+  sum = plus(sum, more1);
+  if (p.adds > 0u) store4(sum1 + at, sum);
+  if (p.adds > 1u) store4(sum2 + at, plus(sum, more2));
+}
+
 /// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
 /// that and the first addend; sum2, that and the second. All of them are written. A group of 32 or
 /// 256 threads a row, rows one behind another. Shared: one float a SIMD group.
