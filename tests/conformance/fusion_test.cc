@@ -250,6 +250,30 @@ TEST(Fusion, ANormThatProductsCannotMakeStaysApart) {
   check("in place", ChainProblem::make(random, 2, 128, 0, 1, true));
 }
 
+TEST(Fusion, ProductsMayOverwriteWhatASumBeforeThemReads) {
+  Random random(102);
+  const EncodedWeight w = random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), 64, 64);
+  const std::vector<float> a = random.floats(64);
+  const std::vector<float> b = random.floats(64);
+  expect_same_bits_in(2, "the second addend", [&](Session& s, const Between& between) {
+    const Tensor x = s.floats({1, 64}, a);
+    const Tensor shared = s.floats({1, 64}, b);
+    const Tensor norm = s.floats({64}, a);
+    const Tensor sum = s.zeros({1, 64});
+    const Tensor normed = s.zeros({1, 64});
+    const Weight weight = s.weight(w);
+    s.encoder().add(x, x, x);
+    between();
+    s.encoder().add(sum, x, shared);
+    between();
+    s.encoder().rms_norm(normed, sum, norm, 1e-6f);
+    between();
+    s.encoder().linear(shared, normed, weight);
+    between();
+    return std::vector<Tensor>{x, shared, sum, normed};
+  });
+}
+
 TEST(Fusion, ProductsThatOverwriteWhatTheyReadStayApart) {
   Random random(96);
   const EncodedWeight w = random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), 64, 64);

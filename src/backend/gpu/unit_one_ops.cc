@@ -46,12 +46,13 @@ bool can_sum(const WaitingChain& chain) {
   return true;
 }
 
-// True when a launch of what waits may write `out` besides.
+// True when the launch of products may write `out` besides. What has a launch of its own before it
+// need not be apart: its memory is often given back by then.
 bool is_apart(const Waiting& waiting, const Tensor& out) {
   const WaitingChain& chain = waiting.chain;
-  bool apart = true;
-  for (const Tensor& other : {chain.base, chain.addends[0], chain.sums[1], chain.norm.out}) {
-    apart = apart && !have_overlap(out, other);
+  bool apart = !have_overlap(out, chain.value) && !have_overlap(out, chain.norm.out);
+  if (can_sum(chain)) {
+    apart = apart && !have_overlap(out, chain.base) && !have_overlap(out, chain.addends[0]);
   }
   for (const WaitingProduct& other : waiting.products) {
     apart = apart && !have_overlap(out, other.out) && !have_overlap(out, other.x);
