@@ -94,12 +94,11 @@ bool GpuEncoder::join_norm(const WaitingNorm& norm) {
                      are_same(chain.value, norm.x) && fits_chain(chain, norm.out);
   if (joins) chain.norm = norm;
   if (joins) return true;
-  flush_waiting();
-  const int64_t cols = norm.x.shape.back();
-  if (norm.x.shape.rank() == 3 && cols <= int64_t{kNormNarrowCols}) {
-    waiting_.gate.norm = norm;
+  if (norm.x.shape.rank() == 3 && norm.x.shape.back() <= int64_t{kNormNarrowCols}) {
+    add_heads({.x = norm.out, .norm = norm});
     return true;
   }
+  flush_waiting();
   // Products may follow.
   if (!fits || rows_of(norm.x) > kSingleTokensMax || !can_chain(norm.x) || !can_chain(norm.out) ||
       !platform_.has_matrix_units()) {
@@ -139,18 +138,15 @@ void GpuEncoder::record_sums(const WaitingChain& chain) {
 
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
-  const WaitingNorm norm = waiting_.gate.norm;
-  if (!norm.out.is_null() && waiting_.gate.gate.is_null() && are_same(norm.out, x) &&
-      are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out)) {
-    waiting_.gate = {norm, gate, activation};
-    return true;
-  }
-  flush_waiting();
-  return false;
-}
-
-void GpuEncoder::record_gate(const WaitingGate& gate) {
-  record_norm(gate.norm, gate.gate, gate.activation);
+  const std::vector<WaitingHeads>& heads = waiting_.heads;
+  const bool follows = heads.size() == 1 && !heads[0].has_rope && are_same(heads[0].x, x) &&
+                       are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out);
+  if (!follows) flush_waiting();
+  if (!follows) return false;
+  const WaitingNorm norm = heads[0].norm;
+  waiting_ = {};
+  record_norm(norm, gate, activation);
+  return true;
 }
 
 }  // namespace moeflux::gpu

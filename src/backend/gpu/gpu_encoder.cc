@@ -64,7 +64,7 @@ void GpuEncoder::flush_waiting() {
   } else if (waiting.has_chain()) {
     record_chain(waiting.chain);
   } else {
-    record_gate(waiting.gate);
+    record_each(waiting.heads);
   }
 }
 

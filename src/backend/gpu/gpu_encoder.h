@@ -90,7 +90,15 @@ class GpuEncoder : public Encoder {
   bool join_norm(const WaitingNorm& norm);
   void record_chain(const WaitingChain& chain);
   void record_sums(const WaitingChain& chain);
-  void record_gate(const WaitingGate& gate);
+  bool join_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+                 const RopeOptions& options);
+  void add_heads(const WaitingHeads& heads);
+  /// Appends k and v to the pages, with all that waits for them and q.
+  void place_heads(const Tensor& q, const Tensor& k, const Tensor& v, const KvView& kv,
+                   const Binding& k_table, const Binding& v_table);
+  void record_each(const std::vector<WaitingHeads>& all);
+  void record_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+                   const RopeOptions& options);
   bool join_conv(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state);
   void record_products(const Waiting& waiting);
   void record_add(const Tensor& out, const Tensor& a, const Tensor& b);
@@ -105,8 +113,6 @@ class GpuEncoder : public Encoder {
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
                            const GluOptions& glu);
   bool place_pages(std::span<const Tensor> pages, Binding& table);
-  void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
-                       std::span<const Tensor> pages);
   bool check_expert(const ExpertWeights& expert);
   bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch);
   bool list_slots(const Routes& routes, ExpertLaunch& launch);

@@ -42,7 +42,7 @@
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
   X(head_linear_transposed, 5, LinearParams)       \
-  X(kv_append, 2, KvAppendParams)                  \
+  X(place_heads, 10, PlaceHeadsParams)             \
   X(attention_heads, 6, AttentionParams)           \
   X(attention_merge, 3, AttentionParams)           \
   X(causal_conv_rows, 4, ConvParams)               \

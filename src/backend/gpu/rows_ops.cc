@@ -153,6 +153,13 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
            inverse_frequencies.num_elements() == options.rotary_dim / 2 &&
            positions.num_elements() == x.dim(0) && positions.dtype == DType::kI32);
   if (options.rotary_dim < 2) return;
+  if (!join_rope(x, positions, inverse_frequencies, options)) {
+    record_rope(x, positions, inverse_frequencies, options);
+  }
+}
+
+void GpuEncoder::record_rope(const Tensor& x, const Tensor& positions,
+                             const Tensor& inverse_frequencies, const RopeOptions& options) {
   RopeParams p{};
   const HeadsLayout layout = heads_layout(x);
   p.token_stride = layout.token_stride;

@@ -10,7 +10,6 @@ namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 128;
-constexpr uint32_t kAppendThreads = 256;
 constexpr uint32_t kDeltaThreads = 256;
 constexpr int64_t kDeltaKeyDimMax = 256;
 // Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
@@ -62,26 +61,6 @@ bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
   return true;
 }
 
-void GpuEncoder::append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
-                                 std::span<const Tensor> pages) {
-  KvAppendParams p{};
-  p.x = heads_layout(x);
-  p.page = heads_layout(pages.front());
-  p.tokens = static_cast<u32>(x.dim(0));
-  p.heads = static_cast<u32>(x.dim(1));
-  p.head_dim = static_cast<u32>(x.dim(2));
-  p.page_tokens = static_cast<u32>(kv.page_tokens);
-  p.num_pages = static_cast<u32>(pages.size());
-  p.begin = static_cast<u32>(kv.length);
-  Plan plan = make_plan(KernelId::kv_append,
-                        {groups_for(uint64_t{p.heads} * p.head_dim, kAppendThreads), p.tokens, 1},
-                        kAppendThreads);
-  plan.set_params(p);
-  plan.bind(range_of(x, Access::kRead));
-  plan.bind(table);
-  record(plan);
-}
-
 void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                            const AttentionOptions& options) {
   if (!status_.ok() || q.dim(0) == 0) return;
@@ -95,8 +74,7 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   Binding k_table;
   Binding v_table;
   if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
-  append_to_pages(k, k_table, kv, kv.k_pages);
-  if (!v.is_null()) append_to_pages(v, v_table, kv, kv.v_pages);
+  place_heads(q, k, v, kv, k_table, v_table);
   const AttentionParams p = attention_params(out, q, k, kv, options);
   Binding partials;
   if (p.num_splits > 1) {

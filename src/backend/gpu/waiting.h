@@ -31,11 +31,14 @@ struct WaitingChain {
   WaitingNorm norm;  // of the value
 };
 
-/// A norm of heads, and the gate after it.
-struct WaitingGate {
+/// Heads with a norm, which a gate may follow, and rotary positions, which attention may.
+struct WaitingHeads {
+  Tensor x;  // the norm's output
   WaitingNorm norm;
-  Tensor gate;  // null: none yet
-  Activation activation{};
+  bool has_rope = false;
+  Tensor positions;
+  Tensor frequencies;
+  RopeOptions rope;
 };
 
 /// Products of the same x.
@@ -53,16 +56,15 @@ struct WaitingConv {
   uint32_t product = 0;
 };
 
-/// One of chain, gate and products; or products of what the chain gives.
+/// One of chain, heads and products; or products of what the chain gives.
 struct Waiting {
   WaitingChain chain;
-  WaitingGate gate;
+  std::vector<WaitingHeads> heads;
   std::vector<WaitingProduct> products;
   WaitingConv conv;
 
   bool has_chain() const { return !chain.value.is_null(); }
-  bool has_gate() const { return !gate.norm.out.is_null(); }
-  bool is_empty() const { return !has_chain() && !has_gate() && products.empty(); }
+  bool is_empty() const { return !has_chain() && heads.empty() && products.empty(); }
 };
 
 }  // namespace moeflux::gpu

@@ -61,15 +61,24 @@ MF_FN f32 row_squares(MF_GLOBAL(const f32) row, u32 first, u32 step, u32 cols, u
   return squares;
 }
 
-/// (row * factor * weight) * activation(gate), the last two if they are there.
-MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, MF_GLOBAL(const f32) weight,
-                        MF_GLOBAL(const f32) gates, u32 c) {
+MF_FN F4 scaled_columns(F4 four, f32 factor, MF_GLOBAL(const f32) weight, u32 has_weight, u32 c,
+                        u32 cols) {
   MF_UNROLL
   for (u32 k = 0u; k < 4u; ++k) {
     four.v[k] = four.v[k] * factor;
-    if (c + k >= p.cols) continue;
-    if (p.has_weight != 0u) four.v[k] = four.v[k] * weight[c + k];
-    if (p.has_gate != 0u) four.v[k] = four.v[k] * activate(gates[c + k], p.activation);
+    if (has_weight != 0u && c + k < cols) four.v[k] = four.v[k] * weight[c + k];
+  }
+  return four;
+}
+
+/// (row * factor * weight) * activation(gate), the last two if they are there.
+MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, MF_GLOBAL(const f32) weight,
+                        MF_GLOBAL(const f32) gates, u32 c) {
+  four = scaled_columns(four, factor, weight, p.has_weight, c, p.cols);
+  if (p.has_gate == 0u) return four;
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    if (c + k < p.cols) four.v[k] = four.v[k] * activate(gates[c + k], p.activation);
   }
   return four;
 }

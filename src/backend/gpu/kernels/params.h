@@ -102,15 +102,26 @@ struct LinearParams {
   u32 wide;        // rows of x begin on 16-byte boundaries
 };
 
-struct KvAppendParams {
+/// Queries, keys or values on their way to attention.
+struct HeadsPart {
   HeadsLayout x;
-  HeadsLayout page;  // strides within a page
-  u32 tokens;
-  u32 heads;
-  u32 head_dim;
+  HeadsLayout page;  // strides within a page; queries have none
+  u32 heads;         // 0: nothing to do
+  u32 cols;
+  u32 has_norm;
+  u32 has_weight;
+  u32 half;  // of the columns that turn; 0: none do
+  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+  f32 epsilon;
+};
+struct PlaceHeadsParams {
+  HeadsPart parts[3];
   u32 page_tokens;
   u32 num_pages;
-  u32 begin;  // position of the first token
+  u32 begin;       // position of the first token
+  u32 stage_cols;  // of the widest head
+  u32 interleaved;
+  f32 factor;
 };
 
 /// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
