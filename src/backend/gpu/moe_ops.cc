@@ -301,17 +301,21 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
 }
 
 void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  if (!start_chain(out, slots, routes)) record_combine(out, slots, routes.weights);
+}
+
+void GpuEncoder::record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights) {
   CombineParams p{};
   p.slot_stride = row_stride(slots);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(out);
-  p.top_k = static_cast<u32>(routes.ids.dim(1));
+  p.top_k = static_cast<u32>(weights.dim(1));
   p.cols = static_cast<u32>(out.shape.back());
   Plan plan =
       make_plan(KernelId::combine_slots, {groups_for(p.cols, kThreads), p.tokens, 1}, kThreads);
   plan.set_params(p);
   plan.bind(range_of(slots, Access::kRead));
-  plan.bind(range_of(routes.weights, Access::kRead));
+  plan.bind(range_of(weights, Access::kRead));
   bind_output(plan, out);
   record(plan);
 }

@@ -1,85 +1,13 @@
-// Products of quantised matrices on matrix units as plans: products of the same activations share a
-// launch, activations of many tokens are split once for all that follow.
-#include <algorithm>
-
+// Products of quantised matrices with many tokens on matrix units as plans: activations are split
+// once for all that follow.
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
-namespace {
-
-// Up to here every token reads the matrix by itself.
-constexpr uint32_t kSingleTokensMax = 4;
-
-bool are_same(const Tensor& a, const Tensor& b) {
-  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.shape == b.shape;
-}
-
-bool overlap(const Tensor& a, const Tensor& b) {
-  const Binding x = range_of(a, Access::kRead);
-  const Binding y = range_of(b, Access::kRead);
-  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
-         y.offset_bytes < x.offset_bytes + x.size_bytes;
-}
-
-void bind_weight(Plan& plan, const Weight& weight) {
-  plan.bind(range_of(weight.data, Access::kRead));
-  plan.bind(range_of(weight.scales, Access::kRead));
-  plan.bind(range_of(weight.biases, Access::kRead));
-}
-
-}  // namespace
 
 bool GpuEncoder::use_units(const Weight& weight) const {
   return platform_.has_matrix_units() && fits_units(weight);
-}
-
-void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
-  if (rows_of(x) == 0) return;
-  flush_experts();
-  if (rows_of(x) > kSingleTokensMax) {
-    flush_products();
-    return record_unit_product(out, x, weight);
-  }
-  const auto fits = [&](const WaitingProduct& other) {
-    return are_same(other.x, x) && !overlap(other.out, out) && !overlap(other.out, x) &&
-           !overlap(other.x, out);
-  };
-  if (waiting_.size() == kUnitMatricesMax || !std::all_of(waiting_.begin(), waiting_.end(), fits)) {
-    flush_products();
-  }
-  waiting_.push_back({out, x, weight});
-}
-
-void GpuEncoder::flush_products() {
-  if (waiting_.empty()) return;
-  const Tensor& x = waiting_.front().x;
-  UnitLinearParams p{};
-  p.x_stride = row_stride(x);
-  p.count = static_cast<u32>(waiting_.size());
-  p.cols = static_cast<u32>(x.shape.back());
-  p.splits = unit_splits(x.shape.back(), kUnitSimds);
-  p.wide = is_wide(x) ? 1 : 0;
-  p.tokens = rows_of(x);
-  const uint32_t rows_of_group = kUnitSimds / p.splits * kUnitRows;
-  uint32_t groups = 0;
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    p.matrices[i] = unit_matrix(waiting_[i].weight);
-    p.out_strides[i] = row_stride(waiting_[i].out);
-    p.first_group[i] = groups;
-    groups += groups_for(p.matrices[i].rows, rows_of_group);
-  }
-  Plan plan = make_plan(KernelId::unit_linear_one, {groups, p.tokens, 1}, kUnitThreads,
-                        unit_one_bytes(p.splits));
-  plan.set_params(p);
-  for (const WaitingProduct& product : waiting_) bind_weight(plan, product.weight);
-  for (size_t i = waiting_.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
-  plan.bind(range_of(x, Access::kRead));
-  for (const WaitingProduct& product : waiting_) bind_output(plan, product.out);
-  for (size_t i = waiting_.size(); i < kUnitMatricesMax; ++i) plan.bind({});
-  waiting_.clear();
-  record(plan);
 }
 
 void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& split,
@@ -129,7 +57,7 @@ void GpuEncoder::record_unit_product(const Tensor& out, const Tensor& x, const W
   bind_output(plan, out);
   record(plan);
   split_x_ = x;
-  if (overlap(x, out)) split_x_ = {};
+  if (have_overlap(x, out)) split_x_ = {};
 }
 
 }  // namespace moeflux::gpu

@@ -35,6 +35,12 @@ uint32_t unit_splits(int64_t cols, uint32_t most) {
   return std::min(most, std::bit_ceil(all));
 }
 
+void bind_weight(Plan& plan, const Weight& weight) {
+  plan.bind(range_of(weight.data, Access::kRead));
+  plan.bind(range_of(weight.scales, Access::kRead));
+  plan.bind(range_of(weight.biases, Access::kRead));
+}
+
 uint32_t unit_one_bytes(uint32_t splits) {
   return (splits * (kUnitSplit + kUnitSplitBlocks) + kUnitSimds * kUnitRows) *
          static_cast<uint32_t>(sizeof(u32));

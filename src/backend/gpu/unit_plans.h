@@ -16,6 +16,12 @@ bool fits_units(const Weight& weight);
 UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
 
+/// Binds data, scales and biases.
+void bind_weight(Plan& plan, const Weight& weight);
+
+/// Up to here every token reads the matrix by itself.
+constexpr uint32_t kSingleTokensMax = 4;
+
 /// Splits of `cols` columns that a group takes at once: 1, 2, 4 or 8.
 uint32_t unit_splits(int64_t cols, uint32_t most);
 /// Shared memory of a group of unit_*_one.

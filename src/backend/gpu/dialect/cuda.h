@@ -4,8 +4,10 @@
 //
 // Vocabulary (the same in host.h and metal.h):
 //   MF_KERNEL(name, Params, MF_READ(0, T, a), MF_WRITE(1, T, out)) { MF_THREAD; ... }
-//     defines a kernel; inside, `t` is the thread and `p` the parameters.
-//   MF_FITS(threads, groups) before it: so many groups of so many threads run on a multiprocessor.
+//     defines a kernel; inside, `t` is the thread and `p` the parameters. MF_KERNEL_IN_PAIRS: for
+//     groups of 256 threads, two of which must fit a multiprocessor.
+//   MF_FITS(threads, groups) before MF_KERNEL: so many groups of so many threads run on a
+//     multiprocessor.
 //   MF_GLOBAL(T), MF_SHARED(T), MF_LOCAL(T): pointers to device, shared and thread memory.
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
@@ -32,6 +34,8 @@
 #define MF_WRITE(index, T, name) T* name
 #define MF_KERNEL(name, P, ...) __global__ void name(const P p, __VA_ARGS__)
 #define MF_FITS(threads, groups) __launch_bounds__(threads, groups)
+#define MF_KERNEL_IN_PAIRS(name, P, ...) \
+  __global__ void __launch_bounds__(256, 2) name(const P p, __VA_ARGS__)
 #define MF_THREAD_EARLY                                           \
   const ::moeflux::gpu::Thread t = ::moeflux::gpu::this_thread(); \
   static_cast<void>(p)
@@ -84,6 +88,10 @@ MF_FN void await_inputs(MF_T) {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+/// Asks for the cache line of an address, which may be anything: nothing is read. So it may come
+/// before await_inputs() even where another kernel still writes.
+MF_FN void prefetch(MF_T, const f32* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 MF_FN void barrier(MF_T) { __syncthreads(); }
 MF_FN void simd_barrier(MF_T) { __syncwarp(); }
@@ -140,6 +148,13 @@ MF_FN u32 codes4_to_bf16(u32 word) {
       : "=r"(pair)
       : "r"(shifted), "r"(0x3f803f80u), "r"(0xc308c308u));
   return pair;
+}
+/// Byte i of both words, less 128, as bf16.
+MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
+  // 2^23 + code is an f32 whose mantissa ends in the code.
+  const f32 first = __uint_as_float(__byte_perm(low, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
+  const f32 second = __uint_as_float(__byte_perm(high, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
+  return pack_bf16(first, second);
 }
 /// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in bf16. Lane 4 g + t holds of a:
 /// rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two); of b: column g at

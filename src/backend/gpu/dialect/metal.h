@@ -33,6 +33,7 @@
                    uint mf_index MF_SLOT(thread_index_in_threadgroup),   \
                    uint3 mf_threads MF_SLOT(threads_per_threadgroup))
 #define MF_FITS(threads, groups)
+#define MF_KERNEL_IN_PAIRS MF_KERNEL
 #define MF_THREAD_EARLY                                                                 \
   const ::moeflux::gpu::Thread t = {mf_index,       mf_threads.x,       mf_index % 32u, \
                                     mf_index / 32u, mf_threads.x / 32u, mf_group,       \
@@ -66,6 +67,7 @@ struct W2 {
 };
 
 MF_FN void await_inputs(MF_T) {}
+MF_FN void prefetch(MF_T, device const f32*) {}
 
 MF_FN void barrier(MF_T) { metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup); }
 MF_FN void simd_barrier(MF_T) { metal::simdgroup_barrier(metal::mem_flags::mem_threadgroup); }
@@ -127,13 +129,19 @@ MF_FN void store4(threadgroup u32* to, W4 value) {
 MF_FN void store4(device u32* to, W4 value) {
   *reinterpret_cast<device uint4*>(to) = as_vector(value);
 }
-MF_FN void store4(threadgroup f32* to, F4 value) {
+MF_FN float4 as_vector(F4 value) {
   float4 v;
   v.x = value.v[0];
   v.y = value.v[1];
   v.z = value.v[2];
   v.w = value.v[3];
-  *reinterpret_cast<threadgroup float4*>(to) = v;
+  return v;
+}
+MF_FN void store4(threadgroup f32* to, F4 value) {
+  *reinterpret_cast<threadgroup float4*>(to) = as_vector(value);
+}
+MF_FN void store4(device f32* to, F4 value) {
+  *reinterpret_cast<device float4*>(to) = as_vector(value);
 }
 
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return metal::fma(a, b, c); }

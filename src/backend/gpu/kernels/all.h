@@ -6,6 +6,7 @@
 #include "backend/gpu/kernels/rows.h"
 #include "backend/gpu/kernels/norm.h"
 #include "backend/gpu/kernels/rope.h"
+#include "backend/gpu/kernels/heads.h"
 #include "backend/gpu/kernels/weights.h"
 #include "backend/gpu/kernels/matrix_tile.h"
 #include "backend/gpu/kernels/linear.h"
@@ -19,6 +20,7 @@
 #include "backend/gpu/kernels/experts.h"
 #include "backend/gpu/kernels/unit_product.h"
 #include "backend/gpu/kernels/unit_one.h"
+#include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
 #include "backend/gpu/kernels/unit_many.h"
 // clang-format on

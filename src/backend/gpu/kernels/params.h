@@ -24,9 +24,24 @@ struct RowsParams {
   u32 cols;
   u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh
   u32 has_weight;  // rms_norm
+  u32 has_gate;    // rms_norm_narrow: times activation(b)
+  u32 wide;        // rms_norm: all rows begin on 16-byte boundaries and are multiples of them
   f32 factor;      // scale, cap, epsilon, or alpha of a gated unit
   f32 limit;
   f32 up_offset;
+};
+
+/// rms_norm of a sum: of slots of experts or a base, and up to two addends.
+enum : u32 {
+  kNormNarrowCols = 1024,  // rows up to here are summed over by 32 threads
+  kNormThreads = 256,      // longer ones by 256
+  kChainVectorsMax = 8,    // of four columns a thread
+};
+struct ChainParams {
+  u32 cols;
+  u32 top_k;  // 0: begins with the base
+  u32 adds;
+  f32 epsilon;
 };
 
 struct RopeParams {
@@ -87,15 +102,26 @@ struct LinearParams {
   u32 wide;        // rows of x begin on 16-byte boundaries
 };
 
-struct KvAppendParams {
+/// Queries, keys or values on their way to attention.
+struct HeadsPart {
   HeadsLayout x;
-  HeadsLayout page;  // strides within a page
-  u32 tokens;
-  u32 heads;
-  u32 head_dim;
+  HeadsLayout page;  // strides within a page; queries have none
+  u32 heads;         // 0: nothing to do
+  u32 cols;
+  u32 has_norm;
+  u32 has_weight;
+  u32 half;  // of the columns that turn; 0: none do
+  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+  f32 epsilon;
+};
+struct PlaceHeadsParams {
+  HeadsPart parts[3];
   u32 page_tokens;
   u32 num_pages;
-  u32 begin;  // position of the first token
+  u32 begin;       // position of the first token
+  u32 stage_cols;  // of the widest head
+  u32 interleaved;
+  f32 factor;
 };
 
 /// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
@@ -122,6 +148,7 @@ struct AttentionParams {
   f32 scale;
 };
 
+enum : u32 { kConvOneTapsMax = 4 };  // of the kernels for a single token
 struct ConvParams {
   u64 x_stride;
   u64 out_stride;
@@ -255,6 +282,16 @@ struct UnitLinearParams {
   u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
   u32 wide;
   u32 tokens;
+  u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
+  u32 conv_taps;
+};
+
+/// Activations that products make by themselves.
+enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
+struct UnitNormedParams {
+  UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
+  u32 adds;
+  f32 epsilon;
 };
 
 struct UnitExpertParams {
