@@ -142,8 +142,14 @@ struct UnitPart {
 
 /// Adds the splits that are there to a row's sum, in order.
 MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_column, u32 cols) {
-  for (u32 s = 0u; s < splits && first_column + s * kUnitSplit < cols; ++s) {
-    sum = sum + parts[s * kUnitRows];
+  f32 held[kUnitSimds];
+  MF_UNROLL
+  for (u32 s = 0u; s < kUnitSimds; ++s) {
+    held[s] = s < splits && first_column + s * kUnitSplit < cols ? parts[s * kUnitRows] : 0.0f;
+  }
+  MF_UNROLL
+  for (u32 s = 0u; s < kUnitSimds; ++s) {
+    if (s < splits && first_column + s * kUnitSplit < cols) sum = sum + held[s];
   }
   return sum;
 }
