@@ -235,6 +235,16 @@ TEST(Fusion, ANormIsMadeByTheProductsThatFollow) {
   }
 }
 
+TEST(Fusion, ANormIsMadeByProductsOfFourBitsOnly) {
+  Random random(103);
+  for (const int64_t cols : {128, 1088}) {
+    const auto p =
+        NormedProblem::make(random, ChainProblem::make(random, 2, cols, 0, 1, false), {38, 16});
+    expect_same_bits_in(1, format("{} columns", cols),
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  }
+}
+
 TEST(Fusion, ANormThatProductsCannotMakeStaysApart) {
   Random random(95);
   const auto check = [&](const std::string& what, const ChainProblem& chain) {

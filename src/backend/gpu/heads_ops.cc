@@ -44,7 +44,7 @@ HeadsPart heads_part(const WaitingHeads& heads, const Tensor& page) {
   part.has_norm = heads.norm.out.is_null() ? 0 : 1;
   part.has_weight = heads.norm.weight.is_null() ? 0 : 1;
   part.half = heads.has_rope ? static_cast<u32>(heads.rope.rotary_dim / 2) : 0;
-  part.wide = is_wide(heads.x) && part.cols % 4 == 0 ? 1 : 0;
+  part.wide = is_wide(heads.x) && is_wide(heads.norm.weight) && part.cols % 4 == 0 ? 1 : 0;
   part.epsilon = heads.norm.eps;
   return part;
 }

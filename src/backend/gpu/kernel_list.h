@@ -58,7 +58,9 @@
   MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
   X(combine_slots, 3, CombineParams)               \
   X(unit_linear_one, 20, UnitLinearParams)         \
+  X(unit_linear_one4, 20, UnitLinearParams)        \
   X(unit_normed_linear_one, 24, UnitNormedParams)  \
+  X(unit_normed_linear_one4, 24, UnitNormedParams) \
   X(unit_split, 3, UnitSplitParams)                \
   X(unit_linear, 6, UnitLinearParams)              \
   X(unit_gate_up_one4, 10, UnitExpertsOneParams)   \

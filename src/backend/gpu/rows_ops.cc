@@ -132,7 +132,10 @@ void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activa
   p.has_weight = norm.weight.is_null() ? 0 : 1;
   p.has_gate = gate.is_null() ? 0 : 1;
   p.activation = activation_code(activation);
-  p.wide = p.cols % 4 == 0 && is_wide(norm.x) && is_wide(norm.out) ? 1 : 0;
+  p.wide = p.cols % 4 == 0 && is_wide(norm.x) && is_wide(norm.out) && is_wide(norm.weight) &&
+                   is_wide(gate)
+               ? 1
+               : 0;
   const bool narrow = is_narrow(norm.x);
   Plan plan =
       narrow ? make_plan(KernelId::rms_norm_narrow,

@@ -128,8 +128,13 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   if (waiting.has_chain() && !normed) record_chain(chain);
   if (normed && !sums) record_sums(chain);
   const UnitLinearParams p = linear_params(waiting);
-  Plan plan = products_plan(normed ? KernelId::unit_normed_linear_one : KernelId::unit_linear_one,
-                            waiting, p);
+  const bool only4 =
+      std::all_of(products.begin(), products.end(),
+                  [](const WaitingProduct& product) { return product.weight.format.bits == 4; });
+  const KernelId made =
+      only4 ? KernelId::unit_normed_linear_one4 : KernelId::unit_normed_linear_one;
+  const KernelId plain = only4 ? KernelId::unit_linear_one4 : KernelId::unit_linear_one;
+  Plan plan = products_plan(normed ? made : plain, waiting, p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
   if (normed) {

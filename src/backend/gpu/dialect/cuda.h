@@ -4,10 +4,8 @@
 //
 // Vocabulary (the same in host.h and metal.h):
 //   MF_KERNEL(name, Params, MF_READ(0, T, a), MF_WRITE(1, T, out)) { MF_THREAD; ... }
-//     defines a kernel; inside, `t` is the thread and `p` the parameters. MF_KERNEL_IN_PAIRS: for
-//     groups of 256 threads, two of which must fit a multiprocessor.
-//   MF_FITS(threads, groups) before MF_KERNEL: so many groups of so many threads run on a
-//     multiprocessor.
+//     defines a kernel; inside, `t` is the thread and `p` the parameters.
+//   MF_FITS(threads, groups) before it: so many groups of so many threads run on a multiprocessor.
 //   MF_GLOBAL(T), MF_SHARED(T), MF_LOCAL(T): pointers to device, shared and thread memory.
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
@@ -34,8 +32,6 @@
 #define MF_WRITE(index, T, name) T* name
 #define MF_KERNEL(name, P, ...) __global__ void name(const P p, __VA_ARGS__)
 #define MF_FITS(threads, groups) __launch_bounds__(threads, groups)
-#define MF_KERNEL_IN_PAIRS(name, P, ...) \
-  __global__ void __launch_bounds__(256, 2) name(const P p, __VA_ARGS__)
 #define MF_THREAD_EARLY                                           \
   const ::moeflux::gpu::Thread t = ::moeflux::gpu::this_thread(); \
   static_cast<void>(p)

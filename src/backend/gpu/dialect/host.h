@@ -26,7 +26,6 @@
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
 #define MF_FITS(threads, groups)
-#define MF_KERNEL_IN_PAIRS MF_KERNEL
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL

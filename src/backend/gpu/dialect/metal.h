@@ -33,7 +33,6 @@
                    uint mf_index MF_SLOT(thread_index_in_threadgroup),   \
                    uint3 mf_threads MF_SLOT(threads_per_threadgroup))
 #define MF_FITS(threads, groups)
-#define MF_KERNEL_IN_PAIRS MF_KERNEL
 #define MF_THREAD_EARLY                                                                 \
   const ::moeflux::gpu::Thread t = {mf_index,       mf_threads.x,       mf_index % 32u, \
                                     mf_index / 32u, mf_threads.x / 32u, mf_group,       \

@@ -37,9 +37,8 @@ MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   }
   for (u32 c = t.lane * 4u; c < part.cols; c += 128u) {
     F4 four = load_columns(from, c, part.cols, part.wide);
-    if (part.has_norm != 0u) {
-      four = scaled_columns(four, factor, weight, part.has_weight, c, part.cols);
-    }
+    if (part.has_norm != 0u) four = times(four, factor);
+    if (part.has_weight != 0u) four = times(four, load_columns(weight, c, part.cols, part.wide));
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) {
       if (c + i < part.cols) row[c + i] = four.v[i];

@@ -61,42 +61,61 @@ MF_FN f32 row_squares(MF_GLOBAL(const f32) row, u32 first, u32 step, u32 cols, u
   return squares;
 }
 
-MF_FN F4 scaled_columns(F4 four, f32 factor, MF_GLOBAL(const f32) weight, u32 has_weight, u32 c,
-                        u32 cols) {
+MF_FN F4 times(F4 a, F4 b) {
   MF_UNROLL
-  for (u32 k = 0u; k < 4u; ++k) {
-    four.v[k] = four.v[k] * factor;
-    if (has_weight != 0u && c + k < cols) four.v[k] = four.v[k] * weight[c + k];
-  }
-  return four;
+  for (u32 k = 0u; k < 4u; ++k) a.v[k] = a.v[k] * b.v[k];
+  return a;
+}
+
+MF_FN F4 times(F4 a, f32 factor) {
+  const F4 factors = {{factor, factor, factor, factor}};
+  return times(a, factors);
+}
+
+/// What a row's columns are multiplied by one after the other, from where it is at once.
+struct NormScales {
+  F4 weight;
+  F4 gate;
+};
+
+MF_FN NormScales norm_scales(MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) weight,
+                             MF_GLOBAL(const f32) gates, u32 c) {
+  const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
+  NormScales scales = {ones, ones};
+  if (p.has_weight != 0u) scales.weight = load_columns(weight, c, p.cols, p.wide);
+  if (p.has_gate != 0u) scales.gate = load_columns(gates, c, p.cols, p.wide);
+  return scales;
 }
 
 /// (row * factor * weight) * activation(gate), the last two if they are there.
-MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, MF_GLOBAL(const f32) weight,
-                        MF_GLOBAL(const f32) gates, u32 c) {
-  four = scaled_columns(four, factor, weight, p.has_weight, c, p.cols);
+MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, NormScales scales) {
+  four = times(four, factor);
+  if (p.has_weight != 0u) four = times(four, scales.weight);
   if (p.has_gate == 0u) return four;
   MF_UNROLL
-  for (u32 k = 0u; k < 4u; ++k) {
-    if (c + k < p.cols) four.v[k] = four.v[k] * activate(gates[c + k], p.activation);
-  }
+  for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * activate(scales.gate.v[k], p.activation);
   return four;
 }
 
 /// One SIMD group a row.
-MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight),
+MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
           MF_READ(2, f32, gate), MF_WRITE(3, f32, out)) {
-  MF_THREAD;
+  MF_THREAD_EARLY;
+  if (p.has_weight != 0u && t.lane * 32u < p.cols) prefetch(t, weight + t.lane * 32u);
+  await_inputs(t);
   const u32 row = t.group.x * t.simds + t.simd;
   if (row >= p.rows) return;
   MF_GLOBAL(const f32) from = a + row_at(p.a, row);
   MF_GLOBAL(const f32) gates = gate + (p.has_gate != 0u ? row_at(p.b, row) : 0u);
   MF_GLOBAL(f32) to = out + row_at(p.out, row);
+  const u32 first = t.lane * 4u < p.cols ? t.lane * 4u : 0u;
+  NormScales scales = norm_scales(p, weight, gates, first);
   const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, p.cols, p.wide));
   const f32 factor = norm_factor(squares, p.cols, p.factor);
   for (u32 c = t.lane * 4u; c < p.cols; c += 128u) {
     const F4 four = load_columns(from, c, p.cols, p.wide);
-    store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, weight, gates, c));
+    store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, scales));
+    if (c + 128u < p.cols) scales = norm_scales(p, weight, gates, c + 128u);
   }
 }
 
@@ -111,7 +130,8 @@ MF_KERNEL(rms_norm_wide, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight)
   const f32 factor = norm_factor(squares, p.cols, p.factor);
   for (u32 c = t.index * 4u; c < p.cols; c += t.threads * 4u) {
     const F4 four = load_columns(from, c, p.cols, p.wide);
-    store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, weight, a, c));
+    const NormScales scales = norm_scales(p, weight, a, c);
+    store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, scales));
   }
 }
 

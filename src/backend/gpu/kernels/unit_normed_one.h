@@ -84,40 +84,36 @@ struct UnitNormedRow {
   }
 };
 
-/// unit_linear_one of a norm, which may be that of a sum.
-MF_KERNEL_IN_PAIRS(unit_normed_linear_one, UnitNormedParams, MF_CONST(0, u8, data0),
-                   MF_CONST(1, u8, scales0), MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1),
-                   MF_CONST(4, u8, scales1), MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2),
-                   MF_CONST(7, u8, scales2), MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3),
-                   MF_CONST(10, u8, scales3), MF_CONST(11, u8, biases3), MF_READ(12, f32, base),
-                   MF_READ(13, f32, addend), MF_CONST(14, f32, weight),
-                   MF_CONST(15, f32, conv_weight), MF_WRITE(16, f32, conv_state),
-                   MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1), MF_WRITE(19, f32, out2),
-                   MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums), MF_WRITE(22, f32, normed),
-                   MF_WRITE(23, f32, conv_out)) {
-  MF_THREAD_EARLY;
-  for (u32 c = t.index * 32u; c < p.linear.cols; c += t.threads * 32u) prefetch(t, weight + c);
-  const UnitShare share = unit_share(t, p.linear);
-  const u32 which = share.which;
-  const UnitMatrix m = p.linear.matrices[which];
-  const bool convolves = begin_unit_conv(t, p.linear, share, conv_weight, conv_state);
-  MF_GLOBAL(const u8)
-  data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
-  MF_GLOBAL(const u8)
-  scales = which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
-  MF_GLOBAL(const u8)
-  biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
-  MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
-  const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;
-  const UnitNormedRow row = {base + at,   addend + at, weight,   sums + at,
-                             normed + at, p.adds,      p.epsilon};
-  const u32 first = share.first_row;
-  const f32 sum = m.bits == 4u
-                      ? unit_row_of_one<4u>(t, p.linear, m, first, data, scales, biases, &row)
-                      : unit_row_of_one<8u>(t, p.linear, m, first, data, scales, biases, &row);
-  if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;
-  if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);
-}
+// unit_linear_one of a norm, which may be that of a sum.
+#define MF_UNIT_NORMED_ONE(name, BITS, fits)                                                      \
+  MF_FITS(256, fits)                                                                              \
+  MF_KERNEL(name, UnitNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),             \
+            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),           \
+            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),           \
+            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),          \
+            MF_CONST(11, u8, biases3), MF_READ(12, f32, base), MF_READ(13, f32, addend),          \
+            MF_CONST(14, f32, weight), MF_CONST(15, f32, conv_weight),                            \
+            MF_WRITE(16, f32, conv_state), MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1),      \
+            MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),            \
+            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                             \
+    MF_THREAD_EARLY;                                                                              \
+    for (u32 c = t.index * 32u; c < p.linear.cols; c += t.threads * 32u) prefetch(t, weight + c); \
+    const UnitShare share = unit_share(t, p.linear);                                              \
+    const u32 which = share.which;                                                                \
+    const bool convolves = begin_unit_conv(t, p.linear, share, conv_weight, conv_state);          \
+    MF_GLOBAL(f32) out = MF_OF(which, out);                                                       \
+    const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                   \
+    const UnitNormedRow row = {base + at,   addend + at, weight,   sums + at,                     \
+                               normed + at, p.adds,      p.epsilon};                              \
+    const f32 sum = unit_row_sum<BITS>(t, p.linear, share, MF_OF(which, data),                    \
+                                       MF_OF(which, scales), MF_OF(which, biases), &row);         \
+    if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;        \
+    if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);     \
+  }
+MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, 2)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 3)
+#undef MF_UNIT_NORMED_ONE
+#undef MF_OF
 
 }  // namespace kernels
 }  // namespace gpu

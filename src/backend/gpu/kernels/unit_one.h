@@ -142,8 +142,14 @@ struct UnitPart {
 
 /// Adds the splits that are there to a row's sum, in order.
 MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_column, u32 cols) {
-  for (u32 s = 0u; s < splits && first_column + s * kUnitSplit < cols; ++s) {
-    sum = sum + parts[s * kUnitRows];
+  f32 held[kUnitSimds];
+  MF_UNROLL
+  for (u32 s = 0u; s < kUnitSimds; ++s) {
+    held[s] = s < splits && first_column + s * kUnitSplit < cols ? parts[s * kUnitRows] : 0.0f;
+  }
+  MF_UNROLL
+  for (u32 s = 0u; s < kUnitSimds; ++s) {
+    if (s < splits && first_column + s * kUnitSplit < cols) sum = sum + held[s];
   }
   return sum;
 }
@@ -228,35 +234,47 @@ MF_FN void finish_unit_conv(MF_PARAMS(UnitLinearParams) p, UnitShare share, f32 
   out[share.own_row] = conv_one(&past, sum, state, p.conv_taps, channels, share.own_row);
 }
 
-/// Group x: rows of one of the matrices; y: a token. 256 threads. Rows of a single token may go on
-/// through a convolution.
-MF_KERNEL_IN_PAIRS(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0),
-                   MF_CONST(1, u8, scales0), MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1),
-                   MF_CONST(4, u8, scales1), MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2),
-                   MF_CONST(7, u8, scales2), MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3),
-                   MF_CONST(10, u8, scales3), MF_CONST(11, u8, biases3), MF_READ(12, f32, x),
-                   MF_CONST(13, f32, conv_weight), MF_WRITE(14, f32, conv_state),
-                   MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), MF_WRITE(17, f32, out2),
-                   MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) {
-  MF_THREAD_EARLY;
-  const UnitShare share = unit_share(t, p);
-  const bool convolves = begin_unit_conv(t, p, share, conv_weight, conv_state);
-  const u32 which = share.which;
-  const UnitMatrix m = p.matrices[which];
-  MF_GLOBAL(const u8)
-  data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
-  MF_GLOBAL(const u8)
-  scales = which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
-  MF_GLOBAL(const u8)
-  biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
-  MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
-  const UnitMemoryRow row = {x + t.group.y * p.x_stride};
+/// The rows' sums of a group, each in the thread of its number. Without matrices of 8 bits a
+/// multiprocessor has room for three groups, with them for two.
+template <u32 BITS, class Source>
+MF_FN f32 unit_row_sum(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
+                       MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                       MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source) {
+  const UnitMatrix m = p.matrices[share.which];
   const u32 first = share.first_row;
-  const f32 sum = m.bits == 4u ? unit_row_of_one<4u>(t, p, m, first, data, scales, biases, &row)
-                               : unit_row_of_one<8u>(t, p, m, first, data, scales, biases, &row);
-  if (share.is_mine) out[t.group.y * p.out_strides[which] + share.own_row] = sum;
-  if (convolves) finish_unit_conv(p, share, sum, conv_weight, conv_state, conv_out);
+  if (BITS == 4u || m.bits == 4u) {
+    return unit_row_of_one<4u>(t, p, m, first, data, scales, biases, source);
+  }
+  return unit_row_of_one < BITS == 4u ? 4u : 8u > (t, p, m, first, data, scales, biases, source);
 }
+
+#define MF_OF(which, a) which == 0u ? a##0 : which == 1u ? a##1 : which == 2u ? a##2 : a##3
+
+// Group x: rows of one of the matrices; y: a token. 256 threads. Rows of a single token may go on
+// through a convolution. BITS is 4 if all matrices have 4.
+#define MF_UNIT_LINEAR_ONE(name, BITS, fits)                                                  \
+  MF_FITS(256, fits)                                                                          \
+  MF_KERNEL(name, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),         \
+            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),       \
+            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),       \
+            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),      \
+            MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_CONST(13, f32, conv_weight),   \
+            MF_WRITE(14, f32, conv_state), MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1),  \
+            MF_WRITE(17, f32, out2), MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) {  \
+    MF_THREAD_EARLY;                                                                          \
+    const UnitShare share = unit_share(t, p);                                                 \
+    const u32 which = share.which;                                                            \
+    const bool convolves = begin_unit_conv(t, p, share, conv_weight, conv_state);             \
+    MF_GLOBAL(f32) out = MF_OF(which, out);                                                   \
+    const UnitMemoryRow row = {x + t.group.y * p.x_stride};                                   \
+    const f32 sum = unit_row_sum<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales), \
+                                       MF_OF(which, biases), &row);                           \
+    if (share.is_mine) out[t.group.y * p.out_strides[which] + share.own_row] = sum;           \
+    if (convolves) finish_unit_conv(p, share, sum, conv_weight, conv_state, conv_out);        \
+  }
+MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, 2)
+MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, 3)
+#undef MF_UNIT_LINEAR_ONE
 
 }  // namespace kernels
 }  // namespace gpu
