@@ -59,7 +59,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command.add_option("--cpu-isa", options.isa,
                      "Force the kernels of an instruction set: generic, avx2, avx-vnni, avx512, "
-                     "avx512-vnni, avx512-amx, neon, neon-dotprod");
+                     "avx512-vnni, avx512-amx, neon, neon-dotprod, neon-i8mm");
   command
       .add_option("--precision", options.precision,
                   "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (rounded by "

@@ -81,6 +81,8 @@ TEST(GatedDelta, MatchesTheReference) {
                                      {2, 6, 64, 64},
                                      {3, 3, 7, 1},
                                      {1, 2, 128, 128},
+                                     {1, 1, 137, 3},
+                                     {1, 2, 256, 36},
                                      {2, 4, 100, 203}}) {
     for (const int64_t n : kTokens) check_delta(random, o, n);
   }

@@ -11,6 +11,8 @@
 #endif
 #elif defined(MOEFLUX_CPU_ARM64) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(MOEFLUX_CPU_ARM64) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace moeflux::cpu {
@@ -34,6 +36,8 @@ constexpr KernelSet kNeon = {"neon", &kNeonKernels, &kNeonF32Tiles, &kGenericInt
                              /*int8_is_fast=*/false};
 constexpr KernelSet kNeonDotprod = {"neon-dotprod", &kNeonKernels, &kNeonF32Tiles,
                                     &kNeonDotprodInt8Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kNeonI8mm = {"neon-i8mm", &kNeonKernels, &kNeonF32Tiles, &kNeonI8mmInt8Tiles,
+                                 /*int8_is_fast=*/true};
 
 bool has_dotprod() {
 #if defined(__linux__)
@@ -41,6 +45,20 @@ bool has_dotprod() {
   return (getauxval(AT_HWCAP) & kAsimdDp) != 0;
 #else
   return true;  // every Apple processor of this kind
+#endif
+}
+
+bool has_i8mm() {
+#if defined(__linux__)
+  constexpr unsigned long kI8mm = 1ul << 13;  // HWCAP2_I8MM
+  return (getauxval(AT_HWCAP2) & kI8mm) != 0;
+#elif defined(__APPLE__)
+  int present = 0;
+  size_t bytes = sizeof(present);
+  return ::sysctlbyname("hw.optional.arm.FEAT_I8MM", &present, &bytes, nullptr, 0) == 0 &&
+         present != 0;
+#else
+  return false;
 #endif
 }
 #endif
@@ -106,6 +124,7 @@ std::vector<const KernelSet*> supported_kernels() {
   if (avx2 && has_avx_vnni()) kernels.push_back(&kAvxVnni);
   if (avx2) kernels.push_back(&kAvx2);
 #elif defined(MOEFLUX_CPU_ARM64)
+  if (has_dotprod() && has_i8mm()) kernels.push_back(&kNeonI8mm);
   if (has_dotprod()) kernels.push_back(&kNeonDotprod);
   kernels.push_back(&kNeon);
 #endif
@@ -121,8 +140,8 @@ Result<const KernelSet*> choose_kernels(std::string_view isa) {
     if (isa == set->name) return set;
     names += (names.empty() ? "" : ", ") + std::string(set->name);
   }
-  for (const std::string_view known :
-       {"avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-amx", "neon", "neon-dotprod"}) {
+  for (const std::string_view known : {"avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-amx",
+                                       "neon", "neon-dotprod", "neon-i8mm"}) {
     if (isa == known) {
       return make_error(ErrorCode::kUnsupported, "this machine lacks {} kernels; it has {}", isa,
                         names);

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <string>
 
 #include "backend/cuda/cuda_executor.h"
@@ -20,6 +21,9 @@ class CudaPlatform : public gpu::Platform {
   CudaPlatform(const CudaOptions& options, const cudaDeviceProp& properties)
       : device_(options.device),
         use_graphs_(options.use_graphs),
+        shared_bytes_max_(std::min(static_cast<uint32_t>(properties.sharedMemPerBlockOptin),
+                                   gpu::kUnitSharedBytesMax)),
+        cores_(static_cast<uint32_t>(properties.multiProcessorCount)),
         name_(format("cuda:{}", options.device)),
         description_(format("{} ({}, compute capability {}.{}, {} multiprocessors)", name_,
                             static_cast<const char*>(properties.name), properties.major,
@@ -53,6 +57,8 @@ class CudaPlatform : public gpu::Platform {
   bool has_matrix_units() const override {
     return true;
   }  // of bf16, from 8.0 on, as all we compile for
+  uint32_t shared_bytes_max() const override { return shared_bytes_max_; }
+  uint32_t cores() const override { return cores_; }
 
   std::optional<uint64_t> free_bytes() const override {
     size_t available = 0;
@@ -65,6 +71,8 @@ class CudaPlatform : public gpu::Platform {
  private:
   int device_;
   bool use_graphs_;
+  uint32_t shared_bytes_max_;
+  uint32_t cores_;
   std::string name_;
   std::string description_;
 };
@@ -78,6 +86,19 @@ Status check_kernels(int device) {
   if (found.ok()) return {};
   return found.error().with_context(
       format("cuda:{}: this build has no kernels for it (see MOEFLUX_CUDA_ARCHITECTURES)", device));
+}
+
+// Kernels get more than 48 KiB of shared memory only if they say so beforehand.
+Status allow_shared_memory(const cudaDeviceProp& properties) {
+  for (const gpu::KernelId id :
+       {gpu::KernelId::attention_rows128, gpu::KernelId::attention_rows64,
+        gpu::KernelId::attention_rows16, gpu::KernelId::attention_rows16_wide}) {
+    MF_RETURN_IF_ERROR(gpu::cuda_status(
+        cudaFuncSetAttribute(gpu::cuda_kernel(id), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(properties.sharedMemPerBlockOptin)),
+        "cudaFuncSetAttribute"));
+  }
+  return {};
 }
 
 }  // namespace
@@ -95,6 +116,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
   MF_RETURN_IF_ERROR(gpu::cuda_status(cudaGetDeviceProperties(&properties, options.device),
                                       "cudaGetDeviceProperties"));
   MF_RETURN_IF_ERROR(check_kernels(options.device));
+  MF_RETURN_IF_ERROR(allow_shared_memory(properties));
   return make_gpu_device(std::make_unique<CudaPlatform>(options, properties));
 }
 

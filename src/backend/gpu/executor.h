@@ -54,6 +54,10 @@ class Platform {
   virtual Result<std::unique_ptr<Executor>> create_executor() = 0;
   /// True where products of 4- and 8-bit matrices are better left to matrix units.
   virtual bool has_matrix_units() const { return false; }
+  /// Shared memory of a group of a kernel for matrix units, and how many groups run at once if each
+  /// takes as much as it can.
+  virtual uint32_t shared_bytes_max() const { return kSharedBytesMax; }
+  virtual uint32_t cores() const { return 1; }
   /// Device::upload() and Device::free_bytes(); the defaults are for memory of the host.
   virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
     MF_CHECK(to.host_data() != nullptr && offset_bytes + from.size() <= to.size_bytes());

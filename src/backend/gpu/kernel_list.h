@@ -45,6 +45,10 @@
   X(place_heads, 10, PlaceHeadsParams)             \
   X(attention_heads, 6, AttentionParams)           \
   X(attention_merge, 3, AttentionParams)           \
+  X(attention_rows128, 6, AttentionParams)         \
+  X(attention_rows64, 6, AttentionParams)          \
+  X(attention_rows16, 6, AttentionParams)          \
+  X(attention_rows16_wide, 6, AttentionParams)     \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
   X(causal_conv_one, 4, ConvParams)                \

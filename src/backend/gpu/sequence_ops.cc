@@ -5,6 +5,7 @@
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "base/format.h"
+#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -40,11 +41,78 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, const Tenso
   p.window = static_cast<u32>(options.window);
   p.has_sinks = options.sinks.is_null() ? 0 : 1;
   p.scale = options.scale;
-  const u32 first = p.window > 0 && p.begin + 1 > p.window ? p.begin + 1 - p.window : 0;
-  p.first_split = first / kAttentionSplit;
-  p.num_splits = (p.begin + p.tokens - 1) / kAttentionSplit - p.first_split + 1;
-  if (p.tokens * p.heads >= kGroupsWanted) p.num_splits = 1;
   return p;
+}
+
+/// Sets the splits of `size` positions that any query sees.
+void count_splits(AttentionParams& p, u32 size) {
+  const u32 first = p.window > 0 && p.begin + 1 > p.window ? p.begin + 1 - p.window : 0;
+  p.first_split = first / size;
+  p.num_splits = (p.begin + p.tokens - 1) / size - p.first_split + 1;
+}
+
+uint64_t partial_bytes(const AttentionParams& p) {
+  return uint64_t{p.tokens} * p.heads * p.num_splits * (p.v_head_dim + 2) * sizeof(float);
+}
+
+/// A kernel of attention_tiles.h and the rows of its groups.
+struct TileKernel {
+  KernelId id;
+  uint32_t rows;
+  uint32_t threads;
+};
+constexpr TileKernel kRows128{KernelId::attention_rows128, 128, 512};
+constexpr TileKernel kRows64{KernelId::attention_rows64, 64, 512};
+constexpr TileKernel kRows16{KernelId::attention_rows16, 16, 256};
+constexpr TileKernel kRows16Wide{KernelId::attention_rows16_wide, 16, 256};
+
+uint32_t tile_bytes(const AttentionParams& p, uint32_t rows) {
+  const uint32_t row_words = p.key_words + kTileKeys + 16 + 3;  // a query, its scores, its factors
+  const uint32_t words = rows * row_words + kTileKeys * (std::max(p.key_words, p.value_words) + 2);
+  return words * static_cast<uint32_t>(sizeof(u32));
+}
+
+bool are_wide(const Tensor& q, const KvView& kv) {
+  const auto wide = [](const Tensor& page) { return is_wide(page) && page.dim(2) % 4 == 0; };
+  return wide(q) && std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
+         std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
+}
+
+/// Rows begin on banks 16 apart for keys, read in units of 4, and 8 apart for values.
+void lay_out_tiles(AttentionParams& p) {
+  p.key_words = (p.head_dim + 15) / 32 * 32 + 16;
+  p.value_words = (p.v_head_dim + 23) / 32 * 32 + 8;
+}
+
+/// Whether attention runs on matrix units: a matter of shapes alone, as bits depend on it.
+bool fits_tiles(const AttentionParams& p, const Platform& platform) {
+  return platform.has_matrix_units() && p.head_dim <= 576 && p.v_head_dim <= 512 &&
+         tile_bytes(p, kRows16.rows) <= platform.shared_bytes_max();
+}
+
+/// The most rows a group that leave no core idle; fewer, and groups for splits, if rows are few.
+TileKernel choose_tiles(AttentionParams& p, const Platform& platform) {
+  constexpr uint64_t kPartialBytesMax = 64 * kMiB;
+  const uint64_t rows = uint64_t{p.tokens} * p.heads_per_kv_head;
+  const uint32_t kv_heads = p.heads / p.heads_per_kv_head;
+  const bool is_narrow = p.head_dim <= 256 && p.v_head_dim <= 256;
+  const auto fits = [&](const TileKernel& kernel) {
+    return is_narrow && tile_bytes(p, kernel.rows) <= platform.shared_bytes_max();
+  };
+  const auto groups = [&](const TileKernel& kernel) {
+    return groups_for(rows, kernel.rows) * uint64_t{kv_heads};
+  };
+  const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
+  const TileKernel& least = is_narrow ? kRows16 : kRows16Wide;
+  count_splits(p, kTileSplit);
+  for (const TileKernel& kernel : {kRows128, kRows64, least}) {
+    if ((kernel.rows > 16 && !fits(kernel)) || groups(kernel) < wanted) continue;
+    p.num_splits = 1;
+    return kernel;
+  }
+  if (partial_bytes(p) > kPartialBytesMax) p.num_splits = 1;
+  if (rows > 32 && fits(kRows64) && groups(kRows64) * p.num_splits >= wanted) return kRows64;
+  return least;
 }
 
 }  // namespace
@@ -75,11 +143,25 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   Binding v_table;
   if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
   place_heads(q, k, v, kv, k_table, v_table);
-  const AttentionParams p = attention_params(out, q, k, kv, options);
+  AttentionParams p = attention_params(out, q, k, kv, options);
+  Plan plan;
+  lay_out_tiles(p);
+  if (fits_tiles(p, platform_)) {
+    p.wide = are_wide(q, kv) ? 1 : 0;
+    const TileKernel kernel = choose_tiles(p, platform_);
+    const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);
+    plan =
+        make_plan(kernel.id, {rows, p.heads / p.heads_per_kv_head, p.num_splits}, kernel.threads);
+    plan.shared_bytes = tile_bytes(p, kernel.rows);
+  } else {
+    count_splits(p, kAttentionSplit);
+    if (p.tokens * p.heads >= kGroupsWanted) p.num_splits = 1;
+    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.num_splits}, kThreads,
+                     (p.head_dim + 2 * kAttentionTile) * static_cast<uint32_t>(sizeof(float)));
+  }
   Binding partials;
   if (p.num_splits > 1) {
-    const uint64_t floats = uint64_t{p.tokens} * p.heads * p.num_splits * (p.v_head_dim + 2);
-    const Result<Binding> taken = workspace_.take(floats * sizeof(float));
+    const Result<Binding> taken = workspace_.take(partial_bytes(p));
     if (!taken.ok()) {
       fail(taken.error());
       return;
@@ -87,8 +169,6 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
     partials = *taken;
     partials.access = Access::kOverwrite;
   }
-  Plan plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.num_splits}, kThreads,
-                        (p.head_dim + 2 * kAttentionTile) * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(q, Access::kRead));
   plan.bind(k_table);
@@ -167,10 +247,13 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   p.value_heads = static_cast<u32>(o.value_heads);
   p.key_dim = static_cast<u32>(o.key_dim);
   p.value_dim = static_cast<u32>(o.value_dim);
-  const uint32_t sums = 2 * kDeltaThreads;
-  Plan plan = make_plan(KernelId::gated_delta_heads,
-                        {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1}, kDeltaThreads,
-                        (2 * p.key_dim + sums) * static_cast<uint32_t>(sizeof(float)));
+  p.wide = is_wide(qkv) && p.key_dim % 4 == 0 ? 1 : 0;
+  // Of every token of a block: query and key, 32 values and results, decay and beta.
+  const uint32_t units = p.key_dim <= 128 ? 4 : 8;
+  const uint32_t token_words = 2 * units * kSimdLanes + 2 * kSimdLanes + 2;
+  Plan plan = make_plan(
+      KernelId::gated_delta_heads, {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1},
+      kDeltaThreads, kDeltaTokenUnits / units * token_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(qkv, Access::kRead));
   plan.bind(range_of(a, Access::kRead));

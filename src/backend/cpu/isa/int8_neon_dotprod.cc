@@ -10,7 +10,9 @@ namespace isa_int8_neon_dotprod {
 #include "backend/cpu/kernels/int8_lanes_neon-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
-//
+
+constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 registers
+
 #include "backend/cpu/kernels/int8_tiles-inl.h"
 }  // namespace isa_int8_neon_dotprod
 

@@ -4,7 +4,6 @@ using IVec = int32x4_t;
 using FVec = float32x4_t;
 constexpr int kIntLanes = 4;
 constexpr int kPairPanels = 1;
-constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 registers
 
 MF_INLINE IVec izero() { return vdupq_n_s32(0); }
 MF_INLINE IVec iload(const void* p) {

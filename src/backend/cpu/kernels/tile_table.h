@@ -94,6 +94,7 @@ extern const TileKernels kAvxVnniInt8Tiles;
 extern const TileKernels kAvx512VnniInt8Tiles;
 extern const TileKernels kAvx512AmxInt8Tiles;
 extern const TileKernels kNeonDotprodInt8Tiles;
+extern const TileKernels kNeonI8mmInt8Tiles;
 
 extern const TileKernels kGenericF32Tiles;
 extern const TileKernels kAvx2F32Tiles;

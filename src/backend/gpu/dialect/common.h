@@ -47,8 +47,31 @@ MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
 MF_FN f32 bf16_half(u32 pair, u32 half) {
   return as_float(half == 0u ? pair << 16u : pair >> 16u << 16u);
 }
-MF_FN void matrix_multiply_add(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
-                               u32 b1) {
+/// To nearest even, through the exponent's place in f32; 0x7c00 is infinity.
+MF_FN u32 f16_bits(f32 value) {
+  const u32 bits = as_bits(value);
+  const u32 sign = bits >> 16u & 0x8000u;
+  const u32 size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return sign | 0x7fffu;
+  if (size >= 0x477ff000u) return sign | 0x7c00u;
+  if (size < 0x38800000u) {
+    // Below 2^-14 all numbers are multiples of 2^-24, as f32 of 0.5 to 1 are: let it round.
+    return sign | (as_bits(as_float(size) + 0.5f) - 0x3f000000u);
+  }
+  return sign | ((size + 0xfffu + (size >> 13u & 1u) - 0x38000000u) >> 13u);
+}
+MF_FN u32 pack_f16(f32 low, f32 high) { return f16_bits(low) | f16_bits(high) << 16u; }
+#endif
+
+#if !defined(MF_HAS_MATRIX_MULTIPLY)
+template <bool IS_F16>
+MF_FN f32 matrix_half(u32 pair, u32 half) {
+  return IS_F16 ? f16_to_float(static_cast<u16>(half == 0u ? pair & 0xffffu : pair >> 16u))
+                : bf16_half(pair, half);
+}
+template <bool IS_F16>
+MF_FN void matrix_multiply_add_halves(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3,
+                                      u32 b0, u32 b1) {
   const u32 row_lane = t.lane & 28u;
   const u32 col_lane = (t.lane & 3u) * 8u;
   for (u32 s = 0u; s < 4u; ++s) {
@@ -59,12 +82,21 @@ MF_FN void matrix_multiply_add(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, 
       const u32 high = simd_shuffle(t, b1, col_lane + j * 4u + s);
       for (u32 r = 0u; r < 2u; ++r) {
         for (u32 half = 0u; half < 2u; ++half) {
-          c[r * 2u + j] += bf16_half(rows[r * 2u], half) * bf16_half(low, half);
-          c[r * 2u + j] += bf16_half(rows[r * 2u + 1u], half) * bf16_half(high, half);
+          c[r * 2u + j] += matrix_half<IS_F16>(rows[r * 2u], half) * matrix_half<IS_F16>(low, half);
+          c[r * 2u + j] +=
+              matrix_half<IS_F16>(rows[r * 2u + 1u], half) * matrix_half<IS_F16>(high, half);
         }
       }
     }
   }
+}
+MF_FN void matrix_multiply_add(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                               u32 b1) {
+  matrix_multiply_add_halves<false>(t, c, a0, a1, a2, a3, b0, b1);
+}
+MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                   u32 b1) {
+  matrix_multiply_add_halves<true>(t, c, a0, a1, a2, a3, b0, b1);
 }
 #endif
 

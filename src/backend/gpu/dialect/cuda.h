@@ -43,6 +43,7 @@
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), ::moeflux::gpu::global_at<T>(address))
 #define MF_HAS_MATRIX_UNITS 1
+#define MF_HAS_MATRIX_MULTIPLY 1
 #define MF_SHARED_AT(t, T, offset_bytes) reinterpret_cast<T*>((t).shared + (offset_bytes))
 
 namespace moeflux {
@@ -135,6 +136,12 @@ MF_FN u32 pack_bf16(f32 low, f32 high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+/// The same in f16.
+MF_FN u32 pack_f16(f32 low, f32 high) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
 /// The 4-bit codes in the lowest bits of both halves, less 8, as bf16.
 MF_FN u32 codes4_to_bf16(u32 word) {
   // 128 + code is a bf16 whose mantissa ends in the code.
@@ -157,6 +164,14 @@ MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
 /// rows 2 t, 2 t + 1 and, in b1, 8 more; of c: row g at columns 2 t, 2 t + 1, then row g + 8.
 MF_FN void matrix_multiply_add(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// The same for numbers in f16.
+MF_FN void matrix_multiply_add_f16(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));

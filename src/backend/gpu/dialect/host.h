@@ -34,6 +34,7 @@
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
 #define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)
 #define MF_HAS_REDUCTIONS 1
+#define MF_HAS_MATRIX_MULTIPLY 1
 
 namespace moeflux::gpu {
 
@@ -178,6 +179,14 @@ inline f32 simd_sum(const Thread& t, f32 value, Place place = Place::here()) {
 inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
+}
+inline void matrix_multiply_add(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                u32 b1, Place place = Place::here()) {
+  t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, false}, place);
+}
+inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                    u32 b1, Place place = Place::here()) {
+  t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
 }
 inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
   return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);

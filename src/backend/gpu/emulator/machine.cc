@@ -31,6 +31,8 @@ std::string_view exchange_name(Exchange op) {
       return "simd_ballot";
     case Exchange::kSimdBarrier:
       return "simd_barrier";
+    case Exchange::kMultiply:
+      return "matrix_multiply_add";
   }
   __builtin_unreachable();
 }
@@ -76,7 +78,7 @@ void Machine::prepare(const Launch& launch) {
   resolved_.fill({});
   threads_ = launch.plan->group_size;
   MF_CHECK(threads_ > 0 && threads_ % kSimdLanes == 0 && threads_ <= kGroupSizeMax);
-  MF_CHECK(launch.plan->shared_bytes <= kSharedBytesMax);
+  MF_CHECK(launch.plan->shared_bytes <= kUnitSharedBytesMax);
   random_ = launch.seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
   while (fibers_.size() < threads_) fibers_.push_back(std::make_unique<Fiber>());
   if (lanes_.size() != threads_) {
@@ -183,6 +185,38 @@ u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place plac
   return lane.result;
 }
 
+void Machine::multiply(u32 thread, const MatrixPart& part, Place place) {
+  lanes_[thread].part = &part;
+  exchange(thread, Exchange::kMultiply, 0, 0, place);
+}
+
+void Machine::multiply_parts(const Lane* lanes) {
+  // Columns 2 s and 2 s + 1 of a are in lane s of four, 8 more in its last two words.
+  float a[16][16];
+  float b[16][8];
+  const auto value = [&](u32 word, u32 half) {
+    const u32 bits = half == 0 ? word & 0xffff : word >> 16;
+    return lanes[0].part->is_f16 ? to_float(F16{static_cast<uint16_t>(bits)})
+                                 : std::bit_cast<float>(bits << 16);
+  };
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    const MatrixPart& part = *lanes[i].part;
+    for (u32 half = 0; half < 2; ++half) {
+      const u32 at = i % 4 * 2 + half;
+      for (u32 word = 0; word < 4; ++word) {
+        a[i / 4 + word % 2 * 8][at + word / 2 * 8] = value(part.a[word], half);
+      }
+      for (u32 word = 0; word < 2; ++word) b[at + word * 8][i / 4] = value(part.b[word], half);
+    }
+  }
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    for (u32 j = 0; j < 4; ++j) {
+      float& c = lanes[i].part->c[j];
+      for (u32 k = 0; k < 16; ++k) c += a[i / 4 + j / 2 * 8][k] * b[k][i % 4 * 2 + j % 2];
+    }
+  }
+}
+
 // True when all lanes of the SIMD group stood at one exchange, which is then done.
 bool Machine::complete_exchange(u32 simd) {
   Lane* const lanes = &lanes_[simd * kSimdLanes];
@@ -228,10 +262,12 @@ bool Machine::complete_exchange(u32 simd) {
         lanes[i].result = ballot;
         break;
       case Exchange::kSimdBarrier:
+      case Exchange::kMultiply:
         break;
     }
   }
   if (lanes[0].op == Exchange::kSimdBarrier) ++simd_epochs_[simd];
+  if (lanes[0].op == Exchange::kMultiply) multiply_parts(lanes);
   for (u32 i = 0; i < kSimdLanes; ++i) lanes[i].state = State::kReady;
   return true;
 }

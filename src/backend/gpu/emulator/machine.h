@@ -49,7 +49,16 @@ enum class Exchange : uint8_t {
   kShuffle,
   kShuffleXor,
   kBallot,
-  kSimdBarrier
+  kSimdBarrier,
+  kMultiply
+};
+
+/// A lane's part of a product on matrix units, as dialect/cuda.h describes it: c += a b.
+struct MatrixPart {
+  f32* c = nullptr;
+  std::array<u32, 4> a{};
+  std::array<u32, 2> b{};
+  bool is_f16 = false;  // or bf16
 };
 
 class Machine;
@@ -76,6 +85,8 @@ class Machine {
   void barrier(u32 thread, Place place);
   /// Exchanges with the other lanes; returns this lane's result as bits.
   u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place);
+  /// Multiplies what all lanes hold, product by product in the order of columns of a.
+  void multiply(u32 thread, const MatrixPart& part, Place place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
     const uint64_t word = checked_word(thread, offset_bytes);
     if (is_conflict_on_read(thread, word)) report_race(thread, word, "reads");
@@ -106,6 +117,7 @@ class Machine {
     u32 bits = 0;
     u32 operand = 0;
     u32 result = 0;
+    const MatrixPart* part = nullptr;
     Place place{};
   };
   struct Touch {
@@ -124,6 +136,7 @@ class Machine {
   bool run_round();
   bool release_barrier();
   bool complete_exchange(u32 simd);
+  static void multiply_parts(const Lane* lanes);
   void report_divergence();
   void shuffle(std::vector<u32>& order);
   /// Notes what went wrong; then stop() leaves the fiber for good, strings destroyed.

@@ -12,6 +12,8 @@
 #include "backend/gpu/kernels/linear.h"
 #include "backend/gpu/kernels/head_linear.h"
 #include "backend/gpu/kernels/attention.h"
+#include "backend/gpu/kernels/row_stage.h"
+#include "backend/gpu/kernels/attention_tiles.h"
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"
 #include "backend/gpu/kernels/route.h"

@@ -227,6 +227,8 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
   }
 }
 
+enum : u32 { kPartialsAtOnce = 4 };
+
 /// Puts the splits of a query together. Group x: a head; y: a query. 128 threads.
 MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
           MF_WRITE(2, f32, out)) {
@@ -234,18 +236,26 @@ MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1
   const u32 head = t.group.x;
   const u32 token = t.group.y;
   SoftmaxSum all = empty_sum();
-  for (u32 split = 0u; split < p.num_splits; ++split) {
-    MF_GLOBAL(const f32) partial = partials + partial_at(p, token, head, split);
-    SoftmaxSum sum = empty_sum();
-    sum.largest = partial[p.v_head_dim];
-    sum.total = partial[p.v_head_dim + 1u];
-    if (sum.total == 0.0f) continue;  // a split that this query does not see
+  for (u32 first = 0u; first < p.num_splits; first += kPartialsAtOnce) {
+    SoftmaxSum held[kPartialsAtOnce];
     MF_UNROLL
-    for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
-      const u32 d = t.index + i * t.threads;
-      if (d < p.v_head_dim) sum.columns[i] = partial[d];
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
+      const u32 split = first + k < p.num_splits ? first + k : p.num_splits - 1u;
+      MF_GLOBAL(const f32) partial = partials + partial_at(p, token, head, split);
+      held[k] = empty_sum();
+      held[k].largest = partial[p.v_head_dim];
+      held[k].total = partial[p.v_head_dim + 1u];
+      MF_UNROLL
+      for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+        const u32 d = t.index + i * t.threads;
+        if (d < p.v_head_dim) held[k].columns[i] = partial[d];
+      }
     }
-    all = merged(all, sum);
+    MF_UNROLL
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
+      // A query does not see every split.
+      if (first + k < p.num_splits && held[k].total != 0.0f) all = merged(all, held[k]);
+    }
   }
   MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
   finish_sum(t, p, all, sinks, row, head);

@@ -127,6 +127,8 @@ struct PlaceHeadsParams {
 /// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
 /// what a query's bits depend on.
 enum : u32 { kAttentionTile = 128, kAttentionSplit = 512, kAttentionColumnsMax = 5 };
+/// The same on matrix units.
+enum : u32 { kTileKeys = 32, kTileSplit = 256 };
 
 struct AttentionParams {
   HeadsLayout q;
@@ -146,6 +148,10 @@ struct AttentionParams {
   u32 num_splits;  // 1 group for all splits, or one each and attention_merge after it
   u32 first_split;
   f32 scale;
+  // On matrix units.
+  u32 key_words;    // of shared memory from one row of queries or keys to the next
+  u32 value_words;  // and of values
+  u32 wide;         // rows begin on 16-byte boundaries
 };
 
 enum : u32 { kConvOneTapsMax = 4 };  // of the kernels for a single token
@@ -157,6 +163,9 @@ struct ConvParams {
   u32 taps;
 };
 
+/// Tokens that the delta rule stages at once, times units of 32 rows of keys: 16 of 128.
+enum : u32 { kDeltaTokenUnits = 64 };
+
 struct DeltaParams {
   u64 qkv_stride;
   u64 a_stride;
@@ -167,6 +176,7 @@ struct DeltaParams {
   u32 value_heads;
   u32 key_dim;
   u32 value_dim;
+  u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
 /// What a group of threads judges in registers: that many experts and ranks at most, through so

@@ -1,0 +1,488 @@
+// Causal attention over paged keys and values on matrix units. A group has ROWS rows of one kv
+// head, which are the heads of a token, then those of the next, and takes keys in tiles of 32.
+//
+// Numbers are multiplied as sums of two f16, products of the two smaller halves left out. A row of
+// queries, keys or values is scaled by a power of two first, so that its largest number lies below
+// 2^15: 22 bits are left of it, and it neither overflows nor, unless it is 2^-60 of nothing, loses
+// bits at the other end. A key's factor goes into its scores, a value's into its weights, which
+// are exp(score) * factor with the largest of a row at 1.
+//
+// What a query's bits depend on: tiles and splits, at absolute positions; columns and keys in steps
+// of 16 within them. Keys that a row does not see add exact zeros. So a row gets the same bits
+// beside any others, in a group of any size.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+enum : u32 {
+  kTileUnits = kTileKeys / 4u,        // of 4 keys, in a row of scores
+  kTileScoreWords = kTileKeys + 16u,  // from one row of scores to the next, 16 against conflicts
+};
+
+/// A weight times 2^14 meets a value times 2^14.
+MF_FN f32 weight_factor() { return 16384.0f; }
+MF_FN f32 column_factor() { return as_float((127u - 28u) << 23u); }
+
+/// Where things lie in shared memory, in words. The host asks for kWords of it in all.
+struct TileShared {
+  u32 staged;  // 32 keys or values, after the queries
+  u32 scores;
+  u32 key_factors;
+  u32 value_factors;
+  u32 query_factors;
+  u32 keep;
+  u32 add;
+};
+
+template <u32 ROWS>
+MF_FN TileShared tile_shared(MF_PARAMS(AttentionParams) p) {
+  TileShared at;
+  at.staged = ROWS * p.key_words;
+  at.scores = at.staged + kTileKeys * (p.key_words > p.value_words ? p.key_words : p.value_words);
+  at.key_factors = at.scores + ROWS * kTileScoreWords;
+  at.value_factors = at.key_factors + kTileKeys;
+  at.query_factors = at.value_factors + kTileKeys;
+  at.keep = at.query_factors + ROWS;
+  at.add = at.keep + ROWS;
+  return at;
+}
+
+/// A row of a group: its query, and the positions [begin, end) it sees; none if it does not exist.
+struct TileRow {
+  u32 token;
+  u32 head;
+  u32 begin;
+  u32 end;
+};
+
+MF_FN TileRow tile_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
+  TileRow r;
+  r.token = row / p.heads_per_kv_head;
+  r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
+  r.end = r.token < p.tokens ? p.begin + r.token + 1u : 0u;
+  r.begin = p.window > 0u && r.end > p.window ? r.end - p.window : 0u;
+  return r;
+}
+
+/// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist.
+template <typename Stage>
+MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
+                          MF_GLOBAL(const u64) pages, HeadsLayout layout, u32 cols, u32 first,
+                          u32 low, u32 high) {
+  MF_UNROLL
+  for (u32 i = 0u; i < Stage::kCount; ++i) {
+    const u32 position = first + t.simd * Stage::kCount + i;
+    if (position >= low && position < high) {
+      stage->load_row(t, i, cached_row(t, p, pages, layout, position, t.group.y), cols, p.wide);
+    } else {
+      stage->clear_row(i);
+    }
+  }
+}
+
+/// Queries in halves, and their factors with the scale.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                         u32 first_row) {
+  const TileShared at = tile_shared<ROWS>(p);
+  MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
+  RowStage<1u, UNITS> stage;
+  for (u32 r = t.simd; r < ROWS; r += SIMDS) {
+    const TileRow row = tile_row(t, p, first_row + r);
+    if (row.end > 0u) {
+      stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
+                     p.head_dim, p.wide);
+    } else {
+      stage.clear_row(0u);
+    }
+    const u32 exponent = stage.exponent(t, 0u);
+    stage.template store_row<true>(t, 0u, queries + r * p.key_words, (p.head_dim + 15u) & ~15u,
+                                   exponent);
+    if (t.lane == 0u) factors[r] = out_of_halves(exponent) * p.scale;
+  }
+}
+
+/// Scores of a tile. A SIMD group has 16 rows and 8 or 16 keys; low halves are summed apart.
+template <u32 ROWS, u32 SIMDS>
+MF_FN void score_tile(MF_T t, MF_PARAMS(AttentionParams) p) {
+  enum : u32 {
+    kSimdsOfRows = SIMDS / (ROWS / 16u),
+    kKeyTiles = kTileKeys / 8u,
+    kOwn = kSimdsOfRows >= kKeyTiles ? 1u : kKeyTiles / kSimdsOfRows
+  };
+  const u32 first = t.simd % kSimdsOfRows * kOwn;
+  if (first >= kKeyTiles) return;
+  const TileShared at = tile_shared<ROWS>(p);
+  const u32 row = t.simd / kSimdsOfRows * 16u + t.lane / 4u;
+  const u32 own = (t.lane & 3u) * 4u;
+  MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
+  MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
+  MF_SHARED(u32)
+  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((first * 8u + t.lane / 4u) * p.key_words + own);
+  f32 high[kOwn * 4u];
+  f32 left[kOwn * 4u];
+  f32 right[kOwn * 4u];
+  MF_UNROLL
+  for (u32 i = 0u; i < kOwn * 4u; ++i) {
+    high[i] = 0.0f;
+    left[i] = 0.0f;
+    right[i] = 0.0f;
+  }
+  for (u32 d = 0u; d < p.head_dim; d += 16u) {
+    const W4 x = load4(a_low + d);
+    const W4 y = load4(a_high + d);
+    MF_UNROLL
+    for (u32 n = 0u; n < kOwn; ++n) {
+      const W4 k = load4(keys + (n * 8u * p.key_words + d));
+      matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
+      matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
+      matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+    }
+  }
+  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
+  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
+  MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < kOwn * 4u; ++i) {
+    const u32 key = (first + i / 4u) * 8u + (t.lane & 3u) * 2u + i % 2u;
+    const u32 r = row + i / 2u % 2u * 8u;
+    const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
+    // Keys k, k + 4, k + 8 and k + 12 of 16 side by side, as add_tile() reads their weights.
+    scores[r * kTileScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u] =
+        dot * query_factors[r];
+  }
+}
+
+/// A row's softmax: of one split, or of all so far. `largest` is of score + log(value's factor).
+struct TileSum {
+  f32 largest;
+  f32 total;
+};
+
+/// Turns the scores of a tile into weights in halves; `keep` is what the sums before them shrink
+/// by. LANES lanes a row.
+template <u32 ROWS, u32 LANES>
+MF_FN TileSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, TileSum sum, u32 first_row,
+                         u32 tile) {
+  enum : u32 { kOwn = kTileUnits / LANES };
+  if (t.index >= ROWS * LANES) return sum;
+  const TileShared at = tile_shared<ROWS>(p);
+  const u32 r = t.index / LANES;
+  const u32 lane = t.index % LANES;
+  const TileRow row = tile_row(t, p, first_row + r);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.value_factors * 4u);
+  const u32 own = at.scores + r * kTileScoreWords + lane * 4u;
+  f32 scores[kOwn * 4u];
+  f32 values[kOwn * 4u];
+  f32 largest = sum.largest;
+  MF_UNROLL
+  for (u32 u = 0u; u < kOwn; ++u) {
+    const u32 unit = lane + u * LANES;
+    const F4 four = load4(MF_SHARED_AT(t, f32, (own + u * LANES * 4u) * 4u));
+    MF_UNROLL
+    for (u32 e = 0u; e < 4u; ++e) {
+      const u32 key = unit / 4u * 16u + unit % 4u + 4u * e;
+      const bool seen = tile + key >= row.begin && tile + key < row.end;
+      const f32 factor = factors[key];
+      const f32 shift = (static_cast<f32>(as_bits(factor) >> 23u) - 127.0f) * 0.69314718056f;
+      scores[u * 4u + e] = seen ? four.v[e] : -mf_infinity();
+      values[u * 4u + e] = seen ? factor * weight_factor() : 0.0f;
+      if (seen) largest = mf_max(largest, four.v[e] + shift);
+    }
+  }
+  MF_UNROLL
+  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
+    largest = mf_max(largest, simd_shuffle_xor(t, largest, mask));
+  }
+  f32 part = 0.0f;
+  MF_UNROLL
+  for (u32 u = 0u; u < kOwn; ++u) {
+    F4 weights;
+    f32 w[4];
+    MF_UNROLL
+    for (u32 e = 0u; e < 4u; ++e) {
+      const bool seen = values[u * 4u + e] != 0.0f;
+      w[e] = seen ? mf_exp(scores[u * 4u + e] - largest) : 0.0f;
+      weights.v[e] = w[e] * values[u * 4u + e];
+    }
+    const f32 four = (w[0] + w[1]) + (w[2] + w[3]);
+    part = u == 0u ? four : part + four;
+    store4(MF_SHARED_AT(t, u32, (own + u * LANES * 4u) * 4u), split_four(weights));
+  }
+  MF_UNROLL
+  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
+    part = part + simd_shuffle_xor(t, part, mask);
+  }
+  const f32 keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp(sum.largest - largest);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  if (lane == 0u) keeps[r] = keep;
+  TileSum next;
+  next.largest = largest;
+  next.total = mf_fma(sum.total, keep, part);
+  return next;
+}
+
+/// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and of tiles of 8
+/// columns every PARTS-th, WIDE at most.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+struct TileOwner {
+  enum : u32 {
+    kTall = ROWS >= 32u ? 2u : 1u,
+    kParts = SIMDS / (ROWS / (16u * kTall)),
+    kWide = (UNITS == 2u ? 32u : 64u) / kParts,
+    kSums = kTall * kWide * 4u
+  };
+  static MF_FN_MEMBER u32 row(MF_T t) { return t.simd / kParts * kTall * 16u + t.lane / 4u; }
+  static MF_FN_MEMBER u32 part(MF_T t) { return t.simd % kParts; }
+};
+
+/// Adds weights times values of a tile to columns, which shrink first.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
+  typedef TileOwner<ROWS, SIMDS, UNITS> Owner;
+  const TileShared at = tile_shared<ROWS>(p);
+  const u32 row = Owner::row(t);
+  const u32 part = Owner::part(t);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_UNROLL
+  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
+    const f32 keep = keeps[row + r * 8u];
+    MF_UNROLL
+    for (u32 n = 0u; n < Owner::kWide; ++n) {
+      const u32 i = (r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u;
+      columns[i] = columns[i] * keep;
+      columns[i + 1u] = columns[i + 1u] * keep;
+    }
+  }
+  MF_SHARED(u32)
+  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kTileScoreWords + (t.lane & 3u) * 4u);
+  MF_SHARED(u32)
+  values = MF_SHARED_AT(t, u32, at.staged * 4u) +
+           ((t.lane & 3u) * p.value_words + part * 8u + t.lane / 4u);
+  MF_UNROLL
+  for (u32 k = 0u; k < kTileKeys; k += 16u) {
+    W4 a[2u * Owner::kTall];
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
+      a[r] = load4(weights + (r * 8u * kTileScoreWords + k));
+    }
+    MF_UNROLL
+    for (u32 n = 0u; n < Owner::kWide; ++n) {
+      if ((n * Owner::kParts + part) * 8u >= p.v_head_dim) continue;
+      u32 w[4];
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        w[i] = values[(k + i * 4u) * p.value_words + n * Owner::kParts * 8u];
+      }
+      const u32 b0 = (w[0] & 0xffffu) | w[1] << 16u;
+      const u32 b1 = (w[2] & 0xffffu) | w[3] << 16u;
+      const u32 low0 = w[0] >> 16u | (w[1] & 0xffff0000u);
+      const u32 low1 = w[2] >> 16u | (w[3] & 0xffff0000u);
+      MF_UNROLL
+      for (u32 m = 0u; m < Owner::kTall; ++m) {
+        MF_LOCAL(f32) c = columns + (m * Owner::kWide + n) * 4u;
+        const W4 x = a[2u * m];
+        const W4 y = a[2u * m + 1u];
+        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b0, b1);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], low0, low1);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b0, b1);
+      }
+    }
+  }
+}
+
+/// The keys [low, high) of a split, in tiles.
+template <u32 ROWS, u32 SIMDS, u32 UNITS, u32 LANES>
+MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
+                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
+                           u32 first_row, u32 low, u32 high) {
+  enum : u32 { kOwn = kTileKeys / SIMDS };
+  const TileShared at = tile_shared<ROWS>(p);
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, at.staged * 4u);
+  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
+  MF_SHARED(f32) value_factors = MF_SHARED_AT(t, f32, at.value_factors * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < TileOwner<ROWS, SIMDS, UNITS>::kSums; ++i) columns[i] = 0.0f;
+  TileSum sum;
+  sum.largest = -mf_infinity();
+  sum.total = 0.0f;
+  RowStage<kOwn, UNITS> stage;
+  u32 tile = low / kTileKeys * kTileKeys;
+  load_positions(t, p, &stage, k_pages, p.k_page, p.head_dim, tile, low, high);
+  for (; tile < high; tile += kTileKeys) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      const u32 key = t.simd * kOwn + i;
+      const u32 exponent = stage.exponent(t, i);
+      stage.template store_row<true>(t, i, staged + key * p.key_words, (p.head_dim + 15u) & ~15u,
+                                     exponent);
+      if (t.lane == 0u) key_factors[key] = out_of_halves(exponent);
+    }
+    barrier(t);
+    load_positions(t, p, &stage, v_pages, p.v_page, p.v_head_dim, tile, low, high);
+    score_tile<ROWS, SIMDS>(t, p);
+    u32 exponents[kOwn];
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      exponents[i] = stage.exponent(t, i);
+      if (t.lane == 0u) {
+        value_factors[t.simd * kOwn + i] =
+            as_float(exponents[i] == kNotFinite ? 0x7fc00000u : exponents[i] << 23u);
+      }
+    }
+    barrier(t);
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      stage.template store_row<false>(t, i, staged + (t.simd * kOwn + i) * p.value_words,
+                                      (p.v_head_dim + 7u) & ~7u, exponents[i]);
+    }
+    sum = weigh_tile<ROWS, LANES>(t, p, sum, first_row, tile);
+    barrier(t);
+    load_positions(t, p, &stage, k_pages, p.k_page, p.head_dim, tile + kTileKeys, low, high);
+    add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
+    barrier(t);
+  }
+  return sum;
+}
+
+/// Adds a split's sum to that of the splits before it and says how: old * keep + new * add.
+struct TileMerge {
+  TileSum all;
+  f32 keep;
+  f32 add;
+};
+
+MF_FN TileMerge merge_tiles(TileSum all, TileSum sum) {
+  TileMerge m;
+  const f32 largest = mf_max(all.largest, sum.largest);
+  m.keep = all.largest == -mf_infinity() ? 0.0f : mf_exp(all.largest - largest);
+  m.add = sum.largest == -mf_infinity() ? 0.0f : mf_exp(sum.largest - largest);
+  m.all.largest = largest;
+  m.all.total = mf_fma(all.total, m.keep, sum.total * m.add);
+  return m;
+}
+
+/// Adds a split's columns to those of the splits before it, which lie in `out`; or writes them to
+/// the split's own place. What rows multiply by lies in shared memory.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f32) columns,
+                         MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row, bool is_first,
+                         bool finishes) {
+  typedef TileOwner<ROWS, SIMDS, UNITS> Owner;
+  const TileShared at = tile_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  MF_SHARED(f32) totals = MF_SHARED_AT(t, f32, at.query_factors * 4u);
+  MF_SHARED(f32) shrinks = MF_SHARED_AT(t, f32, at.scores * 4u);
+  const bool alone = p.num_splits == 1u;
+  MF_UNROLL
+  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
+    const u32 r_in = Owner::row(t) + r * 8u;
+    const TileRow row = tile_row(t, p, first_row + r_in);
+    if (row.end == 0u) continue;
+    MF_GLOBAL(f32)
+    to = alone ? out + (row.token * p.out.token_stride + row.head * p.out.head_stride)
+               : partials + partial_at(p, row.token, row.head, t.group.z);
+    const f32 keep = keeps[r_in];
+    const f32 add = adds[r_in];
+    const f32 total = finishes ? static_cast<f32>(totals[r_in]) : 1.0f;
+    const f32 shrink = finishes ? static_cast<f32>(shrinks[r_in]) : 1.0f;
+    MF_UNROLL
+    for (u32 n = 0u; n < Owner::kWide; ++n) {
+      MF_UNROLL
+      for (u32 e = 0u; e < 2u; ++e) {
+        const u32 d = (n * Owner::kParts + Owner::part(t)) * 8u + (t.lane & 3u) * 2u + e;
+        if (d >= p.v_head_dim) continue;
+        const f32 own =
+            columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * column_factor();
+        f32 value = own;
+        if (alone) value = mf_fma(is_first || keep == 0.0f ? 0.0f : to[d], keep, own * add);
+        to[d] = finishes ? value * shrink / total : value;
+      }
+    }
+  }
+}
+
+/// Group x: ROWS rows, the last ones first, as they take longest; y: a kv head; z: a split, if
+/// there is more than one. The result of the splits so far lies in `out`.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
+                       MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials) {
+  typedef TileOwner<ROWS, SIMDS, UNITS> Owner;
+  enum : u32 { kLanes = SIMDS * 32u / ROWS < 8u ? SIMDS * 32u / ROWS : 8u };
+  const TileShared at = tile_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  MF_SHARED(f32) totals = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
+  MF_SHARED(f32) shrinks = MF_SHARED_AT(t, f32, at.scores * 4u);
+  const u32 rows = p.tokens * p.heads_per_kv_head;
+  const u32 first_row = ((rows + ROWS - 1u) / ROWS - 1u - t.group.x) * ROWS;
+  const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
+  const u32 begin = tile_row(t, p, first_row).begin;
+  const u32 end = tile_row(t, p, last_row).end;
+  stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
+  const bool alone = p.num_splits == 1u;
+  u32 split = alone ? begin / kTileSplit : p.first_split + t.group.z;
+  const u32 last = alone ? (end - 1u) / kTileSplit : split;
+  const u32 own_row = t.index / kLanes;
+  const bool leads = t.index % kLanes == 0u && own_row < ROWS;
+  TileSum all;
+  all.largest = -mf_infinity();
+  all.total = 0.0f;
+  f32 columns[Owner::kSums];
+  for (bool is_first = true; split <= last; ++split, is_first = false) {
+    const u32 from = split * kTileSplit;
+    const TileSum sum = attend_split<ROWS, SIMDS, UNITS, kLanes>(
+        t, p, columns, k_pages, v_pages, first_row, begin > from ? begin : from,
+        end < from + kTileSplit ? end : from + kTileSplit);
+    const TileMerge merge = merge_tiles(all, sum);
+    all = alone ? merge.all : sum;
+    const bool finishes = alone && split == last;
+    if (leads) {
+      keeps[own_row] = merge.keep;
+      adds[own_row] = merge.add;
+      const TileRow row = tile_row(t, p, first_row + own_row);
+      if (finishes && row.end > 0u) {
+        const f32 sink = p.has_sinks != 0u ? sinks[row.head] : -mf_infinity();
+        const f32 largest = mf_max(all.largest, sink);
+        const f32 keep = mf_exp(all.largest - largest);
+        totals[own_row] = mf_fma(all.total, keep, mf_exp(sink - largest));
+        shrinks[own_row] = keep;
+      }
+    }
+    barrier(t);
+    store_columns<ROWS, SIMDS, UNITS>(t, p, columns, out, partials, first_row, is_first, finishes);
+    if (!alone && leads) {
+      const TileRow row = tile_row(t, p, first_row + own_row);
+      if (row.end > 0u) {
+        MF_GLOBAL(f32) to = partials + partial_at(p, row.token, row.head, t.group.z);
+        to[p.v_head_dim] = sum.largest;
+        to[p.v_head_dim + 1u] = sum.total;
+      }
+    }
+    barrier(t);
+  }
+}
+
+#define MF_ATTENTION_TILES(name, ROWS, SIMDS, UNITS)                                  \
+  MF_FITS(SIMDS * 32u, 1u)                                                            \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),      \
+            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),  \
+            MF_WRITE(5, f32, partials)) {                                             \
+    MF_THREAD;                                                                        \
+    attend_rows<ROWS, SIMDS, UNITS>(t, p, q, k_pages, v_pages, sinks, out, partials); \
+  }
+
+/// Up to 256 columns of keys and of values; of the last, 576 and 512.
+MF_ATTENTION_TILES(attention_rows128, 128u, 16u, 2u)
+MF_ATTENTION_TILES(attention_rows64, 64u, 16u, 2u)
+MF_ATTENTION_TILES(attention_rows16, 16u, 8u, 2u)
+MF_ATTENTION_TILES(attention_rows16_wide, 16u, 8u, 5u)
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,141 @@
+// Attention on matrix units, as the emulator computes it step by step: against the reference, and
+// the same bits for a query alone as among others.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+Device& units() {
+  static const std::unique_ptr<Device> device =
+      make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = true}));
+  return *device;
+}
+
+/// The tolerance of f32 (attention_test.cc): halves of f16 keep 22 bits.
+float tolerance_of(const AttentionProblem& p) {
+  const auto d = static_cast<float>(p.head_dim);
+  const float score = 0.2f * d / 3.0f;
+  return kRounding * 2.0f *
+         (8.0f + (4.0f + std::sqrt(d)) * score + std::sqrt(static_cast<float>(p.n)));
+}
+
+/// Whole against the reference, and every cut against the whole.
+void check_units(const AttentionProblem& p, const std::vector<Chunks>& cuts) {
+  const std::string label = format("{} heads of {}/{} on {}, {} tokens, window {}", p.heads,
+                                   p.head_dim, p.v_head_dim, p.kv_heads, p.n, p.window);
+  Session oracle(reference());
+  const std::vector<float> expected = p.run(oracle, {p.n});
+  Session whole(units());
+  const std::vector<float> got = p.run(whole, {p.n});
+  const float tolerance = tolerance_of(p);
+  float worst = 0.0f;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const float error = std::abs(got[i] - expected[i]);
+    worst = error <= worst ? worst : error;  // keeps what is no number
+  }
+  EXPECT_LE(worst, tolerance) << label << ": " << worst / tolerance << " of the tolerance";
+  for (const Chunks& chunks : cuts) {
+    Session s(units());
+    expect_same_bits(format("{}, {} calls", label, chunks.size()), got, p.run(s, chunks));
+  }
+}
+
+TEST(AttentionOnMatrixUnits, MatchesTheReferenceAtEveryHeadSize) {
+  Random random(70);
+  for (const auto& [head_dim, v_head_dim] :
+       {std::pair{16, 16}, {20, 33}, {48, 5}, {64, 64}, {80, 80}, {192, 128}, {256, 256}}) {
+    check_units(AttentionProblem::make(random, 4, 2, head_dim, v_head_dim, 16, 9), {{4, 1, 4}});
+  }
+}
+
+TEST(AttentionOnMatrixUnits, ServesEveryGroupingOfHeadsWithGroupsOfEverySize) {
+  Random random(71);
+  for (const auto& [heads, kv_heads, n] :
+       {std::tuple{1, 1, 70}, {8, 1, 50}, {14, 2, 37}, {5, 5, 40}, {70, 1, 3}}) {
+    check_units(AttentionProblem::make(random, heads, kv_heads, 32, 24, 8, n), {{n - 2, 1, 1}});
+  }
+}
+
+TEST(AttentionOnMatrixUnits, GivesTheSameBitsWhateverItsKeysAreDividedInto) {
+  Random random(72);
+  for (const int64_t window : {0, 300}) {
+    AttentionProblem p = AttentionProblem::make(random, 4, 1, 16, 20, 64, 560);
+    p.window = window;
+    if (window == 0) p.sinks = random.floats(4, -5.0f, 30.0f);
+    check_units(p, {{530, 1, 29}, {100, 412, 1, 47}});
+  }
+}
+
+TEST(AttentionOnMatrixUnits, WalksWindowsInRingsThatWrap) {
+  Random random(73);
+  for (const int64_t window : {1, 31, 33, 100}) {
+    AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, 5, 110);
+    p.window = window;
+    p.sinks = random.floats(6, -5.0f, 5.0f);
+    check_units(p, {{60, 1, 1, 48}});
+  }
+}
+
+TEST(AttentionOnMatrixUnits, TakesValuesFromTheFirstPartOfWideKeys) {
+  Random random(74);
+  for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {40, 32}}) {
+    AttentionProblem p = AttentionProblem::make(random, 20, 1, k_dim, v_dim, 16, 5);
+    p.values_are_keys = true;
+    check_units(p, {{3, 1, 1}});
+  }
+}
+
+TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {
+  Random random(75);
+  AttentionProblem p = AttentionProblem::make(random, 4, 2, 32, 32, 16, 20);
+  // A key's size is that of its token, up to 2^20; queries make up for it. So do values, which the
+  // result is compared by.
+  for (int64_t t = 0; t < p.n; ++t) {
+    const float size = std::ldexp(1.0f, static_cast<int>(t % 5 * 10 - 20));
+    for (int64_t i = 0; i < 2 * 32; ++i) {
+      p.k[static_cast<size_t>(t * 64 + i)] *= 0x1p20f;
+      p.v[static_cast<size_t>(t * 64 + i)] *= size;
+    }
+    for (int64_t i = 0; i < 4 * 32; ++i) p.q[static_cast<size_t>(t * 128 + i)] *= 0x1p-20f;
+  }
+  Session oracle(reference());
+  const std::vector<float> expected = p.run(oracle, {p.n});
+  Session s(units());
+  const std::vector<float> got = p.run(s, {p.n});
+  for (int64_t t = 0; t < p.n; ++t) {
+    const std::span<const float> row = row_of(expected, t, 4 * 32);
+    for (int64_t i = 0; i < 4 * 32; ++i) {
+      EXPECT_NEAR(row_of(got, t, 4 * 32)[static_cast<size_t>(i)], row[static_cast<size_t>(i)],
+                  tolerance_of(p) * largest(row))
+          << "token " << t << ", element " << i;
+    }
+  }
+}
+
+TEST(AttentionOnMatrixUnits, WhatIsNotFiniteStaysWithThoseWhoSeeIt) {
+  Random random(76);
+  AttentionProblem p = AttentionProblem::make(random, 2, 1, 16, 16, 16, 12);
+  Session clean(units());
+  const std::vector<float> expected = p.run(clean, {12});
+  p.k[7 * 16 + 3] = HUGE_VALF;
+  p.v[9 * 16 + 4] = std::nanf("");
+  Session s(units());
+  const std::vector<float> got = p.run(s, {12});
+  const auto before = static_cast<size_t>(7 * 2 * 16);
+  expect_same_bits("tokens before", std::span(expected).first(before),
+                   std::span(got).first(before));
+  for (size_t i = 9 * 2 * 16; i < got.size(); ++i) EXPECT_TRUE(std::isnan(got[i])) << i;
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
