@@ -71,6 +71,11 @@ class Encoder {
   /// x = cap * tanh(x / cap), in place.
   virtual void soft_cap(Tensor x, float cap) = 0;
 
+  /// The k greatest of each row of x f32 [n, cols], best first, and where they stand: values f32
+  /// [n, k], ids i32 [n, k], both contiguous, k at most kTopRowsMax and cols. Equal ones go to the
+  /// lower id. What is no number stands before all others, as plus infinity does.
+  virtual void top_rows(Tensor values, Tensor ids, Tensor x) = 0;
+
   // --- Weights ---
 
   /// out[i] = row token_ids[i] of the table. token_ids i32 [n], every id below table.rows; out [n,

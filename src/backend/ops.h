@@ -94,6 +94,9 @@ struct RouterOptions {
   Tensor expert_scale = {};  // f32 [experts] or null: multiplies each chosen weight
 };
 
+/// Of a row's greatest values, that top_rows() gives.
+constexpr int64_t kTopRowsMax = 64;
+
 /// Which experts each token goes to, best first. Ties in score go to the lower expert id.
 struct Routes {
   Tensor ids;      // i32 [tokens, top_k]

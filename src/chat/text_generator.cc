@@ -43,16 +43,34 @@ enum class LastToken : uint8_t { kEvaluate, kLeaveOut };
 class Generation {
  public:
   Generation(Engine& engine, Sequence& sequence, Sampler& sampler, const GenerateOptions& options)
-      : engine_(engine), sequence_(sequence), sampler_(sampler), options_(options) {}
+      : engine_(engine),
+        sequence_(sequence),
+        sampler_(sampler),
+        options_(options),
+        count_(static_cast<int32_t>(engine.spec().vocab_size)) {
+    const int32_t limit = sampler.options().vocab_limit;
+    if (limit > 0) count_ = std::min(count_, limit);
+  }
 
-  /// `logits` are those of the sequence's last token before and after; empty when there are none.
+  /// `logits` are those of the sequence's last token before and, if it is evaluated, after; empty
+  /// when there are none.
   Status run(std::span<const float>& logits, LastToken last, TextOut& out, GenerateResult& result) {
+    MF_RETURN_IF_ERROR(run_tokens(logits, last, out, result));
+    if (best_.empty() || last == LastToken::kLeaveOut) return {};
+    MF_ASSIGN_OR_RETURN(logits, engine_.last_logits());
+    return {};
+  }
+
+ private:
+  Status run_tokens(std::span<const float>& logits, LastToken last, TextOut& out,
+                    GenerateResult& result) {
     while (true) {
       if (options_.tokens_max >= 0 && result.generated_tokens >= options_.tokens_max) {
         result.reason = FinishReason::kTokensMax;
         return {};
       }
-      MF_ASSIGN_OR_RETURN(const TokenId token, sampler_.sample(logits));
+      MF_ASSIGN_OR_RETURN(const TokenId token, best_.empty() ? sampler_.sample(logits)
+                                                             : sampler_.sample_best(best_, count_));
       if (is_stop(token)) {
         result.reason = FinishReason::kStopToken;
         return {};
@@ -67,15 +85,24 @@ class Generation {
         continue;
       }
       logits = {};
+      best_ = {};
       if (sequence_.length() < engine_.context_length()) {
-        MF_ASSIGN_OR_RETURN(logits, engine_.eval_last(sequence_, std::span(&token, 1)));
+        MF_RETURN_IF_ERROR(evaluate(token, logits));
         ++result.decode_steps;
       }
       if (is_end) return {};
     }
   }
-
- private:
+  Status evaluate(TokenId token, std::span<const float>& logits) {
+    const int32_t needed = sampler_.best_needed(count_);
+    if (needed > 0 && needed <= kTopRowsMax && engine_.has_fast_best()) {
+      MF_ASSIGN_OR_RETURN(best_, engine_.eval_best(sequence_, std::span(&token, 1),
+                                                   {.count = needed, .of = count_}));
+    } else {
+      MF_ASSIGN_OR_RETURN(logits, engine_.eval_last(sequence_, std::span(&token, 1)));
+    }
+    return {};
+  }
   bool is_stop(TokenId token) const {
     const std::vector<TokenId>& stops = options_.stop_tokens;
     return std::find(stops.begin(), stops.end(), token) != stops.end();
@@ -97,6 +124,8 @@ class Generation {
   Sequence& sequence_;
   Sampler& sampler_;
   const GenerateOptions& options_;
+  int32_t count_;                     // of logits that may be sampled
+  std::span<const TokenLogit> best_;  // of the last token, where they are enough
 };
 
 // Runs and measures; the text ends with it.

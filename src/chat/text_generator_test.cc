@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
 #include "io/file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/run_model.h"
@@ -88,6 +90,31 @@ TEST_F(GenerateTest, SameSeedGivesTheSameText) {
   EXPECT_GT(first.size(), 40u);
   EXPECT_EQ(text(7), first);
   EXPECT_NE(text(8), first);
+}
+
+TEST_F(GenerateTest, ADeviceThatReadsTheBestLogitsBackGivesTheSameText) {
+  const auto device =
+      make_gpu_device(gpu::make_emulator_platform({.memory_bytes = uint64_t{1} << 40}));
+  auto engine = Engine::open(fable(), *device, {.context_length = 16});
+  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+  ASSERT_TRUE((*engine)->has_fast_best());
+  const SamplerOptions options{.top_k = 5, .seed = 3};
+  const Tokens expected = sample(**engine, options, 3);
+  EXPECT_EQ(run(**engine, {.tokens_max = 3, .sampler = options}).text, tokenizer_.decode(expected));
+  // Text that goes on ends with all logits of its last token.
+  auto sequence = (*engine)->create_sequence();
+  auto sampler = Sampler::create(options);
+  ASSERT_TRUE(sequence.ok() && sampler.ok());
+  const auto first = (*engine)->eval_last(**sequence, prompt_);
+  ASSERT_TRUE(first.ok());
+  std::vector<float> logits(first->begin(), first->end());
+  const auto went_on = continue_text(**engine, tokenizer_, **sequence, *sampler, logits,
+                                     {.tokens_max = 2}, [](std::string_view) { return true; });
+  ASSERT_TRUE(went_on.ok()) << went_on.error().to_string();
+  ASSERT_TRUE((*engine)->truncate(**sequence, (*sequence)->length() - 1).ok());
+  const auto last = (*engine)->eval_last(**sequence, std::span(expected).subspan(1, 1));
+  ASSERT_TRUE(last.ok());
+  EXPECT_EQ(logits, std::vector<float>(last->begin(), last->end()));
 }
 
 TEST_F(GenerateTest, PiecesTogetherAreTheDecodedTokens) {

@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -100,6 +102,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                       allocate_tensor(device, engine->step_buffers_, {n}, DType::kI32));
   MF_ASSIGN_OR_RETURN(engine->positions_,
                       allocate_tensor(device, engine->step_buffers_, {n}, DType::kI32));
+  MF_ASSIGN_OR_RETURN(
+      engine->best_, allocate_tensor(device, engine->step_buffers_, {2, kTopRowsMax}, DType::kF32));
   MF_ASSIGN_OR_RETURN(engine->logits_,
                       allocate_tensor(device, engine->step_buffers_,
                                       {logits_rows_max(spec, n), spec.vocab_size}, DType::kF32));
@@ -248,14 +252,15 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     // Fails before anything is recorded: the sequence stays as it was.
     MF_RETURN_IF_ERROR(
         sequence.past_.state->reserve(sequence.length() + static_cast<int64_t>(n), *encoder_));
-    const Status done = eval_chunk(sequence, tokens.first(n), rows, options.observer);
+    const Status done = eval_chunk(sequence, tokens.first(n), rows, options);
     if (!done.ok()) {
       sequence.broken_ = true;
       // What has been recorded may still use the state, which its owner is free to replace now.
       (void)encoder_->wait(encoder_->submit());
       return done;
     }
-    if (rows > 0 && sink) MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
+    if (rows > 0 && sink && options.best.count == 0)
+      MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
     tokens = tokens.subspan(n);
     const bool goes_on = !options.progress || options.progress(sequence.length() - before);
     if (!goes_on && !tokens.empty()) return make_error(ErrorCode::kCancelled, "stopped");
@@ -264,7 +269,7 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
 }
 
 Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
-                          HiddenObserver* observer) {
+                          const EvalOptions& options) {
   const auto n = static_cast<int64_t>(tokens.size());
   SequenceState& state = *sequence.past_.state;
   host_positions_.resize(tokens.size());
@@ -275,17 +280,53 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
   encoder_->write(positions, std::as_bytes(std::span(host_positions_)));
   const Tensor logits = logits_rows > 0 ? logits_.slice(0, 0, logits_rows) : Tensor{};
   experts_->begin_step(state.length());
-  const ForwardStep step{*encoder_, ids, positions, state, *experts_, observer};
+  const ForwardStep step{*encoder_, ids, positions, state, *experts_, options.observer};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
   if (logits_rows > 0) {
-    host_logits_.resize(static_cast<size_t>(logits_rows * spec().vocab_size));
-    MF_RETURN_IF_ERROR(encoder_->read(std::as_writable_bytes(std::span(host_logits_)), logits));
+    MF_RETURN_IF_ERROR(options.best.count > 0 ? read_best(options.best) : read_logits(logits_rows));
   } else {
     MF_RETURN_IF_ERROR(encoder_->wait(encoder_->submit()));
   }
   state.advance(n);
   sequence.past_.tokens.insert(sequence.past_.tokens.end(), tokens.begin(), tokens.end());
   return {};
+}
+
+Status Engine::read_logits(int64_t rows) {
+  host_logits_.resize(static_cast<size_t>(rows * spec().vocab_size));
+  return encoder_->read(std::as_writable_bytes(std::span(host_logits_)), logits_.slice(0, 0, rows));
+}
+
+// One read brings both: ids lie behind the values.
+Status Engine::read_best(const BestLogits& best) {
+  MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
+  const auto k = static_cast<size_t>(best.count);
+  const Tensor values =
+      Tensor::view(*best_.buffer, best_.offset_bytes, {1, best.count}, DType::kF32);
+  const Tensor ids = Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(),
+                                  {1, best.count}, DType::kI32);
+  encoder_->top_rows(values, ids, logits_.slice(0, 0, 1).slice(1, 0, best.of));
+  std::array<uint32_t, 2 * kTopRowsMax> words;
+  MF_RETURN_IF_ERROR(encoder_->read(
+      std::as_writable_bytes(std::span(words).first(2 * k)),
+      Tensor::view(*best_.buffer, best_.offset_bytes, {2, best.count}, DType::kF32)));
+  host_best_.clear();
+  for (size_t i = 0; i < k; ++i) {
+    host_best_.push_back({std::bit_cast<float>(words[i]), static_cast<TokenId>(words[k + i])});
+  }
+  return {};
+}
+
+Result<std::span<const TokenLogit>> Engine::eval_best(Sequence& sequence,
+                                                      std::span<const TokenId> tokens,
+                                                      const BestLogits& best) {
+  MF_RETURN_IF_ERROR(eval(sequence, tokens, {.logits = LogitsMode::kLast, .best = best}, {}));
+  return std::span<const TokenLogit>(host_best_);
+}
+
+Result<std::span<const float>> Engine::last_logits() {
+  MF_RETURN_IF_ERROR(read_logits(1));
+  return std::span<const float>(host_logits_);
 }
 
 Result<std::span<const float>> Engine::eval_last(Sequence& sequence,

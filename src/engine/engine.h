@@ -28,6 +28,7 @@
 #include "io/host_memory.h"
 #include "io/reader_factory.h"
 #include "model/model.h"
+#include "sampling/sampler.h"
 
 namespace moeflux {
 
@@ -76,6 +77,13 @@ int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, in
 /// Of what a caller may put into a snapshot.
 constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
 
+/// What is read back of a last row of logits instead of all of it: the `count` best of ids below
+/// `of`; nothing for 0. count at most kTopRowsMax and `of`, `of` at most vocab_size.
+struct BestLogits {
+  int32_t count = 0;
+  int32_t of = 0;
+};
+
 enum class LogitsMode : uint8_t { kNone, kLast, kAll };
 
 struct EvalOptions {
@@ -83,6 +91,8 @@ struct EvalOptions {
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
                               // sequence stays usable
   HiddenObserver* observer = nullptr;
+  /// With kLast: the logits stay on the device, the sink is not called; see eval_best().
+  BestLogits best = {};
   /// Told after each chunk how many tokens of this call have been evaluated; false stops as `stop`
   /// does.
   std::function<bool(int64_t evaluated)> progress = {};
@@ -127,7 +137,17 @@ class Engine {
   /// fails with kFailedPrecondition until restore(), truncate() or load() succeeds.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
-  /// The same for the last token's logits: a view that lives until the next call.
+  /// The best of the last token's logits, best first, equal ones in the order of ids, what is no
+  /// number before all others: a view that lives until the next call. Less work than reading a
+  /// whole row where has_fast_best().
+  Result<std::span<const TokenLogit>> eval_best(Sequence& sequence, std::span<const TokenId> tokens,
+                                                const BestLogits& best);
+  /// True for a device with memory of its own.
+  bool has_fast_best() const { return device_->free_bytes().has_value(); }
+  /// All logits that eval_best() chose from last, while nothing else was evaluated: a view that
+  /// lives until the next call.
+  Result<std::span<const float>> last_logits();
+  /// As eval() for the last token's logits: a view that lives until the next call.
   Result<std::span<const float>> eval_last(Sequence& sequence, std::span<const TokenId> tokens,
                                            std::stop_token stop = {});
 
@@ -182,7 +202,9 @@ class Engine {
   Engine() = default;
   Status check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const;
   Status eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
-                    HiddenObserver* observer);
+                    const EvalOptions& options);
+  Status read_logits(int64_t rows);
+  Status read_best(const BestLogits& best);
   int64_t chunk_tokens(LogitsMode mode) const;
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot);
@@ -207,7 +229,9 @@ class Engine {
   Tensor token_ids_;  // i32 [prefill_chunk]
   Tensor positions_;  // i32 [prefill_chunk]
   Tensor logits_;     // f32 [rows, vocab_size]
+  Tensor best_;       // of 4 bytes [2, kTopRowsMax]: values, and behind them their ids
   std::vector<float> host_logits_;
+  std::vector<TokenLogit> host_best_;
   std::vector<int32_t> host_positions_;
   std::unique_ptr<PrefixCache> prefixes_;  // null when nothing is kept
 };

@@ -309,6 +309,7 @@ class StreamedLease : public ExpertLease {
 
   void wait(Status& failure) {
     const Clock::time_point begin = Clock::now();
+    (void)encoder_.submit();  // what needs none of them computes meanwhile; errors stick
     const std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait();
     store_.stats_.stall_us += us_since(begin);
     take(arrivals, failure);

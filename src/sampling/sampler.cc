@@ -32,6 +32,12 @@ Status check(bool is_right, std::string_view field, double found, std::string_vi
   return make_error(ErrorCode::kInvalidArgument, "{} is {}, expected {}", field, found, expected);
 }
 
+Status check_logit(float logit, TokenId id) {
+  if (!std::isnan(logit) && logit != std::numeric_limits<float>::infinity()) return {};
+  return make_error(ErrorCode::kInvalidArgument, "logit of token {} is {}, expected a number", id,
+                    logit);
+}
+
 }  // namespace
 
 Status validate(const SamplerOptions& o) {
@@ -70,14 +76,31 @@ Result<TokenId> Sampler::sample(std::span<const float> logits) {
     const auto id = static_cast<size_t>(entry.token);
     if (id < candidates_.size()) candidates_[id].logit += entry.bias;
   }
-  MF_RETURN_IF_ERROR(check_candidates());
+  MF_RETURN_IF_ERROR(check_candidates(candidates_.size()));
+  if (options_.temperature > 0) keep_top_k();
+  return pick();
+}
+
+TokenId Sampler::pick() {
   if (options_.temperature <= 0) {
     return std::min_element(candidates_.begin(), candidates_.end(), is_better)->id;
   }
-  keep_top_k();
   keep_top_p();
   keep_min_p();
   return draw();
+}
+
+int32_t Sampler::best_needed(int32_t count) const {
+  if (has_penalties() || !options_.logit_bias.empty() || count > kTokenEnd) return 0;
+  const int32_t needed = options_.temperature <= 0 ? 1 : std::max(options_.top_k, 0);
+  return needed < count ? needed : 0;  // sample() leaves all of them in the order of ids
+}
+
+Result<TokenId> Sampler::sample_best(std::span<const TokenLogit> best, int32_t count) {
+  candidates_.assign(best.begin(), best.end());
+  for (const Candidate& c : candidates_) MF_RETURN_IF_ERROR(check_logit(c.logit, c.id));
+  MF_RETURN_IF_ERROR(check_candidates(static_cast<size_t>(count)));
+  return pick();
 }
 
 bool Sampler::is_better(const Candidate& a, const Candidate& b) {
@@ -91,11 +114,8 @@ Status Sampler::gather(std::span<const float> logits) {
   }
   candidates_.resize(count);
   for (size_t i = 0; i < count; ++i) {
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      return make_error(ErrorCode::kInvalidArgument, "logit of token {} is {}, expected a number",
-                        i, logits[i]);
-    }
     candidates_[i] = {logits[i], static_cast<TokenId>(i)};
+    MF_RETURN_IF_ERROR(check_logit(logits[i], static_cast<TokenId>(i)));
   }
   return {};
 }
@@ -118,7 +138,7 @@ void Sampler::penalize() {
   }
 }
 
-Status Sampler::check_candidates() const {
+Status Sampler::check_candidates(size_t count) const {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   bool has_choice = false;
   for (const Candidate& c : candidates_) {
@@ -130,7 +150,7 @@ Status Sampler::check_candidates() const {
   }
   if (has_choice) return {};
   return make_error(ErrorCode::kInvalidArgument, "none of {} logits is above minus infinity",
-                    candidates_.size());
+                    count);
 }
 
 void Sampler::keep_top_k() {

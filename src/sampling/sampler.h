@@ -38,6 +38,12 @@ struct SamplerOptions {
 /// Names the field that cannot be right, with kInvalidArgument.
 Status validate(const SamplerOptions& options);
 
+/// A token and its logit.
+struct TokenLogit {
+  float logit = 0.0f;
+  TokenId id = 0;
+};
+
 /// One sequence's sampler. Equal options, history and logits give equal tokens on every platform:
 /// ties go to the lower id, and the generator and the exponential are our own. Not thread-safe.
 /// Allocates until it has seen the vocabulary's size and filled its window, then no more.
@@ -50,6 +56,13 @@ class Sampler {
   /// kInvalidArgument when a logit is NaN or plus infinity, when none is above minus infinity, or
   /// when there is none.
   Result<TokenId> sample(std::span<const float> logits);
+
+  /// How many of the highest of `count` logits sample_best() needs to pick what sample() would; 0
+  /// where sample() would look at others too.
+  int32_t best_needed(int32_t count) const;
+  /// sample() given the best_needed() highest of `count` logits alone, best first, equal ones in
+  /// the order of ids, what is no number before all others. Same token, same draws, same errors.
+  Result<TokenId> sample_best(std::span<const TokenLogit> best, int32_t count);
 
   /// Records a token of the sequence, prompt or generated, for the penalties. Negative ids, and ids
   /// of 2^24 and more, are left out.
@@ -65,17 +78,15 @@ class Sampler {
   const SamplerOptions& options() const { return options_; }
 
  private:
-  struct Candidate {
-    float logit;
-    TokenId id;
-  };
+  using Candidate = TokenLogit;
   explicit Sampler(SamplerOptions options) : options_(std::move(options)) {}
 
   static bool is_better(const Candidate& a, const Candidate& b);
   bool has_penalties() const;
   Status gather(std::span<const float> logits);
   void penalize();
-  Status check_candidates() const;
+  Status check_candidates(size_t count) const;
+  TokenId pick();
   void keep_top_k();
   void keep_top_p();
   void keep_min_p();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -271,6 +272,62 @@ TEST(SamplerOptions, ABadFieldIsNamed) {
   EXPECT_NE(message({.logit_bias = {{.token = -1, .bias = 0}}}).find("logit_bias"),
             std::string::npos);
   EXPECT_NE(message({.vocab_limit = -1}).find("vocab_limit"), std::string::npos);
+}
+
+/// The highest of the logits, best first.
+std::vector<TokenLogit> best_of(const std::vector<float>& logits, int32_t count) {
+  std::vector<TokenLogit> all;
+  for (size_t i = 0; i < logits.size(); ++i) all.push_back({logits[i], static_cast<TokenId>(i)});
+  const auto rank = [](const TokenLogit& c) { return std::isnan(c.logit) ? kInfinity : c.logit; };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const TokenLogit& a, const TokenLogit& b) { return rank(a) > rank(b); });
+  all.resize(static_cast<size_t>(count));
+  return all;
+}
+
+TEST(SampleBest, PicksWhatSamplePicks) {
+  for (const SamplerOptions& options :
+       {SamplerOptions{}, SamplerOptions{.temperature = 0.0f},
+        SamplerOptions{.temperature = 2.0f, .top_k = 7, .top_p = 1.0f, .min_p = 0.0f},
+        SamplerOptions{.temperature = 0.1f, .top_k = 63, .top_p = 0.5f, .seed = 5}}) {
+    Sampler whole = make(options);
+    Sampler few = make(options);
+    for (uint64_t round = 0; round < 200; ++round) {
+      std::vector<float> logits;
+      for (uint64_t i = 0; i < 64; ++i) {
+        logits.push_back(static_cast<float>(std::round(40.0 * uniform_draw(round, i)) / 4.0));
+      }
+      const int32_t needed = few.best_needed(64);
+      ASSERT_GT(needed, 0);
+      const Result<TokenId> token = few.sample_best(best_of(logits, needed), 64);
+      ASSERT_TRUE(token.ok());
+      EXPECT_EQ(*token, pick(&whole, logits)) << "top_k " << options.top_k << ", round " << round;
+      EXPECT_EQ(few.draws_count(), whole.draws_count());
+    }
+  }
+}
+
+TEST(SampleBest, FailsAsSampleFails) {
+  const float no_number = std::nanf("");
+  for (const std::vector<float>& logits : {std::vector<float>{1, 2, no_number, kInfinity, 3},
+                                           {1, 2, 3, kInfinity, no_number},
+                                           std::vector<float>(5, -kInfinity)}) {
+    Sampler sampler = make({.top_k = 2});
+    const Result<TokenId> whole = sampler.sample(logits);
+    const Result<TokenId> few = sampler.sample_best(best_of(logits, 2), 5);
+    ASSERT_FALSE(whole.ok());
+    ASSERT_FALSE(few.ok());
+    EXPECT_EQ(few.error().to_string(), whole.error().to_string());
+  }
+}
+
+TEST(SampleBest, IsNotEnoughWhereOtherLogitsCount) {
+  EXPECT_EQ(make({.top_k = 40}).best_needed(41), 40);
+  EXPECT_EQ(make({.temperature = 0.0f, .top_k = 0}).best_needed(2), 1);
+  EXPECT_EQ(make({.top_k = 40}).best_needed(40), 0);
+  EXPECT_EQ(make({.top_k = 0}).best_needed(41), 0);
+  EXPECT_EQ(make({.top_k = 40, .repeat_penalty = 1.1f}).best_needed(41), 0);
+  EXPECT_EQ(make({.top_k = 40, .logit_bias = {{3, 1.0f}}}).best_needed(41), 0);
 }
 
 }  // namespace

@@ -11,14 +11,17 @@
 #include "backend/gpu/gpu_device.h"
 #include "engine/engine.h"
 #include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
 namespace {
 
 /// The launches of `tokens` in one step behind `before` tokens.
-std::string plans_of_step(const std::string& model, size_t before, size_t tokens) {
+std::string plans_of_step(const std::string& model, size_t before, size_t tokens,
+                          bool matrix_units) {
   gpu::PlanLog log;
-  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log));
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, matrix_units));
   auto engine = Engine::open(model, *device,
                              {.context_length = 64,
                               .expert_cache_bytes = uint64_t{1} << 30,
@@ -48,10 +51,8 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-void expect_plans(const std::string& name, size_t before, size_t tokens) {
+void expect_plans(const std::string& name, const std::string& plans) {
   const std::string golden = tests_directory() + "/golden/plans/" + name + ".txt";
-  const std::string plans =
-      plans_of_step(tests_directory() + "/golden/models/olmoe", before, tokens);
   const std::string expected = text_of(golden);
   if (plans == expected) return;
   const std::string got = ::testing::TempDir() + name + ".txt";
@@ -59,9 +60,23 @@ void expect_plans(const std::string& name, size_t before, size_t tokens) {
   ADD_FAILURE() << "plans differ from " << golden << "; if that is meant, copy " << got;
 }
 
-TEST(PlanTrace, PrefillOfASmallModel) { expect_plans("olmoe-prefill", 0, 20); }
+TEST(PlanTrace, PrefillOfASmallModel) {
+  const std::string model = tests_directory() + "/golden/models/olmoe";
+  expect_plans("olmoe-prefill", plans_of_step(model, 0, 20, false));
+}
 
-TEST(PlanTrace, DecodeOfASmallModel) { expect_plans("olmoe-decode", 20, 1); }
+TEST(PlanTrace, DecodeOfASmallModel) {
+  const std::string model = tests_directory() + "/golden/models/olmoe";
+  expect_plans("olmoe-decode", plans_of_step(model, 20, 1, false));
+}
+
+TEST(PlanTrace, DecodeOnMatrixUnits) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(tests_directory() + "/golden/models/qwen3_5_moe_text", quantized.path(),
+                       twin.path(), {});
+  expect_plans("qwen3_5-units-decode", plans_of_step(quantized.path(), 20, 1, true));
+}
 
 }  // namespace
 }  // namespace moeflux::testing

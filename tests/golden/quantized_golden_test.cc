@@ -146,6 +146,24 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizedKvB,
                          ::testing::Values("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
                          [](const auto& test) { return test.param; });
 
+// Where few tokens and many take different launches, and most ops of a layer share one.
+TEST(QuantizedOnMatrixUnits, ChunksGiveTheSameBits) {
+  Copies copies("qwen3_5_moe_text", {});
+  copies.tokens.resize(9);
+  const RunOutput exact =
+      run_model(copies.quantized.path(), copies.tokens, {.device = "reference"});
+  RunOptions options{.device = "emulator with matrix units"};
+  const RunOutput whole = run_model(copies.quantized.path(), copies.tokens, options);
+  ASSERT_EQ(whole.logits.size(), exact.logits.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(copies.tokens.size()); ++i) {
+    EXPECT_GT(cosine(whole.row(i), exact.row(i)), kCpuCosineMin) << "position " << i;
+  }
+  for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{1}, {3, 6}}) {
+    options.chunks = chunks;
+    EXPECT_EQ(run_model(copies.quantized.path(), copies.tokens, options).logits, whole.logits);
+  }
+}
+
 TEST(QuantizedFormats, EveryWidthAndScaleTypeLoads) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
     for (const int bits : {2, 3, 4, 5, 6, 8}) {

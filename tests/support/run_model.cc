@@ -38,6 +38,9 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
   if (options.device == "reference") return make_reference_device();
   if (options.device == "tiling reference") return make_tiling_device();
   if (options.device == "emulator") return make_emulator_device({.seed = 1});
+  if (options.device == "emulator with matrix units") {
+    return make_emulator_device({.seed = 1, .matrix_units = true});
+  }
   if (options.device == "cuda:0") {
     auto cuda = make_cuda_device({});
     EXPECT_TRUE(cuda.ok()) << (cuda.ok() ? "" : cuda.error().to_string());

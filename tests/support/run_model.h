@@ -14,7 +14,8 @@
 namespace moeflux::testing {
 
 struct RunOptions {
-  std::string device = "cpu";  // or "reference", "tiling reference", "emulator", "cuda:0"
+  std::string device = "cpu";  // or "reference", "tiling reference", "emulator",
+                               // "emulator with matrix units", "cuda:0"
   int threads = 2;
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>

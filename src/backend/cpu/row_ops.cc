@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
+#include "backend/host_top.h"
 #include "base/units.h"
 
 namespace moeflux::cpu {
@@ -116,6 +117,20 @@ void CpuEncoder::soft_cap(Tensor x, float cap) {
     const int64_t begin = task % pieces * kPiece;
     kernels_.soft_cap(rows.row(task / pieces) + begin, cap, std::min(kPiece, rows.cols - begin));
   });
+}
+
+void CpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
+  flush();
+  MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
+           values.shape.back() <= std::min(kTopRowsMax, x.shape.back()));
+  if (!status_.ok()) return;
+  const RowsView rows(x);
+  const auto k = static_cast<size_t>(values.shape.back());
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const size_t at = static_cast<size_t>(r) * k;
+    top_of_row({rows.row(r), static_cast<size_t>(rows.cols)}, {host_ptr<float>(values) + at, k},
+               {host_ptr<int32_t>(ids) + at, k});
+  }
 }
 
 void CpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {

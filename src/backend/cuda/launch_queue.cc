@@ -11,10 +11,11 @@
 namespace moeflux::gpu {
 namespace {
 
-// Long enough that a graph's own start is small beside it, short enough that the GPU has work while
-// the host prepares the rest of a step.
-constexpr size_t kRunLength = 96;
+// After the first run: a decoded token has hundreds of launches, and the GPU stands still between
+// two graphs.
+constexpr size_t kRunLength = 1024;
 constexpr size_t kRunsMax = 512;
+constexpr size_t kLaunchesMax = 65536;  // in all runs; some forty megabytes
 
 // One node behind another: behind its end, or behind the point from which it may be set up.
 cudaError_t add_edge(cudaGraph_t graph, const cudaGraphNode_t& from, const cudaGraphNode_t& to,
@@ -58,6 +59,7 @@ void LaunchQueue::clear_runs() {
     if (run.graph != nullptr) (void)cudaGraphDestroy(run.graph);
   }
   runs_.clear();
+  launches_ = 0;
 }
 
 bool LaunchQueue::share_structure(const Launch& a, const Launch& b) {
@@ -103,7 +105,9 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
     MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
     launch.pointers[i] = cuda_address(*binding.buffer) + binding.offset_bytes;
   }
-  return kept_.size() < kRunLength && use_graphs_ ? Status() : flush(stream);
+  if (kept_.size() < run_length_ && use_graphs_) return {};
+  run_length_ = kRunLength;
+  return launch_kept(stream);
 }
 
 Status LaunchQueue::launch_each(cudaStream_t stream) {
@@ -161,16 +165,24 @@ Status LaunchQueue::update(Run& run) {
 }
 
 Status LaunchQueue::flush(cudaStream_t stream) {
+  run_length_ = kFirstRunLength;
+  return launch_kept(stream);
+}
+
+Status LaunchQueue::launch_kept(cudaStream_t stream) {
   if (kept_.empty()) return {};
   Status status;
   const auto found = use_graphs_ ? runs_.find(structure_hash()) : runs_.end();
   if (found == runs_.end()) {
     status = launch_each(stream);
-    if (use_graphs_ && runs_.size() >= kRunsMax) {
+    if (use_graphs_ && (runs_.size() >= kRunsMax || launches_ >= kLaunchesMax)) {
       if (status.ok()) status = cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
       clear_runs();
     }
-    if (use_graphs_) runs_[structure_hash()].launches = kept_;
+    if (use_graphs_) {
+      runs_[structure_hash()].launches = kept_;
+      launches_ += kept_.size();
+    }
   } else if (Run& run = found->second;
              run.launches.size() != kept_.size() ||
              !std::equal(kept_.begin(), kept_.end(), run.launches.begin(), share_structure)) {

@@ -28,10 +28,13 @@ class LaunchQueue {
 
   /// Keeps the launch, or hands a full run of them to the stream.
   Status record(cudaStream_t stream, const Plan& plan);
-  /// Hands over what is kept.
+  /// Hands over what is kept, and begins with a short run again.
   Status flush(cudaStream_t stream);
 
  private:
+  /// The first run of a step is short: the GPU has work while the host prepares the rest.
+  static constexpr size_t kFirstRunLength = 64;
+
   /// A plan whose buffers are device addresses.
   struct Launch {
     KernelId kernel{};
@@ -56,13 +59,16 @@ class LaunchQueue {
   static bool share_structure(const Launch& a, const Launch& b);
   static bool share_parameters(const Launch& a, const Launch& b);
   uint64_t structure_hash() const;
+  Status launch_kept(cudaStream_t stream);
   Status launch_each(cudaStream_t stream);
   Status instantiate(Run& run);
   Status update(Run& run);
   void clear_runs();
 
   bool use_graphs_;
-  bool overlap_;  // kernels wait for their inputs by themselves
+  bool overlap_;                         // kernels wait for their inputs by themselves
+  size_t run_length_ = kFirstRunLength;  // launches kept before they are handed over
+  size_t launches_ = 0;                  // in runs_
   std::vector<Launch> kept_;
   std::unordered_map<uint64_t, Run> runs_;  // by structure_hash()
 };

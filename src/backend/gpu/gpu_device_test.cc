@@ -198,20 +198,19 @@ std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, i
 
 TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
   gpu::PlanLog log;
-  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, {.matrix_units = true}));
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
   DeviceSession s(*device);
   using Kernels = std::vector<std::string>;
-  const Kernels shared = {"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "combine_slots",
-                          "add_rows"};
+  const Kernels shared = {"unit_linear_one4", "unit_gate_up_one4", "unit_down_one4", "chain_sums"};
   EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/false), shared);
   EXPECT_EQ(kernels_of_layer(s, log, 4, 64, /*reads_ids=*/false), shared);
   // Ids that the host wants are chosen at once; another width needs launches of its own.
   EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
-            (Kernels{"unit_linear_one", "route_tokens", "read", "unit_gate_up_one4",
-                     "unit_down_one4", "combine_slots", "add_rows"}));
+            (Kernels{"unit_linear_one4", "route_tokens", "read", "unit_gate_up_one4",
+                     "unit_down_one4", "chain_sums"}));
   EXPECT_EQ(kernels_of_layer(s, log, 1, 128, /*reads_ids=*/false),
-            (Kernels{"unit_linear_one", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
-                     "unit_down_one4", "combine_slots", "add_rows"}));
+            (Kernels{"unit_linear_one4", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
+                     "unit_down_one4", "chain_sums"}));
 }
 
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {

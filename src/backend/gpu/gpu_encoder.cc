@@ -2,6 +2,7 @@
 #include "backend/gpu/gpu_encoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/gpu/expert_launch.h"
 #include "backend/host_buffer.h"
@@ -59,10 +60,19 @@ void GpuEncoder::record(const Plan& plan) {
   executor_->record(plan);
 }
 
-// Products and experts never wait together: whoever starts to wait hands over what else does.
+// Products, chains and heads never wait together with experts: whoever starts to wait hands over
+// what else does.
 void GpuEncoder::flush_waiting() {
-  flush_products();
   flush_experts();
+  if (waiting_.is_empty()) return;
+  const Waiting waiting = std::exchange(waiting_, {});
+  if (!waiting.products.empty()) {
+    record_products(waiting);
+  } else if (waiting.has_chain()) {
+    record_chain(waiting.chain);
+  } else {
+    record_each(waiting.heads);
+  }
 }
 
 EventId GpuEncoder::submit() {

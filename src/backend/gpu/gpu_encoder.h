@@ -13,6 +13,7 @@
 #include "backend/gpu/device_tables.h"
 #include "backend/gpu/executor.h"
 #include "backend/gpu/plan.h"
+#include "backend/gpu/waiting.h"
 
 namespace moeflux::gpu {
 
@@ -38,6 +39,7 @@ class GpuEncoder : public Encoder {
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
+  void top_rows(Tensor values, Tensor ids, Tensor x) override;
   void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                  const GluOptions& options) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
@@ -111,16 +113,35 @@ class GpuEncoder : public Encoder {
 
   /// Every plan goes through here: what waits comes first.
   void record(const Plan& plan);
-  void flush_products();
-  /// What waits: products, or else routes and a network for the launch of the experts.
   void flush_waiting();
+  // An op joins what waits, or waits itself, or gives false: then nothing waits.
+  bool start_chain(const Tensor& out, const Tensor& slots, const Routes& routes);
+  bool join_chain(const Tensor& out, const Tensor& a, const Tensor& b);
+  bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
+  bool join_norm(const WaitingNorm& norm);
+  void record_chain(const WaitingChain& chain);
+  void record_sums(const WaitingChain& chain);
+  bool join_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+                 const RopeOptions& options);
+  void add_heads(const WaitingHeads& heads);
+  /// Appends k and v to the pages, with all that waits for them and q.
+  void place_heads(const Tensor& q, const Tensor& k, const Tensor& v, const KvView& kv,
+                   const Binding& k_table, const Binding& v_table);
+  void record_each(const std::vector<WaitingHeads>& all);
+  void record_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
+                   const RopeOptions& options);
+  bool join_conv(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state);
+  void record_products(const Waiting& waiting);
+  void record_add(const Tensor& out, const Tensor& a, const Tensor& b);
+  void record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights);
+  void record_mul(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
+  void record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation);
+  /// Routes and a network that wait for the launch of the experts.
   void flush_experts();
   void record_route(const WaitingRoute& route);
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_products_of_many(const std::vector<WaitingProduct>& products);
-  static uint32_t list_matrices(UnitLinearParams& p, const std::vector<WaitingProduct>& products,
-                                uint32_t rows_of_group);
   void record_split(const Tensor& x, uint32_t rows, const Binding& split, const Binding& sums);
   void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
@@ -131,8 +152,6 @@ class GpuEncoder : public Encoder {
   void launch(const FewSlots& s);
   Plan plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const;
   bool place_pages(std::span<const Tensor> pages, Binding& table);
-  void append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
-                       std::span<const Tensor> pages);
   bool check_expert(const ExpertWeights& expert);
   bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
                      StayingExperts* stay);
@@ -152,8 +171,7 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
-  std::vector<WaitingProduct> waiting_;
-  std::vector<WaitingProduct> recording_;  // what waited until now, while it is recorded
+  Waiting waiting_;
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since

@@ -34,13 +34,15 @@
   X(add_bias_rows, 2, RowsParams)                  \
   X(mul_activated_rows, 3, RowsParams)             \
   X(glu_rows, 3, RowsParams)                       \
-  X(rms_norm_narrow, 3, RowsParams)                \
+  X(rms_norm_narrow, 4, RowsParams)                \
   X(rms_norm_wide, 3, RowsParams)                  \
+  X(rms_norm_chain, 10, ChainParams)               \
+  X(chain_sums, 8, ChainParams)                    \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
   X(head_linear_transposed, 5, LinearParams)       \
-  X(kv_append, 2, KvAppendParams)                  \
+  X(place_heads, 10, PlaceHeadsParams)             \
   X(attention_heads, 6, AttentionParams)           \
   X(attention_merge, 3, AttentionParams)           \
   X(attention_rows128, 6, AttentionParams)         \
@@ -49,15 +51,20 @@
   X(attention_rows16_wide, 6, AttentionParams)     \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
+  X(causal_conv_one, 4, ConvParams)                \
   X(gated_delta_heads, 7, DeltaParams)             \
   X(route_tokens, 5, RouteParams)                  \
+  X(top_values, 4, TopParams)                      \
   X(expert_lists, 4, ExpertListParams)             \
   X(expert_tiles, 2, ExpertListParams)             \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)    \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)   \
   MF_TILES(X, expert_gate_up_any, 7, ExpertParams) \
   X(combine_slots, 3, CombineParams)               \
-  X(unit_linear_one, 17, UnitLinearParams)         \
+  X(unit_linear_one, 20, UnitLinearParams)         \
+  X(unit_linear_one4, 20, UnitLinearParams)        \
+  X(unit_normed_linear_one, 24, UnitNormedParams)  \
+  X(unit_normed_linear_one4, 24, UnitNormedParams) \
   X(unit_split, 3, UnitSplitParams)                \
   X(unit_linear, 18, UnitLinearParams)             \
   X(unit_gate_up_one4, 10, UnitExpertsOneParams)   \

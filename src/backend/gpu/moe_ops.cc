@@ -28,11 +28,14 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
          bias_dtype(a.down_bias) == bias_dtype(b.down_bias);
 }
 
-// Experts a lane that judges them in registers, or 0.
-u32 lane_experts(const RouteParams& p) {
-  if (p.num_groups > 1 || p.top_k > kRouteRanksMax) return 0;
-  if (p.experts <= kRouteFew * kSimdLanes) return kRouteFew;
-  return p.experts <= kRouteMany * kSimdLanes ? u32{kRouteMany} : 0;
+// Experts a thread, where a group judges them in registers.
+u32 thread_experts(const RouteParams& p) {
+  const bool has_known_order = p.sigmoid != 0 || p.has_correction == 0;
+  if (!has_known_order || p.num_groups > 1 || p.top_k > kRouteRanksMax ||
+      p.experts > kRouteExpertsMax) {
+    return 0;
+  }
+  return p.experts <= kRouteThreads ? 1 : 2;
 }
 
 bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
@@ -66,17 +69,20 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   p.has_expert_scale = options.expert_scale.is_null() ? 0 : 1;
   p.normalize_epsilon = options.normalize_epsilon;
   p.scale = options.scale;
-  p.lane_experts = lane_experts(p);
+  p.thread_experts = thread_experts(p);
   flush_waiting();
   const WaitingRoute route{p, out, logits, options.correction_bias, options.expert_scale};
-  if (p.lane_experts == 0 || p.tokens * p.top_k > kDirectSlotsMax) return record_route(route);
+  if (p.thread_experts == 0 || p.tokens * p.top_k > kDirectSlotsMax) return record_route(route);
   waiting_route_ = route;
 }
 
 void GpuEncoder::record_route(const WaitingRoute& route) {
   const RouteParams& p = route.params;
-  const uint32_t shared_words = p.lane_experts > 0 ? 0 : 2 * p.experts + p.num_groups + p.top_k;
-  Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1}, kSimdLanes,
+  const bool by_group = p.thread_experts > 0;
+  const uint32_t shared_words =
+      by_group ? uint32_t{kRouteWords} : 2 * p.experts + p.num_groups + p.top_k;
+  Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1},
+                        by_group ? uint32_t{kRouteThreads} : kSimdLanes,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(route.logits, Access::kRead));
@@ -297,17 +303,21 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
 }
 
 void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  if (!start_chain(out, slots, routes)) record_combine(out, slots, routes.weights);
+}
+
+void GpuEncoder::record_combine(const Tensor& out, const Tensor& slots, const Tensor& weights) {
   CombineParams p{};
   p.slot_stride = row_stride(slots);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(out);
-  p.top_k = static_cast<u32>(routes.ids.dim(1));
+  p.top_k = static_cast<u32>(weights.dim(1));
   p.cols = static_cast<u32>(out.shape.back());
   Plan plan =
       make_plan(KernelId::combine_slots, {groups_for(p.cols, kThreads), p.tokens, 1}, kThreads);
   plan.set_params(p);
   plan.bind(range_of(slots, Access::kRead));
-  plan.bind(range_of(routes.weights, Access::kRead));
+  plan.bind(range_of(weights, Access::kRead));
   bind_output(plan, out);
   record(plan);
 }

@@ -46,6 +46,7 @@ Binding range_of(const Tensor& tensor, Access access) {
 }
 
 void bind_output(Plan& plan, const Tensor& tensor) {
+  if (tensor.is_null()) return plan.bind({});
   Binding output = range_of(tensor, Access::kReadWrite);
   bool is_apart = tensor.is_contiguous();
   for (uint32_t i = 0; i < plan.num_bindings; ++i) {
@@ -94,6 +95,23 @@ uint64_t row_stride(const Tensor& tensor) {
                  tensor.shape[i] * tensor.strides[static_cast<size_t>(i)]);
   }
   return static_cast<uint64_t>(stride);
+}
+
+bool are_same(const Tensor& a, const Tensor& b) {
+  if (a.buffer != b.buffer || a.offset_bytes != b.offset_bytes || a.shape != b.shape) return false;
+  for (int i = 0; i < a.shape.rank(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (a.shape[i] > 1 && a.strides[at] != b.strides[at]) return false;
+  }
+  return true;
+}
+
+bool have_overlap(const Tensor& a, const Tensor& b) {
+  if (a.is_null() || b.is_null()) return false;
+  const Binding x = range_of(a, Access::kRead);
+  const Binding y = range_of(b, Access::kRead);
+  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
+         y.offset_bytes < x.offset_bytes + x.size_bytes;
 }
 
 bool is_wide(const Tensor& tensor) {

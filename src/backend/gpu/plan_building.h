@@ -16,7 +16,8 @@ Plan make_plan(KernelId kernel, const Extent3& groups, uint32_t group_size,
 /// The bytes between a tensor's first element and its last. A null tensor gives a null binding.
 Binding range_of(const Tensor& tensor, Access access);
 /// For a tensor that the kernel writes whole: kOverwrite when it is contiguous and shares no byte
-/// with what is already bound, kReadWrite otherwise. Bind inputs first.
+/// with what is already bound, kReadWrite otherwise. Bind inputs first. A null tensor gives a null
+/// binding.
 void bind_output(Plan& plan, const Tensor& tensor);
 
 RowsLayout rows_layout(const Tensor& tensor);
@@ -26,6 +27,11 @@ uint32_t rows_of(const Tensor& tensor);
 HeadsLayout heads_layout(const Tensor& tensor);
 /// Elements from one row of a tensor of evenly spaced rows to the next; aborts on uneven ones.
 uint64_t row_stride(const Tensor& tensor);
+
+/// True when both are the same elements in the same order.
+bool are_same(const Tensor& a, const Tensor& b);
+/// True when two tensors may have a byte in common: ranges overlap from first to last element.
+bool have_overlap(const Tensor& a, const Tensor& b);
 
 /// True when every row of an f32 tensor begins on a 16-byte boundary.
 bool is_wide(const Tensor& tensor);

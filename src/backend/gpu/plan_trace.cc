@@ -33,9 +33,10 @@ class TraceExecutor : public Executor {
 
 class TracePlatform : public Platform {
  public:
-  TracePlatform(PlanLog& log, const PlanTraceOptions& options) : log_(log), options_(options) {}
+  TracePlatform(PlanLog& log, bool matrix_units) : log_(log), matrix_units_(matrix_units) {}
 
   std::string_view name() const override { return "plan-trace"; }
+  bool has_matrix_units() const override { return matrix_units_; }
   std::string_view description() const override { return "plan trace (computes nothing)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     return allocate_host_buffer(bytes);
@@ -43,20 +44,19 @@ class TracePlatform : public Platform {
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
-  bool has_matrix_units() const override { return options_.matrix_units; }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<TraceExecutor>(log_));
   }
 
  private:
   PlanLog& log_;
-  PlanTraceOptions options_;
+  bool matrix_units_;
 };
 
 }  // namespace
 
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, const PlanTraceOptions& options) {
-  return std::make_unique<TracePlatform>(log, options);
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units) {
+  return std::make_unique<TracePlatform>(log, matrix_units);
 }
 
 }  // namespace moeflux::gpu

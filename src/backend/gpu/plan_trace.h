@@ -14,14 +14,8 @@ struct PlanLog {
   std::vector<std::string> lines;
 };
 
-struct PlanTraceOptions {
-  /// Plans for matrix units where formats fit them.
-  bool matrix_units = false;
-};
-
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The
 /// log must outlive the platform. One executor at a time.
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log,
-                                                   const PlanTraceOptions& options = {});
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units = false);
 
 }  // namespace moeflux::gpu

@@ -6,9 +6,9 @@ namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kNormThreads = 128;
-// Rows up to here are a SIMD group's own: the sum over a group of threads costs a barrier.
-constexpr int64_t kNarrowColsMax = 1024;
+constexpr uint32_t kNarrowThreads = 128;
+
+bool is_narrow(const Tensor& x) { return x.shape.back() <= int64_t{kNormNarrowCols}; }
 
 RowsParams rows_params(const Tensor& out, const Tensor& a, const Tensor& b) {
   RowsParams p{};
@@ -43,6 +43,10 @@ void GpuEncoder::copy(Tensor out, Tensor x) {
 
 void GpuEncoder::add(Tensor out, Tensor a, Tensor b) {
   MF_CHECK(out.shape == a.shape && out.shape == b.shape);
+  if (!join_chain(out, a, b)) record_add(out, a, b);
+}
+
+void GpuEncoder::record_add(const Tensor& out, const Tensor& a, const Tensor& b) {
   Plan plan = element_plan(KernelId::add_rows, out);
   plan.set_params(rows_params(out, a, b));
   plan.bind(range_of(a, Access::kRead));
@@ -83,6 +87,11 @@ void GpuEncoder::add_bias(Tensor x, Tensor bias) {
 void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
   MF_CHECK(out.shape == x.shape && rows_of(gate) == rows_of(x));
   MF_CHECK(gate.shape.back() == x.shape.back() || gate.shape.back() == 1);
+  if (!join_gate(out, x, gate, activation)) record_mul(out, x, gate, activation);
+}
+
+void GpuEncoder::record_mul(const Tensor& out, const Tensor& x, const Tensor& gate,
+                            Activation activation) {
   Plan plan = element_plan(KernelId::mul_activated_rows, out);
   RowsParams p = rows_params(out, x, gate);
   p.activation = activation_code(activation);
@@ -112,19 +121,32 @@ void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   MF_CHECK(out.shape == x.shape);
   MF_CHECK(weight.is_null() ||
            (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
-  RowsParams p = rows_params(out, x, {});
-  p.factor = eps;
-  p.has_weight = weight.is_null() ? 0 : 1;
-  const bool narrow = x.shape.back() <= kNarrowColsMax;
-  Plan plan = narrow
-                  ? make_plan(KernelId::rms_norm_narrow,
-                              {groups_for(p.rows, kNormThreads / kSimdLanes), 1, 1}, kNormThreads)
-                  : make_plan(KernelId::rms_norm_wide, {p.rows, 1, 1}, kThreads,
-                              kThreads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
+  const WaitingNorm norm{out, x, weight, eps};
+  if (!join_norm(norm)) record_norm(norm, {}, {});
+}
+
+// With a gate, rows are narrow.
+void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation) {
+  RowsParams p = rows_params(norm.out, norm.x, gate);
+  p.factor = norm.eps;
+  p.has_weight = norm.weight.is_null() ? 0 : 1;
+  p.has_gate = gate.is_null() ? 0 : 1;
+  p.activation = activation_code(activation);
+  p.wide = p.cols % 4 == 0 && is_wide(norm.x) && is_wide(norm.out) && is_wide(norm.weight) &&
+                   is_wide(gate)
+               ? 1
+               : 0;
+  const bool narrow = is_narrow(norm.x);
+  Plan plan =
+      narrow ? make_plan(KernelId::rms_norm_narrow,
+                         {groups_for(p.rows, kNarrowThreads / kSimdLanes), 1, 1}, kNarrowThreads)
+             : make_plan(KernelId::rms_norm_wide, {p.rows, 1, 1}, kNormThreads,
+                         kNormThreads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
-  plan.bind(range_of(x, Access::kRead));
-  plan.bind(range_of(weight, Access::kRead));
-  bind_output(plan, out);
+  plan.bind(range_of(norm.x, Access::kRead));
+  plan.bind(range_of(norm.weight, Access::kRead));
+  if (narrow) plan.bind(range_of(gate, Access::kRead));
+  bind_output(plan, norm.out);
   record(plan);
 }
 
@@ -134,6 +156,13 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
            inverse_frequencies.num_elements() == options.rotary_dim / 2 &&
            positions.num_elements() == x.dim(0) && positions.dtype == DType::kI32);
   if (options.rotary_dim < 2) return;
+  if (!join_rope(x, positions, inverse_frequencies, options)) {
+    record_rope(x, positions, inverse_frequencies, options);
+  }
+}
+
+void GpuEncoder::record_rope(const Tensor& x, const Tensor& positions,
+                             const Tensor& inverse_frequencies, const RopeOptions& options) {
   RopeParams p{};
   const HeadsLayout layout = heads_layout(x);
   p.token_stride = layout.token_stride;

@@ -11,7 +11,6 @@ namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 128;
-constexpr uint32_t kAppendThreads = 256;
 constexpr uint32_t kDeltaThreads = 256;
 constexpr int64_t kDeltaKeyDimMax = 256;
 // Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
@@ -130,26 +129,6 @@ bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
   return true;
 }
 
-void GpuEncoder::append_to_pages(const Tensor& x, const Binding& table, const KvView& kv,
-                                 std::span<const Tensor> pages) {
-  KvAppendParams p{};
-  p.x = heads_layout(x);
-  p.page = heads_layout(pages.front());
-  p.tokens = static_cast<u32>(x.dim(0));
-  p.heads = static_cast<u32>(x.dim(1));
-  p.head_dim = static_cast<u32>(x.dim(2));
-  p.page_tokens = static_cast<u32>(kv.page_tokens);
-  p.num_pages = static_cast<u32>(pages.size());
-  p.begin = static_cast<u32>(kv.length);
-  Plan plan = make_plan(KernelId::kv_append,
-                        {groups_for(uint64_t{p.heads} * p.head_dim, kAppendThreads), p.tokens, 1},
-                        kAppendThreads);
-  plan.set_params(p);
-  plan.bind(range_of(x, Access::kRead));
-  plan.bind(table);
-  record(plan);
-}
-
 void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                            const AttentionOptions& options) {
   if (!status_.ok() || q.dim(0) == 0) return;
@@ -163,8 +142,7 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   Binding k_table;
   Binding v_table;
   if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
-  append_to_pages(k, k_table, kv, kv.k_pages);
-  if (!v.is_null()) append_to_pages(v, v_table, kv, kv.v_pages);
+  place_heads(q, k, v, kv, k_table, v_table);
   AttentionParams p = attention_params(out, q, k, kv, options);
   Plan plan;
   lay_out_tiles(p);
@@ -218,6 +196,7 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   const int64_t taps = weight.dim(1);
   MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && state.dim(0) == taps - 1 &&
            state.dim(1) == channels && state.is_contiguous() && weight.is_contiguous());
+  if (join_conv(out, x, weight, state)) return;
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);
@@ -225,6 +204,15 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   p.channels = static_cast<u32>(channels);
   p.taps = static_cast<u32>(taps);
   const uint32_t columns = groups_for(p.channels, kThreads);
+  if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
+    Plan one = make_plan(KernelId::causal_conv_one, {columns, 1, 1}, kThreads);
+    one.set_params(p);
+    one.bind(range_of(x, Access::kRead));
+    one.bind(range_of(weight, Access::kRead));
+    one.bind(range_of(state, Access::kReadWrite));
+    bind_output(one, out);
+    return record(one);
+  }
   Plan plan = make_plan(KernelId::causal_conv_rows, {columns, groups_for(p.tokens, kConvTokens), 1},
                         kThreads);
   plan.set_params(p);

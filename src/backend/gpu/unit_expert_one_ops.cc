@@ -10,21 +10,6 @@
 namespace moeflux::gpu {
 namespace {
 
-// As for products: up to here every token reads the matrices by itself.
-constexpr uint32_t kSingleTokensMax = 4;
-
-bool share_bytes(const Tensor& a, const Tensor& b) {
-  const Binding x = range_of(a, Access::kRead);
-  const Binding y = range_of(b, Access::kRead);
-  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
-         y.offset_bytes < x.offset_bytes + x.size_bytes;
-}
-
-bool is_same(const Tensor& a, const Tensor& b) {
-  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.shape == b.shape &&
-         a.strides == b.strides;
-}
-
 bool is_alike(const Weight& a, const Weight& b) {
   return a.format == b.format && a.rows == b.rows && a.cols == b.cols;
 }
@@ -34,12 +19,11 @@ bool is_alike(const Weight& a, const Weight& b) {
 void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                            const GluOptions& options) {
   if (!status_.ok()) return;
-  flush_products();
-  if (waiting_ffn_) flush_experts();
+  if (!waiting_.is_empty() || waiting_ffn_) flush_waiting();
   const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
                     out.is_contiguous() && use_units(weights.gate) && use_units(weights.up) &&
                     use_units(weights.down) && weights.gate.format == weights.up.format &&
-                    !share_bytes(out, x);
+                    !have_overlap(out, x);
   if (!fits) return Encoder::gated_ffn(out, x, weights, out_gate, options);
   if (!supports("gated_ffn", weights.gate) || !supports("gated_ffn", weights.up) ||
       !supports("gated_ffn", weights.down)) {
@@ -72,14 +56,14 @@ void GpuEncoder::launch_few_slots(const ExpertWeights& like, const ExpertLaunch&
   const std::optional<WaitingRoute> route = std::exchange(waiting_route_, {});
   const std::optional<WaitingFfn> ffn = std::exchange(waiting_ffn_, {});
   FewSlots s{&like, experts, slots, intermediate, x, glu};
-  s.chooses = route && is_same(route->routes.ids, experts.routes.ids) &&
-              is_same(route->routes.weights, experts.routes.weights);
+  s.chooses = route && are_same(route->routes.ids, experts.routes.ids) &&
+              are_same(route->routes.weights, experts.routes.weights);
   if (s.chooses) s.route = *route;
   if (route && !s.chooses) record_route(*route);
   const auto is_apart = [&](const Tensor& tensor) {
-    return !share_bytes(tensor, ffn->out) && !share_bytes(tensor, ffn->intermediate);
+    return !have_overlap(tensor, ffn->out) && !have_overlap(tensor, ffn->intermediate);
   };
-  s.has_ffn = ffn && is_same(ffn->x, x) && ffn->glu == glu &&
+  s.has_ffn = ffn && are_same(ffn->x, x) && ffn->glu == glu &&
               is_alike(ffn->weights.gate, like.gate) && is_alike(ffn->weights.up, like.up) &&
               is_alike(ffn->weights.down, like.down) && is_apart(slots) && is_apart(intermediate);
   if (s.has_ffn) s.ffn = *ffn;
@@ -133,9 +117,10 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
       is_down ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
               : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
   const uint32_t tiles = kUnitSimds / e.splits / (is_down ? 1 : 2);
+  const uint32_t route_bytes = s.chooses ? kRouteWords * uint32_t{sizeof(u32)} : 0;
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
   Plan plan = make_plan(kernel, {groups_for(e.matrix.rows, tiles * kUnitRows), p.slots + tokens, 1},
-                        kUnitThreads, unit_one_bytes(e.splits));
+                        kUnitThreads, unit_one_bytes(e.splits) + route_bytes);
   plan.set_params(p);
   return plan;
 }

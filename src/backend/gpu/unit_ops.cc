@@ -1,91 +1,13 @@
-// Products of quantised matrices on matrix units as plans: products of the same activations share a
-// launch, activations of many tokens are split once for all that follow.
-#include <algorithm>
-
+// Products of quantised matrices with many tokens on matrix units as plans: activations are split
+// once for all that follow.
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
-namespace {
-
-// Up to here every token reads the matrix by itself.
-constexpr uint32_t kSingleTokensMax = 4;
-
-bool are_same(const Tensor& a, const Tensor& b) {
-  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.shape == b.shape;
-}
-
-bool overlap(const Tensor& a, const Tensor& b) {
-  const Binding x = range_of(a, Access::kRead);
-  const Binding y = range_of(b, Access::kRead);
-  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
-         y.offset_bytes < x.offset_bytes + x.size_bytes;
-}
-
-void bind_weight(Plan& plan, const Weight& weight) {
-  plan.bind(range_of(weight.data, Access::kRead));
-  plan.bind(range_of(weight.scales, Access::kRead));
-  plan.bind(range_of(weight.biases, Access::kRead));
-}
-
-}  // namespace
 
 bool GpuEncoder::use_units(const Weight& weight) const {
   return platform_.has_matrix_units() && fits_units(weight);
-}
-
-void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
-  if (rows_of(x) == 0) return;
-  flush_experts();
-  const auto fits = [&](const WaitingProduct& other) {
-    return are_same(other.x, x) && !overlap(other.out, out) && !overlap(other.out, x) &&
-           !overlap(other.x, out);
-  };
-  if (waiting_.size() == kUnitMatricesMax || !std::all_of(waiting_.begin(), waiting_.end(), fits)) {
-    flush_products();
-  }
-  waiting_.push_back({out, x, weight});
-}
-
-/// Gives every matrix as many groups as its rows take; returns their number.
-uint32_t GpuEncoder::list_matrices(UnitLinearParams& p, const std::vector<WaitingProduct>& products,
-                                   uint32_t rows_of_group) {
-  uint32_t groups = 0;
-  for (size_t i = 0; i < products.size(); ++i) {
-    p.matrices[i] = unit_matrix(products[i].weight);
-    p.out_strides[i] = row_stride(products[i].out);
-    p.first_group[i] = groups;
-    groups += groups_for(p.matrices[i].rows, rows_of_group);
-  }
-  return groups;
-}
-
-void GpuEncoder::flush_products() {
-  if (waiting_.empty()) return;
-  // Swapped, not moved: both keep their memory, so that a step allocates nothing.
-  recording_.clear();
-  recording_.swap(waiting_);
-  const std::vector<WaitingProduct>& products = recording_;
-  const Tensor& x = products.front().x;
-  if (rows_of(x) > kSingleTokensMax) return record_products_of_many(products);
-  UnitLinearParams p{};
-  p.x_stride = row_stride(x);
-  p.count = static_cast<u32>(products.size());
-  p.cols = static_cast<u32>(x.shape.back());
-  p.splits = unit_splits(x.shape.back(), kUnitSimds);
-  p.wide = is_wide(x) ? 1 : 0;
-  p.tokens = rows_of(x);
-  const uint32_t groups = list_matrices(p, products, kUnitSimds / p.splits * kUnitRows);
-  Plan plan = make_plan(KernelId::unit_linear_one, {groups, p.tokens, 1}, kUnitThreads,
-                        unit_one_bytes(p.splits));
-  plan.set_params(p);
-  for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
-  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
-  plan.bind(range_of(x, Access::kRead));
-  for (const WaitingProduct& product : products) bind_output(plan, product.out);
-  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
-  record(plan);
 }
 
 void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& split,
@@ -120,7 +42,6 @@ void GpuEncoder::record_products_of_many(const std::vector<WaitingProduct>& prod
     split_.access = split_sums_.access = Access::kRead;
   }
   UnitLinearParams p{};
-  p.count = static_cast<u32>(products.size());
   p.cols = static_cast<u32>(cols);
   p.tokens = n;
   const uint32_t groups = list_matrices(p, products, kUnitSimds * kUnitRows);
@@ -136,7 +57,7 @@ void GpuEncoder::record_products_of_many(const std::vector<WaitingProduct>& prod
   record(plan);
   split_x_ = x;
   for (const WaitingProduct& product : products) {
-    if (overlap(x, product.out)) split_x_ = {};
+    if (have_overlap(x, product.out)) split_x_ = {};
   }
 }
 

@@ -30,9 +30,28 @@ UnitMatrix unit_matrix(const Weight& weight) {
   return m;
 }
 
+uint32_t list_matrices(UnitLinearParams& p, std::span<const WaitingProduct> products,
+                       uint32_t rows_of_group) {
+  p.count = static_cast<u32>(products.size());
+  uint32_t groups = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    p.matrices[i] = unit_matrix(products[i].weight);
+    p.out_strides[i] = row_stride(products[i].out);
+    p.first_group[i] = groups;
+    groups += groups_for(p.matrices[i].rows, rows_of_group);
+  }
+  return groups;
+}
+
 uint32_t unit_splits(int64_t cols, uint32_t most) {
   const uint32_t all = groups_for(static_cast<uint64_t>(cols), kUnitSplit);
   return std::min(most, std::bit_ceil(all));
+}
+
+void bind_weight(Plan& plan, const Weight& weight) {
+  plan.bind(range_of(weight.data, Access::kRead));
+  plan.bind(range_of(weight.scales, Access::kRead));
+  plan.bind(range_of(weight.biases, Access::kRead));
 }
 
 uint32_t unit_one_bytes(uint32_t splits) {

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "backend/gpu/kernels/params.h"
+#include "backend/gpu/waiting.h"
 #include "backend/gpu/plan.h"
 #include "quant/weight.h"
 
@@ -15,6 +17,16 @@ namespace moeflux::gpu {
 bool fits_units(const Weight& weight);
 UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
+/// Describes the matrices to a kernel and gives each as many groups as its rows take; returns the
+/// number of groups.
+uint32_t list_matrices(UnitLinearParams& p, std::span<const WaitingProduct> products,
+                       uint32_t rows_of_group);
+
+/// Binds data, scales and biases.
+void bind_weight(Plan& plan, const Weight& weight);
+
+/// Up to here every token reads the matrix by itself.
+constexpr uint32_t kSingleTokensMax = 4;
 
 /// Splits of `cols` columns that a group takes at once: 1, 2, 4 or 8.
 uint32_t unit_splits(int64_t cols, uint32_t most);

@@ -29,6 +29,7 @@ class ReferenceEncoder : public Encoder {
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
+  void top_rows(Tensor values, Tensor ids, Tensor x) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;

@@ -110,6 +110,10 @@ void TraceEncoder::scale(Tensor out, Tensor x, float) {
 
 void TraceEncoder::soft_cap(Tensor x, float) { record("soft_cap " + text_of(x)); }
 
+void TraceEncoder::top_rows(Tensor values, Tensor, Tensor x) {
+  record(format("top_rows {} of {}", text_of(values), text_of(x)));
+}
+
 void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const int64_t n = token_ids.num_elements();
   record(format("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),

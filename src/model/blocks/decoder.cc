@@ -122,19 +122,26 @@ Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);
-  const Tensor x = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  Tensor x = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  Tensor next = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  // The residual stream has two places, so that a sum and what reads it may be one launch, in which
+  // no part overwrites what another still reads.
+  const auto add_branch = [&] {
+    e.add(next, x, branch);
+    std::swap(x, next);
+  };
   e.embed(x, embed_, step.token_ids);
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, x);
     e.rms_norm(normed, x, w.input_norm, spec_.rms_norm_eps);
     mixer(step, LayerId{i}, branch, normed);
-    e.add(x, x, branch);
+    add_branch();
     e.rms_norm(normed, x, w.post_norm, spec_.rms_norm_eps);
     MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
-    e.add(x, x, branch);
+    add_branch();
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, x));
   }
   if (logits.is_null() && step.observer == nullptr) return {};

@@ -50,6 +50,10 @@ MF_FN u32 codes4_to_bf16(u32 word) {
   return pack_bf16(static_cast<f32>(word & 15u) - 8.0f,
                    static_cast<f32>((word >> 16u) & 15u) - 8.0f);
 }
+MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
+  return pack_bf16(static_cast<f32>((low >> (8u * i)) & 255u) - 128.0f,
+                   static_cast<f32>((high >> (8u * i)) & 255u) - 128.0f);
+}
 MF_FN f32 bf16_half(u32 pair, u32 half) {
   return as_float(half == 0u ? pair << 16u : pair >> 16u << 16u);
 }

@@ -13,6 +13,7 @@
 //   must
 //     come before the first access to what another kernel writes or reads: only MF_CONST may be
 //     read earlier, and what the kernels before the last one wrote.
+//   MF_UNROLL and MF_ROLLED before a loop: always, never.
 //   MF_FN marks a function of kernels; it takes `MF_T t` first if it needs the thread.
 //   t.index, t.threads, t.lane, t.simd, t.simds, t.group.x/y/z: where the thread is.
 #pragma once
@@ -38,8 +39,9 @@
   MF_THREAD_EARLY; \
   ::moeflux::gpu::await_inputs(t)
 #define MF_UNROLL _Pragma("unroll")
+#define MF_ROLLED _Pragma("unroll 1")
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)
-#define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<T*>(address))
+#define MF_AT(t, T, address) (static_cast<void>(t), ::moeflux::gpu::global_at<T>(address))
 #define MF_HAS_MATRIX_UNITS 1
 #define MF_HAS_MATRIX_MULTIPLY 1
 #define MF_HAS_ASYNC_COPIES 1
@@ -60,6 +62,12 @@ MF_FN Thread this_thread() {
           blockDim.x / 32u, blockIdx,   dynamic_shared};
 }
 
+/// An address of device memory; says so, for loads that need not find out.
+template <typename T>
+MF_FN T* global_at(u64 address) {
+  return static_cast<T*>(__cvta_global_to_generic(static_cast<size_t>(address)));
+}
+
 struct F4 {
   f32 v[4];
 };
@@ -78,6 +86,10 @@ MF_FN void await_inputs(MF_T) {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+/// Asks for the cache line of an address, which may be anything: nothing is read. So it may come
+/// before await_inputs() even where another kernel still writes.
+MF_FN void prefetch(MF_T, const f32* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 MF_FN void barrier(MF_T) { __syncthreads(); }
 MF_FN void simd_barrier(MF_T) { __syncwarp(); }
@@ -162,6 +174,13 @@ MF_FN u32 codes4_to_bf16(u32 word) {
       : "=r"(pair)
       : "r"(shifted), "r"(0x3f803f80u), "r"(0xc308c308u));
   return pair;
+}
+/// Byte i of both words, less 128, as bf16.
+MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
+  // 2^23 + code is an f32 whose mantissa ends in the code.
+  const f32 first = __uint_as_float(__byte_perm(low, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
+  const f32 second = __uint_as_float(__byte_perm(high, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
+  return pack_bf16(first, second);
 }
 /// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in bf16. Lane 4 g + t holds of a:
 /// rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two); of b: column g at

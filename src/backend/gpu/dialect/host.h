@@ -29,6 +29,7 @@
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL
+#define MF_ROLLED
 #define MF_CAST(T, pointer) (pointer).cast<T>()
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
 #define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)
@@ -144,6 +145,8 @@ struct W2 {
 };
 
 inline void await_inputs(const Thread&) {}
+template <typename T>
+void prefetch(const Thread&, const GlobalPointer<T>&) {}
 
 using emulator::Exchange;
 using emulator::Place;
@@ -213,6 +216,9 @@ inline void store4(const SharedPointer<u32>& to, W4 value) {
 }
 inline void store4(const GlobalPointer<u32>& to, W4 value) {
   *reinterpret_cast<W4*>(to.checked(0, 4)) = value;
+}
+inline void store4(const GlobalPointer<f32>& to, F4 value) {
+  *reinterpret_cast<F4*>(to.checked(0, 4)) = value;
 }
 inline void store4(const SharedPointer<f32>& to, F4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];

@@ -40,6 +40,7 @@
   static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
 #define MF_UNROLL _Pragma("clang loop unroll(full)")
+#define MF_ROLLED _Pragma("clang loop unroll(disable)")
 #define MF_CAST(T, pointer) reinterpret_cast<device T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<device T*>(address))
 #define MF_SHARED_AT(t, T, offset_bytes) \
@@ -65,6 +66,7 @@ struct W2 {
 };
 
 MF_FN void await_inputs(MF_T) {}
+MF_FN void prefetch(MF_T, device const f32*) {}
 
 MF_FN void barrier(MF_T) { metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup); }
 MF_FN void simd_barrier(MF_T) { metal::simdgroup_barrier(metal::mem_flags::mem_threadgroup); }
@@ -126,13 +128,19 @@ MF_FN void store4(threadgroup u32* to, W4 value) {
 MF_FN void store4(device u32* to, W4 value) {
   *reinterpret_cast<device uint4*>(to) = as_vector(value);
 }
-MF_FN void store4(threadgroup f32* to, F4 value) {
+MF_FN float4 as_vector(F4 value) {
   float4 v;
   v.x = value.v[0];
   v.y = value.v[1];
   v.z = value.v[2];
   v.w = value.v[3];
-  *reinterpret_cast<threadgroup float4*>(to) = v;
+  return v;
+}
+MF_FN void store4(threadgroup f32* to, F4 value) {
+  *reinterpret_cast<threadgroup float4*>(to) = as_vector(value);
+}
+MF_FN void store4(device f32* to, F4 value) {
+  *reinterpret_cast<device float4*>(to) = as_vector(value);
 }
 
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return metal::fma(a, b, c); }

@@ -148,6 +148,7 @@ class EmulatorPlatform : public Platform {
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
+  std::optional<uint64_t> free_bytes() const override { return options_.memory_bytes; }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(memory_, options_.seed));
   }

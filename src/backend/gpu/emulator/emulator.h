@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "backend/gpu/executor.h"
 
@@ -16,6 +17,8 @@ struct EmulatorOptions {
   uint64_t seed = 0;
   /// Has the kernels for matrix units run, which it computes slowly.
   bool matrix_units = false;
+  /// What the platform says is free of memory of its own; none: memory is the host's.
+  std::optional<uint64_t> memory_bytes = {};
 };
 
 std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options);

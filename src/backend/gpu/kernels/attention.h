@@ -10,19 +10,6 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Copies x into the pages. A thread an element; group y: the token.
-MF_KERNEL(kv_append, KvAppendParams, MF_READ(0, f32, x), MF_READ(1, u64, pages)) {
-  MF_THREAD;
-  const u32 i = t.group.x * t.threads + t.index;
-  if (i >= p.heads * p.head_dim) return;
-  const u32 head = i / p.head_dim;
-  const u32 d = i - head * p.head_dim;
-  const u32 position = p.begin + t.group.y;
-  MF_GLOBAL(f32) page = MF_AT(t, f32, pages[position / p.page_tokens % p.num_pages]);
-  page[position % p.page_tokens * p.page.token_stride + head * p.page.head_stride + d] =
-      x[t.group.y * p.x.token_stride + head * p.x.head_stride + d];
-}
-
 /// The row of one position in its page.
 MF_FN MF_GLOBAL(const f32)
     cached_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, HeadsLayout layout,

@@ -1,30 +1,121 @@
-// Root mean square norms: a SIMD group a row where rows are short, a group where they are long.
+// Root mean square norms, and sums that end in one. A row is summed over by 32 threads where rows
+// are short and by 256 where they are long; thread i takes columns 4 i to 4 i + 3, then those 4 *
+// 32 or 4 * 256 further, and so on. That is what a norm's bits depend on, in whatever kernel it is.
 #pragma once
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// The lane's share of the sum of squares of a row: columns first, first + step, ...
-MF_FN f32 partial_squares(MF_GLOBAL(const f32) row, u32 first, u32 step, u32 cols) {
-  f32 sum = 0.0f;
-  for (u32 c = first; c < cols; c += step) sum = mf_fma(row[c], row[c], sum);
+/// Columns c to c + 3 of a row; nothing past its end.
+MF_FN F4 load_columns(MF_GLOBAL(const f32) row, u32 c, u32 cols, u32 wide) {
+  if (wide != 0u) return load4(row + c);
+  F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    if (c + k < cols) four.v[k] = row[c + k];
+  }
+  return four;
+}
+
+MF_FN void store_columns(MF_GLOBAL(f32) row, u32 c, u32 cols, u32 wide, F4 four) {
+  if (wide != 0u) return store4(row + c, four);
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    if (c + k < cols) row[c + k] = four.v[k];
+  }
+}
+
+MF_FN f32 add_squares(f32 sum, F4 four) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) sum = mf_fma(four.v[k], four.v[k], sum);
   return sum;
 }
 
+MF_FN F4 plus(F4 a, F4 b) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) a.v[k] = a.v[k] + b.v[k];
+  return a;
+}
+
+/// The sum over a group of what its SIMD groups have, in their order. Shared: one float each.
+MF_FN f32 group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
+  const f32 own = simd_sum(t, value);
+  if (t.lane == 0u) sums[t.simd] = own;
+  barrier(t);
+  f32 sum = 0.0f;
+  for (u32 s = 0u; s < t.simds; ++s) sum = sum + sums[s];
+  return sum;
+}
+
+MF_FN f32 norm_factor(f32 squares, u32 cols, f32 epsilon) {
+  return 1.0f / mf_sqrt(squares / static_cast<f32>(cols) + epsilon);
+}
+
+/// The thread's share of a row, number `first` of `step`.
+MF_FN f32 row_squares(MF_GLOBAL(const f32) row, u32 first, u32 step, u32 cols, u32 wide) {
+  f32 squares = 0.0f;
+  for (u32 c = first * 4u; c < cols; c += step * 4u) {
+    squares = add_squares(squares, load_columns(row, c, cols, wide));
+  }
+  return squares;
+}
+
+MF_FN F4 times(F4 a, F4 b) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) a.v[k] = a.v[k] * b.v[k];
+  return a;
+}
+
+MF_FN F4 times(F4 a, f32 factor) {
+  const F4 factors = {{factor, factor, factor, factor}};
+  return times(a, factors);
+}
+
+/// What a row's columns are multiplied by one after the other, from where it is at once.
+struct NormScales {
+  F4 weight;
+  F4 gate;
+};
+
+MF_FN NormScales norm_scales(MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) weight,
+                             MF_GLOBAL(const f32) gates, u32 c) {
+  const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
+  NormScales scales = {ones, ones};
+  if (p.has_weight != 0u) scales.weight = load_columns(weight, c, p.cols, p.wide);
+  if (p.has_gate != 0u) scales.gate = load_columns(gates, c, p.cols, p.wide);
+  return scales;
+}
+
+/// (row * factor * weight) * activation(gate), the last two if they are there.
+MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, NormScales scales) {
+  four = times(four, factor);
+  if (p.has_weight != 0u) four = times(four, scales.weight);
+  if (p.has_gate == 0u) return four;
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * activate(scales.gate.v[k], p.activation);
+  return four;
+}
+
 /// One SIMD group a row.
-MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight),
-          MF_WRITE(2, f32, out)) {
-  MF_THREAD;
+MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
+          MF_READ(2, f32, gate), MF_WRITE(3, f32, out)) {
+  MF_THREAD_EARLY;
+  if (p.has_weight != 0u && t.lane * 32u < p.cols) prefetch(t, weight + t.lane * 32u);
+  await_inputs(t);
   const u32 row = t.group.x * t.simds + t.simd;
   if (row >= p.rows) return;
   MF_GLOBAL(const f32) from = a + row_at(p.a, row);
+  MF_GLOBAL(const f32) gates = gate + (p.has_gate != 0u ? row_at(p.b, row) : 0u);
   MF_GLOBAL(f32) to = out + row_at(p.out, row);
-  const f32 squares = simd_sum(t, partial_squares(from, t.lane, 32u, p.cols));
-  const f32 factor = 1.0f / mf_sqrt(squares / static_cast<f32>(p.cols) + p.factor);
-  for (u32 c = t.lane; c < p.cols; c += 32u) {
-    const f32 scaled = from[c] * factor;
-    to[c] = p.has_weight != 0u ? scaled * weight[c] : scaled;
+  const u32 first = t.lane * 4u < p.cols ? t.lane * 4u : 0u;
+  NormScales scales = norm_scales(p, weight, gates, first);
+  const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, p.cols, p.wide));
+  const f32 factor = norm_factor(squares, p.cols, p.factor);
+  for (u32 c = t.lane * 4u; c < p.cols; c += 128u) {
+    const F4 four = load_columns(from, c, p.cols, p.wide);
+    store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, scales));
+    if (c + 128u < p.cols) scales = norm_scales(p, weight, gates, c + 128u);
   }
 }
 
@@ -32,19 +123,148 @@ MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weigh
 MF_KERNEL(rms_norm_wide, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight),
           MF_WRITE(2, f32, out)) {
   MF_THREAD;
-  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, 0u);
   MF_GLOBAL(const f32) from = a + row_at(p.a, t.group.x);
   MF_GLOBAL(f32) to = out + row_at(p.out, t.group.x);
-  const f32 partial = simd_sum(t, partial_squares(from, t.index, t.threads, p.cols));
-  if (t.lane == 0u) sums[t.simd] = partial;
-  barrier(t);
-  f32 squares = 0.0f;
-  for (u32 s = 0u; s < t.simds; ++s) squares = squares + sums[s];
-  const f32 factor = 1.0f / mf_sqrt(squares / static_cast<f32>(p.cols) + p.factor);
-  for (u32 c = t.index; c < p.cols; c += t.threads) {
-    const f32 scaled = from[c] * factor;
-    to[c] = p.has_weight != 0u ? scaled * weight[c] : scaled;
+  const f32 own = row_squares(from, t.index, t.threads, p.cols, p.wide);
+  const f32 squares = group_sum(t, own, MF_SHARED_AT(t, f32, 0u));
+  const f32 factor = norm_factor(squares, p.cols, p.factor);
+  for (u32 c = t.index * 4u; c < p.cols; c += t.threads * 4u) {
+    const F4 four = load_columns(from, c, p.cols, p.wide);
+    const NormScales scales = norm_scales(p, weight, a, c);
+    store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, scales));
   }
+}
+
+/// The thread's columns of a row of a chain, of which it has kChainVectorsMax at most.
+struct ChainColumns {
+  F4 v[kChainVectorsMax];
+};
+
+MF_FN u32 chain_column(MF_T t, u32 v) { return (v * t.threads + t.index) * 4u; }
+
+MF_FN ChainColumns load_chain(MF_T t, MF_GLOBAL(const f32) row, u32 cols) {
+  ChainColumns columns;
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+    const u32 c = chain_column(t, v);
+    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    columns.v[v] = c < cols ? load4(row + c) : nothing;
+  }
+  return columns;
+}
+
+MF_FN void store_chain(MF_T t, MF_GLOBAL(f32) row, u32 cols, MF_LOCAL(const ChainColumns) columns) {
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+    const u32 c = chain_column(t, v);
+    if (c < cols) store4(row + c, columns->v[v]);
+  }
+}
+
+MF_FN void add_chain(MF_LOCAL(ChainColumns) sum, MF_LOCAL(const ChainColumns) more) {
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainVectorsMax; ++v) sum->v[v] = plus(sum->v[v], more->v[v]);
+}
+
+/// sum += weight * slot for the slots of a row, in router order.
+MF_FN void add_slots(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
+                     MF_GLOBAL(const f32) weights, MF_LOCAL(ChainColumns) sum) {
+  const u64 first = static_cast<u64>(t.group.x) * p.top_k;
+  for (u32 rank = 0u; rank < p.top_k; ++rank) {
+    const ChainColumns slot = load_chain(t, slots + (first + rank) * p.cols, p.cols);
+    const f32 weight = weights[first + rank];
+    MF_UNROLL
+    for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) {
+        sum->v[v].v[k] = mf_fma(weight, slot.v[v].v[k], sum->v[v].v[k]);
+      }
+    }
+  }
+}
+
+/// Slots that are under way together.
+enum : u32 { kSlotsAtOnce = 8 };
+
+/// sum0, the slots of a row in router order or else the base; sum1, that and the first addend;
+/// sum2, that and the second. A thread four columns; group y: the row.
+MF_KERNEL(chain_sums, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),
+          MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),
+          MF_WRITE(5, f32, sum0), MF_WRITE(6, f32, sum1), MF_WRITE(7, f32, sum2)) {
+  MF_THREAD;
+  const u32 c = (t.group.x * t.threads + t.index) * 4u;
+  if (c >= p.cols) return;
+  const u64 at = static_cast<u64>(t.group.y) * p.cols + c;
+  F4 more1 = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  F4 more2 = more1;
+  F4 sum = more1;
+  if (p.adds > 0u) more1 = load4(addend1 + at);
+  if (p.adds > 1u) more2 = load4(addend2 + at);
+  if (p.top_k == 0u) sum = load4(base + at);
+  const u64 slot = static_cast<u64>(t.group.y) * p.top_k;
+  for (u32 first = 0u; first < p.top_k; first += kSlotsAtOnce) {
+    F4 held[kSlotsAtOnce];
+    f32 weights[kSlotsAtOnce];
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsAtOnce; ++i) {
+      const u32 rank = first + i < p.top_k ? first + i : p.top_k - 1u;
+      held[i] = load4(slots + ((slot + rank) * p.cols + c));
+      weights[i] = slot_weights[slot + rank];
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsAtOnce; ++i) {
+      if (first + i >= p.top_k) continue;
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) sum.v[k] = mf_fma(weights[i], held[i].v[k], sum.v[k]);
+    }
+  }
+  if (p.top_k > 0u) store4(sum0 + at, sum);
+  sum = plus(sum, more1);
+  if (p.adds > 0u) store4(sum1 + at, sum);
+  if (p.adds > 1u) store4(sum2 + at, plus(sum, more2));
+}
+
+/// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
+/// that and the first addend; sum2, that and the second. All of them are written. A group of 32 or
+/// 256 threads a row, rows one behind another. Shared: one float a SIMD group.
+MF_KERNEL(rms_norm_chain, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),
+          MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),
+          MF_CONST(5, f32, weight), MF_WRITE(6, f32, sum0), MF_WRITE(7, f32, sum1),
+          MF_WRITE(8, f32, sum2), MF_WRITE(9, f32, out)) {
+  MF_THREAD_EARLY;
+  for (u32 c = t.index * 32u; c < p.cols; c += t.threads * 32u) prefetch(t, weight + c);
+  await_inputs(t);
+  const u64 row = static_cast<u64>(t.group.x) * p.cols;
+  // What is added is on its way before it is needed.
+  ChainColumns more1;
+  if (p.adds > 0u) more1 = load_chain(t, addend1 + row, p.cols);
+  ChainColumns more2;
+  if (p.adds > 1u) more2 = load_chain(t, addend2 + row, p.cols);
+  ChainColumns sum = load_chain(t, base + row, p.top_k == 0u ? p.cols : 0u);
+  if (p.top_k > 0u) {
+    add_slots(t, p, slots, slot_weights, &sum);
+    store_chain(t, sum0 + row, p.cols, &sum);
+  }
+  if (p.adds > 0u) {
+    add_chain(&sum, &more1);
+    store_chain(t, sum1 + row, p.cols, &sum);
+  }
+  if (p.adds > 1u) {
+    add_chain(&sum, &more2);
+    store_chain(t, sum2 + row, p.cols, &sum);
+  }
+  f32 squares = 0.0f;
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainVectorsMax; ++v) squares = add_squares(squares, sum.v[v]);
+  const f32 all = group_sum(t, squares, MF_SHARED_AT(t, f32, 0u));
+  const f32 factor = norm_factor(all, p.cols, p.epsilon);
+  const ChainColumns scales = load_chain(t, weight, p.cols);
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) sum.v[v].v[k] = sum.v[v].v[k] * factor * scales.v[v].v[k];
+  }
+  store_chain(t, out + row, p.cols, &sum);
 }
 
 }  // namespace kernels

@@ -24,9 +24,24 @@ struct RowsParams {
   u32 cols;
   u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh
   u32 has_weight;  // rms_norm
+  u32 has_gate;    // rms_norm_narrow: times activation(b)
+  u32 wide;        // rms_norm: all rows begin on 16-byte boundaries and are multiples of them
   f32 factor;      // scale, cap, epsilon, or alpha of a gated unit
   f32 limit;
   f32 up_offset;
+};
+
+/// rms_norm of a sum: of slots of experts or a base, and up to two addends.
+enum : u32 {
+  kNormNarrowCols = 1024,  // rows up to here are summed over by 32 threads
+  kNormThreads = 256,      // longer ones by 256
+  kChainVectorsMax = 8,    // of four columns a thread
+};
+struct ChainParams {
+  u32 cols;
+  u32 top_k;  // 0: begins with the base
+  u32 adds;
+  f32 epsilon;
 };
 
 struct RopeParams {
@@ -87,15 +102,26 @@ struct LinearParams {
   u32 wide;        // rows of x begin on 16-byte boundaries
 };
 
-struct KvAppendParams {
+/// Queries, keys or values on their way to attention.
+struct HeadsPart {
   HeadsLayout x;
-  HeadsLayout page;  // strides within a page
-  u32 tokens;
-  u32 heads;
-  u32 head_dim;
+  HeadsLayout page;  // strides within a page; queries have none
+  u32 heads;         // 0: nothing to do
+  u32 cols;
+  u32 has_norm;
+  u32 has_weight;
+  u32 half;  // of the columns that turn; 0: none do
+  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+  f32 epsilon;
+};
+struct PlaceHeadsParams {
+  HeadsPart parts[3];
   u32 page_tokens;
   u32 num_pages;
-  u32 begin;  // position of the first token
+  u32 begin;       // position of the first token
+  u32 stage_cols;  // of the widest head
+  u32 interleaved;
+  f32 factor;
 };
 
 /// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
@@ -129,6 +155,7 @@ struct AttentionParams {
 };
 
 enum : u32 { kConvTokens = 8, kConvTapsHeld = 4 };
+enum : u32 { kConvOneTapsMax = 4 };  // of the kernels for a single token
 struct ConvParams {
   u64 x_stride;
   u64 out_stride;
@@ -153,9 +180,14 @@ struct DeltaParams {
   u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
-/// Routers without groups of experts are judged in registers: 8 or 16 experts a lane, ranks in
-/// lanes.
-enum : u32 { kRouteFew = 8, kRouteMany = 16, kRouteRanksMax = 32 };
+/// What a group of threads judges in registers: that many experts and ranks at most, through so
+/// many shared words.
+enum : u32 {
+  kRouteThreads = 256,
+  kRouteExpertsMax = 2 * kRouteThreads,
+  kRouteRanksMax = 16,
+  kRouteWords = 2 * kRouteThreads / 32 * kRouteRanksMax,
+};
 
 struct RouteParams {
   u64 logits_stride;
@@ -169,9 +201,19 @@ struct RouteParams {
   u32 normalize;
   u32 has_correction;
   u32 has_expert_scale;
-  u32 lane_experts;  // kRouteFew or kRouteMany; 0: through shared memory
+  u32 thread_experts;  // 1 or 2 in groups of 256; 0: a SIMD group, through shared memory
   f32 normalize_epsilon;
   f32 scale;
+};
+
+/// The best of each piece of a row, of 16 values a lane.
+enum : u32 { kTopLane = 16, kTopPiece = 32 * kTopLane };
+struct TopParams {
+  u64 stride;  // from row to row, of values and their ids
+  u64 out_stride;
+  u32 cols;
+  u32 k;
+  u32 has_ids;  // values are what an earlier launch found; otherwise their places are their ids
 };
 
 /// Device addresses of one matrix and of what is added to its products (0: nothing).
@@ -255,6 +297,16 @@ struct UnitLinearParams {
   u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
   u32 wide;
   u32 tokens;
+  u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
+  u32 conv_taps;
+};
+
+/// Activations that products make by themselves.
+enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
+struct UnitNormedParams {
+  UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
+  u32 adds;
+  f32 epsilon;
 };
 
 struct UnitExpertParams {
@@ -284,7 +336,7 @@ struct UnitExpertsOneParams {
   u64 shared_out_stride;
   u32 slots;
   u32 has_shared_gate;
-  RouteParams route;  // chooses the slots' experts here; without lanes: the ids are there
+  RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
 /// f32 numbers as sums of two bf16.

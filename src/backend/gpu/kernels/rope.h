@@ -5,6 +5,18 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+struct Rotated {
+  f32 first;
+  f32 second;
+};
+
+MF_FN Rotated rotated(f32 a, f32 b, i32 position, f32 frequency, f32 factor) {
+  const f32 angle = static_cast<f32>(position) * frequency;
+  const f32 cosine = mf_cos(angle) * factor;
+  const f32 sine = mf_sin(angle) * factor;
+  return Rotated{mf_fma(a, cosine, -(b * sine)), mf_fma(b, cosine, a * sine)};
+}
+
 MF_KERNEL(rope_heads, RopeParams, MF_READ(0, i32, positions), MF_READ(1, f32, frequencies),
           MF_WRITE(2, f32, x)) {
   MF_THREAD;
@@ -14,16 +26,12 @@ MF_KERNEL(rope_heads, RopeParams, MF_READ(0, i32, positions), MF_READ(1, f32, fr
   const u32 pair = static_cast<u32>(i - static_cast<u64>(row) * p.half);
   const u32 token = row / p.heads;
   const u32 head = row - token * p.heads;
-  const f32 angle = static_cast<f32>(positions[token]) * frequencies[pair];
-  const f32 cosine = mf_cos(angle) * p.factor;
-  const f32 sine = mf_sin(angle) * p.factor;
   const u64 at = token * p.token_stride + head * p.head_stride;
   const u64 first = at + (p.interleaved != 0u ? 2u * pair : pair);
   const u64 second = first + (p.interleaved != 0u ? 1u : p.half);
-  const f32 a = x[first];
-  const f32 b = x[second];
-  x[first] = mf_fma(a, cosine, -(b * sine));
-  x[second] = mf_fma(b, cosine, a * sine);
+  const Rotated both = rotated(x[first], x[second], positions[token], frequencies[pair], p.factor);
+  x[first] = both.first;
+  x[second] = both.second;
 }
 
 }  // namespace kernels

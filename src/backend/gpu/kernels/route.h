@@ -1,5 +1,7 @@
 // From logits to the experts of each token: a SIMD group a token, everything stays on the device.
-// Routers without groups stay in registers, where a rank costs two exchanges.
+// Most routers are judged by a whole group in registers: each SIMD group finds the best of its few
+// experts, then each the best of those, at two exchanges a rank. Few instructions count here: they
+// depend on each other, and on one SIMD group nothing hides that.
 #pragma once
 
 namespace moeflux {
@@ -83,130 +85,143 @@ MF_FN u32 route_order(f32 value) {
   return (bits >> 31u) != 0u ? ~bits : bits | 0x80000000u;
 }
 
-/// As route_scores(): a lane owns every 32nd expert. Experts that are not there have order 0.
+/// A candidate: order 0 is none.
+struct RouteBest {
+  u32 order;
+  u32 id;
+};
+
+/// The best of the SIMD group's candidates, which is then taken. Ties go to the lower id.
 template <u32 PER>
-MF_FN void route_lane_scores(MF_T t, MF_PARAMS(RouteParams) p, MF_GLOBAL(const f32) logits,
-                             MF_GLOBAL(const f32) correction, MF_LOCAL(f32) scores,
-                             MF_LOCAL(u32) orders) {
-  f32 largest = -mf_infinity();
+MF_FN RouteBest route_take(MF_T t, MF_LOCAL(RouteBest) own) {
+  RouteBest best = own[0];
+  MF_UNROLL
+  for (u32 i = 1u; i < PER; ++i) {
+    const bool wins =
+        own[i].order > best.order || (own[i].order == best.order && own[i].id < best.id);
+    best.order = wins ? own[i].order : best.order;
+    best.id = wins ? own[i].id : best.id;
+  }
+  RouteBest taken;
+  taken.order = simd_max(t, best.order);
+  taken.id = simd_min(t, best.order == taken.order ? best.id : static_cast<u32>(kNoEntry));
   MF_UNROLL
   for (u32 i = 0u; i < PER; ++i) {
-    const u32 e = t.lane + i * 32u;
-    scores[i] = e < p.experts ? logits[e] : -mf_infinity();
-    largest = mf_max(largest, scores[i]);
+    if (own[i].id == taken.id) own[i].order = 0u;
   }
-  if (p.sigmoid == 0u) {
-    largest = simd_max(t, largest);
-    f32 total = 0.0f;
-    MF_UNROLL
-    for (u32 i = 0u; i < PER; ++i) {
-      scores[i] = mf_exp(scores[i] - largest);
-      if (t.lane + i * 32u < p.experts) total += scores[i];
-    }
-    total = simd_sum(t, total);
-    MF_UNROLL
-    for (u32 i = 0u; i < PER; ++i) scores[i] = scores[i] / total;
+  return taken;
+}
+
+/// Order of an expert. Softmax keeps the order of logits; no number is chosen last.
+MF_FN u32 route_choice(MF_PARAMS(RouteParams) p, f32 logit, MF_GLOBAL(const f32) correction,
+                       u32 id) {
+  f32 choice = logit;
+  if (p.sigmoid != 0u) {
+    choice = sigmoid(logit);
+    if (p.has_correction != 0u) choice = choice + correction[id];
+  }
+  return route_order(choice == choice ? choice : -mf_infinity());
+}
+
+/// Weights of the chosen, one a lane, by one SIMD group.
+MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(const f32) logits,
+                         MF_GLOBAL(const f32) expert_scale, MF_GLOBAL(i32) ids,
+                         MF_GLOBAL(f32) weights) {
+  const bool is_rank = t.lane < p.top_k;
+  const f32 logit = is_rank ? logits[id] : -mf_infinity();
+  f32 score = 0.0f;
+  if (p.sigmoid != 0u) {
+    score = sigmoid(logit);
   } else {
-    MF_UNROLL
-    for (u32 i = 0u; i < PER; ++i) scores[i] = sigmoid(scores[i]);
+    const f32 largest = simd_max(t, logit);
+    f32 total = 0.0f;
+    MF_ROLLED
+    for (u32 e = t.lane; e < p.experts; e += 32u) total += mf_exp(logits[e] - largest);
+    score = mf_exp(logit - largest) / simd_sum(t, total);
   }
-  MF_UNROLL
-  for (u32 i = 0u; i < PER; ++i) {
-    const u32 e = t.lane + i * 32u;
-    orders[i] = 0u;
-    if (e < p.experts) {
-      const f32 choice = p.has_correction != 0u ? scores[i] + correction[e] : scores[i];
-      orders[i] = route_order(choice == choice ? choice : -mf_infinity());
-    }
-  }
-}
-
-/// The best expert, which is then taken: its order becomes 0. Ties go to the lower id.
-template <u32 PER>
-MF_FN u32 route_take(MF_T t, MF_LOCAL(u32) orders) {
-  u32 best = 0u;
-  u32 own = kNoEntry;
-  MF_UNROLL
-  for (u32 i = 0u; i < PER; ++i) {
-    if (orders[i] > best) {
-      best = orders[i];
-      own = t.lane + i * 32u;
-    }
-  }
-  const u32 highest = simd_max(t, best);
-  const u32 id = simd_min(t, best == highest ? own : static_cast<u32>(kNoEntry));
-  MF_UNROLL
-  for (u32 i = 0u; i < PER; ++i) {
-    if (id == t.lane + i * 32u) orders[i] = 0u;
-  }
-  return id;
-}
-
-/// The expert of one rank of one token, on every lane. `writes`: all ranks to ids and weights.
-template <u32 PER>
-MF_FN u32 route_lanes(MF_T t, MF_PARAMS(RouteParams) p, u32 rank, bool writes,
-                      MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
-                      MF_GLOBAL(const f32) expert_scale, MF_GLOBAL(i32) ids,
-                      MF_GLOBAL(f32) weights) {
-  f32 scores[PER];
-  u32 orders[PER];
-  route_lane_scores<PER>(t, p, logits, correction, scores, orders);
-  const u32 ranks = writes ? p.top_k : rank + 1u;
-  u32 wanted = 0u;
-  u32 own_id = 0u;
-  f32 own_score = 0.0f;
   f32 sum = p.normalize_epsilon;
-  for (u32 r = 0u; r < ranks; ++r) {
-    const u32 id = route_take<PER>(t, orders);
-    if (r == rank) wanted = id;
-    if (writes) {
-      f32 score = 0.0f;
-      MF_UNROLL
-      for (u32 i = 0u; i < PER; ++i) {
-        if (id == t.lane + i * 32u) score = scores[i];
-      }
-      score = simd_shuffle(t, score, id % 32u);
-      sum = sum + score;
-      if (t.lane == r) {
-        own_id = id;
-        own_score = score;
-      }
+  MF_ROLLED
+  for (u32 r = 0u; r < p.top_k; ++r) sum = sum + simd_shuffle(t, score, r);
+  if (!is_rank) return;
+  f32 weight = score * p.scale;
+  if (p.normalize != 0u) weight = weight / sum;
+  if (p.has_expert_scale != 0u) weight = weight * expert_scale[id];
+  ids[t.lane] = static_cast<i32>(id);
+  weights[t.lane] = weight;
+}
+
+/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread.
+template <u32 PER>
+MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  RouteBest own[PER];
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    own[i].id = t.index + i * t.threads;
+    own[i].order = 0u;
+    if (own[i].id < p.experts) {
+      own[i].order = route_choice(p, logits[own[i].id], correction, own[i].id);
     }
   }
-  if (writes && t.lane < p.top_k) {
-    f32 weight = own_score * p.scale;
-    if (p.normalize != 0u) weight = weight / sum;
-    if (p.has_expert_scale != 0u) weight = weight * expert_scale[own_id];
-    ids[t.lane] = static_cast<i32>(own_id);
-    weights[t.lane] = weight;
+  RouteBest kept = {0u, kNoEntry};
+  MF_ROLLED
+  for (u32 r = 0u; r < ranks; ++r) {
+    const RouteBest best = route_take<PER>(t, own);
+    if (t.lane == r) kept = best;
   }
-  return wanted;
+  if (t.lane < ranks) {
+    shared[t.simd * ranks + t.lane] = kept.order;
+    shared[kRouteWords / 2u + t.simd * ranks + t.lane] = kept.id;
+  }
 }
 
-/// The same for a token among others: its row of each.
+/// The expert of one rank of a token, on every thread of a group of 256. `writes`: all ranks to ids
+/// and weights. Shared: kRouteWords.
 MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, bool writes,
-                      MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
-                      MF_GLOBAL(const f32) expert_scale, MF_GLOBAL(i32) ids,
-                      MF_GLOBAL(f32) weights) {
+                      MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
+                      MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
+                      MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
   MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
-  MF_GLOBAL(i32) token_ids = ids + token * p.top_k;
-  MF_GLOBAL(f32) token_weights = weights + token * p.top_k;
-  if (p.lane_experts == kRouteFew) {
-    return route_lanes<kRouteFew>(t, p, rank, writes, row, correction, expert_scale, token_ids,
-                                  token_weights);
+  const u32 ranks = writes ? p.top_k : rank + 1u;
+  if (p.thread_experts == 1u) {
+    route_candidates<1u>(t, p, ranks, shared, row, correction);
+  } else {
+    route_candidates<2u>(t, p, ranks, shared, row, correction);
   }
-  return route_lanes<kRouteMany>(t, p, rank, writes, row, correction, expert_scale, token_ids,
-                                 token_weights);
+  barrier(t);
+  RouteBest all[kRouteRanksMax / 4u];
+  MF_UNROLL
+  for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
+    const u32 at = t.lane + i * 32u;
+    all[i].order = 0u;
+    all[i].id = kNoEntry;
+    if (at < t.simds * ranks) {
+      all[i].order = shared[at];
+      all[i].id = shared[kRouteWords / 2u + at];
+    }
+  }
+  u32 wanted = kNoEntry;  // a rank's expert, of as many lanes as ranks where all are written
+  MF_ROLLED
+  for (u32 r = 0u; r < ranks; ++r) {
+    const u32 id = route_take<kRouteRanksMax / 4u>(t, all).id;
+    if (writes ? t.lane == r : rank == r) wanted = id;
+  }
+  if (!writes) return wanted;
+  if (t.simd == 0u) {
+    route_weights(t, p, wanted, row, expert_scale, ids + token * p.top_k,
+                  weights + token * p.top_k);
+  }
+  return simd_shuffle(t, wanted, rank);
 }
 
-/// Group x: a token; 32 threads. Shared, if not in registers: scores, choices, groups, and what was
-/// chosen.
+/// Group x: a token; 256 threads, or 32 that share scores, choices, groups, and what was chosen.
 MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, correction),
           MF_READ(2, f32, expert_scale), MF_WRITE(3, i32, ids), MF_WRITE(4, f32, weights)) {
   MF_THREAD;
   const u32 token = t.group.x;
-  if (p.lane_experts != 0u) {
-    route_token(t, p, token, 0u, true, logits, correction, expert_scale, ids, weights);
+  if (p.thread_experts != 0u) {
+    route_token(t, p, token, 0u, true, MF_SHARED_AT(t, u32, 0u), logits, correction, expert_scale,
+                ids, weights);
     return;
   }
   MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, 0u);

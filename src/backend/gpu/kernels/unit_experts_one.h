@@ -24,6 +24,9 @@ MF_FN ExpertMatrix expert_at(ExpertMatrix first, u64 offset) {
   return first;
 }
 
+/// A division takes a hundred cycles; the first token needs none.
+MF_FN u32 token_of(u32 slot, u32 top_k) { return slot < top_k ? 0u : slot / top_k; }
+
 /// What a group computes: rows of one expert for one row of x.
 struct UnitSlot {
   ExpertMatrix matrices[2];  // gate and up, or down
@@ -62,16 +65,23 @@ MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
   return slot;
 }
 
+/// Behind what the products share.
+MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+  const u32 begin = unit_one_shared(p.expert.splits).parts + kUnitSimds * kUnitRows;
+  return MF_SHARED_AT(t, u32, begin * 4u);
+}
+
 /// out = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate. The shared
 /// expert's inputs are awaited here.
 template <u32 BITS>
 MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
-  const u32 split = t.simd % p.splits;
-  const u32 tiles = kUnitSimds / p.splits / 2u;
-  const u32 which = t.simd / p.splits / tiles;
-  const u32 row = (t.group.x * tiles + t.simd / p.splits % tiles) * kUnitRows;
+  const u32 shift = splits_shift(p.splits);
+  const u32 split = t.simd & (p.splits - 1u);
+  const u32 tiles = (kUnitSimds / 2u) >> shift;  // a power of two
+  const u32 which = t.simd / (kUnitSimds / 2u);
+  const u32 row = (t.group.x * tiles + ((t.simd >> shift) & (tiles - 1u))) * kUnitRows;
   const ExpertMatrix own = which == 0u ? slot.matrices[0] : slot.matrices[1];
   UnitPart<BITS> part;
   load_unit_expert<BITS>(t, p, &part, own, row, split * kUnitSplit);
@@ -117,13 +127,13 @@ MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GL
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
   if (!slot.is_shared) {
     await_inputs(t);
-    token = t.group.y / p.expert.top_k;
-    const u32 rank = t.group.y % p.expert.top_k;
+    token = token_of(t.group.y, p.expert.top_k);
+    const u32 rank = t.group.y - token * p.expert.top_k;
     u32 id = 0u;
-    if (p.route.lane_experts != 0u) {
-      const bool writes = t.group.x == 0u && rank == 0u && t.simd == 0u;
-      id = route_token(t, p.route, token, rank, writes, logits, correction, expert_scale, ids,
-                       weights);
+    if (p.route.thread_experts != 0u) {
+      const bool writes = t.group.x == 0u && rank == 0u;
+      id = route_token(t, p.route, token, rank, writes, route_words(t, p), logits, correction,
+                       expert_scale, ids, weights);
     } else {
       id = static_cast<u32>(ids[t.group.y]);
     }
@@ -141,9 +151,10 @@ MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot 
                             MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
   MF_PARAMS(UnitExpertParams) e = p.expert;
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(e.splits).parts * 4u);
-  const u32 split = t.simd % e.splits;
-  const u32 tiles = kUnitSimds / e.splits;
-  const u32 row = (t.group.x * tiles + t.simd / e.splits) * kUnitRows;
+  const u32 shift = splits_shift(e.splits);
+  const u32 split = t.simd & (e.splits - 1u);
+  const u32 tiles = kUnitSimds >> shift;
+  const u32 row = (t.group.x * tiles + (t.simd >> shift)) * kUnitRows;
   UnitPart<BITS> part;
   load_unit_expert<BITS>(t, e, &part, slot.matrices[0], row, split * kUnitSplit);
   await_inputs(t);
@@ -187,9 +198,10 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
   if (!slot.is_shared) {
     u32 id = 0u;
-    if (p.route.lane_experts != 0u) {
-      id = route_token(t, p.route, t.group.y / p.route.top_k, t.group.y % p.route.top_k, false,
-                       logits, correction, logits, ids, weights);
+    if (p.route.thread_experts != 0u) {
+      const u32 routed = token_of(t.group.y, p.route.top_k);
+      id = route_token(t, p.route, routed, t.group.y - routed * p.route.top_k, false,
+                       route_words(t, p), logits, correction, logits, ids, weights);
     } else {
       id = static_cast<u32>(ids[t.group.y]);
     }

@@ -19,6 +19,9 @@ MF_FN UnitOneShared unit_one_shared(u32 splits) {
   return s;
 }
 
+/// log2 of 1, 2, 4 or 8 splits: a division takes a hundred cycles in which nothing else happens.
+MF_FN u32 splits_shift(u32 splits) { return (splits >> 1u) - (splits >> 3u); }
+
 /// Columns [begin, begin + splits * 512) of a row: the high halves, the low halves, the sums.
 MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits, u32 cols,
                           u32 wide) {
@@ -34,144 +37,244 @@ MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits,
   }
 }
 
-/// What a SIMD group does of a matrix: 16 rows from `row`, split `split` of those at once.
+/// What a SIMD group does of a matrix: 16 rows from `row`, split `split` of those at once. There
+/// are few SIMD groups and each waits for itself, so that its instructions count: no branch keeps
+/// blocks from running into each other. Where columns end, codes of nothing meet activations of
+/// zero.
 template <u32 BITS>
 struct UnitPart {
   u32 codes[static_cast<u32>(kUnitSplitBlocks) * BITS];  // BITS words of two rows a block
   u32 scales[4];
-  u32 blocks;
+  bool has_any;
 
   MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_GLOBAL(const u8) data,
                          MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) bias_data, u32 cols,
                          u32 row, u32 first_column) {
-    blocks = 0u;
-    if (first_column >= cols || row >= m.rows) return;
+    has_any = first_column < cols && row < m.rows;
+    if (!has_any) return;
     const u32 left = (cols - first_column) / kUnitBlock;
-    blocks = left < kUnitSplitBlocks ? left : static_cast<u32>(kUnitSplitBlocks);
     const u32 low = row + t.lane / 4u < m.rows ? row + t.lane / 4u : m.rows - 1u;
     const u32 high = low + 8u < m.rows ? low + 8u : m.rows - 1u;
     const u32 first = first_column / kUnitBlock;
+    const u64 row_words = cols / 32u * BITS;
+    const u32 within = first * (2u * BITS) + (t.lane & 3u) * (BITS / 2u);
+    load_rows(MF_CAST(const u32, data) + (low * row_words + within),
+              MF_CAST(const u32, data) + (high * row_words + within), left, m.wide);
+    load_unit_scales(t, scales, m, scale_data, bias_data, cols, low, high, first);
+  }
+
+  MF_FN_MEMBER void load_rows(MF_GLOBAL(const u32) low, MF_GLOBAL(const u32) high, u32 left,
+                              u32 wide) {
+    const u32 words = BITS / 2u;  // of a row, a block
+    if (wide == 0u) {
+      MF_UNROLL
+      for (u32 i = 0u; i < kUnitSplitBlocks * words; ++i) {
+        const u32 b = i / words;
+        const u32 at = b * (2u * BITS) + i % words;
+        codes[b * BITS + i % words] = b < left ? low[at] : 0u;
+        codes[b * BITS + words + i % words] = b < left ? high[at] : 0u;
+      }
+      return;
+    }
     MF_UNROLL
-    for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
-      if (b < blocks) {
-        load_unit_codes<BITS>(t, codes + b * BITS, MF_CAST(const u32, data), cols, low, high,
-                              first + b, m.wide);
+    for (u32 i = 0u; i < kUnitSplitBlocks * 2u; ++i) {
+      const u32 b = i / 2u;
+      MF_GLOBAL(const u32) from = (i % 2u == 0u ? low : high) + b * (2u * BITS);
+      MF_LOCAL(u32) to = codes + i * words;
+      if (BITS == 4u) {
+        W2 two = {{0u, 0u}};
+        if (b < left) two = load2(from);
+        to[0] = two.v[0];
+        to[1] = two.v[1];
+      } else {
+        W4 four = {{0u, 0u, 0u, 0u}};
+        if (b < left) four = load4(from);
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) to[k % words] = four.v[k];
       }
     }
-    load_unit_scales(t, scales, m, scale_data, bias_data, cols, low, high, first);
   }
 
   /// Leaves 16 sums in `to`.
   MF_FN_MEMBER void multiply(MF_T t, u32 format, u32 split, u32 splits, MF_SHARED(f32) to) const {
+    const f32 sum = has_any ? product(t, format, split, splits) : 0.0f;
+    if ((t.lane & 1u) == 0u) to[t.lane / 4u + (t.lane & 2u) * 4u] = sum;
+  }
+
+  /// Of row lane / 4 in the first two of four lanes, of the row 8 further in the others.
+  MF_FN_MEMBER f32 product(MF_T t, u32 format, u32 split, u32 splits) const {
     MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
-    MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
-    // Column 0 of a step is the high halves, column 1 the low ones, the others nothing.
-    const u32 half = t.lane / 4u;
-    const u32 base = (half * splits * (kUnitSplit / 8u) + split * (kUnitSplit / 8u)) * 4u;
-    f32 totals[2] = {0.0f, 0.0f};
+    MF_SHARED(f32)
+    sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u) + split * kUnitSplitBlocks;
+    f32 own[kUnitSplitBlocks];
+    MF_UNROLL
+    for (u32 b = 0u; b < kUnitSplitBlocks; ++b) own[b] = unit_scale(scales[b / 2u], b % 2u, format);
+    // Columns 0, 2, 4 and 6 of a step are the high halves, the others the low ones: four lanes have
+    // the same two rows, of which the first two finish the first and the others the second.
+    const u32 half = (t.lane / 4u) & 1u;
+    const u32 base =
+        (half * splits * (kUnitSplit / 8u) + split * (kUnitSplit / 8u) + (t.lane & 3u) * 2u) * 4u;
+    f32 total = 0.0f;
     MF_UNROLL
     for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
-      if (b < blocks) {
-        f32 c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        MF_LOCAL(const u32) low = codes + b * BITS;
-        MF_LOCAL(const u32) high = low + BITS / 2u;
+      f32 c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      MF_LOCAL(const u32) low = codes + b * BITS;
+      MF_LOCAL(const u32) high = low + BITS / 2u;
+      MF_UNROLL
+      for (u32 h = 0u; h < 2u; ++h) {
+        const W4 x = load4(staged + (base + (b * 8u + h) * 4u));
         MF_UNROLL
-        for (u32 h = 0u; h < 2u; ++h) {
-          W4 x = {{0u, 0u, 0u, 0u}};
-          if (half < 2u) x = load4(staged + (base + (b * 8u + (t.lane & 3u) * 2u + h) * 4u));
-          MF_UNROLL
-          for (u32 i = 0u; i < 4u; i += 2u) {
-            matrix_multiply_add(t, c, UnitCodes<BITS>::pair(low, h, i),
-                                UnitCodes<BITS>::pair(high, h, i),
-                                UnitCodes<BITS>::pair(low, h, i + 1u),
-                                UnitCodes<BITS>::pair(high, h, i + 1u), x.v[i], x.v[i + 1u]);
-          }
+        for (u32 i = 0u; i < 4u; i += 2u) {
+          matrix_multiply_add(t, c, UnitCodes<BITS>::pair(low, h, i),
+                              UnitCodes<BITS>::pair(high, h, i),
+                              UnitCodes<BITS>::pair(low, h, i + 1u),
+                              UnitCodes<BITS>::pair(high, h, i + 1u), x.v[i], x.v[i + 1u]);
         }
-        const UnitScales s = unit_scales<BITS>(t, scales, b, format);
-        const f32 sum = sums[split * kUnitSplitBlocks + b];
-        totals[0] = add_unit_block(totals[0], c[0], c[1], s.scale[0], s.bias[0], sum);
-        totals[1] = add_unit_block(totals[1], c[2], c[3], s.scale[1], s.bias[1], sum);
       }
+      const f32 block = (t.lane & 2u) == 0u ? c[0] + c[1] : c[2] + c[3];
+      const f32 bias = mf_fma(static_cast<f32>(UnitCodes<BITS>::kOffset), own[b],
+                              simd_shuffle_xor(t, own[b], 1u));
+      total = add_unit_block(total, block, own[b], bias, sums[b]);
     }
-    if ((t.lane & 3u) == 0u) {
-      to[t.lane / 4u] = totals[0];
-      to[t.lane / 4u + 8u] = totals[1];
-    }
+    return total;
   }
 };
 
 /// Adds the splits that are there to a row's sum, in order.
 MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_column, u32 cols) {
-  for (u32 s = 0u; s < splits && first_column + s * kUnitSplit < cols; ++s) {
-    sum = sum + parts[s * kUnitRows];
+  f32 held[kUnitSimds];
+  MF_UNROLL
+  for (u32 s = 0u; s < kUnitSimds; ++s) {
+    held[s] = s < splits && first_column + s * kUnitSplit < cols ? parts[s * kUnitRows] : 0.0f;
+  }
+  MF_UNROLL
+  for (u32 s = 0u; s < kUnitSimds; ++s) {
+    if (s < splits && first_column + s * kUnitSplit < cols) sum = sum + held[s];
   }
   return sum;
 }
 
-/// The 16 * 8 / splits rows of a group.
-template <u32 BITS>
-MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 group,
-                            MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
-                            MF_GLOBAL(const u8) biases, MF_GLOBAL(const f32) x,
-                            MF_GLOBAL(f32) out) {
+/// A row of x in memory.
+struct UnitMemoryRow {
+  MF_GLOBAL(const f32) x;
+
+  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p, u32 begin) const {
+    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+  }
+};
+
+/// The 16 * 8 / splits rows of a group, which begin at `first_row`: gives a thread the sum of the
+/// row of its number. A source that is not in memory has its columns in one turn.
+template <u32 BITS, class Source>
+MF_FN f32 unit_row_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 first_row,
+                          MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                          MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source) {
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
-  const u32 split = t.simd % p.splits;
-  const u32 tiles = kUnitSimds / p.splits;
-  const u32 row = (group * tiles + t.simd / p.splits) * kUnitRows;
+  const u32 shift = splits_shift(p.splits);
+  const u32 split = t.simd & (p.splits - 1u);
+  const u32 row = first_row + (t.simd >> shift) * kUnitRows;
   UnitPart<BITS> part;
   part.load(t, m, data, scales, biases, p.cols, row, split * kUnitSplit);
   await_inputs(t);
-  const u32 own_row = group * tiles * kUnitRows + t.index;
-  const bool is_mine = t.index < tiles * kUnitRows && own_row < m.rows;
   f32 sum = 0.0f;
   for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
     if (begin > 0u) {
       barrier(t);
       part.load(t, m, data, scales, biases, p.cols, row, begin + split * kUnitSplit);
     }
-    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+    source->stage(t, p, begin);
     barrier(t);
     part.multiply(t, m.scales, split, p.splits, parts + t.simd * kUnitRows);
     barrier(t);
-    if (is_mine) {
+    if (t.index < (kUnitSimds * kUnitRows) >> shift) {
       MF_SHARED(f32)
       own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
       sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
     }
   }
-  if (is_mine) out[own_row] = sum;
+  return sum;
 }
 
-/// Group x: rows of one of the matrices; y: a token. 256 threads.
-MF_KERNEL(unit_linear_one, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
-          MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
-          MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
-          MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),
-          MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_WRITE(13, f32, out0),
-          MF_WRITE(14, f32, out1), MF_WRITE(15, f32, out2), MF_WRITE(16, f32, out3)) {
-  MF_THREAD_EARLY;
-  u32 which = 0u;
+/// Which of the matrices a group has, and its first row.
+struct UnitShare {
+  u32 which;
+  u32 first_row;
+  u32 own_row;  // whose sum the thread has
+  bool is_mine;
+};
+
+MF_FN UnitShare unit_share(MF_T t, MF_PARAMS(UnitLinearParams) p) {
+  UnitShare share;
+  share.which = 0u;
   MF_UNROLL
   for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
-    if (i < p.count && t.group.x >= p.first_group[i]) which = i;
+    if (i < p.count && t.group.x >= p.first_group[i]) share.which = i;
   }
-  const UnitMatrix m = p.matrices[which];
-  const u32 group = t.group.x - p.first_group[which];
-  MF_GLOBAL(const u8)
-  data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
-  MF_GLOBAL(const u8)
-  scales = which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
-  MF_GLOBAL(const u8)
-  biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
-  MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
-  MF_GLOBAL(const f32) x_row = x + t.group.y * p.x_stride;
-  MF_GLOBAL(f32) out_row = out + t.group.y * p.out_strides[which];
-  if (m.bits == 4u) {
-    unit_rows_of_one<4u>(t, p, m, group, data, scales, biases, x_row, out_row);
-  } else {
-    unit_rows_of_one<8u>(t, p, m, group, data, scales, biases, x_row, out_row);
-  }
+  const u32 rows = (kUnitSimds * kUnitRows) >> splits_shift(p.splits);
+  share.first_row = (t.group.x - p.first_group[share.which]) * rows;
+  share.own_row = share.first_row + t.index;
+  share.is_mine = t.index < rows && share.own_row < p.matrices[share.which].rows;
+  return share;
 }
+
+/// True when the thread's row is a channel of the convolution, whose parts it asks for.
+MF_FN bool begin_unit_conv(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
+                           MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state) {
+  if (!share.is_mine || share.which != p.conv_matrix) return false;
+  const u32 channels = p.matrices[share.which].rows;
+  prefetch(t, weight + share.own_row * p.conv_taps);
+  for (u32 j = 0u; j + 1u < p.conv_taps; ++j) prefetch(t, state + (j * channels + share.own_row));
+  return true;
+}
+
+MF_FN void finish_unit_conv(MF_PARAMS(UnitLinearParams) p, UnitShare share, f32 sum,
+                            MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
+  const u32 channels = p.matrices[share.which].rows;
+  const ConvPast past = conv_past(weight, state, p.conv_taps, channels, share.own_row);
+  out[share.own_row] = conv_one(&past, sum, state, p.conv_taps, channels, share.own_row);
+}
+
+/// The rows' sums of a group, each in the thread of its number. Without matrices of 8 bits a
+/// multiprocessor has room for three groups, with them for two.
+template <u32 BITS, class Source>
+MF_FN f32 unit_row_sum(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
+                       MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                       MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source) {
+  const UnitMatrix m = p.matrices[share.which];
+  const u32 first = share.first_row;
+  if (BITS == 4u || m.bits == 4u) {
+    return unit_row_of_one<4u>(t, p, m, first, data, scales, biases, source);
+  }
+  return unit_row_of_one < BITS == 4u ? 4u : 8u > (t, p, m, first, data, scales, biases, source);
+}
+
+#define MF_OF(which, a) which == 0u ? a##0 : which == 1u ? a##1 : which == 2u ? a##2 : a##3
+
+// Group x: rows of one of the matrices; y: a token. 256 threads. Rows of a single token may go on
+// through a convolution. BITS is 4 if all matrices have 4.
+#define MF_UNIT_LINEAR_ONE(name, BITS, fits)                                                  \
+  MF_FITS(256, fits)                                                                          \
+  MF_KERNEL(name, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),         \
+            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),       \
+            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),       \
+            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),      \
+            MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_CONST(13, f32, conv_weight),   \
+            MF_WRITE(14, f32, conv_state), MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1),  \
+            MF_WRITE(17, f32, out2), MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) {  \
+    MF_THREAD_EARLY;                                                                          \
+    const UnitShare share = unit_share(t, p);                                                 \
+    const u32 which = share.which;                                                            \
+    const bool convolves = begin_unit_conv(t, p, share, conv_weight, conv_state);             \
+    MF_GLOBAL(f32) out = MF_OF(which, out);                                                   \
+    const UnitMemoryRow row = {x + t.group.y * p.x_stride};                                   \
+    const f32 sum = unit_row_sum<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales), \
+                                       MF_OF(which, biases), &row);                           \
+    if (share.is_mine) out[t.group.y * p.out_strides[which] + share.own_row] = sum;           \
+    if (convolves) finish_unit_conv(p, share, sum, conv_weight, conv_state, conv_out);        \
+  }
+MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, 2)
+MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, 3)
+#undef MF_UNIT_LINEAR_ONE
 
 }  // namespace kernels
 }  // namespace gpu

@@ -24,8 +24,7 @@ template <>
 struct UnitCodes<8u> {
   enum : u32 { kOffset = 128u };
   static MF_FN_MEMBER u32 pair(MF_LOCAL(const u32) words, u32 h, u32 i) {
-    return pack_bf16(static_cast<f32>((words[2u * h] >> (8u * i)) & 255u) - 128.0f,
-                     static_cast<f32>((words[2u * h + 1u] >> (8u * i)) & 255u) - 128.0f);
+    return codes8_to_bf16(words[2u * h], words[2u * h + 1u], i);
   }
 };
 
@@ -107,9 +106,13 @@ MF_FN UnitScales unit_scales(MF_T t, MF_LOCAL(const u32) words, u32 block, u32 f
   return s;
 }
 
-/// Adds a block's product: of the two halves of the activations, and of their sum with the bias.
+/// Adds a block's product, and that of the bias with the sum of the activations.
+MF_FN f32 add_unit_block(f32 total, f32 product, f32 scale, f32 bias, f32 sum) {
+  return mf_fma(bias, sum, mf_fma(scale, product, total));
+}
+/// The product comes as that of the two halves of the activations.
 MF_FN f32 add_unit_block(f32 total, f32 high, f32 low, f32 scale, f32 bias, f32 sum) {
-  return mf_fma(bias, sum, mf_fma(scale, high + low, total));
+  return add_unit_block(total, high + low, scale, bias, sum);
 }
 
 /// Eight activations as the bf16 they are rounded to and those that are left over, in the order in
@@ -119,6 +122,21 @@ struct UnitOctet {
   W4 low;
   f32 sum;
 };
+
+MF_FN UnitOctet split_octet(MF_LOCAL(const f32) values) {
+  UnitOctet octet;
+  octet.sum = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < 8u; ++i) octet.sum = octet.sum + values[i];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 pair = pack_bf16(values[i], values[i + 4u]);
+    octet.high.v[i] = pair;
+    octet.low.v[i] =
+        pack_bf16(values[i] - as_float(pair << 16u), values[i + 4u] - as_float(pair & 0xffff0000u));
+  }
+  return octet;
+}
 
 MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
   f32 values[8];
@@ -137,18 +155,7 @@ MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
     MF_UNROLL
     for (u32 i = 0u; i < 8u; ++i) values[i] = x[at + i];
   }
-  UnitOctet octet;
-  octet.sum = 0.0f;
-  MF_UNROLL
-  for (u32 i = 0u; i < 8u; ++i) octet.sum = octet.sum + values[i];
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) {
-    const u32 pair = pack_bf16(values[i], values[i + 4u]);
-    octet.high.v[i] = pair;
-    octet.low.v[i] =
-        pack_bf16(values[i] - as_float(pair << 16u), values[i + 4u] - as_float(pair & 0xffff0000u));
-  }
-  return octet;
+  return split_octet(values);
 }
 
 /// The sum over a block, of which 8 lanes hold an octet each.

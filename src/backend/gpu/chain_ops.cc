@@ -1,0 +1,152 @@
+// Sums that end in a norm as one plan, and norms that end in a gate: combining experts, adding
+// their shared part and the residual stream, and the norm of the next layer are a launch each
+// otherwise.
+#include <algorithm>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr uint32_t kSumThreads = 64;
+
+bool can_chain(const Tensor& tensor) {
+  const int64_t cols = tensor.shape.back();
+  const int64_t threads = cols <= int64_t{kNormNarrowCols} ? kSimdLanes : int64_t{kNormThreads};
+  return tensor.is_contiguous() && is_wide(tensor) && cols % 4 == 0 && cols > 0 &&
+         cols <= 4 * threads * int64_t{kChainVectorsMax};
+}
+
+// A thread sees its own elements only.
+bool are_same_or_apart(const Tensor& a, const Tensor& b) {
+  return a.is_null() || b.is_null() || are_same(a, b) || !have_overlap(a, b);
+}
+
+ChainParams chain_params(const WaitingChain& chain) {
+  ChainParams p{};
+  p.cols = static_cast<u32>(chain.value.shape.back());
+  p.top_k = chain.slots.is_null() ? 0 : static_cast<u32>(chain.slot_weights.dim(1));
+  p.adds = chain.adds;
+  p.epsilon = chain.norm.eps;
+  return p;
+}
+
+void bind_parts(Plan& plan, const WaitingChain& chain) {
+  plan.bind(range_of(chain.slots, Access::kRead));
+  plan.bind(range_of(chain.slot_weights, Access::kRead));
+  plan.bind(range_of(chain.base, Access::kRead));
+  for (const Tensor& addend : chain.addends) plan.bind(range_of(addend, Access::kRead));
+}
+
+// True when a chain may write `out` besides.
+bool fits_chain(const WaitingChain& chain, const Tensor& out) {
+  const auto fits = [&](const Tensor& other) { return are_same_or_apart(out, other); };
+  return can_chain(out) && fits(chain.base) && !have_overlap(out, chain.slots) &&
+         !have_overlap(out, chain.slot_weights) &&
+         std::all_of(chain.addends.begin(), chain.addends.end(), fits) &&
+         std::all_of(chain.sums.begin(), chain.sums.end(), fits);
+}
+
+}  // namespace
+
+bool GpuEncoder::start_chain(const Tensor& out, const Tensor& slots, const Routes& routes) {
+  flush_waiting();
+  if (rows_of(out) == 0 || !can_chain(out) || !can_chain(slots) || have_overlap(out, slots) ||
+      have_overlap(out, routes.weights) || !routes.weights.is_contiguous()) {
+    return false;
+  }
+  WaitingChain& chain = waiting_.chain;
+  chain.slots = slots;
+  chain.slot_weights = routes.weights;
+  chain.sums[0] = chain.value = out;
+  return true;
+}
+
+bool GpuEncoder::join_chain(const Tensor& out, const Tensor& a, const Tensor& b) {
+  WaitingChain& chain = waiting_.chain;
+  const bool open = waiting_.has_chain() && chain.norm.out.is_null() && chain.adds < 2;
+  const bool after_a = open && are_same(a, chain.value);
+  const Tensor& addend = after_a ? b : a;
+  if ((after_a || (open && are_same(b, chain.value))) && can_chain(addend) &&
+      fits_chain(chain, out) && are_same_or_apart(out, addend) &&
+      std::all_of(chain.sums.begin(), chain.sums.end(),
+                  [&](const Tensor& sum) { return are_same_or_apart(sum, addend); })) {
+    chain.addends[chain.adds] = addend;
+  } else {
+    flush_waiting();
+    if (rows_of(out) == 0 || !can_chain(out) || !can_chain(a) || !can_chain(b) ||
+        !are_same_or_apart(out, a) || !are_same_or_apart(out, b)) {
+      return false;
+    }
+    chain.base = a;
+    chain.addends[0] = b;
+  }
+  chain.sums[++chain.adds] = chain.value = out;
+  return true;
+}
+
+bool GpuEncoder::join_norm(const WaitingNorm& norm) {
+  WaitingChain& chain = waiting_.chain;
+  const bool fits = !norm.weight.is_null() && is_wide(norm.weight);
+  const bool joins = fits && waiting_.has_chain() && chain.norm.out.is_null() &&
+                     are_same(chain.value, norm.x) && fits_chain(chain, norm.out);
+  if (joins) chain.norm = norm;
+  if (joins) return true;
+  if (norm.x.shape.rank() == 3 && norm.x.shape.back() <= int64_t{kNormNarrowCols}) {
+    add_heads({.x = norm.out, .norm = norm});
+    return true;
+  }
+  flush_waiting();
+  // Products may follow.
+  if (!fits || rows_of(norm.x) > kSingleTokensMax || !can_chain(norm.x) || !can_chain(norm.out) ||
+      !platform_.has_matrix_units()) {
+    return false;
+  }
+  chain.base = chain.value = norm.x;
+  chain.norm = norm;
+  return true;
+}
+
+void GpuEncoder::record_chain(const WaitingChain& chain) {
+  const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
+  if (chain.norm.out.is_null()) return record_sums(chain);
+  if (!has_sums) return record_norm(chain.norm, {}, {});
+  const ChainParams p = chain_params(chain);
+  const uint32_t threads = p.cols <= kNormNarrowCols ? kSimdLanes : uint32_t{kNormThreads};
+  Plan plan = make_plan(KernelId::rms_norm_chain, {rows_of(chain.value), 1, 1}, threads,
+                        threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
+  plan.set_params(p);
+  bind_parts(plan, chain);
+  plan.bind(range_of(chain.norm.weight, Access::kRead));
+  for (const Tensor& sum : chain.sums) bind_output(plan, sum);
+  bind_output(plan, chain.norm.out);
+  record(plan);
+}
+
+void GpuEncoder::record_sums(const WaitingChain& chain) {
+  const ChainParams p = chain_params(chain);
+  Plan plan =
+      make_plan(KernelId::chain_sums,
+                {groups_for(p.cols / 4, kSumThreads), rows_of(chain.value), 1}, kSumThreads);
+  plan.set_params(p);
+  bind_parts(plan, chain);
+  for (const Tensor& sum : chain.sums) bind_output(plan, sum);
+  record(plan);
+}
+
+bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
+                           Activation activation) {
+  const std::vector<WaitingHeads>& heads = waiting_.heads;
+  const bool follows = heads.size() == 1 && !heads[0].has_rope && are_same(heads[0].x, x) &&
+                       are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out);
+  if (!follows) flush_waiting();
+  if (!follows) return false;
+  const WaitingNorm norm = heads[0].norm;
+  waiting_ = {};
+  record_norm(norm, gate, activation);
+  return true;
+}
+
+}  // namespace moeflux::gpu

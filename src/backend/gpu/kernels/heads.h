@@ -1,0 +1,70 @@
+// What happens to heads on their way to attention, in one launch: norms, rotary positions, and the
+// copy into the pages of keys and values.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// A SIMD group a head: of queries, then of keys, then of values. Group y: the token. Shared: a
+/// head for each SIMD group.
+MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k),
+          MF_WRITE(2, f32, v), MF_CONST(3, f32, q_weight), MF_CONST(4, f32, k_weight),
+          MF_CONST(5, f32, v_weight), MF_READ(6, i32, positions), MF_CONST(7, f32, frequencies),
+          MF_READ(8, u64, k_pages), MF_READ(9, u64, v_pages)) {
+  MF_THREAD;
+  const u32 token = t.group.y;
+  u32 head = t.group.x * t.simds + t.simd;
+  u32 which = 0u;
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) {
+    if (which == i && head >= p.parts[i].heads) {
+      head -= p.parts[i].heads;
+      which = i + 1u;
+    }
+  }
+  const HeadsPart part = p.parts[which];
+  if (head >= part.heads) return;
+  MF_GLOBAL(f32) x = which == 0u ? q : which == 1u ? k : v;
+  MF_GLOBAL(const f32) weight = which == 0u ? q_weight : which == 1u ? k_weight : v_weight;
+  x = x + (token * part.x.token_stride + head * part.x.head_stride);
+  MF_GLOBAL(const f32) from = MF_CAST(const f32, x);
+  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, 0u) + t.simd * p.stage_cols;
+  f32 factor = 1.0f;
+  if (part.has_norm != 0u) {
+    const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, part.cols, part.wide));
+    factor = norm_factor(squares, part.cols, part.epsilon);
+  }
+  for (u32 c = t.lane * 4u; c < part.cols; c += 128u) {
+    F4 four = load_columns(from, c, part.cols, part.wide);
+    if (part.has_norm != 0u) four = times(four, factor);
+    if (part.has_weight != 0u) four = times(four, load_columns(weight, c, part.cols, part.wide));
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      if (c + i < part.cols) row[c + i] = four.v[i];
+    }
+  }
+  simd_barrier(t);
+  for (u32 pair = t.lane; pair < part.half; pair += 32u) {
+    const u32 first = p.interleaved != 0u ? 2u * pair : pair;
+    const u32 second = first + (p.interleaved != 0u ? 1u : part.half);
+    const Rotated both =
+        rotated(row[first], row[second], positions[token], frequencies[pair], p.factor);
+    row[first] = both.first;
+    row[second] = both.second;
+  }
+  simd_barrier(t);
+  if (part.has_norm != 0u || part.half > 0u) {
+    for (u32 d = t.lane; d < part.cols; d += 32u) x[d] = row[d];
+  }
+  if (which == 0u) return;
+  const u32 position = p.begin + token;
+  const u32 at = position / p.page_tokens % p.num_pages;
+  MF_GLOBAL(f32) page = MF_AT(t, f32, which == 1u ? k_pages[at] : v_pages[at]);
+  page = page + (position % p.page_tokens * part.page.token_stride + head * part.page.head_stride);
+  for (u32 d = t.lane; d < part.cols; d += 32u) page[d] = row[d];
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,51 @@
+// The greatest values of rows: the best of each piece, then the best of those.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// As route_order(), but what is no number is as high as plus infinity.
+MF_FN u32 top_order(f32 value) {
+  return value == value ? route_order(value) : route_order(mf_infinity());
+}
+
+/// Group x: a piece; y: a row. 32 threads. Writes k values and ids, best first, equal ones in the
+/// order they stand in; id -1 where a piece has no more.
+MF_KERNEL(top_values, TopParams, MF_READ(0, f32, x), MF_READ(1, i32, x_ids),
+          MF_WRITE(2, f32, values), MF_WRITE(3, i32, ids)) {
+  MF_THREAD;
+  const u32 begin = t.group.x * kTopPiece;
+  const u64 row = t.group.y * p.stride;
+  RouteBest own[kTopLane];  // by place, as equal values keep their order
+  MF_UNROLL
+  for (u32 i = 0u; i < kTopLane; ++i) {
+    const u32 at = begin + t.lane + i * 32u;
+    own[i].id = at;
+    own[i].order = 0u;
+    if (at < p.cols && (p.has_ids == 0u || x_ids[row + at] >= 0)) {
+      own[i].order = top_order(x[row + at]);
+    }
+  }
+  const u64 out = t.group.y * p.out_stride + t.group.x * p.k;
+  RouteBest found[2] = {{0u, 0u}, {0u, 0u}};  // of ranks `lane` and 32 more
+  for (u32 rank = 0u; rank < p.k; ++rank) {
+    const RouteBest best = route_take<kTopLane>(t, own);
+    if (rank == t.lane) found[0] = best;
+    if (rank == t.lane + 32u) found[1] = best;
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) {
+    const u32 rank = t.lane + i * 32u;
+    if (rank < p.k) {
+      const u32 at = found[i].id;
+      const bool exists = found[i].order != 0u;
+      values[out + rank] = exists ? x[row + at] : -mf_infinity();
+      ids[out + rank] = !exists ? -1 : p.has_ids != 0u ? x_ids[row + at] : static_cast<i32>(at);
+    }
+  }
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,151 @@
+// Products of quantised matrices with few tokens on matrix units as plans. Products of the same
+// activations share a launch, with what makes the activations and a convolution after them.
+#include <algorithm>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Up to here groups make the norm of their activations by themselves; where there are more, a group
+// has too little else to do.
+constexpr uint32_t kMakingGroupsMax = 640;
+
+uint32_t group_rows(uint32_t splits) { return kUnitSimds / splits * kUnitRows; }
+
+uint32_t groups_of(const Waiting& waiting) {
+  uint32_t groups = 0;
+  for (const WaitingProduct& product : waiting.products) {
+    const uint32_t splits = unit_splits(product.weight.cols, kUnitSimds);
+    groups += groups_for(static_cast<uint64_t>(product.weight.rows), group_rows(splits));
+  }
+  return groups;
+}
+
+bool makes_row(const Waiting& waiting) {
+  return !waiting.products.empty() && groups_of(waiting) <= kMakingGroupsMax;
+}
+
+// True when products of x can make it from what waits: all groups read what the norm is of while
+// the first one writes it down.
+bool can_norm(const WaitingChain& chain, const Tensor& x) {
+  const Tensor& normed = chain.norm.out;
+  return !normed.is_null() && are_same(normed, x) && x.shape.back() <= int64_t{kUnitMadeColsMax} &&
+         !have_overlap(normed, chain.value);
+}
+
+// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
+// parts would be too much for every group.
+bool can_sum(const WaitingChain& chain) {
+  if (!chain.slots.is_null() || chain.adds > 1) return false;
+  for (const Tensor& part : {chain.base, chain.addends[0]}) {
+    if (have_overlap(chain.norm.out, part) || have_overlap(chain.sums[1], part)) return false;
+  }
+  return true;
+}
+
+// True when the launch of products may write `out` besides. What has a launch of its own before it
+// need not be apart: its memory is often given back by then.
+bool is_apart(const Waiting& waiting, const Tensor& out) {
+  const WaitingChain& chain = waiting.chain;
+  bool apart = !have_overlap(out, chain.value) && !have_overlap(out, chain.norm.out);
+  if (can_sum(chain)) {
+    apart = apart && !have_overlap(out, chain.base) && !have_overlap(out, chain.addends[0]);
+  }
+  for (const WaitingProduct& other : waiting.products) {
+    apart = apart && !have_overlap(out, other.out) && !have_overlap(out, other.x);
+  }
+  return apart;
+}
+
+UnitLinearParams linear_params(const Waiting& waiting) {
+  const std::vector<WaitingProduct>& products = waiting.products;
+  const Tensor& x = products.front().x;
+  UnitLinearParams p{};
+  p.x_stride = row_stride(x);
+  p.cols = static_cast<u32>(x.shape.back());
+  p.splits = unit_splits(x.shape.back(), kUnitSimds);
+  p.wide = is_wide(x) ? 1 : 0;
+  p.tokens = rows_of(x);
+  list_matrices(p, products, group_rows(p.splits));
+  const WaitingConv& conv = waiting.conv;
+  p.conv_matrix = conv.out.is_null() ? uint32_t{kUnitMatricesMax} : conv.product;
+  p.conv_taps = conv.out.is_null() ? 0 : static_cast<u32>(conv.weight.dim(1));
+  return p;
+}
+
+Plan products_plan(KernelId kernel, const Waiting& waiting, const UnitLinearParams& p) {
+  return make_plan(kernel, {groups_of(waiting), p.tokens, 1}, kUnitThreads,
+                   unit_one_bytes(p.splits));
+}
+
+}  // namespace
+
+void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
+  if (rows_of(x) == 0) return;
+  std::vector<WaitingProduct>& products = waiting_.products;
+  const bool joins = products.empty()
+                         ? rows_of(x) <= kSingleTokensMax && can_norm(waiting_.chain, x)
+                         : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
+  if (!joins || !is_apart(waiting_, out) || have_overlap(x, out)) flush_waiting();
+  products.push_back({out, x, weight});
+}
+
+bool GpuEncoder::join_conv(const Tensor& out, const Tensor& x, const Tensor& weight,
+                           const Tensor& state) {
+  if (waiting_.products.empty() || rows_of(x) != 1 || weight.dim(1) > int64_t{kConvOneTapsMax} ||
+      !out.is_contiguous() || !is_apart(waiting_, out) || !is_apart(waiting_, state) ||
+      have_overlap(out, state)) {
+    return false;
+  }
+  const std::vector<WaitingProduct>& products = waiting_.products;
+  const auto product = std::find_if(products.begin(), products.end(),
+                                    [&](const auto& other) { return are_same(other.out, x); });
+  if (product == products.end()) return false;
+  waiting_.conv = {out, weight, state, static_cast<uint32_t>(product - products.begin())};
+  flush_waiting();
+  return true;
+}
+
+void GpuEncoder::record_products(const Waiting& waiting) {
+  const std::vector<WaitingProduct>& products = waiting.products;
+  if (rows_of(products.front().x) > kSingleTokensMax) return record_products_of_many(products);
+  const WaitingChain& chain = waiting.chain;
+  const bool normed = waiting.has_chain() && makes_row(waiting);
+  const bool sums = normed && can_sum(chain);
+  if (waiting.has_chain() && !normed) record_chain(chain);
+  if (normed && !sums) record_sums(chain);
+  const UnitLinearParams p = linear_params(waiting);
+  const bool only4 =
+      std::all_of(products.begin(), products.end(),
+                  [](const WaitingProduct& product) { return product.weight.format.bits == 4; });
+  const KernelId made =
+      only4 ? KernelId::unit_normed_linear_one4 : KernelId::unit_normed_linear_one;
+  const KernelId plain = only4 ? KernelId::unit_linear_one4 : KernelId::unit_linear_one;
+  Plan plan = products_plan(normed ? made : plain, waiting, p);
+  for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
+  if (normed) {
+    plan.set_params(UnitNormedParams{p, sums ? chain.adds : 0, chain.norm.eps});
+    plan.bind(range_of(sums ? chain.base : chain.value, Access::kRead));
+    plan.bind(range_of(sums ? chain.addends[0] : Tensor{}, Access::kRead));
+    plan.bind(range_of(chain.norm.weight, Access::kRead));
+  } else {
+    plan.set_params(p);
+    plan.bind(range_of(products.front().x, Access::kRead));
+  }
+  plan.bind(range_of(waiting.conv.weight, Access::kRead));
+  plan.bind(range_of(waiting.conv.state, Access::kReadWrite));
+  for (const WaitingProduct& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
+  if (normed) {
+    bind_output(plan, sums ? chain.sums[1] : Tensor{});
+    bind_output(plan, chain.norm.out);
+  }
+  bind_output(plan, waiting.conv.out);
+  record(plan);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,441 @@
+// Ops that share a launch give the bits they have in launches of their own: each sequence runs on
+// the emulator as it comes and with a submission after every op, which keeps ops apart.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/plan_trace.h"
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+/// Called after every op.
+using Between = std::function<void()>;
+/// Records ops, gives what they wrote.
+using Ops = std::function<std::vector<Tensor>(Session&, const Between&)>;
+
+std::vector<std::vector<float>> results(Device& device, const Ops& ops, bool apart) {
+  Session s(device);
+  const std::vector<Tensor> written = ops(s, [&] {
+    if (apart) s.encoder().submit();
+  });
+  std::vector<std::vector<float>> values;
+  for (const Tensor& tensor : written) values.push_back(s.read(tensor));
+  return values;
+}
+
+/// Launches of the ops, which ask for nothing else before the first result is read.
+size_t launches(const Ops& ops) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
+  Session s(*device);
+  (void)ops(s, [] {});
+  s.encoder().submit();
+  return static_cast<size_t>(
+      std::count_if(log.lines.begin(), log.lines.end(),
+                    [](const std::string& line) { return !line.starts_with("write"); }));
+}
+
+void expect_same_bits_in(size_t expected_launches, const std::string& what, const Ops& ops) {
+  EXPECT_EQ(launches(ops), expected_launches) << what;
+  const auto device =
+      make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = true}));
+  const auto apart = results(*device, ops, true);
+  const auto together = results(*device, ops, false);
+  ASSERT_EQ(apart.size(), together.size());
+  for (size_t i = 0; i < apart.size(); ++i) {
+    expect_same_bits(format("{}, result {}", what, i), apart[i], together[i]);
+  }
+}
+
+/// Sums of up to two addends, then a norm, all of random rows.
+struct ChainProblem {
+  int64_t n = 1;
+  int64_t cols = 4;
+  int64_t top_k = 0;  // 0: begins with rows, not with slots
+  int adds = 1;
+  bool in_place = false;
+  std::vector<float> slots, slot_weights, rows[3], norm;
+
+  static ChainProblem make(Random& random, int64_t n, int64_t cols, int64_t top_k, int adds,
+                           bool in_place) {
+    ChainProblem p{n, cols, top_k, adds, in_place, {}, {}, {}, {}};
+    p.slots = random.floats(n * top_k * cols);
+    p.slot_weights = random.floats(n * top_k, 0.0f, 1.0f);
+    for (std::vector<float>& row : p.rows) row = random.floats(n * cols);
+    p.norm = random.floats(cols, 0.5f, 1.5f);
+    return p;
+  }
+
+  std::vector<Tensor> run(Session& s, const Between& between, bool with_norm = true) const {
+    Tensor value = s.floats({n, cols}, rows[0]);
+    std::vector<Tensor> written;
+    std::vector<Tensor> sums;
+    for (int i = 0; i < adds; ++i) sums.push_back(s.zeros({n, cols}));
+    const Tensor addends[2] = {s.floats({n, cols}, rows[1]), s.floats({n, cols}, rows[2])};
+    const Tensor weight = s.floats({cols}, norm);
+    const Tensor normed = s.zeros({n, cols});
+    if (top_k > 0) {
+      const Routes routes{s.zeros({n, top_k}, DType::kI32), s.floats({n, top_k}, slot_weights)};
+      const Tensor all = s.floats({n, top_k, cols}, slots);
+      s.encoder().combine_experts(value, all, routes);
+      between();
+      written.push_back(value);
+    }
+    for (int i = 0; i < adds; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const Tensor sum = in_place ? (i == 0 ? value : addends[0]) : sums[at];
+      // The sum so far may stand on either side.
+      if (i == 0) s.encoder().add(sum, value, addends[at]);
+      if (i == 1) s.encoder().add(sum, addends[at], value);
+      between();
+      value = sum;
+      written.push_back(value);
+    }
+    if (!with_norm) return written;
+    s.encoder().rms_norm(normed, value, weight, 1e-6f);
+    between();
+    written.push_back(normed);
+    return written;
+  }
+};
+
+TEST(Fusion, SumsAndTheirNormAreOneLaunch) {
+  Random random(90);
+  for (const int64_t cols : {4, 36, 128, 1000, 1024, 1028, 2048, 4096, 8192}) {
+    for (const int64_t n : {1, 3}) {
+      for (const int64_t top_k : {0, 3}) {
+        for (const int adds : {0, 1, 2}) {
+          const bool in_place = (cols / 4 + n + adds) % 2 == 0;
+          const ChainProblem p = ChainProblem::make(random, n, cols, top_k, adds, in_place);
+          expect_same_bits_in(
+              1, format("{}x{}, {} slots, {} adds, in place {}", n, cols, top_k, adds, in_place),
+              [&](Session& s, const Between& between) { return p.run(s, between); });
+        }
+      }
+    }
+  }
+}
+
+TEST(Fusion, SumsWithoutANormAreOneLaunch) {
+  Random random(101);
+  for (const int64_t cols : {4, 260, 2048}) {
+    for (const int64_t top_k : {0, 8, 11}) {
+      const ChainProblem p = ChainProblem::make(random, 3, cols, top_k, 2, cols == 260);
+      expect_same_bits_in(1, format("{} columns, {} slots", cols, top_k),
+                          [&](Session& s, const Between& between) {
+                            return p.run(s, between, /*with_norm=*/false);
+                          });
+    }
+  }
+}
+
+TEST(Fusion, SumsOfOddRowsStayApart) {
+  Random random(91);
+  for (const int64_t cols : {1, 7, 33, 8196}) {
+    const ChainProblem p = ChainProblem::make(random, 2, cols, 2, 1, false);
+    expect_same_bits_in(3, format("{} columns", cols),
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  }
+}
+
+TEST(Fusion, SumsThatOverlapStayApart) {
+  Random random(92);
+  const std::vector<float> x = random.floats(3 * 64);
+  const std::vector<float> w = random.floats(64);
+  expect_same_bits_in(3, "rows of one tensor", [&](Session& s, const Between& between) {
+    const Tensor rows = s.floats({3, 64}, x);
+    const Tensor weight = s.floats({64}, w);
+    const Tensor normed = s.zeros({2, 64});
+    // The second sum overwrites what the first one reads for its next row.
+    s.encoder().add(rows.slice(0, 0, 2), rows.slice(0, 1, 2), rows.slice(0, 1, 2));
+    between();
+    s.encoder().add(rows.slice(0, 1, 2), rows.slice(0, 0, 2), rows.slice(0, 1, 2));
+    between();
+    s.encoder().rms_norm(normed, rows.slice(0, 0, 2), weight, 1e-6f);
+    between();
+    return std::vector<Tensor>{rows, normed};
+  });
+}
+
+TEST(Fusion, ANormOfHeadsAndItsGateAreOneLaunch) {
+  Random random(93);
+  for (const int64_t dim : {1, 6, 32, 100, 128, 1024}) {
+    for (const int64_t n : {1, 5}) {
+      const std::vector<float> x = random.floats(n * 3 * dim);
+      const std::vector<float> gates = random.floats(n * 3 * 2 * dim, -4.0f, 4.0f);
+      const std::vector<float> w = random.floats(dim);
+      expect_same_bits_in(1, format("{} tokens, 3x{}", n, dim),
+                          [&](Session& s, const Between& between) {
+                            const Tensor heads = s.floats({n, 3, dim}, x);
+                            const Tensor gate = s.floats({n, 3, 2 * dim}, gates).slice(2, dim, dim);
+                            const Tensor weight = s.floats({dim}, w);
+                            const Tensor out = s.zeros({n, 3, dim});
+                            s.encoder().rms_norm(out, heads, weight, 1e-6f);
+                            between();
+                            s.encoder().mul_activated(out, out, gate, Activation::kSilu);
+                            between();
+                            return std::vector<Tensor>{heads, out};
+                          });
+    }
+  }
+}
+
+/// The norm of a chain, then products of it.
+struct NormedProblem {
+  ChainProblem chain;
+  std::vector<EncodedWeight> weights;
+
+  static NormedProblem make(Random& random, const ChainProblem& chain,
+                            std::initializer_list<int64_t> rows) {
+    NormedProblem p{chain, {}};
+    for (const int64_t r : rows) {
+      const int bits = r % 2 == 0 ? 4 : 8;
+      p.weights.push_back(
+          random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), r, chain.cols));
+    }
+    return p;
+  }
+  std::vector<Tensor> run(Session& s, const Between& between) const {
+    std::vector<Weight> views;
+    std::vector<Tensor> outs;
+    for (const EncodedWeight& w : weights) {
+      views.push_back(s.weight(w));
+      outs.push_back(s.zeros({chain.n, w.rows}));
+    }
+    std::vector<Tensor> written = chain.run(s, between);
+    const Tensor normed = written.back();
+    for (size_t i = 0; i < views.size(); ++i) {
+      s.encoder().linear(outs[i], normed, views[i]);
+      between();
+    }
+    written.insert(written.end(), outs.begin(), outs.end());
+    return written;
+  }
+};
+
+TEST(Fusion, ANormIsMadeByTheProductsThatFollow) {
+  Random random(94);
+  for (const int64_t cols : {64, 192, 1024, 1088, 2048, 4096}) {
+    for (const int64_t n : {1, 4}) {
+      for (const int adds : {0, 1}) {
+        if (n > 1 && cols > 1088) continue;  // the emulator is slow
+        const auto p = NormedProblem::make(
+            random, ChainProblem::make(random, n, cols, 0, adds, false), {38, 3, 16, 17});
+        expect_same_bits_in(1, format("{}x{}, {} adds", n, cols, adds),
+                            [&](Session& s, const Between& between) { return p.run(s, between); });
+      }
+    }
+  }
+}
+
+TEST(Fusion, ANormIsMadeByProductsOfFourBitsOnly) {
+  Random random(103);
+  for (const int64_t cols : {128, 1088}) {
+    const auto p =
+        NormedProblem::make(random, ChainProblem::make(random, 2, cols, 0, 1, false), {38, 16});
+    expect_same_bits_in(1, format("{} columns", cols),
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  }
+}
+
+TEST(Fusion, ANormThatProductsCannotMakeStaysApart) {
+  Random random(95);
+  const auto check = [&](const std::string& what, const ChainProblem& chain) {
+    const auto p = NormedProblem::make(random, chain, {70, 3});
+    const size_t products = chain.n > 4 ? 3 : 1;  // with a split of the activations
+    expect_same_bits_in(1 + products, what,
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  };
+  check("wide", ChainProblem::make(random, 1, 4160, 0, 1, false));
+  check("many tokens", ChainProblem::make(random, 5, 128, 0, 1, false));
+  check("two adds", ChainProblem::make(random, 1, 128, 0, 2, false));
+  check("slots", ChainProblem::make(random, 1, 128, 2, 1, false));
+  check("in place", ChainProblem::make(random, 2, 128, 0, 1, true));
+}
+
+TEST(Fusion, ProductsMayOverwriteWhatASumBeforeThemReads) {
+  Random random(102);
+  const EncodedWeight w = random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), 64, 64);
+  const std::vector<float> a = random.floats(64);
+  const std::vector<float> b = random.floats(64);
+  expect_same_bits_in(2, "the second addend", [&](Session& s, const Between& between) {
+    const Tensor x = s.floats({1, 64}, a);
+    const Tensor shared = s.floats({1, 64}, b);
+    const Tensor norm = s.floats({64}, a);
+    const Tensor sum = s.zeros({1, 64});
+    const Tensor normed = s.zeros({1, 64});
+    const Weight weight = s.weight(w);
+    s.encoder().add(x, x, x);
+    between();
+    s.encoder().add(sum, x, shared);
+    between();
+    s.encoder().rms_norm(normed, sum, norm, 1e-6f);
+    between();
+    s.encoder().linear(shared, normed, weight);
+    between();
+    return std::vector<Tensor>{x, shared, sum, normed};
+  });
+}
+
+TEST(Fusion, ProductsThatOverwriteWhatTheyReadStayApart) {
+  Random random(96);
+  const EncodedWeight w = random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), 64, 64);
+  const std::vector<float> a = random.floats(64);
+  const std::vector<float> b = random.floats(64);
+  const auto ops = [&](int target) {
+    return [&, target](Session& s, const Between& between) {
+      const Tensor x = s.floats({1, 64}, a);
+      const Tensor branch = s.floats({1, 64}, b);
+      const Tensor norm = s.floats({64}, a);
+      const Tensor sum = s.zeros({1, 64});
+      const Tensor normed = s.zeros({1, 64});
+      const Weight weight = s.weight(w);
+      s.encoder().add(sum, x, branch);
+      between();
+      s.encoder().rms_norm(normed, sum, norm, 1e-6f);
+      between();
+      s.encoder().linear(target == 0 ? x : target == 1 ? branch : sum, normed, weight);
+      between();
+      return std::vector<Tensor>{x, branch, sum, normed};
+    };
+  };
+  for (const int target : {0, 1, 2}) {
+    expect_same_bits_in(2, format("the product overwrites {}", target), ops(target));
+  }
+}
+
+/// A norm, products of it, and the convolution of the second one's.
+void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t taps, int64_t cols,
+                int64_t top_k = 0) {
+  const auto p = NormedProblem::make(random, ChainProblem::make(random, n, cols, top_k, 1, false),
+                                     {19, 70, 16});
+  const std::vector<float> w = random.floats(70 * taps);
+  const std::vector<float> past = random.floats((taps - 1) * 70);
+  expect_same_bits_in(expected_launches, format("{} tokens, {} taps, {} columns", n, taps, cols),
+                      [&](Session& s, const Between& between) {
+                        const Tensor weight = s.floats({70, taps}, w);
+                        const Tensor state = s.floats({taps - 1, 70}, past);
+                        const Tensor out = s.zeros({n, 70});
+                        std::vector<Tensor> written = p.run(s, between);
+                        s.encoder().causal_conv(out, written[written.size() - 2], weight, state);
+                        between();
+                        written.push_back(out);
+                        written.push_back(state);
+                        return written;
+                      });
+}
+
+TEST(Fusion, AConvolutionFollowsItsProductInOneLaunch) {
+  Random random(99);
+  for (const int64_t taps : {2, 3, 4}) check_conv(random, 1, 1, taps, 128);
+  check_conv(random, 1, 1, 4, 2048);
+  check_conv(random, 2, 1, 4, 128, /*top_k=*/2);  // the norm has a launch of its own
+}
+
+TEST(Fusion, AConvolutionOfManyTokensOrTapsStaysApart) {
+  Random random(100);
+  check_conv(random, 3, 2, 4, 128);  // its state has a launch of its own
+  check_conv(random, 3, 1, 5, 128);
+}
+
+/// Norms and rotary positions of queries and keys, then attention behind a few tokens.
+struct HeadsProblem {
+  int64_t n = 1;
+  int64_t dim = 32;
+  bool q_norm = true;
+  bool k_norm = true;
+  bool v_norm = false;
+  int64_t rotary = 0;  // 0: no positions
+  bool interleaved = false;
+  bool null_values = false;  // the pages of values are those of keys
+  bool same_rope = true;
+
+  static constexpr int64_t kHeads = 4;
+  static constexpr int64_t kKvHeads = 2;
+  static constexpr int64_t kPageTokens = 4;
+  static constexpr int64_t kBefore = 3;
+
+  std::vector<Tensor> run(Session& s, const Between& between) const {
+    Random random(static_cast<uint64_t>(n * 1000 + dim));
+    const auto floats = [&](const Shape& shape) {
+      return s.floats(shape, random.floats(shape.num_elements()));
+    };
+    // Queries lie between gates, as they do where outputs are gated.
+    const Tensor wide_q = floats({n, kHeads, 2 * dim});
+    const Tensor q = wide_q.slice(2, 0, dim);
+    const Tensor k = floats({n, kKvHeads, dim});
+    const Tensor v = null_values ? Tensor{} : floats({n, kKvHeads, dim});
+    const Tensor norm = floats({dim});
+    const int64_t half = std::max<int64_t>(rotary / 2, 1);
+    const Tensor frequencies = floats({half});
+    const Tensor others = floats({half});
+    std::vector<int32_t> numbers;
+    for (int64_t i = 0; i < n; ++i) numbers.push_back(static_cast<int32_t>(kBefore + i));
+    const Tensor positions = s.ints({n}, numbers);
+    std::vector<Tensor> k_pages;
+    std::vector<Tensor> v_pages;
+    for (int64_t i = 0; i < (kBefore + n + kPageTokens - 1) / kPageTokens; ++i) {
+      k_pages.push_back(floats({kPageTokens, kKvHeads, dim}));
+      v_pages.push_back(null_values ? k_pages.back() : floats({kPageTokens, kKvHeads, dim}));
+    }
+    const Tensor out = s.zeros({n, kHeads, dim});
+    Encoder& e = s.encoder();
+    const auto normalize = [&](bool wanted, const Tensor& x, const Tensor& weight) {
+      if (wanted) e.rms_norm(x, x, weight, 1e-6f);
+      between();
+    };
+    normalize(q_norm, q, norm);
+    normalize(k_norm, k, norm);
+    normalize(v_norm, v, {});
+    const RopeOptions options{
+        .rotary_dim = rotary, .interleaved = interleaved, .attention_factor = 1.25f};
+    if (rotary > 0) {
+      e.rope(q, positions, frequencies, options);
+      between();
+      e.rope(k, positions, same_rope ? frequencies : others, options);
+      between();
+    }
+    e.attention(
+        out, q, k, v,
+        {.k_pages = k_pages, .v_pages = v_pages, .page_tokens = kPageTokens, .length = kBefore},
+        {.scale = 0.2f});
+    between();
+    std::vector<Tensor> written = {wide_q, k, out};
+    if (!null_values) written.push_back(v);
+    written.insert(written.end(), k_pages.begin(), k_pages.end());
+    if (!null_values) written.insert(written.end(), v_pages.begin(), v_pages.end());
+    return written;
+  }
+};
+
+void check_heads(size_t expected_launches, const HeadsProblem& p) {
+  expect_same_bits_in(expected_launches,
+                      format("{} tokens, heads of {}, norms {} {} {}, {} turn", p.n, p.dim,
+                             p.q_norm, p.k_norm, p.v_norm, p.rotary),
+                      [&](Session& s, const Between& between) { return p.run(s, between); });
+}
+
+TEST(Fusion, HeadsReachAttentionInOneLaunch) {
+  check_heads(2, {.rotary = 32});
+  check_heads(2, {.n = 6, .rotary = 16, .interleaved = true});
+  check_heads(2, {.n = 2, .dim = 22, .rotary = 20});
+  check_heads(2, {.n = 70, .dim = 20, .v_norm = true, .rotary = 4});
+  check_heads(2, {.dim = 256, .q_norm = false, .rotary = 64});
+  check_heads(2, {.n = 3, .q_norm = false, .k_norm = false, .rotary = 32, .null_values = true});
+  check_heads(2, {.n = 2, .q_norm = false, .k_norm = false});
+}
+
+TEST(Fusion, HeadsOfDifferentTurnsStayApart) {
+  // Two norms, two turns, the copy into the pages and attention.
+  check_heads(6, {.rotary = 32, .same_rope = false});
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
