@@ -96,7 +96,7 @@ class GpuEncoder : public Encoder {
   /// Appends k and v to the pages, with all that waits for them and q.
   void place_heads(const Tensor& q, const Tensor& k, const Tensor& v, const KvView& kv,
                    const Binding& k_table, const Binding& v_table);
-  void record_each(const std::vector<WaitingHeads>& all);
+  void record_each(const AllHeads& all);
   void record_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
                    const RopeOptions& options);
   bool join_conv(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state);
