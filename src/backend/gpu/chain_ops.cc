@@ -138,7 +138,7 @@ void GpuEncoder::record_sums(const WaitingChain& chain) {
 
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
-  const std::vector<WaitingHeads>& heads = waiting_.heads;
+  const AllHeads& heads = waiting_.heads;
   const bool follows = heads.size() == 1 && !heads[0].has_rope && are_same(heads[0].x, x) &&
                        are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out);
   if (!follows) flush_waiting();

@@ -16,10 +16,7 @@ GpuEncoder::GpuEncoder(Platform& platform, std::unique_ptr<Executor> executor,
       executor_(std::move(executor)),
       scratch_(std::move(scratch)),
       tables_(platform, *executor_),
-      workspace_(platform) {
-  waiting_.reserve(kUnitMatricesMax);
-  recording_.reserve(kUnitMatricesMax);
-}
+      workspace_(platform) {}
 
 GpuEncoder::~GpuEncoder() {
   // Nothing may be freed under work that still runs; what was not submitted never will.

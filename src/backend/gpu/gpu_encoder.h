@@ -75,12 +75,6 @@ class GpuEncoder : public Encoder {
   };
   /// What the launches of one expert_ffn share.
   struct ExpertLaunch;
-  /// Products of the same x that share a launch with the next one.
-  struct WaitingProduct {
-    Tensor out;
-    Tensor x;
-    Weight weight;
-  };
   struct StayingExperts;
   struct FewSlots;
   /// Routes that the launch of the experts may choose itself.
@@ -127,7 +121,7 @@ class GpuEncoder : public Encoder {
   /// Appends k and v to the pages, with all that waits for them and q.
   void place_heads(const Tensor& q, const Tensor& k, const Tensor& v, const KvView& kv,
                    const Binding& k_table, const Binding& v_table);
-  void record_each(const std::vector<WaitingHeads>& all);
+  void record_each(const AllHeads& all);
   void record_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
                    const RopeOptions& options);
   bool join_conv(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state);
@@ -141,7 +135,7 @@ class GpuEncoder : public Encoder {
   void record_route(const WaitingRoute& route);
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
-  void record_products_of_many(const std::vector<WaitingProduct>& products);
+  void record_products_of_many(const Products& products);
   void record_split(const Tensor& x, uint32_t rows, const Binding& split, const Binding& sums);
   void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,

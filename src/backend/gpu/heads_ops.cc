@@ -9,7 +9,6 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr size_t kHeadsMax = 3;  // queries, keys, values
 // Up to here every head has a group of its own; more share one.
 constexpr uint32_t kAloneMax = 256;
 constexpr uint32_t kSimdsOfGroup = 4;
@@ -26,7 +25,7 @@ bool share_rope(const WaitingHeads& a, const WaitingHeads& b) {
 }
 
 // What waits for x, or nothing.
-WaitingHeads find_heads(const std::vector<WaitingHeads>& waiting, const Tensor& x) {
+WaitingHeads find_heads(const AllHeads& waiting, const Tensor& x) {
   for (const WaitingHeads& heads : waiting) {
     if (are_same(heads.x, x)) return heads;
   }
@@ -52,8 +51,8 @@ HeadsPart heads_part(const WaitingHeads& heads, const Tensor& page) {
 }  // namespace
 
 void GpuEncoder::add_heads(const WaitingHeads& heads) {
-  std::vector<WaitingHeads>& waiting = waiting_.heads;
-  const bool joins = !waiting.empty() && waiting.size() < kHeadsMax &&
+  AllHeads& waiting = waiting_.heads;
+  const bool joins = !waiting.empty() && waiting.size() < 3 &&
                      std::all_of(waiting.begin(), waiting.end(), [&](const WaitingHeads& other) {
                        return is_apart(other, heads.x) &&
                               (heads.norm.x.is_null() || is_apart(other, heads.norm.x));
@@ -82,7 +81,7 @@ bool GpuEncoder::join_rope(const Tensor& x, const Tensor& positions, const Tenso
   return true;
 }
 
-void GpuEncoder::record_each(const std::vector<WaitingHeads>& all) {
+void GpuEncoder::record_each(const AllHeads& all) {
   for (const WaitingHeads& heads : all) {
     if (!heads.norm.out.is_null()) record_norm(heads.norm, {}, {});
     if (heads.has_rope) record_rope(heads.x, heads.positions, heads.frequencies, heads.rope);
@@ -99,7 +98,7 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
                share_rope(heads, waiting_.heads.front());
       });
   if (!fits || have_overlap(q, k) || have_overlap(q, v) || have_overlap(k, v)) flush_waiting();
-  const std::vector<WaitingHeads> waiting = std::exchange(waiting_.heads, {});
+  const AllHeads waiting = std::exchange(waiting_.heads, {});
   const WaitingHeads queries = find_heads(waiting, q);
   const WaitingHeads keys = find_heads(waiting, k);
   PlaceHeadsParams p{};

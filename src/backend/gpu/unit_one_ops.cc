@@ -61,7 +61,7 @@ bool is_apart(const Waiting& waiting, const Tensor& out) {
 }
 
 UnitLinearParams linear_params(const Waiting& waiting) {
-  const std::vector<WaitingProduct>& products = waiting.products;
+  const Products& products = waiting.products;
   const Tensor& x = products.front().x;
   UnitLinearParams p{};
   p.x_stride = row_stride(x);
@@ -85,7 +85,7 @@ Plan products_plan(KernelId kernel, const Waiting& waiting, const UnitLinearPara
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
-  std::vector<WaitingProduct>& products = waiting_.products;
+  Products& products = waiting_.products;
   const bool joins = products.empty()
                          ? rows_of(x) <= kSingleTokensMax && can_norm(waiting_.chain, x)
                          : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
@@ -100,7 +100,7 @@ bool GpuEncoder::join_conv(const Tensor& out, const Tensor& x, const Tensor& wei
       have_overlap(out, state)) {
     return false;
   }
-  const std::vector<WaitingProduct>& products = waiting_.products;
+  const Products& products = waiting_.products;
   const auto product = std::find_if(products.begin(), products.end(),
                                     [&](const auto& other) { return are_same(other.out, x); });
   if (product == products.end()) return false;
@@ -110,7 +110,7 @@ bool GpuEncoder::join_conv(const Tensor& out, const Tensor& x, const Tensor& wei
 }
 
 void GpuEncoder::record_products(const Waiting& waiting) {
-  const std::vector<WaitingProduct>& products = waiting.products;
+  const Products& products = waiting.products;
   if (rows_of(products.front().x) > kSingleTokensMax) return record_products_of_many(products);
   const WaitingChain& chain = waiting.chain;
   const bool normed = waiting.has_chain() && makes_row(waiting);

@@ -25,7 +25,7 @@ void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& spl
   record(plan);
 }
 
-void GpuEncoder::record_products_of_many(const std::vector<WaitingProduct>& products) {
+void GpuEncoder::record_products_of_many(const Products& products) {
   const Tensor& x = products.front().x;
   const uint32_t n = rows_of(x);
   const auto cols = static_cast<uint64_t>(x.shape.back());

@@ -30,8 +30,7 @@ UnitMatrix unit_matrix(const Weight& weight) {
   return m;
 }
 
-uint32_t list_matrices(UnitLinearParams& p, std::span<const WaitingProduct> products,
-                       uint32_t rows_of_group) {
+uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t rows_of_group) {
   p.count = static_cast<u32>(products.size());
   uint32_t groups = 0;
   for (size_t i = 0; i < products.size(); ++i) {

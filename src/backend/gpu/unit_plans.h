@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "backend/gpu/kernels/params.h"
-#include "backend/gpu/waiting.h"
 #include "backend/gpu/plan.h"
+#include "backend/gpu/waiting.h"
 #include "quant/weight.h"
 
 namespace moeflux::gpu {
@@ -19,8 +18,7 @@ UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
 /// Describes the matrices to a kernel and gives each as many groups as its rows take; returns the
 /// number of groups.
-uint32_t list_matrices(UnitLinearParams& p, std::span<const WaitingProduct> products,
-                       uint32_t rows_of_group);
+uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t rows_of_group);
 
 /// Binds data, scales and biases.
 void bind_weight(Plan& plan, const Weight& weight);

@@ -3,14 +3,40 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "backend/gpu/kernels/params.h"
 #include "backend/ops.h"
+#include "base/check.h"
 #include "quant/weight.h"
 #include "tensor/tensor.h"
 
 namespace moeflux::gpu {
+
+/// Up to N values in place: what waits comes and goes with every launch, and a warm step allocates
+/// nothing.
+template <typename T, size_t N>
+class Few {
+ public:
+  void push_back(const T& value) {
+    MF_CHECK(size_ < N);
+    values_[size_++] = value;
+  }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T& operator[](size_t i) { return values_[i]; }
+  const T& operator[](size_t i) const { return values_[i]; }
+  const T& front() const { return values_[0]; }
+  T* begin() { return values_.data(); }
+  T* end() { return values_.data() + size_; }
+  const T* begin() const { return values_.data(); }
+  const T* end() const { return values_.data() + size_; }
+
+ private:
+  std::array<T, N> values_{};
+  size_t size_ = 0;
+};
 
 struct WaitingNorm {
   Tensor out;  // null: no norm
@@ -41,12 +67,17 @@ struct WaitingHeads {
   RopeOptions rope;
 };
 
+/// Of queries, keys and values.
+using AllHeads = Few<WaitingHeads, 3>;
+
 /// Products of the same x.
 struct WaitingProduct {
   Tensor out;
   Tensor x;
   Weight weight;
 };
+
+using Products = Few<WaitingProduct, kUnitMatricesMax>;
 
 /// The convolution of what a product gives.
 struct WaitingConv {
@@ -59,8 +90,8 @@ struct WaitingConv {
 /// One of chain, heads and products; or products of what the chain gives.
 struct Waiting {
   WaitingChain chain;
-  std::vector<WaitingHeads> heads;
-  std::vector<WaitingProduct> products;
+  AllHeads heads;
+  Products products;
   WaitingConv conv;
 
   bool has_chain() const { return !chain.value.is_null(); }
