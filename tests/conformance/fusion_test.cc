@@ -249,7 +249,7 @@ TEST(Fusion, ANormThatProductsCannotMakeStaysApart) {
   Random random(95);
   const auto check = [&](const std::string& what, const ChainProblem& chain) {
     const auto p = NormedProblem::make(random, chain, {70, 3});
-    const size_t products = chain.n > 4 ? 3 : 1;  // with a split of the activations
+    const size_t products = chain.n > 4 ? 2 : 1;  // with the split of the activations
     expect_same_bits_in(1 + products, what,
                         [&](Session& s, const Between& between) { return p.run(s, between); });
   };
