@@ -2,6 +2,8 @@
 // arrived with.
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
@@ -225,15 +227,20 @@ TEST(TokenInvariance, CausalConv) {
   }
 }
 
-TEST(TokenInvariance, GatedDelta) {
-  Random random(45);
-  for (const GatedDeltaOptions& o :
-       {GatedDeltaOptions{2, 4, 32, 72}, {1, 2, 128, 128}, {1, 3, 40, 203}, {1, 1, 160, 20}}) {
+void check_gated_delta(uint32_t seed, std::initializer_list<GatedDeltaOptions> shapes) {
+  Random random(seed);
+  for (const GatedDeltaOptions& o : shapes) {
     std::vector<Chunks> cuts = cuts_of_70();
     cuts.push_back(in_calls_of(7, 70));
     cuts.push_back(alone_after(48, 70));
     check_everywhere("gated_delta", DeltaProblem::make(random, o, 70), cuts);
   }
+}
+
+TEST(TokenInvariance, GatedDelta) { check_gated_delta(45, {{2, 4, 32, 72}, {1, 2, 128, 128}}); }
+
+TEST(TokenInvariance, GatedDeltaOfUnevenHeads) {
+  check_gated_delta(46, {{1, 3, 40, 203}, {1, 1, 160, 20}});
 }
 
 /// Row-major ones and tiles.
