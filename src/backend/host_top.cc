@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <vector>
 
+#include "backend/ops.h"
 #include "base/check.h"
 
 namespace moeflux {
 
+namespace {
+
 void top_of_row(std::span<const float> row, std::span<float> values, std::span<int32_t> ids) {
-  MF_CHECK(values.size() == ids.size() && values.size() <= row.size());
   // Infinity for what is no number, so that any two values compare.
   const auto rank_of = [&](int32_t id) {
     const float value = row[static_cast<size_t>(id)];
@@ -24,6 +27,20 @@ void top_of_row(std::span<const float> row, std::span<float> values, std::span<i
   });
   std::copy(order.begin(), middle, ids.begin());
   for (size_t i = 0; i < ids.size(); ++i) values[i] = row[static_cast<size_t>(ids[i])];
+}
+
+}  // namespace
+
+void host_top_rows(Tensor values, Tensor ids, Tensor x) {
+  MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
+           values.shape.back() <= std::min(kTopRowsMax, x.shape.back()));
+  const RowsView rows(x);
+  const auto k = static_cast<size_t>(values.shape.back());
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const size_t at = static_cast<size_t>(r) * k;
+    top_of_row({rows.row(r), static_cast<size_t>(rows.cols)}, {host_ptr<float>(values) + at, k},
+               {host_ptr<int32_t>(ids) + at, k});
+  }
 }
 
 }  // namespace moeflux

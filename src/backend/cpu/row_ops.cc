@@ -121,16 +121,7 @@ void CpuEncoder::soft_cap(Tensor x, float cap) {
 
 void CpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
   flush();
-  MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
-           values.shape.back() <= std::min(kTopRowsMax, x.shape.back()));
-  if (!status_.ok()) return;
-  const RowsView rows(x);
-  const auto k = static_cast<size_t>(values.shape.back());
-  for (int64_t r = 0; r < rows.rows; ++r) {
-    const size_t at = static_cast<size_t>(r) * k;
-    top_of_row({rows.row(r), static_cast<size_t>(rows.cols)}, {host_ptr<float>(values) + at, k},
-               {host_ptr<int32_t>(ids) + at, k});
-  }
+  if (status_.ok()) host_top_rows(values, ids, x);
 }
 
 void CpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {

@@ -98,13 +98,6 @@ bool GpuEncoder::fail(Error error) {
   return false;
 }
 
-bool GpuEncoder::bind_table(Plan& plan, std::span<const std::byte> bytes) {
-  const Result<Binding> table = tables_.place(bytes);
-  if (!table.ok()) return fail(table.error());
-  plan.bind(*table);
-  return true;
-}
-
 uint64_t GpuEncoder::address_of(const Tensor& tensor) const {
   if (tensor.is_null()) return 0;
   return platform_.device_address(*tensor.buffer) + tensor.offset_bytes;

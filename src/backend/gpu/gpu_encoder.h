@@ -98,8 +98,6 @@ class GpuEncoder : public Encoder {
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
   bool fail(Error error);
-  /// Binds what the Result holds; false, and the sticky error, otherwise.
-  bool bind_table(Plan& plan, std::span<const std::byte> bytes);
   void release_through(EventId event);
   uint64_t address_of(const Tensor& tensor) const;
   ExpertMatrix addresses_of(const Weight& weight, const Tensor& bias) const;
