@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "backend/ops.h"
@@ -11,9 +10,8 @@
 
 namespace moeflux {
 
-namespace {
-
 void top_of_row(std::span<const float> row, std::span<float> values, std::span<int32_t> ids) {
+  MF_CHECK(values.size() == ids.size() && values.size() <= row.size());
   // Infinity for what is no number, so that any two values compare.
   const auto rank_of = [&](int32_t id) {
     const float value = row[static_cast<size_t>(id)];
@@ -28,8 +26,6 @@ void top_of_row(std::span<const float> row, std::span<float> values, std::span<i
   std::copy(order.begin(), middle, ids.begin());
   for (size_t i = 0; i < ids.size(); ++i) values[i] = row[static_cast<size_t>(ids[i])];
 }
-
-}  // namespace
 
 void host_top_rows(Tensor values, Tensor ids, Tensor x) {
   MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
