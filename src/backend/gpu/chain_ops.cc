@@ -2,6 +2,7 @@
 // their shared part and the residual stream, and the norm of the next layer are a launch each
 // otherwise.
 #include <algorithm>
+#include <utility>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -93,7 +94,7 @@ bool GpuEncoder::join_norm(const WaitingNorm& norm) {
   const bool joins = fits && waiting_.has_chain() && chain.norm.out.is_null() &&
                      are_same(chain.value, norm.x) && fits_chain(chain, norm.out);
   if (joins) chain.norm = norm;
-  if (joins) return true;
+  if (joins || join_delta(norm)) return true;
   if (norm.x.shape.rank() == 3 && norm.x.shape.back() <= int64_t{kNormNarrowCols}) {
     add_heads({.x = norm.out, .norm = norm});
     return true;
@@ -138,14 +139,22 @@ void GpuEncoder::record_sums(const WaitingChain& chain) {
 
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
-  const AllHeads& heads = waiting_.heads;
-  const bool follows = heads.size() == 1 && !heads[0].has_rope && are_same(heads[0].x, x) &&
-                       are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out);
+  const Waiting& waiting = waiting_;
+  const bool is_delta = waiting.has_delta() && !waiting.delta.norm.out.is_null();
+  const AllHeads& heads = waiting.heads;
+  const bool is_heads = heads.size() == 1 && !heads[0].has_rope;
+  const bool follows = (is_delta || is_heads) &&
+                       are_same(is_delta ? waiting.delta.out : heads[0].x, x) && are_same(x, out) &&
+                       gate.shape == x.shape && !have_overlap(gate, out) &&
+                       (is_heads || (is_wide(gate) && !have_overlap(gate, waiting.delta.state)));
   if (!follows) flush_waiting();
   if (!follows) return false;
-  const WaitingNorm norm = heads[0].norm;
-  waiting_ = {};
-  record_norm(norm, gate, activation);
+  const Waiting taken = std::exchange(waiting_, {});
+  if (is_delta) {
+    record_delta(taken.delta, gate, activation);
+  } else {
+    record_norm(taken.heads[0].norm, gate, activation);
+  }
   return true;
 }
 

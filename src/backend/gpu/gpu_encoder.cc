@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/gpu/expert_launch.h"
+#include "backend/gpu/plan_building.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 
@@ -55,10 +56,24 @@ void GpuEncoder::record(const Plan& plan) {
   flush_waiting();
   split_x_ = {};
   executor_->record(plan);
+  if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return;  // no launch
+  written_ = {};
+  for (uint32_t i = 0; i < plan.num_bindings; ++i) {
+    if (plan.bindings[i].access != Access::kRead) written_.push_back(plan.bindings[i]);
+  }
 }
 
-// Products, chains and heads never wait together with experts: whoever starts to wait hands over
-// what else does.
+bool GpuEncoder::has_just_written(const Tensor& tensor) const {
+  const Binding range = range_of(tensor, Access::kRead);
+  return std::any_of(written_.begin(), written_.end(), [&](const Binding& other) {
+    return other.buffer == range.buffer &&
+           other.offset_bytes < range.offset_bytes + range.size_bytes &&
+           range.offset_bytes < other.offset_bytes + other.size_bytes;
+  });
+}
+
+// Products, chains, heads and the delta rule never wait together with experts: whoever starts to
+// wait hands over what else does.
 void GpuEncoder::flush_waiting() {
   flush_experts();
   if (waiting_.is_empty()) return;
@@ -67,6 +82,8 @@ void GpuEncoder::flush_waiting() {
     record_products(waiting);
   } else if (waiting.has_chain()) {
     record_chain(waiting.chain);
+  } else if (waiting.has_delta()) {
+    record_delta(waiting.delta, {}, {});
   } else {
     record_each(waiting.heads);
   }

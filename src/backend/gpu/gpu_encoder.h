@@ -111,6 +111,10 @@ class GpuEncoder : public Encoder {
   bool join_chain(const Tensor& out, const Tensor& a, const Tensor& b);
   bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
   bool join_norm(const WaitingNorm& norm);
+  bool join_delta(const WaitingNorm& norm);
+  void record_delta(const WaitingDelta& delta, const Tensor& gate, Activation activation);
+  /// True when the launch before the next one may write to it.
+  bool has_just_written(const Tensor& tensor) const;
   void record_chain(const WaitingChain& chain);
   void record_sums(const WaitingChain& chain);
   bool join_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
@@ -164,6 +168,7 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
   Waiting waiting_;
+  Few<Binding, Plan::kBindingsMax> written_;  // by the last launch
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
   Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since

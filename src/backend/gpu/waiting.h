@@ -87,15 +87,32 @@ struct WaitingConv {
   uint32_t product = 0;
 };
 
-/// One of chain, heads and products; or products of what the chain gives.
+/// The delta rule of one token, whose heads may go on through a norm in place.
+struct WaitingDelta {
+  Tensor out;  // null: none
+  Tensor qkv;
+  Tensor a;
+  Tensor b;
+  Tensor a_log;
+  Tensor dt_bias;
+  Tensor state;
+  GatedDeltaOptions options;
+  WaitingNorm norm;
+};
+
+/// One of chain, delta rule, heads and products; or products of what the chain gives.
 struct Waiting {
   WaitingChain chain;
+  WaitingDelta delta;
   AllHeads heads;
   Products products;
   WaitingConv conv;
 
   bool has_chain() const { return !chain.value.is_null(); }
-  bool is_empty() const { return !has_chain() && heads.empty() && products.empty(); }
+  bool has_delta() const { return !delta.out.is_null(); }
+  bool is_empty() const {
+    return !has_chain() && !has_delta() && heads.empty() && products.empty();
+  }
 };
 
 }  // namespace moeflux::gpu

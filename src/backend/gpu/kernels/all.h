@@ -16,6 +16,7 @@
 #include "backend/gpu/kernels/attention_tiles.h"
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"
+#include "backend/gpu/kernels/gated_delta_one.h"
 #include "backend/gpu/kernels/route.h"
 #include "backend/gpu/kernels/top.h"
 #include "backend/gpu/kernels/expert_lists.h"

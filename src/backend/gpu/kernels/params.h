@@ -180,6 +180,31 @@ struct DeltaParams {
   u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
+/// One token, whose heads may go on through a norm, which a gate may follow.
+enum : u32 {
+  kDeltaOneThreads = 512,
+  kDeltaOneDim = 128,  // of keys and of values, at most
+  kDeltaOneSimds = kDeltaOneThreads / 32,
+  // Where things lie in shared memory, in words: units of two keys and two queries; what SIMD
+  // groups have of every column's sums; these sums; decay, beta and match.
+  kDeltaOneRecalls = 2 * kDeltaOneDim,
+  kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
+  kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
+  kDeltaOneWords = kDeltaOneScalars + 3,
+};
+struct DeltaOneParams {
+  DeltaParams delta;
+  u64 gate_head_stride;
+  u32 heads_per_key;
+  u32 has_norm;
+  u32 has_gate;
+  u32 activation;
+  f32 epsilon;
+  u32 early;  // the kernel before does not write the state
+};
+
 /// What a group of threads judges in registers: that many experts and ranks at most, through so
 /// many shared words.
 enum : u32 {
