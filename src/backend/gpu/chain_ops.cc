@@ -140,7 +140,8 @@ void GpuEncoder::record_sums(const WaitingChain& chain) {
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
   const Waiting& waiting = waiting_;
-  const bool is_delta = waiting.has_delta() && !waiting.delta.norm.out.is_null();
+  const bool is_delta =
+      waiting.has_delta() && !waiting.delta.norm.out.is_null() && activation == Activation::kSilu;
   const AllHeads& heads = waiting.heads;
   const bool is_heads = heads.size() == 1 && !heads[0].has_rope;
   const bool follows = (is_delta || is_heads) &&
@@ -151,7 +152,7 @@ bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gat
   if (!follows) return false;
   const Waiting taken = std::exchange(waiting_, {});
   if (is_delta) {
-    record_delta(taken.delta, gate, activation);
+    record_delta(taken.delta, gate);
   } else {
     record_norm(taken.heads[0].norm, gate, activation);
   }

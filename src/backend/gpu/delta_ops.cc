@@ -83,19 +83,17 @@ bool GpuEncoder::join_delta(const WaitingNorm& norm) {
   return true;
 }
 
-void GpuEncoder::record_delta(const WaitingDelta& delta, const Tensor& gate,
-                              Activation activation) {
+void GpuEncoder::record_delta(const WaitingDelta& delta, const Tensor& gate) {
   DeltaOneParams p{};
   p.delta = delta_params(delta);
   if (!gate.is_null()) p.gate_head_stride = heads_layout(gate).head_stride;
   p.heads_per_key = p.delta.value_heads / p.delta.key_heads;
   p.has_norm = delta.norm.out.is_null() ? 0 : 1;
   p.has_gate = gate.is_null() ? 0 : 1;
-  p.activation = static_cast<u32>(activation);
   p.epsilon = delta.norm.eps;
   p.early = has_just_written(delta.state) ? 0 : 1;
-  Plan plan = make_plan(KernelId::gated_delta_one, {p.delta.value_heads, 1, 1}, kDeltaOneThreads,
-                        kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
+  Plan plan = make_plan(KernelId::gated_delta_one, {p.heads_per_key, p.delta.key_heads, 1},
+                        kDeltaOneThreads, kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_inputs(plan, delta);
   plan.bind(range_of(delta.norm.weight, Access::kRead));

@@ -83,7 +83,7 @@ void GpuEncoder::flush_waiting() {
   } else if (waiting.has_chain()) {
     record_chain(waiting.chain);
   } else if (waiting.has_delta()) {
-    record_delta(waiting.delta, {}, {});
+    record_delta(waiting.delta, {});
   } else {
     record_each(waiting.heads);
   }

@@ -112,7 +112,7 @@ class GpuEncoder : public Encoder {
   bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
   bool join_norm(const WaitingNorm& norm);
   bool join_delta(const WaitingNorm& norm);
-  void record_delta(const WaitingDelta& delta, const Tensor& gate, Activation activation);
+  void record_delta(const WaitingDelta& delta, const Tensor& gate);
   /// True when the launch before the next one may write to it.
   bool has_just_written(const Tensor& tensor) const;
   void record_chain(const WaitingChain& chain);

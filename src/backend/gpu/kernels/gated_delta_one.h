@@ -11,7 +11,12 @@ namespace kernels {
 /// Of four columns, in a thread: two in every 32.
 enum : u32 { kDeltaOneRows = 8 };
 /// SIMD groups that have work of their own while the others wait.
-enum : u32 { kDeltaScalarSimd = 4, kDeltaMatchSimd = 8, kDeltaNormSimd = 15 };
+enum : u32 { kDeltaDecaySimd = 4, kDeltaBetaSimd = 5, kDeltaMatchSimd = 8, kDeltaNormSimd = 15 };
+
+/// The value head of the group.
+MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
+  return t.group.y * p.heads_per_key + t.group.x;
+}
 
 /// The thread's row i of the state.
 MF_FN u32 delta_row(MF_T t, u32 i) { return i / 2u * 32u + t.simd * 2u + i % 2u; }
@@ -38,23 +43,16 @@ MF_FN void store_cells(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(f32) cells,
   }
 }
 
-/// What a lane has of the query or key at `from`, divided by its length and multiplied by `factor`.
-MF_FN F4 unit_length(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) from, f32 factor) {
-  const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  const F4 own = t.lane * 4u < p.key_dim ? load4(from + t.lane * 4u) : nothing;
-  return times(own, factor / mf_sqrt(simd_sum(t, add_squares(0.0f, own)) + 1e-6f));
-}
-
-/// One SIMD group brings query and key.
-MF_FN void stage_delta_units(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) from,
-                             f32 factor) {
-  const F4 q = unit_length(t, p, from, factor);
-  const F4 k = unit_length(t, p, from + p.key_heads * p.key_dim, 1.0f);
-  MF_SHARED(f32) to = MF_SHARED_AT(t, f32, 0u) + t.lane * 8u;
-  const F4 low = {{k.v[0], k.v[1], q.v[0], q.v[1]}};
-  const F4 high = {{k.v[2], k.v[3], q.v[2], q.v[3]}};
-  store4(to, low);
-  store4(to + 4u, high);
+/// One SIMD group brings the query, the next one the key, divided by its length and multiplied by
+/// `factor`.
+MF_FN void stage_delta_row(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) from,
+                           f32 factor) {
+  F4 own = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  if (t.lane * 4u < p.key_dim) own = load4(from + t.lane * 4u);
+  own = times(own, factor / mf_sqrt(simd_sum(t, add_squares(0.0f, own)) + 1e-6f));
+  MF_SHARED(f32) to = MF_SHARED_AT(t, f32, 0u) + (t.lane * 8u + (t.simd == 0u ? 2u : 0u));
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) to[i / 2u * 4u + i % 2u] = own.v[i];
 }
 
 /// The product of query and key, in one SIMD group.
@@ -123,7 +121,8 @@ MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 s
     four = times(times(four, norm_factor(squares, p.delta.value_dim, p.epsilon)), scales);
     if (p.has_gate != 0u) four = times(four, gates);
   }
-  if (col < p.delta.value_dim) store4(out + (t.group.x * p.delta.out.head_stride + col), four);
+  if (col < p.delta.value_dim)
+    store4(out + (delta_head(t, p) * p.delta.out.head_stride + col), four);
 }
 
 /// s += k delta
@@ -141,8 +140,8 @@ MF_FN void add_deltas(MF_T t, F4 deltas, MF_LOCAL(F4) s) {
   }
 }
 
-/// Group x: a value head. kDeltaOneThreads threads. Keys and values of up to kDeltaOneDim, all rows
-/// in units of 16 bytes.
+/// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. Keys and values of up
+/// to kDeltaOneDim, all rows in units of 16 bytes.
 MF_FITS(kDeltaOneThreads, 1)
 MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
           MF_READ(2, f32, b), MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias),
@@ -150,42 +149,35 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
           MF_WRITE(8, f32, out)) {
   MF_THREAD_EARLY;
   MF_PARAMS(DeltaParams) d = p.delta;
-  const u32 head = t.group.x;
+  const u32 head = delta_head(t, p);
   const u32 col = t.lane * 4u;
-  const bool has_cols = col < d.value_dim;
   MF_GLOBAL(f32) cells = state + static_cast<u64>(head) * d.key_dim * d.value_dim;
   F4 s[kDeltaOneRows];
   if (p.early != 0u) load_cells(t, d, MF_CAST(const f32, cells), s);
   const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
   F4 scales = ones;
   F4 gates = ones;
-  f32 bias = 0.0f;
-  f32 speed = 0.0f;
-  // Divisions take a hundred cycles: none of them after the token is there.
-  MF_GLOBAL(const f32) query = qkv + head / p.heads_per_key * d.key_dim;
-  const f32 factor = 1.0f / mf_sqrt(static_cast<f32>(d.key_dim));
-  if (t.simd == kDeltaNormSimd && has_cols && p.has_norm != 0u) scales = load4(weight + col);
-  if (t.simd == kDeltaScalarSimd) {
-    bias = dt_bias[head];
-    speed = mf_exp(a_log[head]);
-  }
+  const bool has_decay = t.simd == kDeltaDecaySimd;
+  const bool has_head = t.simd == kDeltaNormSimd && col < d.value_dim;
+  if (has_head && p.has_norm != 0u) scales = load4(weight + col);
+  const f32 bias = has_decay ? dt_bias[head] : 0.0f;
+  const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
+  MF_GLOBAL(const f32)
+  row = qkv + (t.group.y + (t.simd == 0u ? 0u : d.key_heads)) * d.key_dim;
+  const f32 factor = t.simd == 0u ? 1.0f / mf_sqrt(static_cast<f32>(d.key_dim)) : 1.0f;
   await_inputs(t);
   if (p.early == 0u) load_cells(t, d, MF_CAST(const f32, cells), s);
-  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
   const bool is_column = t.index < d.value_dim;  // of a thread that sums up what is recalled of it
-  const u32 values = 2u * d.key_heads * d.key_dim + head * d.value_dim;
-  const f32 v = is_column ? qkv[values + t.index] : 0.0f;
-  if (t.simd == 0u) stage_delta_units(t, d, query, factor);
-  if (t.simd == kDeltaScalarSimd) {
+  const f32 v = is_column ? qkv[2u * d.key_heads * d.key_dim + head * d.value_dim + t.index] : 0.0f;
+  if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
+  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
+  if (t.simd < 2u) stage_delta_row(t, d, row, factor);
+  if (has_decay) {
     const f32 decay = mf_exp(-speed * softplus(a[head] + bias));
-    const f32 beta = sigmoid(b[head]);
     if (t.lane == 0u) scalars[0] = decay;
-    if (t.lane == 1u) scalars[1] = beta;
-  }
-  if (t.simd == kDeltaNormSimd && has_cols && p.has_gate != 0u) {
-    gates = load4(gate + (head * p.gate_head_stride + col));
-    MF_UNROLL
-    for (u32 c = 0u; c < 4u; ++c) gates.v[c] = activate(gates.v[c], p.activation);
+  } else if (t.simd == kDeltaBetaSimd) {
+    const f32 beta = sigmoid(b[head]);
+    if (t.lane == 0u) scalars[1] = beta;
   }
   barrier(t);
   recall_cells(t, s);
@@ -199,10 +191,13 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
     [own] = sum_of_parts(MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + own);
   } else if (t.simd == kDeltaMatchSimd) {
     store_delta_match(t);
+  } else if (has_head && p.has_gate != 0u) {
+    MF_UNROLL
+    for (u32 c = 0u; c < 4u; ++c) gates.v[c] = silu(gates.v[c]);
   }
   barrier(t);
   F4 deltas = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (has_cols) deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
+  if (col < d.value_dim) deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
   if (t.simd == kDeltaNormSimd) store_delta_head(t, p, deltas, scales, gates, out);
   add_deltas(t, deltas, s);
   store_cells(t, d, cells, s);

@@ -180,7 +180,7 @@ struct DeltaParams {
   u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
-/// One token, whose heads may go on through a norm, which a gate may follow.
+/// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
 enum : u32 {
   kDeltaOneThreads = 512,
   kDeltaOneDim = 128,  // of keys and of values, at most
@@ -200,7 +200,6 @@ struct DeltaOneParams {
   u32 heads_per_key;
   u32 has_norm;
   u32 has_gate;
-  u32 activation;
   f32 epsilon;
   u32 early;  // the kernel before does not write the state
 };
