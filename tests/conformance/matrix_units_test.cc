@@ -2,6 +2,7 @@
 // the same bits for a token alone as among others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
