@@ -63,8 +63,9 @@ measure() {
 
 # profile FOLDER LOG: launches of decoded tokens, after those of loading and of warming up.
 profile() {
-  timeout "${PROFILE_SECONDS:-200}" ncu --clock-control none \
-    --metrics gpu__time_duration.sum --csv --launch-skip "${SKIP:-4000}" --launch-count "${COUNT:-2000}" \
+  timeout "${PROFILE_SECONDS:-200}" ncu --clock-control none --csv \
+    --metrics gpu__time_duration.sum \
+    --launch-skip "${SKIP:-4000}" --launch-count "${COUNT:-2000}" \
     "$bin/moeflux" bench -m "$1" --device cuda:0 -p 0 -n "${TOKENS:-8}" -r 1 --reader-threads 16 \
     >"$out/$2.csv" 2>"$out/$2.log"
   python3 "$here/cuda_report.py" profile "$out/$2.csv"
