@@ -5,12 +5,16 @@
 #
 # BIN holds moeflux, conformance_test and golden_test of a build with -DMOEFLUX_CUDA=ON; logs go to
 # OUT. SCRATCH (default /tmp) takes the synthetic model, 18 GiB. A failing step stops no other.
+#
+# Steps of a slice of DeepSeek-V3 (the first LAYERS of it: 8, of which 5 have experts, are 32 GiB of
+# files) come when they are named: deepseek-synth deepseek-bench deepseek-profile.
 set -u
 here=$(dirname "$0")
 bin=$1 out=$2
 shift 2
 steps=${*:-device conformance golden memcheck racecheck synth bench profile}
 model=${SCRATCH:-/tmp}/moeflux-synthetic
+slice=${SCRATCH:-/tmp}/moeflux-deepseek-slice
 shards=${SHARDS:-8}
 mkdir -p "$out"
 
@@ -41,10 +45,35 @@ if has device; then
   ldd --version | head -1
   ldd "$bin/moeflux" | grep 'not found'
 fi
+# synthesize NAME FOLDER LOG [OPTION]...
+synthesize() {
+  local name=$1 folder=$2 log=$3
+  shift 3
+  "$bin/moeflux" synth --like "$name" -o "$folder" --force "$@" >"$out/$log.log" 2>&1
+  tail -1 "$out/$log.log"
+}
+
+# measure FOLDER LOG PROMPTS
+measure() {
+  "$bin/moeflux" bench -m "$1" --device cuda:0 -p "$3" -n 64 -d "${DEPTHS:-0,8192}" \
+    -r "${REPETITIONS:-3}" --reader-threads 16 -o json >"$out/$2.json" 2>"$out/$2.log" ||
+    tail -3 "$out/$2.log"
+  python3 "$here/cuda_report.py" bench "$out/$2.json"
+}
+
+# profile FOLDER LOG: launches of decoded tokens, after those of loading and of warming up.
+profile() {
+  timeout "${PROFILE_SECONDS:-200}" ncu --clock-control none --csv \
+    --metrics gpu__time_duration.sum \
+    --launch-skip "${SKIP:-4000}" --launch-count "${COUNT:-2000}" \
+    "$bin/moeflux" bench -m "$1" --device cuda:0 -p 0 -n "${TOKENS:-8}" -r 1 --reader-threads 16 \
+    >"$out/$2.csv" 2>"$out/$2.log"
+  python3 "$here/cuda_report.py" profile "$out/$2.csv"
+}
+
 if has synth; then
   say synth
-  "$bin/moeflux" synth --like qwen3.6-35b-a3b -o "$model" --force >"$out/synth.log" 2>&1
-  tail -1 "$out/synth.log"
+  synthesize qwen3.6-35b-a3b "$model" synth
 fi
 if has conformance; then
   say conformance
@@ -67,18 +96,22 @@ if has racecheck; then
 fi
 if has bench; then
   say bench
-  "$bin/moeflux" bench -m "$model" --device cuda:0 -p "${PROMPTS:-512,4096}" -n 64 \
-    -d "${DEPTHS:-0,8192}" -r "${REPETITIONS:-3}" --reader-threads 16 -o json \
-    >"$out/bench.json" 2>"$out/bench.log" || tail -3 "$out/bench.log"
-  python3 "$here/cuda_report.py" bench "$out/bench.json"
+  measure "$model" bench "${PROMPTS:-512,4096}"
 fi
 if has profile; then
   say profile
-  # Launches of decoded tokens, after those of loading and of warming up.
-  timeout 200 ncu --clock-control none --metrics gpu__time_duration.sum --csv \
-    --launch-skip "${SKIP:-4000}" --launch-count "${COUNT:-2000}" \
-    "$bin/moeflux" bench -m "$model" --device cuda:0 -p 0 -n 8 -r 1 --reader-threads 16 \
-    >"$out/profile.csv" 2>"$out/profile.log"
-  python3 "$here/cuda_report.py" profile "$out/profile.csv"
+  profile "$model" profile
+fi
+if has deepseek-synth; then
+  say deepseek-synth
+  synthesize deepseek-v3 "$slice" deepseek-synth --layers "${LAYERS:-8}"
+fi
+if has deepseek-bench; then
+  say deepseek-bench
+  measure "$slice" deepseek-bench "${PROMPTS:-512}"
+fi
+if has deepseek-profile; then
+  say deepseek-profile
+  SKIP=${SKIP:-600} COUNT=${COUNT:-800} profile "$slice" deepseek-profile
 fi
 say done

@@ -21,8 +21,8 @@ constexpr int64_t kTinyVocab = 512;
 
 class BenchmarkTestCase : public ::testing::Test {
  protected:
-  void write(const SyntheticModelOptions& options) {
-    const auto model = make_synthetic_model("tiny", options);
+  void write(const SyntheticModelOptions& options, std::string_view shape = "tiny") {
+    const auto model = make_synthetic_model(shape, options);
     ASSERT_TRUE(model.ok());
     const Status written =
         write_synthetic(*model, {.directory = folder_.path(), .seed = 1, .threads = 1});
@@ -43,11 +43,20 @@ class BenchmarkTestCase : public ::testing::Test {
   std::unique_ptr<Device> device_ = testing::make_test_device({});
 };
 
+struct Written {
+  std::string_view shape;
+  SyntheticModelOptions options;
+};
+
 TEST_F(BenchmarkTestCase, SyntheticModelsRunAlikeOnReferenceAndCpu) {
-  for (const SyntheticModelOptions& options :
-       {SyntheticModelOptions{}, SyntheticModelOptions{.num_layers = 3, .bits = 8},
-        SyntheticModelOptions{.group_size = 128}, SyntheticModelOptions{.group_size = 32}}) {
-    write(options);
+  const SyntheticModelOptions eight_bits{.num_layers = 3, .bits = 8};
+  for (const auto& [shape, options] : std::initializer_list<Written>{{"tiny", {}},
+                                                                     {"tiny", eight_bits},
+                                                                     {"tiny", {.group_size = 128}},
+                                                                     {"tiny", {.group_size = 32}},
+                                                                     {"tiny-latent", {}},
+                                                                     {"tiny-latent", eight_bits}}) {
+    write(options, shape);
     const auto cpu = testing::run_model(folder_.path(), tokens(16), {});
     const auto reference = testing::run_model(folder_.path(), tokens(16), {.device = "reference"});
     ASSERT_EQ(cpu.logits.size(), reference.logits.size());
@@ -143,6 +152,23 @@ TEST_F(BenchmarkTestCase, TrafficIsDenseWeightsExpertsAndState) {
   ASSERT_TRUE(whole.ok() && halves.ok());
   EXPECT_LT(whole->dense_bytes, 0.1 * one->dense_bytes);
   EXPECT_GT(halves->dense_bytes, 1.5 * whole->dense_bytes);
+}
+
+TEST_F(BenchmarkTestCase, ExpertsThatNobodyCountedAreTakenToBeSpreadEvenly) {
+  write({});
+  const auto trace = make_trace_device();
+  const auto model = load_model(folder_.path(), *trace, WeightLoading::kCheckOnly);
+  ASSERT_TRUE(model.ok());
+  const double expert = 3 * 128 * 128 * 0.5625;
+  const BenchmarkRun run{.samples_ns = {1, 1}};
+  // 4 of 32 experts in each of 4 layers, whatever comes before.
+  const auto tokens = traffic_per_token(**model, {.n_gen = 3, .n_depth = 5}, 512, run);
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_DOUBLE_EQ(tokens->expert_bytes, 16 * expert);
+  // Two tokens leave an expert unused with (28/32)^2; a chunk reads each of the others once.
+  const auto prompt = traffic_per_token(**model, {.n_prompt = 4}, 2, run);
+  ASSERT_TRUE(prompt.ok());
+  EXPECT_DOUBLE_EQ(prompt->expert_bytes, 4 * 32 * (1.0 - 28.0 * 28 / (32 * 32)) * expert * 2 / 4);
 }
 
 TEST_F(BenchmarkTestCase, ParametersAreThoseOfDenseWeightsAndAllExperts) {

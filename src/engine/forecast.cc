@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/dry_run.h"
+#include "engine/traffic.h"
 
 namespace moeflux {
 namespace {
@@ -21,13 +22,12 @@ Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t 
   MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, tokens, 1));
   StepWork work{
       .dense_bytes = static_cast<double>(dry.weight_bytes) + state_bytes(model.spec(), length),
+      .expert_bytes = expected_expert_bytes(model, tokens),
       .multiply_adds = static_cast<double>(dry.multiply_adds)};
   for (size_t i = 0; i < model.experts.layers.size(); ++i) {
     const ExpertLayer& layer = model.experts.layers[i];
     if (layer.num_experts == 0) continue;
     const int64_t top_k = model.spec().layers[i].moe.experts_per_token;
-    work.expert_bytes += distinct_experts(layer.num_experts, top_k, tokens) *
-                         static_cast<double>(layer.bytes_per_expert());
     work.multiply_adds +=
         static_cast<double>(tokens * top_k) * static_cast<double>(layer.parameters_per_expert());
   }

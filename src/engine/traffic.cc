@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "engine/cost_model.h"
 #include "engine/dry_run.h"
 
 namespace moeflux {
@@ -33,9 +34,22 @@ double mean_expert_bytes(const ExpertTable& table) {
 
 }  // namespace
 
+double expected_expert_bytes(const LoadedModel& model, int64_t tokens) {
+  double bytes = 0.0;
+  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = model.experts.layers[i];
+    if (layer.num_experts == 0) continue;
+    const int64_t top_k = model.spec().layers[i].moe.experts_per_token;
+    bytes += distinct_experts(layer.num_experts, top_k, tokens) *
+             static_cast<double>(layer.bytes_per_expert());
+  }
+  return bytes;
+}
+
 Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest& test,
                                   int64_t batch, const BenchmarkRun& run) {
   Traffic traffic;
+  const uint64_t lookups = run.experts.hits + run.experts.misses;
   std::map<int64_t, uint64_t> dense_bytes;  // by size of the step
   int64_t length = test.n_depth;
   for (const int64_t step : steps_of(test, batch)) {
@@ -44,6 +58,7 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
       dense_bytes[step] = dry.weight_bytes;
     }
     traffic.dense_bytes += static_cast<double>(dense_bytes[step]);
+    if (lookups == 0) traffic.expert_bytes += expected_expert_bytes(model, step);
     length += step;
     for (const LayerStateSpec& layer : state_specs(model.spec())) {
       const int64_t seen = layer.window > 0 ? std::min(layer.window, length) : length;
@@ -51,9 +66,11 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
           layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(seen));
     }
   }
-  const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));
-  traffic.expert_bytes = static_cast<double>(run.experts.hits + run.experts.misses) *
-                         mean_expert_bytes(model.experts) / repetitions;
+  if (lookups > 0) {
+    const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));
+    traffic.expert_bytes =
+        static_cast<double>(lookups) * mean_expert_bytes(model.experts) / repetitions;
+  }
   const auto tokens = static_cast<double>(std::max<int64_t>(1, test.tokens()));
   return Traffic{traffic.dense_bytes / tokens, traffic.expert_bytes / tokens,
                  traffic.state_bytes / tokens};

@@ -171,7 +171,7 @@ class GpuEncoder : public Encoder {
   Few<Binding, Plan::kBindingsMax> written_;  // by the last launch
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
-  Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
+  Tensor split_x_;  // whose integers the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;
   DeviceTables tables_;

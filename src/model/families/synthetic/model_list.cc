@@ -8,7 +8,8 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array kFamilies = {&synthetic::qwen3_5_moe_shapes};
+constexpr std::array kFamilies = {&synthetic::qwen3_5_moe_shapes,
+                                  &synthetic::latent_attention_shapes};
 
 Status check_options(const SyntheticModelShape& shape, const SyntheticModelOptions& options) {
   if (options.num_layers < 0 || options.num_layers > shape.num_layers) {

@@ -69,15 +69,6 @@ constexpr std::array kShapes = {
               .eos = 511},
 };
 
-// The residual stream is the embedding, which is random per token, plus layers' outputs of a
-// twentieth of its size: after any number of layers the routers see what is particular to a token,
-// and tokens spread over the experts.
-constexpr float kEmbeddingDeviation = 1.0f;
-constexpr float kOutputGain = 0.05f;
-
-// Keeps the size of activations when gain is 1: a sum of `cols` products of unit variance.
-float deviation(int64_t cols, float gain) { return gain / std::sqrt(static_cast<float>(cols)); }
-
 class QwenBuilder {
  public:
   QwenBuilder(const QwenShape& shape, const SyntheticModelOptions& options)

@@ -1,9 +1,12 @@
+#include "model/synthetic_model.h"
+
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "base/json.h"
 #include "model/config.h"
 #include "model/family.h"
-#include "model/synthetic_model.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -23,6 +26,20 @@ TEST(SyntheticModel, SizesAreThoseOfTheRealCheckpoints) {
   for (const auto& [name, expected] : gigabytes) {
     EXPECT_NEAR(static_cast<double>(make(name).size_bytes()) / 1e9, expected, 0.06) << name;
   }
+  // 671 billion parameters, as published, at 4.5 bits each.
+  EXPECT_NEAR(static_cast<double>(make("deepseek-v3").size_bytes()) / 1e9, 377.5, 0.5);
+}
+
+TEST(SyntheticModel, ASliceKeepsTheDenseLayersThatComeFirst) {
+  const auto has = [](const SyntheticCheckpoint& checkpoint, std::string_view name) {
+    return std::any_of(checkpoint.tensors.begin(), checkpoint.tensors.end(),
+                       [&](const SyntheticTensor& tensor) { return tensor.name == name; });
+  };
+  const SyntheticCheckpoint slice = make("deepseek-v3", {.num_layers = 4});
+  EXPECT_TRUE(has(slice, "model.layers.2.mlp.gate_proj.weight"));
+  EXPECT_FALSE(has(slice, "model.layers.2.mlp.gate.weight"));
+  EXPECT_TRUE(has(slice, "model.layers.3.mlp.gate.weight"));
+  EXPECT_FALSE(has(slice, "model.layers.4.input_layernorm.weight"));
 }
 
 TEST(SyntheticModel, ConfigsReadAsTheSpecTheyDescribe) {
