@@ -94,6 +94,14 @@ class GpuEncoder : public Encoder {
     GluWeights weights;
     GluOptions glu;
   };
+  /// The down products of few slots, which may go on through the sum of the slots.
+  struct WaitingDown {
+    Plan plan;  // what they are if no sum follows
+    Tensor slots;
+    Tensor slot_weights;
+    Tensor shared_out;  // null: no shared expert
+    uint32_t tokens = 0;
+  };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -147,6 +155,12 @@ class GpuEncoder : public Encoder {
   void launch_ffn(const WaitingFfn& ffn);
   void launch(const FewSlots& s);
   Plan plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const;
+  void record_or_keep(const Plan& down, const UnitExpertsOneParams& p, const FewSlots& s);
+  /// True when the down products that wait may write `out` besides, and add `addend`.
+  bool fits_down(const Tensor& out, const Tensor& addend) const;
+  void record_down_sum(const WaitingChain& chain);
+  /// Tables::place(), behind what waits for a table that this one might take the place of.
+  Result<Binding> place_table();
   bool place_pages(std::span<const Tensor> pages, Binding& table);
   bool check_expert(const ExpertWeights& expert);
   bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
@@ -171,6 +185,7 @@ class GpuEncoder : public Encoder {
   Few<Binding, Plan::kBindingsMax> written_;  // by the last launch
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
+  std::optional<WaitingDown> waiting_down_;  // for a chain, or for what it waits for
   Tensor split_x_;  // whose integers the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;

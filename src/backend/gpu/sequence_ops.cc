@@ -121,7 +121,7 @@ bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
     const u64 address = address_of(pages[i]);
     std::memcpy(table_bytes_.data() + i * sizeof(u64), &address, sizeof(u64));
   }
-  const Result<Binding> placed = tables_.place(table_bytes_);
+  const Result<Binding> placed = place_table();
   if (!placed.ok()) return fail(placed.error());
   table = *placed;
   return true;

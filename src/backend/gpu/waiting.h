@@ -23,6 +23,7 @@ class Few {
     MF_CHECK(size_ < N);
     values_[size_++] = value;
   }
+  void clear() { size_ = 0; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T& operator[](size_t i) { return values_[i]; }
@@ -47,7 +48,8 @@ struct WaitingNorm {
 
 /// Sums that may end in a norm: of slots of experts or of a base, then of addends.
 struct WaitingChain {
-  Tensor slots;  // null: begins with the base
+  Tensor slots;             // null: begins with the base
+  bool after_down = false;  // the products that give the slots wait for it
   Tensor slot_weights;
   Tensor base;
   std::array<Tensor, 2> addends;

@@ -26,5 +26,6 @@
 #include "backend/gpu/kernels/unit_one.h"
 #include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
+#include "backend/gpu/kernels/unit_down_sum.h"
 #include "backend/gpu/kernels/unit_many.h"
 // clang-format on

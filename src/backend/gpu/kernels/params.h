@@ -364,6 +364,16 @@ struct UnitExpertsOneParams {
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
+/// Down with the sum of a token's slots, and up to two addends: a SIMD group an item, which is a
+/// split of a slot's columns.
+enum : u32 { kUnitDownItems = 12 };
+struct UnitDownSumParams {
+  UnitExpertsOneParams experts;
+  u32 has_shared;
+  u32 adds;
+  u32 shared_addend;  // which addend the shared expert's result is, 1 or 2; 0: none
+};
+
 /// f32 numbers as integers of two bytes.
 struct UnitSplitParams {
   u64 x_stride;
