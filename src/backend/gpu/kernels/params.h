@@ -314,9 +314,10 @@ struct UnitMatrix {
   u32 wide_scales;  // so do the scales of every split
 };
 
-/// Where parts of matrices lie in shared memory, in words; and how far those of every other turn
-/// are from them, 0 if all lie in one place.
+/// The turns that a group takes, and where parts of matrices lie in shared memory, in words; and
+/// how far those of every other turn are from them, 0 if all lie in one place.
 struct UnitShared {
+  u32 turns;
   u32 begin;
   u32 stride;
 };

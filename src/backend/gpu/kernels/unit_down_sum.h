@@ -83,7 +83,7 @@ MF_FN void finish_down_row(MF_PARAMS(UnitExpertParams) p, bool exists, f32 bias,
                            f32 gate, MF_SHARED(f32) parts, MF_GLOBAL(f32) to) {
   f32 value = 0.0f;
   if (exists) {
-    value = add_unit_splits(parts, 0.0f, p.splits, 0u, p.cols) + bias;
+    value = sum_unit_splits(parts, p.shared, p.splits, p.cols) + bias;
     if (has_gate) value = value * sigmoid(gate);
     to[0] = value;
   } else {

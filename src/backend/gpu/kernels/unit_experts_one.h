@@ -76,8 +76,9 @@ MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
 
 /// Behind what the products share.
 MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
-  const u32 begin = unit_one_shared(p.expert.splits).parts + kUnitSimds * kUnitRows;
-  return MF_SHARED_AT(t, u32, begin * 4u);
+  const u32 turns = p.expert.shared.turns;
+  const u32 parts = unit_one_shared(turns * p.expert.splits).parts;
+  return MF_SHARED_AT(t, u32, (parts + turns * (kUnitSimds * kUnitRows)) * 4u);
 }
 
 /// out = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate. The shared
@@ -85,7 +86,8 @@ MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
 template <u32 BITS>
 MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
+  const u32 staged = p.shared.turns * p.splits;
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
   const u32 shift = splits_shift(p.splits);
   const u32 split = t.simd & (p.splits - 1u);
   const u32 tiles = (kUnitSimds / 2u) >> shift;  // a power of two
@@ -97,25 +99,17 @@ MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot s
   if (slot.is_shared) await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
-  f32 sums[2] = {0.0f, 0.0f};
-  u32 turn = 0u;
-  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit, ++turn) {
-    issue_unit_turn(t, &part, turn);
-    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
-    await_unit_turn(t, &part);
-    barrier(t);
-    part.multiply(t, turn, split, p.splits, parts + t.simd * kUnitRows);
-    barrier(t);
-    if (is_mine) {
-      const u32 at = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
-      MF_UNROLL
-      for (u32 i = 0u; i < 2u; ++i) {
-        sums[i] = add_unit_splits(parts + (at + i * tiles * p.splits * kUnitRows), sums[i],
-                                  p.splits, begin, p.cols);
-      }
-    }
-  }
+  stage_unit_row(t, x, staged, p.cols, p.wide);
+  barrier(t);
+  unit_multiply_turns(t, &part, parts);
   if (is_mine) {
+    const u32 at = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
+    f32 sums[2];
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      sums[i] = sum_unit_splits(parts + (at + i * tiles * p.splits * kUnitRows), p.shared, p.splits,
+                                p.cols);
+    }
     out[own_row] = gated_unit(sums[0] + bias_at(t, slot.matrices[0].bias, own_row, p.bias_format),
                               sums[1] + bias_at(t, slot.matrices[1].bias, own_row, p.bias_format),
                               p.activation, p.alpha, p.limit, p.up_offset);
@@ -158,7 +152,8 @@ template <u32 BITS>
 MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot slot,
                             MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
   MF_PARAMS(UnitExpertParams) e = p.expert;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(e.splits).parts * 4u);
+  const u32 staged = e.shared.turns * e.splits;
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
   const u32 shift = splits_shift(e.splits);
   const u32 split = t.simd & (e.splits - 1u);
   const u32 tiles = kUnitSimds >> shift;
@@ -168,22 +163,12 @@ MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot 
   await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < e.matrix.rows;
-  f32 sum = 0.0f;
-  u32 turn = 0u;
-  for (u32 begin = 0u; begin < e.cols; begin += e.splits * kUnitSplit, ++turn) {
-    issue_unit_turn(t, &part, turn);
-    stage_unit_row(t, x, begin, e.splits, e.cols, e.wide);
-    await_unit_turn(t, &part);
-    barrier(t);
-    part.multiply(t, turn, split, e.splits, parts + t.simd * kUnitRows);
-    barrier(t);
-    if (is_mine) {
-      MF_SHARED(f32)
-      own = parts + (t.index / kUnitRows * e.splits * kUnitRows + t.index % kUnitRows);
-      sum = add_unit_splits(own, sum, e.splits, begin, e.cols);
-    }
-  }
+  stage_unit_row(t, x, staged, e.cols, e.wide);
+  barrier(t);
+  unit_multiply_turns(t, &part, parts);
   if (is_mine) {
+    const u32 at = t.index / kUnitRows * e.splits * kUnitRows + t.index % kUnitRows;
+    f32 sum = sum_unit_splits(parts + at, e.shared, e.splits, e.cols);
     sum = sum + bias_at(t, slot.matrices[0].bias, own_row, e.bias_format);
     if (slot.is_shared && p.has_shared_gate != 0u) sum = sum * sigmoid(gate[0]);
     out[own_row] = sum;

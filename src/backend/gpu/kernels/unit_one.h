@@ -9,7 +9,7 @@ namespace kernels {
 /// Where the parts of a group's shared memory begin, in words.
 struct UnitOneShared {
   u32 sums;   // of a block's integers, and its factor, after the integers themselves
-  u32 parts;  // 16 rows a SIMD group
+  u32 parts;  // 16 rows a SIMD group and turn
 };
 
 MF_FN UnitOneShared unit_one_shared(u32 splits) {
@@ -41,11 +41,10 @@ MF_FN void stage_unit_octet(MF_T t, MF_GLOBAL(const f32) x, u32 column, u32 o, u
   }
 }
 
-/// Columns [begin, begin + splits * 512) of a row.
-MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits, u32 cols,
-                          u32 wide) {
+/// All columns of a row, as `splits` splits.
+MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 splits, u32 cols, u32 wide) {
   for (u32 o = t.index; o < splits * (kUnitSplit / 8u); o += t.threads) {
-    stage_unit_octet(t, x, begin + o * 8u, o, splits, cols, wide);
+    stage_unit_octet(t, x, o * 8u, o, splits, cols, wide);
   }
 }
 
@@ -57,8 +56,8 @@ MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits,
 template <u32 BITS>
 struct UnitPart {
   enum : u32 {
-    kRowWords = BITS * kUnitBitWords,  // from one row to the next
-    kScales = BITS * (kUnitRows * kUnitBitWords),   // where scales and biases begin
+    kRowWords = BITS * kUnitBitWords,              // from one row to the next
+    kScales = BITS * (kUnitRows * kUnitBitWords),  // where scales and biases begin
     kWords = kScales + kUnitRows * kUnitScaleWords,
     kOwn = kUnitSplit / 128u * BITS,  // lanes that bring a row, 16 bytes each
   };
@@ -207,37 +206,41 @@ struct UnitPart {
   }
 };
 
-/// Brings the next turn under way, or this one where there is one place for both.
+/// All turns of a SIMD group, the first of which is under way, each with 16 sums of its own in
+/// `parts`. SIMD groups need not wait for each other in between.
 template <u32 BITS>
-MF_FN void issue_unit_turn(MF_T t, MF_LOCAL(const UnitPart<BITS>) part, u32 turn) {
-  if (turn > 0u) barrier(t);  // what the turn before read is free
-  if (part->shared.stride != 0u) {
-    part->issue(t, turn + 1u);
-  } else if (turn > 0u) {
-    part->issue(t, turn);
+MF_FN void unit_multiply_turns(MF_T t, MF_LOCAL(const UnitPart<BITS>) part, MF_SHARED(f32) parts) {
+  const bool is_ahead = part->shared.stride != 0u;
+  const u32 staged = part->shared.turns * part->splits;
+  for (u32 turn = 0u; turn < part->shared.turns; ++turn) {
+    if (is_ahead || turn > 0u) part->issue(t, is_ahead ? turn + 1u : turn);
+    if (is_ahead) {
+      copies_wait<1u>(t);
+    } else {
+      copies_wait<0u>(t);
+    }
+    simd_barrier(t);
+    part->multiply(t, turn, turn * part->splits + part->split, staged,
+                   parts + (turn * kUnitSimds + t.simd) * kUnitRows);
+    simd_barrier(t);
   }
-}
-/// Returns when a turn's copies are there.
-template <u32 BITS>
-MF_FN void await_unit_turn(MF_T t, MF_LOCAL(const UnitPart<BITS>) part) {
-  if (part->shared.stride != 0u) {
-    copies_wait<1u>(t);
-  } else {
-    copies_wait<0u>(t);
-  }
+  barrier(t);
 }
 
-/// Adds the splits that are there to a row's sum, in order.
-MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_column, u32 cols) {
-  f32 held[kUnitSimds];
-  MF_UNROLL
-  for (u32 s = 0u; s < kUnitSimds; ++s) {
-    held[s] = parts[(s < splits ? s : 0u) * kUnitRows];  // no branch: all on their way together
-  }
-  MF_UNROLL
-  for (u32 s = 0u; s < kUnitSimds; ++s) {
-    const bool exists = s < splits && first_column + s * kUnitSplit < cols;
-    sum = exists ? sum + held[s] : sum;
+/// The sum of a row's splits, in order.
+MF_FN f32 sum_unit_splits(MF_SHARED(f32) parts, UnitShared shared, u32 splits, u32 cols) {
+  f32 sum = 0.0f;
+  for (u32 turn = 0u; turn < shared.turns; ++turn) {
+    f32 held[kUnitSimds];
+    MF_UNROLL
+    for (u32 s = 0u; s < kUnitSimds; ++s) {  // no branch: all on their way together
+      held[s] = parts[(turn * kUnitSimds + (s < splits ? s : 0u)) * kUnitRows];
+    }
+    MF_UNROLL
+    for (u32 s = 0u; s < kUnitSimds; ++s) {
+      const bool exists = s < splits && (turn * splits + s) * kUnitSplit < cols;
+      sum = exists ? sum + held[s] : sum;
+    }
   }
   return sum;
 }
@@ -246,18 +249,19 @@ MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_c
 struct UnitMemoryRow {
   MF_GLOBAL(const f32) x;
 
-  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p, u32 begin) const {
-    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
+  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
+    stage_unit_row(t, x, p.shared.turns * p.splits, p.cols, p.wide);
   }
 };
 
 /// The 16 * 8 / splits rows of a group, which begin at `first_row`: gives a thread the sum of the
-/// row of its number. A source that is not in memory has its columns in one turn.
+/// row of its number.
 template <u32 BITS, class Source>
 MF_FN f32 unit_row_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 first_row,
                           MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
                           MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source) {
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
+  const u32 staged = p.shared.turns * p.splits;
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
   const u32 shift = splits_shift(p.splits);
   const UnitPart<BITS> part = {m,
                                data,
@@ -270,22 +274,12 @@ MF_FN f32 unit_row_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u
                                p.shared};
   part.issue(t, 0u);
   await_inputs(t);
-  f32 sum = 0.0f;
-  u32 turn = 0u;
-  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit, ++turn) {
-    issue_unit_turn(t, &part, turn);
-    source->stage(t, p, begin);
-    await_unit_turn(t, &part);
-    barrier(t);
-    part.multiply(t, turn, part.split, p.splits, parts + t.simd * kUnitRows);
-    barrier(t);
-    if (t.index < (kUnitSimds * kUnitRows) >> shift) {
-      MF_SHARED(f32)
-      own = parts + (t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows);
-      sum = add_unit_splits(own, sum, p.splits, begin, p.cols);
-    }
-  }
-  return sum;
+  source->stage(t, p);
+  barrier(t);
+  unit_multiply_turns(t, &part, parts);
+  if (t.index >= (kUnitSimds * kUnitRows) >> shift) return 0.0f;
+  const u32 own = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
+  return sum_unit_splits(parts + own, p.shared, p.splits, p.cols);
 }
 
 /// Which of the matrices a group has, and its first row.
