@@ -12,8 +12,8 @@
 namespace moeflux::gpu {
 namespace {
 
-uint32_t count_items(const UnitExpertParams& e, bool has_shared) {
-  return (e.top_k + (has_shared ? 1 : 0)) * e.splits;
+uint32_t count_ranks(const UnitExpertParams& e, bool has_shared) {
+  return e.top_k + (has_shared ? 1 : 0);
 }
 
 }  // namespace
@@ -22,9 +22,9 @@ void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
                                 const FewSlots& s) {
   const UnitExpertParams& e = p.expert;
   const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
-                     e.cols <= e.splits * kUnitSplit &&
-                     count_items(e, s.has_ffn) <= kUnitDownItems &&
-                     s.launch.routes.weights.is_contiguous();
+                     e.cols <= uint32_t{kUnitSplit} &&
+                     count_ranks(e, s.has_ffn) <= kUnitDownRanks && e.wide != 0 &&
+                     e.matrix.wide != 0 && s.launch.routes.weights.is_contiguous();
   if (!keeps) return record(down);
   waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
                               s.has_ffn ? s.ffn.out : Tensor{}, s.launch.slots / e.top_k};
@@ -55,12 +55,12 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
     if (are_same(chain.addends[i], down.shared_out)) p.shared_addend = i + 1;
   }
   const bool chooses = p.experts.route.thread_experts != 0;
-  const uint32_t items = count_items(e, has_shared);
-  const uint32_t threads = std::max(items * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
+  const uint32_t ranks = count_ranks(e, has_shared);
+  const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
   const uint32_t route_bytes = chooses ? kRouteWords * uint32_t{sizeof(u32)} : 0;
   Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
                         {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads,
-                        unit_one_bytes(items, items) + route_bytes);
+                        unit_one_bytes(ranks, ranks) + route_bytes);
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
     const Binding& binding = down.plan.bindings[i];
