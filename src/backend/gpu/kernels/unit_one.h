@@ -151,11 +151,12 @@ MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_c
   f32 held[kUnitSimds];
   MF_UNROLL
   for (u32 s = 0u; s < kUnitSimds; ++s) {
-    held[s] = s < splits && first_column + s * kUnitSplit < cols ? parts[s * kUnitRows] : 0.0f;
+    held[s] = parts[(s < splits ? s : 0u) * kUnitRows];  // no branch: all on their way together
   }
   MF_UNROLL
   for (u32 s = 0u; s < kUnitSimds; ++s) {
-    if (s < splits && first_column + s * kUnitSplit < cols) sum = sum + held[s];
+    const bool exists = s < splits && first_column + s * kUnitSplit < cols;
+    sum = exists ? sum + held[s] : sum;
   }
   return sum;
 }
