@@ -99,6 +99,7 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
       });
   if (!fits || have_overlap(q, k) || have_overlap(q, v) || have_overlap(k, v)) flush_waiting();
   const AllHeads waiting = std::exchange(waiting_.heads, {});
+  flush_waiting();  // products, so that it is known what the launch before this one writes
   const WaitingHeads queries = find_heads(waiting, q);
   const WaitingHeads keys = find_heads(waiting, k);
   PlaceHeadsParams p{};
@@ -118,8 +119,9 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
   p.begin = static_cast<u32>(kv.length);
   p.interleaved = turned.rope.interleaved ? 1 : 0;
   p.factor = turned.rope.attention_factor;
+  p.early = turned.has_rope && has_just_written(turned.positions) ? 0 : 1;
   const auto tokens = static_cast<uint32_t>(q.dim(0));
-  const auto stage_bytes = p.stage_cols * static_cast<uint32_t>(sizeof(float));
+  const auto stage_bytes = 2 * p.stage_cols * static_cast<uint32_t>(sizeof(float));
   const bool together =
       heads * tokens > kAloneMax && kSimdsOfGroup * stage_bytes <= kSharedBytesMax;
   const uint32_t simds = together ? kSimdsOfGroup : 1;

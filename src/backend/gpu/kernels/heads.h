@@ -7,12 +7,14 @@ namespace gpu {
 namespace kernels {
 
 /// A SIMD group a head: of queries, then of keys, then of values. Group y: the token. Shared: a
-/// head for each SIMD group.
+/// head and its turns for each SIMD group. The turns take sines and cosines, and addresses a look
+/// into a table: both are done before the heads are there.
 MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k),
           MF_WRITE(2, f32, v), MF_CONST(3, f32, q_weight), MF_CONST(4, f32, k_weight),
           MF_CONST(5, f32, v_weight), MF_READ(6, i32, positions), MF_CONST(7, f32, frequencies),
-          MF_READ(8, u64, k_pages), MF_READ(9, u64, v_pages)) {
-  MF_THREAD;
+          MF_CONST(8, u64, k_pages), MF_CONST(9, u64, v_pages)) {
+  MF_THREAD_EARLY;
+  if (p.early == 0u) await_inputs(t);
   const u32 token = t.group.y;
   u32 head = t.group.x * t.simds + t.simd;
   u32 which = 0u;
@@ -29,7 +31,19 @@ MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   MF_GLOBAL(const f32) weight = which == 0u ? q_weight : which == 1u ? k_weight : v_weight;
   x = x + (token * part.x.token_stride + head * part.x.head_stride);
   MF_GLOBAL(const f32) from = MF_CAST(const f32, x);
-  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, 0u) + t.simd * p.stage_cols;
+  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, 0u) + t.simd * 2u * p.stage_cols;
+  MF_SHARED(f32) turns = row + p.stage_cols;
+  if (part.has_weight != 0u && t.lane * 32u < part.cols) prefetch(t, weight + t.lane * 32u);
+  for (u32 pair = t.lane; pair < part.half; pair += 32u) {
+    const Turn turn = turn_of(positions[token], frequencies[pair], p.factor);
+    turns[2u * pair] = turn.cosine;
+    turns[2u * pair + 1u] = turn.sine;
+  }
+  const u32 position = p.begin + token;
+  const u32 number = position / p.page_tokens;
+  const u32 at = number % p.num_pages;
+  const u64 page_address = which == 0u ? 0u : which == 1u ? k_pages[at] : v_pages[at];
+  if (p.early != 0u) await_inputs(t);
   f32 factor = 1.0f;
   if (part.has_norm != 0u) {
     const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, part.cols, part.wide));
@@ -48,8 +62,8 @@ MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   for (u32 pair = t.lane; pair < part.half; pair += 32u) {
     const u32 first = p.interleaved != 0u ? 2u * pair : pair;
     const u32 second = first + (p.interleaved != 0u ? 1u : part.half);
-    const Rotated both =
-        rotated(row[first], row[second], positions[token], frequencies[pair], p.factor);
+    const Turn turn = {turns[2u * pair], turns[2u * pair + 1u]};
+    const Rotated both = rotated(row[first], row[second], turn);
     row[first] = both.first;
     row[second] = both.second;
   }
@@ -58,10 +72,10 @@ MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
     for (u32 d = t.lane; d < part.cols; d += 32u) x[d] = row[d];
   }
   if (which == 0u) return;
-  const u32 position = p.begin + token;
-  const u32 at = position / p.page_tokens % p.num_pages;
-  MF_GLOBAL(f32) page = MF_AT(t, f32, which == 1u ? k_pages[at] : v_pages[at]);
-  page = page + (position % p.page_tokens * part.page.token_stride + head * part.page.head_stride);
+  const u32 within = position - number * p.page_tokens;
+  MF_GLOBAL(f32)
+  page = MF_AT(t, f32, page_address) +
+         (within * part.page.token_stride + head * part.page.head_stride);
   for (u32 d = t.lane; d < part.cols; d += 32u) page[d] = row[d];
 }
 

@@ -121,6 +121,7 @@ struct PlaceHeadsParams {
   u32 begin;       // position of the first token
   u32 stage_cols;  // of the widest head
   u32 interleaved;
+  u32 early;  // the kernel before does not write the positions
   f32 factor;
 };
 
