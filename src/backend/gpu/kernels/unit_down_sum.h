@@ -87,6 +87,14 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32
   if (p.adds > 1u) sum2[0] = sum + more + last;
 }
 
+/// The SIMD group's 16 rows of its expert, which exists; rows begin on 16-byte boundaries.
+template <u32 BITS>
+MF_FN UnitPart<BITS> down_part(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot) {
+  UnitPart<BITS> part = unit_expert_part<BITS>(t, p, slot.matrices[0], t.group.x * kUnitRows, 0u);
+  part.m.wide = 1u;
+  return part;
+}
+
 template <u32 BITS>
 MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(const i32) ids,
                              MF_GLOBAL(const f32) weights, MF_GLOBAL(const f32) logits,
@@ -106,17 +114,9 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   const u32 row = t.group.x * kUnitRows + t.lane % kUnitRows;
   const bool has_row = row < e.matrix.rows;
   const bool finishes = t.simd < count && has_row && t.lane < kUnitRows;
-  UnitPart<BITS> part;
-  part.has_any = false;
-  f32 bias = 0.0f;
-  if (slot.exists) {
-    UnitMatrix m = e.matrix;
-    m.wide = 1u;
-    const ExpertMatrix from = slot.matrices[0];
-    part.load(t, m, MF_AT(t, const u8, from.data), MF_AT(t, const u8, from.scales),
-              MF_AT(t, const u8, from.biases), e.cols, t.group.x * kUnitRows, 0u);
-    if (finishes) bias = bias_at(t, from.bias, row, e.bias_format);
-  }
+  if (slot.exists) down_part<BITS>(t, e, slot).issue(t, 0u);
+  const f32 bias =
+      finishes && slot.exists ? bias_at(t, slot.matrices[0].bias, row, e.bias_format) : 0.0f;
   await_inputs(t);
   const u64 slot_at = static_cast<u64>(token) * e.top_k + t.simd;
   const u64 shared_at = token * p.experts.shared_x_stride;
@@ -134,11 +134,12 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
       more = number == 1u ? addend1[at] : addend2[at];
     }
   }
-  if (t.simd < count) {
+  if (slot.exists) {
     own.store(t, count);
     if (has_gate) factor = sigmoid(factor);
+    copies_wait<0u>(t);
     simd_barrier(t);
-    part.multiply(t, e.matrix.scales, t.simd, count, parts + t.simd * kUnitRows);
+    down_part<BITS>(t, e, slot).multiply(t, 0u, t.simd, count, parts + t.simd * kUnitRows);
     simd_barrier(t);
   }
   if (finishes) {
