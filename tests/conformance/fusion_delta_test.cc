@@ -58,7 +58,7 @@ void check_gated_heads(size_t expected_launches, const GatedHeadsProblem& p) {
 TEST(Fusion, TheDeltaRuleOfATokenAndItsGatedNormAreOneLaunch) {
   Random random(110);
   for (const GatedDeltaOptions& o :
-       {GatedDeltaOptions{1, 1, 4, 4}, {2, 4, 32, 36}, {1, 3, 100, 64}, {1, 2, 128, 128}}) {
+       {GatedDeltaOptions{1, 1, 128, 128}, {2, 4, 128, 128}, {1, 3, 128, 128}}) {
     GatedHeadsProblem p = GatedHeadsProblem::make(random, o, 1);
     check_gated_heads(1, p);
     p.has_gate = false;
@@ -68,10 +68,10 @@ TEST(Fusion, TheDeltaRuleOfATokenAndItsGatedNormAreOneLaunch) {
 
 TEST(Fusion, OtherDeltaRulesAndTheirNormsStayApart) {
   Random random(111);
-  check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 32, 32}, 2));
-  check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 36, 33}, 1));
+  check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 128, 128}, 2));
+  check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 128, 64}, 1));
   check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 160, 128}, 1));
-  GatedHeadsProblem p = GatedHeadsProblem::make(random, {1, 2, 32, 32}, 1);
+  GatedHeadsProblem p = GatedHeadsProblem::make(random, {1, 2, 128, 128}, 1);
   p.own_out = true;
   check_gated_heads(2, p);
 }

@@ -1,5 +1,7 @@
 // The gated delta rule as plans. That of one token waits for the norm of its heads and their gate,
 // which then need no launch.
+#include <cmath>
+
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "base/format.h"
@@ -29,9 +31,9 @@ DeltaParams delta_params(const WaitingDelta& delta) {
 // True when gated_delta_one computes it.
 bool is_one(const WaitingDelta& delta) {
   const GatedDeltaOptions& o = delta.options;
-  return rows_of(delta.qkv) == 1 && o.key_dim <= int64_t{kDeltaOneDim} &&
-         o.value_dim <= int64_t{kDeltaOneDim} && o.key_dim % 4 == 0 && o.value_dim % 4 == 0 &&
-         is_wide(delta.qkv) && is_wide(delta.state) && is_wide(delta.out);
+  return rows_of(delta.qkv) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
+         o.value_dim == int64_t{kDeltaOneDim} && is_wide(delta.qkv) && is_wide(delta.state) &&
+         is_wide(delta.out);
 }
 
 void bind_inputs(Plan& plan, const WaitingDelta& delta) {
@@ -85,14 +87,16 @@ bool GpuEncoder::join_delta(const WaitingNorm& norm) {
 
 void GpuEncoder::record_delta(const WaitingDelta& delta, const Tensor& gate) {
   DeltaOneParams p{};
-  p.delta = delta_params(delta);
   if (!gate.is_null()) p.gate_head_stride = heads_layout(gate).head_stride;
-  p.heads_per_key = p.delta.value_heads / p.delta.key_heads;
+  p.out_head_stride = heads_layout(delta.out).head_stride;
+  p.key_heads = static_cast<u32>(delta.options.key_heads);
+  p.heads_per_key = static_cast<u32>(delta.options.value_heads / delta.options.key_heads);
+  p.query_factor = 1.0f / std::sqrt(static_cast<float>(kDeltaOneDim));
   p.has_norm = delta.norm.out.is_null() ? 0 : 1;
   p.has_gate = gate.is_null() ? 0 : 1;
   p.epsilon = delta.norm.eps;
   p.early = has_just_written(delta.state) ? 0 : 1;
-  Plan plan = make_plan(KernelId::gated_delta_one, {p.heads_per_key, p.delta.key_heads, 1},
+  Plan plan = make_plan(KernelId::gated_delta_one, {p.heads_per_key, p.key_heads, 1},
                         kDeltaOneThreads, kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_inputs(plan, delta);

@@ -12,13 +12,13 @@
 namespace moeflux::gpu {
 namespace {
 
-uint32_t count_items(const UnitExpertParams& e, bool has_shared) {
-  return (e.top_k + (has_shared ? 1 : 0)) * e.splits;
+uint32_t count_ranks(const UnitExpertParams& e, bool has_shared) {
+  return e.top_k + (has_shared ? 1 : 0);
 }
 
-UnitOneMemory down_sum_memory(const UnitExpertsOneParams& p, uint32_t items, uint32_t most) {
+UnitOneMemory down_sum_memory(const UnitExpertsOneParams& p, uint32_t ranks, uint32_t most) {
   const uint32_t route_words = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
-  return unit_one_memory(p.expert.matrix.bits, p.expert.cols, items, items, route_words, most);
+  return unit_one_memory(p.expert.matrix.bits, p.expert.cols, ranks, ranks, route_words, most);
 }
 
 }  // namespace
@@ -26,11 +26,11 @@ UnitOneMemory down_sum_memory(const UnitExpertsOneParams& p, uint32_t items, uin
 void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
                                 const FewSlots& s) {
   const UnitExpertParams& e = p.expert;
-  const uint32_t items = count_items(e, s.has_ffn);
+  const uint32_t ranks = count_ranks(e, s.has_ffn);
   const uint32_t most = platform_.shared_bytes_max();
   const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
-                     e.cols <= e.splits * kUnitSplit && items <= kUnitDownItems &&
-                     down_sum_memory(p, items, most).bytes <= most &&
+                     e.cols <= uint32_t{kUnitSplit} && ranks <= kUnitDownRanks && e.wide != 0 &&
+                     e.matrix.wide != 0 && down_sum_memory(p, ranks, most).bytes <= most &&
                      s.launch.routes.weights.is_contiguous();
   if (!keeps) return record(down);
   waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
@@ -62,9 +62,9 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
     if (are_same(chain.addends[i], down.shared_out)) p.shared_addend = i + 1;
   }
   const bool chooses = p.experts.route.thread_experts != 0;
-  const uint32_t items = count_items(e, has_shared);
-  const uint32_t threads = std::max(items * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
-  const UnitOneMemory memory = down_sum_memory(p.experts, items, platform_.shared_bytes_max());
+  const uint32_t ranks = count_ranks(e, has_shared);
+  const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
+  const UnitOneMemory memory = down_sum_memory(p.experts, ranks, platform_.shared_bytes_max());
   p.experts.expert.shared = memory.parts;
   Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
                         {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);

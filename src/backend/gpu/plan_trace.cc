@@ -12,7 +12,10 @@ class TraceExecutor : public Executor {
  public:
   explicit TraceExecutor(PlanLog& log) : log_(log) {}
 
-  void record(const Plan& plan) override { log_.lines.push_back(to_string(plan)); }
+  void record(const Plan& plan) override {
+    log_.lines.push_back(to_string(plan));
+    log_.plans.push_back(plan);
+  }
   void write(Buffer&, uint64_t, std::span<const std::byte> from) override {
     log_.lines.push_back(format("write {} bytes", from.size()));
   }

@@ -1,7 +1,8 @@
-// The gated delta rule for one token, with the norm of its heads and their gate: a group owns a
-// whole value head, as a norm needs it. The state of 64 KiB is on its way to registers before the
-// token is there, if the host says that nobody still writes it. What is summed in which order is
-// what gated_delta.h and norm.h say.
+// The gated delta rule for one token with keys and values of 128, with the norm of its heads and
+// their gate: a group owns a whole value head, as a norm needs it. The state of 64 KiB is on its
+// way to registers before the token is there, if the host says that nobody still writes it. What is
+// summed in which order is what gated_delta.h and norm.h say. One shape, as a kernel that runs
+// through its text once waits for the text above all.
 #pragma once
 
 namespace moeflux {
@@ -18,37 +19,14 @@ MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
   return t.group.y * p.heads_per_key + t.group.x;
 }
 
-/// The thread's row i of the state.
-MF_FN u32 delta_row(MF_T t, u32 i) { return i / 2u * 32u + t.simd * 2u + i % 2u; }
-
-MF_FN void load_cells(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) cells,
-                      MF_LOCAL(F4) s) {
-  const u32 col = t.lane * 4u;
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    const u32 row = delta_row(t, i);
-    s[i] =
-        row < p.key_dim && col < p.value_dim ? load4(cells + (row * p.value_dim + col)) : nothing;
-  }
-}
-
-MF_FN void store_cells(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(f32) cells,
-                       MF_LOCAL(const F4) s) {
-  const u32 col = t.lane * 4u;
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-    const u32 row = delta_row(t, i);
-    if (row < p.key_dim && col < p.value_dim) store4(cells + (row * p.value_dim + col), s[i]);
-  }
-}
+/// The thread's part of the state, which has row i at delta_row(i).
+MF_FN u32 delta_cell(MF_T t) { return (t.simd * 2u) * kDeltaOneDim + t.lane * 4u; }
+MF_FN u32 delta_row(u32 i) { return i / 2u * 32u + i % 2u; }
 
 /// One SIMD group brings the query, the next one the key, divided by its length and multiplied by
 /// `factor`.
-MF_FN void stage_delta_row(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) from,
-                           f32 factor) {
-  F4 own = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (t.lane * 4u < p.key_dim) own = load4(from + t.lane * 4u);
+MF_FN void stage_delta_row(MF_T t, MF_GLOBAL(const f32) from, f32 factor) {
+  F4 own = load4(from + t.lane * 4u);
   own = times(own, factor / mf_sqrt(simd_sum(t, add_squares(0.0f, own)) + 1e-6f));
   MF_SHARED(f32) to = MF_SHARED_AT(t, f32, 0u) + (t.lane * 8u + (t.simd == 0u ? 2u : 0u));
   MF_UNROLL
@@ -89,7 +67,7 @@ MF_FN void recall_cells(MF_T t, MF_LOCAL(F4) s) {
   F4 outs[2];
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; i += 2u) {
-    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + delta_row(t, i) * 2u);
+    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + (t.simd * 4u + delta_row(i) * 2u));
     MF_UNROLL
     for (u32 r = 0u; r < 2u; ++r) {
       MF_UNROLL
@@ -108,28 +86,23 @@ MF_FN void recall_cells(MF_T t, MF_LOCAL(F4) s) {
 /// The head's results in one SIMD group, which go on through the norm and the gate.
 MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 scales, F4 gates,
                             MF_GLOBAL(f32) out) {
-  const u32 col = t.lane * 4u;
   const f32 match = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2];
-  F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (col < p.delta.value_dim) {
-    four = load4(MF_SHARED_AT(t, f32, kDeltaOneOuts * 4u) + col);
-    MF_UNROLL
-    for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(match, deltas.v[c], four.v[c]);
-  }
+  F4 four = load4(MF_SHARED_AT(t, f32, kDeltaOneOuts * 4u) + t.lane * 4u);
+  MF_UNROLL
+  for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(match, deltas.v[c], four.v[c]);
   if (p.has_norm != 0u) {
     const f32 squares = simd_sum(t, add_squares(0.0f, four));
-    four = times(times(four, norm_factor(squares, p.delta.value_dim, p.epsilon)), scales);
+    four = times(times(four, norm_factor(squares, kDeltaOneDim, p.epsilon)), scales);
     if (p.has_gate != 0u) four = times(four, gates);
   }
-  if (col < p.delta.value_dim)
-    store4(out + (delta_head(t, p) * p.delta.out.head_stride + col), four);
+  store4(out + t.lane * 4u, four);
 }
 
 /// s += k delta
 MF_FN void add_deltas(MF_T t, F4 deltas, MF_LOCAL(F4) s) {
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; i += 2u) {
-    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + delta_row(t, i) * 2u);
+    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + (t.simd * 4u + delta_row(i) * 2u));
     MF_UNROLL
     for (u32 r = 0u; r < 2u; ++r) {
       MF_UNROLL
@@ -140,38 +113,39 @@ MF_FN void add_deltas(MF_T t, F4 deltas, MF_LOCAL(F4) s) {
   }
 }
 
-/// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. Keys and values of up
-/// to kDeltaOneDim, all rows in units of 16 bytes.
+/// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
+/// 16-byte boundaries.
 MF_FITS(kDeltaOneThreads, 1)
 MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
           MF_READ(2, f32, b), MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias),
           MF_CONST(5, f32, weight), MF_READ(6, f32, gate), MF_WRITE(7, f32, state),
           MF_WRITE(8, f32, out)) {
   MF_THREAD_EARLY;
-  MF_PARAMS(DeltaParams) d = p.delta;
-  const u32 head = delta_head(t, p);
+  const u32 head = t.group.y * p.heads_per_key + t.group.x;
   const u32 col = t.lane * 4u;
-  MF_GLOBAL(f32) cells = state + static_cast<u64>(head) * d.key_dim * d.value_dim;
+  MF_GLOBAL(f32) cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
+  if (p.early == 0u) await_inputs(t);
   F4 s[kDeltaOneRows];
-  if (p.early != 0u) load_cells(t, d, MF_CAST(const f32, cells), s);
-  const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
-  F4 scales = ones;
-  F4 gates = ones;
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
+  }
+  F4 scales = {{1.0f, 1.0f, 1.0f, 1.0f}};
+  F4 gates = scales;
   const bool has_decay = t.simd == kDeltaDecaySimd;
-  const bool has_head = t.simd == kDeltaNormSimd && col < d.value_dim;
+  const bool has_head = t.simd == kDeltaNormSimd;
   if (has_head && p.has_norm != 0u) scales = load4(weight + col);
   const f32 bias = has_decay ? dt_bias[head] : 0.0f;
   const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
   MF_GLOBAL(const f32)
-  row = qkv + (t.group.y + (t.simd == 0u ? 0u : d.key_heads)) * d.key_dim;
-  const f32 factor = t.simd == 0u ? 1.0f / mf_sqrt(static_cast<f32>(d.key_dim)) : 1.0f;
-  await_inputs(t);
-  if (p.early == 0u) load_cells(t, d, MF_CAST(const f32, cells), s);
-  const bool is_column = t.index < d.value_dim;  // of a thread that sums up what is recalled of it
-  const f32 v = is_column ? qkv[2u * d.key_heads * d.key_dim + head * d.value_dim + t.index] : 0.0f;
+  row = qkv + (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
+  MF_GLOBAL(const f32) value = qkv + (2u * p.key_heads + head) * kDeltaOneDim;
+  if (p.early != 0u) await_inputs(t);
+  const bool is_column = t.index < kDeltaOneDim;  // of a thread that sums up what is recalled of it
+  const f32 v = is_column ? value[t.index] : 0.0f;
   if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
   MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
-  if (t.simd < 2u) stage_delta_row(t, d, row, factor);
+  if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
   if (has_decay) {
     const f32 decay = mf_exp(-speed * softplus(a[head] + bias));
     if (t.lane == 0u) scalars[0] = decay;
@@ -182,13 +156,13 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   barrier(t);
   recall_cells(t, s);
   barrier(t);
-  if (is_column) {
-    const f32 recall = sum_of_parts(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + t.index);
-    MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u)[t.index] = scalars[1] * (v - recall);
-  } else if (t.index >= kDeltaOneDim && t.index < kDeltaOneDim + d.value_dim) {
-    const u32 own = t.index - kDeltaOneDim;
-    MF_SHARED_AT(t, f32, kDeltaOneOuts * 4u)
-    [own] = sum_of_parts(MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + own);
+  if (t.index < 2u * kDeltaOneDim) {
+    // Of what is recalled, then of what comes out.
+    const u32 own = t.index % kDeltaOneDim;
+    const u32 from = is_column ? kDeltaOneRecalls : kDeltaOneSums;
+    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
+    const u32 to = is_column ? kDeltaOneDeltas : kDeltaOneOuts;
+    MF_SHARED_AT(t, f32, to * 4u)[own] = is_column ? scalars[1] * (v - sum) : sum;
   } else if (t.simd == kDeltaMatchSimd) {
     store_delta_match(t);
   } else if (has_head && p.has_gate != 0u) {
@@ -196,11 +170,11 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
     for (u32 c = 0u; c < 4u; ++c) gates.v[c] = silu(gates.v[c]);
   }
   barrier(t);
-  F4 deltas = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (col < d.value_dim) deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
-  if (t.simd == kDeltaNormSimd) store_delta_head(t, p, deltas, scales, gates, out);
+  const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
+  if (has_head) store_delta_head(t, p, deltas, scales, gates, out + head * p.out_head_stride);
   add_deltas(t, deltas, s);
-  store_cells(t, d, cells, s);
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }
 
 }  // namespace kernels

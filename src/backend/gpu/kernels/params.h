@@ -121,6 +121,7 @@ struct PlaceHeadsParams {
   u32 begin;       // position of the first token
   u32 stage_cols;  // of the widest head
   u32 interleaved;
+  u32 early;  // the kernel before does not write the positions
   f32 factor;
 };
 
@@ -183,7 +184,7 @@ struct DeltaParams {
 /// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
 enum : u32 {
   kDeltaOneThreads = 512,
-  kDeltaOneDim = 128,  // of keys and of values, at most
+  kDeltaOneDim = 128,  // of keys and of values
   kDeltaOneSimds = kDeltaOneThreads / 32,
   // Where things lie in shared memory, in words: units of two keys and two queries; what SIMD
   // groups have of every column's sums; these sums; decay, beta and match.
@@ -195,13 +196,15 @@ enum : u32 {
   kDeltaOneWords = kDeltaOneScalars + 3,
 };
 struct DeltaOneParams {
-  DeltaParams delta;
   u64 gate_head_stride;
+  u64 out_head_stride;
+  u32 key_heads;
   u32 heads_per_key;
   u32 has_norm;
   u32 has_gate;
-  f32 epsilon;
   u32 early;  // the kernel before does not write the state
+  f32 query_factor;
+  f32 epsilon;
 };
 
 /// What a group of threads judges in registers: that many experts and ranks at most, through so
@@ -377,9 +380,9 @@ struct UnitExpertsOneParams {
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
-/// Down with the sum of a token's slots, and up to two addends: a SIMD group an item, which is a
-/// split of a slot's columns.
-enum : u32 { kUnitDownItems = 12 };
+/// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
+/// expert, whose rows have one split.
+enum : u32 { kUnitDownRanks = 12 };
 struct UnitDownSumParams {
   UnitExpertsOneParams experts;
   u32 has_shared;

@@ -22,13 +22,10 @@ MF_FN UnitOneShared unit_one_shared(u32 splits) {
 /// log2 of 1, 2, 4 or 8 splits: a division takes a hundred cycles in which nothing else happens.
 MF_FN u32 splits_shift(u32 splits) { return (splits >> 1u) - (splits >> 3u); }
 
-/// The eight columns of x from `column` to octet `o` of those of `splits` splits: of each block the
-/// 256s of 8 octets, then their ones; and sums and factors. Eight lanes bring a block.
-MF_FN void stage_unit_octet(MF_T t, MF_GLOBAL(const f32) x, u32 column, u32 o, u32 splits, u32 cols,
-                            u32 wide) {
+/// Columns that are octet `o` of those of `splits` splits: of each block the 256s of 8 octets, then
+/// their ones; and sums and factors. Eight lanes bring a block.
+MF_FN void store_unit_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
   MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
-  f32 values[8];
-  load_octet(values, x, column, cols, wide);
   const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
   const UnitOctet octet = unit_octet(values, factor.into);
   MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + (o / 8u * kUnitBlockWords + o % 8u * 2u);
@@ -44,7 +41,9 @@ MF_FN void stage_unit_octet(MF_T t, MF_GLOBAL(const f32) x, u32 column, u32 o, u
 /// All columns of a row, as `splits` splits.
 MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 splits, u32 cols, u32 wide) {
   for (u32 o = t.index; o < splits * (kUnitSplit / 8u); o += t.threads) {
-    stage_unit_octet(t, x, o * 8u, o, splits, cols, wide);
+    f32 values[8];
+    load_octet(values, x, o * 8u, cols, wide);
+    store_unit_octet(t, values, o, splits);
   }
 }
 
