@@ -181,12 +181,15 @@ struct DeltaParams {
 };
 
 /// What a group of threads judges in registers: that many experts and ranks at most, through so
-/// many shared words.
+/// many shared words. Groups of experts there are a SIMD group's each.
 enum : u32 {
   kRouteThreads = 256,
   kRouteExpertsMax = 2 * kRouteThreads,
   kRouteRanksMax = 16,
-  kRouteWords = 2 * kRouteThreads / 32 * kRouteRanksMax,
+  kRouteGroupExperts = 32,
+  kRouteIds = kRouteThreads / 32 * kRouteRanksMax,  // where they begin, after their orders
+  kRouteGroups = 2 * kRouteIds,                     // and the groups' scores
+  kRouteWords = kRouteGroups + kRouteThreads / 32,
 };
 
 struct RouteParams {

@@ -85,6 +85,11 @@ MF_FN u32 route_order(f32 value) {
   return (bits >> 31u) != 0u ? ~bits : bits | 0x80000000u;
 }
 
+/// The number again; what has no order is below all.
+MF_FN f32 route_value(u32 order) {
+  return as_float((order >> 31u) != 0u ? order & 0x7fffffffu : ~order);
+}
+
 /// A candidate: order 0 is none.
 struct RouteBest {
   u32 order;
@@ -150,7 +155,8 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   weights[t.lane] = weight;
 }
 
-/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread.
+/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread; and where
+/// there are groups, the score of the one that the SIMD group has.
 template <u32 PER>
 MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
                             MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
@@ -163,16 +169,36 @@ MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHAR
       own[i].order = route_choice(p, logits[own[i].id], correction, own[i].id);
     }
   }
+  const bool has_groups = p.num_groups > 1u;
+  const u32 rounds = has_groups && ranks < 2u ? 2u : ranks;
   RouteBest kept = {0u, kNoEntry};
   MF_ROLLED
-  for (u32 r = 0u; r < ranks; ++r) {
+  for (u32 r = 0u; r < rounds; ++r) {
     const RouteBest best = route_take<PER>(t, own);
     if (t.lane == r) kept = best;
   }
   if (t.lane < ranks) {
     shared[t.simd * ranks + t.lane] = kept.order;
-    shared[kRouteWords / 2u + t.simd * ranks + t.lane] = kept.id;
+    shared[kRouteIds + t.simd * ranks + t.lane] = kept.id;
   }
+  if (!has_groups) return;
+  const f32 best = route_value(simd_shuffle(t, kept.order, 0u));
+  const f32 second = route_value(simd_shuffle(t, kept.order, 1u));
+  if (t.lane == 0u) {
+    shared[kRouteGroups + t.simd] = as_bits(p.top_two != 0u ? best + second : best);
+  }
+}
+
+/// A bit for each of the best groups. Ties go to the lower one.
+MF_FN u32 route_kept_groups(MF_T t, MF_PARAMS(RouteParams) p, MF_SHARED(u32) scores) {
+  const bool is_group = t.lane < p.num_groups;
+  const f32 score = as_float(scores[is_group ? t.lane : 0u]);
+  u32 better = 0u;
+  for (u32 g = 0u; g < p.num_groups; ++g) {
+    const f32 other = simd_shuffle(t, score, g);
+    if (other > score || (other == score && g < t.lane)) ++better;
+  }
+  return simd_ballot(t, is_group && better < p.groups_kept);
 }
 
 /// The expert of one rank of a token, on every thread of a group of 256. `writes`: all ranks to ids
@@ -189,6 +215,7 @@ MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, boo
     route_candidates<2u>(t, p, ranks, shared, row, correction);
   }
   barrier(t);
+  const u32 groups = p.num_groups > 1u ? route_kept_groups(t, p, shared + kRouteGroups) : ~0u;
   RouteBest all[kRouteRanksMax / 4u];
   MF_UNROLL
   for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
@@ -197,7 +224,13 @@ MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, boo
     all[i].id = kNoEntry;
     if (at < t.simds * ranks) {
       all[i].order = shared[at];
-      all[i].id = shared[kRouteWords / 2u + at];
+      all[i].id = shared[kRouteIds + at];
+      const u32 group = all[i].id / kRouteGroupExperts;
+      if (groups != ~0u && group < p.num_groups && (groups >> group & 1u) == 0u) {
+        // Experts of other groups are all 0, so that the first of them come first.
+        all[i].order = route_order(0.0f);
+        all[i].id = group * kRouteGroupExperts + at - group * ranks;
+      }
     }
   }
   u32 wanted = kNoEntry;  // a rank's expert, of as many lanes as ranks where all are written
