@@ -49,6 +49,10 @@
   X(attention_rows64, 6, AttentionParams)          \
   X(attention_rows16, 6, AttentionParams)          \
   X(attention_rows16_wide, 6, AttentionParams)     \
+  X(latent_queries4, 10, LatentQueriesParams)      \
+  X(latent_queries8, 10, LatentQueriesParams)      \
+  X(latent_values4, 6, LatentValuesParams)         \
+  X(latent_values8, 6, LatentValuesParams)         \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
   X(causal_conv_one, 4, ConvParams)                \

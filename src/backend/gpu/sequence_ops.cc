@@ -23,7 +23,7 @@ bool have_equal_layouts(std::span<const Tensor> pages) {
   });
 }
 
-AttentionParams attention_params(const Tensor& out, const Tensor& q, const Tensor& k,
+AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_heads,
                                  const KvView& kv, const AttentionOptions& options) {
   AttentionParams p{};
   p.q = heads_layout(q);
@@ -32,7 +32,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, const Tenso
   p.v_page = heads_layout(kv.v_pages.front());
   p.tokens = static_cast<u32>(q.dim(0));
   p.heads = static_cast<u32>(q.dim(1));
-  p.heads_per_kv_head = static_cast<u32>(q.dim(1) / k.dim(1));
+  p.heads_per_kv_head = static_cast<u32>(q.dim(1) / kv_heads);
   p.head_dim = static_cast<u32>(q.dim(2));
   p.v_head_dim = static_cast<u32>(out.dim(2));
   p.page_tokens = static_cast<u32>(kv.page_tokens);
@@ -129,6 +129,45 @@ bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
   return true;
 }
 
+bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& p,
+                                  Binding& partials) {
+  p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
+  Plan plan;
+  lay_out_tiles(p);
+  if (fits_tiles(p, platform_)) {
+    p.wide = are_wide(heads.q, heads.kv) ? 1 : 0;
+    const TileKernel kernel = choose_tiles(p, platform_);
+    const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);
+    plan =
+        make_plan(kernel.id, {rows, p.heads / p.heads_per_kv_head, p.num_splits}, kernel.threads);
+    plan.shared_bytes = tile_bytes(p, kernel.rows);
+  } else {
+    count_splits(p, kAttentionSplit);
+    if (p.tokens * p.heads >= kGroupsWanted) p.num_splits = 1;
+    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.num_splits}, kThreads,
+                     (p.head_dim + 2 * kAttentionTile) * static_cast<uint32_t>(sizeof(float)));
+  }
+  if (p.num_splits > 1) {
+    const Result<Binding> taken = workspace_.take(partial_bytes(p));
+    if (!taken.ok()) return fail(taken.error());
+    partials = *taken;
+    partials.access = Access::kOverwrite;
+  }
+  plan.set_params(p);
+  plan.bind(range_of(heads.q, Access::kRead));
+  plan.bind(heads.k_table);
+  plan.bind(heads.v_table);
+  plan.bind(range_of(heads.options.sinks, Access::kRead));
+  if (p.num_splits > 1) {
+    plan.bind({});
+  } else {
+    bind_output(plan, heads.out);
+  }
+  plan.bind(partials);
+  record(plan);
+  return true;
+}
+
 void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                            const AttentionOptions& options) {
   if (!status_.ok() || q.dim(0) == 0) return;
@@ -143,45 +182,10 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   Binding v_table;
   if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
   place_heads(q, k, v, kv, k_table, v_table);
-  AttentionParams p = attention_params(out, q, k, kv, options);
-  Plan plan;
-  lay_out_tiles(p);
-  if (fits_tiles(p, platform_)) {
-    p.wide = are_wide(q, kv) ? 1 : 0;
-    const TileKernel kernel = choose_tiles(p, platform_);
-    const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);
-    plan =
-        make_plan(kernel.id, {rows, p.heads / p.heads_per_kv_head, p.num_splits}, kernel.threads);
-    plan.shared_bytes = tile_bytes(p, kernel.rows);
-  } else {
-    count_splits(p, kAttentionSplit);
-    if (p.tokens * p.heads >= kGroupsWanted) p.num_splits = 1;
-    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.num_splits}, kThreads,
-                     (p.head_dim + 2 * kAttentionTile) * static_cast<uint32_t>(sizeof(float)));
-  }
+  AttentionParams p{};
   Binding partials;
-  if (p.num_splits > 1) {
-    const Result<Binding> taken = workspace_.take(partial_bytes(p));
-    if (!taken.ok()) {
-      fail(taken.error());
-      return;
-    }
-    partials = *taken;
-    partials.access = Access::kOverwrite;
-  }
-  plan.set_params(p);
-  plan.bind(range_of(q, Access::kRead));
-  plan.bind(k_table);
-  plan.bind(v_table);
-  plan.bind(range_of(options.sinks, Access::kRead));
-  if (p.num_splits > 1) {
-    plan.bind({});
-  } else {
-    bind_output(plan, out);
-  }
-  plan.bind(partials);
-  record(plan);
-  if (p.num_splits == 1) return;
+  const AttentionHeads heads{out, q, k.dim(1), kv, options, k_table, v_table};
+  if (!record_attention(heads, p, partials) || p.num_splits == 1) return;
   Plan merge = make_plan(KernelId::attention_merge, {p.heads, p.tokens, 1}, kThreads);
   merge.set_params(p);
   partials.access = Access::kRead;

@@ -102,6 +102,10 @@ struct LinearParams {
   u32 wide;        // rows of x begin on 16-byte boundaries
 };
 
+/// Rows of a head in head_linear_transposed are summed over in parts of so many, then the parts in
+/// order: what a product's bits depend on.
+enum : u32 { kHeadPartRows = 8 };
+
 /// Queries, keys or values on their way to attention.
 struct HeadsPart {
   HeadsLayout x;
@@ -152,6 +156,45 @@ struct AttentionParams {
   u32 key_words;    // of shared memory from one row of queries or keys to the next
   u32 value_words;  // and of values
   u32 wide;         // rows begin on 16-byte boundaries
+};
+
+/// Which rows of a quantised matrix are a head's.
+struct HeadMatrix {
+  MatrixLayout weight;  // wide
+  u32 head_stride;
+  u32 row_begin;
+  u32 rows_per_head;
+};
+
+/// Latent attention of single tokens: columns and rows of a group, and how many a thread has.
+enum : u32 {
+  kLatentThreads = 256,
+  kLatentColumns = 128,
+  kLatentRowsAtOnce = kLatentThreads / 16,
+  kLatentRowsHeld = 4,
+  kLatentColumnsHeld = 2,
+  kLatentRankMax = 512,
+};
+struct LatentQueriesParams {
+  HeadMatrix up;      // of keys; its columns are the latent's
+  HeadsLayout q;      // a head's part without positions, then the turned one
+  HeadsLayout query;  // over the latent, then the turned part
+  u64 latent_stride;
+  u64 page_stride;  // from token to token
+  u32 heads;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;  // position of the first token
+  u32 half;   // of the turned columns
+  u32 interleaved;
+  u32 wide_latent;  // latents, their pages and the norm begin on 16-byte boundaries
+  f32 factor;
+  f32 epsilon;
+};
+struct LatentValuesParams {
+  AttentionParams attention;
+  HeadMatrix up;  // of values
+  HeadsLayout out;
 };
 
 enum : u32 { kConvTokens = 8, kConvTapsHeld = 4 };
