@@ -2,6 +2,7 @@
 // the same bits for a token alone as among others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -33,6 +34,22 @@ std::vector<float> product(Device& device, const EncodedWeight& w, std::span<con
   return s.read(out);
 }
 
+/// Activations become integers of at least 14 bits and a sign, of one factor for 64 columns; at most
+/// half of one is lost.
+float unit_tolerance(std::span<const float> w, std::span<const float> x) {
+  double lost = 0.0;
+  for (size_t begin = 0; begin < x.size(); begin += 64) {
+    float most = 0.0f;
+    double sum = 0.0;
+    for (size_t i = begin; i < begin + 64; ++i) {
+      most = std::max(most, std::abs(x[i]));
+      sum += std::abs(w[i]);
+    }
+    lost += 0x1p-15 * 128.0 / 127.0 * most * sum;
+  }
+  return static_cast<float>(lost) + dot_tolerance(w, x);
+}
+
 TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
   Random random(60);
   for (const QuantFormat& format : formats()) {
@@ -47,7 +64,7 @@ TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
         for (int64_t r = 0; r < rows; ++r) {
           const auto at = static_cast<size_t>(t * rows + r);
           EXPECT_NEAR(got[at], expected[at],
-                      dot_tolerance(row_of(w.decoded, r, cols), row_of(x, t, cols)))
+                      unit_tolerance(row_of(w.decoded, r, cols), row_of(x, t, cols)))
               << format.to_string() << ", " << cols << " columns, token " << t << ", row " << r;
         }
       }
@@ -103,7 +120,7 @@ TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
       error += (got[i] - expected[i]) * (got[i] - expected[i]);
       size += expected[i] * expected[i];
     }
-    EXPECT_LE(error, 1e-10 * size) << format.to_string();
+    EXPECT_LE(error, 1e-8 * size) << format.to_string();
     const auto slots = static_cast<size_t>(p.top_k * p.hidden);
     for (const int64_t t : {int64_t{0}, n - 1}) {
       Session s(units());
@@ -225,7 +242,7 @@ void expect_one_layer(const std::string& what, const LayerProblem& p) {
   ASSERT_EQ(apart.size(), expected.size());
   double error = 0.0;
   for (size_t i = 0; i < apart.size(); ++i) error += std::pow(apart[i] - expected[i], 2.0);
-  EXPECT_LE(error, 1e-10 * std::pow(norm(expected), 2.0)) << what;
+  EXPECT_LE(error, 1e-8 * std::pow(norm(expected), 2.0)) << what;
   for (const Placement placement :
        {Placement::kEvenly, Placement::kUnevenly, Placement::kInWaves}) {
     for (const bool alone : {false, true}) {

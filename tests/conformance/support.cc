@@ -91,15 +91,24 @@ void encode_affine(EncodedWeight& w, const std::vector<float>& values) {
   }
 }
 
+/// How much more a device may be off. Matrix units of GPUs see activations as integers of 16 bits in
+/// place of 24, of one factor for 64 columns: 16 is five deviations of such products' error where
+/// rows are short, and numbers even; more columns average more.
+double allowance(const Comparison& c, const NamedDevice& device) {
+  const bool is_product = c.op.starts_with("linear") || c.op == "expert_ffn";
+  return is_product && device.family == "cuda" ? 16.0 : 1.0;
+}
+
 /// Compares one device's output; returns the worst error in units of tolerance.
 double compare(const Comparison& c, const NamedDevice& named, std::span<const float> expected,
                std::span<const float> got) {
   const std::string& device = named.name;
+  const double allowed = allowance(c, named);
   double worst = 0.0;
   size_t at = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(static_cast<double>(expected[i]) - got[i]);
-    double units = error == 0.0 ? 0.0 : error / c.tolerance[i];
+    double units = error == 0.0 ? 0.0 : error / (c.tolerance[i] * allowed);
     if (std::isnan(units)) units = HUGE_VAL;
     if (units > worst) {
       worst = units;

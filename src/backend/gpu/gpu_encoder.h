@@ -187,7 +187,7 @@ class GpuEncoder : public Encoder {
   Waiting waiting_;
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
-  Tensor split_x_;  // whose halves the workspace holds, if nothing was recorded since
+  Tensor split_x_;  // whose integers the workspace holds, if nothing was recorded since
   Binding split_;
   Binding split_sums_;
   DeviceTables tables_;

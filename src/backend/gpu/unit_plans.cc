@@ -54,7 +54,7 @@ void bind_weight(Plan& plan, const Weight& weight) {
 }
 
 uint32_t unit_one_bytes(uint32_t splits) {
-  return (splits * (kUnitSplit + kUnitSplitBlocks) + kUnitSimds * kUnitRows) *
+  return (splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitSimds * kUnitRows) *
          static_cast<uint32_t>(sizeof(u32));
 }
 
@@ -62,10 +62,10 @@ uint32_t unit_many_bytes() {
   return (kUnitTokens + kUnitStages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
 
-size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * cols * sizeof(u32); }
+size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * (cols / 2) * sizeof(u32); }
 
 size_t split_rows_bytes(uint64_t rows, uint64_t cols) {
-  return split_sums_begin(rows, cols) + rows * (cols / kUnitBlock) * sizeof(float);
+  return split_sums_begin(rows, cols) + rows * (cols / kUnitBlock) * 2 * sizeof(float);
 }
 
 Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access) {

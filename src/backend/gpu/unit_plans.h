@@ -33,7 +33,7 @@ uint32_t unit_one_bytes(uint32_t splits);
 /// Shared memory of a group of the kernels for many tokens.
 uint32_t unit_many_bytes();
 
-/// Bytes for the halves of rows of activations and their sums; where the sums begin.
+/// Bytes for rows of activations as integers and for their sums; where the sums begin.
 size_t split_rows_bytes(uint64_t rows, uint64_t cols);
 size_t split_sums_begin(uint64_t rows, uint64_t cols);
 /// Bytes [begin, begin + bytes) of a range.

@@ -37,26 +37,16 @@ MF_FN void copies_wait(MF_T) {}
 #endif
 
 MF_FN f32 bf16_to_float(u16 bits) { return as_float(static_cast<u32>(bits) << 16); }
+MF_FN f32 f16_half(u32 pair, u32 half) {
+  return f16_to_float(static_cast<u16>(half == 0u ? pair & 0xffffu : pair >> 16u));
+}
 
 #if !defined(MF_HAS_MATRIX_UNITS)
 // What CUDA's dialect has instructions for; slow here, for tests and for GPUs without them.
-MF_FN u32 bf16_bits(f32 value) {
-  const u32 bits = as_bits(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
-  return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+MF_FN u32 even_bytes(u32 low, u32 high) {
+  return (low & 0xffu) | (low >> 8u & 0xff00u) | (high & 0xffu) << 16u | (high << 8u & 0xff000000u);
 }
-MF_FN u32 pack_bf16(f32 low, f32 high) { return bf16_bits(low) | bf16_bits(high) << 16u; }
-MF_FN u32 codes4_to_bf16(u32 word) {
-  return pack_bf16(static_cast<f32>(word & 15u) - 8.0f,
-                   static_cast<f32>((word >> 16u) & 15u) - 8.0f);
-}
-MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
-  return pack_bf16(static_cast<f32>((low >> (8u * i)) & 255u) - 128.0f,
-                   static_cast<f32>((high >> (8u * i)) & 255u) - 128.0f);
-}
-MF_FN f32 bf16_half(u32 pair, u32 half) {
-  return as_float(half == 0u ? pair << 16u : pair >> 16u << 16u);
-}
+MF_FN u32 odd_bytes(u32 low, u32 high) { return even_bytes(low >> 8u, high >> 8u); }
 /// To nearest even, through the exponent's place in f32; 0x7c00 is infinity.
 MF_FN u32 f16_bits(f32 value) {
   const u32 bits = as_bits(value);
@@ -74,14 +64,8 @@ MF_FN u32 pack_f16(f32 low, f32 high) { return f16_bits(low) | f16_bits(high) <<
 #endif
 
 #if !defined(MF_HAS_MATRIX_MULTIPLY)
-template <bool IS_F16>
-MF_FN f32 matrix_half(u32 pair, u32 half) {
-  return IS_F16 ? f16_to_float(static_cast<u16>(half == 0u ? pair & 0xffffu : pair >> 16u))
-                : bf16_half(pair, half);
-}
-template <bool IS_F16>
-MF_FN void matrix_multiply_add_halves(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3,
-                                      u32 b0, u32 b1) {
+MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                   u32 b1) {
   const u32 row_lane = t.lane & 28u;
   const u32 col_lane = (t.lane & 3u) * 8u;
   for (u32 s = 0u; s < 4u; ++s) {
@@ -92,21 +76,38 @@ MF_FN void matrix_multiply_add_halves(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u
       const u32 high = simd_shuffle(t, b1, col_lane + j * 4u + s);
       for (u32 r = 0u; r < 2u; ++r) {
         for (u32 half = 0u; half < 2u; ++half) {
-          c[r * 2u + j] += matrix_half<IS_F16>(rows[r * 2u], half) * matrix_half<IS_F16>(low, half);
-          c[r * 2u + j] +=
-              matrix_half<IS_F16>(rows[r * 2u + 1u], half) * matrix_half<IS_F16>(high, half);
+          c[r * 2u + j] += f16_half(rows[r * 2u], half) * f16_half(low, half);
+          c[r * 2u + j] += f16_half(rows[r * 2u + 1u], half) * f16_half(high, half);
         }
       }
     }
   }
 }
-MF_FN void matrix_multiply_add(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
-                               u32 b1) {
-  matrix_multiply_add_halves<false>(t, c, a0, a1, a2, a3, b0, b1);
+/// Four unsigned bytes times four signed ones.
+MF_FN i32 dot_bytes(u32 a, u32 b) {
+  i32 sum = 0;
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 own = b >> (8u * i) & 0xffu;
+    sum +=
+        static_cast<i32>(a >> (8u * i) & 0xffu) * (static_cast<i32>(own) - (own >= 128u ? 256 : 0));
+  }
+  return sum;
 }
-MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
-                                   u32 b1) {
-  matrix_multiply_add_halves<true>(t, c, a0, a1, a2, a3, b0, b1);
+MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u32 a2, u32 a3,
+                                     u32 b0, u32 b1) {
+  const u32 row_lane = t.lane & 28u;
+  const u32 col_lane = (t.lane & 3u) * 8u;
+  for (u32 s = 0u; s < 4u; ++s) {
+    const u32 rows[4] = {simd_shuffle(t, a0, row_lane + s), simd_shuffle(t, a2, row_lane + s),
+                         simd_shuffle(t, a1, row_lane + s), simd_shuffle(t, a3, row_lane + s)};
+    for (u32 j = 0u; j < 2u; ++j) {
+      const u32 low = simd_shuffle(t, b0, col_lane + j * 4u + s);
+      const u32 high = simd_shuffle(t, b1, col_lane + j * 4u + s);
+      for (u32 r = 0u; r < 2u; ++r) {
+        c[r * 2u + j] += dot_bytes(rows[r * 2u], low) + dot_bytes(rows[r * 2u + 1u], high);
+      }
+    }
+  }
 }
 #endif
 

@@ -127,6 +127,9 @@ MF_FN W2 load2(const u32* from) {
 MF_FN void store4(u32* to, W4 value) {
   *reinterpret_cast<uint4*>(to) = make_uint4(value.v[0], value.v[1], value.v[2], value.v[3]);
 }
+MF_FN void store2(u32* to, W2 value) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(value.v[0], value.v[1]);
+}
 MF_FN void store4(f32* to, F4 value) {
   *reinterpret_cast<float4*>(to) = make_float4(value.v[0], value.v[1], value.v[2], value.v[3]);
 }
@@ -153,50 +156,30 @@ MF_FN void copies_wait(MF_T) {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/// Two numbers rounded to bf16, to nearest even; `low` in the lower half.
-MF_FN u32 pack_bf16(f32 low, f32 high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-/// The same in f16.
+/// Two numbers rounded to f16, to nearest even; `low` in the lower half.
 MF_FN u32 pack_f16(f32 low, f32 high) {
   u32 pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
-/// The 4-bit codes in the lowest bits of both halves, less 8, as bf16.
-MF_FN u32 codes4_to_bf16(u32 word) {
-  // 128 + code is a bf16 whose mantissa ends in the code.
-  const u32 shifted = (word & 0x000f000fu) | 0x43004300u;
-  u32 pair;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
-      : "=r"(pair)
-      : "r"(shifted), "r"(0x3f803f80u), "r"(0xc308c308u));
-  return pair;
-}
-/// Byte i of both words, less 128, as bf16.
-MF_FN u32 codes8_to_bf16(u32 low, u32 high, u32 i) {
-  // 2^23 + code is an f32 whose mantissa ends in the code.
-  const f32 first = __uint_as_float(__byte_perm(low, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
-  const f32 second = __uint_as_float(__byte_perm(high, 0x4b000000u, 0x7440u | i)) - 8388736.0f;
-  return pack_bf16(first, second);
-}
-/// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in bf16. Lane 4 g + t holds of a:
+/// Bytes 0 and 2 of both words, and bytes 1 and 3.
+MF_FN u32 even_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420u); }
+MF_FN u32 odd_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x7531u); }
+/// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in f16. Lane 4 g + t holds of a:
 /// rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two); of b: column g at
 /// rows 2 t, 2 t + 1 and, in b1, 8 more; of c: row g at columns 2 t, 2 t + 1, then row g + 8.
-MF_FN void matrix_multiply_add(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// The same for numbers in f16.
 MF_FN void matrix_multiply_add_f16(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+/// The same for 16 x 32 unsigned bytes by 32 x 8 signed ones, whose sums are exact: a lane has four
+/// columns of a in a word, from 4 t on, and of b as many rows; 16 more where it was 8.
+MF_FN void matrix_multiply_add_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 

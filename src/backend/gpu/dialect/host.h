@@ -180,13 +180,13 @@ inline f32 simd_max(const Thread& t, f32 value, Place place = Place::here()) {
   return std::bit_cast<f32>(
       t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
 }
-inline void matrix_multiply_add(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
-                                u32 b1, Place place = Place::here()) {
-  t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, false}, place);
-}
 inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                                     u32 b1, Place place = Place::here()) {
-  t.machine->multiply(t.index, {c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
+  t.machine->multiply(t.index, {c, nullptr, {a0, a1, a2, a3}, {b0, b1}}, place);
+}
+inline void matrix_multiply_add_bytes(const Thread& t, i32* c, u32 a0, u32 a1, u32 a2, u32 a3,
+                                      u32 b0, u32 b1, Place place = Place::here()) {
+  t.machine->multiply(t.index, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}}, place);
 }
 inline u32 simd_max(const Thread& t, u32 value, Place place = Place::here()) {
   return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);
@@ -213,6 +213,9 @@ inline W2 load2(const GlobalPointer<const u32>& from) {
 inline W4 load4(const SharedPointer<u32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
 inline void store4(const SharedPointer<u32>& to, W4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];
+}
+inline void store2(const SharedPointer<u32>& to, W2 value) {
+  for (int i = 0; i < 2; ++i) to[i] = value.v[i];
 }
 inline void store4(const GlobalPointer<u32>& to, W4 value) {
   *reinterpret_cast<W4*>(to.checked(0, 4)) = value;

@@ -190,14 +190,12 @@ void Machine::multiply(u32 thread, const MatrixPart& part, Place place) {
   exchange(thread, Exchange::kMultiply, 0, 0, place);
 }
 
-void Machine::multiply_parts(const Lane* lanes) {
+void Machine::multiply_halves(const Lane* lanes) {
   // Columns 2 s and 2 s + 1 of a are in lane s of four, 8 more in its last two words.
   float a[16][16];
   float b[16][8];
-  const auto value = [&](u32 word, u32 half) {
-    const u32 bits = half == 0 ? word & 0xffff : word >> 16;
-    return lanes[0].part->is_f16 ? to_float(F16{static_cast<uint16_t>(bits)})
-                                 : std::bit_cast<float>(bits << 16);
+  const auto value = [](u32 word, u32 half) {
+    return to_float(F16{static_cast<uint16_t>(half == 0 ? word : word >> 16)});
   };
   for (u32 i = 0; i < kSimdLanes; ++i) {
     const MatrixPart& part = *lanes[i].part;
@@ -213,6 +211,31 @@ void Machine::multiply_parts(const Lane* lanes) {
     for (u32 j = 0; j < 4; ++j) {
       float& c = lanes[i].part->c[j];
       for (u32 k = 0; k < 16; ++k) c += a[i / 4 + j / 2 * 8][k] * b[k][i % 4 * 2 + j % 2];
+    }
+  }
+}
+
+void Machine::multiply_bytes(const Lane* lanes) {
+  // Columns 4 s to 4 s + 3 of a are in lane s of four, 16 more in its last two words.
+  i32 a[16][32];
+  i32 b[32][8];
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    const MatrixPart& part = *lanes[i].part;
+    for (u32 byte = 0; byte < 4; ++byte) {
+      const u32 at = i % 4 * 4 + byte;
+      for (u32 word = 0; word < 4; ++word) {
+        a[i / 4 + word % 2 * 8][at + word / 2 * 16] =
+            static_cast<uint8_t>(part.a[word] >> (8 * byte));
+      }
+      for (u32 word = 0; word < 2; ++word) {
+        b[at + word * 16][i / 4] = static_cast<int8_t>(part.b[word] >> (8 * byte));
+      }
+    }
+  }
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    for (u32 j = 0; j < 4; ++j) {
+      i32& sum = lanes[i].part->sums[j];
+      for (u32 k = 0; k < 32; ++k) sum += a[i / 4 + j / 2 * 8][k] * b[k][i % 4 * 2 + j % 2];
     }
   }
 }
@@ -267,7 +290,9 @@ bool Machine::complete_exchange(u32 simd) {
     }
   }
   if (lanes[0].op == Exchange::kSimdBarrier) ++simd_epochs_[simd];
-  if (lanes[0].op == Exchange::kMultiply) multiply_parts(lanes);
+  if (lanes[0].op == Exchange::kMultiply) {
+    lanes[0].part->c != nullptr ? multiply_halves(lanes) : multiply_bytes(lanes);
+  }
   for (u32 i = 0; i < kSimdLanes; ++i) lanes[i].state = State::kReady;
   return true;
 }

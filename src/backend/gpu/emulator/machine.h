@@ -55,10 +55,10 @@ enum class Exchange : uint8_t {
 
 /// A lane's part of a product on matrix units, as dialect/cuda.h describes it: c += a b.
 struct MatrixPart {
-  f32* c = nullptr;
+  f32* c = nullptr;     // of numbers in f16
+  i32* sums = nullptr;  // of bytes
   std::array<u32, 4> a{};
   std::array<u32, 2> b{};
-  bool is_f16 = false;  // or bf16
 };
 
 class Machine;
@@ -85,7 +85,8 @@ class Machine {
   void barrier(u32 thread, Place place);
   /// Exchanges with the other lanes; returns this lane's result as bits.
   u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place);
-  /// Multiplies what all lanes hold, product by product in the order of columns of a.
+  /// Multiplies what all lanes hold, product by product in the order of columns of a; all lanes
+  /// have numbers of one kind.
   void multiply(u32 thread, const MatrixPart& part, Place place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
     const uint64_t word = checked_word(thread, offset_bytes);
@@ -136,7 +137,8 @@ class Machine {
   bool run_round();
   bool release_barrier();
   bool complete_exchange(u32 simd);
-  static void multiply_parts(const Lane* lanes);
+  static void multiply_halves(const Lane* lanes);
+  static void multiply_bytes(const Lane* lanes);
   void report_divergence();
   void shuffle(std::vector<u32>& order);
   /// Notes what went wrong; then stop() leaves the fiber for good, strings destroyed.

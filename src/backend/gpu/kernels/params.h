@@ -314,12 +314,13 @@ enum : u32 {
   kUnitThreads = 256,
   kUnitSimds = kUnitThreads / 32,
   kUnitMatricesMax = 4,
-  kUnitTokens = 32,      // that a SIMD group multiplies at once
-  kUnitTokenWords = 80,  // of shared memory for a block of one token: 64, and 16 against conflicts
-  kUnitLowWords = 40,    // where the low halves of a token begin
-  kUnitStages = 3,       // blocks of tokens in shared memory
-  kUnitSums = kUnitTokens * kUnitTokenWords,  // of the tokens of a block, after them
-  kUnitStageWords = kUnitSums + kUnitTokens,
+  kUnitBlockWords = kUnitBlock / 2,       // of a block's activations: two bytes each
+  kUnitTokens = 32,                       // that a SIMD group multiplies at once
+  kUnitTokenWords = kUnitBlockWords + 4,  // of shared memory for a block of one token: 4 against
+                                          // conflicts
+  kUnitStages = 4,                        // blocks of tokens in shared memory
+  kUnitSums = kUnitTokens * kUnitTokenWords,  // and factors of the tokens of a block, after them
+  kUnitStageWords = kUnitSums + 2 * kUnitTokens,
 };
 
 /// One matrix of 4 or 8 bits.
@@ -385,7 +386,7 @@ struct UnitExpertsOneParams {
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
-/// f32 numbers as sums of two bf16.
+/// f32 numbers as integers of two bytes.
 struct UnitSplitParams {
   u64 x_stride;
   u32 cols;

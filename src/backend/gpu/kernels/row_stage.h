@@ -11,25 +11,9 @@ enum : u32 {
   kTileScoreWords = kTileKeys + 16u,  // from one row of scores to the next, 16 against conflicts
 };
 
-enum : u32 {
-  kExponentMin = 67u,  // 2^-60; what is smaller counts as that
-  kNotFinite = 255u,
-};
-
 /// The exponent of the largest of a SIMD group's rows, from the maxima of the bits of its lanes.
-MF_FN u32 row_exponent(MF_T t, u32 bits) {
-  const u32 exponent = simd_max(t, bits) >> 23u;
-  return exponent < kExponentMin ? static_cast<u32>(kExponentMin) : exponent;
-}
-/// 2^14 over the power of two.
-MF_FN f32 into_halves(u32 exponent) { return as_float((268u - exponent) << 23u); }
-MF_FN f32 out_of_halves(u32 exponent) {
-  return as_float(exponent == kNotFinite ? 0x7fc00000u : (exponent - 14u) << 23u);
-}
+MF_FN u32 row_exponent(MF_T t, u32 bits) { return block_exponent(simd_max(t, bits)); }
 
-MF_FN f32 f16_half(u32 pair, u32 half) {
-  return f16_to_float(static_cast<u16>(half == 0u ? pair & 0xffffu : pair >> 16u));
-}
 /// Four numbers: the pairs of their larger halves, then of what is left.
 MF_FN W4 split_four(F4 x) {
   W4 unit;

@@ -1,26 +1,33 @@
 // Products on matrix units for many tokens: a SIMD group has 16 rows of a matrix times up to 32
-// tokens, column block after column block. Activations are split beforehand; their blocks are
-// copied to shared memory, two ahead of the one that is multiplied. So a group needs 128 registers
-// a thread at most, and while one of two decodes codes the other has the matrix units.
+// tokens, column block after column block. Activations become integers beforehand; their blocks are
+// copied to shared memory, a few ahead of the one that is multiplied. So a group needs 128
+// registers a thread at most, and while one of two decodes codes the other has the matrix units.
 #pragma once
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// x as pairs of bf16, an octet of columns in 8 words: high halves, low halves; and its sums over
-/// blocks. Group y: the row; a thread an octet, cols / 8 rounded up to whole SIMD groups.
+/// x as bytes, an octet of columns in 4 words: 256s, ones; and of each block the sum of its
+/// integers and its factor. Group y: the row; a thread an octet, cols / 8 rounded up to whole SIMD
+/// groups.
 MF_KERNEL(unit_split, UnitSplitParams, MF_READ(0, f32, x), MF_WRITE(1, u32, split),
           MF_WRITE(2, f32, sums)) {
   MF_THREAD;
   const u32 o = t.group.x * t.threads + t.index;
-  const UnitOctet octet = unit_octet(x + t.group.y * p.x_stride, o * 8u, p.cols, p.wide);
-  const f32 sum = unit_block_sum(t, octet.sum);
+  f32 values[8];
+  load_octet(values, x + t.group.y * p.x_stride, o * 8u, p.cols, p.wide);
+  const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const UnitOctet octet = unit_octet(values, factor.into);
+  const f32 sum = lanes_sum<8u>(t, octet.sum);
   if (o * 8u >= p.cols) return;
-  MF_GLOBAL(u32) to = split + (static_cast<u64>(t.group.y) * p.cols + o * 8u);
-  store4(to, octet.high);
-  store4(to + 4u, octet.low);
-  if (o % 8u == 0u) sums[static_cast<u64>(t.group.y) * (p.cols / kUnitBlock) + o / 8u] = sum;
+  const W4 words = {{octet.high.v[0], octet.high.v[1], octet.low.v[0], octet.low.v[1]}};
+  store4(split + (static_cast<u64>(t.group.y) * (p.cols / 2u) + o * 4u), words);
+  if (o % 8u == 0u) {
+    MF_GLOBAL(f32) to = sums + (static_cast<u64>(t.group.y) * (p.cols / kUnitBlock) + o / 8u) * 2u;
+    to[0] = sum;
+    to[1] = factor.out_of;
+  }
 }
 
 /// 16 rows of a matrix: `low` and `low + 8` as a lane has them.
@@ -37,10 +44,14 @@ MF_FN UnitTile unit_tile(MF_T t, u32 row, u32 rows) {
 }
 
 /// A thread's part of the copies of blocks of TILES * 8 rows of x. The rows' numbers lie at the
-/// beginning of shared memory, kUnitStages blocks after them, each with its sums behind it.
+/// beginning of shared memory, kUnitStages blocks after them, each with its sums and factors behind
+/// it.
 template <u32 TILES>
 struct UnitCopies {
-  enum : u32 { kOwn = TILES * 8u * 16u / kUnitThreads };  // units of 16 bytes
+  enum : u32 {
+    kUnits = TILES * 8u * 8u,  // of 16 bytes, an octet each
+    kOwn = (kUnits + kUnitThreads - 1u) / kUnitThreads,
+  };
   u64 from[kOwn];
   u32 to[kOwn];
   u64 sum_from;
@@ -49,13 +60,12 @@ struct UnitCopies {
     MF_SHARED(u32) rows = MF_SHARED_AT(t, u32, 0u);
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      const u32 at = i * kUnitThreads + t.index;
-      const u32 octet = at / 2u % 8u;
-      from[i] = static_cast<u64>(rows[at / 16u]) * cols + at % 16u * 4u;
-      to[i] =
-          at / 16u * kUnitTokenWords + at % 2u * kUnitLowWords + octet % 2u * 16u + octet / 2u * 4u;
+      const u32 at = (i * kUnitThreads + t.index) % kUnits;
+      from[i] = static_cast<u64>(rows[at / 8u]) * (cols / 2u) + at % 8u * 4u;
+      to[i] = at / 8u * kUnitTokenWords + at % 8u * 4u;
     }
-    sum_from = t.index < TILES * 8u ? static_cast<u64>(rows[t.index]) * (cols / kUnitBlock) : 0u;
+    const u32 token = t.index < TILES * 16u ? t.index / 2u : 0u;
+    sum_from = static_cast<u64>(rows[token]) * (cols / kUnitBlock * 2u) + t.index % 2u;
   }
   static MF_FN_MEMBER u32 stage(u32 block) {
     return kUnitTokens + block % kUnitStages * kUnitStageWords;
@@ -66,49 +76,18 @@ struct UnitCopies {
     const u32 begin_words = stage(block);
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      copy_async4(t, MF_SHARED_AT(t, u32, (begin_words + to[i]) * 4u), split + from[i]);
-      from[i] += kUnitBlock;
+      if (i * kUnitThreads + t.index < static_cast<u32>(kUnits)) {
+        copy_async4(t, MF_SHARED_AT(t, u32, (begin_words + to[i]) * 4u), split + from[i]);
+      }
+      from[i] += kUnitBlockWords;
     }
-    if (t.index < TILES * 8u) {
+    if (t.index < TILES * 16u) {
       copy_async1(t, MF_SHARED_AT(t, f32, (begin_words + kUnitSums + t.index) * 4u),
                   sums + sum_from);
-      ++sum_from;
+      sum_from += 2u;
     }
   }
 };
-
-/// One block of columns: 16 rows, whose codes are `now`, times the halves of TILES * 8 tokens, the
-/// lane's first of which lies at `own`.
-template <u32 BITS, u32 TILES>
-MF_FN void unit_multiply_block(MF_T t, MF_LOCAL(f32) high, MF_LOCAL(f32) low,
-                               MF_LOCAL(const u32) now, MF_SHARED(u32) own) {
-  MF_UNROLL
-  for (u32 i = 0u; i < TILES * 4u; ++i) {
-    high[i] = 0.0f;
-    low[i] = 0.0f;
-  }
-  MF_UNROLL
-  for (u32 h = 0u; h < 2u; ++h) {
-    u32 a[8];  // pairs 0 to 3 of the low row, then of the high one
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      a[i] = UnitCodes<BITS>::pair(now, h, i);
-      a[i + 4u] = UnitCodes<BITS>::pair(now + BITS / 2u, h, i);
-    }
-    MF_UNROLL
-    for (u32 n = 0u; n < TILES; ++n) {
-      const W4 x = load4(own + (n * 8u * kUnitTokenWords + h * 16u));
-      const W4 y = load4(own + (n * 8u * kUnitTokenWords + kUnitLowWords + h * 16u));
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; i += 2u) {
-        matrix_multiply_add(t, high + n * 4u, a[i], a[i + 4u], a[i + 1u], a[i + 5u], x.v[i],
-                            x.v[i + 1u]);
-        matrix_multiply_add(t, low + n * 4u, a[i], a[i + 4u], a[i + 1u], a[i + 5u], y.v[i],
-                            y.v[i + 1u]);
-      }
-    }
-  }
-}
 
 /// The word of a lane's scales for a block of a split, shifted so that its half is the lower one.
 /// The words would be indexed by a variable, which takes them out of registers: choose instead.
@@ -151,27 +130,47 @@ struct UnitCodesAhead {
   }
 };
 
-/// One block: adds its products to the totals of its split.
+/// One block of columns: 16 rows, whose codes are `now`, times TILES * 8 tokens; adds to the totals
+/// of its split.
 template <u32 BITS, u32 TILES>
 MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(const u32) now, UnitScales s,
                            u32 block) {
   const u32 stage = UnitCopies<TILES>::stage(block);
-  f32 high[TILES * 4u];
-  f32 low[TILES * 4u];
-  unit_multiply_block<BITS, TILES>(
-      t, high, low, now,
-      MF_SHARED_AT(t, u32, stage * 4u) + (t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 4u));
-  MF_SHARED(f32) block_sums = MF_SHARED_AT(t, f32, (stage + kUnitSums) * 4u);
+  MF_SHARED(u32)
+  own = MF_SHARED_AT(t, u32, stage * 4u) + (t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 8u);
+  MF_SHARED(f32)
+  sums = MF_SHARED_AT(t, f32, (stage + kUnitSums) * 4u) + (t.lane & 3u) * 4u;
+  W2 low[2];
+  W2 high[2];
   MF_UNROLL
-  for (u32 at = 0u; at < TILES * 4u; ++at) {
-    const f32 sum = block_sums[at / 4u * 8u + (t.lane & 3u) * 2u + at % 2u];
-    totals[at] = add_unit_block(totals[at], high[at], low[at], s.scale[at / 2u % 2u],
-                                s.bias[at / 2u % 2u], sum);
+  for (u32 h = 0u; h < 2u; ++h) {
+    low[h] = UnitCodes<BITS>::octet(now, h);
+    high[h] = UnitCodes<BITS>::octet(now + BITS / 2u, h);
+  }
+  MF_UNROLL
+  for (u32 n = 0u; n < TILES; ++n) {
+    i32 c[4] = {0, 0, 0, 0};  // of the 256s
+    i32 d[4] = {0, 0, 0, 0};  // of the ones
+    MF_UNROLL
+    for (u32 h = 0u; h < 2u; ++h) {
+      const W4 x = load4(own + (n * 8u * kUnitTokenWords + h * 4u));
+      matrix_multiply_add_bytes(t, c, low[h].v[0], high[h].v[0], low[h].v[1], high[h].v[1], x.v[0],
+                                x.v[1]);
+      matrix_multiply_add_bytes(t, d, low[h].v[0], high[h].v[0], low[h].v[1], high[h].v[1], x.v[2],
+                                x.v[3]);
+    }
+    const F4 two = load4(sums + n * 16u);  // sum and factor of two tokens
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 at = n * 4u + i;
+      totals[at] = add_unit_block(totals[at], c[i], d[i], s.scale[i / 2u], s.bias[i / 2u],
+                                  two.v[i % 2u * 2u], two.v[i % 2u * 2u + 1u]);
+    }
   }
 }
 
-/// sums[n * 4 + i]: 16 rows of a matrix times TILES * 8 rows of x; i as matrix_multiply_add() has
-/// it. All threads of a group together, each SIMD group with rows of its own.
+/// sums[n * 4 + i]: 16 rows of a matrix times TILES * 8 rows of x; i as matrix_multiply_add_bytes()
+/// has it. All threads of a group together, each SIMD group with rows of its own.
 template <u32 BITS, u32 TILES>
 MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols,
                               MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scale_data,
@@ -216,8 +215,7 @@ MF_FN void unit_multiply_many(MF_T t, MF_LOCAL(f32) sums, UnitMatrix m, u32 cols
       u32 now[BITS];
       codes.take(now, code_words, block + 2u < blocks);
       const u32 words[4] = {unit_scale_word(scales, block - first), 0u, 0u, 0u};
-      add_unit_blocks<BITS, TILES>(t, totals, now, unit_scales<BITS>(t, words, 0u, m.scales),
-                                   block);
+      add_unit_blocks<BITS, TILES>(t, totals, now, unit_scales(t, words, 0u, m.scales), block);
     }
     MF_UNROLL
     for (u32 i = 0u; i < TILES * 4u; ++i) sums[i] = sums[i] + totals[i];

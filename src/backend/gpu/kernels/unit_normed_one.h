@@ -15,22 +15,20 @@ MF_FN u32 unit_column(MF_T t, u32 v) { return (v * kUnitThreads + t.index) * 4u;
 MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
+  const UnitFactor factor = unit_factor(lanes_max<16u>(t, largest_bits<4u>(own.v)));
+  const UnitQuad quad = unit_quad(own.v, factor.into);
+  // The first stores the octet's 256s, the other its ones.
   const bool first = (t.lane & 1u) == 0u;
-  f32 values[8];
-  MF_UNROLL
-  for (u32 k = 0u; k < 4u; ++k) {
-    const f32 other = simd_shuffle_xor(t, own.v[k], 1u);
-    values[k] = first ? own.v[k] : other;
-    values[k + 4u] = first ? other : own.v[k];
+  const u32 other = simd_shuffle_xor(t, first ? quad.low : quad.high, 1u);
+  const u32 block = c / kUnitBlock;
+  store2(staged + (block * kUnitBlockWords + (first ? 0u : kUnitBlockWords / 2u) +
+                   c % kUnitBlock / 8u * 2u),
+         first ? join_quads(quad.high, other) : join_quads(other, quad.low));
+  const f32 sum = lanes_sum<16u>(t, quad.sum);
+  if (t.lane % 16u == 0u) {
+    sums[2u * block] = sum;
+    sums[2u * block + 1u] = factor.out_of;
   }
-  const UnitOctet octet = split_octet(values);
-  const u32 octets = splits * (kUnitSplit / 8u);
-  store4(staged + (c / 8u + (first ? 0u : octets)) * 4u, first ? octet.high : octet.low);
-  f32 sum = octet.sum;
-  sum = sum + simd_shuffle_xor(t, sum, 2u);
-  sum = sum + simd_shuffle_xor(t, sum, 4u);
-  sum = sum + simd_shuffle_xor(t, sum, 8u);
-  if (t.lane % 16u == 0u) sums[c / kUnitBlock] = sum;
 }
 
 /// rms_norm(base + addend) * weight, or of the base alone.

@@ -8,32 +8,39 @@ namespace kernels {
 
 /// Where the parts of a group's shared memory begin, in words.
 struct UnitOneShared {
-  u32 sums;   // of blocks of activations, after the activations themselves
+  u32 sums;   // of a block's integers, and its factor, after the integers themselves
   u32 parts;  // 16 rows a SIMD group
 };
 
 MF_FN UnitOneShared unit_one_shared(u32 splits) {
   UnitOneShared s;
-  s.sums = splits * kUnitSplit;
-  s.parts = s.sums + splits * kUnitSplitBlocks;
+  s.sums = splits * (kUnitSplitBlocks * kUnitBlockWords);
+  s.parts = s.sums + splits * (kUnitSplitBlocks * 2u);
   return s;
 }
 
 /// log2 of 1, 2, 4 or 8 splits: a division takes a hundred cycles in which nothing else happens.
 MF_FN u32 splits_shift(u32 splits) { return (splits >> 1u) - (splits >> 3u); }
 
-/// Columns [begin, begin + splits * 512) of a row: the high halves, the low halves, the sums.
+/// Columns [begin, begin + splits * 512) of a row: of each block the 256s of 8 octets, then their
+/// ones; and sums and factors.
 MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits, u32 cols,
                           u32 wide) {
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
-  const u32 octets = splits * (kUnitSplit / 8u);
-  for (u32 o = t.index; o < octets; o += t.threads) {
-    const UnitOctet octet = unit_octet(x, begin + o * 8u, cols, wide);
-    store4(staged + o * 4u, octet.high);
-    store4(staged + (octets + o) * 4u, octet.low);
-    const f32 sum = unit_block_sum(t, octet.sum);
-    if (o % 8u == 0u) sums[o / 8u] = sum;
+  for (u32 o = t.index; o < splits * (kUnitSplit / 8u); o += t.threads) {
+    f32 values[8];
+    load_octet(values, x, begin + o * 8u, cols, wide);
+    const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+    const UnitOctet octet = unit_octet(values, factor.into);
+    MF_SHARED(u32) to = staged + (o / 8u * kUnitBlockWords + o % 8u * 2u);
+    store2(to, octet.high);
+    store2(to + kUnitBlockWords / 2u, octet.low);
+    const f32 sum = lanes_sum<8u>(t, octet.sum);
+    if (o % 8u == 0u) {
+      sums[o / 4u] = sum;
+      sums[o / 4u + 1u] = factor.out_of;
+    }
   }
 }
 
@@ -105,36 +112,31 @@ struct UnitPart {
   MF_FN_MEMBER f32 product(MF_T t, u32 format, u32 split, u32 splits) const {
     MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
     MF_SHARED(f32)
-    sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u) + split * kUnitSplitBlocks;
+    sums =
+        MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u) + split * (kUnitSplitBlocks * 2u);
     f32 own[kUnitSplitBlocks];
     MF_UNROLL
     for (u32 b = 0u; b < kUnitSplitBlocks; ++b) own[b] = unit_scale(scales[b / 2u], b % 2u, format);
-    // Columns 0, 2, 4 and 6 of a step are the high halves, the others the low ones: four lanes have
-    // the same two rows, of which the first two finish the first and the others the second.
+    // Columns 0, 2, 4 and 6 of a step are the 256s, the others the ones: four lanes have the same
+    // two rows, of which the first two finish the first and the others the second.
     const u32 half = (t.lane / 4u) & 1u;
-    const u32 base =
-        (half * splits * (kUnitSplit / 8u) + split * (kUnitSplit / 8u) + (t.lane & 3u) * 2u) * 4u;
+    const u32 base = split * kUnitSplitBlocks * kUnitBlockWords + half * (kUnitBlockWords / 2u) +
+                     (t.lane & 3u) * 4u;
     f32 total = 0.0f;
     MF_UNROLL
     for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
-      f32 c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      MF_LOCAL(const u32) low = codes + b * BITS;
-      MF_LOCAL(const u32) high = low + BITS / 2u;
+      i32 c[4] = {0, 0, 0, 0};
+      const W4 x = load4(staged + (base + b * kUnitBlockWords));
       MF_UNROLL
       for (u32 h = 0u; h < 2u; ++h) {
-        const W4 x = load4(staged + (base + (b * 8u + h) * 4u));
-        MF_UNROLL
-        for (u32 i = 0u; i < 4u; i += 2u) {
-          matrix_multiply_add(t, c, UnitCodes<BITS>::pair(low, h, i),
-                              UnitCodes<BITS>::pair(high, h, i),
-                              UnitCodes<BITS>::pair(low, h, i + 1u),
-                              UnitCodes<BITS>::pair(high, h, i + 1u), x.v[i], x.v[i + 1u]);
-        }
+        const W2 low = UnitCodes<BITS>::octet(codes + b * BITS, h);
+        const W2 high = UnitCodes<BITS>::octet(codes + (b * BITS + BITS / 2u), h);
+        matrix_multiply_add_bytes(t, c, low.v[0], high.v[0], low.v[1], high.v[1], x.v[2u * h],
+                                  x.v[2u * h + 1u]);
       }
-      const f32 block = (t.lane & 2u) == 0u ? c[0] + c[1] : c[2] + c[3];
-      const f32 bias = mf_fma(static_cast<f32>(UnitCodes<BITS>::kOffset), own[b],
-                              simd_shuffle_xor(t, own[b], 1u));
-      total = add_unit_block(total, block, own[b], bias, sums[b]);
+      const bool is_first = (t.lane & 2u) == 0u;
+      total = add_unit_block(total, is_first ? c[0] : c[2], is_first ? c[1] : c[3], own[b],
+                             simd_shuffle_xor(t, own[b], 1u), sums[2u * b], sums[2u * b + 1u]);
     }
     return total;
   }

@@ -1,30 +1,31 @@
 // Products of quantised matrices on matrix units: what one token and many have in common.
 //
-// Codes are small integers, exact in bf16; an f32 activation is the sum of two bf16, off by 2^-17
-// of it at most. A block of 64 columns is multiplied in 16 x 8 x 16 steps, the two halves of the
-// activations on their own; their sum takes the row's scale, and the sum of the activations its
-// bias. So a token's bits are the same in whatever column of a tile it stands.
+// Codes are bytes. The activations of a block of 64 columns are integers of 16 bits times a factor
+// of the block, off by 2^-15 of the block's largest at most: a byte of 256s and a byte of ones. The
+// units multiply and add bytes, and their sums are exact. So the bits of a block's product depend
+// on nothing but its numbers; row's scale and bias then apply to it and to the sum of the integers.
 #pragma once
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Pair i of column octet h among a lane's 16 columns of a block: columns i and i + 4, as bf16.
+/// Octet h of a lane's 16 columns of a block as bytes: even columns, then odd ones.
 template <u32 BITS>
 struct UnitCodes;
 template <>
 struct UnitCodes<4u> {
-  enum : u32 { kOffset = 8u };  // codes are taken less this
-  static MF_FN_MEMBER u32 pair(MF_LOCAL(const u32) words, u32 h, u32 i) {
-    return codes4_to_bf16(words[h] >> (4u * i));
+  static MF_FN_MEMBER W2 octet(MF_LOCAL(const u32) words, u32 h) {
+    const W2 codes = {{words[h] & 0x0f0f0f0fu, words[h] >> 4u & 0x0f0f0f0fu}};
+    return codes;
   }
 };
 template <>
 struct UnitCodes<8u> {
-  enum : u32 { kOffset = 128u };
-  static MF_FN_MEMBER u32 pair(MF_LOCAL(const u32) words, u32 h, u32 i) {
-    return codes8_to_bf16(words[2u * h], words[2u * h + 1u], i);
+  static MF_FN_MEMBER W2 octet(MF_LOCAL(const u32) words, u32 h) {
+    const W2 codes = {{even_bytes(words[2u * h], words[2u * h + 1u]),
+                       odd_bytes(words[2u * h], words[2u * h + 1u])}};
+    return codes;
   }
 };
 
@@ -92,7 +93,6 @@ struct UnitScales {
   f32 bias[2];
 };
 
-template <u32 BITS>
 MF_FN UnitScales unit_scales(MF_T t, MF_LOCAL(const u32) words, u32 block, u32 format) {
   const u32 own = words[block / 2u];
   UnitScales s;
@@ -100,46 +100,75 @@ MF_FN UnitScales unit_scales(MF_T t, MF_LOCAL(const u32) words, u32 block, u32 f
   for (u32 r = 0u; r < 2u; ++r) {
     const u32 lane = (t.lane & 28u) + 2u * r;
     s.scale[r] = unit_scale(simd_shuffle(t, own, lane), block % 2u, format);
-    const f32 bias = unit_scale(simd_shuffle(t, own, lane + 1u), block % 2u, format);
-    s.bias[r] = mf_fma(static_cast<f32>(UnitCodes<BITS>::kOffset), s.scale[r], bias);
+    s.bias[r] = unit_scale(simd_shuffle(t, own, lane + 1u), block % 2u, format);
   }
   return s;
 }
 
-/// Adds a block's product, and that of the bias with the sum of the activations.
-MF_FN f32 add_unit_block(f32 total, f32 product, f32 scale, f32 bias, f32 sum) {
-  return mf_fma(bias, sum, mf_fma(scale, product, total));
-}
-/// The product comes as that of the two halves of the activations.
-MF_FN f32 add_unit_block(f32 total, f32 high, f32 low, f32 scale, f32 bias, f32 sum) {
-  return add_unit_block(total, high + low, scale, bias, sum);
+/// Adds a block: its codes met the 256s and the ones of activations, whose sum and factor these
+/// are.
+MF_FN f32 add_unit_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 sum, f32 factor) {
+  const f32 product = static_cast<f32>(high * 256 + low);
+  return mf_fma(factor, mf_fma(scale, product, bias * sum), total);
 }
 
-/// Eight activations as the bf16 they are rounded to and those that are left over, in the order in
-/// which codes come out of a word.
-struct UnitOctet {
-  W4 high;
-  W4 low;
-  f32 sum;
+/// How a block's activations become integers, from the bits of the largest.
+struct UnitFactor {
+  f32 into;
+  f32 out_of;
 };
+MF_FN UnitFactor unit_factor(u32 bits) {
+  const u32 exponent = block_exponent(bits);
+  // Nearly 2^15, such that the 256s stay below 128. What is not finite makes the product NaN.
+  const UnitFactor factor = {into_halves(exponent) * 0.9921875f,
+                             out_of_halves(exponent) * 1.00787401574803149606f};
+  return factor;
+}
 
-MF_FN UnitOctet split_octet(MF_LOCAL(const f32) values) {
+/// Four activations as bytes, even columns in the lower half of a word, and the sum of the
+/// integers.
+struct UnitQuad {
+  u32 high;
+  u32 low;
+  i32 sum;
+};
+MF_FN UnitQuad unit_quad(MF_LOCAL(const f32) values, f32 into) {
+  // 1.5 * 2^23 + n is an f32 whose bits end in n. 128 more makes the upper byte round to nearest,
+  // and the lower one is off by as much.
+  u32 bits[4];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) bits[i] = as_bits(mf_fma(values[i], into, 12583040.0f));
+  const u32 even = (bits[0] & 0xffffu) | bits[2] << 16u;
+  const u32 odd = (bits[1] & 0xffffu) | bits[3] << 16u;
+  UnitQuad quad;
+  quad.high = odd_bytes(even, odd);
+  quad.low = even_bytes(even, odd) ^ 0x80808080u;
+  quad.sum = static_cast<i32>(bits[0] + bits[1] + bits[2] + bits[3] - 4u * 0x4b400080u);
+  return quad;
+}
+
+/// Eight activations as bytes of 256s and of ones: words of even and of odd columns.
+struct UnitOctet {
+  W2 high;
+  W2 low;
+  i32 sum;
+};
+MF_FN W2 join_quads(u32 first, u32 second) {
+  const W2 words = {{(first & 0xffffu) | second << 16u, first >> 16u | (second & 0xffff0000u)}};
+  return words;
+}
+MF_FN UnitOctet unit_octet(MF_LOCAL(const f32) values, f32 into) {
+  const UnitQuad first = unit_quad(values, into);
+  const UnitQuad second = unit_quad(values + 4, into);
   UnitOctet octet;
-  octet.sum = 0.0f;
-  MF_UNROLL
-  for (u32 i = 0u; i < 8u; ++i) octet.sum = octet.sum + values[i];
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) {
-    const u32 pair = pack_bf16(values[i], values[i + 4u]);
-    octet.high.v[i] = pair;
-    octet.low.v[i] =
-        pack_bf16(values[i] - as_float(pair << 16u), values[i + 4u] - as_float(pair & 0xffff0000u));
-  }
+  octet.high = join_quads(first.high, second.high);
+  octet.low = join_quads(first.low, second.low);
+  octet.sum = first.sum + second.sum;
   return octet;
 }
 
-MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
-  f32 values[8];
+/// Columns from `at`, zeros where there are none.
+MF_FN void load_octet(MF_LOCAL(f32) values, MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
   if (at >= cols) {
     MF_UNROLL
     for (u32 i = 0u; i < 8u; ++i) values[i] = 0.0f;
@@ -155,14 +184,34 @@ MF_FN UnitOctet unit_octet(MF_GLOBAL(const f32) x, u32 at, u32 cols, u32 wide) {
     MF_UNROLL
     for (u32 i = 0u; i < 8u; ++i) values[i] = x[at + i];
   }
-  return split_octet(values);
 }
 
-/// The sum over a block, of which 8 lanes hold an octet each.
-MF_FN f32 unit_block_sum(MF_T t, f32 sum) {
-  sum = sum + simd_shuffle_xor(t, sum, 1u);
-  sum = sum + simd_shuffle_xor(t, sum, 2u);
-  return sum + simd_shuffle_xor(t, sum, 4u);
+/// Over COUNT lanes in a row: a block's largest number by its bits, and its sum.
+template <u32 COUNT>
+MF_FN u32 lanes_max(MF_T t, u32 bits) {
+  MF_UNROLL
+  for (u32 step = 1u; step < COUNT; step *= 2u) {
+    const u32 other = simd_shuffle_xor(t, bits, step);
+    bits = other > bits ? other : bits;
+  }
+  return bits;
+}
+template <u32 COUNT>
+MF_FN f32 lanes_sum(MF_T t, i32 sum) {
+  u32 bits = static_cast<u32>(sum);
+  MF_UNROLL
+  for (u32 step = 1u; step < COUNT; step *= 2u) bits += simd_shuffle_xor(t, bits, step);
+  return static_cast<f32>(static_cast<i32>(bits));
+}
+template <u32 COUNT>
+MF_FN u32 largest_bits(MF_LOCAL(const f32) values) {
+  u32 most = 0u;
+  MF_UNROLL
+  for (u32 i = 0u; i < COUNT; ++i) {
+    const u32 own = size_bits(values[i]);
+    most = own > most ? own : most;
+  }
+  return most;
 }
 
 }  // namespace kernels
