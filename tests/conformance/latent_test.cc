@@ -110,6 +110,40 @@ TEST(LatentAttention, MergesTheSplitsOfADeepSequence) {
   expect_same({.n = 2, .before = 511, .heads = 2, .page_tokens = 512});
 }
 
+TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
+  constexpr int64_t kHeads = 18;
+  constexpr int64_t kDim = 288;
+  constexpr int64_t kValueDim = 270;
+  constexpr int64_t kBefore = 40;
+  constexpr int64_t kPage = 64;
+  Random random(9);
+  const std::vector<float> q = random.floats(2 * kHeads * kDim);
+  const std::vector<float> k = random.floats(2 * kDim);
+  const std::vector<float> page = random.floats(kPage * kDim);
+  std::vector<float> values;
+  for (int64_t i = 0; i < kPage; ++i) {
+    const auto row = page.begin() + i * kDim;
+    values.insert(values.end(), row, row + kValueDim);
+  }
+  const auto device =
+      make_gpu_device(gpu::make_emulator_platform({.seed = 3, .matrix_units = true}));
+  const auto attend = [&](bool shared) {
+    Session s(*device);
+    const Tensor new_key = s.floats({2, 1, kDim}, k);
+    const Tensor keys = s.floats({kPage, 1, kDim}, page);
+    const Tensor own = s.floats({kPage, 1, kValueDim}, values);
+    const Tensor out = s.zeros({2, kHeads, kValueDim});
+    const Tensor v_page = shared ? keys.slice(2, 0, kValueDim) : own;
+    s.encoder().attention(
+        out, s.floats({2, kHeads, kDim}, q), new_key,
+        shared ? Tensor{} : new_key.slice(2, 0, kValueDim),
+        {.k_pages = {&keys, 1}, .v_pages = {&v_page, 1}, .page_tokens = kPage, .length = kBefore},
+        {.scale = 0.1f});
+    return s.read(out);
+  };
+  expect_same_bits("values of keys", attend(false), attend(true));
+}
+
 TEST(LatentAttention, WhatItsKernelsDoNotReadIsMadeOfItsParts) {
   expect_same({.format = QuantFormat::plain(DType::kBf16)});
   expect_same({.format = QuantFormat::affine(5, 32, DType::kBf16)});

@@ -41,6 +41,9 @@
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
+  X(linear_one_f32, 5, LinearParams)               \
+  X(linear_one_f16, 5, LinearParams)               \
+  X(linear_one_bf16, 5, LinearParams)              \
   X(head_linear_transposed, 5, LinearParams)       \
   X(place_heads, 10, PlaceHeadsParams)             \
   X(attention_heads, 6, AttentionParams)           \

@@ -63,8 +63,8 @@ struct TileKernel {
 };
 constexpr TileKernel kRows128{KernelId::attention_rows128, 128, 512};
 constexpr TileKernel kRows64{KernelId::attention_rows64, 64, 512};
-constexpr TileKernel kRows16{KernelId::attention_rows16, 16, 256};
-constexpr TileKernel kRows16Wide{KernelId::attention_rows16_wide, 16, 256};
+constexpr TileKernel kRows16{KernelId::attention_rows16, 16, 512};
+constexpr TileKernel kRows16Wide{KernelId::attention_rows16_wide, 16, 512};
 
 uint32_t tile_bytes(const AttentionParams& p, uint32_t rows) {
   const uint32_t row_words = p.key_words + kTileKeys + 16 + 3;  // a query, its scores, its factors
@@ -76,6 +76,14 @@ bool are_wide(const Tensor& q, const KvView& kv) {
   const auto wide = [](const Tensor& page) { return is_wide(page) && page.dim(2) % 4 == 0; };
   return wide(q) && std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
          std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
+}
+
+bool share_rows(const KvView& kv) {
+  return std::equal(kv.k_pages.begin(), kv.k_pages.end(), kv.v_pages.begin(), kv.v_pages.end(),
+                    [](const Tensor& k, const Tensor& v) {
+                      return k.buffer == v.buffer && k.offset_bytes == v.offset_bytes &&
+                             k.strides == v.strides;
+                    });
 }
 
 /// Rows begin on banks 16 apart for keys, read in units of 4, and 8 apart for values.
@@ -136,6 +144,7 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
   lay_out_tiles(p);
   if (fits_tiles(p, platform_)) {
     p.wide = are_wide(heads.q, heads.kv) ? 1 : 0;
+    p.shares_rows = share_rows(heads.kv) ? 1 : 0;
     const TileKernel kernel = choose_tiles(p, platform_);
     const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);
     plan =

@@ -54,30 +54,22 @@ MF_FN SoftmaxSum<COLUMNS> merged(SoftmaxSum<COLUMNS> sum, SoftmaxSum<COLUMNS> ot
   return sum;
 }
 
-/// A column's quotient is column * keep / total.
-struct SoftmaxEnd {
-  f32 keep;
-  f32 total;
-};
-
-/// A sink takes its part of the denominator.
-MF_FN SoftmaxEnd softmax_end(f32 sum_largest, f32 sum_total, f32 sink) {
-  SoftmaxEnd end;
+/// What a finished sum's columns are multiplied by. A sink takes its part of the denominator.
+MF_FN f32 softmax_factor(f32 sum_largest, f32 sum_total, f32 sink) {
   const f32 largest = mf_max(sum_largest, sink);
-  end.keep = mf_exp(sum_largest - largest);
-  end.total = mf_fma(sum_total, end.keep, mf_exp(sink - largest));
-  return end;
+  const f32 keep = mf_exp(sum_largest - largest);
+  return keep / mf_fma(sum_total, keep, mf_exp(sink - largest));
 }
 
 /// Writes the quotients.
 MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOBAL(const f32) sinks,
                       MF_GLOBAL(f32) row, u32 head) {
   const f32 sink = p.has_sinks != 0u ? sinks[head] : -mf_infinity();
-  const SoftmaxEnd end = softmax_end(sum.largest, sum.total, sink);
+  const f32 factor = softmax_factor(sum.largest, sum.total, sink);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
     const u32 d = t.index + i * t.threads;
-    if (d < p.v_head_dim) row[d] = sum.columns[i] * end.keep / end.total;
+    if (d < p.v_head_dim) row[d] = sum.columns[i] * factor;
   }
 }
 

@@ -174,7 +174,7 @@ MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
   MF_SHARED(u32)
   values = MF_SHARED_AT(t, u32, at.staged * 4u) +
            ((t.lane & 3u) * p.value_words + part * 8u + t.lane / 4u);
-  MF_UNROLL
+  MF_ROLLED
   for (u32 k = 0u; k < kTileKeys; k += 16u) {
     W4 a[2u * Owner::kTall];
     MF_UNROLL
@@ -220,6 +220,8 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   const TileRow row = tile_row(t, p, first_row + t.index / LANES);
   // Of few rows, the next tile is on its way while this one is weighed; more leave no registers.
   const bool ahead = ROWS == 16u && UNITS == 2u;
+  // Where values are parts of keys they are there already.
+  const bool shares = UNITS > 2u && p.shares_rows != 0u;
   RowStage<kOwn, UNITS> keys;
   RowStage<kOwn, UNITS> values_ahead;
   typedef RowStage<kOwn, UNITS> Stage;
@@ -242,11 +244,12 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       turn_pages(p, &pages, k_pages, v_pages, next);
       load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
                      high);
-    } else if (!ahead) {
+    } else if (!ahead && !shares) {
       load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
                      low, high);
     }
     score_tile<ROWS, SIMDS>(t, p);
+    if (shares) values->cut_columns(t, p.v_head_dim);
     u32 exponents[kOwn];
     weigh_values<ROWS>(t, p, values, exponents);
     barrier(t);
@@ -295,8 +298,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
   const TileShared at = tile_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
-  MF_SHARED(f32) totals = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  MF_SHARED(f32) shrinks = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   const bool alone = p.num_splits == 1u;
   MF_UNROLL
   for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
@@ -308,8 +310,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
                : partials + partial_at(p, row.token, row.head, t.group.z);
     const f32 keep = keeps[r_in];
     const f32 add = adds[r_in];
-    const f32 total = finishes ? static_cast<f32>(totals[r_in]) : 1.0f;
-    const f32 shrink = finishes ? static_cast<f32>(shrinks[r_in]) : 1.0f;
+    const f32 factor = finishes ? static_cast<f32>(factors[r_in]) : 1.0f;
     const u32 first = Owner::part(t) * 8u + (t.lane & 3u) * 2u;
     const bool adds_to = alone && !is_first && keep != 0.0f;
     f32 before[Owner::kWide * 2u];  // all on their way together
@@ -327,7 +328,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
         const f32 own =
             columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * column_factor();
         const f32 value = alone ? mf_fma(before[n * 2u + e], keep, own * add) : own;
-        to[d] = finishes ? value * shrink / total : value;
+        to[d] = value * factor;
       }
     }
   }
@@ -344,8 +345,7 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const TileShared at = tile_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
-  MF_SHARED(f32) totals = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
-  MF_SHARED(f32) shrinks = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
   const u32 rows = p.tokens * p.heads_per_kv_head;
   const u32 first_row = ((rows + ROWS - 1u) / ROWS - 1u - t.group.x) * ROWS;
   const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
@@ -375,10 +375,7 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
       const TileRow row = tile_row(t, p, first_row + own_row);
       if (finishes && row.end > 0u) {
         const f32 sink = p.has_sinks != 0u ? sinks[row.head] : -mf_infinity();
-        const f32 largest = mf_max(all.largest, sink);
-        const f32 keep = mf_exp(all.largest - largest);
-        totals[own_row] = mf_fma(all.total, keep, mf_exp(sink - largest));
-        shrinks[own_row] = keep;
+        factors[own_row] = softmax_factor(all.largest, all.total, sink);
       }
     }
     barrier(t);
@@ -407,8 +404,8 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
 /// Up to 256 columns of keys and of values; of the last, 576 and 512.
 MF_ATTENTION_TILES(attention_rows128, 128u, 16u, 2u)
 MF_ATTENTION_TILES(attention_rows64, 64u, 16u, 2u)
-MF_ATTENTION_TILES(attention_rows16, 16u, 8u, 2u)
-MF_ATTENTION_TILES(attention_rows16_wide, 16u, 8u, 5u)
+MF_ATTENTION_TILES(attention_rows16, 16u, 16u, 2u)
+MF_ATTENTION_TILES(attention_rows16_wide, 16u, 16u, 5u)
 
 }  // namespace kernels
 }  // namespace gpu

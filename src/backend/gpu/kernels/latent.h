@@ -256,11 +256,11 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
   }
   typedef SoftmaxSum<kLatentColumnsHeld> Sum;
   const Sum all = merged_splits<kLatentColumnsHeld>(t, p, partials, token, head);
-  const SoftmaxEnd end = softmax_end(all.largest, all.total, -mf_infinity());
+  const f32 factor = softmax_factor(all.largest, all.total, -mf_infinity());
   MF_UNROLL
   for (u32 i = 0u; i < kLatentColumnsHeld; ++i) {
     const u32 d = t.index + i * t.threads;
-    if (d < p.v_head_dim) staged[staged_at(d)] = all.columns[i] * end.keep / end.total;
+    if (d < p.v_head_dim) staged[staged_at(d)] = all.columns[i] * factor;
   }
 }
 

@@ -86,6 +86,7 @@ enum : u32 {
   kRowsOfTile = 4,
   kGateUpRowsOfOneToken = 1,
   kGateUpRowsOfTile = 2,
+  kRowPacks = 7,  // of 8 columns, that a lane has under way of a row of plain numbers
 };
 
 /// linear, head_linear and its transpose; linear is one head that owns all rows.
@@ -156,6 +157,7 @@ struct AttentionParams {
   u32 key_words;    // of shared memory from one row of queries or keys to the next
   u32 value_words;  // and of values
   u32 wide;         // rows begin on 16-byte boundaries
+  u32 shares_rows;  // a position's value is the first part of its key
 };
 
 /// Which rows of a quantised matrix are a head's.
