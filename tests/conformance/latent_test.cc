@@ -21,7 +21,8 @@ struct LatentProblem {
   int64_t v_dim = 16;
   QuantFormat format = QuantFormat::affine(4, 32, DType::kBf16);
   bool interleaved = true;
-  bool stacked = false;  // keys' matrices transposed, values' on their own
+  bool stacked = false;  // keys' matrices transposed, in a format of their own
+  QuantFormat k_format = QuantFormat::affine(4, 32, DType::kBf16);
   int64_t page_tokens = 256;
 };
 
@@ -47,13 +48,13 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
   const int64_t per_head = p.nope + p.v_dim;
   const EncodedWeight both = random_weight(random, p.format, p.heads * per_head, p.rank);
   const EncodedWeight k_only =
-      random_weight(random, QuantFormat::plain(DType::kBf16), p.heads * p.rank, p.nope);
+      p.stacked ? random_weight(random, p.k_format, p.heads * p.rank, p.nope) : both;
   LatentHeads heads{
       .norm = norm,
       .norm_eps = 1e-6f,
       .inverse_frequencies = frequencies,
       .rope = {.rotary_dim = p.rope, .interleaved = p.interleaved, .attention_factor = 1.25f},
-      .k_up = s.weight(p.stacked ? k_only : both),
+      .k_up = s.weight(k_only),
       .k_rows = {per_head, 0, p.nope},
       .k_up_is_transposed = p.stacked,
       .v_up = s.weight(both),
@@ -105,6 +106,25 @@ TEST(LatentAttention, HasTheBitsOfItsPartsInOddShapes) {
   expect_same({.rank = 128, .format = QuantFormat::affine(8, 128, DType::kF16)});
 }
 
+TEST(LatentAttention, HasTheBitsOfItsPartsWhereKeysAreStackedByLatents) {
+  for (const int bits : {4, 8}) {
+    const QuantFormat format = QuantFormat::affine(bits, 64, DType::kBf16);
+    expect_same({.n = 2,
+                 .heads = 2,
+                 .rank = 512,
+                 .nope = 128,
+                 .rope = 64,
+                 .v_dim = 128,
+                 .format = format,
+                 .stacked = true,
+                 .k_format = format});
+    expect_same({.rank = 96,
+                 .nope = 320,
+                 .stacked = true,
+                 .k_format = QuantFormat::affine(bits, 32, DType::kF16)});
+  }
+}
+
 TEST(LatentAttention, MergesTheSplitsOfADeepSequence) {
   expect_same({.before = 300, .heads = 2, .page_tokens = 512});
   expect_same({.n = 2, .before = 511, .heads = 2, .page_tokens = 512});
@@ -149,7 +169,7 @@ TEST(LatentAttention, WhatItsKernelsDoNotReadIsMadeOfItsParts) {
   expect_same({.format = QuantFormat::affine(5, 32, DType::kBf16)});
   expect_same({.rank = 544});
   expect_same({.n = 5});
-  expect_same({.stacked = true});
+  expect_same({.stacked = true, .k_format = QuantFormat::plain(DType::kBf16)});
 }
 
 TEST(LatentAttention, MatchesTheReference) {

@@ -52,8 +52,11 @@
   X(attention_rows64, 6, AttentionParams)          \
   X(attention_rows16, 6, AttentionParams)          \
   X(attention_rows16_wide, 6, AttentionParams)     \
+  X(attention_rows32_wide, 6, AttentionParams)     \
   X(latent_queries4, 10, LatentQueriesParams)      \
   X(latent_queries8, 10, LatentQueriesParams)      \
+  X(latent_queries_rows4, 10, LatentQueriesParams) \
+  X(latent_queries_rows8, 10, LatentQueriesParams) \
   X(latent_values4, 6, LatentValuesParams)         \
   X(latent_values8, 6, LatentValuesParams)         \
   X(causal_conv_rows, 4, ConvParams)               \

@@ -1,5 +1,6 @@
 // Latent attention of few tokens as plans: attention itself with a launch before and one after it.
 #include <algorithm>
+#include <bit>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -22,7 +23,13 @@ HeadMatrix head_matrix(const Weight& weight, const HeadRows& rows) {
   m.head_stride = static_cast<u32>(rows.head_stride);
   m.row_begin = static_cast<u32>(rows.row_begin);
   m.rows_per_head = static_cast<u32>(rows.rows_per_head);
+  m.lane_shift = static_cast<u32>(std::countr_zero(std::bit_ceil(m.weight.cols / 32)));
   return m;
+}
+
+/// Groups that have all rows of a head.
+uint32_t row_groups(const HeadMatrix& m) {
+  return groups_for(m.rows_per_head, (kLatentThreads >> m.lane_shift) * kLatentRowsHeld);
 }
 
 bool have_wide_pages(const KvView& kv) {
@@ -46,17 +53,24 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   p.begin = static_cast<u32>(kv.length);
   p.half = static_cast<u32>(heads.rope.rotary_dim / 2);
   p.interleaved = heads.rope.interleaved ? 1 : 0;
-  p.wide_latent =
-      is_wide(latent) && is_wide(heads.norm) && have_wide_pages(kv) && p.up.weight.cols % 4 == 0
-          ? 1
-          : 0;
+  p.rank = static_cast<u32>(heads.norm.num_elements());
+  p.nope = static_cast<u32>(q.dim(2) - heads.rope.rotary_dim);
+  const bool is_wide_latent =
+      is_wide(latent) && is_wide(heads.norm) && have_wide_pages(kv) && p.rank % 4 == 0;
+  p.wide_latent = is_wide_latent ? 1 : 0;
   p.factor = heads.rope.attention_factor;
   p.epsilon = heads.norm_eps;
+  const bool by_rows = heads.k_up_is_transposed;
+  const bool has4 = heads.k_up.format.bits == 4;
+  const KernelId kernel =
+      by_rows ? has4 ? KernelId::latent_queries_rows4 : KernelId::latent_queries_rows8
+      : has4  ? KernelId::latent_queries4
+              : KernelId::latent_queries8;
   constexpr uint32_t kParts = kLatentThreads / (kLatentColumns / 8);
-  Plan plan =
-      make_plan(heads.k_up.format.bits == 4 ? KernelId::latent_queries4 : KernelId::latent_queries8,
-                {groups_for(p.up.weight.cols, kLatentColumns), rows_of(latent), p.heads + 1},
-                kLatentThreads, kParts * kLatentColumns * static_cast<uint32_t>(sizeof(float)));
+  const uint32_t groups = by_rows ? row_groups(p.up) : groups_for(p.rank, kLatentColumns);
+  const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
+  Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
+                        shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_weight(plan, heads.k_up);
   plan.bind(range_of(q, Access::kRead));
@@ -78,9 +92,8 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
   p.out = heads_layout(out);
   Plan plan =
       make_plan(heads.v_up.format.bits == 4 ? KernelId::latent_values4 : KernelId::latent_values8,
-                {groups_for(p.up.rows_per_head, kLatentRowsAtOnce * kLatentRowsHeld),
-                 attention.tokens, attention.heads},
-                kLatentThreads, kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
+                {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
+                kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_weight(plan, heads.v_up);
   plan.bind(attention.num_splits == 1 ? range_of(mixed, Access::kRead) : Binding{});
@@ -95,9 +108,10 @@ void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor po
                                   const KvView& kv, const LatentHeads& heads) {
   if (!status_.ok() || q.dim(0) == 0) return;
   const int64_t rank = heads.v_up.cols;
-  const bool fits = q.dim(0) <= kSingleTokensMax && !heads.k_up_is_transposed &&
-                    fits_latent(heads.k_up) && fits_latent(heads.v_up) && heads.k_up.cols == rank &&
-                    rank + heads.rope.rotary_dim == latent.dim(1) && heads.rope.rotary_dim % 2 == 0;
+  const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
+  const bool fits = q.dim(0) <= kSingleTokensMax && fits_latent(heads.k_up) &&
+                    fits_latent(heads.v_up) && rank + heads.rope.rotary_dim == latent.dim(1) &&
+                    heads.rope.rotary_dim % 2 == 0;
   if (!fits) return Encoder::latent_attention(out, q, latent, positions, kv, heads);
   if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
     return;
@@ -105,7 +119,8 @@ void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor po
   MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
            positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
            heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
-           heads.k_rows.rows_per_head + heads.rope.rotary_dim == q.dim(2) &&
+           heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
+           heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
            heads.v_rows.rows_per_head == out.dim(2));
   ScratchScope scope(*this);
   const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);

@@ -1,5 +1,6 @@
 // Attention, causal convolution and the gated delta rule as plans.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/gpu/gpu_encoder.h"
@@ -65,6 +66,7 @@ constexpr TileKernel kRows128{KernelId::attention_rows128, 128, 512};
 constexpr TileKernel kRows64{KernelId::attention_rows64, 64, 512};
 constexpr TileKernel kRows16{KernelId::attention_rows16, 16, 512};
 constexpr TileKernel kRows16Wide{KernelId::attention_rows16_wide, 16, 512};
+constexpr TileKernel kRows32Wide{KernelId::attention_rows32_wide, 32, 512};
 
 uint32_t tile_bytes(const AttentionParams& p, uint32_t rows) {
   const uint32_t row_words = p.key_words + kTileKeys + 16 + 3;  // a query, its scores, its factors
@@ -92,9 +94,13 @@ void lay_out_tiles(AttentionParams& p) {
   p.value_words = (p.v_head_dim + 23) / 32 * 32 + 8;
 }
 
-/// Whether attention runs on matrix units: a matter of shapes alone, as bits depend on it.
-bool fits_tiles(const AttentionParams& p, const Platform& platform) {
-  return platform.has_matrix_units() && p.head_dim <= 576 && p.v_head_dim <= 512 &&
+/// Whether attention runs on matrix units: a matter of shapes and of where a model's tensors lie,
+/// not of their number, as bits depend on it. Variants for other rows would be read as instructions
+/// by all, which few tokens wait for.
+bool fits_tiles(const AttentionParams& p, const Tensor& q, const KvView& kv,
+                const Platform& platform) {
+  return platform.has_matrix_units() && are_wide(q, kv) && p.page_tokens % kTileKeys == 0 &&
+         p.head_dim <= 576 && p.v_head_dim <= 512 &&
          tile_bytes(p, kRows16.rows) <= platform.shared_bytes_max();
 }
 
@@ -104,22 +110,28 @@ TileKernel choose_tiles(AttentionParams& p, const Platform& platform) {
   const uint64_t rows = uint64_t{p.tokens} * p.heads_per_kv_head;
   const uint32_t kv_heads = p.heads / p.heads_per_kv_head;
   const bool is_narrow = p.head_dim <= 256 && p.v_head_dim <= 256;
+  const std::array<TileKernel, 3> kernels = is_narrow
+                                                ? std::array{kRows128, kRows64, kRows16}
+                                                : std::array{kRows32Wide, kRows16Wide, kRows16Wide};
   const auto fits = [&](const TileKernel& kernel) {
-    return is_narrow && tile_bytes(p, kernel.rows) <= platform.shared_bytes_max();
+    return tile_bytes(p, kernel.rows) <= platform.shared_bytes_max();
   };
   const auto groups = [&](const TileKernel& kernel) {
     return groups_for(rows, kernel.rows) * uint64_t{kv_heads};
   };
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
-  const TileKernel& least = is_narrow ? kRows16 : kRows16Wide;
+  const TileKernel& least = kernels.back();
+  const TileKernel& shared = is_narrow ? kRows64 : kRows32Wide;  // by the groups of splits
   count_splits(p, kTileSplit);
-  for (const TileKernel& kernel : {kRows128, kRows64, least}) {
-    if ((kernel.rows > 16 && !fits(kernel)) || groups(kernel) < wanted) continue;
+  for (const TileKernel& kernel : kernels) {
+    if ((kernel.rows > least.rows && !fits(kernel)) || groups(kernel) < wanted) continue;
     p.num_splits = 1;
     return kernel;
   }
   if (partial_bytes(p) > kPartialBytesMax) p.num_splits = 1;
-  if (rows > 32 && fits(kRows64) && groups(kRows64) * p.num_splits >= wanted) return kRows64;
+  if (rows > shared.rows / 2 && fits(shared) && groups(shared) * p.num_splits >= wanted) {
+    return shared;
+  }
   return least;
 }
 
@@ -142,8 +154,7 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
   p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
   Plan plan;
   lay_out_tiles(p);
-  if (fits_tiles(p, platform_)) {
-    p.wide = are_wide(heads.q, heads.kv) ? 1 : 0;
+  if (fits_tiles(p, heads.q, heads.kv, platform_)) {
     p.shares_rows = share_rows(heads.kv) ? 1 : 0;
     const TileKernel kernel = choose_tiles(p, platform_);
     const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);

@@ -43,8 +43,9 @@ void latent_attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   e.linear(low_rank, x, w.q);
   e.linear(latent, x, w.kv_a);
   if (s.q_lora_rank > 0) {
-    e.rms_norm(low_rank, low_rank, w.q_norm, s.latent_norm_eps);
-    e.linear(q, low_rank, w.q_b);
+    const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that the product may make it
+    e.rms_norm(normed, low_rank, w.q_norm, s.latent_norm_eps);
+    e.linear(q, normed, w.q_b);
   }
   const HeadRows stacked_k{s.kv_lora_rank, 0, s.kv_lora_rank};
   const HeadRows stacked_v{s.v_dim, 0, s.v_dim};

@@ -45,15 +45,21 @@ MF_FN void score_tile(MF_T t, MF_PARAMS(AttentionParams) p) {
     left[i] = 0.0f;
     right[i] = 0.0f;
   }
-  for (u32 d = 0u; d < p.head_dim; d += 16u) {
-    const W4 x = load4(a_low + d);
-    const W4 y = load4(a_high + d);
+  // Two steps at once: few enough instructions and registers, and reads run ahead of products.
+  MF_ROLLED
+  for (u32 begin = 0u; begin < p.head_dim; begin += 32u) {
     MF_UNROLL
-    for (u32 n = 0u; n < kOwn; ++n) {
-      const W4 k = load4(keys + (n * 8u * p.key_words + d));
-      matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
-      matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
-      matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+    for (u32 d = begin; d < begin + 32u; d += 16u) {
+      if (d >= p.head_dim) continue;
+      const W4 x = load4(a_low + d);
+      const W4 y = load4(a_high + d);
+      MF_UNROLL
+      for (u32 n = 0u; n < kOwn; ++n) {
+        const W4 k = load4(keys + (n * 8u * p.key_words + d));
+        matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
+        matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
+        matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+      }
     }
   }
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
@@ -230,11 +236,9 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   TilePages pages;
   pages.end = 0u;
   turn_pages(p, &pages, k_pages, v_pages, tile);
-  load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
-                 high);
+  load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
   if (ahead) {
-    load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
-                   low, high);
+    load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
   }
   for (; tile < high; tile += kTileKeys) {
     const u32 next = tile + kTileKeys;
@@ -242,11 +246,9 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     barrier(t);
     if (ahead && next < high) {
       turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
-                     high);
+      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
     } else if (!ahead && !shares) {
-      load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
-                     low, high);
+      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
     }
     score_tile<ROWS, SIMDS>(t, p);
     if (shares) values->cut_columns(t, p.v_head_dim);
@@ -255,15 +257,13 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     barrier(t);
     store_values<ROWS>(t, p, values, exponents);
     if (ahead && next < high) {
-      load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, next,
-                     low, high);
+      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, next, low, high);
     }
     sum = weigh_tile<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
     if (!ahead && next < high) {
       turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
-                     high);
+      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
     }
     add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
     barrier(t);
@@ -401,11 +401,12 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     attend_rows<ROWS, SIMDS, UNITS>(t, p, q, k_pages, v_pages, sinks, out, partials); \
   }
 
-/// Up to 256 columns of keys and of values; of the last, 576 and 512.
+/// Up to 256 columns of keys and of values; of the last two, 576 and 512.
 MF_ATTENTION_TILES(attention_rows128, 128u, 16u, 2u)
 MF_ATTENTION_TILES(attention_rows64, 64u, 16u, 2u)
 MF_ATTENTION_TILES(attention_rows16, 16u, 16u, 2u)
 MF_ATTENTION_TILES(attention_rows16_wide, 16u, 16u, 5u)
+MF_ATTENTION_TILES(attention_rows32_wide, 32u, 16u, 5u)
 
 }  // namespace kernels
 }  // namespace gpu

@@ -133,7 +133,7 @@ MF_FN void turn_pair(MF_PARAMS(LatentQueriesParams) p, u32 pair, i32 position,
 MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 token, MF_GLOBAL(f32) latent,
                         MF_GLOBAL(const f32) weight, MF_GLOBAL(const i32) positions,
                         MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const u64) pages) {
-  const u32 rank = p.up.weight.cols;
+  const u32 rank = p.rank;
   const u32 position = p.begin + token;
   MF_GLOBAL(f32) row = latent + token * p.latent_stride;
   MF_GLOBAL(f32)
@@ -157,52 +157,27 @@ MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 token, MF_
   }
 }
 
-// Group x: columns; y: a token; z: a head, or behind them the token's latent.
-#define MF_LATENT_QUERIES(BITS)                                                                \
-  MF_FITS(256, 4)                                                                              \
-  MF_KERNEL(latent_queries##BITS, LatentQueriesParams, MF_CONST(0, u8, data),                  \
-            MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, q),              \
-            MF_CONST(4, f32, norm), MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), \
-            MF_READ(7, u64, pages), MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {       \
-    MF_THREAD_EARLY;                                                                           \
-    const u32 token = t.group.y;                                                               \
-    const u32 head = t.group.z;                                                                \
-    if (head == p.heads) {                                                                     \
-      await_inputs(t);                                                                         \
-      if (t.group.x > 0u) return;                                                              \
-      place_latent(t, p, token, latent, norm, positions, frequencies, pages);                  \
-      return;                                                                                  \
-    }                                                                                          \
-    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);       \
-    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);   \
-    latent_query<BITS##u>(t, p, data, scales, biases, from, to, head);                         \
-    if (t.group.x > 0u) return;                                                                \
-    MF_GLOBAL(f32) turned = to + p.up.weight.cols;                                             \
-    for (u32 pair = t.index; pair < p.half; pair += t.threads) {                               \
-      turn_pair(p, pair, positions[token], frequencies, from + p.up.rows_per_head, turned,     \
-                turned);                                                                       \
-    }                                                                                          \
-  }
-MF_LATENT_QUERIES(4)
-MF_LATENT_QUERIES(8)
-#undef MF_LATENT_QUERIES
-
-/// A pack of 32 columns of each of a few rows: half a SIMD group has a row's 512 columns.
+/// A pack of 32 columns of each of a few rows: up to half a SIMD group has the packs of a row.
 template <u32 BITS>
 struct HeadPacks {
   u32 words[kLatentRowsHeld][BITS];
   u32 scales[kLatentRowsHeld];
+  u32 first;  // row; the others are at_once further each
+  u32 at_once;
+  u32 pack;
   bool has_any;
 
-  MF_FN_MEMBER void load(MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) data,
-                         MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) biases, u32 head,
-                         u32 first, u32 pack) {
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) data,
+                         MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) biases, u32 head) {
+    at_once = static_cast<u32>(kLatentThreads) >> m.lane_shift;
+    first = t.group.x * at_once * kLatentRowsHeld + (t.index >> m.lane_shift);
+    pack = t.index & ((1u << m.lane_shift) - 1u);
     has_any = pack < m.weight.cols / 32u && first < m.rows_per_head;
     if (!has_any) return;
     const u32 begin = head * m.head_stride + m.row_begin;
     MF_UNROLL
     for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
-      const u32 r = first + i * kLatentRowsAtOnce;
+      const u32 r = first + i * at_once;
       const u64 row = begin + (r < m.rows_per_head ? r : m.rows_per_head - 1u);
       load_pack<BITS>(words[i],
                       MF_CAST(const u32, data) + (row * (m.weight.cols / 32u) + pack) * BITS, 1u);
@@ -212,8 +187,7 @@ struct HeadPacks {
   }
 
   /// The sums of one row each, as accumulate_affine() has them.
-  MF_FN_MEMBER void multiply(u32 format, MF_SHARED(f32) staged, u32 pack,
-                             MF_LOCAL(f32) sums) const {
+  MF_FN_MEMBER void multiply(u32 format, MF_SHARED(f32) staged, MF_LOCAL(f32) sums) const {
     f32 dots[kLatentRowsHeld];
     f32 sum = 0.0f;
     MF_UNROLL
@@ -242,7 +216,71 @@ struct HeadPacks {
                        mf_fma(half_of_pair(scales[i], 0u, format), dots[i], 0.0f));
     }
   }
+
+  /// Multiplies the staged activations and stores the rows of a head.
+  MF_FN_MEMBER void finish(MF_T t, MF_PARAMS(HeadMatrix) m, MF_SHARED(f32) staged,
+                           MF_GLOBAL(f32) out) const {
+    f32 sums[kLatentRowsHeld];
+    multiply(m.weight.scales, staged, sums);
+    MF_UNROLL
+    for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
+      f32 sum = sums[i];
+      // As simd_sum() adds them where further lanes have nothing.
+      MF_UNROLL
+      for (u32 mask = 8u; mask > 0u; mask /= 2u) {
+        const f32 other = simd_shuffle_xor(t, sum, mask);
+        if ((mask >> m.lane_shift) == 0u) sum += other;
+      }
+      const u32 row = first + i * at_once;
+      if (pack == 0u && row < m.rows_per_head) out[row] = sum;
+    }
+  }
 };
+
+/// The same from a matrix whose rows are the latent's. Shared: the head's part of q.
+template <u32 BITS>
+MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(const u8) data,
+                             MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases,
+                             MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out, u32 head) {
+  MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);
+  HeadPacks<BITS> held;
+  held.load(t, p.up, data, scales, biases, head);
+  await_inputs(t);
+  for (u32 d = t.index; d < p.nope; d += t.threads) staged[staged_at(d)] = x[d];
+  barrier(t);
+  held.finish(t, p.up, staged, out);
+}
+
+// Group x: columns; y: a token; z: a head, or behind them the token's latent.
+#define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                             \
+  MF_FITS(256, fits)                                                                           \
+  MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),         \
+            MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),               \
+            MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_READ(7, u64, pages), \
+            MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {                               \
+    MF_THREAD_EARLY;                                                                           \
+    const u32 token = t.group.y;                                                               \
+    const u32 head = t.group.z;                                                                \
+    if (head == p.heads) {                                                                     \
+      await_inputs(t);                                                                         \
+      if (t.group.x > 0u) return;                                                              \
+      place_latent(t, p, token, latent, norm, positions, frequencies, pages);                  \
+      return;                                                                                  \
+    }                                                                                          \
+    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);       \
+    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);   \
+    QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                \
+    if (t.group.x > 0u) return;                                                                \
+    MF_GLOBAL(f32) turned = to + p.rank;                                                       \
+    for (u32 pair = t.index; pair < p.half; pair += t.threads) {                               \
+      turn_pair(p, pair, positions[token], frequencies, from + p.nope, turned, turned);        \
+    }                                                                                          \
+  }
+MF_LATENT_QUERIES(latent_queries4, 4, 4, latent_query)
+MF_LATENT_QUERIES(latent_queries8, 8, 4, latent_query)
+MF_LATENT_QUERIES(latent_queries_rows4, 4, 3, latent_query_rows)
+MF_LATENT_QUERIES(latent_queries_rows8, 8, 3, latent_query_rows)
+#undef MF_LATENT_QUERIES
 
 /// One head's mixture of latents, from its splits or as a whole, to shared memory, where packs
 /// expect it.
@@ -265,31 +303,21 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
 }
 
 // Group x: rows; y: a token; z: a head. Shared: the mixture.
-#define MF_LATENT_VALUES(BITS)                                                                  \
-  MF_FITS(256, 2)                                                                               \
-  MF_KERNEL(latent_values##BITS, LatentValuesParams, MF_CONST(0, u8, data),                     \
-            MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, mixed),           \
-            MF_READ(4, f32, partials), MF_WRITE(5, f32, out)) {                                 \
-    MF_THREAD_EARLY;                                                                            \
-    MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);                                           \
-    const u32 pack = t.index % 16u;                                                             \
-    const u32 first = t.group.x * (kLatentRowsAtOnce * kLatentRowsHeld) + t.index / 16u;        \
-    HeadPacks<BITS##u> held;                                                                    \
-    held.load(p.up, data, scales, biases, t.group.z, first, pack);                              \
-    await_inputs(t);                                                                            \
-    stage_mixture(t, p.attention, mixed, partials, t.group.y, t.group.z, staged);               \
-    barrier(t);                                                                                 \
-    f32 sums[kLatentRowsHeld];                                                                  \
-    held.multiply(p.up.weight.scales, staged, pack, sums);                                      \
-    MF_GLOBAL(f32) to = out + (t.group.y * p.out.token_stride + t.group.z * p.out.head_stride); \
-    MF_UNROLL                                                                                   \
-    for (u32 i = 0u; i < kLatentRowsHeld; ++i) {                                                \
-      f32 sum = sums[i];                                                                        \
-      MF_UNROLL                                                                                 \
-      for (u32 mask = 8u; mask > 0u; mask /= 2u) sum += simd_shuffle_xor(t, sum, mask);         \
-      const u32 row = first + i * kLatentRowsAtOnce;                                            \
-      if (pack == 0u && row < p.up.rows_per_head) to[row] = sum;                                \
-    }                                                                                           \
+#define MF_LATENT_VALUES(BITS)                                                                   \
+  MF_FITS(256, 2)                                                                                \
+  MF_KERNEL(latent_values##BITS, LatentValuesParams, MF_CONST(0, u8, data),                      \
+            MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, mixed),            \
+            MF_READ(4, f32, partials), MF_WRITE(5, f32, out)) {                                  \
+    MF_THREAD_EARLY;                                                                             \
+    MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);                                            \
+    const u32 token = t.group.y;                                                                 \
+    const u32 head = t.group.z;                                                                  \
+    HeadPacks<BITS##u> held;                                                                     \
+    held.load(t, p.up, data, scales, biases, head);                                              \
+    await_inputs(t);                                                                             \
+    stage_mixture(t, p.attention, mixed, partials, token, head, staged);                         \
+    barrier(t);                                                                                  \
+    held.finish(t, p.up, staged, out + (token * p.out.token_stride + head * p.out.head_stride)); \
   }
 MF_LATENT_VALUES(4)
 MF_LATENT_VALUES(8)

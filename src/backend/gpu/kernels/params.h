@@ -156,7 +156,6 @@ struct AttentionParams {
   // On matrix units.
   u32 key_words;    // of shared memory from one row of queries or keys to the next
   u32 value_words;  // and of values
-  u32 wide;         // rows begin on 16-byte boundaries
   u32 shares_rows;  // a position's value is the first part of its key
 };
 
@@ -166,13 +165,13 @@ struct HeadMatrix {
   u32 head_stride;
   u32 row_begin;
   u32 rows_per_head;
+  u32 lane_shift;  // log2 of the lanes of a row, where each has a pack of 32 columns
 };
 
 /// Latent attention of single tokens: columns and rows of a group, and how many a thread has.
 enum : u32 {
   kLatentThreads = 256,
   kLatentColumns = 128,
-  kLatentRowsAtOnce = kLatentThreads / 16,
   kLatentRowsHeld = 4,
   kLatentColumnsHeld = 2,
   kLatentRankMax = 512,
@@ -183,6 +182,8 @@ struct LatentQueriesParams {
   HeadsLayout query;  // over the latent, then the turned part
   u64 latent_stride;
   u64 page_stride;  // from token to token
+  u32 rank;         // columns of a latent before those that turn
+  u32 nope;         // columns of q before them
   u32 heads;
   u32 page_tokens;
   u32 num_pages;

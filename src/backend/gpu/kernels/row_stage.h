@@ -33,20 +33,12 @@ struct RowStage {
   enum : u32 { kCount = COUNT };
   F4 held[COUNT * UNITS];
 
-  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols, u32 wide) {
+  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols) {
     MF_GLOBAL(const f32) own = from + t.lane * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      const u32 at = t.lane * 4u + 128u * u;
       F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (wide != 0u) {
-        if (at < cols) four = load4(own + 128u * u);
-      } else {
-        MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) {
-          if (at + e < cols) four.v[e] = own[128u * u + e];
-        }
-      }
+      if (t.lane * 4u + 128u * u < cols) four = load4(own + 128u * u);
       held[i * UNITS + u] = four;
     }
   }
@@ -58,10 +50,9 @@ struct RowStage {
   MF_FN_MEMBER void cut_columns(MF_T t, u32 cols) {
     MF_UNROLL
     for (u32 i = 0u; i < COUNT * UNITS; ++i) {
+      if (t.lane * 4u + 128u * (i % UNITS) < cols) continue;
       MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) {
-        if (t.lane * 4u + 128u * (i % UNITS) + e >= cols) held[i].v[e] = 0.0f;
-      }
+      for (u32 e = 0u; e < 4u; ++e) held[i].v[e] = 0.0f;
     }
   }
   /// Of the largest number of row i. A row that is not finite becomes zeros, and its factor says
@@ -128,33 +119,20 @@ MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(TilePages) pages,
 }
 
 /// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist. `page`
-/// begins at `page_begin`; where a tile does not lie in one page, rows are looked up one by one. A
-/// lane finds a row for all: what kernels of single tokens wait for most is their own instructions.
+/// begins at `page_begin` and has the whole tile.
 template <typename Stage>
-MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
-                          MF_GLOBAL(const u64) all, u64 page, u32 page_begin, HeadsLayout layout,
-                          u32 cols, u32 first, u32 low, u32 high) {
-  const u32 own = first + t.simd * Stage::kCount + t.lane % Stage::kCount;
-  u64 address = 0u;
-  if (own >= low && own < high) {
-    u32 row = own - page_begin;
-    address = page;
-    if (p.page_tokens % kTileKeys != 0u) {
-      address = all[own / p.page_tokens % p.num_pages];
-      row = own % p.page_tokens;
-    }
-    address += (row * layout.token_stride + t.group.y * layout.head_stride) * 4u;
-  }
-  const u32 low_half = static_cast<u32>(address);
-  const u32 high_half = static_cast<u32>(address >> 32u);
+MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
+                          HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {
+  const u32 begin = first + t.simd * Stage::kCount;
+  MF_GLOBAL(const f32)
+  from = MF_AT(t, const f32, page) +
+         ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
-    const u64 found = static_cast<u64>(simd_shuffle(t, high_half, i)) << 32u;
-    const u64 from = found | simd_shuffle(t, low_half, i);
-    if (from == 0u) {
+    if (begin + i < low || begin + i >= high) {
       stage->clear_row(i);
     } else {
-      stage->load_row(t, i, MF_AT(t, const f32, from), cols, p.wide);
+      stage->load_row(t, i, from + i * layout.token_stride, cols);
     }
   }
 }
@@ -212,7 +190,7 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     const TileRow row = tile_row(t, p, first_row + r);
     if (row.end > 0u) {
       stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
-                     p.head_dim, p.wide);
+                     p.head_dim);
     } else {
       stage.clear_row(0u);
     }
