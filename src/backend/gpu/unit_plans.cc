@@ -53,8 +53,8 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-uint32_t unit_one_bytes(uint32_t splits) {
-  return (splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitSimds * kUnitRows) *
+uint32_t unit_one_bytes(uint32_t splits, uint32_t simds) {
+  return (splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + simds * kUnitRows) *
          static_cast<uint32_t>(sizeof(u32));
 }
 

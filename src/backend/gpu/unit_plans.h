@@ -28,8 +28,8 @@ constexpr uint32_t kSingleTokensMax = 4;
 
 /// Splits of `cols` columns that a group takes at once: 1, 2, 4 or 8.
 uint32_t unit_splits(int64_t cols, uint32_t most);
-/// Shared memory of a group of unit_*_one.
-uint32_t unit_one_bytes(uint32_t splits);
+/// Shared memory of a group of unit_*_one of so many SIMD groups.
+uint32_t unit_one_bytes(uint32_t splits, uint32_t simds = kUnitSimds);
 /// Shared memory of a group of the kernels for many tokens.
 uint32_t unit_many_bytes();
 

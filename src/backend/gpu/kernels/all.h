@@ -18,6 +18,7 @@
 #include "backend/gpu/kernels/latent.h"
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"
+#include "backend/gpu/kernels/gated_delta_one.h"
 #include "backend/gpu/kernels/route.h"
 #include "backend/gpu/kernels/top.h"
 #include "backend/gpu/kernels/expert_lists.h"
@@ -26,5 +27,6 @@
 #include "backend/gpu/kernels/unit_one.h"
 #include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
+#include "backend/gpu/kernels/unit_down_sum.h"
 #include "backend/gpu/kernels/unit_many.h"
 // clang-format on

@@ -226,6 +226,30 @@ struct DeltaParams {
   u32 wide;  // queries and keys begin on 16-byte boundaries
 };
 
+/// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
+enum : u32 {
+  kDeltaOneThreads = 512,
+  kDeltaOneDim = 128,  // of keys and of values, at most
+  kDeltaOneSimds = kDeltaOneThreads / 32,
+  // Where things lie in shared memory, in words: units of two keys and two queries; what SIMD
+  // groups have of every column's sums; these sums; decay, beta and match.
+  kDeltaOneRecalls = 2 * kDeltaOneDim,
+  kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
+  kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
+  kDeltaOneWords = kDeltaOneScalars + 3,
+};
+struct DeltaOneParams {
+  DeltaParams delta;
+  u64 gate_head_stride;
+  u32 heads_per_key;
+  u32 has_norm;
+  u32 has_gate;
+  f32 epsilon;
+  u32 early;  // the kernel before does not write the state
+};
+
 /// What a group of threads judges in registers: that many experts and ranks at most, through so
 /// many shared words. Groups of experts there are a SIMD group's each.
 enum : u32 {
@@ -387,6 +411,16 @@ struct UnitExpertsOneParams {
   u32 slots;
   u32 has_shared_gate;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
+};
+
+/// Down with the sum of a token's slots, and up to two addends: a SIMD group an item, which is a
+/// split of a slot's columns.
+enum : u32 { kUnitDownItems = 12 };
+struct UnitDownSumParams {
+  UnitExpertsOneParams experts;
+  u32 has_shared;
+  u32 adds;
+  u32 shared_addend;  // which addend the shared expert's result is, 1 or 2; 0: none
 };
 
 /// f32 numbers as integers of two bytes.

@@ -22,25 +22,30 @@ MF_FN UnitOneShared unit_one_shared(u32 splits) {
 /// log2 of 1, 2, 4 or 8 splits: a division takes a hundred cycles in which nothing else happens.
 MF_FN u32 splits_shift(u32 splits) { return (splits >> 1u) - (splits >> 3u); }
 
-/// Columns [begin, begin + splits * 512) of a row: of each block the 256s of 8 octets, then their
-/// ones; and sums and factors.
+/// The eight columns of x from `column` to octet `o` of those of `splits` splits: of each block the
+/// 256s of 8 octets, then their ones; and sums and factors. Eight lanes bring a block.
+MF_FN void stage_unit_octet(MF_T t, MF_GLOBAL(const f32) x, u32 column, u32 o, u32 splits, u32 cols,
+                            u32 wide) {
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
+  f32 values[8];
+  load_octet(values, x, column, cols, wide);
+  const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const UnitOctet octet = unit_octet(values, factor.into);
+  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + (o / 8u * kUnitBlockWords + o % 8u * 2u);
+  store2(to, octet.high);
+  store2(to + kUnitBlockWords / 2u, octet.low);
+  const f32 sum = lanes_sum<8u>(t, octet.sum);
+  if (o % 8u == 0u) {
+    sums[o / 4u] = sum;
+    sums[o / 4u + 1u] = factor.out_of;
+  }
+}
+
+/// Columns [begin, begin + splits * 512) of a row.
 MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 begin, u32 splits, u32 cols,
                           u32 wide) {
-  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
-  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
   for (u32 o = t.index; o < splits * (kUnitSplit / 8u); o += t.threads) {
-    f32 values[8];
-    load_octet(values, x, begin + o * 8u, cols, wide);
-    const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
-    const UnitOctet octet = unit_octet(values, factor.into);
-    MF_SHARED(u32) to = staged + (o / 8u * kUnitBlockWords + o % 8u * 2u);
-    store2(to, octet.high);
-    store2(to + kUnitBlockWords / 2u, octet.low);
-    const f32 sum = lanes_sum<8u>(t, octet.sum);
-    if (o % 8u == 0u) {
-      sums[o / 4u] = sum;
-      sums[o / 4u + 1u] = factor.out_of;
-    }
+    stage_unit_octet(t, x, begin + o * 8u, o, splits, cols, wide);
   }
 }
 
@@ -147,11 +152,12 @@ MF_FN f32 add_unit_splits(MF_SHARED(f32) parts, f32 sum, u32 splits, u32 first_c
   f32 held[kUnitSimds];
   MF_UNROLL
   for (u32 s = 0u; s < kUnitSimds; ++s) {
-    held[s] = s < splits && first_column + s * kUnitSplit < cols ? parts[s * kUnitRows] : 0.0f;
+    held[s] = parts[(s < splits ? s : 0u) * kUnitRows];  // no branch: all on their way together
   }
   MF_UNROLL
   for (u32 s = 0u; s < kUnitSimds; ++s) {
-    if (s < splits && first_column + s * kUnitSplit < cols) sum = sum + held[s];
+    const bool exists = s < splits && first_column + s * kUnitSplit < cols;
+    sum = exists ? sum + held[s] : sum;
   }
   return sum;
 }
