@@ -85,9 +85,9 @@ MF_FN void linear_row(MF_T t, MF_PARAMS(LinearParams) p, MF_GLOBAL(const u8) dat
   f32 values[kRowPacks][8];
   f32 acc = 0.0f;
   if (row < p.weight.rows) {
-    MF_GLOBAL(const u8) line = data + (begin + t.lane * 8u) * bytes;
-    for (u32 c = t.lane * 8u; c < p.weight.cols; c += 256u, line = line + 256u * bytes) {
-      prefetch(t, MF_CAST(const f32, line));
+    MF_GLOBAL(const u8) line = data + begin * bytes;
+    for (u32 at = t.lane * 128u; at < p.weight.cols * bytes; at += 32u * 128u) {
+      prefetch(t, MF_CAST(const f32, line + at));
     }
     MF_UNROLL
     for (u32 i = 0u; i < kRowPacks; ++i) {

@@ -33,9 +33,12 @@ struct RowsParams {
 
 /// rms_norm of a sum: of slots of experts or a base, and up to two addends.
 enum : u32 {
-  kNormNarrowCols = 1024,  // rows up to here are summed over by 32 threads
-  kNormThreads = 256,      // longer ones by 256
-  kChainVectorsMax = 8,    // of four columns a thread
+  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads
+  kNormThreads = 256,       // longer ones by 256
+  kNormMiddleCols = 4096,   // up to here,
+  kNormLongThreads = 1024,  // and others by 1024
+  kChainVectorsMax = 8,     // of four columns a thread; of long rows
+  kChainLongVectors = 2,
 };
 struct ChainParams {
   u32 cols;
