@@ -45,7 +45,8 @@
   X(linear_one_f32, 5, LinearParams)               \
   X(linear_one_f16, 5, LinearParams)               \
   X(linear_one_bf16, 5, LinearParams)              \
-  X(head_linear_transposed, 5, LinearParams)       \
+  X(head_linear_transposed_t4, 5, LinearParams)    \
+  X(head_linear_transposed_t16, 5, LinearParams)   \
   X(place_heads, 10, PlaceHeadsParams)             \
   X(attention_heads, 6, AttentionParams)           \
   X(attention_merge, 3, AttentionParams)           \

@@ -7,7 +7,6 @@ namespace {
 
 constexpr uint32_t kThreads = 128;
 constexpr uint32_t kSimds = kThreads / kSimdLanes;
-constexpr uint32_t kTransposedTokens = 4;
 // Up to so many rows times one token have a SIMD group each, two a group, so that all cores have
 // some: a router of 256 rows took 19 us on an H200 in groups of four that stage their token.
 constexpr uint32_t kFewRowsMax = 1024;
@@ -118,10 +117,11 @@ void GpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weig
   MF_CHECK(x.shape.back() == rows.rows_per_head && out.shape.back() == weight.cols &&
            out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
   const LinearParams p = head_params(out, x, weight, rows);
+  const uint32_t tile = p.tokens <= 4 ? 4 : 16;
   Plan plan = make_plan(
-      KernelId::head_linear_transposed,
-      {groups_for(p.weight.cols, kThreads), groups_for(p.tokens, kTransposedTokens), p.heads},
-      kThreads);
+      tile == 4 ? KernelId::head_linear_transposed_t4 : KernelId::head_linear_transposed_t16,
+      {groups_for(p.weight.cols, kThreads), groups_for(p.tokens, tile), p.heads}, kThreads,
+      kHeadStageRows * tile * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   record_product(plan, out, x, weight);
 }

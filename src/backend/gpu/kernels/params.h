@@ -108,7 +108,7 @@ struct LinearParams {
 
 /// Rows of a head in head_linear_transposed are summed over in parts of so many, then the parts in
 /// order: what a product's bits depend on.
-enum : u32 { kHeadPartRows = 8 };
+enum : u32 { kHeadPartRows = 8, kHeadStageRows = 128 };
 
 /// Queries, keys or values on their way to attention.
 struct HeadsPart {
