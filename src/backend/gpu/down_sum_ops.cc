@@ -16,14 +16,21 @@ uint32_t count_items(const UnitExpertParams& e, bool has_shared) {
   return (e.top_k + (has_shared ? 1 : 0)) * e.splits;
 }
 
+UnitOneMemory down_sum_memory(const UnitExpertsOneParams& p, uint32_t items, uint32_t most) {
+  const uint32_t route_words = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
+  return unit_one_memory(p.expert.matrix.bits, p.expert.cols, items, items, route_words, most);
+}
+
 }  // namespace
 
 void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
                                 const FewSlots& s) {
   const UnitExpertParams& e = p.expert;
+  const uint32_t items = count_items(e, s.has_ffn);
+  const uint32_t most = platform_.shared_bytes_max();
   const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
-                     e.cols <= e.splits * kUnitSplit &&
-                     count_items(e, s.has_ffn) <= kUnitDownItems &&
+                     e.cols <= e.splits * kUnitSplit && items <= kUnitDownItems &&
+                     down_sum_memory(p, items, most).bytes <= most &&
                      s.launch.routes.weights.is_contiguous();
   if (!keeps) return record(down);
   waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
@@ -57,10 +64,11 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
   const bool chooses = p.experts.route.thread_experts != 0;
   const uint32_t items = count_items(e, has_shared);
   const uint32_t threads = std::max(items * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
-  const uint32_t route_bytes = chooses ? kRouteWords * uint32_t{sizeof(u32)} : 0;
+  const UnitOneMemory memory = down_sum_memory(p.experts, items, platform_.shared_bytes_max());
+  p.experts.expert.shared = memory.parts;
   Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
-                        {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads,
-                        unit_one_bytes(items, items) + route_bytes);
+                        {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);
+  plan.shared_bytes = memory.bytes;
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
     const Binding& binding = down.plan.bindings[i];

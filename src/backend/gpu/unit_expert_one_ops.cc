@@ -117,10 +117,14 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
       is_down ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
               : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
   const uint32_t tiles = kUnitSimds / e.splits / (is_down ? 1 : 2);
-  const uint32_t route_bytes = s.chooses ? kRouteWords * uint32_t{sizeof(u32)} : 0;
+  const UnitOneMemory memory =
+      unit_one_memory(e.matrix.bits, e.cols, e.splits, kUnitSimds,
+                      s.chooses ? uint32_t{kRouteWords} : 0, platform_.shared_bytes_max());
+  e.shared = memory.parts;
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
   Plan plan = make_plan(kernel, {groups_for(e.matrix.rows, tiles * kUnitRows), p.slots + tokens, 1},
-                        kUnitThreads, unit_one_bytes(e.splits) + route_bytes);
+                        kUnitThreads);
+  plan.shared_bytes = memory.bytes;
   plan.set_params(p);
   return plan;
 }

@@ -53,9 +53,20 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-uint32_t unit_one_bytes(uint32_t splits, uint32_t simds) {
-  return (splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + simds * kUnitRows) *
-         static_cast<uint32_t>(sizeof(u32));
+UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
+                              uint32_t more, uint32_t most) {
+  const uint32_t rows =
+      splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + simds * kUnitRows + more;
+  const uint32_t turn = simds * kUnitRows * (bits * kUnitBitWords + kUnitScaleWords);
+  UnitOneMemory memory{};
+  memory.parts.begin = (rows + 3) / 4 * 4;
+  const auto bytes = [&](uint32_t turns) {
+    return (memory.parts.begin + turns * turn) * static_cast<uint32_t>(sizeof(u32));
+  };
+  const bool has_two = cols > int64_t{splits} * kUnitSplit && bytes(2) <= most;
+  memory.parts.stride = has_two ? turn : 0;
+  memory.bytes = bytes(has_two ? 2 : 1);
+  return memory;
 }
 
 uint32_t unit_many_bytes() {

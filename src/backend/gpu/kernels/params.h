@@ -344,6 +344,9 @@ enum : u32 {
   kUnitThreads = 256,
   kUnitSimds = kUnitThreads / 32,
   kUnitMatricesMax = 4,
+  kUnitBitWords = kUnitSplit / 32 + 2,    // of shared memory for a bit of a row's split: 2 against
+                                          // conflicts
+  kUnitScaleWords = kUnitSplitBlocks,     // for its scales and biases
   kUnitBlockWords = kUnitBlock / 2,       // of a block's activations: two bytes each
   kUnitTokens = 32,                       // that a SIMD group multiplies at once
   kUnitTokenWords = kUnitBlockWords + 4,  // of shared memory for a block of one token: 4 against
@@ -363,6 +366,13 @@ struct UnitMatrix {
   u32 wide_scales;  // so do the scales of every split
 };
 
+/// Where parts of matrices lie in shared memory, in words; and how far those of every other turn
+/// are from them, 0 if all lie in one place.
+struct UnitShared {
+  u32 begin;
+  u32 stride;
+};
+
 /// Up to four matrices times the same rows of x.
 struct UnitLinearParams {
   UnitMatrix matrices[kUnitMatricesMax];
@@ -372,6 +382,7 @@ struct UnitLinearParams {
   u32 count;
   u32 cols;
   u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
+  UnitShared shared;
   u32 wide;
   u32 tokens;
   u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
@@ -392,6 +403,7 @@ struct UnitExpertParams {
   u64 out_stride;
   u32 cols;
   u32 splits;
+  UnitShared shared;
   u32 wide;
   u32 ids;
   u32 top_k;  // slots per row of x

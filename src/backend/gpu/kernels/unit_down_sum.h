@@ -111,12 +111,11 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   const u32 row = t.group.x * kUnitRows + t.lane % kUnitRows;
   const bool has_row = row < e.matrix.rows;
   const bool finishes = item.is_any && item.split == 0u && has_row && t.lane < kUnitRows;
-  UnitPart<BITS> part;
-  part.has_any = false;
+  const UnitPart<BITS> part = unit_expert_part<BITS>(
+      t, e, slot.matrices[0], slot.exists ? t.group.x * kUnitRows : e.matrix.rows, item.split);
   f32 bias = 0.0f;
+  part.issue(t, 0u);
   if (slot.exists) {
-    load_unit_expert<BITS>(t, e, &part, slot.matrices[0], t.group.x * kUnitRows,
-                           item.split * kUnitSplit);
     if (finishes) bias = bias_at(t, slot.matrices[0].bias, row, e.bias_format);
   }
   await_inputs(t);
@@ -138,8 +137,9 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
     MF_GLOBAL(const f32)
     from = slot.is_shared ? shared_x + token * p.experts.shared_x_stride : x + slot_at * e.x_stride;
     stage_unit_split(t, from, item.split, item.count, slot.exists ? e.cols : 0u, e.wide);
+    copies_wait<0u>(t);
     simd_barrier(t);
-    part.multiply(t, e.matrix.scales, t.simd, item.count, parts + t.simd * kUnitRows);
+    part.multiply(t, 0u, t.simd, item.count, parts + t.simd * kUnitRows);
   }
   if (e.splits > 1u) barrier(t);
   simd_barrier(t);

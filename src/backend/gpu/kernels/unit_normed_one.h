@@ -109,7 +109,7 @@ struct UnitNormedRow {
     if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);     \
   }
 MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, 2)
-MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 3)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 4)
 #undef MF_UNIT_NORMED_ONE
 #undef MF_OF
 
