@@ -105,6 +105,15 @@ class Encoder {
   virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                          const AttentionOptions& options) = 0;
 
+  /// Latent attention: norms the latents' first columns and turns the others and those of q, both
+  /// in place, appends the latents to the cache, attends with every head's query over latents and
+  /// takes the result to values. q [n, heads, nope_dim + rope_dim], whose rotary part may be left
+  /// as it was; latent [n, rank + rope_dim]; out [n, heads, v_dim]; pages of values are views of
+  /// the pages of keys. Takes scratch for [n, heads, 2 * rank + rope_dim]; made of other operations
+  /// unless a device knows better.
+  virtual void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
+                                const KvView& kv, const LatentHeads& heads);
+
   // --- Gated DeltaNet ---
 
   /// Depthwise causal convolution, then SiLU. x, out [n, channels]; weight f32 [channels, kernel],

@@ -63,6 +63,22 @@ struct HeadRows {
   int64_t rows_per_head = 0;
 };
 
+/// Latent attention in absorbed form: what takes queries to the latents that a sequence remembers,
+/// and what was mixed of them to values.
+struct LatentHeads {
+  Tensor norm;  // f32 [rank], of the latents
+  float norm_eps = 0.0f;
+  Tensor inverse_frequencies;  // f32 [rotary_dim / 2]
+  RopeOptions rope;            // of the last columns of queries and keys
+  /// Per head, nope_dim rows over the latent; or the latent's rows over nope_dim columns.
+  Weight k_up;
+  HeadRows k_rows;
+  bool k_up_is_transposed = false;  // the latter
+  Weight v_up;                      // per head, v_dim rows over the latent
+  HeadRows v_rows;
+  float scale = 1.0f;  // multiplies q . k
+};
+
 /// State of one gated DeltaNet layer and one sequence. Updated in place.
 struct DeltaStateView {
   Tensor conv;   // f32 [kernel - 1, channels]: the last inputs of the convolution, oldest first

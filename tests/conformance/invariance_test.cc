@@ -96,14 +96,14 @@ void check_sequence(const std::string& what, const Problem& problem, bool on_slo
 
 TEST(TokenInvariance, Attention) {
   Random random(43);
-  check_sequence("attention", AttentionProblem::make(random, 6, 2, 64, 48, 16, 70));
+  check_sequence("attention", AttentionProblem::make(random, 6, 2, 64, 48, 32, 70));
   check_sequence("attention", AttentionProblem::make(random, 7, 1, 20, 20, 5, 70));
 }
 
 TEST(TokenInvariance, AttentionWithWindowsInRings) {
   Random random(48);
   for (const int64_t window : {1, 9, 33, 69, 200}) {
-    AttentionProblem p = AttentionProblem::make(random, 6, 2, 48, 32, 4, 70);
+    AttentionProblem p = AttentionProblem::make(random, 6, 2, 48, 32, 32, 70);
     p.window = window;
     check_sequence("attention in a ring", p);
     p.sinks = random.floats(6, -5.0f, 5.0f);
@@ -113,7 +113,7 @@ TEST(TokenInvariance, AttentionWithWindowsInRings) {
 
 TEST(TokenInvariance, AttentionOfManyHeadsOverSharedPages) {
   Random random(49);
-  AttentionProblem p = AttentionProblem::make(random, 50, 1, 72, 64, 16, 70);
+  AttentionProblem p = AttentionProblem::make(random, 50, 1, 72, 64, 32, 70);
   p.values_are_keys = true;
   check_sequence("latent attention", p);
   p.window = 20;

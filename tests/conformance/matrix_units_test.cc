@@ -139,6 +139,7 @@ struct LayerProblem {
   std::vector<float> logits;
   std::vector<float> out_gate;
   bool has_out_gate = true;
+  RouterOptions router;
 
   static LayerProblem make(Random& random, const QuantFormat& routed, const QuantFormat& shared,
                            const MoeSizes& sizes, int64_t shared_intermediate) {
@@ -211,7 +212,7 @@ std::vector<float> run_layer(Device& device, const LayerProblem& p, int64_t begi
   const Tensor slots = s.zeros({count, m.top_k, m.hidden});
   const Tensor space = s.zeros({count, m.top_k, m.intermediate});
   const Tensor shared_out = s.zeros({count, m.hidden});
-  s.encoder().route(routes, logits, {});
+  s.encoder().route(routes, logits, p.router);
   hand_over();
   s.encoder().gated_ffn(shared_out, x, shared, p.has_out_gate ? out_gate : Tensor{}, m.glu);
   hand_over();
@@ -223,7 +224,7 @@ std::vector<float> run_layer(Device& device, const LayerProblem& p, int64_t begi
     s.encoder().experts_stay(experts);
     // The second time everything is known.
     s.encoder().expert_ffn(slots, space, x, routes, *experts, m.glu);
-    s.encoder().route(routes, logits, {});
+    s.encoder().route(routes, logits, p.router);
     hand_over();
     s.encoder().expert_ffn(slots, space, x, routes, *experts, m.glu);
   }
@@ -272,6 +273,12 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
   LayerProblem ungated = make(f[0], f[0], 3, 1, 1, 64);
   ungated.has_out_gate = false;
   expect_one_layer("no gate", ungated);
+  LayerProblem grouped = make(f[0], f[0], 64, 3, 2, 64);
+  grouped.router = {.score = RouterScore::kSigmoid,
+                    .num_groups = 2,
+                    .groups_kept = 1,
+                    .group_score = GroupScore::kTopTwoSum};
+  expect_one_layer("groups of experts", grouped);
   LayerProblem clamped = make(f[0], f[0], 4, 2, 1, 64);
   clamped.experts.glu = {.alpha = 1.702f, .limit = 1.0f, .up_offset = 1.0f};
   expect_one_layer("a clamped unit", clamped);

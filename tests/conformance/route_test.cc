@@ -171,5 +171,29 @@ TEST(Route, ExpertsOfMaskedGroupsScoreZeroAndMayBeatNegativeOnes) {
   expect_ids({0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, -2, 0, 0, 0, 0}, options, {2, 0, 1, 4});
 }
 
+TEST(Route, ExpertsOfMaskedGroupsScoreZeroWhereASimdGroupJudgesEach) {
+  // Of 3 groups of 32 the second is kept; with most of it below zero, those before it follow.
+  constexpr int64_t kExperts = 96;
+  std::vector<float> bias(kExperts, -2.0f);
+  bias[40] = 2.0f;
+  bias[63] = 1.0f;
+  for (const int64_t n : {1, 5}) {
+    const std::vector<float> logits(static_cast<size_t>(n * kExperts), 0.0f);
+    const auto run = [&](Device& device) {
+      Session s(device);
+      RouterOptions options{.score = RouterScore::kSigmoid,
+                            .num_groups = 3,
+                            .groups_kept = 1,
+                            .group_score = GroupScore::kTopTwoSum};
+      options.correction_bias = s.floats({kExperts}, bias);
+      return run_route(s, logits, n, 5, options).ids;
+    };
+    std::vector<int32_t> expected;
+    for (int64_t i = 0; i < n; ++i) expected.insert(expected.end(), {40, 63, 0, 1, 2});
+    EXPECT_EQ(run(reference()), expected);
+    for (const NamedDevice& device : devices()) EXPECT_EQ(run(*device.device), expected);
+  }
+}
+
 }  // namespace
 }  // namespace moeflux::conformance

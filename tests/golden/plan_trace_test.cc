@@ -70,6 +70,14 @@ TEST(PlanTrace, DecodeOfASmallModel) {
   expect_plans("olmoe-decode", plans_of_step(model, 20, 1, false));
 }
 
+TEST(PlanTrace, DecodeOfLatentAttention) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(tests_directory() + "/golden/models/deepseek_v3", quantized.path(),
+                       twin.path(), {});
+  expect_plans("deepseek_v3-units-decode", plans_of_step(quantized.path(), 20, 1, true));
+}
+
 TEST(PlanTrace, DecodeOnMatrixUnits) {
   const TempFolder quantized;
   const TempFolder twin;

@@ -13,11 +13,14 @@ namespace {
 
 constexpr uint32_t kSumThreads = 64;
 
+int64_t chain_vectors(int64_t cols) {
+  return norm_threads(cols) == kNormLongThreads ? kChainLongVectors : kChainVectorsMax;
+}
+
 bool can_chain(const Tensor& tensor) {
   const int64_t cols = tensor.shape.back();
-  const int64_t threads = cols <= int64_t{kNormNarrowCols} ? kSimdLanes : int64_t{kNormThreads};
   return tensor.is_contiguous() && is_wide(tensor) && cols % 4 == 0 && cols > 0 &&
-         cols <= 4 * threads * int64_t{kChainVectorsMax};
+         cols <= 4 * int64_t{norm_threads(cols)} * chain_vectors(cols);
 }
 
 // A thread sees its own elements only.
@@ -122,8 +125,10 @@ void GpuEncoder::record_chain(const WaitingChain& chain) {
   if (chain.after_down) record_down_sum(chain);
   if (!has_sums || chain.after_down) return record_norm(chain.norm, {}, {});
   const ChainParams p = chain_params(chain);
-  const uint32_t threads = p.cols <= kNormNarrowCols ? kSimdLanes : uint32_t{kNormThreads};
-  Plan plan = make_plan(KernelId::rms_norm_chain, {rows_of(chain.value), 1, 1}, threads,
+  const uint32_t threads = norm_threads(p.cols);
+  const KernelId kernel =
+      threads == kNormLongThreads ? KernelId::rms_norm_chain_long : KernelId::rms_norm_chain;
+  Plan plan = make_plan(kernel, {rows_of(chain.value), 1, 1}, threads,
                         threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_parts(plan, chain);

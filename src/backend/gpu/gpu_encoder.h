@@ -54,6 +54,8 @@ class GpuEncoder : public Encoder {
             const RopeOptions& options) override;
   void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                  const AttentionOptions& options) override;
+  void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions, const KvView& kv,
+                        const LatentHeads& heads) override;
 
   void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
@@ -101,6 +103,17 @@ class GpuEncoder : public Encoder {
     Tensor slot_weights;
     Tensor shared_out;  // null: no shared expert
     uint32_t tokens = 0;
+  };
+
+  /// What attention computes once its keys and values are in their pages.
+  struct AttentionHeads {
+    Tensor out;
+    Tensor q;
+    int64_t kv_heads = 0;
+    const KvView& kv;
+    AttentionOptions options;
+    Binding k_table;
+    Binding v_table;
   };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
@@ -162,6 +175,14 @@ class GpuEncoder : public Encoder {
   /// Tables::place(), behind what waits for a table that this one might take the place of.
   Result<Binding> place_table();
   bool place_pages(std::span<const Tensor> pages, Binding& table);
+  /// Fills `p` in; with more than one split the result is in `partials`, not in out.
+  bool record_attention(const AttentionHeads& heads, AttentionParams& p, Binding& partials);
+  void record_latent_queries(const Tensor& query, const Tensor& q, const Tensor& latent,
+                             const Tensor& positions, const KvView& kv, const LatentHeads& heads,
+                             const Binding& k_table);
+  void record_latent_values(const Tensor& out, const LatentHeads& heads,
+                            const AttentionParams& attention, const Tensor& mixed,
+                            const Binding& partials);
   bool check_expert(const ExpertWeights& expert);
   bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
                      StayingExperts* stay);

@@ -37,11 +37,16 @@
   X(rms_norm_narrow, 4, RowsParams)                \
   X(rms_norm_wide, 3, RowsParams)                  \
   X(rms_norm_chain, 10, ChainParams)               \
+  X(rms_norm_chain_long, 10, ChainParams)          \
   X(chain_sums, 8, ChainParams)                    \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
-  X(head_linear_transposed, 5, LinearParams)       \
+  X(linear_one_f32, 5, LinearParams)               \
+  X(linear_one_f16, 5, LinearParams)               \
+  X(linear_one_bf16, 5, LinearParams)              \
+  X(head_linear_transposed_t4, 5, LinearParams)    \
+  X(head_linear_transposed_t16, 5, LinearParams)   \
   X(place_heads, 10, PlaceHeadsParams)             \
   X(attention_heads, 6, AttentionParams)           \
   X(attention_merge, 3, AttentionParams)           \
@@ -49,6 +54,13 @@
   X(attention_rows64, 6, AttentionParams)          \
   X(attention_rows16, 6, AttentionParams)          \
   X(attention_rows16_wide, 6, AttentionParams)     \
+  X(attention_rows32_wide, 6, AttentionParams)     \
+  X(latent_queries4, 10, LatentQueriesParams)      \
+  X(latent_queries8, 10, LatentQueriesParams)      \
+  X(latent_queries_rows4, 10, LatentQueriesParams) \
+  X(latent_queries_rows8, 10, LatentQueriesParams) \
+  X(latent_values4, 6, LatentValuesParams)         \
+  X(latent_values8, 6, LatentValuesParams)         \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \
   X(causal_conv_one, 4, ConvParams)                \

@@ -31,7 +31,9 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
 // Experts a thread, where a group judges them in registers.
 u32 thread_experts(const RouteParams& p) {
   const bool has_known_order = p.sigmoid != 0 || p.has_correction == 0;
-  if (!has_known_order || p.num_groups > 1 || p.top_k > kRouteRanksMax ||
+  const bool has_own_groups = p.num_groups == 1 || (p.sigmoid != 0 && p.experts <= kRouteThreads &&
+                                                    p.experts / p.num_groups == kRouteGroupExperts);
+  if (!has_known_order || !has_own_groups || p.top_k > kRouteRanksMax ||
       p.experts > kRouteExpertsMax) {
     return 0;
   }

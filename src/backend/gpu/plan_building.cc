@@ -121,6 +121,11 @@ bool is_wide(const Tensor& tensor) {
   return wide;
 }
 
+uint32_t norm_threads(int64_t cols) {
+  if (cols <= int64_t{kNormNarrowCols}) return kSimdLanes;
+  return cols <= int64_t{kNormMiddleCols} ? uint32_t{kNormThreads} : uint32_t{kNormLongThreads};
+}
+
 u32 float_format(DType dtype) {
   return dtype == DType::kF32 ? kFormatF32 : dtype == DType::kF16 ? kFormatF16 : kFormatBf16;
 }

@@ -140,8 +140,8 @@ void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activa
   Plan plan =
       narrow ? make_plan(KernelId::rms_norm_narrow,
                          {groups_for(p.rows, kNarrowThreads / kSimdLanes), 1, 1}, kNarrowThreads)
-             : make_plan(KernelId::rms_norm_wide, {p.rows, 1, 1}, kNormThreads,
-                         kNormThreads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
+             : make_plan(KernelId::rms_norm_wide, {p.rows, 1, 1}, norm_threads(p.cols),
+                         norm_threads(p.cols) / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(norm.x, Access::kRead));
   plan.bind(range_of(norm.weight, Access::kRead));

@@ -1,5 +1,6 @@
 // Attention and causal convolution as plans.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/gpu/gpu_encoder.h"
@@ -21,7 +22,7 @@ bool have_equal_layouts(std::span<const Tensor> pages) {
   });
 }
 
-AttentionParams attention_params(const Tensor& out, const Tensor& q, const Tensor& k,
+AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_heads,
                                  const KvView& kv, const AttentionOptions& options) {
   AttentionParams p{};
   p.q = heads_layout(q);
@@ -30,7 +31,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, const Tenso
   p.v_page = heads_layout(kv.v_pages.front());
   p.tokens = static_cast<u32>(q.dim(0));
   p.heads = static_cast<u32>(q.dim(1));
-  p.heads_per_kv_head = static_cast<u32>(q.dim(1) / k.dim(1));
+  p.heads_per_kv_head = static_cast<u32>(q.dim(1) / kv_heads);
   p.head_dim = static_cast<u32>(q.dim(2));
   p.v_head_dim = static_cast<u32>(out.dim(2));
   p.page_tokens = static_cast<u32>(kv.page_tokens);
@@ -61,8 +62,9 @@ struct TileKernel {
 };
 constexpr TileKernel kRows128{KernelId::attention_rows128, 128, 512};
 constexpr TileKernel kRows64{KernelId::attention_rows64, 64, 512};
-constexpr TileKernel kRows16{KernelId::attention_rows16, 16, 256};
-constexpr TileKernel kRows16Wide{KernelId::attention_rows16_wide, 16, 256};
+constexpr TileKernel kRows16{KernelId::attention_rows16, 16, 512};
+constexpr TileKernel kRows16Wide{KernelId::attention_rows16_wide, 16, 512};
+constexpr TileKernel kRows32Wide{KernelId::attention_rows32_wide, 32, 512};
 
 uint32_t tile_bytes(const AttentionParams& p, uint32_t rows) {
   const uint32_t row_words = p.key_words + kTileKeys + 16 + 3;  // a query, its scores, its factors
@@ -76,15 +78,27 @@ bool are_wide(const Tensor& q, const KvView& kv) {
          std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
 }
 
+bool share_rows(const KvView& kv) {
+  return std::equal(kv.k_pages.begin(), kv.k_pages.end(), kv.v_pages.begin(), kv.v_pages.end(),
+                    [](const Tensor& k, const Tensor& v) {
+                      return k.buffer == v.buffer && k.offset_bytes == v.offset_bytes &&
+                             k.strides == v.strides;
+                    });
+}
+
 /// Rows begin on banks 16 apart for keys, read in units of 4, and 8 apart for values.
 void lay_out_tiles(AttentionParams& p) {
   p.key_words = (p.head_dim + 15) / 32 * 32 + 16;
   p.value_words = (p.v_head_dim + 23) / 32 * 32 + 8;
 }
 
-/// Whether attention runs on matrix units: a matter of shapes alone, as bits depend on it.
-bool fits_tiles(const AttentionParams& p, const Platform& platform) {
-  return platform.has_matrix_units() && p.head_dim <= 576 && p.v_head_dim <= 512 &&
+/// Whether attention runs on matrix units: a matter of shapes and of where a model's tensors lie,
+/// not of their number, as bits depend on it. Variants for other rows would be read as instructions
+/// by all, which few tokens wait for.
+bool fits_tiles(const AttentionParams& p, const Tensor& q, const KvView& kv,
+                const Platform& platform) {
+  return platform.has_matrix_units() && are_wide(q, kv) && p.page_tokens % kTileKeys == 0 &&
+         p.head_dim <= 576 && p.v_head_dim <= 512 &&
          tile_bytes(p, kRows16.rows) <= platform.shared_bytes_max();
 }
 
@@ -94,22 +108,28 @@ TileKernel choose_tiles(AttentionParams& p, const Platform& platform) {
   const uint64_t rows = uint64_t{p.tokens} * p.heads_per_kv_head;
   const uint32_t kv_heads = p.heads / p.heads_per_kv_head;
   const bool is_narrow = p.head_dim <= 256 && p.v_head_dim <= 256;
+  const std::array<TileKernel, 3> kernels = is_narrow
+                                                ? std::array{kRows128, kRows64, kRows16}
+                                                : std::array{kRows32Wide, kRows16Wide, kRows16Wide};
   const auto fits = [&](const TileKernel& kernel) {
-    return is_narrow && tile_bytes(p, kernel.rows) <= platform.shared_bytes_max();
+    return tile_bytes(p, kernel.rows) <= platform.shared_bytes_max();
   };
   const auto groups = [&](const TileKernel& kernel) {
     return groups_for(rows, kernel.rows) * uint64_t{kv_heads};
   };
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
-  const TileKernel& least = is_narrow ? kRows16 : kRows16Wide;
+  const TileKernel& least = kernels.back();
+  const TileKernel& shared = is_narrow ? kRows64 : kRows32Wide;  // by the groups of splits
   count_splits(p, kTileSplit);
-  for (const TileKernel& kernel : {kRows128, kRows64, least}) {
-    if ((kernel.rows > 16 && !fits(kernel)) || groups(kernel) < wanted) continue;
+  for (const TileKernel& kernel : kernels) {
+    if ((kernel.rows > least.rows && !fits(kernel)) || groups(kernel) < wanted) continue;
     p.num_splits = 1;
     return kernel;
   }
   if (partial_bytes(p) > kPartialBytesMax) p.num_splits = 1;
-  if (rows > 32 && fits(kRows64) && groups(kRows64) * p.num_splits >= wanted) return kRows64;
+  if (rows > shared.rows / 2 && fits(shared) && groups(shared) * p.num_splits >= wanted) {
+    return shared;
+  }
   return least;
 }
 
@@ -127,6 +147,45 @@ bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
   return true;
 }
 
+bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& p,
+                                  Binding& partials) {
+  p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
+  Plan plan;
+  lay_out_tiles(p);
+  if (fits_tiles(p, heads.q, heads.kv, platform_)) {
+    p.shares_rows = share_rows(heads.kv) ? 1 : 0;
+    const TileKernel kernel = choose_tiles(p, platform_);
+    const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);
+    plan =
+        make_plan(kernel.id, {rows, p.heads / p.heads_per_kv_head, p.num_splits}, kernel.threads);
+    plan.shared_bytes = tile_bytes(p, kernel.rows);
+  } else {
+    count_splits(p, kAttentionSplit);
+    if (p.tokens * p.heads >= kGroupsWanted) p.num_splits = 1;
+    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.num_splits}, kThreads,
+                     (p.head_dim + 2 * kAttentionTile) * static_cast<uint32_t>(sizeof(float)));
+  }
+  if (p.num_splits > 1) {
+    const Result<Binding> taken = workspace_.take(partial_bytes(p));
+    if (!taken.ok()) return fail(taken.error());
+    partials = *taken;
+    partials.access = Access::kOverwrite;
+  }
+  plan.set_params(p);
+  plan.bind(range_of(heads.q, Access::kRead));
+  plan.bind(heads.k_table);
+  plan.bind(heads.v_table);
+  plan.bind(range_of(heads.options.sinks, Access::kRead));
+  if (p.num_splits > 1) {
+    plan.bind({});
+  } else {
+    bind_output(plan, heads.out);
+  }
+  plan.bind(partials);
+  record(plan);
+  return true;
+}
+
 void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                            const AttentionOptions& options) {
   if (!status_.ok() || q.dim(0) == 0) return;
@@ -141,45 +200,10 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   Binding v_table;
   if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
   place_heads(q, k, v, kv, k_table, v_table);
-  AttentionParams p = attention_params(out, q, k, kv, options);
-  Plan plan;
-  lay_out_tiles(p);
-  if (fits_tiles(p, platform_)) {
-    p.wide = are_wide(q, kv) ? 1 : 0;
-    const TileKernel kernel = choose_tiles(p, platform_);
-    const uint32_t rows = groups_for(uint64_t{p.tokens} * p.heads_per_kv_head, kernel.rows);
-    plan =
-        make_plan(kernel.id, {rows, p.heads / p.heads_per_kv_head, p.num_splits}, kernel.threads);
-    plan.shared_bytes = tile_bytes(p, kernel.rows);
-  } else {
-    count_splits(p, kAttentionSplit);
-    if (p.tokens * p.heads >= kGroupsWanted) p.num_splits = 1;
-    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.num_splits}, kThreads,
-                     (p.head_dim + 2 * kAttentionTile) * static_cast<uint32_t>(sizeof(float)));
-  }
+  AttentionParams p{};
   Binding partials;
-  if (p.num_splits > 1) {
-    const Result<Binding> taken = workspace_.take(partial_bytes(p));
-    if (!taken.ok()) {
-      fail(taken.error());
-      return;
-    }
-    partials = *taken;
-    partials.access = Access::kOverwrite;
-  }
-  plan.set_params(p);
-  plan.bind(range_of(q, Access::kRead));
-  plan.bind(k_table);
-  plan.bind(v_table);
-  plan.bind(range_of(options.sinks, Access::kRead));
-  if (p.num_splits > 1) {
-    plan.bind({});
-  } else {
-    bind_output(plan, out);
-  }
-  plan.bind(partials);
-  record(plan);
-  if (p.num_splits == 1) return;
+  const AttentionHeads heads{out, q, k.dim(1), kv, options, k_table, v_table};
+  if (!record_attention(heads, p, partials) || p.num_splits == 1) return;
   Plan merge = make_plan(KernelId::attention_merge, {p.heads, p.tokens, 1}, kThreads);
   merge.set_params(p);
   partials.access = Access::kRead;

@@ -11,7 +11,7 @@ namespace {
 
 // Up to here groups make the norm of their activations by themselves; where there are more, a group
 // has too little else to do.
-constexpr uint32_t kMakingGroupsMax = 640;
+constexpr uint32_t kMakingGroupsMax = 800;
 
 uint32_t group_rows(uint32_t splits) { return kUnitSimds / splits * kUnitRows; }
 

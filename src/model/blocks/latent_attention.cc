@@ -36,44 +36,35 @@ void latent_attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const int64_t n = x.dim(0);
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
 
-  Tensor q = scratch({n, s.num_heads * (s.nope_dim + s.rope_dim)});
-  if (s.q_lora_rank > 0) {
-    const Tensor low_rank = scratch({n, s.q_lora_rank});
-    e.linear(low_rank, x, w.q);
-    e.rms_norm(low_rank, low_rank, w.q_norm, s.latent_norm_eps);
-    e.linear(q, low_rank, w.q_b);
-  } else {
-    e.linear(q, x, w.q);
-  }
-  q = q.split_last(s.nope_dim + s.rope_dim);
-  const Tensor q_nope = q.slice(2, 0, s.nope_dim);
-  const Tensor q_rope = q.slice(2, s.nope_dim, s.rope_dim);
-
-  // The token's latent, normalised, and the rotary key that all heads share, which is not.
   const Tensor latent = scratch({n, s.latent_dim()});
+  const Tensor q = scratch({n, s.num_heads * (s.nope_dim + s.rope_dim)});
+  const Tensor low_rank = s.q_lora_rank > 0 ? scratch({n, s.q_lora_rank}) : q;
+  // Beside each other, as they share their x.
+  e.linear(low_rank, x, w.q);
   e.linear(latent, x, w.kv_a);
-  const Tensor compressed = latent.slice(1, 0, s.kv_lora_rank);
-  e.rms_norm(compressed, compressed, w.kv_norm, s.latent_norm_eps);
-  const Tensor k_rope = latent.slice(1, s.kv_lora_rank, s.rope_dim).split_last(s.rope_dim);
-  e.rope(q_rope, step.positions, w.inverse_frequencies, s.rope.options());
-  e.rope(k_rope, step.positions, w.inverse_frequencies, s.rope.options());
-
-  const Tensor query = scratch({n, s.num_heads, s.latent_dim()});
-  const Tensor query_latent = query.slice(2, 0, s.kv_lora_rank);
-  if (w.k_up_is_transposed) {
-    e.head_linear(query_latent, q_nope, w.k_up, {s.kv_lora_rank, 0, s.kv_lora_rank});
-  } else {
-    e.head_linear_transposed(query_latent, q_nope, w.k_up, {s.nope_dim + s.v_dim, 0, s.nope_dim});
+  if (s.q_lora_rank > 0) {
+    const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that the product may make it
+    e.rms_norm(normed, low_rank, w.q_norm, s.latent_norm_eps);
+    e.linear(q, normed, w.q_b);
   }
-  e.copy(query.slice(2, s.kv_lora_rank, s.rope_dim), q_rope);
-
-  const Tensor mixed = scratch({n, s.num_heads, s.kv_lora_rank});
-  e.attention(mixed, query, latent.split_last(s.latent_dim()), Tensor{},
-              step.state.key_value(layer), {.scale = s.scale});
+  const HeadRows stacked_k{s.kv_lora_rank, 0, s.kv_lora_rank};
+  const HeadRows stacked_v{s.v_dim, 0, s.v_dim};
+  const HeadRows k_rows{s.nope_dim + s.v_dim, 0, s.nope_dim};
+  const HeadRows v_rows{s.nope_dim + s.v_dim, s.nope_dim, s.v_dim};
+  const bool stacked = w.k_up_is_transposed;
   const Tensor values = scratch({n, s.num_heads, s.v_dim});
-  e.head_linear(values, mixed, w.v_up,
-                w.k_up_is_transposed ? HeadRows{s.v_dim, 0, s.v_dim}
-                                     : HeadRows{s.nope_dim + s.v_dim, s.nope_dim, s.v_dim});
+  e.latent_attention(values, q.split_last(s.nope_dim + s.rope_dim), latent, step.positions,
+                     step.state.key_value(layer),
+                     {.norm = w.kv_norm,
+                      .norm_eps = s.latent_norm_eps,
+                      .inverse_frequencies = w.inverse_frequencies,
+                      .rope = s.rope.options(),
+                      .k_up = w.k_up,
+                      .k_rows = stacked ? stacked_k : k_rows,
+                      .k_up_is_transposed = stacked,
+                      .v_up = w.v_up,
+                      .v_rows = stacked ? stacked_v : v_rows,
+                      .scale = s.scale});
   e.linear(out, values.reshape({n, s.num_heads * s.v_dim}), w.o);
 }
 

@@ -15,6 +15,7 @@
 #include "backend/gpu/kernels/attention.h"
 #include "backend/gpu/kernels/row_stage.h"
 #include "backend/gpu/kernels/attention_tiles.h"
+#include "backend/gpu/kernels/latent.h"
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"
 #include "backend/gpu/kernels/gated_delta_one.h"

@@ -19,47 +19,57 @@ MF_FN MF_GLOBAL(const f32)
          (position % p.page_tokens * layout.token_stride + kv_head * layout.head_stride);
 }
 
-/// A softmax under way: of one split, or of all splits so far. A thread holds every 128th column.
+/// A softmax under way: of one split, or of all splits so far. A thread holds every 128th column,
+/// or 256th in larger groups.
+template <u32 COLUMNS>
 struct SoftmaxSum {
   f32 largest;
   f32 total;
-  f32 columns[kAttentionColumnsMax];
+  f32 columns[COLUMNS];
 };
+typedef SoftmaxSum<kAttentionColumnsMax> HeadSum;
 
-MF_FN SoftmaxSum empty_sum() {
-  SoftmaxSum sum;
+template <u32 COLUMNS>
+MF_FN SoftmaxSum<COLUMNS> empty_sum() {
+  SoftmaxSum<COLUMNS> sum;
   sum.largest = -mf_infinity();
   sum.total = 0.0f;
   MF_UNROLL
-  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) sum.columns[i] = 0.0f;
+  for (u32 i = 0u; i < COLUMNS; ++i) sum.columns[i] = 0.0f;
   return sum;
 }
 
 /// Adds `other`, which is not empty.
-MF_FN SoftmaxSum merged(SoftmaxSum sum, SoftmaxSum other) {
+template <u32 COLUMNS>
+MF_FN SoftmaxSum<COLUMNS> merged(SoftmaxSum<COLUMNS> sum, SoftmaxSum<COLUMNS> other) {
   const f32 largest = mf_max(sum.largest, other.largest);
   const f32 keep = mf_exp(sum.largest - largest);
   const f32 add = mf_exp(other.largest - largest);
   sum.largest = largest;
   sum.total = mf_fma(sum.total, keep, other.total * add);
   MF_UNROLL
-  for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+  for (u32 i = 0u; i < COLUMNS; ++i) {
     sum.columns[i] = mf_fma(sum.columns[i], keep, other.columns[i] * add);
   }
   return sum;
 }
 
-/// Writes the quotient; a sink takes its part of the denominator.
-MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum,
-                      MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) row, u32 head) {
+/// What a finished sum's columns are multiplied by. A sink takes its part of the denominator.
+MF_FN f32 softmax_factor(f32 sum_largest, f32 sum_total, f32 sink) {
+  const f32 largest = mf_max(sum_largest, sink);
+  const f32 keep = mf_exp(sum_largest - largest);
+  return keep / mf_fma(sum_total, keep, mf_exp(sink - largest));
+}
+
+/// Writes the quotients.
+MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOBAL(const f32) sinks,
+                      MF_GLOBAL(f32) row, u32 head) {
   const f32 sink = p.has_sinks != 0u ? sinks[head] : -mf_infinity();
-  const f32 largest = mf_max(sum.largest, sink);
-  const f32 keep = mf_exp(sum.largest - largest);
-  const f32 total = mf_fma(sum.total, keep, mf_exp(sink - largest));
+  const f32 factor = softmax_factor(sum.largest, sum.total, sink);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
     const u32 d = t.index + i * t.threads;
-    if (d < p.v_head_dim) row[d] = sum.columns[i] * keep / total;
+    if (d < p.v_head_dim) row[d] = sum.columns[i] * factor;
   }
 }
 
@@ -108,8 +118,8 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
 
 /// Adds weights[position - tile] times the values of positions [low, high), in order; a thread a
 /// column.
-MF_FN SoftmaxSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum,
-                            MF_GLOBAL(const u64) pages, u32 kv_head, u32 tile, u32 low, u32 high) {
+MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
+                         MF_GLOBAL(const u64) pages, u32 kv_head, u32 tile, u32 low, u32 high) {
   if (t.index >= p.v_head_dim) return sum;
   MF_SHARED(f32) weights = MF_SHARED_AT(t, f32, 0u) + (p.head_dim + kAttentionTile);
   u32 position = low;
@@ -146,9 +156,9 @@ MF_FN SoftmaxSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum
 }
 
 /// Adds keys [low, high) of one tile, which begins at `tile`, to the sum of its split.
-MF_FN SoftmaxSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, SoftmaxSum sum,
-                             MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
-                             u32 kv_head, u32 tile, u32 low, u32 high) {
+MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
+                          MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 kv_head,
+                          u32 tile, u32 low, u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   MF_SHARED(f32) weights = scores + kAttentionTile;
@@ -197,12 +207,12 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
   const bool alone = p.num_splits == 1u;
   u32 split = alone ? begin / kAttentionSplit : p.first_split + t.group.z;
   const u32 last = alone ? (end - 1u) / kAttentionSplit : split;
-  SoftmaxSum all = empty_sum();
+  HeadSum all = empty_sum<kAttentionColumnsMax>();
   for (; split <= last; ++split) {
     const u32 from = split * kAttentionSplit;
     const u32 low = begin > from ? begin : from;
     const u32 high = end < from + kAttentionSplit ? end : from + kAttentionSplit;
-    SoftmaxSum sum = empty_sum();
+    HeadSum sum = empty_sum<kAttentionColumnsMax>();
     for (u32 tile = low / kAttentionTile * kAttentionTile; tile < high; tile += kAttentionTile) {
       const u32 tile_end = tile + kAttentionTile;
       sum = attend_tile(t, p, sum, k_pages, v_pages, kv_head, tile, low > tile ? low : tile,
@@ -229,24 +239,22 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
 
 enum : u32 { kPartialsAtOnce = 8 };
 
-/// Puts the splits of a query together. Group x: a head; y: a query. 128 threads.
-MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
-          MF_WRITE(2, f32, out)) {
-  MF_THREAD;
-  const u32 head = t.group.x;
-  const u32 token = t.group.y;
-  SoftmaxSum all = empty_sum();
+/// The splits of a query, put together.
+template <u32 COLUMNS>
+MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
+                                        MF_GLOBAL(const f32) partials, u32 token, u32 head) {
+  SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
   for (u32 first = 0u; first < p.num_splits; first += kPartialsAtOnce) {
-    SoftmaxSum held[kPartialsAtOnce];
+    SoftmaxSum<COLUMNS> held[kPartialsAtOnce];
     MF_UNROLL
     for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
       const u32 split = first + k < p.num_splits ? first + k : p.num_splits - 1u;
       MF_GLOBAL(const f32) partial = partials + partial_at(p, token, head, split);
-      held[k] = empty_sum();
+      held[k] = empty_sum<COLUMNS>();
       held[k].largest = partial[p.v_head_dim];
       held[k].total = partial[p.v_head_dim + 1u];
       MF_UNROLL
-      for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
+      for (u32 i = 0u; i < COLUMNS; ++i) {
         const u32 d = t.index + i * t.threads;
         if (d < p.v_head_dim) held[k].columns[i] = partial[d];
       }
@@ -257,6 +265,16 @@ MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1
       if (first + k < p.num_splits && held[k].total != 0.0f) all = merged(all, held[k]);
     }
   }
+  return all;
+}
+
+/// Group x: a head; y: a query. 128 threads.
+MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
+          MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const u32 head = t.group.x;
+  const u32 token = t.group.y;
+  const HeadSum all = merged_splits<kAttentionColumnsMax>(t, p, partials, token, head);
   MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
   finish_sum(t, p, all, sinks, row, head);
 }

@@ -45,15 +45,21 @@ MF_FN void score_tile(MF_T t, MF_PARAMS(AttentionParams) p) {
     left[i] = 0.0f;
     right[i] = 0.0f;
   }
-  for (u32 d = 0u; d < p.head_dim; d += 16u) {
-    const W4 x = load4(a_low + d);
-    const W4 y = load4(a_high + d);
+  // Two steps at once: few enough instructions and registers, and reads run ahead of products.
+  MF_ROLLED
+  for (u32 begin = 0u; begin < p.head_dim; begin += 32u) {
     MF_UNROLL
-    for (u32 n = 0u; n < kOwn; ++n) {
-      const W4 k = load4(keys + (n * 8u * p.key_words + d));
-      matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
-      matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
-      matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+    for (u32 d = begin; d < begin + 32u; d += 16u) {
+      if (d >= p.head_dim) continue;
+      const W4 x = load4(a_low + d);
+      const W4 y = load4(a_high + d);
+      MF_UNROLL
+      for (u32 n = 0u; n < kOwn; ++n) {
+        const W4 k = load4(keys + (n * 8u * p.key_words + d));
+        matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
+        matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
+        matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+      }
     }
   }
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
@@ -174,7 +180,7 @@ MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
   MF_SHARED(u32)
   values = MF_SHARED_AT(t, u32, at.staged * 4u) +
            ((t.lane & 3u) * p.value_words + part * 8u + t.lane / 4u);
-  MF_UNROLL
+  MF_ROLLED
   for (u32 k = 0u; k < kTileKeys; k += 16u) {
     W4 a[2u * Owner::kTall];
     MF_UNROLL
@@ -220,6 +226,8 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   const TileRow row = tile_row(t, p, first_row + t.index / LANES);
   // Of few rows, the next tile is on its way while this one is weighed; more leave no registers.
   const bool ahead = ROWS == 16u && UNITS == 2u;
+  // Where values are parts of keys they are there already.
+  const bool shares = UNITS > 2u && p.shares_rows != 0u;
   RowStage<kOwn, UNITS> keys;
   RowStage<kOwn, UNITS> values_ahead;
   typedef RowStage<kOwn, UNITS> Stage;
@@ -228,11 +236,9 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   TilePages pages;
   pages.end = 0u;
   turn_pages(p, &pages, k_pages, v_pages, tile);
-  load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
-                 high);
+  load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
   if (ahead) {
-    load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
-                   low, high);
+    load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
   }
   for (; tile < high; tile += kTileKeys) {
     const u32 next = tile + kTileKeys;
@@ -240,27 +246,24 @@ MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     barrier(t);
     if (ahead && next < high) {
       turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
-                     high);
-    } else if (!ahead) {
-      load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, tile,
-                     low, high);
+      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
+    } else if (!ahead && !shares) {
+      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
     }
     score_tile<ROWS, SIMDS>(t, p);
+    if (shares) values->cut_columns(t, p.v_head_dim);
     u32 exponents[kOwn];
     weigh_values<ROWS>(t, p, values, exponents);
     barrier(t);
     store_values<ROWS>(t, p, values, exponents);
     if (ahead && next < high) {
-      load_positions(t, p, values, v_pages, pages.values, pages.begin, p.v_page, p.v_head_dim, next,
-                     low, high);
+      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, next, low, high);
     }
     sum = weigh_tile<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
     if (!ahead && next < high) {
       turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, p, &keys, k_pages, pages.keys, pages.begin, p.k_page, p.head_dim, next, low,
-                     high);
+      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
     }
     add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
     barrier(t);
@@ -295,8 +298,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
   const TileShared at = tile_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
-  MF_SHARED(f32) totals = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  MF_SHARED(f32) shrinks = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   const bool alone = p.num_splits == 1u;
   MF_UNROLL
   for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
@@ -308,8 +310,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
                : partials + partial_at(p, row.token, row.head, t.group.z);
     const f32 keep = keeps[r_in];
     const f32 add = adds[r_in];
-    const f32 total = finishes ? static_cast<f32>(totals[r_in]) : 1.0f;
-    const f32 shrink = finishes ? static_cast<f32>(shrinks[r_in]) : 1.0f;
+    const f32 factor = finishes ? static_cast<f32>(factors[r_in]) : 1.0f;
     const u32 first = Owner::part(t) * 8u + (t.lane & 3u) * 2u;
     const bool adds_to = alone && !is_first && keep != 0.0f;
     f32 before[Owner::kWide * 2u];  // all on their way together
@@ -327,7 +328,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
         const f32 own =
             columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * column_factor();
         const f32 value = alone ? mf_fma(before[n * 2u + e], keep, own * add) : own;
-        to[d] = finishes ? value * shrink / total : value;
+        to[d] = value * factor;
       }
     }
   }
@@ -344,8 +345,7 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const TileShared at = tile_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
-  MF_SHARED(f32) totals = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
-  MF_SHARED(f32) shrinks = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
   const u32 rows = p.tokens * p.heads_per_kv_head;
   const u32 first_row = ((rows + ROWS - 1u) / ROWS - 1u - t.group.x) * ROWS;
   const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
@@ -375,10 +375,7 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
       const TileRow row = tile_row(t, p, first_row + own_row);
       if (finishes && row.end > 0u) {
         const f32 sink = p.has_sinks != 0u ? sinks[row.head] : -mf_infinity();
-        const f32 largest = mf_max(all.largest, sink);
-        const f32 keep = mf_exp(all.largest - largest);
-        totals[own_row] = mf_fma(all.total, keep, mf_exp(sink - largest));
-        shrinks[own_row] = keep;
+        factors[own_row] = softmax_factor(all.largest, all.total, sink);
       }
     }
     barrier(t);
@@ -404,11 +401,12 @@ MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     attend_rows<ROWS, SIMDS, UNITS>(t, p, q, k_pages, v_pages, sinks, out, partials); \
   }
 
-/// Up to 256 columns of keys and of values; of the last, 576 and 512.
+/// Up to 256 columns of keys and of values; of the last two, 576 and 512.
 MF_ATTENTION_TILES(attention_rows128, 128u, 16u, 2u)
 MF_ATTENTION_TILES(attention_rows64, 64u, 16u, 2u)
-MF_ATTENTION_TILES(attention_rows16, 16u, 8u, 2u)
-MF_ATTENTION_TILES(attention_rows16_wide, 16u, 8u, 5u)
+MF_ATTENTION_TILES(attention_rows16, 16u, 16u, 2u)
+MF_ATTENTION_TILES(attention_rows16_wide, 16u, 16u, 5u)
+MF_ATTENTION_TILES(attention_rows32_wide, 32u, 16u, 5u)
 
 }  // namespace kernels
 }  // namespace gpu

@@ -1,6 +1,7 @@
 // Root mean square norms, and sums that end in one. A row is summed over by 32 threads where rows
-// are short and by 256 where they are long; thread i takes columns 4 i to 4 i + 3, then those 4 *
-// 32 or 4 * 256 further, and so on. That is what a norm's bits depend on, in whatever kernel it is.
+// are short, by 256 and then by 1024 where they are longer; thread i takes columns 4 i to 4 i + 3,
+// then those of the next turn of all threads, and so on. That is what a norm's bits depend on, in
+// whatever kernel it is.
 #pragma once
 
 namespace moeflux {
@@ -135,17 +136,19 @@ MF_KERNEL(rms_norm_wide, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight)
   }
 }
 
-/// The thread's columns of a row of a chain, of which it has kChainVectorsMax at most.
+/// The thread's columns of a row of a chain.
+template <u32 VECTORS>
 struct ChainColumns {
-  F4 v[kChainVectorsMax];
+  F4 v[VECTORS];
 };
 
 MF_FN u32 chain_column(MF_T t, u32 v) { return (v * t.threads + t.index) * 4u; }
 
-MF_FN ChainColumns load_chain(MF_T t, MF_GLOBAL(const f32) row, u32 cols) {
-  ChainColumns columns;
+template <u32 VECTORS>
+MF_FN ChainColumns<VECTORS> load_chain(MF_T t, MF_GLOBAL(const f32) row, u32 cols) {
+  ChainColumns<VECTORS> columns;
   MF_UNROLL
-  for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+  for (u32 v = 0u; v < VECTORS; ++v) {
     const u32 c = chain_column(t, v);
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     columns.v[v] = c < cols ? load4(row + c) : nothing;
@@ -153,28 +156,35 @@ MF_FN ChainColumns load_chain(MF_T t, MF_GLOBAL(const f32) row, u32 cols) {
   return columns;
 }
 
-MF_FN void store_chain(MF_T t, MF_GLOBAL(f32) row, u32 cols, MF_LOCAL(const ChainColumns) columns) {
+template <u32 VECTORS>
+MF_FN void store_chain(MF_T t, MF_GLOBAL(f32) row, u32 cols,
+                       MF_LOCAL(const ChainColumns<VECTORS>) columns) {
   MF_UNROLL
-  for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+  for (u32 v = 0u; v < VECTORS; ++v) {
     const u32 c = chain_column(t, v);
     if (c < cols) store4(row + c, columns->v[v]);
   }
 }
 
-MF_FN void add_chain(MF_LOCAL(ChainColumns) sum, MF_LOCAL(const ChainColumns) more) {
+template <u32 VECTORS>
+MF_FN void add_chain(MF_LOCAL(ChainColumns<VECTORS>) sum,
+                     MF_LOCAL(const ChainColumns<VECTORS>) more) {
   MF_UNROLL
-  for (u32 v = 0u; v < kChainVectorsMax; ++v) sum->v[v] = plus(sum->v[v], more->v[v]);
+  for (u32 v = 0u; v < VECTORS; ++v) sum->v[v] = plus(sum->v[v], more->v[v]);
 }
 
 /// sum += weight * slot for the slots of a row, in router order.
+template <u32 VECTORS>
 MF_FN void add_slots(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
-                     MF_GLOBAL(const f32) weights, MF_LOCAL(ChainColumns) sum) {
+                     MF_GLOBAL(const f32) weights, MF_LOCAL(ChainColumns<VECTORS>) sum) {
   const u64 first = static_cast<u64>(t.group.x) * p.top_k;
+  MF_ROLLED
   for (u32 rank = 0u; rank < p.top_k; ++rank) {
-    const ChainColumns slot = load_chain(t, slots + (first + rank) * p.cols, p.cols);
+    const ChainColumns<VECTORS> slot =
+        load_chain<VECTORS>(t, slots + (first + rank) * p.cols, p.cols);
     const f32 weight = weights[first + rank];
     MF_UNROLL
-    for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+    for (u32 v = 0u; v < VECTORS; ++v) {
       MF_UNROLL
       for (u32 k = 0u; k < 4u; ++k) {
         sum->v[v].v[k] = mf_fma(weight, slot.v[v].v[k], sum->v[v].v[k]);
@@ -225,47 +235,62 @@ MF_KERNEL(chain_sums, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_
 }
 
 /// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
-/// that and the first addend; sum2, that and the second. All of them are written. A group of 32 or
-/// 256 threads a row, rows one behind another. Shared: one float a SIMD group.
-MF_KERNEL(rms_norm_chain, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),
-          MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),
-          MF_CONST(5, f32, weight), MF_WRITE(6, f32, sum0), MF_WRITE(7, f32, sum1),
-          MF_WRITE(8, f32, sum2), MF_WRITE(9, f32, out)) {
-  MF_THREAD_EARLY;
+/// that and the first addend; sum2, that and the second. All of them are written. A group a
+/// row, rows one behind another. Shared: one float a SIMD group.
+template <u32 VECTORS>
+MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
+                      MF_GLOBAL(const f32) slot_weights, MF_GLOBAL(const f32) base,
+                      MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2,
+                      MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1,
+                      MF_GLOBAL(f32) sum2, MF_GLOBAL(f32) out) {
   for (u32 c = t.index * 32u; c < p.cols; c += t.threads * 32u) prefetch(t, weight + c);
   await_inputs(t);
   const u64 row = static_cast<u64>(t.group.x) * p.cols;
   // What is added is on its way before it is needed.
-  ChainColumns more1;
-  if (p.adds > 0u) more1 = load_chain(t, addend1 + row, p.cols);
-  ChainColumns more2;
-  if (p.adds > 1u) more2 = load_chain(t, addend2 + row, p.cols);
-  ChainColumns sum = load_chain(t, base + row, p.top_k == 0u ? p.cols : 0u);
+  ChainColumns<VECTORS> more1;
+  if (p.adds > 0u) more1 = load_chain<VECTORS>(t, addend1 + row, p.cols);
+  ChainColumns<VECTORS> more2;
+  if (p.adds > 1u) more2 = load_chain<VECTORS>(t, addend2 + row, p.cols);
+  ChainColumns<VECTORS> sum = load_chain<VECTORS>(t, base + row, p.top_k == 0u ? p.cols : 0u);
   if (p.top_k > 0u) {
-    add_slots(t, p, slots, slot_weights, &sum);
-    store_chain(t, sum0 + row, p.cols, &sum);
+    add_slots<VECTORS>(t, p, slots, slot_weights, &sum);
+    store_chain<VECTORS>(t, sum0 + row, p.cols, &sum);
   }
   if (p.adds > 0u) {
-    add_chain(&sum, &more1);
-    store_chain(t, sum1 + row, p.cols, &sum);
+    add_chain<VECTORS>(&sum, &more1);
+    store_chain<VECTORS>(t, sum1 + row, p.cols, &sum);
   }
   if (p.adds > 1u) {
-    add_chain(&sum, &more2);
-    store_chain(t, sum2 + row, p.cols, &sum);
+    add_chain<VECTORS>(&sum, &more2);
+    store_chain<VECTORS>(t, sum2 + row, p.cols, &sum);
   }
   f32 squares = 0.0f;
   MF_UNROLL
-  for (u32 v = 0u; v < kChainVectorsMax; ++v) squares = add_squares(squares, sum.v[v]);
+  for (u32 v = 0u; v < VECTORS; ++v) squares = add_squares(squares, sum.v[v]);
   const f32 all = group_sum(t, squares, MF_SHARED_AT(t, f32, 0u));
   const f32 factor = norm_factor(all, p.cols, p.epsilon);
-  const ChainColumns scales = load_chain(t, weight, p.cols);
+  const ChainColumns<VECTORS> scales = load_chain<VECTORS>(t, weight, p.cols);
   MF_UNROLL
-  for (u32 v = 0u; v < kChainVectorsMax; ++v) {
+  for (u32 v = 0u; v < VECTORS; ++v) {
     MF_UNROLL
     for (u32 k = 0u; k < 4u; ++k) sum.v[v].v[k] = sum.v[v].v[k] * factor * scales.v[v].v[k];
   }
-  store_chain(t, out + row, p.cols, &sum);
+  store_chain<VECTORS>(t, out + row, p.cols, &sum);
 }
+
+#define MF_NORM_CHAIN(name, VECTORS)                                                           \
+  MF_KERNEL(name, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),          \
+            MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),         \
+            MF_CONST(5, f32, weight), MF_WRITE(6, f32, sum0), MF_WRITE(7, f32, sum1),          \
+            MF_WRITE(8, f32, sum2), MF_WRITE(9, f32, out)) {                                   \
+    MF_THREAD_EARLY;                                                                           \
+    norm_chain<VECTORS>(t, p, slots, slot_weights, base, addend1, addend2, weight, sum0, sum1, \
+                        sum2, out);                                                            \
+  }
+MF_NORM_CHAIN(rms_norm_chain, kChainVectorsMax)
+MF_FITS(kNormLongThreads, 1)
+MF_NORM_CHAIN(rms_norm_chain_long, kChainLongVectors)
+#undef MF_NORM_CHAIN
 
 }  // namespace kernels
 }  // namespace gpu

@@ -33,9 +33,12 @@ struct RowsParams {
 
 /// rms_norm of a sum: of slots of experts or a base, and up to two addends.
 enum : u32 {
-  kNormNarrowCols = 1024,  // rows up to here are summed over by 32 threads
-  kNormThreads = 256,      // longer ones by 256
-  kChainVectorsMax = 8,    // of four columns a thread
+  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads
+  kNormThreads = 256,       // longer ones by 256
+  kNormMiddleCols = 4096,   // up to here,
+  kNormLongThreads = 1024,  // and others by 1024
+  kChainVectorsMax = 8,     // of four columns a thread; of long rows
+  kChainLongVectors = 2,
 };
 struct ChainParams {
   u32 cols;
@@ -86,6 +89,7 @@ enum : u32 {
   kRowsOfTile = 4,
   kGateUpRowsOfOneToken = 1,
   kGateUpRowsOfTile = 2,
+  kRowPacks = 7,  // of 8 columns, that a lane has under way of a row of plain numbers
 };
 
 /// linear, head_linear and its transpose; linear is one head that owns all rows.
@@ -101,6 +105,10 @@ struct LinearParams {
   u32 stage_cols;  // columns of x in shared memory at a time, a multiple of 32
   u32 wide;        // rows of x begin on 16-byte boundaries
 };
+
+/// Rows of a head in head_linear_transposed are summed over in parts of so many, then the parts in
+/// order: what a product's bits depend on.
+enum : u32 { kHeadPartRows = 8, kHeadStageRows = 128 };
 
 /// Queries, keys or values on their way to attention.
 struct HeadsPart {
@@ -152,7 +160,48 @@ struct AttentionParams {
   // On matrix units.
   u32 key_words;    // of shared memory from one row of queries or keys to the next
   u32 value_words;  // and of values
-  u32 wide;         // rows begin on 16-byte boundaries
+  u32 shares_rows;  // a position's value is the first part of its key
+};
+
+/// Which rows of a quantised matrix are a head's.
+struct HeadMatrix {
+  MatrixLayout weight;  // wide
+  u32 head_stride;
+  u32 row_begin;
+  u32 rows_per_head;
+  u32 lane_shift;  // log2 of the lanes of a row, where each has a pack of 32 columns
+};
+
+/// Latent attention of single tokens: columns and rows of a group, and how many a thread has.
+enum : u32 {
+  kLatentThreads = 256,
+  kLatentColumns = 128,
+  kLatentRowsHeld = 4,
+  kLatentColumnsHeld = 2,
+  kLatentRankMax = 512,
+};
+struct LatentQueriesParams {
+  HeadMatrix up;      // of keys; its columns are the latent's
+  HeadsLayout q;      // a head's part without positions, then the turned one
+  HeadsLayout query;  // over the latent, then the turned part
+  u64 latent_stride;
+  u64 page_stride;  // from token to token
+  u32 rank;         // columns of a latent before those that turn
+  u32 nope;         // columns of q before them
+  u32 heads;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;  // position of the first token
+  u32 half;   // of the turned columns
+  u32 interleaved;
+  u32 wide_latent;  // latents, their pages and the norm begin on 16-byte boundaries
+  f32 factor;
+  f32 epsilon;
+};
+struct LatentValuesParams {
+  AttentionParams attention;
+  HeadMatrix up;  // of values
+  HeadsLayout out;
 };
 
 enum : u32 { kConvTokens = 8, kConvTapsHeld = 4 };
@@ -208,12 +257,15 @@ struct DeltaOneParams {
 };
 
 /// What a group of threads judges in registers: that many experts and ranks at most, through so
-/// many shared words.
+/// many shared words. Groups of experts there are a SIMD group's each.
 enum : u32 {
   kRouteThreads = 256,
   kRouteExpertsMax = 2 * kRouteThreads,
   kRouteRanksMax = 16,
-  kRouteWords = 2 * kRouteThreads / 32 * kRouteRanksMax,
+  kRouteGroupExperts = 32,
+  kRouteIds = kRouteThreads / 32 * kRouteRanksMax,  // where they begin, after their orders
+  kRouteGroups = 2 * kRouteIds,                     // and the groups' scores
+  kRouteWords = kRouteGroups + kRouteThreads / 32,
 };
 
 struct RouteParams {

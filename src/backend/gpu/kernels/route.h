@@ -85,6 +85,11 @@ MF_FN u32 route_order(f32 value) {
   return (bits >> 31u) != 0u ? ~bits : bits | 0x80000000u;
 }
 
+/// The number again; what has no order is below all.
+MF_FN f32 route_value(u32 order) {
+  return as_float((order >> 31u) != 0u ? order & 0x7fffffffu : ~order);
+}
+
 /// A candidate: order 0 is none.
 struct RouteBest {
   u32 order;
@@ -150,7 +155,8 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   weights[t.lane] = weight;
 }
 
-/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread of 256.
+/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread of 256;
+/// and where there are groups, the score of the one that the SIMD group has.
 template <u32 PER>
 MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
                             MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
@@ -163,16 +169,36 @@ MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHAR
       own[i].order = route_choice(p, logits[own[i].id], correction, own[i].id);
     }
   }
+  const bool has_groups = p.num_groups > 1u;
+  const u32 rounds = has_groups && ranks < 2u ? 2u : ranks;
   RouteBest kept = {0u, kNoEntry};
   MF_ROLLED
-  for (u32 r = 0u; r < ranks; ++r) {
+  for (u32 r = 0u; r < rounds; ++r) {
     const RouteBest best = route_take<PER>(t, own);
     if (t.lane == r) kept = best;
   }
   if (t.lane < ranks) {
     shared[t.simd * ranks + t.lane] = kept.order;
-    shared[kRouteWords / 2u + t.simd * ranks + t.lane] = kept.id;
+    shared[kRouteIds + t.simd * ranks + t.lane] = kept.id;
   }
+  if (!has_groups) return;
+  const f32 best = route_value(simd_shuffle(t, kept.order, 0u));
+  const f32 second = route_value(simd_shuffle(t, kept.order, 1u));
+  if (t.lane == 0u) {
+    shared[kRouteGroups + t.simd] = as_bits(p.top_two != 0u ? best + second : best);
+  }
+}
+
+/// A bit for each of the best groups. Ties go to the lower one.
+MF_FN u32 route_kept_groups(MF_T t, MF_PARAMS(RouteParams) p, MF_SHARED(u32) scores) {
+  const bool is_group = t.lane < p.num_groups;
+  const f32 score = as_float(scores[is_group ? t.lane : 0u]);
+  u32 better = 0u;
+  for (u32 g = 0u; g < p.num_groups; ++g) {
+    const f32 other = simd_shuffle(t, score, g);
+    if (other > score || (other == score && g < t.lane)) ++better;
+  }
+  return simd_ballot(t, is_group && better < p.groups_kept);
 }
 
 /// All that the best `ranks` of a token can be: the first 256 threads of a group find it. A barrier
@@ -191,8 +217,9 @@ MF_FN void route_prepare(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(
 struct RouteRest {
   RouteBest all[kRouteRanksMax / 4u];
 };
-MF_FN RouteRest route_rest(MF_T t, u32 ranks, MF_SHARED(u32) shared) {
+MF_FN RouteRest route_rest(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared) {
   RouteRest rest;
+  const u32 groups = p.num_groups > 1u ? route_kept_groups(t, p, shared + kRouteGroups) : ~0u;
   MF_UNROLL
   for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
     const u32 at = t.lane + i * 32u;
@@ -200,15 +227,21 @@ MF_FN RouteRest route_rest(MF_T t, u32 ranks, MF_SHARED(u32) shared) {
     rest.all[i].id = kNoEntry;
     if (at < kRouteThreads / 32u * ranks) {
       rest.all[i].order = shared[at];
-      rest.all[i].id = shared[kRouteWords / 2u + at];
+      rest.all[i].id = shared[kRouteIds + at];
+      const u32 group = rest.all[i].id / kRouteGroupExperts;
+      if (groups != ~0u && group < p.num_groups && (groups >> group & 1u) == 0u) {
+        // Experts of other groups are all 0, so that the first of them come first.
+        rest.all[i].order = route_order(0.0f);
+        rest.all[i].id = group * kRouteGroupExperts + at - group * ranks;
+      }
     }
   }
   return rest;
 }
 
 /// The expert of one rank, of a SIMD group that asks for it, among candidates for `ranks` of them.
-MF_FN u32 route_rank(MF_T t, u32 ranks, u32 rank, MF_SHARED(u32) shared) {
-  RouteRest rest = route_rest(t, ranks, shared);
+MF_FN u32 route_rank(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u32 rank, MF_SHARED(u32) shared) {
+  RouteRest rest = route_rest(t, p, ranks, shared);
   u32 id = kNoEntry;
   MF_ROLLED
   for (u32 r = 0u; r <= rank; ++r) id = route_take<kRouteRanksMax / 4u>(t, rest.all).id;
@@ -225,8 +258,8 @@ MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, boo
   const u32 ranks = writes ? p.top_k : rank + 1u;
   route_prepare(t, p, ranks, shared, row, correction);
   barrier(t);
-  if (!writes) return route_rank(t, ranks, rank, shared);
-  RouteRest rest = route_rest(t, ranks, shared);
+  if (!writes) return route_rank(t, p, ranks, rank, shared);
+  RouteRest rest = route_rest(t, p, ranks, shared);
   u32 wanted = kNoEntry;  // of as many lanes as ranks
   MF_ROLLED
   for (u32 r = 0u; r < ranks; ++r) {

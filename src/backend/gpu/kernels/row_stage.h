@@ -33,19 +33,12 @@ struct RowStage {
   enum : u32 { kCount = COUNT };
   F4 held[COUNT * UNITS];
 
-  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols, u32 wide) {
+  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols) {
+    MF_GLOBAL(const f32) own = from + t.lane * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      const u32 at = (t.lane + 32u * u) * 4u;
       F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (wide != 0u) {
-        if (at < cols) four = load4(from + at);
-      } else {
-        MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) {
-          if (at + e < cols) four.v[e] = from[at + e];
-        }
-      }
+      if (t.lane * 4u + 128u * u < cols) four = load4(own + 128u * u);
       held[i * UNITS + u] = four;
     }
   }
@@ -53,6 +46,14 @@ struct RowStage {
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) held[i * UNITS + u] = nothing;
+  }
+  MF_FN_MEMBER void cut_columns(MF_T t, u32 cols) {
+    MF_UNROLL
+    for (u32 i = 0u; i < COUNT * UNITS; ++i) {
+      if (t.lane * 4u + 128u * (i % UNITS) < cols) continue;
+      MF_UNROLL
+      for (u32 e = 0u; e < 4u; ++e) held[i].v[e] = 0.0f;
+    }
   }
   /// Of the largest number of row i. A row that is not finite becomes zeros, and its factor says
   /// what it was: it must not reach those whose weight for it is zero.
@@ -75,10 +76,10 @@ struct RowStage {
   template <bool PAIRS>
   MF_FN_MEMBER void store_row(MF_T t, u32 i, MF_SHARED(u32) to, u32 cols, u32 exponent) const {
     const f32 factor = into_halves(exponent);
+    MF_SHARED(u32) own = to + t.lane * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      const u32 at = (t.lane + 32u * u) * 4u;
-      if (at >= cols) continue;
+      if (t.lane * 4u + 128u * u >= cols) continue;
       F4 scaled;
       MF_UNROLL
       for (u32 e = 0u; e < 4u; ++e) {
@@ -86,13 +87,13 @@ struct RowStage {
       }
       const W4 unit = split_four(scaled);
       if (PAIRS) {
-        store4(to + at, unit);
+        store4(own + 128u * u, unit);
       } else {
         const W4 words = {{(unit.v[0] & 0xffffu) | unit.v[2] << 16u,
                            unit.v[0] >> 16u | (unit.v[2] & 0xffff0000u),
                            (unit.v[1] & 0xffffu) | unit.v[3] << 16u,
                            unit.v[1] >> 16u | (unit.v[3] & 0xffff0000u)}};
-        store4(to + at, words);
+        store4(own + 128u * u, words);
       }
     }
   }
@@ -118,23 +119,20 @@ MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(TilePages) pages,
 }
 
 /// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist. `page`
-/// begins at `page_begin`; where a tile does not lie in one page, rows are looked up one by one.
+/// begins at `page_begin` and has the whole tile.
 template <typename Stage>
-MF_FN void load_positions(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
-                          MF_GLOBAL(const u64) all, u64 page, u32 page_begin, HeadsLayout layout,
-                          u32 cols, u32 first, u32 low, u32 high) {
-  const bool in_one_page = p.page_tokens % kTileKeys == 0u;
+MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
+                          HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {
   const u32 begin = first + t.simd * Stage::kCount;
+  MF_GLOBAL(const f32)
+  from = MF_AT(t, const f32, page) +
+         ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
-    const u32 position = begin + i;
-    if (position < low || position >= high) {
+    if (begin + i < low || begin + i >= high) {
       stage->clear_row(i);
-    } else if (in_one_page) {
-      const u64 at = (position - page_begin) * layout.token_stride + t.group.y * layout.head_stride;
-      stage->load_row(t, i, MF_AT(t, const f32, page) + at, cols, p.wide);
     } else {
-      stage->load_row(t, i, cached_row(t, p, all, layout, position, t.group.y), cols, p.wide);
+      stage->load_row(t, i, from + i * layout.token_stride, cols);
     }
   }
 }
@@ -192,7 +190,7 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     const TileRow row = tile_row(t, p, first_row + r);
     if (row.end > 0u) {
       stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
-                     p.head_dim, p.wide);
+                     p.head_dim);
     } else {
       stage.clear_row(0u);
     }

@@ -27,7 +27,7 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, u32 rout
     route_prepare(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
                   correction);
     barrier(t);
-    if (routed) id = route_rank(t, top_k, t.simd, route_shared);
+    if (routed) id = route_rank(t, s.route, top_k, t.simd, route_shared);
   } else if (routed) {
     id = static_cast<u32>(ids[t.group.y * top_k + t.simd]);
   }

@@ -1,0 +1,328 @@
+// Latent attention of single tokens around attention itself: a launch before it, which takes
+// queries to the latents and puts the new key into its page, and one after it, which merges splits
+// and takes what was mixed to the heads' values. The same sums as in the launches of each op.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Scale and bias of a group of codes, in halves of a word.
+MF_FN u32 load_scale_pair(MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases, u64 group) {
+  return static_cast<u32>(MF_CAST(const u16, scales)[group]) |
+         static_cast<u32>(MF_CAST(const u16, biases)[group]) << 16u;
+}
+MF_FN f32 half_of_pair(u32 pair, u32 half, u32 format) {
+  const u16 bits = static_cast<u16>(pair >> (16u * half));
+  const f32 as_f16 = f16_to_float(bits);
+  const f32 as_bf16 = bf16_to_float(bits);
+  return format == kFormatBf16 ? as_bf16 : as_f16;
+}
+/// Exact, and cheaper than a conversion: 2^23 + code less 2^23.
+MF_FN f32 small_float(u32 code) { return as_float(0x4b000000u | code) - 8388608.0f; }
+
+/// Eight columns of a part of a head's rows.
+template <u32 BITS>
+struct HeadColumns {
+  enum : u32 { kWords = BITS / 4u };
+  u32 codes[static_cast<u32>(kHeadPartRows) * kWords];
+  u32 scales[kHeadPartRows];
+
+  MF_FN_MEMBER void load(MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) data,
+                         MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) biases, u32 head,
+                         u32 first, u32 col) {
+    // A branch, past which compilers do not move the loads to where inputs have been awaited.
+    if (first >= m.rows_per_head) return;
+    const u32 begin = head * m.head_stride + m.row_begin;
+    MF_UNROLL
+    for (u32 i = 0u; i < kHeadPartRows; ++i) {
+      const u32 r = first + i < m.rows_per_head ? first + i : m.rows_per_head - 1u;
+      const u64 row = begin + r;
+      MF_GLOBAL(const u32)
+      from = MF_CAST(const u32, data) +
+             (row * (m.weight.cols / 32u * BITS) + col / 32u * BITS + col % 32u / 8u * kWords);
+      if (BITS == 4u) {
+        codes[i * kWords] = from[0];
+      } else {
+        const W2 two = load2(from);
+        codes[i * kWords] = two.v[0];
+        codes[i * kWords + kWords - 1u] = two.v[1];
+      }
+      const u64 group = row * (m.weight.cols >> m.weight.group_shift);
+      scales[i] = load_scale_pair(scale_data, biases, group + (col >> m.weight.group_shift));
+    }
+  }
+
+  /// Eight sums over the part's rows in order.
+  MF_FN_MEMBER void multiply(MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const f32) x, u32 first,
+                             MF_LOCAL(f32) sums) const {
+    MF_UNROLL
+    for (u32 k = 0u; k < 8u; ++k) sums[k] = 0.0f;
+    MF_UNROLL
+    for (u32 i = 0u; i < kHeadPartRows; ++i) {
+      if (first + i >= m.rows_per_head) continue;
+      const f32 factor = x[first + i];
+      const f32 scale = half_of_pair(scales[i], 0u, m.weight.scales);
+      const f32 bias = half_of_pair(scales[i], 1u, m.weight.scales);
+      MF_UNROLL
+      for (u32 k = 0u; k < 8u; ++k) {
+        const u32 word = codes[i * kWords + k * BITS / 32u];
+        const u32 code = word >> (k * BITS % 32u) & ((1u << BITS) - 1u);
+        sums[k] = mf_fma(factor, scale * small_float(code) + bias, sums[k]);
+      }
+    }
+  }
+};
+
+/// Columns of one head's query over the latents. Shared: a row of columns for each part.
+template <u32 BITS>
+MF_FN void latent_query(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(const u8) data,
+                        MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases,
+                        MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out, u32 head) {
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, 0u);
+  enum : u32 { kOctets = kLatentColumns / 8u, kParts = kLatentThreads / kOctets };
+  const u32 own = t.index % kOctets * 8u;
+  const u32 part = t.index / kOctets;
+  const u32 col = t.group.x * kLatentColumns + own;
+  const u32 last = p.up.weight.cols - 8u;
+  HeadColumns<BITS> columns;
+  columns.load(p.up, data, scales, biases, head, part * kHeadPartRows, col < last ? col : last);
+  await_inputs(t);
+  f32 total = 0.0f;
+  for (u32 begin = 0u; begin < p.up.rows_per_head;
+       begin += kParts * static_cast<u32>(kHeadPartRows)) {
+    const u32 first = begin + part * kHeadPartRows;
+    if (begin > 0u) {
+      barrier(t);
+      columns.load(p.up, data, scales, biases, head, first, col < last ? col : last);
+    }
+    f32 sums[8];
+    columns.multiply(p.up, x, first, sums);
+    MF_UNROLL
+    for (u32 k = 0u; k < 8u; k += 4u) {
+      const F4 four = {{sums[k], sums[k + 1u], sums[k + 2u], sums[k + 3u]}};
+      store4(parts + (part * kLatentColumns + own + k), four);
+    }
+    barrier(t);
+    if (t.index >= kLatentColumns) continue;
+    MF_UNROLL
+    for (u32 i = 0u; i < kParts; ++i) {
+      if (begin + i * kHeadPartRows < p.up.rows_per_head) {
+        total = total + parts[i * kLatentColumns + t.index];
+      }
+    }
+  }
+  const u32 column = t.group.x * kLatentColumns + t.index;
+  if (t.index < kLatentColumns && column < p.up.weight.cols) out[column] = total;
+}
+
+MF_FN void turn_pair(MF_PARAMS(LatentQueriesParams) p, u32 pair, i32 position,
+                     MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const f32) from, MF_GLOBAL(f32) to,
+                     MF_GLOBAL(f32) also) {
+  const u32 first = p.interleaved != 0u ? 2u * pair : pair;
+  const u32 second = first + (p.interleaved != 0u ? 1u : p.half);
+  const Rotated both = rotated(from[first], from[second], position, frequencies[pair], p.factor);
+  to[first] = both.first;
+  to[second] = both.second;
+  also[first] = both.first;
+  also[second] = both.second;
+}
+
+/// The new key: its latent's norm by one SIMD group, its turned part by another; in place, and into
+/// its page.
+MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 token, MF_GLOBAL(f32) latent,
+                        MF_GLOBAL(const f32) weight, MF_GLOBAL(const i32) positions,
+                        MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const u64) pages) {
+  const u32 rank = p.rank;
+  const u32 position = p.begin + token;
+  MF_GLOBAL(f32) row = latent + token * p.latent_stride;
+  MF_GLOBAL(f32)
+  page = MF_AT(t, f32, pages[position / p.page_tokens % p.num_pages]) +
+         position % p.page_tokens * p.page_stride;
+  if (t.simd == 0u) {
+    const f32 squares =
+        simd_sum(t, row_squares(MF_CAST(const f32, row), t.lane, 32u, rank, p.wide_latent));
+    const f32 factor = norm_factor(squares, rank, p.epsilon);
+    for (u32 c = t.lane * 4u; c < rank; c += 128u) {
+      F4 four = times(load_columns(MF_CAST(const f32, row), c, rank, p.wide_latent), factor);
+      four = times(four, load_columns(weight, c, rank, p.wide_latent));
+      store_columns(row, c, rank, p.wide_latent, four);
+      store_columns(page, c, rank, p.wide_latent, four);
+    }
+  } else if (t.simd == 1u) {
+    for (u32 pair = t.lane; pair < p.half; pair += 32u) {
+      turn_pair(p, pair, positions[token], frequencies, MF_CAST(const f32, row + rank), row + rank,
+                page + rank);
+    }
+  }
+}
+
+/// A pack of 32 columns of each of a few rows: up to half a SIMD group has the packs of a row.
+template <u32 BITS>
+struct HeadPacks {
+  u32 words[kLatentRowsHeld][BITS];
+  u32 scales[kLatentRowsHeld];
+  u32 first;  // row; the others are at_once further each
+  u32 at_once;
+  u32 pack;
+  bool has_any;
+
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) data,
+                         MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) biases, u32 head) {
+    at_once = static_cast<u32>(kLatentThreads) >> m.lane_shift;
+    first = t.group.x * at_once * kLatentRowsHeld + (t.index >> m.lane_shift);
+    pack = t.index & ((1u << m.lane_shift) - 1u);
+    has_any = pack < m.weight.cols / 32u && first < m.rows_per_head;
+    if (!has_any) return;
+    const u32 begin = head * m.head_stride + m.row_begin;
+    MF_UNROLL
+    for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
+      const u32 r = first + i * at_once;
+      const u64 row = begin + (r < m.rows_per_head ? r : m.rows_per_head - 1u);
+      load_pack<BITS>(words[i],
+                      MF_CAST(const u32, data) + (row * (m.weight.cols / 32u) + pack) * BITS, 1u);
+      const u64 group = row * (m.weight.cols >> m.weight.group_shift);
+      scales[i] = load_scale_pair(scale_data, biases, group + (pack * 32u >> m.weight.group_shift));
+    }
+  }
+
+  /// The sums of one row each, as accumulate_affine() has them.
+  MF_FN_MEMBER void multiply(u32 format, MF_SHARED(f32) staged, MF_LOCAL(f32) sums) const {
+    f32 dots[kLatentRowsHeld];
+    f32 sum = 0.0f;
+    MF_UNROLL
+    for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
+      dots[i] = 0.0f;
+      sums[i] = 0.0f;
+    }
+    if (!has_any) return;
+    MF_UNROLL
+    for (u32 q = 0u; q < 8u; ++q) {
+      const F4 x = load4(staged + staged_at(pack * 32u + q * 4u));
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) {
+        sum += x.v[k];
+        MF_UNROLL
+        for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
+          const u32 bit = (q * 4u + k) * BITS;
+          const u32 code = words[i][bit / 32u] >> (bit % 32u) & ((1u << BITS) - 1u);
+          dots[i] = mf_fma(small_float(code), x.v[k], dots[i]);
+        }
+      }
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
+      sums[i] = mf_fma(half_of_pair(scales[i], 1u, format), sum,
+                       mf_fma(half_of_pair(scales[i], 0u, format), dots[i], 0.0f));
+    }
+  }
+
+  /// Multiplies the staged activations and stores the rows of a head.
+  MF_FN_MEMBER void finish(MF_T t, MF_PARAMS(HeadMatrix) m, MF_SHARED(f32) staged,
+                           MF_GLOBAL(f32) out) const {
+    f32 sums[kLatentRowsHeld];
+    multiply(m.weight.scales, staged, sums);
+    MF_UNROLL
+    for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
+      f32 sum = sums[i];
+      // As simd_sum() adds them where further lanes have nothing.
+      MF_UNROLL
+      for (u32 mask = 8u; mask > 0u; mask /= 2u) {
+        const f32 other = simd_shuffle_xor(t, sum, mask);
+        if ((mask >> m.lane_shift) == 0u) sum += other;
+      }
+      const u32 row = first + i * at_once;
+      if (pack == 0u && row < m.rows_per_head) out[row] = sum;
+    }
+  }
+};
+
+/// The same from a matrix whose rows are the latent's. Shared: the head's part of q.
+template <u32 BITS>
+MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(const u8) data,
+                             MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases,
+                             MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out, u32 head) {
+  MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);
+  HeadPacks<BITS> held;
+  held.load(t, p.up, data, scales, biases, head);
+  await_inputs(t);
+  for (u32 d = t.index; d < p.nope; d += t.threads) staged[staged_at(d)] = x[d];
+  barrier(t);
+  held.finish(t, p.up, staged, out);
+}
+
+// Group x: columns; y: a token; z: a head, or behind them the token's latent.
+#define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                             \
+  MF_FITS(256, fits)                                                                           \
+  MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),         \
+            MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),               \
+            MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_READ(7, u64, pages), \
+            MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {                               \
+    MF_THREAD_EARLY;                                                                           \
+    const u32 token = t.group.y;                                                               \
+    const u32 head = t.group.z;                                                                \
+    if (head == p.heads) {                                                                     \
+      await_inputs(t);                                                                         \
+      if (t.group.x > 0u) return;                                                              \
+      place_latent(t, p, token, latent, norm, positions, frequencies, pages);                  \
+      return;                                                                                  \
+    }                                                                                          \
+    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);       \
+    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);   \
+    QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                \
+    if (t.group.x > 0u) return;                                                                \
+    MF_GLOBAL(f32) turned = to + p.rank;                                                       \
+    for (u32 pair = t.index; pair < p.half; pair += t.threads) {                               \
+      turn_pair(p, pair, positions[token], frequencies, from + p.nope, turned, turned);        \
+    }                                                                                          \
+  }
+MF_LATENT_QUERIES(latent_queries4, 4, 4, latent_query)
+MF_LATENT_QUERIES(latent_queries8, 8, 4, latent_query)
+MF_LATENT_QUERIES(latent_queries_rows4, 4, 3, latent_query_rows)
+MF_LATENT_QUERIES(latent_queries_rows8, 8, 3, latent_query_rows)
+#undef MF_LATENT_QUERIES
+
+/// One head's mixture of latents, from its splits or as a whole, to shared memory, where packs
+/// expect it.
+MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) mixed,
+                         MF_GLOBAL(const f32) partials, u32 token, u32 head,
+                         MF_SHARED(f32) staged) {
+  if (p.num_splits == 1u) {
+    MF_GLOBAL(const f32) row = mixed + (token * p.out.token_stride + head * p.out.head_stride);
+    for (u32 d = t.index; d < p.v_head_dim; d += t.threads) staged[staged_at(d)] = row[d];
+    return;
+  }
+  typedef SoftmaxSum<kLatentColumnsHeld> Sum;
+  const Sum all = merged_splits<kLatentColumnsHeld>(t, p, partials, token, head);
+  const f32 factor = softmax_factor(all.largest, all.total, -mf_infinity());
+  MF_UNROLL
+  for (u32 i = 0u; i < kLatentColumnsHeld; ++i) {
+    const u32 d = t.index + i * t.threads;
+    if (d < p.v_head_dim) staged[staged_at(d)] = all.columns[i] * factor;
+  }
+}
+
+// Group x: rows; y: a token; z: a head. Shared: the mixture.
+#define MF_LATENT_VALUES(BITS)                                                                   \
+  MF_FITS(256, 2)                                                                                \
+  MF_KERNEL(latent_values##BITS, LatentValuesParams, MF_CONST(0, u8, data),                      \
+            MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, mixed),            \
+            MF_READ(4, f32, partials), MF_WRITE(5, f32, out)) {                                  \
+    MF_THREAD_EARLY;                                                                             \
+    MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, 0u);                                            \
+    const u32 token = t.group.y;                                                                 \
+    const u32 head = t.group.z;                                                                  \
+    HeadPacks<BITS##u> held;                                                                     \
+    held.load(t, p.up, data, scales, biases, head);                                              \
+    await_inputs(t);                                                                             \
+    stage_mixture(t, p.attention, mixed, partials, token, head, staged);                         \
+    barrier(t);                                                                                  \
+    held.finish(t, p.up, staged, out + (token * p.out.token_stride + head * p.out.head_stride)); \
+  }
+MF_LATENT_VALUES(4)
+MF_LATENT_VALUES(8)
+#undef MF_LATENT_VALUES
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,139 @@
+// Latent attention of few tokens as plans: attention itself with a launch before and one after it.
+#include <algorithm>
+#include <bit>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Whether the kernels of latent.h read the matrix of heads as it lies.
+bool fits_latent(const Weight& weight) {
+  const QuantFormat& f = weight.format;
+  return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
+         f.order == WeightOrder::kRowMajor && weight.cols % 32 == 0 &&
+         weight.cols <= int64_t{kLatentRankMax} && matrix_layout(weight).wide != 0;
+}
+
+HeadMatrix head_matrix(const Weight& weight, const HeadRows& rows) {
+  HeadMatrix m{};
+  m.weight = matrix_layout(weight);
+  m.head_stride = static_cast<u32>(rows.head_stride);
+  m.row_begin = static_cast<u32>(rows.row_begin);
+  m.rows_per_head = static_cast<u32>(rows.rows_per_head);
+  m.lane_shift = static_cast<u32>(std::countr_zero(std::bit_ceil(m.weight.cols / 32)));
+  return m;
+}
+
+/// Groups that have all rows of a head.
+uint32_t row_groups(const HeadMatrix& m) {
+  return groups_for(m.rows_per_head, (kLatentThreads >> m.lane_shift) * kLatentRowsHeld);
+}
+
+bool have_wide_pages(const KvView& kv) {
+  return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), is_wide);
+}
+
+}  // namespace
+
+void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, const Tensor& latent,
+                                       const Tensor& positions, const KvView& kv,
+                                       const LatentHeads& heads, const Binding& k_table) {
+  LatentQueriesParams p{};
+  p.up = head_matrix(heads.k_up, heads.k_rows);
+  p.q = heads_layout(q);
+  p.query = heads_layout(query);
+  p.latent_stride = row_stride(latent);
+  p.page_stride = heads_layout(kv.k_pages.front()).token_stride;
+  p.heads = static_cast<u32>(q.dim(1));
+  p.page_tokens = static_cast<u32>(kv.page_tokens);
+  p.num_pages = static_cast<u32>(kv.k_pages.size());
+  p.begin = static_cast<u32>(kv.length);
+  p.half = static_cast<u32>(heads.rope.rotary_dim / 2);
+  p.interleaved = heads.rope.interleaved ? 1 : 0;
+  p.rank = static_cast<u32>(heads.norm.num_elements());
+  p.nope = static_cast<u32>(q.dim(2) - heads.rope.rotary_dim);
+  const bool is_wide_latent =
+      is_wide(latent) && is_wide(heads.norm) && have_wide_pages(kv) && p.rank % 4 == 0;
+  p.wide_latent = is_wide_latent ? 1 : 0;
+  p.factor = heads.rope.attention_factor;
+  p.epsilon = heads.norm_eps;
+  const bool by_rows = heads.k_up_is_transposed;
+  const bool has4 = heads.k_up.format.bits == 4;
+  const KernelId kernel =
+      by_rows ? has4 ? KernelId::latent_queries_rows4 : KernelId::latent_queries_rows8
+      : has4  ? KernelId::latent_queries4
+              : KernelId::latent_queries8;
+  constexpr uint32_t kParts = kLatentThreads / (kLatentColumns / 8);
+  const uint32_t groups = by_rows ? row_groups(p.up) : groups_for(p.rank, kLatentColumns);
+  const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
+  Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
+                        shared_words * static_cast<uint32_t>(sizeof(float)));
+  plan.set_params(p);
+  bind_weight(plan, heads.k_up);
+  plan.bind(range_of(q, Access::kRead));
+  plan.bind(range_of(heads.norm, Access::kRead));
+  plan.bind(range_of(positions, Access::kRead));
+  plan.bind(range_of(heads.inverse_frequencies, Access::kRead));
+  plan.bind(k_table);
+  plan.bind(range_of(latent, Access::kReadWrite));
+  bind_output(plan, query);
+  record(plan);
+}
+
+void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& heads,
+                                      const AttentionParams& attention, const Tensor& mixed,
+                                      const Binding& partials) {
+  LatentValuesParams p{};
+  p.attention = attention;
+  p.up = head_matrix(heads.v_up, heads.v_rows);
+  p.out = heads_layout(out);
+  Plan plan =
+      make_plan(heads.v_up.format.bits == 4 ? KernelId::latent_values4 : KernelId::latent_values8,
+                {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
+                kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
+  plan.set_params(p);
+  bind_weight(plan, heads.v_up);
+  plan.bind(attention.num_splits == 1 ? range_of(mixed, Access::kRead) : Binding{});
+  Binding read = partials;
+  read.access = Access::kRead;
+  plan.bind(read);
+  bind_output(plan, out);
+  record(plan);
+}
+
+void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
+                                  const KvView& kv, const LatentHeads& heads) {
+  if (!status_.ok() || q.dim(0) == 0) return;
+  const int64_t rank = heads.v_up.cols;
+  const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
+  const bool fits = q.dim(0) <= kSingleTokensMax && fits_latent(heads.k_up) &&
+                    fits_latent(heads.v_up) && rank + heads.rope.rotary_dim == latent.dim(1) &&
+                    heads.rope.rotary_dim % 2 == 0;
+  if (!fits) return Encoder::latent_attention(out, q, latent, positions, kv, heads);
+  if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
+    return;
+  }
+  MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
+           positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
+           heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
+           heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
+           heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
+           heads.v_rows.rows_per_head == out.dim(2));
+  ScratchScope scope(*this);
+  const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);
+  const Tensor mixed = scratch({q.dim(0), q.dim(1), rank}, DType::kF32);
+  Binding k_table;
+  Binding v_table;
+  if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
+  record_latent_queries(query, q, latent, positions, kv, heads, k_table);
+  AttentionParams p{};
+  Binding partials;
+  const AttentionHeads attention{mixed, query, 1, kv, {.scale = heads.scale}, k_table, v_table};
+  if (!record_attention(attention, p, partials)) return;
+  record_latent_values(out, heads, p, mixed, partials);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,193 @@
+// Latent attention in launches of its own against the operations that it is made of: the same bits,
+// in what it gives, in the latents and in their pages.
+#include <gtest/gtest.h>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+struct LatentProblem {
+  int64_t n = 1;
+  int64_t before = 3;  // tokens in the cache
+  int64_t heads = 3;
+  int64_t rank = 64;
+  int64_t nope = 16;
+  int64_t rope = 8;
+  int64_t v_dim = 16;
+  QuantFormat format = QuantFormat::affine(4, 32, DType::kBf16);
+  bool interleaved = true;
+  bool stacked = false;  // keys' matrices transposed, in a format of their own
+  QuantFormat k_format = QuantFormat::affine(4, 32, DType::kBf16);
+  int64_t page_tokens = 256;
+};
+
+std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool made_of_others) {
+  Random random(static_cast<uint64_t>(p.n + p.before * 10 + p.rank));
+  Session s(device);
+  const auto floats = [&](const Shape& shape) {
+    return s.floats(shape, random.floats(shape.num_elements()));
+  };
+  const Tensor q = floats({p.n, p.heads, p.nope + p.rope});
+  const Tensor latent = floats({p.n, p.rank + p.rope});
+  const Tensor norm = floats({p.rank});
+  const Tensor frequencies = floats({p.rope / 2});
+  std::vector<int32_t> numbers;
+  for (int64_t i = 0; i < p.n; ++i) numbers.push_back(static_cast<int32_t>(p.before + i));
+  const Tensor positions = s.ints({p.n}, numbers);
+  std::vector<Tensor> keys;
+  std::vector<Tensor> values;
+  for (int64_t i = 0; i < (p.before + p.n + p.page_tokens - 1) / p.page_tokens; ++i) {
+    keys.push_back(floats({p.page_tokens, 1, p.rank + p.rope}));
+    values.push_back(keys.back().slice(2, 0, p.rank));
+  }
+  const int64_t per_head = p.nope + p.v_dim;
+  const EncodedWeight both = random_weight(random, p.format, p.heads * per_head, p.rank);
+  const EncodedWeight k_only =
+      p.stacked ? random_weight(random, p.k_format, p.heads * p.rank, p.nope) : both;
+  LatentHeads heads{
+      .norm = norm,
+      .norm_eps = 1e-6f,
+      .inverse_frequencies = frequencies,
+      .rope = {.rotary_dim = p.rope, .interleaved = p.interleaved, .attention_factor = 1.25f},
+      .k_up = s.weight(k_only),
+      .k_rows = {per_head, 0, p.nope},
+      .k_up_is_transposed = p.stacked,
+      .v_up = s.weight(both),
+      .v_rows = {per_head, p.nope, p.v_dim},
+      .scale = 0.2f};
+  if (p.stacked) heads.k_rows = {p.rank, 0, p.rank};
+  const Tensor out = s.zeros({p.n, p.heads, p.v_dim});
+  const KvView kv{
+      .k_pages = keys, .v_pages = values, .page_tokens = p.page_tokens, .length = p.before};
+  if (made_of_others) {
+    s.encoder().Encoder::latent_attention(out, q, latent, positions, kv, heads);
+  } else {
+    s.encoder().latent_attention(out, q, latent, positions, kv, heads);
+  }
+  std::vector<std::vector<float>> written = {s.read(out), s.read(latent)};
+  for (const Tensor& page : keys) written.push_back(s.read(page));
+  return written;
+}
+
+void expect_same(const LatentProblem& p) {
+  const std::string what =
+      format("{} tokens behind {}, {} heads of {} + {} and {}, rank {}, {}", p.n, p.before, p.heads,
+             p.nope, p.rope, p.v_dim, p.rank, p.format.to_string());
+  for (const bool units : {true, false}) {
+    const auto device =
+        make_gpu_device(gpu::make_emulator_platform({.seed = 7, .matrix_units = units}));
+    const auto apart = run(*device, p, true);
+    const auto together = run(*device, p, false);
+    ASSERT_EQ(apart.size(), together.size());
+    for (size_t i = 0; i < apart.size(); ++i) {
+      expect_same_bits(format("{}, result {}", what, i), apart[i], together[i]);
+    }
+  }
+}
+
+TEST(LatentAttention, HasTheBitsOfItsParts) {
+  for (const int bits : {4, 8}) {
+    const QuantFormat format = QuantFormat::affine(bits, 64, DType::kBf16);
+    expect_same({.format = format});
+    expect_same({.n = 3, .before = 0, .format = format});
+    expect_same(
+        {.n = 2, .heads = 2, .rank = 512, .nope = 128, .rope = 64, .v_dim = 128, .format = format});
+  }
+}
+
+TEST(LatentAttention, HasTheBitsOfItsPartsInOddShapes) {
+  expect_same({.rank = 96, .nope = 13, .v_dim = 67, .interleaved = false});
+  expect_same({.n = 2, .rank = 160, .nope = 131, .rope = 6, .v_dim = 1, .page_tokens = 3});
+  expect_same({.rank = 128, .format = QuantFormat::affine(8, 128, DType::kF16)});
+}
+
+TEST(LatentAttention, HasTheBitsOfItsPartsWhereKeysAreStackedByLatents) {
+  for (const int bits : {4, 8}) {
+    const QuantFormat format = QuantFormat::affine(bits, 64, DType::kBf16);
+    expect_same({.n = 2,
+                 .heads = 2,
+                 .rank = 512,
+                 .nope = 128,
+                 .rope = 64,
+                 .v_dim = 128,
+                 .format = format,
+                 .stacked = true,
+                 .k_format = format});
+    expect_same({.rank = 96,
+                 .nope = 320,
+                 .stacked = true,
+                 .k_format = QuantFormat::affine(bits, 32, DType::kF16)});
+  }
+}
+
+TEST(LatentAttention, MergesTheSplitsOfADeepSequence) {
+  expect_same({.before = 300, .heads = 2, .page_tokens = 512});
+  expect_same({.n = 2, .before = 511, .heads = 2, .page_tokens = 512});
+}
+
+TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
+  constexpr int64_t kHeads = 18;
+  constexpr int64_t kDim = 288;
+  constexpr int64_t kValueDim = 270;
+  constexpr int64_t kBefore = 40;
+  constexpr int64_t kPage = 64;
+  Random random(9);
+  const std::vector<float> q = random.floats(2 * kHeads * kDim);
+  const std::vector<float> k = random.floats(2 * kDim);
+  const std::vector<float> page = random.floats(kPage * kDim);
+  std::vector<float> values;
+  for (int64_t i = 0; i < kPage; ++i) {
+    const auto row = page.begin() + i * kDim;
+    values.insert(values.end(), row, row + kValueDim);
+  }
+  const auto device =
+      make_gpu_device(gpu::make_emulator_platform({.seed = 3, .matrix_units = true}));
+  const auto attend = [&](bool shared) {
+    Session s(*device);
+    const Tensor new_key = s.floats({2, 1, kDim}, k);
+    const Tensor keys = s.floats({kPage, 1, kDim}, page);
+    const Tensor own = s.floats({kPage, 1, kValueDim}, values);
+    const Tensor out = s.zeros({2, kHeads, kValueDim});
+    const Tensor v_page = shared ? keys.slice(2, 0, kValueDim) : own;
+    s.encoder().attention(
+        out, s.floats({2, kHeads, kDim}, q), new_key,
+        shared ? Tensor{} : new_key.slice(2, 0, kValueDim),
+        {.k_pages = {&keys, 1}, .v_pages = {&v_page, 1}, .page_tokens = kPage, .length = kBefore},
+        {.scale = 0.1f});
+    return s.read(out);
+  };
+  expect_same_bits("values of keys", attend(false), attend(true));
+}
+
+TEST(LatentAttention, WhatItsKernelsDoNotReadIsMadeOfItsParts) {
+  expect_same({.format = QuantFormat::plain(DType::kBf16)});
+  expect_same({.format = QuantFormat::affine(5, 32, DType::kBf16)});
+  expect_same({.rank = 544});
+  expect_same({.n = 5});
+  expect_same({.stacked = true, .k_format = QuantFormat::plain(DType::kBf16)});
+}
+
+TEST(LatentAttention, MatchesTheReference) {
+  for (const LatentProblem& p :
+       {LatentProblem{.n = 1, .before = 40}, LatentProblem{.n = 4, .before = 5, .heads = 2}}) {
+    const auto expected = run(reference(), p, false);
+    for (const NamedDevice& device : devices()) {
+      const auto got = run(*device.device, p, false);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(got[i].size(), expected[i].size());
+        for (size_t k = 0; k < got[i].size(); ++k) {
+          ASSERT_NEAR(got[i][k], expected[i][k], 2e-4f) << device.name << ", result " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
