@@ -121,7 +121,8 @@ MF_FN void turn_pair(MF_PARAMS(LatentQueriesParams) p, u32 pair, i32 position,
                      MF_GLOBAL(f32) also) {
   const u32 first = p.interleaved != 0u ? 2u * pair : pair;
   const u32 second = first + (p.interleaved != 0u ? 1u : p.half);
-  const Rotated both = rotated(from[first], from[second], position, frequencies[pair], p.factor);
+  const Rotated both =
+      rotated(from[first], from[second], turn_of(position, frequencies[pair], p.factor));
   to[first] = both.first;
   to[second] = both.second;
   also[first] = both.first;
