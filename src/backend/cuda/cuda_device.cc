@@ -92,7 +92,8 @@ Status check_kernels(int device) {
 Status allow_shared_memory(const cudaDeviceProp& properties) {
   for (const gpu::KernelId id :
        {gpu::KernelId::attention_rows128, gpu::KernelId::attention_rows64,
-        gpu::KernelId::attention_rows16, gpu::KernelId::attention_rows16_wide}) {
+        gpu::KernelId::attention_rows16, gpu::KernelId::attention_rows16_wide,
+        gpu::KernelId::unit_linear, gpu::KernelId::unit_gate_up, gpu::KernelId::unit_down}) {
     MF_RETURN_IF_ERROR(gpu::cuda_status(
         cudaFuncSetAttribute(gpu::cuda_kernel(id), cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(properties.sharedMemPerBlockOptin)),

@@ -34,10 +34,9 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
     const size_t bytes = split_rows_bytes(rows, p.cols);
     record_split(from, rows, part_of(launch.split, 0, begin, Access::kOverwrite),
                  part_of(launch.split, begin, bytes - begin, Access::kOverwrite));
-    Plan plan = make_plan(
+    Plan plan = make_unit_many_plan(
         is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitSimds * kUnitRows / (is_down ? 1 : 2)), launch.groups, 1},
-        kUnitThreads, unit_many_bytes());
+        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1});
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

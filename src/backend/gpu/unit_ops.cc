@@ -44,9 +44,8 @@ void GpuEncoder::record_products_of_many(const Products& products) {
   UnitLinearParams p{};
   p.cols = static_cast<u32>(cols);
   p.tokens = n;
-  const uint32_t groups = list_matrices(p, products, kUnitSimds * kUnitRows);
-  Plan plan = make_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1},
-                        kUnitThreads, unit_many_bytes());
+  const uint32_t groups = list_matrices(p, products, kUnitGroupRows);
+  Plan plan = make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1});
   plan.set_params(p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});

@@ -268,13 +268,26 @@ enum : u32 {
   kUnitThreads = 256,
   kUnitSimds = kUnitThreads / 32,
   kUnitMatricesMax = 4,
-  kUnitBlockWords = kUnitBlock / 2,       // of a block's activations: two bytes each
+  kUnitBlockWords = kUnitBlock / 2,  // of a block's activations: two bytes each
+};
+
+/// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
+/// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
+/// blocks of 4 bits or one of 8: activations, sums and factors, codes.
+enum : u32 {
+  kUnitManyRows = 32,
+  kUnitGroupRows = kUnitSimds * kUnitManyRows,
   kUnitTokens = 32,                       // that a SIMD group multiplies at once
-  kUnitTokenWords = kUnitBlockWords + 4,  // of shared memory for a block of one token: 4 against
-                                          // conflicts
-  kUnitStages = 4,                        // blocks of tokens in shared memory
-  kUnitSums = kUnitTokens * kUnitTokenWords,  // and factors of the tokens of a block, after them
-  kUnitStageWords = kUnitSums + 2 * kUnitTokens,
+  kUnitTokenWords = kUnitBlockWords + 4,  // of a block of one token: 4 against conflicts
+  kUnitStages = 3,
+  kUnitStageBlocks = 2,
+  kUnitCodeWords = 16,  // of a row
+  kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitTokenWords,
+  kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
+  kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
+  kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
+  kUnitScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
+  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitScaleWords,
 };
 
 /// One matrix of 4 or 8 bits.
