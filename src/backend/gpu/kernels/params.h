@@ -287,6 +287,7 @@ enum : u32 {
   kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
   kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
   kUnitScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
+  kUnitPlaceWords = kUnitGroupRows + 4,  // of a token's products: 4 against conflicts
   kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitScaleWords,
 };
 

@@ -23,45 +23,8 @@ MF_FN SlotTile stage_slot_rows(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(cons
   return tile;
 }
 
-/// 128 rows of the gate in one half of the SIMD groups, the same of up in the other half; then all
-/// threads finish what they left in shared memory: of each slot the gate's rows and up's.
-template <u32 BITS, u32 TILES>
-MF_FN void unit_gate_up_tiles(MF_T t, MF_PARAMS(UnitExpertParams) p, SlotTile tile,
-                              MF_GLOBAL(const u64) entries, MF_GLOBAL(const u32) list,
-                              MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
-                              MF_GLOBAL(f32) out) {
-  const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
-  const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
-  const u32 half = kUnitGroupRows / 2u;
-  const u32 stride = 2u * half + 4u;  // 4 against conflicts
-  const bool is_gate = t.simd < kUnitSimds / 2u;
-  const u32 first_row = t.group.x * half;
-  const u32 own_row = t.simd % (kUnitSimds / 2u) * kUnitManyRows;
-  const ExpertMatrix own = is_gate ? gate : up;
-  UnitSums<BITS, TILES> sums;
-  sums.multiply(t, p.matrix, p.cols, MF_AT(t, const u8, own.data), MF_AT(t, const u8, own.scales),
-                MF_AT(t, const u8, own.biases), first_row + own_row, split, split_sums);
-  MF_SHARED(f32) products = MF_SHARED_AT(t, f32, 0u);
-  barrier(t);
-  MF_UNROLL
-  for (u32 at = 0u; at < sums.kOwn; ++at) {
-    products[sums.token_of(t, at) * stride + (is_gate ? 0u : half) + own_row + sums.row_of(t, at)] =
-        sums.v[at];
-  }
-  barrier(t);
-  const u32 row = first_row + t.index % half;
-  if (row >= p.matrix.rows) return;
-  const f32 gate_bias = bias_at(t, gate.bias, row, p.bias_format);
-  const f32 up_bias = bias_at(t, up.bias, row, p.bias_format);
-  MF_ROLLED
-  for (u32 slot = t.index / half; slot < tile.count; slot += t.threads / half) {
-    MF_SHARED(f32) both = products + (slot * stride + t.index % half);
-    out[list[tile.begin + slot] * p.out_stride + row] = gated_unit(
-        both[0] + gate_bias, both[half] + up_bias, p.activation, p.alpha, p.limit, p.up_offset);
-  }
-}
-
-/// Group x: 128 rows of gate and of up; y: a tile of slots. 256 threads.
+/// Group x: 128 rows of gate, which one half of the SIMD groups have, and of up; y: a tile of
+/// slots. 256 threads.
 MF_FITS(kUnitThreads, 2u)
 MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
@@ -69,33 +32,26 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
   MF_THREAD;
   const SlotTile tile = stage_slot_rows(t, list, tiles, p.top_k);
   if (tile.count == 0u) return;
-  if (p.matrix.bits == 4u && tile.count > kUnitTokens / 2u) {
-    unit_gate_up_tiles<4u, 4u>(t, p, tile, entries, list, split, split_sums, out);
-  } else if (p.matrix.bits == 4u) {
-    unit_gate_up_tiles<4u, 2u>(t, p, tile, entries, list, split, split_sums, out);
-  } else {
-    unit_gate_up_tiles<8u, 4u>(t, p, tile, entries, list, split, split_sums, out);
-  }
-}
-
-template <u32 BITS, u32 TILES>
-MF_FN void unit_down_tiles(MF_T t, MF_PARAMS(UnitExpertParams) p, SlotTile tile,
-                           MF_GLOBAL(const u64) entries, MF_GLOBAL(const u32) list,
-                           MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
-                           MF_GLOBAL(f32) out) {
-  const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
-  const u32 row = (t.group.x * kUnitSimds + t.simd) * kUnitManyRows;
-  UnitSums<BITS, TILES> sums;
-  sums.multiply(t, p.matrix, p.cols, MF_AT(t, const u8, down.data), MF_AT(t, const u8, down.scales),
-                MF_AT(t, const u8, down.biases), row, split, split_sums);
-  MF_UNROLL
-  for (u32 at = 0u; at < sums.kOwn; ++at) {
-    const u32 out_row = row + sums.row_of(t, at);
-    const u32 slot = sums.token_of(t, at);
-    if (out_row < p.matrix.rows && slot < tile.count) {
-      out[list[tile.begin + slot] * p.out_stride + out_row] =
-          sums.v[at] + bias_at(t, down.bias, out_row, p.bias_format);
-    }
+  const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
+  const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
+  const ExpertMatrix own = t.simd < kUnitSimds / 2u ? gate : up;
+  const u32 half = kUnitGroupRows / 2u;
+  const u32 first_row = t.group.x * half;
+  unit_multiply(t, p.matrix, p.cols, MF_AT(t, const u8, own.data), MF_AT(t, const u8, own.scales),
+                MF_AT(t, const u8, own.biases),
+                first_row + t.simd % (kUnitSimds / 2u) * kUnitManyRows, tile.count, split,
+                split_sums);
+  const u32 row = first_row + t.index % half;
+  if (row >= p.matrix.rows) return;
+  const f32 gate_bias = bias_at(t, gate.bias, row, p.bias_format);
+  const f32 up_bias = bias_at(t, up.bias, row, p.bias_format);
+  MF_SHARED(f32) products = MF_SHARED_AT(t, f32, 0u) + t.index % half;
+  MF_ROLLED
+  for (u32 slot = t.index / half; slot < tile.count; slot += kUnitThreads / half) {
+    out[list[tile.begin + slot] * p.out_stride + row] =
+        gated_unit(products[slot * kUnitPlaceWords] + gate_bias,
+                   products[slot * kUnitPlaceWords + half] + up_bias, p.activation, p.alpha,
+                   p.limit, p.up_offset);
   }
 }
 
@@ -107,12 +63,17 @@ MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32,
   MF_THREAD;
   const SlotTile tile = stage_slot_rows(t, list, tiles, 1u);
   if (tile.count == 0u) return;
-  if (p.matrix.bits == 4u && tile.count > kUnitTokens / 2u) {
-    unit_down_tiles<4u, 4u>(t, p, tile, entries, list, split, split_sums, out);
-  } else if (p.matrix.bits == 4u) {
-    unit_down_tiles<4u, 2u>(t, p, tile, entries, list, split, split_sums, out);
-  } else {
-    unit_down_tiles<8u, 4u>(t, p, tile, entries, list, split, split_sums, out);
+  const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
+  const u32 first_row = t.group.x * kUnitGroupRows;
+  unit_multiply(t, p.matrix, p.cols, MF_AT(t, const u8, down.data), MF_AT(t, const u8, down.scales),
+                MF_AT(t, const u8, down.biases), first_row + t.simd * kUnitManyRows, tile.count,
+                split, split_sums);
+  const u32 row = first_row + t.index;
+  if (row >= p.matrix.rows) return;
+  const f32 bias = bias_at(t, down.bias, row, p.bias_format);
+  MF_SHARED(f32) products = MF_SHARED_AT(t, f32, 0u) + t.index;
+  for (u32 slot = 0u; slot < tile.count; ++slot) {
+    out[list[tile.begin + slot] * p.out_stride + row] = products[slot * kUnitPlaceWords] + bias;
   }
 }
 

@@ -122,30 +122,41 @@ struct UnitSums {
     }
   }
 
-  /// Row and token of a lane's sum `at`.
-  static MF_FN_MEMBER u32 row_of(MF_T t, u32 at) {
-    return at / (TILES * 4u) * 16u + at / 2u % 2u * 8u + t.lane / 4u;
-  }
-  static MF_FN_MEMBER u32 token_of(MF_T t, u32 at) {
-    return at / 4u % TILES * 8u + (t.lane & 3u) * 2u + at % 2u;
+  /// Leaves them in shared memory, all rows of the group of a token one behind another.
+  MF_FN_MEMBER void place(MF_T t) const {
+    MF_SHARED(f32)
+    to = MF_SHARED_AT(t, f32, 0u) +
+         ((t.lane & 3u) * 2u * kUnitPlaceWords + t.simd * kUnitManyRows + t.lane / 4u);
+    barrier(t);
+    MF_UNROLL
+    for (u32 at = 0u; at < kOwn; ++at) {
+      const u32 row = at / (TILES * 4u) * 16u + at / 2u % 2u * 8u;
+      const u32 token = at / 4u % TILES * 8u + at % 2u;
+      to[token * kUnitPlaceWords + row] = v[at];
+    }
+    barrier(t);
   }
 };
 
-/// 32 rows a SIMD group, TILES * 8 tokens from `token`.
+/// Products of a group's 256 rows, 32 from `row` on in the calling SIMD group, with up to `tokens`
+/// rows of x: leaves those of each token kUnitPlaceWords behind the last one's in shared memory.
 template <u32 BITS, u32 TILES>
-MF_FN void unit_linear_tiles(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u32 row,
-                             u32 token, MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
-                             MF_GLOBAL(const u8) biases, MF_GLOBAL(const u32) split,
-                             MF_GLOBAL(const f32) split_sums, MF_GLOBAL(f32) out, u64 out_stride) {
+MF_FN void unit_multiply_tiles(MF_T t, UnitMatrix m, u32 cols, MF_GLOBAL(const u8) data,
+                               MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases, u32 row,
+                               MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums) {
   UnitSums<BITS, TILES> sums;
-  sums.multiply(t, m, p.cols, data, scales, biases, row, split, split_sums);
-  MF_UNROLL
-  for (u32 at = 0u; at < sums.kOwn; ++at) {
-    const u32 out_row = row + sums.row_of(t, at);
-    const u32 out_token = token + sums.token_of(t, at);
-    if (out_row < m.rows && out_token < p.tokens) {
-      out[out_token * out_stride + out_row] = sums.v[at];
-    }
+  sums.multiply(t, m, cols, data, scales, biases, row, split, split_sums);
+  sums.place(t);
+}
+MF_FN void unit_multiply(MF_T t, UnitMatrix m, u32 cols, MF_GLOBAL(const u8) data,
+                         MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases, u32 row,
+                         u32 tokens, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums) {
+  if (m.bits == 4u && tokens > kUnitTokens / 2u) {
+    unit_multiply_tiles<4u, 4u>(t, m, cols, data, scales, biases, row, split, split_sums);
+  } else if (m.bits == 4u) {
+    unit_multiply_tiles<4u, 2u>(t, m, cols, data, scales, biases, row, split, split_sums);
+  } else {
+    unit_multiply_tiles<8u, 4u>(t, m, cols, data, scales, biases, row, split, split_sums);
   }
 }
 
@@ -179,17 +190,15 @@ MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8,
   // Past the last token its row is multiplied again, and not stored.
   if (t.index < kUnitTokens) rows[t.index] = token + t.index < last ? token + t.index : last;
   barrier(t);
-  const u32 row = ((t.group.x - p.first_group[which]) * kUnitSimds + t.simd) * kUnitManyRows;
-  const bool is_full = p.tokens - token > kUnitTokens / 2u;
-  if (m.bits == 4u && is_full) {
-    unit_linear_tiles<4u, 4u>(t, p, m, row, token, data, scales, biases, split, split_sums, out,
-                              stride);
-  } else if (m.bits == 4u) {
-    unit_linear_tiles<4u, 2u>(t, p, m, row, token, data, scales, biases, split, split_sums, out,
-                              stride);
-  } else {
-    unit_linear_tiles<8u, 4u>(t, p, m, row, token, data, scales, biases, split, split_sums, out,
-                              stride);
+  const u32 first_row = (t.group.x - p.first_group[which]) * kUnitGroupRows;
+  const u32 count = p.tokens - token < kUnitTokens ? p.tokens - token : kUnitTokens;
+  unit_multiply(t, m, p.cols, data, scales, biases, first_row + t.simd * kUnitManyRows, count,
+                split, split_sums);
+  const u32 row = first_row + t.index;
+  if (row >= m.rows) return;
+  MF_SHARED(f32) products = MF_SHARED_AT(t, f32, 0u) + t.index;
+  for (u32 i = 0u; i < count; ++i) {
+    out[(token + i) * stride + row] = products[i * kUnitPlaceWords];
   }
 }
 
