@@ -115,8 +115,11 @@ void GpuEncoder::record_chain(const WaitingChain& chain) {
   if (!has_sums) return record_norm(chain.norm, {}, {});
   const ChainParams p = chain_params(chain);
   const uint32_t threads = p.cols <= kNormNarrowCols ? kSimdLanes : uint32_t{kNormThreads};
-  Plan plan = make_plan(KernelId::rms_norm_chain, {rows_of(chain.value), 1, 1}, threads,
-                        threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
+  const uint32_t rows = rows_of(chain.value);
+  const bool is_short = rows > kSingleTokensMax && p.cols <= 4 * threads * kChainVectorsShort;
+  Plan plan =
+      make_plan(is_short ? KernelId::rms_norm_chain_short : KernelId::rms_norm_chain, {rows, 1, 1},
+                threads, threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_parts(plan, chain);
   plan.bind(range_of(chain.norm.weight, Access::kRead));

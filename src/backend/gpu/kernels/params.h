@@ -25,7 +25,8 @@ struct RowsParams {
   u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh
   u32 has_weight;  // rms_norm
   u32 has_gate;    // rms_norm_narrow: times activation(b)
-  u32 wide;        // rms_norm: all rows begin on 16-byte boundaries and are multiples of them
+  u32 wide;        // all rows begin on 16-byte boundaries and are multiples of them
+  u32 simd_rows;   // rms_norm_narrow
   f32 factor;      // scale, cap, epsilon, or alpha of a gated unit
   f32 limit;
   f32 up_offset;
@@ -36,6 +37,7 @@ enum : u32 {
   kNormNarrowCols = 1024,  // rows up to here are summed over by 32 threads
   kNormThreads = 256,      // longer ones by 256
   kChainVectorsMax = 8,    // of four columns a thread
+  kChainVectorsShort = 2,
 };
 struct ChainParams {
   u32 cols;
