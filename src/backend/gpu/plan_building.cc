@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "base/units.h"
 
@@ -106,12 +107,25 @@ bool are_same(const Tensor& a, const Tensor& b) {
   return true;
 }
 
-bool have_overlap(const Tensor& a, const Tensor& b) {
-  if (a.is_null() || b.is_null()) return false;
-  const Binding x = range_of(a, Access::kRead);
-  const Binding y = range_of(b, Access::kRead);
+namespace {
+bool have_overlap(const Binding& x, const Binding& y) {
   return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
          y.offset_bytes < x.offset_bytes + x.size_bytes;
+}
+}  // namespace
+
+bool have_overlap(const Tensor& a, const Tensor& b) {
+  return !a.is_null() && !b.is_null() &&
+         have_overlap(range_of(a, Access::kRead), range_of(b, Access::kRead));
+}
+
+bool writes(const Plan& plan, const Tensor& tensor) {
+  if (tensor.is_null()) return false;
+  const Binding range = range_of(tensor, Access::kRead);
+  const auto bindings = std::span(plan.bindings).first(plan.num_bindings);
+  return std::any_of(bindings.begin(), bindings.end(), [&](const Binding& binding) {
+    return binding.access != Access::kRead && have_overlap(binding, range);
+  });
 }
 
 bool is_wide(const Tensor& tensor) {
