@@ -1,58 +1,16 @@
 // Ops that share a launch give the bits they have in launches of their own: each sequence runs on
 // the emulator as it comes and with a submission after every op, which keeps ops apart.
+#include "tests/conformance/fusion.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "backend/gpu/emulator/emulator.h"
-#include "backend/gpu/gpu_device.h"
-#include "backend/gpu/plan_trace.h"
 #include "base/format.h"
-#include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
 namespace moeflux::conformance {
 namespace {
-
-/// Called after every op.
-using Between = std::function<void()>;
-/// Records ops, gives what they wrote.
-using Ops = std::function<std::vector<Tensor>(Session&, const Between&)>;
-
-std::vector<std::vector<float>> results(Device& device, const Ops& ops, bool apart) {
-  Session s(device);
-  const std::vector<Tensor> written = ops(s, [&] {
-    if (apart) s.encoder().submit();
-  });
-  std::vector<std::vector<float>> values;
-  for (const Tensor& tensor : written) values.push_back(s.read(tensor));
-  return values;
-}
-
-/// Launches of the ops, which ask for nothing else before the first result is read.
-size_t launches(const Ops& ops) {
-  gpu::PlanLog log;
-  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
-  Session s(*device);
-  (void)ops(s, [] {});
-  s.encoder().submit();
-  return static_cast<size_t>(
-      std::count_if(log.lines.begin(), log.lines.end(),
-                    [](const std::string& line) { return !line.starts_with("write"); }));
-}
-
-void expect_same_bits_in(size_t expected_launches, const std::string& what, const Ops& ops) {
-  EXPECT_EQ(launches(ops), expected_launches) << what;
-  const auto device =
-      make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = true}));
-  const auto apart = results(*device, ops, true);
-  const auto together = results(*device, ops, false);
-  ASSERT_EQ(apart.size(), together.size());
-  for (size_t i = 0; i < apart.size(); ++i) {
-    expect_same_bits(format("{}, result {}", what, i), apart[i], together[i]);
-  }
-}
 
 /// Sums of up to two addends, then a norm, all of random rows.
 struct ChainProblem {

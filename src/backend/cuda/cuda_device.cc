@@ -93,7 +93,12 @@ Status allow_shared_memory(const cudaDeviceProp& properties) {
   for (const gpu::KernelId id :
        {gpu::KernelId::attention_rows128, gpu::KernelId::attention_rows64,
         gpu::KernelId::attention_rows16, gpu::KernelId::attention_rows16_wide,
-        gpu::KernelId::unit_linear, gpu::KernelId::unit_gate_up, gpu::KernelId::unit_down}) {
+        gpu::KernelId::unit_linear_one, gpu::KernelId::unit_linear_one4,
+        gpu::KernelId::unit_normed_linear_one, gpu::KernelId::unit_normed_linear_one4,
+        gpu::KernelId::unit_gate_up_one4, gpu::KernelId::unit_gate_up_one8,
+        gpu::KernelId::unit_down_one4, gpu::KernelId::unit_down_one8, gpu::KernelId::unit_down_sum4,
+        gpu::KernelId::unit_down_sum8, gpu::KernelId::unit_linear, gpu::KernelId::unit_gate_up,
+        gpu::KernelId::unit_down}) {
     MF_RETURN_IF_ERROR(gpu::cuda_status(
         cudaFuncSetAttribute(gpu::cuda_kernel(id), cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(properties.sharedMemPerBlockOptin)),

@@ -2,6 +2,7 @@
 // their shared part and the residual stream, and the norm of the next layer are a launch each
 // otherwise.
 #include <algorithm>
+#include <utility>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
@@ -52,13 +53,18 @@ bool fits_chain(const WaitingChain& chain, const Tensor& out) {
 }  // namespace
 
 bool GpuEncoder::start_chain(const Tensor& out, const Tensor& slots, const Routes& routes) {
-  flush_waiting();
-  if (rows_of(out) == 0 || !can_chain(out) || !can_chain(slots) || have_overlap(out, slots) ||
-      have_overlap(out, routes.weights) || !routes.weights.is_contiguous()) {
-    return false;
-  }
+  const bool fits = rows_of(out) > 0 && can_chain(out) && can_chain(slots) &&
+                    !have_overlap(out, slots) && !have_overlap(out, routes.weights) &&
+                    routes.weights.is_contiguous();
+  const bool after_down = fits && waiting_down_ && !waiting_.chain.after_down &&
+                          are_same(waiting_down_->slots, slots) &&
+                          are_same(waiting_down_->slot_weights, routes.weights) &&
+                          fits_down(out, {});
+  if (!after_down) flush_waiting();
+  if (!fits) return false;
   WaitingChain& chain = waiting_.chain;
   chain.slots = slots;
+  chain.after_down = after_down;
   chain.slot_weights = routes.weights;
   chain.sums[0] = chain.value = out;
   return true;
@@ -70,7 +76,8 @@ bool GpuEncoder::join_chain(const Tensor& out, const Tensor& a, const Tensor& b)
   const bool after_a = open && are_same(a, chain.value);
   const Tensor& addend = after_a ? b : a;
   if ((after_a || (open && are_same(b, chain.value))) && can_chain(addend) &&
-      fits_chain(chain, out) && are_same_or_apart(out, addend) &&
+      fits_chain(chain, out) && (!chain.after_down || fits_down(out, addend)) &&
+      are_same_or_apart(out, addend) &&
       std::all_of(chain.sums.begin(), chain.sums.end(),
                   [&](const Tensor& sum) { return are_same_or_apart(sum, addend); })) {
     chain.addends[chain.adds] = addend;
@@ -93,7 +100,7 @@ bool GpuEncoder::join_norm(const WaitingNorm& norm) {
   const bool joins = fits && waiting_.has_chain() && chain.norm.out.is_null() &&
                      are_same(chain.value, norm.x) && fits_chain(chain, norm.out);
   if (joins) chain.norm = norm;
-  if (joins) return true;
+  if (joins || join_delta(norm)) return true;
   if (norm.x.shape.rank() == 3 && norm.x.shape.back() <= int64_t{kNormNarrowCols}) {
     add_heads({.x = norm.out, .norm = norm});
     return true;
@@ -112,7 +119,8 @@ bool GpuEncoder::join_norm(const WaitingNorm& norm) {
 void GpuEncoder::record_chain(const WaitingChain& chain) {
   const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
   if (chain.norm.out.is_null()) return record_sums(chain);
-  if (!has_sums) return record_norm(chain.norm, {}, {});
+  if (chain.after_down) record_down_sum(chain);
+  if (!has_sums || chain.after_down) return record_norm(chain.norm, {}, {});
   const ChainParams p = chain_params(chain);
   const uint32_t threads = p.cols <= kNormNarrowCols ? kSimdLanes : uint32_t{kNormThreads};
   const uint32_t rows = rows_of(chain.value);
@@ -129,6 +137,7 @@ void GpuEncoder::record_chain(const WaitingChain& chain) {
 }
 
 void GpuEncoder::record_sums(const WaitingChain& chain) {
+  if (chain.after_down) return record_down_sum(chain);
   const ChainParams p = chain_params(chain);
   Plan plan =
       make_plan(KernelId::chain_sums,
@@ -141,14 +150,23 @@ void GpuEncoder::record_sums(const WaitingChain& chain) {
 
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
-  const AllHeads& heads = waiting_.heads;
-  const bool follows = heads.size() == 1 && !heads[0].has_rope && are_same(heads[0].x, x) &&
-                       are_same(x, out) && gate.shape == x.shape && !have_overlap(gate, out);
+  const Waiting& waiting = waiting_;
+  const bool is_delta =
+      waiting.has_delta() && !waiting.delta.norm.out.is_null() && activation == Activation::kSilu;
+  const AllHeads& heads = waiting.heads;
+  const bool is_heads = heads.size() == 1 && !heads[0].has_rope;
+  const bool follows = (is_delta || is_heads) &&
+                       are_same(is_delta ? waiting.delta.out : heads[0].x, x) && are_same(x, out) &&
+                       gate.shape == x.shape && !have_overlap(gate, out) &&
+                       (is_heads || (is_wide(gate) && !have_overlap(gate, waiting.delta.state)));
   if (!follows) flush_waiting();
   if (!follows) return false;
-  const WaitingNorm norm = heads[0].norm;
-  waiting_ = {};
-  record_norm(norm, gate, activation);
+  const Waiting taken = std::exchange(waiting_, {});
+  if (is_delta) {
+    record_delta(taken.delta, gate);
+  } else {
+    record_norm(taken.heads[0].norm, gate, activation);
+  }
   return true;
 }
 

@@ -201,16 +201,16 @@ TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
   const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
   DeviceSession s(*device);
   using Kernels = std::vector<std::string>;
-  const Kernels shared = {"unit_linear_one4", "unit_gate_up_one4", "unit_down_one4", "chain_sums"};
+  const Kernels shared = {"unit_linear_one4", "unit_gate_up_one4", "unit_down_sum4"};
   EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/false), shared);
   EXPECT_EQ(kernels_of_layer(s, log, 4, 64, /*reads_ids=*/false), shared);
   // Ids that the host wants are chosen at once; another width needs launches of its own.
-  EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
-            (Kernels{"unit_linear_one4", "route_tokens", "read", "unit_gate_up_one4",
-                     "unit_down_one4", "chain_sums"}));
+  EXPECT_EQ(
+      kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
+      (Kernels{"unit_linear_one4", "route_tokens", "read", "unit_gate_up_one4", "unit_down_sum4"}));
   EXPECT_EQ(kernels_of_layer(s, log, 1, 128, /*reads_ids=*/false),
             (Kernels{"unit_linear_one4", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
-                     "unit_down_one4", "chain_sums"}));
+                     "unit_down_sum4"}));
 }
 
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {

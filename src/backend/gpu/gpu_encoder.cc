@@ -59,18 +59,35 @@ void GpuEncoder::record(const Plan& plan) {
     if (writes(plan, split.x)) split.x = {};
   }
   executor_->record(plan);
+  if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return;  // no launch
+  written_.clear();
+  for (uint32_t i = 0; i < plan.num_bindings; ++i) {
+    if (plan.bindings[i].access != Access::kRead) written_.push_back(plan.bindings[i]);
+  }
 }
 
-// Products, chains and heads never wait together with experts: whoever starts to wait hands over
-// what else does.
+bool GpuEncoder::has_just_written(const Tensor& tensor) const {
+  const Binding range = range_of(tensor, Access::kRead);
+  return std::any_of(written_.begin(), written_.end(),
+                     [&](const Binding& other) { return have_overlap(other, range); });
+}
+
+// Products, chains, heads and the delta rule never wait together with experts: whoever starts to
+// wait hands over what else does.
 void GpuEncoder::flush_waiting() {
   flush_experts();
+  if (waiting_down_ && !waiting_.chain.after_down) {
+    const WaitingDown down = *std::exchange(waiting_down_, {});
+    record(down.plan);
+  }
   if (waiting_.is_empty()) return;
   const Waiting waiting = std::exchange(waiting_, {});
   if (!waiting.products.empty()) {
     record_products(waiting);
   } else if (waiting.has_chain()) {
     record_chain(waiting.chain);
+  } else if (waiting.has_delta()) {
+    record_delta(waiting.delta, {});
   } else {
     record_each(waiting.heads);
   }
@@ -101,6 +118,11 @@ void GpuEncoder::release_through(EventId event) {
 bool GpuEncoder::fail(Error error) {
   if (status_.ok()) status_ = std::move(error);
   return false;
+}
+
+Result<Binding> GpuEncoder::place_table() {
+  if (waiting_down_) flush_waiting();
+  return tables_.place(table_bytes_);
 }
 
 uint64_t GpuEncoder::address_of(const Tensor& tensor) const {

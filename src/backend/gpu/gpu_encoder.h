@@ -96,6 +96,14 @@ class GpuEncoder : public Encoder {
     GluWeights weights;
     GluOptions glu;
   };
+  /// The down products of few slots, which may go on through the sum of the slots.
+  struct WaitingDown {
+    Plan plan;  // what they are if no sum follows
+    Tensor slots;
+    Tensor slot_weights;
+    Tensor shared_out;  // null: no shared expert
+    uint32_t tokens = 0;
+  };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
@@ -113,6 +121,10 @@ class GpuEncoder : public Encoder {
   bool join_chain(const Tensor& out, const Tensor& a, const Tensor& b);
   bool join_gate(const Tensor& out, const Tensor& x, const Tensor& gate, Activation activation);
   bool join_norm(const WaitingNorm& norm);
+  bool join_delta(const WaitingNorm& norm);
+  void record_delta(const WaitingDelta& delta, const Tensor& gate);
+  /// True when the launch before the next one may write to it.
+  bool has_just_written(const Tensor& tensor) const;
   void record_chain(const WaitingChain& chain);
   void record_sums(const WaitingChain& chain);
   bool join_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
@@ -149,6 +161,12 @@ class GpuEncoder : public Encoder {
   void launch_ffn(const WaitingFfn& ffn);
   void launch(const FewSlots& s);
   Plan plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const;
+  void record_or_keep(const Plan& down, const UnitExpertsOneParams& p, const FewSlots& s);
+  /// True when the down products that wait may write `out` besides, and add `addend`.
+  bool fits_down(const Tensor& out, const Tensor& addend) const;
+  void record_down_sum(const WaitingChain& chain);
+  /// Tables::place(), behind what waits for a table that this one might take the place of.
+  Result<Binding> place_table();
   bool place_pages(std::span<const Tensor> pages, Binding& table);
   bool check_expert(const ExpertWeights& expert);
   bool place_experts(std::span<const ExpertWeights> ready, size_t like, ExpertLaunch& launch,
@@ -170,8 +188,10 @@ class GpuEncoder : public Encoder {
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
   Waiting waiting_;
+  Few<Binding, Plan::kBindingsMax> written_;  // by the last launch
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
+  std::optional<WaitingDown> waiting_down_;  // for a chain, or for what it waits for
   std::array<SplitRows, 2> splits_;  // of a layer's input and of what networks make in between
   size_t next_split_ = 0;
   DeviceTables tables_;

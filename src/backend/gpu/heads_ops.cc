@@ -34,16 +34,19 @@ WaitingHeads find_heads(const AllHeads& waiting, const Tensor& x) {
   return nothing;
 }
 
-HeadsPart heads_part(const WaitingHeads& heads, const Tensor& page) {
+HeadsPart heads_part(const WaitingHeads& heads, std::span<const Tensor> pages) {
   HeadsPart part{};
   part.x = heads_layout(heads.x);
-  if (!page.is_null()) part.page = heads_layout(page);
+  if (!pages.empty()) part.page = heads_layout(pages.front());
   part.heads = static_cast<u32>(heads.x.dim(1));
   part.cols = static_cast<u32>(heads.x.dim(2));
   part.has_norm = heads.norm.out.is_null() ? 0 : 1;
   part.has_weight = heads.norm.weight.is_null() ? 0 : 1;
   part.half = heads.has_rope ? static_cast<u32>(heads.rope.rotary_dim / 2) : 0;
-  part.wide = is_wide(heads.x) && is_wide(heads.norm.weight) && part.cols % 4 == 0 ? 1 : 0;
+  part.wide = is_wide(heads.x) && is_wide(heads.norm.weight) && part.cols % 4 == 0 &&
+                      std::all_of(pages.begin(), pages.end(), is_wide)
+                  ? 1
+                  : 0;
   part.epsilon = heads.norm.eps;
   return part;
 }
@@ -99,27 +102,30 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
       });
   if (!fits || have_overlap(q, k) || have_overlap(q, v) || have_overlap(k, v)) flush_waiting();
   const AllHeads waiting = std::exchange(waiting_.heads, {});
+  flush_waiting();  // products, so that it is known what the launch before this one writes
   const WaitingHeads queries = find_heads(waiting, q);
   const WaitingHeads keys = find_heads(waiting, k);
   PlaceHeadsParams p{};
   p.parts[0] = heads_part(queries, {});
   if (queries.norm.out.is_null() && !queries.has_rope) p.parts[0].heads = 0;
-  p.parts[1] = heads_part(keys, kv.k_pages.front());
+  p.parts[1] = heads_part(keys, kv.k_pages);
   const WaitingHeads values = v.is_null() ? WaitingHeads{} : find_heads(waiting, v);
-  if (!v.is_null()) p.parts[2] = heads_part(values, kv.v_pages.front());
+  if (!v.is_null()) p.parts[2] = heads_part(values, kv.v_pages);
   const WaitingHeads& turned = keys.has_rope ? keys : queries.has_rope ? queries : values;
   uint32_t heads = 0;
   for (const HeadsPart& part : p.parts) {
     heads += part.heads;
-    if (part.heads > 0) p.stage_cols = std::max(p.stage_cols, part.cols);
+    // In units of four, so that every SIMD group's begin on 16 bytes.
+    if (part.heads > 0) p.stage_cols = std::max(p.stage_cols, (part.cols + 3) / 4 * 4);
   }
   p.page_tokens = static_cast<u32>(kv.page_tokens);
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
   p.interleaved = turned.rope.interleaved ? 1 : 0;
   p.factor = turned.rope.attention_factor;
+  p.early = turned.has_rope && has_just_written(turned.positions) ? 0 : 1;
   const auto tokens = static_cast<uint32_t>(q.dim(0));
-  const auto stage_bytes = p.stage_cols * static_cast<uint32_t>(sizeof(float));
+  const auto stage_bytes = 2 * p.stage_cols * static_cast<uint32_t>(sizeof(float));
   const bool together =
       heads * tokens > kAloneMax && kSimdsOfGroup * stage_bytes <= kSharedBytesMax;
   const uint32_t simds = together ? kSimdsOfGroup : 1;

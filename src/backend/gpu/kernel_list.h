@@ -54,6 +54,7 @@
   X(causal_conv_shift, 2, ConvParams)              \
   X(causal_conv_one, 4, ConvParams)                \
   X(gated_delta_heads, 7, DeltaParams)             \
+  X(gated_delta_one, 9, DeltaOneParams)            \
   X(route_tokens, 5, RouteParams)                  \
   X(top_values, 4, TopParams)                      \
   X(expert_lists, 4, ExpertListParams)             \
@@ -72,6 +73,8 @@
   X(unit_gate_up_one8, 10, UnitExpertsOneParams)   \
   X(unit_down_one4, 11, UnitExpertsOneParams)      \
   X(unit_down_one8, 11, UnitExpertsOneParams)      \
+  X(unit_down_sum4, 16, UnitDownSumParams)         \
+  X(unit_down_sum8, 16, UnitDownSumParams)         \
   X(unit_gate_up, 6, UnitExpertParams)             \
   X(unit_down, 6, UnitExpertParams)
 

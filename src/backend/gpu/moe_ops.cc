@@ -134,7 +134,7 @@ bool GpuEncoder::place_experts(std::span<const ExpertWeights> ready, size_t like
     ++entry;
   }
   const bool keeps = stay != nullptr && launch.num_entries == ready.size();
-  const Result<Binding> table = keeps ? keep_table(*stay) : tables_.place(table_bytes_);
+  const Result<Binding> table = keeps ? keep_table(*stay) : place_table();
   if (!table.ok()) return fail(table.error());
   launch.map = *table;
   launch.map.size_bytes = launch.num_ids * sizeof(u32);

@@ -43,7 +43,7 @@ struct Extent3 {
 /// values, weights of experts): everything the platform allocated must be reachable.
 struct Plan {
   static constexpr size_t kBindingsMax = 24;
-  static constexpr size_t kParamsBytesMax = 320;
+  static constexpr size_t kParamsBytesMax = 384;
 
   KernelId kernel{};
   uint32_t num_bindings = 0;
@@ -52,7 +52,7 @@ struct Plan {
   alignas(8) std::array<std::byte, kParamsBytesMax> params{};
   Extent3 groups;             // how many groups in each direction; none when any is 0
   uint32_t group_size = 1;    // threads of a group, one-dimensional, a multiple of 32
-  uint32_t shared_bytes = 0;  // dynamic shared memory of a group; at most kSharedBytesMax
+  uint32_t shared_bytes = 0;  // dynamic shared memory of a group
 
   template <typename Params>
   void set_params(const Params& value) {

@@ -51,10 +51,7 @@ void bind_output(Plan& plan, const Tensor& tensor) {
   Binding output = range_of(tensor, Access::kReadWrite);
   bool is_apart = tensor.is_contiguous();
   for (uint32_t i = 0; i < plan.num_bindings; ++i) {
-    const Binding& other = plan.bindings[i];
-    is_apart &= other.buffer != output.buffer ||
-                other.offset_bytes >= output.offset_bytes + output.size_bytes ||
-                output.offset_bytes >= other.offset_bytes + other.size_bytes;
+    is_apart &= !have_overlap(plan.bindings[i], output);
   }
   if (is_apart) output.access = Access::kOverwrite;
   plan.bind(output);
@@ -107,16 +104,14 @@ bool are_same(const Tensor& a, const Tensor& b) {
   return true;
 }
 
-namespace {
-bool have_overlap(const Binding& x, const Binding& y) {
-  return x.buffer == y.buffer && x.offset_bytes < y.offset_bytes + y.size_bytes &&
-         y.offset_bytes < x.offset_bytes + x.size_bytes;
-}
-}  // namespace
-
 bool have_overlap(const Tensor& a, const Tensor& b) {
-  return !a.is_null() && !b.is_null() &&
-         have_overlap(range_of(a, Access::kRead), range_of(b, Access::kRead));
+  return have_overlap(range_of(a, Access::kRead), range_of(b, Access::kRead));
+}
+
+bool have_overlap(const Binding& a, const Binding& b) {
+  return a.buffer != nullptr && a.buffer == b.buffer &&
+         a.offset_bytes < b.offset_bytes + b.size_bytes &&
+         b.offset_bytes < a.offset_bytes + a.size_bytes;
 }
 
 bool writes(const Plan& plan, const Tensor& tensor) {

@@ -32,6 +32,7 @@ uint64_t row_stride(const Tensor& tensor);
 bool are_same(const Tensor& a, const Tensor& b);
 /// True when two tensors may have a byte in common: ranges overlap from first to last element.
 bool have_overlap(const Tensor& a, const Tensor& b);
+bool have_overlap(const Binding& a, const Binding& b);
 /// True when a plan may write to a byte of the tensor.
 bool writes(const Plan& plan, const Tensor& tensor);
 

@@ -12,7 +12,10 @@ class TraceExecutor : public Executor {
  public:
   explicit TraceExecutor(PlanLog& log) : log_(log) {}
 
-  void record(const Plan& plan) override { log_.lines.push_back(to_string(plan)); }
+  void record(const Plan& plan) override {
+    log_.lines.push_back(to_string(plan));
+    log_.plans.push_back(plan);
+  }
   void write(Buffer&, uint64_t, std::span<const std::byte> from) override {
     log_.lines.push_back(format("write {} bytes", from.size()));
   }
@@ -37,6 +40,9 @@ class TracePlatform : public Platform {
 
   std::string_view name() const override { return "plan-trace"; }
   bool has_matrix_units() const override { return matrix_units_; }
+  uint32_t shared_bytes_max() const override {
+    return matrix_units_ ? kUnitSharedBytesMax : kSharedBytesMax;
+  }
   std::string_view description() const override { return "plan trace (computes nothing)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     return allocate_host_buffer(bytes);

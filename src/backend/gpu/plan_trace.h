@@ -9,9 +9,10 @@
 
 namespace moeflux::gpu {
 
-/// One line per plan, write and read of every executor of the platform, in order.
+/// One line per plan, write and read of every executor of the platform, in order; and the plans.
 struct PlanLog {
   std::vector<std::string> lines;
+  std::vector<Plan> plans;
 };
 
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The

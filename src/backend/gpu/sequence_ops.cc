@@ -1,4 +1,4 @@
-// Attention, causal convolution and the gated delta rule as plans.
+// Attention and causal convolution as plans.
 #include <algorithm>
 #include <cstring>
 
@@ -11,8 +11,6 @@ namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 128;
-constexpr uint32_t kDeltaThreads = 256;
-constexpr int64_t kDeltaKeyDimMax = 256;
 // Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
 // at a time.
 constexpr uint32_t kGroupsWanted = 512;
@@ -123,7 +121,7 @@ bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
     const u64 address = address_of(pages[i]);
     std::memcpy(table_bytes_.data() + i * sizeof(u64), &address, sizeof(u64));
   }
-  const Result<Binding> placed = tables_.place(table_bytes_);
+  const Result<Binding> placed = place_table();
   if (!placed.ok()) return fail(placed.error());
   table = *placed;
   return true;
@@ -226,44 +224,6 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   shift.bind(range_of(x, Access::kRead));
   shift.bind(range_of(state, Access::kReadWrite));
   record(shift);
-}
-
-void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
-                             Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
-  if (!status_.ok()) return;
-  MF_CHECK(qkv.shape.back() == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
-           o.value_heads % o.key_heads == 0 && state.is_contiguous());
-  if (o.key_dim > kDeltaKeyDimMax) {
-    fail(make_error(ErrorCode::kUnsupported, "gated_delta: keys of {} per head, at most {}",
-                    o.key_dim, kDeltaKeyDimMax));
-    return;
-  }
-  DeltaParams p{};
-  p.qkv_stride = row_stride(qkv);
-  p.a_stride = row_stride(a);
-  p.b_stride = row_stride(b);
-  p.out = heads_layout(out);
-  p.tokens = rows_of(qkv);
-  p.key_heads = static_cast<u32>(o.key_heads);
-  p.value_heads = static_cast<u32>(o.value_heads);
-  p.key_dim = static_cast<u32>(o.key_dim);
-  p.value_dim = static_cast<u32>(o.value_dim);
-  p.wide = is_wide(qkv) && p.key_dim % 4 == 0 ? 1 : 0;
-  // Of every token of a block: query and key, 32 values and results, decay, beta and match.
-  const uint32_t units = p.key_dim <= 128 ? 4 : 8;
-  const uint32_t token_words = 2 * units * kSimdLanes + 2 * kSimdLanes + 3;
-  Plan plan = make_plan(
-      KernelId::gated_delta_heads, {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1},
-      kDeltaThreads, kDeltaTokenUnits / units * token_words * static_cast<uint32_t>(sizeof(float)));
-  plan.set_params(p);
-  plan.bind(range_of(qkv, Access::kRead));
-  plan.bind(range_of(a, Access::kRead));
-  plan.bind(range_of(b, Access::kRead));
-  plan.bind(range_of(a_log, Access::kRead));
-  plan.bind(range_of(dt_bias, Access::kRead));
-  plan.bind(range_of(state, Access::kReadWrite));
-  bind_output(plan, out);
-  record(plan);
 }
 
 }  // namespace moeflux::gpu

@@ -19,7 +19,7 @@ bool is_alike(const Weight& a, const Weight& b) {
 void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                            const GluOptions& options) {
   if (!status_.ok()) return;
-  if (!waiting_.is_empty() || waiting_ffn_) flush_waiting();
+  if (!waiting_.is_empty() || waiting_ffn_ || waiting_down_) flush_waiting();
   const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
                     out.is_contiguous() && use_units(weights.gate) && use_units(weights.up) &&
                     use_units(weights.down) && weights.gate.format == weights.up.format &&
@@ -95,6 +95,9 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
     if (!bias.is_null()) e.bias_format = float_format(bias.dtype);
     p.first[0] = is_down ? s.launch.first.down : s.launch.first.gate;
     p.first[1] = s.launch.first.up;
+    // What takes no part has an address as well, which is not followed.
+    p.shared[0] = addresses_of(weight, {});
+    p.shared[1] = addresses_of(is_down ? s.like->down : s.like->up, {});
   }
   if (s.has_ffn) {
     const Tensor& from = is_down ? s.ffn.intermediate : s.ffn.x;
@@ -117,10 +120,14 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
       is_down ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
               : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
   const uint32_t tiles = kUnitSimds / e.splits / (is_down ? 1 : 2);
-  const uint32_t route_bytes = s.chooses ? kRouteWords * uint32_t{sizeof(u32)} : 0;
+  const UnitOneMemory memory =
+      unit_one_memory(e.matrix.bits, e.cols, e.splits, kUnitSimds,
+                      s.chooses ? uint32_t{kRouteWords} : 0, platform_.shared_bytes_max());
+  e.shared = memory.parts;
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
   Plan plan = make_plan(kernel, {groups_for(e.matrix.rows, tiles * kUnitRows), p.slots + tokens, 1},
-                        kUnitThreads, unit_one_bytes(e.splits) + route_bytes);
+                        kUnitThreads);
+  plan.shared_bytes = memory.bytes;
   plan.set_params(p);
   return plan;
 }
@@ -164,7 +171,7 @@ void GpuEncoder::launch(const FewSlots& s) {
   down.bind(range_of(s.ffn.intermediate, Access::kRead));
   down.bind(range_of(s.ffn.out_gate, Access::kRead));
   down.bind(range_of(s.ffn.out, Access::kWrite));
-  record(down);
+  record_or_keep(down, p, s);
 }
 
 }  // namespace moeflux::gpu

@@ -76,11 +76,6 @@ UnitLinearParams linear_params(const Waiting& waiting) {
   return p;
 }
 
-Plan products_plan(KernelId kernel, const Waiting& waiting, const UnitLinearParams& p) {
-  return make_plan(kernel, {groups_of(waiting), p.tokens, 1}, kUnitThreads,
-                   unit_one_bytes(p.splits));
-}
-
 }  // namespace
 
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
@@ -117,14 +112,18 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const bool sums = normed && can_sum(chain);
   if (waiting.has_chain() && !normed) record_chain(chain);
   if (normed && !sums) record_sums(chain);
-  const UnitLinearParams p = linear_params(waiting);
+  UnitLinearParams p = linear_params(waiting);
   const bool only4 =
       std::all_of(products.begin(), products.end(),
                   [](const WaitingProduct& product) { return product.weight.format.bits == 4; });
   const KernelId made =
       only4 ? KernelId::unit_normed_linear_one4 : KernelId::unit_normed_linear_one;
   const KernelId plain = only4 ? KernelId::unit_linear_one4 : KernelId::unit_linear_one;
-  Plan plan = products_plan(normed ? made : plain, waiting, p);
+  const UnitOneMemory memory =
+      unit_one_memory(only4 ? 4 : 8, p.cols, p.splits, kUnitSimds, 0, platform_.shared_bytes_max());
+  p.shared = memory.parts;
+  Plan plan = make_plan(normed ? made : plain, {groups_of(waiting), p.tokens, 1}, kUnitThreads);
+  plan.shared_bytes = memory.bytes;
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
   if (normed) {

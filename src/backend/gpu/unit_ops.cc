@@ -6,8 +6,13 @@
 
 namespace moeflux::gpu {
 
+// Long rows of wide codes need more shared memory than some GPUs have.
 bool GpuEncoder::use_units(const Weight& weight) const {
-  return platform_.has_matrix_units() && fits_units(weight);
+  if (!platform_.has_matrix_units() || !fits_units(weight)) return false;
+  const uint32_t most = platform_.shared_bytes_max();
+  const uint32_t splits = unit_splits(weight.cols, kUnitSimds);
+  const auto bits = static_cast<uint32_t>(weight.format.bits);
+  return unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes <= most;
 }
 
 void GpuEncoder::forget_splits() {

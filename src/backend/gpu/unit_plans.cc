@@ -55,9 +55,22 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-uint32_t unit_one_bytes(uint32_t splits) {
-  return (splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitSimds * kUnitRows) *
-         static_cast<uint32_t>(sizeof(u32));
+UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
+                              uint32_t more, uint32_t most) {
+  UnitOneMemory memory{};
+  const uint32_t turns = groups_for(static_cast<uint64_t>(cols), splits * kUnitSplit);
+  const uint32_t rows =
+      turns * splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + turns * simds * kUnitRows + more;
+  const uint32_t place = simds * kUnitRows * (bits * kUnitBitWords + kUnitScaleWords);
+  memory.parts.turns = turns;
+  memory.parts.begin = (rows + 3) / 4 * 4;
+  const auto bytes = [&](uint32_t places) {
+    return (memory.parts.begin + places * place) * static_cast<uint32_t>(sizeof(u32));
+  };
+  const bool has_two = turns > 1 && bytes(2) <= most;
+  memory.parts.stride = has_two ? place : 0;
+  memory.bytes = bytes(has_two ? 2 : 1);
+  return memory;
 }
 
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups) {

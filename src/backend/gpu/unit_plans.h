@@ -30,7 +30,15 @@ constexpr uint32_t kSingleTokensMax = 4;
 /// Splits of `cols` columns that a group takes at once: 1, 2, 4 or 8.
 uint32_t unit_splits(int64_t cols, uint32_t most);
 /// Shared memory of a group of unit_*_one.
-uint32_t unit_one_bytes(uint32_t splits);
+struct UnitOneMemory {
+  UnitShared parts;
+  uint32_t bytes = 0;
+};
+/// For matrices of up to `bits`, `splits` of whose `cols` columns are taken in a turn by `simds`
+/// SIMD groups; `more` words lie before the parts of matrices. There are places for two turns if
+/// need be and `most` bytes allow.
+UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
+                              uint32_t more, uint32_t most);
 /// A launch of a kernel for many tokens, with the shared memory that those have in common.
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups);
 

@@ -23,6 +23,7 @@ class Few {
     MF_CHECK(size_ < N);
     values_[size_++] = value;
   }
+  void clear() { size_ = 0; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T& operator[](size_t i) { return values_[i]; }
@@ -47,7 +48,8 @@ struct WaitingNorm {
 
 /// Sums that may end in a norm: of slots of experts or of a base, then of addends.
 struct WaitingChain {
-  Tensor slots;  // null: begins with the base
+  Tensor slots;             // null: begins with the base
+  bool after_down = false;  // the products that give the slots wait for it
   Tensor slot_weights;
   Tensor base;
   std::array<Tensor, 2> addends;
@@ -87,15 +89,32 @@ struct WaitingConv {
   uint32_t product = 0;
 };
 
-/// One of chain, heads and products; or products of what the chain gives.
+/// The delta rule of one token, whose heads may go on through a norm in place.
+struct WaitingDelta {
+  Tensor out;  // null: none
+  Tensor qkv;
+  Tensor a;
+  Tensor b;
+  Tensor a_log;
+  Tensor dt_bias;
+  Tensor state;
+  GatedDeltaOptions options;
+  WaitingNorm norm;
+};
+
+/// One of chain, delta rule, heads and products; or products of what the chain gives.
 struct Waiting {
   WaitingChain chain;
+  WaitingDelta delta;
   AllHeads heads;
   Products products;
   WaitingConv conv;
 
   bool has_chain() const { return !chain.value.is_null(); }
-  bool is_empty() const { return !has_chain() && heads.empty() && products.empty(); }
+  bool has_delta() const { return !delta.out.is_null(); }
+  bool is_empty() const {
+    return !has_chain() && !has_delta() && heads.empty() && products.empty();
+  }
 };
 
 }  // namespace moeflux::gpu

@@ -210,8 +210,8 @@ inline F4 load4(const SharedPointer<f32>& from) { return {{from[0], from[1], fro
 inline W2 load2(const GlobalPointer<const u32>& from) {
   return *reinterpret_cast<const W2*>(from.checked(0, 2));
 }
-inline W4 load4(const SharedPointer<u32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
 inline W2 load2(const SharedPointer<u32>& from) { return {{from[0], from[1]}}; }
+inline W4 load4(const SharedPointer<u32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
 inline void store4(const SharedPointer<u32>& to, W4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];
 }

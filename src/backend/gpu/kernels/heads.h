@@ -6,13 +6,67 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// A head through its norm and its turns, which are in shared memory behind room for it, and to its
+/// places. WIDE: rows begin on 16-byte boundaries; without branches for others in between, there is
+/// less to fetch.
+template <u32 WIDE>
+MF_FN void place_head(MF_T t, MF_PARAMS(PlaceHeadsParams) p, HeadsPart part, MF_GLOBAL(f32) x,
+                      MF_GLOBAL(const f32) weight, MF_SHARED(f32) row, u32 which,
+                      MF_GLOBAL(f32) page) {
+  MF_GLOBAL(const f32) from = MF_CAST(const f32, x);
+  MF_SHARED(f32) turns = row + p.stage_cols;
+  f32 factor = 1.0f;
+  if (part.has_norm != 0u) {
+    const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, part.cols, WIDE));
+    factor = norm_factor(squares, part.cols, part.epsilon);
+  }
+  for (u32 c = t.lane * 4u; c < part.cols; c += 128u) {
+    F4 four = load_columns(from, c, part.cols, WIDE);
+    if (part.has_norm != 0u) four = times(four, factor);
+    if (part.has_weight != 0u) four = times(four, load_columns(weight, c, part.cols, WIDE));
+    if (WIDE != 0u) {
+      store4(row + c, four);
+      continue;
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      if (c + i < part.cols) row[c + i] = four.v[i];
+    }
+  }
+  simd_barrier(t);
+  for (u32 pair = t.lane; pair < part.half; pair += 32u) {
+    const u32 first = p.interleaved != 0u ? 2u * pair : pair;
+    const u32 second = first + (p.interleaved != 0u ? 1u : part.half);
+    const Turn turn = {turns[2u * pair], turns[2u * pair + 1u]};
+    const Rotated both = rotated(row[first], row[second], turn);
+    row[first] = both.first;
+    row[second] = both.second;
+  }
+  simd_barrier(t);
+  const bool changes = part.has_norm != 0u || part.half > 0u;
+  const u32 width = WIDE != 0u ? 4u : 1u;
+  for (u32 c = t.lane * width; c < part.cols; c += 32u * width) {
+    if (WIDE != 0u) {
+      const F4 four = load4(row + c);
+      if (changes) store4(x + c, four);
+      if (which != 0u) store4(page + c, four);
+    } else {
+      const f32 one = row[c];
+      if (changes) x[c] = one;
+      if (which != 0u) page[c] = one;
+    }
+  }
+}
+
 /// A SIMD group a head: of queries, then of keys, then of values. Group y: the token. Shared: a
-/// head for each SIMD group.
+/// head and its turns for each SIMD group. The turns take sines and cosines, and addresses a look
+/// into a table: both are done before the heads are there.
 MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k),
           MF_WRITE(2, f32, v), MF_CONST(3, f32, q_weight), MF_CONST(4, f32, k_weight),
           MF_CONST(5, f32, v_weight), MF_READ(6, i32, positions), MF_CONST(7, f32, frequencies),
-          MF_READ(8, u64, k_pages), MF_READ(9, u64, v_pages)) {
-  MF_THREAD;
+          MF_CONST(8, u64, k_pages), MF_CONST(9, u64, v_pages)) {
+  MF_THREAD_EARLY;
+  if (p.early == 0u) await_inputs(t);
   const u32 token = t.group.y;
   u32 head = t.group.x * t.simds + t.simd;
   u32 which = 0u;
@@ -28,41 +82,30 @@ MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   MF_GLOBAL(f32) x = which == 0u ? q : which == 1u ? k : v;
   MF_GLOBAL(const f32) weight = which == 0u ? q_weight : which == 1u ? k_weight : v_weight;
   x = x + (token * part.x.token_stride + head * part.x.head_stride);
-  MF_GLOBAL(const f32) from = MF_CAST(const f32, x);
-  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, 0u) + t.simd * p.stage_cols;
-  f32 factor = 1.0f;
-  if (part.has_norm != 0u) {
-    const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, part.cols, part.wide));
-    factor = norm_factor(squares, part.cols, part.epsilon);
-  }
-  for (u32 c = t.lane * 4u; c < part.cols; c += 128u) {
-    F4 four = load_columns(from, c, part.cols, part.wide);
-    if (part.has_norm != 0u) four = times(four, factor);
-    if (part.has_weight != 0u) four = times(four, load_columns(weight, c, part.cols, part.wide));
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      if (c + i < part.cols) row[c + i] = four.v[i];
-    }
-  }
-  simd_barrier(t);
+  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, 0u) + t.simd * 2u * p.stage_cols;
+  MF_SHARED(f32) turns = row + p.stage_cols;
+  if (part.has_weight != 0u && t.lane * 32u < part.cols) prefetch(t, weight + t.lane * 32u);
   for (u32 pair = t.lane; pair < part.half; pair += 32u) {
-    const u32 first = p.interleaved != 0u ? 2u * pair : pair;
-    const u32 second = first + (p.interleaved != 0u ? 1u : part.half);
-    const Rotated both =
-        rotated(row[first], row[second], positions[token], frequencies[pair], p.factor);
-    row[first] = both.first;
-    row[second] = both.second;
+    const Turn turn = turn_of(positions[token], frequencies[pair], p.factor);
+    turns[2u * pair] = turn.cosine;
+    turns[2u * pair + 1u] = turn.sine;
   }
-  simd_barrier(t);
-  if (part.has_norm != 0u || part.half > 0u) {
-    for (u32 d = t.lane; d < part.cols; d += 32u) x[d] = row[d];
-  }
-  if (which == 0u) return;
   const u32 position = p.begin + token;
-  const u32 at = position / p.page_tokens % p.num_pages;
-  MF_GLOBAL(f32) page = MF_AT(t, f32, which == 1u ? k_pages[at] : v_pages[at]);
-  page = page + (position % p.page_tokens * part.page.token_stride + head * part.page.head_stride);
-  for (u32 d = t.lane; d < part.cols; d += 32u) page[d] = row[d];
+  const u32 number = position / p.page_tokens;
+  const u32 at = number % p.num_pages;
+  const u64 page_address = which == 0u ? 0u : which == 1u ? k_pages[at] : v_pages[at];
+  if (p.early != 0u) await_inputs(t);
+  const u32 within = position - number * p.page_tokens;
+  MF_GLOBAL(f32) page = x;
+  if (which != 0u) {
+    page = MF_AT(t, f32, page_address) +
+           (within * part.page.token_stride + head * part.page.head_stride);
+  }
+  if (part.wide != 0u) {
+    place_head<1u>(t, p, part, x, weight, row, which, page);
+  } else {
+    place_head<0u>(t, p, part, x, weight, row, which, page);
+  }
 }
 
 }  // namespace kernels

@@ -123,6 +123,7 @@ struct PlaceHeadsParams {
   u32 begin;       // position of the first token
   u32 stage_cols;  // of the widest head
   u32 interleaved;
+  u32 early;  // the kernel before does not write the positions
   f32 factor;
 };
 
@@ -180,6 +181,32 @@ struct DeltaParams {
   u32 key_dim;
   u32 value_dim;
   u32 wide;  // queries and keys begin on 16-byte boundaries
+};
+
+/// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
+enum : u32 {
+  kDeltaOneThreads = 512,
+  kDeltaOneDim = 128,  // of keys and of values
+  kDeltaOneSimds = kDeltaOneThreads / 32,
+  // Where things lie in shared memory, in words: units of two keys and two queries; what SIMD
+  // groups have of every column's sums; these sums; decay, beta and match.
+  kDeltaOneRecalls = 2 * kDeltaOneDim,
+  kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
+  kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
+  kDeltaOneWords = kDeltaOneScalars + 3,
+};
+struct DeltaOneParams {
+  u64 gate_head_stride;
+  u64 out_head_stride;
+  u32 key_heads;
+  u32 heads_per_key;
+  u32 has_norm;
+  u32 has_gate;
+  u32 early;  // the kernel before does not write the state
+  f32 query_factor;
+  f32 epsilon;
 };
 
 /// What a group of threads judges in registers: that many experts and ranks at most, through so
@@ -270,7 +297,10 @@ enum : u32 {
   kUnitThreads = 256,
   kUnitSimds = kUnitThreads / 32,
   kUnitMatricesMax = 4,
-  kUnitBlockWords = kUnitBlock / 2,  // of a block's activations: two bytes each
+  kUnitBitWords = kUnitSplit / 32 + 2,  // of shared memory for a bit of a row's split: 2 against
+                                        // conflicts
+  kUnitScaleWords = kUnitSplitBlocks,   // for its scales and biases
+  kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
 };
 
 /// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
@@ -288,9 +318,9 @@ enum : u32 {
   kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
   kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
   kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
-  kUnitScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
+  kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
   kUnitPlaceWords = kUnitGroupRows + 4,  // of a token's products: 4 against conflicts
-  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitScaleWords,
+  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitManyScaleWords,
 };
 
 /// One matrix of 4 or 8 bits.
@@ -303,6 +333,14 @@ struct UnitMatrix {
   u32 wide_scales;  // so do the scales of every split
 };
 
+/// The turns that a group takes, and where parts of matrices lie in shared memory, in words; and
+/// how far those of every other turn are from them, 0 if all lie in one place.
+struct UnitShared {
+  u32 turns;
+  u32 begin;
+  u32 stride;
+};
+
 /// Up to four matrices times the same rows of x.
 struct UnitLinearParams {
   UnitMatrix matrices[kUnitMatricesMax];
@@ -312,6 +350,7 @@ struct UnitLinearParams {
   u32 count;
   u32 cols;
   u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
+  UnitShared shared;
   u32 wide;
   u32 tokens;
   u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
@@ -332,6 +371,7 @@ struct UnitExpertParams {
   u64 out_stride;
   u32 cols;
   u32 splits;
+  UnitShared shared;
   u32 wide;
   u32 ids;
   u32 top_k;  // slots per row of x
@@ -354,6 +394,16 @@ struct UnitExpertsOneParams {
   u32 slots;
   u32 has_shared_gate;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
+};
+
+/// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
+/// expert, whose rows have one split.
+enum : u32 { kUnitDownRanks = 12 };
+struct UnitDownSumParams {
+  UnitExpertsOneParams experts;
+  u32 has_shared;
+  u32 adds;
+  u32 shared_addend;  // which addend the shared expert's result is, 1 or 2; 0: none
 };
 
 /// f32 numbers as integers of two bytes.

@@ -5,16 +5,21 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+struct Turn {
+  f32 cosine;
+  f32 sine;
+};
+MF_FN Turn turn_of(i32 position, f32 frequency, f32 factor) {
+  const f32 angle = static_cast<f32>(position) * frequency;
+  return Turn{mf_cos(angle) * factor, mf_sin(angle) * factor};
+}
+
 struct Rotated {
   f32 first;
   f32 second;
 };
-
-MF_FN Rotated rotated(f32 a, f32 b, i32 position, f32 frequency, f32 factor) {
-  const f32 angle = static_cast<f32>(position) * frequency;
-  const f32 cosine = mf_cos(angle) * factor;
-  const f32 sine = mf_sin(angle) * factor;
-  return Rotated{mf_fma(a, cosine, -(b * sine)), mf_fma(b, cosine, a * sine)};
+MF_FN Rotated rotated(f32 a, f32 b, Turn turn) {
+  return Rotated{mf_fma(a, turn.cosine, -(b * turn.sine)), mf_fma(b, turn.cosine, a * turn.sine)};
 }
 
 MF_KERNEL(rope_heads, RopeParams, MF_READ(0, i32, positions), MF_READ(1, f32, frequencies),
@@ -29,7 +34,8 @@ MF_KERNEL(rope_heads, RopeParams, MF_READ(0, i32, positions), MF_READ(1, f32, fr
   const u64 at = token * p.token_stride + head * p.head_stride;
   const u64 first = at + (p.interleaved != 0u ? 2u * pair : pair);
   const u64 second = first + (p.interleaved != 0u ? 1u : p.half);
-  const Rotated both = rotated(x[first], x[second], positions[token], frequencies[pair], p.factor);
+  const Rotated both =
+      rotated(x[first], x[second], turn_of(positions[token], frequencies[pair], p.factor));
   x[first] = both.first;
   x[second] = both.second;
 }

@@ -150,14 +150,14 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   weights[t.lane] = weight;
 }
 
-/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread.
+/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread of 256.
 template <u32 PER>
 MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
                             MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
   RouteBest own[PER];
   MF_UNROLL
   for (u32 i = 0u; i < PER; ++i) {
-    own[i].id = t.index + i * t.threads;
+    own[i].id = t.index + i * kRouteThreads;
     own[i].order = 0u;
     if (own[i].id < p.experts) {
       own[i].order = route_choice(p, logits[own[i].id], correction, own[i].id);
@@ -175,6 +175,46 @@ MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHAR
   }
 }
 
+/// All that the best `ranks` of a token can be: the first 256 threads of a group find it. A barrier
+/// follows.
+MF_FN void route_prepare(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                         MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  if (t.index >= kRouteThreads) return;
+  if (p.thread_experts == 1u) {
+    route_candidates<1u>(t, p, ranks, shared, logits, correction);
+  } else {
+    route_candidates<2u>(t, p, ranks, shared, logits, correction);
+  }
+}
+
+/// What a lane has of the candidates.
+struct RouteRest {
+  RouteBest all[kRouteRanksMax / 4u];
+};
+MF_FN RouteRest route_rest(MF_T t, u32 ranks, MF_SHARED(u32) shared) {
+  RouteRest rest;
+  MF_UNROLL
+  for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
+    const u32 at = t.lane + i * 32u;
+    rest.all[i].order = 0u;
+    rest.all[i].id = kNoEntry;
+    if (at < kRouteThreads / 32u * ranks) {
+      rest.all[i].order = shared[at];
+      rest.all[i].id = shared[kRouteWords / 2u + at];
+    }
+  }
+  return rest;
+}
+
+/// The expert of one rank, of a SIMD group that asks for it, among candidates for `ranks` of them.
+MF_FN u32 route_rank(MF_T t, u32 ranks, u32 rank, MF_SHARED(u32) shared) {
+  RouteRest rest = route_rest(t, ranks, shared);
+  u32 id = kNoEntry;
+  MF_ROLLED
+  for (u32 r = 0u; r <= rank; ++r) id = route_take<kRouteRanksMax / 4u>(t, rest.all).id;
+  return id;
+}
+
 /// The expert of one rank of a token, on every thread of a group of 256. `writes`: all ranks to ids
 /// and weights. Shared: kRouteWords.
 MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, bool writes,
@@ -183,30 +223,16 @@ MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, boo
                       MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
   MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
   const u32 ranks = writes ? p.top_k : rank + 1u;
-  if (p.thread_experts == 1u) {
-    route_candidates<1u>(t, p, ranks, shared, row, correction);
-  } else {
-    route_candidates<2u>(t, p, ranks, shared, row, correction);
-  }
+  route_prepare(t, p, ranks, shared, row, correction);
   barrier(t);
-  RouteBest all[kRouteRanksMax / 4u];
-  MF_UNROLL
-  for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
-    const u32 at = t.lane + i * 32u;
-    all[i].order = 0u;
-    all[i].id = kNoEntry;
-    if (at < t.simds * ranks) {
-      all[i].order = shared[at];
-      all[i].id = shared[kRouteWords / 2u + at];
-    }
-  }
-  u32 wanted = kNoEntry;  // a rank's expert, of as many lanes as ranks where all are written
+  if (!writes) return route_rank(t, ranks, rank, shared);
+  RouteRest rest = route_rest(t, ranks, shared);
+  u32 wanted = kNoEntry;  // of as many lanes as ranks
   MF_ROLLED
   for (u32 r = 0u; r < ranks; ++r) {
-    const u32 id = route_take<kRouteRanksMax / 4u>(t, all).id;
-    if (writes ? t.lane == r : rank == r) wanted = id;
+    const u32 id = route_take<kRouteRanksMax / 4u>(t, rest.all).id;
+    if (t.lane == r) wanted = id;
   }
-  if (!writes) return wanted;
   if (t.simd == 0u) {
     route_weights(t, p, wanted, row, expert_scale, ids + token * p.top_k,
                   weights + token * p.top_k);

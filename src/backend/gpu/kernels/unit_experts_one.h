@@ -8,11 +8,20 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// Rows from `row` of an expert's matrix, split `split` of a turn.
 template <u32 BITS>
-MF_FN void load_unit_expert(MF_T t, MF_PARAMS(UnitExpertParams) p, MF_LOCAL(UnitPart<BITS>) part,
-                            ExpertMatrix from, u32 row, u32 first_column) {
-  part->load(t, p.matrix, MF_AT(t, const u8, from.data), MF_AT(t, const u8, from.scales),
-             MF_AT(t, const u8, from.biases), p.cols, row, first_column);
+MF_FN UnitPart<BITS> unit_expert_part(MF_T t, MF_PARAMS(UnitExpertParams) p, ExpertMatrix from,
+                                      u32 row, u32 split) {
+  const UnitPart<BITS> part = {p.matrix,
+                               MF_AT(t, const u8, from.data),
+                               MF_AT(t, const u8, from.scales),
+                               MF_AT(t, const u8, from.biases),
+                               p.cols,
+                               row,
+                               split,
+                               p.splits,
+                               p.shared};
+  return part;
 }
 
 /// Expert `id` where experts lie evenly.
@@ -67,8 +76,9 @@ MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
 
 /// Behind what the products share.
 MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
-  const u32 begin = unit_one_shared(p.expert.splits).parts + kUnitSimds * kUnitRows;
-  return MF_SHARED_AT(t, u32, begin * 4u);
+  const u32 turns = p.expert.shared.turns;
+  const u32 parts = unit_one_shared(turns * p.expert.splits).parts;
+  return MF_SHARED_AT(t, u32, (parts + turns * (kUnitSimds * kUnitRows)) * 4u);
 }
 
 /// out = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate. The shared
@@ -76,38 +86,30 @@ MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
 template <u32 BITS>
 MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u);
+  const u32 staged = p.shared.turns * p.splits;
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
   const u32 shift = splits_shift(p.splits);
   const u32 split = t.simd & (p.splits - 1u);
   const u32 tiles = (kUnitSimds / 2u) >> shift;  // a power of two
   const u32 which = t.simd / (kUnitSimds / 2u);
   const u32 row = (t.group.x * tiles + ((t.simd >> shift) & (tiles - 1u))) * kUnitRows;
   const ExpertMatrix own = which == 0u ? slot.matrices[0] : slot.matrices[1];
-  UnitPart<BITS> part;
-  load_unit_expert<BITS>(t, p, &part, own, row, split * kUnitSplit);
+  const UnitPart<BITS> part = unit_expert_part<BITS>(t, p, own, row, split);
+  part.issue(t, 0u);
   if (slot.is_shared) await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
-  f32 sums[2] = {0.0f, 0.0f};
-  for (u32 begin = 0u; begin < p.cols; begin += p.splits * kUnitSplit) {
-    if (begin > 0u) {
-      barrier(t);
-      load_unit_expert<BITS>(t, p, &part, own, row, begin + split * kUnitSplit);
-    }
-    stage_unit_row(t, x, begin, p.splits, p.cols, p.wide);
-    barrier(t);
-    part.multiply(t, p.matrix.scales, split, p.splits, parts + t.simd * kUnitRows);
-    barrier(t);
-    if (is_mine) {
-      const u32 at = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
-      MF_UNROLL
-      for (u32 i = 0u; i < 2u; ++i) {
-        sums[i] = add_unit_splits(parts + (at + i * tiles * p.splits * kUnitRows), sums[i],
-                                  p.splits, begin, p.cols);
-      }
-    }
-  }
+  stage_unit_row(t, x, staged, p.cols, p.wide);
+  barrier(t);
+  unit_multiply_turns(t, &part, parts);
   if (is_mine) {
+    const u32 at = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
+    f32 sums[2];
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      sums[i] = sum_unit_splits(parts + (at + i * tiles * p.splits * kUnitRows), p.shared, p.splits,
+                                p.cols);
+    }
     out[own_row] = gated_unit(sums[0] + bias_at(t, slot.matrices[0].bias, own_row, p.bias_format),
                               sums[1] + bias_at(t, slot.matrices[1].bias, own_row, p.bias_format),
                               p.activation, p.alpha, p.limit, p.up_offset);
@@ -150,33 +152,23 @@ template <u32 BITS>
 MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot slot,
                             MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
   MF_PARAMS(UnitExpertParams) e = p.expert;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(e.splits).parts * 4u);
+  const u32 staged = e.shared.turns * e.splits;
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
   const u32 shift = splits_shift(e.splits);
   const u32 split = t.simd & (e.splits - 1u);
   const u32 tiles = kUnitSimds >> shift;
   const u32 row = (t.group.x * tiles + (t.simd >> shift)) * kUnitRows;
-  UnitPart<BITS> part;
-  load_unit_expert<BITS>(t, e, &part, slot.matrices[0], row, split * kUnitSplit);
+  const UnitPart<BITS> part = unit_expert_part<BITS>(t, e, slot.matrices[0], row, split);
+  part.issue(t, 0u);
   await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < e.matrix.rows;
-  f32 sum = 0.0f;
-  for (u32 begin = 0u; begin < e.cols; begin += e.splits * kUnitSplit) {
-    if (begin > 0u) {
-      barrier(t);
-      load_unit_expert<BITS>(t, e, &part, slot.matrices[0], row, begin + split * kUnitSplit);
-    }
-    stage_unit_row(t, x, begin, e.splits, e.cols, e.wide);
-    barrier(t);
-    part.multiply(t, e.matrix.scales, split, e.splits, parts + t.simd * kUnitRows);
-    barrier(t);
-    if (is_mine) {
-      MF_SHARED(f32)
-      own = parts + (t.index / kUnitRows * e.splits * kUnitRows + t.index % kUnitRows);
-      sum = add_unit_splits(own, sum, e.splits, begin, e.cols);
-    }
-  }
+  stage_unit_row(t, x, staged, e.cols, e.wide);
+  barrier(t);
+  unit_multiply_turns(t, &part, parts);
   if (is_mine) {
+    const u32 at = t.index / kUnitRows * e.splits * kUnitRows + t.index % kUnitRows;
+    f32 sum = sum_unit_splits(parts + at, e.shared, e.splits, e.cols);
     sum = sum + bias_at(t, slot.matrices[0].bias, own_row, e.bias_format);
     if (slot.is_shared && p.has_shared_gate != 0u) sum = sum * sigmoid(gate[0]);
     out[own_row] = sum;
@@ -217,7 +209,7 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
 }
 
 // Group x: rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones need twice
-// the registers. All groups of eight slots and a shared expert run at once where three fit.
+// the registers. All groups of eight slots and a shared expert run at once where four fit.
 #define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                      \
   MF_FITS(256, fits)                                                                         \
   MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),             \
@@ -238,7 +230,7 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
     unit_down_of_slot<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out, \
                                shared_x, shared_gate, shared_out);                           \
   }
-MF_UNIT_EXPERTS_ONE(4, 3)
+MF_UNIT_EXPERTS_ONE(4, 4)
 MF_UNIT_EXPERTS_ONE(8, 2)
 #undef MF_UNIT_EXPERTS_ONE
 

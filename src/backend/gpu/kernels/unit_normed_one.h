@@ -57,15 +57,17 @@ struct UnitNormedRow {
       const u32 c = unit_column(t, v);
       if (c < p.cols) squares = add_squares(squares, load(c));
     }
-    return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(p.splits).parts * 4u));
+    return group_sum(t, squares,
+                     MF_SHARED_AT(t, f32, unit_one_shared(p.shared.turns * p.splits).parts * 4u));
   }
-  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p, u32) const {
+  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
+    const u32 staged = p.shared.turns * p.splits;
     const f32 factor = norm_factor(all_squares(t, p), p.cols, epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
       const u32 c = unit_column(t, v);
-      if (c >= p.splits * kUnitSplit) continue;  // all lanes or none
+      if (c >= staged * kUnitSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
       if (c < p.cols) {
         const F4 four = load(c);
@@ -77,7 +79,7 @@ struct UnitNormedRow {
           store4(normed + c, scaled);
         }
       }
-      stage_unit_half(t, scaled, c, p.splits);
+      stage_unit_half(t, scaled, c, staged);
     }
   }
 };
@@ -109,7 +111,7 @@ struct UnitNormedRow {
     if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);     \
   }
 MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, 2)
-MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 3)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 4)
 #undef MF_UNIT_NORMED_ONE
 #undef MF_OF
 

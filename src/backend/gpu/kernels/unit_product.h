@@ -54,14 +54,6 @@ MF_FN void load_row_scales(MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8
   }
 }
 
-/// Of the 8 blocks from `block`: lane 0 of four has the scales of row `low`, the next its biases,
-/// then those of row `high`.
-MF_FN void load_unit_scales(MF_T t, MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8) scales,
-                            MF_GLOBAL(const u8) biases, u32 cols, u32 low, u32 high, u32 block) {
-  load_row_scales(words, m, (t.lane & 1u) == 0u ? scales : biases, cols,
-                  (t.lane & 2u) == 0u ? low : high, block);
-}
-
 MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
   const u16 bits = static_cast<u16>(word >> (16u * half));
   // Both, and a choice: a branch would keep the products around it apart.

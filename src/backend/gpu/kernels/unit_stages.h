@@ -140,7 +140,7 @@ struct UnitScales {
     load_row_scales(biases, m, bias_data, cols, own, block);
   }
   static MF_FN_MEMBER MF_SHARED(u32) of_simd(MF_T t) {
-    return MF_SHARED_AT(t, u32, (kUnitStagesEnd + t.simd * kUnitScaleWords) * 4u);
+    return MF_SHARED_AT(t, u32, (kUnitStagesEnd + t.simd * kUnitManyScaleWords) * 4u);
   }
   MF_FN_MEMBER void place(MF_T t, u32 format) const {
     simd_barrier(t);

@@ -1,0 +1,89 @@
+// The down products of few slots and the sum of the slots as one plan: the products wait until it
+// is known whether the sum follows.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/gpu/expert_launch.h"
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+uint32_t count_ranks(const UnitExpertParams& e, bool has_shared) {
+  return e.top_k + (has_shared ? 1 : 0);
+}
+
+UnitOneMemory down_sum_memory(const UnitExpertsOneParams& p, uint32_t ranks, uint32_t most) {
+  const uint32_t route_words = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
+  return unit_one_memory(p.expert.matrix.bits, p.expert.cols, ranks, ranks, route_words, most);
+}
+
+}  // namespace
+
+void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
+                                const FewSlots& s) {
+  const UnitExpertParams& e = p.expert;
+  const uint32_t ranks = count_ranks(e, s.has_ffn);
+  const uint32_t most = platform_.shared_bytes_max();
+  const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
+                     e.cols <= uint32_t{kUnitSplit} && ranks <= kUnitDownRanks && e.wide != 0 &&
+                     e.matrix.wide != 0 && down_sum_memory(p, ranks, most).bytes <= most &&
+                     s.launch.routes.weights.is_contiguous();
+  if (!keeps) return record(down);
+  waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
+                              s.has_ffn ? s.ffn.out : Tensor{}, s.launch.slots / e.top_k};
+}
+
+// A group reads what other groups may write by then, but for the rows of the sum that are its own.
+bool GpuEncoder::fits_down(const Tensor& out, const Tensor& addend) const {
+  const WaitingDown& down = *waiting_down_;
+  const bool is_made_here = !addend.is_null() && are_same(addend, down.shared_out);
+  if (is_made_here && are_same(waiting_.chain.addends[0], addend)) return false;
+  const Binding written = range_of(out, Access::kWrite);
+  for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
+    if (have_overlap(written, down.plan.bindings[i])) return false;
+  }
+  return are_same(addend, down.shared_out) ||
+         (!have_overlap(addend, down.slots) && !have_overlap(addend, down.shared_out));
+}
+
+void GpuEncoder::record_down_sum(const WaitingChain& chain) {
+  const WaitingDown down = *std::exchange(waiting_down_, {});
+  UnitDownSumParams p{};
+  std::memcpy(&p.experts, down.plan.params.data(), sizeof(p.experts));
+  const UnitExpertParams& e = p.experts.expert;
+  const bool has_shared = !down.shared_out.is_null();
+  p.has_shared = has_shared ? 1 : 0;
+  p.adds = chain.adds;
+  for (uint32_t i = 0; has_shared && i < chain.adds; ++i) {
+    if (are_same(chain.addends[i], down.shared_out)) p.shared_addend = i + 1;
+  }
+  const bool chooses = p.experts.route.thread_experts != 0;
+  const uint32_t ranks = count_ranks(e, has_shared);
+  const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
+  const UnitOneMemory memory = down_sum_memory(p.experts, ranks, platform_.shared_bytes_max());
+  p.experts.expert.shared = memory.parts;
+  Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
+                        {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);
+  plan.shared_bytes = memory.bytes;
+  plan.set_params(p);
+  for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
+    const Binding& binding = down.plan.bindings[i];
+    const bool is_weights = i == 1;
+    const bool is_slots = i == 7;
+    plan.bind(is_weights ? range_of(down.slot_weights, Access::kRead) : binding);
+    // Slots of experts that were ready before are read.
+    if (is_slots) plan.bindings[i].access = Access::kReadWrite;
+  }
+  for (const Tensor& addend : chain.addends) {
+    const bool is_made_here = has_shared && are_same(addend, down.shared_out);
+    plan.bind(is_made_here ? Binding{} : range_of(addend, Access::kRead));
+  }
+  for (const Tensor& sum : chain.sums) bind_output(plan, sum);
+  record(plan);
+}
+
+}  // namespace moeflux::gpu

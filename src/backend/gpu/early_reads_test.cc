@@ -1,0 +1,93 @@
+// What a kernel may read before the kernel in front of it has finished: never what that one writes.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/plan_trace.h"
+#include "tests/support/device_session.h"
+
+namespace moeflux::gpu {
+namespace {
+
+using testing::DeviceSession;
+
+template <typename Params>
+Params params_of(const Plan& plan) {
+  Params params;
+  EXPECT_EQ(plan.params_bytes, sizeof(params));
+  std::memcpy(&params, plan.params.data(), sizeof(params));
+  return params;
+}
+
+class EarlyReads : public ::testing::Test {
+ protected:
+  PlanLog log_;
+  std::unique_ptr<Device> device_ = make_gpu_device(make_plan_trace_platform(log_));
+  DeviceSession s_{*device_};
+  const Tensor state_ = s_.zeros({1, 128, 128});
+
+  void record_delta() {
+    const Tensor one = s_.zeros({1});
+    const Tensor scalar = s_.zeros({1, 1});
+    s_.encoder().gated_delta(s_.zeros({1, 1, 128}), s_.zeros({1, 384}), scalar, scalar, one, one,
+                             state_, {1, 1, 128, 128});
+  }
+  /// Of the plans of the delta rule: whether the state is read early.
+  std::vector<uint32_t> early() {
+    s_.encoder().submit();
+    std::vector<uint32_t> result;
+    for (const Plan& plan : log_.plans) {
+      if (plan.kernel != KernelId::gated_delta_one) continue;
+      result.push_back(params_of<DeltaOneParams>(plan).early);
+    }
+    return result;
+  }
+};
+
+TEST_F(EarlyReads, AStateThatTheLaunchBeforeWritesIsAwaited) {
+  record_delta();
+  record_delta();
+  const Tensor x = s_.zeros({4});
+  s_.encoder().scale(x, x, 2.0f);
+  record_delta();
+  s_.encoder().copy(state_, s_.zeros({1, 128, 128}));
+  record_delta();
+  EXPECT_EQ(early(), (std::vector<uint32_t>{1, 0, 1, 0}));
+}
+
+TEST_F(EarlyReads, ALaunchOfNothingIsNoLaunch) {
+  record_delta();
+  const Tensor nothing = s_.zeros({0, 4});
+  s_.encoder().scale(nothing, nothing, 2.0f);
+  record_delta();
+  EXPECT_EQ(early(), (std::vector<uint32_t>{1, 0}));
+}
+
+TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
+  const Shape shape{1, 1, 8};
+  const Tensor q = s_.zeros(shape);
+  const Tensor positions = s_.ints({1}, std::vector<int32_t>{0});
+  const std::vector<Tensor> pages = {s_.zeros({4, 1, 8})};
+  const auto attend = [&] {
+    s_.encoder().rope(q, positions, s_.zeros({4}), {.rotary_dim = 8});
+    s_.encoder().attention(s_.zeros(shape), q, s_.zeros(shape), s_.zeros(shape),
+                           {pages, pages, 4, 0}, {.scale = 1.0f});
+  };
+  attend();
+  Tensor as_floats = positions;
+  as_floats.dtype = DType::kF32;
+  s_.encoder().copy(as_floats, s_.zeros({1}));
+  attend();
+  s_.encoder().submit();
+  std::vector<uint32_t> result;
+  for (const Plan& plan : log_.plans) {
+    if (plan.kernel != KernelId::place_heads) continue;
+    result.push_back(params_of<PlaceHeadsParams>(plan).early);
+  }
+  EXPECT_EQ(result, (std::vector<uint32_t>{1, 0}));
+}
+
+}  // namespace
+}  // namespace moeflux::gpu
