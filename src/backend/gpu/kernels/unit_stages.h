@@ -6,6 +6,10 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// Units of 16 bytes of codes are swapped by halves of a row in two of four rows, which are read
+/// together: so they are in different banks.
+MF_FN u32 unit_half_swap(MF_T t) { return (t.lane >> 2u) & 2u; }
+
 /// A lane's part of the copies, stage after stage: of all threads' activations of TILES * 8 rows of
 /// x, and of the codes of the SIMD group's 32 rows. Only a last stage may have a block too few.
 template <u32 BITS, u32 TILES>
@@ -47,14 +51,11 @@ struct UnitStages {
       const u32 at = row + own + i * 8u < rows ? row + own + i * 8u : rows - 1u;  // or the last
       code_at[i] = at * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
     }
-    code_to = kUnitStageCodes + (t.simd * kUnitManyRows + own) * kUnitCodeWords + code_unit(t);
+    code_to = kUnitStageCodes + (t.simd * kUnitManyRows + own) * kUnitCodeWords +
+              ((t.lane & 3u) ^ unit_half_swap(t)) * 4u;
     into = kUnitTokens;
     left = cols / kUnitBlock;
   }
-  /// Where a lane's 16 bytes of a row lie: four rows' halves are in different banks.
-  static MF_FN_MEMBER u32 code_unit(MF_T t) { return ((t.lane & 3u) ^ swap(t)) * 4u; }
-  static MF_FN_MEMBER u32 swap(MF_T t) { return (t.lane >> 2u) & 2u; }
-
   /// Copies a stage of those that are left; ends a batch of copies in any case.
   MF_FN_MEMBER void issue(MF_T t, MF_GLOBAL(const u32) codes, u32 wide, MF_GLOBAL(const u32) split,
                           MF_GLOBAL(const f32) sums) {
@@ -104,7 +105,7 @@ struct UnitStages {
 /// A lane's codes of block `within` of a stage: of four rows, 8 apart, two octets each.
 template <u32 BITS>
 MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, u32 stage, u32 within) {
-  const u32 swap = (t.lane >> 2u) & 2u;
+  const u32 swap = unit_half_swap(t);
   const u32 unit = BITS == 4u ? (within * 2u + (t.lane & 3u) / 2u) ^ swap : (t.lane & 3u) ^ swap;
   const u32 word = BITS == 4u ? (t.lane & 1u) * 2u : 0u;
   MF_SHARED(u32)
