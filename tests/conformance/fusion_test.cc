@@ -395,5 +395,30 @@ TEST(Fusion, HeadsOfDifferentTurnsStayApart) {
   check_heads(6, {.rotary = 32, .same_rope = false});
 }
 
+TEST(Fusion, RowsOfManyTokensBecomeIntegersAgainOnlyWhenTheyChange) {
+  Random random(94);
+  const EncodedWeight w = random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), 40, 256);
+  const std::vector<float> values = random.floats(6 * 256);
+  const Ops ops = [&](Session& s, const Between& between) {
+    const Tensor x = s.floats({6, 256}, values);
+    const Tensor other = s.floats({6, 256}, values);
+    const Weight weight = s.weight(w);
+    const Tensor outs[] = {s.zeros({6, 40}), s.zeros({6, 40}), s.zeros({6, 40})};
+    s.encoder().linear(outs[0], x, weight);
+    between();
+    s.encoder().scale(other, other, 2.0f);
+    between();
+    s.encoder().linear(outs[1], x, weight);
+    between();
+    s.encoder().scale(x, x, 3.0f);
+    between();
+    s.encoder().linear(outs[2], x, weight);
+    between();
+    return std::vector<Tensor>(std::begin(outs), std::end(outs));
+  };
+  // Integers and product; scale and product; scale, integers and product.
+  expect_same_bits_in(7, "products with a scale between", ops);
+}
+
 }  // namespace
 }  // namespace moeflux::conformance

@@ -34,8 +34,8 @@ std::vector<float> product(Device& device, const EncodedWeight& w, std::span<con
   return s.read(out);
 }
 
-/// Activations become integers of at least 14 bits and a sign, of one factor for 64 columns; at most
-/// half of one is lost.
+/// Activations become integers of at least 14 bits and a sign, of one factor for 64 columns; at
+/// most half of one is lost.
 float unit_tolerance(std::span<const float> w, std::span<const float> x) {
   double lost = 0.0;
   for (size_t begin = 0; begin < x.size(); begin += 64) {
@@ -75,6 +75,30 @@ TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
       expect_same_bits(what, std::span(got).first(static_cast<size_t>(3 * rows)),
                        product(units(), w, std::span(x).first(static_cast<size_t>(3 * cols)), 3));
     }
+  }
+}
+
+TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
+  Random random(64);
+  for (const int bits : {4, 8}) {
+    // More rows than a group has, the last of them alone; tokens fill a tile and begin another.
+    const EncodedWeight w =
+        random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), 257, 192);
+    const std::vector<float> x = random.floats(40 * w.cols, -2.0f, 2.0f);
+    const std::vector<float> got = product(units(), w, x, 40);
+    const std::string what = moeflux::format("{} bits", bits);
+    for (const int64_t t : {0, 31, 39}) {
+      expect_same_bits(what, product(units(), w, row_of(x, t, w.cols), 1), row_of(got, t, w.rows));
+    }
+    Session s(units());
+    Weight moved = s.weight(w);
+    Tensor room = s.zeros({static_cast<int64_t>(w.data.size()) + 4}, DType::kU8);
+    moved.data.buffer = room.buffer;
+    moved.data.offset_bytes = room.offset_bytes + 4;
+    s.encoder().write(moved.data, w.data);
+    const Tensor out = s.zeros({40, w.rows});
+    s.encoder().linear(out, s.floats({40, w.cols}, x), moved);
+    expect_same_bits(what + ", 4 bytes further", got, s.read(out));
   }
 }
 

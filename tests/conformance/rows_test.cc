@@ -65,6 +65,22 @@ TEST(RmsNorm, NormalisesHeadsInsideAWiderRowInPlace) {
   });
 }
 
+TEST(RmsNorm, NormalisesManyHeadsAndGatesThem) {
+  Random random(19);
+  const int64_t n = 2100;  // 8400 rows: a SIMD group of a GPU has several
+  const std::vector<float> x = random.floats(n * 4 * 16, -3.0f, 3.0f);
+  const std::vector<float> gates = random.floats(n * 4 * 8, -3.0f, 3.0f);
+  const std::vector<float> w = random.floats(8, 0.5f, 1.5f);
+  const std::vector<float> tolerance(x.size(), kRounding * 12.0f * 9.0f);
+  compare_with_reference({"rms_norm", "many gated heads", 16, tolerance}, [&](Session& s) {
+    const Tensor heads = s.floats({n, 4, 16}, x);
+    const Tensor half = heads.slice(2, 8, 8);
+    s.encoder().rms_norm(half, half, s.floats({8}, w), 1e-6f);
+    s.encoder().mul_activated(half, half, s.floats({n, 4, 8}, gates), Activation::kSigmoid);
+    return s.read(heads);
+  });
+}
+
 TEST(Add, IsExactAndMayBeInPlace) {
   Random random(12);
   for (const int64_t cols : kWidths) {

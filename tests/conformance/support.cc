@@ -91,9 +91,9 @@ void encode_affine(EncodedWeight& w, const std::vector<float>& values) {
   }
 }
 
-/// How much more a device may be off. Matrix units of GPUs see activations as integers of 16 bits in
-/// place of 24, of one factor for 64 columns: 16 is five deviations of such products' error where
-/// rows are short, and numbers even; more columns average more.
+/// How much more a device may be off. Matrix units of GPUs see activations as integers of 16 bits
+/// in place of 24, of one factor for 64 columns: 16 is five deviations of such products' error
+/// where rows are short, and numbers even; more columns average more.
 double allowance(const Comparison& c, const NamedDevice& device) {
   const bool is_product = c.op.starts_with("linear") || c.op == "expert_ffn";
   return is_product && device.family == "cuda" ? 16.0 : 1.0;

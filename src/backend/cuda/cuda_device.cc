@@ -88,24 +88,6 @@ Status check_kernels(int device) {
       format("cuda:{}: this build has no kernels for it (see MOEFLUX_CUDA_ARCHITECTURES)", device));
 }
 
-// Kernels get more than 48 KiB of shared memory only if they say so beforehand.
-Status allow_shared_memory(const cudaDeviceProp& properties) {
-  for (const gpu::KernelId id :
-       {gpu::KernelId::attention_rows128, gpu::KernelId::attention_rows64,
-        gpu::KernelId::attention_rows16, gpu::KernelId::attention_rows16_wide,
-        gpu::KernelId::unit_linear_one, gpu::KernelId::unit_linear_one4,
-        gpu::KernelId::unit_normed_linear_one, gpu::KernelId::unit_normed_linear_one4,
-        gpu::KernelId::unit_gate_up_one4, gpu::KernelId::unit_gate_up_one8,
-        gpu::KernelId::unit_down_one4, gpu::KernelId::unit_down_one8, gpu::KernelId::unit_down_sum4,
-        gpu::KernelId::unit_down_sum8}) {
-    MF_RETURN_IF_ERROR(gpu::cuda_status(
-        cudaFuncSetAttribute(gpu::cuda_kernel(id), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(properties.sharedMemPerBlockOptin)),
-        "cudaFuncSetAttribute"));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
@@ -121,7 +103,6 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
   MF_RETURN_IF_ERROR(gpu::cuda_status(cudaGetDeviceProperties(&properties, options.device),
                                       "cudaGetDeviceProperties"));
   MF_RETURN_IF_ERROR(check_kernels(options.device));
-  MF_RETURN_IF_ERROR(allow_shared_memory(properties));
   return make_gpu_device(std::make_unique<CudaPlatform>(options, properties));
 }
 

@@ -87,10 +87,23 @@ uint64_t LaunchQueue::structure_hash() const {
   return hash;
 }
 
+// Kernels get more than 48 KiB of shared memory only if they say so beforehand.
+Status LaunchQueue::allow_shared_memory(const Plan& plan) {
+  uint32_t& allowed = allowed_shared_bytes_[static_cast<size_t>(plan.kernel)];
+  if (plan.shared_bytes <= allowed) return {};
+  MF_RETURN_IF_ERROR(cuda_status(
+      cudaFuncSetAttribute(cuda_kernel(plan.kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(plan.shared_bytes)),
+      "cudaFuncSetAttribute"));
+  allowed = plan.shared_bytes;
+  return {};
+}
+
 Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
   if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return {};
   const KernelInfo& info = kernel_info(plan.kernel);
   MF_CHECK(plan.num_bindings == info.bindings && plan.params_bytes == info.params_bytes);
+  MF_RETURN_IF_ERROR(allow_shared_memory(plan));
   Launch& launch = kept_.emplace_back();
   launch.kernel = plan.kernel;
   launch.num_pointers = plan.num_bindings;

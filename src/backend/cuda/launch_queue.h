@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/gpu/kernel_list.h"
 #include "backend/gpu/plan.h"
 #include "base/result.h"
 
@@ -21,7 +22,9 @@ namespace moeflux::gpu {
 /// Thread-compatible. The stream must outlive the queue and be idle when it goes.
 class LaunchQueue {
  public:
-  LaunchQueue(bool use_graphs, bool overlap) : use_graphs_(use_graphs), overlap_(overlap) {}
+  LaunchQueue(bool use_graphs, bool overlap) : use_graphs_(use_graphs), overlap_(overlap) {
+    allowed_shared_bytes_.fill(48 * 1024);
+  }
   ~LaunchQueue();
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
@@ -59,6 +62,7 @@ class LaunchQueue {
   static bool share_structure(const Launch& a, const Launch& b);
   static bool share_parameters(const Launch& a, const Launch& b);
   uint64_t structure_hash() const;
+  Status allow_shared_memory(const Plan& plan);
   Status launch_kept(cudaStream_t stream);
   Status launch_each(cudaStream_t stream);
   Status instantiate(Run& run);
@@ -70,7 +74,8 @@ class LaunchQueue {
   size_t run_length_ = kFirstRunLength;  // launches kept before they are handed over
   size_t launches_ = 0;                  // in runs_
   std::vector<Launch> kept_;
-  std::unordered_map<uint64_t, Run> runs_;  // by structure_hash()
+  std::array<uint32_t, kKernels.size()> allowed_shared_bytes_;  // by kernel
+  std::unordered_map<uint64_t, Run> runs_;                      // by structure_hash()
 };
 
 }  // namespace moeflux::gpu

@@ -126,9 +126,14 @@ void GpuEncoder::record_chain(const WaitingChain& chain) {
   if (!has_sums || chain.after_down) return record_norm(chain.norm, {}, {});
   const ChainParams p = chain_params(chain);
   const uint32_t threads = norm_threads(p.cols);
-  const KernelId kernel =
-      threads == kNormLongThreads ? KernelId::rms_norm_chain_long : KernelId::rms_norm_chain;
-  Plan plan = make_plan(kernel, {rows_of(chain.value), 1, 1}, threads,
+  const uint32_t rows = rows_of(chain.value);
+  const bool is_long = threads == kNormLongThreads;
+  const bool is_short =
+      !is_long && rows > kSingleTokensMax && p.cols <= 4 * threads * kChainVectorsShort;
+  const KernelId kernel = is_long    ? KernelId::rms_norm_chain_long
+                          : is_short ? KernelId::rms_norm_chain_short
+                                     : KernelId::rms_norm_chain;
+  Plan plan = make_plan(kernel, {rows, 1, 1}, threads,
                         threads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_parts(plan, chain);

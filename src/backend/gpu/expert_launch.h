@@ -32,10 +32,6 @@ struct GpuEncoder::ExpertLaunch {
   bool use_units = false;
   bool wide_scales = true;
   bool wide_down_scales = true;
-  uint32_t x_rows = 0;
-  uint32_t hidden = 0;
-  uint32_t intermediate = 0;
-  Binding split;  // room for activations as integers
   // Experts that lie evenly need no lookup: expert i is the first and i strides.
   ExpertEntry first{};
   uint64_t stride = 0;  // 0: they do not

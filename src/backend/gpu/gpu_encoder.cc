@@ -16,6 +16,7 @@ GpuEncoder::GpuEncoder(Platform& platform, std::unique_ptr<Executor> executor,
     : platform_(platform),
       executor_(std::move(executor)),
       scratch_(std::move(scratch)),
+      splits_{SplitRows(platform), SplitRows(platform)},
       tables_(platform, *executor_),
       workspace_(platform) {}
 
@@ -39,7 +40,7 @@ void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
   MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
   flush_waiting();
-  split_x_ = {};
+  forget_splits();
   if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
 }
 
@@ -54,7 +55,9 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
 
 void GpuEncoder::record(const Plan& plan) {
   flush_waiting();
-  split_x_ = {};
+  for (SplitRows& split : splits_) {
+    if (writes(plan, split.x)) split.x = {};
+  }
   executor_->record(plan);
   if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return;  // no launch
   written_.clear();
@@ -92,6 +95,7 @@ void GpuEncoder::flush_waiting() {
 
 EventId GpuEncoder::submit() {
   flush_waiting();
+  forget_splits();  // whoever waits for the event may change what they were made of
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});

@@ -2,6 +2,7 @@
 // strides and formats; knows nothing about a vendor.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "backend/gpu/device_tables.h"
 #include "backend/gpu/executor.h"
 #include "backend/gpu/plan.h"
+#include "backend/gpu/split_rows.h"
 #include "backend/gpu/waiting.h"
 
 namespace moeflux::gpu {
@@ -159,7 +161,11 @@ class GpuEncoder : public Encoder {
   bool use_units(const Weight& weight) const;
   void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_products_of_many(const Products& products);
-  void record_split(const Tensor& x, uint32_t rows, const Binding& split, const Binding& sums);
+  /// x as integers: as the last such launch left them, if nothing was written to x since. Null, and
+  /// the encoder fails, if there is no room.
+  const SplitRows* split_rows(const Tensor& x);
+  void record_split(const SplitRows& split);
+  void forget_splits();
   void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                            const Tensor& slots, const Tensor& intermediate, const Tensor& x,
                            const GluOptions& glu);
@@ -207,9 +213,8 @@ class GpuEncoder : public Encoder {
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
   std::optional<WaitingDown> waiting_down_;  // for a chain, or for what it waits for
-  Tensor split_x_;  // whose integers the workspace holds, if nothing was recorded since
-  Binding split_;
-  Binding split_sums_;
+  std::array<SplitRows, 2> splits_;  // of a layer's input and of what networks make in between
+  size_t next_split_ = 0;
   DeviceTables tables_;
   Workspace workspace_;
   std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet

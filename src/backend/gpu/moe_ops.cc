@@ -166,17 +166,8 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
   const size_t tile_bytes = (1 + 3 * size_t{launch.groups}) * sizeof(u32);
-  const size_t lists_bytes = round_up(list_bytes + range_bytes + tile_bytes, 16);
-  size_t split_bytes = 0;
-  if (launch.use_units) {
-    split_bytes = std::max(split_rows_bytes(launch.x_rows, launch.hidden),
-                           split_rows_bytes(launch.slots, launch.intermediate));
-  }
-  const Result<Binding> space = workspace_.take(lists_bytes + split_bytes);
+  const Result<Binding> space = workspace_.take(list_bytes + range_bytes + tile_bytes);
   if (!space.ok()) return fail(space.error());
-  launch.split = *space;
-  launch.split.offset_bytes += lists_bytes;
-  launch.split.size_bytes = split_bytes;
   launch.list = *space;
   launch.list.size_bytes = launch.slots * sizeof(u32);
   Binding ranges = *space;
@@ -280,7 +271,6 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     ExpertLaunch launch = stay->launch;
     launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
     launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
-    launch.x_rows = rows_of(x);
     if (list_slots(routes, launch)) launch_any(ready[0], launch, slots, intermediate, x, glu);
     return;
   }
@@ -296,9 +286,6 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     const ExpertWeights& like = ready[i];
     launch.use_units =
         use_units(like.gate) && use_units(like.down) && like.gate.format == like.up.format;
-    launch.x_rows = rows_of(x);
-    launch.hidden = static_cast<uint32_t>(like.gate.cols);
-    launch.intermediate = static_cast<uint32_t>(like.down.cols);
     if (!place_experts(ready, i, launch, stay) || !list_slots(routes, launch)) return;
     launch_any(like, launch, slots, intermediate, x, glu);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "base/units.h"
 
@@ -111,6 +112,15 @@ bool have_overlap(const Binding& a, const Binding& b) {
   return a.buffer != nullptr && a.buffer == b.buffer &&
          a.offset_bytes < b.offset_bytes + b.size_bytes &&
          b.offset_bytes < a.offset_bytes + a.size_bytes;
+}
+
+bool writes(const Plan& plan, const Tensor& tensor) {
+  if (tensor.is_null()) return false;
+  const Binding range = range_of(tensor, Access::kRead);
+  const auto bindings = std::span(plan.bindings).first(plan.num_bindings);
+  return std::any_of(bindings.begin(), bindings.end(), [&](const Binding& binding) {
+    return binding.access != Access::kRead && have_overlap(binding, range);
+  });
 }
 
 bool is_wide(const Tensor& tensor) {

@@ -33,6 +33,8 @@ bool are_same(const Tensor& a, const Tensor& b);
 /// True when two tensors may have a byte in common: ranges overlap from first to last element.
 bool have_overlap(const Tensor& a, const Tensor& b);
 bool have_overlap(const Binding& a, const Binding& b);
+/// True when a plan may write to a byte of the tensor.
+bool writes(const Plan& plan, const Tensor& tensor);
 
 /// True when every row of an f32 tensor begins on a 16-byte boundary.
 bool is_wide(const Tensor& tensor);

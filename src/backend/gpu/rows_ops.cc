@@ -7,6 +7,8 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kNarrowThreads = 128;
+constexpr uint32_t kNarrowRows = 4;      // a SIMD group, of many
+constexpr uint32_t kManyRows = 1 << 13;  // fill any GPU with a SIMD group each
 
 bool is_narrow(const Tensor& x) { return x.shape.back() <= int64_t{kNormNarrowCols}; }
 
@@ -22,6 +24,25 @@ RowsParams rows_params(const Tensor& out, const Tensor& a, const Tensor& b) {
 
 Plan element_plan(KernelId kernel, const Tensor& out) {
   return make_plan(kernel, {groups_for(static_cast<uint64_t>(out.num_elements()), kThreads), 1, 1},
+                   kThreads);
+}
+
+// True when kernels may take four columns at once.
+bool has_wide_rows(const Tensor& out, const Tensor& a, const Tensor& b) {
+  return out.shape.back() % 4 == 0 && is_wide(out) && is_wide(a) &&
+         (b.is_null() || b.shape.back() == 1 || is_wide(b));
+}
+
+// True when the rows of a SIMD group that begins with a multiple of kNarrowRows are a stride apart.
+bool shares_inner(const RowsParams& p) {
+  return p.out.extents[2] % kNarrowRows == 0 && p.a.extents[2] % kNarrowRows == 0 &&
+         (p.has_gate == 0 || p.b.extents[2] % kNarrowRows == 0);
+}
+
+// Four columns a thread where `wide`.
+Plan columns_plan(KernelId kernel, const Tensor& out, u32 wide) {
+  const auto elements = static_cast<uint64_t>(out.num_elements());
+  return make_plan(kernel, {groups_for(wide != 0 ? elements / 4 : elements, kThreads), 1, 1},
                    kThreads);
 }
 
@@ -92,8 +113,9 @@ void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
 
 void GpuEncoder::record_mul(const Tensor& out, const Tensor& x, const Tensor& gate,
                             Activation activation) {
-  Plan plan = element_plan(KernelId::mul_activated_rows, out);
   RowsParams p = rows_params(out, x, gate);
+  p.wide = has_wide_rows(out, x, gate) ? 1 : 0;
+  Plan plan = columns_plan(KernelId::mul_activated_rows, out, p.wide);
   p.activation = activation_code(activation);
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
@@ -104,8 +126,9 @@ void GpuEncoder::record_mul(const Tensor& out, const Tensor& x, const Tensor& ga
 
 void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
   MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
-  Plan plan = element_plan(KernelId::glu_rows, out);
   RowsParams p = rows_params(out, gate, up);
+  p.wide = has_wide_rows(out, gate, up) ? 1 : 0;
+  Plan plan = columns_plan(KernelId::glu_rows, out, p.wide);
   p.activation = activation_code(options.activation);
   p.factor = options.alpha;
   p.limit = options.limit;
@@ -137,9 +160,11 @@ void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activa
                ? 1
                : 0;
   const bool narrow = is_narrow(norm.x);
+  p.simd_rows = p.rows >= kManyRows && shares_inner(p) ? kNarrowRows : 1;
   Plan plan =
       narrow ? make_plan(KernelId::rms_norm_narrow,
-                         {groups_for(p.rows, kNarrowThreads / kSimdLanes), 1, 1}, kNarrowThreads)
+                         {groups_for(p.rows, kNarrowThreads / kSimdLanes * p.simd_rows), 1, 1},
+                         kNarrowThreads)
              : make_plan(KernelId::rms_norm_wide, {p.rows, 1, 1}, norm_threads(p.cols),
                          norm_threads(p.cols) / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);

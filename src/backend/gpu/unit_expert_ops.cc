@@ -29,21 +29,17 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
     p.wide = is_wide(from) ? 1 : 0;
     p.top_k = is_down ? 1 : launch.top_k;
     p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
-    const uint32_t rows = is_down ? launch.slots : launch.x_rows;
-    const size_t begin = split_sums_begin(rows, p.cols);
-    const size_t bytes = split_rows_bytes(rows, p.cols);
-    record_split(from, rows, part_of(launch.split, 0, begin, Access::kOverwrite),
-                 part_of(launch.split, begin, bytes - begin, Access::kOverwrite));
-    Plan plan = make_plan(
+    const SplitRows* const split = split_rows(from);
+    if (split == nullptr) return;
+    Plan plan = make_unit_many_plan(
         is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitSimds * kUnitRows / (is_down ? 1 : 2)), launch.groups, 1},
-        kUnitThreads, unit_many_bytes());
+        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1});
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);
     plan.bind(launch.tiles);
-    plan.bind(part_of(launch.split, 0, begin, Access::kRead));
-    plan.bind(part_of(launch.split, begin, bytes - begin, Access::kRead));
+    plan.bind(split->integers);
+    plan.bind(split->sums);
     plan.bind(range_of(to, Access::kWrite));
     record(plan);
   };

@@ -15,55 +15,66 @@ bool GpuEncoder::use_units(const Weight& weight) const {
   return unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes <= most;
 }
 
-void GpuEncoder::record_split(const Tensor& x, uint32_t rows, const Binding& split,
-                              const Binding& sums) {
+void GpuEncoder::forget_splits() {
+  for (SplitRows& split : splits_) split.x = {};
+}
+
+const SplitRows* GpuEncoder::split_rows(const Tensor& x) {
+  flush_waiting();  // it may write to x
+  for (const SplitRows& split : splits_) {
+    if (!split.x.is_null() && are_same(split.x, x)) return &split;
+  }
+  SplitRows& split = splits_[next_split_];
+  next_split_ = (next_split_ + 1) % splits_.size();
+  const uint64_t rows = rows_of(x);
+  const auto cols = static_cast<uint64_t>(x.shape.back());
+  const size_t begin = split_sums_begin(rows, cols);
+  const size_t bytes = split_rows_bytes(rows, cols);
+  const Result<Binding> space = split.space.take(bytes);
+  if (!space.ok()) {
+    fail(space.error());
+    return nullptr;
+  }
+  split.integers = part_of(*space, 0, begin, Access::kOverwrite);
+  split.sums = part_of(*space, begin, bytes - begin, Access::kOverwrite);
+  split.x = x;
+  record_split(split);
+  split.integers.access = split.sums.access = Access::kRead;
+  return &split;
+}
+
+void GpuEncoder::record_split(const SplitRows& split) {
   UnitSplitParams p{};
-  p.x_stride = row_stride(x);
-  p.cols = static_cast<u32>(x.shape.back());
-  p.wide = is_wide(x) ? 1 : 0;
-  Plan plan = make_plan(KernelId::unit_split, {groups_for(p.cols / 8, kUnitThreads), rows, 1},
-                        kUnitThreads);
+  p.x_stride = row_stride(split.x);
+  p.cols = static_cast<u32>(split.x.shape.back());
+  p.wide = is_wide(split.x) ? 1 : 0;
+  Plan plan = make_plan(KernelId::unit_split,
+                        {groups_for(p.cols / 8, kUnitThreads), rows_of(split.x), 1}, kUnitThreads);
   plan.set_params(p);
-  plan.bind(range_of(x, Access::kRead));
-  plan.bind(split);
-  plan.bind(sums);
+  plan.bind(range_of(split.x, Access::kRead));
+  plan.bind(split.integers);
+  plan.bind(split.sums);
   record(plan);
 }
 
 void GpuEncoder::record_products_of_many(const Products& products) {
   const Tensor& x = products.front().x;
   const uint32_t n = rows_of(x);
-  const auto cols = static_cast<uint64_t>(x.shape.back());
-  if (split_x_.is_null() || !are_same(split_x_, x)) {
-    const Result<Binding> space = workspace_.take(split_rows_bytes(n, cols));
-    if (!space.ok()) {
-      fail(space.error());
-      return;
-    }
-    const size_t begin = split_sums_begin(n, cols);
-    split_ = part_of(*space, 0, begin, Access::kOverwrite);
-    split_sums_ = part_of(*space, begin, split_rows_bytes(n, cols) - begin, Access::kOverwrite);
-    record_split(x, n, split_, split_sums_);
-    split_.access = split_sums_.access = Access::kRead;
-  }
+  const SplitRows* const split = split_rows(x);
+  if (split == nullptr) return;
   UnitLinearParams p{};
-  p.cols = static_cast<u32>(cols);
+  p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
-  const uint32_t groups = list_matrices(p, products, kUnitSimds * kUnitRows);
-  Plan plan = make_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1},
-                        kUnitThreads, unit_many_bytes());
+  const uint32_t groups = list_matrices(p, products, kUnitGroupRows);
+  Plan plan = make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1});
   plan.set_params(p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
-  plan.bind(split_);
-  plan.bind(split_sums_);
+  plan.bind(split->integers);
+  plan.bind(split->sums);
   for (const WaitingProduct& product : products) bind_output(plan, product.out);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
   record(plan);
-  split_x_ = x;
-  for (const WaitingProduct& product : products) {
-    if (have_overlap(x, product.out)) split_x_ = {};
-  }
 }
 
 }  // namespace moeflux::gpu

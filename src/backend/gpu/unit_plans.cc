@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "backend/gpu/plan_building.h"
 
@@ -10,7 +11,8 @@ namespace moeflux::gpu {
 bool fits_units(const Weight& weight) {
   const QuantFormat& f = weight.format;
   return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
-         f.group_size >= int64_t{kUnitBlock};
+         f.group_size >= int64_t{kUnitBlock} &&
+         weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
 }
 
 bool has_wide_scales(const Weight& weight) {
@@ -71,8 +73,13 @@ UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint
   return memory;
 }
 
-uint32_t unit_many_bytes() {
-  return (kUnitTokens + kUnitStages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
+Plan make_unit_many_plan(KernelId kernel, const Extent3& groups) {
+  constexpr auto kBytes = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
+  // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
+  static_assert(kBytes <= 99 * 1024 && 2 * (kBytes + 1024) <= 228 * 1024);
+  Plan plan = make_plan(kernel, groups, kUnitThreads);
+  plan.shared_bytes = kBytes;
+  return plan;
 }
 
 size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * (cols / 2) * sizeof(u32); }

@@ -12,7 +12,8 @@
 namespace moeflux::gpu {
 
 /// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
-/// groups that fill blocks. Depends on nothing else, as the bits of products must not.
+/// groups that fill blocks, and less than 2^32 words of codes. Depends on nothing else, as the bits
+/// of products must not.
 bool fits_units(const Weight& weight);
 UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
@@ -38,8 +39,8 @@ struct UnitOneMemory {
 /// need be and `most` bytes allow.
 UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
                               uint32_t more, uint32_t most);
-/// Shared memory of a group of the kernels for many tokens.
-uint32_t unit_many_bytes();
+/// A launch of a kernel for many tokens, with the shared memory that those have in common.
+Plan make_unit_many_plan(KernelId kernel, const Extent3& groups);
 
 /// Bytes for rows of activations as integers and for their sums; where the sums begin.
 size_t split_rows_bytes(uint64_t rows, uint64_t cols);

@@ -30,7 +30,7 @@ MF_FN f32 simd_max(MF_T t, f32 value) {
 MF_FN void copy_async4(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from) {
   store4(to, load4(from));
 }
-MF_FN void copy_async1(MF_T, MF_SHARED(f32) to, MF_GLOBAL(const f32) from) { to[0] = from[0]; }
+MF_FN void copy_async1(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from) { to[0] = from[0]; }
 MF_FN void copies_commit(MF_T) {}
 template <u32 PENDING>
 MF_FN void copies_wait(MF_T) {}

@@ -142,7 +142,7 @@ MF_FN void copy_async4(MF_T, u32* to, const u32* from) {
                "l"(from)
                : "memory");
 }
-MF_FN void copy_async1(MF_T, f32* to, const f32* from) {
+MF_FN void copy_async1(MF_T, u32* to, const u32* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<u32>(__cvta_generic_to_shared(to))),
                "l"(from)

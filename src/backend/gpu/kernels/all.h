@@ -28,5 +28,8 @@
 #include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
 #include "backend/gpu/kernels/unit_down_sum.h"
+#include "backend/gpu/kernels/unit_split.h"
+#include "backend/gpu/kernels/unit_stages.h"
 #include "backend/gpu/kernels/unit_many.h"
+#include "backend/gpu/kernels/unit_experts_many.h"
 // clang-format on

@@ -98,17 +98,15 @@ MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, NormScales
   return four;
 }
 
-/// One SIMD group a row.
-MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
-          MF_READ(2, f32, gate), MF_WRITE(3, f32, out)) {
-  MF_THREAD_EARLY;
-  if (p.has_weight != 0u && t.lane * 32u < p.cols) prefetch(t, weight + t.lane * 32u);
-  await_inputs(t);
-  const u32 row = t.group.x * t.simds + t.simd;
-  if (row >= p.rows) return;
-  MF_GLOBAL(const f32) from = a + row_at(p.a, row);
-  MF_GLOBAL(const f32) gates = gate + (p.has_gate != 0u ? row_at(p.b, row) : 0u);
-  MF_GLOBAL(f32) to = out + row_at(p.out, row);
+/// Where a row of a norm is.
+struct NormRow {
+  u64 from;
+  u64 gates;
+  u64 to;
+};
+
+MF_FN void norm_narrow(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) from,
+                       MF_GLOBAL(const f32) weight, MF_GLOBAL(const f32) gates, MF_GLOBAL(f32) to) {
   const u32 first = t.lane * 4u < p.cols ? t.lane * 4u : 0u;
   NormScales scales = norm_scales(p, weight, gates, first);
   const f32 squares = simd_sum(t, row_squares(from, t.lane, 32u, p.cols, p.wide));
@@ -117,6 +115,24 @@ MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weig
     const F4 four = load_columns(from, c, p.cols, p.wide);
     store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, scales));
     if (c + 128u < p.cols) scales = norm_scales(p, weight, gates, c + 128u);
+  }
+}
+
+/// p.simd_rows rows a SIMD group, which share an inner dimension: finding a row takes as long as
+/// its norm.
+MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
+          MF_READ(2, f32, gate), MF_WRITE(3, f32, out)) {
+  MF_THREAD_EARLY;
+  if (p.has_weight != 0u && t.lane * 32u < p.cols) prefetch(t, weight + t.lane * 32u);
+  await_inputs(t);
+  const u32 row = (t.group.x * t.simds + t.simd) * p.simd_rows;
+  if (row >= p.rows) return;
+  NormRow at = {row_at(p.a, row), p.has_gate != 0u ? row_at(p.b, row) : 0u, row_at(p.out, row)};
+  for (u32 r = 0u; r < p.simd_rows; ++r) {
+    norm_narrow(t, p, a + at.from, weight, gate + at.gates, out + at.to);
+    at.from += p.a.strides[2];
+    at.gates += p.has_gate != 0u ? p.b.strides[2] : 0u;
+    at.to += p.out.strides[2];
   }
 }
 
@@ -173,21 +189,32 @@ MF_FN void add_chain(MF_LOCAL(ChainColumns<VECTORS>) sum,
   for (u32 v = 0u; v < VECTORS; ++v) sum->v[v] = plus(sum->v[v], more->v[v]);
 }
 
-/// sum += weight * slot for the slots of a row, in router order.
+/// sum += weight * slot for the slots of a row, in router order. As many slots are under way
+/// together as have room in registers.
 template <u32 VECTORS>
 MF_FN void add_slots(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
                      MF_GLOBAL(const f32) weights, MF_LOCAL(ChainColumns<VECTORS>) sum) {
+  const u32 at_once = kChainVectorsMax / VECTORS;
   const u64 first = static_cast<u64>(t.group.x) * p.top_k;
   MF_ROLLED
-  for (u32 rank = 0u; rank < p.top_k; ++rank) {
-    const ChainColumns<VECTORS> slot =
-        load_chain<VECTORS>(t, slots + (first + rank) * p.cols, p.cols);
-    const f32 weight = weights[first + rank];
+  for (u32 rank = 0u; rank < p.top_k; rank += at_once) {
+    ChainColumns<VECTORS> held[at_once];
+    f32 own[at_once];
     MF_UNROLL
-    for (u32 v = 0u; v < VECTORS; ++v) {
+    for (u32 i = 0u; i < at_once; ++i) {
+      const u64 slot = first + (rank + i < p.top_k ? rank + i : p.top_k - 1u);
+      held[i] = load_chain<VECTORS>(t, slots + slot * p.cols, p.cols);
+      own[i] = weights[slot];
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < at_once; ++i) {
+      if (rank + i >= p.top_k) continue;
       MF_UNROLL
-      for (u32 k = 0u; k < 4u; ++k) {
-        sum->v[v].v[k] = mf_fma(weight, slot.v[v].v[k], sum->v[v].v[k]);
+      for (u32 v = 0u; v < VECTORS; ++v) {
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) {
+          sum->v[v].v[k] = mf_fma(own[i], held[i].v[v].v[k], sum->v[v].v[k]);
+        }
       }
     }
   }
@@ -234,9 +261,6 @@ MF_KERNEL(chain_sums, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_
   if (p.adds > 1u) store4(sum2 + at, plus(sum, more2));
 }
 
-/// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
-/// that and the first addend; sum2, that and the second. All of them are written. A group a
-/// row, rows one behind another. Shared: one float a SIMD group.
 template <u32 VECTORS>
 MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
                       MF_GLOBAL(const f32) slot_weights, MF_GLOBAL(const f32) base,
@@ -278,6 +302,9 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slo
   store_chain<VECTORS>(t, out + row, p.cols, &sum);
 }
 
+/// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
+/// that and the first addend; sum2, that and the second. All of them are written. A group of 32 or
+/// 256 threads a row, rows one behind another. Shared: one float a SIMD group.
 #define MF_NORM_CHAIN(name, VECTORS)                                                           \
   MF_KERNEL(name, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),          \
             MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),         \
@@ -290,6 +317,8 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slo
 MF_NORM_CHAIN(rms_norm_chain, kChainVectorsMax)
 MF_FITS(kNormLongThreads, 1)
 MF_NORM_CHAIN(rms_norm_chain_long, kChainLongVectors)
+// Rows of up to kChainVectorsShort vectors a thread, of many tokens: more groups at once.
+MF_NORM_CHAIN(rms_norm_chain_short, kChainVectorsShort)
 #undef MF_NORM_CHAIN
 
 }  // namespace kernels

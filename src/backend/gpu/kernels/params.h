@@ -25,7 +25,8 @@ struct RowsParams {
   u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh
   u32 has_weight;  // rms_norm
   u32 has_gate;    // rms_norm_narrow: times activation(b)
-  u32 wide;        // rms_norm: all rows begin on 16-byte boundaries and are multiples of them
+  u32 wide;        // all rows begin on 16-byte boundaries and are multiples of them
+  u32 simd_rows;   // rms_norm_narrow
   f32 factor;      // scale, cap, epsilon, or alpha of a gated unit
   f32 limit;
   f32 up_offset;
@@ -37,7 +38,8 @@ enum : u32 {
   kNormThreads = 256,       // longer ones by 256
   kNormMiddleCols = 4096,   // up to here,
   kNormLongThreads = 1024,  // and others by 1024
-  kChainVectorsMax = 8,     // of four columns a thread; of long rows
+  kChainVectorsMax = 8,     // of four columns a thread
+  kChainVectorsShort = 2,   // of many tokens
   kChainLongVectors = 2,
 };
 struct ChainParams {
@@ -347,16 +349,30 @@ enum : u32 {
   kUnitThreads = 256,
   kUnitSimds = kUnitThreads / 32,
   kUnitMatricesMax = 4,
-  kUnitBitWords = kUnitSplit / 32 + 2,    // of shared memory for a bit of a row's split: 2 against
-                                          // conflicts
-  kUnitScaleWords = kUnitSplitBlocks,     // for its scales and biases
-  kUnitBlockWords = kUnitBlock / 2,       // of a block's activations: two bytes each
+  kUnitBitWords = kUnitSplit / 32 + 2,  // of shared memory for a bit of a row's split: 2 against
+                                        // conflicts
+  kUnitScaleWords = kUnitSplitBlocks,   // for its scales and biases
+  kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
+};
+
+/// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
+/// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
+/// blocks of 4 bits or one of 8: activations, sums and factors, codes.
+enum : u32 {
+  kUnitManyRows = 32,
+  kUnitGroupRows = kUnitSimds * kUnitManyRows,
   kUnitTokens = 32,                       // that a SIMD group multiplies at once
-  kUnitTokenWords = kUnitBlockWords + 4,  // of shared memory for a block of one token: 4 against
-                                          // conflicts
-  kUnitStages = 4,                        // blocks of tokens in shared memory
-  kUnitSums = kUnitTokens * kUnitTokenWords,  // and factors of the tokens of a block, after them
-  kUnitStageWords = kUnitSums + 2 * kUnitTokens,
+  kUnitTokenWords = kUnitBlockWords + 4,  // of a block of one token: 4 against conflicts
+  kUnitStages = 3,
+  kUnitStageBlocks = 2,
+  kUnitCodeWords = 16,  // of a row
+  kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitTokenWords,
+  kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
+  kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
+  kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
+  kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
+  kUnitPlaceWords = kUnitGroupRows + 4,  // of a token's products: 4 against conflicts
+  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitManyScaleWords,
 };
 
 /// One matrix of 4 or 8 bits.

@@ -80,25 +80,58 @@ MF_KERNEL(add_bias_rows, RowsParams, MF_READ(0, f32, bias), MF_WRITE(1, f32, x))
   x[at] = x[at] + bias[e.col];
 }
 
+/// Column c of a row and, in `wide` rows, the three after it.
+MF_FN F4 load_some(MF_GLOBAL(const f32) row, u32 c, u32 wide) {
+  if (wide != 0u) return load4(row + c);
+  const F4 one = {{row[c], 0.0f, 0.0f, 0.0f}};
+  return one;
+}
+MF_FN void store_some(MF_GLOBAL(f32) row, u32 c, u32 wide, F4 four) {
+  if (wide != 0u) {
+    store4(row + c, four);
+  } else {
+    row[c] = four.v[0];
+  }
+}
+/// The columns of a thread of a one-dimensional grid: four where rows are wide, one where not.
+MF_FN Element columns_of(MF_T t, MF_PARAMS(RowsParams) p) {
+  Element e = element_of(t, p.rows, p.wide != 0u ? p.cols / 4u : p.cols);
+  if (p.wide != 0u) e.col *= 4u;
+  return e;
+}
+
 /// out = a * activation(b)
 MF_KERNEL(mul_activated_rows, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, b),
           MF_WRITE(2, f32, out)) {
   MF_THREAD;
-  const Element e = element_of(t, p.rows, p.cols);
+  const Element e = columns_of(t, p);
   if (!e.inside) return;
-  const f32 gate = b[row_at(p.b, e.row) + (p.b.cols == 1u ? 0u : e.col)];
-  out[row_at(p.out, e.row) + e.col] = a[row_at(p.a, e.row) + e.col] * activate(gate, p.activation);
+  F4 four = load_some(a + row_at(p.a, e.row), e.col, p.wide);
+  MF_GLOBAL(const f32) gates = b + row_at(p.b, e.row);
+  F4 gate;
+  if (p.b.cols == 1u) {
+    const F4 same = {{gates[0], gates[0], gates[0], gates[0]}};
+    gate = same;
+  } else {
+    gate = load_some(gates, e.col, p.wide);
+  }
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * activate(gate.v[k], p.activation);
+  store_some(out + row_at(p.out, e.row), e.col, p.wide, four);
 }
 
 /// out = gated_unit(a, b)
 MF_KERNEL(glu_rows, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, b), MF_WRITE(2, f32, out)) {
   MF_THREAD;
-  const Element e = element_of(t, p.rows, p.cols);
+  const Element e = columns_of(t, p);
   if (!e.inside) return;
-  const f32 gate = a[row_at(p.a, e.row) + e.col];
-  const f32 up = b[row_at(p.b, e.row) + e.col];
-  out[row_at(p.out, e.row) + e.col] =
-      gated_unit(gate, up, p.activation, p.factor, p.limit, p.up_offset);
+  F4 gate = load_some(a + row_at(p.a, e.row), e.col, p.wide);
+  const F4 up = load_some(b + row_at(p.b, e.row), e.col, p.wide);
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    gate.v[k] = gated_unit(gate.v[k], up.v[k], p.activation, p.factor, p.limit, p.up_offset);
+  }
+  store_some(out + row_at(p.out, e.row), e.col, p.wide, gate);
 }
 
 }  // namespace kernels

@@ -95,7 +95,7 @@ MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot s
   const u32 row = (t.group.x * tiles + ((t.simd >> shift) & (tiles - 1u))) * kUnitRows;
   const ExpertMatrix own = which == 0u ? slot.matrices[0] : slot.matrices[1];
   const UnitPart<BITS> part = unit_expert_part<BITS>(t, p, own, row, split);
-  part.issue(t, 0u);
+  unit_begin_turns(t, &part);
   if (slot.is_shared) await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
@@ -159,7 +159,7 @@ MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot 
   const u32 tiles = kUnitSimds >> shift;
   const u32 row = (t.group.x * tiles + (t.simd >> shift)) * kUnitRows;
   const UnitPart<BITS> part = unit_expert_part<BITS>(t, e, slot.matrices[0], row, split);
-  part.issue(t, 0u);
+  unit_begin_turns(t, &part);
   await_inputs(t);
   const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
   const bool is_mine = t.index < tiles * kUnitRows && own_row < e.matrix.rows;

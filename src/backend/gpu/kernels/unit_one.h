@@ -205,15 +205,21 @@ struct UnitPart {
   }
 };
 
-/// All turns of a SIMD group, the first of which is under way, each with 16 sums of its own in
-/// `parts`. SIMD groups need not wait for each other in between.
+/// Brings the first turn under way, or the first two where there is room.
+template <u32 BITS>
+MF_FN void unit_begin_turns(MF_T t, MF_LOCAL(const UnitPart<BITS>) part) {
+  part->issue(t, 0u);
+  if (part->shared.stride != 0u) part->issue(t, 1u);
+}
+
+/// All turns of a SIMD group, each with 16 sums of its own in `parts`. SIMD groups need not wait
+/// for each other in between.
 template <u32 BITS>
 MF_FN void unit_multiply_turns(MF_T t, MF_LOCAL(const UnitPart<BITS>) part, MF_SHARED(f32) parts) {
-  const bool is_ahead = part->shared.stride != 0u;
+  const bool has_two = part->shared.stride != 0u;
   const u32 staged = part->shared.turns * part->splits;
   for (u32 turn = 0u; turn < part->shared.turns; ++turn) {
-    if (is_ahead || turn > 0u) part->issue(t, is_ahead ? turn + 1u : turn);
-    if (is_ahead) {
+    if (has_two) {
       copies_wait<1u>(t);
     } else {
       copies_wait<0u>(t);
@@ -222,6 +228,7 @@ MF_FN void unit_multiply_turns(MF_T t, MF_LOCAL(const UnitPart<BITS>) part, MF_S
     part->multiply(t, turn, turn * part->splits + part->split, staged,
                    parts + (turn * kUnitSimds + t.simd) * kUnitRows);
     simd_barrier(t);
+    if (turn + 1u < part->shared.turns) part->issue(t, turn + (has_two ? 2u : 1u));
   }
   barrier(t);
 }
@@ -271,7 +278,7 @@ MF_FN f32 unit_row_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitMatrix m, u
                                t.simd & (p.splits - 1u),
                                p.splits,
                                p.shared};
-  part.issue(t, 0u);
+  unit_begin_turns(t, &part);
   await_inputs(t);
   source->stage(t, p);
   barrier(t);

@@ -29,36 +29,11 @@ struct UnitCodes<8u> {
   }
 };
 
-/// A lane's codes of a block: 16 columns of row `low`, then of row `high`.
-template <u32 BITS>
-MF_FN void load_unit_codes(MF_T t, MF_LOCAL(u32) words, MF_GLOBAL(const u32) codes, u32 cols,
-                           u32 low, u32 high, u32 block, u32 wide) {
-  const u64 row_words = cols / 32u * BITS;
-  const u32 within = block * (2u * BITS) + (t.lane & 3u) * (BITS / 2u);
-  MF_UNROLL
-  for (u32 r = 0u; r < 2u; ++r) {
-    MF_GLOBAL(const u32) from = codes + ((r == 0u ? low : high) * row_words + within);
-    if (wide == 0u) {
-      MF_UNROLL
-      for (u32 i = 0u; i < BITS / 2u; ++i) words[r * (BITS / 2u) + i] = from[i];
-    } else if (BITS == 4u) {
-      const W2 two = load2(from);
-      words[r * (BITS / 2u)] = two.v[0];
-      words[r * (BITS / 2u) + 1u] = two.v[1];
-    } else {
-      const W4 four = load4(from);
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) words[r * (BITS / 2u) + i % (BITS / 2u)] = four.v[i];
-    }
-  }
-}
-
-/// Of the 8 blocks from `block`, two a word: lane 0 of four has the scales of row `low`, the next
-/// its biases, then those of row `high`.
-MF_FN void load_unit_scales(MF_T t, MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8) scales,
-                            MF_GLOBAL(const u8) biases, u32 cols, u32 low, u32 high, u32 block) {
-  MF_GLOBAL(const u8) from = (t.lane & 1u) == 0u ? scales : biases;
-  const u64 groups = static_cast<u64>((t.lane & 2u) == 0u ? low : high) * (cols >> m.group_shift);
+/// Scales or biases of a row for the 8 blocks from `block`, two a word; past the last block its
+/// own.
+MF_FN void load_row_scales(MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8) from, u32 cols,
+                           u32 row, u32 block) {
+  const u64 groups = static_cast<u64>(row) * (cols >> m.group_shift);
   if (m.wide_scales != 0u) {
     const W4 eight = load4(MF_CAST(const u32, from) + (groups + block) / 2u);
     MF_UNROLL
@@ -87,29 +62,13 @@ MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
   return format == kFormatBf16 ? as_bf16 : as_f16;
 }
 
-/// Scale and bias of two rows for one block.
-struct UnitScales {
-  f32 scale[2];
-  f32 bias[2];
-};
-
-MF_FN UnitScales unit_scales(MF_T t, MF_LOCAL(const u32) words, u32 block, u32 format) {
-  const u32 own = words[block / 2u];
-  UnitScales s;
-  MF_UNROLL
-  for (u32 r = 0u; r < 2u; ++r) {
-    const u32 lane = (t.lane & 28u) + 2u * r;
-    s.scale[r] = unit_scale(simd_shuffle(t, own, lane), block % 2u, format);
-    s.bias[r] = unit_scale(simd_shuffle(t, own, lane + 1u), block % 2u, format);
-  }
-  return s;
-}
-
-/// Adds a block: its codes met the 256s and the ones of activations, whose sum and factor these
-/// are.
-MF_FN f32 add_unit_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 sum, f32 factor) {
-  const f32 product = static_cast<f32>(high * 256 + low);
+/// Adds a block: the product of its integers, of activations whose sum and factor these are.
+MF_FN f32 add_unit_product(f32 total, f32 product, f32 scale, f32 bias, f32 sum, f32 factor) {
   return mf_fma(factor, mf_fma(scale, product, bias * sum), total);
+}
+/// The same where codes met the 256s and the ones of activations.
+MF_FN f32 add_unit_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 sum, f32 factor) {
+  return add_unit_product(total, static_cast<f32>(high * 256 + low), scale, bias, sum, factor);
 }
 
 /// How a block's activations become integers, from the bits of the largest.

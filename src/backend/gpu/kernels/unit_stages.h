@@ -1,0 +1,169 @@
+// Columns on their way to products of many tokens: activations and codes are copied to shared
+// memory a few stages ahead of the one that is multiplied.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Units of 16 bytes of codes are swapped by halves of a row in two of four rows, which are read
+/// together: so they are in different banks.
+MF_FN u32 unit_half_swap(MF_T t) { return (t.lane >> 2u) & 2u; }
+
+/// A lane's part of the copies, stage after stage: of all threads' activations of TILES * 8 rows of
+/// x, and of the codes of the SIMD group's 32 rows. Only a last stage may have a block too few.
+template <u32 BITS, u32 TILES>
+struct UnitStages {
+  enum : u32 {
+    kBlocks = 8u / BITS,                   // of columns
+    kTokenUnits = kBlocks * 8u,            // of 16 bytes, an octet each
+    kTokens = kUnitThreads / kTokenUnits,  // that threads copy at once
+    kOwn = TILES * 8u / kTokens,
+    kSumWords = kBlocks * 2u,  // of a token
+    kRowOctets = kUnitManyRows / 8u,
+  };
+  // 16 bytes of x as integers, words of the others: 32 bits are enough for what fits into memory.
+  u32 x_at[kOwn];
+  u32 sum_at;
+  u32 code_at[kRowOctets];
+  u32 x_to;  // words of shared memory, in a stage
+  u32 sum_to;
+  u32 code_to;
+  u32 into;  // where the stage begins that is copied next
+  u32 left;  // blocks
+
+  MF_FN_MEMBER void begin(MF_T t, u32 cols, u32 row, u32 rows) {
+    MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
+    const u32 token = t.index / kTokenUnits;
+    const u32 unit = t.index % kTokenUnits;
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      x_at[i] = numbers[token + i * kTokens] * (cols / 8u) + unit;
+    }
+    x_to = (unit / 8u * kUnitTokens + token) * kUnitTokenWords + unit % 8u * 4u;
+    const u32 of_sum = t.index / kSumWords % (TILES * 8u);
+    const u32 word = t.index % kSumWords;
+    sum_at = numbers[of_sum] * (cols / kUnitBlock * 2u) + word;
+    sum_to = kUnitStageSums + (word / 2u * kUnitTokens + of_sum) * 2u + word % 2u;
+    const u32 own = t.lane / 4u;
+    MF_UNROLL
+    for (u32 i = 0u; i < kRowOctets; ++i) {
+      const u32 at = row + own + i * 8u < rows ? row + own + i * 8u : rows - 1u;  // or the last
+      code_at[i] = at * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
+    }
+    code_to = kUnitStageCodes + (t.simd * kUnitManyRows + own) * kUnitCodeWords +
+              ((t.lane & 3u) ^ unit_half_swap(t)) * 4u;
+    into = kUnitTokens;
+    left = cols / kUnitBlock;
+  }
+  /// Copies a stage of those that are left; ends a batch of copies in any case.
+  MF_FN_MEMBER void issue(MF_T t, MF_GLOBAL(const u32) codes, u32 wide, MF_GLOBAL(const u32) split,
+                          MF_GLOBAL(const f32) sums) {
+    if (left > 0u) {
+      issue_x(t, split, sums);
+      issue_codes(t, codes, wide);
+      left -= left < static_cast<u32>(kBlocks) ? left : static_cast<u32>(kBlocks);
+      into = into + kUnitStageWords < kUnitStagesEnd ? into + kUnitStageWords
+                                                     : static_cast<u32>(kUnitTokens);
+    }
+    copies_commit(t);
+  }
+  MF_FN_MEMBER void issue_x(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      if (t.index % kTokenUnits / 8u < left) {
+        copy_async4(t, MF_SHARED_AT(t, u32, (into + x_to + i * kTokens * kUnitTokenWords) * 4u),
+                    split + static_cast<u64>(x_at[i]) * 4u);
+      }
+      x_at[i] += kTokenUnits;
+    }
+    if (t.index < TILES * 8u * kSumWords && t.index % kSumWords / 2u < left) {
+      copy_async1(t, MF_SHARED_AT(t, u32, (into + sum_to) * 4u), MF_CAST(const u32, sums) + sum_at);
+    }
+    sum_at += kSumWords;
+  }
+  MF_FN_MEMBER void issue_codes(MF_T t, MF_GLOBAL(const u32) codes, u32 wide) {
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (into + code_to) * 4u);
+    const bool exists = (t.lane & 3u) * kBlocks / 4u < left;
+    if (wide != 0u) {
+      MF_UNROLL
+      for (u32 i = 0u; i < kRowOctets; ++i) {
+        if (exists) copy_async4(t, to + i * (8u * kUnitCodeWords), codes + code_at[i]);
+      }
+    } else if (exists) {
+      MF_UNROLL
+      for (u32 i = 0u; i < kRowOctets * 4u; ++i) {
+        copy_async1(t, to + (i / 4u * (8u * kUnitCodeWords) + i % 4u),
+                    codes + (static_cast<u64>(code_at[i / 4u]) + i % 4u));
+      }
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kRowOctets; ++i) code_at[i] += kUnitCodeWords;
+  }
+};
+
+/// A lane's codes of block `within` of a stage: of four rows, 8 apart, two octets each.
+template <u32 BITS>
+MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, u32 stage, u32 within) {
+  const u32 swap = unit_half_swap(t);
+  const u32 unit = BITS == 4u ? (within * 2u + (t.lane & 3u) / 2u) ^ swap : (t.lane & 3u) ^ swap;
+  const u32 word = BITS == 4u ? (t.lane & 1u) * 2u : 0u;
+  MF_SHARED(u32)
+  codes = MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u) +
+          ((t.simd * kUnitManyRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
+  MF_UNROLL
+  for (u32 i = 0u; i < kUnitManyRows / 8u; ++i) {
+    u32 words[4];
+    if (BITS == 4u) {
+      const W2 two = load2(codes + i * (8u * kUnitCodeWords));
+      words[0] = two.v[0];
+      words[1] = two.v[1];
+    } else {
+      const W4 four = load4(codes + i * (8u * kUnitCodeWords));
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) words[k] = four.v[k];
+    }
+    MF_UNROLL
+    for (u32 h = 0u; h < 2u; ++h) octets[i * 2u + h] = UnitCodes<BITS>::octet(words, h);
+  }
+}
+
+/// Scales and biases of a SIMD group's 32 rows for the 8 blocks of a split, a row a lane: on their
+/// way in registers, then in shared memory as f32.
+struct UnitScales {
+  u32 scales[4];
+  u32 biases[4];
+
+  MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_GLOBAL(const u8) scale_data,
+                         MF_GLOBAL(const u8) bias_data, u32 cols, u32 row, u32 block) {
+    const u32 own = row + t.lane < m.rows ? row + t.lane : m.rows - 1u;
+    load_row_scales(scales, m, scale_data, cols, own, block);
+    load_row_scales(biases, m, bias_data, cols, own, block);
+  }
+  static MF_FN_MEMBER MF_SHARED(u32) of_simd(MF_T t) {
+    return MF_SHARED_AT(t, u32, (kUnitStagesEnd + t.simd * kUnitManyScaleWords) * 4u);
+  }
+  MF_FN_MEMBER void place(MF_T t, u32 format) const {
+    simd_barrier(t);
+    if (format == kFormatBf16) {
+      place_as<kFormatBf16>(t);
+    } else {
+      place_as<kFormatF16>(t);
+    }
+    simd_barrier(t);
+  }
+  template <u32 FORMAT>
+  MF_FN_MEMBER void place_as(MF_T t) const {
+    MF_SHARED(u32) to = of_simd(t) + t.lane * 2u;
+    MF_UNROLL
+    for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
+      const W2 both = {{as_bits(unit_scale(scales[b / 2u], b % 2u, FORMAT)),
+                        as_bits(unit_scale(biases[b / 2u], b % 2u, FORMAT))}};
+      store2(to + b * (kUnitManyRows * 2u), both);
+    }
+  }
+};
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux
