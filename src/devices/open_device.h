@@ -22,7 +22,8 @@ struct DeviceOptions {
 /// the backends do.
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
 
-/// "f32" or "int8": what the activations of a device of these options are. Fails as open_device().
+/// "f32", "int16" or "int8": what the activations of a device of these options are where they meet
+/// quantised weights. Fails as open_device().
 Result<std::string> activation_precision(const DeviceOptions& options);
 
 }  // namespace moeflux

@@ -102,6 +102,31 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
   }
 }
 
+TEST(MatrixUnits, LongRowsTakeTurnsInWhateverSharedMemoryThereIs) {
+  Random random(68);
+  // Room for the parts of two turns, of one, and of none: ordinary products then.
+  struct Case {
+    uint32_t shared_bytes;
+    bool same_bits;
+  };
+  const EncodedWeight w = random_weight(random, QuantFormat::affine(8, 64, DType::kBf16), 20, 4160);
+  const std::vector<float> x = random.floats(w.cols, -2.0f, 2.0f);
+  const std::vector<float> expected = product(units(), w, x, 1);
+  for (const Case& c : {Case{99 * 1024, true}, Case{64 * 1024, false}}) {
+    const auto device = make_gpu_device(gpu::make_emulator_platform(
+        {.seed = 3, .matrix_units = true, .shared_bytes = c.shared_bytes}));
+    const std::vector<float> got = product(*device, w, x, 1);
+    if (c.same_bits) {
+      expect_same_bits(format("{} bytes", c.shared_bytes), expected, got);
+      continue;
+    }
+    for (int64_t r = 0; r < w.rows; ++r) {
+      EXPECT_NEAR(got[static_cast<size_t>(r)], expected[static_cast<size_t>(r)],
+                  unit_tolerance(row_of(w.decoded, r, w.cols), x));
+    }
+  }
+}
+
 TEST(MatrixUnits, ProductsOfOneInputShareALaunchAndKeepTheirBits) {
   Random random(61);
   const std::vector<float> x = random.floats(6 * 256);

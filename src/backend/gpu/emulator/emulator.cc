@@ -137,7 +137,7 @@ class EmulatorPlatform : public Platform {
 
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
-  uint32_t shared_bytes_max() const override { return kUnitSharedBytesMax; }
+  uint32_t shared_bytes_max() const override { return options_.shared_bytes; }
   uint32_t cores() const override { return 4; }  // small problems reach the kernels for large ones
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {

@@ -19,6 +19,8 @@ struct EmulatorOptions {
   bool matrix_units = false;
   /// What the platform says is free of memory of its own; none: memory is the host's.
   std::optional<uint64_t> memory_bytes = {};
+  /// Shared memory that a group can have.
+  uint32_t shared_bytes = kUnitSharedBytesMax;
 };
 
 std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options);
