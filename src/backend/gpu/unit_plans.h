@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/unit_params.h"
 #include "backend/gpu/plan.h"
 #include "backend/gpu/waiting.h"
 #include "quant/weight.h"

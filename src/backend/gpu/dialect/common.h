@@ -64,8 +64,26 @@ MF_FN u32 pack_f16(f32 low, f32 high) { return f16_bits(low) | f16_bits(high) <<
 #endif
 
 #if !defined(MF_HAS_MATRIX_MULTIPLY)
-MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
-                                   u32 b1) {
+/// c + a b for pairs of f16.
+struct HalfWords {
+  static MF_FN_MEMBER f32 add(f32 c, u32 a, u32 b) {
+    return c + f16_half(a, 0u) * f16_half(b, 0u) + f16_half(a, 1u) * f16_half(b, 1u);
+  }
+};
+/// c + a b for four unsigned bytes and four signed ones.
+struct ByteWords {
+  static MF_FN_MEMBER i32 add(i32 c, u32 a, u32 b) {
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 own = b >> (8u * i) & 0xffu;
+      c += static_cast<i32>(a >> (8u * i) & 0xffu) *
+           (static_cast<i32>(own) - (own >= 128u ? 256 : 0));
+    }
+    return c;
+  }
+};
+template <typename Words, typename Sum>
+MF_FN void matrix_multiply_words(MF_T t, MF_LOCAL(Sum) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                 u32 b1) {
   const u32 row_lane = t.lane & 28u;
   const u32 col_lane = (t.lane & 3u) * 8u;
   for (u32 s = 0u; s < 4u; ++s) {
@@ -75,39 +93,19 @@ MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 
       const u32 low = simd_shuffle(t, b0, col_lane + j * 4u + s);
       const u32 high = simd_shuffle(t, b1, col_lane + j * 4u + s);
       for (u32 r = 0u; r < 2u; ++r) {
-        for (u32 half = 0u; half < 2u; ++half) {
-          c[r * 2u + j] += f16_half(rows[r * 2u], half) * f16_half(low, half);
-          c[r * 2u + j] += f16_half(rows[r * 2u + 1u], half) * f16_half(high, half);
-        }
+        c[r * 2u + j] = Words::add(c[r * 2u + j], rows[r * 2u], low);
+        c[r * 2u + j] = Words::add(c[r * 2u + j], rows[r * 2u + 1u], high);
       }
     }
   }
 }
-/// Four unsigned bytes times four signed ones.
-MF_FN i32 dot_bytes(u32 a, u32 b) {
-  i32 sum = 0;
-  for (u32 i = 0u; i < 4u; ++i) {
-    const u32 own = b >> (8u * i) & 0xffu;
-    sum +=
-        static_cast<i32>(a >> (8u * i) & 0xffu) * (static_cast<i32>(own) - (own >= 128u ? 256 : 0));
-  }
-  return sum;
+MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                   u32 b1) {
+  matrix_multiply_words<HalfWords>(t, c, a0, a1, a2, a3, b0, b1);
 }
 MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u32 a2, u32 a3,
                                      u32 b0, u32 b1) {
-  const u32 row_lane = t.lane & 28u;
-  const u32 col_lane = (t.lane & 3u) * 8u;
-  for (u32 s = 0u; s < 4u; ++s) {
-    const u32 rows[4] = {simd_shuffle(t, a0, row_lane + s), simd_shuffle(t, a2, row_lane + s),
-                         simd_shuffle(t, a1, row_lane + s), simd_shuffle(t, a3, row_lane + s)};
-    for (u32 j = 0u; j < 2u; ++j) {
-      const u32 low = simd_shuffle(t, b0, col_lane + j * 4u + s);
-      const u32 high = simd_shuffle(t, b1, col_lane + j * 4u + s);
-      for (u32 r = 0u; r < 2u; ++r) {
-        c[r * 2u + j] += dot_bytes(rows[r * 2u], low) + dot_bytes(rows[r * 2u + 1u], high);
-      }
-    }
-  }
+  matrix_multiply_words<ByteWords>(t, c, a0, a1, a2, a3, b0, b1);
 }
 #endif
 

@@ -3,6 +3,7 @@
 
 // clang-format off
 #include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/unit_params.h"
 #include "backend/gpu/kernels/block_exponent.h"
 #include "backend/gpu/kernels/rows.h"
 #include "backend/gpu/kernels/norm.h"

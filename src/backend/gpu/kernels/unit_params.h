@@ -1,0 +1,137 @@
+// Parameter structs of products on matrix units, and the shapes that kernels and plans agree on.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+/// Products on matrix units: SIMD groups own 16 rows; columns come in blocks of 64, of one scale a
+/// row, and blocks in splits of 8 that are summed on their own, then in order. That is what a
+/// product's bits depend on; not how many tokens there are.
+enum : u32 {
+  kUnitRows = 16,
+  kUnitBlock = 64,
+  kUnitSplitBlocks = 8,
+  kUnitSplit = kUnitBlock * kUnitSplitBlocks,
+  kUnitThreads = 256,
+  kUnitSimds = kUnitThreads / 32,
+  kUnitMatricesMax = 4,
+  kUnitBitWords = kUnitSplit / 32 + 2,  // of shared memory for a bit of a row's split: 2 against
+                                        // conflicts
+  kUnitScaleWords = kUnitSplitBlocks,   // for its scales and biases
+  kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
+};
+
+/// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
+/// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
+/// blocks of 4 bits or one of 8: activations, sums and factors, codes.
+enum : u32 {
+  kUnitManyRows = 32,
+  kUnitGroupRows = kUnitSimds * kUnitManyRows,
+  kUnitTokens = 32,                       // that a SIMD group multiplies at once
+  kUnitTokenWords = kUnitBlockWords + 4,  // of a block of one token: 4 against conflicts
+  kUnitStages = 3,
+  kUnitStageBlocks = 2,
+  kUnitCodeWords = 16,  // of a row
+  kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitTokenWords,
+  kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
+  kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
+  kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
+  kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
+  kUnitPlaceWords = kUnitGroupRows + 4,  // of a token's products: 4 against conflicts
+  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitManyScaleWords,
+};
+
+/// One matrix of 4 or 8 bits.
+struct UnitMatrix {
+  u32 rows;
+  u32 bits;
+  u32 group_shift;
+  u32 scales;       // kFormatF16 or kFormatBf16
+  u32 wide;         // rows begin on 16-byte boundaries
+  u32 wide_scales;  // so do the scales of every split
+};
+
+/// The turns that a group takes, and where parts of matrices lie in shared memory, in words; and
+/// how far those of every other turn are from them, 0 if all lie in one place.
+struct UnitShared {
+  u32 turns;
+  u32 begin;
+  u32 stride;
+};
+
+/// Up to four matrices times the same rows of x.
+struct UnitLinearParams {
+  UnitMatrix matrices[kUnitMatricesMax];
+  u32 first_group[kUnitMatricesMax];  // of the groups in x
+  u64 x_stride;
+  u64 out_strides[kUnitMatricesMax];
+  u32 count;
+  u32 cols;
+  u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
+  UnitShared shared;
+  u32 wide;
+  u32 tokens;
+  u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
+  u32 conv_taps;
+};
+
+/// Activations that products make by themselves.
+enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
+struct UnitNormedParams {
+  UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
+  u32 adds;
+  f32 epsilon;
+};
+
+struct UnitExpertParams {
+  UnitMatrix matrix;
+  u64 x_stride;
+  u64 out_stride;
+  u32 cols;
+  u32 splits;
+  UnitShared shared;
+  u32 wide;
+  u32 ids;
+  u32 top_k;  // slots per row of x
+  u32 bias_format;
+  u32 activation;
+  f32 alpha;
+  f32 limit;
+  f32 up_offset;
+};
+
+/// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
+/// through: group y is a slot, or behind those a token of the shared expert's.
+struct UnitExpertsOneParams {
+  UnitExpertParams expert;
+  ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
+  ExpertMatrix shared[2];  // the same of the shared expert
+  u64 stride;              // bytes from an expert to the next; 0: look in map and entries
+  u64 shared_x_stride;
+  u64 shared_out_stride;
+  u32 slots;
+  u32 has_shared_gate;
+  RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
+};
+
+/// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
+/// expert, whose rows have one split.
+enum : u32 { kUnitDownRanks = 12 };
+struct UnitDownSumParams {
+  UnitExpertsOneParams experts;
+  u32 has_shared;
+  u32 adds;
+  u32 shared_addend;  // which addend the shared expert's result is, 1 or 2; 0: none
+};
+
+/// f32 numbers as integers of two bytes.
+struct UnitSplitParams {
+  u64 x_stride;
+  u32 cols;
+  u32 wide;
+};
+
+}  // namespace gpu
+}  // namespace moeflux
