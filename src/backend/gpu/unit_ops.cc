@@ -1,5 +1,7 @@
 // Products of quantised matrices with many tokens on matrix units as plans: activations are split
 // once for all that follow.
+#include <algorithm>
+
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
@@ -12,7 +14,9 @@ bool GpuEncoder::use_units(const Weight& weight) const {
   const uint32_t most = platform_.shared_bytes_max();
   const uint32_t splits = unit_splits(weight.cols, kUnitSimds);
   const auto bits = static_cast<uint32_t>(weight.format.bits);
-  return unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes <= most;
+  const uint32_t many = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
+  return std::max(unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes,
+                  many) <= most;
 }
 
 void GpuEncoder::forget_splits() {
