@@ -95,9 +95,6 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
     if (!bias.is_null()) e.bias_format = float_format(bias.dtype);
     p.first[0] = is_down ? s.launch.first.down : s.launch.first.gate;
     p.first[1] = s.launch.first.up;
-    // What takes no part has an address as well, which is not followed.
-    p.shared[0] = addresses_of(weight, {});
-    p.shared[1] = addresses_of(is_down ? s.like->down : s.like->up, {});
   }
   if (s.has_ffn) {
     const Tensor& from = is_down ? s.ffn.intermediate : s.ffn.x;
