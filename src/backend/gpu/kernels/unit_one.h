@@ -128,17 +128,10 @@ struct UnitPart {
       copy_async4(t, to, MF_CAST(const u32, from) + (groups + first / kUnitBlock) / 2u);
       return;
     }
-    const u32 left = (cols - first) / kUnitBlock - 1u;
+    const u32 last_block = cols / kUnitBlock - 1u;
     MF_ROLLED
     for (u32 i = 0u; i < kUnitSplitBlocks / 2u; ++i) {
-      u32 pair = 0u;
-      MF_ROLLED
-      for (u32 half = 0u; half < 2u; ++half) {
-        const u32 block = 2u * i + half < left ? 2u * i + half : left;
-        const u64 group = groups + ((first + block * kUnitBlock) >> m.group_shift);
-        pair |= static_cast<u32>(MF_CAST(const u16, from)[group]) << (16u * half);
-      }
-      to[i] = pair;
+      to[i] = load_scale_pair(m, from, groups, first / kUnitBlock + 2u * i, last_block);
     }
   }
 

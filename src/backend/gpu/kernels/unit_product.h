@@ -29,8 +29,20 @@ struct UnitCodes<8u> {
   }
 };
 
-/// Scales or biases of a row for the 8 blocks from `block`, two a word; past the last block its
-/// own.
+/// Scales or biases of blocks `block` and the next one, in one word; past the last block its own.
+/// `groups`: where those of the row begin.
+MF_FN u32 load_scale_pair(UnitMatrix m, MF_GLOBAL(const u8) from, u64 groups, u32 block, u32 last) {
+  u32 pair = 0u;
+  MF_UNROLL
+  for (u32 half = 0u; half < 2u; ++half) {
+    const u32 at = block + half < last ? block + half : last;
+    const u64 group = groups + (at * kUnitBlock >> m.group_shift);
+    pair |= static_cast<u32>(MF_CAST(const u16, from)[group]) << (16u * half);
+  }
+  return pair;
+}
+
+/// Of a row for the 8 blocks from `block`.
 MF_FN void load_row_scales(MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8) from, u32 cols,
                            u32 row, u32 block) {
   const u64 groups = static_cast<u64>(row) * (cols >> m.group_shift);
@@ -42,16 +54,7 @@ MF_FN void load_row_scales(MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8
   }
   const u32 last = cols / kUnitBlock - 1u;
   MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) {
-    u32 pair = 0u;
-    MF_UNROLL
-    for (u32 half = 0u; half < 2u; ++half) {
-      const u32 at = block + 2u * i + half < last ? block + 2u * i + half : last;
-      const u64 group = groups + (at * kUnitBlock >> m.group_shift);
-      pair |= static_cast<u32>(MF_CAST(const u16, from)[group]) << (16u * half);
-    }
-    words[i] = pair;
-  }
+  for (u32 i = 0u; i < 4u; ++i) words[i] = load_scale_pair(m, from, groups, block + 2u * i, last);
 }
 
 MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
