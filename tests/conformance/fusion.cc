@@ -39,12 +39,7 @@ void expect_same_bits_in(size_t expected_launches, const std::string& what, cons
   EXPECT_EQ(launches(ops), expected_launches) << what;
   const auto device =
       make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = true}));
-  const auto apart = results(*device, ops, true);
-  const auto together = results(*device, ops, false);
-  ASSERT_EQ(apart.size(), together.size());
-  for (size_t i = 0; i < apart.size(); ++i) {
-    expect_same_bits(format("{}, result {}", what, i), apart[i], together[i]);
-  }
+  expect_same_results(what, results(*device, ops, true), results(*device, ops, false));
 }
 
 }  // namespace moeflux::conformance

@@ -373,6 +373,14 @@ void expect_same_bits(const std::string& what, std::span<const float> expected,
   }
 }
 
+void expect_same_results(const std::string& what, const std::vector<std::vector<float>>& expected,
+                         const std::vector<std::vector<float>>& got) {
+  ASSERT_EQ(expected.size(), got.size()) << what;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    expect_same_bits(format("{}, result {}", what, i), expected[i], got[i]);
+  }
+}
+
 double norm(std::span<const float> x) {
   double squares = 0.0;
   for (const float value : x) squares += static_cast<double>(value) * value;

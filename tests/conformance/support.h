@@ -106,6 +106,9 @@ void compare_with_reference(const Comparison& comparison, const Run& run);
 /// Bit equality with a message that shows the first difference.
 void expect_same_bits(const std::string& what, std::span<const float> expected,
                       std::span<const float> got);
+/// The same of several results.
+void expect_same_results(const std::string& what, const std::vector<std::vector<float>>& expected,
+                         const std::vector<std::vector<float>>& got);
 
 /// Half a unit in the last place of 1.0f.
 constexpr float kRounding = 0x1p-24f;
