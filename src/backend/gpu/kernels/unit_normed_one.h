@@ -57,11 +57,11 @@ struct UnitNormedRow {
       const u32 c = unit_column(t, v);
       if (c < p.cols) squares = add_squares(squares, load(c));
     }
-    return group_sum(t, squares,
-                     MF_SHARED_AT(t, f32, unit_one_shared(p.shared.turns * p.splits).parts * 4u));
+    return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(p.walk.splits).parts * 4u));
   }
   MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
-    const u32 staged = p.shared.turns * p.splits;
+    const u32 staged = p.walk.splits;
+    store_unit_zeros(t, staged);
     const f32 factor = norm_factor(all_squares(t, p), p.cols, epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
@@ -100,15 +100,18 @@ struct UnitNormedRow {
     for (u32 c = t.index * 32u; c < p.linear.cols; c += t.threads * 32u) prefetch(t, weight + c); \
     const UnitShare share = unit_share(t, p.linear);                                              \
     const u32 which = share.which;                                                                \
-    const bool convolves = begin_unit_conv(t, p.linear, share, conv_weight, conv_state);          \
     MF_GLOBAL(f32) out = MF_OF(which, out);                                                       \
+    const UnitRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                      \
+                              p.linear.matrices[which].rows,                                      \
+                              which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,            \
+                              conv_weight,                                                        \
+                              conv_state,                                                         \
+                              conv_out};                                                          \
     const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                   \
     const UnitNormedRow row = {base + at,   addend + at, weight,   sums + at,                     \
                                normed + at, p.adds,      p.epsilon};                              \
-    const f32 sum = unit_row_sum<BITS>(t, p.linear, share, MF_OF(which, data),                    \
-                                       MF_OF(which, scales), MF_OF(which, biases), &row);         \
-    if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;        \
-    if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);     \
+    unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),           \
+                          MF_OF(which, biases), &row, &sink);                                     \
   }
 MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, 2)
 MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 4)
