@@ -64,7 +64,7 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
   const bool chooses = p.experts.route.thread_experts != 0;
   const uint32_t ranks = count_ranks(e, has_shared);
   const UnitOneLaunch launch = down_sum_launch(p.experts, ranks);
-  const uint32_t threads = std::max(launch.threads, chooses ? uint32_t{kRouteThreads} : 0);
+  const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
   p.experts.expert.walk = launch.walk;
   Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
                         {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);

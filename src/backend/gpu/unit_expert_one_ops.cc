@@ -122,12 +122,11 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   needs.tiles = groups_for(e.matrix.rows, is_down ? kUnitRows : kUnitRows / 2);  // or half of both
   needs.rows = p.slots + tokens;
   needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
-  needs.all_threads = s.chooses;
   const UnitOneLaunch launch =
       unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
   e.walk = launch.walk;
   Plan plan =
-      make_plan(kernel, {groups_for(needs.tiles, e.walk.tiles), needs.rows, 1}, launch.threads);
+      make_plan(kernel, {groups_for(needs.tiles, e.walk.tiles), needs.rows, 1}, kUnitThreads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   return plan;

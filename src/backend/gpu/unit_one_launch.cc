@@ -13,9 +13,8 @@ constexpr uint32_t kBatchSplits = 64;
 // Of a multiprocessor: what a group takes beside what it asks for, and how much more than a group
 // may have there is in all.
 constexpr uint32_t kReservedBytes = 1024;
-// Groups that stay, and the splits that each of their SIMD groups has on its way.
+// Groups that stay on a multiprocessor, and the fewest SIMD groups of theirs that take splits.
 constexpr uint32_t kStaying = 2;
-constexpr uint32_t kStayingPlaces = 2;
 constexpr uint32_t kSimdsMin = 4;
 
 uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
@@ -29,6 +28,7 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t tiles, uint32_t si
   walk.splits = splits_of(needs.cols);
   walk.tiles = tiles;
   walk.batch = std::min(tiles, std::max(1u, kBatchSplits / walk.splits));
+  walk.simds = simds;
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
@@ -38,7 +38,6 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t tiles, uint32_t si
   walk.begin = (walk.more + needs.more + 3) / 4 * 4;
   const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
-  launch.threads = simds * kSimdLanes;
   return launch;
 }
 
@@ -51,24 +50,17 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
     return std::min((most + kReservedBytes) / (launch.bytes + kReservedBytes), by_registers);
   };
   const uint32_t few = std::max(1u, kUnitSimds / splits);
-  const uint32_t places = few * splits > kUnitSimds ? kStayingPlaces : 1;
+  const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
   const UnitOneLaunch at_once = make_launch(needs, few, kUnitSimds, places);
   if (groups_for(needs.tiles, few) * needs.rows <= cores * fits(at_once)) return at_once;
-
-  const uint32_t staying = std::max(1u, cores * kStaying / needs.rows);
-  const uint32_t tiles = groups_for(needs.tiles, staying);
-  const uint32_t least = needs.all_threads ? uint32_t{kUnitSimds} : kSimdsMin;
-  for (uint32_t simds = kUnitSimds; simds >= least; --simds) {
-    const UnitOneLaunch launch = make_launch(needs, tiles, simds, kStayingPlaces);
-    if (fits(launch) >= kStaying) return launch;
+  for (uint32_t groups = kStaying; groups > 0; --groups) {
+    const uint32_t tiles = groups_for(needs.tiles, std::max(1u, cores * groups / needs.rows));
+    for (uint32_t simds = kUnitSimds; simds >= kSimdsMin; --simds) {
+      const UnitOneLaunch launch = make_launch(needs, tiles, simds, kUnitPlaces);
+      if (fits(launch) >= groups) return launch;
+    }
   }
-  // One group a multiprocessor.
-  const uint32_t alone = groups_for(needs.tiles, std::max(1u, cores / needs.rows));
-  for (uint32_t more = kUnitPlacesMax; more > 1; --more) {
-    const UnitOneLaunch launch = make_launch(needs, alone, kUnitSimds, more);
-    if (launch.bytes <= most) return launch;
-  }
-  return make_launch(needs, alone, kUnitSimds, 1);
+  return make_launch(needs, 1, kSimdsMin, kUnitPlaces);
 }
 
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {
@@ -76,7 +68,7 @@ uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {
   needs.bits = bits;
   needs.cols = static_cast<uint32_t>(cols);
   needs.more = kRouteWords;
-  return make_launch(needs, std::max(1u, kUnitSimds / splits_of(needs.cols)), kUnitSimds, 1).bytes;
+  return make_launch(needs, 1, kSimdsMin, kUnitPlaces).bytes;
 }
 
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more) {

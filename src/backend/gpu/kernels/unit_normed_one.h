@@ -21,9 +21,9 @@ MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
   const bool first = (t.lane & 1u) == 0u;
   const u32 other = simd_shuffle_xor(t, first ? quad.low : quad.high, 1u);
   const u32 block = c / kUnitBlock;
-  store2(staged + (block * kUnitBlockWords + (first ? 0u : kUnitBlockWords / 2u) +
-                   c % kUnitBlock / 8u * 2u),
-         first ? join_quads(quad.high, other) : join_quads(other, quad.low));
+  store_unit_columns(staged + (block * kUnitBlockWords + (first ? 0u : kUnitBlockWords / 2u)),
+                     c % kUnitBlock / 8u,
+                     first ? join_quads(quad.high, other) : join_quads(other, quad.low));
   const f32 sum = lanes_sum<16u>(t, quad.sum);
   if (t.lane % 16u == 0u) {
     sums[2u * block] = sum;

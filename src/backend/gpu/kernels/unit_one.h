@@ -7,15 +7,21 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// Bytes of octet `o`, the 256s or the ones: of two octets the even columns, then the odd ones.
+MF_FN void store_unit_columns(MF_SHARED(u32) to, u32 o, W2 columns) {
+  to[o / 2u * 4u + o % 2u] = columns.v[0];
+  to[o / 2u * 4u + o % 2u + 2u] = columns.v[1];
+}
+
 /// Columns that are octet `o` of those of `splits` splits: of each block the 256s of 8 octets, then
 /// their ones; and sums and factors. Eight lanes bring a block.
 MF_FN void store_unit_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
   MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
   const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
   const UnitOctet octet = unit_octet(values, factor.into);
-  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + (o / 8u * kUnitBlockWords + o % 8u * 2u);
-  store2(to, octet.high);
-  store2(to + kUnitBlockWords / 2u, octet.low);
+  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + o / 8u * kUnitBlockWords;
+  store_unit_columns(to, o % 8u, octet.high);
+  store_unit_columns(to + kUnitBlockWords / 2u, o % 8u, octet.low);
   const f32 sum = lanes_sum<8u>(t, octet.sum);
   if (o % 8u == 0u) {
     sums[o / 4u] = sum;
@@ -48,9 +54,9 @@ struct UnitCursor {
   u32 tile;
   u32 split;
 
-  /// The SIMD group's first.
+  /// The SIMD group's first, past all tiles if it takes none.
   MF_FN_MEMBER void begin(MF_T t, UnitWalk walk) {
-    tile = 0u;
+    tile = t.simd < walk.simds ? 0u : walk.tiles;
     split = t.simd;
     while (split >= walk.splits) {
       split -= walk.splits;
@@ -66,19 +72,6 @@ struct UnitCursor {
     }
   }
 };
-
-/// Waits for the oldest of `places` batches.
-MF_FN void wait_for_place(MF_T t, u32 places) {
-  if (places == 1u) {
-    copies_wait<0u>(t);
-  } else if (places == 2u) {
-    copies_wait<1u>(t);
-  } else if (places == 3u) {
-    copies_wait<2u>(t);
-  } else {
-    copies_wait<kUnitPlacesMax - 1u>(t);
-  }
-}
 
 /// A SIMD group on its way over a group's tiles, `count` from `first` on.
 template <u32 BITS>
@@ -100,7 +93,8 @@ struct UnitWalker {
   /// Brings the first splits under way.
   MF_FN_MEMBER void begin(MF_T t) {
     next.begin(t, walk);
-    for (u32 place = 0u; place < walk.places; ++place) issue(t, place);
+    MF_UNROLL
+    for (u32 place = 0u; place < kUnitPlaces; ++place) issue(t, place);
   }
 
   /// All sums: a batch of tiles after the other goes to `sink`, while others have the next one.
@@ -117,13 +111,13 @@ struct UnitWalker {
       MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, parts_at * 4u);
       MF_ROLLED
       while (now.tile < end) {
-        wait_for_place(t, walk.places);
+        copies_wait<kUnitPlaces - 1u>(t);
         simd_barrier(t);
         part.multiply(t, place_at(t, place), now.split, walk.splits,
                       parts + ((now.tile - done) * walk.splits + now.split) * kUnitRows);
         simd_barrier(t);
         issue(t, place);
-        place = place + 1u == walk.places ? 0u : place + 1u;
+        place = place + 1u == kUnitPlaces ? 0u : place + 1u;
         now.advance(walk);
       }
       barrier(t);

@@ -25,7 +25,7 @@ enum : u32 {
 
 /// Products of single tokens: splits on their way to a SIMD group, at most; and the zeros that
 /// lanes read where others have activations.
-enum : u32 { kUnitPlacesMax = 4, kUnitZeroWords = 48 };
+enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
 
 /// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
 /// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
@@ -57,15 +57,16 @@ struct UnitMatrix {
   u32 wide_scales;  // so do the scales of every split
 };
 
-/// How a group of products of single tokens walks over its tiles of 16 rows: its SIMD groups take
-/// splits of tiles in turn, each with so many on their way to places of its own in shared memory.
+/// How a group of products of single tokens walks over its tiles of 16 rows: SIMD groups take
+/// splits of tiles in turn, each with the next one on its way to a place of its own.
 struct UnitWalk {
   u32 splits;      // of a row
   u32 tiles;       // of a group
   u32 batch;       // tiles between two sums over splits
-  u32 tile_step;   // how far a SIMD group's splits lie apart: tiles,
+  u32 simds;       // that take splits
+  u32 tile_step;   // how far the splits of a SIMD group lie apart: tiles,
   u32 split_step;  // and splits
-  u32 places;      // 1 to kUnitPlacesMax
+  u32 places;      // kUnitPlaces, or 1 if no SIMD group takes more than one split
   u32 more;        // where words of others begin in shared memory
   u32 begin;       // and where places do
 };

@@ -22,6 +22,36 @@ MF_FN UnitOneShared unit_one_shared(u32 splits) {
   return s;
 }
 
+/// Of two octets of columns as codes: even columns, and odd ones times kOdd.
+template <u32 BITS>
+struct UnitColumns;
+template <>
+struct UnitColumns<4u> {
+  enum : u32 { kOdd = 16u };
+  static MF_FN_MEMBER W2 even(MF_LOCAL(const u32) words, u32 o) {
+    const W2 codes = {{words[o] & 0x0f0f0f0fu, words[o + 1u] & 0x0f0f0f0fu}};
+    return codes;
+  }
+  static MF_FN_MEMBER W2 odd(MF_LOCAL(const u32) words, u32 o) {
+    const W2 codes = {{words[o] & 0xf0f0f0f0u, words[o + 1u] & 0xf0f0f0f0u}};
+    return codes;
+  }
+};
+template <>
+struct UnitColumns<8u> {
+  enum : u32 { kOdd = 1u };
+  static MF_FN_MEMBER W2 even(MF_LOCAL(const u32) words, u32 o) {
+    const W2 codes = {{even_bytes(words[2u * o], words[2u * o + 1u]),
+                       even_bytes(words[2u * o + 2u], words[2u * o + 3u])}};
+    return codes;
+  }
+  static MF_FN_MEMBER W2 odd(MF_LOCAL(const u32) words, u32 o) {
+    const W2 codes = {{odd_bytes(words[2u * o], words[2u * o + 1u]),
+                       odd_bytes(words[2u * o + 2u], words[2u * o + 3u])}};
+    return codes;
+  }
+};
+
 /// Tiles of 16 rows, or of 8 rows of each of two matrices, whose splits a SIMD group brings to
 /// shared memory and multiplies. Copies bring codes, scales and biases in whole lines and without a
 /// register. Where columns end, others' codes meet activations of zero.
@@ -121,26 +151,26 @@ struct UnitPart {
                      (g / 2u == own ? block * kUnitBlockWords + (g & 1u) * (kUnitBlockWords / 2u)
                                     : shared.zeros) *
                          4u);
-    i32 c[2][4];
+    i32 even[2][4];
+    i32 odd[2][4];
     MF_UNROLL
     for (u32 j = 0u; j < 2u; ++j) {
       MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) c[j][i] = 0;
+      for (u32 i = 0u; i < 4u; ++i) even[j][i] = odd[j][i] = 0;
       MF_UNROLL
       for (u32 u = 0u; u < kUnits; ++u) {
         const u32 unit = u ^ turned;
-        const W4 high = load4(codes + (j * (2u * BITS) + unit * 4u));
-        const W4 low = load4(codes + (kHalf * kRowWords + j * (2u * BITS) + unit * 4u));
+        const W4 above = load4(codes + (j * (2u * BITS) + unit * 4u));
+        const W4 below = load4(codes + (kHalf * kRowWords + j * (2u * BITS) + unit * 4u));
         MF_UNROLL
         for (u32 o = 0u; o < kOctets; o += 2u) {
           const W4 x = load4(x_bytes + (j * kUnitBlockWords + (unit * kOctets + o) * 2u));
-          MF_UNROLL
-          for (u32 h = 0u; h < 2u; ++h) {
-            const W2 a = UnitCodes<BITS>::octet(high.v, o + h);
-            const W2 b = UnitCodes<BITS>::octet(low.v, o + h);
-            matrix_multiply_add_bytes(t, c[j], a.v[0], b.v[0], a.v[1], b.v[1], x.v[2u * h],
-                                      x.v[2u * h + 1u]);
-          }
+          const W2 a = UnitColumns<BITS>::even(above.v, o);
+          const W2 b = UnitColumns<BITS>::even(below.v, o);
+          matrix_multiply_add_bytes(t, even[j], a.v[0], b.v[0], a.v[1], b.v[1], x.v[0], x.v[1]);
+          const W2 c = UnitColumns<BITS>::odd(above.v, o);
+          const W2 d = UnitColumns<BITS>::odd(below.v, o);
+          matrix_multiply_add_bytes(t, odd[j], c.v[0], d.v[0], c.v[1], d.v[1], x.v[2], x.v[3]);
         }
       }
     }
@@ -155,8 +185,12 @@ struct UnitPart {
       const u32 bias = words[r * kHalf * kUnitScaleWords + kUnitScaleWords / 2u];
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        const i32 product = c[j][2u * r] * 256 + c[j][2u * r + 1u];
-        parts[r][j] = mf_fma(unit_scale(scale, j, m.scales), static_cast<f32>(product),
+        const i32 kOdd = static_cast<i32>(UnitColumns<BITS>::kOdd);
+        const i32 ones = even[j][2u * r + 1u] * kOdd + odd[j][2u * r + 1u];
+        const i32 product = (even[j][2u * r] * kOdd + odd[j][2u * r]) * 256 + ones;
+        // Rounding comes before the division, which is exact.
+        parts[r][j] = mf_fma(unit_scale(scale, j, m.scales),
+                             static_cast<f32>(product) * (1.0f / static_cast<f32>(kOdd)),
                              unit_scale(bias, j, m.scales) * sums.v[2u * j]);
       }
     }
