@@ -21,18 +21,21 @@ uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
 
 uint32_t place_words(uint32_t bits) { return kUnitRows * (bits * kUnitBitWords + kUnitScaleWords); }
 
-UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t tiles, uint32_t simds,
+// `groups` that share the tiles as evenly as can be.
+UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t simds,
                           uint32_t places) {
   UnitOneLaunch launch;
+  launch.groups = std::min(groups, needs.tiles);
   UnitWalk& walk = launch.walk;
   walk.splits = splits_of(needs.cols);
-  walk.tiles = tiles;
-  walk.batch = std::min(tiles, std::max(1u, kBatchSplits / walk.splits));
+  walk.tiles = groups_for(needs.tiles, launch.groups);
+  walk.full = needs.tiles - launch.groups * (walk.tiles - 1);
+  walk.batch = std::min(walk.tiles, std::max(1u, kBatchSplits / walk.splits));
   walk.simds = simds;
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
-  const uint32_t batches = walk.batch < tiles ? 2 : 1;
+  const uint32_t batches = walk.batch < walk.tiles ? 2 : 1;
   walk.more = walk.splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
               batches * walk.batch * walk.splits * kUnitRows;
   walk.begin = (walk.more + needs.more + 3) / 4 * 4;
@@ -51,16 +54,17 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
   };
   const uint32_t few = std::max(1u, kUnitSimds / splits);
   const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
-  const UnitOneLaunch at_once = make_launch(needs, few, kUnitSimds, places);
-  if (groups_for(needs.tiles, few) * needs.rows <= cores * fits(at_once)) return at_once;
-  for (uint32_t groups = kStaying; groups > 0; --groups) {
-    const uint32_t tiles = groups_for(needs.tiles, std::max(1u, cores * groups / needs.rows));
+  const UnitOneLaunch at_once =
+      make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
+  if (at_once.groups * needs.rows <= cores * fits(at_once)) return at_once;
+  for (uint32_t staying = kStaying; staying > 0; --staying) {
+    const uint32_t groups = std::max(1u, cores * staying / needs.rows);
     for (uint32_t simds = kUnitSimds; simds >= kSimdsMin; --simds) {
-      const UnitOneLaunch launch = make_launch(needs, tiles, simds, kUnitPlaces);
-      if (fits(launch) >= groups) return launch;
+      const UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
+      if (fits(launch) >= staying) return launch;
     }
   }
-  return make_launch(needs, 1, kSimdsMin, kUnitPlaces);
+  return make_launch(needs, needs.tiles, kSimdsMin, kUnitPlaces);
 }
 
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {

@@ -106,7 +106,12 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   if (normed && !sums) record_sums(chain);
   const UnitOneLaunch launch = launch_of(waiting, platform_);
   UnitLinearParams p = linear_params(waiting, launch.walk);
-  const uint32_t groups = list_matrices(p, products, launch.walk.tiles * kUnitRows);
+  uint32_t groups = list_matrices(p, products, launch.walk.tiles * kUnitRows);
+  if (products.size() == 1) {
+    groups = launch.groups;
+  } else {
+    p.walk.full = groups;  // whatever the last of a matrix has
+  }
   const bool only4 =
       std::all_of(products.begin(), products.end(),
                   [](const WaitingProduct& product) { return product.weight.format.bits == 4; });

@@ -17,8 +17,8 @@ namespace moeflux::gpu {
 bool fits_units(const Weight& weight);
 UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
-/// Describes the matrices to a kernel and gives each as many groups as its rows take; returns the
-/// number of groups.
+/// Describes the matrices to a kernel and gives each as many groups as its rows take, each with
+/// `rows_of_group`; returns the number of groups.
 uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t rows_of_group);
 
 /// Binds data, scales and biases.
@@ -38,7 +38,8 @@ struct UnitOneNeeds {
 };
 struct UnitOneLaunch {
   UnitWalk walk;
-  uint32_t bytes = 0;  // of shared memory
+  uint32_t groups = 0;  // of a row, for all tiles
+  uint32_t bytes = 0;   // of shared memory
 };
 /// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
 /// many as stay there, each with its share of the tiles. `most`: bytes of a group.

@@ -85,14 +85,11 @@ MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
   return MF_SHARED_AT(t, u32, p.expert.walk.more * 4u);
 }
 
-/// The calling group's tiles of `rows` rows each.
 template <u32 BITS>
 MF_FN UnitWalker<BITS> unit_expert_walker(MF_T t, MF_PARAMS(UnitExpertParams) p,
                                           UnitPart<BITS> part) {
-  const u32 first = t.group.x * p.walk.tiles;
-  const u32 left = (p.matrix.rows + part.tile_rows - 1u) / part.tile_rows - first;
-  const UnitWalker<BITS> walker = {
-      part, p.walk, first, left < p.walk.tiles ? left : p.walk.tiles, {0u, 0u}};
+  const u32 all = (p.matrix.rows + part.tile_rows - 1u) / part.tile_rows;
+  const UnitWalker<BITS> walker = {part, p.walk, unit_tiles(p.walk, t.group.x, all), {0u, 0u}};
   return walker;
 }
 
@@ -126,10 +123,9 @@ MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot s
       t, p, unit_gate_up_part<BITS>(t, p, slot.matrices[0], slot.matrices[1]));
   walker.begin(t);
   if (slot.is_shared) await_inputs(t);
-  stage_unit_row(t, x, p.walk.splits, p.cols, p.wide);
-  barrier(t);
+  const UnitMemoryRow row = {x, p.cols, p.wide};
   const UnitGateUpOut sink = {out, slot.matrices[0].bias, slot.matrices[1].bias, p};
-  walker.run(t, &sink);
+  walker.run(t, &row, &sink);
 }
 
 template <u32 BITS>
@@ -193,11 +189,10 @@ MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot 
       unit_expert_walker<BITS>(t, e, unit_down_part<BITS>(t, e, slot.matrices[0]));
   walker.begin(t);
   await_inputs(t);
-  stage_unit_row(t, x, e.walk.splits, e.cols, e.wide);
-  barrier(t);
+  const UnitMemoryRow row = {x, e.cols, e.wide};
   const UnitDownOut sink = {out, gate, slot.matrices[0].bias,
                             slot.is_shared && p.has_shared_gate != 0u, e};
-  walker.run(t, &sink);
+  walker.run(t, &row, &sink);
 }
 
 /// What is read before the inputs are awaited was written before unit_gate_up_one, which comes

@@ -38,6 +38,7 @@ struct UnitNormedRow {
   MF_GLOBAL(const f32) weight;
   MF_GLOBAL(f32) sum;
   MF_GLOBAL(f32) normed;
+  u32 cols;
   u32 adds;
   f32 epsilon;
 
@@ -46,30 +47,31 @@ struct UnitNormedRow {
     return adds != 0u ? plus(four, load4(addend + c)) : four;
   }
   /// Of a short row every SIMD group sums the squares by itself.
-  MF_FN_MEMBER f32 all_squares(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
+  MF_FN_MEMBER f32 all_squares(MF_T t, u32 staged) const {
     f32 squares = 0.0f;
-    if (p.cols <= kNormNarrowCols) {
-      for (u32 c = t.lane * 4u; c < p.cols; c += 128u) squares = add_squares(squares, load(c));
+    if (cols <= kNormNarrowCols) {
+      for (u32 c = t.lane * 4u; c < cols; c += 128u) squares = add_squares(squares, load(c));
       return simd_sum(t, squares);
     }
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
       const u32 c = unit_column(t, v);
-      if (c < p.cols) squares = add_squares(squares, load(c));
+      if (c < cols) squares = add_squares(squares, load(c));
     }
-    return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(p.walk.splits).parts * 4u));
+    return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
   }
-  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
-    const u32 staged = p.walk.splits;
-    store_unit_zeros(t, staged);
-    const f32 factor = norm_factor(all_squares(t, p), p.cols, epsilon);
+  MF_FN_MEMBER bool comes_by_splits(UnitWalk) const { return false; }
+  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}
+  MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
+    const u32 staged = walk.splits;
+    const f32 factor = norm_factor(all_squares(t, staged), cols, epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
       const u32 c = unit_column(t, v);
       if (c >= staged * kUnitSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (c < p.cols) {
+      if (c < cols) {
         const F4 four = load(c);
         const F4 scales = load4(weight + c);
         MF_UNROLL
@@ -109,7 +111,7 @@ struct UnitNormedRow {
                               conv_out};                                                          \
     const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                   \
     const UnitNormedRow row = {base + at,   addend + at, weight,   sums + at,                     \
-                               normed + at, p.adds,      p.epsilon};                              \
+                               normed + at, p.linear.cols, p.adds, p.epsilon};                    \
     unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),           \
                           MF_OF(which, biases), &row, &sink);                                     \
   }

@@ -35,18 +35,15 @@ MF_FN void store_unit_zeros(MF_T t, u32 splits) {
   }
 }
 
-/// All columns of a row, as `splits` splits. Two octets of a thread are on their way at once.
-MF_FN void stage_unit_row(MF_T t, MF_GLOBAL(const f32) x, u32 splits, u32 cols, u32 wide) {
-  const u32 octets = splits * (kUnitSplit / 8u);
-  store_unit_zeros(t, splits);
-  for (u32 o = t.index; o < octets; o += 2u * t.threads) {
-    const u32 next = o + t.threads;
-    f32 values[16];
-    load_octet(values, x, o * 8u, cols, wide);
-    load_octet(values + 8, x, next * 8u, cols, wide);
-    store_unit_octet(t, values, o, splits);
-    if (next < octets) store_unit_octet(t, values + 8, next, splits);
-  }
+/// Octets `o` and `o` + `step` of those of `splits` splits, both on their way at once.
+MF_FN void stage_unit_octets(MF_T t, MF_GLOBAL(const f32) x, u32 o, u32 step, u32 splits, u32 cols,
+                             u32 wide) {
+  const u32 next = o + step;
+  f32 values[16];
+  load_octet(values, x, o * 8u, cols, wide);
+  load_octet(values + 8, x, next * 8u, cols, wide);
+  store_unit_octet(t, values, o, splits);
+  if (next < splits * (kUnitSplit / 8u)) store_unit_octet(t, values + 8, next, splits);
 }
 
 /// A split of a tile of the group's.
@@ -73,44 +70,85 @@ struct UnitCursor {
   }
 };
 
-/// A SIMD group on its way over a group's tiles, `count` from `first` on.
+/// A group's tiles.
+struct UnitTiles {
+  u32 first;
+  u32 count;
+};
+MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
+  UnitTiles tiles;
+  tiles.first = group * walk.tiles - (group > walk.full ? group - walk.full : 0u);
+  tiles.count = walk.tiles - (group < walk.full ? 0u : 1u);
+  const u32 left = all - tiles.first;
+  if (left < tiles.count) tiles.count = left;
+  return tiles;
+}
+
+/// A row of activations in memory. Of long rows SIMD groups stage the splits that they take first,
+/// and multiply them before others are there.
+struct UnitMemoryRow {
+  MF_GLOBAL(const f32) x;
+  u32 cols;
+  u32 wide;
+
+  MF_FN_MEMBER bool comes_by_splits(UnitWalk walk) const { return walk.splits > kUnitSimds; }
+  MF_FN_MEMBER void stage_split(MF_T t, UnitWalk walk, u32 split) const {
+    stage_unit_octets(t, x, split * (kUnitSplit / 8u) + t.lane, 32u, walk.splits, cols, wide);
+  }
+  MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
+    for (u32 o = t.index; o < walk.splits * (kUnitSplit / 8u); o += 2u * t.threads) {
+      stage_unit_octets(t, x, o, t.threads, walk.splits, cols, wide);
+    }
+  }
+};
+
+/// A SIMD group on its way over a group's tiles.
 template <u32 BITS>
 struct UnitWalker {
   UnitPart<BITS> part;
   UnitWalk walk;
-  u32 first;
-  u32 count;
+  UnitTiles tiles;
   UnitCursor next;  // to be asked for
 
   MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const {
     return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(UnitPart<BITS>::kWords);
   }
   MF_FN_MEMBER void issue(MF_T t, u32 place) {
-    if (next.tile < count) part.issue(t, place_at(t, place), first + next.tile, next.split);
+    if (next.tile < tiles.count) {
+      part.issue(t, place_at(t, place), tiles.first + next.tile, next.split);
+    }
     copies_commit(t);
     next.advance(walk);
   }
   /// Brings the first splits under way.
   MF_FN_MEMBER void begin(MF_T t) {
+    store_unit_zeros(t, walk.splits);
     next.begin(t, walk);
     MF_UNROLL
     for (u32 place = 0u; place < kUnitPlaces; ++place) issue(t, place);
   }
 
-  /// All sums: a batch of tiles after the other goes to `sink`, while others have the next one.
-  /// SIMD groups need not wait for each other in between.
-  template <class Sink>
-  MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const Sink) sink) {
+  /// Stages the row of activations; then all sums: a batch of tiles after the other goes to `sink`,
+  /// while others have the next one. SIMD groups need not wait for each other in between.
+  template <class Source, class Sink>
+  MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const Source) source, MF_LOCAL(const Sink) sink) {
+    const bool by_splits = source->comes_by_splits(walk);
+    if (!by_splits) source->stage(t, walk);
+    barrier(t);  // zeros are there too
     UnitCursor now;
     now.begin(t, walk);
     u32 place = 0u;
     u32 parts_at = unit_one_shared(walk.splits).parts;
     u32 other_at = parts_at + walk.batch * walk.splits * kUnitRows;
-    for (u32 done = 0u; done < count; done += walk.batch) {
-      const u32 end = count - done < walk.batch ? count : done + walk.batch;
+    u32 done = 0u;
+    // All splits of a first tile, then what is left of a batch.
+    u32 end = by_splits ? 1u : tiles.count < walk.batch ? tiles.count : walk.batch;
+    MF_ROLLED
+    while (done < tiles.count) {
       MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, parts_at * 4u);
       MF_ROLLED
       while (now.tile < end) {
+        if (by_splits && now.tile == 0u) source->stage_split(t, walk, now.split);
         copies_wait<kUnitPlaces - 1u>(t);
         simd_barrier(t);
         part.multiply(t, place_at(t, place), now.split, walk.splits,
@@ -121,10 +159,14 @@ struct UnitWalker {
         now.advance(walk);
       }
       barrier(t);
-      sink->take(t, parts, walk.splits, first + done, end - done);
-      const u32 last = parts_at;
-      parts_at = other_at;
-      other_at = last;
+      if (end == tiles.count || end - done == walk.batch) {
+        sink->take(t, parts, walk.splits, tiles.first + done, end - done);
+        const u32 last = parts_at;
+        parts_at = other_at;
+        other_at = last;
+        done = end;
+      }
+      end = tiles.count - done < walk.batch ? tiles.count : done + walk.batch;
     }
   }
 };
@@ -144,15 +186,6 @@ MF_FN f32 sum_unit_splits(MF_SHARED(f32) parts, u32 splits) {
   return sum;
 }
 
-/// A row of x in memory.
-struct UnitMemoryRow {
-  MF_GLOBAL(const f32) x;
-
-  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
-    stage_unit_row(t, x, p.walk.splits, p.cols, p.wide);
-  }
-};
-
 /// Rows of one matrix, which may go on through a convolution: they are its channels.
 struct UnitRowsOut {
   MF_GLOBAL(f32) out;
@@ -163,10 +196,10 @@ struct UnitRowsOut {
   MF_GLOBAL(f32) conv_out;
 
   /// Asks for what the convolution needs.
-  MF_FN_MEMBER void begin(MF_T t, u32 first_tile, u32 tiles) const {
+  MF_FN_MEMBER void begin(MF_T t, UnitTiles tiles) const {
     if (taps == 0u) return;
-    for (u32 r = t.index; r < tiles * kUnitRows; r += t.threads) {
-      const u32 row = first_tile * kUnitRows + r;
+    for (u32 r = t.index; r < tiles.count * kUnitRows; r += t.threads) {
+      const u32 row = tiles.first * kUnitRows + r;
       if (row >= rows) return;
       prefetch(t, conv_weight + row * taps);
       MF_ROLLED
@@ -191,8 +224,7 @@ struct UnitRowsOut {
 /// Which of the matrices a group has, and its tiles.
 struct UnitShare {
   u32 which;
-  u32 first;
-  u32 count;
+  UnitTiles tiles;
 };
 
 MF_FN UnitShare unit_share(MF_T t, MF_PARAMS(UnitLinearParams) p) {
@@ -202,9 +234,8 @@ MF_FN UnitShare unit_share(MF_T t, MF_PARAMS(UnitLinearParams) p) {
   for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
     if (i < p.count && t.group.x >= p.first_group[i]) share.which = i;
   }
-  share.first = (t.group.x - p.first_group[share.which]) * p.walk.tiles;
-  const u32 left = (p.matrices[share.which].rows + kUnitRows - 1u) / kUnitRows - share.first;
-  share.count = left < p.walk.tiles ? left : p.walk.tiles;
+  const u32 all = (p.matrices[share.which].rows + kUnitRows - 1u) / kUnitRows;
+  share.tiles = unit_tiles(p.walk, t.group.x - p.first_group[share.which], all);
   return share;
 }
 
@@ -215,16 +246,11 @@ MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare sha
                             MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
                             MF_LOCAL(const UnitRowsOut) sink) {
   UnitWalker<BITS> walker = {
-      unit_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases),
-      p.walk,
-      share.first,
-      share.count,
-      {0u, 0u}};
+      unit_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases), p.walk,
+      share.tiles, {0u, 0u}};
   walker.begin(t);
   await_inputs(t);
-  source->stage(t, p);
-  barrier(t);
-  walker.run(t, sink);
+  walker.run(t, source, sink);
 }
 
 /// Without matrices of 8 bits a multiprocessor has room for four groups, with them for two.
@@ -233,7 +259,7 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
                            MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
                            MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
                            MF_LOCAL(const UnitRowsOut) sink) {
-  sink->begin(t, share.first, share.count);
+  sink->begin(t, share.tiles);
   if (BITS == 4u || p.matrices[share.which].bits == 4u) {
     unit_rows_of_one<4u>(t, p, share, data, scales, biases, source, sink);
   } else {
@@ -264,7 +290,7 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
                               conv_weight,                                                   \
                               conv_state,                                                    \
                               conv_out};                                                     \
-    const UnitMemoryRow row = {x + t.group.y * p.x_stride};                                  \
+    const UnitMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                                 \
     unit_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),             \
                           MF_OF(which, biases), &row, &sink);                                \
   }

@@ -61,7 +61,8 @@ struct UnitMatrix {
 /// splits of tiles in turn, each with the next one on its way to a place of its own.
 struct UnitWalk {
   u32 splits;      // of a row
-  u32 tiles;       // of a group
+  u32 tiles;       // of a group,
+  u32 full;        // of so many groups; the others have one less
   u32 batch;       // tiles between two sums over splits
   u32 simds;       // that take splits
   u32 tile_step;   // how far the splits of a SIMD group lie apart: tiles,
