@@ -60,7 +60,8 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
   for (uint32_t staying = kStaying; staying > 0; --staying) {
     const uint32_t groups = std::max(1u, cores * staying / needs.rows);
     for (uint32_t simds = kUnitSimds; simds >= kSimdsMin; --simds) {
-      const UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
+      UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
+      launch.walk.by_splits = splits > kUnitSimds ? 1 : 0;
       if (fits(launch) >= staying) return launch;
     }
   }

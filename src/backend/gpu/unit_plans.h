@@ -37,7 +37,7 @@ struct UnitOneNeeds {
   uint32_t more = 0;
 };
 struct UnitOneLaunch {
-  UnitWalk walk;
+  UnitWalk walk{};
   uint32_t groups = 0;  // of a row, for all tiles
   uint32_t bytes = 0;   // of shared memory
 };

@@ -60,8 +60,7 @@ struct UnitNormedRow {
     }
     return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
   }
-  MF_FN_MEMBER bool comes_by_splits(UnitWalk) const { return false; }
-  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}
+  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}  // all columns are needed at once
   MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
     const u32 staged = walk.splits;
     const f32 factor = norm_factor(all_squares(t, staged), cols, epsilon);
@@ -110,7 +109,7 @@ struct UnitNormedRow {
                               conv_state,                                                         \
                               conv_out};                                                          \
     const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                   \
-    const UnitNormedRow row = {base + at,   addend + at, weight,   sums + at,                     \
+    const UnitNormedRow row = {base + at,   addend + at,   weight, sums + at,                     \
                                normed + at, p.linear.cols, p.adds, p.epsilon};                    \
     unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),           \
                           MF_OF(which, biases), &row, &sink);                                     \

@@ -84,14 +84,12 @@ MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
   return tiles;
 }
 
-/// A row of activations in memory. Of long rows SIMD groups stage the splits that they take first,
-/// and multiply them before others are there.
+/// A row of activations in memory.
 struct UnitMemoryRow {
   MF_GLOBAL(const f32) x;
   u32 cols;
   u32 wide;
 
-  MF_FN_MEMBER bool comes_by_splits(UnitWalk walk) const { return walk.splits > kUnitSimds; }
   MF_FN_MEMBER void stage_split(MF_T t, UnitWalk walk, u32 split) const {
     stage_unit_octets(t, x, split * (kUnitSplit / 8u) + t.lane, 32u, walk.splits, cols, wide);
   }
@@ -132,7 +130,7 @@ struct UnitWalker {
   /// while others have the next one. SIMD groups need not wait for each other in between.
   template <class Source, class Sink>
   MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const Source) source, MF_LOCAL(const Sink) sink) {
-    const bool by_splits = source->comes_by_splits(walk);
+    const bool by_splits = walk.by_splits != 0u;
     if (!by_splits) source->stage(t, walk);
     barrier(t);  // zeros are there too
     UnitCursor now;
@@ -246,8 +244,10 @@ MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare sha
                             MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
                             MF_LOCAL(const UnitRowsOut) sink) {
   UnitWalker<BITS> walker = {
-      unit_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases), p.walk,
-      share.tiles, {0u, 0u}};
+      unit_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases),
+      p.walk,
+      share.tiles,
+      {0u, 0u}};
   walker.begin(t);
   await_inputs(t);
   walker.run(t, source, sink);
@@ -290,7 +290,7 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
                               conv_weight,                                                   \
                               conv_state,                                                    \
                               conv_out};                                                     \
-    const UnitMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                                 \
+    const UnitMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                  \
     unit_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),             \
                           MF_OF(which, biases), &row, &sink);                                \
   }

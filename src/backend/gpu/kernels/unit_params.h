@@ -68,6 +68,7 @@ struct UnitWalk {
   u32 tile_step;   // how far the splits of a SIMD group lie apart: tiles,
   u32 split_step;  // and splits
   u32 places;      // kUnitPlaces, or 1 if no SIMD group takes more than one split
+  u32 by_splits;   // SIMD groups stage the splits that they take first, before others are there
   u32 more;        // where words of others begin in shared memory
   u32 begin;       // and where places do
 };
