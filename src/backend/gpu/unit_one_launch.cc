@@ -13,8 +13,10 @@ constexpr uint32_t kBatchSplits = 64;
 // Of a multiprocessor: what a group takes beside what it asks for, and how much more than a group
 // may have there is in all.
 constexpr uint32_t kReservedBytes = 1024;
-// Groups that stay on a multiprocessor, and the fewest SIMD groups of theirs that take splits.
+// Groups that stay on a multiprocessor, and the fewest SIMD groups of theirs that take splits: a
+// single group with all of them does as much as two with five each.
 constexpr uint32_t kStaying = 2;
+constexpr uint32_t kStayingSimdsMin = 6;
 constexpr uint32_t kSimdsMin = 4;
 
 uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
@@ -31,6 +33,9 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   walk.tiles = groups_for(needs.tiles, launch.groups);
   walk.full = needs.tiles - launch.groups * (walk.tiles - 1);
   walk.batch = std::min(walk.tiles, std::max(1u, kBatchSplits / walk.splits));
+  // No more than are busy in every turn.
+  const uint32_t turns = groups_for(walk.tiles * walk.splits, simds);
+  simds = groups_for(walk.tiles * walk.splits, turns);
   walk.simds = simds;
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
@@ -49,7 +54,7 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
 UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
   const uint32_t splits = splits_of(needs.cols);
   const auto fits = [&](const UnitOneLaunch& launch) {
-    const uint32_t by_registers = 16 / needs.bits;
+    const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
     return std::min((most + kReservedBytes) / (launch.bytes + kReservedBytes), by_registers);
   };
   const uint32_t few = std::max(1u, kUnitSimds / splits);
@@ -59,7 +64,8 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
   if (at_once.groups * needs.rows <= cores * fits(at_once)) return at_once;
   for (uint32_t staying = kStaying; staying > 0; --staying) {
     const uint32_t groups = std::max(1u, cores * staying / needs.rows);
-    for (uint32_t simds = kUnitSimds; simds >= kSimdsMin; --simds) {
+    const uint32_t least = staying > 1 ? kStayingSimdsMin : kSimdsMin;
+    for (uint32_t simds = kUnitSimds; simds >= least; --simds) {
       UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
       launch.walk.by_splits = splits > kUnitSimds ? 1 : 0;
       if (fits(launch) >= staying) return launch;

@@ -66,6 +66,14 @@ TEST(UnitOneLaunch, GroupsOfLargeProductsStayInPairs) {
   }
 }
 
+TEST(UnitOneLaunch, EverySimdGroupThatWalksIsBusyInEveryTurn) {
+  // Six tiles of three splits each: in three turns whether by six SIMD groups or by eight.
+  const UnitOneLaunch launch =
+      unit_one_launch({.cols = 1536, .tiles = 1536}, kCores, kUnitSharedBytesMax);
+  EXPECT_EQ(launch.walk.tiles * launch.walk.splits, 18u);
+  EXPECT_EQ(launch.walk.simds, 6u);
+}
+
 TEST(UnitOneLaunch, SmallProductsHaveAGroupForEveryFewSplits) {
   const UnitOneLaunch launch =
       unit_one_launch({.cols = 2048, .tiles = 64, .rows = 9}, kCores, kUnitSharedBytesMax);

@@ -228,8 +228,8 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
   unit_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
 }
 
-// Group x: rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones need twice
-// the registers. All groups of eight slots and a shared expert run at once where four fit.
+// Group x: tiles of rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones
+// need twice the registers.
 #define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                      \
   MF_FITS(256, fits)                                                                         \
   MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),             \
@@ -250,8 +250,8 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
     unit_down_of_slot<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out, \
                                shared_x, shared_gate, shared_out);                           \
   }
-MF_UNIT_EXPERTS_ONE(4, 4)
-MF_UNIT_EXPERTS_ONE(8, 2)
+MF_UNIT_EXPERTS_ONE(4, kUnitFits4)
+MF_UNIT_EXPERTS_ONE(8, kUnitFits8)
 #undef MF_UNIT_EXPERTS_ONE
 
 }  // namespace kernels

@@ -114,8 +114,8 @@ struct UnitNormedRow {
     unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),           \
                           MF_OF(which, biases), &row, &sink);                                     \
   }
-MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, 2)
-MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 4)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, kUnitFits8)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, kUnitFits4)
 #undef MF_UNIT_NORMED_ONE
 #undef MF_OF
 

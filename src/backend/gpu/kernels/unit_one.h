@@ -46,14 +46,27 @@ MF_FN void stage_unit_octets(MF_T t, MF_GLOBAL(const f32) x, u32 o, u32 step, u3
   if (next < splits * (kUnitSplit / 8u)) store_unit_octet(t, values + 8, next, splits);
 }
 
+/// A group's tiles.
+struct UnitTiles {
+  u32 first;
+  u32 end;
+};
+MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
+  UnitTiles tiles;
+  tiles.first = group * walk.tiles - (group > walk.full ? group - walk.full : 0u);
+  tiles.end = tiles.first + walk.tiles - (group < walk.full ? 0u : 1u);
+  if (tiles.end > all) tiles.end = all;
+  return tiles;
+}
+
 /// A split of a tile of the group's.
 struct UnitCursor {
   u32 tile;
   u32 split;
 
   /// The SIMD group's first, past all tiles if it takes none.
-  MF_FN_MEMBER void begin(MF_T t, UnitWalk walk) {
-    tile = t.simd < walk.simds ? 0u : walk.tiles;
+  MF_FN_MEMBER void begin(MF_T t, UnitWalk walk, UnitTiles tiles) {
+    tile = t.simd < walk.simds ? tiles.first : tiles.end;
     split = t.simd;
     while (split >= walk.splits) {
       split -= walk.splits;
@@ -69,20 +82,6 @@ struct UnitCursor {
     }
   }
 };
-
-/// A group's tiles.
-struct UnitTiles {
-  u32 first;
-  u32 count;
-};
-MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
-  UnitTiles tiles;
-  tiles.first = group * walk.tiles - (group > walk.full ? group - walk.full : 0u);
-  tiles.count = walk.tiles - (group < walk.full ? 0u : 1u);
-  const u32 left = all - tiles.first;
-  if (left < tiles.count) tiles.count = left;
-  return tiles;
-}
 
 /// A row of activations in memory.
 struct UnitMemoryRow {
@@ -112,16 +111,14 @@ struct UnitWalker {
     return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(UnitPart<BITS>::kWords);
   }
   MF_FN_MEMBER void issue(MF_T t, u32 place) {
-    if (next.tile < tiles.count) {
-      part.issue(t, place_at(t, place), tiles.first + next.tile, next.split);
-    }
+    if (next.tile < tiles.end) part.issue(t, place_at(t, place), next.tile, next.split);
     copies_commit(t);
     next.advance(walk);
   }
   /// Brings the first splits under way.
   MF_FN_MEMBER void begin(MF_T t) {
     store_unit_zeros(t, walk.splits);
-    next.begin(t, walk);
+    next.begin(t, walk, tiles);
     MF_UNROLL
     for (u32 place = 0u; place < kUnitPlaces; ++place) issue(t, place);
   }
@@ -130,23 +127,26 @@ struct UnitWalker {
   /// while others have the next one. SIMD groups need not wait for each other in between.
   template <class Source, class Sink>
   MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const Source) source, MF_LOCAL(const Sink) sink) {
-    const bool by_splits = walk.by_splits != 0u;
-    if (!by_splits) source->stage(t, walk);
+    bool stages = walk.by_splits != 0u;
+    if (!stages) source->stage(t, walk);
     barrier(t);  // zeros are there too
     UnitCursor now;
-    now.begin(t, walk);
+    now.begin(t, walk, tiles);
     u32 place = 0u;
-    u32 parts_at = unit_one_shared(walk.splits).parts;
-    u32 other_at = parts_at + walk.batch * walk.splits * kUnitRows;
-    u32 done = 0u;
-    // All splits of a first tile, then what is left of a batch.
-    u32 end = by_splits ? 1u : tiles.count < walk.batch ? tiles.count : walk.batch;
+    u32 batch = 0u;  // the place of its sums
+    u32 done = tiles.first;
     MF_ROLLED
-    while (done < tiles.count) {
-      MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, parts_at * 4u);
+    while (done < tiles.end) {
+      const u32 batch_end = tiles.end - done < walk.batch ? tiles.end : done + walk.batch;
+      // First all splits of one tile, if they are staged on the way.
+      const u32 end = stages ? done + 1u : batch_end;
+      MF_SHARED(f32)
+      parts = MF_SHARED_AT(
+          t, f32,
+          (unit_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kUnitRows) * 4u);
       MF_ROLLED
       while (now.tile < end) {
-        if (by_splits && now.tile == 0u) source->stage_split(t, walk, now.split);
+        if (stages) source->stage_split(t, walk, now.split);
         copies_wait<kUnitPlaces - 1u>(t);
         simd_barrier(t);
         part.multiply(t, place_at(t, place), now.split, walk.splits,
@@ -157,14 +157,11 @@ struct UnitWalker {
         now.advance(walk);
       }
       barrier(t);
-      if (end == tiles.count || end - done == walk.batch) {
-        sink->take(t, parts, walk.splits, tiles.first + done, end - done);
-        const u32 last = parts_at;
-        parts_at = other_at;
-        other_at = last;
-        done = end;
-      }
-      end = tiles.count - done < walk.batch ? tiles.count : done + walk.batch;
+      stages = false;
+      if (end < batch_end) continue;
+      sink->take(t, parts, walk.splits, done, end - done);
+      batch = 1u - batch;
+      done = end;
     }
   }
 };
@@ -196,8 +193,8 @@ struct UnitRowsOut {
   /// Asks for what the convolution needs.
   MF_FN_MEMBER void begin(MF_T t, UnitTiles tiles) const {
     if (taps == 0u) return;
-    for (u32 r = t.index; r < tiles.count * kUnitRows; r += t.threads) {
-      const u32 row = tiles.first * kUnitRows + r;
+    for (u32 row = tiles.first * kUnitRows + t.index; row < tiles.end * kUnitRows;
+         row += t.threads) {
       if (row >= rows) return;
       prefetch(t, conv_weight + row * taps);
       MF_ROLLED
@@ -253,7 +250,7 @@ MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare sha
   walker.run(t, source, sink);
 }
 
-/// Without matrices of 8 bits a multiprocessor has room for four groups, with them for two.
+/// All bits or only 4: matrices of 8 take twice the registers.
 template <u32 BITS, class Source>
 MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
                            MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
@@ -294,8 +291,8 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
     unit_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),             \
                           MF_OF(which, biases), &row, &sink);                                \
   }
-MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, 2)
-MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, 4)
+MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, kUnitFits8)
+MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, kUnitFits4)
 #undef MF_UNIT_LINEAR_ONE
 
 }  // namespace kernels
