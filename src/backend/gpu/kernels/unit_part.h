@@ -130,33 +130,14 @@ struct UnitPart {
     }
   }
 
-  /// Leaves 16 sums in `to`, of the activations of split `staged` of `count`.
-  ///
-  /// The units multiply 16 rows with 8 columns at once, and four lanes have the codes of a row.
-  /// Here each of them has blocks of its own, two in all: a pair of columns is the 256s and the
-  /// ones of a block in the lane that has it, and zeros in the others. So the four lanes end up
-  /// with the sums of a block each.
-  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, u32 count, MF_SHARED(f32) to) const {
-    const u32 g = t.lane / 4u;
-    const u32 own = t.lane & 3u;
-    // Lanes take the 16 bytes of a block in different orders, against conflicts.
-    const u32 turned = BITS == 4u ? own / 2u : own;
-    const u32 block = staged * kUnitSplitBlocks + own * 2u;
-    const UnitOneShared shared = unit_one_shared(count);
-    MF_SHARED(u32)
-    codes = MF_SHARED_AT(t, u32, (at + g * kRowWords + own * (4u * BITS)) * 4u);
-    MF_SHARED(u32)
-    x_bytes =
-        MF_SHARED_AT(t, u32,
-                     (g / 2u == own ? block * kUnitBlockWords + (g & 1u) * (kUnitBlockWords / 2u)
-                                    : shared.zeros) *
-                         4u);
-    i32 even[2][4];
-    i32 odd[2][4];
+  /// Sums of integers in twos of blocks: for each the 256s and the ones of a row, then of the row 8
+  /// further. `turned`: lanes take the 16 bytes of a block in different orders, against conflicts.
+  MF_FN_MEMBER void add_codes(MF_T t, MF_LOCAL(i32) even, MF_LOCAL(i32) odd, MF_SHARED(u32) codes,
+                              MF_SHARED(u32) x_bytes, u32 turned) const {
+    MF_UNROLL
+    for (u32 i = 0u; i < 8u; ++i) even[i] = odd[i] = 0;
     MF_UNROLL
     for (u32 j = 0u; j < 2u; ++j) {
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) even[j][i] = odd[j][i] = 0;
       MF_UNROLL
       for (u32 u = 0u; u < kUnits; ++u) {
         const u32 unit = u ^ turned;
@@ -167,13 +148,42 @@ struct UnitPart {
           const W4 x = load4(x_bytes + (j * kUnitBlockWords + (unit * kOctets + o) * 2u));
           const W2 a = UnitColumns<BITS>::even(above.v, o);
           const W2 b = UnitColumns<BITS>::even(below.v, o);
-          matrix_multiply_add_bytes(t, even[j], a.v[0], b.v[0], a.v[1], b.v[1], x.v[0], x.v[1]);
+          matrix_multiply_add_bytes(t, even + j * 4u, a.v[0], b.v[0], a.v[1], b.v[1], x.v[0],
+                                    x.v[1]);
           const W2 c = UnitColumns<BITS>::odd(above.v, o);
           const W2 d = UnitColumns<BITS>::odd(below.v, o);
-          matrix_multiply_add_bytes(t, odd[j], c.v[0], d.v[0], c.v[1], d.v[1], x.v[2], x.v[3]);
+          matrix_multiply_add_bytes(t, odd + j * 4u, c.v[0], d.v[0], c.v[1], d.v[1], x.v[2],
+                                    x.v[3]);
         }
       }
     }
+  }
+  /// 256 high + low of sums like these.
+  static MF_FN_MEMBER f32 product(MF_LOCAL(const i32) even, MF_LOCAL(const i32) odd, u32 at) {
+    const i32 times = static_cast<i32>(UnitColumns<BITS>::kOdd);
+    const i32 high = even[at] * times + odd[at];
+    const i32 low = even[at + 1u] * times + odd[at + 1u];
+    // Rounding comes before the division, which is exact.
+    return static_cast<f32>(high * 256 + low) * (1.0f / static_cast<f32>(times));
+  }
+
+  /// Leaves 16 sums in `to`, of the activations of split `staged` of `count`.
+  ///
+  /// The units multiply 16 rows with 8 columns at once, and four lanes have the codes of a row.
+  /// Here each of them has blocks of its own, two in all: a pair of columns is the 256s and the
+  /// ones of a block in the lane that has it, and zeros in the others. So the four lanes end up
+  /// with the sums of a block each.
+  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, u32 count, MF_SHARED(f32) to) const {
+    const u32 g = t.lane / 4u;
+    const u32 own = t.lane & 3u;
+    const u32 block = staged * kUnitSplitBlocks + own * 2u;
+    const UnitOneShared shared = unit_one_shared(count);
+    const u32 bytes_at =
+        g / 2u == own ? block * kUnitBlockWords + (g & 1u) * (kUnitBlockWords / 2u) : shared.zeros;
+    i32 even[8];
+    i32 odd[8];
+    add_codes(t, even, odd, MF_SHARED_AT(t, u32, (at + g * kRowWords + own * (4u * BITS)) * 4u),
+              MF_SHARED_AT(t, u32, bytes_at * 4u), BITS == 4u ? own / 2u : own);
     // Scale and bias of the lane's two blocks, of both rows; sum and factor of the blocks.
     MF_SHARED(u32) words = MF_SHARED_AT(t, u32, (at + kScales + g * kUnitScaleWords + own) * 4u);
     const F4 sums = load4(MF_SHARED_AT(t, f32, (shared.sums + block * 2u) * 4u));
@@ -185,12 +195,7 @@ struct UnitPart {
       const u32 bias = words[r * kHalf * kUnitScaleWords + kUnitScaleWords / 2u];
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        const i32 kOdd = static_cast<i32>(UnitColumns<BITS>::kOdd);
-        const i32 ones = even[j][2u * r + 1u] * kOdd + odd[j][2u * r + 1u];
-        const i32 product = (even[j][2u * r] * kOdd + odd[j][2u * r]) * 256 + ones;
-        // Rounding comes before the division, which is exact.
-        parts[r][j] = mf_fma(unit_scale(scale, j, m.scales),
-                             static_cast<f32>(product) * (1.0f / static_cast<f32>(kOdd)),
+        parts[r][j] = mf_fma(unit_scale(scale, j, m.scales), product(even, odd, j * 4u + r * 2u),
                              unit_scale(bias, j, m.scales) * sums.v[2u * j]);
       }
     }
