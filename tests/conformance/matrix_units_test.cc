@@ -127,6 +127,30 @@ TEST(MatrixUnits, LongRowsTakeTurnsInWhateverSharedMemoryThereIs) {
   }
 }
 
+TEST(MatrixUnits, GroupsThatStayWalkOverAllTiles) {
+  Random random(69);
+  struct Case {
+    int bits;
+    int64_t rows;
+    int64_t cols;
+  };
+  // More tiles than groups at once, and not as many for each: rows of one split, of as many as
+  // SIMD groups take at once and of more, whose activations come split by split.
+  for (const Case& c : {Case{4, 2900, 64}, Case{4, 405, 1600}, Case{4, 277, 4800},
+                        Case{8, 277, 1088}, Case{8, 149, 4160}}) {
+    const EncodedWeight w =
+        random_weight(random, QuantFormat::affine(c.bits, 64, DType::kBf16), c.rows, c.cols);
+    const std::vector<float> x = random.floats(5 * w.cols, -2.0f, 2.0f);
+    const std::vector<float> many = product(units(), w, x, 5);
+    for (const int64_t n : {1, 2}) {
+      const auto some = static_cast<size_t>(n);
+      expect_same_bits(format("{}x{} of {} bits, {} tokens", c.rows, c.cols, c.bits, n),
+                       std::span(many).first(some * static_cast<size_t>(c.rows)),
+                       product(units(), w, std::span(x).first(some * w.cols), n));
+    }
+  }
+}
+
 TEST(MatrixUnits, ProductsOfOneInputShareALaunchAndKeepTheirBits) {
   Random random(61);
   const std::vector<float> x = random.floats(6 * 256);
@@ -314,6 +338,7 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
   };
   const std::vector<QuantFormat> f = formats();
   expect_one_layer("4 bits", make(f[0], f[0], 5, 3, 1, 64, 576));
+  expect_one_layer("wide layers", make(f[0], f[0], 4, 1, 1, 64, 4672));
   expect_one_layer("8 bits, two tokens", make(f[1], f[1], 40, 2, 2, 64));
   expect_one_layer("wide groups", make(QuantFormat::affine(4, 64, DType::kF16),
                                        QuantFormat::affine(4, 64, DType::kF16), 4, 4, 4, 64));

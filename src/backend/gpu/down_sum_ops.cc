@@ -16,9 +16,9 @@ uint32_t count_ranks(const UnitExpertParams& e, bool has_shared) {
   return e.top_k + (has_shared ? 1 : 0);
 }
 
-UnitOneMemory down_sum_memory(const UnitExpertsOneParams& p, uint32_t ranks, uint32_t most) {
+UnitOneLaunch down_sum_launch(const UnitExpertsOneParams& p, uint32_t ranks) {
   const uint32_t route_words = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
-  return unit_one_memory(p.expert.matrix.bits, p.expert.cols, ranks, ranks, route_words, most);
+  return unit_ranks_launch(p.expert.matrix.bits, ranks, route_words);
 }
 
 }  // namespace
@@ -27,10 +27,10 @@ void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
                                 const FewSlots& s) {
   const UnitExpertParams& e = p.expert;
   const uint32_t ranks = count_ranks(e, s.has_ffn);
-  const uint32_t most = platform_.shared_bytes_max();
   const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
                      e.cols <= uint32_t{kUnitSplit} && ranks <= kUnitDownRanks && e.wide != 0 &&
-                     e.matrix.wide != 0 && down_sum_memory(p, ranks, most).bytes <= most &&
+                     e.matrix.wide != 0 &&
+                     down_sum_launch(p, ranks).bytes <= platform_.shared_bytes_max() &&
                      s.launch.routes.weights.is_contiguous();
   if (!keeps) return record(down);
   waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
@@ -63,12 +63,12 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
   }
   const bool chooses = p.experts.route.thread_experts != 0;
   const uint32_t ranks = count_ranks(e, has_shared);
+  const UnitOneLaunch launch = down_sum_launch(p.experts, ranks);
   const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
-  const UnitOneMemory memory = down_sum_memory(p.experts, ranks, platform_.shared_bytes_max());
-  p.experts.expert.shared = memory.parts;
+  p.experts.expert.walk = launch.walk;
   Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
                         {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);
-  plan.shared_bytes = memory.bytes;
+  plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
     const Binding& binding = down.plan.bindings[i];

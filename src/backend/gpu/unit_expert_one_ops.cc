@@ -80,7 +80,6 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   UnitExpertParams& e = p.expert;
   e.matrix = unit_matrix(weight);
   e.cols = static_cast<u32>(weight.cols);
-  e.splits = unit_splits(weight.cols, is_down ? kUnitSimds : kUnitSimds / 2);
   e.wide = 1;
   e.bias_format = kFormatF32;
   bool wide = true;
@@ -117,15 +116,18 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   const KernelId kernel =
       is_down ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
               : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
-  const uint32_t tiles = kUnitSimds / e.splits / (is_down ? 1 : 2);
-  const UnitOneMemory memory =
-      unit_one_memory(e.matrix.bits, e.cols, e.splits, kUnitSimds,
-                      s.chooses ? uint32_t{kRouteWords} : 0, platform_.shared_bytes_max());
-  e.shared = memory.parts;
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
-  Plan plan = make_plan(kernel, {groups_for(e.matrix.rows, tiles * kUnitRows), p.slots + tokens, 1},
-                        kUnitThreads);
-  plan.shared_bytes = memory.bytes;
+  UnitOneNeeds needs;
+  needs.bits = e.matrix.bits;
+  needs.cols = e.cols;
+  needs.tiles = groups_for(e.matrix.rows, is_down ? kUnitRows : kUnitRows / 2);  // or half of both
+  needs.rows = p.slots + tokens;
+  needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
+  const UnitOneLaunch launch =
+      unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
+  e.walk = launch.walk;
+  Plan plan = make_plan(kernel, {launch.groups, needs.rows, 1}, kUnitThreads);
+  plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   return plan;
 }

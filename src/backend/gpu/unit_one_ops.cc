@@ -9,23 +9,17 @@
 namespace moeflux::gpu {
 namespace {
 
-// Up to here groups make the norm of their activations by themselves; where there are more, a group
-// has too little else to do.
-constexpr uint32_t kMakingGroupsMax = 800;
-
-uint32_t group_rows(uint32_t splits) { return kUnitSimds / splits * kUnitRows; }
-
-uint32_t groups_of(const Waiting& waiting) {
-  uint32_t groups = 0;
+// Tiles of all matrices, and how their groups walk over them.
+UnitOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
+  UnitOneNeeds needs;
+  needs.cols = static_cast<uint32_t>(waiting.products.front().x.shape.back());
+  needs.tiles = 0;
   for (const WaitingProduct& product : waiting.products) {
-    const uint32_t splits = unit_splits(product.weight.cols, kUnitSimds);
-    groups += groups_for(static_cast<uint64_t>(product.weight.rows), group_rows(splits));
+    needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kUnitRows);
+    needs.bits = std::max(needs.bits, static_cast<uint32_t>(product.weight.format.bits));
   }
-  return groups;
-}
-
-bool makes_row(const Waiting& waiting) {
-  return !waiting.products.empty() && groups_of(waiting) <= kMakingGroupsMax;
+  needs.rows = rows_of(waiting.products.front().x);
+  return unit_one_launch(needs, platform.cores(), platform.shared_bytes_max());
 }
 
 // True when products of x can make it from what waits: all groups read what the norm is of while
@@ -60,16 +54,15 @@ bool is_apart(const Waiting& waiting, const Tensor& out) {
   return apart;
 }
 
-UnitLinearParams linear_params(const Waiting& waiting) {
+UnitLinearParams linear_params(const Waiting& waiting, const UnitWalk& walk) {
   const Products& products = waiting.products;
   const Tensor& x = products.front().x;
   UnitLinearParams p{};
   p.x_stride = row_stride(x);
   p.cols = static_cast<u32>(x.shape.back());
-  p.splits = unit_splits(x.shape.back(), kUnitSimds);
+  p.walk = walk;
   p.wide = is_wide(x) ? 1 : 0;
   p.tokens = rows_of(x);
-  list_matrices(p, products, group_rows(p.splits));
   const WaitingConv& conv = waiting.conv;
   p.conv_matrix = conv.out.is_null() ? uint32_t{kUnitMatricesMax} : conv.product;
   p.conv_taps = conv.out.is_null() ? 0 : static_cast<u32>(conv.weight.dim(1));
@@ -108,22 +101,25 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const Products& products = waiting.products;
   if (rows_of(products.front().x) > kSingleTokensMax) return record_products_of_many(products);
   const WaitingChain& chain = waiting.chain;
-  const bool normed = waiting.has_chain() && makes_row(waiting);
+  const bool normed = waiting.has_chain();
   const bool sums = normed && can_sum(chain);
-  if (waiting.has_chain() && !normed) record_chain(chain);
   if (normed && !sums) record_sums(chain);
-  UnitLinearParams p = linear_params(waiting);
+  const UnitOneLaunch launch = launch_of(waiting, platform_);
+  UnitLinearParams p = linear_params(waiting, launch.walk);
+  uint32_t groups = list_matrices(p, products, launch.walk.tiles * kUnitRows);
+  if (products.size() == 1) {
+    groups = launch.groups;
+  } else {
+    p.walk.full = groups;  // whatever the last of a matrix has
+  }
   const bool only4 =
       std::all_of(products.begin(), products.end(),
                   [](const WaitingProduct& product) { return product.weight.format.bits == 4; });
   const KernelId made =
       only4 ? KernelId::unit_normed_linear_one4 : KernelId::unit_normed_linear_one;
   const KernelId plain = only4 ? KernelId::unit_linear_one4 : KernelId::unit_linear_one;
-  const UnitOneMemory memory =
-      unit_one_memory(only4 ? 4 : 8, p.cols, p.splits, kUnitSimds, 0, platform_.shared_bytes_max());
-  p.shared = memory.parts;
-  Plan plan = make_plan(normed ? made : plain, {groups_of(waiting), p.tokens, 1}, kUnitThreads);
-  plan.shared_bytes = memory.bytes;
+  Plan plan = make_plan(normed ? made : plain, {groups, p.tokens, 1}, kUnitThreads);
+  plan.shared_bytes = launch.bytes;
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
   if (normed) {

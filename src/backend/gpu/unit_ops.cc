@@ -12,11 +12,9 @@ namespace moeflux::gpu {
 bool GpuEncoder::use_units(const Weight& weight) const {
   if (!platform_.has_matrix_units() || !fits_units(weight)) return false;
   const uint32_t most = platform_.shared_bytes_max();
-  const uint32_t splits = unit_splits(weight.cols, kUnitSimds);
   const auto bits = static_cast<uint32_t>(weight.format.bits);
   const uint32_t many = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
-  return std::max(unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes,
-                  many) <= most;
+  return std::max(unit_one_bytes_min(bits, weight.cols), many) <= most;
 }
 
 void GpuEncoder::forget_splits() {

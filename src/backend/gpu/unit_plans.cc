@@ -44,33 +44,10 @@ uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t r
   return groups;
 }
 
-uint32_t unit_splits(int64_t cols, uint32_t most) {
-  const uint32_t all = groups_for(static_cast<uint64_t>(cols), kUnitSplit);
-  return std::min(most, std::bit_ceil(all));
-}
-
 void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.data, Access::kRead));
   plan.bind(range_of(weight.scales, Access::kRead));
   plan.bind(range_of(weight.biases, Access::kRead));
-}
-
-UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
-                              uint32_t more, uint32_t most) {
-  UnitOneMemory memory{};
-  const uint32_t turns = groups_for(static_cast<uint64_t>(cols), splits * kUnitSplit);
-  const uint32_t rows =
-      turns * splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + turns * simds * kUnitRows + more;
-  const uint32_t place = simds * kUnitRows * (bits * kUnitBitWords + kUnitScaleWords);
-  memory.parts.turns = turns;
-  memory.parts.begin = (rows + 3) / 4 * 4;
-  const auto bytes = [&](uint32_t places) {
-    return (memory.parts.begin + places * place) * static_cast<uint32_t>(sizeof(u32));
-  };
-  const bool has_two = turns > 1 && bytes(2) <= most;
-  memory.parts.stride = has_two ? place : 0;
-  memory.bytes = bytes(has_two ? 2 : 1);
-  return memory;
 }
 
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups) {

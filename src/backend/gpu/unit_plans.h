@@ -17,8 +17,8 @@ namespace moeflux::gpu {
 bool fits_units(const Weight& weight);
 UnitMatrix unit_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
-/// Describes the matrices to a kernel and gives each as many groups as its rows take; returns the
-/// number of groups.
+/// Describes the matrices to a kernel and gives each as many groups as its rows take, each with
+/// `rows_of_group`; returns the number of groups.
 uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t rows_of_group);
 
 /// Binds data, scales and biases.
@@ -27,18 +27,27 @@ void bind_weight(Plan& plan, const Weight& weight);
 /// Up to here every token reads the matrix by itself.
 constexpr uint32_t kSingleTokensMax = 4;
 
-/// Splits of `cols` columns that a group takes at once: 1, 2, 4 or 8.
-uint32_t unit_splits(int64_t cols, uint32_t most);
-/// Shared memory of a group of unit_*_one.
-struct UnitOneMemory {
-  UnitShared parts;
-  uint32_t bytes = 0;
+/// What a launch of unit_*_one multiplies: `tiles` tiles of 16 rows of matrices of up to `bits` in
+/// each of `rows` rows of groups of kUnitThreads. `more` words of shared memory are for others.
+struct UnitOneNeeds {
+  uint32_t bits = 4;
+  uint32_t cols = 0;
+  uint32_t tiles = 1;
+  uint32_t rows = 1;
+  uint32_t more = 0;
 };
-/// For matrices of up to `bits`, `splits` of whose `cols` columns are taken in a turn by `simds`
-/// SIMD groups; `more` words lie before the parts of matrices. There are places for two turns if
-/// need be and `most` bytes allow.
-UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
-                              uint32_t more, uint32_t most);
+struct UnitOneLaunch {
+  UnitWalk walk{};
+  uint32_t groups = 0;  // of a row, for all tiles
+  uint32_t bytes = 0;   // of shared memory
+};
+/// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
+/// many as stay there, each with its share of the tiles. `most`: bytes of a group.
+UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
+/// The least that any of these launches takes.
+uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
+/// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
+UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 /// A launch of a kernel for many tokens, with the shared memory that those have in common.
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups);
 

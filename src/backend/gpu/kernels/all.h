@@ -25,6 +25,7 @@
 #include "backend/gpu/kernels/expert_lists.h"
 #include "backend/gpu/kernels/experts.h"
 #include "backend/gpu/kernels/unit_product.h"
+#include "backend/gpu/kernels/unit_part.h"
 #include "backend/gpu/kernels/unit_one.h"
 #include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"

@@ -8,15 +8,14 @@ namespace gpu {
 namespace kernels {
 
 /// The expert of the rank of the SIMD group's number, the shared one behind the last rank; before
-/// the inputs are awaited, as for unit_down_one.
-MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, u32 route_begin,
-                                MF_GLOBAL(const i32) ids, MF_GLOBAL(const f32) logits,
-                                MF_GLOBAL(const f32) correction, MF_GLOBAL(const u32) map,
-                                MF_GLOBAL(const u64) entries) {
+/// the inputs are awaited, as for unit_down_one. Has a barrier.
+MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(const i32) ids,
+                                MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries) {
   MF_PARAMS(UnitExpertsOneParams) s = p.experts;
   const u32 top_k = s.expert.top_k;
   const bool routed = t.simd < top_k;
-  MF_SHARED(u32) route_shared = MF_SHARED_AT(t, u32, route_begin * 4u);
+  MF_SHARED(u32) route_shared = route_words(t, s);
   UnitSlot slot;
   slot.is_shared = t.simd == top_k && p.has_shared != 0u;
   slot.exists = slot.is_shared;
@@ -26,10 +25,11 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, u32 rout
   if (s.route.thread_experts != 0u) {
     route_prepare(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
                   correction);
-    barrier(t);
-    if (routed) id = route_rank(t, s.route, top_k, t.simd, route_shared);
-  } else if (routed) {
-    id = static_cast<u32>(ids[t.group.y * top_k + t.simd]);
+  }
+  barrier(t);
+  if (routed) {
+    id = s.route.thread_experts != 0u ? route_rank(t, s.route, top_k, t.simd, route_shared)
+                                      : static_cast<u32>(ids[t.group.y * top_k + t.simd]);
   }
   if (routed) find_expert(s, &slot, id, map, entries, 2u, 1u);
   return slot;
@@ -87,10 +87,10 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32
   if (p.adds > 1u) sum2[0] = sum + more + last;
 }
 
-/// The SIMD group's 16 rows of its expert, which exists; rows begin on 16-byte boundaries.
+/// The SIMD group's expert, which exists; rows begin on 16-byte boundaries.
 template <u32 BITS>
 MF_FN UnitPart<BITS> down_part(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot) {
-  UnitPart<BITS> part = unit_expert_part<BITS>(t, p, slot.matrices[0], t.group.x * kUnitRows, 0u);
+  UnitPart<BITS> part = unit_down_part<BITS>(t, p, slot.matrices[0]);
   part.m.wide = 1u;
   return part;
 }
@@ -106,15 +106,16 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
                              MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1, MF_GLOBAL(f32) sum2) {
   MF_PARAMS(UnitExpertParams) e = p.experts.expert;
   const u32 count = e.top_k + p.has_shared;
-  const u32 parts_begin = unit_one_shared(count).parts;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, parts_begin * 4u);
-  const UnitSlot slot = find_down_expert(t, p, parts_begin + count * kUnitRows, ids, logits,
-                                         correction, map, entries);
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(count).parts * 4u);
+  store_unit_zeros(t, count);
+  const UnitSlot slot = find_down_expert(t, p, ids, logits, correction, map, entries);
   const u32 token = t.group.y;
   const u32 row = t.group.x * kUnitRows + t.lane % kUnitRows;
   const bool has_row = row < e.matrix.rows;
   const bool finishes = t.simd < count && has_row && t.lane < kUnitRows;
-  if (slot.exists) down_part<BITS>(t, e, slot).issue(t, 0u);
+  const u32 place = e.walk.begin + t.simd * static_cast<u32>(UnitPart<BITS>::kWords);
+  if (slot.exists) down_part<BITS>(t, e, slot).issue(t, place, t.group.x, 0u);
+  copies_commit(t);
   const f32 bias =
       finishes && slot.exists ? bias_at(t, slot.matrices[0].bias, row, e.bias_format) : 0.0f;
   await_inputs(t);
@@ -139,7 +140,7 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
     if (has_gate) factor = sigmoid(factor);
     copies_wait<0u>(t);
     simd_barrier(t);
-    down_part<BITS>(t, e, slot).multiply(t, 0u, t.simd, count, parts + t.simd * kUnitRows);
+    down_part<BITS>(t, e, slot).multiply(t, place, t.simd, count, parts + t.simd * kUnitRows);
     simd_barrier(t);
   }
   if (finishes) {

@@ -8,19 +8,26 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Rows from `row` of an expert's matrix, split `split` of a turn.
+/// Tiles of an expert's matrix.
 template <u32 BITS>
-MF_FN UnitPart<BITS> unit_expert_part(MF_T t, MF_PARAMS(UnitExpertParams) p, ExpertMatrix from,
-                                      u32 row, u32 split) {
+MF_FN UnitPart<BITS> unit_down_part(MF_T t, MF_PARAMS(UnitExpertParams) p, ExpertMatrix from) {
+  return unit_part<BITS>(t, p.matrix, p.cols, MF_AT(t, const u8, from.data),
+                         MF_AT(t, const u8, from.scales), MF_AT(t, const u8, from.biases));
+}
+
+/// Tiles of 8 rows of gate above those of up.
+template <u32 BITS>
+MF_FN UnitPart<BITS> unit_gate_up_part(MF_T t, MF_PARAMS(UnitExpertParams) p, ExpertMatrix gate,
+                                       ExpertMatrix up) {
+  const bool is_gate = t.lane < 16u;
+  const u64 scales = is_gate ? gate.scales : up.scales;
+  const u64 biases = is_gate ? gate.biases : up.biases;
   const UnitPart<BITS> part = {p.matrix,
-                               MF_AT(t, const u8, from.data),
-                               MF_AT(t, const u8, from.scales),
-                               MF_AT(t, const u8, from.biases),
                                p.cols,
-                               row,
-                               split,
-                               p.splits,
-                               p.shared};
+                               kUnitRows / 2u,
+                               MF_AT(t, const u8, gate.data),
+                               MF_AT(t, const u8, up.data),
+                               MF_AT(t, const u8, (t.lane & 1u) == 0u ? scales : biases)};
   return part;
 }
 
@@ -74,46 +81,51 @@ MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
   return slot;
 }
 
-/// Behind what the products share.
 MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
-  const u32 turns = p.expert.shared.turns;
-  const u32 parts = unit_one_shared(turns * p.expert.splits).parts;
-  return MF_SHARED_AT(t, u32, (parts + turns * (kUnitSimds * kUnitRows)) * 4u);
+  return MF_SHARED_AT(t, u32, p.expert.walk.more * 4u);
 }
 
-/// out = gated_unit(gate x + bias, up x + bias): half of the SIMD groups have the gate. The shared
-/// expert's inputs are awaited here.
+template <u32 BITS>
+MF_FN UnitWalker<BITS> unit_expert_walker(MF_T t, MF_PARAMS(UnitExpertParams) p,
+                                          UnitPart<BITS> part) {
+  const u32 all = (p.matrix.rows + part.tile_rows - 1u) / part.tile_rows;
+  const UnitWalker<BITS> walker = {part, p.walk, unit_tiles(p.walk, t.group.x, all), {0u, 0u}};
+  return walker;
+}
+
+/// out = gated_unit(gate x + bias, up x + bias).
+struct UnitGateUpOut {
+  MF_GLOBAL(f32) out;
+  u64 gate_bias;
+  u64 up_bias;
+  MF_PARAMS(UnitExpertParams) p;
+
+  MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
+                         u32 tiles) const {
+    const u32 half = kUnitRows / 2u;
+    for (u32 r = t.index; r < tiles * half; r += t.threads) {
+      const u32 row = first_tile * half + r;
+      if (row >= p.matrix.rows) return;
+      MF_SHARED(f32) own = parts + (r / half * splits * kUnitRows + r % half);
+      out[row] =
+          gated_unit(sum_unit_splits(own, splits) + bias_at(t, gate_bias, row, p.bias_format),
+                     sum_unit_splits(own + half, splits) + bias_at(t, up_bias, row, p.bias_format),
+                     p.activation, p.alpha, p.limit, p.up_offset);
+    }
+  }
+};
+
+/// The shared expert's inputs are awaited here.
 template <u32 BITS>
 MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
-  const u32 staged = p.shared.turns * p.splits;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
-  const u32 shift = splits_shift(p.splits);
-  const u32 split = t.simd & (p.splits - 1u);
-  const u32 tiles = (kUnitSimds / 2u) >> shift;  // a power of two
-  const u32 which = t.simd / (kUnitSimds / 2u);
-  const u32 row = (t.group.x * tiles + ((t.simd >> shift) & (tiles - 1u))) * kUnitRows;
-  const ExpertMatrix own = which == 0u ? slot.matrices[0] : slot.matrices[1];
-  const UnitPart<BITS> part = unit_expert_part<BITS>(t, p, own, row, split);
-  unit_begin_turns(t, &part);
+  UnitWalker<BITS> walker = unit_expert_walker<BITS>(
+      t, p, unit_gate_up_part<BITS>(t, p, slot.matrices[0], slot.matrices[1]));
+  walker.begin(t);
   if (slot.is_shared) await_inputs(t);
-  const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
-  const bool is_mine = t.index < tiles * kUnitRows && own_row < p.matrix.rows;
-  stage_unit_row(t, x, staged, p.cols, p.wide);
-  barrier(t);
-  unit_multiply_turns(t, &part, parts);
-  if (is_mine) {
-    const u32 at = t.index / kUnitRows * p.splits * kUnitRows + t.index % kUnitRows;
-    f32 sums[2];
-    MF_UNROLL
-    for (u32 i = 0u; i < 2u; ++i) {
-      sums[i] = sum_unit_splits(parts + (at + i * tiles * p.splits * kUnitRows), p.shared, p.splits,
-                                p.cols);
-    }
-    out[own_row] = gated_unit(sums[0] + bias_at(t, slot.matrices[0].bias, own_row, p.bias_format),
-                              sums[1] + bias_at(t, slot.matrices[1].bias, own_row, p.bias_format),
-                              p.activation, p.alpha, p.limit, p.up_offset);
-  }
+  const UnitMemoryRow row = {x, p.cols, p.wide};
+  const UnitGateUpOut sink = {out, slot.matrices[0].bias, slot.matrices[1].bias, p};
+  walker.run(t, &row, &sink);
 }
 
 template <u32 BITS>
@@ -147,32 +159,40 @@ MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GL
   unit_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
 }
 
-/// out = (down x + bias) * gate. Awaits its inputs; weights and routes are there before.
+/// out = (down x + bias) * sigmoid(gate).
+struct UnitDownOut {
+  MF_GLOBAL(f32) out;
+  MF_GLOBAL(const f32) gate;
+  u64 bias;
+  bool has_gate;
+  MF_PARAMS(UnitExpertParams) p;
+
+  MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
+                         u32 tiles) const {
+    for (u32 r = t.index; r < tiles * kUnitRows; r += t.threads) {
+      const u32 row = first_tile * kUnitRows + r;
+      if (row >= p.matrix.rows) return;
+      f32 sum =
+          sum_unit_splits(parts + (r / kUnitRows * splits * kUnitRows + r % kUnitRows), splits);
+      sum = sum + bias_at(t, bias, row, p.bias_format);
+      out[row] = has_gate ? sum * sigmoid(gate[0]) : sum;
+    }
+  }
+};
+
+/// Awaits its inputs; weights and routes are there before.
 template <u32 BITS>
 MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot slot,
                             MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
   MF_PARAMS(UnitExpertParams) e = p.expert;
-  const u32 staged = e.shared.turns * e.splits;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u);
-  const u32 shift = splits_shift(e.splits);
-  const u32 split = t.simd & (e.splits - 1u);
-  const u32 tiles = kUnitSimds >> shift;
-  const u32 row = (t.group.x * tiles + (t.simd >> shift)) * kUnitRows;
-  const UnitPart<BITS> part = unit_expert_part<BITS>(t, e, slot.matrices[0], row, split);
-  unit_begin_turns(t, &part);
+  UnitWalker<BITS> walker =
+      unit_expert_walker<BITS>(t, e, unit_down_part<BITS>(t, e, slot.matrices[0]));
+  walker.begin(t);
   await_inputs(t);
-  const u32 own_row = t.group.x * tiles * kUnitRows + t.index;
-  const bool is_mine = t.index < tiles * kUnitRows && own_row < e.matrix.rows;
-  stage_unit_row(t, x, staged, e.cols, e.wide);
-  barrier(t);
-  unit_multiply_turns(t, &part, parts);
-  if (is_mine) {
-    const u32 at = t.index / kUnitRows * e.splits * kUnitRows + t.index % kUnitRows;
-    f32 sum = sum_unit_splits(parts + at, e.shared, e.splits, e.cols);
-    sum = sum + bias_at(t, slot.matrices[0].bias, own_row, e.bias_format);
-    if (slot.is_shared && p.has_shared_gate != 0u) sum = sum * sigmoid(gate[0]);
-    out[own_row] = sum;
-  }
+  const UnitMemoryRow row = {x, e.cols, e.wide};
+  const UnitDownOut sink = {out, gate, slot.matrices[0].bias,
+                            slot.is_shared && p.has_shared_gate != 0u, e};
+  walker.run(t, &row, &sink);
 }
 
 /// What is read before the inputs are awaited was written before unit_gate_up_one, which comes
@@ -208,8 +228,8 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
   unit_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
 }
 
-// Group x: rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones need twice
-// the registers. All groups of eight slots and a shared expert run at once where four fit.
+// Group x: tiles of rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones
+// need twice the registers.
 #define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                      \
   MF_FITS(256, fits)                                                                         \
   MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),             \
@@ -230,8 +250,8 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
     unit_down_of_slot<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out, \
                                shared_x, shared_gate, shared_out);                           \
   }
-MF_UNIT_EXPERTS_ONE(4, 4)
-MF_UNIT_EXPERTS_ONE(8, 2)
+MF_UNIT_EXPERTS_ONE(4, kUnitFits4)
+MF_UNIT_EXPERTS_ONE(8, kUnitFits8)
 #undef MF_UNIT_EXPERTS_ONE
 
 }  // namespace kernels

@@ -21,9 +21,9 @@ MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
   const bool first = (t.lane & 1u) == 0u;
   const u32 other = simd_shuffle_xor(t, first ? quad.low : quad.high, 1u);
   const u32 block = c / kUnitBlock;
-  store2(staged + (block * kUnitBlockWords + (first ? 0u : kUnitBlockWords / 2u) +
-                   c % kUnitBlock / 8u * 2u),
-         first ? join_quads(quad.high, other) : join_quads(other, quad.low));
+  store_unit_columns(staged + (block * kUnitBlockWords + (first ? 0u : kUnitBlockWords / 2u)),
+                     c % kUnitBlock / 8u,
+                     first ? join_quads(quad.high, other) : join_quads(other, quad.low));
   const f32 sum = lanes_sum<16u>(t, quad.sum);
   if (t.lane % 16u == 0u) {
     sums[2u * block] = sum;
@@ -38,6 +38,7 @@ struct UnitNormedRow {
   MF_GLOBAL(const f32) weight;
   MF_GLOBAL(f32) sum;
   MF_GLOBAL(f32) normed;
+  u32 cols;
   u32 adds;
   f32 epsilon;
 
@@ -46,30 +47,30 @@ struct UnitNormedRow {
     return adds != 0u ? plus(four, load4(addend + c)) : four;
   }
   /// Of a short row every SIMD group sums the squares by itself.
-  MF_FN_MEMBER f32 all_squares(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
+  MF_FN_MEMBER f32 all_squares(MF_T t, u32 staged) const {
     f32 squares = 0.0f;
-    if (p.cols <= kNormNarrowCols) {
-      for (u32 c = t.lane * 4u; c < p.cols; c += 128u) squares = add_squares(squares, load(c));
+    if (cols <= kNormNarrowCols) {
+      for (u32 c = t.lane * 4u; c < cols; c += 128u) squares = add_squares(squares, load(c));
       return simd_sum(t, squares);
     }
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
       const u32 c = unit_column(t, v);
-      if (c < p.cols) squares = add_squares(squares, load(c));
+      if (c < cols) squares = add_squares(squares, load(c));
     }
-    return group_sum(t, squares,
-                     MF_SHARED_AT(t, f32, unit_one_shared(p.shared.turns * p.splits).parts * 4u));
+    return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
   }
-  MF_FN_MEMBER void stage(MF_T t, MF_PARAMS(UnitLinearParams) p) const {
-    const u32 staged = p.shared.turns * p.splits;
-    const f32 factor = norm_factor(all_squares(t, p), p.cols, epsilon);
+  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}  // all columns are needed at once
+  MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
+    const u32 staged = walk.splits;
+    const f32 factor = norm_factor(all_squares(t, staged), cols, epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
       const u32 c = unit_column(t, v);
       if (c >= staged * kUnitSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (c < p.cols) {
+      if (c < cols) {
         const F4 four = load(c);
         const F4 scales = load4(weight + c);
         MF_UNROLL
@@ -100,18 +101,21 @@ struct UnitNormedRow {
     for (u32 c = t.index * 32u; c < p.linear.cols; c += t.threads * 32u) prefetch(t, weight + c); \
     const UnitShare share = unit_share(t, p.linear);                                              \
     const u32 which = share.which;                                                                \
-    const bool convolves = begin_unit_conv(t, p.linear, share, conv_weight, conv_state);          \
     MF_GLOBAL(f32) out = MF_OF(which, out);                                                       \
+    const UnitRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                      \
+                              p.linear.matrices[which].rows,                                      \
+                              which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,            \
+                              conv_weight,                                                        \
+                              conv_state,                                                         \
+                              conv_out};                                                          \
     const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                   \
-    const UnitNormedRow row = {base + at,   addend + at, weight,   sums + at,                     \
-                               normed + at, p.adds,      p.epsilon};                              \
-    const f32 sum = unit_row_sum<BITS>(t, p.linear, share, MF_OF(which, data),                    \
-                                       MF_OF(which, scales), MF_OF(which, biases), &row);         \
-    if (share.is_mine) out[t.group.y * p.linear.out_strides[which] + share.own_row] = sum;        \
-    if (convolves) finish_unit_conv(p.linear, share, sum, conv_weight, conv_state, conv_out);     \
+    const UnitNormedRow row = {base + at,   addend + at,   weight, sums + at,                     \
+                               normed + at, p.linear.cols, p.adds, p.epsilon};                    \
+    unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),           \
+                          MF_OF(which, biases), &row, &sink);                                     \
   }
-MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, 2)
-MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, 4)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, kUnitFits8)
+MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, kUnitFits4)
 #undef MF_UNIT_NORMED_ONE
 #undef MF_OF
 

@@ -23,6 +23,15 @@ enum : u32 {
   kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
 };
 
+/// Products of single tokens: splits on their way to a SIMD group, at most; and the zeros that
+/// lanes read where others have activations.
+enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
+
+/// Groups of theirs that a multiprocessor has registers for, by the bits of matrices. Little may go
+/// to memory instead: shared memory leaves next to no cache, and one load of it in the loop costs
+/// an H200 a twentieth.
+enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2 };
+
 /// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
 /// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
 /// blocks of 4 bits or one of 8: activations, sums and factors, codes.
@@ -53,12 +62,20 @@ struct UnitMatrix {
   u32 wide_scales;  // so do the scales of every split
 };
 
-/// The turns that a group takes, and where parts of matrices lie in shared memory, in words; and
-/// how far those of every other turn are from them, 0 if all lie in one place.
-struct UnitShared {
-  u32 turns;
-  u32 begin;
-  u32 stride;
+/// How a group of products of single tokens walks over its tiles of 16 rows: SIMD groups take
+/// splits of tiles in turn, each with the next one on its way to a place of its own.
+struct UnitWalk {
+  u32 splits;      // of a row
+  u32 tiles;       // of a group,
+  u32 full;        // of so many groups; the others have one less
+  u32 batch;       // tiles between two sums over splits
+  u32 simds;       // that take splits
+  u32 tile_step;   // how far the splits of a SIMD group lie apart: tiles,
+  u32 split_step;  // and splits
+  u32 places;      // kUnitPlaces, or 1 if no SIMD group takes more than one split
+  u32 by_splits;   // SIMD groups stage the splits that they take first, before others are there
+  u32 more;        // where words of others begin in shared memory
+  u32 begin;       // and where places do
 };
 
 /// Up to four matrices times the same rows of x.
@@ -69,8 +86,7 @@ struct UnitLinearParams {
   u64 out_strides[kUnitMatricesMax];
   u32 count;
   u32 cols;
-  u32 splits;  // 1, 2, 4 or 8 at once, a SIMD group each
-  UnitShared shared;
+  UnitWalk walk;
   u32 wide;
   u32 tokens;
   u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
@@ -90,8 +106,7 @@ struct UnitExpertParams {
   u64 x_stride;
   u64 out_stride;
   u32 cols;
-  u32 splits;
-  UnitShared shared;
+  UnitWalk walk;
   u32 wide;
   u32 ids;
   u32 top_k;  // slots per row of x
