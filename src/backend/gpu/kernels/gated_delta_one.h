@@ -9,42 +9,69 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Of four columns, in a thread: two in every 32.
+/// Of four columns, in a thread: four in every 64.
 enum : u32 { kDeltaOneRows = 8 };
 /// SIMD groups that have work of their own while the others wait.
-enum : u32 { kDeltaDecaySimd = 4, kDeltaBetaSimd = 5, kDeltaMatchSimd = 8, kDeltaNormSimd = 15 };
+enum : u32 {
+  kDeltaDecaySimd = 4,
+  kDeltaBetaSimd = 5,
+  kDeltaKeySimd = 6,
+  kDeltaQuerySimd = 7,
+  kDeltaMatchSimd = 8,
+  kDeltaNormSimd = 15
+};
 
-/// The value head of the group.
-MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
-  return t.group.y * p.heads_per_key + t.group.x;
+MF_FN u32 delta_row(u32 i) { return i / 4u * 64u + i % 4u; }
+
+/// A thread's rows of a key or a query.
+struct DeltaOneRow {
+  F4 v[2];
+};
+MF_FN DeltaOneRow load_delta_row(MF_T t, MF_GLOBAL(const f32) from) {
+  DeltaOneRow row;
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) row.v[i] = load4(from + (i * 64u + t.simd * 4u));
+  return row;
 }
 
-/// The thread's part of the state, which has row i at delta_row(i).
-MF_FN u32 delta_cell(MF_T t) { return (t.simd * 2u) * kDeltaOneDim + t.lane * 4u; }
-MF_FN u32 delta_row(u32 i) { return i / 2u * 32u + i % 2u; }
-
-/// One SIMD group brings the query, the next one the key, divided by its length and multiplied by
-/// `factor`.
-MF_FN void stage_delta_row(MF_T t, MF_GLOBAL(const f32) from, f32 factor) {
-  F4 own = load4(from + t.lane * 4u);
-  own = times(own, factor / mf_sqrt(simd_sum(t, add_squares(0.0f, own)) + 1e-6f));
-  MF_SHARED(f32) to = MF_SHARED_AT(t, f32, 0u) + (t.lane * 8u + (t.simd == 0u ? 2u : 0u));
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) to[i / 2u * 4u + i % 2u] = own.v[i];
-}
-
-/// The product of query and key, in one SIMD group.
-MF_FN void store_delta_match(MF_T t) {
-  MF_SHARED(f32) units = MF_SHARED_AT(t, f32, 0u) + t.lane * 8u;
-  f32 match = 0.0f;
-  MF_UNROLL
-  for (u32 i = 0u; i < 2u; ++i) {
-    const F4 unit = load4(units + i * 4u);
-    match = mf_fma(unit.v[2], unit.v[0], match);
-    match = mf_fma(unit.v[3], unit.v[1], match);
+/// Decay, beta and what a token's rows give, from a SIMD group each.
+MF_FN void store_delta_scalars(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) query,
+                               MF_GLOBAL(const f32) key, f32 rate, f32 weight, f32 bias,
+                               f32 speed) {
+  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
+  if (t.simd == kDeltaDecaySimd) {
+    const f32 decay = delta_decay(rate, bias, speed);
+    if (t.lane == 0u) scalars[0] = decay;
+  } else if (t.simd == kDeltaBetaSimd) {
+    const f32 beta = sigmoid(weight);
+    if (t.lane == 0u) scalars[1] = beta;
+  } else if (t.simd >= kDeltaKeySimd && t.simd <= kDeltaMatchSimd) {
+    DeltaRow a;
+    DeltaRow b;
+    a.load(t.simd == kDeltaQuerySimd ? query : key, t.lane % 8u * 4u, 32u, kDeltaOneDim, 1u);
+    b.load(t.simd == kDeltaKeySimd ? key : query, t.lane % 8u * 4u, 32u, kDeltaOneDim, 1u);
+    f32 value = delta_product<8u>(t, &a, &b);
+    if (t.simd == kDeltaKeySimd) value = delta_scale(1.0f, value);
+    if (t.simd == kDeltaQuerySimd) value = delta_scale(p.query_factor, value);
+    if (t.lane == 0u) scalars[2u + t.simd - kDeltaKeySimd] = value;
   }
-  match = simd_sum(t, match);
-  if (t.lane == 0u) MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2] = match;
+}
+MF_FN DeltaScalars load_delta_scalars(MF_T t) {
+  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
+  return delta_scalars(scalars[0], scalars[1], scalars[2], scalars[3], scalars[4]);
+}
+
+/// The thread's part of row s.
+MF_FN void store_delta_sums(MF_T t, u32 words, DeltaOneRow row, MF_LOCAL(const F4) s) {
+  F4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    MF_UNROLL
+    for (u32 c = 0u; c < 4u; ++c) {
+      sums.v[c] = mf_fma(s[i].v[c], row.v[i / 4u].v[i % 4u], sums.v[c]);
+    }
+  }
+  store4(MF_SHARED_AT(t, f32, words * 4u) + (t.simd * kDeltaOneDim + t.lane * 4u), sums);
 }
 
 /// A column's sum over the SIMD groups.
@@ -60,33 +87,23 @@ MF_FN f32 sum_of_parts(MF_SHARED(f32) parts) {
   return sums[0];
 }
 
-/// A thread's part of k s and q s, where s becomes decay s.
-MF_FN void recall_cells(MF_T t, MF_LOCAL(F4) s) {
-  const f32 decay = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[0];
-  F4 recalls[2];
-  F4 outs[2];
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; i += 2u) {
-    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + (t.simd * 4u + delta_row(i) * 2u));
-    MF_UNROLL
-    for (u32 r = 0u; r < 2u; ++r) {
-      MF_UNROLL
-      for (u32 c = 0u; c < 4u; ++c) {
-        s[i + r].v[c] = s[i + r].v[c] * decay;
-        recalls[r].v[c] = mf_fma(s[i + r].v[c], unit.v[r], i == 0u ? 0.0f : recalls[r].v[c]);
-        outs[r].v[c] = mf_fma(s[i + r].v[c], unit.v[r + 2u], i == 0u ? 0.0f : outs[r].v[c]);
-      }
-    }
-  }
-  const u32 at = t.simd * kDeltaOneDim + t.lane * 4u;
-  store4(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + at, plus(recalls[0], recalls[1]));
-  store4(MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + at, plus(outs[0], outs[1]));
+/// What a column recalls becomes its delta, what comes out of it goes on to the head's results. v
+/// is the value of a thread of the first.
+MF_FN void sum_delta_columns(MF_T t, f32 v) {
+  const u32 own = t.index % kDeltaOneDim;
+  const bool is_recall = t.index < kDeltaOneDim;
+  const u32 from = is_recall ? kDeltaOneRecalls : kDeltaOneSums;
+  const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
+  const DeltaScalars scalars = load_delta_scalars(t);
+  const u32 to = is_recall ? kDeltaOneDeltas : kDeltaOneOuts;
+  MF_SHARED_AT(t, f32, to * 4u)
+  [own] = is_recall ? mf_fma(scalars.recall, sum, scalars.value * v) : scalars.out * sum;
 }
 
 /// The head's results in one SIMD group, which go on through the norm and the gate.
 MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 scales, F4 gates,
                             MF_GLOBAL(f32) out) {
-  const f32 match = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2];
+  const f32 match = load_delta_scalars(t).match;
   F4 four = load4(MF_SHARED_AT(t, f32, kDeltaOneOuts * 4u) + t.lane * 4u);
   MF_UNROLL
   for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(match, deltas.v[c], four.v[c]);
@@ -96,21 +113,6 @@ MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 s
     if (p.has_gate != 0u) four = times(four, gates);
   }
   store4(out + t.lane * 4u, four);
-}
-
-/// s += k delta
-MF_FN void add_deltas(MF_T t, F4 deltas, MF_LOCAL(F4) s) {
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; i += 2u) {
-    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + (t.simd * 4u + delta_row(i) * 2u));
-    MF_UNROLL
-    for (u32 r = 0u; r < 2u; ++r) {
-      MF_UNROLL
-      for (u32 c = 0u; c < 4u; ++c) {
-        s[i + r].v[c] = mf_fma(unit.v[r], deltas.v[c], s[i + r].v[c]);
-      }
-    }
-  }
 }
 
 /// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
@@ -123,7 +125,8 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   MF_THREAD_EARLY;
   const u32 head = t.group.y * p.heads_per_key + t.group.x;
   const u32 col = t.lane * 4u;
-  MF_GLOBAL(f32) cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
+  MF_GLOBAL(f32)
+  cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + t.simd * (4u * kDeltaOneDim) + col);
   if (p.early == 0u) await_inputs(t);
   F4 s[kDeltaOneRows];
   MF_UNROLL
@@ -137,44 +140,39 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   if (has_head && p.has_norm != 0u) scales = load4(weight + col);
   const f32 bias = has_decay ? dt_bias[head] : 0.0f;
   const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
-  MF_GLOBAL(const f32)
-  row = qkv + (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
+  MF_GLOBAL(const f32) query = qkv + t.group.y * kDeltaOneDim;
+  MF_GLOBAL(const f32) key = query + p.key_heads * kDeltaOneDim;
   MF_GLOBAL(const f32) value = qkv + (2u * p.key_heads + head) * kDeltaOneDim;
   if (p.early != 0u) await_inputs(t);
-  const bool is_column = t.index < kDeltaOneDim;  // of a thread that sums up what is recalled of it
-  const f32 v = is_column ? value[t.index] : 0.0f;
+  const DeltaOneRow keys = load_delta_row(t, key);
+  const DeltaOneRow queries = load_delta_row(t, query);
+  const f32 v = t.index < kDeltaOneDim ? value[t.index] : 0.0f;
   if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
-  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
-  if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
-  if (has_decay) {
-    const f32 decay = mf_exp(-speed * softplus(a[head] + bias));
-    if (t.lane == 0u) scalars[0] = decay;
-  } else if (t.simd == kDeltaBetaSimd) {
-    const f32 beta = sigmoid(b[head]);
-    if (t.lane == 0u) scalars[1] = beta;
-  }
-  barrier(t);
-  recall_cells(t, s);
+  store_delta_scalars(t, p, query, key, has_decay ? a[head] : 0.0f,
+                      t.simd == kDeltaBetaSimd ? b[head] : 0.0f, bias, speed);
+  store_delta_sums(t, kDeltaOneRecalls, keys, s);
+  store_delta_sums(t, kDeltaOneSums, queries, s);
   barrier(t);
   if (t.index < 2u * kDeltaOneDim) {
-    // Of what is recalled, then of what comes out.
-    const u32 own = t.index % kDeltaOneDim;
-    const u32 from = is_column ? kDeltaOneRecalls : kDeltaOneSums;
-    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
-    const u32 to = is_column ? kDeltaOneDeltas : kDeltaOneOuts;
-    MF_SHARED_AT(t, f32, to * 4u)[own] = is_column ? scalars[1] * (v - sum) : sum;
-  } else if (t.simd == kDeltaMatchSimd) {
-    store_delta_match(t);
+    sum_delta_columns(t, v);
   } else if (has_head && p.has_gate != 0u) {
     MF_UNROLL
     for (u32 c = 0u; c < 4u; ++c) gates.v[c] = silu(gates.v[c]);
   }
+  const f32 decay = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[0];
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) s[i] = times(s[i], decay);
   barrier(t);
   const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
   if (has_head) store_delta_head(t, p, deltas, scales, gates, out + head * p.out_head_stride);
-  add_deltas(t, deltas, s);
   MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    MF_UNROLL
+    for (u32 c = 0u; c < 4u; ++c) {
+      s[i].v[c] = mf_fma(keys.v[i / 4u].v[i % 4u], deltas.v[c], s[i].v[c]);
+    }
+    store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
+  }
 }
 
 }  // namespace kernels

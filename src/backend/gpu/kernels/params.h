@@ -216,8 +216,26 @@ struct ConvParams {
   u32 taps;
 };
 
-/// Tokens that the delta rule stages at once, times units of 32 rows of keys: 16 of 128.
-enum : u32 { kDeltaTokenUnits = 64 };
+/// The delta rule of many tokens: 32 columns of a head's state a group, in SIMD groups that have a
+/// few of them and leave tokens to others, which bring kDeltaTokenUnits / (units of 32 rows of
+/// keys) of them at a time. What is summed over rows of the state is summed over parts of them
+/// first.
+enum : u32 {
+  kDeltaTokenUnits = 64,
+  kDeltaColumns = 32,
+  kDeltaParts = 16,
+  kDeltaLaneColumns = 2,
+  kDeltaSimds = kDeltaColumns * kDeltaParts / (32 * kDeltaLaneColumns),
+  kDeltaStagers = 4,
+  kDeltaStageUnits = 16,  // tokens that each of these brings at a time, by units of 32 rows of keys
+  kDeltaBlockMin = 4,     // tokens that all bring, where shared memory is small
+  kDeltaThreads = (kDeltaSimds + kDeltaStagers) * 32,
+  // What a token has in shared memory besides its key and its query, in words: values, deltas,
+  // results in kDeltaOutParts parts, which begin on different banks, and DeltaScalars.
+  kDeltaOutParts = kDeltaParts / kDeltaLaneColumns,
+  kDeltaOutPart = kDeltaColumns + 2 * kDeltaLaneColumns,
+  kDeltaTokenWords = 2 * kDeltaColumns + kDeltaOutParts * kDeltaOutPart + 8,
+};
 
 struct DeltaParams {
   u64 qkv_stride;
@@ -229,7 +247,9 @@ struct DeltaParams {
   u32 value_heads;
   u32 key_dim;
   u32 value_dim;
-  u32 wide;  // queries and keys begin on 16-byte boundaries
+  u32 wide;          // queries, keys and values begin on 16-byte boundaries
+  u32 block_tokens;  // that are brought at a time
+  f32 query_factor;  // 1 / sqrt(key_dim)
 };
 
 /// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
@@ -237,14 +257,14 @@ enum : u32 {
   kDeltaOneThreads = 512,
   kDeltaOneDim = 128,  // of keys and of values
   kDeltaOneSimds = kDeltaOneThreads / 32,
-  // Where things lie in shared memory, in words: units of two keys and two queries; what SIMD
-  // groups have of every column's sums; these sums; decay, beta and match.
-  kDeltaOneRecalls = 2 * kDeltaOneDim,
+  // Where things lie in shared memory, in words: what SIMD groups have of every column's sums;
+  // these sums; what makes DeltaScalars.
+  kDeltaOneRecalls = 0,
   kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
   kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
   kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
   kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
-  kDeltaOneWords = kDeltaOneScalars + 3,
+  kDeltaOneWords = kDeltaOneScalars + 5,
 };
 struct DeltaOneParams {
   u64 gate_head_stride;
