@@ -83,9 +83,13 @@ void GpuEncoder::record_route(const WaitingRoute& route) {
   const bool by_group = p.thread_experts > 0;
   const uint32_t shared_words =
       by_group ? uint32_t{kRouteWords} : 2 * p.experts + p.num_groups + p.top_k;
-  Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1},
-                        by_group ? uint32_t{kRouteThreads} : kSimdLanes,
-                        shared_words * static_cast<uint32_t>(sizeof(float)));
+  // Few tokens wait for their steps, many for each other.
+  Plan plan = by_group && p.tokens > kSingleTokensMax
+                  ? make_plan(KernelId::route_many, {groups_for(p.tokens, kRouteSimds), 1, 1},
+                              kRouteSimds * kSimdLanes)
+                  : make_plan(KernelId::route_tokens, {p.tokens, 1, 1},
+                              by_group ? uint32_t{kRouteThreads} : kSimdLanes,
+                              shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(route.logits, Access::kRead));
   plan.bind(range_of(route.correction_bias, Access::kRead));
@@ -186,7 +190,8 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   ranges.access = Access::kOverwrite;
   lists.bind(ranges);
   record(lists);
-  Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kSimdLanes);
+  Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kListThreads,
+                         kListThreads / kSimdLanes * static_cast<uint32_t>(sizeof(u32)));
   tiles.set_params(p);
   ranges.access = Access::kRead;
   tiles.bind(ranges);

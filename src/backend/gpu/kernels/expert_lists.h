@@ -18,6 +18,25 @@ MF_FN u32 simd_count(MF_T t, u32 value) {
   return value;
 }
 
+/// Slots of a lane that are looked up together.
+enum : u32 { kSlotsLooked = 8 };
+
+/// The entries of slots from `first` on, every 32nd of them a lane's; of those at the end and
+/// beyond, kNoEntry.
+struct SlotEntries {
+  u32 v[kSlotsLooked];
+};
+MF_FN SlotEntries slot_entries(MF_T t, MF_PARAMS(ExpertListParams) p, MF_GLOBAL(const i32) ids,
+                               MF_GLOBAL(const u32) map, u32 first, u32 end) {
+  SlotEntries entries;
+  MF_UNROLL
+  for (u32 i = 0u; i < kSlotsLooked; ++i) {
+    const u32 slot = first + i * 32u + t.lane;
+    entries.v[i] = slot < end ? entry_of(ids, map, p.ids, slot) : static_cast<u32>(kNoEntry);
+  }
+  return entries;
+}
+
 /// Group x: an entry; its SIMD groups divide the slots among them. ranges holds begin and count of
 /// each entry in `list`. Shared: two words a SIMD group.
 MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
@@ -31,10 +50,13 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
   const u32 end = first + part < p.slots ? first + part : p.slots;
   u32 before = 0u;
   u32 count = 0u;
-  for (u32 slot = first + t.lane; slot < end; slot += 32u) {
-    const u32 entry = entry_of(ids, map, p.ids, slot);
-    before += entry < own ? 1u : 0u;
-    count += entry == own ? 1u : 0u;
+  for (u32 base = first; base < end; base += kSlotsLooked * 32u) {
+    const SlotEntries entries = slot_entries(t, p, ids, map, base, end);
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsLooked; ++i) {
+      before += entries.v[i] < own ? 1u : 0u;
+      count += entries.v[i] == own ? 1u : 0u;
+    }
   }
   before = simd_count(t, before);
   count = simd_count(t, count);
@@ -51,44 +73,56 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
     at += s < t.simd ? counts[s] : 0u;
     all += counts[s];
   }
-  at += begin;
-  for (u32 base = first; base < end; base += 32u) {
-    const u32 slot = base + t.lane;
-    const bool mine = slot < end && entry_of(ids, map, p.ids, slot) == own;
-    const u32 lanes = simd_ballot(t, mine);
-    if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = slot;
-    at += count_bits(lanes);
-  }
   if (t.index == 0u) {
     ranges[own * 2u] = begin;
     ranges[own * 2u + 1u] = all;
   }
+  if (count == 0u) return;
+  at += begin;
+  for (u32 base = first; base < end; base += kSlotsLooked * 32u) {
+    const SlotEntries entries = slot_entries(t, p, ids, map, base, end);
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsLooked; ++i) {
+      const bool mine = entries.v[i] == own;
+      const u32 lanes = simd_ballot(t, mine);
+      if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = base + i * 32u + t.lane;
+      at += count_bits(lanes);
+    }
+  }
 }
 
-/// One group of 32 threads. tiles[0] is their number; then entry, begin and count of each.
+/// One group. tiles[0] is their number; then entry, begin and count of each. Shared: a word a SIMD
+/// group.
 MF_KERNEL(expert_tiles, ExpertListParams, MF_READ(0, u32, ranges), MF_WRITE(1, u32, tiles)) {
   MF_THREAD;
+  MF_SHARED(u32) counts = MF_SHARED_AT(t, u32, 0u);
   u32 total = 0u;
-  for (u32 base = 0u; base < p.entries; base += 32u) {
-    const u32 entry = base + t.lane;
+  for (u32 base = 0u; base < p.entries; base += t.threads) {
+    const u32 entry = base + t.index;
     const u32 begin = entry < p.entries ? ranges[entry * 2u] : 0u;
     const u32 count = entry < p.entries ? ranges[entry * 2u + 1u] : 0u;
     const u32 own = (count + p.tile - 1u) / p.tile;
-    u32 through = own;  // tiles of this entry and those before it
+    u32 through = own;  // tiles of this entry and those before it in the SIMD group
     for (u32 step = 1u; step < 32u; step *= 2u) {
       const u32 other = simd_shuffle(t, through, t.lane >= step ? t.lane - step : t.lane);
       if (t.lane >= step) through += other;
     }
-    for (u32 i = 0u; i < own; ++i) {
-      const u32 at = 1u + (total + through - own + i) * 3u;
-      const u32 left = count - i * p.tile;
-      tiles[at] = entry;
-      tiles[at + 1u] = begin + i * p.tile;
-      tiles[at + 2u] = left < p.tile ? left : p.tile;
+    if (t.lane == 31u) counts[t.simd] = through;
+    barrier(t);
+    u32 at = total + through - own;
+    for (u32 s = 0u; s < t.simds; ++s) {
+      at += s < t.simd ? counts[s] : 0u;
+      total += counts[s];
     }
-    total += simd_shuffle(t, through, 31u);
+    for (u32 i = 0u; i < own; ++i) {
+      const u32 left = count - i * p.tile;
+      tiles[1u + (at + i) * 3u] = entry;
+      tiles[2u + (at + i) * 3u] = begin + i * p.tile;
+      tiles[3u + (at + i) * 3u] = left < p.tile ? left : p.tile;
+    }
+    barrier(t);
   }
-  if (t.lane == 0u) tiles[0] = total;
+  if (t.index == 0u) tiles[0] = total;
 }
 
 }  // namespace kernels

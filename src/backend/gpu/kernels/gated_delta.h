@@ -290,7 +290,7 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
                          MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
   typedef DeltaBlock<UNITS> Block;
   const u32 head = t.group.y;
-  const bool has_cells = t.simd < kDeltaSimds;
+  const bool has_cells = simd_shuffle(t, t.simd, 0u) < kDeltaSimds;
   const u32 part = t.lane % kDeltaParts;
   const u32 column = (t.simd * (32u / kDeltaParts) + t.lane / kDeltaParts) * kDeltaLaneColumns;
   const u32 own = part % kDeltaLaneColumns;

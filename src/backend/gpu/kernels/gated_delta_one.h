@@ -11,54 +11,60 @@ namespace kernels {
 
 /// Of four columns, in a thread: four in every 64.
 enum : u32 { kDeltaOneRows = 8 };
-/// SIMD groups that have work of their own while the others wait.
+/// SIMD groups after those that have cells: they find a token's scalars, then sum up columns.
 enum : u32 {
-  kDeltaDecaySimd = 4,
-  kDeltaBetaSimd = 5,
-  kDeltaKeySimd = 6,
-  kDeltaQuerySimd = 7,
-  kDeltaMatchSimd = 8,
-  kDeltaNormSimd = 15
+  kDeltaKeySimd = kDeltaOneSimds,
+  kDeltaQuerySimd,
+  kDeltaMatchSimd,
+  kDeltaDecaySimd,
+  kDeltaHeadSimd,
 };
 
 MF_FN u32 delta_row(u32 i) { return i / 4u * 64u + i % 4u; }
 
-/// A thread's rows of a key or a query.
-struct DeltaOneRow {
-  F4 v[2];
-};
-MF_FN DeltaOneRow load_delta_row(MF_T t, MF_GLOBAL(const f32) from) {
-  DeltaOneRow row;
-  MF_UNROLL
-  for (u32 i = 0u; i < 2u; ++i) row.v[i] = load4(from + (i * 64u + t.simd * 4u));
-  return row;
-}
-
-/// Decay, beta and what a token's rows give, from a SIMD group each.
-MF_FN void store_delta_scalars(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) query,
-                               MF_GLOBAL(const f32) key, f32 rate, f32 weight, f32 bias,
-                               f32 speed) {
-  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
+/// `rate` is that of the SIMD groups that take one.
+MF_FN void store_delta_scalar(MF_T t, MF_PARAMS(DeltaOneParams) p, f32 rate, f32 bias, f32 speed) {
+  f32 value = 0.0f;
   if (t.simd == kDeltaDecaySimd) {
-    const f32 decay = delta_decay(rate, bias, speed);
-    if (t.lane == 0u) scalars[0] = decay;
-  } else if (t.simd == kDeltaBetaSimd) {
-    const f32 beta = sigmoid(weight);
-    if (t.lane == 0u) scalars[1] = beta;
-  } else if (t.simd >= kDeltaKeySimd && t.simd <= kDeltaMatchSimd) {
+    value = delta_decay(rate, bias, speed);
+  } else if (t.simd == kDeltaHeadSimd) {
+    value = sigmoid(rate);
+  } else {
+    const u32 a_row = t.simd == kDeltaQuerySimd ? kDeltaOneQuery : kDeltaOneKey;
+    const u32 b_row = t.simd == kDeltaKeySimd ? kDeltaOneKey : kDeltaOneQuery;
     DeltaRow a;
     DeltaRow b;
-    a.load(t.simd == kDeltaQuerySimd ? query : key, t.lane % 8u * 4u, 32u, kDeltaOneDim, 1u);
-    b.load(t.simd == kDeltaKeySimd ? key : query, t.lane % 8u * 4u, 32u, kDeltaOneDim, 1u);
-    f32 value = delta_product<8u>(t, &a, &b);
-    if (t.simd == kDeltaKeySimd) value = delta_scale(1.0f, value);
-    if (t.simd == kDeltaQuerySimd) value = delta_scale(p.query_factor, value);
-    if (t.lane == 0u) scalars[2u + t.simd - kDeltaKeySimd] = value;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 own = i * 32u + t.lane % 8u * 4u;
+      a.v[i] = load4(MF_SHARED_AT(t, f32, a_row * 4u) + own);
+      b.v[i] = load4(MF_SHARED_AT(t, f32, b_row * 4u) + own);
+    }
+    value = delta_product<8u>(t, &a, &b);
+    const f32 factor = t.simd == kDeltaQuerySimd ? p.query_factor : 1.0f;
+    if (t.simd != kDeltaMatchSimd) value = delta_scale(factor, value);
+  }
+  if (t.lane == 0u) {
+    MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[t.simd - kDeltaOneSimds] = value;
   }
 }
 MF_FN DeltaScalars load_delta_scalars(MF_T t) {
-  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
-  return delta_scalars(scalars[0], scalars[1], scalars[2], scalars[3], scalars[4]);
+  MF_SHARED(f32) at = MF_SHARED_AT(t, f32, (kDeltaOneScalars - kDeltaOneSimds) * 4u);
+  return delta_scalars(at[kDeltaDecaySimd], at[kDeltaHeadSimd], at[kDeltaKeySimd],
+                       at[kDeltaQuerySimd], at[kDeltaMatchSimd]);
+}
+
+/// A thread's rows of the key or the query.
+struct DeltaOneRow {
+  F4 v[2];
+};
+MF_FN DeltaOneRow load_delta_row(MF_T t, u32 words) {
+  DeltaOneRow row;
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) {
+    row.v[i] = load4(MF_SHARED_AT(t, f32, words * 4u) + (i * 64u + t.simd * 4u));
+  }
+  return row;
 }
 
 /// The thread's part of row s.
@@ -87,26 +93,33 @@ MF_FN f32 sum_of_parts(MF_SHARED(f32) parts) {
   return sums[0];
 }
 
-/// What a column recalls becomes its delta, what comes out of it goes on to the head's results. v
-/// is the value of a thread of the first.
-MF_FN void sum_delta_columns(MF_T t, f32 v) {
-  const u32 own = t.index % kDeltaOneDim;
-  const bool is_recall = t.index < kDeltaOneDim;
-  const u32 from = is_recall ? kDeltaOneRecalls : kDeltaOneSums;
-  const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
-  const DeltaScalars scalars = load_delta_scalars(t);
-  const u32 to = is_recall ? kDeltaOneDeltas : kDeltaOneOuts;
-  MF_SHARED_AT(t, f32, to * 4u)
-  [own] = is_recall ? mf_fma(scalars.recall, sum, scalars.value * v) : scalars.out * sum;
+/// Four columns of what comes out, of a lane. A few parts at a time: registers are others'.
+MF_FN F4 sum_delta_outs(MF_T t) {
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + t.lane * 4u;
+  F4 halves[2];
+  MF_UNROLL
+  for (u32 half = 0u; half < 2u; ++half) {
+    F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    MF_ROLLED
+    for (u32 i = 0u; i < kDeltaOneSimds / 2u; i += 4u) {
+      MF_SHARED(f32) four = parts + (half * (kDeltaOneSimds / 2u) + i) * kDeltaOneDim;
+      const F4 low = plus(load4(four), load4(four + kDeltaOneDim));
+      const F4 high = plus(load4(four + 2u * kDeltaOneDim), load4(four + 3u * kDeltaOneDim));
+      sum = i == 0u ? plus(low, high) : plus(sum, plus(low, high));
+    }
+    halves[half] = sum;
+  }
+  return plus(halves[0], halves[1]);
 }
 
 /// The head's results in one SIMD group, which go on through the norm and the gate.
-MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 scales, F4 gates,
+MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 outs, F4 scales, F4 gates,
                             MF_GLOBAL(f32) out) {
-  const f32 match = load_delta_scalars(t).match;
-  F4 four = load4(MF_SHARED_AT(t, f32, kDeltaOneOuts * 4u) + t.lane * 4u);
+  const DeltaScalars scalars = load_delta_scalars(t);
+  const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + t.lane * 4u);
+  F4 four = times(outs, scalars.out);
   MF_UNROLL
-  for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(match, deltas.v[c], four.v[c]);
+  for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(scalars.match, deltas.v[c], four.v[c]);
   if (p.has_norm != 0u) {
     const f32 squares = simd_sum(t, add_squares(0.0f, four));
     four = times(times(four, norm_factor(squares, kDeltaOneDim, p.epsilon)), scales);
@@ -125,53 +138,78 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   MF_THREAD_EARLY;
   const u32 head = t.group.y * p.heads_per_key + t.group.x;
   const u32 col = t.lane * 4u;
+  const bool has_cells = t.simd < kDeltaOneSimds;
+  const bool has_decay = t.simd == kDeltaDecaySimd;
+  const bool has_head = t.simd == kDeltaHeadSimd;
   MF_GLOBAL(f32)
   cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + t.simd * (4u * kDeltaOneDim) + col);
   if (p.early == 0u) await_inputs(t);
+  const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
   F4 s[kDeltaOneRows];
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-    s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
+  F4 scales = ones;
+  F4 gates = ones;
+  if (has_cells) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+      s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
+    }
   }
-  F4 scales = {{1.0f, 1.0f, 1.0f, 1.0f}};
-  F4 gates = scales;
-  const bool has_decay = t.simd == kDeltaDecaySimd;
-  const bool has_head = t.simd == kDeltaNormSimd;
   if (has_head && p.has_norm != 0u) scales = load4(weight + col);
   const f32 bias = has_decay ? dt_bias[head] : 0.0f;
   const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
-  MF_GLOBAL(const f32) query = qkv + t.group.y * kDeltaOneDim;
-  MF_GLOBAL(const f32) key = query + p.key_heads * kDeltaOneDim;
-  MF_GLOBAL(const f32) value = qkv + (2u * p.key_heads + head) * kDeltaOneDim;
   if (p.early != 0u) await_inputs(t);
-  const DeltaOneRow keys = load_delta_row(t, key);
-  const DeltaOneRow queries = load_delta_row(t, query);
-  const f32 v = t.index < kDeltaOneDim ? value[t.index] : 0.0f;
-  if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
-  store_delta_scalars(t, p, query, key, has_decay ? a[head] : 0.0f,
-                      t.simd == kDeltaBetaSimd ? b[head] : 0.0f, bias, speed);
-  store_delta_sums(t, kDeltaOneRecalls, keys, s);
-  store_delta_sums(t, kDeltaOneSums, queries, s);
+  const u32 own = t.index - kDeltaOneSimds * 32u;  // the column of a thread that sums up one
+  f32 v = 0.0f;
+  f32 rate = 0.0f;
+  if (t.simd < 2u) {
+    const u32 row = (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
+    store4(MF_SHARED_AT(t, f32, (t.simd == 0u ? kDeltaOneQuery : kDeltaOneKey) * 4u) + col,
+           load4(qkv + (row + col)));
+  } else if (!has_cells) {
+    if (own < kDeltaOneDim) v = qkv[(2u * p.key_heads + head) * kDeltaOneDim + own];
+    if (has_decay) rate = a[head];
+    if (has_head) rate = b[head];
+    if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
+  }
   barrier(t);
-  if (t.index < 2u * kDeltaOneDim) {
-    sum_delta_columns(t, v);
-  } else if (has_head && p.has_gate != 0u) {
+  DeltaOneRow key;
+  if (has_cells) {
+    key = load_delta_row(t, kDeltaOneKey);
+    store_delta_sums(t, kDeltaOneRecalls, key, s);
+    store_delta_sums(t, kDeltaOneSums, load_delta_row(t, kDeltaOneQuery), s);
+  } else {
+    store_delta_scalar(t, p, rate, bias, speed);
+  }
+  barrier(t);
+  F4 outs = ones;
+  if (has_cells) {
+    const f32 decay =
+        MF_SHARED_AT(t, f32, (kDeltaOneScalars + kDeltaDecaySimd - kDeltaOneSimds) * 4u)[0];
+    MF_UNROLL
+    for (u32 i = 0u; i < kDeltaOneRows; ++i) s[i] = times(s[i], decay);
+  } else if (has_head) {
+    outs = sum_delta_outs(t);
     MF_UNROLL
     for (u32 c = 0u; c < 4u; ++c) gates.v[c] = silu(gates.v[c]);
+  } else {
+    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + own);
+    const DeltaScalars scalars = load_delta_scalars(t);
+    MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u)
+    [own] = mf_fma(scalars.recall, sum, scalars.value * v);
   }
-  const f32 decay = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[0];
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) s[i] = times(s[i], decay);
   barrier(t);
-  const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
-  if (has_head) store_delta_head(t, p, deltas, scales, gates, out + head * p.out_head_stride);
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+  if (has_cells) {
+    const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
     MF_UNROLL
-    for (u32 c = 0u; c < 4u; ++c) {
-      s[i].v[c] = mf_fma(keys.v[i / 4u].v[i % 4u], deltas.v[c], s[i].v[c]);
+    for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+      MF_UNROLL
+      for (u32 c = 0u; c < 4u; ++c) {
+        s[i].v[c] = mf_fma(key.v[i / 4u].v[i % 4u], deltas.v[c], s[i].v[c]);
+      }
+      store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
     }
-    store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
+  } else if (has_head) {
+    store_delta_head(t, p, outs, scales, gates, out + head * p.out_head_stride);
   }
 }
 

@@ -34,7 +34,8 @@ struct RowsParams {
 
 /// rms_norm of a sum: of slots of experts or a base, and up to two addends.
 enum : u32 {
-  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads
+  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads,
+  kNarrowRows = 4,          // which have so many of many,
   kNormThreads = 256,       // longer ones by 256
   kNormMiddleCols = 4096,   // up to here,
   kNormLongThreads = 1024,  // and others by 1024
@@ -214,6 +215,8 @@ struct ConvParams {
   u32 tokens;
   u32 channels;
   u32 taps;
+  u32 wide;  // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
+             // boundaries
 };
 
 /// The delta rule of many tokens: 32 columns of a head's state a group, in SIMD groups that have a
@@ -224,7 +227,7 @@ enum : u32 {
   kDeltaTokenUnits = 64,
   kDeltaColumns = 32,
   kDeltaParts = 16,
-  kDeltaLaneColumns = 2,
+  kDeltaLaneColumns = 4,
   kDeltaSimds = kDeltaColumns * kDeltaParts / (32 * kDeltaLaneColumns),
   kDeltaStagers = 4,
   kDeltaStageUnits = 16,  // tokens that each of these brings at a time, by units of 32 rows of keys
@@ -254,16 +257,17 @@ struct DeltaParams {
 
 /// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
 enum : u32 {
-  kDeltaOneThreads = 512,
-  kDeltaOneDim = 128,  // of keys and of values
-  kDeltaOneSimds = kDeltaOneThreads / 32,
-  // Where things lie in shared memory, in words: what SIMD groups have of every column's sums;
-  // these sums; what makes DeltaScalars.
-  kDeltaOneRecalls = 0,
+  kDeltaOneDim = 128,   // of keys and of values
+  kDeltaOneSimds = 16,  // that have cells; five do the rest meanwhile
+  kDeltaOneThreads = (kDeltaOneSimds + 5) * 32,
+  // Where things lie in shared memory, in words: the rows; what SIMD groups have of every column's
+  // sums; what makes DeltaScalars.
+  kDeltaOneQuery = 0,
+  kDeltaOneKey = kDeltaOneQuery + kDeltaOneDim,
+  kDeltaOneRecalls = kDeltaOneKey + kDeltaOneDim,
   kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
   kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
-  kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
-  kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
+  kDeltaOneScalars = kDeltaOneDeltas + kDeltaOneDim,
   kDeltaOneWords = kDeltaOneScalars + 5,
 };
 struct DeltaOneParams {
@@ -282,6 +286,7 @@ struct DeltaOneParams {
 /// many shared words. Groups of experts there are a SIMD group's each.
 enum : u32 {
   kRouteThreads = 256,
+  kRouteSimds = 4,  // of many tokens in a group, which have a SIMD group each
   kRouteExpertsMax = 2 * kRouteThreads,
   kRouteRanksMax = 16,
   kRouteGroupExperts = 32,
