@@ -17,7 +17,7 @@ constexpr uint32_t kSimds = kThreads / kSimdLanes;
 constexpr int64_t kExpertsMax = 1024;  // a bit each in 32 lanes of 32 bits
 // Up to here each slot reads its expert by itself; above, slots of one expert share a read.
 constexpr uint32_t kDirectSlotsMax = 16;
-constexpr uint32_t kListThreads = 256;
+constexpr uint32_t kListThreads = 512;
 
 bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
   const auto bias_dtype = [](const Tensor& bias) {
@@ -181,8 +181,10 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.tiles.offset_bytes += list_bytes + range_bytes;
   launch.tiles.size_bytes = tile_bytes;
   const ExpertListParams p{launch.slots, launch.num_ids, launch.num_entries, launch.tile};
+  const uint32_t list_words =
+      2 * (kListThreads / kSimdLanes + groups_for(launch.num_ids, kSimdLanes));
   Plan lists = make_plan(KernelId::expert_lists, {launch.num_entries, 1, 1}, kListThreads,
-                         2 * kListThreads / kSimdLanes * static_cast<uint32_t>(sizeof(u32)));
+                         list_words * static_cast<uint32_t>(sizeof(u32)));
   lists.set_params(p);
   lists.bind(launch.ids);
   lists.bind(launch.map);

@@ -79,8 +79,7 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
 MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
           MF_WRITE(2, f32, state), MF_WRITE(3, f32, out)) {
   MF_THREAD;
-  const u32 thread = t.group.x * t.threads + t.index;
-  const u32 channel = p.wide != 0u ? thread * 4u : thread;
+  const u32 channel = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
   if (channel >= p.channels) return;
   if (p.wide != 0u) return conv_held<4u>(t, p, channel, x, weight, state, out);
   if (p.taps <= kConvTapsHeld) return conv_held<1u>(t, p, channel, x, weight, state, out);

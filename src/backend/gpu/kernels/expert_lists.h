@@ -19,43 +19,49 @@ MF_FN u32 simd_count(MF_T t, u32 value) {
 }
 
 /// Slots of a lane that are looked up together.
-enum : u32 { kSlotsLooked = 8 };
+enum : u32 { kSlotsLooked = 4 };
 
-/// The entries of slots from `first` on, every 32nd of them a lane's; of those at the end and
-/// beyond, kNoEntry.
-struct SlotEntries {
-  u32 v[kSlotsLooked];
-};
-MF_FN SlotEntries slot_entries(MF_T t, MF_PARAMS(ExpertListParams) p, MF_GLOBAL(const i32) ids,
-                               MF_GLOBAL(const u32) map, u32 first, u32 end) {
-  SlotEntries entries;
-  MF_UNROLL
-  for (u32 i = 0u; i < kSlotsLooked; ++i) {
-    const u32 slot = first + i * 32u + t.lane;
-    entries.v[i] = slot < end ? entry_of(ids, map, p.ids, slot) : static_cast<u32>(kNoEntry);
+/// A bit for each expert id, of those whose entries come before one, then of its own: a table of a
+/// few words is read by all lanes at once, where that of all entries would not be.
+MF_FN void store_entry_bits(MF_T t, MF_PARAMS(ExpertListParams) p, MF_GLOBAL(const u32) map,
+                            MF_SHARED(u32) befores, MF_SHARED(u32) owns) {
+  for (u32 word = t.simd; word * 32u < p.ids; word += t.simds) {
+    const u32 id = word * 32u + t.lane;
+    const u32 entry = id < p.ids ? map[id] : static_cast<u32>(kNoEntry);
+    const u32 before = simd_ballot(t, entry < t.group.x);
+    const u32 own = simd_ballot(t, entry == t.group.x);
+    if (t.lane != 0u) continue;
+    befores[word] = before;
+    owns[word] = own;
   }
-  return entries;
+}
+MF_FN u32 entry_bit(MF_PARAMS(ExpertListParams) p, MF_SHARED(u32) bits, u32 id) {
+  return id < p.ids ? bits[id / 32u] >> id % 32u & 1u : 0u;
 }
 
 /// Group x: an entry; its SIMD groups divide the slots among them. ranges holds begin and count of
-/// each entry in `list`. Shared: two words a SIMD group.
+/// each entry in `list`. Shared: two words a SIMD group, and two for 32 ids.
 MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
           MF_WRITE(2, u32, list), MF_WRITE(3, u32, ranges)) {
   MF_THREAD;
   MF_SHARED(u32) befores = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(u32) counts = befores + t.simds;
-  const u32 own = t.group.x;
+  MF_SHARED(u32) before_bits = counts + t.simds;
+  MF_SHARED(u32) own_bits = before_bits + (p.ids + 31u) / 32u;
+  store_entry_bits(t, p, map, before_bits, own_bits);
+  barrier(t);
   const u32 part = ((p.slots + 31u) / 32u + t.simds - 1u) / t.simds * 32u;
   const u32 first = t.simd * part;
   const u32 end = first + part < p.slots ? first + part : p.slots;
   u32 before = 0u;
   u32 count = 0u;
   for (u32 base = first; base < end; base += kSlotsLooked * 32u) {
-    const SlotEntries entries = slot_entries(t, p, ids, map, base, end);
     MF_UNROLL
     for (u32 i = 0u; i < kSlotsLooked; ++i) {
-      before += entries.v[i] < own ? 1u : 0u;
-      count += entries.v[i] == own ? 1u : 0u;
+      const u32 slot = base + i * 32u + t.lane;
+      const u32 id = slot < end ? static_cast<u32>(ids[slot]) : static_cast<u32>(kNoEntry);
+      before += entry_bit(p, before_bits, id);
+      count += entry_bit(p, own_bits, id);
     }
   }
   before = simd_count(t, before);
@@ -74,18 +80,19 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
     all += counts[s];
   }
   if (t.index == 0u) {
-    ranges[own * 2u] = begin;
-    ranges[own * 2u + 1u] = all;
+    ranges[t.group.x * 2u] = begin;
+    ranges[t.group.x * 2u + 1u] = all;
   }
   if (count == 0u) return;
   at += begin;
   for (u32 base = first; base < end; base += kSlotsLooked * 32u) {
-    const SlotEntries entries = slot_entries(t, p, ids, map, base, end);
     MF_UNROLL
     for (u32 i = 0u; i < kSlotsLooked; ++i) {
-      const bool mine = entries.v[i] == own;
+      const u32 slot = base + i * 32u + t.lane;
+      const u32 id = slot < end ? static_cast<u32>(ids[slot]) : static_cast<u32>(kNoEntry);
+      const bool mine = entry_bit(p, own_bits, id) != 0u;
       const u32 lanes = simd_ballot(t, mine);
-      if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = base + i * 32u + t.lane;
+      if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = slot;
       at += count_bits(lanes);
     }
   }

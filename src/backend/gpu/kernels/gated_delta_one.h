@@ -22,6 +22,11 @@ enum : u32 {
 
 MF_FN u32 delta_row(u32 i) { return i / 4u * 64u + i % 4u; }
 
+/// By the SIMD groups that find them.
+MF_FN MF_SHARED(f32) delta_scalars_at(MF_T t) {
+  return MF_SHARED_AT(t, f32, (kDeltaOneScalars - kDeltaOneSimds) * 4u);
+}
+
 /// `rate` is that of the SIMD groups that take one.
 MF_FN void store_delta_scalar(MF_T t, MF_PARAMS(DeltaOneParams) p, f32 rate, f32 bias, f32 speed) {
   f32 value = 0.0f;
@@ -44,12 +49,10 @@ MF_FN void store_delta_scalar(MF_T t, MF_PARAMS(DeltaOneParams) p, f32 rate, f32
     const f32 factor = t.simd == kDeltaQuerySimd ? p.query_factor : 1.0f;
     if (t.simd != kDeltaMatchSimd) value = delta_scale(factor, value);
   }
-  if (t.lane == 0u) {
-    MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[t.simd - kDeltaOneSimds] = value;
-  }
+  if (t.lane == 0u) delta_scalars_at(t)[t.simd] = value;
 }
 MF_FN DeltaScalars load_delta_scalars(MF_T t) {
-  MF_SHARED(f32) at = MF_SHARED_AT(t, f32, (kDeltaOneScalars - kDeltaOneSimds) * 4u);
+  MF_SHARED(f32) at = delta_scalars_at(t);
   return delta_scalars(at[kDeltaDecaySimd], at[kDeltaHeadSimd], at[kDeltaKeySimd],
                        at[kDeltaQuerySimd], at[kDeltaMatchSimd]);
 }
@@ -183,8 +186,7 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   barrier(t);
   F4 outs = ones;
   if (has_cells) {
-    const f32 decay =
-        MF_SHARED_AT(t, f32, (kDeltaOneScalars + kDeltaDecaySimd - kDeltaOneSimds) * 4u)[0];
+    const f32 decay = delta_scalars_at(t)[kDeltaDecaySimd];
     MF_UNROLL
     for (u32 i = 0u; i < kDeltaOneRows; ++i) s[i] = times(s[i], decay);
   } else if (has_head) {
