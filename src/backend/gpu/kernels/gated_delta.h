@@ -16,23 +16,13 @@ MF_FN f32 delta_decay(f32 rate, f32 bias, f32 speed) {
 /// What makes a key, or a query times `factor`, one of length 1.
 MF_FN f32 delta_scale(f32 factor, f32 squares) { return factor / mf_sqrt(squares + 1e-6f); }
 
-/// What a token's terms are multiplied by, where its key k and query q are as they come:
-///   delta = value v + recall (k s)
-///   out = out (q s) + match delta
+/// What a token's terms are multiplied by:
+///   delta = beta v + recall (k s), which is beta (v - k (decay s))
+///   out = decay (q s) + match delta, which is q s after
 ///   s = decay s + k delta
-/// So neither sum over the state waits for the length of k or q.
-struct DeltaScalars {
-  f32 decay;
-  f32 recall;
-  f32 out;
-  f32 match;
-  f32 value;
-};
-MF_FN DeltaScalars delta_scalars(f32 decay, f32 beta, f32 key_scale, f32 query_scale, f32 match) {
-  const f32 value = beta * key_scale;
-  return DeltaScalars{decay, -(value * key_scale * decay), decay * query_scale, match * query_scale,
-                      value};
-}
+/// where recall is -beta decay, and match q k. So the sums are over the state as it was, and
+/// neither waits for the other.
+MF_FN f32 delta_recall(f32 decay, f32 beta) { return -(beta * decay); }
 
 /// Four pieces of a key or a query, `step` columns apart; nothing past its end.
 struct DeltaRow {
@@ -48,16 +38,21 @@ struct DeltaRow {
   }
 };
 
-/// The sum of the products of what LANES lanes have.
+MF_FN f32 add_products(f32 sum, F4 a, F4 b) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) sum = mf_fma(a.v[k], b.v[k], sum);
+  return sum;
+}
+
+/// The sum of the products of what LANES lanes have: as simd_sum has it where a lane has one piece.
 template <u32 LANES>
 MF_FN f32 delta_product(MF_T t, MF_LOCAL(const DeltaRow) a, MF_LOCAL(const DeltaRow) b) {
-  f32 sum = 0.0f;
+  f32 parts[4];
   MF_UNROLL
-  for (u32 i = 0u; i < 16u; ++i) {
-    sum = mf_fma(a->v[i / 4u].v[i % 4u], b->v[i / 4u].v[i % 4u], sum);
-  }
+  for (u32 i = 0u; i < 4u; ++i) parts[i] = add_products(0.0f, a->v[i], b->v[i]);
+  f32 sum = (parts[0] + parts[2]) + (parts[1] + parts[3]);
   MF_UNROLL
-  for (u32 mask = 1u; mask < LANES; mask *= 2u) sum = sum + simd_shuffle_xor(t, sum, mask);
+  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) sum = sum + simd_shuffle_xor(t, sum, mask);
   return sum;
 }
 
@@ -66,6 +61,7 @@ template <u32 UNITS>
 struct DeltaBlock {
   enum : u32 {
     kStageTokens = kDeltaStageUnits / UNITS,  // that a SIMD group brings
+    kStageBlocks = 32u / kStageTokens,        // whose rates it finds together
     kStageLanes = 2u * UNITS,                 // that bring a token
     kKey = 0u,
     kQuery = UNITS * 32u,
@@ -91,11 +87,20 @@ struct DeltaStage {
   DeltaRow query;
   DeltaRow key;
   F4 values;
-  f32 rate;
-  f32 weight;
+  f32 decay;  // of a token for each lane
+  f32 beta;
 
-  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
-                         MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, u32 token) {
+  /// Of the tokens of kStageBlocks blocks, from `first` of `block` on.
+  MF_FN_MEMBER void find_rates(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a,
+                               MF_GLOBAL(const f32) b, f32 bias, f32 speed, u32 block, u32 first) {
+    const u32 token = (block + t.lane / Block::kStageTokens) * p.block_tokens + first +
+                      t.lane % Block::kStageTokens;
+    if (token >= p.tokens) return;
+    decay = delta_decay(a[token * p.a_stride + t.group.y], bias, speed);
+    beta = sigmoid(b[token * p.b_stride + t.group.y]);
+  }
+
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv, u32 token) {
     const bool has_token = token < p.tokens;
     const u32 own = t.lane % Block::kStageLanes * 4u;
     const u32 head = t.group.y;
@@ -110,27 +115,30 @@ struct DeltaStage {
     if (has_token && own < kDeltaColumns && col < p.value_dim) {
       values = load_columns(row + (2u * keys + head * p.value_dim), col, p.value_dim, p.wide);
     }
-    rate = has_token ? a[token * p.a_stride + head] : 0.0f;
-    weight = has_token ? b[token * p.b_stride + head] : 0.0f;
   }
 
-  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, f32 bias, f32 speed,
-                          MF_SHARED(f32) token) {
-    const u32 own = t.lane % Block::kStageLanes * 4u;
+  /// A row divided by its length.
+  MF_FN_MEMBER void store_row(MF_T t, f32 factor, MF_LOCAL(DeltaRow) row, MF_SHARED(f32) to) {
+    const f32 scale = delta_scale(factor, delta_product<Block::kStageLanes>(t, row, row));
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) {
-      store4(token + (Block::kQuery + i * Block::kStageLanes * 4u + own), query.v[i]);
-      store4(token + (Block::kKey + i * Block::kStageLanes * 4u + own), key.v[i]);
+      row->v[i] = times(row->v[i], scale);
+      store4(to + (i * Block::kStageLanes + t.lane % Block::kStageLanes) * 4u, row->v[i]);
     }
-    const f32 keys = delta_product<Block::kStageLanes>(t, &key, &key);
-    const f32 queries = delta_product<Block::kStageLanes>(t, &query, &query);
-    const f32 match = delta_product<Block::kStageLanes>(t, &key, &query);
-    const DeltaScalars scalars =
-        delta_scalars(delta_decay(rate, bias, speed), sigmoid(weight), delta_scale(1.0f, keys),
-                      delta_scale(p.query_factor, queries), match);
-    if (own < kDeltaColumns) store4(token + (Block::kValues + own), times(values, scalars.value));
+  }
+
+  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, MF_SHARED(f32) token) {
+    store_row(t, p.query_factor, &query, token + Block::kQuery);
+    store_row(t, 1.0f, &key, token + Block::kKey);
+    const f32 match = delta_product<Block::kStageLanes>(t, &query, &key);
+    const u32 lane =
+        block % Block::kStageBlocks * Block::kStageTokens + t.lane / Block::kStageLanes;
+    const f32 own_decay = simd_shuffle(t, decay, lane);
+    const f32 own_beta = simd_shuffle(t, beta, lane);
+    const u32 own = t.lane % Block::kStageLanes * 4u;
+    if (own < kDeltaColumns) store4(token + (Block::kValues + own), times(values, own_beta));
     if (own == 0u) {
-      const F4 four = {{scalars.decay, scalars.recall, scalars.out, scalars.match}};
+      const F4 four = {{own_decay, delta_recall(own_decay, own_beta), match, 0.0f}};
       store4(token + Block::kScalars, four);
     }
   }
@@ -237,7 +245,7 @@ MF_FN f32 delta_out(MF_T t, MF_SHARED(f32) token) {
     for (u32 i = 0u; i < kDeltaOutParts; i += 2u * step) sums[i] = sums[i] + sums[i + step];
   }
   const F4 scalars = load4(token + Block::kScalars);
-  return mf_fma(scalars.v[3], (token + t.lane)[Block::kDeltas], scalars.v[2] * sums[0]);
+  return mf_fma(scalars.v[2], (token + t.lane)[Block::kDeltas], scalars.v[0] * sums[0]);
 }
 
 /// The results of tokens from `first` of a block on to device memory, by the SIMD group that
@@ -317,7 +325,8 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   const f32 bias = dt_bias[head];
   const f32 speed = mf_exp(a_log[head]);
   DeltaStage<UNITS> stage;
-  if (brings) stage.load(t, p, qkv, a, b, brought);
+  stage.decay = stage.beta = 0.0f;
+  if (brings) stage.load(t, p, qkv, brought);
   const u32 blocks = (p.tokens + p.block_tokens - 1u) / p.block_tokens;
   for (u32 round = 0u; round < blocks + 2u; ++round) {
     // A block comes in one round, is computed in the next and taken in the one after.
@@ -326,8 +335,11 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
     }
     if (brings && round >= 2u) take_delta_results<UNITS>(t, p, round - 2u, first, out);
     if (brings && round < blocks) {
-      stage.store(t, p, bias, speed, delta_token<UNITS>(t, p, round, brought));
-      stage.load(t, p, qkv, a, b, (round + 1u) * p.block_tokens + brought);
+      if (round % Block::kStageBlocks == 0u) {
+        stage.find_rates(t, p, a, b, bias, speed, round, first);
+      }
+      stage.store(t, p, round, delta_token<UNITS>(t, p, round, brought));
+      stage.load(t, p, qkv, (round + 1u) * p.block_tokens + brought);
     }
     barrier(t);
   }

@@ -11,50 +11,33 @@ namespace kernels {
 
 /// Of four columns, in a thread: four in every 64.
 enum : u32 { kDeltaOneRows = 8 };
-/// SIMD groups after those that have cells: they find a token's scalars, then sum up columns.
-enum : u32 {
-  kDeltaKeySimd = kDeltaOneSimds,
-  kDeltaQuerySimd,
-  kDeltaMatchSimd,
-  kDeltaDecaySimd,
-  kDeltaHeadSimd,
-};
+/// SIMD groups that have work of their own while the others wait.
+enum : u32 { kDeltaDecaySimd = 4, kDeltaBetaSimd = 5, kDeltaMatchSimd = 8, kDeltaNormSimd = 15 };
 
+/// The value head of the group.
+MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
+  return t.group.y * p.heads_per_key + t.group.x;
+}
+
+/// The thread's part of the state, which has row i at delta_row(i).
+MF_FN u32 delta_cell(MF_T t) { return (t.simd * 4u) * kDeltaOneDim + t.lane * 4u; }
 MF_FN u32 delta_row(u32 i) { return i / 4u * 64u + i % 4u; }
 
-/// By the SIMD groups that find them.
-MF_FN MF_SHARED(f32) delta_scalars_at(MF_T t) {
-  return MF_SHARED_AT(t, f32, (kDeltaOneScalars - kDeltaOneSimds) * 4u);
+/// One SIMD group brings the query, the next one the key, divided by its length and multiplied by
+/// `factor`.
+MF_FN void stage_delta_row(MF_T t, MF_GLOBAL(const f32) from, f32 factor) {
+  const F4 own = load4(from + t.lane * 4u);
+  const f32 scale = delta_scale(factor, simd_sum(t, add_products(0.0f, own, own)));
+  const u32 to = t.simd == 0u ? kDeltaOneQuery : kDeltaOneKey;
+  store4(MF_SHARED_AT(t, f32, to * 4u) + t.lane * 4u, times(own, scale));
 }
 
-/// `rate` is that of the SIMD groups that take one.
-MF_FN void store_delta_scalar(MF_T t, MF_PARAMS(DeltaOneParams) p, f32 rate, f32 bias, f32 speed) {
-  f32 value = 0.0f;
-  if (t.simd == kDeltaDecaySimd) {
-    value = delta_decay(rate, bias, speed);
-  } else if (t.simd == kDeltaHeadSimd) {
-    value = sigmoid(rate);
-  } else {
-    const u32 a_row = t.simd == kDeltaQuerySimd ? kDeltaOneQuery : kDeltaOneKey;
-    const u32 b_row = t.simd == kDeltaKeySimd ? kDeltaOneKey : kDeltaOneQuery;
-    DeltaRow a;
-    DeltaRow b;
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      const u32 own = i * 32u + t.lane % 8u * 4u;
-      a.v[i] = load4(MF_SHARED_AT(t, f32, a_row * 4u) + own);
-      b.v[i] = load4(MF_SHARED_AT(t, f32, b_row * 4u) + own);
-    }
-    value = delta_product<8u>(t, &a, &b);
-    const f32 factor = t.simd == kDeltaQuerySimd ? p.query_factor : 1.0f;
-    if (t.simd != kDeltaMatchSimd) value = delta_scale(factor, value);
-  }
-  if (t.lane == 0u) delta_scalars_at(t)[t.simd] = value;
-}
-MF_FN DeltaScalars load_delta_scalars(MF_T t) {
-  MF_SHARED(f32) at = delta_scalars_at(t);
-  return delta_scalars(at[kDeltaDecaySimd], at[kDeltaHeadSimd], at[kDeltaKeySimd],
-                       at[kDeltaQuerySimd], at[kDeltaMatchSimd]);
+/// The product of query and key, in one SIMD group.
+MF_FN void store_delta_match(MF_T t) {
+  const F4 query = load4(MF_SHARED_AT(t, f32, kDeltaOneQuery * 4u) + t.lane * 4u);
+  const F4 key = load4(MF_SHARED_AT(t, f32, kDeltaOneKey * 4u) + t.lane * 4u);
+  const f32 match = simd_sum(t, add_products(0.0f, query, key));
+  if (t.lane == 0u) MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2] = match;
 }
 
 /// A thread's rows of the key or the query.
@@ -70,19 +53,6 @@ MF_FN DeltaOneRow load_delta_row(MF_T t, u32 words) {
   return row;
 }
 
-/// The thread's part of row s.
-MF_FN void store_delta_sums(MF_T t, u32 words, DeltaOneRow row, MF_LOCAL(const F4) s) {
-  F4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-    MF_UNROLL
-    for (u32 c = 0u; c < 4u; ++c) {
-      sums.v[c] = mf_fma(s[i].v[c], row.v[i / 4u].v[i % 4u], sums.v[c]);
-    }
-  }
-  store4(MF_SHARED_AT(t, f32, words * 4u) + (t.simd * kDeltaOneDim + t.lane * 4u), sums);
-}
-
 /// A column's sum over the SIMD groups.
 MF_FN f32 sum_of_parts(MF_SHARED(f32) parts) {
   f32 sums[kDeltaOneSimds];
@@ -96,39 +66,50 @@ MF_FN f32 sum_of_parts(MF_SHARED(f32) parts) {
   return sums[0];
 }
 
-/// Four columns of what comes out, of a lane. A few parts at a time: registers are others'.
-MF_FN F4 sum_delta_outs(MF_T t) {
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + t.lane * 4u;
-  F4 halves[2];
+/// A thread's part of k s and q s; then s becomes decay s.
+MF_FN void recall_cells(MF_T t, DeltaOneRow key, MF_LOCAL(F4) s) {
+  const DeltaOneRow query = load_delta_row(t, kDeltaOneQuery);
+  const f32 decay = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[0];
+  F4 recalls = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  F4 outs = recalls;
   MF_UNROLL
-  for (u32 half = 0u; half < 2u; ++half) {
-    F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    MF_ROLLED
-    for (u32 i = 0u; i < kDeltaOneSimds / 2u; i += 4u) {
-      MF_SHARED(f32) four = parts + (half * (kDeltaOneSimds / 2u) + i) * kDeltaOneDim;
-      const F4 low = plus(load4(four), load4(four + kDeltaOneDim));
-      const F4 high = plus(load4(four + 2u * kDeltaOneDim), load4(four + 3u * kDeltaOneDim));
-      sum = i == 0u ? plus(low, high) : plus(sum, plus(low, high));
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    MF_UNROLL
+    for (u32 c = 0u; c < 4u; ++c) {
+      recalls.v[c] = mf_fma(s[i].v[c], key.v[i / 4u].v[i % 4u], recalls.v[c]);
+      outs.v[c] = mf_fma(s[i].v[c], query.v[i / 4u].v[i % 4u], outs.v[c]);
     }
-    halves[half] = sum;
+    s[i] = times(s[i], decay);
   }
-  return plus(halves[0], halves[1]);
+  const u32 at = t.simd * kDeltaOneDim + t.lane * 4u;
+  store4(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + at, recalls);
+  store4(MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + at, outs);
 }
 
 /// The head's results in one SIMD group, which go on through the norm and the gate.
-MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 outs, F4 scales, F4 gates,
+MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 scales, F4 gates,
                             MF_GLOBAL(f32) out) {
-  const DeltaScalars scalars = load_delta_scalars(t);
-  const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + t.lane * 4u);
-  F4 four = times(outs, scalars.out);
+  const f32 match = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2];
+  F4 four = load4(MF_SHARED_AT(t, f32, kDeltaOneOuts * 4u) + t.lane * 4u);
   MF_UNROLL
-  for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(scalars.match, deltas.v[c], four.v[c]);
+  for (u32 c = 0u; c < 4u; ++c) four.v[c] = mf_fma(match, deltas.v[c], four.v[c]);
   if (p.has_norm != 0u) {
     const f32 squares = simd_sum(t, add_squares(0.0f, four));
     four = times(times(four, norm_factor(squares, kDeltaOneDim, p.epsilon)), scales);
     if (p.has_gate != 0u) four = times(four, gates);
   }
   store4(out + t.lane * 4u, four);
+}
+
+/// s += k delta
+MF_FN void add_deltas(DeltaOneRow key, F4 deltas, MF_LOCAL(F4) s) {
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    MF_UNROLL
+    for (u32 c = 0u; c < 4u; ++c) {
+      s[i].v[c] = mf_fma(key.v[i / 4u].v[i % 4u], deltas.v[c], s[i].v[c]);
+    }
+  }
 }
 
 /// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
@@ -141,78 +122,62 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   MF_THREAD_EARLY;
   const u32 head = t.group.y * p.heads_per_key + t.group.x;
   const u32 col = t.lane * 4u;
-  const bool has_cells = t.simd < kDeltaOneSimds;
-  const bool has_decay = t.simd == kDeltaDecaySimd;
-  const bool has_head = t.simd == kDeltaHeadSimd;
-  MF_GLOBAL(f32)
-  cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + t.simd * (4u * kDeltaOneDim) + col);
+  MF_GLOBAL(f32) cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
   if (p.early == 0u) await_inputs(t);
-  const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
   F4 s[kDeltaOneRows];
-  F4 scales = ones;
-  F4 gates = ones;
-  if (has_cells) {
-    MF_UNROLL
-    for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-      s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
-    }
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
   }
+  F4 scales = {{1.0f, 1.0f, 1.0f, 1.0f}};
+  F4 gates = scales;
+  const bool has_decay = t.simd == kDeltaDecaySimd;
+  const bool has_head = t.simd == kDeltaNormSimd;
   if (has_head && p.has_norm != 0u) scales = load4(weight + col);
   const f32 bias = has_decay ? dt_bias[head] : 0.0f;
   const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
+  MF_GLOBAL(const f32)
+  row = qkv + (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
+  MF_GLOBAL(const f32) value = qkv + (2u * p.key_heads + head) * kDeltaOneDim;
   if (p.early != 0u) await_inputs(t);
-  const u32 own = t.index - kDeltaOneSimds * 32u;  // the column of a thread that sums up one
-  f32 v = 0.0f;
-  f32 rate = 0.0f;
-  if (t.simd < 2u) {
-    const u32 row = (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
-    store4(MF_SHARED_AT(t, f32, (t.simd == 0u ? kDeltaOneQuery : kDeltaOneKey) * 4u) + col,
-           load4(qkv + (row + col)));
-  } else if (!has_cells) {
-    if (own < kDeltaOneDim) v = qkv[(2u * p.key_heads + head) * kDeltaOneDim + own];
-    if (has_decay) rate = a[head];
-    if (has_head) rate = b[head];
-    if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
+  const bool is_column = t.index < kDeltaOneDim;  // of a thread that sums up what is recalled of it
+  const f32 v = is_column ? value[t.index] : 0.0f;
+  if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
+  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
+  if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
+  if (has_decay) {
+    const f32 decay = delta_decay(a[head], bias, speed);
+    if (t.lane == 0u) scalars[0] = decay;
+  } else if (t.simd == kDeltaBetaSimd) {
+    const f32 beta = sigmoid(b[head]);
+    if (t.lane == 0u) scalars[1] = beta;
   }
   barrier(t);
-  DeltaOneRow key;
-  if (has_cells) {
-    key = load_delta_row(t, kDeltaOneKey);
-    store_delta_sums(t, kDeltaOneRecalls, key, s);
-    store_delta_sums(t, kDeltaOneSums, load_delta_row(t, kDeltaOneQuery), s);
-  } else {
-    store_delta_scalar(t, p, rate, bias, speed);
-  }
+  const DeltaOneRow keys = load_delta_row(t, kDeltaOneKey);
+  recall_cells(t, keys, s);
   barrier(t);
-  F4 outs = ones;
-  if (has_cells) {
-    const f32 decay = delta_scalars_at(t)[kDeltaDecaySimd];
-    MF_UNROLL
-    for (u32 i = 0u; i < kDeltaOneRows; ++i) s[i] = times(s[i], decay);
-  } else if (has_head) {
-    outs = sum_delta_outs(t);
+  if (t.index < 2u * kDeltaOneDim) {
+    // Of what is recalled, then of what comes out.
+    const u32 own = t.index % kDeltaOneDim;
+    const u32 from = is_column ? kDeltaOneRecalls : kDeltaOneSums;
+    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
+    const u32 to = is_column ? kDeltaOneDeltas : kDeltaOneOuts;
+    const f32 decay = scalars[0];
+    const f32 beta = scalars[1];
+    MF_SHARED_AT(t, f32, to * 4u)
+    [own] = is_column ? mf_fma(delta_recall(decay, beta), sum, v * beta) : decay * sum;
+  } else if (t.simd == kDeltaMatchSimd) {
+    store_delta_match(t);
+  } else if (has_head && p.has_gate != 0u) {
     MF_UNROLL
     for (u32 c = 0u; c < 4u; ++c) gates.v[c] = silu(gates.v[c]);
-  } else {
-    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + own);
-    const DeltaScalars scalars = load_delta_scalars(t);
-    MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u)
-    [own] = mf_fma(scalars.recall, sum, scalars.value * v);
   }
   barrier(t);
-  if (has_cells) {
-    const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
-    MF_UNROLL
-    for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-      MF_UNROLL
-      for (u32 c = 0u; c < 4u; ++c) {
-        s[i].v[c] = mf_fma(key.v[i / 4u].v[i % 4u], deltas.v[c], s[i].v[c]);
-      }
-      store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
-    }
-  } else if (has_head) {
-    store_delta_head(t, p, outs, scales, gates, out + head * p.out_head_stride);
-  }
+  const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
+  if (has_head) store_delta_head(t, p, deltas, scales, gates, out + head * p.out_head_stride);
+  add_deltas(keys, deltas, s);
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }
 
 }  // namespace kernels

@@ -257,18 +257,19 @@ struct DeltaParams {
 
 /// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
 enum : u32 {
-  kDeltaOneDim = 128,   // of keys and of values
-  kDeltaOneSimds = 16,  // that have cells; five do the rest meanwhile
-  kDeltaOneThreads = (kDeltaOneSimds + 5) * 32,
+  kDeltaOneThreads = 512,
+  kDeltaOneDim = 128,  // of keys and of values
+  kDeltaOneSimds = kDeltaOneThreads / 32,
   // Where things lie in shared memory, in words: the rows; what SIMD groups have of every column's
-  // sums; what makes DeltaScalars.
+  // sums; these sums; decay, beta and match.
   kDeltaOneQuery = 0,
   kDeltaOneKey = kDeltaOneQuery + kDeltaOneDim,
   kDeltaOneRecalls = kDeltaOneKey + kDeltaOneDim,
   kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
   kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
-  kDeltaOneScalars = kDeltaOneDeltas + kDeltaOneDim,
-  kDeltaOneWords = kDeltaOneScalars + 5,
+  kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
+  kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
+  kDeltaOneWords = kDeltaOneScalars + 3,
 };
 struct DeltaOneParams {
   u64 gate_head_stride;
