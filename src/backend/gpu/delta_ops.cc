@@ -44,10 +44,10 @@ void bind_inputs(Plan& plan, const WaitingDelta& delta) {
   }
 }
 
-// Two blocks of tokens.
+// Two blocks of tokens, and a token after each.
 uint32_t block_bytes(const DeltaParams& p) {
   const uint32_t units = p.key_dim <= 128 ? 4 : 8;
-  return 2 * p.block_tokens * (2 * units * kSimdLanes + kDeltaTokenWords) *
+  return 2 * (p.block_tokens + 1) * (2 * units * kSimdLanes + kDeltaTokenWords) *
          static_cast<uint32_t>(sizeof(float));
 }
 

@@ -73,11 +73,12 @@ struct DeltaBlock {
   };
 };
 
-/// Where a token of a block is: blocks take turns.
+/// Where a token of a block is: blocks take turns, and have one token more, which is read but not
+/// computed.
 template <u32 UNITS>
 MF_FN MF_SHARED(f32) delta_token(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 token) {
   return MF_SHARED_AT(t, f32, 0u) +
-         (block % 2u * p.block_tokens + token) * DeltaBlock<UNITS>::kWords;
+         (block % 2u * (p.block_tokens + 1u) + token) * DeltaBlock<UNITS>::kWords;
 }
 
 /// A thread's part of a token on its way.
@@ -279,17 +280,14 @@ MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(DeltaCel
   const u32 tokens = p.tokens - block * p.block_tokens;
   u32 left = tokens < p.block_tokens ? tokens : p.block_tokens;
   MF_ROLLED
-  for (; left > 2u; left -= 2u) {
+  for (; left >= 2u; left -= 2u) {
     odd.load(token + Block::kWords, at);
     cells->apply(t, &even, token, at);
     even.load(token + 2u * Block::kWords, at);
     cells->apply(t, &odd, token + Block::kWords, at);
     token = token + 2u * Block::kWords;
   }
-  cells->apply(t, &even, token, at);
-  if (left == 1u) return;
-  odd.load(token + Block::kWords, at);
-  cells->apply(t, &odd, token + Block::kWords, at);
+  if (left == 1u) cells->apply(t, &even, token, at);
 }
 
 template <u32 UNITS>
@@ -327,6 +325,10 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   DeltaStage<UNITS> stage;
   stage.decay = stage.beta = 0.0f;
   if (brings) stage.load(t, p, qkv, brought);
+  for (u32 i = t.index; i < Block::kOuts; i += t.threads) {
+    delta_token<UNITS>(t, p, 0u, p.block_tokens)[i] = 0.0f;
+    delta_token<UNITS>(t, p, 1u, p.block_tokens)[i] = 0.0f;
+  }
   const u32 blocks = (p.tokens + p.block_tokens - 1u) / p.block_tokens;
   for (u32 round = 0u; round < blocks + 2u; ++round) {
     // A block comes in one round, is computed in the next and taken in the one after.
