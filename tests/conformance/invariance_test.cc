@@ -4,6 +4,9 @@
 
 #include <initializer_list>
 
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/plan.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
@@ -241,6 +244,21 @@ TEST(TokenInvariance, GatedDelta) { check_gated_delta(45, {{2, 4, 32, 72}, {1, 2
 
 TEST(TokenInvariance, GatedDeltaOfUnevenHeads) {
   check_gated_delta(46, {{1, 3, 40, 203}, {1, 1, 160, 20}});
+}
+
+TEST(TokenInvariance, GatedDeltaInWhateverSharedMemoryThereIs) {
+  Random random(48);
+  for (const GatedDeltaOptions& o : {GatedDeltaOptions{1, 2, 128, 128}, {1, 1, 160, 20}}) {
+    const DeltaProblem p = DeltaProblem::make(random, o, 21);
+    std::vector<std::vector<float>> results;
+    for (const uint32_t shared_bytes : {gpu::kUnitSharedBytesMax, gpu::kSharedBytesMax}) {
+      const auto device = make_gpu_device(
+          gpu::make_emulator_platform({.seed = 3, .shared_bytes = shared_bytes}));
+      Session s(*device);
+      results.push_back(p.run(s, {21}));
+    }
+    expect_same_bits(moeflux::format("keys of {}", o.key_dim), results[0], results[1]);
+  }
 }
 
 /// Row-major ones and tiles.

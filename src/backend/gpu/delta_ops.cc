@@ -9,8 +9,9 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kDeltaThreads = 256;
 constexpr int64_t kDeltaKeyDimMax = 256;
+
+float query_factor(int64_t key_dim) { return 1.0f / std::sqrt(static_cast<float>(key_dim)); }
 
 DeltaParams delta_params(const WaitingDelta& delta) {
   const GatedDeltaOptions& o = delta.options;
@@ -24,7 +25,8 @@ DeltaParams delta_params(const WaitingDelta& delta) {
   p.value_heads = static_cast<u32>(o.value_heads);
   p.key_dim = static_cast<u32>(o.key_dim);
   p.value_dim = static_cast<u32>(o.value_dim);
-  p.wide = is_wide(delta.qkv) && p.key_dim % 4 == 0 ? 1 : 0;
+  p.wide = is_wide(delta.qkv) && p.key_dim % 4 == 0 && p.value_dim % 4 == 0 ? 1 : 0;
+  p.query_factor = query_factor(o.key_dim);
   return p;
 }
 
@@ -42,14 +44,21 @@ void bind_inputs(Plan& plan, const WaitingDelta& delta) {
   }
 }
 
-Plan plan_many(const WaitingDelta& delta) {
-  const DeltaParams p = delta_params(delta);
-  // Of every token of a block: query and key, 32 values and results, decay, beta and match.
+// Two blocks of tokens, and a token after each.
+uint32_t block_bytes(const DeltaParams& p) {
   const uint32_t units = p.key_dim <= 128 ? 4 : 8;
-  const uint32_t token_words = 2 * units * kSimdLanes + 2 * kSimdLanes + 3;
-  Plan plan = make_plan(
-      KernelId::gated_delta_heads, {groups_for(p.value_dim, kSimdLanes), p.value_heads, 1},
-      kDeltaThreads, kDeltaTokenUnits / units * token_words * static_cast<uint32_t>(sizeof(float)));
+  return 2 * (p.block_tokens + 1) * (2 * units * kSimdLanes + kDeltaTokenWords) *
+         static_cast<uint32_t>(sizeof(float));
+}
+
+Plan plan_many(const WaitingDelta& delta, const Platform& platform) {
+  DeltaParams p = delta_params(delta);
+  const uint32_t units = p.key_dim <= 128 ? 4 : 8;
+  p.block_tokens = kDeltaStagers * kDeltaStageUnits / units;
+  if (block_bytes(p) > platform.shared_bytes_max()) p.block_tokens = kDeltaBlockMin;
+  Plan plan = make_plan(KernelId::gated_delta_heads,
+                        {groups_for(p.value_dim, kDeltaColumns), p.value_heads, 1}, kDeltaThreads);
+  plan.shared_bytes = block_bytes(p);
   plan.set_params(p);
   bind_inputs(plan, delta);
   plan.bind(range_of(delta.state, Access::kReadWrite));
@@ -70,7 +79,7 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
     return;
   }
   const WaitingDelta delta{out, qkv, a, b, a_log, dt_bias, state, o, {}};
-  if (!is_one(delta)) return record(plan_many(delta));
+  if (!is_one(delta)) return record(plan_many(delta, platform_));
   flush_waiting();
   waiting_.delta = delta;
 }
@@ -91,7 +100,7 @@ void GpuEncoder::record_delta(const WaitingDelta& delta, const Tensor& gate) {
   p.out_head_stride = heads_layout(delta.out).head_stride;
   p.key_heads = static_cast<u32>(delta.options.key_heads);
   p.heads_per_key = static_cast<u32>(delta.options.value_heads / delta.options.key_heads);
-  p.query_factor = 1.0f / std::sqrt(static_cast<float>(kDeltaOneDim));
+  p.query_factor = query_factor(kDeltaOneDim);
   p.has_norm = delta.norm.out.is_null() ? 0 : 1;
   p.has_gate = gate.is_null() ? 0 : 1;
   p.epsilon = delta.norm.eps;

@@ -68,6 +68,7 @@
   X(gated_delta_heads, 7, DeltaParams)             \
   X(gated_delta_one, 9, DeltaOneParams)            \
   X(route_tokens, 5, RouteParams)                  \
+  X(route_many, 5, RouteParams)                    \
   X(top_values, 4, TopParams)                      \
   X(expert_lists, 4, ExpertListParams)             \
   X(expert_tiles, 2, ExpertListParams)             \

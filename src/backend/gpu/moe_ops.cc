@@ -17,7 +17,7 @@ constexpr uint32_t kSimds = kThreads / kSimdLanes;
 constexpr int64_t kExpertsMax = 1024;  // a bit each in 32 lanes of 32 bits
 // Up to here each slot reads its expert by itself; above, slots of one expert share a read.
 constexpr uint32_t kDirectSlotsMax = 16;
-constexpr uint32_t kListThreads = 256;
+constexpr uint32_t kListThreads = 512;
 
 bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
   const auto bias_dtype = [](const Tensor& bias) {
@@ -83,9 +83,13 @@ void GpuEncoder::record_route(const WaitingRoute& route) {
   const bool by_group = p.thread_experts > 0;
   const uint32_t shared_words =
       by_group ? uint32_t{kRouteWords} : 2 * p.experts + p.num_groups + p.top_k;
-  Plan plan = make_plan(KernelId::route_tokens, {p.tokens, 1, 1},
-                        by_group ? uint32_t{kRouteThreads} : kSimdLanes,
-                        shared_words * static_cast<uint32_t>(sizeof(float)));
+  // Few tokens wait for their steps, many for each other.
+  Plan plan = by_group && p.tokens > kSingleTokensMax
+                  ? make_plan(KernelId::route_many, {groups_for(p.tokens, kRouteSimds), 1, 1},
+                              kRouteSimds * kSimdLanes)
+                  : make_plan(KernelId::route_tokens, {p.tokens, 1, 1},
+                              by_group ? uint32_t{kRouteThreads} : kSimdLanes,
+                              shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(route.logits, Access::kRead));
   plan.bind(range_of(route.correction_bias, Access::kRead));
@@ -177,8 +181,10 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.tiles.offset_bytes += list_bytes + range_bytes;
   launch.tiles.size_bytes = tile_bytes;
   const ExpertListParams p{launch.slots, launch.num_ids, launch.num_entries, launch.tile};
+  const uint32_t list_words =
+      2 * (kListThreads / kSimdLanes + groups_for(launch.num_ids, kSimdLanes));
   Plan lists = make_plan(KernelId::expert_lists, {launch.num_entries, 1, 1}, kListThreads,
-                         2 * kListThreads / kSimdLanes * static_cast<uint32_t>(sizeof(u32)));
+                         list_words * static_cast<uint32_t>(sizeof(u32)));
   lists.set_params(p);
   lists.bind(launch.ids);
   lists.bind(launch.map);
@@ -186,7 +192,8 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   ranges.access = Access::kOverwrite;
   lists.bind(ranges);
   record(lists);
-  Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kSimdLanes);
+  Plan tiles = make_plan(KernelId::expert_tiles, {1, 1, 1}, kListThreads,
+                         kListThreads / kSimdLanes * static_cast<uint32_t>(sizeof(u32)));
   tiles.set_params(p);
   ranges.access = Access::kRead;
   tiles.bind(ranges);

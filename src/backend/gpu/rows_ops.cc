@@ -7,7 +7,6 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kNarrowThreads = 128;
-constexpr uint32_t kNarrowRows = 4;      // a SIMD group, of many
 constexpr uint32_t kManyRows = 1 << 13;  // fill any GPU with a SIMD group each
 
 bool is_narrow(const Tensor& x) { return x.shape.back() <= int64_t{kNormNarrowCols}; }
@@ -160,7 +159,7 @@ void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activa
                ? 1
                : 0;
   const bool narrow = is_narrow(norm.x);
-  p.simd_rows = p.rows >= kManyRows && shares_inner(p) ? kNarrowRows : 1;
+  p.simd_rows = p.rows >= kManyRows && shares_inner(p) ? u32{kNarrowRows} : 1;
   Plan plan =
       narrow ? make_plan(KernelId::rms_norm_narrow,
                          {groups_for(p.rows, kNarrowThreads / kSimdLanes * p.simd_rows), 1, 1},

@@ -235,14 +235,19 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
     bind_output(one, out);
     return record(one);
   }
-  Plan plan = make_plan(KernelId::causal_conv_rows, {columns, groups_for(p.tokens, kConvTokens), 1},
+  const bool is_held = p.taps <= kConvTapsHeld;
+  p.wide = is_held && p.channels % 4 == 0 && is_wide(x) && is_wide(out) && is_wide(state) ? 1 : 0;
+  Plan plan = make_plan(KernelId::causal_conv_rows,
+                        {groups_for(p.wide != 0 ? p.channels / 4 : p.channels, kThreads),
+                         groups_for(p.tokens, kConvTokens), 1},
                         kThreads);
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(weight, Access::kRead));
-  plan.bind(range_of(state, Access::kRead));
+  plan.bind(range_of(state, is_held ? Access::kReadWrite : Access::kRead));
   bind_output(plan, out);
   record(plan);
+  if (is_held) return;
   Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kThreads);
   shift.set_params(p);
   shift.bind(range_of(x, Access::kRead));

@@ -16,44 +16,81 @@ MF_FN f32 conv_input(MF_PARAMS(ConvParams) p, MF_GLOBAL(const f32) x, MF_GLOBAL(
 /// Tokens that a thread has together, and taps up to which it reads what they share once.
 enum : u32 { kConvInputs = kConvTokens - 1u + kConvTapsHeld };
 
-/// A thread a channel; group y: kConvTokens tokens. A token's sum goes from the oldest input on.
-MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_READ(1, f32, weight),
-          MF_READ(2, f32, state), MF_WRITE(3, f32, out)) {
-  MF_THREAD;
-  const u32 channel = t.group.x * t.threads + t.index;
-  if (channel >= p.channels) return;
+/// Tokens of a group by a thread, of CHANNELS channels and up to kConvTapsHeld taps. Only the first
+/// tokens need what the state remembers, so that their thread leaves there what it will.
+template <u32 CHANNELS>
+MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(const f32) x,
+                     MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
   const u32 first = t.group.y * kConvTokens;
   const u32 left = p.tokens - first;
   const u32 count = left < kConvTokens ? left : static_cast<u32>(kConvTokens);
-  if (p.taps > kConvTapsHeld) {
-    for (u32 i = 0u; i < count; ++i) {
-      f32 sum = 0.0f;
-      for (u32 j = 0u; j < p.taps; ++j) {
-        sum = mf_fma(weight[channel * p.taps + j], conv_input(p, x, state, first + i + j, channel),
-                     sum);
-      }
-      out[(first + i) * p.out_stride + channel] = silu(sum);
-    }
-    return;
-  }
-  f32 weights[kConvTapsHeld];
-  f32 inputs[kConvInputs];
-  MF_UNROLL
-  for (u32 j = 0u; j < kConvTapsHeld; ++j) {
-    weights[j] = j < p.taps ? weight[channel * p.taps + j] : 0.0f;
-  }
+  const u32 past = p.taps - 1u;
+  F4 inputs[kConvInputs];
   MF_UNROLL
   for (u32 i = 0u; i < kConvInputs; ++i) {
-    inputs[i] = i < count + p.taps - 1u ? conv_input(p, x, state, first + i, channel) : 0.0f;
+    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    inputs[i] = nothing;
+    if (i >= count + past) continue;
+    const u32 at = first + i;
+    if (at < past) {
+      inputs[i] = load_some(MF_CAST(const f32, state) + static_cast<u64>(at) * p.channels, channel,
+                            CHANNELS / 4u);
+    } else {
+      inputs[i] = load_some(x + (at - past) * p.x_stride, channel, CHANNELS / 4u);
+    }
+  }
+  f32 weights[kConvTapsHeld][CHANNELS];
+  MF_UNROLL
+  for (u32 k = 0u; k < CHANNELS; ++k) {
+    MF_UNROLL
+    for (u32 j = 0u; j < kConvTapsHeld; ++j) {
+      weights[j][k] = j < p.taps ? weight[(channel + k) * p.taps + j] : 0.0f;
+    }
   }
   MF_UNROLL
   for (u32 i = 0u; i < kConvTokens; ++i) {
-    f32 sum = 0.0f;
+    F4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
-    for (u32 j = 0u; j < kConvTapsHeld; ++j) {
-      if (j < p.taps) sum = mf_fma(weights[j], inputs[i + j], sum);
+    for (u32 k = 0u; k < CHANNELS; ++k) {
+      MF_UNROLL
+      for (u32 j = 0u; j < kConvTapsHeld; ++j) {
+        if (j < p.taps) sums.v[k] = mf_fma(weights[j][k], inputs[i + j].v[k], sums.v[k]);
+      }
+      sums.v[k] = silu(sums.v[k]);
     }
-    if (i < count) out[(first + i) * p.out_stride + channel] = silu(sum);
+    if (i < count) {
+      store_some(out + (first + i) * p.out_stride, channel, CHANNELS / 4u, sums);
+    }
+  }
+  if (first > 0u) return;
+  // Oldest first: what is still needed is never behind.
+  for (u32 j = 0u; j < past; ++j) {
+    const u32 at = j + p.tokens;
+    const F4 value = at < past
+                         ? load_some(MF_CAST(const f32, state) + static_cast<u64>(at) * p.channels,
+                                     channel, CHANNELS / 4u)
+                         : load_some(x + (at - past) * p.x_stride, channel, CHANNELS / 4u);
+    store_some(state + static_cast<u64>(j) * p.channels, channel, CHANNELS / 4u, value);
+  }
+}
+
+/// A thread a channel, or four where p.wide; group y: kConvTokens tokens. A token's sum goes from
+/// the oldest input on. With up to kConvTapsHeld taps, state becomes the last taps - 1 inputs.
+MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
+          MF_WRITE(2, f32, state), MF_WRITE(3, f32, out)) {
+  MF_THREAD;
+  const u32 channel = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
+  if (channel >= p.channels) return;
+  if (p.wide != 0u) return conv_held<4u>(t, p, channel, x, weight, state, out);
+  if (p.taps <= kConvTapsHeld) return conv_held<1u>(t, p, channel, x, weight, state, out);
+  const u32 first = t.group.y * kConvTokens;
+  for (u32 i = first; i < first + kConvTokens && i < p.tokens; ++i) {
+    f32 sum = 0.0f;
+    for (u32 j = 0u; j < p.taps; ++j) {
+      sum = mf_fma(weight[channel * p.taps + j],
+                   conv_input(p, x, MF_CAST(const f32, state), i + j, channel), sum);
+    }
+    out[i * p.out_stride + channel] = silu(sum);
   }
 }
 
@@ -98,8 +135,8 @@ MF_KERNEL(causal_conv_one, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weig
   out[channel] = conv_one(&past, x[channel], state, p.taps, p.channels, channel);
 }
 
-/// state becomes the last taps - 1 inputs. A thread a channel, oldest first: what it still needs is
-/// never behind it.
+/// The same for more taps. A thread a channel, oldest first: what it still needs is never behind
+/// it.
 MF_KERNEL(causal_conv_shift, ConvParams, MF_READ(0, f32, x), MF_WRITE(1, f32, state)) {
   MF_THREAD;
   const u32 channel = t.group.x * t.threads + t.index;

@@ -18,23 +18,51 @@ MF_FN u32 simd_count(MF_T t, u32 value) {
   return value;
 }
 
+/// Slots of a lane that are looked up together.
+enum : u32 { kSlotsLooked = 4 };
+
+/// A bit for each expert id, of those whose entries come before one, then of its own: a table of a
+/// few words is read by all lanes at once, where that of all entries would not be.
+MF_FN void store_entry_bits(MF_T t, MF_PARAMS(ExpertListParams) p, MF_GLOBAL(const u32) map,
+                            MF_SHARED(u32) befores, MF_SHARED(u32) owns) {
+  for (u32 word = t.simd; word * 32u < p.ids; word += t.simds) {
+    const u32 id = word * 32u + t.lane;
+    const u32 entry = id < p.ids ? map[id] : static_cast<u32>(kNoEntry);
+    const u32 before = simd_ballot(t, entry < t.group.x);
+    const u32 own = simd_ballot(t, entry == t.group.x);
+    if (t.lane != 0u) continue;
+    befores[word] = before;
+    owns[word] = own;
+  }
+}
+MF_FN u32 entry_bit(MF_PARAMS(ExpertListParams) p, MF_SHARED(u32) bits, u32 id) {
+  return id < p.ids ? bits[id / 32u] >> id % 32u & 1u : 0u;
+}
+
 /// Group x: an entry; its SIMD groups divide the slots among them. ranges holds begin and count of
-/// each entry in `list`. Shared: two words a SIMD group.
+/// each entry in `list`. Shared: two words a SIMD group, and two for 32 ids.
 MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
           MF_WRITE(2, u32, list), MF_WRITE(3, u32, ranges)) {
   MF_THREAD;
   MF_SHARED(u32) befores = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(u32) counts = befores + t.simds;
-  const u32 own = t.group.x;
+  MF_SHARED(u32) before_bits = counts + t.simds;
+  MF_SHARED(u32) own_bits = before_bits + (p.ids + 31u) / 32u;
+  store_entry_bits(t, p, map, before_bits, own_bits);
+  barrier(t);
   const u32 part = ((p.slots + 31u) / 32u + t.simds - 1u) / t.simds * 32u;
   const u32 first = t.simd * part;
   const u32 end = first + part < p.slots ? first + part : p.slots;
   u32 before = 0u;
   u32 count = 0u;
-  for (u32 slot = first + t.lane; slot < end; slot += 32u) {
-    const u32 entry = entry_of(ids, map, p.ids, slot);
-    before += entry < own ? 1u : 0u;
-    count += entry == own ? 1u : 0u;
+  for (u32 base = first; base < end; base += kSlotsLooked * 32u) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsLooked; ++i) {
+      const u32 slot = base + i * 32u + t.lane;
+      const u32 id = slot < end ? static_cast<u32>(ids[slot]) : static_cast<u32>(kNoEntry);
+      before += entry_bit(p, before_bits, id);
+      count += entry_bit(p, own_bits, id);
+    }
   }
   before = simd_count(t, before);
   count = simd_count(t, count);
@@ -51,44 +79,57 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
     at += s < t.simd ? counts[s] : 0u;
     all += counts[s];
   }
-  at += begin;
-  for (u32 base = first; base < end; base += 32u) {
-    const u32 slot = base + t.lane;
-    const bool mine = slot < end && entry_of(ids, map, p.ids, slot) == own;
-    const u32 lanes = simd_ballot(t, mine);
-    if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = slot;
-    at += count_bits(lanes);
-  }
   if (t.index == 0u) {
-    ranges[own * 2u] = begin;
-    ranges[own * 2u + 1u] = all;
+    ranges[t.group.x * 2u] = begin;
+    ranges[t.group.x * 2u + 1u] = all;
+  }
+  if (count == 0u) return;
+  at += begin;
+  for (u32 base = first; base < end; base += kSlotsLooked * 32u) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsLooked; ++i) {
+      const u32 slot = base + i * 32u + t.lane;
+      const u32 id = slot < end ? static_cast<u32>(ids[slot]) : static_cast<u32>(kNoEntry);
+      const bool mine = entry_bit(p, own_bits, id) != 0u;
+      const u32 lanes = simd_ballot(t, mine);
+      if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = slot;
+      at += count_bits(lanes);
+    }
   }
 }
 
-/// One group of 32 threads. tiles[0] is their number; then entry, begin and count of each.
+/// One group. tiles[0] is their number; then entry, begin and count of each. Shared: a word a SIMD
+/// group.
 MF_KERNEL(expert_tiles, ExpertListParams, MF_READ(0, u32, ranges), MF_WRITE(1, u32, tiles)) {
   MF_THREAD;
+  MF_SHARED(u32) counts = MF_SHARED_AT(t, u32, 0u);
   u32 total = 0u;
-  for (u32 base = 0u; base < p.entries; base += 32u) {
-    const u32 entry = base + t.lane;
+  for (u32 base = 0u; base < p.entries; base += t.threads) {
+    const u32 entry = base + t.index;
     const u32 begin = entry < p.entries ? ranges[entry * 2u] : 0u;
     const u32 count = entry < p.entries ? ranges[entry * 2u + 1u] : 0u;
     const u32 own = (count + p.tile - 1u) / p.tile;
-    u32 through = own;  // tiles of this entry and those before it
+    u32 through = own;  // tiles of this entry and those before it in the SIMD group
     for (u32 step = 1u; step < 32u; step *= 2u) {
       const u32 other = simd_shuffle(t, through, t.lane >= step ? t.lane - step : t.lane);
       if (t.lane >= step) through += other;
     }
-    for (u32 i = 0u; i < own; ++i) {
-      const u32 at = 1u + (total + through - own + i) * 3u;
-      const u32 left = count - i * p.tile;
-      tiles[at] = entry;
-      tiles[at + 1u] = begin + i * p.tile;
-      tiles[at + 2u] = left < p.tile ? left : p.tile;
+    if (t.lane == 31u) counts[t.simd] = through;
+    barrier(t);
+    u32 at = total + through - own;
+    for (u32 s = 0u; s < t.simds; ++s) {
+      at += s < t.simd ? counts[s] : 0u;
+      total += counts[s];
     }
-    total += simd_shuffle(t, through, 31u);
+    for (u32 i = 0u; i < own; ++i) {
+      const u32 left = count - i * p.tile;
+      tiles[1u + (at + i) * 3u] = entry;
+      tiles[2u + (at + i) * 3u] = begin + i * p.tile;
+      tiles[3u + (at + i) * 3u] = left < p.tile ? left : p.tile;
+    }
+    barrier(t);
   }
-  if (t.lane == 0u) tiles[0] = total;
+  if (t.index == 0u) tiles[0] = total;
 }
 
 }  // namespace kernels

@@ -1,208 +1,294 @@
-// The gated delta rule, token after token: a group owns 32 columns of one head's state, and eight
-// lanes of a SIMD group the rows of one column, in registers from the first token to the last. So
-// nothing but what tokens bring passes through shared memory, a block of tokens at a time, the next
-// block on its way meanwhile.
+// The gated delta rule, token after token: a group owns 32 columns of one head's state, and sixteen
+// lanes of a SIMD group the rows of a few of them, in registers from the first token to the last.
+// Others bring the tokens, a block of them while the block before is computed: all that tokens need
+// besides the state is found by them, so that between a token and the next lie only the sums over
+// what the state recalls and the update that waits for them.
 #pragma once
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-enum : u32 { kDeltaSimds = 8, kDeltaColumns = 32 };
-
 MF_FN f32 softplus(f32 x) { return x > 20.0f ? x : mf_log1p(mf_exp(x)); }
+MF_FN f32 delta_decay(f32 rate, f32 bias, f32 speed) {
+  return mf_exp(-speed * softplus(rate + bias));
+}
+/// What makes a key, or a query times `factor`, one of length 1.
+MF_FN f32 delta_scale(f32 factor, f32 squares) { return factor / mf_sqrt(squares + 1e-6f); }
 
-/// Keys of up to UNITS * 32; a block of tokens, and where its parts lie in shared memory, in words.
+/// What a token's terms are multiplied by:
+///   delta = beta v + recall (k s), which is beta (v - k (decay s))
+///   out = decay (q s) + match delta, which is q s after
+///   s = decay s + k delta
+/// where recall is -beta decay, and match q k. So the sums are over the state as it was, and
+/// neither waits for the other.
+MF_FN f32 delta_recall(f32 decay, f32 beta) { return -(beta * decay); }
+
+/// Four pieces of a key or a query, `step` columns apart; nothing past its end.
+struct DeltaRow {
+  F4 v[4];
+
+  MF_FN_MEMBER void load(MF_GLOBAL(const f32) row, u32 first, u32 step, u32 cols, u32 wide) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+      const u32 c = first + i * step;
+      v[i] = c < cols ? load_columns(row, c, cols, wide) : nothing;
+    }
+  }
+};
+
+MF_FN f32 add_products(f32 sum, F4 a, F4 b) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) sum = mf_fma(a.v[k], b.v[k], sum);
+  return sum;
+}
+
+/// The sum of the products of what LANES lanes have: as simd_sum has it where a lane has one piece.
+template <u32 LANES>
+MF_FN f32 delta_product(MF_T t, MF_LOCAL(const DeltaRow) a, MF_LOCAL(const DeltaRow) b) {
+  f32 parts[4];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) parts[i] = add_products(0.0f, a->v[i], b->v[i]);
+  f32 sum = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+  MF_UNROLL
+  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) sum = sum + simd_shuffle_xor(t, sum, mask);
+  return sum;
+}
+
+/// Tokens with keys of up to UNITS * 32, and where a token has its parts, in words.
 template <u32 UNITS>
 struct DeltaBlock {
   enum : u32 {
-    kTokens = kDeltaTokenUnits / UNITS,
-    kRows = UNITS * 32u,
-    kQueries = 0u,
-    kKeys = kTokens * kRows,
-    kValues = 2u * kTokens * kRows,
-    kOuts = kValues + kTokens * kDeltaColumns,
-    kDecays = kOuts + kTokens * kDeltaColumns,
-    kBetas = kDecays + kTokens,
-    kMatches = kBetas + kTokens  // of query and key
+    kStageTokens = kDeltaStageUnits / UNITS,  // that a SIMD group brings
+    kStageBlocks = 32u / kStageTokens,        // whose rates it finds together
+    kStageLanes = 2u * UNITS,                 // that bring a token
+    kKey = 0u,
+    kQuery = UNITS * 32u,
+    kValues = UNITS * 64u,
+    kDeltas = kValues + kDeltaColumns,
+    kScalars = kDeltas + kDeltaColumns,
+    kOuts = kScalars + 8u,
+    kWords = kValues + kDeltaTokenWords
   };
 };
 
-/// A thread's part of a block on its way: every SIMD group has the queries and keys of some tokens,
-/// a lane every 32nd unit of 4 rows of them.
+/// Where a token of a block is: blocks take turns, and have one token more, which is read but not
+/// computed.
+template <u32 UNITS>
+MF_FN MF_SHARED(f32) delta_token(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 token) {
+  return MF_SHARED_AT(t, f32, 0u) +
+         (block % 2u * (p.block_tokens + 1u) + token) * DeltaBlock<UNITS>::kWords;
+}
+
+/// A thread's part of a token on its way.
 template <u32 UNITS>
 struct DeltaStage {
-  enum : u32 {
-    kTokens = DeltaBlock<UNITS>::kTokens,
-    kOwn = 2u * kTokens / kDeltaSimds,  // queries and keys
-    kParts = UNITS / 4u,                // of 128 rows
-    kValuesOwn = kTokens / kDeltaSimds
-  };
-  F4 rows[kOwn * kParts];
-  f32 values[kValuesOwn];
-  f32 rate;
-  f32 weight;
+  typedef DeltaBlock<UNITS> Block;
+  DeltaRow query;
+  DeltaRow key;
+  F4 values;
+  f32 decay;  // of a token for each lane
+  f32 beta;
 
-  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
-                         MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, u32 first) {
+  /// Of the tokens of kStageBlocks blocks, from `first` of `block` on.
+  MF_FN_MEMBER void find_rates(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a,
+                               MF_GLOBAL(const f32) b, f32 bias, f32 speed, u32 block, u32 first) {
+    const u32 token = (block + t.lane / Block::kStageTokens) * p.block_tokens + first +
+                      t.lane % Block::kStageTokens;
+    if (token >= p.tokens) return;
+    decay = delta_decay(a[token * p.a_stride + t.group.y], bias, speed);
+    beta = sigmoid(b[token * p.b_stride + t.group.y]);
+  }
+
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv, u32 token) {
+    const bool has_token = token < p.tokens;
+    const u32 own = t.lane % Block::kStageLanes * 4u;
     const u32 head = t.group.y;
-    const u32 key_head = head / (p.value_heads / p.key_heads);
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) {
-      const u32 token = first + (t.simd * kOwn + i) / 2u;
-      MF_GLOBAL(const f32)
-      from = qkv + (static_cast<u64>(token) * p.qkv_stride + key_head * p.key_dim +
-                    (i % 2u == 0u ? 0u : p.key_heads * p.key_dim));
-      MF_UNROLL
-      for (u32 part = 0u; part < kParts; ++part) {
-        const u32 at = part * 128u + t.lane * 4u;
-        F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-        if (token < p.tokens && p.wide != 0u) {
-          if (at < p.key_dim) four = load4(from + at);
-        } else if (token < p.tokens) {
-          MF_UNROLL
-          for (u32 e = 0u; e < 4u; ++e) {
-            if (at + e < p.key_dim) four.v[e] = from[at + e];
-          }
-        }
-        rows[i * kParts + part] = four;
-      }
+    const u32 keys = p.key_heads * p.key_dim;
+    MF_GLOBAL(const f32) row = qkv + (has_token ? token : 0u) * p.qkv_stride;
+    MF_GLOBAL(const f32) from = row + head / (p.value_heads / p.key_heads) * p.key_dim;
+    query.load(from, own, Block::kStageLanes * 4u, has_token ? p.key_dim : 0u, p.wide);
+    key.load(from + keys, own, Block::kStageLanes * 4u, has_token ? p.key_dim : 0u, p.wide);
+    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    values = nothing;
+    const u32 col = t.group.x * kDeltaColumns + own;
+    if (has_token && own < kDeltaColumns && col < p.value_dim) {
+      values = load_columns(row + (2u * keys + head * p.value_dim), col, p.value_dim, p.wide);
     }
-    const u32 col = t.group.x * kDeltaColumns + t.lane;
-    MF_UNROLL
-    for (u32 i = 0u; i < kValuesOwn; ++i) {
-      const u32 token = first + t.simd * kValuesOwn + i;
-      values[i] = token < p.tokens && col < p.value_dim
-                      ? qkv[static_cast<u64>(token) * p.qkv_stride + 2u * p.key_heads * p.key_dim +
-                            head * p.value_dim + col]
-                      : 0.0f;
-    }
-    const u32 token = first + t.index;
-    const bool has_token = t.index < kTokens && token < p.tokens;
-    rate = has_token ? a[token * p.a_stride + head] : 0.0f;
-    weight = has_token ? b[token * p.b_stride + head] : 0.0f;
   }
 
-  /// Queries and keys divided by their lengths, sqrt(sum of squares + 1e-6), and their products.
-  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, f32 bias, f32 speed) {
-    typedef DeltaBlock<UNITS> Block;
+  /// A row divided by its length.
+  MF_FN_MEMBER void store_row(MF_T t, f32 factor, MF_LOCAL(DeltaRow) row, MF_SHARED(f32) to) {
+    const f32 scale = delta_scale(factor, delta_product<Block::kStageLanes>(t, row, row));
     MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) {
-      f32 squares = 0.0f;
-      MF_UNROLL
-      for (u32 part = 0u; part < kParts; ++part) {
-        MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) {
-          const f32 x = rows[i * kParts + part].v[e];
-          squares = mf_fma(x, x, squares);
-        }
-      }
-      const f32 factor = i % 2u == 0u ? 1.0f / mf_sqrt(static_cast<f32>(p.key_dim)) : 1.0f;
-      const f32 scale = factor / mf_sqrt(simd_sum(t, squares) + 1e-6f);
-      const u32 token = (t.simd * kOwn + i) / 2u;
-      MF_SHARED(f32)
-      to = MF_SHARED_AT(t, f32, (i % 2u == 0u ? Block::kQueries : Block::kKeys) * 4u) +
-           token * Block::kRows;
-      MF_UNROLL
-      for (u32 part = 0u; part < kParts; ++part) {
-        MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) {
-          rows[i * kParts + part].v[e] = rows[i * kParts + part].v[e] * scale;
-        }
-        store4(to + (part * 128u + t.lane * 4u), rows[i * kParts + part]);
-      }
-    }
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; i += 2u) {
-      f32 match = 0.0f;
-      MF_UNROLL
-      for (u32 part = 0u; part < kParts; ++part) {
-        MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) {
-          match = mf_fma(rows[i * kParts + part].v[e], rows[(i + 1u) * kParts + part].v[e], match);
-        }
-      }
-      match = simd_sum(t, match);
-      if (t.lane == 0u) {
-        MF_SHARED_AT(t, f32, Block::kMatches * 4u)[(t.simd * kOwn + i) / 2u] = match;
-      }
-    }
-    MF_SHARED(f32) to_values = MF_SHARED_AT(t, f32, Block::kValues * 4u);
-    MF_UNROLL
-    for (u32 i = 0u; i < kValuesOwn; ++i) {
-      to_values[(t.simd * kValuesOwn + i) * kDeltaColumns + t.lane] = values[i];
-    }
-    if (t.index < kTokens) {
-      MF_SHARED_AT(t, f32, Block::kDecays * 4u)[t.index] = mf_exp(-speed * softplus(rate + bias));
-      MF_SHARED_AT(t, f32, Block::kBetas * 4u)[t.index] = sigmoid(weight);
+    for (u32 i = 0u; i < 4u; ++i) {
+      row->v[i] = times(row->v[i], scale);
+      store4(to + (i * Block::kStageLanes + t.lane % Block::kStageLanes) * 4u, row->v[i]);
     }
   }
+
+  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, MF_SHARED(f32) token) {
+    store_row(t, p.query_factor, &query, token + Block::kQuery);
+    store_row(t, 1.0f, &key, token + Block::kKey);
+    const f32 match = delta_product<Block::kStageLanes>(t, &query, &key);
+    const u32 lane =
+        block % Block::kStageBlocks * Block::kStageTokens + t.lane / Block::kStageLanes;
+    const f32 own_decay = simd_shuffle(t, decay, lane);
+    const f32 own_beta = simd_shuffle(t, beta, lane);
+    const u32 own = t.lane % Block::kStageLanes * 4u;
+    if (own < kDeltaColumns) store4(token + (Block::kValues + own), times(values, own_beta));
+    if (own == 0u) {
+      const F4 four = {{own_decay, delta_recall(own_decay, own_beta), match, 0.0f}};
+      store4(token + Block::kScalars, four);
+    }
+  }
+};
+
+/// Where a lane's parts of a token are.
+struct DeltaPlaces {
+  u32 row;
+  u32 column;
+  u32 out;
+  bool has_delta;  // stores its column's
 };
 
 /// What a token brings to a lane.
 template <u32 UNITS>
 struct DeltaToken {
-  F4 k[UNITS];
-  F4 q[UNITS];
+  typedef DeltaBlock<UNITS> Block;
+  F4 key[UNITS / 2u];
+  F4 query[UNITS / 2u];
   f32 decay;
-  f32 beta;
-  f32 match;
-  f32 v;
+  f32 recall;
+  f32 value;
 
-  MF_FN_MEMBER void load(MF_T t, u32 token) {
-    typedef DeltaBlock<UNITS> Block;
-    const u32 own = token * Block::kRows + t.lane % 8u * 4u;
-    MF_SHARED(f32) queries = MF_SHARED_AT(t, f32, Block::kQueries * 4u) + own;
-    MF_SHARED(f32) keys = MF_SHARED_AT(t, f32, Block::kKeys * 4u) + own;
+  MF_FN_MEMBER void load(MF_SHARED(f32) token, MF_LOCAL(const DeltaPlaces) at) {
     MF_UNROLL
-    for (u32 i = 0u; i < UNITS; ++i) {
-      k[i] = load4(keys + i * 32u);
-      q[i] = load4(queries + i * 32u);
+    for (u32 i = 0u; i < UNITS / 2u; ++i) {
+      key[i] = load4(token + at->row + (Block::kKey + i * 64u));
+      query[i] = load4(token + at->row + (Block::kQuery + i * 64u));
     }
-    decay = MF_SHARED_AT(t, f32, Block::kDecays * 4u)[token];
-    beta = MF_SHARED_AT(t, f32, Block::kBetas * 4u)[token];
-    match = MF_SHARED_AT(t, f32, Block::kMatches * 4u)[token];
-    v = MF_SHARED_AT(t, f32,
-                     Block::kValues * 4u)[token * kDeltaColumns + t.simd * 4u + t.lane / 8u];
+    const F4 scalars = load4(token + Block::kScalars);
+    decay = scalars.v[0];
+    recall = scalars.v[1];
+    value = (token + at->column)[Block::kValues];
+  }
+};
+
+/// A lane's part of the state: rows of kDeltaLaneColumns columns. Which column is the first depends
+/// on the lane, so that lanes next to each other exchange parts of their sums without choosing:
+/// the part of mine that you sum up for the part of yours that I do.
+template <u32 UNITS>
+struct DeltaCells {
+  enum : u32 { kRows = UNITS * 2u };
+  f32 s[kDeltaLaneColumns][kRows];
+
+  /// Sums of a row's products with the state. The first is the lane's own, without the other lanes
+  /// that sum up the same column.
+  MF_FN_MEMBER f32 sum(MF_T t, MF_LOCAL(const F4) row) const {
+    f32 sums[kDeltaLaneColumns];
+    MF_UNROLL
+    for (u32 j = 0u; j < kDeltaLaneColumns; ++j) sums[j] = 0.0f;
+    MF_UNROLL
+    for (u32 i = 0u; i < kRows; ++i) {
+      MF_UNROLL
+      for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
+        sums[j] = mf_fma(s[j][i], row[i / 4u].v[i % 4u], sums[j]);
+      }
+    }
+    MF_UNROLL
+    for (u32 mask = 1u; mask < kDeltaLaneColumns; mask *= 2u) {
+      MF_UNROLL
+      for (u32 j = 0u; j < kDeltaLaneColumns; j += 2u * mask) {
+        sums[j] = sums[j] + simd_shuffle_xor(t, sums[j + mask], mask);
+      }
+    }
+    return sums[0];
   }
 
-  /// s = decay s + k delta, where delta = beta (v - k (decay s)). The result is q s, that is
-  /// q (decay s) + (q k) delta: its sum does not have to wait for delta.
-  MF_FN_MEMBER void apply(MF_T t, MF_LOCAL(f32) s, u32 token) const {
+  MF_FN_MEMBER void apply(MF_T t, MF_LOCAL(const DeltaToken<UNITS>) token, MF_SHARED(f32) shared,
+                          MF_LOCAL(const DeltaPlaces) at) {
     typedef DeltaBlock<UNITS> Block;
-    F4 recalls = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    F4 outs = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    f32 recall = sum(t, token->key);
     MF_UNROLL
-    for (u32 i = 0u; i < UNITS; ++i) {
+    for (u32 mask = kDeltaLaneColumns; mask < kDeltaParts; mask *= 2u) {
+      recall = recall + simd_shuffle_xor(t, recall, mask);
+    }
+    f32 deltas[kDeltaLaneColumns];
+    deltas[0] = mf_fma(token->recall, recall, token->value);
+    MF_UNROLL
+    for (u32 j = 1u; j < kDeltaLaneColumns; ++j) deltas[j] = simd_shuffle_xor(t, deltas[0], j);
+    (shared + at->out)[Block::kOuts] = sum(t, token->query);
+    if (at->has_delta) (shared + at->column)[Block::kDeltas] = deltas[0];
+    MF_UNROLL
+    for (u32 i = 0u; i < kRows; ++i) {
       MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) {
-        s[i * 4u + e] = s[i * 4u + e] * decay;
-        recalls.v[e] = mf_fma(s[i * 4u + e], k[i].v[e], recalls.v[e]);
-        outs.v[e] = mf_fma(s[i * 4u + e], q[i].v[e], outs.v[e]);
+      for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
+        s[j][i] = mf_fma(token->key[i / 4u].v[i % 4u], deltas[j], s[j][i] * token->decay);
       }
-    }
-    f32 recall = (recalls.v[0] + recalls.v[1]) + (recalls.v[2] + recalls.v[3]);
-    f32 out = (outs.v[0] + outs.v[1]) + (outs.v[2] + outs.v[3]);
-    MF_UNROLL
-    for (u32 mask = 1u; mask < 8u; mask *= 2u) {
-      const f32 other = simd_shuffle_xor(t, recall, mask);
-      out = out + simd_shuffle_xor(t, out, mask);
-      recall = recall + other;
-    }
-    const f32 delta = beta * (v - recall);
-    MF_UNROLL
-    for (u32 i = 0u; i < UNITS; ++i) {
-      MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) {
-        s[i * 4u + e] = mf_fma(k[i].v[e], delta, s[i * 4u + e]);
-      }
-    }
-    if (t.lane % 8u == 0u) {
-      MF_SHARED_AT(t, f32, Block::kOuts * 4u)
-      [token * kDeltaColumns + t.simd * 4u + t.lane / 8u] = mf_fma(match, delta, out);
     }
   }
 };
+
+/// A column's result, of a lane each.
+template <u32 UNITS>
+MF_FN f32 delta_out(MF_T t, MF_SHARED(f32) token) {
+  typedef DeltaBlock<UNITS> Block;
+  f32 sums[kDeltaOutParts];
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOutParts; ++i) {
+    sums[i] = (token + t.lane)[Block::kOuts + i * kDeltaOutPart];
+  }
+  MF_UNROLL
+  for (u32 step = 1u; step < kDeltaOutParts; step *= 2u) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kDeltaOutParts; i += 2u * step) sums[i] = sums[i] + sums[i + step];
+  }
+  const F4 scalars = load4(token + Block::kScalars);
+  return mf_fma(scalars.v[2], (token + t.lane)[Block::kDeltas], scalars.v[0] * sums[0]);
+}
+
+/// The results of tokens from `first` of a block on to device memory, by the SIMD group that
+/// brought them.
+template <u32 UNITS>
+MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 first,
+                              MF_GLOBAL(f32) out) {
+  typedef DeltaBlock<UNITS> Block;
+  const u32 col = t.group.x * kDeltaColumns + t.lane;
+  MF_UNROLL
+  for (u32 i = 0u; i < Block::kStageTokens; ++i) {
+    const u32 token = block * p.block_tokens + first + i;
+    if (token >= p.tokens) continue;
+    const f32 value = delta_out<UNITS>(t, delta_token<UNITS>(t, p, block, first + i));
+    if (col < p.value_dim) {
+      out[token * p.out.token_stride + t.group.y * p.out.head_stride + col] = value;
+    }
+  }
+  simd_barrier(t);
+}
+
+/// The tokens of a block, two at a time, so that one is read while the other is computed.
+template <u32 UNITS>
+MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(DeltaCells<UNITS>) cells,
+                             u32 block, MF_LOCAL(const DeltaPlaces) at) {
+  typedef DeltaBlock<UNITS> Block;
+  MF_SHARED(f32) token = delta_token<UNITS>(t, p, block, 0u);
+  DeltaToken<UNITS> even;
+  DeltaToken<UNITS> odd;
+  even.load(token, at);
+  const u32 tokens = p.tokens - block * p.block_tokens;
+  u32 left = tokens < p.block_tokens ? tokens : p.block_tokens;
+  MF_ROLLED
+  for (; left >= 2u; left -= 2u) {
+    odd.load(token + Block::kWords, at);
+    cells->apply(t, &even, token, at);
+    even.load(token + 2u * Block::kWords, at);
+    cells->apply(t, &odd, token + Block::kWords, at);
+    token = token + 2u * Block::kWords;
+  }
+  if (left == 1u) cells->apply(t, &even, token, at);
+}
 
 template <u32 UNITS>
 MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
@@ -210,52 +296,69 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
                          MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
   typedef DeltaBlock<UNITS> Block;
   const u32 head = t.group.y;
-  const u32 first_col = t.group.x * kDeltaColumns;
-  const u32 col = first_col + t.simd * 4u + t.lane / 8u;
-  MF_GLOBAL(f32) cells = state + static_cast<u64>(head) * p.key_dim * p.value_dim;
-  f32 s[UNITS * 4u];
+  const bool has_cells = simd_shuffle(t, t.simd, 0u) < kDeltaSimds;
+  const u32 part = t.lane % kDeltaParts;
+  const u32 column = (t.simd * (32u / kDeltaParts) + t.lane / kDeltaParts) * kDeltaLaneColumns;
+  const u32 own = part % kDeltaLaneColumns;
+  const DeltaPlaces at = {part * 4u, column + own,
+                          part / kDeltaLaneColumns * kDeltaOutPart + column + own,
+                          part < kDeltaLaneColumns};
+  MF_GLOBAL(f32) rows = state + static_cast<u64>(head) * p.key_dim * p.value_dim;
+  const u32 first_row = part * 4u;
+  const u32 first_col = t.group.x * kDeltaColumns + column;
+  DeltaCells<UNITS> cells;
   MF_UNROLL
-  for (u32 i = 0u; i < UNITS * 4u; ++i) {
-    const u32 row = i / 4u * 32u + t.lane % 8u * 4u + i % 4u;
-    s[i] = row < p.key_dim && col < p.value_dim ? cells[row * p.value_dim + col] : 0.0f;
+  for (u32 i = 0u; i < DeltaCells<UNITS>::kRows; ++i) {
+    const u32 row = i / 4u * 64u + first_row + i % 4u;
+    MF_UNROLL
+    for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
+      const u32 col = first_col + (j ^ own);
+      const bool is_inside = has_cells && row < p.key_dim && col < p.value_dim;
+      cells.s[j][i] = is_inside ? rows[row * p.value_dim + col] : 0.0f;
+    }
   }
+  const u32 first = (t.simd - kDeltaSimds) * Block::kStageTokens;
+  const u32 brought = first + t.lane / Block::kStageLanes;
+  const bool brings = !has_cells && first < p.block_tokens;
   const f32 bias = dt_bias[head];
   const f32 speed = mf_exp(a_log[head]);
   DeltaStage<UNITS> stage;
-  stage.load(t, p, qkv, a, b, 0u);
-  for (u32 first = 0u; first < p.tokens; first += Block::kTokens) {
-    stage.store(t, p, bias, speed);
-    barrier(t);
-    stage.load(t, p, qkv, a, b, first + Block::kTokens);
-    const u32 left = p.tokens - first;
-    const u32 count = left < Block::kTokens ? left : static_cast<u32>(Block::kTokens);
-    // Two at a time, so that one is read while the other's sums go from lane to lane.
-    DeltaToken<UNITS> even;
-    DeltaToken<UNITS> odd;
-    even.load(t, 0u);
-    for (u32 token = 0u; token < count; token += 2u) {
-      odd.load(t, token + 1u);
-      even.apply(t, s, token);
-      if (token + 1u == count) break;
-      even.load(t, token + 2u < Block::kTokens ? token + 2u : token);
-      odd.apply(t, s, token + 1u);
-    }
-    barrier(t);
-    for (u32 token = t.simd; token < count; token += kDeltaSimds) {
-      if (first_col + t.lane >= p.value_dim) continue;
-      out[(first + token) * p.out.token_stride + head * p.out.head_stride + first_col + t.lane] =
-          MF_SHARED_AT(t, f32, Block::kOuts * 4u)[token * kDeltaColumns + t.lane];
-    }
+  stage.decay = stage.beta = 0.0f;
+  if (brings) stage.load(t, p, qkv, brought);
+  for (u32 i = t.index; i < Block::kOuts; i += t.threads) {
+    delta_token<UNITS>(t, p, 0u, p.block_tokens)[i] = 0.0f;
+    delta_token<UNITS>(t, p, 1u, p.block_tokens)[i] = 0.0f;
   }
+  const u32 blocks = (p.tokens + p.block_tokens - 1u) / p.block_tokens;
+  for (u32 round = 0u; round < blocks + 2u; ++round) {
+    // A block comes in one round, is computed in the next and taken in the one after.
+    if (has_cells && round > 0u && round <= blocks) {
+      apply_delta_block<UNITS>(t, p, &cells, round - 1u, &at);
+    }
+    if (brings && round >= 2u) take_delta_results<UNITS>(t, p, round - 2u, first, out);
+    if (brings && round < blocks) {
+      if (round % Block::kStageBlocks == 0u) {
+        stage.find_rates(t, p, a, b, bias, speed, round, first);
+      }
+      stage.store(t, p, round, delta_token<UNITS>(t, p, round, brought));
+      stage.load(t, p, qkv, (round + 1u) * p.block_tokens + brought);
+    }
+    barrier(t);
+  }
+  if (!has_cells) return;
   MF_UNROLL
-  for (u32 i = 0u; i < UNITS * 4u; ++i) {
-    const u32 row = i / 4u * 32u + t.lane % 8u * 4u + i % 4u;
-    if (row < p.key_dim && col < p.value_dim) cells[row * p.value_dim + col] = s[i];
+  for (u32 i = 0u; i < DeltaCells<UNITS>::kRows; ++i) {
+    const u32 row = i / 4u * 64u + first_row + i % 4u;
+    MF_UNROLL
+    for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
+      const u32 col = first_col + (j ^ own);
+      if (row < p.key_dim && col < p.value_dim) rows[row * p.value_dim + col] = cells.s[j][i];
+    }
   }
 }
 
-/// Group x: 32 columns; y: a value head. 256 threads.
-MF_FITS(kDeltaSimds * 32u, 1u)
+/// Group x: 32 columns; y: a value head. kDeltaThreads threads.
+MF_FITS(kDeltaThreads, 1u)
 MF_KERNEL(gated_delta_heads, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
           MF_READ(2, f32, b), MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias),
           MF_WRITE(5, f32, state), MF_WRITE(6, f32, out)) {

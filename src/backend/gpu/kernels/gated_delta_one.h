@@ -9,7 +9,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Of four columns, in a thread: two in every 32.
+/// Of four columns, in a thread: four in every 64.
 enum : u32 { kDeltaOneRows = 8 };
 /// SIMD groups that have work of their own while the others wait.
 enum : u32 { kDeltaDecaySimd = 4, kDeltaBetaSimd = 5, kDeltaMatchSimd = 8, kDeltaNormSimd = 15 };
@@ -20,31 +20,37 @@ MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
 }
 
 /// The thread's part of the state, which has row i at delta_row(i).
-MF_FN u32 delta_cell(MF_T t) { return (t.simd * 2u) * kDeltaOneDim + t.lane * 4u; }
-MF_FN u32 delta_row(u32 i) { return i / 2u * 32u + i % 2u; }
+MF_FN u32 delta_cell(MF_T t) { return (t.simd * 4u) * kDeltaOneDim + t.lane * 4u; }
+MF_FN u32 delta_row(u32 i) { return i / 4u * 64u + i % 4u; }
 
 /// One SIMD group brings the query, the next one the key, divided by its length and multiplied by
 /// `factor`.
 MF_FN void stage_delta_row(MF_T t, MF_GLOBAL(const f32) from, f32 factor) {
-  F4 own = load4(from + t.lane * 4u);
-  own = times(own, factor / mf_sqrt(simd_sum(t, add_squares(0.0f, own)) + 1e-6f));
-  MF_SHARED(f32) to = MF_SHARED_AT(t, f32, 0u) + (t.lane * 8u + (t.simd == 0u ? 2u : 0u));
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) to[i / 2u * 4u + i % 2u] = own.v[i];
+  const F4 own = load4(from + t.lane * 4u);
+  const f32 scale = delta_scale(factor, simd_sum(t, add_products(0.0f, own, own)));
+  const u32 to = t.simd == 0u ? kDeltaOneQuery : kDeltaOneKey;
+  store4(MF_SHARED_AT(t, f32, to * 4u) + t.lane * 4u, times(own, scale));
 }
 
 /// The product of query and key, in one SIMD group.
 MF_FN void store_delta_match(MF_T t) {
-  MF_SHARED(f32) units = MF_SHARED_AT(t, f32, 0u) + t.lane * 8u;
-  f32 match = 0.0f;
+  const F4 query = load4(MF_SHARED_AT(t, f32, kDeltaOneQuery * 4u) + t.lane * 4u);
+  const F4 key = load4(MF_SHARED_AT(t, f32, kDeltaOneKey * 4u) + t.lane * 4u);
+  const f32 match = simd_sum(t, add_products(0.0f, query, key));
+  if (t.lane == 0u) MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2] = match;
+}
+
+/// A thread's rows of the key or the query.
+struct DeltaOneRow {
+  F4 v[2];
+};
+MF_FN DeltaOneRow load_delta_row(MF_T t, u32 words) {
+  DeltaOneRow row;
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
-    const F4 unit = load4(units + i * 4u);
-    match = mf_fma(unit.v[2], unit.v[0], match);
-    match = mf_fma(unit.v[3], unit.v[1], match);
+    row.v[i] = load4(MF_SHARED_AT(t, f32, words * 4u) + (i * 64u + t.simd * 4u));
   }
-  match = simd_sum(t, match);
-  if (t.lane == 0u) MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[2] = match;
+  return row;
 }
 
 /// A column's sum over the SIMD groups.
@@ -60,27 +66,24 @@ MF_FN f32 sum_of_parts(MF_SHARED(f32) parts) {
   return sums[0];
 }
 
-/// A thread's part of k s and q s, where s becomes decay s.
-MF_FN void recall_cells(MF_T t, MF_LOCAL(F4) s) {
+/// A thread's part of k s and q s; then s becomes decay s.
+MF_FN void recall_cells(MF_T t, DeltaOneRow key, MF_LOCAL(F4) s) {
+  const DeltaOneRow query = load_delta_row(t, kDeltaOneQuery);
   const f32 decay = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[0];
-  F4 recalls[2];
-  F4 outs[2];
+  F4 recalls = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  F4 outs = recalls;
   MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; i += 2u) {
-    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + (t.simd * 4u + delta_row(i) * 2u));
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
     MF_UNROLL
-    for (u32 r = 0u; r < 2u; ++r) {
-      MF_UNROLL
-      for (u32 c = 0u; c < 4u; ++c) {
-        s[i + r].v[c] = s[i + r].v[c] * decay;
-        recalls[r].v[c] = mf_fma(s[i + r].v[c], unit.v[r], i == 0u ? 0.0f : recalls[r].v[c]);
-        outs[r].v[c] = mf_fma(s[i + r].v[c], unit.v[r + 2u], i == 0u ? 0.0f : outs[r].v[c]);
-      }
+    for (u32 c = 0u; c < 4u; ++c) {
+      recalls.v[c] = mf_fma(s[i].v[c], key.v[i / 4u].v[i % 4u], recalls.v[c]);
+      outs.v[c] = mf_fma(s[i].v[c], query.v[i / 4u].v[i % 4u], outs.v[c]);
     }
+    s[i] = times(s[i], decay);
   }
   const u32 at = t.simd * kDeltaOneDim + t.lane * 4u;
-  store4(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + at, plus(recalls[0], recalls[1]));
-  store4(MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + at, plus(outs[0], outs[1]));
+  store4(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + at, recalls);
+  store4(MF_SHARED_AT(t, f32, kDeltaOneSums * 4u) + at, outs);
 }
 
 /// The head's results in one SIMD group, which go on through the norm and the gate.
@@ -99,16 +102,12 @@ MF_FN void store_delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 deltas, F4 s
 }
 
 /// s += k delta
-MF_FN void add_deltas(MF_T t, F4 deltas, MF_LOCAL(F4) s) {
+MF_FN void add_deltas(DeltaOneRow key, F4 deltas, MF_LOCAL(F4) s) {
   MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; i += 2u) {
-    const F4 unit = load4(MF_SHARED_AT(t, f32, 0u) + (t.simd * 4u + delta_row(i) * 2u));
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
     MF_UNROLL
-    for (u32 r = 0u; r < 2u; ++r) {
-      MF_UNROLL
-      for (u32 c = 0u; c < 4u; ++c) {
-        s[i + r].v[c] = mf_fma(unit.v[r], deltas.v[c], s[i + r].v[c]);
-      }
+    for (u32 c = 0u; c < 4u; ++c) {
+      s[i].v[c] = mf_fma(key.v[i / 4u].v[i % 4u], deltas.v[c], s[i].v[c]);
     }
   }
 }
@@ -147,14 +146,15 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
   if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
   if (has_decay) {
-    const f32 decay = mf_exp(-speed * softplus(a[head] + bias));
+    const f32 decay = delta_decay(a[head], bias, speed);
     if (t.lane == 0u) scalars[0] = decay;
   } else if (t.simd == kDeltaBetaSimd) {
     const f32 beta = sigmoid(b[head]);
     if (t.lane == 0u) scalars[1] = beta;
   }
   barrier(t);
-  recall_cells(t, s);
+  const DeltaOneRow keys = load_delta_row(t, kDeltaOneKey);
+  recall_cells(t, keys, s);
   barrier(t);
   if (t.index < 2u * kDeltaOneDim) {
     // Of what is recalled, then of what comes out.
@@ -162,7 +162,10 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
     const u32 from = is_column ? kDeltaOneRecalls : kDeltaOneSums;
     const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
     const u32 to = is_column ? kDeltaOneDeltas : kDeltaOneOuts;
-    MF_SHARED_AT(t, f32, to * 4u)[own] = is_column ? scalars[1] * (v - sum) : sum;
+    const f32 decay = scalars[0];
+    const f32 beta = scalars[1];
+    MF_SHARED_AT(t, f32, to * 4u)
+    [own] = is_column ? mf_fma(delta_recall(decay, beta), sum, v * beta) : decay * sum;
   } else if (t.simd == kDeltaMatchSimd) {
     store_delta_match(t);
   } else if (has_head && p.has_gate != 0u) {
@@ -172,7 +175,7 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
   barrier(t);
   const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
   if (has_head) store_delta_head(t, p, deltas, scales, gates, out + head * p.out_head_stride);
-  add_deltas(t, deltas, s);
+  add_deltas(keys, deltas, s);
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }

@@ -118,6 +118,32 @@ MF_FN void norm_narrow(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) fro
   }
 }
 
+/// kNarrowRows rows of up to 128 columns, whose bytes are on their way together.
+MF_FN void norm_narrow_rows(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) from,
+                            MF_GLOBAL(const f32) weight, MF_GLOBAL(const f32) gates,
+                            MF_GLOBAL(f32) to) {
+  const u32 c = t.lane * 4u;
+  const bool is_inside = c < p.cols;
+  const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  F4 rows[kNarrowRows];
+  NormScales scales[kNarrowRows];
+  MF_UNROLL
+  for (u32 r = 0u; r < kNarrowRows; ++r) {
+    rows[r] = is_inside ? load4(from + (r * p.a.strides[2] + c)) : nothing;
+    scales[r] = norm_scales(p, weight, gates + r * p.b.strides[2], is_inside ? c : 0u);
+  }
+  f32 squares[kNarrowRows];
+  MF_UNROLL
+  for (u32 r = 0u; r < kNarrowRows; ++r) squares[r] = simd_sum(t, add_squares(0.0f, rows[r]));
+  MF_UNROLL
+  for (u32 r = 0u; r < kNarrowRows; ++r) {
+    const f32 factor = norm_factor(squares[r], p.cols, p.factor);
+    if (is_inside) {
+      store4(to + (r * p.out.strides[2] + c), normed_columns(p, rows[r], factor, scales[r]));
+    }
+  }
+}
+
 /// p.simd_rows rows a SIMD group, which share an inner dimension: finding a row takes as long as
 /// its norm.
 MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
@@ -128,6 +154,10 @@ MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weig
   const u32 row = (t.group.x * t.simds + t.simd) * p.simd_rows;
   if (row >= p.rows) return;
   NormRow at = {row_at(p.a, row), p.has_gate != 0u ? row_at(p.b, row) : 0u, row_at(p.out, row)};
+  if (p.simd_rows == kNarrowRows && p.cols <= 128u && p.wide != 0u) {
+    norm_narrow_rows(t, p, a + at.from, weight, gate + at.gates, out + at.to);
+    return;
+  }
   for (u32 r = 0u; r < p.simd_rows; ++r) {
     norm_narrow(t, p, a + at.from, weight, gate + at.gates, out + at.to);
     at.from += p.a.strides[2];

@@ -34,7 +34,8 @@ struct RowsParams {
 
 /// rms_norm of a sum: of slots of experts or a base, and up to two addends.
 enum : u32 {
-  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads
+  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads,
+  kNarrowRows = 4,          // which have so many of many,
   kNormThreads = 256,       // longer ones by 256
   kNormMiddleCols = 4096,   // up to here,
   kNormLongThreads = 1024,  // and others by 1024
@@ -214,10 +215,30 @@ struct ConvParams {
   u32 tokens;
   u32 channels;
   u32 taps;
+  u32 wide;  // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
+             // boundaries
 };
 
-/// Tokens that the delta rule stages at once, times units of 32 rows of keys: 16 of 128.
-enum : u32 { kDeltaTokenUnits = 64 };
+/// The delta rule of many tokens: 32 columns of a head's state a group, in SIMD groups that have a
+/// few of them and leave tokens to others, which bring kDeltaTokenUnits / (units of 32 rows of
+/// keys) of them at a time. What is summed over rows of the state is summed over parts of them
+/// first.
+enum : u32 {
+  kDeltaTokenUnits = 64,
+  kDeltaColumns = 32,
+  kDeltaParts = 16,
+  kDeltaLaneColumns = 4,
+  kDeltaSimds = kDeltaColumns * kDeltaParts / (32 * kDeltaLaneColumns),
+  kDeltaStagers = 4,
+  kDeltaStageUnits = 16,  // tokens that each of these brings at a time, by units of 32 rows of keys
+  kDeltaBlockMin = 4,     // tokens that all bring, where shared memory is small
+  kDeltaThreads = (kDeltaSimds + kDeltaStagers) * 32,
+  // What a token has in shared memory besides its key and its query, in words: values, deltas,
+  // results in kDeltaOutParts parts, which begin on different banks, and DeltaScalars.
+  kDeltaOutParts = kDeltaParts / kDeltaLaneColumns,
+  kDeltaOutPart = kDeltaColumns + 2 * kDeltaLaneColumns,
+  kDeltaTokenWords = 2 * kDeltaColumns + kDeltaOutParts * kDeltaOutPart + 8,
+};
 
 struct DeltaParams {
   u64 qkv_stride;
@@ -229,7 +250,9 @@ struct DeltaParams {
   u32 value_heads;
   u32 key_dim;
   u32 value_dim;
-  u32 wide;  // queries and keys begin on 16-byte boundaries
+  u32 wide;          // queries, keys and values begin on 16-byte boundaries
+  u32 block_tokens;  // that are brought at a time
+  f32 query_factor;  // 1 / sqrt(key_dim)
 };
 
 /// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
@@ -237,9 +260,11 @@ enum : u32 {
   kDeltaOneThreads = 512,
   kDeltaOneDim = 128,  // of keys and of values
   kDeltaOneSimds = kDeltaOneThreads / 32,
-  // Where things lie in shared memory, in words: units of two keys and two queries; what SIMD
-  // groups have of every column's sums; these sums; decay, beta and match.
-  kDeltaOneRecalls = 2 * kDeltaOneDim,
+  // Where things lie in shared memory, in words: the rows; what SIMD groups have of every column's
+  // sums; these sums; decay, beta and match.
+  kDeltaOneQuery = 0,
+  kDeltaOneKey = kDeltaOneQuery + kDeltaOneDim,
+  kDeltaOneRecalls = kDeltaOneKey + kDeltaOneDim,
   kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
   kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
   kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
@@ -262,6 +287,7 @@ struct DeltaOneParams {
 /// many shared words. Groups of experts there are a SIMD group's each.
 enum : u32 {
   kRouteThreads = 256,
+  kRouteSimds = 4,  // of many tokens in a group, which have a SIMD group each
   kRouteExpertsMax = 2 * kRouteThreads,
   kRouteRanksMax = 16,
   kRouteGroupExperts = 32,

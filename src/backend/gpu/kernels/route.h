@@ -189,10 +189,9 @@ MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHAR
   }
 }
 
-/// A bit for each of the best groups. Ties go to the lower one.
-MF_FN u32 route_kept_groups(MF_T t, MF_PARAMS(RouteParams) p, MF_SHARED(u32) scores) {
+/// A bit for each of the best groups, whose scores are lanes'. Ties go to the lower one.
+MF_FN u32 route_kept_groups(MF_T t, MF_PARAMS(RouteParams) p, f32 score) {
   const bool is_group = t.lane < p.num_groups;
-  const f32 score = as_float(scores[is_group ? t.lane : 0u]);
   u32 better = 0u;
   for (u32 g = 0u; g < p.num_groups; ++g) {
     const f32 other = simd_shuffle(t, score, g);
@@ -219,7 +218,11 @@ struct RouteRest {
 };
 MF_FN RouteRest route_rest(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared) {
   RouteRest rest;
-  const u32 groups = p.num_groups > 1u ? route_kept_groups(t, p, shared + kRouteGroups) : ~0u;
+  u32 groups = ~0u;
+  if (p.num_groups > 1u) {
+    const u32 own = t.lane < p.num_groups ? t.lane : 0u;
+    groups = route_kept_groups(t, p, as_float(shared[kRouteGroups + own]));
+  }
   MF_UNROLL
   for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
     const u32 at = t.lane + i * 32u;
@@ -271,6 +274,67 @@ MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, boo
                   weights + token * p.top_k);
   }
   return simd_shuffle(t, wanted, rank);
+}
+
+/// The experts of groups that are not among the best have choices of 0. Group i is what lanes have
+/// of number i.
+template <u32 PER>
+MF_FN void route_drop_groups(MF_T t, MF_PARAMS(RouteParams) p, MF_LOCAL(RouteBest) own) {
+  f32 score = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    RouteBest rest = own[i];
+    const f32 best = route_value(route_take<1u>(t, &rest).order);
+    const f32 second = route_value(route_take<1u>(t, &rest).order);
+    if (t.lane == i) score = p.top_two != 0u ? best + second : best;
+  }
+  const u32 groups = route_kept_groups(t, p, score);
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    if (i < p.num_groups && (groups >> i & 1u) == 0u) own[i].order = route_order(0.0f);
+  }
+}
+
+/// All ranks of a token to ids and weights, by a SIMD group whose lanes judge PER experts each:
+/// what route_token finds with a group, in more steps but for more tokens at once.
+template <u32 PER>
+MF_FN void route_simd_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token,
+                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                            MF_GLOBAL(const f32) expert_scale, MF_GLOBAL(i32) ids,
+                            MF_GLOBAL(f32) weights) {
+  MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
+  RouteBest own[PER];
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    own[i].id = t.lane + i * 32u;
+    own[i].order = 0u;
+    if (own[i].id < p.experts)
+      own[i].order = route_choice(p, row[own[i].id], correction, own[i].id);
+  }
+  if (p.num_groups > 1u) route_drop_groups<PER>(t, p, own);
+  u32 wanted = kNoEntry;
+  MF_ROLLED
+  for (u32 r = 0u; r < p.top_k; ++r) {
+    const u32 id = route_take<PER>(t, own).id;
+    if (t.lane == r) wanted = id;
+  }
+  const u64 first = static_cast<u64>(token) * p.top_k;
+  route_weights(t, p, wanted, row, expert_scale, ids + first, weights + first);
+}
+
+/// kRouteSimds tokens a group, a SIMD group each.
+MF_KERNEL(route_many, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, correction),
+          MF_READ(2, f32, expert_scale), MF_WRITE(3, i32, ids), MF_WRITE(4, f32, weights)) {
+  MF_THREAD;
+  const u32 token = t.group.x * kRouteSimds + t.simd;
+  if (token >= p.tokens) return;
+  if (p.thread_experts == 1u) {
+    route_simd_token<kRouteThreads / 32u>(t, p, token, logits, correction, expert_scale, ids,
+                                          weights);
+  } else {
+    route_simd_token<kRouteExpertsMax / 32u>(t, p, token, logits, correction, expert_scale, ids,
+                                             weights);
+  }
 }
 
 /// Group x: a token; 256 threads, or 32 that share scores, choices, groups, and what was chosen.
