@@ -181,7 +181,10 @@ class GpuEncoder : public Encoder {
   /// Tables::place(), behind what waits for a table that this one might take the place of.
   Result<Binding> place_table();
   bool place_pages(std::span<const Tensor> pages, Binding& table);
-  /// Fills `p` in; with more than one split the result is in `partials`, not in out.
+  bool take_partials(const AttentionParams& p, Binding& partials);
+  bool record_many(const AttentionHeads& heads, AttentionParams& p, bool is_large,
+                   Binding& partials);
+  /// Fills `p` in; unless a group walks all parts, the result is in `partials`, not in out.
   bool record_attention(const AttentionHeads& heads, AttentionParams& p, Binding& partials);
   void record_latent_queries(const Tensor& query, const Tensor& q, const Tensor& latent,
                              const Tensor& positions, const KvView& kv, const LatentHeads& heads,
