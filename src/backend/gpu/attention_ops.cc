@@ -20,7 +20,6 @@ constexpr uint32_t kGroupsWanted = 512;
 // More rows of a kv head than this have keys and values brought into halves once for all.
 constexpr uint64_t kFewRowsMax = 64;
 constexpr uint64_t kPartialBytesMax = 256 * kMiB;
-constexpr uint64_t kHalvesBytesMax = 64 * kMiB;
 constexpr float kLog2OfE = 1.44269504f;
 
 bool have_equal_layouts(std::span<const Tensor> pages) {
@@ -153,7 +152,7 @@ const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
     if (many_groups(p, *kernel) >= wanted) return kernel;
   }
   if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
-      halves_bytes(p) > kHalvesBytesMax) {
+      halves_bytes(p) > platform.workspace_bytes_max()) {
     return largest;
   }
   p.walks = 0;
@@ -237,7 +236,7 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
   // What does not fit at once is attended to piece by piece, by launches that take up the rows
   // where those before left them.
   const uint64_t whole = halves_bytes(p);
-  const u32 pieces = groups_for(whole, kHalvesBytesMax);
+  const u32 pieces = groups_for(whole, platform_.workspace_bytes_max());
   const u32 parts = groups_for(p.num_parts, pieces);
   const u32 first = p.first_part;
   const u32 end = first + p.num_parts;
@@ -284,7 +283,12 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
       partials.access = Access::kReadWrite;
     }
     plan.bind(partials);
-    record(plan);
+    plan.bind({});
+    if (p.walks != 0 && p.finishes != 0) {
+      await_gate(plan, p, heads.out);
+    } else {
+      record(plan);
+    }
   }
   return true;
 }
@@ -334,7 +338,36 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
     bind_output(plan, heads.out);
   }
   plan.bind(partials);
-  record(plan);
+  const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
+  if (takes_gate) plan.bind({});
+  if (takes_gate && p.walks != 0) {
+    await_gate(plan, p, heads.out);
+  } else {
+    record(plan);
+  }
+  return true;
+}
+
+void GpuEncoder::await_gate(const Plan& plan, const AttentionParams& params, const Tensor& out) {
+  flush_waiting();
+  waiting_attention_ = WaitingAttention{plan, params, out};
+}
+
+bool GpuEncoder::join_attention(const Tensor& out, const Tensor& x, const Tensor& gate,
+                                Activation activation) {
+  if (!waiting_attention_) return false;
+  WaitingAttention& waiting = *waiting_attention_;
+  if (activation != Activation::kSigmoid || !are_same(waiting.out, x) || !are_same(x, out) ||
+      gate.shape != x.shape || !is_wide(gate) || have_overlap(gate, out)) {
+    return false;
+  }
+  WaitingAttention taken = waiting;
+  waiting_attention_.reset();
+  taken.params.has_gate = 1;
+  taken.params.gate = heads_layout(gate);
+  taken.plan.set_params(taken.params);
+  taken.plan.bindings[taken.plan.num_bindings - 1] = range_of(gate, Access::kRead);
+  record(taken.plan);
   return true;
 }
 
@@ -364,7 +397,8 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
   merge.bind(partials);
   merge.bind(range_of(options.sinks, Access::kRead));
   bind_output(merge, out);
-  record(merge);
+  merge.bind({});
+  await_gate(merge, p, out);
 }
 
 }  // namespace moeflux::gpu

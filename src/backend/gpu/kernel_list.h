@@ -49,15 +49,15 @@
   X(head_linear_transposed_t4, 5, LinearParams)    \
   X(head_linear_transposed_t16, 5, LinearParams)   \
   X(place_heads, 10, PlaceHeadsParams)             \
-  X(attention_heads, 6, AttentionParams)           \
-  X(attention_merge, 3, AttentionParams)           \
+  X(attention_heads, 7, AttentionParams)           \
+  X(attention_merge, 4, AttentionParams)           \
   X(attention_halves, 3, AttentionParams)          \
-  X(attention_few, 6, AttentionParams)             \
-  X(attention_few_parts, 6, AttentionParams)       \
-  X(attention_many128, 5, AttentionParams)         \
-  X(attention_many64, 5, AttentionParams)          \
-  X(attention_many128_parts, 5, AttentionParams)   \
-  X(attention_many64_parts, 5, AttentionParams)    \
+  X(attention_few, 7, AttentionParams)             \
+  X(attention_few_parts, 7, AttentionParams)       \
+  X(attention_many128, 6, AttentionParams)         \
+  X(attention_many64, 6, AttentionParams)          \
+  X(attention_many128_parts, 6, AttentionParams)   \
+  X(attention_many64_parts, 6, AttentionParams)    \
   X(attention_wide16, 6, AttentionParams)          \
   X(attention_wide32, 6, AttentionParams)          \
   X(latent_queries4, 10, LatentQueriesParams)      \

@@ -56,13 +56,13 @@ MF_FN SoftmaxSum<COLUMNS> merged(SoftmaxSum<COLUMNS> sum, SoftmaxSum<COLUMNS> ot
 
 /// Writes the quotients.
 MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOBAL(const f32) sinks,
-                      MF_GLOBAL(f32) row, u32 head) {
+                      MF_GLOBAL(const f32) gates, MF_GLOBAL(f32) row, u32 head) {
   const PartSum all = {sum.largest, sum.total};
   const f32 factor = finish_factor(p, all, sinks, head);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
     const u32 d = t.index + i * t.threads;
-    if (d < p.v_head_dim) row[d] = mf_fma(sum.columns[i], factor, 0.0f);
+    if (d < p.v_head_dim) row[d] = finished(p, sum.columns[i], factor, gates, d);
   }
 }
 
@@ -181,7 +181,7 @@ MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
 /// query, and scores and weights of a tile.
 MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),
           MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),
-          MF_WRITE(5, f32, partials)) {
+          MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {
   MF_THREAD;
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   const u32 head = t.group.x;
@@ -210,7 +210,7 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
   }
   if (alone) {
     MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
-    finish_sum(t, p, all, sinks, row, head);
+    finish_sum(t, p, all, sinks, gates_of(p, gate, token, head), row, head);
     return;
   }
   const u64 index = partial_index(p, token, head, t.group.z);

@@ -185,20 +185,104 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums
   }
 }
 
+/// What a SIMD group has of a group's rows: two softmaxes, half a SIMD group each, and 32 columns
+/// of all.
+struct FewRows {
+  u32 first;
+  u32 own;  // of the group's rows
+  QueryRow row;
+  PartSum sum;
+  f32 columns[16];
+};
+
+/// Takes up a tile whose keys and values have been asked for.
+template <bool WALKS>
+MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys,
+                              u32 tile, MF_LOCAL(FewRows) rows) {
+  const FewShared at = few_shared(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keeps * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.adds * 4u);
+  score_eight(t, p, keys);
+  copies_wait<0>(t);
+  simd_barrier(t);
+  measure_values(t, p);
+  barrier(t);
+  const PartSum sum = weigh_tile(t, p, rows->row, tile);
+  if (WALKS) {
+    const PartMerge merge = merge_parts(rows->sum, sum);
+    rows->sum = merge.all;
+    if (t.lane % 16u == 0u) {
+      keeps[rows->own] = merge.keep;
+      adds[rows->own] = merge.add;
+    }
+  } else {
+    rows->sum = sum;
+  }
+  barrier(t);
+  if (t.simd >= p.value_blocks) return;
+  f32 sums[16];
+  weigh_values(t, p, sums);
+  MF_UNROLL
+  for (u32 i = 0u; i < 16u; ++i) {
+    const u32 r = t.lane / 4u + i / 2u % 2u * 8u;
+    rows->columns[i] = WALKS ? mf_fma(rows->columns[i], keeps[r], sums[i] * adds[r]) : sums[i];
+  }
+}
+
+/// Writes the rows: finished, or as a part.
+template <bool WALKS>
+MF_FN void leave_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
+                     MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
+                     MF_LOCAL(FewRows) rows) {
+  const QueryRow row = rows->row;
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, few_shared(p).query_factors * 4u);
+  if (t.lane % 16u == 0u && row.end > 0u) {
+    if (WALKS) {
+      factors[rows->own] = finish_factor(p, rows->sum, sinks, row.head);
+    } else {
+      MF_GLOBAL(f32)
+      to = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
+      to[0] = rows->sum.largest;
+      to[1] = rows->sum.total;
+    }
+  }
+  if (WALKS) barrier(t);
+  if (t.simd >= p.value_blocks) return;
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const u32 r = t.lane / 4u + below * 8u;
+    const QueryRow own = query_row(t, p, rows->first + r);
+    if (own.end == 0u) continue;
+    LaneColumns c = lane_columns(rows->columns, below);
+    MF_GLOBAL(f32) to = out;
+    if (WALKS) {
+      finish_lane_columns(t, p, &c, factors[r], gates_of(p, gate, own.token, own.head), t.simd);
+      to = out + (own.token * p.out.token_stride + own.head * p.out.head_stride);
+    } else {
+      to = partials + partial_columns(p, partial_index(p, own.token, own.head, t.group.z));
+    }
+    store_lane_columns(t, to, t.simd, p.v_head_dim, c);
+  }
+}
+
 /// Group x: 16 rows; y: a kv head; z: a tile, which is kept for itself, unless a group WALKS all.
 template <bool WALKS>
 MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
-                      MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials) {
-  const FewShared at = few_shared(p);
-  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keeps * 4u);
-  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.adds * 4u);
-  const u32 rows = p.tokens * p.heads_per_kv_head;
-  const u32 first_row = t.group.x * kTileFewRows;
-  const u32 last_row = first_row + kTileFewRows < rows ? first_row + kTileFewRows - 1u : rows - 1u;
-  const u32 begin = query_row(t, p, first_row).begin;
-  const u32 end = query_row(t, p, last_row).end;
+                      MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
+                      MF_GLOBAL(const f32) gate) {
+  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, few_shared(p).query_factors * 4u);
+  const u32 count = p.tokens * p.heads_per_kv_head;
+  FewRows rows;
+  rows.first = t.group.x * kTileFewRows;
+  rows.own = t.simd * 2u + t.lane / 16u;
+  rows.row = query_row(t, p, rows.first + rows.own);
+  rows.sum = no_sum();
+  MF_UNROLL
+  for (u32 i = 0u; i < 16u; ++i) rows.columns[i] = 0.0f;
+  const u32 last = rows.first + kTileFewRows < count ? rows.first + kTileFewRows - 1u : count - 1u;
+  const u32 begin = query_row(t, p, rows.first).begin;
+  const u32 end = query_row(t, p, last).end;
   u32 tile = (WALKS ? begin / kTileKeys : p.first_part + t.group.z) * kTileKeys;
   // The launch before writes the positions from p.begin on.
   const bool waits = tile + kTileKeys <= p.begin;
@@ -208,88 +292,31 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   if (waits) await_inputs(t);
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
-    const u32 r = t.simd * 2u + i;
+    const u32 r = t.simd + i * 8u;
     const f32 factor =
-        stage_query(t, p, q, query_row(t, p, first_row + r), r, MF_SHARED_AT(t, u32, 0u));
+        stage_query(t, p, q, query_row(t, p, rows.first + r), r, MF_SHARED_AT(t, u32, 0u));
     if (t.lane == 0u) query_factors[r] = factor;
   }
-  const u32 own_row = t.simd * 2u + t.lane / 16u;
-  const QueryRow row = query_row(t, p, first_row + own_row);
-  PartSum all = no_sum();
-  f32 columns[16];
-  MF_UNROLL
-  for (u32 i = 0u; i < 16u; ++i) columns[i] = 0.0f;
   MF_ROLLED
   for (bool more = true; more;) {
     barrier(t);
-    score_eight(t, p, &keys);
-    copies_wait<0>(t);
-    simd_barrier(t);
-    measure_values(t, p);
-    barrier(t);
-    const PartSum sum = weigh_tile(t, p, row, tile);
-    if (WALKS) {
-      const PartMerge merge = merge_parts(all, sum);
-      all = merge.all;
-      if (t.lane % 16u == 0u) {
-        keeps[own_row] = merge.keep;
-        adds[own_row] = merge.add;
-      }
-    } else {
-      all = sum;
-    }
-    barrier(t);
-    if (t.simd < p.value_blocks) {
-      f32 sums[16];
-      weigh_values(t, p, sums);
-      MF_UNROLL
-      for (u32 i = 0u; i < 16u; ++i) {
-        const u32 r = t.lane / 4u + i / 2u % 2u * 8u;
-        columns[i] = WALKS ? mf_fma(columns[i], keeps[r], sums[i] * adds[r]) : sums[i];
-      }
-    }
+    attend_tile_of_few<WALKS>(t, p, &keys, tile, &rows);
     tile += kTileKeys;
     more = WALKS && tile < end;
     if (!more) continue;
     barrier(t);
     read_tile(t, p, &keys, k_pages, v_pages, tile, begin, end);
   }
-  if (t.lane % 16u == 0u && row.end > 0u) {
-    if (WALKS) {
-      query_factors[own_row] = finish_factor(p, all, sinks, row.head);
-    } else {
-      MF_GLOBAL(f32)
-      to = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
-      to[0] = all.largest;
-      to[1] = all.total;
-    }
-  }
-  if (WALKS) barrier(t);
-  if (t.simd >= p.value_blocks) return;
-  MF_UNROLL
-  for (u32 below = 0u; below < 2u; ++below) {
-    const u32 r = t.lane / 4u + below * 8u;
-    const QueryRow own = query_row(t, p, first_row + r);
-    if (own.end == 0u) continue;
-    LaneColumns c = lane_columns(columns, below);
-    MF_GLOBAL(f32) to = out;
-    if (WALKS) {
-      finish_columns(&c, query_factors[r]);
-      to = out + (own.token * p.out.token_stride + own.head * p.out.head_stride);
-    } else {
-      to = partials + partial_columns(p, partial_index(p, own.token, own.head, t.group.z));
-    }
-    store_lane_columns(t, to, t.simd, p.v_head_dim, c);
-  }
+  leave_few<WALKS>(t, p, sinks, gate, out, partials, &rows);
 }
 
 #define MF_ATTENTION_FEW(name, WALKS, FITS)                                           \
   MF_FITS(256, FITS)                                                                  \
   MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),     \
             MF_CONST(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
-            MF_WRITE(5, f32, partials)) {                                             \
+            MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {                      \
     MF_THREAD_EARLY;                                                                  \
-    attend_few<WALKS>(t, p, q, k_pages, v_pages, sinks, out, partials);               \
+    attend_few<WALKS>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);         \
   }
 MF_ATTENTION_FEW(attention_few, true, 1)
 MF_ATTENTION_FEW(attention_few_parts, false, 2)

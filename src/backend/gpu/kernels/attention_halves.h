@@ -105,6 +105,74 @@ MF_FN HalvesLayout halves_layout(MF_PARAMS(AttentionParams) p) {
   return at;
 }
 
+/// A tile's keys in halves; `factors` of positions are written too.
+MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
+                      MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
+  const u32 end = p.begin + p.tokens;
+  MF_ROLLED
+  for (u32 n = t.simd; n < kTileKeys / 8u; n += 4u) {
+    const u32 key = n * 8u + t.lane / 4u;
+    const bool exists = tile + key >= p.first_key && tile + key < end;
+    KeyRows keys;
+    keys.load(t, position_row(t, p, pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
+              p.head_dim, exists);
+    const u32 exponent = keys.exponent(t);
+    if ((t.lane & 3u) == 0u) factors[key] = out_of_halves(exponent);
+    MF_UNROLL
+    for (u32 s = 0u; s < kTileSteps; ++s) {
+      if (s >= p.key_steps) continue;
+      store4(to + ((n * p.key_steps + s) * 32u + t.lane) * 4u,
+             split_four(scaled(keys.held[s], into_halves(exponent))));
+    }
+  }
+}
+
+/// A tile's values in halves, 16 of them a SIMD group's. A row that is not finite becomes zeros,
+/// and its factor says what it was: it must not reach those who do not see it.
+MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
+                        MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
+  const u32 end = p.begin + p.tokens;
+  const u32 g = t.lane / 4u;
+  F4 rows[kTileBlocks][4];
+  f32 scales[4];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 key = t.simd * 16u + value_key(t.lane & 3u, i);
+    const bool exists = tile + key >= p.first_key && tile + key < end;
+    MF_GLOBAL(const f32)
+    row = position_row(t, p, pages, p.v_page, exists ? tile + key : end - 1u, t.group.y);
+    u32 bits = 0u;
+    MF_UNROLL
+    for (u32 b = 0u; b < kTileBlocks; ++b) {
+      const u32 c = b * 32u + g * 4u;
+      rows[b][i] = no_columns();
+      if (exists && c < p.v_head_dim) rows[b][i] = load4(row + c);
+      bits = largest_bits(rows[b][i], bits);
+    }
+    const u32 exponent =
+        block_exponent(lanes_max(t, lanes_max(t, lanes_max(t, bits, 4u), 8u), 16u));
+    scales[i] = into_halves(exponent);
+    if (exponent == kNotFinite) {
+      MF_UNROLL
+      for (u32 b = 0u; b < kTileBlocks; ++b) rows[b][i] = no_columns();
+    }
+    if (g != 0u) continue;
+    factors[kTileKeys + key] = value_shift(exponent);
+    factors[2u * kTileKeys + key] = value_inverse(exponent);
+  }
+  MF_UNROLL
+  for (u32 b = 0u; b < kTileBlocks; ++b) {
+    if (b >= p.value_blocks) continue;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) rows[b][i] = scaled(rows[b][i], scales[i]);
+    MF_UNROLL
+    for (u32 j = 0u; j < 4u; ++j) {
+      const u32 unit = ((t.simd * p.value_blocks + b) * 4u + j) * 32u + t.lane;
+      store4(to + unit * 4u, value_halves(rows[b], j));
+    }
+  }
+}
+
 /// Group x: a tile, from the first of p; y: a kv head; z: its keys or its values. 128 threads.
 MF_FITS(128, 2)
 MF_KERNEL(attention_halves, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1, u64, v_pages),
@@ -115,66 +183,10 @@ MF_KERNEL(attention_halves, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1
   own = halves + (static_cast<u64>(t.group.y) * p.num_parts + t.group.x) * at.tile;
   MF_GLOBAL(f32) factors = MF_CAST(f32, own + at.factors);
   const u32 tile = (p.first_part + t.group.x) * kTileKeys;
-  const u32 end = p.begin + p.tokens;
-  const u32 g = t.lane / 4u;
-  const u32 quad = t.lane & 3u;
   if (t.group.z == 0u) {
-    MF_ROLLED
-    for (u32 n = t.simd; n < kTileKeys / 8u; n += 4u) {
-      const u32 key = n * 8u + g;
-      const bool exists = tile + key >= p.first_key && tile + key < end;
-      KeyRows keys;
-      keys.load(t, position_row(t, p, k_pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
-                p.head_dim, exists);
-      const u32 exponent = keys.exponent(t);
-      if (quad == 0u) factors[key] = out_of_halves(exponent);
-      MF_UNROLL
-      for (u32 s = 0u; s < kTileSteps; ++s) {
-        if (s >= p.key_steps) continue;
-        store4(own + ((n * p.key_steps + s) * 32u + t.lane) * 4u,
-               split_four(scaled(keys.held[s], into_halves(exponent))));
-      }
-    }
-    return;
-  }
-  F4 rows[kTileBlocks][4];
-  f32 scales[4];
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) {
-    const u32 key = t.simd * 16u + value_key(quad, i);
-    const bool exists = tile + key >= p.first_key && tile + key < end;
-    MF_GLOBAL(const f32)
-    row = position_row(t, p, v_pages, p.v_page, exists ? tile + key : end - 1u, t.group.y);
-    u32 bits = 0u;
-    MF_UNROLL
-    for (u32 b = 0u; b < kTileBlocks; ++b) {
-      const u32 c = b * 32u + g * 4u;
-      rows[b][i] = no_columns();
-      if (exists && c < p.v_head_dim) rows[b][i] = load4(row + c);
-      bits = largest_bits(rows[b][i], bits);
-    }
-    bits = lanes_max(t, lanes_max(t, lanes_max(t, bits, 4u), 8u), 16u);
-    const u32 exponent = block_exponent(bits);
-    scales[i] = into_halves(exponent);
-    if (exponent == kNotFinite) {
-      MF_UNROLL
-      for (u32 b = 0u; b < kTileBlocks; ++b) rows[b][i] = no_columns();
-    }
-    if (g == 0u) {
-      factors[kTileKeys + key] = value_shift(exponent);
-      factors[2u * kTileKeys + key] = value_inverse(exponent);
-    }
-  }
-  MF_UNROLL
-  for (u32 b = 0u; b < kTileBlocks; ++b) {
-    if (b >= p.value_blocks) continue;
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) rows[b][i] = scaled(rows[b][i], scales[i]);
-    MF_UNROLL
-    for (u32 j = 0u; j < 4u; ++j) {
-      const u32 unit = ((t.simd * p.value_blocks + b) * 4u + j) * 32u + t.lane;
-      store4(own + (at.values + unit * 4u), value_halves(rows[b], j));
-    }
+    bring_keys(t, p, k_pages, tile, own, factors);
+  } else {
+    bring_values(t, p, v_pages, tile, own + at.values, factors);
   }
 }
 

@@ -121,6 +121,15 @@ MF_FN PartSum weigh_row(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) sco
   return sum;
 }
 
+/// Both rows of a lane.
+MF_FN void weigh_rows(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) scores,
+                      MF_LOCAL(TileRows) weights, MF_LOCAL(PartSum) sums) {
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    sums[below] = weigh_row(t, inverses, scores, below, weights);
+  }
+}
+
 /// The sums of one block of 32 columns over a tile.
 MF_FN void weigh_block(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 second_slot,
                        u32 block, MF_LOCAL(const TileRows) weights, MF_LOCAL(f32) sums) {
@@ -173,8 +182,8 @@ MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
 
 /// Writes rows: finished, or as they are, for the launch that goes on with them.
 MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
-                      MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row,
-                      MF_LOCAL(const ManyRow) rows, MF_LOCAL(const f32) columns) {
+                      MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
+                      u32 first_row, MF_LOCAL(const ManyRow) rows, MF_LOCAL(const f32) columns) {
   MF_UNROLL
   for (u32 below = 0u; below < 2u; ++below) {
     const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
@@ -187,10 +196,11 @@ MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
       sums[0] = rows[below].all.largest;
       sums[1] = rows[below].all.total;
     }
+    MF_GLOBAL(const f32) gates = gates_of(p, gate, row.token, row.head);
     MF_UNROLL
     for (u32 b = 0u; b < kTileBlocks; ++b) {
       LaneColumns c = lane_columns(columns + b * 16u, below);
-      if (p.finishes != 0u) finish_columns(&c, factor);
+      if (p.finishes != 0u) finish_lane_columns(t, p, &c, factor, gates, b);
       store_lane_columns(t, out + row_out(p, row), b, p.v_head_dim, c);
     }
   }
@@ -226,47 +236,71 @@ MF_FN void keep_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partia
   }
 }
 
-/// Group x: 16 rows for each SIMD group, the last ones first, as they take longest; y: a kv head;
-/// z: so many tiles, each kept for itself, unless a group WALKS all.
-template <u32 SIMDS, bool WALKS>
-MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
-                       MF_GLOBAL(const u32) halves, MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out,
-                       MF_GLOBAL(f32) partials) {
-  enum : u32 { kRows = SIMDS * 16u };
-  const ManyShared at = many_shared<SIMDS>(p);
-  const HalvesLayout in = halves_layout(p);
-  const u32 all_rows = p.tokens * p.heads_per_kv_head;
-  const u32 first_row = ((all_rows + kRows - 1u) / kRows - 1u - t.group.x) * kRows;
-  const u32 own_row = first_row + t.simd * 16u;
-  const u32 queries = t.simd * at.query_words;
-  // What any and all of the SIMD group's rows see.
-  const u32 own_last = own_row + 16u <= all_rows ? own_row + 15u : all_rows - 1u;
-  const bool has_rows = own_row < all_rows;
-  const u32 low = has_rows ? query_row(t, p, own_row).begin : 0u;
-  const u32 high = has_rows ? query_row(t, p, own_last).end : 0u;
-  const u32 all_low = has_rows ? query_row(t, p, own_last).begin : 0u;
-  const u32 all_high = has_rows ? query_row(t, p, own_row).end : 0u;
-  const u32 last_row = first_row + kRows <= all_rows ? first_row + kRows - 1u : all_rows - 1u;
-  u32 tile = p.first_part + (WALKS ? 0u : t.group.z * p.group_parts);
-  u32 stop = WALKS ? p.first_part + p.num_parts : tile + p.group_parts;
-  const u32 seen_from = query_row(t, p, first_row).begin / kTileKeys;
-  const u32 seen_to = (query_row(t, p, last_row).end - 1u) / kTileKeys + 1u;
-  if (WALKS && tile < seen_from) tile = seen_from;
-  if (WALKS && stop > seen_to) stop = seen_to;
-  if (stop > p.first_part + p.num_parts) stop = p.first_part + p.num_parts;
-
-  MF_GLOBAL(const u32)
-  from = halves + (static_cast<u64>(t.group.y) * p.num_parts + tile - p.first_part) * in.tile;
-  const u32 key_half = kTileKeys / 2u * p.key_steps * 16u;
-  const u32 value_half = kTileKeys / 2u * p.value_blocks * 32u;
-  u32 slot = 0u;
-  if (tile < stop) {
-    copy_words(t, at.slots, from, key_half);
-    copy_words(t, at.factors + (tile & 1u) * 3u * kTileKeys, from + in.factors, 3u * kTileKeys);
+/// Adds a tile to all columns of a SIMD group's rows.
+MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 second_slot,
+                    MF_LOCAL(const TileRows) weights, MF_LOCAL(const PartSum) sums,
+                    MF_LOCAL(ManyRow) rows, MF_LOCAL(f32) columns) {
+  PartMerge merges[2];
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    merges[below] = merge_parts(rows[below].all, sums[below]);
+    rows[below].all = merges[below].all;
   }
-  copies_commit(t);
+  MF_UNROLL
+  for (u32 b = 0u; b < kTileBlocks; ++b) {
+    if (b >= p.value_blocks) continue;
+    f32 block[16];
+    weigh_block(t, p, first_slot, second_slot, b, weights, block);
+    MF_UNROLL
+    for (u32 i = 0u; i < 16u; ++i) {
+      const PartMerge merge = merges[i / 2u % 2u];
+      columns[b * 16u + i] = mf_fma(columns[b * 16u + i], merge.keep, block[i] * merge.add);
+    }
+  }
+}
 
-  ManyRow rows[2];
+/// The tiles of a group, and which positions any and all of a SIMD group's rows see.
+struct ManyRange {
+  u32 first_row;
+  u32 own_row;
+  u32 tile;
+  u32 stop;
+  u32 low;
+  u32 high;
+  u32 all_low;
+  u32 all_high;
+};
+template <u32 SIMDS, bool WALKS>
+MF_FN ManyRange many_range(MF_T t, MF_PARAMS(AttentionParams) p) {
+  const u32 per_group = SIMDS * 16u;
+  const u32 count = p.tokens * p.heads_per_kv_head;
+  ManyRange r;
+  r.first_row = ((count + per_group - 1u) / per_group - 1u - t.group.x) * per_group;
+  r.own_row = r.first_row + t.simd * 16u;
+  const bool has_rows = r.own_row < count;
+  const QueryRow first = query_row(t, p, r.own_row);
+  const QueryRow last = query_row(t, p, r.own_row + 16u <= count ? r.own_row + 15u : count - 1u);
+  r.low = first.begin;
+  r.high = has_rows ? last.end : 0u;
+  r.all_low = last.begin;
+  r.all_high = first.end;
+  r.tile = p.first_part + (WALKS ? 0u : t.group.z * p.group_parts);
+  r.stop = p.first_part + p.num_parts;
+  if (WALKS) {
+    const u32 end = r.first_row + per_group <= count ? r.first_row + per_group : count;
+    const u32 seen = query_row(t, p, r.first_row).begin / kTileKeys;
+    const u32 unseen = (query_row(t, p, end - 1u).end - 1u) / kTileKeys + 1u;
+    r.tile = r.tile < seen ? seen : r.tile;
+    r.stop = r.stop > unseen ? unseen : r.stop;
+  } else if (r.stop > r.tile + p.group_parts) {
+    r.stop = r.tile + p.group_parts;
+  }
+  return r;
+}
+
+/// A SIMD group's queries in halves.
+MF_FN void stage_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, u32 first_row,
+                      u32 queries, MF_LOCAL(ManyRow) rows) {
   MF_UNROLL
   for (u32 below = 0u; below < 2u; ++below) {
     rows[below].factor = 0.0f;
@@ -275,26 +309,55 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   MF_ROLLED
   for (u32 r = 0u; r < 16u; ++r) {
     const f32 factor =
-        stage_query(t, p, q, query_row(t, p, own_row + r), r, MF_SHARED_AT(t, u32, queries * 4u));
+        stage_query(t, p, q, query_row(t, p, first_row + r), r, MF_SHARED_AT(t, u32, queries * 4u));
     if (t.lane / 4u == r % 8u && r < 8u) rows[0].factor = factor;
     if (t.lane / 4u == r % 8u && r >= 8u) rows[1].factor = factor;
   }
   simd_barrier(t);
+}
+
+/// Half of a tile's keys and its factors, unless it is not the group's.
+MF_FN void copy_first_half(MF_T t, MF_PARAMS(AttentionParams) p, ManyShared at, ManyRange range,
+                           u32 tile, MF_GLOBAL(const u32) from, u32 slot) {
+  if (tile < range.stop) {
+    copy_words(t, slot, from, kTileKeys / 2u * p.key_steps * 16u);
+    copy_words(t, at.factors + (tile & 1u) * 3u * kTileKeys, from + halves_layout(p).factors,
+               3u * kTileKeys);
+  }
+  copies_commit(t);
+}
+
+/// Group x: 16 rows for each SIMD group, the last ones first, as they take longest; y: a kv head;
+/// z: so many tiles, each kept for itself, unless a group WALKS all.
+template <u32 SIMDS, bool WALKS>
+MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                       MF_GLOBAL(const u32) halves, MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out,
+                       MF_GLOBAL(f32) partials, MF_GLOBAL(const f32) gate) {
+  const ManyShared at = many_shared<SIMDS>(p);
+  const HalvesLayout in = halves_layout(p);
+  ManyRange range = many_range<SIMDS, WALKS>(t, p);
+  const u32 queries = t.simd * at.query_words;
+  const u32 key_half = kTileKeys / 2u * p.key_steps * 16u;
+  const u32 value_half = kTileKeys / 2u * p.value_blocks * 32u;
+  MF_GLOBAL(const u32)
+  from = halves + (static_cast<u64>(t.group.y) * p.num_parts + range.tile - p.first_part) * in.tile;
+  copy_first_half(t, p, at, range, range.tile, from, at.slots);
+  ManyRow rows[2];
+  stage_rows(t, p, q, range.own_row, queries, rows);
   f32 columns[kTileBlocks * 16u];
   MF_UNROLL
   for (u32 i = 0u; i < kTileBlocks * 16u; ++i) columns[i] = 0.0f;
-  if (WALKS && p.resumes != 0u) resume_rows(t, p, out, partials, own_row, rows, columns);
-
+  if (WALKS && p.resumes != 0u) resume_rows(t, p, out, partials, range.own_row, rows, columns);
+  u32 slot = 0u;
   MF_ROLLED
-  for (; tile < stop; ++tile) {
-    const u32 position = tile * kTileKeys;
-    const bool active = position < high && position + kTileKeys > low;
-    const bool masks = position < all_low || position + kTileKeys > all_high;
+  for (; range.tile < range.stop; ++range.tile) {
+    const u32 tile = range.tile * kTileKeys;
+    const bool active = tile < range.high && tile + kTileKeys > range.low;
     const u32 second = slot < 2u ? slot + 1u : 0u;
     const u32 third = slot > 0u ? slot - 1u : 2u;
     const u32 slots[3] = {at.slots + slot * at.slot_words, at.slots + second * at.slot_words,
                           at.slots + third * at.slot_words};
-    const u32 factors = at.factors + (tile & 1u) * 3u * kTileKeys;
+    const u32 factors = at.factors + (range.tile & 1u) * 3u * kTileKeys;
     f32 scores[kTileKeys / 2u];
     copies_wait<0>(t);
     barrier(t);
@@ -311,56 +374,33 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     TileRows weights[4];
     if (active) {
       score_half(t, p, queries, slots[1], factors + kTileKeys / 2u, rows, scores + kTileKeys / 4u);
-      if (masks) mask_scores(t, p, own_row, position, scores);
-      MF_UNROLL
-      for (u32 below = 0u; below < 2u; ++below) {
-        sums[below] = weigh_row(t, MF_SHARED_AT(t, f32, (factors + 2u * kTileKeys) * 4u), scores,
-                                below, weights);
+      if (tile < range.all_low || tile + kTileKeys > range.all_high) {
+        mask_scores(t, p, range.own_row, tile, scores);
       }
+      weigh_rows(t, MF_SHARED_AT(t, f32, (factors + 2u * kTileKeys) * 4u), scores, weights, sums);
     }
     copies_wait<0>(t);
     barrier(t);
     from = from + in.tile;
-    if (tile + 1u < stop) {
-      copy_words(t, slots[1], from, key_half);
-      copy_words(t, at.factors + ((tile + 1u) & 1u) * 3u * kTileKeys, from + in.factors,
-                 3u * kTileKeys);
-    }
-    copies_commit(t);
+    copy_first_half(t, p, at, range, range.tile + 1u, from, slots[1]);
     slot = second;
     if (!WALKS) {
-      keep_tile(t, p, partials, own_row, tile - p.first_part, sums, active, slots[2], slots[0],
-                weights);
-      continue;
-    }
-    if (!active) continue;
-    PartMerge merges[2];
-    MF_UNROLL
-    for (u32 below = 0u; below < 2u; ++below) {
-      merges[below] = merge_parts(rows[below].all, sums[below]);
-      rows[below].all = merges[below].all;
-    }
-    MF_UNROLL
-    for (u32 b = 0u; b < kTileBlocks; ++b) {
-      if (b >= p.value_blocks) continue;
-      f32 block[16];
-      weigh_block(t, p, slots[2], slots[0], b, weights, block);
-      MF_UNROLL
-      for (u32 i = 0u; i < 16u; ++i) {
-        const PartMerge merge = merges[i / 2u % 2u];
-        columns[b * 16u + i] = mf_fma(columns[b * 16u + i], merge.keep, block[i] * merge.add);
-      }
+      keep_tile(t, p, partials, range.own_row, range.tile - p.first_part, sums, active, slots[2],
+                slots[0], weights);
+    } else if (active) {
+      add_tile(t, p, slots[2], slots[0], weights, sums, rows, columns);
     }
   }
-  if (WALKS) leave_rows(t, p, sinks, out, partials, own_row, rows, columns);
+  if (WALKS) leave_rows(t, p, sinks, gate, out, partials, range.own_row, rows, columns);
 }
 
-#define MF_ATTENTION_MANY(name, SIMDS, WALKS)                                            \
-  MF_FITS(SIMDS * 32u, 1u)                                                               \
-  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u32, halves),          \
-            MF_READ(2, f32, sinks), MF_WRITE(3, f32, out), MF_WRITE(4, f32, partials)) { \
-    MF_THREAD;                                                                           \
-    attend_many<SIMDS, WALKS>(t, p, q, halves, sinks, out, partials);                    \
+#define MF_ATTENTION_MANY(name, SIMDS, WALKS)                                          \
+  MF_FITS(SIMDS * 32u, 1u)                                                             \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u32, halves),        \
+            MF_READ(2, f32, sinks), MF_WRITE(3, f32, out), MF_WRITE(4, f32, partials), \
+            MF_READ(5, f32, gate)) {                                                   \
+    MF_THREAD;                                                                         \
+    attend_many<SIMDS, WALKS>(t, p, q, halves, sinks, out, partials, gate);            \
   }
 MF_ATTENTION_MANY(attention_many128, 8u, true)
 MF_ATTENTION_MANY(attention_many64, 4u, true)

@@ -140,11 +140,22 @@ MF_FN void store_lane_columns(MF_T t, MF_GLOBAL(f32) row, u32 block, u32 cols, L
   if (first < cols) store4(row + first, c.left);
   if (first + 4u < cols) store4(row + (first + 4u), c.right);
 }
-MF_FN void finish_columns(MF_LOCAL(LaneColumns) c, f32 factor) {
+/// A row's columns, finished.
+MF_FN void finish_lane_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(LaneColumns) c,
+                               f32 factor, MF_GLOBAL(const f32) gates, u32 block) {
+  const u32 first = block * 32u + (t.lane & 3u) * 8u;
+  F4 left = no_columns();
+  F4 right = no_columns();
+  const bool has_gate = p.has_gate != 0u;
+  if (has_gate && first < p.v_head_dim) left = load4(gates + first);
+  if (has_gate && first + 4u < p.v_head_dim) right = load4(gates + (first + 4u));
   MF_UNROLL
   for (u32 j = 0u; j < 4u; ++j) {
     c->left.v[j] = mf_fma(c->left.v[j], factor, 0.0f);
     c->right.v[j] = mf_fma(c->right.v[j], factor, 0.0f);
+    if (!has_gate) continue;
+    c->left.v[j] = c->left.v[j] * sigmoid(left.v[j]);
+    c->right.v[j] = c->right.v[j] * sigmoid(right.v[j]);
   }
 }
 

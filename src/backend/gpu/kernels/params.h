@@ -149,18 +149,21 @@ enum : u32 {
 };
 /// Of wider rows, which are summed over in splits.
 enum : u32 { kWideKeys = 32, kWideSplit = 256 };
-/// Parts that are merged at once, by a thread each, the columns of a group, and where these lie in
-/// shared memory, in words.
+/// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
+/// group, and where they lie in shared memory, in words.
 enum : u32 {
   kMergeParts = 256,
-  kMergeColumns = 16,
-  kMergeColumnsAt = kMergeParts * 4 + 8,
-  kMergeWords = kMergeColumnsAt + kMergeParts * kMergeColumns,
+  kMergeStep = 16,
+  kMergeColumns = kMergeParts / kMergeStep,
+  kMergeColumnsAt = 3 * kMergeParts + kMergeParts / 32,
+  kMergeColumnWords = kMergeParts + 4,
+  kMergeWords = kMergeColumnsAt + kMergeColumns * kMergeColumnWords,
 };
 
 struct AttentionParams {
   HeadsLayout q;
   HeadsLayout out;
+  HeadsLayout gate;
   HeadsLayout k_page;
   HeadsLayout v_page;
   u32 tokens;
@@ -173,6 +176,7 @@ struct AttentionParams {
   u32 begin;   // position of the first query
   u32 window;  // 0: everything
   u32 has_sinks;
+  u32 has_gate;       // times its sigmoid
   u32 walks;          // a group has all parts of its queries; otherwise attention_merge follows
   u32 first_part;     // that any query sees
   u32 num_parts;      // from there on

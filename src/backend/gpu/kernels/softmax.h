@@ -75,6 +75,17 @@ MF_FN f32 finish_factor(MF_PARAMS(AttentionParams) p, PartSum sum, MF_GLOBAL(con
   return keep / mf_fma(sum.total, keep, mf_exp2(sink - measure)) * p.column_factor;
 }
 
+/// A finished column; the gate is what follows attention, in the same launch.
+MF_FN MF_GLOBAL(const f32)
+    gates_of(MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) gate, u32 token, u32 head) {
+  return gate + (token * p.gate.token_stride + head * p.gate.head_stride);
+}
+MF_FN f32 finished(MF_PARAMS(AttentionParams) p, f32 sum, f32 factor, MF_GLOBAL(const f32) gates,
+                   u32 column) {
+  const f32 value = mf_fma(sum, factor, 0.0f);
+  return p.has_gate != 0u ? value * sigmoid(gates[column]) : value;
+}
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux
