@@ -52,6 +52,7 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) key
              MF_AT(t, const f32, k_page) + ((within + t.lane / 4u) * p.k_page.token_stride +
                                             t.group.y * p.k_page.head_stride),
              p.head_dim, key >= low && key < high);
+  simd_barrier(t);  // so that keys, which are needed first, are asked for first
   MF_SHARED(u32)
   to =
       MF_SHARED_AT(t, u32, (few_shared(p).values + t.simd * 8u * p.value_words) * 4u) + t.lane * 4u;
