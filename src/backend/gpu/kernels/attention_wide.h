@@ -10,12 +10,10 @@ namespace kernels {
 /// Of sums of weights times 2^14 and values times 2^14.
 MF_FN f32 wide_factor() { return as_float((127u - 28u) << 23u); }
 
-/// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 16 keys, or 8 where
-/// there are no other rows: what it reads of queries serves twice, and that some groups have
-/// nothing to do costs less.
+/// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 8 keys.
 template <u32 ROWS, u32 SIMDS>
 MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
-  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u, kOwn = ROWS == 16u ? 1u : 2u };
+  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u, kOwn = 1u };
   static_assert(SIMDS / kRowTiles * kOwn >= kKeyTiles, "every key has a SIMD group");
   const u32 first = t.simd / kRowTiles * kOwn;
   if (first >= kKeyTiles) return;
@@ -209,47 +207,33 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
   sum.largest = -mf_infinity();
   sum.total = 0.0f;
   const QueryRow row = query_row(t, p, first_row + t.index / LANES);
-  // Of few rows, the next tile is on its way while this one is weighed; more leave no registers.
-  const bool ahead = ROWS == 16u && UNITS == 2u;
   // Where values are parts of keys they are there already.
-  const bool shares = UNITS > 2u && p.shares_rows != 0u;
-  RowStage<kOwn, UNITS> keys;
-  RowStage<kOwn, UNITS> values_ahead;
-  typedef RowStage<kOwn, UNITS> Stage;
-  MF_LOCAL(Stage) values = ahead ? &values_ahead : &keys;
+  const bool shares = p.shares_rows != 0u;
+  RowStage<kOwn, UNITS> rows;
   u32 tile = low / kWideKeys * kWideKeys;
   WidePages pages;
   pages.end = 0u;
   turn_pages(p, &pages, k_pages, v_pages, tile);
-  load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
-  if (ahead) {
-    load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
-  }
+  load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
   for (; tile < high; tile += kWideKeys) {
     const u32 next = tile + kWideKeys;
-    store_keys<ROWS>(t, p, &keys);
+    store_keys<ROWS>(t, p, &rows);
     barrier(t);
-    if (ahead && next < high) {
-      turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
-    } else if (!ahead && !shares) {
-      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
+    if (!shares) {
+      load_positions(t, &rows, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
     }
     score_wide<ROWS, SIMDS>(t, p);
-    if (shares) values->cut_columns(t, p.v_head_dim);
+    if (shares) rows.cut_columns(t, p.v_head_dim);
     u32 exponents[kOwn];
-    weigh_values<ROWS>(t, p, values, exponents);
+    weigh_values<ROWS>(t, p, &rows, exponents);
     barrier(t);
-    store_values<ROWS>(t, p, values, exponents);
-    if (ahead && next < high) {
-      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, next, low, high);
+    store_values<ROWS>(t, p, &rows, exponents);
+    if (next < high) {
+      turn_pages(p, &pages, k_pages, v_pages, next);
+      load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
     }
     sum = weigh_wide<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
-    if (!ahead && next < high) {
-      turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
-    }
     add_wide<ROWS, SIMDS, UNITS>(t, p, columns);
     barrier(t);
   }
