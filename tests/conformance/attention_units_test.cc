@@ -76,6 +76,16 @@ TEST(AttentionOnMatrixUnits, GivesTheSameBitsWhateverItsKeysAreDividedInto) {
   }
 }
 
+// The emulator has room for a part of these keys in halves.
+TEST(AttentionOnMatrixUnits, GoesOnWithRowsPieceByPiece) {
+  Random random(77);
+  AttentionProblem p = AttentionProblem::make(random, 4, 2, 64, 60, 64, 290);
+  check_units(p, {{80, 210}, {289, 1}});
+  p.window = 150;
+  p.sinks = random.floats(4, -5.0f, 5.0f);
+  check_units(p, {{80, 210}, {289, 1}});
+}
+
 TEST(AttentionOnMatrixUnits, WalksWindowsInRingsThatWrap) {
   Random random(73);
   for (const int64_t window : {1, 31, 33, 100}) {

@@ -157,6 +157,7 @@ void GpuEncoder::record_sums(const WaitingChain& chain) {
 
 bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gate,
                            Activation activation) {
+  if (join_attention(out, x, gate, activation)) return true;
   const Waiting& waiting = waiting_;
   const bool is_delta =
       waiting.has_delta() && !waiting.delta.norm.out.is_null() && activation == Activation::kSilu;

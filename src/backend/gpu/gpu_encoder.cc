@@ -80,6 +80,10 @@ void GpuEncoder::flush_waiting() {
     const WaitingDown down = *std::exchange(waiting_down_, {});
     record(down.plan);
   }
+  if (waiting_attention_) {
+    const WaitingAttention attention = *std::exchange(waiting_attention_, {});
+    record(attention.plan);
+  }
   if (waiting_.is_empty()) return;
   const Waiting waiting = waiting_;
   waiting_.clear();

@@ -107,6 +107,13 @@ class GpuEncoder : public Encoder {
     uint32_t tokens = 0;
   };
 
+  /// The last launch of attention, which may go on through a gate.
+  struct WaitingAttention {
+    Plan plan;  // with no gate, which is its last binding
+    AttentionParams params{};
+    Tensor out;
+  };
+
   /// What attention computes once its keys and values are in their pages.
   struct AttentionHeads {
     Tensor out;
@@ -181,7 +188,14 @@ class GpuEncoder : public Encoder {
   /// Tables::place(), behind what waits for a table that this one might take the place of.
   Result<Binding> place_table();
   bool place_pages(std::span<const Tensor> pages, Binding& table);
-  /// Fills `p` in; with more than one split the result is in `partials`, not in out.
+  void await_gate(const Plan& plan, const AttentionParams& params, const Tensor& out);
+  bool join_attention(const Tensor& out, const Tensor& x, const Tensor& gate,
+                      Activation activation);
+  bool take_partials(const AttentionParams& p, Binding& partials);
+  bool record_many(const AttentionHeads& heads, AttentionParams& p, bool is_large,
+                   Binding& partials);
+  /// Fills `p` in; unless a group walks all parts, the result is in `partials`, not in out. What
+  /// is launched last may wait for a gate.
   bool record_attention(const AttentionHeads& heads, AttentionParams& p, Binding& partials);
   void record_latent_queries(const Tensor& query, const Tensor& q, const Tensor& latent,
                              const Tensor& positions, const KvView& kv, const LatentHeads& heads,
@@ -212,6 +226,7 @@ class GpuEncoder : public Encoder {
   Few<Binding, Plan::kBindingsMax> written_;  // by the last launch
   std::optional<WaitingRoute> waiting_route_;
   std::optional<WaitingFfn> waiting_ffn_;
+  std::optional<WaitingAttention> waiting_attention_;
   std::optional<WaitingDown> waiting_down_;  // for a chain, or for what it waits for
   std::array<SplitRows, 2> splits_;  // of a layer's input and of what networks make in between
   size_t next_split_ = 0;

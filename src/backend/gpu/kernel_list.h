@@ -49,13 +49,17 @@
   X(head_linear_transposed_t4, 5, LinearParams)    \
   X(head_linear_transposed_t16, 5, LinearParams)   \
   X(place_heads, 10, PlaceHeadsParams)             \
-  X(attention_heads, 6, AttentionParams)           \
-  X(attention_merge, 3, AttentionParams)           \
-  X(attention_rows128, 6, AttentionParams)         \
-  X(attention_rows64, 6, AttentionParams)          \
-  X(attention_rows16, 6, AttentionParams)          \
-  X(attention_rows16_wide, 6, AttentionParams)     \
-  X(attention_rows32_wide, 6, AttentionParams)     \
+  X(attention_heads, 7, AttentionParams)           \
+  X(attention_merge, 4, AttentionParams)           \
+  X(attention_halves, 3, AttentionParams)          \
+  X(attention_few, 7, AttentionParams)             \
+  X(attention_few_parts, 7, AttentionParams)       \
+  X(attention_many128, 6, AttentionParams)         \
+  X(attention_many64, 6, AttentionParams)          \
+  X(attention_many128_parts, 6, AttentionParams)   \
+  X(attention_many64_parts, 6, AttentionParams)    \
+  X(attention_wide16, 6, AttentionParams)          \
+  X(attention_wide32, 6, AttentionParams)          \
   X(latent_queries4, 10, LatentQueriesParams)      \
   X(latent_queries8, 10, LatentQueriesParams)      \
   X(latent_queries_rows4, 10, LatentQueriesParams) \

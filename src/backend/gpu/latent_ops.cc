@@ -96,7 +96,7 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
                 kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_weight(plan, heads.v_up);
-  plan.bind(attention.num_splits == 1 ? range_of(mixed, Access::kRead) : Binding{});
+  plan.bind(attention.walks != 0 ? range_of(mixed, Access::kRead) : Binding{});
   Binding read = partials;
   read.access = Access::kRead;
   plan.bind(read);

@@ -19,7 +19,7 @@ bool is_alike(const Weight& a, const Weight& b) {
 void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                            const GluOptions& options) {
   if (!status_.ok()) return;
-  if (!waiting_.is_empty() || waiting_ffn_ || waiting_down_) flush_waiting();
+  if (!waiting_.is_empty() || waiting_ffn_ || waiting_down_ || waiting_attention_) flush_waiting();
   const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
                     out.is_contiguous() && use_units(weights.gate) && use_units(weights.up) &&
                     use_units(weights.down) && weights.gate.format == weights.up.format &&

@@ -30,6 +30,11 @@ MF_FN f32 simd_max(MF_T t, f32 value) {
 MF_FN void copy_async4(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from) {
   store4(to, load4(from));
 }
+MF_FN void copy_async4_if(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from, bool exists) {
+  const W4 nothing = {{0u, 0u, 0u, 0u}};
+  store4(to, nothing);
+  if (exists) store4(to, load4(from));
+}
 MF_FN void copy_async1(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from) { to[0] = from[0]; }
 MF_FN void copies_commit(MF_T) {}
 template <u32 PENDING>

@@ -142,6 +142,13 @@ MF_FN void copy_async4(MF_T, u32* to, const u32* from) {
                "l"(from)
                : "memory");
 }
+/// Four zeros instead, where there is nothing to copy.
+MF_FN void copy_async4_if(MF_T, u32* to, const u32* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<u32>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(exists ? 16u : 0u)
+               : "memory");
+}
 MF_FN void copy_async1(MF_T, u32* to, const u32* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<u32>(__cvta_generic_to_shared(to))),
@@ -185,6 +192,7 @@ MF_FN void matrix_multiply_add_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a
 
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
 MF_FN f32 mf_exp(f32 x) { return expf(x); }
+MF_FN f32 mf_exp2(f32 x) { return exp2f(x); }
 MF_FN f32 mf_log1p(f32 x) { return log1pf(x); }
 MF_FN f32 mf_tanh(f32 x) { return tanhf(x); }
 MF_FN f32 mf_sin(f32 x) { return sinf(x); }

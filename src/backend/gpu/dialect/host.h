@@ -230,6 +230,7 @@ inline void store4(const SharedPointer<f32>& to, F4 value) {
 
 inline f32 mf_fma(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
 inline f32 mf_exp(f32 x) { return std::exp(x); }
+inline f32 mf_exp2(f32 x) { return std::exp2(x); }
 inline f32 mf_log1p(f32 x) { return std::log1p(x); }
 inline f32 mf_tanh(f32 x) { return std::tanh(x); }
 inline f32 mf_sin(f32 x) { return std::sin(x); }

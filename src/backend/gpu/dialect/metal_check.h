@@ -49,6 +49,7 @@ float fma(float a, float b, float c);
 
 namespace precise {
 float exp(float x);
+float exp2(float x);
 float log(float x);
 float tanh(float x);
 float sin(float x);

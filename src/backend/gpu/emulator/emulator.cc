@@ -138,7 +138,9 @@ class EmulatorPlatform : public Platform {
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
   uint32_t shared_bytes_max() const override { return options_.shared_bytes; }
-  uint32_t cores() const override { return 4; }  // small problems reach the kernels for large ones
+  // Small problems reach the kernels for large ones.
+  uint32_t cores() const override { return 4; }
+  uint64_t workspace_bytes_max() const override { return uint64_t{128} << 10; }
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));

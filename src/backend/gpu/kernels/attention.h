@@ -39,37 +39,30 @@ MF_FN SoftmaxSum<COLUMNS> empty_sum() {
   return sum;
 }
 
-/// Adds `other`, which is not empty.
+/// Adds `other`.
 template <u32 COLUMNS>
 MF_FN SoftmaxSum<COLUMNS> merged(SoftmaxSum<COLUMNS> sum, SoftmaxSum<COLUMNS> other) {
-  const f32 largest = mf_max(sum.largest, other.largest);
-  const f32 keep = mf_exp(sum.largest - largest);
-  const f32 add = mf_exp(other.largest - largest);
-  sum.largest = largest;
-  sum.total = mf_fma(sum.total, keep, other.total * add);
+  const PartSum all = {sum.largest, sum.total};
+  const PartSum part = {other.largest, other.total};
+  const PartMerge merge = merge_parts(all, part);
+  sum.largest = merge.all.largest;
+  sum.total = merge.all.total;
   MF_UNROLL
   for (u32 i = 0u; i < COLUMNS; ++i) {
-    sum.columns[i] = mf_fma(sum.columns[i], keep, other.columns[i] * add);
+    sum.columns[i] = mf_fma(sum.columns[i], merge.keep, other.columns[i] * merge.add);
   }
   return sum;
 }
 
-/// What a finished sum's columns are multiplied by. A sink takes its part of the denominator.
-MF_FN f32 softmax_factor(f32 sum_largest, f32 sum_total, f32 sink) {
-  const f32 largest = mf_max(sum_largest, sink);
-  const f32 keep = mf_exp(sum_largest - largest);
-  return keep / mf_fma(sum_total, keep, mf_exp(sink - largest));
-}
-
 /// Writes the quotients.
 MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOBAL(const f32) sinks,
-                      MF_GLOBAL(f32) row, u32 head) {
-  const f32 sink = p.has_sinks != 0u ? sinks[head] : -mf_infinity();
-  const f32 factor = softmax_factor(sum.largest, sum.total, sink);
+                      MF_GLOBAL(const f32) gates, MF_GLOBAL(f32) row, u32 head) {
+  const PartSum all = {sum.largest, sum.total};
+  const f32 factor = finish_factor(p, all, sinks, head);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
     const u32 d = t.index + i * t.threads;
-    if (d < p.v_head_dim) row[d] = sum.columns[i] * factor;
+    if (d < p.v_head_dim) row[d] = finished(p, sum.columns[i], factor, gates, d);
   }
 }
 
@@ -170,13 +163,13 @@ MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
   }
   largest = simd_max(t, largest);
   for (u32 i = t.index; i < kAttentionTile; i += t.threads) {
-    weights[i] = tile + i >= low && tile + i < high ? mf_exp(scores[i] - largest) : 0.0f;
+    weights[i] = tile + i >= low && tile + i < high ? mf_exp2(scores[i] - largest) : 0.0f;
   }
   barrier(t);
   f32 total = 0.0f;
   for (u32 i = t.lane; i < kAttentionTile; i += 32u) total += weights[i];
   total = simd_sum(t, total);
-  const f32 keep = mf_exp(sum.largest - largest);
+  const f32 keep = mf_exp2(sum.largest - largest);
   sum.largest = largest;
   sum.total = mf_fma(sum.total, keep, total);
   MF_UNROLL
@@ -184,16 +177,11 @@ MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
   return add_values(t, p, sum, v_pages, kv_head, tile, low, high);
 }
 
-/// Where split `split` of a query is kept between the two kernels.
-MF_FN u64 partial_at(MF_PARAMS(AttentionParams) p, u32 token, u32 head, u32 split) {
-  return ((static_cast<u64>(token) * p.heads + head) * p.num_splits + split) * (p.v_head_dim + 2u);
-}
-
 /// Group x: a head; y: a query; z: a split, if there is more than one. 128 threads. Shared: the
 /// query, and scores and weights of a tile.
 MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),
           MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),
-          MF_WRITE(5, f32, partials)) {
+          MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {
   MF_THREAD;
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   const u32 head = t.group.x;
@@ -204,8 +192,8 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
   MF_GLOBAL(const f32) q_row = q + (token * p.q.token_stride + head * p.q.head_stride);
   for (u32 d = t.index; d < p.head_dim; d += t.threads) query[d] = q_row[d];
   barrier(t);
-  const bool alone = p.num_splits == 1u;
-  u32 split = alone ? begin / kAttentionSplit : p.first_split + t.group.z;
+  const bool alone = p.walks != 0u;
+  u32 split = alone ? begin / kAttentionSplit : p.first_part + t.group.z;
   const u32 last = alone ? (end - 1u) / kAttentionSplit : split;
   HeadSum all = empty_sum<kAttentionColumnsMax>();
   for (; split <= last; ++split) {
@@ -222,61 +210,21 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
   }
   if (alone) {
     MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
-    finish_sum(t, p, all, sinks, row, head);
+    finish_sum(t, p, all, sinks, gates_of(p, gate, token, head), row, head);
     return;
   }
-  MF_GLOBAL(f32) partial = partials + partial_at(p, token, head, t.group.z);
+  const u64 index = partial_index(p, token, head, t.group.z);
+  MF_GLOBAL(f32) partial = partials + partial_columns(p, index);
   if (t.index == 0u) {
-    partial[p.v_head_dim] = all.largest;
-    partial[p.v_head_dim + 1u] = all.total;
+    MF_GLOBAL(f32) sums = partials + partial_sums(p, index);
+    sums[0] = all.largest;
+    sums[1] = all.total;
   }
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
     const u32 d = t.index + i * t.threads;
     if (d < p.v_head_dim) partial[d] = all.columns[i];
   }
-}
-
-enum : u32 { kPartialsAtOnce = 8 };
-
-/// The splits of a query, put together.
-template <u32 COLUMNS>
-MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
-                                        MF_GLOBAL(const f32) partials, u32 token, u32 head) {
-  SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
-  for (u32 first = 0u; first < p.num_splits; first += kPartialsAtOnce) {
-    SoftmaxSum<COLUMNS> held[kPartialsAtOnce];
-    MF_UNROLL
-    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      const u32 split = first + k < p.num_splits ? first + k : p.num_splits - 1u;
-      MF_GLOBAL(const f32) partial = partials + partial_at(p, token, head, split);
-      held[k] = empty_sum<COLUMNS>();
-      held[k].largest = partial[p.v_head_dim];
-      held[k].total = partial[p.v_head_dim + 1u];
-      MF_UNROLL
-      for (u32 i = 0u; i < COLUMNS; ++i) {
-        const u32 d = t.index + i * t.threads;
-        if (d < p.v_head_dim) held[k].columns[i] = partial[d];
-      }
-    }
-    MF_UNROLL
-    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      // A query does not see every split.
-      if (first + k < p.num_splits && held[k].total != 0.0f) all = merged(all, held[k]);
-    }
-  }
-  return all;
-}
-
-/// Group x: a head; y: a query. 128 threads.
-MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
-          MF_WRITE(2, f32, out)) {
-  MF_THREAD;
-  const u32 head = t.group.x;
-  const u32 token = t.group.y;
-  const HeadSum all = merged_splits<kAttentionColumnsMax>(t, p, partials, token, head);
-  MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
-  finish_sum(t, p, all, sinks, row, head);
 }
 
 }  // namespace kernels

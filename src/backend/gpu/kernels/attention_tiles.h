@@ -1,15 +1,11 @@
-// Causal attention over paged keys and values on matrix units. A group has ROWS rows of one kv
-// head, which are the heads of a token, then those of the next, and takes keys in tiles of 32.
+// Causal attention over paged keys and values on matrix units: what a query's result is, in tiles
+// of 64 keys at absolute positions. Every tile has its own largest score, weights and sums, from
+// zero, and is a part of the softmax. So a query gets the same bits beside any others, whether one
+// group walks its tiles (attention_many.h) or each tile has a group (attention_few.h).
 //
-// Numbers are multiplied as sums of two f16, products of the two smaller halves left out. A row of
-// queries, keys or values is scaled by a power of two first, so that its largest number lies below
-// 2^15: 22 bits are left of it, and it neither overflows nor, unless it is 2^-60 of nothing, loses
-// bits at the other end. A key's factor goes into its scores, a value's into its weights, which
-// are exp(score) * factor with the largest of a row at 1.
-//
-// What a query's bits depend on: tiles and splits, at absolute positions; columns and keys in steps
-// of 16 within them. Keys that a row does not see add exact zeros. So a row gets the same bits
-// beside any others, in a group of any size.
+// Numbers are multiplied as sums of two f16, products of the two smaller halves left out. A key's
+// factor goes into its scores, a value's into its weights: a weight is 2^(score + value's exponent)
+// with the largest of a tile at 1.
 #pragma once
 
 namespace moeflux {
@@ -18,395 +14,150 @@ namespace kernels {
 
 /// A weight times 2^14 meets a value times 2^14.
 MF_FN f32 weight_factor() { return 16384.0f; }
-MF_FN f32 column_factor() { return as_float((127u - 28u) << 23u); }
 
-/// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 16 keys, or 8 where
-/// there are no other rows: what it reads of queries serves twice, and that some groups have
-/// nothing to do costs less.
-template <u32 ROWS, u32 SIMDS>
-MF_FN void score_tile(MF_T t, MF_PARAMS(AttentionParams) p) {
-  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kTileKeys / 8u, kOwn = ROWS == 16u ? 1u : 2u };
-  static_assert(SIMDS / kRowTiles * kOwn >= kKeyTiles, "every key has a SIMD group");
-  const u32 first = t.simd / kRowTiles * kOwn;
-  if (first >= kKeyTiles) return;
-  const TileShared at = tile_shared<ROWS>(p);
-  const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
-  const u32 own = (t.lane & 3u) * 4u;
-  MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
-  MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
-  MF_SHARED(u32)
-  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((first * 8u + t.lane / 4u) * p.key_words + own);
-  f32 high[kOwn * 4u];
-  f32 left[kOwn * 4u];
-  f32 right[kOwn * 4u];
-  MF_UNROLL
-  for (u32 i = 0u; i < kOwn * 4u; ++i) {
-    high[i] = 0.0f;
-    left[i] = 0.0f;
-    right[i] = 0.0f;
-  }
-  // Two steps at once: few enough instructions and registers, and reads run ahead of products.
-  MF_ROLLED
-  for (u32 begin = 0u; begin < p.head_dim; begin += 32u) {
-    MF_UNROLL
-    for (u32 d = begin; d < begin + 32u; d += 16u) {
-      if (d >= p.head_dim) continue;
-      const W4 x = load4(a_low + d);
-      const W4 y = load4(a_high + d);
-      MF_UNROLL
-      for (u32 n = 0u; n < kOwn; ++n) {
-        const W4 k = load4(keys + (n * 8u * p.key_words + d));
-        matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
-        matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
-        matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
-      }
-    }
-  }
-  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
-  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, at.scores * 4u);
-  MF_UNROLL
-  for (u32 i = 0u; i < kOwn * 4u; ++i) {
-    const u32 key = (first + i / 4u) * 8u + (t.lane & 3u) * 2u + i % 2u;
-    const u32 r = row + i / 2u % 2u * 8u;
-    const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
-    // Keys k, k + 4, k + 8 and k + 12 of 16 side by side, as add_tile() reads their weights.
-    scores[r * kTileScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u] =
-        dot * query_factors[r];
-  }
+/// What a lane holds of 16 rows and 16 columns of the first factor: of the rows g and g + 8, and
+/// columns 4 i to 4 i + 3.
+struct TileRows {
+  W4 high;
+  W4 low;
+};
+/// They lie in shared memory as lanes hold them, 256 words.
+enum : u32 { kTileRowsWords = 256 };
+MF_FN TileRows load_rows(MF_SHARED(u32) own) {
+  TileRows rows;
+  rows.high = load4(own);
+  rows.low = load4(own + 128u);
+  return rows;
+}
+/// Four columns of row r in halves.
+MF_FN void store_unit(MF_SHARED(u32) rows, u32 r, u32 i, W4 unit) {
+  MF_SHARED(u32) to = rows + ((r % 8u * 4u + i) * 4u + r / 8u);
+  to[0] = unit.v[0];
+  to[2] = unit.v[1];
+  to[128] = unit.v[2];
+  to[130] = unit.v[3];
 }
 
-/// A row's softmax: of one split, or of all so far. `largest` is of score + log(value's factor).
-struct TileSum {
-  f32 largest;
-  f32 total;
+/// A row's query in halves, 16 columns after another. Returns what its scores are multiplied by. A
+/// SIMD group a row.
+MF_FN f32 stage_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, QueryRow row,
+                      u32 r, MF_SHARED(u32) queries) {
+  enum : u32 { kUnits = kTileSteps / 8u };
+  MF_GLOBAL(const f32) from = q;
+  if (row.end > 0u) from = q + (row.token * p.q.token_stride + row.head * p.q.head_stride);
+  F4 held[kUnits];
+  u32 bits = 0u;
+  MF_UNROLL
+  for (u32 u = 0u; u < kUnits; ++u) {
+    const u32 c = u * 128u + t.lane * 4u;
+    held[u] = no_columns();
+    if (row.end > 0u && c < p.head_dim) held[u] = load4(from + c);
+    bits = largest_bits(held[u], bits);
+  }
+  const u32 exponent = block_exponent(simd_max(t, bits));
+  MF_UNROLL
+  for (u32 u = 0u; u < kUnits; ++u) {
+    const u32 s = u * 8u + t.lane / 4u;
+    if (s >= p.key_steps) continue;
+    store_unit(queries + s * kTileRowsWords, r, t.lane & 3u,
+               split_four(scaled(held[u], into_halves(exponent))));
+  }
+  return out_of_halves(exponent) * p.scale;
+}
+
+MF_FN void multiply_add(MF_T t, MF_LOCAL(f32) sums, W4 x, u32 y0, u32 y1) {
+  matrix_multiply_add_f16(t, sums, x.v[0], x.v[1], x.v[2], x.v[3], y0, y1);
+}
+
+/// The sums over columns of 16 rows and COUNT times 8 keys; products with low halves are summed
+/// apart. Sums take turns, as one's next product waits for the one before.
+template <u32 COUNT>
+struct TileDots {
+  f32 high[COUNT * 4u];
+  f32 low[COUNT * 4u];
+
+  MF_FN_MEMBER void clear() {
+    MF_UNROLL
+    for (u32 i = 0u; i < COUNT * 4u; ++i) {
+      high[i] = 0.0f;
+      low[i] = 0.0f;
+    }
+  }
+  /// k: of key g of each eight.
+  MF_FN_MEMBER void add(MF_T t, TileRows x, MF_LOCAL(const W4) k) {
+    MF_UNROLL
+    for (u32 n = 0u; n < COUNT; ++n) multiply_add(t, low + n * 4u, x.low, k[n].v[0], k[n].v[1]);
+    MF_UNROLL
+    for (u32 n = 0u; n < COUNT; ++n) multiply_add(t, high + n * 4u, x.high, k[n].v[0], k[n].v[1]);
+    MF_UNROLL
+    for (u32 n = 0u; n < COUNT; ++n) multiply_add(t, low + n * 4u, x.high, k[n].v[2], k[n].v[3]);
+  }
+  MF_FN_MEMBER f32 dot(u32 n, u32 i) const { return high[n * 4u + i] + low[n * 4u + i]; }
 };
 
-/// Turns the scores of a tile into weights in halves; `keep` is what the sums before them shrink
-/// by. LANES lanes a row.
-template <u32 ROWS, u32 LANES>
-MF_FN TileSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, TileSum sum, TileRow row, u32 tile) {
-  enum : u32 { kOwn = kTileUnits / LANES };
-  if (t.index >= ROWS * LANES) return sum;
-  const TileShared at = tile_shared<ROWS>(p);
-  const u32 r = t.index / LANES;
-  const u32 lane = t.index % LANES;
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.value_factors * 4u);
-  const u32 own = at.scores + r * kTileScoreWords + lane * 4u;
-  f32 scores[kOwn * 4u];
-  f32 values[kOwn * 4u];
-  f32 largest = sum.largest;
+/// The sums of four tiles of 8 columns += weights times values, in halves.
+MF_FN void add_weighted(MF_T t, MF_LOCAL(f32) sums, TileRows x, MF_LOCAL(const W4) v) {
   MF_UNROLL
-  for (u32 u = 0u; u < kOwn; ++u) {
-    const u32 unit = lane + u * LANES;
-    const F4 four = load4(MF_SHARED_AT(t, f32, (own + u * LANES * 4u) * 4u));
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      const u32 key = unit / 4u * 16u + unit % 4u + 4u * e;
-      const bool seen = tile + key >= row.begin && tile + key < row.end;
-      const f32 factor = factors[key];
-      const f32 shift = (static_cast<f32>(as_bits(factor) >> 23u) - 127.0f) * 0.69314718056f;
-      scores[u * 4u + e] = seen ? four.v[e] : -mf_infinity();
-      values[u * 4u + e] = seen ? factor * weight_factor() : 0.0f;
-      if (seen) largest = mf_max(largest, four.v[e] + shift);
-    }
-  }
+  for (u32 j = 0u; j < 4u; ++j) multiply_add(t, sums + j * 4u, x.low, v[j].v[0], v[j].v[1]);
   MF_UNROLL
-  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
-    largest = mf_max(largest, simd_shuffle_xor(t, largest, mask));
-  }
-  f32 part = 0.0f;
+  for (u32 j = 0u; j < 4u; ++j) multiply_add(t, sums + j * 4u, x.high, v[j].v[2], v[j].v[3]);
   MF_UNROLL
-  for (u32 u = 0u; u < kOwn; ++u) {
-    F4 weights;
-    f32 w[4];
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      const bool seen = values[u * 4u + e] != 0.0f;
-      w[e] = seen ? mf_exp(scores[u * 4u + e] - largest) : 0.0f;
-      weights.v[e] = w[e] * values[u * 4u + e];
-    }
-    const f32 four = (w[0] + w[1]) + (w[2] + w[3]);
-    part = u == 0u ? four : part + four;
-    store4(MF_SHARED_AT(t, u32, (own + u * LANES * 4u) * 4u), split_four(weights));
-  }
-  MF_UNROLL
-  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
-    part = part + simd_shuffle_xor(t, part, mask);
-  }
-  const f32 keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp(sum.largest - largest);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  if (lane == 0u) keeps[r] = keep;
-  TileSum next;
-  next.largest = largest;
-  next.total = mf_fma(sum.total, keep, part);
-  return next;
+  for (u32 j = 0u; j < 4u; ++j) multiply_add(t, sums + j * 4u, x.high, v[j].v[0], v[j].v[1]);
 }
 
-/// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and of tiles of 8
-/// columns every PARTS-th, WIDE at most.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
-struct TileOwner {
-  enum : u32 {
-    kTall = ROWS >= 32u ? 2u : 1u,
-    kParts = SIMDS / (ROWS / (16u * kTall)),
-    kWide = (UNITS == 2u ? 32u : 64u) / kParts,
-    kSums = kTall * kWide * 4u
-  };
-  static MF_FN_MEMBER u32 row(MF_T t) { return t.simd / kParts * kTall * 16u + t.lane / 4u; }
-  static MF_FN_MEMBER u32 part(MF_T t) { return t.simd % kParts; }
+/// Four weights of a row from scores with their values' exponents; `part` becomes their sum without
+/// these.
+MF_FN F4 tile_weights(F4 scores, f32 measure, F4 inverses, MF_LOCAL(f32) part) {
+  F4 weights;
+  f32 w[4];
+  MF_UNROLL
+  for (u32 e = 0u; e < 4u; ++e) {
+    const f32 weight = mf_exp2(scores.v[e] - measure);
+    w[e] = weight * inverses.v[e];
+    weights.v[e] = weight * weight_factor();
+  }
+  *part = (w[0] + w[1]) + (w[2] + w[3]);
+  return weights;
+}
+
+/// A lane's sums of 32 columns of one row, from the sums of four tiles of 16 rows and 8 columns:
+/// columns 8 i to 8 i + 7 of them, of row g or, `below`, g + 8.
+struct LaneColumns {
+  F4 left;
+  F4 right;
 };
-
-/// Adds weights times values of a tile to columns, which shrink first.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
-MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
-  typedef TileOwner<ROWS, SIMDS, UNITS> Owner;
-  const TileShared at = tile_shared<ROWS>(p);
-  const u32 row = Owner::row(t);
-  const u32 part = Owner::part(t);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+MF_FN LaneColumns lane_columns(MF_LOCAL(const f32) sums, u32 below) {
+  LaneColumns c;
   MF_UNROLL
-  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-    const f32 keep = keeps[row + r * 8u];
-    MF_UNROLL
-    for (u32 n = 0u; n < Owner::kWide; ++n) {
-      const u32 i = (r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u;
-      columns[i] = columns[i] * keep;
-      columns[i + 1u] = columns[i + 1u] * keep;
-    }
+  for (u32 j = 0u; j < 4u; ++j) {
+    c.left.v[j] = sums[j * 4u + below * 2u];
+    c.right.v[j] = sums[j * 4u + below * 2u + 1u];
   }
-  MF_SHARED(u32)
-  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kTileScoreWords + (t.lane & 3u) * 4u);
-  MF_SHARED(u32)
-  values = MF_SHARED_AT(t, u32, at.staged * 4u) +
-           ((t.lane & 3u) * p.value_words + part * 8u + t.lane / 4u);
-  MF_ROLLED
-  for (u32 k = 0u; k < kTileKeys; k += 16u) {
-    W4 a[2u * Owner::kTall];
-    MF_UNROLL
-    for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-      a[r] = load4(weights + (r * 8u * kTileScoreWords + k));
-    }
-    MF_UNROLL
-    for (u32 n = 0u; n < Owner::kWide; ++n) {
-      if ((n * Owner::kParts + part) * 8u >= p.v_head_dim) continue;
-      u32 w[4];
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) {
-        w[i] = values[(k + i * 4u) * p.value_words + n * Owner::kParts * 8u];
-      }
-      const u32 b0 = (w[0] & 0xffffu) | w[1] << 16u;
-      const u32 b1 = (w[2] & 0xffffu) | w[3] << 16u;
-      const u32 low0 = w[0] >> 16u | (w[1] & 0xffff0000u);
-      const u32 low1 = w[2] >> 16u | (w[3] & 0xffff0000u);
-      MF_UNROLL
-      for (u32 m = 0u; m < Owner::kTall; ++m) {
-        MF_LOCAL(f32) c = columns + (m * Owner::kWide + n) * 4u;
-        const W4 x = a[2u * m];
-        const W4 y = a[2u * m + 1u];
-        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b0, b1);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], low0, low1);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b0, b1);
-      }
-    }
-  }
+  return c;
 }
-
-/// The keys [low, high) of a split, in tiles.
-template <u32 ROWS, u32 SIMDS, u32 UNITS, u32 LANES>
-MF_FN TileSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
-                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
-                           u32 first_row, u32 low, u32 high) {
-  enum : u32 { kOwn = kTileKeys / SIMDS };
+MF_FN void store_lane_columns(MF_T t, MF_GLOBAL(f32) row, u32 block, u32 cols, LaneColumns c) {
+  const u32 first = block * 32u + (t.lane & 3u) * 8u;
+  if (first < cols) store4(row + first, c.left);
+  if (first + 4u < cols) store4(row + (first + 4u), c.right);
+}
+/// A row's columns, finished.
+MF_FN void finish_lane_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(LaneColumns) c,
+                               f32 factor, MF_GLOBAL(const f32) gates, u32 block) {
+  const u32 first = block * 32u + (t.lane & 3u) * 8u;
+  F4 left = no_columns();
+  F4 right = no_columns();
+  const bool has_gate = p.has_gate != 0u;
+  if (has_gate && first < p.v_head_dim) left = load4(gates + first);
+  if (has_gate && first + 4u < p.v_head_dim) right = load4(gates + (first + 4u));
   MF_UNROLL
-  for (u32 i = 0u; i < TileOwner<ROWS, SIMDS, UNITS>::kSums; ++i) columns[i] = 0.0f;
-  TileSum sum;
-  sum.largest = -mf_infinity();
-  sum.total = 0.0f;
-  const TileRow row = tile_row(t, p, first_row + t.index / LANES);
-  // Of few rows, the next tile is on its way while this one is weighed; more leave no registers.
-  const bool ahead = ROWS == 16u && UNITS == 2u;
-  // Where values are parts of keys they are there already.
-  const bool shares = UNITS > 2u && p.shares_rows != 0u;
-  RowStage<kOwn, UNITS> keys;
-  RowStage<kOwn, UNITS> values_ahead;
-  typedef RowStage<kOwn, UNITS> Stage;
-  MF_LOCAL(Stage) values = ahead ? &values_ahead : &keys;
-  u32 tile = low / kTileKeys * kTileKeys;
-  TilePages pages;
-  pages.end = 0u;
-  turn_pages(p, &pages, k_pages, v_pages, tile);
-  load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
-  if (ahead) {
-    load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
-  }
-  for (; tile < high; tile += kTileKeys) {
-    const u32 next = tile + kTileKeys;
-    store_keys<ROWS>(t, p, &keys);
-    barrier(t);
-    if (ahead && next < high) {
-      turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
-    } else if (!ahead && !shares) {
-      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
-    }
-    score_tile<ROWS, SIMDS>(t, p);
-    if (shares) values->cut_columns(t, p.v_head_dim);
-    u32 exponents[kOwn];
-    weigh_values<ROWS>(t, p, values, exponents);
-    barrier(t);
-    store_values<ROWS>(t, p, values, exponents);
-    if (ahead && next < high) {
-      load_positions(t, values, pages.values, pages.begin, p.v_page, p.v_head_dim, next, low, high);
-    }
-    sum = weigh_tile<ROWS, LANES>(t, p, sum, row, tile);
-    barrier(t);
-    if (!ahead && next < high) {
-      turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, &keys, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
-    }
-    add_tile<ROWS, SIMDS, UNITS>(t, p, columns);
-    barrier(t);
-  }
-  return sum;
-}
-
-/// Adds a split's sum to that of the splits before it and says how: old * keep + new * add.
-struct TileMerge {
-  TileSum all;
-  f32 keep;
-  f32 add;
-};
-
-MF_FN TileMerge merge_tiles(TileSum all, TileSum sum) {
-  TileMerge m;
-  const f32 largest = mf_max(all.largest, sum.largest);
-  m.keep = all.largest == -mf_infinity() ? 0.0f : mf_exp(all.largest - largest);
-  m.add = sum.largest == -mf_infinity() ? 0.0f : mf_exp(sum.largest - largest);
-  m.all.largest = largest;
-  m.all.total = mf_fma(all.total, m.keep, sum.total * m.add);
-  return m;
-}
-
-/// Adds a split's columns to those of the splits before it, which lie in `out`; or writes them to
-/// the split's own place. What rows multiply by lies in shared memory.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
-MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f32) columns,
-                         MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row, bool is_first,
-                         bool finishes) {
-  typedef TileOwner<ROWS, SIMDS, UNITS> Owner;
-  const TileShared at = tile_shared<ROWS>(p);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  const bool alone = p.num_splits == 1u;
-  MF_UNROLL
-  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-    const u32 r_in = Owner::row(t) + r * 8u;
-    const TileRow row = tile_row(t, p, first_row + r_in);
-    if (row.end == 0u) continue;
-    MF_GLOBAL(f32)
-    to = alone ? out + (row.token * p.out.token_stride + row.head * p.out.head_stride)
-               : partials + partial_at(p, row.token, row.head, t.group.z);
-    const f32 keep = keeps[r_in];
-    const f32 add = adds[r_in];
-    const f32 factor = finishes ? static_cast<f32>(factors[r_in]) : 1.0f;
-    const u32 first = Owner::part(t) * 8u + (t.lane & 3u) * 2u;
-    const bool adds_to = alone && !is_first && keep != 0.0f;
-    f32 before[Owner::kWide * 2u];  // all on their way together
-    MF_UNROLL
-    for (u32 i = 0u; i < Owner::kWide * 2u; ++i) {
-      const u32 d = first + i / 2u * Owner::kParts * 8u + i % 2u;
-      before[i] = adds_to && d < p.v_head_dim ? to[d] : 0.0f;
-    }
-    MF_UNROLL
-    for (u32 n = 0u; n < Owner::kWide; ++n) {
-      MF_UNROLL
-      for (u32 e = 0u; e < 2u; ++e) {
-        const u32 d = first + n * Owner::kParts * 8u + e;
-        if (d >= p.v_head_dim) continue;
-        const f32 own =
-            columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * column_factor();
-        const f32 value = alone ? mf_fma(before[n * 2u + e], keep, own * add) : own;
-        to[d] = value * factor;
-      }
-    }
+  for (u32 j = 0u; j < 4u; ++j) {
+    c->left.v[j] = mf_fma(c->left.v[j], factor, 0.0f);
+    c->right.v[j] = mf_fma(c->right.v[j], factor, 0.0f);
+    if (!has_gate) continue;
+    c->left.v[j] = c->left.v[j] * sigmoid(left.v[j]);
+    c->right.v[j] = c->right.v[j] * sigmoid(right.v[j]);
   }
 }
-
-/// Group x: ROWS rows, the last ones first, as they take longest; y: a kv head; z: a split, if
-/// there is more than one. The result of the splits so far lies in `out`.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
-MF_FN void attend_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
-                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
-                       MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials) {
-  typedef TileOwner<ROWS, SIMDS, UNITS> Owner;
-  enum : u32 { kLanes = SIMDS * 32u / ROWS < 8u ? SIMDS * 32u / ROWS : 8u };
-  const TileShared at = tile_shared<ROWS>(p);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
-  const u32 rows = p.tokens * p.heads_per_kv_head;
-  const u32 first_row = ((rows + ROWS - 1u) / ROWS - 1u - t.group.x) * ROWS;
-  const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
-  const u32 begin = tile_row(t, p, first_row).begin;
-  const u32 end = tile_row(t, p, last_row).end;
-  stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
-  const bool alone = p.num_splits == 1u;
-  u32 split = alone ? begin / kTileSplit : p.first_split + t.group.z;
-  const u32 last = alone ? (end - 1u) / kTileSplit : split;
-  const u32 own_row = t.index / kLanes;
-  const bool leads = t.index % kLanes == 0u && own_row < ROWS;
-  TileSum all;
-  all.largest = -mf_infinity();
-  all.total = 0.0f;
-  f32 columns[Owner::kSums];
-  for (bool is_first = true; split <= last; ++split, is_first = false) {
-    const u32 from = split * kTileSplit;
-    const TileSum sum = attend_split<ROWS, SIMDS, UNITS, kLanes>(
-        t, p, columns, k_pages, v_pages, first_row, begin > from ? begin : from,
-        end < from + kTileSplit ? end : from + kTileSplit);
-    const TileMerge merge = merge_tiles(all, sum);
-    all = alone ? merge.all : sum;
-    const bool finishes = alone && split == last;
-    if (leads) {
-      keeps[own_row] = merge.keep;
-      adds[own_row] = merge.add;
-      const TileRow row = tile_row(t, p, first_row + own_row);
-      if (finishes && row.end > 0u) {
-        const f32 sink = p.has_sinks != 0u ? sinks[row.head] : -mf_infinity();
-        factors[own_row] = softmax_factor(all.largest, all.total, sink);
-      }
-    }
-    barrier(t);
-    store_columns<ROWS, SIMDS, UNITS>(t, p, columns, out, partials, first_row, is_first, finishes);
-    if (!alone && leads) {
-      const TileRow row = tile_row(t, p, first_row + own_row);
-      if (row.end > 0u) {
-        MF_GLOBAL(f32) to = partials + partial_at(p, row.token, row.head, t.group.z);
-        to[p.v_head_dim] = sum.largest;
-        to[p.v_head_dim + 1u] = sum.total;
-      }
-    }
-    barrier(t);
-  }
-}
-
-#define MF_ATTENTION_TILES(name, ROWS, SIMDS, UNITS)                                  \
-  MF_FITS(SIMDS * 32u, 1u)                                                            \
-  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),      \
-            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),  \
-            MF_WRITE(5, f32, partials)) {                                             \
-    MF_THREAD;                                                                        \
-    attend_rows<ROWS, SIMDS, UNITS>(t, p, q, k_pages, v_pages, sinks, out, partials); \
-  }
-
-/// Up to 256 columns of keys and of values; of the last two, 576 and 512.
-MF_ATTENTION_TILES(attention_rows128, 128u, 16u, 2u)
-MF_ATTENTION_TILES(attention_rows64, 64u, 16u, 2u)
-MF_ATTENTION_TILES(attention_rows16, 16u, 16u, 2u)
-MF_ATTENTION_TILES(attention_rows16_wide, 16u, 16u, 5u)
-MF_ATTENTION_TILES(attention_rows32_wide, 32u, 16u, 5u)
 
 }  // namespace kernels
 }  // namespace gpu

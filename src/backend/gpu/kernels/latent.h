@@ -283,23 +283,57 @@ MF_LATENT_QUERIES(latent_queries_rows4, 4, 3, latent_query_rows)
 MF_LATENT_QUERIES(latent_queries_rows8, 8, 3, latent_query_rows)
 #undef MF_LATENT_QUERIES
 
+enum : u32 { kPartialsAtOnce = 8 };
+
+/// The splits of a query, put together.
+template <u32 COLUMNS>
+MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
+                                        MF_GLOBAL(const f32) partials, u32 token, u32 head) {
+  SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
+  for (u32 first = 0u; first < p.num_parts; first += kPartialsAtOnce) {
+    SoftmaxSum<COLUMNS> held[kPartialsAtOnce];
+    MF_UNROLL
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
+      const u32 split = first + k < p.num_parts ? first + k : p.num_parts - 1u;
+      const u64 index = partial_index(p, token, head, split);
+      MF_GLOBAL(const f32) partial = partials + partial_columns(p, index);
+      MF_GLOBAL(const f32) sums = partials + partial_sums(p, index);
+      held[k] = empty_sum<COLUMNS>();
+      held[k].largest = sums[0];
+      held[k].total = sums[1];
+      MF_UNROLL
+      for (u32 i = 0u; i < COLUMNS; ++i) {
+        const u32 d = t.index + i * t.threads;
+        if (d < p.v_head_dim) held[k].columns[i] = partial[d];
+      }
+    }
+    MF_UNROLL
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
+      // A query does not see every split.
+      if (first + k < p.num_parts && held[k].total != 0.0f) all = merged(all, held[k]);
+    }
+  }
+  return all;
+}
+
 /// One head's mixture of latents, from its splits or as a whole, to shared memory, where packs
 /// expect it.
 MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) mixed,
                          MF_GLOBAL(const f32) partials, u32 token, u32 head,
                          MF_SHARED(f32) staged) {
-  if (p.num_splits == 1u) {
+  if (p.walks != 0u) {
     MF_GLOBAL(const f32) row = mixed + (token * p.out.token_stride + head * p.out.head_stride);
     for (u32 d = t.index; d < p.v_head_dim; d += t.threads) staged[staged_at(d)] = row[d];
     return;
   }
   typedef SoftmaxSum<kLatentColumnsHeld> Sum;
   const Sum all = merged_splits<kLatentColumnsHeld>(t, p, partials, token, head);
-  const f32 factor = softmax_factor(all.largest, all.total, -mf_infinity());
+  const PartSum sum = {all.largest, all.total};
+  const f32 factor = finish_factor(p, sum, partials, head);
   MF_UNROLL
   for (u32 i = 0u; i < kLatentColumnsHeld; ++i) {
     const u32 d = t.index + i * t.threads;
-    if (d < p.v_head_dim) staged[staged_at(d)] = all.columns[i] * factor;
+    if (d < p.v_head_dim) staged[staged_at(d)] = mf_fma(all.columns[i], factor, 0.0f);
   }
 }
 

@@ -139,12 +139,32 @@ struct PlaceHeadsParams {
 /// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
 /// what a query's bits depend on.
 enum : u32 { kAttentionTile = 128, kAttentionSplit = 512, kAttentionColumnsMax = 5 };
-/// The same on matrix units.
-enum : u32 { kTileKeys = 32, kTileSplit = 256 };
+/// The same on matrix units, where a tile is a part of its own. Keys have up to so many steps of 16
+/// columns, values so many blocks of 32.
+enum : u32 {
+  kTileKeys = 64,
+  kTileSteps = 16,
+  kTileBlocks = 8,
+  kTileFewRows = 16,
+  kTileScoreWords = kTileKeys + 4,  // from one row of scores to the next
+};
+/// Of wider rows, which are summed over in splits.
+enum : u32 { kWideKeys = 32, kWideSplit = 256 };
+/// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
+/// group, and where they lie in shared memory, in words.
+enum : u32 {
+  kMergeParts = 256,
+  kMergeStep = 16,
+  kMergeColumns = kMergeParts / kMergeStep,
+  kMergeColumnsAt = 3 * kMergeParts + kMergeParts / 32,
+  kMergeColumnWords = kMergeParts + 4,
+  kMergeWords = kMergeColumnsAt + kMergeColumns * kMergeColumnWords,
+};
 
 struct AttentionParams {
   HeadsLayout q;
   HeadsLayout out;
+  HeadsLayout gate;
   HeadsLayout k_page;
   HeadsLayout v_page;
   u32 tokens;
@@ -157,13 +177,23 @@ struct AttentionParams {
   u32 begin;   // position of the first query
   u32 window;  // 0: everything
   u32 has_sinks;
-  u32 num_splits;  // 1 group for all splits, or one each and attention_merge after it
-  u32 first_split;
-  f32 scale;
+  u32 has_gate;       // times its sigmoid
+  u32 walks;          // a group has all parts of its queries; otherwise attention_merge follows
+  u32 first_part;     // that any query sees
+  u32 num_parts;      // from there on
+  u32 partial_words;  // from the columns of one part to those of the next
+  f32 scale;          // of scores, which are exponents of 2
+  f32 column_factor;  // of finished sums
   // On matrix units.
-  u32 key_words;    // of shared memory from one row of queries or keys to the next
-  u32 value_words;  // and of values
-  u32 shares_rows;  // a position's value is the first part of its key
+  u32 group_parts;   // of a group of many rows that does not walk
+  u32 resumes;       // launches for earlier tiles came before
+  u32 finishes;      // none for later ones follow
+  u32 key_steps;     // of 16 columns
+  u32 value_blocks;  // of 32 columns
+  u32 key_words;     // of shared memory from one row of keys to the next
+  u32 value_words;   // and of values
+  u32 first_key;     // that any query sees
+  u32 shares_rows;   // a position's value is the first part of its key
 };
 
 /// Which rows of a quantised matrix are a head's.

@@ -7,24 +7,12 @@ namespace gpu {
 namespace kernels {
 
 enum : u32 {
-  kTileUnits = kTileKeys / 4u,        // of 4 keys, in a row of scores
-  kTileScoreWords = kTileKeys + 16u,  // from one row of scores to the next, 16 against conflicts
+  kWideUnits = kWideKeys / 4u,        // of 4 keys, in a row of scores
+  kWideScoreWords = kWideKeys + 16u,  // from one row of scores to the next, 16 against conflicts
 };
 
 /// The exponent of the largest of a SIMD group's rows, from the maxima of the bits of its lanes.
 MF_FN u32 row_exponent(MF_T t, u32 bits) { return block_exponent(simd_max(t, bits)); }
-
-/// Four numbers: the pairs of their larger halves, then of what is left.
-MF_FN W4 split_four(F4 x) {
-  W4 unit;
-  MF_UNROLL
-  for (u32 i = 0u; i < 2u; ++i) {
-    unit.v[i] = pack_f16(x.v[2u * i], x.v[2u * i + 1u]);
-    unit.v[i + 2u] =
-        pack_f16(x.v[2u * i] - f16_half(unit.v[i], 0u), x.v[2u * i + 1u] - f16_half(unit.v[i], 1u));
-  }
-  return unit;
-}
 
 /// COUNT rows of up to UNITS * 128 columns that a SIMD group brings to shared memory; a lane has
 /// every 32nd unit of 4 columns.
@@ -101,14 +89,14 @@ struct RowStage {
 
 /// The pages that tiles are read from: looking them up takes longer than reading a row, so it is
 /// done once a page.
-struct TilePages {
+struct WidePages {
   u64 keys;
   u64 values;
   u32 begin;
   u32 end;  // 0: none yet
 };
 
-MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(TilePages) pages,
+MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(WidePages) pages,
                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 first) {
   if (first < pages->end) return;
   const u32 number = first / p.page_tokens;
@@ -138,7 +126,7 @@ MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begi
 }
 
 /// Where things lie in shared memory, in words. The host asks for kWords of it in all.
-struct TileShared {
+struct WideShared {
   u32 staged;  // 32 keys or values, after the queries
   u32 scores;
   u32 key_factors;
@@ -149,45 +137,28 @@ struct TileShared {
 };
 
 template <u32 ROWS>
-MF_FN TileShared tile_shared(MF_PARAMS(AttentionParams) p) {
-  TileShared at;
+MF_FN WideShared wide_shared(MF_PARAMS(AttentionParams) p) {
+  WideShared at;
   at.staged = ROWS * p.key_words;
-  at.scores = at.staged + kTileKeys * (p.key_words > p.value_words ? p.key_words : p.value_words);
-  at.key_factors = at.scores + ROWS * kTileScoreWords;
-  at.value_factors = at.key_factors + kTileKeys;
-  at.query_factors = at.value_factors + kTileKeys;
+  at.scores = at.staged + kWideKeys * (p.key_words > p.value_words ? p.key_words : p.value_words);
+  at.key_factors = at.scores + ROWS * kWideScoreWords;
+  at.value_factors = at.key_factors + kWideKeys;
+  at.query_factors = at.value_factors + kWideKeys;
   at.keep = at.query_factors + ROWS;
   at.add = at.keep + ROWS;
   return at;
-}
-
-/// A row of a group: its query, and the positions [begin, end) it sees; none if it does not exist.
-struct TileRow {
-  u32 token;
-  u32 head;
-  u32 begin;
-  u32 end;
-};
-
-MF_FN TileRow tile_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
-  TileRow r;
-  r.token = row / p.heads_per_kv_head;
-  r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
-  r.end = r.token < p.tokens ? p.begin + r.token + 1u : 0u;
-  r.begin = p.window > 0u && r.end > p.window ? r.end - p.window : 0u;
-  return r;
 }
 
 /// Queries in halves, and their factors with the scale.
 template <u32 ROWS, u32 SIMDS, u32 UNITS>
 MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                          u32 first_row) {
-  const TileShared at = tile_shared<ROWS>(p);
+  const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   RowStage<1u, UNITS> stage;
   for (u32 r = t.simd; r < ROWS; r += SIMDS) {
-    const TileRow row = tile_row(t, p, first_row + r);
+    const QueryRow row = query_row(t, p, first_row + r);
     if (row.end > 0u) {
       stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
                      p.head_dim);
@@ -204,7 +175,7 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
 /// A stage's keys in halves, and their factors.
 template <u32 ROWS, typename Stage>
 MF_FN void store_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage) {
-  const TileShared at = tile_shared<ROWS>(p);
+  const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, at.staged * 4u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_UNROLL
@@ -221,7 +192,7 @@ MF_FN void store_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stag
 template <u32 ROWS, typename Stage>
 MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
                         MF_LOCAL(u32) exponents) {
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, tile_shared<ROWS>(p).value_factors * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, wide_shared<ROWS>(p).value_factors * 4u);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
     exponents[i] = stage->exponent(t, i);
@@ -234,7 +205,7 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) st
 template <u32 ROWS, typename Stage>
 MF_FN void store_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
                         MF_LOCAL(const u32) exponents) {
-  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, tile_shared<ROWS>(p).staged * 4u);
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, wide_shared<ROWS>(p).staged * 4u);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
     stage->template store_row<false>(t, i, staged + (t.simd * Stage::kCount + i) * p.value_words,

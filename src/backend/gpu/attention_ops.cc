@@ -1,0 +1,404 @@
+// Attention as plans: which kernels, how many groups, and who adds what they have.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+constexpr uint32_t kFewThreads = 256;
+constexpr uint32_t kMergeThreads = 256;
+// Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
+// at a time.
+constexpr uint32_t kGroupsWanted = 512;
+// More rows of a kv head than this have keys and values brought into halves once for all.
+constexpr uint64_t kFewRowsMax = 64;
+constexpr uint64_t kPartialBytesMax = 256 * kMiB;
+constexpr float kLog2OfE = 1.44269504f;
+
+bool have_equal_layouts(std::span<const Tensor> pages) {
+  return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
+    return page.strides == pages.front().strides && page.dtype == DType::kF32;
+  });
+}
+
+AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_heads,
+                                 const KvView& kv, const AttentionOptions& options) {
+  AttentionParams p{};
+  p.q = heads_layout(q);
+  p.out = heads_layout(out);
+  p.k_page = heads_layout(kv.k_pages.front());
+  p.v_page = heads_layout(kv.v_pages.front());
+  p.tokens = static_cast<u32>(q.dim(0));
+  p.heads = static_cast<u32>(q.dim(1));
+  p.heads_per_kv_head = static_cast<u32>(q.dim(1) / kv_heads);
+  p.head_dim = static_cast<u32>(q.dim(2));
+  p.v_head_dim = static_cast<u32>(out.dim(2));
+  p.page_tokens = static_cast<u32>(kv.page_tokens);
+  p.num_pages = static_cast<u32>(kv.k_pages.size());
+  p.begin = static_cast<u32>(kv.length);
+  p.window = static_cast<u32>(options.window);
+  p.has_sinks = options.sinks.is_null() ? 0 : 1;
+  p.partial_words = (p.v_head_dim + 3) / 4 * 4;
+  p.scale = options.scale * kLog2OfE;
+  p.column_factor = 1.0f;
+  return p;
+}
+
+/// Sets the parts of `size` positions that any query sees.
+void count_parts(AttentionParams& p, u32 size) {
+  p.first_key = p.window > 0 && p.begin + 1 > p.window ? p.begin + 1 - p.window : 0;
+  p.first_part = p.first_key / size;
+  p.num_parts = (p.begin + p.tokens - 1) / size - p.first_part + 1;
+}
+
+uint64_t partial_bytes(const AttentionParams& p) {
+  return uint64_t{p.tokens} * p.heads * p.num_parts * (p.partial_words + 2) * sizeof(float);
+}
+
+uint64_t rows_of_kv_head(const AttentionParams& p) {
+  return uint64_t{p.tokens} * p.heads_per_kv_head;
+}
+uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
+
+bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
+  const auto wide = [](const Tensor& page) { return is_wide(page) && page.dim(2) % 4 == 0; };
+  return wide(q) && wide(out) && std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
+         std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
+}
+
+bool share_rows(const KvView& kv) {
+  return std::equal(kv.k_pages.begin(), kv.k_pages.end(), kv.v_pages.begin(), kv.v_pages.end(),
+                    [](const Tensor& k, const Tensor& v) {
+                      return k.buffer == v.buffer && k.offset_bytes == v.offset_bytes &&
+                             k.strides == v.strides;
+                    });
+}
+
+constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
+
+// --- Tiles of 64 keys: attention_few.h, attention_many.h ---
+
+/// Rows of values begin on banks 4 apart, as pairs of them are read together.
+void lay_out_tiles(AttentionParams& p) {
+  p.key_steps = (p.head_dim + 15) / 16;
+  p.value_blocks = (p.v_head_dim + 31) / 32;
+  p.key_words = (p.head_dim + 31) / 32 * 32;
+  p.value_words = p.value_blocks * 32 + 4;
+  p.column_factor = 0x1p-28f;  // weights and values are times 2^14
+  count_parts(p, kTileKeys);
+}
+
+uint32_t few_bytes(const AttentionParams& p) {
+  const uint64_t row_words = p.key_steps * 16 + kTileScoreWords + kTileKeys + 3;
+  return bytes_of(kTileFewRows * row_words + kTileKeys * (uint64_t{p.value_words} + 3));
+}
+
+/// A kernel of attention_many.h.
+struct ManyKernel {
+  KernelId walks;
+  KernelId keeps_parts;
+  uint32_t simds;
+  uint32_t rows() const { return simds * 16; }
+};
+constexpr ManyKernel kMany128{KernelId::attention_many128, KernelId::attention_many128_parts, 8};
+constexpr ManyKernel kMany64{KernelId::attention_many64, KernelId::attention_many64_parts, 4};
+
+uint32_t many_bytes(const AttentionParams& p, const ManyKernel& kernel) {
+  const uint64_t columns = std::max(p.key_steps * 16, p.value_blocks * 32);
+  return bytes_of(uint64_t{kernel.rows()} * p.key_steps * 16 + 3 * kTileKeys / 2 * columns +
+                  2 * 3 * kTileKeys);
+}
+uint64_t many_groups(const AttentionParams& p, const ManyKernel& kernel) {
+  return groups_for(rows_of_kv_head(p), kernel.rows()) * uint64_t{kv_heads_of(p)};
+}
+
+uint64_t halves_bytes(const AttentionParams& p) {
+  const uint64_t words = kTileKeys * (uint64_t{p.key_steps} * 16 + p.value_blocks * 32 + 3);
+  return words * sizeof(u32) * kv_heads_of(p) * p.num_parts;
+}
+
+/// Whether attention runs in tiles: a matter of shapes and of where a model's tensors lie, not of
+/// their number, as bits depend on it.
+bool fits_tiles(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
+                const Platform& platform) {
+  return platform.has_matrix_units() && are_wide(out, q, kv) && p.page_tokens % 8 == 0 &&
+         p.head_dim <= kTileSteps * 16 && p.v_head_dim <= kTileBlocks * 32 &&
+         few_bytes(p) <= platform.shared_bytes_max();
+}
+
+/// Divides the parts among groups, of which there are `groups` otherwise, so that no core is idle.
+void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
+  p.group_parts = static_cast<u32>(std::max<uint64_t>(groups * p.num_parts / cores, 1));
+  if (groups * groups_for(p.num_parts, p.group_parts) > cores) ++p.group_parts;
+}
+
+/// The kernel for many rows and how their tiles are divided; nothing for few rows, or where there
+/// is not enough shared memory.
+const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
+  if (rows_of_kv_head(p) <= kFewRowsMax) return nullptr;
+  const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
+  const ManyKernel* largest = nullptr;
+  for (const ManyKernel* kernel : {&kMany128, &kMany64}) {
+    if (many_bytes(p, *kernel) > platform.shared_bytes_max()) continue;
+    if (largest == nullptr) largest = kernel;
+    p.walks = 1;
+    if (many_groups(p, *kernel) >= wanted) return kernel;
+  }
+  if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
+      halves_bytes(p) > platform.workspace_bytes_max()) {
+    return largest;
+  }
+  p.walks = 0;
+  divide_parts(p, many_groups(p, *largest), platform.cores());
+  return largest;
+}
+
+// --- Wide rows: attention_wide.h ---
+
+struct WideKernel {
+  KernelId id;
+  uint32_t rows;
+};
+constexpr WideKernel kWide16{KernelId::attention_wide16, 16};
+constexpr WideKernel kWide32{KernelId::attention_wide32, 32};
+constexpr uint32_t kWideThreads = 512;
+
+/// Rows begin on banks 16 apart for keys, read in units of 4, and 8 apart for values.
+void lay_out_wide(AttentionParams& p) {
+  p.key_words = (p.head_dim + 15) / 32 * 32 + 16;
+  p.value_words = (p.v_head_dim + 23) / 32 * 32 + 8;
+  count_parts(p, kWideSplit);
+}
+
+uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
+  const uint64_t row_words = p.key_words + kWideKeys + 16 + 3;  // a query, its scores, its factors
+  return bytes_of(rows * row_words + kWideKeys * (std::max(p.key_words, p.value_words) + 2));
+}
+
+bool fits_wide(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
+               const Platform& platform) {
+  return platform.has_matrix_units() && are_wide(out, q, kv) && p.page_tokens % kWideKeys == 0 &&
+         p.head_dim <= 576 && p.v_head_dim <= 512 &&
+         wide_bytes(p, kWide16.rows) <= platform.shared_bytes_max();
+}
+
+/// The most rows a group that leave no core idle; fewer, and groups for splits, if rows are few.
+WideKernel choose_wide(AttentionParams& p, const Platform& platform) {
+  const auto fits = [&](const WideKernel& kernel) {
+    return wide_bytes(p, kernel.rows) <= platform.shared_bytes_max();
+  };
+  const auto groups = [&](const WideKernel& kernel) {
+    return groups_for(rows_of_kv_head(p), kernel.rows) * uint64_t{kv_heads_of(p)};
+  };
+  const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
+  p.walks = 1;
+  if (fits(kWide32) && groups(kWide32) >= wanted) return kWide32;
+  if (groups(kWide16) >= wanted) return kWide16;
+  p.walks = p.num_parts == 1 || partial_bytes(p) > kPartialBytesMax ? 1 : 0;
+  const bool shares = rows_of_kv_head(p) > kWide32.rows / 2 && fits(kWide32) &&
+                      groups(kWide32) * (p.walks != 0 ? 1 : p.num_parts) >= wanted;
+  return shares ? kWide32 : kWide16;
+}
+
+}  // namespace
+
+bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
+  table_bytes_.resize(pages.size() * sizeof(u64));
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const u64 address = address_of(pages[i]);
+    std::memcpy(table_bytes_.data() + i * sizeof(u64), &address, sizeof(u64));
+  }
+  const Result<Binding> placed = place_table();
+  if (!placed.ok()) return fail(placed.error());
+  table = *placed;
+  return true;
+}
+
+bool GpuEncoder::take_partials(const AttentionParams& p, Binding& partials) {
+  if (p.walks != 0) return true;
+  const Result<Binding> taken = workspace_.take(partial_bytes(p));
+  if (!taken.ok()) return fail(taken.error());
+  partials = *taken;
+  partials.access = Access::kWrite;
+  return true;
+}
+
+bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bool is_large,
+                             Binding& partials) {
+  const ManyKernel& kernel = is_large ? kMany128 : kMany64;
+  // What does not fit at once is attended to piece by piece, by launches that take up the rows
+  // where those before left them.
+  const uint64_t whole = halves_bytes(p);
+  const u32 pieces = groups_for(whole, platform_.workspace_bytes_max());
+  const u32 parts = groups_for(p.num_parts, pieces);
+  const u32 first = p.first_part;
+  const u32 end = first + p.num_parts;
+  const uint64_t sums = uint64_t{p.tokens} * p.heads * 2 * sizeof(float);
+  const uint64_t halves_end = round_up(whole / p.num_parts * parts, 256);
+  const Result<Binding> taken =
+      workspace_.take(halves_end + (p.walks != 0 ? sums : partial_bytes(p)));
+  if (!taken.ok()) return fail(taken.error());
+  Binding halves{taken->buffer, taken->offset_bytes, halves_end, Access::kWrite};
+  partials = *taken;
+  partials.offset_bytes += halves_end;
+  partials.size_bytes -= halves_end;
+  for (u32 begin = first; begin < end; begin += parts) {
+    p.first_part = begin;
+    p.num_parts = std::min(parts, end - begin);
+    p.resumes = begin > first ? 1 : 0;
+    p.finishes = begin + p.num_parts == end ? 1 : 0;
+    Plan split = make_plan(KernelId::attention_halves, {p.num_parts, kv_heads_of(p), 2}, kThreads);
+    split.set_params(p);
+    split.bind(heads.k_table);
+    split.bind(heads.v_table);
+    halves.access = Access::kWrite;
+    split.bind(halves);
+    record(split);
+    const uint32_t rows = groups_for(rows_of_kv_head(p), kernel.rows());
+    const uint32_t z = p.walks != 0 ? 1 : groups_for(p.num_parts, p.group_parts);
+    Plan plan = make_plan(p.walks != 0 ? kernel.walks : kernel.keeps_parts,
+                          {rows, kv_heads_of(p), z}, kernel.simds * kSimdLanes);
+    plan.shared_bytes = many_bytes(p, kernel);
+    plan.set_params(p);
+    plan.bind(range_of(heads.q, Access::kRead));
+    halves.access = Access::kRead;
+    plan.bind(halves);
+    plan.bind(range_of(heads.options.sinks, Access::kRead));
+    if (p.walks == 0) {
+      plan.bind({});
+      partials.access = Access::kWrite;
+    } else {
+      if (pieces == 1) {
+        bind_output(plan, heads.out);
+      } else {
+        plan.bind(range_of(heads.out, Access::kReadWrite));
+      }
+      partials.access = Access::kReadWrite;
+    }
+    plan.bind(partials);
+    plan.bind({});
+    if (p.walks != 0 && p.finishes != 0) {
+      await_gate(plan, p, heads.out);
+    } else {
+      record(plan);
+    }
+  }
+  return true;
+}
+
+bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& p,
+                                  Binding& partials) {
+  p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
+  const uint64_t rows = rows_of_kv_head(p);
+  const uint32_t kv_heads = kv_heads_of(p);
+  Plan plan;
+  if (lay_out_tiles(p); fits_tiles(p, heads.out, heads.q, heads.kv, platform_)) {
+    if (const ManyKernel* many = choose_many(p, platform_); many != nullptr) {
+      return record_many(heads, p, many == &kMany128, partials);
+    }
+    const uint32_t row_groups = groups_for(rows, kTileFewRows);
+    p.walks = p.num_parts == 1 || row_groups * kv_heads >= 2 * platform_.cores() ||
+                      partial_bytes(p) > kPartialBytesMax
+                  ? 1
+                  : 0;
+    plan = make_plan(p.walks != 0 ? KernelId::attention_few : KernelId::attention_few_parts,
+                     {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
+    plan.shared_bytes = few_bytes(p);
+  } else if (lay_out_wide(p); fits_wide(p, heads.out, heads.q, heads.kv, platform_)) {
+    p.column_factor = 1.0f;
+    p.shares_rows = share_rows(heads.kv) ? 1 : 0;
+    const WideKernel kernel = choose_wide(p, platform_);
+    plan = make_plan(kernel.id,
+                     {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
+                     kWideThreads);
+    plan.shared_bytes = wide_bytes(p, kernel.rows);
+  } else {
+    p.column_factor = 1.0f;
+    count_parts(p, kAttentionSplit);
+    p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
+    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
+                     kThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
+  }
+  if (!take_partials(p, partials)) return false;
+  plan.set_params(p);
+  plan.bind(range_of(heads.q, Access::kRead));
+  plan.bind(heads.k_table);
+  plan.bind(heads.v_table);
+  plan.bind(range_of(heads.options.sinks, Access::kRead));
+  if (p.walks == 0) {
+    plan.bind({});
+  } else {
+    bind_output(plan, heads.out);
+  }
+  plan.bind(partials);
+  const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
+  if (takes_gate) plan.bind({});
+  if (takes_gate && p.walks != 0) {
+    await_gate(plan, p, heads.out);
+  } else {
+    record(plan);
+  }
+  return true;
+}
+
+void GpuEncoder::await_gate(const Plan& plan, const AttentionParams& params, const Tensor& out) {
+  flush_waiting();
+  waiting_attention_ = WaitingAttention{plan, params, out};
+}
+
+bool GpuEncoder::join_attention(const Tensor& out, const Tensor& x, const Tensor& gate,
+                                Activation activation) {
+  if (!waiting_attention_) return false;
+  WaitingAttention& waiting = *waiting_attention_;
+  if (activation != Activation::kSigmoid || !are_same(waiting.out, x) || !are_same(x, out) ||
+      gate.shape != x.shape || !is_wide(gate) || have_overlap(gate, out)) {
+    return false;
+  }
+  WaitingAttention taken = waiting;
+  waiting_attention_.reset();
+  taken.params.has_gate = 1;
+  taken.params.gate = heads_layout(gate);
+  taken.plan.set_params(taken.params);
+  taken.plan.bindings[taken.plan.num_bindings - 1] = range_of(gate, Access::kRead);
+  record(taken.plan);
+  return true;
+}
+
+void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                           const AttentionOptions& options) {
+  if (!status_.ok() || q.dim(0) == 0) return;
+  MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
+  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
+  if (out.dim(2) > int64_t{kThreads} * kAttentionColumnsMax) {
+    fail(make_error(ErrorCode::kUnsupported, "attention: values of {} per head, at most {}",
+                    out.dim(2), kThreads * kAttentionColumnsMax));
+    return;
+  }
+  Binding k_table;
+  Binding v_table;
+  if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
+  place_heads(q, k, v, kv, k_table, v_table);
+  AttentionParams p{};
+  Binding partials;
+  const AttentionHeads heads{out, q, k.dim(1), kv, options, k_table, v_table};
+  if (!record_attention(heads, p, partials) || p.walks != 0) return;
+  Plan merge = make_plan(KernelId::attention_merge,
+                         {groups_for(p.v_head_dim, kMergeColumns), p.heads, p.tokens},
+                         kMergeThreads, bytes_of(kMergeWords));
+  merge.set_params(p);
+  partials.access = Access::kRead;
+  merge.bind(partials);
+  merge.bind(range_of(options.sinks, Access::kRead));
+  bind_output(merge, out);
+  merge.bind({});
+  await_gate(merge, p, out);
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,195 @@
+// Keys and values of a tile in halves of f16, in the order in which lanes of a SIMD group hold them
+// for a product on matrix units: what many queries share is made once, by attention_halves.
+//
+// A row of queries, keys or values is scaled by a power of two first, so that its largest number
+// lies below 2^15: 22 bits are left of it in two halves, and it neither overflows nor, unless it is
+// 2^-60 of nothing, loses bits at the other end.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Four numbers: the pairs of their larger halves, then of what is left.
+MF_FN W4 split_four(F4 x) {
+  W4 unit;
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) {
+    unit.v[i] = pack_f16(x.v[2u * i], x.v[2u * i + 1u]);
+    unit.v[i + 2u] =
+        pack_f16(x.v[2u * i] - f16_half(unit.v[i], 0u), x.v[2u * i + 1u] - f16_half(unit.v[i], 1u));
+  }
+  return unit;
+}
+
+/// The largest number of some, as its bits.
+MF_FN u32 largest_bits(F4 x, u32 bits) {
+  MF_UNROLL
+  for (u32 e = 0u; e < 4u; ++e) {
+    const u32 own = size_bits(x.v[e]);
+    bits = own > bits ? own : bits;
+  }
+  return bits;
+}
+MF_FN u32 lanes_max(MF_T t, u32 bits, u32 mask) {
+  const u32 other = simd_shuffle_xor(t, bits, mask);
+  return other > bits ? other : bits;
+}
+MF_FN F4 scaled(F4 x, f32 factor) {
+  MF_UNROLL
+  for (u32 e = 0u; e < 4u; ++e) x.v[e] = x.v[e] * factor;
+  return x;
+}
+MF_FN F4 no_columns() {
+  const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  return nothing;
+}
+
+/// The row of a position that exists; rows are read by many lanes in steps of four columns.
+MF_FN MF_GLOBAL(const f32)
+    position_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages,
+                 HeadsLayout layout, u32 position, u32 kv_head) {
+  const u32 number = position / p.page_tokens;
+  return MF_AT(t, const f32, pages[number % p.num_pages]) +
+         ((position - number * p.page_tokens) * layout.token_stride + kv_head * layout.head_stride);
+}
+
+/// Eight keys: lane 4 g + i has of key g the columns 16 s + 4 i to 16 s + 4 i + 3 for every s.
+struct KeyRows {
+  F4 held[kTileSteps];
+
+  MF_FN_MEMBER void load(MF_T t, MF_GLOBAL(const f32) row, u32 cols, bool exists) {
+    MF_UNROLL
+    for (u32 s = 0u; s < kTileSteps; ++s) {
+      const u32 c = s * 16u + (t.lane & 3u) * 4u;
+      held[s] = no_columns();
+      if (exists && c < cols) held[s] = load4(row + c);
+    }
+  }
+  MF_FN_MEMBER u32 exponent(MF_T t) const {
+    u32 bits = 0u;
+    MF_UNROLL
+    for (u32 s = 0u; s < kTileSteps; ++s) bits = largest_bits(held[s], bits);
+    return block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
+  }
+};
+
+/// A value's exponent as what is added to its score, and what takes it back from its weight.
+MF_FN f32 value_shift(u32 exponent) {
+  return exponent == kNotFinite ? as_float(0x7fc00000u) : static_cast<f32>(exponent) - 127.0f;
+}
+MF_FN f32 value_inverse(u32 exponent) {
+  return as_float(exponent >= 254u ? 0x400000u : (254u - exponent) << 23u);
+}
+
+/// Sixteen keys' values of four tiles of eight columns: lane 4 g + i has of the keys 2 i, 2 i + 1,
+/// 2 i + 8 and 2 i + 9 the columns 4 g to 4 g + 3, of which each belongs to a tile of its own.
+/// The halves of tile j for the second factor of a product.
+MF_FN W4 value_halves(MF_LOCAL(const F4) rows, u32 j) {
+  const F4 keys = {{rows[0].v[j], rows[1].v[j], rows[2].v[j], rows[3].v[j]}};
+  return split_four(keys);
+}
+MF_FN u32 value_key(u32 quad, u32 i) { return quad * 2u + i % 2u + i / 2u * 8u; }
+
+/// Where a tile lies in halves, in words: keys, values, then three factors of each position.
+struct HalvesLayout {
+  u32 values;
+  u32 factors;
+  u32 tile;
+};
+MF_FN HalvesLayout halves_layout(MF_PARAMS(AttentionParams) p) {
+  HalvesLayout at;
+  at.values = p.key_steps * 16u * kTileKeys;
+  at.factors = at.values + p.value_blocks * 32u * kTileKeys;
+  at.tile = at.factors + 3u * kTileKeys;
+  return at;
+}
+
+/// A tile's keys in halves; `factors` of positions are written too.
+MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
+                      MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
+  const u32 end = p.begin + p.tokens;
+  MF_ROLLED
+  for (u32 n = t.simd; n < kTileKeys / 8u; n += 4u) {
+    const u32 key = n * 8u + t.lane / 4u;
+    const bool exists = tile + key >= p.first_key && tile + key < end;
+    KeyRows keys;
+    keys.load(t, position_row(t, p, pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
+              p.head_dim, exists);
+    const u32 exponent = keys.exponent(t);
+    if ((t.lane & 3u) == 0u) factors[key] = out_of_halves(exponent);
+    MF_UNROLL
+    for (u32 s = 0u; s < kTileSteps; ++s) {
+      if (s >= p.key_steps) continue;
+      store4(to + ((n * p.key_steps + s) * 32u + t.lane) * 4u,
+             split_four(scaled(keys.held[s], into_halves(exponent))));
+    }
+  }
+}
+
+/// A tile's values in halves, 16 of them a SIMD group's. A row that is not finite becomes zeros,
+/// and its factor says what it was: it must not reach those who do not see it.
+MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
+                        MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
+  const u32 end = p.begin + p.tokens;
+  const u32 g = t.lane / 4u;
+  F4 rows[kTileBlocks][4];
+  f32 scales[4];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 key = t.simd * 16u + value_key(t.lane & 3u, i);
+    const bool exists = tile + key >= p.first_key && tile + key < end;
+    MF_GLOBAL(const f32)
+    row = position_row(t, p, pages, p.v_page, exists ? tile + key : end - 1u, t.group.y);
+    u32 bits = 0u;
+    MF_UNROLL
+    for (u32 b = 0u; b < kTileBlocks; ++b) {
+      const u32 c = b * 32u + g * 4u;
+      rows[b][i] = no_columns();
+      if (exists && c < p.v_head_dim) rows[b][i] = load4(row + c);
+      bits = largest_bits(rows[b][i], bits);
+    }
+    const u32 exponent =
+        block_exponent(lanes_max(t, lanes_max(t, lanes_max(t, bits, 4u), 8u), 16u));
+    scales[i] = into_halves(exponent);
+    if (exponent == kNotFinite) {
+      MF_UNROLL
+      for (u32 b = 0u; b < kTileBlocks; ++b) rows[b][i] = no_columns();
+    }
+    if (g != 0u) continue;
+    factors[kTileKeys + key] = value_shift(exponent);
+    factors[2u * kTileKeys + key] = value_inverse(exponent);
+  }
+  MF_UNROLL
+  for (u32 b = 0u; b < kTileBlocks; ++b) {
+    if (b >= p.value_blocks) continue;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) rows[b][i] = scaled(rows[b][i], scales[i]);
+    MF_UNROLL
+    for (u32 j = 0u; j < 4u; ++j) {
+      const u32 unit = ((t.simd * p.value_blocks + b) * 4u + j) * 32u + t.lane;
+      store4(to + unit * 4u, value_halves(rows[b], j));
+    }
+  }
+}
+
+/// Group x: a tile, from the first of p; y: a kv head; z: its keys or its values. 128 threads.
+MF_FITS(128, 2)
+MF_KERNEL(attention_halves, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1, u64, v_pages),
+          MF_WRITE(2, u32, halves)) {
+  MF_THREAD;
+  const HalvesLayout at = halves_layout(p);
+  MF_GLOBAL(u32)
+  own = halves + (static_cast<u64>(t.group.y) * p.num_parts + t.group.x) * at.tile;
+  MF_GLOBAL(f32) factors = MF_CAST(f32, own + at.factors);
+  const u32 tile = (p.first_part + t.group.x) * kTileKeys;
+  if (t.group.z == 0u) {
+    bring_keys(t, p, k_pages, tile, own, factors);
+  } else {
+    bring_values(t, p, v_pages, tile, own + at.values, factors);
+  }
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

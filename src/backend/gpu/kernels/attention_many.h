@@ -1,0 +1,413 @@
+// Attention of many queries: a SIMD group has 16 rows of one kv head, all keys of a tile and all
+// columns of the result, so that a row's softmax is its own affair. A group's keys and values come
+// in halves (attention_halves.h), half a tile at a time, through three slots of shared memory: what
+// was read last makes room for what is read next. Registers are what there is least of.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Where things lie in shared memory, in words.
+struct ManyShared {
+  u32 query_words;  // of a SIMD group
+  u32 slots;
+  u32 slot_words;
+  u32 factors;
+};
+template <u32 SIMDS>
+MF_FN ManyShared many_shared(MF_PARAMS(AttentionParams) p) {
+  const u32 key_words = p.key_steps * 16u;
+  const u32 value_words = p.value_blocks * 32u;
+  ManyShared at;
+  at.query_words = 16u * key_words;
+  at.slots = SIMDS * at.query_words;
+  at.slot_words = kTileKeys / 2u * (key_words > value_words ? key_words : value_words);
+  at.factors = at.slots + 3u * at.slot_words;
+  return at;
+}
+
+MF_FN void copy_words(MF_T t, u32 to, MF_GLOBAL(const u32) from, u32 words) {
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, to * 4u);
+  for (u32 i = t.index * 4u; i < words; i += t.threads * 4u) copy_async4(t, staged + i, from + i);
+}
+
+/// A row under way in the lanes that have it.
+struct ManyRow {
+  f32 factor;  // of its scores
+  PartSum all;
+};
+
+/// Scores of 32 keys with their values' exponents, of the rows g and g + 8: scores[4 n + i] is of
+/// key 8 n + 2 quad + i % 2.
+MF_FN void score_half(MF_T t, MF_PARAMS(AttentionParams) p, u32 queries, u32 slot, u32 factors,
+                      MF_LOCAL(const ManyRow) rows, MF_LOCAL(f32) scores) {
+  MF_SHARED(u32) x = MF_SHARED_AT(t, u32, (queries + t.lane * 4u) * 4u);
+  MF_SHARED(u32) k = MF_SHARED_AT(t, u32, (slot + t.lane * 4u) * 4u);
+  const u32 stride = p.key_steps * 128u;
+  TileDots<4u> dots;
+  dots.clear();
+  MF_ROLLED
+  for (u32 s = 0u; s < p.key_steps; ++s) {
+    W4 keys[4];
+    MF_UNROLL
+    for (u32 n = 0u; n < 4u; ++n) keys[n] = load4(k + n * stride);
+    dots.add(t, load_rows(x), keys);
+    x = x + kTileRowsWords;
+    k = k + 128u;
+  }
+  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, factors * 4u);
+  MF_UNROLL
+  for (u32 n = 0u; n < 4u; ++n) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 key = n * 8u + (t.lane & 3u) * 2u + i % 2u;
+      scores[n * 4u + i] =
+          dots.dot(n, i) * key_factors[key] * rows[i / 2u].factor + key_factors[kTileKeys + key];
+    }
+  }
+}
+
+/// Hides the keys of a tile that rows do not see.
+MF_FN void mask_scores(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_row, u32 tile,
+                       MF_LOCAL(f32) scores) {
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
+    MF_UNROLL
+    for (u32 n = 0u; n < kTileKeys / 8u; ++n) {
+      MF_UNROLL
+      for (u32 i = 0u; i < 2u; ++i) {
+        const u32 key = tile + n * 8u + (t.lane & 3u) * 2u + i;
+        if (key < row.begin || key >= row.end) scores[n * 4u + below * 2u + i] = -mf_infinity();
+      }
+    }
+  }
+}
+
+/// Scores of a tile become weights in halves; returns the sum of the row g, or `below` it g + 8.
+MF_FN PartSum weigh_row(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) scores, u32 below,
+                        MF_LOCAL(TileRows) weights) {
+  PartSum sum;
+  sum.largest = -mf_infinity();
+  MF_UNROLL
+  for (u32 n = 0u; n < kTileKeys / 8u; ++n) {
+    sum.largest =
+        mf_max(sum.largest, mf_max(scores[n * 4u + below * 2u], scores[n * 4u + below * 2u + 1u]));
+  }
+  sum.largest = mf_max(sum.largest, simd_shuffle_xor(t, sum.largest, 1u));
+  sum.largest = mf_max(sum.largest, simd_shuffle_xor(t, sum.largest, 2u));
+  const f32 measure = measure_of(sum.largest);
+  f32 parts[4];
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    F4 own;
+    F4 back;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      own.v[i] = scores[(2u * k + i / 2u) * 4u + below * 2u + i % 2u];
+      back.v[i] = inverses[k * 16u + value_key(t.lane & 3u, i)];
+    }
+    const W4 unit = split_four(tile_weights(own, measure, back, parts + k));
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      weights[k].high.v[below + 2u * i] = unit.v[i];
+      weights[k].low.v[below + 2u * i] = unit.v[2u + i];
+    }
+  }
+  sum.total = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  sum.total = sum.total + simd_shuffle_xor(t, sum.total, 1u);
+  sum.total = sum.total + simd_shuffle_xor(t, sum.total, 2u);
+  return sum;
+}
+
+/// Both rows of a lane.
+MF_FN void weigh_rows(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) scores,
+                      MF_LOCAL(TileRows) weights, MF_LOCAL(PartSum) sums) {
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    sums[below] = weigh_row(t, inverses, scores, below, weights);
+  }
+}
+
+/// The sums of one block of 32 columns over a tile.
+MF_FN void weigh_block(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 second_slot,
+                       u32 block, MF_LOCAL(const TileRows) weights, MF_LOCAL(f32) sums) {
+  MF_UNROLL
+  for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    const u32 unit = (k % 2u * p.value_blocks + block) * 4u;
+    MF_SHARED(u32)
+    v = MF_SHARED_AT(t, u32,
+                     ((k < 2u ? first_slot : second_slot) + unit * 128u + t.lane * 4u) * 4u);
+    W4 values[4];
+    MF_UNROLL
+    for (u32 j = 0u; j < 4u; ++j) values[j] = load4(v + j * 128u);
+    add_weighted(t, sums, weights[k], values);
+  }
+}
+
+MF_FN u64 row_out(MF_PARAMS(AttentionParams) p, QueryRow row) {
+  return row.token * p.out.token_stride + row.head * p.out.head_stride;
+}
+
+/// Takes up rows where the launch for the tiles before these left them.
+MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
+                       MF_GLOBAL(f32) partials, u32 first_row, MF_LOCAL(ManyRow) rows,
+                       MF_LOCAL(f32) columns) {
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
+    if (row.end == 0u) continue;
+    MF_GLOBAL(f32) from = out + row_out(p, row);
+    MF_GLOBAL(f32) sums = partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
+    rows[below].all.largest = sums[0];
+    rows[below].all.total = sums[1];
+    MF_UNROLL
+    for (u32 b = 0u; b < kTileBlocks; ++b) {
+      const u32 c = b * 32u + (t.lane & 3u) * 8u;
+      F4 left = no_columns();
+      F4 right = no_columns();
+      if (c < p.v_head_dim) left = load4(MF_CAST(const f32, from + c));
+      if (c + 4u < p.v_head_dim) right = load4(MF_CAST(const f32, from + (c + 4u)));
+      MF_UNROLL
+      for (u32 j = 0u; j < 4u; ++j) {
+        columns[b * 16u + j * 4u + below * 2u] = left.v[j];
+        columns[b * 16u + j * 4u + below * 2u + 1u] = right.v[j];
+      }
+    }
+  }
+}
+
+/// Writes rows: finished, or as they are, for the launch that goes on with them.
+MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
+                      MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
+                      u32 first_row, MF_LOCAL(const ManyRow) rows, MF_LOCAL(const f32) columns) {
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
+    if (row.end == 0u) continue;
+    f32 factor = 1.0f;
+    if (p.finishes != 0u) {
+      factor = finish_factor(p, rows[below].all, sinks, row.head);
+    } else if ((t.lane & 3u) == 0u) {
+      MF_GLOBAL(f32) sums = partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
+      sums[0] = rows[below].all.largest;
+      sums[1] = rows[below].all.total;
+    }
+    MF_GLOBAL(const f32) gates = gates_of(p, gate, row.token, row.head);
+    MF_UNROLL
+    for (u32 b = 0u; b < kTileBlocks; ++b) {
+      LaneColumns c = lane_columns(columns + b * 16u, below);
+      if (p.finishes != 0u) finish_lane_columns(t, p, &c, factor, gates, b);
+      store_lane_columns(t, out + row_out(p, row), b, p.v_head_dim, c);
+    }
+  }
+}
+
+/// A tile of a SIMD group's rows in a place of its own.
+MF_FN void keep_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, u32 first_row,
+                     u32 part, MF_LOCAL(const PartSum) sums, bool has_columns, u32 first_slot,
+                     u32 second_slot, MF_LOCAL(const TileRows) weights) {
+  u64 index[2];
+  bool exists[2];
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
+    index[below] = partial_index(p, row.token, row.head, part);
+    exists[below] = row.end != 0u;
+    if (!exists[below] || (t.lane & 3u) != 0u) continue;
+    MF_GLOBAL(f32) to = partials + partial_sums(p, index[below]);
+    to[0] = sums[below].largest;
+    to[1] = sums[below].total;
+  }
+  if (!has_columns) return;
+  MF_ROLLED
+  for (u32 b = 0u; b < p.value_blocks; ++b) {
+    f32 block[16];
+    weigh_block(t, p, first_slot, second_slot, b, weights, block);
+    MF_UNROLL
+    for (u32 below = 0u; below < 2u; ++below) {
+      if (!exists[below]) continue;
+      store_lane_columns(t, partials + partial_columns(p, index[below]), b, p.v_head_dim,
+                         lane_columns(block, below));
+    }
+  }
+}
+
+/// Adds a tile to all columns of a SIMD group's rows.
+MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 second_slot,
+                    MF_LOCAL(const TileRows) weights, MF_LOCAL(const PartSum) sums,
+                    MF_LOCAL(ManyRow) rows, MF_LOCAL(f32) columns) {
+  PartMerge merges[2];
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    merges[below] = merge_parts(rows[below].all, sums[below]);
+    rows[below].all = merges[below].all;
+  }
+  MF_UNROLL
+  for (u32 b = 0u; b < kTileBlocks; ++b) {
+    if (b >= p.value_blocks) continue;
+    f32 block[16];
+    weigh_block(t, p, first_slot, second_slot, b, weights, block);
+    MF_UNROLL
+    for (u32 i = 0u; i < 16u; ++i) {
+      const PartMerge merge = merges[i / 2u % 2u];
+      columns[b * 16u + i] = mf_fma(columns[b * 16u + i], merge.keep, block[i] * merge.add);
+    }
+  }
+}
+
+/// The tiles of a group, and which positions any and all of a SIMD group's rows see.
+struct ManyRange {
+  u32 first_row;
+  u32 own_row;
+  u32 tile;
+  u32 stop;
+  u32 low;
+  u32 high;
+  u32 all_low;
+  u32 all_high;
+};
+template <u32 SIMDS, bool WALKS>
+MF_FN ManyRange many_range(MF_T t, MF_PARAMS(AttentionParams) p) {
+  const u32 per_group = SIMDS * 16u;
+  const u32 count = p.tokens * p.heads_per_kv_head;
+  ManyRange r;
+  r.first_row = ((count + per_group - 1u) / per_group - 1u - t.group.x) * per_group;
+  r.own_row = r.first_row + t.simd * 16u;
+  const bool has_rows = r.own_row < count;
+  const QueryRow first = query_row(t, p, r.own_row);
+  const QueryRow last = query_row(t, p, r.own_row + 16u <= count ? r.own_row + 15u : count - 1u);
+  r.low = first.begin;
+  r.high = has_rows ? last.end : 0u;
+  r.all_low = last.begin;
+  r.all_high = first.end;
+  r.tile = p.first_part + (WALKS ? 0u : t.group.z * p.group_parts);
+  r.stop = p.first_part + p.num_parts;
+  if (WALKS) {
+    const u32 end = r.first_row + per_group <= count ? r.first_row + per_group : count;
+    const u32 seen = query_row(t, p, r.first_row).begin / kTileKeys;
+    const u32 unseen = (query_row(t, p, end - 1u).end - 1u) / kTileKeys + 1u;
+    r.tile = r.tile < seen ? seen : r.tile;
+    r.stop = r.stop > unseen ? unseen : r.stop;
+  } else if (r.stop > r.tile + p.group_parts) {
+    r.stop = r.tile + p.group_parts;
+  }
+  return r;
+}
+
+/// A SIMD group's queries in halves.
+MF_FN void stage_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, u32 first_row,
+                      u32 queries, MF_LOCAL(ManyRow) rows) {
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    rows[below].factor = 0.0f;
+    rows[below].all = no_sum();
+  }
+  MF_ROLLED
+  for (u32 r = 0u; r < 16u; ++r) {
+    const f32 factor =
+        stage_query(t, p, q, query_row(t, p, first_row + r), r, MF_SHARED_AT(t, u32, queries * 4u));
+    if (t.lane / 4u == r % 8u && r < 8u) rows[0].factor = factor;
+    if (t.lane / 4u == r % 8u && r >= 8u) rows[1].factor = factor;
+  }
+  simd_barrier(t);
+}
+
+/// Half of a tile's keys and its factors, unless it is not the group's.
+MF_FN void copy_first_half(MF_T t, MF_PARAMS(AttentionParams) p, ManyShared at, ManyRange range,
+                           u32 tile, MF_GLOBAL(const u32) from, u32 slot) {
+  if (tile < range.stop) {
+    copy_words(t, slot, from, kTileKeys / 2u * p.key_steps * 16u);
+    copy_words(t, at.factors + (tile & 1u) * 3u * kTileKeys, from + halves_layout(p).factors,
+               3u * kTileKeys);
+  }
+  copies_commit(t);
+}
+
+/// Group x: 16 rows for each SIMD group, the last ones first, as they take longest; y: a kv head;
+/// z: so many tiles, each kept for itself, unless a group WALKS all.
+template <u32 SIMDS, bool WALKS>
+MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                       MF_GLOBAL(const u32) halves, MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out,
+                       MF_GLOBAL(f32) partials, MF_GLOBAL(const f32) gate) {
+  const ManyShared at = many_shared<SIMDS>(p);
+  const HalvesLayout in = halves_layout(p);
+  ManyRange range = many_range<SIMDS, WALKS>(t, p);
+  const u32 queries = t.simd * at.query_words;
+  const u32 key_half = kTileKeys / 2u * p.key_steps * 16u;
+  const u32 value_half = kTileKeys / 2u * p.value_blocks * 32u;
+  MF_GLOBAL(const u32)
+  from = halves + (static_cast<u64>(t.group.y) * p.num_parts + range.tile - p.first_part) * in.tile;
+  copy_first_half(t, p, at, range, range.tile, from, at.slots);
+  ManyRow rows[2];
+  stage_rows(t, p, q, range.own_row, queries, rows);
+  f32 columns[kTileBlocks * 16u];
+  MF_UNROLL
+  for (u32 i = 0u; i < kTileBlocks * 16u; ++i) columns[i] = 0.0f;
+  if (WALKS && p.resumes != 0u) resume_rows(t, p, out, partials, range.own_row, rows, columns);
+  u32 slot = 0u;
+  MF_ROLLED
+  for (; range.tile < range.stop; ++range.tile) {
+    const u32 tile = range.tile * kTileKeys;
+    const bool active = tile < range.high && tile + kTileKeys > range.low;
+    const u32 second = slot < 2u ? slot + 1u : 0u;
+    const u32 third = slot > 0u ? slot - 1u : 2u;
+    const u32 slots[3] = {at.slots + slot * at.slot_words, at.slots + second * at.slot_words,
+                          at.slots + third * at.slot_words};
+    const u32 factors = at.factors + (range.tile & 1u) * 3u * kTileKeys;
+    f32 scores[kTileKeys / 2u];
+    copies_wait<0>(t);
+    barrier(t);
+    copy_words(t, slots[1], from + key_half, key_half);
+    copies_commit(t);
+    copy_words(t, slots[2], from + in.values, value_half);
+    copies_commit(t);
+    if (active) score_half(t, p, queries, slots[0], factors, rows, scores);
+    copies_wait<1>(t);
+    barrier(t);
+    copy_words(t, slots[0], from + (in.values + value_half), value_half);
+    copies_commit(t);
+    PartSum sums[2] = {no_sum(), no_sum()};
+    TileRows weights[4];
+    if (active) {
+      score_half(t, p, queries, slots[1], factors + kTileKeys / 2u, rows, scores + kTileKeys / 4u);
+      if (tile < range.all_low || tile + kTileKeys > range.all_high) {
+        mask_scores(t, p, range.own_row, tile, scores);
+      }
+      weigh_rows(t, MF_SHARED_AT(t, f32, (factors + 2u * kTileKeys) * 4u), scores, weights, sums);
+    }
+    copies_wait<0>(t);
+    barrier(t);
+    from = from + in.tile;
+    copy_first_half(t, p, at, range, range.tile + 1u, from, slots[1]);
+    slot = second;
+    if (!WALKS) {
+      keep_tile(t, p, partials, range.own_row, range.tile - p.first_part, sums, active, slots[2],
+                slots[0], weights);
+    } else if (active) {
+      add_tile(t, p, slots[2], slots[0], weights, sums, rows, columns);
+    }
+  }
+  if (WALKS) leave_rows(t, p, sinks, gate, out, partials, range.own_row, rows, columns);
+}
+
+#define MF_ATTENTION_MANY(name, SIMDS, WALKS)                                          \
+  MF_FITS(SIMDS * 32u, 1u)                                                             \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u32, halves),        \
+            MF_READ(2, f32, sinks), MF_WRITE(3, f32, out), MF_WRITE(4, f32, partials), \
+            MF_READ(5, f32, gate)) {                                                   \
+    MF_THREAD;                                                                         \
+    attend_many<SIMDS, WALKS>(t, p, q, halves, sinks, out, partials, gate);            \
+  }
+MF_ATTENTION_MANY(attention_many128, 8u, true)
+MF_ATTENTION_MANY(attention_many64, 4u, true)
+MF_ATTENTION_MANY(attention_many128_parts, 8u, false)
+MF_ATTENTION_MANY(attention_many64_parts, 4u, false)
+#undef MF_ATTENTION_MANY
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,360 @@
+// Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
+// has ROWS rows of one kv head and takes keys in tiles of 32, which add to what the split has so
+// far; splits are parts. Otherwise numbers are as in attention_tiles.h.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Of sums of weights times 2^14 and values times 2^14.
+MF_FN f32 wide_factor() { return as_float((127u - 28u) << 23u); }
+
+/// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 8 keys.
+template <u32 ROWS, u32 SIMDS>
+MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
+  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u, kOwn = 1u };
+  static_assert(SIMDS / kRowTiles * kOwn >= kKeyTiles, "every key has a SIMD group");
+  const u32 first = t.simd / kRowTiles * kOwn;
+  if (first >= kKeyTiles) return;
+  const WideShared at = wide_shared<ROWS>(p);
+  const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
+  const u32 own = (t.lane & 3u) * 4u;
+  MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
+  MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
+  MF_SHARED(u32)
+  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((first * 8u + t.lane / 4u) * p.key_words + own);
+  f32 high[kOwn * 4u];
+  f32 left[kOwn * 4u];
+  f32 right[kOwn * 4u];
+  MF_UNROLL
+  for (u32 i = 0u; i < kOwn * 4u; ++i) {
+    high[i] = 0.0f;
+    left[i] = 0.0f;
+    right[i] = 0.0f;
+  }
+  // Two steps at once: few enough instructions and registers, and reads run ahead of products.
+  MF_ROLLED
+  for (u32 begin = 0u; begin < p.head_dim; begin += 32u) {
+    MF_UNROLL
+    for (u32 d = begin; d < begin + 32u; d += 16u) {
+      if (d >= p.head_dim) continue;
+      const W4 x = load4(a_low + d);
+      const W4 y = load4(a_high + d);
+      MF_UNROLL
+      for (u32 n = 0u; n < kOwn; ++n) {
+        const W4 k = load4(keys + (n * 8u * p.key_words + d));
+        matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
+        matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
+        matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+      }
+    }
+  }
+  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
+  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
+  MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < kOwn * 4u; ++i) {
+    const u32 key = (first + i / 4u) * 8u + (t.lane & 3u) * 2u + i % 2u;
+    const u32 r = row + i / 2u % 2u * 8u;
+    const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
+    // Keys k, k + 4, k + 8 and k + 12 of 16 side by side, as add_wide() reads their weights.
+    scores[r * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u] =
+        dot * query_factors[r];
+  }
+}
+
+/// Turns the scores of a tile into weights in halves; `keep` is what the sums before them shrink
+/// by. LANES lanes a row.
+template <u32 ROWS, u32 LANES>
+MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, QueryRow row,
+                         u32 tile) {
+  enum : u32 { kOwn = kWideUnits / LANES };
+  if (t.index >= ROWS * LANES) return sum;
+  const WideShared at = wide_shared<ROWS>(p);
+  const u32 r = t.index / LANES;
+  const u32 lane = t.index % LANES;
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.value_factors * 4u);
+  const u32 own = at.scores + r * kWideScoreWords + lane * 4u;
+  f32 scores[kOwn * 4u];
+  f32 values[kOwn * 4u];
+  f32 largest = sum.largest;
+  MF_UNROLL
+  for (u32 u = 0u; u < kOwn; ++u) {
+    const u32 unit = lane + u * LANES;
+    const F4 four = load4(MF_SHARED_AT(t, f32, (own + u * LANES * 4u) * 4u));
+    MF_UNROLL
+    for (u32 e = 0u; e < 4u; ++e) {
+      const u32 key = unit / 4u * 16u + unit % 4u + 4u * e;
+      const bool seen = tile + key >= row.begin && tile + key < row.end;
+      const f32 factor = factors[key];
+      const f32 shift = (static_cast<f32>(as_bits(factor) >> 23u) - 127.0f);
+      scores[u * 4u + e] = seen ? four.v[e] : -mf_infinity();
+      values[u * 4u + e] = seen ? factor * weight_factor() : 0.0f;
+      if (seen) largest = mf_max(largest, four.v[e] + shift);
+    }
+  }
+  MF_UNROLL
+  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
+    largest = mf_max(largest, simd_shuffle_xor(t, largest, mask));
+  }
+  f32 part = 0.0f;
+  MF_UNROLL
+  for (u32 u = 0u; u < kOwn; ++u) {
+    F4 weights;
+    f32 w[4];
+    MF_UNROLL
+    for (u32 e = 0u; e < 4u; ++e) {
+      const bool seen = values[u * 4u + e] != 0.0f;
+      w[e] = seen ? mf_exp2(scores[u * 4u + e] - largest) : 0.0f;
+      weights.v[e] = w[e] * values[u * 4u + e];
+    }
+    const f32 four = (w[0] + w[1]) + (w[2] + w[3]);
+    part = u == 0u ? four : part + four;
+    store4(MF_SHARED_AT(t, u32, (own + u * LANES * 4u) * 4u), split_four(weights));
+  }
+  MF_UNROLL
+  for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
+    part = part + simd_shuffle_xor(t, part, mask);
+  }
+  const f32 keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp2(sum.largest - largest);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  if (lane == 0u) keeps[r] = keep;
+  PartSum next;
+  next.largest = largest;
+  next.total = mf_fma(sum.total, keep, part);
+  return next;
+}
+
+/// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and of tiles of 8
+/// columns every PARTS-th, WIDE at most.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+struct WideOwner {
+  enum : u32 {
+    kTall = ROWS >= 32u ? 2u : 1u,
+    kParts = SIMDS / (ROWS / (16u * kTall)),
+    kWide = (UNITS == 2u ? 32u : 64u) / kParts,
+    kSums = kTall * kWide * 4u
+  };
+  static MF_FN_MEMBER u32 row(MF_T t) { return t.simd / kParts * kTall * 16u + t.lane / 4u; }
+  static MF_FN_MEMBER u32 part(MF_T t) { return t.simd % kParts; }
+};
+
+/// Adds weights times values of a tile to columns, which shrink first.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
+  typedef WideOwner<ROWS, SIMDS, UNITS> Owner;
+  const WideShared at = wide_shared<ROWS>(p);
+  const u32 row = Owner::row(t);
+  const u32 part = Owner::part(t);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_UNROLL
+  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
+    const f32 keep = keeps[row + r * 8u];
+    MF_UNROLL
+    for (u32 n = 0u; n < Owner::kWide; ++n) {
+      const u32 i = (r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u;
+      columns[i] = columns[i] * keep;
+      columns[i + 1u] = columns[i + 1u] * keep;
+    }
+  }
+  MF_SHARED(u32)
+  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kWideScoreWords + (t.lane & 3u) * 4u);
+  MF_SHARED(u32)
+  values = MF_SHARED_AT(t, u32, at.staged * 4u) +
+           ((t.lane & 3u) * p.value_words + part * 8u + t.lane / 4u);
+  MF_ROLLED
+  for (u32 k = 0u; k < kWideKeys; k += 16u) {
+    W4 a[2u * Owner::kTall];
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
+      a[r] = load4(weights + (r * 8u * kWideScoreWords + k));
+    }
+    MF_UNROLL
+    for (u32 n = 0u; n < Owner::kWide; ++n) {
+      if ((n * Owner::kParts + part) * 8u >= p.v_head_dim) continue;
+      u32 w[4];
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        w[i] = values[(k + i * 4u) * p.value_words + n * Owner::kParts * 8u];
+      }
+      const u32 b0 = (w[0] & 0xffffu) | w[1] << 16u;
+      const u32 b1 = (w[2] & 0xffffu) | w[3] << 16u;
+      const u32 low0 = w[0] >> 16u | (w[1] & 0xffff0000u);
+      const u32 low1 = w[2] >> 16u | (w[3] & 0xffff0000u);
+      MF_UNROLL
+      for (u32 m = 0u; m < Owner::kTall; ++m) {
+        MF_LOCAL(f32) c = columns + (m * Owner::kWide + n) * 4u;
+        const W4 x = a[2u * m];
+        const W4 y = a[2u * m + 1u];
+        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b0, b1);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], low0, low1);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b0, b1);
+      }
+    }
+  }
+}
+
+/// The keys [low, high) of a split, in tiles.
+template <u32 ROWS, u32 SIMDS, u32 UNITS, u32 LANES>
+MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
+                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
+                           u32 first_row, u32 low, u32 high) {
+  enum : u32 { kOwn = kWideKeys / SIMDS };
+  MF_UNROLL
+  for (u32 i = 0u; i < WideOwner<ROWS, SIMDS, UNITS>::kSums; ++i) columns[i] = 0.0f;
+  PartSum sum;
+  sum.largest = -mf_infinity();
+  sum.total = 0.0f;
+  const QueryRow row = query_row(t, p, first_row + t.index / LANES);
+  // Where values are parts of keys they are there already.
+  const bool shares = p.shares_rows != 0u;
+  RowStage<kOwn, UNITS> rows;
+  u32 tile = low / kWideKeys * kWideKeys;
+  WidePages pages;
+  pages.end = 0u;
+  turn_pages(p, &pages, k_pages, v_pages, tile);
+  load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
+  for (; tile < high; tile += kWideKeys) {
+    const u32 next = tile + kWideKeys;
+    store_keys<ROWS>(t, p, &rows);
+    barrier(t);
+    if (!shares) {
+      load_positions(t, &rows, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
+    }
+    score_wide<ROWS, SIMDS>(t, p);
+    if (shares) rows.cut_columns(t, p.v_head_dim);
+    u32 exponents[kOwn];
+    weigh_values<ROWS>(t, p, &rows, exponents);
+    barrier(t);
+    store_values<ROWS>(t, p, &rows, exponents);
+    if (next < high) {
+      turn_pages(p, &pages, k_pages, v_pages, next);
+      load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
+    }
+    sum = weigh_wide<ROWS, LANES>(t, p, sum, row, tile);
+    barrier(t);
+    add_wide<ROWS, SIMDS, UNITS>(t, p, columns);
+    barrier(t);
+  }
+  return sum;
+}
+
+/// Adds a split's columns to those of the splits before it, which lie in `out`; or writes them to
+/// the split's own place. What rows multiply by lies in shared memory.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f32) columns,
+                         MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row, bool is_first,
+                         bool finishes) {
+  typedef WideOwner<ROWS, SIMDS, UNITS> Owner;
+  const WideShared at = wide_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
+  const bool alone = p.walks != 0u;
+  MF_UNROLL
+  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
+    const u32 r_in = Owner::row(t) + r * 8u;
+    const QueryRow row = query_row(t, p, first_row + r_in);
+    if (row.end == 0u) continue;
+    MF_GLOBAL(f32)
+    to = alone ? out + (row.token * p.out.token_stride + row.head * p.out.head_stride)
+               : partials + partial_columns(p, partial_index(p, row.token, row.head, t.group.z));
+    const f32 keep = keeps[r_in];
+    const f32 add = adds[r_in];
+    const f32 factor = finishes ? static_cast<f32>(factors[r_in]) : 1.0f;
+    const u32 first = Owner::part(t) * 8u + (t.lane & 3u) * 2u;
+    const bool adds_to = alone && !is_first && keep != 0.0f;
+    f32 before[Owner::kWide * 2u];  // all on their way together
+    MF_UNROLL
+    for (u32 i = 0u; i < Owner::kWide * 2u; ++i) {
+      const u32 d = first + i / 2u * Owner::kParts * 8u + i % 2u;
+      before[i] = adds_to && d < p.v_head_dim ? to[d] : 0.0f;
+    }
+    MF_UNROLL
+    for (u32 n = 0u; n < Owner::kWide; ++n) {
+      MF_UNROLL
+      for (u32 e = 0u; e < 2u; ++e) {
+        const u32 d = first + n * Owner::kParts * 8u + e;
+        if (d >= p.v_head_dim) continue;
+        const f32 own = columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * wide_factor();
+        const f32 value = alone ? mf_fma(before[n * 2u + e], keep, own * add) : own;
+        to[d] = finishes ? mf_fma(value, factor, 0.0f) : value;
+      }
+    }
+  }
+}
+
+/// Group x: ROWS rows, the last ones first, as they take longest; y: a kv head; z: a split, if
+/// there is more than one. The result of the splits so far lies in `out`.
+template <u32 ROWS, u32 SIMDS, u32 UNITS>
+MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
+                       MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials) {
+  typedef WideOwner<ROWS, SIMDS, UNITS> Owner;
+  enum : u32 { kLanes = SIMDS * 32u / ROWS < 8u ? SIMDS * 32u / ROWS : 8u };
+  const WideShared at = wide_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
+  const u32 rows = p.tokens * p.heads_per_kv_head;
+  const u32 first_row = ((rows + ROWS - 1u) / ROWS - 1u - t.group.x) * ROWS;
+  const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
+  const u32 begin = query_row(t, p, first_row).begin;
+  const u32 end = query_row(t, p, last_row).end;
+  stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
+  const bool alone = p.walks != 0u;
+  u32 split = alone ? begin / kWideSplit : p.first_part + t.group.z;
+  const u32 last = alone ? (end - 1u) / kWideSplit : split;
+  const u32 own_row = t.index / kLanes;
+  const bool leads = t.index % kLanes == 0u && own_row < ROWS;
+  PartSum all;
+  all.largest = -mf_infinity();
+  all.total = 0.0f;
+  f32 columns[Owner::kSums];
+  for (bool is_first = true; split <= last; ++split, is_first = false) {
+    const u32 from = split * kWideSplit;
+    const PartSum sum = attend_split<ROWS, SIMDS, UNITS, kLanes>(
+        t, p, columns, k_pages, v_pages, first_row, begin > from ? begin : from,
+        end < from + kWideSplit ? end : from + kWideSplit);
+    const PartMerge merge = merge_parts(all, sum);
+    all = alone ? merge.all : sum;
+    const bool finishes = alone && split == last;
+    if (leads) {
+      keeps[own_row] = merge.keep;
+      adds[own_row] = merge.add;
+      const QueryRow row = query_row(t, p, first_row + own_row);
+      if (finishes && row.end > 0u) {
+        factors[own_row] = finish_factor(p, all, sinks, row.head);
+      }
+    }
+    barrier(t);
+    store_columns<ROWS, SIMDS, UNITS>(t, p, columns, out, partials, first_row, is_first, finishes);
+    if (!alone && leads) {
+      const QueryRow row = query_row(t, p, first_row + own_row);
+      if (row.end > 0u) {
+        MF_GLOBAL(f32)
+        to = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
+        to[0] = sum.largest;
+        to[1] = sum.total;
+      }
+    }
+    barrier(t);
+  }
+}
+
+#define MF_ATTENTION_WIDE(name, ROWS)                                                \
+  MF_FITS(512, 1)                                                                    \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),     \
+            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
+            MF_WRITE(5, f32, partials)) {                                            \
+    MF_THREAD;                                                                       \
+    attend_wide<ROWS, 16u, 5u>(t, p, q, k_pages, v_pages, sinks, out, partials);     \
+  }
+MF_ATTENTION_WIDE(attention_wide16, 16u)
+MF_ATTENTION_WIDE(attention_wide32, 32u)
+#undef MF_ATTENTION_WIDE
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

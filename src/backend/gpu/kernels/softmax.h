@@ -1,0 +1,91 @@
+// Softmax in parts: a query's keys are summed in parts at absolute positions, and parts are added
+// in order, by the group that has them all or by attention_merge. Scores are exponents of 2.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+MF_FN f32 log2_of_e() { return 1.44269504f; }
+
+/// A row of a group: its query, and the positions [begin, end) it sees; none if it does not exist.
+struct QueryRow {
+  u32 token;
+  u32 head;
+  u32 begin;
+  u32 end;
+};
+
+MF_FN QueryRow query_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
+  QueryRow r;
+  r.token = row / p.heads_per_kv_head;
+  r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
+  r.end = r.token < p.tokens ? p.begin + r.token + 1u : 0u;
+  r.begin = p.window > 0u && r.end > p.window ? r.end - p.window : 0u;
+  return r;
+}
+
+/// A row's softmax: of one part, or of all so far.
+struct PartSum {
+  f32 largest;
+  f32 total;
+};
+MF_FN PartSum no_sum() {
+  const PartSum sum = {-mf_infinity(), 0.0f};
+  return sum;
+}
+/// What weights are measured by: there may be nothing to measure.
+MF_FN f32 measure_of(f32 largest) { return largest == -mf_infinity() ? 0.0f : largest; }
+
+/// Adds a part to those before it and says how: old * keep + new * add.
+struct PartMerge {
+  PartSum all;
+  f32 keep;
+  f32 add;
+};
+MF_FN PartMerge merge_parts(PartSum all, PartSum sum) {
+  PartMerge m;
+  const f32 largest = mf_max(all.largest, sum.largest);
+  const f32 measure = measure_of(largest);
+  m.keep = mf_exp2(all.largest - measure);
+  m.add = mf_exp2(sum.largest - measure);
+  m.all.largest = largest;
+  m.all.total = mf_fma(all.total, m.keep, sum.total * m.add);
+  return m;
+}
+
+/// Where a part of a query is kept until all are merged, in words: its columns, and behind all
+/// columns its largest score and its total.
+MF_FN u64 partial_index(MF_PARAMS(AttentionParams) p, u32 token, u32 head, u32 part) {
+  return (static_cast<u64>(token) * p.heads + head) * p.num_parts + part;
+}
+MF_FN u64 partial_columns(MF_PARAMS(AttentionParams) p, u64 index) {
+  return index * p.partial_words;
+}
+MF_FN u64 partial_sums(MF_PARAMS(AttentionParams) p, u64 index) {
+  return static_cast<u64>(p.tokens) * p.heads * p.num_parts * p.partial_words + index * 2u;
+}
+
+/// What a finished sum's columns are multiplied by. A sink takes its part of the denominator.
+MF_FN f32 finish_factor(MF_PARAMS(AttentionParams) p, PartSum sum, MF_GLOBAL(const f32) sinks,
+                        u32 head) {
+  const f32 sink = p.has_sinks != 0u ? sinks[head] * log2_of_e() : -mf_infinity();
+  const f32 measure = measure_of(mf_max(sum.largest, sink));
+  const f32 keep = mf_exp2(sum.largest - measure);
+  return keep / mf_fma(sum.total, keep, mf_exp2(sink - measure)) * p.column_factor;
+}
+
+/// A finished column; the gate is what follows attention, in the same launch.
+MF_FN MF_GLOBAL(const f32)
+    gates_of(MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) gate, u32 token, u32 head) {
+  return gate + (token * p.gate.token_stride + head * p.gate.head_stride);
+}
+MF_FN f32 finished(MF_PARAMS(AttentionParams) p, f32 sum, f32 factor, MF_GLOBAL(const f32) gates,
+                   u32 column) {
+  const f32 value = mf_fma(sum, factor, 0.0f);
+  return p.has_gate != 0u ? value * sigmoid(gates[column]) : value;
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux
