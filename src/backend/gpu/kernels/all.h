@@ -27,6 +27,7 @@
 #include "backend/gpu/kernels/gated_delta.h"
 #include "backend/gpu/kernels/gated_delta_one.h"
 #include "backend/gpu/kernels/route.h"
+#include "backend/gpu/kernels/route_group.h"
 #include "backend/gpu/kernels/top.h"
 #include "backend/gpu/kernels/expert_lists.h"
 #include "backend/gpu/kernels/experts.h"

@@ -321,9 +321,12 @@ enum : u32 {
   kRouteExpertsMax = 2 * kRouteThreads,
   kRouteRanksMax = 16,
   kRouteGroupExperts = 32,
-  kRouteIds = kRouteThreads / 32 * kRouteRanksMax,  // where they begin, after their orders
-  kRouteGroups = 2 * kRouteIds,                     // and the groups' scores
-  kRouteWords = kRouteGroups + kRouteThreads / 32,
+  kRouteJudges = kRouteThreads / 32,           // SIMD groups, each with its experts
+  kRouteIds = kRouteJudges * kRouteRanksMax,   // where they begin, after their orders
+  kRouteGroups = 2 * kRouteIds,                // and the groups' scores
+  kRouteChosen = kRouteGroups + kRouteJudges,  // and the ids of the best
+  kRouteKeys = kRouteChosen + kRouteRanksMax,  // and the orders of all experts
+  kRouteWords = kRouteKeys + kRouteExpertsMax,
 };
 
 struct RouteParams {

@@ -1,7 +1,5 @@
 // From logits to the experts of each token: a SIMD group a token, everything stays on the device.
-// Most routers are judged by a whole group in registers: each SIMD group finds the best of its few
-// experts, then each the best of those, at two exchanges a rank. Few instructions count here: they
-// depend on each other, and on one SIMD group nothing hides that.
+// route_group.h has those of single tokens.
 #pragma once
 
 namespace moeflux {
@@ -155,40 +153,6 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   weights[t.lane] = weight;
 }
 
-/// The best `ranks` of every SIMD group's experts to shared memory, PER experts a thread of 256;
-/// and where there are groups, the score of the one that the SIMD group has.
-template <u32 PER>
-MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
-                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
-  RouteBest own[PER];
-  MF_UNROLL
-  for (u32 i = 0u; i < PER; ++i) {
-    own[i].id = t.index + i * kRouteThreads;
-    own[i].order = 0u;
-    if (own[i].id < p.experts) {
-      own[i].order = route_choice(p, logits[own[i].id], correction, own[i].id);
-    }
-  }
-  const bool has_groups = p.num_groups > 1u;
-  const u32 rounds = has_groups && ranks < 2u ? 2u : ranks;
-  RouteBest kept = {0u, kNoEntry};
-  MF_ROLLED
-  for (u32 r = 0u; r < rounds; ++r) {
-    const RouteBest best = route_take<PER>(t, own);
-    if (t.lane == r) kept = best;
-  }
-  if (t.lane < ranks) {
-    shared[t.simd * ranks + t.lane] = kept.order;
-    shared[kRouteIds + t.simd * ranks + t.lane] = kept.id;
-  }
-  if (!has_groups) return;
-  const f32 best = route_value(simd_shuffle(t, kept.order, 0u));
-  const f32 second = route_value(simd_shuffle(t, kept.order, 1u));
-  if (t.lane == 0u) {
-    shared[kRouteGroups + t.simd] = as_bits(p.top_two != 0u ? best + second : best);
-  }
-}
-
 /// A bit for each of the best groups, whose scores are lanes'. Ties go to the lower one.
 MF_FN u32 route_kept_groups(MF_T t, MF_PARAMS(RouteParams) p, f32 score) {
   const bool is_group = t.lane < p.num_groups;
@@ -198,82 +162,6 @@ MF_FN u32 route_kept_groups(MF_T t, MF_PARAMS(RouteParams) p, f32 score) {
     if (other > score || (other == score && g < t.lane)) ++better;
   }
   return simd_ballot(t, is_group && better < p.groups_kept);
-}
-
-/// All that the best `ranks` of a token can be: the first 256 threads of a group find it. A barrier
-/// follows.
-MF_FN void route_prepare(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
-                         MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
-  if (t.index >= kRouteThreads) return;
-  if (p.thread_experts == 1u) {
-    route_candidates<1u>(t, p, ranks, shared, logits, correction);
-  } else {
-    route_candidates<2u>(t, p, ranks, shared, logits, correction);
-  }
-}
-
-/// What a lane has of the candidates.
-struct RouteRest {
-  RouteBest all[kRouteRanksMax / 4u];
-};
-MF_FN RouteRest route_rest(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared) {
-  RouteRest rest;
-  u32 groups = ~0u;
-  if (p.num_groups > 1u) {
-    const u32 own = t.lane < p.num_groups ? t.lane : 0u;
-    groups = route_kept_groups(t, p, as_float(shared[kRouteGroups + own]));
-  }
-  MF_UNROLL
-  for (u32 i = 0u; i < kRouteRanksMax / 4u; ++i) {
-    const u32 at = t.lane + i * 32u;
-    rest.all[i].order = 0u;
-    rest.all[i].id = kNoEntry;
-    if (at < kRouteThreads / 32u * ranks) {
-      rest.all[i].order = shared[at];
-      rest.all[i].id = shared[kRouteIds + at];
-      const u32 group = rest.all[i].id / kRouteGroupExperts;
-      if (groups != ~0u && group < p.num_groups && (groups >> group & 1u) == 0u) {
-        // Experts of other groups are all 0, so that the first of them come first.
-        rest.all[i].order = route_order(0.0f);
-        rest.all[i].id = group * kRouteGroupExperts + at - group * ranks;
-      }
-    }
-  }
-  return rest;
-}
-
-/// The expert of one rank, of a SIMD group that asks for it, among candidates for `ranks` of them.
-MF_FN u32 route_rank(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u32 rank, MF_SHARED(u32) shared) {
-  RouteRest rest = route_rest(t, p, ranks, shared);
-  u32 id = kNoEntry;
-  MF_ROLLED
-  for (u32 r = 0u; r <= rank; ++r) id = route_take<kRouteRanksMax / 4u>(t, rest.all).id;
-  return id;
-}
-
-/// The expert of one rank of a token, on every thread of a group of 256. `writes`: all ranks to ids
-/// and weights. Shared: kRouteWords.
-MF_FN u32 route_token(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, bool writes,
-                      MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
-                      MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                      MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
-  MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
-  const u32 ranks = writes ? p.top_k : rank + 1u;
-  route_prepare(t, p, ranks, shared, row, correction);
-  barrier(t);
-  if (!writes) return route_rank(t, p, ranks, rank, shared);
-  RouteRest rest = route_rest(t, p, ranks, shared);
-  u32 wanted = kNoEntry;  // of as many lanes as ranks
-  MF_ROLLED
-  for (u32 r = 0u; r < ranks; ++r) {
-    const u32 id = route_take<kRouteRanksMax / 4u>(t, rest.all).id;
-    if (t.lane == r) wanted = id;
-  }
-  if (t.simd == 0u) {
-    route_weights(t, p, wanted, row, expert_scale, ids + token * p.top_k,
-                  weights + token * p.top_k);
-  }
-  return simd_shuffle(t, wanted, rank);
 }
 
 /// The experts of groups that are not among the best have choices of 0. Group i is what lanes have
@@ -334,41 +222,6 @@ MF_KERNEL(route_many, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, corr
   } else {
     route_simd_token<kRouteExpertsMax / 32u>(t, p, token, logits, correction, expert_scale, ids,
                                              weights);
-  }
-}
-
-/// Group x: a token; 256 threads, or 32 that share scores, choices, groups, and what was chosen.
-MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, correction),
-          MF_READ(2, f32, expert_scale), MF_WRITE(3, i32, ids), MF_WRITE(4, f32, weights)) {
-  MF_THREAD;
-  const u32 token = t.group.x;
-  if (p.thread_experts != 0u) {
-    route_token(t, p, token, 0u, true, MF_SHARED_AT(t, u32, 0u), logits, correction, expert_scale,
-                ids, weights);
-    return;
-  }
-  MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, 0u);
-  MF_SHARED(f32) choices = scores + p.experts;
-  MF_SHARED(f32) groups = choices + p.experts;
-  MF_SHARED(u32) chosen = MF_SHARED_AT(t, u32, (2u * p.experts + p.num_groups) * 4u);
-  route_scores(t, p, logits + token * p.logits_stride, correction, scores, choices);
-  if (p.num_groups > 1u) mask_groups(t, p, choices, groups);
-  u32 taken = 0u;
-  f32 sum = p.normalize_epsilon;
-  for (u32 rank = 0u; rank < p.top_k; ++rank) {
-    const u32 id = best_choice(t, p.experts, choices, taken);
-    sum = sum + scores[id];
-    if (id % 32u == t.lane) taken |= 1u << (id / 32u);
-    if (t.lane == 0u) chosen[rank] = id;
-  }
-  simd_barrier(t);
-  for (u32 rank = t.lane; rank < p.top_k; rank += 32u) {
-    const u32 id = chosen[rank];
-    f32 weight = scores[id] * p.scale;
-    if (p.normalize != 0u) weight = weight / sum;
-    if (p.has_expert_scale != 0u) weight = weight * expert_scale[id];
-    ids[static_cast<u64>(token) * p.top_k + rank] = static_cast<i32>(id);
-    weights[static_cast<u64>(token) * p.top_k + rank] = weight;
   }
 }
 

@@ -8,7 +8,7 @@ namespace gpu {
 namespace kernels {
 
 /// The expert of the rank of the SIMD group's number, the shared one behind the last rank; before
-/// the inputs are awaited, as for unit_down_one. Has a barrier.
+/// the inputs are awaited, as for unit_down_one. Has barriers.
 MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(const i32) ids,
                                 MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
                                 MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries) {
@@ -23,12 +23,12 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBA
   slot.matrices[1] = s.shared[1];
   u32 id = 0u;
   if (s.route.thread_experts != 0u) {
-    route_prepare(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
-                  correction);
+    route_choose(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
+                 correction);
   }
   barrier(t);
   if (routed) {
-    id = s.route.thread_experts != 0u ? route_rank(t, s.route, top_k, t.simd, route_shared)
+    id = s.route.thread_experts != 0u ? route_chosen(route_shared, t.simd)
                                       : static_cast<u32>(ids[t.group.y * top_k + t.simd]);
   }
   if (routed) find_expert(s, &slot, id, map, entries, 2u, 1u);

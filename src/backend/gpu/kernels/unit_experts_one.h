@@ -139,24 +139,33 @@ MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GL
   u32 token = t.group.y - p.slots;
   MF_GLOBAL(const f32) from = x + token * p.shared_x_stride;
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
+  // Weights of routes are written down where there is time: by the shared expert, if there is one,
+  // as it need not wait for routes.
+  const bool has_shared = p.shared[0].data != 0u;
+  bool writes = slot.is_shared && p.route.thread_experts != 0u && t.group.x == 0u;
   if (!slot.is_shared) {
     await_inputs(t);
     token = token_of(t.group.y, p.expert.top_k);
     const u32 rank = t.group.y - token * p.expert.top_k;
     u32 id = 0u;
     if (p.route.thread_experts != 0u) {
-      const bool writes = t.group.x == 0u && rank == 0u;
-      id = route_token(t, p.route, token, rank, writes, route_words(t, p), logits, correction,
-                       expert_scale, ids, weights);
+      id = route_slot(t, p.route, token, rank, route_words(t, p), logits, correction);
+      writes = t.group.x == 0u && rank == 0u && !has_shared;
     } else {
       id = static_cast<u32>(ids[t.group.y]);
     }
     find_expert(p, &slot, id, map, entries, 0u, 2u);
-    if (!slot.exists) return;
     from = x + token * p.expert.x_stride;
     to = out + t.group.y * p.expert.out_stride;
   }
-  unit_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
+  if (slot.exists) unit_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
+  if (!writes) return;
+  if (slot.is_shared) {
+    barrier(t);
+    (void)route_slot(t, p.route, token, 0u, route_words(t, p), logits, correction);
+  }
+  route_write(t, p.route, token, route_words(t, p), logits + token * p.route.logits_stride,
+              expert_scale, ids, weights);
 }
 
 /// out = (down x + bias) * sigmoid(gate).
@@ -198,12 +207,12 @@ MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot 
 /// What is read before the inputs are awaited was written before unit_gate_up_one, which comes
 /// right before: ids, or the logits that both choose from.
 template <u32 BITS>
-MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
-                             MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
-                             MF_GLOBAL(const f32) correction, MF_GLOBAL(const u32) map,
-                             MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
-                             MF_GLOBAL(f32) out, MF_GLOBAL(const f32) shared_x,
-                             MF_GLOBAL(const f32) shared_gate, MF_GLOBAL(f32) shared_out) {
+MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(const i32) ids,
+                             MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                             MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                             MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+                             MF_GLOBAL(const f32) shared_x, MF_GLOBAL(const f32) shared_gate,
+                             MF_GLOBAL(f32) shared_out) {
   UnitSlot slot = shared_slot(t, p);
   const u32 token = t.group.y - p.slots;
   MF_GLOBAL(const f32) from = shared_x + token * p.shared_x_stride;
@@ -212,8 +221,8 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
     u32 id = 0u;
     if (p.route.thread_experts != 0u) {
       const u32 routed = token_of(t.group.y, p.route.top_k);
-      id = route_token(t, p.route, routed, t.group.y - routed * p.route.top_k, false,
-                       route_words(t, p), logits, correction, logits, ids, weights);
+      id = route_slot(t, p.route, routed, t.group.y - routed * p.route.top_k, route_words(t, p),
+                      logits, correction);
     } else {
       id = static_cast<u32>(ids[t.group.y]);
     }
@@ -230,25 +239,25 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
 
 // Group x: tiles of rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones
 // need twice the registers.
-#define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                      \
-  MF_FITS(256, fits)                                                                         \
-  MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),             \
-            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
-            MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),   \
-            MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {       \
-    MF_THREAD_EARLY;                                                                         \
-    unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map, \
-                                  entries, x, out, shared_out);                              \
-  }                                                                                          \
-  MF_FITS(256, fits)                                                                         \
-  MF_KERNEL(unit_down_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),                \
-            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
-            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),              \
-            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),  \
-            MF_WRITE(10, f32, shared_out)) {                                                 \
-    MF_THREAD_EARLY;                                                                         \
-    unit_down_of_slot<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out, \
-                               shared_x, shared_gate, shared_out);                           \
+#define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                       \
+  MF_FITS(256, fits)                                                                          \
+  MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),              \
+            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),  \
+            MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),    \
+            MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {        \
+    MF_THREAD_EARLY;                                                                          \
+    unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
+                                  entries, x, out, shared_out);                               \
+  }                                                                                           \
+  MF_FITS(256, fits)                                                                          \
+  MF_KERNEL(unit_down_one##BITS, UnitExpertsOneParams, MF_READ(0, i32, ids),                  \
+            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),  \
+            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),               \
+            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),   \
+            MF_WRITE(10, f32, shared_out)) {                                                  \
+    MF_THREAD_EARLY;                                                                          \
+    unit_down_of_slot<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
+                               shared_gate, shared_out);                                      \
   }
 MF_UNIT_EXPERTS_ONE(4, kUnitFits4)
 MF_UNIT_EXPERTS_ONE(8, kUnitFits8)

@@ -1,0 +1,176 @@
+// The experts of one token, found by a group: all ranks at once, by counting how many stand before
+// a number, first among those of its SIMD group, then among the best of each. Rank by rank, two
+// exchanges each, the last of eight took 5000 cycles in an H200's experts' launch and this takes
+// 3000; and where each SIMD group needs another rank, all have theirs.
+#pragma once
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// log2 of how many of its best a SIMD group puts forward.
+MF_FN u32 route_shift(u32 ranks) { return ranks <= 8u ? 3u : 4u; }
+
+/// The best of a SIMD group's experts to their places among the candidates, PER experts a lane of
+/// 256 threads; and where there are groups of experts, the score of the one that the SIMD group
+/// has.
+template <u32 PER>
+MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 shift, MF_SHARED(u32) shared,
+                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  MF_SHARED(u32) keys = shared + (kRouteKeys + t.simd * (32u * PER));
+  u32 own[PER];
+  u32 before[PER];
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    const u32 id = t.index * PER + i;
+    own[i] = id < p.experts ? route_choice(p, logits[id], correction, id) : 0u;
+    keys[t.lane * PER + i] = own[i];
+    before[i] = 0u;
+  }
+  simd_barrier(t);
+  MF_UNROLL
+  for (u32 j = 0u; j < 32u * PER; j += 4u) {
+    const W4 four = load4(keys + j);
+    MF_UNROLL
+    for (u32 e = 0u; e < 4u; ++e) {
+      MF_UNROLL
+      for (u32 i = 0u; i < PER; ++i) {
+        // Equal ones keep their order.
+        const u32 least = own[i] + (j + e < t.lane * PER + i ? 0u : 1u);
+        before[i] += four.v[e] >= least ? 1u : 0u;
+      }
+    }
+  }
+  MF_SHARED(u32) best = shared + (t.simd << shift);
+  MF_UNROLL
+  for (u32 i = 0u; i < PER; ++i) {
+    if (before[i] >> shift != 0u) continue;
+    best[before[i]] = own[i];
+    best[kRouteIds + before[i]] = t.index * PER + i;
+  }
+  if (p.num_groups <= 1u) return;
+  simd_barrier(t);
+  if (t.lane != 0u) return;
+  const f32 first = route_value(best[0]);
+  shared[kRouteGroups + t.simd] = as_bits(p.top_two != 0u ? first + route_value(best[1]) : first);
+}
+
+/// The candidates' ranks: experts of ranks below `ranks` to their places among the chosen. Those of
+/// groups that are not kept count as 0, so that the first of them come first.
+MF_FN void route_rank_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u32 shift,
+                                 MF_SHARED(u32) shared) {
+  u32 kept = ~0u;
+  if (p.num_groups > 1u) {
+    const u32 at = t.lane < p.num_groups ? t.lane : 0u;
+    kept = route_kept_groups(t, p, as_float(shared[kRouteGroups + at]));
+  }
+  const u32 parts = 5u - shift;  // log2 of the threads that share a candidate: 4 or 2
+  const u32 part = t.index & ((1u << parts) - 1u);
+  const u32 own = t.index >> parts;
+  const u32 own_group = own >> shift;
+  const u32 zero = route_order(0.0f);
+  const bool is_kept = (kept >> own_group & 1u) != 0u;
+  const u32 order = is_kept ? static_cast<u32>(shared[own]) : zero;
+  const u32 groups = kRouteJudges >> parts;  // of candidates, that the thread compares with
+  u32 before = 0u;
+  // No branch, as lanes differ.
+  MF_ROLLED
+  for (u32 i = 0u; i < groups; ++i) {
+    const u32 g = part * groups + i;
+    const u32 least = order + (g < own_group ? 0u : 1u);
+    u32 count = 0u;
+    MF_ROLLED
+    for (u32 j = 0u; j < 1u << shift; j += 8u) {
+      MF_UNROLL
+      for (u32 e = 0u; e < 8u; e += 4u) {
+        const W4 four = load4(shared + ((g << shift) + j + e));
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) count += four.v[k] >= least ? 1u : 0u;
+      }
+    }
+    const u32 all = zero >= least ? 1u << shift : 0u;
+    count = (kept >> g & 1u) != 0u ? count : all;
+    before += g == own_group ? own & ((1u << shift) - 1u) : count;  // they stand in order
+  }
+  MF_ROLLED
+  for (u32 step = 1u; step < 1u << parts; step *= 2u) before += simd_shuffle_xor(t, before, step);
+  if (before >= ranks || (t.index & ((1u << parts) - 1u)) != 0u) return;
+  shared[kRouteChosen + before] =
+      is_kept ? static_cast<u32>(shared[kRouteIds + own])
+              : own_group * kRouteGroupExperts + (own & ((1u << shift) - 1u));
+}
+
+/// The experts of the best `ranks` of a token to shared memory; a barrier follows before they are
+/// read by route_chosen(). The first 256 threads of a group find them, all of its threads call.
+MF_FN void route_choose(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  const u32 shift = route_shift(ranks);
+  const bool takes_part = t.index < kRouteThreads;
+  if (takes_part && p.thread_experts == 1u) {
+    route_candidates<1u>(t, p, shift, shared, logits, correction);
+  } else if (takes_part) {
+    route_candidates<2u>(t, p, shift, shared, logits, correction);
+  }
+  barrier(t);
+  if (takes_part) route_rank_candidates(t, p, ranks, shift, shared);
+}
+MF_FN u32 route_chosen(MF_SHARED(u32) shared, u32 rank) { return shared[kRouteChosen + rank]; }
+
+/// The expert of one rank of a token, on every thread of a group. Has barriers.
+MF_FN u32 route_slot(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, MF_SHARED(u32) shared,
+                     MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  route_choose(t, p, p.top_k, shared, logits + token * p.logits_stride, correction);
+  barrier(t);
+  return route_chosen(shared, rank);
+}
+
+/// What was chosen for a token to ids and weights, by one SIMD group.
+MF_FN void route_write(MF_T t, MF_PARAMS(RouteParams) p, u32 token, MF_SHARED(u32) shared,
+                       MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) expert_scale,
+                       MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {
+  if (t.simd != 0u) return;
+  const u32 id = t.lane < p.top_k ? route_chosen(shared, t.lane) : static_cast<u32>(kNoEntry);
+  route_weights(t, p, id, logits, expert_scale, ids + token * p.top_k, weights + token * p.top_k);
+}
+
+/// Group x: a token; 256 threads, or 32 that share scores, choices, groups, and what was chosen.
+MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, correction),
+          MF_READ(2, f32, expert_scale), MF_WRITE(3, i32, ids), MF_WRITE(4, f32, weights)) {
+  MF_THREAD;
+  const u32 token = t.group.x;
+  if (p.thread_experts != 0u) {
+    MF_SHARED(u32) shared = MF_SHARED_AT(t, u32, 0u);
+    MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
+    route_choose(t, p, p.top_k, shared, row, correction);
+    barrier(t);
+    route_write(t, p, token, shared, row, expert_scale, ids, weights);
+    return;
+  }
+  MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, 0u);
+  MF_SHARED(f32) choices = scores + p.experts;
+  MF_SHARED(f32) groups = choices + p.experts;
+  MF_SHARED(u32) chosen = MF_SHARED_AT(t, u32, (2u * p.experts + p.num_groups) * 4u);
+  route_scores(t, p, logits + token * p.logits_stride, correction, scores, choices);
+  if (p.num_groups > 1u) mask_groups(t, p, choices, groups);
+  u32 taken = 0u;
+  f32 sum = p.normalize_epsilon;
+  for (u32 rank = 0u; rank < p.top_k; ++rank) {
+    const u32 id = best_choice(t, p.experts, choices, taken);
+    sum = sum + scores[id];
+    if (id % 32u == t.lane) taken |= 1u << (id / 32u);
+    if (t.lane == 0u) chosen[rank] = id;
+  }
+  simd_barrier(t);
+  for (u32 rank = t.lane; rank < p.top_k; rank += 32u) {
+    const u32 id = chosen[rank];
+    f32 weight = scores[id] * p.scale;
+    if (p.normalize != 0u) weight = weight / sum;
+    if (p.has_expert_scale != 0u) weight = weight * expert_scale[id];
+    ids[static_cast<u64>(token) * p.top_k + rank] = static_cast<i32>(id);
+    weights[static_cast<u64>(token) * p.top_k + rank] = weight;
+  }
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux
