@@ -126,7 +126,7 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   const UnitOneLaunch launch =
       unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
   e.walk = launch.walk;
-  Plan plan = make_plan(kernel, {launch.groups, needs.rows, 1}, kUnitThreads);
+  Plan plan = make_plan(kernel, {launch.groups, needs.rows, 1}, launch.threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   return plan;

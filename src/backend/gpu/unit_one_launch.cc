@@ -1,5 +1,6 @@
 // How the groups of products of single tokens share the work and their multiprocessor's memory.
 #include <algorithm>
+#include <optional>
 
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
@@ -7,17 +8,17 @@
 namespace moeflux::gpu {
 namespace {
 
-// Splits between two sums: so few that the sums take little memory, so many that SIMD groups seldom
-// wait for each other.
-constexpr uint32_t kBatchSplits = 64;
+// Splits of a SIMD group between two sums: so few that the sums take little memory, so many that
+// SIMD groups seldom wait for each other.
+constexpr uint32_t kBatchSplits = 8;
 // Of a multiprocessor: what a group takes beside what it asks for, and how much more than a group
 // may have there is in all.
 constexpr uint32_t kReservedBytes = 1024;
-// Groups that stay on a multiprocessor, and the fewest SIMD groups of theirs that take splits: a
-// single group with all of them does as much as two with five each.
-constexpr uint32_t kStaying = 2;
-constexpr uint32_t kStayingSimdsMin = 6;
+// The fewest SIMD groups that take splits: in each of two groups of a multiprocessor, or else in
+// one, which with eight does as much as two with five each.
+constexpr uint32_t kPairSimdsMin = 6;
 constexpr uint32_t kSimdsMin = 4;
+constexpr uint32_t kSimdsMax = kUnitThreadsMax / kSimdLanes;
 
 uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
 
@@ -32,11 +33,12 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   walk.splits = splits_of(needs.cols);
   walk.tiles = groups_for(needs.tiles, launch.groups);
   walk.full = needs.tiles - launch.groups * (walk.tiles - 1);
-  walk.batch = std::min(walk.tiles, std::max(1u, kBatchSplits / walk.splits));
+  walk.batch = std::min(walk.tiles, std::max(1u, simds * kBatchSplits / walk.splits));
   // No more than are busy in every turn.
   const uint32_t turns = groups_for(walk.tiles * walk.splits, simds);
   simds = groups_for(walk.tiles * walk.splits, turns);
   walk.simds = simds;
+  launch.threads = std::max(simds * kSimdLanes, uint32_t{kUnitThreads});
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
@@ -49,29 +51,44 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   return launch;
 }
 
+// On a multiprocessor, by their memory.
+uint32_t groups_that_fit(const UnitOneLaunch& launch, uint32_t most) {
+  return (most + kReservedBytes) / (launch.bytes + kReservedBytes);
+}
+
+// Groups that stay, `per_core` a multiprocessor, with as many SIMD groups as memory allows.
+std::optional<UnitOneLaunch> staying_launch(const UnitOneNeeds& needs, uint32_t cores,
+                                            uint32_t per_core, uint32_t simds_min,
+                                            uint32_t simds_max, uint32_t most) {
+  const uint32_t groups = std::max(1u, cores * per_core / needs.rows);
+  for (uint32_t simds = simds_max; simds >= simds_min; --simds) {
+    UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
+    launch.walk.by_splits = !needs.makes_row && launch.walk.splits > kUnitSimds ? 1 : 0;
+    if (groups_that_fit(launch, most) >= per_core) return launch;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
   const uint32_t splits = splits_of(needs.cols);
-  const auto fits = [&](const UnitOneLaunch& launch) {
-    const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
-    return std::min((most + kReservedBytes) / (launch.bytes + kReservedBytes), by_registers);
-  };
   const uint32_t few = std::max(1u, kUnitSimds / splits);
   const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
   const UnitOneLaunch at_once =
       make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
-  if (at_once.groups * needs.rows <= cores * fits(at_once)) return at_once;
-  for (uint32_t staying = kStaying; staying > 0; --staying) {
-    const uint32_t groups = std::max(1u, cores * staying / needs.rows);
-    const uint32_t least = staying > 1 ? kStayingSimdsMin : kSimdsMin;
-    for (uint32_t simds = kUnitSimds; simds >= least; --simds) {
-      UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
-      launch.walk.by_splits = splits > kUnitSimds ? 1 : 0;
-      if (fits(launch) >= staying) return launch;
-    }
+  const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
+  const uint32_t fit = std::min(groups_that_fit(at_once, most), by_registers);
+  if (at_once.groups * needs.rows <= cores * fit) return at_once;
+  // One group a multiprocessor makes the integers of a row once; two leave none without one where
+  // groups come in rows, and of wide codes one has all the memory anyway.
+  std::optional<UnitOneLaunch> launch;
+  if (needs.bits == 4 && !needs.makes_row && cores % needs.rows == 0) {
+    launch = staying_launch(needs, cores, 1, kUnitSimds + 1, kSimdsMax, most);
   }
-  return make_launch(needs, needs.tiles, kSimdsMin, kUnitPlaces);
+  if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kUnitSimds, most);
+  if (!launch) launch = staying_launch(needs, cores, 1, kSimdsMin, kUnitSimds, most);
+  return launch ? *launch : make_launch(needs, needs.tiles, kSimdsMin, kUnitPlaces);
 }
 
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {

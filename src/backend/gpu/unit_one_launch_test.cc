@@ -50,26 +50,40 @@ TEST(UnitOneLaunch, GroupsTakeAllTilesEvenly) {
   }
 }
 
-TEST(UnitOneLaunch, GroupsOfLargeProductsStayInPairs) {
-  const UnitOneLaunch experts =
+TEST(UnitOneLaunch, GroupsOfLargeExpertsStayInPairs) {
+  const UnitOneLaunch launch =
       unit_one_launch({.cols = 7168, .tiles = 256, .rows = 9}, kCores, kUnitSharedBytesMax);
-  EXPECT_EQ(experts.groups, 2 * kCores / 9);
-  EXPECT_EQ(experts.walk.simds, uint32_t{kUnitSimds});
-  // So long a row of activations leaves less room.
-  const UnitOneLaunch wide =
-      unit_one_launch({.cols = 18432, .tiles = 448}, kCores, kUnitSharedBytesMax);
-  EXPECT_EQ(wide.groups, 2 * kCores);
-  EXPECT_LT(wide.walk.simds, uint32_t{kUnitSimds});
-  for (const UnitOneLaunch& launch : {experts, wide}) {
-    EXPECT_LE(2 * (launch.bytes + 1024), kUnitSharedBytesMax + 1024);
-    EXPECT_EQ(launch.walk.places, uint32_t{kUnitPlaces});
+  EXPECT_EQ(launch.groups, 2 * kCores / 9);
+  EXPECT_EQ(launch.walk.simds, uint32_t{kUnitSimds});
+  EXPECT_EQ(launch.walk.places, uint32_t{kUnitPlaces});
+  EXPECT_LE(2 * (launch.bytes + 1024), kUnitSharedBytesMax + 1024);
+}
+
+TEST(UnitOneLaunch, AGroupOfALargeMatrixHasAMultiprocessorForItself) {
+  for (const uint32_t cols : {7168u, 18432u}) {
+    const UnitOneLaunch narrow =
+        unit_one_launch({.cols = cols, .tiles = 2304}, kCores, kUnitSharedBytesMax);
+    EXPECT_EQ(narrow.groups, kCores);
+    EXPECT_EQ(narrow.threads, uint32_t{kUnitThreadsMax});
+    EXPECT_EQ(narrow.walk.by_splits, 1u);
+    const UnitOneLaunch wide =
+        unit_one_launch({.bits = 8, .cols = cols, .tiles = 2304}, kCores, kUnitSharedBytesMax);
+    EXPECT_EQ(wide.groups, kCores);
+    EXPECT_EQ(wide.threads, uint32_t{kUnitThreads});
   }
+}
+
+TEST(UnitOneLaunch, GroupsThatMakeTheirRowHaveTheThreadsForIt) {
+  const UnitOneLaunch launch = unit_one_launch({.cols = 4096, .tiles = 2304, .makes_row = true},
+                                               kCores, kUnitSharedBytesMax);
+  EXPECT_EQ(launch.threads, uint32_t{kUnitThreads});
+  EXPECT_EQ(launch.walk.by_splits, 0u);
 }
 
 TEST(UnitOneLaunch, EverySimdGroupThatWalksIsBusyInEveryTurn) {
   // Six tiles of three splits each: in three turns whether by six SIMD groups or by eight.
-  const UnitOneLaunch launch =
-      unit_one_launch({.cols = 1536, .tiles = 1536}, kCores, kUnitSharedBytesMax);
+  const UnitOneLaunch launch = unit_one_launch({.cols = 1536, .tiles = 1536, .makes_row = true},
+                                               kCores, kUnitSharedBytesMax);
   EXPECT_EQ(launch.walk.tiles * launch.walk.splits, 18u);
   EXPECT_EQ(launch.walk.simds, 6u);
 }

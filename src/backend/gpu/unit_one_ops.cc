@@ -19,6 +19,7 @@ UnitOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
     needs.bits = std::max(needs.bits, static_cast<uint32_t>(product.weight.format.bits));
   }
   needs.rows = rows_of(waiting.products.front().x);
+  needs.makes_row = waiting.has_chain();
   return unit_one_launch(needs, platform.cores(), platform.shared_bytes_max());
 }
 
@@ -118,7 +119,7 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const KernelId made =
       only4 ? KernelId::unit_normed_linear_one4 : KernelId::unit_normed_linear_one;
   const KernelId plain = only4 ? KernelId::unit_linear_one4 : KernelId::unit_linear_one;
-  Plan plan = make_plan(normed ? made : plain, {groups, p.tokens, 1}, kUnitThreads);
+  Plan plan = make_plan(normed ? made : plain, {groups, p.tokens, 1}, launch.threads);
   plan.shared_bytes = launch.bytes;
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});

@@ -28,18 +28,20 @@ void bind_weight(Plan& plan, const Weight& weight);
 constexpr uint32_t kSingleTokensMax = 4;
 
 /// What a launch of unit_*_one multiplies: `tiles` tiles of 16 rows of matrices of up to `bits` in
-/// each of `rows` rows of groups of kUnitThreads. `more` words of shared memory are for others.
+/// each of `rows` rows of groups. `more` words of shared memory are for others.
 struct UnitOneNeeds {
   uint32_t bits = 4;
   uint32_t cols = 0;
   uint32_t tiles = 1;
   uint32_t rows = 1;
   uint32_t more = 0;
+  bool makes_row = false;  // of activations, by kUnitThreads at once
 };
 struct UnitOneLaunch {
   UnitWalk walk{};
   uint32_t groups = 0;  // of a row, for all tiles
-  uint32_t bytes = 0;   // of shared memory
+  uint32_t threads = 0;
+  uint32_t bytes = 0;  // of shared memory
 };
 /// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
 /// many as stay there, each with its share of the tiles. `most`: bytes of a group.

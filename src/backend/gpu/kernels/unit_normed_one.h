@@ -87,7 +87,7 @@ struct UnitNormedRow {
 
 // unit_linear_one of a norm, which may be that of a sum.
 #define MF_UNIT_NORMED_ONE(name, BITS, fits)                                                      \
-  MF_FITS(256, fits)                                                                              \
+  MF_FITS(kUnitThreads, fits)                                                                     \
   MF_KERNEL(name, UnitNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),             \
             MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),           \
             MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),           \

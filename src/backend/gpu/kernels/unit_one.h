@@ -266,10 +266,10 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
 
 #define MF_OF(which, a) which == 0u ? a##0 : which == 1u ? a##1 : which == 2u ? a##2 : a##3
 
-// Group x: tiles of rows of one of the matrices; y: a token. At most 256 threads. Rows of a single
+// Group x: tiles of rows of one of the matrices; y: a token. 256 threads or more. Rows of a single
 // token may go on through a convolution. BITS is 4 if all matrices have 4.
-#define MF_UNIT_LINEAR_ONE(name, BITS, fits)                                                 \
-  MF_FITS(256, fits)                                                                         \
+#define MF_UNIT_LINEAR_ONE(name, BITS, threads, fits)                                        \
+  MF_FITS(threads, fits)                                                                     \
   MF_KERNEL(name, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),        \
             MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),      \
             MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),      \
@@ -291,8 +291,8 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
     unit_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),             \
                           MF_OF(which, biases), &row, &sink);                                \
   }
-MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, kUnitFits8)
-MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, kUnitFits4)
+MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, kUnitThreads, kUnitFits8)
+MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, kUnitThreadsMax, kUnitFits4 / 2)
 #undef MF_UNIT_LINEAR_ONE
 
 }  // namespace kernels

@@ -27,10 +27,10 @@ enum : u32 {
 /// lanes read where others have activations.
 enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
 
-/// Groups of theirs that a multiprocessor has registers for, by the bits of matrices. Little may go
-/// to memory instead: shared memory leaves next to no cache, and one load of it in the loop costs
-/// an H200 a twentieth.
-enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2 };
+/// Groups of kUnitThreads that a multiprocessor has registers for, by the bits of matrices. Little
+/// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
+/// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
+enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2, kUnitThreadsMax = 2 * kUnitThreads };
 
 /// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
 /// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two

@@ -195,8 +195,9 @@ struct UnitPart {
       const u32 bias = words[r * kHalf * kUnitScaleWords + kUnitScaleWords / 2u];
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        parts[r][j] = mf_fma(unit_scale(scale, j, m.scales), product(even, odd, j * 4u + r * 2u),
-                             unit_scale(bias, j, m.scales) * sums.v[2u * j]);
+        parts[r][j] =
+            unit_block(product(even, odd, j * 4u + r * 2u), unit_scale(scale, j, m.scales),
+                       unit_scale(bias, j, m.scales), sums.v[2u * j]);
       }
     }
     // Blocks are added in order, so that each lane continues what the one before it has.

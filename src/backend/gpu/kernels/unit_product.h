@@ -65,9 +65,13 @@ MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
   return format == kFormatBf16 ? as_bf16 : as_f16;
 }
 
-/// Adds a block: the product of its integers, of activations whose sum and factor these are.
+/// A block: the product of its integers, of activations whose sum this is. Times the activations'
+/// factor it is added to those before it.
+MF_FN f32 unit_block(f32 product, f32 scale, f32 bias, f32 sum) {
+  return mf_fma(scale, product, bias * sum);
+}
 MF_FN f32 add_unit_product(f32 total, f32 product, f32 scale, f32 bias, f32 sum, f32 factor) {
-  return mf_fma(factor, mf_fma(scale, product, bias * sum), total);
+  return mf_fma(factor, unit_block(product, scale, bias, sum), total);
 }
 /// The same where codes met the 256s and the ones of activations.
 MF_FN f32 add_unit_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 sum, f32 factor) {
