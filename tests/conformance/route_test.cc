@@ -1,6 +1,7 @@
 // route against the reference, and its rules for ties.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/format.h"
@@ -122,6 +123,34 @@ TEST(Route, ScoresCorrectsAndLimitsGroupsLikeTheReference) {
             check_route_case(random, c, 256, n);
           }
         }
+      }
+    }
+  }
+}
+
+TEST(Route, ATokenAmongManyIsJudgedAsAloneToTheBit) {
+  Random random(39);
+  constexpr int64_t kN = 23;
+  for (const auto& [experts, groups] : {std::pair{256, 1}, {256, 8}, {300, 1}, {72, 1}}) {
+    const std::vector<float> logits = random.floats(kN * experts, -4.0f, 4.0f);
+    const RouterOptions options{.score = groups > 1 ? RouterScore::kSigmoid : RouterScore::kSoftmax,
+                                .num_groups = groups,
+                                .groups_kept = groups > 1 ? 3 : 1,
+                                .group_score = GroupScore::kTopTwoSum,
+                                .normalize = true};
+    for (const NamedDevice* device : one_device_per_family()) {
+      Session all(*device->device);
+      const RouteResult expected = run_route(all, logits, kN, 6, options);
+      for (int64_t t = 0; t < kN; ++t) {
+        Session one(*device->device);
+        const RouteResult got =
+            run_route(one, std::span(logits).subspan(static_cast<size_t>(t * experts), experts), 1,
+                      6, options);
+        const auto own = static_cast<size_t>(t * 6);
+        const std::string label =
+            format("{} experts in {} groups[{}, token {}]", experts, groups, device->name, t);
+        EXPECT_TRUE(std::ranges::equal(got.ids, std::span(expected.ids).subspan(own, 6))) << label;
+        expect_same_bits(label, std::span(expected.weights).subspan(own, 6), got.weights);
       }
     }
   }

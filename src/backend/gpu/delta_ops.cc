@@ -44,20 +44,23 @@ void bind_inputs(Plan& plan, const WaitingDelta& delta) {
   }
 }
 
+// Units of 32 rows of keys that a kernel is made for.
+uint32_t key_units(const DeltaParams& p) { return p.key_dim <= 128 ? 4 : 8; }
+
 // Two blocks of tokens, and a token after each.
 uint32_t block_bytes(const DeltaParams& p) {
-  const uint32_t units = p.key_dim <= 128 ? 4 : 8;
-  return 2 * (p.block_tokens + 1) * (2 * units * kSimdLanes + kDeltaTokenWords) *
+  return 2 * (p.block_tokens + 1) * (2 * key_units(p) * kSimdLanes + kDeltaTokenWords) *
          static_cast<uint32_t>(sizeof(float));
 }
 
 Plan plan_many(const WaitingDelta& delta, const Platform& platform) {
   DeltaParams p = delta_params(delta);
-  const uint32_t units = p.key_dim <= 128 ? 4 : 8;
-  p.block_tokens = kDeltaStagers * kDeltaStageUnits / units;
+  p.block_tokens = kDeltaStagers * kDeltaStageUnits / key_units(p);
   if (block_bytes(p) > platform.shared_bytes_max()) p.block_tokens = kDeltaBlockMin;
-  Plan plan = make_plan(KernelId::gated_delta_heads,
-                        {groups_for(p.value_dim, kDeltaColumns), p.value_heads, 1}, kDeltaThreads);
+  const KernelId kernel =
+      key_units(p) == 4 ? KernelId::gated_delta_heads : KernelId::gated_delta_heads_wide;
+  Plan plan =
+      make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), p.value_heads, 1}, kDeltaThreads);
   plan.shared_bytes = block_bytes(p);
   plan.set_params(p);
   bind_inputs(plan, delta);

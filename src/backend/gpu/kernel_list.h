@@ -70,6 +70,7 @@
   X(causal_conv_shift, 2, ConvParams)              \
   X(causal_conv_one, 4, ConvParams)                \
   X(gated_delta_heads, 7, DeltaParams)             \
+  X(gated_delta_heads_wide, 7, DeltaParams)        \
   X(gated_delta_one, 9, DeltaOneParams)            \
   X(route_tokens, 5, RouteParams)                  \
   X(route_many, 5, RouteParams)                    \

@@ -268,7 +268,8 @@ MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 f
   simd_barrier(t);
 }
 
-/// The tokens of a block, two at a time, so that one is read while the other is computed.
+/// The tokens of a block, two a turn. The compiler moves what a token reads among what the one
+/// before computes.
 template <u32 UNITS>
 MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(DeltaCells<UNITS>) cells,
                              u32 block, MF_LOCAL(const DeltaPlaces) at) {
@@ -281,8 +282,8 @@ MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(DeltaCel
   u32 left = tokens < p.block_tokens ? tokens : p.block_tokens;
   MF_ROLLED
   for (; left >= 2u; left -= 2u) {
-    odd.load(token + Block::kWords, at);
     cells->apply(t, &even, token, at);
+    odd.load(token + Block::kWords, at);
     even.load(token + 2u * Block::kWords, at);
     cells->apply(t, &odd, token + Block::kWords, at);
     token = token + 2u * Block::kWords;
@@ -357,18 +358,18 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   }
 }
 
-/// Group x: 32 columns; y: a value head. kDeltaThreads threads.
-MF_FITS(kDeltaThreads, 1u)
-MF_KERNEL(gated_delta_heads, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
-          MF_READ(2, f32, b), MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias),
-          MF_WRITE(5, f32, state), MF_WRITE(6, f32, out)) {
-  MF_THREAD;
-  if (p.key_dim <= 128u) {
-    delta_columns<4u>(t, p, qkv, a, b, a_log, dt_bias, state, out);
-  } else {
-    delta_columns<8u>(t, p, qkv, a, b, a_log, dt_bias, state, out);
+/// Group x: 32 columns; y: a value head. kDeltaThreads threads. For keys of up to UNITS * 32.
+#define MF_DELTA_HEADS(name, UNITS)                                                          \
+  MF_FITS(kDeltaThreads, 1u)                                                                 \
+  MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
+            MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, state),       \
+            MF_WRITE(6, f32, out)) {                                                         \
+    MF_THREAD;                                                                               \
+    delta_columns<UNITS>(t, p, qkv, a, b, a_log, dt_bias, state, out);                       \
   }
-}
+MF_DELTA_HEADS(gated_delta_heads, 4u)
+MF_DELTA_HEADS(gated_delta_heads_wide, 8u)
+#undef MF_DELTA_HEADS
 
 }  // namespace kernels
 }  // namespace gpu

@@ -5,12 +5,15 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Where row `row` begins.
+/// Where row `row` begins. Most tensors have few dimensions: what divides by others is left out, as
+/// it would take longer than a row's work.
 MF_FN u64 row_at(RowsLayout layout, u32 row) {
-  const u32 inner = row % layout.extents[2];
+  if (row < layout.extents[2]) return row * layout.strides[2];
   const u32 rest = row / layout.extents[2];
+  const u64 inner = (row - rest * layout.extents[2]) * layout.strides[2];
+  if (rest < layout.extents[1]) return rest * layout.strides[1] + inner;
   return (rest / layout.extents[1]) * layout.strides[0] +
-         (rest % layout.extents[1]) * layout.strides[1] + inner * layout.strides[2];
+         (rest % layout.extents[1]) * layout.strides[1] + inner;
 }
 
 struct Element {
@@ -22,7 +25,8 @@ struct Element {
 /// The element of a thread of a one-dimensional grid.
 MF_FN Element element_of(MF_T t, u32 rows, u32 cols) {
   const u64 i = static_cast<u64>(t.group.x) * t.threads + t.index;
-  const u32 row = static_cast<u32>(i / cols);
+  const u32 low = static_cast<u32>(i);
+  const u32 row = i == low ? low / cols : static_cast<u32>(i / cols);
   return Element{row, static_cast<u32>(i - static_cast<u64>(row) * cols), row < rows};
 }
 
