@@ -178,7 +178,8 @@ void lay_out_wide(AttentionParams& p) {
 }
 
 uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
-  const uint64_t row_words = p.key_words + kWideKeys + 16 + 3;  // a query, its scores, its factors
+  // A query, two parts of its scores, its factors.
+  const uint64_t row_words = p.key_words + 2 * (kWideKeys + 16) + 3;
   return bytes_of(rows * row_words + kWideKeys * (std::max(p.key_words, p.value_words) + 2));
 }
 
