@@ -19,7 +19,7 @@ constexpr uint32_t kMergeThreads = 256;
 constexpr uint32_t kGroupsWanted = 512;
 // More rows of a kv head than this have keys and values brought into halves once for all.
 constexpr uint64_t kFewRowsMax = 64;
-constexpr uint64_t kPartialBytesMax = 256 * kMiB;
+constexpr uint64_t kPartialBytesMax = 96 * kMiB;
 constexpr float kLog2OfE = 1.44269504f;
 
 bool have_equal_layouts(std::span<const Tensor> pages) {

@@ -1,4 +1,4 @@
-// Rows of queries, keys and values on their way to matrix units: read from pages, scaled by a power
+// Wide queries, keys and values on their way to matrix units: read from pages, scaled by a power
 // of two, in halves of f16, in shared memory in the order in which lanes read them.
 #pragma once
 
