@@ -76,6 +76,11 @@ TEST(AttentionOnMatrixUnits, GivesTheSameBitsWhateverItsKeysAreDividedInto) {
   }
 }
 
+TEST(AttentionOnMatrixUnits, MergesTheTilesOfTheLargestHeads) {
+  Random random(78);
+  check_units(AttentionProblem::make(random, 3, 1, 256, 256, 32, 70), {{66, 1, 3}});
+}
+
 // The emulator has room for a part of these keys in halves.
 TEST(AttentionOnMatrixUnits, GoesOnWithRowsPieceByPiece) {
   Random random(77);

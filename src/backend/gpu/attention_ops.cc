@@ -19,7 +19,7 @@ constexpr uint32_t kMergeThreads = 256;
 constexpr uint32_t kGroupsWanted = 512;
 // More rows of a kv head than this have keys and values brought into halves once for all.
 constexpr uint64_t kFewRowsMax = 64;
-constexpr uint64_t kPartialBytesMax = 256 * kMiB;
+constexpr uint64_t kPartialBytesMax = 96 * kMiB;
 constexpr float kLog2OfE = 1.44269504f;
 
 bool have_equal_layouts(std::span<const Tensor> pages) {
@@ -100,6 +100,12 @@ uint32_t few_bytes(const AttentionParams& p) {
   return bytes_of(kTileFewRows * row_words + kTileKeys * (uint64_t{p.value_words} + 3));
 }
 
+KernelId few_kernel(const AttentionParams& p) {
+  const bool is_full = p.head_dim == kTileSteps * 16 && p.v_head_dim == kTileBlocks * 32;
+  if (p.walks != 0) return is_full ? KernelId::attention_few_full : KernelId::attention_few;
+  return is_full ? KernelId::attention_few_full_parts : KernelId::attention_few_parts;
+}
+
 /// A kernel of attention_many.h.
 struct ManyKernel {
   KernelId walks;
@@ -178,7 +184,8 @@ void lay_out_wide(AttentionParams& p) {
 }
 
 uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
-  const uint64_t row_words = p.key_words + kWideKeys + 16 + 3;  // a query, its scores, its factors
+  // A query, two parts of its scores, its factors.
+  const uint64_t row_words = p.key_words + 2 * (kWideKeys + 16) + 3;
   return bytes_of(rows * row_words + kWideKeys * (std::max(p.key_words, p.value_words) + 2));
 }
 
@@ -308,8 +315,8 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
                       partial_bytes(p) > kPartialBytesMax
                   ? 1
                   : 0;
-    plan = make_plan(p.walks != 0 ? KernelId::attention_few : KernelId::attention_few_parts,
-                     {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
+    plan = make_plan(few_kernel(p), {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts},
+                     kFewThreads);
     plan.shared_bytes = few_bytes(p);
   } else if (lay_out_wide(p); fits_wide(p, heads.out, heads.q, heads.kv, platform_)) {
     p.column_factor = 1.0f;

@@ -54,6 +54,8 @@
   X(attention_halves, 3, AttentionParams)          \
   X(attention_few, 7, AttentionParams)             \
   X(attention_few_parts, 7, AttentionParams)       \
+  X(attention_few_full, 7, AttentionParams)        \
+  X(attention_few_full_parts, 7, AttentionParams)  \
   X(attention_many128, 6, AttentionParams)         \
   X(attention_many64, 6, AttentionParams)          \
   X(attention_many128_parts, 6, AttentionParams)   \

@@ -20,10 +20,11 @@ struct FewShared {
   u32 keeps;
   u32 adds;
 };
+template <typename Tile>
 MF_FN FewShared few_shared(MF_PARAMS(AttentionParams) p) {
   FewShared at;
-  at.values = p.key_steps * kTileFewRows * 16u;
-  at.scores = at.values + kTileKeys * p.value_words;
+  at.values = Tile::key_steps(p) * kTileFewRows * 16u;
+  at.scores = at.values + kTileKeys * Tile::value_words(p);
   at.weights = at.scores + kTileFewRows * kTileScoreWords;
   at.shifts = at.weights + kTileFewRows * kTileKeys;
   at.inverses = at.shifts + kTileKeys;
@@ -35,6 +36,7 @@ MF_FN FewShared few_shared(MF_PARAMS(AttentionParams) p) {
 }
 
 /// Starts to read a SIMD group's keys and values of a tile, of which [low, high) are needed.
+template <typename Tile>
 MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys,
                      MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 tile, u32 low,
                      u32 high) {
@@ -51,11 +53,12 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) key
   keys->load(t,
              MF_AT(t, const f32, k_page) + ((within + t.lane / 4u) * p.k_page.token_stride +
                                             t.group.y * p.k_page.head_stride),
-             p.head_dim, key >= low && key < high);
+             Tile::head_dim(p), key >= low && key < high);
   simd_barrier(t);  // so that keys, which are needed first, are asked for first
   MF_SHARED(u32)
   to =
-      MF_SHARED_AT(t, u32, (few_shared(p).values + t.simd * 8u * p.value_words) * 4u) + t.lane * 4u;
+      MF_SHARED_AT(t, u32, (few_shared<Tile>(p).values + t.simd * 8u * Tile::value_words(p)) * 4u) +
+      t.lane * 4u;
   MF_GLOBAL(const u32)
   from = MF_AT(t, const u32, v_page) +
          (within * p.v_page.token_stride + t.group.y * p.v_page.head_stride + t.lane * 4u);
@@ -64,18 +67,19 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) key
     const bool exists = first + i >= low && first + i < high;
     MF_UNROLL
     for (u32 c = 0u; c < kTileBlocks * 32u; c += 128u) {
-      if (c + t.lane * 4u >= p.value_blocks * 32u) continue;
-      copy_async4_if(t, to + c, from + c, exists && c + t.lane * 4u < p.v_head_dim);
+      if (c + t.lane * 4u >= Tile::value_blocks(p) * 32u) continue;
+      copy_async4_if(t, to + c, from + c, exists && c + t.lane * 4u < Tile::v_head_dim(p));
     }
-    to = to + p.value_words;
+    to = to + Tile::value_words(p);
     from = from + p.v_page.token_stride;
   }
   copies_commit(t);
 }
 
 /// Scores of a SIMD group's eight keys, without their values' exponents.
+template <typename Tile>
 MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys) {
-  const FewShared at = few_shared(p);
+  const FewShared at = few_shared<Tile>(p);
   const u32 exponent = keys->exponent(t);
   const f32 into = into_halves(exponent);
   const f32 out_of = out_of_halves(exponent);
@@ -84,7 +88,7 @@ MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) k
   dots.clear();
   MF_UNROLL
   for (u32 s = 0u; s < kTileSteps; ++s) {
-    if (s >= p.key_steps) continue;
+    if (s >= Tile::key_steps(p)) continue;
     const W4 k = split_four(scaled(keys->held[s], into));
     dots.add(t, load_rows(x + s * kTileRowsWords), &k);
   }
@@ -104,11 +108,12 @@ MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) k
 
 /// The factors of a SIMD group's eight values, once they are there. A row that is not finite
 /// becomes zeros: it must not reach those who do not see it. A lane has a quarter of a row.
+template <typename Tile>
 MF_FN void measure_values(MF_T t, MF_PARAMS(AttentionParams) p) {
-  const FewShared at = few_shared(p);
+  const FewShared at = few_shared<Tile>(p);
   const u32 key = t.simd * 8u + t.lane / 4u;
-  const u32 units = p.value_blocks * 8u;
-  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, (at.values + key * p.value_words) * 4u);
+  const u32 units = Tile::value_blocks(p) * 8u;
+  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, (at.values + key * Tile::value_words(p)) * 4u);
   u32 bits = 0u;
   MF_ROLLED
   for (u32 begin = t.lane & 3u; begin < units; begin += 32u) {
@@ -128,8 +133,9 @@ MF_FN void measure_values(MF_T t, MF_PARAMS(AttentionParams) p) {
 }
 
 /// Weights in halves of two rows of a SIMD group, as lanes hold the first factor.
+template <typename Tile>
 MF_FN PartSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32 tile) {
-  const FewShared at = few_shared(p);
+  const FewShared at = few_shared<Tile>(p);
   const u32 r = t.simd * 2u + t.lane / 16u;
   const u32 first = t.lane / 4u % 4u * 16u;
   const u32 quad = t.lane & 3u;
@@ -163,8 +169,9 @@ MF_FN PartSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32
 }
 
 /// sums[4 j + i] of a SIMD group's 32 columns: weights times values.
+template <typename Tile>
 MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums) {
-  const FewShared at = few_shared(p);
+  const FewShared at = few_shared<Tile>(p);
   const u32 quad = t.lane & 3u;
   MF_SHARED(f32) values = MF_SHARED_AT(t, f32, at.values * 4u) + (t.simd * 32u + t.lane / 4u * 4u);
   MF_SHARED(f32) scales = MF_SHARED_AT(t, f32, at.scales * 4u);
@@ -177,7 +184,7 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) {
       const u32 key = k + value_key(quad, i);
-      rows[i] = scaled(load4(values + key * p.value_words), scales[key]);
+      rows[i] = scaled(load4(values + key * Tile::value_words(p)), scales[key]);
     }
     W4 halves[4];
     MF_UNROLL
@@ -197,18 +204,18 @@ struct FewRows {
 };
 
 /// Takes up a tile whose keys and values have been asked for.
-template <bool WALKS>
+template <typename Tile, bool WALKS>
 MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys,
                               u32 tile, MF_LOCAL(FewRows) rows) {
-  const FewShared at = few_shared(p);
+  const FewShared at = few_shared<Tile>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keeps * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.adds * 4u);
-  score_eight(t, p, keys);
+  score_eight<Tile>(t, p, keys);
   copies_wait<0>(t);
   simd_barrier(t);
-  measure_values(t, p);
+  measure_values<Tile>(t, p);
   barrier(t);
-  const PartSum sum = weigh_tile(t, p, rows->row, tile);
+  const PartSum sum = weigh_tile<Tile>(t, p, rows->row, tile);
   if (WALKS) {
     const PartMerge merge = merge_parts(rows->sum, sum);
     rows->sum = merge.all;
@@ -220,9 +227,9 @@ MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Key
     rows->sum = sum;
   }
   barrier(t);
-  if (t.simd >= p.value_blocks) return;
+  if (t.simd >= Tile::value_blocks(p)) return;
   f32 sums[16];
-  weigh_values(t, p, sums);
+  weigh_values<Tile>(t, p, sums);
   MF_UNROLL
   for (u32 i = 0u; i < 16u; ++i) {
     const u32 r = t.lane / 4u + i / 2u % 2u * 8u;
@@ -231,12 +238,12 @@ MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Key
 }
 
 /// Writes the rows: finished, or as a part.
-template <bool WALKS>
+template <typename Tile, bool WALKS>
 MF_FN void leave_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
                      MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
                      MF_LOCAL(FewRows) rows) {
   const QueryRow row = rows->row;
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, few_shared(p).query_factors * 4u);
+  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, few_shared<Tile>(p).query_factors * 4u);
   if (t.lane % 16u == 0u && row.end > 0u) {
     if (WALKS) {
       factors[rows->own] = finish_factor(p, rows->sum, sinks, row.head);
@@ -248,7 +255,7 @@ MF_FN void leave_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) 
     }
   }
   if (WALKS) barrier(t);
-  if (t.simd >= p.value_blocks) return;
+  if (t.simd >= Tile::value_blocks(p)) return;
   MF_UNROLL
   for (u32 below = 0u; below < 2u; ++below) {
     const u32 r = t.lane / 4u + below * 8u;
@@ -262,17 +269,17 @@ MF_FN void leave_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) 
     } else {
       to = partials + partial_columns(p, partial_index(p, own.token, own.head, t.group.z));
     }
-    store_lane_columns(t, to, t.simd, p.v_head_dim, c);
+    store_lane_columns(t, to, t.simd, Tile::v_head_dim(p), c);
   }
 }
 
 /// Group x: 16 rows; y: a kv head; z: a tile, which is kept for itself, unless a group WALKS all.
-template <bool WALKS>
+template <typename Tile, bool WALKS>
 MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                       MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
                       MF_GLOBAL(const f32) gate) {
-  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, few_shared(p).query_factors * 4u);
+  MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, few_shared<Tile>(p).query_factors * 4u);
   const u32 count = p.tokens * p.heads_per_kv_head;
   FewRows rows;
   rows.first = t.group.x * kTileFewRows;
@@ -289,38 +296,40 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   const bool waits = tile + kTileKeys <= p.begin;
   if (!waits) await_inputs(t);
   KeyRows keys;
-  read_tile(t, p, &keys, k_pages, v_pages, tile, begin, end);
+  read_tile<Tile>(t, p, &keys, k_pages, v_pages, tile, begin, end);
   if (waits) await_inputs(t);
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
     const u32 r = t.simd + i * 8u;
     const f32 factor =
-        stage_query(t, p, q, query_row(t, p, rows.first + r), r, MF_SHARED_AT(t, u32, 0u));
+        stage_query<Tile>(t, p, q, query_row(t, p, rows.first + r), r, MF_SHARED_AT(t, u32, 0u));
     if (t.lane == 0u) query_factors[r] = factor;
   }
   MF_ROLLED
   for (bool more = true; more;) {
     barrier(t);
-    attend_tile_of_few<WALKS>(t, p, &keys, tile, &rows);
+    attend_tile_of_few<Tile, WALKS>(t, p, &keys, tile, &rows);
     tile += kTileKeys;
     more = WALKS && tile < end;
     if (!more) continue;
     barrier(t);
-    read_tile(t, p, &keys, k_pages, v_pages, tile, begin, end);
+    read_tile<Tile>(t, p, &keys, k_pages, v_pages, tile, begin, end);
   }
-  leave_few<WALKS>(t, p, sinks, gate, out, partials, &rows);
+  leave_few<Tile, WALKS>(t, p, sinks, gate, out, partials, &rows);
 }
 
-#define MF_ATTENTION_FEW(name, WALKS, FITS)                                           \
+#define MF_ATTENTION_FEW(name, TILE, WALKS, FITS)                                     \
   MF_FITS(256, FITS)                                                                  \
   MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),     \
             MF_CONST(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
             MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {                      \
     MF_THREAD_EARLY;                                                                  \
-    attend_few<WALKS>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);         \
+    attend_few<TILE, WALKS>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);   \
   }
-MF_ATTENTION_FEW(attention_few, true, 1)
-MF_ATTENTION_FEW(attention_few_parts, false, 2)
+MF_ATTENTION_FEW(attention_few, AnyTile, true, 1)
+MF_ATTENTION_FEW(attention_few_parts, AnyTile, false, 2)
+MF_ATTENTION_FEW(attention_few_full, FullTile, true, 1)
+MF_ATTENTION_FEW(attention_few_full_parts, FullTile, false, 2)
 #undef MF_ATTENTION_FEW
 
 }  // namespace kernels

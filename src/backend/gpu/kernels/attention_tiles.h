@@ -38,8 +38,26 @@ MF_FN void store_unit(MF_SHARED(u32) rows, u32 r, u32 i, W4 unit) {
   to[130] = unit.v[3];
 }
 
+/// Sizes of tiles as parameters say, or those of heads of 256, which the compiler knows then: a
+/// single token waits for every instruction.
+struct AnyTile {
+  static MF_FN_MEMBER u32 key_steps(MF_PARAMS(AttentionParams) p) { return p.key_steps; }
+  static MF_FN_MEMBER u32 value_blocks(MF_PARAMS(AttentionParams) p) { return p.value_blocks; }
+  static MF_FN_MEMBER u32 value_words(MF_PARAMS(AttentionParams) p) { return p.value_words; }
+  static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams) p) { return p.head_dim; }
+  static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams) p) { return p.v_head_dim; }
+};
+struct FullTile {
+  static MF_FN_MEMBER u32 key_steps(MF_PARAMS(AttentionParams)) { return kTileSteps; }
+  static MF_FN_MEMBER u32 value_blocks(MF_PARAMS(AttentionParams)) { return kTileBlocks; }
+  static MF_FN_MEMBER u32 value_words(MF_PARAMS(AttentionParams)) { return kTileValueWords; }
+  static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams)) { return kTileSteps * 16u; }
+  static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams)) { return kTileBlocks * 32u; }
+};
+
 /// A row's query in halves, 16 columns after another. Returns what its scores are multiplied by. A
 /// SIMD group a row.
+template <typename Tile>
 MF_FN f32 stage_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, QueryRow row,
                       u32 r, MF_SHARED(u32) queries) {
   enum : u32 { kUnits = kTileSteps / 8u };
@@ -51,14 +69,14 @@ MF_FN f32 stage_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   for (u32 u = 0u; u < kUnits; ++u) {
     const u32 c = u * 128u + t.lane * 4u;
     held[u] = no_columns();
-    if (row.end > 0u && c < p.head_dim) held[u] = load4(from + c);
+    if (row.end > 0u && c < Tile::head_dim(p)) held[u] = load4(from + c);
     bits = largest_bits(held[u], bits);
   }
   const u32 exponent = block_exponent(simd_max(t, bits));
   MF_UNROLL
   for (u32 u = 0u; u < kUnits; ++u) {
     const u32 s = u * 8u + t.lane / 4u;
-    if (s >= p.key_steps) continue;
+    if (s >= Tile::key_steps(p)) continue;
     store_unit(queries + s * kTileRowsWords, r, t.lane & 3u,
                split_four(scaled(held[u], into_halves(exponent))));
   }

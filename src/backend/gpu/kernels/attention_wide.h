@@ -10,53 +10,49 @@ namespace kernels {
 /// Of sums of weights times 2^14 and values times 2^14.
 MF_FN f32 wide_factor() { return as_float((127u - 28u) << 23u); }
 
-/// Scores of a tile; low halves are summed apart. A SIMD group has 16 rows and 8 keys.
+/// Scores of a tile in two parts, of the first columns and of the others; products with low halves
+/// are summed apart. A SIMD group has 16 rows, 8 keys and a half of the columns.
 template <u32 ROWS, u32 SIMDS>
 MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
-  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u, kOwn = 1u };
-  static_assert(SIMDS / kRowTiles * kOwn >= kKeyTiles, "every key has a SIMD group");
-  const u32 first = t.simd / kRowTiles * kOwn;
-  if (first >= kKeyTiles) return;
+  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u };
+  static_assert(SIMDS >= 2u * kRowTiles * kKeyTiles, "every key and half has a SIMD group");
+  const u32 key_tile = t.simd / kRowTiles % kKeyTiles;
+  const u32 half = t.simd / (kRowTiles * kKeyTiles);
+  if (half >= 2u) return;
   const WideShared at = wide_shared<ROWS>(p);
   const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
   const u32 own = (t.lane & 3u) * 4u;
   MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
   MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
   MF_SHARED(u32)
-  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((first * 8u + t.lane / 4u) * p.key_words + own);
-  f32 high[kOwn * 4u];
-  f32 left[kOwn * 4u];
-  f32 right[kOwn * 4u];
-  MF_UNROLL
-  for (u32 i = 0u; i < kOwn * 4u; ++i) {
-    high[i] = 0.0f;
-    left[i] = 0.0f;
-    right[i] = 0.0f;
-  }
+  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((key_tile * 8u + t.lane / 4u) * p.key_words + own);
+  f32 high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  f32 left[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  f32 right[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  const u32 middle = (p.head_dim / 2u + 31u) / 32u * 32u;
+  const u32 end = half == 0u ? middle : p.head_dim;
   // Two steps at once: few enough instructions and registers, and reads run ahead of products.
   MF_ROLLED
-  for (u32 begin = 0u; begin < p.head_dim; begin += 32u) {
+  for (u32 begin = half == 0u ? 0u : middle; begin < end; begin += 32u) {
     MF_UNROLL
     for (u32 d = begin; d < begin + 32u; d += 16u) {
       if (d >= p.head_dim) continue;
       const W4 x = load4(a_low + d);
       const W4 y = load4(a_high + d);
-      MF_UNROLL
-      for (u32 n = 0u; n < kOwn; ++n) {
-        const W4 k = load4(keys + (n * 8u * p.key_words + d));
-        matrix_multiply_add_f16(t, high + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
-        matrix_multiply_add_f16(t, left + 4u * n, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
-        matrix_multiply_add_f16(t, right + 4u * n, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
-      }
+      const W4 k = load4(keys + d);
+      matrix_multiply_add_f16(t, high, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
+      matrix_multiply_add_f16(t, left, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
+      matrix_multiply_add_f16(t, right, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
     }
   }
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  MF_SHARED(f32) scores = MF_SHARED_AT(t, f32, at.scores * 4u);
+  MF_SHARED(f32)
+  scores = MF_SHARED_AT(t, f32, (at.scores + half * ROWS * kWideScoreWords) * 4u);
   MF_UNROLL
-  for (u32 i = 0u; i < kOwn * 4u; ++i) {
-    const u32 key = (first + i / 4u) * 8u + (t.lane & 3u) * 2u + i % 2u;
-    const u32 r = row + i / 2u % 2u * 8u;
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 key = key_tile * 8u + (t.lane & 3u) * 2u + i % 2u;
+    const u32 r = row + i / 2u * 8u;
     const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
     // Keys k, k + 4, k + 8 and k + 12 of 16 side by side, as add_wide() reads their weights.
     scores[r * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u] =
@@ -82,12 +78,15 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, Quer
   MF_UNROLL
   for (u32 u = 0u; u < kOwn; ++u) {
     const u32 unit = lane + u * LANES;
-    const F4 four = load4(MF_SHARED_AT(t, f32, (own + u * LANES * 4u) * 4u));
+    F4 four = load4(MF_SHARED_AT(t, f32, (own + u * LANES * 4u) * 4u));
+    const F4 others =
+        load4(MF_SHARED_AT(t, f32, (own + ROWS * kWideScoreWords + u * LANES * 4u) * 4u));
     MF_UNROLL
     for (u32 e = 0u; e < 4u; ++e) {
       const u32 key = unit / 4u * 16u + unit % 4u + 4u * e;
       const bool seen = tile + key >= row.begin && tile + key < row.end;
       const f32 factor = factors[key];
+      four.v[e] = four.v[e] + others.v[e];
       const f32 shift = (static_cast<f32>(as_bits(factor) >> 23u) - 127.0f);
       scores[u * 4u + e] = seen ? four.v[e] : -mf_infinity();
       values[u * 4u + e] = seen ? factor * weight_factor() : 0.0f;

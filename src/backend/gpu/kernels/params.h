@@ -146,7 +146,8 @@ enum : u32 {
   kTileSteps = 16,
   kTileBlocks = 8,
   kTileFewRows = 16,
-  kTileScoreWords = kTileKeys + 4,  // from one row of scores to the next
+  kTileValueWords = kTileBlocks * 32 + 4,  // from one row of values to the next, if it is full
+  kTileScoreWords = kTileKeys + 4,         // from one row of scores to the next
 };
 /// Of wider rows, which are summed over in splits.
 enum : u32 { kWideKeys = 32, kWideSplit = 256 };

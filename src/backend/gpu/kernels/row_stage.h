@@ -1,4 +1,4 @@
-// Rows of queries, keys and values on their way to matrix units: read from pages, scaled by a power
+// Wide queries, keys and values on their way to matrix units: read from pages, scaled by a power
 // of two, in halves of f16, in shared memory in the order in which lanes read them.
 #pragma once
 
@@ -141,7 +141,7 @@ MF_FN WideShared wide_shared(MF_PARAMS(AttentionParams) p) {
   WideShared at;
   at.staged = ROWS * p.key_words;
   at.scores = at.staged + kWideKeys * (p.key_words > p.value_words ? p.key_words : p.value_words);
-  at.key_factors = at.scores + ROWS * kWideScoreWords;
+  at.key_factors = at.scores + 2u * ROWS * kWideScoreWords;
   at.value_factors = at.key_factors + kWideKeys;
   at.query_factors = at.value_factors + kWideKeys;
   at.keep = at.query_factors + ROWS;
