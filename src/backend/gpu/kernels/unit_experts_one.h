@@ -237,11 +237,10 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
   unit_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
 }
 
-<<<<<<< HEAD
-// Group x: tiles of rows; y: the slot. 256 threads. A kernel for each width of codes: wide ones
-// need twice the registers.
-#define MF_UNIT_EXPERTS_ONE(BITS, fits)                                                       \
-  MF_FITS(256, fits)                                                                          \
+// Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
+// ones need twice the registers.
+#define MF_UNIT_EXPERTS_ONE(BITS, threads, fits)                                              \
+  MF_FITS(threads, fits)                                                                      \
   MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),              \
             MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),  \
             MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),    \
@@ -250,38 +249,16 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
     unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
                                   entries, x, out, shared_out);                               \
   }                                                                                           \
-  MF_FITS(256, fits)                                                                          \
+  MF_FITS(threads, fits)                                                                      \
   MF_KERNEL(unit_down_one##BITS, UnitExpertsOneParams, MF_READ(0, i32, ids),                  \
             MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),  \
             MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),               \
             MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),   \
             MF_WRITE(10, f32, shared_out)) {                                                  \
     MF_THREAD_EARLY;                                                                          \
+    static_cast<void>(weights);                                                               \
     unit_down_of_slot<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
                                shared_gate, shared_out);                                      \
-=======
-// Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
-// ones need twice the registers.
-#define MF_UNIT_EXPERTS_ONE(BITS, threads, fits)                                             \
-  MF_FITS(threads, fits)                                                                     \
-  MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),             \
-            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
-            MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),   \
-            MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {       \
-    MF_THREAD_EARLY;                                                                         \
-    unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map, \
-                                  entries, x, out, shared_out);                              \
-  }                                                                                          \
-  MF_FITS(threads, fits)                                                                     \
-  MF_KERNEL(unit_down_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),                \
-            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
-            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),              \
-            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),  \
-            MF_WRITE(10, f32, shared_out)) {                                                 \
-    MF_THREAD_EARLY;                                                                         \
-    unit_down_of_slot<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out, \
-                               shared_x, shared_gate, shared_out);                           \
->>>>>>> gpu-one
   }
 MF_UNIT_EXPERTS_ONE(4, kUnitThreadsMax, kUnitFits4 / 2)
 MF_UNIT_EXPERTS_ONE(8, kUnitThreads, kUnitFits8)
