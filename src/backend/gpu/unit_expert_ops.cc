@@ -11,6 +11,7 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
                                      const Tensor& x, const GluOptions& glu) {
   if (!launch.use_tiles) return launch_few_slots(like, launch, slots, intermediate, x, glu);
   UnitExpertParams p{};
+  p.stages = unit_stages(platform_.shared_bytes_max());
   p.ids = launch.num_ids;
   p.activation = static_cast<u32>(glu.activation);
   p.alpha = glu.alpha;
@@ -33,7 +34,8 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
     if (split == nullptr) return;
     Plan plan = make_unit_many_plan(
         is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1});
+        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1},
+        p.stages);
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

@@ -1,7 +1,5 @@
 // Products of quantised matrices with many tokens on matrix units as plans: activations are split
 // once for all that follow.
-#include <algorithm>
-
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
@@ -14,9 +12,8 @@ bool GpuEncoder::use_units(const Weight& weight) const {
   const uint32_t most = platform_.shared_bytes_max();
   const uint32_t splits = unit_splits(weight.cols, kUnitSimds);
   const auto bits = static_cast<uint32_t>(weight.format.bits);
-  const uint32_t many = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
-  return std::max(unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes,
-                  many) <= most;
+  return unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes <= most &&
+         unit_stages(most) >= 2;
 }
 
 void GpuEncoder::forget_splits() {
@@ -69,8 +66,10 @@ void GpuEncoder::record_products_of_many(const Products& products) {
   UnitLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
+  p.stages = unit_stages(platform_.shared_bytes_max());
   const uint32_t groups = list_matrices(p, products, kUnitGroupRows);
-  Plan plan = make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1});
+  Plan plan =
+      make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1}, p.stages);
   plan.set_params(p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});

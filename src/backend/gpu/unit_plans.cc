@@ -73,12 +73,18 @@ UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint
   return memory;
 }
 
-Plan make_unit_many_plan(KernelId kernel, const Extent3& groups) {
-  constexpr auto kBytes = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
-  // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
-  static_assert(kBytes <= 99 * 1024 && 2 * (kBytes + 1024) <= 228 * 1024);
+uint32_t unit_stages(uint32_t most) {
+  const uint32_t words = most / static_cast<uint32_t>(sizeof(u32));
+  if (words < kUnitStagesBegin) return 0;
+  return std::min((words - kUnitStagesBegin) / kUnitStageWords, uint32_t{kUnitStagesMax});
+}
+
+Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {
+  constexpr auto kWord = static_cast<uint32_t>(sizeof(u32));
+  // The least that GPUs with fast enough matrix units offer.
+  static_assert((kUnitStagesBegin + 2 * kUnitStageWords) * kWord <= 99 * 1024);
   Plan plan = make_plan(kernel, groups, kUnitThreads);
-  plan.shared_bytes = kBytes;
+  plan.shared_bytes = (kUnitStagesBegin + stages * kUnitStageWords) * kWord;
   return plan;
 }
 

@@ -23,24 +23,24 @@ enum : u32 {
   kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
 };
 
-/// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
-/// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
-/// blocks of 4 bits or one of 8: activations, sums and factors, codes.
+/// Products of many tokens: SIMD groups own 32 rows, 16 of one place and 16 of another. Shared
+/// memory holds the numbers of the rows of x and of the rows they become, of each SIMD group the
+/// scales and biases of a split, and stages of columns: two blocks of 4 bits or one of 8;
+/// activations, sums and factors, codes.
 enum : u32 {
-  kUnitManyRows = 32,
+  kUnitManyRows = 2 * kUnitRows,
   kUnitGroupRows = kUnitSimds * kUnitManyRows,
-  kUnitTokens = 32,                       // that a SIMD group multiplies at once
+  kUnitTokens = 64,                       // that a SIMD group multiplies at once
   kUnitTokenWords = kUnitBlockWords + 4,  // of a block of one token: 4 against conflicts
-  kUnitStages = 3,
   kUnitStageBlocks = 2,
   kUnitCodeWords = 16,  // of a row
   kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitTokenWords,
   kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
   kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
-  kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
   kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
-  kUnitPlaceWords = kUnitGroupRows + 4,  // of a token's products: 4 against conflicts
-  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitManyScaleWords,
+  kUnitScalesBegin = 2 * kUnitTokens,
+  kUnitStagesBegin = kUnitScalesBegin + kUnitSimds * kUnitManyScaleWords,
+  kUnitStagesMax = 4,
 };
 
 /// One matrix of 4 or 8 bits.
@@ -73,6 +73,7 @@ struct UnitLinearParams {
   UnitShared shared;
   u32 wide;
   u32 tokens;
+  u32 stages;       // of many tokens: of columns in shared memory, 2 to kUnitStagesMax
   u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
   u32 conv_taps;
 };
@@ -93,6 +94,7 @@ struct UnitExpertParams {
   u32 splits;
   UnitShared shared;
   u32 wide;
+  u32 stages;  // as above
   u32 ids;
   u32 top_k;  // slots per row of x
   u32 bias_format;

@@ -6,6 +6,17 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// 16 rows of a matrix from `row` on.
+struct UnitRows {
+  MF_GLOBAL(const u8) data;
+  MF_GLOBAL(const u8) scales;
+  MF_GLOBAL(const u8) biases;
+  u32 row;
+
+  /// Row `i` of them; past the last one of the matrix that one.
+  MF_FN_MEMBER u32 at(u32 i, u32 rows) const { return row + i < rows ? row + i : rows - 1u; }
+};
+
 /// Units of 16 bytes of codes are swapped by halves of a row in two of four rows, which are read
 /// together: so they are in different banks.
 MF_FN u32 unit_half_swap(MF_T t) { return (t.lane >> 2u) & 2u; }
@@ -30,9 +41,11 @@ struct UnitStages {
   u32 sum_to;
   u32 code_to;
   u32 into;  // where the stage begins that is copied next
+  u32 end;   // of the stages
   u32 left;  // blocks
 
-  MF_FN_MEMBER void begin(MF_T t, u32 cols, u32 row, u32 rows) {
+  MF_FN_MEMBER void begin(MF_T t, u32 cols, MF_LOCAL(const UnitRows) own_rows, u32 rows,
+                          u32 stages) {
     MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
     const u32 token = t.index / kTokenUnits;
     const u32 unit = t.index % kTokenUnits;
@@ -48,53 +61,60 @@ struct UnitStages {
     const u32 own = t.lane / 4u;
     MF_UNROLL
     for (u32 i = 0u; i < kRowOctets; ++i) {
-      const u32 at = row + own + i * 8u < rows ? row + own + i * 8u : rows - 1u;  // or the last
-      code_at[i] = at * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
+      code_at[i] =
+          own_rows[i / 2u].at(own + i % 2u * 8u, rows) * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
     }
     code_to = kUnitStageCodes + (t.simd * kUnitManyRows + own) * kUnitCodeWords +
               ((t.lane & 3u) ^ unit_half_swap(t)) * 4u;
-    into = kUnitTokens;
+    into = kUnitStagesBegin;
+    end = kUnitStagesBegin + stages * kUnitStageWords;
     left = cols / kUnitBlock;
   }
+  MF_FN_MEMBER u32 after(u32 stage) const {
+    return stage + kUnitStageWords < end ? stage + kUnitStageWords
+                                         : static_cast<u32>(kUnitStagesBegin);
+  }
   /// Copies a stage of those that are left; ends a batch of copies in any case.
-  MF_FN_MEMBER void issue(MF_T t, MF_GLOBAL(const u32) codes, u32 wide, MF_GLOBAL(const u32) split,
-                          MF_GLOBAL(const f32) sums) {
+  MF_FN_MEMBER void issue(MF_T t, MF_LOCAL(const UnitRows) own_rows, u32 wide,
+                          MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums) {
     if (left > 0u) {
       issue_x(t, split, sums);
-      issue_codes(t, codes, wide);
+      issue_codes(t, own_rows, wide);
       left -= left < static_cast<u32>(kBlocks) ? left : static_cast<u32>(kBlocks);
-      into = into + kUnitStageWords < kUnitStagesEnd ? into + kUnitStageWords
-                                                     : static_cast<u32>(kUnitTokens);
+      into = after(into);
     }
     copies_commit(t);
   }
   MF_FN_MEMBER void issue_x(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums) {
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) {
-      if (t.index % kTokenUnits / 8u < left) {
+    if (t.index % kTokenUnits / 8u < left) {
+      MF_UNROLL
+      for (u32 i = 0u; i < kOwn; ++i) {
         copy_async4(t, MF_SHARED_AT(t, u32, (into + x_to + i * kTokens * kUnitTokenWords) * 4u),
                     split + static_cast<u64>(x_at[i]) * 4u);
       }
-      x_at[i] += kTokenUnits;
     }
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) x_at[i] += kTokenUnits;
     if (t.index < TILES * 8u * kSumWords && t.index % kSumWords / 2u < left) {
       copy_async1(t, MF_SHARED_AT(t, u32, (into + sum_to) * 4u), MF_CAST(const u32, sums) + sum_at);
     }
     sum_at += kSumWords;
   }
-  MF_FN_MEMBER void issue_codes(MF_T t, MF_GLOBAL(const u32) codes, u32 wide) {
+  MF_FN_MEMBER void issue_codes(MF_T t, MF_LOCAL(const UnitRows) own_rows, u32 wide) {
     MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (into + code_to) * 4u);
     const bool exists = (t.lane & 3u) * kBlocks / 4u < left;
-    if (wide != 0u) {
+    if (exists && wide != 0u) {
       MF_UNROLL
       for (u32 i = 0u; i < kRowOctets; ++i) {
-        if (exists) copy_async4(t, to + i * (8u * kUnitCodeWords), codes + code_at[i]);
+        copy_async4(t, to + i * (8u * kUnitCodeWords),
+                    MF_CAST(const u32, own_rows[i / 2u].data) + code_at[i]);
       }
     } else if (exists) {
       MF_UNROLL
       for (u32 i = 0u; i < kRowOctets * 4u; ++i) {
         copy_async1(t, to + (i / 4u * (8u * kUnitCodeWords) + i % 4u),
-                    codes + (static_cast<u64>(code_at[i / 4u]) + i % 4u));
+                    MF_CAST(const u32, own_rows[i / 8u].data) +
+                        (static_cast<u64>(code_at[i / 4u]) + i % 4u));
       }
     }
     MF_UNROLL
@@ -102,24 +122,24 @@ struct UnitStages {
   }
 };
 
-/// A lane's codes of block `within` of a stage: of four rows, 8 apart, two octets each.
+/// A lane's codes of block `within` of a stage: of four rows, 8 apart, two octets each. `codes`:
+/// those of the stage's first row.
 template <u32 BITS>
-MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, u32 stage, u32 within) {
+MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, MF_SHARED(u32) codes, u32 within) {
   const u32 swap = unit_half_swap(t);
   const u32 unit = BITS == 4u ? (within * 2u + (t.lane & 3u) / 2u) ^ swap : (t.lane & 3u) ^ swap;
   const u32 word = BITS == 4u ? (t.lane & 1u) * 2u : 0u;
   MF_SHARED(u32)
-  codes = MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u) +
-          ((t.simd * kUnitManyRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
+  own = codes + ((t.simd * kUnitManyRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
   MF_UNROLL
   for (u32 i = 0u; i < kUnitManyRows / 8u; ++i) {
     u32 words[4];
     if (BITS == 4u) {
-      const W2 two = load2(codes + i * (8u * kUnitCodeWords));
+      const W2 two = load2(own + i * (8u * kUnitCodeWords));
       words[0] = two.v[0];
       words[1] = two.v[1];
     } else {
-      const W4 four = load4(codes + i * (8u * kUnitCodeWords));
+      const W4 four = load4(own + i * (8u * kUnitCodeWords));
       MF_UNROLL
       for (u32 k = 0u; k < 4u; ++k) words[k] = four.v[k];
     }
@@ -134,14 +154,18 @@ struct UnitScales {
   u32 scales[4];
   u32 biases[4];
 
-  MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_GLOBAL(const u8) scale_data,
-                         MF_GLOBAL(const u8) bias_data, u32 cols, u32 row, u32 block) {
-    const u32 own = row + t.lane < m.rows ? row + t.lane : m.rows - 1u;
-    load_row_scales(scales, m, scale_data, cols, own, block);
-    load_row_scales(biases, m, bias_data, cols, own, block);
+  MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_LOCAL(const UnitRows) own_rows, u32 cols,
+                         u32 block) {
+    const bool is_first = t.lane < kUnitRows;
+    const u32 i = t.lane % kUnitRows;
+    const u32 own = is_first ? own_rows[0].at(i, m.rows) : own_rows[1].at(i, m.rows);
+    load_row_scales(scales, m, is_first ? own_rows[0].scales : own_rows[1].scales, cols, own,
+                    block);
+    load_row_scales(biases, m, is_first ? own_rows[0].biases : own_rows[1].biases, cols, own,
+                    block);
   }
   static MF_FN_MEMBER MF_SHARED(u32) of_simd(MF_T t) {
-    return MF_SHARED_AT(t, u32, (kUnitStagesEnd + t.simd * kUnitManyScaleWords) * 4u);
+    return MF_SHARED_AT(t, u32, (kUnitScalesBegin + t.simd * kUnitManyScaleWords) * 4u);
   }
   MF_FN_MEMBER void place(MF_T t, u32 format) const {
     simd_barrier(t);
