@@ -1,83 +1,55 @@
-// Products on matrix units for many tokens: a SIMD group has 32 rows of a matrix times up to 64
-// tokens, column block after column block. A thread has the registers of half a multiprocessor's
-// threads, so that many products are under way at once and none goes to memory.
+// Products on matrix units for many tokens: a SIMD group has 16 rows of a matrix times up to 64
+// tokens, column block after column block; while the units multiply for four of them, others add up
+// floats.
 #pragma once
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-enum : u32 {
-  kUnitBegun = 0x4b400000u,  // 1.5 * 2^23, from which integers are counted on: n more is that + n
-};
-/// 256 * high + low, rounded once, of sums that were begun so. No sum reaches 2^22, and all but the
-/// last addition is exact; conversions of integers have a fourth of the units or fewer.
-MF_FN f32 unit_product(i32 high, i32 low) {
-  const f32 less = mf_fma(as_float(static_cast<u32>(high)), 256.0f, -257.0f * 12582912.0f);
-  return less + as_float(static_cast<u32>(low));
-}
-
 /// Where a lane's part of a stage lies, in words of shared memory.
 struct UnitPlace {
-  u32 x;
   u32 sums;
   u32 scales;
 };
 MF_FN UnitPlace unit_place(MF_T t) {
   UnitPlace place;
-  place.x = t.lane / 4u * kUnitTokenWords + (t.lane & 3u) * 8u;
   place.sums = kUnitStageSums + (t.lane & 3u) * 4u;
   place.scales = kUnitScalesBegin + t.simd * kUnitManyScaleWords + t.lane / 4u * 2u;
   return place;
 }
 
-/// Adds block `within_split` of a split, `within` of a stage, to the totals: 32 rows times TILES *
-/// 8 tokens.
+/// Adds block `within_split` of a split, `within` of a stage, to the totals: 16 rows times TILES *
+/// 8 tokens, in parts that leave registers for each other.
 template <u32 BITS, u32 TILES>
 MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 stage, u32 within,
                            u32 within_split) {
-  MF_SHARED(u32)
-  own = MF_SHARED_AT(t, u32, (stage + place.x + within * (kUnitTokens * kUnitTokenWords)) * 4u);
+  enum : u32 { kParts = TILES > 4u ? 2u : 1u, kPartTiles = TILES / kParts };
   MF_SHARED(f32)
   sums = MF_SHARED_AT(t, f32, (stage + place.sums + within * (kUnitTokens * 2u)) * 4u);
   MF_SHARED(u32)
-  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitManyRows * 2u)) * 4u);
-  W2 codes[kUnitManyRows / 4u];
+  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitRows * 2u)) * 4u);
+  W2 codes[4];
   load_stage_codes<BITS>(t, codes, MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u), within);
-  f32 scale[kUnitManyRows / 8u];
-  f32 bias[kUnitManyRows / 8u];
+  const W2 scale[2] = {load2(scales), load2(scales + kUnitHalfRows * 2u)};  // and bias
   MF_UNROLL
-  for (u32 r = 0u; r < kUnitManyRows / 8u; ++r) {
-    const W2 both = load2(scales + r * 16u);
-    scale[r] = as_float(both.v[0]);
-    bias[r] = as_float(both.v[1]);
-  }
-  MF_UNROLL
-  for (u32 n = 0u; n < TILES; ++n) {
-    const W4 x[2] = {load4(own + n * 8u * kUnitTokenWords),
-                     load4(own + (n * 8u * kUnitTokenWords + 4u))};
-    const F4 two = load4(sums + n * 16u);  // sum and factor of two tokens
+  for (u32 part = 0u; part < kParts; ++part) {
+    i32 high[kPartTiles * 4u];
+    i32 low[kPartTiles * 4u];
+    MF_SHARED(u32)
+    x = MF_SHARED_AT(
+        t, u32, (stage + (within * kUnitTokens + part * (kPartTiles * 8u)) * kUnitBlockWords) * 4u);
+    TeamBytes<kPartTiles>::multiply(t, high, low, codes, x);
     MF_UNROLL
-    for (u32 m = 0u; m < kUnitManyRows / 16u; ++m) {
-      i32 c[4];  // of the 256s
-      i32 d[4];  // of the ones
+    for (u32 i = 0u; i < kPartTiles; ++i) {
+      const u32 n = part * kPartTiles + i;
+      const F4 two = load4(sums + n * 16u);  // sum and factor of two tokens
       MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) c[i] = d[i] = static_cast<i32>(kUnitBegun);
-      MF_UNROLL
-      for (u32 h = 0u; h < 2u; ++h) {
-        const W2 low = codes[m * 4u + h];
-        const W2 high = codes[m * 4u + 2u + h];
-        matrix_multiply_add_bytes(t, c, low.v[0], high.v[0], low.v[1], high.v[1], x[h].v[0],
-                                  x[h].v[1]);
-        matrix_multiply_add_bytes(t, d, low.v[0], high.v[0], low.v[1], high.v[1], x[h].v[2],
-                                  x[h].v[3]);
-      }
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) {
-        const u32 at = (m * TILES + n) * 4u + i;
-        const u32 r = m * 2u + i / 2u;
-        totals[at] = add_unit_product(totals[at], unit_product(c[i], d[i]), scale[r], bias[r],
-                                      two.v[i % 2u * 2u], two.v[i % 2u * 2u + 1u]);
+      for (u32 j = 0u; j < 4u; ++j) {
+        const W2 own = scale[j / 2u];
+        totals[n * 4u + j] = add_unit_block(totals[n * 4u + j], high[i * 4u + j], low[i * 4u + j],
+                                            as_float(own.v[0]), as_float(own.v[1]),
+                                            two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
       }
     }
   }
@@ -90,22 +62,20 @@ struct UnitMany {
   u32 stages;
   MF_GLOBAL(const u32) split;
   MF_GLOBAL(const f32) split_sums;
+  bool is_mine;  // the same in four SIMD groups
 };
 
-/// 32 rows of a matrix, which may be none, times TILES * 8 rows of x. A lane has of 8 tokens two at
+/// 16 rows of a matrix, which may be none, times TILES * 8 rows of x. A lane has of 8 tokens two at
 /// (lane & 3) * 2, of 8 rows one at lane / 4.
 template <u32 BITS, u32 TILES>
 struct UnitSums {
-  enum : u32 { kOwn = TILES * 8u, kTokens = TILES * 8u };
+  enum : u32 { kOwn = TILES * 4u };
   f32 v[kOwn];
 
-  /// Of half `m`, 8 rows `o` of it, 8 tokens `n`, the lane's token `j`.
-  MF_FN_MEMBER f32 at(u32 m, u32 o, u32 n, u32 j) const {
-    return v[(m * TILES + n) * 4u + o * 2u + j];
-  }
+  /// Of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
+  MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
 
   MF_FN_MEMBER void multiply(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) rows) {
-    const bool is_mine = rows[0].row < p.m.rows;
     const u32 blocks = p.cols / kUnitBlock;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) v[i] = 0.0f;
@@ -130,7 +100,7 @@ struct UnitSums {
       for (u32 block = 0u; block < count; block += UnitStages<BITS, TILES>::kBlocks) {
         wait(t, p.stages);
         copies.issue(t, rows, p.m.wide, p.split, p.split_sums);
-        if (is_mine) {
+        if (p.is_mine) {
           add_unit_blocks<BITS, TILES>(t, totals, place, stage, 0u, block);
           if (BITS == 4u && block + 1u < count) {
             add_unit_blocks<BITS, TILES>(t, totals, place, stage, 1u, block + 1u);
@@ -152,6 +122,7 @@ struct UnitSums {
     } else {
       copies_wait<2u>(t);
     }
+    copies_publish(t);
     barrier(t);
   }
 };
@@ -196,9 +167,9 @@ struct UnitOutput {
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
     MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
-    f32 bias[4];
+    f32 bias[2];
     MF_UNROLL
-    for (u32 r = 0u; r < 4u; ++r) {
+    for (u32 r = 0u; r < 2u; ++r) {
       bias[r] = own + r * 8u < rows ? bias_at(t, biases, own + r * 8u, bias_format) : 0.0f;
     }
     MF_UNROLL
@@ -208,16 +179,16 @@ struct UnitOutput {
         if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
         MF_GLOBAL(f32) to = out + (numbers[n * 8u + j] * stride + own);
         MF_UNROLL
-        for (u32 r = 0u; r < 4u; ++r) {
-          if (own + r * 8u < rows) to[r * 8u] = sums->at(r / 2u, r % 2u, n, j) + bias[r];
+        for (u32 r = 0u; r < 2u; ++r) {
+          if (own + r * 8u < rows) to[r * 8u] = sums->at(r, n, j) + bias[r];
         }
       }
     }
   }
 };
 
-/// Group x: 256 rows of one of the matrices; y: 64 tokens. 256 threads.
-MF_FITS(kUnitThreads, 1u)
+/// Group x: 256 rows of one of the matrices; y: 64 tokens. 512 threads.
+MF_FITS(kUnitManyThreads, 1u)
 MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
           MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
           MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
@@ -248,11 +219,13 @@ MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8,
     numbers[kUnitTokens + t.index] = own;
   }
   barrier(t);
-  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitManyRows;
+  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitRows;
   const u32 count = p.tokens - token < kUnitTokens ? p.tokens - token : kUnitTokens;
   const UnitMatrix m = p.matrices[which];
-  const UnitMany many = {m, p.cols, p.stages, split, split_sums};
-  const UnitRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kUnitRows}};
+  const bool is_mine = row - t.simd % 4u * kUnitRows < m.rows;
+  const UnitMany many = {m, p.cols, p.stages, split, split_sums, is_mine};
+  const UnitRows rows[2] = {{data, scales, biases, row},
+                            {data, scales, biases, row + kUnitHalfRows}};
   const UnitOutput output = {out, p.out_strides[which], row, m.rows, count, 0u, kFormatF32};
   unit_multiply(t, many, rows, count, &output);
 }
