@@ -254,8 +254,9 @@ struct TeamStep<4u> {
 template <u32 TILES>
 struct TeamBytes {
   static MF_FN_MEMBER void multiply(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
-    const u32 at = static_cast<u32>(__cvta_generic_to_shared(x));
-    const u64 b = static_cast<u64>(at >> 4u) | u64{1} << 16 | u64{1024 >> 4} << 32 | u64{1} << 62;
+    // One for all lanes, and told so: wgmma takes it from a register that they share.
+    const u32 at = __shfl_sync(~0u, static_cast<u32>(__cvta_generic_to_shared(x)) >> 4u, 0);
+    const u64 b = at | (u64{1024 >> 4} << 32 | u64{1} << 62);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     TeamStep<TILES>::set(high, codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1], b);
     TeamStep<TILES>::add(high, codes[1].v[0], codes[3].v[0], codes[1].v[1], codes[3].v[1], b + 2u);
