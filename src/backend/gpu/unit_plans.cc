@@ -83,7 +83,7 @@ Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages
   constexpr auto kWord = static_cast<uint32_t>(sizeof(u32));
   // The least that GPUs with fast enough matrix units offer.
   static_assert((kUnitStagesBegin + 2 * kUnitStageWords) * kWord <= 99 * 1024);
-  Plan plan = make_plan(kernel, groups, kUnitManyThreads);
+  Plan plan = make_plan(kernel, groups, kUnitThreads);
   plan.shared_bytes = (kUnitStagesBegin + stages * kUnitStageWords) * kWord;
   return plan;
 }

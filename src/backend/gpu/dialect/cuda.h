@@ -253,16 +253,19 @@ struct TeamStep<4u> {
 /// in eights that are 1024 bytes apart.
 template <u32 TILES>
 struct TeamBytes {
-  static MF_FN_MEMBER void multiply(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
-    // One for all lanes, and told so: wgmma takes it from a register that they share.
-    const u32 at = __shfl_sync(~0u, static_cast<u32>(__cvta_generic_to_shared(x)) >> 4u, 0);
+  static MF_FN_MEMBER void begin(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
+    const u32 at = static_cast<u32>(__cvta_generic_to_shared(x)) >> 4u;
     const u64 b = at | (u64{1024 >> 4} << 32 | u64{1} << 62);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     TeamStep<TILES>::set(high, codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1], b);
     TeamStep<TILES>::add(high, codes[1].v[0], codes[3].v[0], codes[1].v[1], codes[3].v[1], b + 2u);
     TeamStep<TILES>::set(low, codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1], b + 4u);
     TeamStep<TILES>::add(low, codes[1].v[0], codes[3].v[0], codes[1].v[1], codes[3].v[1], b + 6u);
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  }
+  template <u32 PENDING>
+  static MF_FN_MEMBER void finish(MF_T, i32* high, i32* low) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     MF_UNROLL
     for (u32 i = 0u; i < TILES * 4u; ++i) asm volatile("" : "+r"(high[i]), "+r"(low[i])::"memory");
   }

@@ -27,6 +27,7 @@ MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const
 
 /// gated_unit() of gate's and up's products, the halves of a SIMD group's rows.
 struct UnitGatedOutput {
+  enum : u32 { kTokenWords = kUnitManyRows + 4u };  // in shared memory: 4 against conflicts
   MF_GLOBAL(f32) out;
   u64 stride;
   u32 row;
@@ -42,26 +43,38 @@ struct UnitGatedOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
-    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
-    const u32 own = row + t.lane / 4u;
-    if (own >= rows) return;
-    const f32 gate_bias = bias_at(t, gate_biases, own, bias_format);
-    const f32 up_bias = bias_at(t, up_biases, own, bias_format);
+    MF_SHARED(f32)
+    products = MF_SHARED_AT(
+        t, f32, (kUnitScalesBegin + t.simd * (kUnitTokens * static_cast<u32>(kTokenWords))) * 4u);
+    MF_SHARED(f32) to = products + ((t.lane & 3u) * 2u * kTokenWords + t.lane / 4u);
+    barrier(t);
     MF_UNROLL
     for (u32 n = 0u; n < TILES; ++n) {
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
-        out[slots[n * 8u + j] * stride + own] =
-            gated_unit(sums->at(0u, n, j) + gate_bias, sums->at(1u, n, j) + up_bias, activation,
-                       alpha, limit, up_offset);
+        MF_UNROLL
+        for (u32 r = 0u; r < 4u; ++r) {
+          to[(n * 8u + j) * kTokenWords + r * 8u] = sums->at(r / 2u, r % 2u, n, j);
+        }
       }
+    }
+    simd_barrier(t);
+    const u32 i = t.lane % kUnitRows;
+    if (row + i >= rows) return;
+    const f32 gate_bias = bias_at(t, gate_biases, row + i, bias_format);
+    const f32 up_bias = bias_at(t, up_biases, row + i, bias_format);
+    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kUnitTokens * 4u);
+    MF_ROLLED
+    for (u32 token = t.lane / kUnitRows; token < tokens; token += 2u) {
+      MF_SHARED(f32) own = products + (token * kTokenWords + i);
+      out[slots[token] * stride + row + i] = gated_unit(
+          own[0] + gate_bias, own[kUnitRows] + up_bias, activation, alpha, limit, up_offset);
     }
   }
 };
 
-/// Group x: 128 rows of gate and of up, 8 of each a SIMD group; y: a tile of slots. 512 threads.
-MF_FITS(kUnitManyThreads, 1u)
+/// Group x: 128 rows of gate and of up, 16 of each a SIMD group; y: a tile of slots. 256 threads.
+MF_FITS(kUnitThreads, 1u)
 MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
@@ -70,9 +83,8 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
   if (tile.count == 0u) return;
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
-  const u32 row = t.group.x * (kUnitGroupRows / 2u) + t.simd * kUnitHalfRows;
-  const bool is_mine = row - t.simd % 4u * kUnitHalfRows < p.matrix.rows;
-  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums, is_mine};
+  const u32 row = t.group.x * (kUnitGroupRows / 2u) + t.simd * kUnitRows;
+  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
   const UnitRows rows[2] = {{MF_AT(t, const u8, gate.data), MF_AT(t, const u8, gate.scales),
                              MF_AT(t, const u8, gate.biases), row},
                             {MF_AT(t, const u8, up.data), MF_AT(t, const u8, up.scales),
@@ -83,8 +95,8 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
   unit_multiply(t, many, rows, tile.count, &output);
 }
 
-/// Group x: 256 rows; y: a tile of slots. 512 threads.
-MF_FITS(kUnitManyThreads, 1u)
+/// Group x: 256 rows; y: a tile of slots. 256 threads.
+MF_FITS(kUnitThreads, 1u)
 MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
@@ -92,14 +104,12 @@ MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32,
   const SlotTile tile = stage_slots_of(t, list, tiles, 1u);
   if (tile.count == 0u) return;
   const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
-  const u32 row = t.group.x * kUnitGroupRows + t.simd * kUnitRows;
-  const bool is_mine = row - t.simd % 4u * kUnitRows < p.matrix.rows;
-  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums, is_mine};
+  const u32 row = t.group.x * kUnitGroupRows + t.simd * kUnitManyRows;
+  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
   MF_GLOBAL(const u8) data = MF_AT(t, const u8, down.data);
   MF_GLOBAL(const u8) scales = MF_AT(t, const u8, down.scales);
   MF_GLOBAL(const u8) biases = MF_AT(t, const u8, down.biases);
-  const UnitRows rows[2] = {{data, scales, biases, row},
-                            {data, scales, biases, row + kUnitHalfRows}};
+  const UnitRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kUnitRows}};
   const UnitOutput output = {out,        p.out_stride, row,          p.matrix.rows,
                              tile.count, down.bias,    p.bias_format};
   unit_multiply(t, many, rows, tile.count, &output);

@@ -1,6 +1,6 @@
-// Products on matrix units for many tokens: a SIMD group has 16 rows of a matrix times up to 64
-// tokens, column block after column block; while the units multiply for four of them, others add up
-// floats.
+// Products on matrix units for many tokens: a SIMD group has 32 rows of a matrix times up to 64
+// tokens, column block after column block. A thread has the registers of half a multiprocessor's
+// threads, so that many products are under way at once and none goes to memory.
 #pragma once
 
 namespace moeflux {
@@ -19,61 +19,76 @@ MF_FN UnitPlace unit_place(MF_T t) {
   return place;
 }
 
-/// Adds block `within_split` of a split, `within` of a stage, to the totals: 16 rows times TILES *
-/// 8 tokens, in parts that leave registers for each other.
+/// Adds block `within_split` of a split, `within` of a stage, to the totals: 32 rows times TILES *
+/// 8 tokens. In parts of 16 rows and up to 32 tokens: the units multiply one while the last one's
+/// products are added.
 template <u32 BITS, u32 TILES>
 MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 stage, u32 within,
                            u32 within_split) {
-  enum : u32 { kParts = TILES > 4u ? 2u : 1u, kPartTiles = TILES / kParts };
+  enum : u32 {
+    kHalves = TILES > 4u ? 2u : 1u,  // of the tokens
+    kTiles = TILES / kHalves,
+    kOwn = kTiles * 4u,
+    kParts = 2u * kHalves,
+  };
   MF_SHARED(f32)
   sums = MF_SHARED_AT(t, f32, (stage + place.sums + within * (kUnitTokens * 2u)) * 4u);
   MF_SHARED(u32)
-  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitRows * 2u)) * 4u);
-  W2 codes[4];
+  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitManyRows * 2u)) * 4u);
+  MF_SHARED(u32)
+  x = MF_SHARED_AT(t, u32, (stage + within * (kUnitTokens * kUnitBlockWords)) * 4u);
+  W2 codes[kUnitManyRows / 4u];
   load_stage_codes<BITS>(t, codes, MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u), within);
-  const W2 scale[2] = {load2(scales), load2(scales + kUnitHalfRows * 2u)};  // and bias
+  f32 scale[kUnitManyRows / 8u];
+  f32 bias[kUnitManyRows / 8u];
   MF_UNROLL
-  for (u32 part = 0u; part < kParts; ++part) {
-    i32 high[kPartTiles * 4u];
-    i32 low[kPartTiles * 4u];
-    MF_SHARED(u32)
-    x = MF_SHARED_AT(
-        t, u32, (stage + (within * kUnitTokens + part * (kPartTiles * 8u)) * kUnitBlockWords) * 4u);
-    TeamBytes<kPartTiles>::multiply(t, high, low, codes, x);
+  for (u32 r = 0u; r < kUnitManyRows / 8u; ++r) {
+    const W2 both = load2(scales + r * 16u);
+    scale[r] = as_float(both.v[0]);
+    bias[r] = as_float(both.v[1]);
+  }
+  i32 high[2u * kOwn];
+  i32 low[2u * kOwn];
+  TeamBytes<kTiles>::begin(t, high, low, codes, x);
+  MF_UNROLL
+  for (u32 q = 0u; q < kParts; ++q) {
+    const u32 m = q % 2u;
+    MF_LOCAL(i32) own_high = high + m * kOwn;
+    MF_LOCAL(i32) own_low = low + m * kOwn;
+    if (q + 1u < kParts) {
+      const u32 next = 1u - m;
+      TeamBytes<kTiles>::begin(t, high + next * kOwn, low + next * kOwn, codes + next * 4u,
+                               x + (q + 1u) / 2u * (kTiles * 8u * kUnitBlockWords));
+      TeamBytes<kTiles>::template finish<1u>(t, own_high, own_low);
+    } else {
+      TeamBytes<kTiles>::template finish<0u>(t, own_high, own_low);
+    }
     MF_UNROLL
-    for (u32 i = 0u; i < kPartTiles; ++i) {
-      const u32 n = part * kPartTiles + i;
+    for (u32 i = 0u; i < kTiles; ++i) {
+      const u32 n = q / 2u * kTiles + i;
       const F4 two = load4(sums + n * 16u);  // sum and factor of two tokens
       MF_UNROLL
       for (u32 j = 0u; j < 4u; ++j) {
-        const W2 own = scale[j / 2u];
-        totals[n * 4u + j] = add_unit_block(totals[n * 4u + j], high[i * 4u + j], low[i * 4u + j],
-                                            as_float(own.v[0]), as_float(own.v[1]),
-                                            two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
+        const u32 at = (m * TILES + n) * 4u + j;
+        const u32 r = m * 2u + j / 2u;
+        totals[at] = add_unit_block(totals[at], own_high[i * 4u + j], own_low[i * 4u + j], scale[r],
+                                    bias[r], two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
       }
     }
   }
 }
 
-/// The products of a SIMD group, which is one of a group whose threads all come here together.
-struct UnitMany {
-  UnitMatrix m;
-  u32 cols;
-  u32 stages;
-  MF_GLOBAL(const u32) split;
-  MF_GLOBAL(const f32) split_sums;
-  bool is_mine;  // the same in four SIMD groups
-};
-
-/// 16 rows of a matrix, which may be none, times TILES * 8 rows of x. A lane has of 8 tokens two at
+/// 32 rows of a matrix times TILES * 8 rows of x. A lane has of 8 tokens two at
 /// (lane & 3) * 2, of 8 rows one at lane / 4.
 template <u32 BITS, u32 TILES>
 struct UnitSums {
-  enum : u32 { kOwn = TILES * 4u };
+  enum : u32 { kOwn = TILES * 8u, kTokens = TILES * 8u };
   f32 v[kOwn];
 
-  /// Of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
-  MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
+  /// Of half `m`, 8 rows `o` of it, 8 tokens `n`, the lane's token `j`.
+  MF_FN_MEMBER f32 at(u32 m, u32 o, u32 n, u32 j) const {
+    return v[(m * TILES + n) * 4u + o * 2u + j];
+  }
 
   MF_FN_MEMBER void multiply(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) rows) {
     const u32 blocks = p.cols / kUnitBlock;
@@ -82,7 +97,7 @@ struct UnitSums {
     UnitStages<BITS, TILES> copies;
     copies.begin(t, p.cols, rows, p.m.rows, p.stages);
     MF_ROLLED
-    for (u32 s = 1u; s < p.stages; ++s) copies.issue(t, rows, p.m.wide, p.split, p.split_sums);
+    for (u32 s = 1u; s < p.stages; ++s) copies.issue(t, p, rows);
     UnitScales scales;
     scales.load(t, p.m, rows, p.cols, 0u);
     const UnitPlace place = unit_place(t);
@@ -99,12 +114,10 @@ struct UnitSums {
       MF_ROLLED
       for (u32 block = 0u; block < count; block += UnitStages<BITS, TILES>::kBlocks) {
         wait(t, p.stages);
-        copies.issue(t, rows, p.m.wide, p.split, p.split_sums);
-        if (p.is_mine) {
-          add_unit_blocks<BITS, TILES>(t, totals, place, stage, 0u, block);
-          if (BITS == 4u && block + 1u < count) {
-            add_unit_blocks<BITS, TILES>(t, totals, place, stage, 1u, block + 1u);
-          }
+        copies.issue(t, p, rows);
+        add_unit_blocks<BITS, TILES>(t, totals, place, stage, 0u, block);
+        if (BITS == 4u && block + 1u < count) {
+          add_unit_blocks<BITS, TILES>(t, totals, place, stage, 1u, block + 1u);
         }
         stage = copies.after(stage);
       }
@@ -167,9 +180,9 @@ struct UnitOutput {
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
     MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
-    f32 bias[2];
+    f32 bias[4];
     MF_UNROLL
-    for (u32 r = 0u; r < 2u; ++r) {
+    for (u32 r = 0u; r < 4u; ++r) {
       bias[r] = own + r * 8u < rows ? bias_at(t, biases, own + r * 8u, bias_format) : 0.0f;
     }
     MF_UNROLL
@@ -179,16 +192,16 @@ struct UnitOutput {
         if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
         MF_GLOBAL(f32) to = out + (numbers[n * 8u + j] * stride + own);
         MF_UNROLL
-        for (u32 r = 0u; r < 2u; ++r) {
-          if (own + r * 8u < rows) to[r * 8u] = sums->at(r, n, j) + bias[r];
+        for (u32 r = 0u; r < 4u; ++r) {
+          if (own + r * 8u < rows) to[r * 8u] = sums->at(r / 2u, r % 2u, n, j) + bias[r];
         }
       }
     }
   }
 };
 
-/// Group x: 256 rows of one of the matrices; y: 64 tokens. 512 threads.
-MF_FITS(kUnitManyThreads, 1u)
+/// Group x: 256 rows of one of the matrices; y: 64 tokens. 256 threads.
+MF_FITS(kUnitThreads, 1u)
 MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
           MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
           MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
@@ -219,13 +232,11 @@ MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8,
     numbers[kUnitTokens + t.index] = own;
   }
   barrier(t);
-  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitRows;
+  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitManyRows;
   const u32 count = p.tokens - token < kUnitTokens ? p.tokens - token : kUnitTokens;
   const UnitMatrix m = p.matrices[which];
-  const bool is_mine = row - t.simd % 4u * kUnitRows < m.rows;
-  const UnitMany many = {m, p.cols, p.stages, split, split_sums, is_mine};
-  const UnitRows rows[2] = {{data, scales, biases, row},
-                            {data, scales, biases, row + kUnitHalfRows}};
+  const UnitMany many = {m, p.cols, p.stages, split, split_sums};
+  const UnitRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kUnitRows}};
   const UnitOutput output = {out, p.out_strides[which], row, m.rows, count, 0u, kFormatF32};
   unit_multiply(t, many, rows, count, &output);
 }

@@ -23,24 +23,22 @@ enum : u32 {
   kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
 };
 
-/// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
-/// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
-/// and biases of a split, and stages of columns: two blocks of 4 bits or one of 8; activations,
-/// which begin at multiples of 1024 bytes, sums and factors, codes.
+/// Products of many tokens: SIMD groups own 32 rows, 16 of one place and 16 of another. Shared
+/// memory holds the numbers of the rows of x and of the rows they become, of each SIMD group the
+/// scales and biases of a split, and stages of columns: two blocks of 4 bits or one of 8;
+/// activations, sums and factors, codes.
 enum : u32 {
-  kUnitManyThreads = 512,
-  kUnitManySimds = kUnitManyThreads / 32,
-  kUnitHalfRows = kUnitRows / 2,
-  kUnitGroupRows = kUnitManySimds * kUnitRows,
+  kUnitManyRows = 2 * kUnitRows,
+  kUnitGroupRows = kUnitSimds * kUnitManyRows,
   kUnitTokens = 64,  // that a SIMD group multiplies at once
   kUnitStageBlocks = 2,
   kUnitCodeWords = 16,  // of a row
   kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitBlockWords,
   kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
   kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
-  kUnitManyScaleWords = kUnitSplitBlocks * kUnitRows * 2,
+  kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
   kUnitScalesBegin = 2 * kUnitTokens,
-  kUnitStagesBegin = (kUnitScalesBegin + kUnitManySimds * kUnitManyScaleWords + 255) / 256 * 256,
+  kUnitStagesBegin = (kUnitScalesBegin + kUnitSimds * kUnitManyScaleWords + 255) / 256 * 256,
   kUnitStagesMax = 4,
 };
 
