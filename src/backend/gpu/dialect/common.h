@@ -115,14 +115,13 @@ MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u3
 /// for four SIMD groups together, which all are here. codes: octets 0 and 1 of a lane's 16 columns
 /// of row lane / 4, then of the row 8 further, each even and odd columns. A row of x has 8 units of
 /// 16 bytes: of the 256s the even columns of the lanes' octets 0, their odd ones, and the same of
-/// octets 1; then of the ones. Unit u of row r is where u ^ (r & 7) would be. finish() leaves the
-/// sums of the 256s and of the ones, of 8 tokens as matrix_multiply_add_bytes() does, when all but
-/// PENDING that were begun later are finished too; until then neither they nor codes nor x are
-/// touched.
+/// octets 1; then of the ones. Unit u of row r is where u ^ (r & 7) would be, and x begins at a
+/// multiple of 1024 bytes. Leaves the sums of the 256s and of the ones, of 8 tokens as
+/// matrix_multiply_add_bytes() does.
 template <u32 TILES>
 struct TeamBytes {
-  static MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
-                                 MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
+  static MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
+                                    MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
     const u32 row = t.lane / 4u;
     MF_SHARED(u32) own = x + (row * 32u + (t.lane & 3u));
     MF_UNROLL
@@ -145,8 +144,6 @@ struct TeamBytes {
       }
     }
   }
-  template <u32 PENDING>
-  static MF_FN_MEMBER void finish(MF_T, MF_LOCAL(i32), MF_LOCAL(i32)) {}
 };
 #endif
 

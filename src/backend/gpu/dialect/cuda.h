@@ -183,97 +183,9 @@ MF_FN void matrix_multiply_add_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define MF_HAS_TEAM_MULTIPLY 1
-/// 64 x 32 bytes of four SIMD groups times rows of x in shared memory: d = or d +=.
-template <u32 TILES>
-struct TeamStep;
-template <>
-struct TeamStep<2u> {
-  static MF_FN_MEMBER void set(i32* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n16k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p;\n}"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]), "=r"(d[4]), "=r"(d[5]), "=r"(d[6]),
-          "=r"(d[7])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
-  }
-  static MF_FN_MEMBER void add(i32* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n16k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p;\n}"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-          "+r"(d[7])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
-  }
-};
-template <>
-struct TeamStep<3u> {
-  static MF_FN_MEMBER void set(i32* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n24k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, %16, p;\n}"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]), "=r"(d[4]), "=r"(d[5]), "=r"(d[6]),
-          "=r"(d[7]), "=r"(d[8]), "=r"(d[9]), "=r"(d[10]), "=r"(d[11])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
-  }
-  static MF_FN_MEMBER void add(i32* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n24k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, %16, p;\n}"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-          "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
-  }
-};
-template <>
-struct TeamStep<4u> {
-  static MF_FN_MEMBER void set(i32* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, "
-        "%19}, %20, p;\n}"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]), "=r"(d[4]), "=r"(d[5]), "=r"(d[6]),
-          "=r"(d[7]), "=r"(d[8]), "=r"(d[9]), "=r"(d[10]), "=r"(d[11]), "=r"(d[12]), "=r"(d[13]),
-          "=r"(d[14]), "=r"(d[15])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
-  }
-  static MF_FN_MEMBER void add(i32* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, "
-        "%19}, %20, p;\n}"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-          "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]),
-          "+r"(d[14]), "+r"(d[15])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
-  }
-};
-/// What common.h says, by wgmma: rows of 128 bytes, whose units of 16 it finds swizzled by itself,
-/// in eights that are 1024 bytes apart.
-template <u32 TILES>
-struct TeamBytes {
-  static MF_FN_MEMBER void begin(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
-    const u32 at = static_cast<u32>(__cvta_generic_to_shared(x)) >> 4u;
-    const u64 b = at | (u64{1024 >> 4} << 32 | u64{1} << 62);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    TeamStep<TILES>::set(high, codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1], b);
-    TeamStep<TILES>::add(high, codes[1].v[0], codes[3].v[0], codes[1].v[1], codes[3].v[1], b + 2u);
-    TeamStep<TILES>::set(low, codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1], b + 4u);
-    TeamStep<TILES>::add(low, codes[1].v[0], codes[3].v[0], codes[1].v[1], codes[3].v[1], b + 6u);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  }
-  template <u32 PENDING>
-  static MF_FN_MEMBER void finish(MF_T, i32* high, i32* low) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-    MF_UNROLL
-    for (u32 i = 0u; i < TILES * 4u; ++i) asm volatile("" : "+r"(high[i]), "+r"(low[i])::"memory");
-  }
-};
-#endif
 /// Before a barrier: lets matrix units read what this thread's copies brought.
 MF_FN void copies_publish(MF_T) {
-#if defined(MF_HAS_TEAM_MULTIPLY)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
@@ -292,4 +204,7 @@ MF_FN f32 mf_infinity() { return __int_as_float(0x7f800000); }
 }  // namespace gpu
 }  // namespace moeflux
 
+// clang-format off
+#include "backend/gpu/dialect/cuda_team.h"
 #include "backend/gpu/dialect/common.h"
+// clang-format on

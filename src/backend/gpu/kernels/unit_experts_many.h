@@ -10,12 +10,12 @@ namespace kernels {
 MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
                               u32 per_row) {
   MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
-  SlotTile tile;
   const u32 at = 1u + t.group.y * 3u;
-  const bool exists = t.group.y < tiles[0];
-  tile.entry = exists ? tiles[at] : 0u;
-  tile.begin = exists ? tiles[at + 1u] : 0u;
-  tile.count = exists ? tiles[at + 2u] : 0u;
+  // Asked for together: what lies behind the last tile may be anything.
+  const u32 all = tiles[0];
+  SlotTile tile = {tiles[at], tiles[at + 1u], tiles[at + 2u]};
+  const bool exists = t.group.y < all;
+  if (!exists) tile.count = 0u;
   if (t.index < kUnitTokens && exists) {
     const u32 slot = list[tile.begin + (t.index < tile.count ? t.index : tile.count - 1u)];
     numbers[t.index] = slot / per_row;
@@ -27,7 +27,6 @@ MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const
 
 /// gated_unit() of gate's and up's products, the halves of a SIMD group's rows.
 struct UnitGatedOutput {
-  enum : u32 { kTokenWords = kUnitManyRows + 4u };  // in shared memory: 4 against conflicts
   MF_GLOBAL(f32) out;
   u64 stride;
   u32 row;
@@ -43,38 +42,26 @@ struct UnitGatedOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
-    MF_SHARED(f32)
-    products = MF_SHARED_AT(
-        t, f32, (kUnitScalesBegin + t.simd * (kUnitTokens * static_cast<u32>(kTokenWords))) * 4u);
-    MF_SHARED(f32) to = products + ((t.lane & 3u) * 2u * kTokenWords + t.lane / 4u);
-    barrier(t);
+    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
+    const u32 own = row + t.lane / 4u;
+    if (own >= rows) return;
+    const f32 gate_bias = bias_at(t, gate_biases, own, bias_format);
+    const f32 up_bias = bias_at(t, up_biases, own, bias_format);
     MF_UNROLL
     for (u32 n = 0u; n < TILES; ++n) {
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        MF_UNROLL
-        for (u32 r = 0u; r < 4u; ++r) {
-          to[(n * 8u + j) * kTokenWords + r * 8u] = sums->at(r / 2u, r % 2u, n, j);
-        }
+        if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
+        out[slots[n * 8u + j] * stride + own] =
+            gated_unit(sums->at(0u, n, j) + gate_bias, sums->at(1u, n, j) + up_bias, activation,
+                       alpha, limit, up_offset);
       }
-    }
-    simd_barrier(t);
-    const u32 i = t.lane % kUnitRows;
-    if (row + i >= rows) return;
-    const f32 gate_bias = bias_at(t, gate_biases, row + i, bias_format);
-    const f32 up_bias = bias_at(t, up_biases, row + i, bias_format);
-    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kUnitTokens * 4u);
-    MF_ROLLED
-    for (u32 token = t.lane / kUnitRows; token < tokens; token += 2u) {
-      MF_SHARED(f32) own = products + (token * kTokenWords + i);
-      out[slots[token] * stride + row + i] = gated_unit(
-          own[0] + gate_bias, own[kUnitRows] + up_bias, activation, alpha, limit, up_offset);
     }
   }
 };
 
-/// Group x: 128 rows of gate and of up, 16 of each a SIMD group; y: a tile of slots. 256 threads.
-MF_FITS(kUnitThreads, 1u)
+/// Group x: 64 rows of gate and of up, 8 of each a SIMD group; y: a tile of slots. 256 threads.
+MF_FITS(kUnitThreads, 2u)
 MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
@@ -83,7 +70,7 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
   if (tile.count == 0u) return;
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
-  const u32 row = t.group.x * (kUnitGroupRows / 2u) + t.simd * kUnitRows;
+  const u32 row = t.group.x * (kUnitGroupRows / 2u) + t.simd * kUnitHalfRows;
   const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
   const UnitRows rows[2] = {{MF_AT(t, const u8, gate.data), MF_AT(t, const u8, gate.scales),
                              MF_AT(t, const u8, gate.biases), row},
@@ -95,8 +82,8 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
   unit_multiply(t, many, rows, tile.count, &output);
 }
 
-/// Group x: 256 rows; y: a tile of slots. 256 threads.
-MF_FITS(kUnitThreads, 1u)
+/// Group x: 128 rows; y: a tile of slots. 256 threads.
+MF_FITS(kUnitThreads, 2u)
 MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
@@ -104,12 +91,13 @@ MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32,
   const SlotTile tile = stage_slots_of(t, list, tiles, 1u);
   if (tile.count == 0u) return;
   const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
-  const u32 row = t.group.x * kUnitGroupRows + t.simd * kUnitManyRows;
+  const u32 row = t.group.x * kUnitGroupRows + t.simd * kUnitRows;
   const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
   MF_GLOBAL(const u8) data = MF_AT(t, const u8, down.data);
   MF_GLOBAL(const u8) scales = MF_AT(t, const u8, down.scales);
   MF_GLOBAL(const u8) biases = MF_AT(t, const u8, down.biases);
-  const UnitRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kUnitRows}};
+  const UnitRows rows[2] = {{data, scales, biases, row},
+                            {data, scales, biases, row + kUnitHalfRows}};
   const UnitOutput output = {out,        p.out_stride, row,          p.matrix.rows,
                              tile.count, down.bias,    p.bias_format};
   unit_multiply(t, many, rows, tile.count, &output);

@@ -1,6 +1,6 @@
-// Products on matrix units for many tokens: a SIMD group has 32 rows of a matrix times up to 64
-// tokens, column block after column block. A thread has the registers of half a multiprocessor's
-// threads, so that many products are under way at once and none goes to memory.
+// Products on matrix units for many tokens: a SIMD group has 16 rows of a matrix times up to 64
+// tokens, column block after column block; while the units multiply for four of them, others add up
+// floats.
 #pragma once
 
 namespace moeflux {
@@ -19,76 +19,50 @@ MF_FN UnitPlace unit_place(MF_T t) {
   return place;
 }
 
-/// Adds block `within_split` of a split, `within` of a stage, to the totals: 32 rows times TILES *
-/// 8 tokens. In parts of 16 rows and up to 32 tokens: the units multiply one while the last one's
-/// products are added.
+/// Adds block `within_split` of a split, `within` of a stage, to the totals: 16 rows times TILES *
+/// 8 tokens, in parts that leave registers for each other.
 template <u32 BITS, u32 TILES>
-MF_FN void add_unit_blocks(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 stage, u32 within,
+MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 stage, u32 within,
                            u32 within_split) {
-  enum : u32 {
-    kHalves = TILES > 4u ? 2u : 1u,  // of the tokens
-    kTiles = TILES / kHalves,
-    kOwn = kTiles * 4u,
-    kParts = 2u * kHalves,
-  };
+  enum : u32 { kParts = TILES > 4u ? 2u : 1u, kTiles = TILES / kParts };
   MF_SHARED(f32)
   sums = MF_SHARED_AT(t, f32, (stage + place.sums + within * (kUnitTokens * 2u)) * 4u);
   MF_SHARED(u32)
-  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitManyRows * 2u)) * 4u);
-  MF_SHARED(u32)
-  x = MF_SHARED_AT(t, u32, (stage + within * (kUnitTokens * kUnitBlockWords)) * 4u);
-  W2 codes[kUnitManyRows / 4u];
+  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitRows * 2u)) * 4u);
+  W2 codes[4];
   load_stage_codes<BITS>(t, codes, MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u), within);
-  f32 scale[kUnitManyRows / 8u];
-  f32 bias[kUnitManyRows / 8u];
+  const W2 scale[2] = {load2(scales), load2(scales + kUnitHalfRows * 2u)};  // and bias
   MF_UNROLL
-  for (u32 r = 0u; r < kUnitManyRows / 8u; ++r) {
-    const W2 both = load2(scales + r * 16u);
-    scale[r] = as_float(both.v[0]);
-    bias[r] = as_float(both.v[1]);
-  }
-  i32 high[2u * kOwn];
-  i32 low[2u * kOwn];
-  TeamBytes<kTiles>::begin(t, high, low, codes, x);
-  MF_UNROLL
-  for (u32 q = 0u; q < kParts; ++q) {
-    const u32 m = q % 2u;
-    MF_LOCAL(i32) own_high = high + m * kOwn;
-    MF_LOCAL(i32) own_low = low + m * kOwn;
-    if (q + 1u < kParts) {
-      const u32 next = 1u - m;
-      TeamBytes<kTiles>::begin(t, high + next * kOwn, low + next * kOwn, codes + next * 4u,
-                               x + (q + 1u) / 2u * (kTiles * 8u * kUnitBlockWords));
-      TeamBytes<kTiles>::template finish<1u>(t, own_high, own_low);
-    } else {
-      TeamBytes<kTiles>::template finish<0u>(t, own_high, own_low);
-    }
+  for (u32 part = 0u; part < kParts; ++part) {
+    i32 high[kTiles * 4u];
+    i32 low[kTiles * 4u];
+    const u32 token = within * kUnitTokens + part * (kTiles * 8u);
+    TeamBytes<kTiles>::multiply(t, high, low, codes,
+                                MF_SHARED_AT(t, u32, (stage + token * kUnitBlockWords) * 4u));
     MF_UNROLL
     for (u32 i = 0u; i < kTiles; ++i) {
-      const u32 n = q / 2u * kTiles + i;
+      const u32 n = part * kTiles + i;
       const F4 two = load4(sums + n * 16u);  // sum and factor of two tokens
       MF_UNROLL
       for (u32 j = 0u; j < 4u; ++j) {
-        const u32 at = (m * TILES + n) * 4u + j;
-        const u32 r = m * 2u + j / 2u;
-        totals[at] = add_unit_block(totals[at], own_high[i * 4u + j], own_low[i * 4u + j], scale[r],
-                                    bias[r], two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
+        const W2 own = scale[j / 2u];
+        totals[n * 4u + j] = add_unit_block(totals[n * 4u + j], high[i * 4u + j], low[i * 4u + j],
+                                            as_float(own.v[0]), as_float(own.v[1]),
+                                            two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
       }
     }
   }
 }
 
-/// 32 rows of a matrix times TILES * 8 rows of x. A lane has of 8 tokens two at
+/// 16 rows of a matrix times TILES * 8 rows of x. A lane has of 8 tokens two at
 /// (lane & 3) * 2, of 8 rows one at lane / 4.
 template <u32 BITS, u32 TILES>
 struct UnitSums {
-  enum : u32 { kOwn = TILES * 8u, kTokens = TILES * 8u };
+  enum : u32 { kOwn = TILES * 4u };
   f32 v[kOwn];
 
-  /// Of half `m`, 8 rows `o` of it, 8 tokens `n`, the lane's token `j`.
-  MF_FN_MEMBER f32 at(u32 m, u32 o, u32 n, u32 j) const {
-    return v[(m * TILES + n) * 4u + o * 2u + j];
-  }
+  /// Of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
+  MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
 
   MF_FN_MEMBER void multiply(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) rows) {
     const u32 blocks = p.cols / kUnitBlock;
@@ -115,9 +89,9 @@ struct UnitSums {
       for (u32 block = 0u; block < count; block += UnitStages<BITS, TILES>::kBlocks) {
         wait(t, p.stages);
         copies.issue(t, p, rows);
-        add_unit_blocks<BITS, TILES>(t, totals, place, stage, 0u, block);
+        add_stage_block<BITS, TILES>(t, totals, place, stage, 0u, block);
         if (BITS == 4u && block + 1u < count) {
-          add_unit_blocks<BITS, TILES>(t, totals, place, stage, 1u, block + 1u);
+          add_stage_block<BITS, TILES>(t, totals, place, stage, 1u, block + 1u);
         }
         stage = copies.after(stage);
       }
@@ -180,9 +154,9 @@ struct UnitOutput {
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
     MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
-    f32 bias[4];
+    f32 bias[2];
     MF_UNROLL
-    for (u32 r = 0u; r < 4u; ++r) {
+    for (u32 r = 0u; r < 2u; ++r) {
       bias[r] = own + r * 8u < rows ? bias_at(t, biases, own + r * 8u, bias_format) : 0.0f;
     }
     MF_UNROLL
@@ -192,16 +166,16 @@ struct UnitOutput {
         if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
         MF_GLOBAL(f32) to = out + (numbers[n * 8u + j] * stride + own);
         MF_UNROLL
-        for (u32 r = 0u; r < 4u; ++r) {
-          if (own + r * 8u < rows) to[r * 8u] = sums->at(r / 2u, r % 2u, n, j) + bias[r];
+        for (u32 r = 0u; r < 2u; ++r) {
+          if (own + r * 8u < rows) to[r * 8u] = sums->at(r, n, j) + bias[r];
         }
       }
     }
   }
 };
 
-/// Group x: 256 rows of one of the matrices; y: 64 tokens. 256 threads.
-MF_FITS(kUnitThreads, 1u)
+/// Group x: 128 rows of one of the matrices; y: 64 tokens. 256 threads.
+MF_FITS(kUnitThreads, 2u)
 MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
           MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
           MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
@@ -232,11 +206,12 @@ MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8,
     numbers[kUnitTokens + t.index] = own;
   }
   barrier(t);
-  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitManyRows;
+  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitRows;
   const u32 count = p.tokens - token < kUnitTokens ? p.tokens - token : kUnitTokens;
   const UnitMatrix m = p.matrices[which];
   const UnitMany many = {m, p.cols, p.stages, split, split_sums};
-  const UnitRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kUnitRows}};
+  const UnitRows rows[2] = {{data, scales, biases, row},
+                            {data, scales, biases, row + kUnitHalfRows}};
   const UnitOutput output = {out, p.out_strides[which], row, m.rows, count, 0u, kFormatF32};
   unit_multiply(t, many, rows, count, &output);
 }

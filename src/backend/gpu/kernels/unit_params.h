@@ -23,20 +23,20 @@ enum : u32 {
   kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
 };
 
-/// Products of many tokens: SIMD groups own 32 rows, 16 of one place and 16 of another. Shared
-/// memory holds the numbers of the rows of x and of the rows they become, of each SIMD group the
-/// scales and biases of a split, and stages of columns: two blocks of 4 bits or one of 8;
-/// activations, sums and factors, codes.
+/// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
+/// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
+/// and biases of a split, and stages of columns: two blocks of 4 bits or one of 8; activations,
+/// which begin at multiples of 1024 bytes, sums and factors, codes.
 enum : u32 {
-  kUnitManyRows = 2 * kUnitRows,
-  kUnitGroupRows = kUnitSimds * kUnitManyRows,
+  kUnitHalfRows = kUnitRows / 2,
+  kUnitGroupRows = kUnitSimds * kUnitRows,
   kUnitTokens = 64,  // that a SIMD group multiplies at once
   kUnitStageBlocks = 2,
   kUnitCodeWords = 16,  // of a row
   kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitBlockWords,
   kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
   kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
-  kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
+  kUnitManyScaleWords = kUnitSplitBlocks * kUnitRows * 2,
   kUnitScalesBegin = 2 * kUnitTokens,
   kUnitStagesBegin = (kUnitScalesBegin + kUnitSimds * kUnitManyScaleWords + 255) / 256 * 256,
   kUnitStagesMax = 4,

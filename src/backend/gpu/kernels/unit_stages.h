@@ -6,7 +6,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// 16 rows of a matrix from `row` on.
+/// 8 rows of a matrix from `row` on.
 struct UnitRows {
   MF_GLOBAL(const u8) data;
   MF_GLOBAL(const u8) scales;
@@ -35,21 +35,21 @@ MF_FN u32 unit_half_swap(MF_T t) { return (t.lane >> 2u) & 2u; }
 MF_FN u32 unit_swizzle(u32 unit, u32 token) { return (unit ^ token) & 7u; }
 
 /// A lane's part of the copies, stage after stage: of all threads' activations of TILES * 8 rows of
-/// x, and of the codes of the SIMD group's 32 rows. Only a last stage may have a block too few.
+/// x, and of the codes of the SIMD group's 16 rows. Only a last stage may have a block too few.
 template <u32 BITS, u32 TILES>
 struct UnitStages {
   enum : u32 {
     kBlocks = 8u / BITS,                   // of columns
     kTokenUnits = kBlocks * 8u,            // of 16 bytes
     kTokens = kUnitThreads / kTokenUnits,  // that threads copy at once
-    kOwn = TILES * 8u / kTokens,
+    kAll = TILES * 8u,
+    kOwn = (kAll + kTokens - 1u) / kTokens,
     kSumWords = kBlocks * 2u,  // of a token
-    kRowOctets = kUnitManyRows / 8u,
   };
   // 16 bytes of x as integers, words of the others: 32 bits are enough for what fits into memory.
   u32 x_at[kOwn];
   u32 sum_at;
-  u32 code_at[kRowOctets];
+  u32 code_at[2];
   u32 x_to;  // words of shared memory, in a stage
   u32 sum_to;
   u32 code_to;
@@ -64,20 +64,19 @@ struct UnitStages {
     const u32 unit = t.index % kTokenUnits;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      x_at[i] = numbers[token + i * kTokens] * (cols / 8u) + unit;
+      x_at[i] = numbers[(token + i * kTokens) % kAll] * (cols / 8u) + unit;
     }
     x_to = (unit / 8u * kUnitTokens + token) * kUnitBlockWords + unit_swizzle(unit, token) * 4u;
-    const u32 of_sum = t.index / kSumWords % (TILES * 8u);
+    const u32 of_sum = t.index / kSumWords % kAll;
     const u32 word = t.index % kSumWords;
     sum_at = numbers[of_sum] * (cols / kUnitBlock * 2u) + word;
     sum_to = kUnitStageSums + (word / 2u * kUnitTokens + of_sum) * 2u + word % 2u;
     const u32 own = t.lane / 4u;
     MF_UNROLL
-    for (u32 i = 0u; i < kRowOctets; ++i) {
-      code_at[i] =
-          own_rows[i / 2u].at(own + i % 2u * 8u, rows) * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
+    for (u32 i = 0u; i < 2u; ++i) {
+      code_at[i] = own_rows[i].at(own, rows) * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
     }
-    code_to = kUnitStageCodes + (t.simd * kUnitManyRows + own) * kUnitCodeWords +
+    code_to = kUnitStageCodes + (t.simd * kUnitRows + own) * kUnitCodeWords +
               ((t.lane & 3u) ^ unit_half_swap(t)) * 4u;
     into = kUnitStagesBegin;
     end = kUnitStagesBegin + stages * kUnitStageWords;
@@ -98,16 +97,18 @@ struct UnitStages {
     copies_commit(t);
   }
   MF_FN_MEMBER void issue_x(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums) {
-    if (t.index % kTokenUnits / 8u < left) {
-      MF_UNROLL
-      for (u32 i = 0u; i < kOwn; ++i) {
+    const bool exists = t.index % kTokenUnits / 8u < left;
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      const bool is_token = kAll % kTokens == 0u || t.index / kTokenUnits + i * kTokens < kAll;
+      if (exists && is_token) {
         copy_async4(t, MF_SHARED_AT(t, u32, (into + x_to + i * kTokens * kUnitBlockWords) * 4u),
                     split + static_cast<u64>(x_at[i]) * 4u);
       }
     }
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) x_at[i] += kTokenUnits;
-    if (t.index < TILES * 8u * kSumWords && t.index % kSumWords / 2u < left) {
+    if (t.index < kAll * kSumWords && t.index % kSumWords / 2u < left) {
       copy_async1(t, MF_SHARED_AT(t, u32, (into + sum_to) * 4u), MF_CAST(const u32, sums) + sum_at);
     }
     sum_at += kSumWords;
@@ -115,26 +116,21 @@ struct UnitStages {
   MF_FN_MEMBER void issue_codes(MF_T t, MF_LOCAL(const UnitRows) own_rows, u32 wide) {
     MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (into + code_to) * 4u);
     const bool exists = (t.lane & 3u) * kBlocks / 4u < left;
-    if (exists && wide != 0u) {
-      MF_UNROLL
-      for (u32 i = 0u; i < kRowOctets; ++i) {
-        copy_async4(t, to + i * (8u * kUnitCodeWords),
-                    MF_CAST(const u32, own_rows[i / 2u].data) + code_at[i]);
-      }
-    } else if (exists) {
-      MF_UNROLL
-      for (u32 i = 0u; i < kRowOctets * 4u; ++i) {
-        copy_async1(t, to + (i / 4u * (8u * kUnitCodeWords) + i % 4u),
-                    MF_CAST(const u32, own_rows[i / 8u].data) +
-                        (static_cast<u64>(code_at[i / 4u]) + i % 4u));
-      }
-    }
     MF_UNROLL
-    for (u32 i = 0u; i < kRowOctets; ++i) code_at[i] += kUnitCodeWords;
+    for (u32 i = 0u; i < 2u; ++i) {
+      MF_GLOBAL(const u32) from = MF_CAST(const u32, own_rows[i].data) + code_at[i];
+      MF_SHARED(u32) own_to = to + i * (kUnitHalfRows * kUnitCodeWords);
+      if (exists && wide != 0u) copy_async4(t, own_to, from);
+      if (exists && wide == 0u) {
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) copy_async1(t, own_to + k, from + k);
+      }
+      code_at[i] += kUnitCodeWords;
+    }
   }
 };
 
-/// A lane's codes of block `within` of a stage: of four rows, 8 apart, two octets each. `codes`:
+/// A lane's codes of block `within` of a stage: of two rows, 8 apart, two octets each. `codes`:
 /// those of the stage's first row.
 template <u32 BITS>
 MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, MF_SHARED(u32) codes, u32 within) {
@@ -142,9 +138,9 @@ MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, MF_SHARED(u32) codes, u
   const u32 unit = BITS == 4u ? (within * 2u + (t.lane & 3u) / 2u) ^ swap : (t.lane & 3u) ^ swap;
   const u32 word = BITS == 4u ? (t.lane & 1u) * 2u : 0u;
   MF_SHARED(u32)
-  own = codes + ((t.simd * kUnitManyRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
+  own = codes + ((t.simd * kUnitRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
   MF_UNROLL
-  for (u32 i = 0u; i < kUnitManyRows / 8u; ++i) {
+  for (u32 i = 0u; i < 2u; ++i) {
     u32 words[4];
     if (BITS == 4u) {
       const W2 two = load2(own + i * (8u * kUnitCodeWords));
@@ -160,43 +156,32 @@ MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, MF_SHARED(u32) codes, u
   }
 }
 
-/// Scales and biases of a SIMD group's 32 rows for the 8 blocks of a split, a row a lane: on their
-/// way in registers, then in shared memory as f32.
+/// Scales and biases of a SIMD group's 16 rows for the 8 blocks of a split: half of the lanes have
+/// the scales of a row each, the others the biases. On their way in registers, then in shared
+/// memory as f32.
 struct UnitScales {
-  u32 scales[4];
-  u32 biases[4];
+  u32 words[4];
 
   MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_LOCAL(const UnitRows) own_rows, u32 cols,
                          u32 block) {
-    const bool is_first = t.lane < kUnitRows;
-    const u32 i = t.lane % kUnitRows;
+    const bool is_first = t.lane % kUnitRows < kUnitHalfRows;
+    const u32 i = t.lane % kUnitHalfRows;
     const u32 own = is_first ? own_rows[0].at(i, m.rows) : own_rows[1].at(i, m.rows);
-    load_row_scales(scales, m, is_first ? own_rows[0].scales : own_rows[1].scales, cols, own,
-                    block);
-    load_row_scales(biases, m, is_first ? own_rows[0].biases : own_rows[1].biases, cols, own,
-                    block);
+    MF_GLOBAL(const u8) scales = is_first ? own_rows[0].scales : own_rows[1].scales;
+    MF_GLOBAL(const u8) biases = is_first ? own_rows[0].biases : own_rows[1].biases;
+    load_row_scales(words, m, t.lane < kUnitRows ? scales : biases, cols, own, block);
   }
   static MF_FN_MEMBER MF_SHARED(u32) of_simd(MF_T t) {
     return MF_SHARED_AT(t, u32, (kUnitScalesBegin + t.simd * kUnitManyScaleWords) * 4u);
   }
   MF_FN_MEMBER void place(MF_T t, u32 format) const {
+    MF_SHARED(u32) to = of_simd(t) + (t.lane % kUnitRows * 2u + t.lane / kUnitRows);
     simd_barrier(t);
-    if (format == kFormatBf16) {
-      place_as<kFormatBf16>(t);
-    } else {
-      place_as<kFormatF16>(t);
-    }
-    simd_barrier(t);
-  }
-  template <u32 FORMAT>
-  MF_FN_MEMBER void place_as(MF_T t) const {
-    MF_SHARED(u32) to = of_simd(t) + t.lane * 2u;
     MF_UNROLL
     for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
-      const W2 both = {{as_bits(unit_scale(scales[b / 2u], b % 2u, FORMAT)),
-                        as_bits(unit_scale(biases[b / 2u], b % 2u, FORMAT))}};
-      store2(to + b * (kUnitManyRows * 2u), both);
+      to[b * (kUnitRows * 2u)] = as_bits(unit_scale(words[b / 2u], b % 2u, format));
     }
+    simd_barrier(t);
   }
 };
 
