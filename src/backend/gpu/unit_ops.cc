@@ -15,7 +15,7 @@ bool GpuEncoder::use_units(const Weight& weight) const {
   const uint32_t splits = unit_splits(weight.cols, kUnitSimds);
   const auto bits = static_cast<uint32_t>(weight.format.bits);
   return unit_one_memory(bits, weight.cols, splits, kUnitSimds, kRouteWords, most).bytes <= most &&
-         unit_stages(most) >= 2;
+         unit_many_bytes(kUnitStages) <= most;
 }
 
 void GpuEncoder::forget_splits() {
@@ -72,7 +72,7 @@ void GpuEncoder::record_products_of_many(const Products& products) {
   UnitLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
-  p.stages = unit_stages(platform_.shared_bytes_max());
+  p.stages = kUnitStages;
   const uint32_t groups = list_matrices(p, products, kUnitGroupRows);
   Plan plan =
       make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1}, p.stages);

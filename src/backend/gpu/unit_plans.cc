@@ -73,18 +73,13 @@ UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint
   return memory;
 }
 
-uint32_t unit_stages(uint32_t most) {
-  const uint32_t words = most / static_cast<uint32_t>(sizeof(u32));
-  if (words < kUnitStagesBegin) return 0;
-  return std::min((words - kUnitStagesBegin) / kUnitStageWords, uint32_t{kUnitStagesMax});
+uint32_t unit_many_bytes(uint32_t stages) {
+  return (kUnitStagesBegin + stages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
 
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {
-  constexpr auto kWord = static_cast<uint32_t>(sizeof(u32));
-  // The least that GPUs with fast enough matrix units offer.
-  static_assert((kUnitStagesBegin + 2 * kUnitStageWords) * kWord <= 99 * 1024);
   Plan plan = make_plan(kernel, groups, kUnitThreads);
-  plan.shared_bytes = (kUnitStagesBegin + stages * kUnitStageWords) * kWord;
+  plan.shared_bytes = unit_many_bytes(stages);
   return plan;
 }
 

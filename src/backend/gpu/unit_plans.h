@@ -39,10 +39,9 @@ struct UnitOneMemory {
 /// need be and `most` bytes allow.
 UnitOneMemory unit_one_memory(uint32_t bits, int64_t cols, uint32_t splits, uint32_t simds,
                               uint32_t more, uint32_t most);
-/// Stages of columns that kernels for many tokens have room for in `most` bytes of shared memory;
-/// they need two.
-uint32_t unit_stages(uint32_t most);
-/// A launch of a kernel for many tokens, with the shared memory that those have in common.
+/// Shared memory of a group of kernels for many tokens.
+uint32_t unit_many_bytes(uint32_t stages);
+/// A launch of one of them.
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
 
 /// Bytes for rows of activations as integers and for their sums; where the sums begin.

@@ -102,12 +102,10 @@ struct UnitSums {
 
   /// For the stage that was copied first.
   static MF_FN_MEMBER void wait(MF_T t, u32 stages) {
-    if (stages == 2u) {
-      copies_wait<0u>(t);
-    } else if (stages == 3u) {
-      copies_wait<1u>(t);
+    if (stages == kUnitStages) {
+      copies_wait<kUnitStages - 2u>(t);
     } else {
-      copies_wait<2u>(t);
+      copies_wait<kUnitStagesOfFew - 2u>(t);
     }
     copies_publish(t);
     barrier(t);

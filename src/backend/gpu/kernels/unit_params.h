@@ -39,7 +39,8 @@ enum : u32 {
   kUnitManyScaleWords = kUnitSplitBlocks * kUnitRows * 2,
   kUnitScalesBegin = 2 * kUnitTokens,
   kUnitStagesBegin = (kUnitScalesBegin + kUnitSimds * kUnitManyScaleWords + 255) / 256 * 256,
-  kUnitStagesMax = 4,
+  kUnitStages = 2,
+  kUnitStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
 };
 
 /// One matrix of 4 or 8 bits.
@@ -72,7 +73,7 @@ struct UnitLinearParams {
   UnitShared shared;
   u32 wide;
   u32 tokens;
-  u32 stages;       // of many tokens: of columns in shared memory, 2 to kUnitStagesMax
+  u32 stages;       // of many tokens: kUnitStages or kUnitStagesOfFew
   u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
   u32 conv_taps;
 };
