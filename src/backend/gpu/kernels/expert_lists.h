@@ -13,6 +13,22 @@ MF_FN u32 entry_of(MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map, u32 num_i
   return map[id];
 }
 
+/// Of a lane's next slots, every 32nd from `slot` on; kNoEntry from `end` on. They are on their way
+/// together.
+enum : u32 { kSlotBatch = 8 };
+MF_FN void load_entries(MF_LOCAL(u32) entries, MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map,
+                        u32 num_ids, u32 slot, u32 end) {
+  MF_UNROLL
+  for (u32 i = 0u; i < kSlotBatch; ++i) {
+    const u32 own = slot + i * 32u;
+    entries[i] = own < end ? static_cast<u32>(ids[own]) : num_ids;
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < kSlotBatch; ++i) {
+    entries[i] = entries[i] < num_ids ? map[entries[i]] : static_cast<u32>(kNoEntry);
+  }
+}
+
 MF_FN u32 simd_count(MF_T t, u32 value) {
   for (u32 mask = 16u; mask > 0u; mask /= 2u) value += simd_shuffle_xor(t, value, mask);
   return value;
@@ -31,10 +47,14 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
   const u32 end = first + part < p.slots ? first + part : p.slots;
   u32 before = 0u;
   u32 count = 0u;
-  for (u32 slot = first + t.lane; slot < end; slot += 32u) {
-    const u32 entry = entry_of(ids, map, p.ids, slot);
-    before += entry < own ? 1u : 0u;
-    count += entry == own ? 1u : 0u;
+  u32 entries[kSlotBatch];
+  for (u32 base = first; base < end; base += 32u * kSlotBatch) {
+    load_entries(entries, ids, map, p.ids, base + t.lane, end);
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotBatch; ++i) {
+      before += entries[i] < own ? 1u : 0u;
+      count += entries[i] == own ? 1u : 0u;
+    }
   }
   before = simd_count(t, before);
   count = simd_count(t, count);
@@ -52,12 +72,15 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
     all += counts[s];
   }
   at += begin;
-  for (u32 base = first; base < end; base += 32u) {
-    const u32 slot = base + t.lane;
-    const bool mine = slot < end && entry_of(ids, map, p.ids, slot) == own;
-    const u32 lanes = simd_ballot(t, mine);
-    if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = slot;
-    at += count_bits(lanes);
+  for (u32 base = first; base < end; base += 32u * kSlotBatch) {
+    load_entries(entries, ids, map, p.ids, base + t.lane, end);
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotBatch; ++i) {
+      const bool mine = entries[i] == own;
+      const u32 lanes = simd_ballot(t, mine);
+      if (mine) list[at + count_bits(lanes & ((1u << t.lane) - 1u))] = base + i * 32u + t.lane;
+      at += count_bits(lanes);
+    }
   }
   if (t.index == 0u) {
     ranges[own * 2u] = begin;
