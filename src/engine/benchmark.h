@@ -11,8 +11,8 @@
 
 namespace moeflux {
 
-/// A prompt of n_prompt tokens evaluated together, then n_gen tokens one by one, after n_depth
-/// tokens that are not timed.
+/// A prompt of n_prompt tokens evaluated together, then n_gen tokens one by one as greedy
+/// generation evaluates them, after n_depth tokens that are not timed.
 struct BenchmarkTest {
   int64_t n_prompt = 0;
   int64_t n_gen = 0;

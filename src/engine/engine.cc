@@ -98,10 +98,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   engine->device_ = &device;
 
   const int64_t n = engine->prefill_chunk_;
-  MF_ASSIGN_OR_RETURN(engine->token_ids_,
-                      allocate_tensor(device, engine->step_buffers_, {n}, DType::kI32));
-  MF_ASSIGN_OR_RETURN(engine->positions_,
-                      allocate_tensor(device, engine->step_buffers_, {n}, DType::kI32));
+  MF_ASSIGN_OR_RETURN(engine->step_inputs_,
+                      allocate_tensor(device, engine->step_buffers_, {2 * n}, DType::kI32));
   MF_ASSIGN_OR_RETURN(
       engine->best_, allocate_tensor(device, engine->step_buffers_, {2, kTopRowsMax}, DType::kF32));
   MF_ASSIGN_OR_RETURN(engine->logits_,
@@ -272,12 +270,13 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
                           const EvalOptions& options) {
   const auto n = static_cast<int64_t>(tokens.size());
   SequenceState& state = *sequence.past_.state;
-  host_positions_.resize(tokens.size());
-  std::iota(host_positions_.begin(), host_positions_.end(), static_cast<int32_t>(state.length()));
-  const Tensor ids = token_ids_.slice(0, 0, n);
-  const Tensor positions = positions_.slice(0, 0, n);
-  encoder_->write(ids, std::as_bytes(tokens));
-  encoder_->write(positions, std::as_bytes(std::span(host_positions_)));
+  // One write brings both: positions lie behind the ids.
+  host_inputs_.assign(tokens.begin(), tokens.end());
+  host_inputs_.resize(2 * tokens.size());
+  std::iota(host_inputs_.begin() + n, host_inputs_.end(), static_cast<int32_t>(state.length()));
+  const Tensor ids = step_inputs_.slice(0, 0, n);
+  const Tensor positions = step_inputs_.slice(0, n, n);
+  encoder_->write(step_inputs_.slice(0, 0, 2 * n), std::as_bytes(std::span(host_inputs_)));
   const Tensor logits = logits_rows > 0 ? logits_.slice(0, 0, logits_rows) : Tensor{};
   experts_->begin_step(state.length());
   const ForwardStep step{*encoder_, ids, positions, state, *experts_, options.observer};

@@ -226,13 +226,12 @@ class Engine {
   std::unique_ptr<ExpertStore> experts_;  // uses reader_ and loaded_
   std::unique_ptr<Encoder> encoder_;      // may keep leases of experts_ alive
   std::vector<std::unique_ptr<Buffer>> step_buffers_;
-  Tensor token_ids_;  // i32 [prefill_chunk]
-  Tensor positions_;  // i32 [prefill_chunk]
-  Tensor logits_;     // f32 [rows, vocab_size]
-  Tensor best_;       // of 4 bytes [2, kTopRowsMax]: values, and behind them their ids
+  Tensor step_inputs_;  // i32 [2 * prefill_chunk]: token ids, and behind them their positions
+  Tensor logits_;       // f32 [rows, vocab_size]
+  Tensor best_;         // of 4 bytes [2, kTopRowsMax]: values, and behind them their ids
   std::vector<float> host_logits_;
   std::vector<TokenLogit> host_best_;
-  std::vector<int32_t> host_positions_;
+  std::vector<int32_t> host_inputs_;
   std::unique_ptr<PrefixCache> prefixes_;  // null when nothing is kept
 };
 

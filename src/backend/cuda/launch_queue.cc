@@ -11,9 +11,8 @@
 namespace moeflux::gpu {
 namespace {
 
-// After the first run: a decoded token has hundreds of launches, and the GPU stands still between
-// two graphs.
-constexpr size_t kRunLength = 1024;
+// A decoded token has hundreds of launches, and the GPU stands still between two graphs.
+constexpr size_t kRunLengthMax = 1024;
 constexpr size_t kRunsMax = 512;
 constexpr size_t kLaunchesMax = 65536;  // in all runs; some forty megabytes
 
@@ -119,7 +118,7 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
     launch.pointers[i] = cuda_address(*binding.buffer) + binding.offset_bytes;
   }
   if (kept_.size() < run_length_ && use_graphs_) return {};
-  run_length_ = kRunLength;
+  run_length_ = std::min(run_length_ * kRunGrowth, kRunLengthMax);
   return launch_kept(stream);
 }
 

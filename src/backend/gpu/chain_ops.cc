@@ -168,7 +168,8 @@ bool GpuEncoder::join_gate(const Tensor& out, const Tensor& x, const Tensor& gat
                        (is_heads || (is_wide(gate) && !have_overlap(gate, waiting.delta.state)));
   if (!follows) flush_waiting();
   if (!follows) return false;
-  const Waiting taken = std::exchange(waiting_, {});
+  const Waiting taken = waiting_;
+  waiting_.clear();
   if (is_delta) {
     record_delta(taken.delta, gate);
   } else {

@@ -81,7 +81,8 @@ void GpuEncoder::flush_waiting() {
     record(down.plan);
   }
   if (waiting_.is_empty()) return;
-  const Waiting waiting = std::exchange(waiting_, {});
+  const Waiting waiting = waiting_;
+  waiting_.clear();
   if (!waiting.products.empty()) {
     record_products(waiting);
   } else if (waiting.has_chain()) {

@@ -101,7 +101,8 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
                share_rope(heads, waiting_.heads.front());
       });
   if (!fits || have_overlap(q, k) || have_overlap(q, v) || have_overlap(k, v)) flush_waiting();
-  const AllHeads waiting = std::exchange(waiting_.heads, {});
+  const AllHeads waiting = waiting_.heads;
+  waiting_.heads.clear();
   flush_waiting();  // products, so that it is known what the launch before this one writes
   const WaitingHeads queries = find_heads(waiting, q);
   const WaitingHeads keys = find_heads(waiting, k);

@@ -105,7 +105,8 @@ bool are_same(const Tensor& a, const Tensor& b) {
 }
 
 bool have_overlap(const Tensor& a, const Tensor& b) {
-  return have_overlap(range_of(a, Access::kRead), range_of(b, Access::kRead));
+  return a.buffer == b.buffer &&
+         have_overlap(range_of(a, Access::kRead), range_of(b, Access::kRead));
 }
 
 bool have_overlap(const Binding& a, const Binding& b) {

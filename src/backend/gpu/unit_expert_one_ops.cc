@@ -35,6 +35,7 @@ void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tens
 }
 
 void GpuEncoder::flush_experts() {
+  if (!waiting_route_ && !waiting_ffn_) return;
   const std::optional<WaitingRoute> route = std::exchange(waiting_route_, {});
   const std::optional<WaitingFfn> ffn = std::exchange(waiting_ffn_, {});
   if (route) record_route(*route);

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "backend/gpu/kernels/params.h"
 #include "backend/ops.h"
@@ -15,27 +17,38 @@
 namespace moeflux::gpu {
 
 /// Up to N values in place: what waits comes and goes with every launch, and a warm step allocates
-/// nothing.
+/// nothing. Only values that are there are copied.
 template <typename T, size_t N>
 class Few {
  public:
+  static_assert(std::is_trivially_copyable_v<T>);
+
+  Few() = default;
+  Few(const Few& other) { *this = other; }
+  Few& operator=(const Few& other) {
+    if (this == &other) return *this;
+    size_ = other.size_;
+    std::memcpy(bytes_.data(), other.bytes_.data(), size_ * sizeof(T));
+    return *this;
+  }
+
   void push_back(const T& value) {
     MF_CHECK(size_ < N);
-    values_[size_++] = value;
+    std::memcpy(bytes_.data() + size_++ * sizeof(T), &value, sizeof(T));
   }
   void clear() { size_ = 0; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  T& operator[](size_t i) { return values_[i]; }
-  const T& operator[](size_t i) const { return values_[i]; }
-  const T& front() const { return values_[0]; }
-  T* begin() { return values_.data(); }
-  T* end() { return values_.data() + size_; }
-  const T* begin() const { return values_.data(); }
-  const T* end() const { return values_.data() + size_; }
+  T& operator[](size_t i) { return begin()[i]; }
+  const T& operator[](size_t i) const { return begin()[i]; }
+  const T& front() const { return *begin(); }
+  T* begin() { return reinterpret_cast<T*>(bytes_.data()); }
+  T* end() { return begin() + size_; }
+  const T* begin() const { return reinterpret_cast<const T*>(bytes_.data()); }
+  const T* end() const { return begin() + size_; }
 
  private:
-  std::array<T, N> values_{};
+  alignas(T) std::array<std::byte, N * sizeof(T)> bytes_;  // no values until they are put there
   size_t size_ = 0;
 };
 
@@ -114,6 +127,14 @@ struct Waiting {
   bool has_delta() const { return !delta.out.is_null(); }
   bool is_empty() const {
     return !has_chain() && !has_delta() && heads.empty() && products.empty();
+  }
+  /// Only what is there costs anything: this happens with every launch.
+  void clear() {
+    if (has_chain()) chain = {};
+    if (has_delta()) delta = {};
+    if (!conv.out.is_null()) conv = {};
+    heads.clear();
+    products.clear();
   }
 };
 
