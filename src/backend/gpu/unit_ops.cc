@@ -1,7 +1,5 @@
 // Products of quantised matrices with many tokens on matrix units as plans: activations are split
 // once for all that follow.
-#include <algorithm>
-
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/unit_plans.h"
@@ -49,12 +47,8 @@ void GpuEncoder::record_split(const SplitRows& split) {
   p.x_stride = row_stride(split.x);
   p.cols = static_cast<u32>(split.x.shape.back());
   p.wide = is_wide(split.x) ? 1 : 0;
-  // Short rows have small groups, of which more run at once.
-  const uint32_t octets = p.cols / 8;
-  const uint32_t threads =
-      std::min(uint32_t{kUnitThreads}, groups_for(octets, kSimdLanes) * kSimdLanes);
-  Plan plan =
-      make_plan(KernelId::unit_split, {groups_for(octets, threads), rows_of(split.x), 1}, threads);
+  Plan plan = make_plan(KernelId::unit_split,
+                        {groups_for(p.cols / 8, kUnitThreads), rows_of(split.x), 1}, kUnitThreads);
   plan.set_params(p);
   plan.bind(range_of(split.x, Access::kRead));
   plan.bind(split.integers);

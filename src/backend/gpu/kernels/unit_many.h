@@ -54,8 +54,8 @@ MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 st
   }
 }
 
-/// 16 rows of a matrix times TILES * 8 rows of x. A lane has of 8 tokens two at
-/// (lane & 3) * 2, of 8 rows one at lane / 4.
+/// 16 rows of a matrix times TILES * 8 rows of x. A lane has of 8 tokens two at (lane & 3) * 2, of
+/// 8 rows one at lane / 4.
 template <u32 BITS, u32 TILES>
 struct UnitSums {
   enum : u32 { kOwn = TILES * 4u };

@@ -43,7 +43,7 @@ struct UnitStages {
     kTokenUnits = kBlocks * 8u,            // of 16 bytes
     kTokens = kUnitThreads / kTokenUnits,  // that threads copy at once
     kAll = TILES * 8u,
-    kOwn = (kAll + kTokens - 1u) / kTokens,
+    kOwn = kAll / kTokens,
     kSumWords = kBlocks * 2u,  // of a token
   };
   // 16 bytes of x as integers, words of the others: 32 bits are enough for what fits into memory.
@@ -64,7 +64,7 @@ struct UnitStages {
     const u32 unit = t.index % kTokenUnits;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      x_at[i] = numbers[(token + i * kTokens) % kAll] * (cols / 8u) + unit;
+      x_at[i] = numbers[token + i * kTokens] * (cols / 8u) + unit;
     }
     x_to = (unit / 8u * kUnitTokens + token) * kUnitBlockWords + unit_swizzle(unit, token) * 4u;
     const u32 of_sum = t.index / kSumWords % kAll;
@@ -100,14 +100,12 @@ struct UnitStages {
     const bool exists = t.index % kTokenUnits / 8u < left;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      const bool is_token = kAll % kTokens == 0u || t.index / kTokenUnits + i * kTokens < kAll;
-      if (exists && is_token) {
+      if (exists) {
         copy_async4(t, MF_SHARED_AT(t, u32, (into + x_to + i * kTokens * kUnitBlockWords) * 4u),
                     split + static_cast<u64>(x_at[i]) * 4u);
       }
+      x_at[i] += kTokenUnits;
     }
-    MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) x_at[i] += kTokenUnits;
     if (t.index < kAll * kSumWords && t.index % kSumWords / 2u < left) {
       copy_async1(t, MF_SHARED_AT(t, u32, (into + sum_to) * 4u), MF_CAST(const u32, sums) + sum_at);
     }
