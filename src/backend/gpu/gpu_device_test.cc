@@ -25,10 +25,16 @@ struct CountedLease : Retained {
   int& alive;
 };
 
-TEST(GpuDevice, WantsLongChunksOnMatrixUnitsOnly) {
-  EXPECT_EQ(make_emulator_device({})->preferred_prefill_chunk(), kPrefillChunkUsual);
-  EXPECT_GT(make_emulator_device({.matrix_units = true})->preferred_prefill_chunk(),
-            kPrefillChunkUsual);
+TEST(GpuDevice, WantsLongChunksOnMatrixUnitsAndLongerOnesInMuchMemory) {
+  const auto chunk = [](const gpu::EmulatorOptions& options) {
+    return make_emulator_device(options)->preferred_prefill_chunk();
+  };
+  EXPECT_EQ(chunk({}), kPrefillChunkUsual);
+  EXPECT_EQ(chunk({.memory_bytes = uint64_t{1} << 40}), kPrefillChunkUsual);
+  const int64_t little = chunk({.matrix_units = true, .memory_bytes = uint64_t{8} << 30});
+  EXPECT_GT(little, kPrefillChunkUsual);
+  EXPECT_EQ(chunk({.matrix_units = true}), little);
+  EXPECT_GT(chunk({.matrix_units = true, .memory_bytes = uint64_t{100} << 30}), little);
 }
 
 TEST(GpuEncoder, KeepsLeasesUntilTheWorkHasFinished) {

@@ -28,7 +28,8 @@ MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 shift, MF_SHAR
     before[i] = 0u;
   }
   simd_barrier(t);
-  MF_UNROLL
+  // Rolled: text that runs once is fetched from memory.
+  MF_ROLLED
   for (u32 j = 0u; j < 32u * PER; j += 4u) {
     const W4 four = load4(keys + j);
     MF_UNROLL
