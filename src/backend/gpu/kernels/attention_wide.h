@@ -224,17 +224,23 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     const u32 next = tile + kWideKeys;
     store_keys<ROWS>(t, p, &reader->rows);
     barrier(t);
-    score_wide<ROWS, SIMDS>(t, p);
+    const bool goes_on = next < high;
     if (!shares) {
       load_positions(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
                      p.v_head_dim, tile, low, high);
+    } else if (goes_on) {
+      reader->load_keys(t, p, k_pages, v_pages, next, low, high);
+    }
+    score_wide<ROWS, SIMDS>(t, p);
+    if (shares) {
+      barrier(t);
+    } else {
       u32 exponents[kWideKeys / SIMDS];
       weigh_values<ROWS>(t, p, &reader->rows, exponents);
       barrier(t);
       store_values<ROWS>(t, p, &reader->rows, exponents);
+      if (goes_on) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
     }
-    if (next < high) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
-    if (shares) barrier(t);
     sum = weigh_wide<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
     add_wide<ROWS, SIMDS>(t, p, columns);
