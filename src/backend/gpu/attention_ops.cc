@@ -176,10 +176,11 @@ constexpr WideKernel kWide16{KernelId::attention_wide16, 16};
 constexpr WideKernel kWide32{KernelId::attention_wide32, 32};
 constexpr uint32_t kWideThreads = 512;
 
-/// Rows begin on banks 16 apart for keys, read in units of 4, and 8 apart for values.
-void lay_out_wide(AttentionParams& p) {
-  p.key_words = (p.head_dim + 15) / 32 * 32 + 16;
-  p.value_words = (p.v_head_dim + 23) / 32 * 32 + 8;
+/// Rows begin on banks 16 apart, as row_stage.h has it.
+void lay_out_wide(AttentionParams& p, bool shares_rows) {
+  p.shares_rows = shares_rows ? 1 : 0;
+  p.key_words = (p.head_dim + 31) / 32 * 32 + 16;
+  p.value_words = shares_rows ? p.key_words : (p.v_head_dim + 31) / 32 * 32 + 16;
   count_parts(p, kWideSplit);
 }
 
@@ -318,9 +319,9 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
     plan = make_plan(few_kernel(p), {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts},
                      kFewThreads);
     plan.shared_bytes = few_bytes(p);
-  } else if (lay_out_wide(p); fits_wide(p, heads.out, heads.q, heads.kv, platform_)) {
+  } else if (lay_out_wide(p, share_rows(heads.kv));
+             fits_wide(p, heads.out, heads.q, heads.kv, platform_)) {
     p.column_factor = 1.0f;
-    p.shares_rows = share_rows(heads.kv) ? 1 : 0;
     const WideKernel kernel = choose_wide(p, platform_);
     plan = make_plan(kernel.id,
                      {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},

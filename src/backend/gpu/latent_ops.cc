@@ -110,8 +110,9 @@ void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor po
   const int64_t rank = heads.v_up.cols;
   const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
   const bool fits = q.dim(0) <= kSingleTokensMax && fits_latent(heads.k_up) &&
-                    fits_latent(heads.v_up) && rank + heads.rope.rotary_dim == latent.dim(1) &&
-                    heads.rope.rotary_dim % 2 == 0;
+                    fits_latent(heads.v_up) &&
+                    (heads.k_up_is_transposed || nope % int64_t{kHeadPartRows} == 0) &&
+                    rank + heads.rope.rotary_dim == latent.dim(1) && heads.rope.rotary_dim % 2 == 0;
   if (!fits) return Encoder::latent_attention(out, q, latent, positions, kv, heads);
   if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
     return;

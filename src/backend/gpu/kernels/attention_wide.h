@@ -21,7 +21,7 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   if (half >= 2u) return;
   const WideShared at = wide_shared<ROWS>(p);
   const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
-  const u32 own = (t.lane & 3u) * 4u;
+  const u32 own = wide_unit(t.lane / 4u, t.lane & 3u) * 4u;
   MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
   MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
   MF_SHARED(u32)
@@ -30,16 +30,15 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   f32 left[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   f32 right[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   const u32 middle = (p.head_dim / 2u + 31u) / 32u * 32u;
-  const u32 end = half == 0u ? middle : p.head_dim;
+  const u32 end = half == 0u ? middle : wide_columns(p.head_dim);
   // Two steps at once: few enough instructions and registers, and reads run ahead of products.
   MF_ROLLED
   for (u32 begin = half == 0u ? 0u : middle; begin < end; begin += 32u) {
     MF_UNROLL
-    for (u32 d = begin; d < begin + 32u; d += 16u) {
-      if (d >= p.head_dim) continue;
-      const W4 x = load4(a_low + d);
-      const W4 y = load4(a_high + d);
-      const W4 k = load4(keys + d);
+    for (u32 step = 0u; step < 32u; step += 16u) {
+      const W4 x = load4(a_low + (begin + step));
+      const W4 y = load4(a_high + (begin + step));
+      const W4 k = load4(keys + (begin + step));
       matrix_multiply_add_f16(t, high, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
       matrix_multiply_add_f16(t, left, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
       matrix_multiply_add_f16(t, right, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
@@ -125,43 +124,44 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, Quer
   return next;
 }
 
-/// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and of tiles of 8
-/// columns every PARTS-th, WIDE at most.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
+/// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and a block of 32
+/// columns. Product e of the block has columns e, 4 + e, ..., so that lanes read and write four
+/// columns side by side.
+template <u32 ROWS, u32 SIMDS>
 struct WideOwner {
   enum : u32 {
-    kTall = ROWS >= 32u ? 2u : 1u,
-    kParts = SIMDS / (ROWS / (16u * kTall)),
-    kWide = (UNITS == 2u ? 32u : 64u) / kParts,
-    kSums = kTall * kWide * 4u
+    kTall = ROWS / 16u,
+    kSums = kTall * 16u  // of product e of rows m: from (m * 4 + e) * 4 on
   };
-  static MF_FN_MEMBER u32 row(MF_T t) { return t.simd / kParts * kTall * 16u + t.lane / 4u; }
-  static MF_FN_MEMBER u32 part(MF_T t) { return t.simd % kParts; }
+  static MF_FN_MEMBER u32 block(MF_T t) { return t.simd * 32u; }
 };
 
 /// Adds weights times values of a tile to columns, which shrink first.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
+template <u32 ROWS, u32 SIMDS>
 MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
-  typedef WideOwner<ROWS, SIMDS, UNITS> Owner;
+  typedef WideOwner<ROWS, SIMDS> Owner;
+  const u32 block = Owner::block(t);
+  if (block >= p.v_head_dim) return;
   const WideShared at = wide_shared<ROWS>(p);
-  const u32 row = Owner::row(t);
-  const u32 part = Owner::part(t);
+  const u32 row = t.lane / 4u;
+  const u32 key = t.lane & 3u;
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_UNROLL
   for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
     const f32 keep = keeps[row + r * 8u];
     MF_UNROLL
-    for (u32 n = 0u; n < Owner::kWide; ++n) {
-      const u32 i = (r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u;
+    for (u32 e = 0u; e < 4u; ++e) {
+      const u32 i = (r / 2u * 4u + e) * 4u + r % 2u * 2u;
       columns[i] = columns[i] * keep;
       columns[i + 1u] = columns[i + 1u] * keep;
     }
   }
   MF_SHARED(u32)
-  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kWideScoreWords + (t.lane & 3u) * 4u);
+  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kWideScoreWords + key * 4u);
+  // Columns that do not exist may be any: nobody stores their sums.
+  const u32 unit = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
   MF_SHARED(u32)
-  values = MF_SHARED_AT(t, u32, at.staged * 4u) +
-           ((t.lane & 3u) * p.value_words + part * 8u + t.lane / 4u);
+  values = MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_unit(key, unit) * 4u);
   MF_ROLLED
   for (u32 k = 0u; k < kWideKeys; k += 16u) {
     W4 a[2u * Owner::kTall];
@@ -169,71 +169,81 @@ MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
     for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
       a[r] = load4(weights + (r * 8u * kWideScoreWords + k));
     }
+    W4 w[4];
     MF_UNROLL
-    for (u32 n = 0u; n < Owner::kWide; ++n) {
-      if ((n * Owner::kParts + part) * 8u >= p.v_head_dim) continue;
-      u32 w[4];
+    for (u32 i = 0u; i < 4u; ++i) w[i] = load4(values + (k + i * 4u) * p.value_words);
+    MF_UNROLL
+    for (u32 e = 0u; e < 4u; ++e) {
+      u32 b[4];  // of the keys, high halves and low ones
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) {
-        w[i] = values[(k + i * 4u) * p.value_words + n * Owner::kParts * 8u];
+        const u32 first = w[i % 2u * 2u].v[i / 2u * 2u + e / 2u];
+        const u32 second = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
+        b[i] = e % 2u == 0u ? (first & 0xffffu) | second << 16u
+                            : first >> 16u | (second & 0xffff0000u);
       }
-      const u32 b0 = (w[0] & 0xffffu) | w[1] << 16u;
-      const u32 b1 = (w[2] & 0xffffu) | w[3] << 16u;
-      const u32 low0 = w[0] >> 16u | (w[1] & 0xffff0000u);
-      const u32 low1 = w[2] >> 16u | (w[3] & 0xffff0000u);
       MF_UNROLL
       for (u32 m = 0u; m < Owner::kTall; ++m) {
-        MF_LOCAL(f32) c = columns + (m * Owner::kWide + n) * 4u;
+        MF_LOCAL(f32) c = columns + (m * 4u + e) * 4u;
         const W4 x = a[2u * m];
         const W4 y = a[2u * m + 1u];
-        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b0, b1);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], low0, low1);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b0, b1);
+        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[0], b[1]);
       }
     }
   }
 }
 
-/// The keys [low, high) of a split, in tiles.
-template <u32 ROWS, u32 SIMDS, u32 UNITS, u32 LANES>
+/// The tile of a split that is on its way, and the pages it is read from.
+template <u32 SIMDS, u32 UNITS>
+struct WideReader {
+  RowStage<kWideKeys / SIMDS, UNITS> rows;
+  WidePages pages;
+
+  MF_FN_MEMBER void load_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
+                              MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
+    turn_pages(p, &pages, k_pages, v_pages, tile);
+    load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
+  }
+};
+
+/// The keys [low, high) of a split, in tiles, of which the first is on its way.
+template <u32 ROWS, u32 SIMDS, u32 LANES, typename Reader>
 MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
                            MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
-                           u32 first_row, u32 low, u32 high) {
-  enum : u32 { kOwn = kWideKeys / SIMDS };
+                           MF_LOCAL(Reader) reader, QueryRow row, u32 low, u32 high) {
   MF_UNROLL
-  for (u32 i = 0u; i < WideOwner<ROWS, SIMDS, UNITS>::kSums; ++i) columns[i] = 0.0f;
+  for (u32 i = 0u; i < WideOwner<ROWS, SIMDS>::kSums; ++i) columns[i] = 0.0f;
   PartSum sum;
   sum.largest = -mf_infinity();
   sum.total = 0.0f;
-  const QueryRow row = query_row(t, p, first_row + t.index / LANES);
-  // Where values are parts of keys they are there already.
   const bool shares = p.shares_rows != 0u;
-  RowStage<kOwn, UNITS> rows;
-  u32 tile = low / kWideKeys * kWideKeys;
-  WidePages pages;
-  pages.end = 0u;
-  turn_pages(p, &pages, k_pages, v_pages, tile);
-  load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
-  for (; tile < high; tile += kWideKeys) {
+  MF_ROLLED
+  for (u32 tile = low / kWideKeys * kWideKeys; tile < high; tile += kWideKeys) {
     const u32 next = tile + kWideKeys;
-    store_keys<ROWS>(t, p, &rows);
+    store_keys<ROWS>(t, p, &reader->rows);
     barrier(t);
+    const bool goes_on = next < high;
     if (!shares) {
-      load_positions(t, &rows, pages.values, pages.begin, p.v_page, p.v_head_dim, tile, low, high);
+      load_positions(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
+                     p.v_head_dim, tile, low, high);
+    } else if (goes_on) {
+      reader->load_keys(t, p, k_pages, v_pages, next, low, high);
     }
     score_wide<ROWS, SIMDS>(t, p);
-    if (shares) rows.cut_columns(t, p.v_head_dim);
-    u32 exponents[kOwn];
-    weigh_values<ROWS>(t, p, &rows, exponents);
-    barrier(t);
-    store_values<ROWS>(t, p, &rows, exponents);
-    if (next < high) {
-      turn_pages(p, &pages, k_pages, v_pages, next);
-      load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, next, low, high);
+    if (shares) {
+      barrier(t);
+    } else {
+      u32 exponents[kWideKeys / SIMDS];
+      weigh_values<ROWS>(t, p, &reader->rows, exponents);
+      barrier(t);
+      store_values<ROWS>(t, p, &reader->rows, exponents);
+      if (goes_on) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
     }
     sum = weigh_wide<ROWS, LANES>(t, p, sum, row, tile);
     barrier(t);
-    add_wide<ROWS, SIMDS, UNITS>(t, p, columns);
+    add_wide<ROWS, SIMDS>(t, p, columns);
     barrier(t);
   }
   return sum;
@@ -241,19 +251,20 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
 
 /// Adds a split's columns to those of the splits before it, which lie in `out`; or writes them to
 /// the split's own place. What rows multiply by lies in shared memory.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
+template <u32 ROWS, u32 SIMDS>
 MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f32) columns,
                          MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row, bool is_first,
                          bool finishes) {
-  typedef WideOwner<ROWS, SIMDS, UNITS> Owner;
+  typedef WideOwner<ROWS, SIMDS> Owner;
   const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   const bool alone = p.walks != 0u;
+  const u32 first = Owner::block(t) + (t.lane & 3u) * 8u;
   MF_UNROLL
   for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-    const u32 r_in = Owner::row(t) + r * 8u;
+    const u32 r_in = t.lane / 4u + r * 8u;
     const QueryRow row = query_row(t, p, first_row + r_in);
     if (row.end == 0u) continue;
     MF_GLOBAL(f32)
@@ -262,24 +273,20 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
     const f32 keep = keeps[r_in];
     const f32 add = adds[r_in];
     const f32 factor = finishes ? static_cast<f32>(factors[r_in]) : 1.0f;
-    const u32 first = Owner::part(t) * 8u + (t.lane & 3u) * 2u;
     const bool adds_to = alone && !is_first && keep != 0.0f;
-    f32 before[Owner::kWide * 2u];  // all on their way together
     MF_UNROLL
-    for (u32 i = 0u; i < Owner::kWide * 2u; ++i) {
-      const u32 d = first + i / 2u * Owner::kParts * 8u + i % 2u;
-      before[i] = adds_to && d < p.v_head_dim ? to[d] : 0.0f;
-    }
-    MF_UNROLL
-    for (u32 n = 0u; n < Owner::kWide; ++n) {
+    for (u32 n = 0u; n < 2u; ++n) {
+      const u32 d = first + n * 4u;
+      if (d >= p.v_head_dim) continue;
+      F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
+      if (adds_to) four = load4(MF_CAST(const f32, to + d));
       MF_UNROLL
-      for (u32 e = 0u; e < 2u; ++e) {
-        const u32 d = first + n * Owner::kParts * 8u + e;
-        if (d >= p.v_head_dim) continue;
-        const f32 own = columns[(r / 2u * Owner::kWide + n) * 4u + r % 2u * 2u + e] * wide_factor();
-        const f32 value = alone ? mf_fma(before[n * 2u + e], keep, own * add) : own;
-        to[d] = finishes ? mf_fma(value, factor, 0.0f) : value;
+      for (u32 e = 0u; e < 4u; ++e) {
+        const f32 own = columns[(r / 2u * 4u + e) * 4u + r % 2u * 2u + n] * wide_factor();
+        const f32 value = alone ? mf_fma(four.v[e], keep, own * add) : own;
+        four.v[e] = finishes ? mf_fma(value, factor, 0.0f) : value;
       }
+      store4(to + d, four);
     }
   }
 }
@@ -290,7 +297,6 @@ template <u32 ROWS, u32 SIMDS, u32 UNITS>
 MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                        MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                        MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials) {
-  typedef WideOwner<ROWS, SIMDS, UNITS> Owner;
   enum : u32 { kLanes = SIMDS * 32u / ROWS < 8u ? SIMDS * 32u / ROWS : 8u };
   const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
@@ -301,7 +307,6 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
   const u32 begin = query_row(t, p, first_row).begin;
   const u32 end = query_row(t, p, last_row).end;
-  stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
   const bool alone = p.walks != 0u;
   u32 split = alone ? begin / kWideSplit : p.first_part + t.group.z;
   const u32 last = alone ? (end - 1u) / kWideSplit : split;
@@ -310,33 +315,36 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   PartSum all;
   all.largest = -mf_infinity();
   all.total = 0.0f;
-  f32 columns[Owner::kSums];
+  const QueryRow row = query_row(t, p, first_row + own_row);
+  f32 columns[WideOwner<ROWS, SIMDS>::kSums];
+  WideReader<SIMDS, UNITS> reader;
+  reader.pages.end = 0u;
+  MF_ROLLED
   for (bool is_first = true; split <= last; ++split, is_first = false) {
     const u32 from = split * kWideSplit;
-    const PartSum sum = attend_split<ROWS, SIMDS, UNITS, kLanes>(
-        t, p, columns, k_pages, v_pages, first_row, begin > from ? begin : from,
-        end < from + kWideSplit ? end : from + kWideSplit);
+    const u32 low = begin > from ? begin : from;
+    const u32 high = end < from + kWideSplit ? end : from + kWideSplit;
+    reader.load_keys(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low, high);
+    if (is_first) stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
+    const PartSum sum =
+        attend_split<ROWS, SIMDS, kLanes>(t, p, columns, k_pages, v_pages, &reader, row, low, high);
     const PartMerge merge = merge_parts(all, sum);
     all = alone ? merge.all : sum;
     const bool finishes = alone && split == last;
     if (leads) {
       keeps[own_row] = merge.keep;
       adds[own_row] = merge.add;
-      const QueryRow row = query_row(t, p, first_row + own_row);
       if (finishes && row.end > 0u) {
         factors[own_row] = finish_factor(p, all, sinks, row.head);
       }
     }
     barrier(t);
-    store_columns<ROWS, SIMDS, UNITS>(t, p, columns, out, partials, first_row, is_first, finishes);
-    if (!alone && leads) {
-      const QueryRow row = query_row(t, p, first_row + own_row);
-      if (row.end > 0u) {
-        MF_GLOBAL(f32)
-        to = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
-        to[0] = sum.largest;
-        to[1] = sum.total;
-      }
+    store_columns<ROWS, SIMDS>(t, p, columns, out, partials, first_row, is_first, finishes);
+    if (!alone && leads && row.end > 0u) {
+      MF_GLOBAL(f32)
+      to = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
+      to[0] = sum.largest;
+      to[1] = sum.total;
     }
     barrier(t);
   }

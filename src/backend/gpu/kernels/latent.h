@@ -18,10 +18,17 @@ MF_FN f32 half_of_pair(u32 pair, u32 half, u32 format) {
   const f32 as_bf16 = bf16_to_float(bits);
   return format == kFormatBf16 ? as_bf16 : as_f16;
 }
-/// Exact, and cheaper than a conversion: 2^23 + code less 2^23.
-MF_FN f32 small_float(u32 code) { return as_float(0x4b000000u | code) - 8388608.0f; }
+/// The code of BITS bits of a word from bit `at` on. Exact, and cheaper than a conversion: the code
+/// where it lies, as the last bits before the point of a power of two, less that power.
+template <u32 BITS>
+MF_FN f32 code_float(u32 word, u32 at) {
+  const u32 half = at + BITS > 23u ? word >> 16u : word;
+  const u32 shift = at + BITS > 23u ? at - 16u : at;
+  const u32 power = (150u - shift) << 23u;
+  return as_float((half & (((1u << BITS) - 1u) << shift)) | power) - as_float(power);
+}
 
-/// Eight columns of a part of a head's rows.
+/// Eight columns of a part of a head's rows, of which there are whole parts.
 template <u32 BITS>
 struct HeadColumns {
   enum : u32 { kWords = BITS / 4u };
@@ -33,14 +40,15 @@ struct HeadColumns {
                          u32 first, u32 col) {
     // A branch, past which compilers do not move the loads to where inputs have been awaited.
     if (first >= m.rows_per_head) return;
-    const u32 begin = head * m.head_stride + m.row_begin;
+    const u64 row = head * m.head_stride + m.row_begin + first;
+    const u32 words = m.weight.cols / 32u * BITS;
+    const u32 groups = m.weight.cols >> m.weight.group_shift;
+    MF_GLOBAL(const u32) from = MF_CAST(const u32, data) + (row * words + col / 8u * kWords);
+    const u64 group = row * groups + (col >> m.weight.group_shift);
+    MF_GLOBAL(const u16) own_scales = MF_CAST(const u16, scale_data) + group;
+    MF_GLOBAL(const u16) own_biases = MF_CAST(const u16, biases) + group;
     MF_UNROLL
     for (u32 i = 0u; i < kHeadPartRows; ++i) {
-      const u32 r = first + i < m.rows_per_head ? first + i : m.rows_per_head - 1u;
-      const u64 row = begin + r;
-      MF_GLOBAL(const u32)
-      from = MF_CAST(const u32, data) +
-             (row * (m.weight.cols / 32u * BITS) + col / 32u * BITS + col % 32u / 8u * kWords);
       if (BITS == 4u) {
         codes[i * kWords] = from[0];
       } else {
@@ -48,27 +56,30 @@ struct HeadColumns {
         codes[i * kWords] = two.v[0];
         codes[i * kWords + kWords - 1u] = two.v[1];
       }
-      const u64 group = row * (m.weight.cols >> m.weight.group_shift);
-      scales[i] = load_scale_pair(scale_data, biases, group + (col >> m.weight.group_shift));
+      scales[i] = static_cast<u32>(own_scales[0]) | static_cast<u32>(own_biases[0]) << 16u;
+      from = from + words;
+      own_scales = own_scales + groups;
+      own_biases = own_biases + groups;
     }
   }
 
-  /// Eight sums over the part's rows in order.
+  /// Eight sums over the part's rows in order. A scale times a code is exact, which is why adding
+  /// the bias in the same step changes nothing.
   MF_FN_MEMBER void multiply(MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const f32) x, u32 first,
                              MF_LOCAL(f32) sums) const {
     MF_UNROLL
     for (u32 k = 0u; k < 8u; ++k) sums[k] = 0.0f;
+    if (first >= m.rows_per_head) return;
     MF_UNROLL
     for (u32 i = 0u; i < kHeadPartRows; ++i) {
-      if (first + i >= m.rows_per_head) continue;
       const f32 factor = x[first + i];
       const f32 scale = half_of_pair(scales[i], 0u, m.weight.scales);
       const f32 bias = half_of_pair(scales[i], 1u, m.weight.scales);
       MF_UNROLL
       for (u32 k = 0u; k < 8u; ++k) {
         const u32 word = codes[i * kWords + k * BITS / 32u];
-        const u32 code = word >> (k * BITS % 32u) & ((1u << BITS) - 1u);
-        sums[k] = mf_fma(factor, scale * small_float(code) + bias, sums[k]);
+        const f32 code = code_float<BITS>(word, k * BITS % 32u);
+        sums[k] = mf_fma(factor, mf_fma(scale, code, bias), sums[k]);
       }
     }
   }
@@ -206,8 +217,8 @@ struct HeadPacks {
         MF_UNROLL
         for (u32 i = 0u; i < kLatentRowsHeld; ++i) {
           const u32 bit = (q * 4u + k) * BITS;
-          const u32 code = words[i][bit / 32u] >> (bit % 32u) & ((1u << BITS) - 1u);
-          dots[i] = mf_fma(small_float(code), x.v[k], dots[i]);
+          const f32 code = code_float<BITS>(words[i][bit / 32u], bit % 32u);
+          dots[i] = mf_fma(code, x.v[k], dots[i]);
         }
       }
     }
@@ -252,7 +263,8 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
   held.finish(t, p.up, staged, out);
 }
 
-// Group x: columns; y: a token; z: a head, or behind them the token's latent.
+// Group x: columns; y: a token; z: a head, or behind them the token's latent. Threads without
+// columns to add up turn the rest.
 #define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                             \
   MF_FITS(256, fits)                                                                           \
   MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),         \
@@ -273,7 +285,7 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
     QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                \
     if (t.group.x > 0u) return;                                                                \
     MF_GLOBAL(f32) turned = to + p.rank;                                                       \
-    for (u32 pair = t.index; pair < p.half; pair += t.threads) {                               \
+    for (u32 pair = t.index ^ kLatentColumns; pair < p.half; pair += t.threads) {              \
       turn_pair(p, pair, positions[token], frequencies, from + p.nope, turned, turned);        \
     }                                                                                          \
   }
@@ -337,7 +349,8 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
   }
 }
 
-// Group x: rows; y: a token; z: a head. Shared: the mixture.
+// Group x: rows; y: a token; z: a head. Shared: the mixture. With registers for
+// three groups a multiprocessor instead of two it takes twice as long.
 #define MF_LATENT_VALUES(BITS)                                                                   \
   MF_FITS(256, 2)                                                                                \
   MF_KERNEL(latent_values##BITS, LatentValuesParams, MF_CONST(0, u8, data),                      \

@@ -14,6 +14,12 @@ enum : u32 {
 /// The exponent of the largest of a SIMD group's rows, from the maxima of the bits of its lanes.
 MF_FN u32 row_exponent(MF_T t, u32 bits) { return block_exponent(simd_max(t, bits)); }
 
+/// Where a unit of 4 columns lies in a row: rows are 16 banks apart, and so neither lanes that read
+/// 4 units of 2 rows meet in a bank nor those that read 2 units of 4 rows.
+MF_FN u32 wide_unit(u32 row, u32 unit) { return unit ^ (row & 2u); }
+/// Columns with the zeros behind them, which are multiplied two steps of 16 at a time.
+MF_FN u32 wide_columns(u32 cols) { return (cols + 31u) & ~31u; }
+
 /// COUNT rows of up to UNITS * 128 columns that a SIMD group brings to shared memory; a lane has
 /// every 32nd unit of 4 columns.
 template <u32 COUNT, u32 UNITS>
@@ -21,12 +27,14 @@ struct RowStage {
   enum : u32 { kCount = COUNT };
   F4 held[COUNT * UNITS];
 
-  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols) {
+  /// Row i, or zeros where it does not exist.
+  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols, bool exists) {
     MF_GLOBAL(const f32) own = from + t.lane * 4u;
+    const u32 left = exists ? cols : 0u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
       F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (t.lane * 4u + 128u * u < cols) four = load4(own + 128u * u);
+      if (t.lane * 4u + 128u * u < left) four = load4(own + 128u * u);
       held[i * UNITS + u] = four;
     }
   }
@@ -34,14 +42,6 @@ struct RowStage {
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) held[i * UNITS + u] = nothing;
-  }
-  MF_FN_MEMBER void cut_columns(MF_T t, u32 cols) {
-    MF_UNROLL
-    for (u32 i = 0u; i < COUNT * UNITS; ++i) {
-      if (t.lane * 4u + 128u * (i % UNITS) < cols) continue;
-      MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) held[i].v[e] = 0.0f;
-    }
   }
   /// Of the largest number of row i. A row that is not finite becomes zeros, and its factor says
   /// what it was: it must not reach those whose weight for it is zero.
@@ -59,30 +59,19 @@ struct RowStage {
     if (exponent == kNotFinite) clear_row(i);
     return exponent;
   }
-  /// Row i in halves. Of keys and queries a unit has pairs of columns; of values a word has both
-  /// halves of one, as pairs are of keys there.
-  template <bool PAIRS>
-  MF_FN_MEMBER void store_row(MF_T t, u32 i, MF_SHARED(u32) to, u32 cols, u32 exponent) const {
+  /// Row i in halves, as row `row` in shared memory; `cols` is a multiple of 32.
+  MF_FN_MEMBER void store_row(MF_T t, u32 i, MF_SHARED(u32) to, u32 row, u32 cols,
+                              u32 exponent) const {
     const f32 factor = into_halves(exponent);
-    MF_SHARED(u32) own = to + t.lane * 4u;
+    MF_SHARED(u32) own = to + wide_unit(row, t.lane) * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      if (t.lane * 4u + 128u * u >= cols) continue;
       F4 scaled;
       MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) {
-        scaled.v[e] = held[i * UNITS + u].v[e] * factor;
-      }
+      for (u32 e = 0u; e < 4u; ++e) scaled.v[e] = held[i * UNITS + u].v[e] * factor;
       const W4 unit = split_four(scaled);
-      if (PAIRS) {
-        store4(own + 128u * u, unit);
-      } else {
-        const W4 words = {{(unit.v[0] & 0xffffu) | unit.v[2] << 16u,
-                           unit.v[0] >> 16u | (unit.v[2] & 0xffff0000u),
-                           (unit.v[1] & 0xffffu) | unit.v[3] << 16u,
-                           unit.v[1] >> 16u | (unit.v[3] & 0xffff0000u)}};
-        store4(own + 128u * u, words);
-      }
+      // Not around all of it: units shall not wait for each other.
+      if (t.lane * 4u + 128u * u < cols) store4(own + 128u * u, unit);
     }
   }
 };
@@ -117,11 +106,8 @@ MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begi
          ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
-    if (begin + i < low || begin + i >= high) {
-      stage->clear_row(i);
-    } else {
-      stage->load_row(t, i, from + i * layout.token_stride, cols);
-    }
+    stage->load_row(t, i, from + i * layout.token_stride, cols,
+                    begin + i >= low && begin + i < high);
   }
 }
 
@@ -159,36 +145,40 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
   RowStage<1u, UNITS> stage;
   for (u32 r = t.simd; r < ROWS; r += SIMDS) {
     const QueryRow row = query_row(t, p, first_row + r);
-    if (row.end > 0u) {
-      stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
-                     p.head_dim);
-    } else {
-      stage.clear_row(0u);
-    }
+    stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
+                   p.head_dim, row.end > 0u);
     const u32 exponent = stage.exponent(t, 0u);
-    stage.template store_row<true>(t, 0u, queries + r * p.key_words, (p.head_dim + 15u) & ~15u,
-                                   exponent);
+    stage.store_row(t, 0u, queries + r * p.key_words, r, wide_columns(p.head_dim), exponent);
     if (t.lane == 0u) factors[r] = out_of_halves(exponent) * p.scale;
   }
 }
 
-/// A stage's keys in halves, and their factors.
+/// The factor of a value, which weights need; not a number if the value is not finite.
+MF_FN f32 value_factor(u32 exponent) {
+  return as_float(exponent == kNotFinite ? 0x7fc00000u : exponent << 23u);
+}
+
+/// A stage's keys in halves, and their factors. Where values are parts of keys they are there now
+/// too, and have the keys' exponents.
 template <u32 ROWS, typename Stage>
 MF_FN void store_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage) {
   const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, at.staged * 4u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
+  MF_SHARED(f32) values = MF_SHARED_AT(t, f32, at.value_factors * 4u);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
     const u32 key = t.simd * Stage::kCount + i;
     const u32 exponent = stage->exponent(t, i);
-    stage->template store_row<true>(t, i, staged + key * p.key_words, (p.head_dim + 15u) & ~15u,
-                                    exponent);
-    if (t.lane == 0u) factors[key] = out_of_halves(exponent);
+    stage->store_row(t, i, staged + key * p.key_words, key, wide_columns(p.head_dim), exponent);
+    if (t.lane == 0u) {
+      factors[key] = out_of_halves(exponent);
+      if (p.shares_rows != 0u) values[key] = value_factor(exponent);
+    }
   }
 }
 
-/// A stage's values: their factors first, which weights need, then they themselves.
+/// A stage's values: their factors first, then they themselves.
 template <u32 ROWS, typename Stage>
 MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) stage,
                         MF_LOCAL(u32) exponents) {
@@ -196,10 +186,7 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) st
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
     exponents[i] = stage->exponent(t, i);
-    if (t.lane == 0u) {
-      factors[t.simd * Stage::kCount + i] =
-          as_float(exponents[i] == kNotFinite ? 0x7fc00000u : exponents[i] << 23u);
-    }
+    if (t.lane == 0u) factors[t.simd * Stage::kCount + i] = value_factor(exponents[i]);
   }
 }
 template <u32 ROWS, typename Stage>
@@ -208,8 +195,9 @@ MF_FN void store_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(Stage) st
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, wide_shared<ROWS>(p).staged * 4u);
   MF_UNROLL
   for (u32 i = 0u; i < Stage::kCount; ++i) {
-    stage->template store_row<false>(t, i, staged + (t.simd * Stage::kCount + i) * p.value_words,
-                                     (p.v_head_dim + 7u) & ~7u, exponents[i]);
+    const u32 key = t.simd * Stage::kCount + i;
+    stage->store_row(t, i, staged + key * p.value_words, key, wide_columns(p.v_head_dim),
+                     exponents[i]);
   }
 }
 
