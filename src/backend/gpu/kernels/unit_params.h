@@ -93,8 +93,10 @@ struct UnitLinearParams {
   u32 conv_taps;
 };
 
+// Groups of products make norms.
+static_assert(static_cast<u32>(kUnitThreads) == static_cast<u32>(kNormThreads));
+
 /// Activations that products make by themselves.
-enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
 struct UnitNormedParams {
   UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
   u32 adds;
