@@ -1,8 +1,8 @@
 # Finds nvcc with the static runtime beside it, wherever they were installed (a toolkit, a package, or the wheels that
 # tools/install_cuda.sh brings), and compiles the kernels with it. The host code is ordinary C++.
 
-set(MOEFLUX_CUDA_ARCHITECTURES "80;86;89;90;120" CACHE STRING
-  "Compute capabilities to compile kernels for, without the dot; newer GPUs compile the last one's PTX")
+set(MOEFLUX_CUDA_ARCHITECTURES "80;86;89;90a;120" CACHE STRING
+  "Compute capabilities to compile kernels for, without the dot (90a has wgmma, 90 does without); newer GPUs compile the last one's PTX")
 
 if(MOEFLUX_CUDA)
   file(GLOB wheel_folders "${CMAKE_SOURCE_DIR}/build/cuda-toolkit/lib/python3*/site-packages/nvidia/cu*/bin")

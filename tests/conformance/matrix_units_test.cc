@@ -84,10 +84,10 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
     // More rows than a group has, the last of them alone; tokens fill a tile and begin another.
     const EncodedWeight w =
         random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), 257, 192);
-    const std::vector<float> x = random.floats(40 * w.cols, -2.0f, 2.0f);
-    const std::vector<float> got = product(units(), w, x, 40);
+    const std::vector<float> x = random.floats(72 * w.cols, -2.0f, 2.0f);
+    const std::vector<float> got = product(units(), w, x, 72);
     const std::string what = moeflux::format("{} bits", bits);
-    for (const int64_t t : {0, 31, 39}) {
+    for (const int64_t t : {0, 63, 71}) {
       expect_same_bits(what, product(units(), w, row_of(x, t, w.cols), 1), row_of(got, t, w.rows));
     }
     Session s(units());
@@ -96,9 +96,33 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
     moved.data.buffer = room.buffer;
     moved.data.offset_bytes = room.offset_bytes + 4;
     s.encoder().write(moved.data, w.data);
-    const Tensor out = s.zeros({40, w.rows});
-    s.encoder().linear(out, s.floats({40, w.cols}, x), moved);
+    const Tensor out = s.zeros({72, w.rows});
+    s.encoder().linear(out, s.floats({72, w.cols}, x), moved);
     expect_same_bits(what + ", 4 bytes further", got, s.read(out));
+  }
+}
+
+TEST(MatrixUnits, TilesOfEverySizeHaveTheBitsOfTokensAlone) {
+  Random random(69);
+  // Rooms for two stages of columns, and for as many as any kernel has.
+  const std::unique_ptr<Device> small = make_gpu_device(
+      gpu::make_emulator_platform({.seed = 3, .matrix_units = true, .shared_bytes = 80 * 1024}));
+  for (const int bits : {4, 8}) {
+    const EncodedWeight w =
+        random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), 24, 704);
+    const std::vector<float> x = random.floats(64 * w.cols, -2.0f, 2.0f);
+    const std::vector<float> all = product(units(), w, x, 64);
+    for (const int64_t n : {9, 16, 17, 32, 33, 48, 49}) {
+      const std::span<const float> some = std::span(x).first(static_cast<size_t>(n * w.cols));
+      const std::span<const float> expected = std::span(all).first(static_cast<size_t>(n * w.rows));
+      const std::string what = moeflux::format("{} bits, {} tokens", bits, n);
+      expect_same_bits(what, expected, product(units(), w, some, n));
+      expect_same_bits(what + ", less memory", expected, product(*small, w, some, n));
+    }
+    for (const int64_t t : {0, 8, 15, 16, 31, 40, 63}) {
+      expect_same_bits(moeflux::format("{} bits, token {}", bits, t), row_of(all, t, w.rows),
+                       product(units(), w, row_of(x, t, w.cols), 1));
+    }
   }
 }
 
@@ -177,8 +201,8 @@ TEST(MatrixUnits, ProductsOfOneInputShareALaunchAndKeepTheirBits) {
 TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
   Random random(62);
   for (const QuantFormat& format : formats()) {
-    // Of 4-bit matrices, tiles with more than half their tokens and with fewer.
-    const int64_t n = format.group_size == 64 ? 40 : 6;
+    // Experts of more slots than a tile has, and of few.
+    const int64_t n = format.group_size == 64 ? 140 : 9;
     MoeProblem p = MoeProblem::make(
         random, format, {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = n});
     p.add_biases(random, DType::kBf16);

@@ -5,12 +5,21 @@
 #include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
+namespace {
+
+// Slots an expert below which a stage more pays: on an H200 5 to 9 % at 16, -1 to -3 % at 64.
+constexpr uint32_t kFewSlots = 32;
+
+}  // namespace
 
 void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
                                      const Tensor& slots, const Tensor& intermediate,
                                      const Tensor& x, const GluOptions& glu) {
   if (!launch.use_tiles) return launch_few_slots(like, launch, slots, intermediate, x, glu);
   UnitExpertParams p{};
+  const bool has_few = launch.slots < kFewSlots * launch.num_entries &&
+                       unit_many_bytes(kUnitStagesOfFew) <= platform_.shared_bytes_max();
+  p.stages = has_few ? kUnitStagesOfFew : kUnitStages;
   p.ids = launch.num_ids;
   p.activation = static_cast<u32>(glu.activation);
   p.alpha = glu.alpha;
@@ -33,7 +42,8 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
     if (split == nullptr) return;
     Plan plan = make_unit_many_plan(
         is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1});
+        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1},
+        p.stages);
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

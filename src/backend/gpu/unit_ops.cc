@@ -13,8 +13,7 @@ bool GpuEncoder::use_units(const Weight& weight) const {
   if (!platform_.has_matrix_units() || !fits_units(weight)) return false;
   const uint32_t most = platform_.shared_bytes_max();
   const auto bits = static_cast<uint32_t>(weight.format.bits);
-  const uint32_t many = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
-  return std::max(unit_one_bytes_min(bits, weight.cols), many) <= most;
+  return std::max(unit_one_bytes_min(bits, weight.cols), unit_many_bytes(kUnitStages)) <= most;
 }
 
 void GpuEncoder::forget_splits() {
@@ -50,8 +49,12 @@ void GpuEncoder::record_split(const SplitRows& split) {
   p.x_stride = row_stride(split.x);
   p.cols = static_cast<u32>(split.x.shape.back());
   p.wide = is_wide(split.x) ? 1 : 0;
-  Plan plan = make_plan(KernelId::unit_split,
-                        {groups_for(p.cols / 8, kUnitThreads), rows_of(split.x), 1}, kUnitThreads);
+  // Short rows have small groups, of which more run at once.
+  const uint32_t octets = p.cols / 8;
+  const uint32_t threads =
+      std::min(uint32_t{kUnitThreads}, groups_for(octets, kSimdLanes) * kSimdLanes);
+  Plan plan =
+      make_plan(KernelId::unit_split, {groups_for(octets, threads), rows_of(split.x), 1}, threads);
   plan.set_params(p);
   plan.bind(range_of(split.x, Access::kRead));
   plan.bind(split.integers);
@@ -67,8 +70,10 @@ void GpuEncoder::record_products_of_many(const Products& products) {
   UnitLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
+  p.stages = kUnitStages;
   const uint32_t groups = list_matrices(p, products, kUnitGroupRows);
-  Plan plan = make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1});
+  Plan plan =
+      make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1}, p.stages);
   plan.set_params(p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});

@@ -50,12 +50,13 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-Plan make_unit_many_plan(KernelId kernel, const Extent3& groups) {
-  constexpr auto kBytes = uint32_t{kUnitManyWords} * static_cast<uint32_t>(sizeof(u32));
-  // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
-  static_assert(kBytes <= 99 * 1024 && 2 * (kBytes + 1024) <= 228 * 1024);
+uint32_t unit_many_bytes(uint32_t stages) {
+  return (kUnitStagesBegin + stages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
+}
+
+Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {
   Plan plan = make_plan(kernel, groups, kUnitThreads);
-  plan.shared_bytes = kBytes;
+  plan.shared_bytes = unit_many_bytes(stages);
   return plan;
 }
 

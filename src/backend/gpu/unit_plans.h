@@ -60,8 +60,10 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
-/// A launch of a kernel for many tokens, with the shared memory that those have in common.
-Plan make_unit_many_plan(KernelId kernel, const Extent3& groups);
+/// Shared memory of a group of kernels for many tokens.
+uint32_t unit_many_bytes(uint32_t stages);
+/// A launch of one of them.
+Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
 
 /// Bytes for rows of activations as integers and for their sums; where the sums begin.
 size_t split_rows_bytes(uint64_t rows, uint64_t cols);

@@ -39,6 +39,7 @@ MF_FN void copy_async1(MF_T, MF_SHARED(u32) to, MF_GLOBAL(const u32) from) { to[
 MF_FN void copies_commit(MF_T) {}
 template <u32 PENDING>
 MF_FN void copies_wait(MF_T) {}
+MF_FN void copies_publish(MF_T) {}
 #endif
 
 MF_FN f32 bf16_to_float(u16 bits) { return as_float(static_cast<u32>(bits) << 16); }
@@ -112,6 +113,43 @@ MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u3
                                      u32 b0, u32 b1) {
   matrix_multiply_words<ByteWords>(t, c, a0, a1, a2, a3, b0, b1);
 }
+#endif
+
+#if !defined(MF_HAS_TEAM_MULTIPLY)
+/// Codes of a SIMD group's 16 rows times TILES * 8 rows of x in shared memory, all of 64 columns,
+/// for four SIMD groups together, which all are here. codes: octets 0 and 1 of a lane's 16 columns
+/// of row lane / 4, then of the row 8 further, each even and odd columns. A row of x has 8 units of
+/// 16 bytes: of the 256s the even columns of the lanes' octets 0, their odd ones, and the same of
+/// octets 1; then of the ones. Unit u of row r is where u ^ (r & 7) would be, and x begins at a
+/// multiple of 1024 bytes. Leaves the sums of the 256s and of the ones, of 8 tokens as
+/// matrix_multiply_add_bytes() does.
+template <u32 TILES>
+struct TeamBytes {
+  static MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
+                                    MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
+    const u32 row = t.lane / 4u;
+    MF_SHARED(u32) own = x + (row * 32u + (t.lane & 3u));
+    MF_UNROLL
+    for (u32 n = 0u; n < TILES; ++n) {
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
+      MF_UNROLL
+      for (u32 h = 0u; h < 2u; ++h) {
+        u32 b[4];
+        MF_UNROLL
+        for (u32 i = 0u; i < 4u; ++i) {
+          b[i] = own[n * 256u + ((i / 2u * 4u + h * 2u + i % 2u) ^ row) * 4u];
+        }
+        const W2 first = codes[h];
+        const W2 second = codes[2u + h];
+        matrix_multiply_add_bytes(t, high + n * 4u, first.v[0], second.v[0], first.v[1],
+                                  second.v[1], b[0], b[1]);
+        matrix_multiply_add_bytes(t, low + n * 4u, first.v[0], second.v[0], first.v[1], second.v[1],
+                                  b[2], b[3]);
+      }
+    }
+  }
+};
 #endif
 
 MF_FN f32 sigmoid(f32 x) { return 1.0f / (1.0f + mf_exp(-x)); }

@@ -57,7 +57,7 @@ struct Thread {
 };
 
 MF_FN Thread this_thread() {
-  extern __shared__ __align__(16) u8 dynamic_shared[];
+  extern __shared__ __align__(1024) u8 dynamic_shared[];  // as wgmma wants it
   return {threadIdx.x,      blockDim.x, threadIdx.x % 32u, threadIdx.x / 32u,
           blockDim.x / 32u, blockIdx,   dynamic_shared};
 }
@@ -190,6 +190,13 @@ MF_FN void matrix_multiply_add_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/// Before a barrier: lets matrix units read what this thread's copies brought.
+MF_FN void copies_publish(MF_T) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
 MF_FN f32 mf_exp(f32 x) { return expf(x); }
 MF_FN f32 mf_exp2(f32 x) { return exp2f(x); }
@@ -205,4 +212,7 @@ MF_FN f32 mf_infinity() { return __int_as_float(0x7f800000); }
 }  // namespace gpu
 }  // namespace moeflux
 
+// clang-format off
+#include "backend/gpu/dialect/cuda_team.h"
 #include "backend/gpu/dialect/common.h"
+// clang-format on

@@ -5,76 +5,102 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// The rows of x of a tile of slots; returns the tile. x has a row for `per_row` slots.
-MF_FN SlotTile stage_slot_rows(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
-                               u32 per_row) {
-  MF_SHARED(u32) rows = MF_SHARED_AT(t, u32, 0u);
-  SlotTile tile;
+/// The rows of x of a tile of slots, then the slots, in shared memory; returns the tile. x has a
+/// row for `per_row` slots.
+MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                              u32 per_row) {
+  MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
   const u32 at = 1u + t.group.y * 3u;
-  const bool exists = t.group.y < tiles[0];
-  tile.entry = exists ? tiles[at] : 0u;
-  tile.begin = exists ? tiles[at + 1u] : 0u;
-  tile.count = exists ? tiles[at + 2u] : 0u;
+  // Asked for together: what lies behind the last tile may be anything.
+  const u32 all = tiles[0];
+  SlotTile tile = {tiles[at], tiles[at + 1u], tiles[at + 2u]};
+  const bool exists = t.group.y < all;
+  if (!exists) tile.count = 0u;
   if (t.index < kUnitTokens && exists) {
-    const u32 slot = t.index < tile.count ? t.index : tile.count - 1u;
-    rows[t.index] = list[tile.begin + slot] / per_row;
+    const u32 slot = list[tile.begin + (t.index < tile.count ? t.index : tile.count - 1u)];
+    numbers[t.index] = slot / per_row;
+    numbers[kUnitTokens + t.index] = slot;
   }
   barrier(t);
   return tile;
 }
 
-/// Group x: 128 rows of gate, which one half of the SIMD groups have, and of up; y: a tile of
-/// slots. 256 threads.
+/// gated_unit() of gate's and up's products, the halves of a SIMD group's rows.
+struct UnitGatedOutput {
+  MF_GLOBAL(f32) out;
+  u64 stride;
+  u32 row;
+  u32 rows;
+  u32 tokens;
+  u64 gate_biases;
+  u64 up_biases;
+  u32 bias_format;
+  u32 activation;
+  f32 alpha;
+  f32 limit;
+  f32 up_offset;
+
+  template <u32 TILES, class Sums>
+  MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
+    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
+    const u32 own = row + t.lane / 4u;
+    if (own >= rows) return;
+    const f32 gate_bias = bias_at(t, gate_biases, own, bias_format);
+    const f32 up_bias = bias_at(t, up_biases, own, bias_format);
+    MF_UNROLL
+    for (u32 n = 0u; n < TILES; ++n) {
+      MF_UNROLL
+      for (u32 j = 0u; j < 2u; ++j) {
+        if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
+        out[slots[n * 8u + j] * stride + own] =
+            gated_unit(sums->at(0u, n, j) + gate_bias, sums->at(1u, n, j) + up_bias, activation,
+                       alpha, limit, up_offset);
+      }
+    }
+  }
+};
+
+/// Group x: 64 rows of gate and of up, 8 of each a SIMD group; y: a tile of slots. 256 threads.
 MF_FITS(kUnitThreads, 2u)
 MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
   MF_THREAD;
-  const SlotTile tile = stage_slot_rows(t, list, tiles, p.top_k);
+  const SlotTile tile = stage_slots_of(t, list, tiles, p.top_k);
   if (tile.count == 0u) return;
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
-  const ExpertMatrix own = t.simd < kUnitSimds / 2u ? gate : up;
-  const u32 half = kUnitGroupRows / 2u;
-  const u32 first_row = t.group.x * half;
-  unit_multiply(t, p.matrix, p.cols, MF_AT(t, const u8, own.data), MF_AT(t, const u8, own.scales),
-                MF_AT(t, const u8, own.biases),
-                first_row + t.simd % (kUnitSimds / 2u) * kUnitManyRows, tile.count, split,
-                split_sums);
-  const u32 row = first_row + t.index % half;
-  if (row >= p.matrix.rows) return;
-  const f32 gate_bias = bias_at(t, gate.bias, row, p.bias_format);
-  const f32 up_bias = bias_at(t, up.bias, row, p.bias_format);
-  MF_SHARED(f32) products = MF_SHARED_AT(t, f32, 0u) + t.index % half;
-  MF_ROLLED
-  for (u32 slot = t.index / half; slot < tile.count; slot += kUnitThreads / half) {
-    out[list[tile.begin + slot] * p.out_stride + row] =
-        gated_unit(products[slot * kUnitPlaceWords] + gate_bias,
-                   products[slot * kUnitPlaceWords + half] + up_bias, p.activation, p.alpha,
-                   p.limit, p.up_offset);
-  }
+  const u32 row = t.group.x * (kUnitGroupRows / 2u) + t.simd * kUnitHalfRows;
+  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
+  const UnitRows rows[2] = {{MF_AT(t, const u8, gate.data), MF_AT(t, const u8, gate.scales),
+                             MF_AT(t, const u8, gate.biases), row},
+                            {MF_AT(t, const u8, up.data), MF_AT(t, const u8, up.scales),
+                             MF_AT(t, const u8, up.biases), row}};
+  const UnitGatedOutput output = {out,          p.out_stride, row,     p.matrix.rows,
+                                  tile.count,   gate.bias,    up.bias, p.bias_format,
+                                  p.activation, p.alpha,      p.limit, p.up_offset};
+  unit_multiply(t, many, rows, tile.count, &output);
 }
 
-/// Group x: 256 rows; y: a tile of slots. 256 threads.
+/// Group x: 128 rows; y: a tile of slots. 256 threads.
 MF_FITS(kUnitThreads, 2u)
 MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
   MF_THREAD;
-  const SlotTile tile = stage_slot_rows(t, list, tiles, 1u);
+  const SlotTile tile = stage_slots_of(t, list, tiles, 1u);
   if (tile.count == 0u) return;
   const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
-  const u32 first_row = t.group.x * kUnitGroupRows;
-  unit_multiply(t, p.matrix, p.cols, MF_AT(t, const u8, down.data), MF_AT(t, const u8, down.scales),
-                MF_AT(t, const u8, down.biases), first_row + t.simd * kUnitManyRows, tile.count,
-                split, split_sums);
-  const u32 row = first_row + t.index;
-  if (row >= p.matrix.rows) return;
-  const f32 bias = bias_at(t, down.bias, row, p.bias_format);
-  MF_SHARED(f32) products = MF_SHARED_AT(t, f32, 0u) + t.index;
-  for (u32 slot = 0u; slot < tile.count; ++slot) {
-    out[list[tile.begin + slot] * p.out_stride + row] = products[slot * kUnitPlaceWords] + bias;
-  }
+  const u32 row = t.group.x * kUnitGroupRows + t.simd * kUnitRows;
+  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
+  MF_GLOBAL(const u8) data = MF_AT(t, const u8, down.data);
+  MF_GLOBAL(const u8) scales = MF_AT(t, const u8, down.scales);
+  MF_GLOBAL(const u8) biases = MF_AT(t, const u8, down.biases);
+  const UnitRows rows[2] = {{data, scales, biases, row},
+                            {data, scales, biases, row + kUnitHalfRows}};
+  const UnitOutput output = {out,        p.out_stride, row,          p.matrix.rows,
+                             tile.count, down.bias,    p.bias_format};
+  unit_multiply(t, many, rows, tile.count, &output);
 }
 
 }  // namespace kernels

@@ -32,24 +32,24 @@ enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
 /// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
 enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2, kUnitThreadsMax = 2 * kUnitThreads };
 
-/// Products of many tokens: SIMD groups own 32 rows. Shared memory holds the numbers of the rows of
-/// x, stages of columns, and of each SIMD group the scales and biases of a split. A stage is two
-/// blocks of 4 bits or one of 8: activations, sums and factors, codes.
+/// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
+/// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
+/// and biases of a split, and stages of columns: two blocks of 4 bits or one of 8; activations,
+/// which begin at multiples of 1024 bytes, sums and factors, codes.
 enum : u32 {
-  kUnitManyRows = 32,
-  kUnitGroupRows = kUnitSimds * kUnitManyRows,
-  kUnitTokens = 32,                       // that a SIMD group multiplies at once
-  kUnitTokenWords = kUnitBlockWords + 4,  // of a block of one token: 4 against conflicts
-  kUnitStages = 3,
+  kUnitHalfRows = kUnitRows / 2,
+  kUnitGroupRows = kUnitSimds * kUnitRows,
+  kUnitTokens = 64,  // that a SIMD group multiplies at once
   kUnitStageBlocks = 2,
   kUnitCodeWords = 16,  // of a row
-  kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitTokenWords,
+  kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitBlockWords,
   kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
   kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
-  kUnitStagesEnd = kUnitTokens + kUnitStages * kUnitStageWords,
-  kUnitManyScaleWords = kUnitSplitBlocks * kUnitManyRows * 2,
-  kUnitPlaceWords = kUnitGroupRows + 4,  // of a token's products: 4 against conflicts
-  kUnitManyWords = kUnitStagesEnd + kUnitSimds * kUnitManyScaleWords,
+  kUnitManyScaleWords = kUnitSplitBlocks * kUnitRows * 2,
+  kUnitScalesBegin = 2 * kUnitTokens,
+  kUnitStagesBegin = (kUnitScalesBegin + kUnitSimds * kUnitManyScaleWords + 255) / 256 * 256,
+  kUnitStages = 2,
+  kUnitStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
 };
 
 /// One matrix of 4 or 8 bits.
@@ -89,6 +89,7 @@ struct UnitLinearParams {
   UnitWalk walk;
   u32 wide;
   u32 tokens;
+  u32 stages;       // of many tokens: kUnitStages or kUnitStagesOfFew
   u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
   u32 conv_taps;
 };
@@ -110,6 +111,7 @@ struct UnitExpertParams {
   u32 cols;
   UnitWalk walk;
   u32 wide;
+  u32 stages;  // as above
   u32 ids;
   u32 top_k;  // slots per row of x
   u32 bias_format;

@@ -6,120 +6,148 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// 8 rows of a matrix from `row` on.
+struct UnitRows {
+  MF_GLOBAL(const u8) data;
+  MF_GLOBAL(const u8) scales;
+  MF_GLOBAL(const u8) biases;
+  u32 row;
+
+  /// Row `i` of them; past the last one of the matrix that one.
+  MF_FN_MEMBER u32 at(u32 i, u32 rows) const { return row + i < rows ? row + i : rows - 1u; }
+};
+
+/// What a group's threads multiply together.
+struct UnitMany {
+  UnitMatrix m;
+  u32 cols;
+  u32 stages;
+  MF_GLOBAL(const u32) split;
+  MF_GLOBAL(const f32) split_sums;
+};
+
 /// Units of 16 bytes of codes are swapped by halves of a row in two of four rows, which are read
 /// together: so they are in different banks.
 MF_FN u32 unit_half_swap(MF_T t) { return (t.lane >> 2u) & 2u; }
 
+/// Units of 16 bytes of a row of x lie where wgmma looks for them, and where reading them meets no
+/// conflicts.
+MF_FN u32 unit_swizzle(u32 unit, u32 token) { return (unit ^ token) & 7u; }
+
 /// A lane's part of the copies, stage after stage: of all threads' activations of TILES * 8 rows of
-/// x, and of the codes of the SIMD group's 32 rows. Only a last stage may have a block too few.
+/// x, and of the codes of the SIMD group's 16 rows. Only a last stage may have a block too few.
 template <u32 BITS, u32 TILES>
 struct UnitStages {
   enum : u32 {
     kBlocks = 8u / BITS,                   // of columns
-    kTokenUnits = kBlocks * 8u,            // of 16 bytes, an octet each
+    kTokenUnits = kBlocks * 8u,            // of 16 bytes
     kTokens = kUnitThreads / kTokenUnits,  // that threads copy at once
-    kOwn = TILES * 8u / kTokens,
+    kAll = TILES * 8u,
+    kOwn = (kAll + kTokens - 1u) / kTokens,
     kSumWords = kBlocks * 2u,  // of a token
-    kRowOctets = kUnitManyRows / 8u,
   };
   // 16 bytes of x as integers, words of the others: 32 bits are enough for what fits into memory.
   u32 x_at[kOwn];
   u32 sum_at;
-  u32 code_at[kRowOctets];
+  u32 code_at[2];
   u32 x_to;  // words of shared memory, in a stage
   u32 sum_to;
   u32 code_to;
   u32 into;  // where the stage begins that is copied next
+  u32 end;   // of the stages
   u32 left;  // blocks
 
-  MF_FN_MEMBER void begin(MF_T t, u32 cols, u32 row, u32 rows) {
+  MF_FN_MEMBER void begin(MF_T t, u32 cols, MF_LOCAL(const UnitRows) own_rows, u32 rows,
+                          u32 stages) {
     MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
     const u32 token = t.index / kTokenUnits;
     const u32 unit = t.index % kTokenUnits;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      x_at[i] = numbers[token + i * kTokens] * (cols / 8u) + unit;
+      x_at[i] = numbers[(token + i * kTokens) % kAll] * (cols / 8u) + unit;
     }
-    x_to = (unit / 8u * kUnitTokens + token) * kUnitTokenWords + unit % 8u * 4u;
-    const u32 of_sum = t.index / kSumWords % (TILES * 8u);
+    x_to = (unit / 8u * kUnitTokens + token) * kUnitBlockWords + unit_swizzle(unit, token) * 4u;
+    const u32 of_sum = t.index / kSumWords % kAll;
     const u32 word = t.index % kSumWords;
     sum_at = numbers[of_sum] * (cols / kUnitBlock * 2u) + word;
     sum_to = kUnitStageSums + (word / 2u * kUnitTokens + of_sum) * 2u + word % 2u;
     const u32 own = t.lane / 4u;
     MF_UNROLL
-    for (u32 i = 0u; i < kRowOctets; ++i) {
-      const u32 at = row + own + i * 8u < rows ? row + own + i * 8u : rows - 1u;  // or the last
-      code_at[i] = at * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
+    for (u32 i = 0u; i < 2u; ++i) {
+      code_at[i] = own_rows[i].at(own, rows) * (cols / 32u * BITS) + (t.lane & 3u) * 4u;
     }
-    code_to = kUnitStageCodes + (t.simd * kUnitManyRows + own) * kUnitCodeWords +
+    code_to = kUnitStageCodes + (t.simd * kUnitRows + own) * kUnitCodeWords +
               ((t.lane & 3u) ^ unit_half_swap(t)) * 4u;
-    into = kUnitTokens;
+    into = kUnitStagesBegin;
+    end = kUnitStagesBegin + stages * kUnitStageWords;
     left = cols / kUnitBlock;
   }
+  MF_FN_MEMBER u32 after(u32 stage) const {
+    return stage + kUnitStageWords < end ? stage + kUnitStageWords
+                                         : static_cast<u32>(kUnitStagesBegin);
+  }
   /// Copies a stage of those that are left; ends a batch of copies in any case.
-  MF_FN_MEMBER void issue(MF_T t, MF_GLOBAL(const u32) codes, u32 wide, MF_GLOBAL(const u32) split,
-                          MF_GLOBAL(const f32) sums) {
+  MF_FN_MEMBER void issue(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) own_rows) {
     if (left > 0u) {
-      issue_x(t, split, sums);
-      issue_codes(t, codes, wide);
+      issue_x(t, p.split, p.split_sums);
+      issue_codes(t, own_rows, p.m.wide);
       left -= left < static_cast<u32>(kBlocks) ? left : static_cast<u32>(kBlocks);
-      into = into + kUnitStageWords < kUnitStagesEnd ? into + kUnitStageWords
-                                                     : static_cast<u32>(kUnitTokens);
+      into = after(into);
     }
     copies_commit(t);
   }
   MF_FN_MEMBER void issue_x(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums) {
+    const bool exists = t.index % kTokenUnits / 8u < left;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) {
-      if (t.index % kTokenUnits / 8u < left) {
-        copy_async4(t, MF_SHARED_AT(t, u32, (into + x_to + i * kTokens * kUnitTokenWords) * 4u),
+      const bool is_token = kAll % kTokens == 0u || t.index / kTokenUnits + i * kTokens < kAll;
+      if (exists && is_token) {
+        copy_async4(t, MF_SHARED_AT(t, u32, (into + x_to + i * kTokens * kUnitBlockWords) * 4u),
                     split + static_cast<u64>(x_at[i]) * 4u);
       }
-      x_at[i] += kTokenUnits;
     }
-    if (t.index < TILES * 8u * kSumWords && t.index % kSumWords / 2u < left) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) x_at[i] += kTokenUnits;
+    if (t.index < kAll * kSumWords && t.index % kSumWords / 2u < left) {
       copy_async1(t, MF_SHARED_AT(t, u32, (into + sum_to) * 4u), MF_CAST(const u32, sums) + sum_at);
     }
     sum_at += kSumWords;
   }
-  MF_FN_MEMBER void issue_codes(MF_T t, MF_GLOBAL(const u32) codes, u32 wide) {
+  MF_FN_MEMBER void issue_codes(MF_T t, MF_LOCAL(const UnitRows) own_rows, u32 wide) {
     MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (into + code_to) * 4u);
     const bool exists = (t.lane & 3u) * kBlocks / 4u < left;
-    if (wide != 0u) {
-      MF_UNROLL
-      for (u32 i = 0u; i < kRowOctets; ++i) {
-        if (exists) copy_async4(t, to + i * (8u * kUnitCodeWords), codes + code_at[i]);
-      }
-    } else if (exists) {
-      MF_UNROLL
-      for (u32 i = 0u; i < kRowOctets * 4u; ++i) {
-        copy_async1(t, to + (i / 4u * (8u * kUnitCodeWords) + i % 4u),
-                    codes + (static_cast<u64>(code_at[i / 4u]) + i % 4u));
-      }
-    }
     MF_UNROLL
-    for (u32 i = 0u; i < kRowOctets; ++i) code_at[i] += kUnitCodeWords;
+    for (u32 i = 0u; i < 2u; ++i) {
+      MF_GLOBAL(const u32) from = MF_CAST(const u32, own_rows[i].data) + code_at[i];
+      MF_SHARED(u32) own_to = to + i * (kUnitHalfRows * kUnitCodeWords);
+      if (exists && wide != 0u) copy_async4(t, own_to, from);
+      if (exists && wide == 0u) {
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) copy_async1(t, own_to + k, from + k);
+      }
+      code_at[i] += kUnitCodeWords;
+    }
   }
 };
 
-/// A lane's codes of block `within` of a stage: of four rows, 8 apart, two octets each.
+/// A lane's codes of block `within` of a stage: of two rows, 8 apart, two octets each. `codes`:
+/// those of the stage's first row.
 template <u32 BITS>
-MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, u32 stage, u32 within) {
+MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, MF_SHARED(u32) codes, u32 within) {
   const u32 swap = unit_half_swap(t);
   const u32 unit = BITS == 4u ? (within * 2u + (t.lane & 3u) / 2u) ^ swap : (t.lane & 3u) ^ swap;
   const u32 word = BITS == 4u ? (t.lane & 1u) * 2u : 0u;
   MF_SHARED(u32)
-  codes = MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u) +
-          ((t.simd * kUnitManyRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
+  own = codes + ((t.simd * kUnitRows + t.lane / 4u) * kUnitCodeWords + unit * 4u + word);
   MF_UNROLL
-  for (u32 i = 0u; i < kUnitManyRows / 8u; ++i) {
+  for (u32 i = 0u; i < 2u; ++i) {
     u32 words[4];
     if (BITS == 4u) {
-      const W2 two = load2(codes + i * (8u * kUnitCodeWords));
+      const W2 two = load2(own + i * (8u * kUnitCodeWords));
       words[0] = two.v[0];
       words[1] = two.v[1];
     } else {
-      const W4 four = load4(codes + i * (8u * kUnitCodeWords));
+      const W4 four = load4(own + i * (8u * kUnitCodeWords));
       MF_UNROLL
       for (u32 k = 0u; k < 4u; ++k) words[k] = four.v[k];
     }
@@ -128,39 +156,32 @@ MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, u32 stage, u32 within) 
   }
 }
 
-/// Scales and biases of a SIMD group's 32 rows for the 8 blocks of a split, a row a lane: on their
-/// way in registers, then in shared memory as f32.
+/// Scales and biases of a SIMD group's 16 rows for the 8 blocks of a split: half of the lanes have
+/// the scales of a row each, the others the biases. On their way in registers, then in shared
+/// memory as f32.
 struct UnitScales {
-  u32 scales[4];
-  u32 biases[4];
+  u32 words[4];
 
-  MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_GLOBAL(const u8) scale_data,
-                         MF_GLOBAL(const u8) bias_data, u32 cols, u32 row, u32 block) {
-    const u32 own = row + t.lane < m.rows ? row + t.lane : m.rows - 1u;
-    load_row_scales(scales, m, scale_data, cols, own, block);
-    load_row_scales(biases, m, bias_data, cols, own, block);
+  MF_FN_MEMBER void load(MF_T t, UnitMatrix m, MF_LOCAL(const UnitRows) own_rows, u32 cols,
+                         u32 block) {
+    const bool is_first = t.lane % kUnitRows < kUnitHalfRows;
+    const u32 i = t.lane % kUnitHalfRows;
+    const u32 own = is_first ? own_rows[0].at(i, m.rows) : own_rows[1].at(i, m.rows);
+    MF_GLOBAL(const u8) scales = is_first ? own_rows[0].scales : own_rows[1].scales;
+    MF_GLOBAL(const u8) biases = is_first ? own_rows[0].biases : own_rows[1].biases;
+    load_row_scales(words, m, t.lane < kUnitRows ? scales : biases, cols, own, block);
   }
   static MF_FN_MEMBER MF_SHARED(u32) of_simd(MF_T t) {
-    return MF_SHARED_AT(t, u32, (kUnitStagesEnd + t.simd * kUnitManyScaleWords) * 4u);
+    return MF_SHARED_AT(t, u32, (kUnitScalesBegin + t.simd * kUnitManyScaleWords) * 4u);
   }
   MF_FN_MEMBER void place(MF_T t, u32 format) const {
+    MF_SHARED(u32) to = of_simd(t) + (t.lane % kUnitRows * 2u + t.lane / kUnitRows);
     simd_barrier(t);
-    if (format == kFormatBf16) {
-      place_as<kFormatBf16>(t);
-    } else {
-      place_as<kFormatF16>(t);
-    }
-    simd_barrier(t);
-  }
-  template <u32 FORMAT>
-  MF_FN_MEMBER void place_as(MF_T t) const {
-    MF_SHARED(u32) to = of_simd(t) + t.lane * 2u;
     MF_UNROLL
     for (u32 b = 0u; b < kUnitSplitBlocks; ++b) {
-      const W2 both = {{as_bits(unit_scale(scales[b / 2u], b % 2u, FORMAT)),
-                        as_bits(unit_scale(biases[b / 2u], b % 2u, FORMAT))}};
-      store2(to + b * (kUnitManyRows * 2u), both);
+      to[b * (kUnitRows * 2u)] = as_bits(unit_scale(words[b / 2u], b % 2u, format));
     }
+    simd_barrier(t);
   }
 };
 
