@@ -60,7 +60,7 @@ std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& wei
                                   const Platform& platform) {
   if (product.weight.rows > kFewRowsMax || weight.format.kind != QuantKind::kPlain ||
       product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0 ||
-      product.weight.cols > kMadeColsMax) {
+      product.weight.cols > kFewColsMax) {
     return std::nullopt;
   }
   FewRowsParams p{};

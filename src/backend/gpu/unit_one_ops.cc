@@ -42,8 +42,7 @@ UnitLinearParams linear_params(const Waiting& waiting, const UnitWalk& walk) {
 
 bool can_norm(const WaitingChain& chain, const Tensor& x) {
   const Tensor& normed = chain.norm.out;
-  return !normed.is_null() && are_same(normed, x) && x.shape.back() <= int64_t{kMadeColsMax} &&
-         !have_overlap(normed, chain.value);
+  return !normed.is_null() && are_same(normed, x) && !have_overlap(normed, chain.value);
 }
 
 bool can_sum(const WaitingChain& chain) {
@@ -70,7 +69,9 @@ void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weig
   if (rows_of(x) == 0) return;
   Products& products = waiting_.products;
   const bool joins = products.empty()
-                         ? rows_of(x) <= kSingleTokensMax && can_norm(waiting_.chain, x)
+                         ? rows_of(x) <= kSingleTokensMax &&
+                               x.shape.back() <= int64_t{kUnitMadeColsMax} &&
+                               can_norm(waiting_.chain, x)
                          : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
   if (!joins || !is_apart(waiting_, out) || have_overlap(x, out)) flush_waiting();
   products.push_back({out, x, weight});

@@ -87,7 +87,71 @@ MF_FN void multiply_few(MF_T t, MF_PARAMS(FewRowsParams) p, MF_GLOBAL(f32) out) 
   if (t.lane == 0u) out[row] = sum;
 }
 
-// Group x: p.group_rows rows, of up to kMadeColsMax columns, a multiple of 8; kNormThreads.
+/// A norm on its way to shared memory, held by a group's threads; its weights before there are
+/// inputs to wait for.
+struct FewNormed {
+  F4 held[kFewVectors];
+  F4 scales[kFewVectors];
+
+  MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(const NormedRow) row) {
+    MF_UNROLL
+    for (u32 v = 0u; v < kFewVectors; ++v) {
+      const u32 c = made_column(t, v);
+      if (c < row->cols) scales[v] = load4(row->weight + c);
+    }
+  }
+  /// Shared: kNormLongSimds floats.
+  MF_FN_MEMBER f32 squares(MF_T t, MF_LOCAL(const NormedRow) row, MF_SHARED(f32) sums) const {
+    if (row->cols <= kNormNarrowCols) return row->narrow_squares(t);
+    f32 own[kNormShares];
+    MF_UNROLL
+    for (u32 q = 0u; q < kNormShares; ++q) own[q] = 0.0f;
+    if (row->cols <= kNormMiddleCols) {
+      MF_UNROLL
+      for (u32 v = 0u; v < kFewVectors / 2u; ++v) own[0] = add_squares(own[0], held[v]);
+      return group_sum(t, own[0], sums);
+    }
+    MF_UNROLL
+    for (u32 v = 0u; v < kFewVectors; ++v) {
+      own[v % kNormShares] = add_squares(own[v % kNormShares], held[v]);
+    }
+    MF_UNROLL
+    for (u32 q = 0u; q < kNormShares; ++q) {
+      const f32 all = simd_sum(t, own[q]);
+      if (t.lane == 0u) sums[q * (kNormThreads / 32u) + t.simd] = all;
+    }
+    barrier(t);
+    return sum_in_order(sums, kNormLongSimds);
+  }
+  MF_FN_MEMBER void stage(MF_T t, MF_LOCAL(const NormedRow) row) {
+    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    MF_UNROLL
+    for (u32 v = 0u; v < kFewVectors; ++v) {
+      const u32 c = made_column(t, v);
+      held[v] = c < row->cols ? row->load(c) : nothing;
+    }
+    const f32 all = squares(t, row, MF_SHARED_AT(t, f32, 0u));
+    const f32 factor = norm_factor(all, row->cols, row->epsilon);
+    MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, kNormLongSimds * 4u);
+    MF_UNROLL
+    for (u32 v = 0u; v < kFewVectors; ++v) {
+      const u32 c = made_column(t, v);
+      if (c < row->cols) store4(staged + few_at(c), row->make(t, c, held[v], factor, scales[v]));
+    }
+  }
+};
+
+/// A row that is there.
+MF_FN void stage_few(MF_T t, MF_GLOBAL(const f32) x, u32 cols) {
+  MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, kNormLongSimds * 4u);
+  MF_UNROLL
+  for (u32 v = 0u; v < kFewVectors; ++v) {
+    const u32 c = made_column(t, v);
+    if (c < cols) store4(staged + few_at(c), load4(x + c));
+  }
+}
+
+// Group x: p.group_rows rows, of up to kFewColsMax columns, a multiple of 8; kNormThreads.
 #define MF_LINEAR_ONE(name, FORMAT)                                                              \
   MF_FITS(kNormThreads, 2)                                                                       \
   MF_KERNEL(name, FewRowsParams, MF_CONST(0, u8, data), MF_READ(1, f32, x),                      \
@@ -95,12 +159,7 @@ MF_FN void multiply_few(MF_T t, MF_PARAMS(FewRowsParams) p, MF_GLOBAL(f32) out) 
     MF_THREAD_EARLY;                                                                             \
     copy_few<FORMAT>(t, p, data);                                                                \
     await_inputs(t);                                                                             \
-    MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, kNormLongSimds * 4u);                           \
-    MF_UNROLL                                                                                    \
-    for (u32 v = 0u; v < kMadeVectors; ++v) {                                                    \
-      const u32 c = made_column(t, v);                                                           \
-      if (c < p.weight.cols) store4(staged + few_at(c), load4(x + c));                           \
-    }                                                                                            \
+    stage_few(t, x, p.weight.cols);                                                              \
     copies_wait<0u>(t);                                                                          \
     barrier(t);                                                                                  \
     multiply_few<FORMAT>(t, p, out);                                                             \
@@ -111,16 +170,11 @@ MF_FN void multiply_few(MF_T t, MF_PARAMS(FewRowsParams) p, MF_GLOBAL(f32) out) 
             MF_WRITE(5, f32, sum), MF_WRITE(6, f32, normed)) {                                   \
     MF_THREAD_EARLY;                                                                             \
     const NormedRow row = {base, addend, weight, sum, normed, p.weight.cols, p.adds, p.epsilon}; \
-    row.prefetch_weight(t);                                                                      \
     copy_few<FORMAT>(t, p, data);                                                                \
+    FewNormed made;                                                                              \
+    made.begin(t, &row);                                                                         \
     await_inputs(t);                                                                             \
-    const f32 factor = row.find_factor(t, MF_SHARED_AT(t, f32, 0u));                             \
-    MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, kNormLongSimds * 4u);                           \
-    MF_UNROLL                                                                                    \
-    for (u32 v = 0u; v < kMadeVectors; ++v) {                                                    \
-      const u32 c = made_column(t, v);                                                           \
-      if (c < p.weight.cols) store4(staged + few_at(c), row.make(t, c, factor));                 \
-    }                                                                                            \
+    made.stage(t, &row);                                                                         \
     copies_wait<0u>(t);                                                                          \
     barrier(t);                                                                                  \
     multiply_few<FORMAT>(t, p, out);                                                             \

@@ -44,13 +44,14 @@ enum : u32 {
   kChainLongVectors = 2,
 };
 
-/// Norms that products make by themselves, by groups of kNormThreads: as many SIMD groups sum over
-/// a long row elsewhere, and a thread here does the part of so many threads there.
+/// Few rows of plain numbers take a row of up to kFewColsMax columns, by groups of kNormThreads. A
+/// norm that they make by themselves: as many SIMD groups sum over a long row elsewhere, and a
+/// thread here does the part of so many threads there.
 enum : u32 {
   kNormLongSimds = kNormLongThreads / 32,
   kNormShares = kNormLongThreads / kNormThreads,
-  kMadeVectors = 8,  // of four columns a thread
-  kMadeColsMax = kMadeVectors * 4 * kNormThreads,
+  kFewVectors = 8,  // of four columns a thread
+  kFewColsMax = kFewVectors * 4 * kNormThreads,
 };
 struct ChainParams {
   u32 cols;

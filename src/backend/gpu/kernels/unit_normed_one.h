@@ -32,16 +32,26 @@ struct UnitNormedRow {
   NormedRow row;
 
   MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}  // all columns are needed at once
+  MF_FN_MEMBER f32 squares(MF_T t, u32 staged) const {
+    if (row.cols <= kNormNarrowCols) return row.narrow_squares(t);
+    f32 own = 0.0f;
+    MF_UNROLL
+    for (u32 v = 0u; v < kUnitVectors; ++v) {
+      const u32 c = made_column(t, v);
+      if (c < row.cols) own = add_squares(own, row.load(c));
+    }
+    return group_sum(t, own, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
+  }
   MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
     const u32 staged = walk.splits;
-    const f32 factor = row.find_factor(t, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
+    const f32 factor = norm_factor(squares(t, staged), row.cols, row.epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
-    for (u32 v = 0u; v < kMadeVectors; ++v) {
+    for (u32 v = 0u; v < kUnitVectors; ++v) {
       const u32 c = made_column(t, v);
       if (c >= staged * kUnitSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (c < row.cols) scaled = row.make(t, c, factor);
+      if (c < row.cols) scaled = row.make(t, c, row.load(c), factor, load4(row.weight + c));
       stage_unit_half(t, scaled, c, staged);
     }
   }
