@@ -121,7 +121,10 @@ struct FewNormed {
       if (t.lane == 0u) sums[q * (kNormThreads / 32u) + t.simd] = all;
     }
     barrier(t);
-    return sum_in_order(sums, kNormLongSimds);
+    f32 sum = 0.0f;
+    MF_UNROLL
+    for (u32 s = 0u; s < kNormLongSimds; ++s) sum = sum + sums[s];
+    return sum;
   }
   MF_FN_MEMBER void stage(MF_T t, MF_LOCAL(const NormedRow) row) {
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};

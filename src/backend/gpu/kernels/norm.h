@@ -39,24 +39,14 @@ MF_FN F4 plus(F4 a, F4 b) {
   return a;
 }
 
-/// All on their way together where there are most.
-MF_FN f32 sum_in_order(MF_SHARED(f32) sums, u32 count) {
-  f32 sum = 0.0f;
-  if (count == kNormLongSimds) {
-    MF_UNROLL
-    for (u32 s = 0u; s < kNormLongSimds; ++s) sum = sum + sums[s];
-    return sum;
-  }
-  for (u32 s = 0u; s < count; ++s) sum = sum + sums[s];
-  return sum;
-}
-
 /// The sum over a group of what its SIMD groups have, in their order. Shared: one float each.
 MF_FN f32 group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
   const f32 own = simd_sum(t, value);
   if (t.lane == 0u) sums[t.simd] = own;
   barrier(t);
-  return sum_in_order(sums, t.simds);
+  f32 sum = 0.0f;
+  for (u32 s = 0u; s < t.simds; ++s) sum = sum + sums[s];
+  return sum;
 }
 
 MF_FN f32 norm_factor(f32 squares, u32 cols, f32 epsilon) {
@@ -320,7 +310,6 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slo
     add_slots<VECTORS>(t, p, slots, slot_weights, &sum);
     store_chain<VECTORS>(t, sum0 + row, p.cols, &sum);
   }
-  const ChainColumns<VECTORS> scales = load_chain<VECTORS>(t, weight, p.cols);
   if (p.adds > 0u) {
     add_chain<VECTORS>(&sum, &more1);
     store_chain<VECTORS>(t, sum1 + row, p.cols, &sum);
@@ -334,6 +323,7 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slo
   for (u32 v = 0u; v < VECTORS; ++v) squares = add_squares(squares, sum.v[v]);
   const f32 all = group_sum(t, squares, MF_SHARED_AT(t, f32, 0u));
   const f32 factor = norm_factor(all, p.cols, p.epsilon);
+  const ChainColumns<VECTORS> scales = load_chain<VECTORS>(t, weight, p.cols);
   MF_UNROLL
   for (u32 v = 0u; v < VECTORS; ++v) {
     MF_UNROLL
