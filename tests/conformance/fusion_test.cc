@@ -203,6 +203,24 @@ TEST(Fusion, ANormIsMadeByProductsOfFourBitsOnly) {
   }
 }
 
+TEST(Fusion, ANormIsMadeByARouterThatFollows) {
+  Random random(104);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+    for (const int64_t cols : {8, 264, 1024, 2056, 4096, 4104, 8192}) {
+      for (const int adds : {0, 1}) {
+        NormedProblem p{ChainProblem::make(random, 1, cols, 0, adds, false), {}};
+        p.weights.push_back(random_weight(random, QuantFormat::plain(dtype), 37, cols));
+        expect_same_bits_in(1, format("{} columns of {}, {} adds", cols, dtype_name(dtype), adds),
+                            [&](Session& s, const Between& between) { return p.run(s, between); });
+      }
+    }
+  }
+  NormedProblem several{ChainProblem::make(random, 2, 264, 0, 1, false), {}};
+  several.weights.push_back(random_weight(random, QuantFormat::plain(DType::kBf16), 37, 264));
+  expect_same_bits_in(2, "two tokens",
+                      [&](Session& s, const Between& between) { return several.run(s, between); });
+}
+
 TEST(Fusion, ANormThatProductsCannotMakeStaysApart) {
   Random random(95);
   const auto check = [&](const std::string& what, const ChainProblem& chain) {

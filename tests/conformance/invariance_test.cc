@@ -57,6 +57,19 @@ TEST(TokenInvariance, LinearInEveryFormat) {
   }
 }
 
+// A single token's rows of plain numbers have a kernel of their own.
+TEST(TokenInvariance, LinearOfFewPlainRows) {
+  Random random(54);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+    for (const int64_t cols : {8, 648, 3336}) {
+      const EncodedWeight w = random_weight(random, QuantFormat::plain(dtype), 37, cols);
+      check_rows(
+          format("linear {}x{}", dtype_name(dtype), cols), cols, 37, random.floats(70 * cols),
+          [&](Session& s, Tensor out, Tensor in) { s.encoder().linear(out, in, s.weight(w)); });
+    }
+  }
+}
+
 TEST(TokenInvariance, RmsNorm) {
   Random random(41);
   const std::vector<float> w = random.floats(300);

@@ -132,6 +132,9 @@ class GpuEncoder : public Encoder {
   uint64_t address_of(const Tensor& tensor) const;
   ExpertMatrix addresses_of(const Weight& weight, const Tensor& bias) const;
   void record_product(Plan& plan, const Tensor& out, const Tensor& x, const Weight& weight);
+  /// One token; false if the rows are too many or too long for it.
+  bool record_few_rows(const LinearParams& p, const Tensor& out, const Tensor& x,
+                       const Weight& weight);
 
   /// Every plan goes through here: what waits comes first.
   void record(const Plan& plan);

@@ -43,9 +43,12 @@
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
   MF_FORMATS(X, linear, 5, LinearParams)           \
-  X(linear_one_f32, 5, LinearParams)               \
-  X(linear_one_f16, 5, LinearParams)               \
-  X(linear_one_bf16, 5, LinearParams)              \
+  X(linear_one_f32, 3, FewRowsParams)              \
+  X(linear_one_f32_normed, 7, FewRowsParams)       \
+  X(linear_one_f16, 3, FewRowsParams)              \
+  X(linear_one_f16_normed, 7, FewRowsParams)       \
+  X(linear_one_bf16, 3, FewRowsParams)             \
+  X(linear_one_bf16_normed, 7, FewRowsParams)      \
   X(head_linear_transposed_t4, 5, LinearParams)    \
   X(head_linear_transposed_t16, 5, LinearParams)   \
   X(place_heads, 10, PlaceHeadsParams)             \

@@ -1,22 +1,19 @@
 // embed, linear and the products per head as plans.
+#include <algorithm>
+#include <optional>
+
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 128;
 constexpr uint32_t kSimds = kThreads / kSimdLanes;
-// Up to so many rows times one token have a SIMD group each, two a group, so that all cores have
-// some: a router of 256 rows took 19 us on an H200 in groups of four that stage their token.
+// Up to so many rows times one token are shared out so that all cores have some: a router of 256
+// rows took 19 us on an H200 in groups of four that stage their token.
 constexpr uint32_t kFewRowsMax = 1024;
-constexpr uint32_t kRowThreads = 64;
-
-void bind_weight(Plan& plan, const Weight& weight) {
-  plan.bind(range_of(weight.data, Access::kRead));
-  plan.bind(range_of(weight.scales, Access::kRead));
-  plan.bind(range_of(weight.biases, Access::kRead));
-}
 
 LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weight,
                          const HeadRows& rows) {
@@ -45,16 +42,47 @@ Plan product_plan(LinearParams p, const Weight& weight) {
   return plan;
 }
 
-// Whether rows of plain numbers can be read eight columns at a time, as they are of one token.
-bool has_plain_packs(const LinearParams& p, const Weight& weight, const Tensor& x) {
-  return weight.format.kind == QuantKind::kPlain && p.weight.wide != 0 && is_wide(x) &&
-         p.weight.cols % 8 == 0;
+KernelId few_kernel(DType dtype, bool normed) {
+  switch (dtype) {
+    case DType::kF32:
+      return normed ? KernelId::linear_one_f32_normed : KernelId::linear_one_f32;
+    case DType::kF16:
+      return normed ? KernelId::linear_one_f16_normed : KernelId::linear_one_f16;
+    default:
+      return normed ? KernelId::linear_one_bf16_normed : KernelId::linear_one_bf16;
+  }
 }
 
-KernelId row_kernel(DType dtype) {
-  return dtype == DType::kF32   ? KernelId::linear_one_f32
-         : dtype == DType::kF16 ? KernelId::linear_one_f16
-                                : KernelId::linear_one_bf16;
+// Rows of plain numbers, eight columns at a time, times one token that is there or a norm on the
+// way; nothing if a core has too little memory for a row and the token.
+std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& weight,
+                                  const Tensor& x, const WaitingChain* made,
+                                  const Platform& platform) {
+  if (product.weight.rows > kFewRowsMax || weight.format.kind != QuantKind::kPlain ||
+      product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0 ||
+      product.weight.cols > kFewColsMax) {
+    return std::nullopt;
+  }
+  FewRowsParams p{};
+  p.weight = product.weight;
+  const uint64_t row_bytes = uint64_t{p.weight.cols} * (dtype_bits(weight.format.dtype) / 8);
+  const auto bytes = [&](uint32_t rows) {
+    const uint64_t floats = kNormLongSimds + groups_for(p.weight.cols, 256) * uint64_t{256};
+    return floats * sizeof(float) + rows * row_bytes;
+  };
+  p.group_rows = std::clamp(groups_for(p.weight.rows, platform.cores()), 1u,
+                            uint32_t{kNormThreads} / kSimdLanes);
+  while (p.group_rows > 1 && bytes(p.group_rows) > platform.shared_bytes_max()) --p.group_rows;
+  if (bytes(p.group_rows) > platform.shared_bytes_max()) return std::nullopt;
+  if (made) {
+    p.adds = made->adds;
+    p.epsilon = made->norm.eps;
+  }
+  Plan plan = make_plan(few_kernel(weight.format.dtype, made != nullptr),
+                        {groups_for(p.weight.rows, p.group_rows), 1, 1}, kNormThreads);
+  plan.shared_bytes = static_cast<uint32_t>(bytes(p.group_rows));
+  plan.set_params(p);
+  return plan;
 }
 
 }  // namespace
@@ -84,6 +112,31 @@ void GpuEncoder::record_product(Plan& plan, const Tensor& out, const Tensor& x,
   record(plan);
 }
 
+bool GpuEncoder::record_few_rows(const LinearParams& p, const Tensor& out, const Tensor& x,
+                                 const Weight& weight) {
+  const WaitingChain chain = waiting_.chain;
+  const bool made = waiting_.products.empty() && can_norm(chain, x) && can_sum(chain) &&
+                    is_apart(waiting_, out) && !have_overlap(x, out);
+  std::optional<Plan> plan = few_rows_plan(p, weight, x, made ? &chain : nullptr, platform_);
+  if (!plan) return false;
+  plan->bind(range_of(weight.data, Access::kRead));
+  if (made) {
+    waiting_.clear();
+    plan->bind(range_of(chain.base, Access::kRead));
+    plan->bind(range_of(chain.addends[0], Access::kRead));
+    plan->bind(range_of(chain.norm.weight, Access::kRead));
+  } else {
+    plan->bind(range_of(x, Access::kRead));
+  }
+  bind_output(*plan, out);
+  if (made) {
+    bind_output(*plan, chain.sums[1]);
+    bind_output(*plan, chain.norm.out);
+  }
+  record(*plan);
+  return true;
+}
+
 void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   if (!supports("linear", weight)) return;
   const int64_t n = rows_of(x);
@@ -93,12 +146,7 @@ void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   const HeadRows rows{0, 0, weight.rows};
   const LinearParams p =
       head_params(out.reshape({n, 1, weight.rows}), x.reshape({n, 1, weight.cols}), weight, rows);
-  if (n == 1 && p.weight.rows <= kFewRowsMax && has_plain_packs(p, weight, x)) {
-    Plan plan = make_plan(row_kernel(weight.format.dtype),
-                          {groups_for(p.weight.rows, kRowThreads / kSimdLanes), 1, 1}, kRowThreads);
-    plan.set_params(p);
-    return record_product(plan, out, x, weight);
-  }
+  if (n == 1 && record_few_rows(p, out, x, weight)) return;
   Plan plan = product_plan(p, weight);
   record_product(plan, out, x, weight);
 }

@@ -23,38 +23,6 @@ UnitOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
   return unit_one_launch(needs, platform.cores(), platform.shared_bytes_max());
 }
 
-// True when products of x can make it from what waits: all groups read what the norm is of while
-// the first one writes it down.
-bool can_norm(const WaitingChain& chain, const Tensor& x) {
-  const Tensor& normed = chain.norm.out;
-  return !normed.is_null() && are_same(normed, x) && x.shape.back() <= int64_t{kUnitMadeColsMax} &&
-         !have_overlap(normed, chain.value);
-}
-
-// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
-// parts would be too much for every group.
-bool can_sum(const WaitingChain& chain) {
-  if (!chain.slots.is_null() || chain.adds > 1) return false;
-  for (const Tensor& part : {chain.base, chain.addends[0]}) {
-    if (have_overlap(chain.norm.out, part) || have_overlap(chain.sums[1], part)) return false;
-  }
-  return true;
-}
-
-// True when the launch of products may write `out` besides. What has a launch of its own before it
-// need not be apart: its memory is often given back by then.
-bool is_apart(const Waiting& waiting, const Tensor& out) {
-  const WaitingChain& chain = waiting.chain;
-  bool apart = !have_overlap(out, chain.value) && !have_overlap(out, chain.norm.out);
-  if (can_sum(chain)) {
-    apart = apart && !have_overlap(out, chain.base) && !have_overlap(out, chain.addends[0]);
-  }
-  for (const WaitingProduct& other : waiting.products) {
-    apart = apart && !have_overlap(out, other.out) && !have_overlap(out, other.x);
-  }
-  return apart;
-}
-
 UnitLinearParams linear_params(const Waiting& waiting, const UnitWalk& walk) {
   const Products& products = waiting.products;
   const Tensor& x = products.front().x;
@@ -72,11 +40,38 @@ UnitLinearParams linear_params(const Waiting& waiting, const UnitWalk& walk) {
 
 }  // namespace
 
+bool can_norm(const WaitingChain& chain, const Tensor& x) {
+  const Tensor& normed = chain.norm.out;
+  return !normed.is_null() && are_same(normed, x) && !have_overlap(normed, chain.value);
+}
+
+bool can_sum(const WaitingChain& chain) {
+  if (!chain.slots.is_null() || chain.adds > 1) return false;
+  for (const Tensor& part : {chain.base, chain.addends[0]}) {
+    if (have_overlap(chain.norm.out, part) || have_overlap(chain.sums[1], part)) return false;
+  }
+  return true;
+}
+
+bool is_apart(const Waiting& waiting, const Tensor& out) {
+  const WaitingChain& chain = waiting.chain;
+  bool apart = !have_overlap(out, chain.value) && !have_overlap(out, chain.norm.out);
+  if (can_sum(chain)) {
+    apart = apart && !have_overlap(out, chain.base) && !have_overlap(out, chain.addends[0]);
+  }
+  for (const WaitingProduct& other : waiting.products) {
+    apart = apart && !have_overlap(out, other.out) && !have_overlap(out, other.x);
+  }
+  return apart;
+}
+
 void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
   Products& products = waiting_.products;
   const bool joins = products.empty()
-                         ? rows_of(x) <= kSingleTokensMax && can_norm(waiting_.chain, x)
+                         ? rows_of(x) <= kSingleTokensMax &&
+                               x.shape.back() <= int64_t{kUnitMadeColsMax} &&
+                               can_norm(waiting_.chain, x)
                          : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
   if (!joins || !is_apart(waiting_, out) || have_overlap(x, out)) flush_waiting();
   products.push_back({out, x, weight});

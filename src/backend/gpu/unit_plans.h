@@ -24,6 +24,16 @@ uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t r
 /// Binds data, scales and biases.
 void bind_weight(Plan& plan, const Weight& weight);
 
+/// True when every group of a launch that reads x can make it from what waits: all groups read what
+/// the norm is of while the first one writes it down.
+bool can_norm(const WaitingChain& chain, const Tensor& x);
+/// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
+/// parts would be too much for every group.
+bool can_sum(const WaitingChain& chain);
+/// True when the launch of products may write `out` besides. What has a launch of its own before it
+/// need not be apart: its memory is often given back by then.
+bool is_apart(const Waiting& waiting, const Tensor& out);
+
 /// Up to here every token reads the matrix by itself.
 constexpr uint32_t kSingleTokensMax = 4;
 

@@ -73,66 +73,6 @@ MF_LINEAR_TILES(linear_affine8, 8u)
 #undef MF_LINEAR_TILES
 #undef MF_LINEAR
 
-/// A row of plain numbers times one token, by a SIMD group of its own: the sum of linear_tile(),
-/// without what tokens and rows share. The first part of the row is there before the activations,
-/// the rest is on its way.
-template <u32 FORMAT>
-MF_FN void linear_row(MF_T t, MF_PARAMS(LinearParams) p, MF_GLOBAL(const u8) data,
-                      MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
-  const u32 row = t.group.x * t.simds + t.simd;
-  const u64 begin = static_cast<u64>(row) * p.weight.cols;
-  const u32 bytes = FORMAT == kFormatF32 ? 4u : 2u;
-  f32 values[kRowPacks][8];
-  f32 acc = 0.0f;
-  if (row < p.weight.rows) {
-    MF_GLOBAL(const u8) line = data + begin * bytes;
-    for (u32 at = t.lane * 128u; at < p.weight.cols * bytes; at += 32u * 128u) {
-      prefetch(t, MF_CAST(const f32, line + at));
-    }
-    MF_UNROLL
-    for (u32 i = 0u; i < kRowPacks; ++i) {
-      const u32 c = t.lane * 8u + i * 256u;
-      if (c < p.weight.cols) load_eight<FORMAT>(values[i], data, begin + c, 8u, 1u);
-    }
-  }
-  await_inputs(t);
-  if (row >= p.weight.rows) return;
-  for (u32 first = t.lane * 8u; first < p.weight.cols; first += kRowPacks * 256u) {
-    F4 own[kRowPacks][2];
-    MF_UNROLL
-    for (u32 i = 0u; i < kRowPacks; ++i) {
-      const u32 c = first + i * 256u;
-      if (c >= p.weight.cols) continue;
-      own[i][0] = load4(x + c);
-      own[i][1] = load4(x + (c + 4u));
-      if (first >= 256u) load_eight<FORMAT>(values[i], data, begin + c, 8u, 1u);
-    }
-    MF_UNROLL
-    for (u32 i = 0u; i < kRowPacks; ++i) {
-      if (first + i * 256u >= p.weight.cols) continue;
-      MF_UNROLL
-      for (u32 k = 0u; k < 8u; ++k) acc = mf_fma(values[i][k], own[i][k / 4u].v[k % 4u], acc);
-    }
-  }
-  const f32 sum = simd_sum(t, acc);
-  if (t.lane == 0u) out[row] = sum;
-}
-
-// Group x: a row a SIMD group. Rows are wide, and multiples of 8.
-#define MF_LINEAR_ONE(name, FORMAT)                                               \
-  MF_FITS(64, 4)                                                                  \
-  MF_KERNEL(name, LinearParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),   \
-            MF_CONST(2, u8, biases), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) { \
-    MF_THREAD_EARLY;                                                              \
-    static_cast<void>(scales);                                                    \
-    static_cast<void>(biases);                                                    \
-    linear_row<FORMAT>(t, p, data, x, out);                                       \
-  }
-MF_LINEAR_ONE(linear_one_f32, kFormatF32)
-MF_LINEAR_ONE(linear_one_f16, kFormatF16)
-MF_LINEAR_ONE(linear_one_bf16, kFormatBf16)
-#undef MF_LINEAR_ONE
-
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux

@@ -43,6 +43,16 @@ enum : u32 {
   kChainVectorsShort = 2,   // of many tokens
   kChainLongVectors = 2,
 };
+
+/// Few rows of plain numbers take a row of up to kFewColsMax columns, by groups of kNormThreads. A
+/// norm that they make by themselves: as many SIMD groups sum over a long row elsewhere, and a
+/// thread here does the part of so many threads there.
+enum : u32 {
+  kNormLongSimds = kNormLongThreads / 32,
+  kNormShares = kNormLongThreads / kNormThreads,
+  kFewVectors = 8,  // of four columns a thread
+  kFewColsMax = kFewVectors * 4 * kNormThreads,
+};
 struct ChainParams {
   u32 cols;
   u32 top_k;  // 0: begins with the base
@@ -92,7 +102,6 @@ enum : u32 {
   kRowsOfTile = 4,
   kGateUpRowsOfOneToken = 1,
   kGateUpRowsOfTile = 2,
-  kRowPacks = 7,  // of 8 columns, that a lane has under way of a row of plain numbers
 };
 
 /// linear, head_linear and its transpose; linear is one head that owns all rows.
@@ -107,6 +116,14 @@ struct LinearParams {
   u32 rows_per_head;
   u32 stage_cols;  // columns of x in shared memory at a time, a multiple of 32
   u32 wide;        // rows of x begin on 16-byte boundaries
+};
+
+/// Few rows of plain numbers times one token, which may be made on the way: the norm of a sum.
+struct FewRowsParams {
+  MatrixLayout weight;
+  u32 group_rows;  // up to kNormThreads / 32
+  u32 adds;
+  f32 epsilon;
 };
 
 /// Rows of a head in head_linear_transposed are summed over in parts of so many, then the parts in

@@ -1,15 +1,11 @@
 // Products on matrix units for single tokens whose activations are made on the way: a sum and its
-// norm. Every group makes the whole row for itself, in the order that norm.h states; the first
-// group also writes it down. Made in the same way, gated heads cost a product 10 us on an H200,
-// against 4 of a launch of their own: every group would take all the exponentials.
+// norm. Made in the same way, gated heads cost a product 10 us on an H200, against 4 of a launch of
+// their own: every group would take all the exponentials.
 #pragma once
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
-
-/// A thread's columns of a row, four in every 1024.
-MF_FN u32 unit_column(MF_T t, u32 v) { return (v * kUnitThreads + t.index) * 4u; }
 
 /// Half an octet a lane: an even lane has the first four columns, the next lane the others.
 MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
@@ -31,88 +27,64 @@ MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
   }
 }
 
-/// rms_norm(base + addend) * weight, or of the base alone.
+/// A norm on its way to matrix units.
 struct UnitNormedRow {
-  MF_GLOBAL(const f32) base;
-  MF_GLOBAL(const f32) addend;
-  MF_GLOBAL(const f32) weight;
-  MF_GLOBAL(f32) sum;
-  MF_GLOBAL(f32) normed;
-  u32 cols;
-  u32 adds;
-  f32 epsilon;
+  NormedRow row;
 
-  MF_FN_MEMBER F4 load(u32 c) const {
-    const F4 four = load4(base + c);
-    return adds != 0u ? plus(four, load4(addend + c)) : four;
-  }
-  /// Of a short row every SIMD group sums the squares by itself.
-  MF_FN_MEMBER f32 all_squares(MF_T t, u32 staged) const {
-    f32 squares = 0.0f;
-    if (cols <= kNormNarrowCols) {
-      for (u32 c = t.lane * 4u; c < cols; c += 128u) squares = add_squares(squares, load(c));
-      return simd_sum(t, squares);
-    }
+  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}  // all columns are needed at once
+  MF_FN_MEMBER f32 squares(MF_T t, u32 staged) const {
+    if (row.cols <= kNormNarrowCols) return row.narrow_squares(t);
+    f32 own = 0.0f;
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
-      const u32 c = unit_column(t, v);
-      if (c < cols) squares = add_squares(squares, load(c));
+      const u32 c = made_column(t, v);
+      if (c < row.cols) own = add_squares(own, row.load(c));
     }
-    return group_sum(t, squares, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
+    return group_sum(t, own, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
   }
-  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}  // all columns are needed at once
   MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
     const u32 staged = walk.splits;
-    const f32 factor = norm_factor(all_squares(t, staged), cols, epsilon);
+    const f32 factor = norm_factor(squares(t, staged), row.cols, row.epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
     for (u32 v = 0u; v < kUnitVectors; ++v) {
-      const u32 c = unit_column(t, v);
+      const u32 c = made_column(t, v);
       if (c >= staged * kUnitSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (c < cols) {
-        const F4 four = load(c);
-        const F4 scales = load4(weight + c);
-        MF_UNROLL
-        for (u32 k = 0u; k < 4u; ++k) scaled.v[k] = four.v[k] * factor * scales.v[k];
-        if (t.group.x == 0u) {
-          if (adds != 0u) store4(sum + c, four);
-          store4(normed + c, scaled);
-        }
-      }
+      if (c < row.cols) scaled = row.make(t, c, row.load(c), factor, load4(row.weight + c));
       stage_unit_half(t, scaled, c, staged);
     }
   }
 };
 
 // unit_linear_one of a norm, which may be that of a sum.
-#define MF_UNIT_NORMED_ONE(name, BITS, fits)                                                      \
-  MF_FITS(kUnitThreads, fits)                                                                     \
-  MF_KERNEL(name, UnitNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),             \
-            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),           \
-            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),           \
-            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),          \
-            MF_CONST(11, u8, biases3), MF_READ(12, f32, base), MF_READ(13, f32, addend),          \
-            MF_CONST(14, f32, weight), MF_CONST(15, f32, conv_weight),                            \
-            MF_WRITE(16, f32, conv_state), MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1),      \
-            MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),            \
-            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                             \
-    MF_THREAD_EARLY;                                                                              \
-    for (u32 c = t.index * 32u; c < p.linear.cols; c += t.threads * 32u) prefetch(t, weight + c); \
-    const UnitShare share = unit_share(t, p.linear);                                              \
-    const u32 which = share.which;                                                                \
-    MF_GLOBAL(f32) out = MF_OF(which, out);                                                       \
-    const UnitRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                      \
-                              p.linear.matrices[which].rows,                                      \
-                              which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,            \
-                              conv_weight,                                                        \
-                              conv_state,                                                         \
-                              conv_out};                                                          \
-    const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                   \
-    const UnitNormedRow row = {base + at,   addend + at,   weight, sums + at,                     \
-                               normed + at, p.linear.cols, p.adds, p.epsilon};                    \
-    unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),           \
-                          MF_OF(which, biases), &row, &sink);                                     \
+#define MF_UNIT_NORMED_ONE(name, BITS, fits)                                                 \
+  MF_FITS(kUnitThreads, fits)                                                                \
+  MF_KERNEL(name, UnitNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),        \
+            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),      \
+            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),      \
+            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),     \
+            MF_CONST(11, u8, biases3), MF_READ(12, f32, base), MF_READ(13, f32, addend),     \
+            MF_CONST(14, f32, weight), MF_CONST(15, f32, conv_weight),                       \
+            MF_WRITE(16, f32, conv_state), MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1), \
+            MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),       \
+            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                        \
+    MF_THREAD_EARLY;                                                                         \
+    const UnitShare share = unit_share(t, p.linear);                                         \
+    const u32 which = share.which;                                                           \
+    MF_GLOBAL(f32) out = MF_OF(which, out);                                                  \
+    const UnitRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                 \
+                              p.linear.matrices[which].rows,                                 \
+                              which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,       \
+                              conv_weight,                                                   \
+                              conv_state,                                                    \
+                              conv_out};                                                     \
+    const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                              \
+    const UnitNormedRow row = {{base + at, addend + at, weight, sums + at, normed + at,      \
+                                p.linear.cols, p.adds, p.epsilon}};                          \
+    row.row.prefetch_weight(t);                                                              \
+    unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),      \
+                          MF_OF(which, biases), &row, &sink);                                \
   }
 MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, kUnitFits8)
 MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, kUnitFits4)

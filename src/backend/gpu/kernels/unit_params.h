@@ -94,7 +94,11 @@ struct UnitLinearParams {
   u32 conv_taps;
 };
 
-/// Activations that products make by themselves.
+static_assert(static_cast<u32>(kUnitThreads) == static_cast<u32>(kNormThreads),
+              "groups of products make norms");
+
+/// Norms that products make by themselves. Of 7168 columns they took an H200 6.3 us in every group,
+/// against 3.2 of a launch of their own.
 enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
 struct UnitNormedParams {
   UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
