@@ -40,10 +40,10 @@ bool writes(const Plan& plan, const Tensor& tensor);
 bool is_wide(const Tensor& tensor);
 
 MatrixLayout matrix_layout(const Weight& weight);
-/// kFormatF32, kFormatF16 or kFormatBf16.
 /// Threads that sum over a row of so many columns in a norm: its bits depend on it.
 uint32_t norm_threads(int64_t cols);
 
+/// kFormatF32, kFormatF16 or kFormatBf16.
 u32 float_format(DType dtype);
 /// Where the format's variant for tiles of `tokens` (1, 4 or 8) stands among those of a kernel
 /// whose first variant is `first`.
