@@ -1,6 +1,5 @@
 // Attention as plans: which kernels, how many groups, and who adds what they have.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "backend/gpu/gpu_encoder.h"
@@ -91,7 +90,6 @@ void lay_out_tiles(AttentionParams& p) {
   p.value_blocks = (p.v_head_dim + 31) / 32;
   p.key_words = (p.head_dim + 31) / 32 * 32;
   p.value_words = p.value_blocks * 32 + 4;
-  p.column_factor = 0x1p-28f;  // weights and values are times 2^14
   count_parts(p, kTileKeys);
 }
 
@@ -308,6 +306,7 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
   const uint32_t kv_heads = kv_heads_of(p);
   Plan plan;
   if (lay_out_tiles(p); fits_tiles(p, heads.out, heads.q, heads.kv, platform_)) {
+    p.column_factor = 0x1p-28f;  // weights and values are times 2^14
     if (const ManyKernel* many = choose_many(p, platform_); many != nullptr) {
       return record_many(heads, p, many == &kMany128, partials);
     }
@@ -321,14 +320,12 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
     plan.shared_bytes = few_bytes(p);
   } else if (lay_out_wide(p, share_rows(heads.kv));
              fits_wide(p, heads.out, heads.q, heads.kv, platform_)) {
-    p.column_factor = 1.0f;
     const WideKernel kernel = choose_wide(p, platform_);
     plan = make_plan(kernel.id,
                      {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
                      kWideThreads);
     plan.shared_bytes = wide_bytes(p, kernel.rows);
   } else {
-    p.column_factor = 1.0f;
     count_parts(p, kAttentionSplit);
     p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
     plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},

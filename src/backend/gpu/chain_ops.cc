@@ -2,7 +2,6 @@
 // their shared part and the residual stream, and the norm of the next layer are a launch each
 // otherwise.
 #include <algorithm>
-#include <utility>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"

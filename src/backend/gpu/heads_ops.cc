@@ -1,7 +1,6 @@
 // Heads on their way to attention as one plan: norms and rotary positions wait until it is known
 // whether attention follows.
 #include <algorithm>
-#include <utility>
 
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"

@@ -114,24 +114,23 @@ void GpuEncoder::record_product(Plan& plan, const Tensor& out, const Tensor& x,
 
 bool GpuEncoder::record_few_rows(const LinearParams& p, const Tensor& out, const Tensor& x,
                                  const Weight& weight) {
-  const WaitingChain chain = waiting_.chain;
+  const WaitingChain& chain = waiting_.chain;
   const bool made = waiting_.products.empty() && can_norm(chain, x) && can_sum(chain) &&
                     is_apart(waiting_, out) && !have_overlap(x, out);
   std::optional<Plan> plan = few_rows_plan(p, weight, x, made ? &chain : nullptr, platform_);
   if (!plan) return false;
   plan->bind(range_of(weight.data, Access::kRead));
   if (made) {
-    waiting_.clear();
     plan->bind(range_of(chain.base, Access::kRead));
     plan->bind(range_of(chain.addends[0], Access::kRead));
     plan->bind(range_of(chain.norm.weight, Access::kRead));
-  } else {
-    plan->bind(range_of(x, Access::kRead));
-  }
-  bind_output(*plan, out);
-  if (made) {
+    bind_output(*plan, out);
     bind_output(*plan, chain.sums[1]);
     bind_output(*plan, chain.norm.out);
+    waiting_.clear();
+  } else {
+    plan->bind(range_of(x, Access::kRead));
+    bind_output(*plan, out);
   }
   record(*plan);
   return true;

@@ -1,7 +1,5 @@
 #include "backend/gpu/unit_plans.h"
 
-#include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "backend/gpu/plan_building.h"
@@ -50,11 +48,10 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-uint32_t unit_many_bytes(uint32_t stages) {
-  return (kUnitStagesBegin + stages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
-}
-
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {
+  // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
+  constexpr uint32_t kMost = unit_many_bytes(kUnitStagesOfFew);
+  static_assert(kMost <= 99 * 1024 && 2 * (kMost + 1024) <= 228 * 1024);
   Plan plan = make_plan(kernel, groups, kUnitThreads);
   plan.shared_bytes = unit_many_bytes(stages);
   return plan;

@@ -61,7 +61,9 @@ uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 /// Shared memory of a group of kernels for many tokens.
-uint32_t unit_many_bytes(uint32_t stages);
+constexpr uint32_t unit_many_bytes(uint32_t stages) {
+  return (kUnitStagesBegin + stages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
+}
 /// A launch of one of them.
 Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
 

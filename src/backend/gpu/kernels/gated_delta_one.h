@@ -120,7 +120,7 @@ MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32,
           MF_CONST(5, f32, weight), MF_READ(6, f32, gate), MF_WRITE(7, f32, state),
           MF_WRITE(8, f32, out)) {
   MF_THREAD_EARLY;
-  const u32 head = t.group.y * p.heads_per_key + t.group.x;
+  const u32 head = delta_head(t, p);
   const u32 col = t.lane * 4u;
   MF_GLOBAL(f32) cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
   if (p.early == 0u) await_inputs(t);
