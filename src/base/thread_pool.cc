@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/cpu_pause.h"
 #if defined(__linux__)
 #include <sched.h>
 #endif
@@ -19,14 +20,6 @@ namespace {
 // costs nothing and a machine with other tenants gets its core back.
 constexpr std::chrono::microseconds kSpinMax{30};
 constexpr int kPausesPerLook = 32;
-
-void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// The quota of one cgroup directory in cores, or a huge number when there is none.
 double cgroup_quota_cores(const std::string& directory) {

@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/launch_queue.h"
+#include "backend/cuda/small_copies.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -37,6 +38,7 @@ class CudaExecutor : public Executor {
     MF_ASSIGN_OR_RETURN(staging_, CudaStaging::create());
     MF_ASSIGN_OR_RETURN(landing_,
                         CudaBuffer::allocate(device_, kReadBytes, MemoryKind::kHostVisible));
+    MF_ASSIGN_OR_RETURN(small_reader_, SmallReader::create(device_));
     return {};
   }
 
@@ -51,24 +53,19 @@ class CudaExecutor : public Executor {
     if (!status_.ok()) return;
     note(use_cuda_device(device_));
     note(launches_.flush(stream_));
-    note(staging_->copy(stream_, cuda_address(to) + offset_bytes, from));
+    std::byte* const at = cuda_address(to) + offset_bytes;
+    note(from.size() <= kSmallWriteBytes ? small_write(stream_, at, from)
+                                         : staging_->copy(stream_, at, from));
   }
 
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
     MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
-    (void)submit();
-    const std::byte* at = cuda_address(from) + offset_bytes;
-    while (status_.ok() && !to.empty()) {
-      const size_t piece = std::min(to.size(), kReadBytes);
-      note(
-          cuda_status(cudaMemcpyAsync(landing_->host_data(), at, piece, cudaMemcpyDefault, stream_),
-                      "cudaMemcpyAsync"));
-      synchronize();
-      if (!status_.ok()) break;
-      std::memcpy(to.data(), landing_->host_data(), piece);
-      at += piece;
-      to = to.subspan(piece);
-    }
+    if (!status_.ok()) return status_;
+    note(use_cuda_device(device_));
+    note(launches_.flush(stream_));
+    const std::byte* const at = cuda_address(from) + offset_bytes;
+    if (status_.ok()) note(read_out(to, at));
+    while (status_.ok() && !in_flight_.empty()) retire();
     return status_;
   }
 
@@ -128,9 +125,20 @@ class CudaExecutor : public Executor {
     stopped_ = true;
   }
 
-  void synchronize() {
-    note(cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
-    while (!in_flight_.empty()) retire();
+  // Waits for all that was launched.
+  Status read_out(std::span<std::byte> to, const std::byte* from) {
+    if (!to.empty() && to.size() <= kSmallReadBytes) return small_reader_->read(stream_, to, from);
+    do {
+      const size_t piece = std::min(to.size(), kReadBytes);
+      MF_RETURN_IF_ERROR(cuda_status(
+          cudaMemcpyAsync(landing_->host_data(), from, piece, cudaMemcpyDefault, stream_),
+          "cudaMemcpyAsync"));
+      MF_RETURN_IF_ERROR(cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+      if (piece > 0) std::memcpy(to.data(), landing_->host_data(), piece);
+      from += piece;
+      to = to.subspan(piece);
+    } while (!to.empty());
+    return {};
   }
 
   void retire() {
@@ -154,7 +162,8 @@ class CudaExecutor : public Executor {
   cudaStream_t stream_ = nullptr;
   LaunchQueue launches_;
   std::unique_ptr<CudaStaging> staging_;
-  std::unique_ptr<Buffer> landing_;  // where reads arrive before they are copied out
+  std::unique_ptr<Buffer> landing_;  // where large reads arrive before they are copied out
+  std::unique_ptr<SmallReader> small_reader_;
   uint64_t submitted_ = 0;
   std::vector<Submitted> in_flight_;  // few: what read() or wait() has not seen
   std::vector<cudaEvent_t> spare_events_;

@@ -31,13 +31,17 @@ class LaunchQueue {
 
   /// Keeps the launch, or hands a full run of them to the stream.
   Status record(cudaStream_t stream, const Plan& plan);
-  /// Hands over what is kept, and begins with a short run again.
+  /// Hands over what is kept. The next launches go one by one again, and the first of them waits
+  /// for all that the stream has got by then.
   Status flush(cudaStream_t stream);
 
  private:
-  /// The first run of a step is short, so that the GPU has work while the host prepares the rest,
-  /// and every further one is twice as long: a host takes 1.3 to 2.3 us for a launch of a decoded
-  /// token, where an H200 takes 5.
+  /// The first launches of a step are no run but go one by one, so that the GPU, which has nothing
+  /// to do, need not wait for the host to prepare more.
+  static constexpr size_t kSingleLaunches = 8;
+  /// The first run is short, so that the GPU has work while the host prepares the rest, and every
+  /// further one is twice as long: a host takes 1.3 to 2.3 us for a launch of a decoded token,
+  /// where an H200 takes 5.
   static constexpr size_t kFirstRunLength = 8;
   static constexpr size_t kRunGrowth = 2;
 
@@ -74,6 +78,8 @@ class LaunchQueue {
 
   bool use_graphs_;
   bool overlap_;                         // kernels wait for their inputs by themselves
+  bool behind_kernel_ = false;           // the stream's last work is a single launch
+  size_t singles_ = 0;                   // launches since flush(), up to kSingleLaunches
   size_t run_length_ = kFirstRunLength;  // launches kept before they are handed over
   size_t launches_ = 0;                  // in runs_
   std::vector<Launch> kept_;

@@ -47,9 +47,15 @@ void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
 Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
   MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
   MF_RETURN_IF_ERROR(status_);
-  const EventId event = submit();
-  MF_RETURN_IF_ERROR(executor_->read(to, *from.buffer, from.offset_bytes));
-  release_through(event);
+  flush_waiting();
+  forget_splits();
+  const Status done = executor_->read(to, *from.buffer, from.offset_bytes);
+  if (!done.ok()) {
+    (void)submit();  // what was recorded may still run
+    return done;
+  }
+  recorded_.clear();
+  in_flight_.clear();
   return {};
 }
 
