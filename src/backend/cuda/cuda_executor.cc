@@ -3,19 +3,28 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "backend/cuda/cuda_memory.h"
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/launch_queue.h"
-#include "backend/cuda/small_copies.h"
+#include "backend/gpu/read_out.h"
+#include "base/cpu_pause.h"
 
 namespace moeflux::gpu {
 namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 20;
+
+// How long the host looks for a read's words: longer than decoded tokens take. Then the runtime
+// waits, which also learns of a device's errors.
+constexpr std::chrono::milliseconds kLookMax{20};
+constexpr int kPausesPerLook = 2;
+constexpr int kLooksPerClock = 64;
 
 class CudaExecutor : public Executor {
  public:
@@ -38,7 +47,10 @@ class CudaExecutor : public Executor {
     MF_ASSIGN_OR_RETURN(staging_, CudaStaging::create());
     MF_ASSIGN_OR_RETURN(landing_,
                         CudaBuffer::allocate(device_, kReadBytes, MemoryKind::kHostVisible));
-    MF_ASSIGN_OR_RETURN(small_reader_, SmallReader::create(device_));
+    MF_ASSIGN_OR_RETURN(
+        std::unique_ptr<Buffer> words,
+        CudaBuffer::allocate(device_, ReadOut::kWordsBytes, MemoryKind::kHostVisible));
+    read_out_.emplace(std::move(words));
     return {};
   }
 
@@ -53,18 +65,19 @@ class CudaExecutor : public Executor {
     if (!status_.ok()) return;
     note(use_cuda_device(device_));
     note(launches_.flush(stream_));
-    std::byte* const at = cuda_address(to) + offset_bytes;
-    note(from.size() <= kSmallWriteBytes ? small_write(stream_, at, from)
-                                         : staging_->copy(stream_, at, from));
+    note(staging_->copy(stream_, cuda_address(to) + offset_bytes, from));
   }
 
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
     MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
     if (!status_.ok()) return status_;
     note(use_cuda_device(device_));
-    note(launches_.flush(stream_));
-    const std::byte* const at = cuda_address(from) + offset_bytes;
-    if (status_.ok()) note(read_out(to, at));
+    if (!to.empty() && to.size() <= ReadOut::kBytesMax) {
+      note(read_few(to, from, offset_bytes));
+    } else {
+      note(launches_.flush(stream_));
+      if (status_.ok()) note(read_many(to, cuda_address(from) + offset_bytes));
+    }
     while (status_.ok() && !in_flight_.empty()) retire();
     return status_;
   }
@@ -125,19 +138,40 @@ class CudaExecutor : public Executor {
     stopped_ = true;
   }
 
-  // Waits for all that was launched.
-  Status read_out(std::span<std::byte> to, const std::byte* from) {
-    if (!to.empty() && to.size() <= kSmallReadBytes) return small_reader_->read(stream_, to, from);
-    do {
+  Status synchronize() {
+    return cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+  // A kernel at the end of the last run stores them in the host's memory: a copy engine takes its
+  // time to begin, and the host to learn that it has finished.
+  Status read_few(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) {
+    MF_RETURN_IF_ERROR(launches_.record(stream_, read_out_->plan(from, offset_bytes, to.size())));
+    MF_RETURN_IF_ERROR(launches_.flush(stream_));
+    const auto end = std::chrono::steady_clock::now() + kLookMax;
+    for (int looks = 1; !read_out_->has_arrived(); ++looks) {
+      if (looks % kLooksPerClock == 0 && std::chrono::steady_clock::now() >= end) {
+        MF_RETURN_IF_ERROR(synchronize());
+        MF_CHECK(read_out_->has_arrived());
+        break;
+      }
+      for (int i = 0; i < kPausesPerLook; ++i) cpu_pause();
+    }
+    read_out_->take(to);
+    return {};
+  }
+
+  Status read_many(std::span<std::byte> to, const std::byte* from) {
+    if (to.empty()) return synchronize();
+    while (!to.empty()) {
       const size_t piece = std::min(to.size(), kReadBytes);
       MF_RETURN_IF_ERROR(cuda_status(
           cudaMemcpyAsync(landing_->host_data(), from, piece, cudaMemcpyDefault, stream_),
           "cudaMemcpyAsync"));
-      MF_RETURN_IF_ERROR(cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
-      if (piece > 0) std::memcpy(to.data(), landing_->host_data(), piece);
+      MF_RETURN_IF_ERROR(synchronize());
+      std::memcpy(to.data(), landing_->host_data(), piece);
       from += piece;
       to = to.subspan(piece);
-    } while (!to.empty());
+    }
     return {};
   }
 
@@ -162,8 +196,8 @@ class CudaExecutor : public Executor {
   cudaStream_t stream_ = nullptr;
   LaunchQueue launches_;
   std::unique_ptr<CudaStaging> staging_;
-  std::unique_ptr<Buffer> landing_;  // where large reads arrive before they are copied out
-  std::unique_ptr<SmallReader> small_reader_;
+  std::unique_ptr<Buffer> landing_;  // where long reads arrive before they are copied out
+  std::optional<ReadOut> read_out_;  // short ones
   uint64_t submitted_ = 0;
   std::vector<Submitted> in_flight_;  // few: what read() or wait() has not seen
   std::vector<cudaEvent_t> spare_events_;

@@ -117,18 +117,13 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
     MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
     launch.pointers[i] = cuda_address(*binding.buffer) + binding.offset_bytes;
   }
-  if (singles_ < kSingleLaunches || !use_graphs_) {
-    ++singles_;
-    const Status status = launch_each(stream);
-    kept_.clear();
-    return status;
-  }
-  if (kept_.size() < run_length_) return {};
-  run_length_ = std::min(run_length_ * kRunGrowth, kRunLengthMax);
+  if (kept_.size() < run_length_ && use_graphs_) return {};
+  run_length_ = std::min(next_run_length(run_length_), kRunLengthMax);
   return launch_kept(stream);
 }
 
 Status LaunchQueue::launch_each(cudaStream_t stream) {
+  bool is_first = true;  // what comes before it may not be a kernel
   for (Launch& launch : kept_) {
     const Arguments arguments(launch);
     const cudaKernelNodeParams& node = arguments.node;
@@ -141,8 +136,8 @@ Status LaunchQueue::launch_each(cudaStream_t stream) {
     config.dynamicSmemBytes = node.sharedMemBytes;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = overlap_ && behind_kernel_ ? 1 : 0;
-    behind_kernel_ = true;
+    config.numAttrs = overlap_ && !is_first ? 1 : 0;
+    is_first = false;
     const cudaError_t code = cudaLaunchKernelExC(&config, node.func, node.kernelParams);
     if (code == cudaSuccess) continue;
     return cuda_status(code,
@@ -183,10 +178,7 @@ Status LaunchQueue::update(Run& run) {
 
 Status LaunchQueue::flush(cudaStream_t stream) {
   run_length_ = kFirstRunLength;
-  singles_ = 0;
-  const Status status = launch_kept(stream);
-  behind_kernel_ = false;
-  return status;
+  return launch_kept(stream);
 }
 
 Status LaunchQueue::launch_kept(cudaStream_t stream) {
@@ -212,7 +204,6 @@ Status LaunchQueue::launch_kept(cudaStream_t stream) {
     if (status.ok() && run.executable == nullptr) status = instantiate(run);
     if (status.ok()) {
       status = cuda_status(cudaGraphLaunch(run.executable, stream), "cudaGraphLaunch");
-      behind_kernel_ = false;
     }
   }
   kept_.clear();

@@ -80,6 +80,7 @@
   X(route_tokens, 5, RouteParams)                  \
   X(route_many, 5, RouteParams)                    \
   X(top_values, 4, TopParams)                      \
+  X(read_out, 2, ReadOutParams)                    \
   X(expert_lists, 4, ExpertListParams)             \
   X(expert_tiles, 2, ExpertListParams)             \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)    \

@@ -134,6 +134,11 @@ MF_FN void store4(f32* to, F4 value) {
   *reinterpret_cast<float4*>(to) = make_float4(value.v[0], value.v[1], value.v[2], value.v[3]);
 }
 
+/// A store that whoever looks on, the host included, sees whole or not at all.
+MF_FN void store_whole(u64* to, u64 value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
 /// Copies from device to shared memory that are under way until copies_wait() and a barrier; four
 /// words from and to a 16-byte boundary, or one.
 MF_FN void copy_async4(MF_T, u32* to, const u32* from) {

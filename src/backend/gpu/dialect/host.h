@@ -228,6 +228,8 @@ inline void store4(const SharedPointer<f32>& to, F4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];
 }
 
+inline void store_whole(const GlobalPointer<u64>& to, u64 value) { to[0] = value; }
+
 inline f32 mf_fma(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
 inline f32 mf_exp(f32 x) { return std::exp(x); }
 inline f32 mf_exp2(f32 x) { return std::exp2(x); }

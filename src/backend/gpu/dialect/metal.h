@@ -152,6 +152,7 @@ MF_FN void store4(threadgroup f32* to, F4 value) {
 MF_FN void store4(device f32* to, F4 value) {
   *reinterpret_cast<device float4*>(to) = as_vector(value);
 }
+MF_FN void store_whole(device u64* to, u64 value) { *to = value; }
 
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return metal::fma(a, b, c); }
 MF_FN f32 mf_exp(f32 x) { return metal::precise::exp(x); }

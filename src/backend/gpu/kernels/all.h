@@ -31,6 +31,7 @@
 #include "backend/gpu/kernels/route.h"
 #include "backend/gpu/kernels/route_group.h"
 #include "backend/gpu/kernels/top.h"
+#include "backend/gpu/kernels/read_out.h"
 #include "backend/gpu/kernels/expert_lists.h"
 #include "backend/gpu/kernels/experts.h"
 #include "backend/gpu/kernels/unit_product.h"

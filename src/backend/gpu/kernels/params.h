@@ -374,6 +374,12 @@ struct TopParams {
   u32 has_ids;  // values are what an earlier launch found; otherwise their places are their ids
 };
 
+/// In the upper half of a word that is there, and of no other.
+enum : u32 { kReadOutMark = 1 };
+struct ReadOutParams {
+  u32 bytes;
+};
+
 /// Device addresses of one matrix and of what is added to its products (0: nothing).
 struct ExpertMatrix {
   u64 data;
