@@ -43,6 +43,41 @@ class BenchmarkTestCase : public ::testing::Test {
   std::unique_ptr<Device> device_ = testing::make_test_device({});
 };
 
+/// Has memory of its own, and counts who asks how much of it is left.
+class CountingDevice : public Device {
+ public:
+  explicit CountingDevice(Device& inner) : inner_(inner) {}
+  std::string_view name() const override { return inner_.name(); }
+  std::string_view description() const override { return inner_.description(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    return inner_.allocate(bytes, kind);
+  }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
+    return inner_.create_encoder(scratch_bytes);
+  }
+  std::optional<uint64_t> free_bytes() const override {
+    ++asked_;
+    return uint64_t{1} << 40;
+  }
+  int asked() const { return asked_; }
+
+ private:
+  Device& inner_;
+  mutable int asked_ = 0;
+};
+
+TEST_F(BenchmarkTestCase, NoTokenAsksHowMuchMemoryIsLeft) {
+  write({});
+  CountingDevice device(*device_);
+  auto engine = Engine::open(folder_.path(), device, {});
+  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+  EXPECT_TRUE((*engine)->has_fast_best());
+  const int before = device.asked();
+  const auto run = run_benchmark(**engine, {.n_gen = 5}, {.repetitions = 1});
+  ASSERT_TRUE(run.ok()) << run.error().to_string();
+  EXPECT_EQ(device.asked(), before);
+}
+
 struct Written {
   std::string_view shape;
   SyntheticModelOptions options;

@@ -96,6 +96,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
   engine->prefill_chunk_ = prefill_chunk_for(device, options, engine->context_length_);
   engine->device_ = &device;
+  engine->device_has_memory_ = device.free_bytes().has_value();
 
   const int64_t n = engine->prefill_chunk_;
   MF_ASSIGN_OR_RETURN(engine->step_inputs_,

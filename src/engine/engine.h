@@ -143,7 +143,7 @@ class Engine {
   Result<std::span<const TokenLogit>> eval_best(Sequence& sequence, std::span<const TokenId> tokens,
                                                 const BestLogits& best);
   /// True for a device with memory of its own.
-  bool has_fast_best() const { return device_->free_bytes().has_value(); }
+  bool has_fast_best() const { return device_has_memory_; }
   /// All logits that eval_best() chose from last, while nothing else was evaluated: a view that
   /// lives until the next call.
   Result<std::span<const float>> last_logits();
@@ -222,6 +222,7 @@ class Engine {
   uint64_t fingerprint_ = 0;
   uint64_t checkpoints_made_ = 0;  // ids are never given twice
   Device* device_ = nullptr;
+  bool device_has_memory_ = false;  // of its own; to ask takes a driver longer than a launch
   std::unique_ptr<AsyncReader> reader_;
   std::unique_ptr<ExpertStore> experts_;  // uses reader_ and loaded_
   std::unique_ptr<Encoder> encoder_;      // may keep leases of experts_ alive

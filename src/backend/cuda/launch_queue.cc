@@ -118,7 +118,7 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
     launch.pointers[i] = cuda_address(*binding.buffer) + binding.offset_bytes;
   }
   if (kept_.size() < run_length_ && use_graphs_) return {};
-  run_length_ = std::min(next_run_length(run_length_), kRunLengthMax);
+  run_length_ = std::min(run_length_ * kRunGrowth, kRunLengthMax);
   return launch_kept(stream);
 }
 
