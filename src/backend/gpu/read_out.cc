@@ -1,7 +1,6 @@
 #include "backend/gpu/read_out.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "backend/gpu/plan_building.h"
@@ -12,21 +11,22 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 
-std::atomic_ref<uint64_t> word_of(const Buffer& buffer, size_t word) {
-  return std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t*>(buffer.host_data())[word]);
+uint64_t* word_of(const Buffer& buffer, size_t word) {
+  return reinterpret_cast<uint64_t*>(buffer.host_data()) + word;
 }
 
 }  // namespace
 
 uint64_t ReadOut::load(size_t word) const {
-  return word_of(*words_, word).load(std::memory_order_acquire);
+  // Both compilers have it; not every standard library has atomic_ref.
+  return __atomic_load_n(word_of(*words_, word), __ATOMIC_ACQUIRE);
 }
 
 Plan ReadOut::plan(const Buffer& from, uint64_t offset_bytes, size_t bytes) {
   MF_CHECK(bytes > 0 && bytes <= kBytesMax && has_arrived());
   wanted_ = groups_for(bytes, sizeof(uint32_t));
   arrived_ = 0;
-  for (size_t i = 0; i < wanted_; ++i) word_of(*words_, i).store(0, std::memory_order_release);
+  for (size_t i = 0; i < wanted_; ++i) __atomic_store_n(word_of(*words_, i), 0, __ATOMIC_RELEASE);
   Plan plan = make_plan(KernelId::read_out, {}, kThreads);
   plan.set_params(ReadOutParams{static_cast<u32>(bytes)});
   // A plan may write to what it binds; this one does not.
