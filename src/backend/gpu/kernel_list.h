@@ -65,6 +65,7 @@
   X(attention_many64_parts, 6, AttentionParams)    \
   X(attention_wide16, 6, AttentionParams)          \
   X(attention_wide32, 6, AttentionParams)          \
+  X(attention_wide_few, 3, AttentionParams)        \
   X(latent_queries4, 10, LatentQueriesParams)      \
   X(latent_queries8, 10, LatentQueriesParams)      \
   X(latent_queries_rows4, 10, LatentQueriesParams) \

@@ -69,6 +69,9 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   constexpr uint32_t kParts = kLatentThreads / (kLatentColumns / 8);
   const uint32_t groups = by_rows ? row_groups(p.up) : groups_for(p.rank, kLatentColumns);
   const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
+  p.groups = groups;
+  flush_waiting();  // so that the launch before is known
+  p.early = has_just_written(positions) ? 0 : 1;
   Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
@@ -132,7 +135,8 @@ void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor po
   record_latent_queries(query, q, latent, positions, kv, heads, k_table);
   AttentionParams p{};
   Binding partials;
-  const AttentionHeads attention{mixed, query, 1, kv, {.scale = heads.scale}, k_table, v_table};
+  const AttentionHeads attention{mixed,   query,   1,   kv, {.scale = heads.scale},
+                                 k_table, v_table, true};
   if (!record_attention(attention, p, partials)) return;
   record_latent_values(out, heads, p, mixed, partials);
 }

@@ -24,6 +24,7 @@
 #include "backend/gpu/kernels/attention_many.h"
 #include "backend/gpu/kernels/row_stage.h"
 #include "backend/gpu/kernels/attention_wide.h"
+#include "backend/gpu/kernels/attention_wide_few.h"
 #include "backend/gpu/kernels/latent.h"
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"

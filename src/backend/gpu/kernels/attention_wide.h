@@ -1,6 +1,8 @@
 // Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
-// has ROWS rows of one kv head and takes keys in tiles of 32, which add to what the split has so
-// far; splits are parts. Otherwise numbers are as in attention_tiles.h.
+// has ROWS rows of one kv head and takes keys in tiles of 32, which are parts with largest scores
+// and sums of their own; tiles are merged to splits of 256, and splits to the result, in order. So a
+// tile may have a group as well (attention_wide_few.h). Otherwise numbers are as in
+// attention_tiles.h.
 #pragma once
 
 namespace moeflux {
@@ -59,13 +61,11 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   }
 }
 
-/// Turns the scores of a tile into weights in halves; `keep` is what the sums before them shrink
-/// by. LANES lanes a row.
+/// Turns the scores of a tile into weights in halves, of which the largest is 1. LANES lanes a row.
 template <u32 ROWS, u32 LANES>
-MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, QueryRow row,
-                         u32 tile) {
+MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32 tile) {
   enum : u32 { kOwn = kWideUnits / LANES };
-  if (t.index >= ROWS * LANES) return sum;
+  if (t.index >= ROWS * LANES) return no_sum();
   const WideShared at = wide_shared<ROWS>(p);
   const u32 r = t.index / LANES;
   const u32 lane = t.index % LANES;
@@ -73,7 +73,7 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, Quer
   const u32 own = at.scores + r * kWideScoreWords + lane * 4u;
   f32 scores[kOwn * 4u];
   f32 values[kOwn * 4u];
-  f32 largest = sum.largest;
+  f32 largest = -mf_infinity();
   MF_UNROLL
   for (u32 u = 0u; u < kOwn; ++u) {
     const u32 unit = lane + u * LANES;
@@ -115,13 +115,8 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, Quer
   for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
     part = part + simd_shuffle_xor(t, part, mask);
   }
-  const f32 keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp2(sum.largest - largest);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  if (lane == 0u) keeps[r] = keep;
-  PartSum next;
-  next.largest = largest;
-  next.total = mf_fma(sum.total, keep, part);
-  return next;
+  const PartSum sum = {largest, part};
+  return sum;
 }
 
 /// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and a block of 32
@@ -136,39 +131,25 @@ struct WideOwner {
   static MF_FN_MEMBER u32 block(MF_T t) { return t.simd * 32u; }
 };
 
-/// Adds weights times values of a tile to columns, which shrink first.
+/// A lane's sums of weights times values of a tile: of 16 rows, from `first` on.
 template <u32 ROWS, u32 SIMDS>
-MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
-  typedef WideOwner<ROWS, SIMDS> Owner;
-  const u32 block = Owner::block(t);
-  if (block >= p.v_head_dim) return;
+MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOCAL(f32) sums) {
   const WideShared at = wide_shared<ROWS>(p);
-  const u32 row = t.lane / 4u;
+  const u32 block = WideOwner<ROWS, SIMDS>::block(t);
   const u32 key = t.lane & 3u;
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  MF_UNROLL
-  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-    const f32 keep = keeps[row + r * 8u];
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      const u32 i = (r / 2u * 4u + e) * 4u + r % 2u * 2u;
-      columns[i] = columns[i] * keep;
-      columns[i + 1u] = columns[i + 1u] * keep;
-    }
-  }
   MF_SHARED(u32)
-  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kWideScoreWords + key * 4u);
+  weights = MF_SHARED_AT(t, u32, at.scores * 4u) +
+            ((first + t.lane / 4u) * kWideScoreWords + key * 4u);
   // Columns that do not exist may be any: nobody stores their sums.
   const u32 unit = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
   MF_SHARED(u32)
   values = MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_unit(key, unit) * 4u);
+  MF_UNROLL
+  for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
   MF_ROLLED
   for (u32 k = 0u; k < kWideKeys; k += 16u) {
-    W4 a[2u * Owner::kTall];
-    MF_UNROLL
-    for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-      a[r] = load4(weights + (r * 8u * kWideScoreWords + k));
-    }
+    const W4 x = load4(weights + k);
+    const W4 y = load4(weights + (8u * kWideScoreWords + k));
     W4 w[4];
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) w[i] = load4(values + (k + i * 4u) * p.value_words);
@@ -177,20 +158,37 @@ MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
       u32 b[4];  // of the keys, high halves and low ones
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) {
-        const u32 first = w[i % 2u * 2u].v[i / 2u * 2u + e / 2u];
-        const u32 second = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
-        b[i] = e % 2u == 0u ? (first & 0xffffu) | second << 16u
-                            : first >> 16u | (second & 0xffff0000u);
+        const u32 left = w[i % 2u * 2u].v[i / 2u * 2u + e / 2u];
+        const u32 right = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
+        b[i] = e % 2u == 0u ? (left & 0xffffu) | right << 16u
+                            : left >> 16u | (right & 0xffff0000u);
       }
-      MF_UNROLL
-      for (u32 m = 0u; m < Owner::kTall; ++m) {
-        MF_LOCAL(f32) c = columns + (m * 4u + e) * 4u;
-        const W4 x = a[2u * m];
-        const W4 y = a[2u * m + 1u];
-        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[0], b[1]);
-      }
+      MF_LOCAL(f32) c = sums + e * 4u;
+      matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
+      matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
+      matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[0], b[1]);
+    }
+  }
+}
+
+/// Adds weights times values of a tile to columns. Half of the rows at a time, as registers are
+/// few.
+template <u32 ROWS, u32 SIMDS>
+MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
+  typedef WideOwner<ROWS, SIMDS> Owner;
+  if (Owner::block(t) >= p.v_head_dim) return;
+  const WideShared at = wide_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  MF_UNROLL
+  for (u32 m = 0u; m < Owner::kTall; ++m) {
+    f32 sums[16];
+    multiply_wide<ROWS, SIMDS>(t, p, m * 16u, sums);
+    MF_UNROLL
+    for (u32 i = 0u; i < 16u; ++i) {
+      const u32 row = m * 16u + t.lane / 4u + i / 2u % 2u * 8u;
+      const u32 at_column = m * 16u + i;
+      columns[at_column] = mf_fma(columns[at_column], keeps[row], sums[i] * adds[row]);
     }
   }
 }
@@ -215,9 +213,10 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
                            MF_LOCAL(Reader) reader, QueryRow row, u32 low, u32 high) {
   MF_UNROLL
   for (u32 i = 0u; i < WideOwner<ROWS, SIMDS>::kSums; ++i) columns[i] = 0.0f;
-  PartSum sum;
-  sum.largest = -mf_infinity();
-  sum.total = 0.0f;
+  const WideShared at = wide_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  PartSum sum = no_sum();
   const bool shares = p.shares_rows != 0u;
   MF_ROLLED
   for (u32 tile = low / kWideKeys * kWideKeys; tile < high; tile += kWideKeys) {
@@ -241,7 +240,12 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       store_values<ROWS>(t, p, &reader->rows, exponents);
       if (goes_on) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
     }
-    sum = weigh_wide<ROWS, LANES>(t, p, sum, row, tile);
+    const PartMerge merge = merge_parts(sum, weigh_wide<ROWS, LANES>(t, p, row, tile));
+    sum = merge.all;
+    if (t.index < ROWS * LANES && t.index % LANES == 0u) {
+      keeps[t.index / LANES] = merge.keep;
+      adds[t.index / LANES] = merge.add;
+    }
     barrier(t);
     add_wide<ROWS, SIMDS>(t, p, columns);
     barrier(t);
@@ -312,9 +316,7 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const u32 last = alone ? (end - 1u) / kWideSplit : split;
   const u32 own_row = t.index / kLanes;
   const bool leads = t.index % kLanes == 0u && own_row < ROWS;
-  PartSum all;
-  all.largest = -mf_infinity();
-  all.total = 0.0f;
+  PartSum all = no_sum();
   const QueryRow row = query_row(t, p, first_row + own_row);
   f32 columns[WideOwner<ROWS, SIMDS>::kSums];
   WideReader<SIMDS, UNITS> reader;

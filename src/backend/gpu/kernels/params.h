@@ -212,6 +212,7 @@ struct AttentionParams {
   u32 value_words;   // and of values
   u32 first_key;     // that any query sees
   u32 shares_rows;   // a position's value is the first part of its key
+  u32 split_parts;   // that are merged to a split before splits are merged; 0: parts are splits
 };
 
 /// Which rows of a quantised matrix are a head's.
@@ -229,6 +230,7 @@ enum : u32 {
   kLatentColumns = 128,
   kLatentRowsHeld = 4,
   kLatentColumnsHeld = 2,
+  kLatentTurnsHeld = 5,  // heads that a SIMD group turns at once: of 128, a 30th
   kLatentRankMax = 512,
 };
 struct LatentQueriesParams {
@@ -246,6 +248,8 @@ struct LatentQueriesParams {
   u32 half;   // of the turned columns
   u32 interleaved;
   u32 wide_latent;  // latents, their pages and the norm begin on 16-byte boundaries
+  u32 groups;       // of a head
+  u32 early;        // the kernel before does not write the positions
   f32 factor;
   f32 epsilon;
 };

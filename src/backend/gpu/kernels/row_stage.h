@@ -38,6 +38,16 @@ struct RowStage {
       held[i * UNITS + u] = four;
     }
   }
+  /// Row i from where its halves will be.
+  MF_FN_MEMBER void take_row(MF_T t, u32 i, MF_SHARED(f32) from, u32 row, u32 cols) {
+    MF_SHARED(f32) own = from + wide_unit(row, t.lane) * 4u;
+    MF_UNROLL
+    for (u32 u = 0u; u < UNITS; ++u) {
+      F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
+      if (t.lane * 4u + 128u * u < cols) four = load4(own + 128u * u);
+      held[i * UNITS + u] = four;
+    }
+  }
   MF_FN_MEMBER void clear_row(u32 i) {
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
