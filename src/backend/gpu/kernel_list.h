@@ -70,7 +70,9 @@
   X(latent_queries8, 10, LatentQueriesParams)      \
   X(latent_queries_rows4, 10, LatentQueriesParams) \
   X(latent_queries_rows8, 10, LatentQueriesParams) \
+  X(latent_queries_one4, 10, LatentQueriesParams)  \
   X(latent_values4, 6, LatentValuesParams)         \
+  X(latent_values_one4, 6, LatentValuesParams)     \
   X(latent_values8, 6, LatentValuesParams)         \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \

@@ -87,6 +87,14 @@ MF_FN void await_inputs(MF_T) {
 #endif
 }
 
+/// Lets the next kernel start up to its await_inputs() before this one has come to its own: only
+/// where the next one reads there what not even the kernel before this one writes.
+MF_FN void let_next_start(MF_T) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// Whether a kernel that waits for its inputs should walk through its text first, so that
 /// instructions have been fetched.
 MF_FN bool should_rehearse(MF_T) {

@@ -26,6 +26,7 @@
 #include "backend/gpu/kernels/attention_wide.h"
 #include "backend/gpu/kernels/attention_wide_few.h"
 #include "backend/gpu/kernels/latent.h"
+#include "backend/gpu/kernels/latent_one.h"
 #include "backend/gpu/kernels/causal_conv.h"
 #include "backend/gpu/kernels/gated_delta.h"
 #include "backend/gpu/kernels/gated_delta_one.h"

@@ -148,10 +148,12 @@ MF_FN void attend_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const
   }
 }
 
-MF_FITS(512, 1)
+// With registers for others beside it.
+MF_FITS(768, 1)
 MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
           MF_WRITE(2, f32, partials)) {
   MF_THREAD_EARLY;
+  let_next_start(t);
   attend_wide_few<16u, 5u>(t, p, q, k_pages, partials);
 }
 

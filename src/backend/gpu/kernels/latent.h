@@ -208,14 +208,14 @@ MF_FN void norm_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(f32) 
   }
 }
 
-/// What a token has besides its heads' products, by the SIMD groups of a few groups: the new key,
-/// in place and into its page, and all that turns.
-MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(f32) latent,
+/// What a token has besides its heads' products, by the SIMD groups of p.groups groups, of which
+/// this is number `group`: the new key, in place and into its page, and all that turns.
+MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_GLOBAL(f32) latent,
                         MF_GLOBAL(const f32) weight, MF_GLOBAL(const i32) positions,
                         MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const u64) pages,
                         MF_GLOBAL(const f32) q, MF_GLOBAL(f32) query) {
   const u32 token = t.group.y;
-  const u32 own = t.group.x * t.simds + t.simd;
+  const u32 own = group * t.simds + t.simd;
   const u32 place = p.begin + token;
   MF_GLOBAL(f32) row = latent + token * p.latent_stride;
   MF_GLOBAL(f32)
@@ -346,7 +346,8 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
     const u32 token = t.group.y;                                                                \
     const u32 head = t.group.z;                                                                 \
     if (head == p.heads) {                                                                      \
-      return place_latent(t, p, latent, norm, positions, frequencies, pages, q, query);         \
+      return place_latent(t, p, t.group.x, latent, norm, positions, frequencies, pages, q,      \
+                          query);                                                               \
     }                                                                                           \
     MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);        \
     MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);    \
@@ -401,6 +402,7 @@ MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
 
 /// One head's mixture of latents, from its splits or as a whole, to shared memory, where packs
 /// expect it.
+template <u32 COLUMNS>
 MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) mixed,
                          MF_GLOBAL(const f32) partials, u32 token, u32 head,
                          MF_SHARED(f32) staged) {
@@ -409,12 +411,11 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     for (u32 d = t.index; d < p.v_head_dim; d += t.threads) staged[staged_at(d)] = row[d];
     return;
   }
-  typedef SoftmaxSum<kLatentColumnsHeld> Sum;
-  const Sum all = merged_splits<kLatentColumnsHeld>(t, p, partials, token, head);
+  const SoftmaxSum<COLUMNS> all = merged_splits<COLUMNS>(t, p, partials, token, head);
   const PartSum sum = {all.largest, all.total};
   const f32 factor = finish_factor(p, sum, partials, head);
   MF_UNROLL
-  for (u32 i = 0u; i < kLatentColumnsHeld; ++i) {
+  for (u32 i = 0u; i < COLUMNS; ++i) {
     const u32 d = t.index + i * t.threads;
     if (d < p.v_head_dim) staged[staged_at(d)] = mf_fma(all.columns[i], factor, 0.0f);
   }
@@ -434,7 +435,7 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     HeadPacks<BITS##u> held;                                                                     \
     held.load(t, p.up, data, scales, biases, head);                                              \
     await_inputs(t);                                                                             \
-    stage_mixture(t, p.attention, mixed, partials, token, head, staged);                         \
+    stage_mixture<kLatentColumnsHeld>(t, p.attention, mixed, partials, token, head, staged);                         \
     barrier(t);                                                                                  \
     held.finish(t, p.up, staged, out + (token * p.out.token_stride + head * p.out.head_stride)); \
   }

@@ -351,6 +351,60 @@ MF_NORM_CHAIN(rms_norm_chain_long, kChainLongVectors)
 MF_NORM_CHAIN(rms_norm_chain_short, kChainVectorsShort)
 #undef MF_NORM_CHAIN
 
+/// The sum over a group of kNormLongSimds SIMD groups, as group_sum() has it.
+MF_FN f32 long_group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
+  const f32 own = simd_sum(t, value);
+  if (t.lane == 0u) sums[t.simd] = own;
+  barrier(t);
+  F4 parts[kNormLongSimds / 4u];
+  MF_UNROLL
+  for (u32 i = 0u; i < kNormLongSimds / 4u; ++i) parts[i] = load4(sums + i * 4u);
+  f32 sum = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < kNormLongSimds; ++i) sum = sum + parts[i / 4u].v[i % 4u];
+  return sum;
+}
+
+/// The same for long rows of few tokens and without slots: weights are there before the inputs, and
+/// the text has been walked through once, which takes as long as the norm.
+MF_FITS(kNormLongThreads, 1)
+MF_KERNEL(rms_norm_chain_one, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32, addend1),
+          MF_READ(2, f32, addend2), MF_CONST(3, f32, weight), MF_WRITE(4, f32, sum1),
+          MF_WRITE(5, f32, sum2), MF_WRITE(6, f32, out)) {
+  MF_THREAD_EARLY;
+  typedef ChainColumns<kChainLongVectors> Columns;
+  const u64 row = static_cast<u64>(t.group.x) * p.cols;
+  Columns scales = load_chain<kChainLongVectors>(t, weight, p.cols);
+  MF_ROLLED
+  for (u32 pass = should_rehearse(t) ? 0u : 1u; pass < 2u; ++pass) {
+    const u32 cols = pass > 0u ? p.cols : 0u;
+    if (pass > 0u) await_inputs(t);
+    Columns sum = load_chain<kChainLongVectors>(t, base + row, cols);
+    const Columns more1 = load_chain<kChainLongVectors>(t, addend1 + row, p.adds > 0u ? cols : 0u);
+    const Columns more2 = load_chain<kChainLongVectors>(t, addend2 + row, p.adds > 1u ? cols : 0u);
+    if (p.adds > 0u) {
+      add_chain<kChainLongVectors>(&sum, &more1);
+      store_chain<kChainLongVectors>(t, sum1 + row, cols, &sum);
+    }
+    if (p.adds > 1u) {
+      add_chain<kChainLongVectors>(&sum, &more2);
+      store_chain<kChainLongVectors>(t, sum2 + row, cols, &sum);
+    }
+    f32 squares = 0.0f;
+    MF_UNROLL
+    for (u32 v = 0u; v < kChainLongVectors; ++v) squares = add_squares(squares, sum.v[v]);
+    const f32 factor =
+        norm_factor(long_group_sum(t, squares, MF_SHARED_AT(t, f32, 0u)), p.cols, p.epsilon);
+    MF_UNROLL
+    for (u32 v = 0u; v < kChainLongVectors; ++v) {
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) sum.v[v].v[k] = sum.v[v].v[k] * factor * scales.v[v].v[k];
+    }
+    store_chain<kChainLongVectors>(t, out + row, cols, &sum);
+    if (pass == 0u) barrier(t);
+  }
+}
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux

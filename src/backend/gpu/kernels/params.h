@@ -233,6 +233,23 @@ enum : u32 {
   kLatentTurnsHeld = 5,  // heads that a SIMD group turns at once: of 128, a 30th
   kLatentRankMax = 512,
 };
+/// The same with a group a head, whose matrix is of such a shape, and where things lie in shared
+/// memory, in words: codes, a scale and a bias for each row and group of columns, and behind them
+/// what the matrix is multiplied by and what becomes of it; before, the halves of scales and biases.
+enum : u32 {
+  kLatentOneThreads = 512,
+  kLatentOneCols = 512,
+  kLatentOneRows = 128,
+  kLatentOneGroups = kLatentOneCols / 64,
+  kLatentOneOctets = kLatentOneCols / 8,
+  kLatentOneParts = kLatentOneRows / 8,  // of kHeadPartRows
+  kLatentOneCount = kLatentOneRows * kLatentOneGroups,
+  kLatentOneFactors = kLatentOneRows * kLatentOneOctets,
+  kLatentOneRest = kLatentOneFactors + 2 * kLatentOneCount,
+  kLatentOneStaged = kLatentOneRest + kLatentOneParts * kLatentOneCols,
+  kLatentOneQueryWords = kLatentOneStaged + kLatentOneRows,
+  kLatentOneValueWords = kLatentOneRest + kLatentOneCount,
+};
 struct LatentQueriesParams {
   HeadMatrix up;      // of keys; its columns are the latent's
   HeadsLayout q;      // a head's part without positions, then the turned one
@@ -249,7 +266,7 @@ struct LatentQueriesParams {
   u32 interleaved;
   u32 wide_latent;  // latents, their pages and the norm begin on 16-byte boundaries
   u32 groups;       // of a head
-  u32 early;        // the kernel before does not write the positions
+  u32 early;        // the kernel before writes neither positions nor pages
   f32 factor;
   f32 epsilon;
 };
