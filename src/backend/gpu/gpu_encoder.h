@@ -151,6 +151,7 @@ class GpuEncoder : public Encoder {
   bool has_just_written(const Tensor& tensor) const;
   void record_chain(const WaitingChain& chain);
   void record_sums(const WaitingChain& chain);
+  void record_long_chain(const WaitingChain& chain);
   bool join_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
                  const RopeOptions& options);
   void add_heads(const WaitingHeads& heads);

@@ -39,6 +39,7 @@
   X(rms_norm_chain, 10, ChainParams)               \
   X(rms_norm_chain_long, 10, ChainParams)          \
   X(rms_norm_chain_short, 10, ChainParams)         \
+  X(rms_norm_chain_one, 7, ChainParams)            \
   X(chain_sums, 8, ChainParams)                    \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \

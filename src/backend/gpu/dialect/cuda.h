@@ -87,6 +87,13 @@ MF_FN void await_inputs(MF_T) {
 #endif
 }
 
+/// The same without the next one, which let_next_start() lets start then.
+MF_FN void await_launch(MF_T) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// Lets the next kernel start up to its await_inputs() before this one has come to its own: only
 /// where the next one reads there what not even the kernel before this one writes.
 MF_FN void let_next_start(MF_T) {
