@@ -102,16 +102,6 @@ MF_FN void let_next_start(MF_T) {
 #endif
 }
 
-/// Whether a kernel that waits for its inputs should walk through its text first, so that
-/// instructions have been fetched.
-MF_FN bool should_rehearse(MF_T) {
-#if __CUDA_ARCH__ >= 900
-  return true;
-#else
-  return false;
-#endif
-}
-
 /// Asks for the cache line of an address, which may be anything: nothing is read. So it may come
 /// before await_inputs() even where another kernel still writes.
 MF_FN void prefetch(MF_T, const f32* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }

@@ -147,7 +147,6 @@ struct W2 {
 inline void await_inputs(const Thread&) {}
 inline void await_launch(const Thread&) {}
 inline void let_next_start(const Thread&) {}
-inline bool should_rehearse(const Thread&) { return true; }
 template <typename T>
 void prefetch(const Thread&, const GlobalPointer<T>&) {}
 

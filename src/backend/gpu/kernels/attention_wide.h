@@ -12,6 +12,12 @@ namespace kernels {
 /// Of sums of weights times 2^14 and values times 2^14.
 MF_FN f32 wide_factor() { return as_float((127u - 28u) << 23u); }
 
+/// Where a score is: keys k, k + 4, k + 8 and k + 12 of 16 side by side, as multiply_wide() reads
+/// their weights.
+MF_FN u32 wide_score_at(u32 row, u32 key) {
+  return row * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u;
+}
+
 /// Scores of a tile in two parts, of the first columns and of the others; products with low halves
 /// are summed apart. A SIMD group has 16 rows, 8 keys and a half of the columns.
 template <u32 ROWS, u32 SIMDS>
@@ -55,9 +61,7 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
     const u32 key = key_tile * 8u + (t.lane & 3u) * 2u + i % 2u;
     const u32 r = row + i / 2u * 8u;
     const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
-    // Keys k, k + 4, k + 8 and k + 12 of 16 side by side, as add_wide() reads their weights.
-    scores[r * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u] =
-        dot * query_factors[r];
+    scores[wide_score_at(r, key)] = dot * query_factors[r];
   }
 }
 

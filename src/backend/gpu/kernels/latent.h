@@ -368,29 +368,40 @@ MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
                                         MF_GLOBAL(const f32) partials, u32 token, u32 head) {
   SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
   SoftmaxSum<COLUMNS> split = empty_sum<COLUMNS>();
+  const u64 index = partial_index(p, token, head, 0u);
+  MF_GLOBAL(const f32) columns = partials + (partial_columns(p, index) + t.index);
+  MF_GLOBAL(const u32) sums = MF_CAST(const u32, partials) + partial_sums(p, index);
   MF_ROLLED
   for (u32 first = 0u; first < p.num_parts; first += kPartialsAtOnce) {
     SoftmaxSum<COLUMNS> held[kPartialsAtOnce];
     MF_UNROLL
     for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
       const u32 part = first + k < p.num_parts ? first + k : p.num_parts - 1u;
-      const u64 index = partial_index(p, token, head, part);
-      MF_GLOBAL(const f32) partial = partials + partial_columns(p, index);
-      const W2 sums = load2(MF_CAST(const u32, partials) + partial_sums(p, index));
-      held[k] = empty_sum<COLUMNS>();
-      held[k].largest = as_float(sums.v[0]);
-      held[k].total = as_float(sums.v[1]);
+      const W2 own = load2(sums + part * 2u);
+      held[k].largest = as_float(own.v[0]);
+      held[k].total = as_float(own.v[1]);
       MF_UNROLL
       for (u32 i = 0u; i < COLUMNS; ++i) {
-        const u32 d = t.index + i * t.threads;
-        if (d < p.v_head_dim) held[k].columns[i] = partial[d];
+        held[k].columns[i] = 0.0f;
+        if (t.index + i * t.threads < p.v_head_dim) {
+          held[k].columns[i] = columns[part * p.partial_words + i * t.threads];
+        }
       }
     }
     MF_UNROLL
     for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      // A query does not see every part.
-      if (first + k < p.num_parts && held[k].total != 0.0f) split = merged(split, held[k]);
+      // A query does not see every part, and may have no columns of those.
+      const bool is_seen = first + k < p.num_parts && held[k].total != 0.0f;
+      held[k].largest = is_seen ? held[k].largest : -mf_infinity();
+      held[k].total = is_seen ? held[k].total : 0.0f;
+      MF_UNROLL
+      for (u32 i = 0u; i < COLUMNS; ++i) {
+        held[k].columns[i] = is_seen ? held[k].columns[i] : 0.0f;
+      }
     }
+    // No branches: parts wait for each other's largest scores, but not for their exponentials.
+    MF_UNROLL
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) split = merged(split, held[k]);
     if (p.split_parts == 0u) continue;
     MF_UNROLL
     for (u32 i = 0u; i < COLUMNS; ++i) split.columns[i] = split.columns[i] * wide_factor();

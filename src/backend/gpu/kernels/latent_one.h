@@ -110,8 +110,7 @@ MF_KERNEL(latent_queries_one4, LatentQueriesParams, MF_CONST(0, u8, data), MF_CO
 }
 
 /// Rows of a head times its mixture: 16 lanes a row, each 32 columns of four rows.
-MF_FN void multiply_one(MF_T t, MF_SHARED(f32) staged, bool is_real,
-                        MF_GLOBAL(f32) out) {
+MF_FN void multiply_one(MF_T t, MF_SHARED(f32) staged, MF_GLOBAL(f32) out) {
   enum : u32 {
     kLanes = kLatentOneOctets / 4u,
     kOwn = kLatentOneFactors / 4u / kLatentOneThreads,
@@ -155,7 +154,7 @@ MF_FN void multiply_one(MF_T t, MF_SHARED(f32) staged, bool is_real,
     f32 all = mf_fma(bias, sum, mf_fma(scale, dots[i], 0.0f));
     MF_UNROLL
     for (u32 mask = kLanes / 2u; mask > 0u; mask /= 2u) all += simd_shuffle_xor(t, all, mask);
-    if (is_real && pack == 0u) out[row + i * kStep] = all;
+    if (pack == 0u) out[row + i * kStep] = all;
   }
 }
 
@@ -170,20 +169,10 @@ MF_KERNEL(latent_values_one4, LatentValuesParams, MF_CONST(0, u8, data), MF_CONS
   MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, kLatentOneRest * 4u);
   copy_head(t, p.up, data, scales, biases, head);
   make_factors(t, p.up);
-  MF_ROLLED
-  for (u32 pass = should_rehearse(t) ? 0u : 1u; pass < 2u; ++pass) {
-    const bool is_real = pass > 0u;
-    if (is_real) {
-      await_inputs(t);
-      stage_mixture<1u>(t, p.attention, mixed, partials, token, head, staged);
-    } else {
-      staged[staged_at(t.index)] = 0.0f;
-    }
-    barrier(t);
-    multiply_one(t, staged, is_real,
-                 out + (token * p.out.token_stride + head * p.out.head_stride));
-    if (!is_real) barrier(t);
-  }
+  await_inputs(t);
+  stage_mixture<1u>(t, p.attention, mixed, partials, token, head, staged);
+  barrier(t);
+  multiply_one(t, staged, out + (token * p.out.token_stride + head * p.out.head_stride));
 }
 
 }  // namespace kernels
