@@ -9,8 +9,8 @@
 namespace moeflux::gpu {
 namespace {
 
-// Groups for what a token has besides heads: thirty SIMD groups turn 128 heads.
-constexpr uint32_t kGroupsBehindHeads = 2;
+// Of groups for what a token has besides heads: thirty SIMD groups turn 128 of them.
+constexpr uint32_t kSlicesBehindHeads = 2;
 
 constexpr uint32_t bytes_of(uint32_t words) { return words * static_cast<uint32_t>(sizeof(u32)); }
 
@@ -38,11 +38,9 @@ uint32_t row_groups(const HeadMatrix& m) {
 }
 
 // Whether the kernels of latent_one.h do.
-bool fits_latent_one(const Weight& weight, const HeadMatrix& m, uint32_t words,
-                     const Platform& platform) {
+bool fits_latent_one(const Weight& weight, const HeadMatrix& m) {
   return m.weight.format == 4 && m.weight.cols == u32{kLatentOneCols} &&
-         m.rows_per_head == u32{kLatentOneRows} && m.weight.wide != 0 && has_wide_scales(weight) &&
-         bytes_of(words) <= platform.shared_bytes_max();
+         m.rows_per_head == u32{kLatentOneRows} && m.weight.wide != 0 && has_wide_scales(weight);
 }
 
 bool have_wide_pages(const KvView& kv) {
@@ -90,11 +88,11 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
                                                                                              : 1;
   Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
-  if (!by_rows && fits_latent_one(heads.k_up, p.up, kLatentOneQueryWords, platform_)) {
-    p.groups = kGroupsBehindHeads;
-    plan = make_plan(KernelId::latent_queries_one4, {p.heads + p.groups, rows_of(latent), 1},
-                     kLatentOneThreads);
-    plan.shared_bytes = bytes_of(kLatentOneQueryWords);
+  if (!by_rows && fits_latent_one(heads.k_up, p.up)) {
+    p.groups = groups * kSlicesBehindHeads;
+    plan = make_plan(KernelId::latent_queries_one4,
+                     {groups, rows_of(latent), p.heads + kSlicesBehindHeads},
+                     kLatentOneQueryThreads, bytes_of(kLatentOneQueryWords));
   }
   plan.set_params(p);
   bind_weight(plan, heads.k_up);
@@ -119,10 +117,10 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
       make_plan(heads.v_up.format.bits == 4 ? KernelId::latent_values4 : KernelId::latent_values8,
                 {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
                 kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
-  if (fits_latent_one(heads.v_up, p.up, kLatentOneValueWords, platform_)) {
-    plan = make_plan(KernelId::latent_values_one4, {attention.heads, attention.tokens, 1},
-                     kLatentOneThreads);
-    plan.shared_bytes = bytes_of(kLatentOneValueWords);
+  if (fits_latent_one(heads.v_up, p.up)) {
+    plan = make_plan(KernelId::latent_values_one4,
+                     {kLatentOneRows / kLatentOneValueRows, attention.tokens, attention.heads},
+                     kLatentOneValueThreads, bytes_of(kLatentOneValueWords));
   }
   plan.set_params(p);
   bind_weight(plan, heads.v_up);

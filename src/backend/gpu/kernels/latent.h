@@ -362,10 +362,42 @@ MF_LATENT_QUERIES(latent_queries_rows8, 8, 3, latent_query_rows)
 /// The parts of a query that are under way together: a split's tiles, if they are parts.
 enum : u32 { kPartialsAtOnce = kWideSplit / kWideKeys };
 
+/// What a batch of parts is merged with, a part a lane: what the sum before is multiplied by, what
+/// the part is, and its total times that.
+struct BatchWays {
+  f32 keep;
+  f32 add;
+  f32 total;
+  f32 largest;  // up to this lane's part
+  u32 seen;     // a bit a part: a query does not see every one, and may have no columns of those
+};
+
+MF_FN BatchWays find_batch_ways(MF_T t, MF_GLOBAL(const u32) sums, u32 count, f32 largest) {
+  const u32 part = t.lane % kPartialsAtOnce;
+  const W2 own = load2(sums + (part < count ? part : count - 1u) * 2u);
+  const f32 total = as_float(own.v[1]);
+  const bool is_seen = part < count && total != 0.0f;
+  const f32 its = is_seen ? as_float(own.v[0]) : -mf_infinity();
+  BatchWays ways;
+  ways.seen = simd_ballot(t, is_seen);
+  ways.largest = mf_max(its, largest);
+  MF_UNROLL
+  for (u32 step = 1u; step < kPartialsAtOnce; step *= 2u) {
+    const f32 other = simd_shuffle(t, ways.largest, part >= step ? t.lane - step : t.lane);
+    ways.largest = mf_max(ways.largest, other);
+  }
+  const f32 before = simd_shuffle(t, ways.largest, part > 0u ? t.lane - 1u : t.lane);
+  const f32 measure = measure_of(ways.largest);
+  ways.keep = mf_exp2((part > 0u ? before : largest) - measure);
+  ways.add = mf_exp2(its - measure);
+  ways.total = is_seen ? total * ways.add : 0.0f;
+  return ways;
+}
+
 /// The parts of a query, put together.
 template <u32 COLUMNS>
-MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
-                                        MF_GLOBAL(const f32) partials, u32 token, u32 head) {
+MF_FN SoftmaxSum<COLUMNS> merged_parts(MF_T t, MF_PARAMS(AttentionParams) p,
+                                       MF_GLOBAL(const f32) partials, u32 token, u32 head) {
   SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
   SoftmaxSum<COLUMNS> split = empty_sum<COLUMNS>();
   const u64 index = partial_index(p, token, head, 0u);
@@ -373,35 +405,31 @@ MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
   MF_GLOBAL(const u32) sums = MF_CAST(const u32, partials) + partial_sums(p, index);
   MF_ROLLED
   for (u32 first = 0u; first < p.num_parts; first += kPartialsAtOnce) {
-    SoftmaxSum<COLUMNS> held[kPartialsAtOnce];
+    const u32 count = p.num_parts - first;
+    f32 held[kPartialsAtOnce * COLUMNS];
     MF_UNROLL
     for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      const u32 part = first + k < p.num_parts ? first + k : p.num_parts - 1u;
-      const W2 own = load2(sums + part * 2u);
-      held[k].largest = as_float(own.v[0]);
-      held[k].total = as_float(own.v[1]);
       MF_UNROLL
       for (u32 i = 0u; i < COLUMNS; ++i) {
-        held[k].columns[i] = 0.0f;
-        if (t.index + i * t.threads < p.v_head_dim) {
-          held[k].columns[i] = columns[part * p.partial_words + i * t.threads];
+        held[k * COLUMNS + i] = 0.0f;
+        if (k < count && t.index + i * t.threads < p.v_head_dim) {
+          held[k * COLUMNS + i] = columns[(first + k) * p.partial_words + i * t.threads];
         }
       }
     }
+    const BatchWays ways = find_batch_ways(t, sums + first * 2u, count, split.largest);
     MF_UNROLL
     for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      // A query does not see every part, and may have no columns of those.
-      const bool is_seen = first + k < p.num_parts && held[k].total != 0.0f;
-      held[k].largest = is_seen ? held[k].largest : -mf_infinity();
-      held[k].total = is_seen ? held[k].total : 0.0f;
+      const f32 keep = simd_shuffle(t, ways.keep, k);
+      const f32 add = simd_shuffle(t, ways.add, k);
+      split.total = mf_fma(split.total, keep, simd_shuffle(t, ways.total, k));
       MF_UNROLL
       for (u32 i = 0u; i < COLUMNS; ++i) {
-        held[k].columns[i] = is_seen ? held[k].columns[i] : 0.0f;
+        const f32 own = (ways.seen >> k & 1u) != 0u ? held[k * COLUMNS + i] * add : 0.0f;
+        split.columns[i] = mf_fma(split.columns[i], keep, own);
       }
     }
-    // No branches: parts wait for each other's largest scores, but not for their exponentials.
-    MF_UNROLL
-    for (u32 k = 0u; k < kPartialsAtOnce; ++k) split = merged(split, held[k]);
+    split.largest = simd_shuffle(t, ways.largest, kPartialsAtOnce - 1u);
     if (p.split_parts == 0u) continue;
     MF_UNROLL
     for (u32 i = 0u; i < COLUMNS; ++i) split.columns[i] = split.columns[i] * wide_factor();
@@ -411,9 +439,8 @@ MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
   return p.split_parts == 0u ? split : all;
 }
 
-/// One head's mixture of latents, from its splits or as a whole, to shared memory, where packs
+/// One head's mixture of latents, from its parts or as a whole, to shared memory, where packs
 /// expect it.
-template <u32 COLUMNS>
 MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) mixed,
                          MF_GLOBAL(const f32) partials, u32 token, u32 head,
                          MF_SHARED(f32) staged) {
@@ -422,11 +449,12 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     for (u32 d = t.index; d < p.v_head_dim; d += t.threads) staged[staged_at(d)] = row[d];
     return;
   }
-  const SoftmaxSum<COLUMNS> all = merged_splits<COLUMNS>(t, p, partials, token, head);
+  const SoftmaxSum<kLatentColumnsHeld> all =
+      merged_parts<kLatentColumnsHeld>(t, p, partials, token, head);
   const PartSum sum = {all.largest, all.total};
   const f32 factor = finish_factor(p, sum, partials, head);
   MF_UNROLL
-  for (u32 i = 0u; i < COLUMNS; ++i) {
+  for (u32 i = 0u; i < kLatentColumnsHeld; ++i) {
     const u32 d = t.index + i * t.threads;
     if (d < p.v_head_dim) staged[staged_at(d)] = mf_fma(all.columns[i], factor, 0.0f);
   }
@@ -446,7 +474,7 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     HeadPacks<BITS##u> held;                                                                     \
     held.load(t, p.up, data, scales, biases, head);                                              \
     await_inputs(t);                                                                             \
-    stage_mixture<kLatentColumnsHeld>(t, p.attention, mixed, partials, token, head, staged);                         \
+    stage_mixture(t, p.attention, mixed, partials, token, head, staged);                         \
     barrier(t);                                                                                  \
     held.finish(t, p.up, staged, out + (token * p.out.token_stride + head * p.out.head_stride)); \
   }

@@ -233,22 +233,28 @@ enum : u32 {
   kLatentTurnsHeld = 5,  // heads that a SIMD group turns at once: of 128, a 30th
   kLatentRankMax = 512,
 };
-/// The same with a group a head, whose matrix is of such a shape, and where things lie in shared
-/// memory, in words: codes, a scale and a bias for each row and group of columns, and behind them
-/// what the matrix is multiplied by and what becomes of it; before, the halves of scales and biases.
+/// The same for heads of 128 rows of 512 columns of 4 bits in groups of 64: a group has all rows of
+/// a few columns, or all columns of a few rows. Where things lie in shared memory, in words: codes,
+/// a scale and a bias for each row and group of columns, and behind them what the matrix is
+/// multiplied by and what becomes of it; before that, the halves of scales and biases.
 enum : u32 {
-  kLatentOneThreads = 512,
   kLatentOneCols = 512,
   kLatentOneRows = 128,
-  kLatentOneGroups = kLatentOneCols / 64,
-  kLatentOneOctets = kLatentOneCols / 8,
+  kLatentOneQueryThreads = 128,
+  kLatentOneQueryCols = 128,
+  kLatentOneOctets = kLatentOneQueryCols / 8,
   kLatentOneParts = kLatentOneRows / 8,  // of kHeadPartRows
-  kLatentOneCount = kLatentOneRows * kLatentOneGroups,
-  kLatentOneFactors = kLatentOneRows * kLatentOneOctets,
-  kLatentOneRest = kLatentOneFactors + 2 * kLatentOneCount,
-  kLatentOneStaged = kLatentOneRest + kLatentOneParts * kLatentOneCols,
-  kLatentOneQueryWords = kLatentOneStaged + kLatentOneRows,
-  kLatentOneValueWords = kLatentOneRest + kLatentOneCount,
+  kLatentOneQueryFactors = kLatentOneRows * kLatentOneOctets,
+  kLatentOneQuerySums = kLatentOneQueryFactors + kLatentOneRows * kLatentOneQueryCols / 64 * 2,
+  kLatentOneQueryStaged = kLatentOneQuerySums + kLatentOneParts * kLatentOneQueryCols,
+  kLatentOneQueryWords = kLatentOneQueryStaged + kLatentOneRows,
+  kLatentOneValueThreads = 256,
+  kLatentOneValueRows = 64,
+  kLatentOneLanes = kLatentOneCols / 32,  // of a row
+  kLatentOneRowsAtOnce = kLatentOneValueThreads / kLatentOneLanes,
+  kLatentOneValueFactors = kLatentOneValueRows * kLatentOneCols / 8,
+  kLatentOneValueStaged = kLatentOneValueFactors + kLatentOneValueRows * kLatentOneCols / 64 * 2,
+  kLatentOneValueWords = kLatentOneValueStaged + kLatentOneCols,
 };
 struct LatentQueriesParams {
   HeadMatrix up;      // of keys; its columns are the latent's
