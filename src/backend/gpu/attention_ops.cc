@@ -199,7 +199,8 @@ bool fits_wide(const AttentionParams& p, const Tensor& out, const Tensor& q, con
 
 /// Whether each tile has groups of its own: as long as these run nearly all at once.
 bool fits_wide_tiles(AttentionParams& p, const Platform& platform) {
-  const uint64_t row_groups = groups_for(rows_of_kv_head(p), kWideFewRows) * uint64_t{kv_heads_of(p)};
+  const uint64_t row_groups =
+      groups_for(rows_of_kv_head(p), kWideFewRows) * uint64_t{kv_heads_of(p)};
   AttentionParams tiles = p;
   count_parts(tiles, kWideKeys);
   tiles.split_parts = kWideSplit / kWideKeys;
@@ -319,9 +320,9 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
 bool GpuEncoder::record_wide_tiles(const AttentionHeads& heads, AttentionParams& p,
                                    Binding& partials) {
   if (!take_partials(p, partials)) return false;
-  Plan plan = make_plan(
-      KernelId::attention_wide_few,
-      {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts}, kWideThreads);
+  Plan plan = make_plan(KernelId::attention_wide_few,
+                        {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
+                        kWideThreads);
   plan.shared_bytes = wide_bytes(p, kWideFewRows);
   plan.set_params(p);
   plan.bind(range_of(heads.q, Access::kRead));

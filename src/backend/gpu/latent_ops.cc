@@ -83,9 +83,9 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   p.groups = groups;
   flush_waiting();  // so that the launch before is known
   const auto is_written = [&](const Tensor& tensor) { return has_just_written(tensor); };
-  p.early =
-      is_written(positions) || std::any_of(kv.k_pages.begin(), kv.k_pages.end(), is_written) ? 0
-                                                                                             : 1;
+  p.early = is_written(positions) || std::any_of(kv.k_pages.begin(), kv.k_pages.end(), is_written)
+                ? 0
+                : 1;
   Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
   if (!by_rows && fits_latent_one(heads.k_up, p.up)) {

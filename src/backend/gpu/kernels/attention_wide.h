@@ -1,7 +1,7 @@
 // Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
 // has ROWS rows of one kv head and takes keys in tiles of 32, which are parts with largest scores
-// and sums of their own; tiles are merged to splits of 256, and splits to the result, in order. So a
-// tile may have a group as well (attention_wide_few.h). Otherwise numbers are as in
+// and sums of their own; tiles are merged to splits of 256, and splits to the result, in order. So
+// a tile may have a group as well (attention_wide_few.h). Otherwise numbers are as in
 // attention_tiles.h.
 #pragma once
 
@@ -142,8 +142,8 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
   const u32 block = WideOwner<ROWS, SIMDS>::block(t);
   const u32 key = t.lane & 3u;
   MF_SHARED(u32)
-  weights = MF_SHARED_AT(t, u32, at.scores * 4u) +
-            ((first + t.lane / 4u) * kWideScoreWords + key * 4u);
+  weights =
+      MF_SHARED_AT(t, u32, at.scores * 4u) + ((first + t.lane / 4u) * kWideScoreWords + key * 4u);
   // Columns that do not exist may be any: nobody stores their sums.
   const u32 unit = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
   MF_SHARED(u32)
@@ -164,8 +164,7 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
       for (u32 i = 0u; i < 4u; ++i) {
         const u32 left = w[i % 2u * 2u].v[i / 2u * 2u + e / 2u];
         const u32 right = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
-        b[i] = e % 2u == 0u ? (left & 0xffffu) | right << 16u
-                            : left >> 16u | (right & 0xffff0000u);
+        b[i] = e % 2u == 0u ? (left & 0xffffu) | right << 16u : left >> 16u | (right & 0xffff0000u);
       }
       MF_LOCAL(f32) c = sums + e * 4u;
       matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);

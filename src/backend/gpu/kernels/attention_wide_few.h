@@ -7,7 +7,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-enum : u32 { kWideFewSimds = 16, kWideFewUnits = 5 };
+enum : u32 { kWideFewUnits = 5 };
 
 /// Starts to copy a row of keys or queries to where its halves will be; zeros, if it does not
 /// exist. Each lane has units of its own.
@@ -120,94 +120,127 @@ MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 unit, MF_
   }
 }
 
+/// A group's tile, and the keys of it that each SIMD group brings.
+struct WideTile {
+  enum : u32 { kKeysOwn = 2u };
+  u32 first;  // position
+  u32 low;    // positions that any of the rows sees
+  u32 high;
+  MF_GLOBAL(const f32) keys;
+
+  /// Whether the launch before writes a position that exists.
+  MF_FN_MEMBER bool is_new(MF_PARAMS(AttentionParams) p, u32 key) const {
+    return first + key >= p.begin && first + key < high;
+  }
+  MF_FN_MEMBER void copy(MF_T t, MF_PARAMS(AttentionParams) p, u32 key) const {
+    copy_wide_row(t, p, kWideFewRows + key, keys + key * p.k_page.token_stride,
+                  first + key >= low && first + key < high);
+  }
+  MF_FN_MEMBER void copy_old(MF_T t, MF_PARAMS(AttentionParams) p) const {
+    MF_UNROLL
+    for (u32 i = 0u; i < kKeysOwn; ++i) {
+      const u32 key = t.simd * kKeysOwn + i;
+      if (!is_new(p, key)) copy(t, p, key);
+    }
+    copies_commit(t);
+  }
+  MF_FN_MEMBER void split_old(MF_T t, MF_PARAMS(AttentionParams) p) const {
+    copies_wait<0>(t);
+    MF_ROLLED
+    for (u32 i = 0u; i < kKeysOwn; ++i) {
+      const u32 key = t.simd * kKeysOwn + i;
+      if (!is_new(p, key)) split_wide_key(t, p, key);
+    }
+  }
+  /// The new keys, every eighth from number `own` on.
+  MF_FN_MEMBER void bring_new(MF_T t, MF_PARAMS(AttentionParams) p, u32 own) const {
+    const u32 begin = (p.begin > first ? p.begin - first : 0u) + own;
+    MF_ROLLED
+    for (u32 key = begin; key < kWideKeys && first + key < high; key += kWideFewRows) {
+      copy(t, p, key);
+      copies_commit(t);
+      copies_wait<0>(t);
+      split_wide_key(t, p, key);
+    }
+  }
+};
+
+/// A SIMD group's query.
+MF_FN void bring_wide_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                            QueryRow row) {
+  copy_wide_row(t, p, t.simd, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
+                row.end > 0u);
+  copies_commit(t);
+  copies_wait<0>(t);
+  const u32 exponent = split_wide_row(t, p, t.simd);
+  MF_SHARED(f32)
+  factors = MF_SHARED_AT(t, f32, wide_shared<kWideFewRows>(p).query_factors * 4u);
+  if (t.lane == 0u) factors[t.simd] = out_of_halves(exponent) * p.scale;
+}
+
+/// Where a lane's sums go.
+struct WideFewPlaces {
+  u64 at[2];
+  bool exists[2];
+
+  MF_FN_MEMBER void find(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_row, u32 unit) {
+    MF_UNROLL
+    for (u32 j = 0u; j < 2u; ++j) {
+      const QueryRow row = query_row(t, p, first_row + (t.lane & 3u) * 2u + j);
+      exists[j] = row.end > 0u && unit * 4u < p.v_head_dim;
+      at[j] = partial_columns(p, partial_index(p, row.token, row.head, t.group.z)) + unit * 4u;
+    }
+  }
+  MF_FN_MEMBER void store(MF_GLOBAL(f32) partials, MF_LOCAL(const f32) sums) const {
+    MF_UNROLL
+    for (u32 j = 0u; j < 2u; ++j) {
+      const F4 four = {{sums[j], sums[2u + j], sums[4u + j], sums[6u + j]}};
+      if (exists[j]) store4(partials + at[j], four);
+    }
+  }
+};
+
 /// Group x: eight rows; y: a kv head; z: a tile. Registers for others beside it.
 MF_FITS(512, 2)
 MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
           MF_WRITE(2, f32, partials)) {
   MF_THREAD_EARLY;
   let_next_start(t);
-  enum : u32 { kLanes = 8u, kKeysOwn = 2u };
-  static_assert(static_cast<u32>(kKeysOwn) * kWideFewSimds == static_cast<u32>(kWideKeys), "");
+  enum : u32 { kLanes = 8u };
   const u32 rows = p.tokens * p.heads_per_kv_head;
   const u32 first_row = t.group.x * kWideFewRows;
-  const u32 last_row =
-      first_row + kWideFewRows < rows ? first_row + kWideFewRows - 1u : rows - 1u;
-  const u32 tile = (p.first_part + t.group.z) * kWideKeys;
-  const u32 low = query_row(t, p, first_row).begin;
-  const u32 high = query_row(t, p, last_row).end;
-  const u32 number = tile / p.page_tokens;
-  MF_GLOBAL(const f32)
-  keys = MF_AT(t, const f32, k_pages[number % p.num_pages]) +
-         ((tile - number * p.page_tokens) * p.k_page.token_stride +
-          t.group.y * p.k_page.head_stride);
-  // The launch before writes the positions from p.begin on.
-  const u32 own_key = t.simd * kKeysOwn;
-  MF_UNROLL
-  for (u32 i = 0u; i < kKeysOwn; ++i) {
-    const u32 position = tile + own_key + i;
-    if (position >= p.begin && position < high) continue;
-    copy_wide_row(t, p, kWideFewRows + own_key + i, keys + (own_key + i) * p.k_page.token_stride,
-                  position >= low && position < high);
-  }
-  copies_commit(t);
+  const u32 last_row = first_row + kWideFewRows < rows ? first_row + kWideFewRows - 1u : rows - 1u;
+  const u32 begin = (p.first_part + t.group.z) * kWideKeys;
+  const u32 number = begin / p.page_tokens;
+  const u64 offset =
+      (begin - number * p.page_tokens) * p.k_page.token_stride + t.group.y * p.k_page.head_stride;
+  const WideTile tile = {begin, query_row(t, p, first_row).begin, query_row(t, p, last_row).end,
+                         MF_AT(t, const f32, k_pages[number % p.num_pages]) + offset};
+  tile.copy_old(t, p);
   // Where rows are and go, while keys are on their way.
   const QueryRow query = query_row(t, p, first_row + t.simd % kWideFewRows);
   const QueryRow row = query_row(t, p, first_row + t.index / kLanes % kWideFewRows);
   const u64 row_sums = partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
   const u32 unit = t.simd * 8u + t.lane / 4u;
-  u64 columns[2];
-  bool exists[2];
-  MF_UNROLL
-  for (u32 j = 0u; j < 2u; ++j) {
-    const QueryRow own = query_row(t, p, first_row + (t.lane & 3u) * 2u + j);
-    exists[j] = own.end > 0u && unit * 4u < p.v_head_dim;
-    columns[j] =
-        partial_columns(p, partial_index(p, own.token, own.head, t.group.z)) + unit * 4u;
-  }
-  copies_wait<0>(t);
-  MF_ROLLED
-  for (u32 i = 0u; i < kKeysOwn; ++i) {
-    const u32 position = tile + own_key + i;
-    if (position < p.begin || position >= high) split_wide_key(t, p, own_key + i);
-  }
+  WideFewPlaces places;
+  places.find(t, p, first_row, unit);
+  tile.split_old(t, p);
   await_inputs(t);
   // Half of the SIMD groups have a query each, the others new keys.
-  const bool has_query = t.simd < kWideFewRows;
-  const u32 first_new = p.begin > tile ? p.begin - tile : 0u;
-  const u32 own_new = first_new + t.simd - (has_query ? 0u : static_cast<u32>(kWideFewRows));
-  if (has_query) {
-    copy_wide_row(t, p, t.simd,
-                  q + (query.token * p.q.token_stride + query.head * p.q.head_stride),
-                  query.end > 0u);
-    copies_commit(t);
-    copies_wait<0>(t);
-    const u32 exponent = split_wide_row(t, p, t.simd);
-    MF_SHARED(f32)
-    factors = MF_SHARED_AT(t, f32, wide_shared<kWideFewRows>(p).query_factors * 4u);
-    if (t.lane == 0u) factors[t.simd] = out_of_halves(exponent) * p.scale;
+  if (t.simd < kWideFewRows) {
+    bring_wide_query(t, p, q, query);
   } else {
-    MF_ROLLED
-    for (u32 key = own_new; key < kWideKeys && tile + key < high; key += kWideFewRows) {
-      copy_wide_row(t, p, kWideFewRows + key, keys + key * p.k_page.token_stride,
-                    tile + key >= low);
-      copies_commit(t);
-      copies_wait<0>(t);
-      split_wide_key(t, p, key);
-    }
+    tile.bring_new(t, p, t.simd - kWideFewRows);
   }
   barrier(t);
   score_wide_few(t, p);
   barrier(t);
-  const PartSum sum = weigh_wide<kWideFewRows, kLanes>(t, p, row, tile);
+  const PartSum sum = weigh_wide<kWideFewRows, kLanes>(t, p, row, begin);
   barrier(t);
   f32 sums[8];
   // Columns that do not exist may be any: nobody stores their sums.
   multiply_wide_few(t, p, unit * 4u < p.v_head_dim ? unit : 0u, sums);
-  MF_UNROLL
-  for (u32 j = 0u; j < 2u; ++j) {
-    const F4 four = {{sums[j], sums[2u + j], sums[4u + j], sums[6u + j]}};
-    if (exists[j]) store4(partials + columns[j], four);
-  }
+  places.store(partials, sums);
   if (t.index / kLanes < kWideFewRows && t.index % kLanes == 0u && row.end > 0u) {
     MF_GLOBAL(f32) to = partials + row_sums;
     to[0] = sum.largest;

@@ -336,22 +336,21 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
 }
 
 // Group x: columns; y: a token; z: a head, or behind them what a token has besides.
-#define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                              \
-  MF_FITS(256, fits)                                                                            \
-  MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),          \
-            MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),                \
-            MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_CONST(7, u64, pages), \
-            MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {                                \
-    MF_THREAD_EARLY;                                                                            \
-    const u32 token = t.group.y;                                                                \
-    const u32 head = t.group.z;                                                                 \
-    if (head == p.heads) {                                                                      \
-      return place_latent(t, p, t.group.x, latent, norm, positions, frequencies, pages, q,      \
-                          query);                                                               \
-    }                                                                                           \
-    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);        \
-    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);    \
-    QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                 \
+#define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                                 \
+  MF_FITS(256, fits)                                                                               \
+  MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),             \
+            MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),                   \
+            MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_CONST(7, u64, pages),    \
+            MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {                                   \
+    MF_THREAD_EARLY;                                                                               \
+    const u32 token = t.group.y;                                                                   \
+    const u32 head = t.group.z;                                                                    \
+    if (head == p.heads) {                                                                         \
+      return place_latent(t, p, t.group.x, latent, norm, positions, frequencies, pages, q, query); \
+    }                                                                                              \
+    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);           \
+    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);       \
+    QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                    \
   }
 MF_LATENT_QUERIES(latent_queries4, 4, 4, latent_query)
 MF_LATENT_QUERIES(latent_queries8, 8, 4, latent_query)

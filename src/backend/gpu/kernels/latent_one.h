@@ -141,9 +141,8 @@ MF_FN void copy_rows_of_head(MF_T t, MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8
 /// The group's rows times the head's mixture: 16 lanes a row, each 32 columns of four rows.
 MF_FN void multiply_one(MF_T t, MF_GLOBAL(f32) out) {
   enum : u32 { kOwn = 4u, kGroups = kLatentOneCols / 64u, kRowWords = kLatentOneCols / 8u };
-  static_assert(static_cast<u32>(kOwn) * kLatentOneRowsAtOnce ==
-                    static_cast<u32>(kLatentOneValueRows),
-                "");
+  static_assert(
+      static_cast<u32>(kOwn) * kLatentOneRowsAtOnce == static_cast<u32>(kLatentOneValueRows), "");
   const u32 pack = t.index % kLatentOneLanes;
   const u32 row = t.index / kLatentOneLanes;
   MF_SHARED(f32) staged = MF_SHARED_AT(t, f32, kLatentOneValueStaged * 4u);
