@@ -174,7 +174,7 @@ constexpr WideKernel kWide16{KernelId::attention_wide16, 16};
 constexpr WideKernel kWide32{KernelId::attention_wide32, 32};
 constexpr uint32_t kWideThreads = 512;
 // Groups of single tiles for every core, at most.
-constexpr uint32_t kWideTileWaves = 2;
+constexpr uint32_t kWideTileWaves = 4;
 
 /// Rows begin on banks 16 apart, as row_stage.h has it.
 void lay_out_wide(AttentionParams& p, bool shares_rows) {
@@ -205,7 +205,9 @@ bool fits_wide_tiles(AttentionParams& p, const Platform& platform) {
   count_parts(tiles, kWideKeys);
   tiles.split_parts = kWideSplit / kWideKeys;
   tiles.walks = 0;
-  if (p.shares_rows == 0 || tiles.first_part % tiles.split_parts != 0 ||
+  const u32 end = tiles.first_part + tiles.num_parts;
+  if (p.shares_rows == 0 || end > kWideTiledSplits * tiles.split_parts ||
+      tiles.first_part % tiles.split_parts != 0 ||
       row_groups * tiles.num_parts > uint64_t{kWideTileWaves} * platform.cores()) {
     return false;
   }

@@ -1,8 +1,8 @@
 // Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
-// has ROWS rows of one kv head and takes keys in tiles of 32, which are parts with largest scores
-// and sums of their own; tiles are merged to splits of 256, and splits to the result, in order. So
-// a tile may have a group as well (attention_wide_few.h). Otherwise numbers are as in
-// attention_tiles.h.
+// has ROWS rows of one kv head and takes keys in tiles of 32, which add to what the split has so
+// far; splits of 256 are parts. Tiles of the first splits are parts themselves, which are merged to
+// the split, and so may have groups of their own (attention_wide_few.h). Otherwise numbers are as
+// in attention_tiles.h.
 #pragma once
 
 namespace moeflux {
@@ -65,9 +65,11 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   }
 }
 
-/// Turns the scores of a tile into weights in halves, of which the largest is 1. LANES lanes a row.
+/// Turns the scores of a tile into weights in halves, of which the largest is 1, or less if
+/// `largest` was larger. LANES lanes a row.
 template <u32 ROWS, u32 LANES>
-MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32 tile) {
+MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, f32 largest, QueryRow row,
+                         u32 tile) {
   enum : u32 { kOwn = kWideUnits / LANES };
   if (t.index >= ROWS * LANES) return no_sum();
   const WideShared at = wide_shared<ROWS>(p);
@@ -77,7 +79,6 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32
   const u32 own = at.scores + r * kWideScoreWords + lane * 4u;
   f32 scores[kOwn * 4u];
   f32 values[kOwn * 4u];
-  f32 largest = -mf_infinity();
   MF_UNROLL
   for (u32 u = 0u; u < kOwn; ++u) {
     const u32 unit = lane + u * LANES;
@@ -135,8 +136,8 @@ struct WideOwner {
   static MF_FN_MEMBER u32 block(MF_T t) { return t.simd * 32u; }
 };
 
-/// A lane's sums of weights times values of a tile: of 16 rows, from `first` on.
-template <u32 ROWS, u32 SIMDS>
+/// Adds weights times values of a tile to a lane's sums: of TALL times 16 rows, from `first` on.
+template <u32 ROWS, u32 SIMDS, u32 TALL>
 MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOCAL(f32) sums) {
   const WideShared at = wide_shared<ROWS>(p);
   const u32 block = WideOwner<ROWS, SIMDS>::block(t);
@@ -148,12 +149,11 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
   const u32 unit = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
   MF_SHARED(u32)
   values = MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_unit(key, unit) * 4u);
-  MF_UNROLL
-  for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
   MF_ROLLED
   for (u32 k = 0u; k < kWideKeys; k += 16u) {
-    const W4 x = load4(weights + k);
-    const W4 y = load4(weights + (8u * kWideScoreWords + k));
+    W4 a[2u * TALL];
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u * TALL; ++r) a[r] = load4(weights + (r * 8u * kWideScoreWords + k));
     W4 w[4];
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) w[i] = load4(values + (k + i * 4u) * p.value_words);
@@ -166,34 +166,72 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
         const u32 right = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
         b[i] = e % 2u == 0u ? (left & 0xffffu) | right << 16u : left >> 16u | (right & 0xffff0000u);
       }
-      MF_LOCAL(f32) c = sums + e * 4u;
-      matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
-      matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
-      matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[0], b[1]);
+      MF_UNROLL
+      for (u32 m = 0u; m < TALL; ++m) {
+        MF_LOCAL(f32) c = sums + (m * 4u + e) * 4u;
+        const W4 x = a[2u * m];
+        const W4 y = a[2u * m + 1u];
+        matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
+        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[0], b[1]);
+      }
     }
   }
 }
 
-/// Adds weights times values of a tile to columns. Half of the rows at a time, as registers are
-/// few.
-template <u32 ROWS, u32 SIMDS>
+/// Adds weights times values of a tile to columns, which shrink first; sums of a tile that stands
+/// for itself are made apart, 16 rows at a time, as registers are few.
+template <u32 ROWS, u32 SIMDS, bool TILED>
 MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
   typedef WideOwner<ROWS, SIMDS> Owner;
   if (Owner::block(t) >= p.v_head_dim) return;
   const WideShared at = wide_shared<ROWS>(p);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u) + t.lane / 4u;
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u) + t.lane / 4u;
+  if (!TILED) {
+    MF_UNROLL
+    for (u32 i = 0u; i < Owner::kSums; ++i) {
+      columns[i] = columns[i] * keeps[i / 16u * 16u + i / 2u % 2u * 8u];
+    }
+    multiply_wide<ROWS, SIMDS, Owner::kTall>(t, p, 0u, columns);
+    return;
+  }
   MF_UNROLL
   for (u32 m = 0u; m < Owner::kTall; ++m) {
     f32 sums[16];
-    multiply_wide<ROWS, SIMDS>(t, p, m * 16u, sums);
+    MF_UNROLL
+    for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
+    multiply_wide<ROWS, SIMDS, 1u>(t, p, m * 16u, sums);
     MF_UNROLL
     for (u32 i = 0u; i < 16u; ++i) {
-      const u32 row = m * 16u + t.lane / 4u + i / 2u % 2u * 8u;
-      const u32 at_column = m * 16u + i;
-      columns[at_column] = mf_fma(columns[at_column], keeps[row], sums[i] * adds[row]);
+      const u32 row = m * 16u + i / 2u % 2u * 8u;
+      columns[m * 16u + i] = mf_fma(columns[m * 16u + i], keeps[row], sums[i] * adds[row]);
     }
   }
+}
+
+/// Adds a tile's scores to those of the split before it; how goes to shared memory.
+template <u32 ROWS, u32 LANES, bool TILED>
+MF_FN PartSum weigh_tile_of_split(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, QueryRow row,
+                                  u32 tile) {
+  const WideShared at = wide_shared<ROWS>(p);
+  const PartSum own = weigh_wide<ROWS, LANES>(
+      t, p, TILED ? -mf_infinity() : static_cast<f32>(sum.largest), row, tile);
+  if (t.index >= ROWS * LANES) return sum;
+  PartMerge merge;
+  if (TILED) {
+    merge = merge_parts(sum, own);
+  } else {
+    merge.keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp2(sum.largest - own.largest);
+    merge.add = 1.0f;
+    merge.all.largest = own.largest;
+    merge.all.total = mf_fma(sum.total, merge.keep, own.total);
+  }
+  if (t.index % LANES == 0u) {
+    MF_SHARED_AT(t, f32, at.keep * 4u)[t.index / LANES] = merge.keep;
+    if (TILED) MF_SHARED_AT(t, f32, at.add * 4u)[t.index / LANES] = merge.add;
+  }
+  return merge.all;
 }
 
 /// The tile of a split that is on its way, and the pages it is read from.
@@ -210,15 +248,12 @@ struct WideReader {
 };
 
 /// The keys [low, high) of a split, in tiles, of which the first is on its way.
-template <u32 ROWS, u32 SIMDS, u32 LANES, typename Reader>
+template <u32 ROWS, u32 SIMDS, u32 LANES, bool TILED, typename Reader>
 MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
                            MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                            MF_LOCAL(Reader) reader, QueryRow row, u32 low, u32 high) {
   MF_UNROLL
   for (u32 i = 0u; i < WideOwner<ROWS, SIMDS>::kSums; ++i) columns[i] = 0.0f;
-  const WideShared at = wide_shared<ROWS>(p);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
   PartSum sum = no_sum();
   const bool shares = p.shares_rows != 0u;
   MF_ROLLED
@@ -243,14 +278,9 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       store_values<ROWS>(t, p, &reader->rows, exponents);
       if (goes_on) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
     }
-    const PartMerge merge = merge_parts(sum, weigh_wide<ROWS, LANES>(t, p, row, tile));
-    sum = merge.all;
-    if (t.index < ROWS * LANES && t.index % LANES == 0u) {
-      keeps[t.index / LANES] = merge.keep;
-      adds[t.index / LANES] = merge.add;
-    }
+    sum = weigh_tile_of_split<ROWS, LANES, TILED>(t, p, sum, row, tile);
     barrier(t);
-    add_wide<ROWS, SIMDS>(t, p, columns);
+    add_wide<ROWS, SIMDS, TILED>(t, p, columns);
     barrier(t);
   }
   return sum;
@@ -331,8 +361,11 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     const u32 high = end < from + kWideSplit ? end : from + kWideSplit;
     reader.load_keys(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low, high);
     if (is_first) stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
-    const PartSum sum =
-        attend_split<ROWS, SIMDS, kLanes>(t, p, columns, k_pages, v_pages, &reader, row, low, high);
+    const bool is_tiled = split < static_cast<u32>(kWideTiledSplits);
+    const PartSum sum = is_tiled ? attend_split<ROWS, SIMDS, kLanes, true>(
+                                       t, p, columns, k_pages, v_pages, &reader, row, low, high)
+                                 : attend_split<ROWS, SIMDS, kLanes, false>(
+                                       t, p, columns, k_pages, v_pages, &reader, row, low, high);
     const PartMerge merge = merge_parts(all, sum);
     all = alone ? merge.all : sum;
     const bool finishes = alone && split == last;

@@ -205,7 +205,6 @@ MF_FITS(512, 2)
 MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
           MF_WRITE(2, f32, partials)) {
   MF_THREAD_EARLY;
-  let_next_start(t);
   enum : u32 { kLanes = 8u };
   const u32 rows = p.tokens * p.heads_per_kv_head;
   const u32 first_row = t.group.x * kWideFewRows;
@@ -235,7 +234,7 @@ MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u
   barrier(t);
   score_wide_few(t, p);
   barrier(t);
-  const PartSum sum = weigh_wide<kWideFewRows, kLanes>(t, p, row, begin);
+  const PartSum sum = weigh_wide<kWideFewRows, kLanes>(t, p, -mf_infinity(), row, begin);
   barrier(t);
   f32 sums[8];
   // Columns that do not exist may be any: nobody stores their sums.

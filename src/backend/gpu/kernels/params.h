@@ -167,7 +167,9 @@ enum : u32 {
   kTileScoreWords = kTileKeys + 4,         // from one row of scores to the next
 };
 /// Of wider rows, which are summed over in splits.
-enum : u32 { kWideKeys = 32, kWideSplit = 256, kWideFewRows = 8 };
+/// The first splits have largest scores and sums for each tile, which are merged; the others carry
+/// them from tile to tile, which takes less time where a group has them all.
+enum : u32 { kWideKeys = 32, kWideSplit = 256, kWideTiledSplits = 4, kWideFewRows = 8 };
 /// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
 /// group, and where they lie in shared memory, in words.
 enum : u32 {
