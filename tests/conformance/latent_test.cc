@@ -129,7 +129,8 @@ TEST(LatentAttention, MergesTheSplitsOfADeepSequence) {
 // one for a split of them.
 TEST(LatentAttention, MergesTilesOfWideRowsAsSplitsAre) {
   const LatentProblem wide{.heads = 2, .rank = 256, .nope = 8, .rope = 16, .v_dim = 4};
-  for (const auto& [n, before] : {std::pair{1, 31}, {1, 32}, {3, 62}, {2, 190}, {1, 300}, {1, 1060}}) {
+  for (const auto& [n, before] :
+       {std::pair{1, 31}, {1, 32}, {3, 62}, {2, 190}, {1, 300}, {1, 1060}}) {
     LatentProblem p = wide;
     p.n = n;
     p.before = before;
