@@ -37,7 +37,9 @@ uint32_t row_groups(const HeadMatrix& m) {
   return groups_for(m.rows_per_head, (kLatentThreads >> m.lane_shift) * kLatentRowsHeld);
 }
 
-// Whether the kernels of latent_one.h do.
+// Whether the kernels of latent_one.h do. They take two thirds of the time for two tokens and more;
+// a single one's groups would not be spread evenly, as they stand beside those of the launch
+// before.
 bool fits_latent_one(const Weight& weight, const HeadMatrix& m) {
   return m.weight.format == 4 && m.weight.cols == u32{kLatentOneCols} &&
          m.rows_per_head == u32{kLatentOneRows} && m.weight.wide != 0 && has_wide_scales(weight);
@@ -88,7 +90,7 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
                 : 1;
   Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
-  if (!by_rows && fits_latent_one(heads.k_up, p.up)) {
+  if (!by_rows && rows_of(latent) > 1 && fits_latent_one(heads.k_up, p.up)) {
     p.groups = groups * kSlicesBehindHeads;
     plan = make_plan(KernelId::latent_queries_one4,
                      {groups, rows_of(latent), p.heads + kSlicesBehindHeads},
@@ -117,7 +119,7 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
       make_plan(heads.v_up.format.bits == 4 ? KernelId::latent_values4 : KernelId::latent_values8,
                 {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
                 kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
-  if (fits_latent_one(heads.v_up, p.up)) {
+  if (attention.tokens > 1 && fits_latent_one(heads.v_up, p.up)) {
     plan = make_plan(KernelId::latent_values_one4,
                      {kLatentOneRows / kLatentOneValueRows, attention.tokens, attention.heads},
                      kLatentOneValueThreads, bytes_of(kLatentOneValueWords));

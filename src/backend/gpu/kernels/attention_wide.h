@@ -240,10 +240,12 @@ struct WideReader {
   RowStage<kWideKeys / SIMDS, UNITS> rows;
   WidePages pages;
 
+  template <u32 BEGIN, u32 END>
   MF_FN_MEMBER void load_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
                               MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
     turn_pages(p, &pages, k_pages, v_pages, tile);
-    load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
+    load_positions<BEGIN, END>(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
+                               high);
   }
 };
 
@@ -254,6 +256,8 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
                            MF_LOCAL(Reader) reader, QueryRow row, u32 low, u32 high) {
   MF_UNROLL
   for (u32 i = 0u; i < WideOwner<ROWS, SIMDS>::kSums; ++i) columns[i] = 0.0f;
+  // The other half would take registers that sums of tiles need.
+  enum : u32 { kEarlyHalves = TILED ? 1u : 2u };
   PartSum sum = no_sum();
   const bool shares = p.shares_rows != 0u;
   MF_ROLLED
@@ -263,10 +267,10 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     barrier(t);
     const bool goes_on = next < high;
     if (!shares) {
-      load_positions(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
-                     p.v_head_dim, tile, low, high);
+      load_positions<0u, 2u>(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
+                             p.v_head_dim, tile, low, high);
     } else if (goes_on) {
-      reader->load_keys(t, p, k_pages, v_pages, next, low, high);
+      reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
     }
     score_wide<ROWS, SIMDS>(t, p);
     if (shares) {
@@ -276,12 +280,17 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       weigh_values<ROWS>(t, p, &reader->rows, exponents);
       barrier(t);
       store_values<ROWS>(t, p, &reader->rows, exponents);
-      if (goes_on) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
+      if (goes_on) {
+        reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
+      }
     }
     sum = weigh_tile_of_split<ROWS, LANES, TILED>(t, p, sum, row, tile);
     barrier(t);
     add_wide<ROWS, SIMDS, TILED>(t, p, columns);
     barrier(t);
+    if (goes_on) {
+      reader->template load_keys<kEarlyHalves, 2u>(t, p, k_pages, v_pages, next, low, high);
+    }
   }
   return sum;
 }
@@ -359,7 +368,8 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     const u32 from = split * kWideSplit;
     const u32 low = begin > from ? begin : from;
     const u32 high = end < from + kWideSplit ? end : from + kWideSplit;
-    reader.load_keys(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low, high);
+    reader.template load_keys<0u, 2u>(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low,
+                                      high);
     if (is_first) stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
     const bool is_tiled = split < static_cast<u32>(kWideTiledSplits);
     const PartSum sum = is_tiled ? attend_split<ROWS, SIMDS, kLanes, true>(

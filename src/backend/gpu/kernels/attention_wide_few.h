@@ -205,6 +205,7 @@ MF_FITS(512, 2)
 MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
           MF_WRITE(2, f32, partials)) {
   MF_THREAD_EARLY;
+  let_next_start(t);  // which reads nothing but weights before its inputs
   enum : u32 { kLanes = 8u };
   const u32 rows = p.tokens * p.heads_per_kv_head;
   const u32 first_row = t.group.x * kWideFewRows;

@@ -1,6 +1,6 @@
-// Latent attention of few tokens where a head's matrices are 128 rows of 512 columns of 4 bits: the
-// launches of latent.h. Weights wait in shared memory and loops are rolled, so that groups have few
-// registers and stand beside those of the launch before and of the next one.
+// Latent attention of two to four tokens where a head's matrices are 128 rows of 512 columns of 4
+// bits: the launches of latent.h. Weights wait in shared memory and loops are rolled, so that
+// groups have few registers and stand beside those of the launch before and of the next one.
 #pragma once
 
 namespace moeflux {

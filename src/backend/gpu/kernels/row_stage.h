@@ -106,8 +106,8 @@ MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(WidePages) pages,
 }
 
 /// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist. `page`
-/// begins at `page_begin` and has the whole tile.
-template <typename Stage>
+/// begins at `page_begin` and has the whole tile. Of a stage's rows, those from half BEGIN to END.
+template <u32 BEGIN, u32 END, typename Stage>
 MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
                           HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {
   const u32 begin = first + t.simd * Stage::kCount;
@@ -115,7 +115,7 @@ MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begi
   from = MF_AT(t, const f32, page) +
          ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
-  for (u32 i = 0u; i < Stage::kCount; ++i) {
+  for (u32 i = BEGIN * Stage::kCount / 2u; i < END * Stage::kCount / 2u; ++i) {
     stage->load_row(t, i, from + i * layout.token_stride, cols,
                     begin + i >= low && begin + i < high);
   }
