@@ -125,6 +125,24 @@ TEST(LatentAttention, MergesTheSplitsOfADeepSequence) {
   expect_same({.n = 2, .before = 511, .heads = 2, .page_tokens = 512});
 }
 
+// A few heads have a group for each tile of keys; the parts that latent attention is made of have
+// one for a split of them.
+TEST(LatentAttention, MergesTilesOfWideRowsAsSplitsAre) {
+  const LatentProblem wide{.heads = 2, .rank = 256, .nope = 8, .rope = 16, .v_dim = 4};
+  for (const auto& [n, before] :
+       {std::pair{1, 31}, {1, 32}, {3, 62}, {2, 190}, {1, 300}, {1, 1060}}) {
+    LatentProblem p = wide;
+    p.n = n;
+    p.before = before;
+    p.page_tokens = before < 64 ? 32 : 512;
+    expect_same(p);
+  }
+  LatentProblem many_heads = wide;
+  many_heads.heads = 20;
+  many_heads.before = 70;
+  expect_same(many_heads);
+}
+
 TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
   constexpr int64_t kHeads = 18;
   constexpr int64_t kDim = 288;

@@ -121,12 +121,15 @@ bool GpuEncoder::join_norm(const WaitingNorm& norm) {
 void GpuEncoder::record_chain(const WaitingChain& chain) {
   const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
   if (chain.norm.out.is_null()) return record_sums(chain);
-  if (chain.after_down) record_down_sum(chain);
-  if (!has_sums || chain.after_down) return record_norm(chain.norm, {}, {});
   const ChainParams p = chain_params(chain);
   const uint32_t threads = norm_threads(p.cols);
   const uint32_t rows = rows_of(chain.value);
   const bool is_long = threads == kNormLongThreads;
+  if (chain.after_down) record_down_sum(chain);
+  if (is_long && rows <= kSingleTokensMax && (p.top_k == 0 || chain.after_down)) {
+    return record_long_chain(chain);
+  }
+  if (!has_sums || chain.after_down) return record_norm(chain.norm, {}, {});
   const bool is_short =
       !is_long && rows > kSingleTokensMax && p.cols <= 4 * threads * kChainVectorsShort;
   const KernelId kernel = is_long    ? KernelId::rms_norm_chain_long
@@ -138,6 +141,25 @@ void GpuEncoder::record_chain(const WaitingChain& chain) {
   bind_parts(plan, chain);
   plan.bind(range_of(chain.norm.weight, Access::kRead));
   for (const Tensor& sum : chain.sums) bind_output(plan, sum);
+  bind_output(plan, chain.norm.out);
+  record(plan);
+}
+
+// A long row of a few tokens, of which a launch before has summed all, or slots are no part.
+void GpuEncoder::record_long_chain(const WaitingChain& chain) {
+  ChainParams p = chain_params(chain);
+  if (chain.after_down) p.adds = 0;
+  constexpr uint32_t kWords = kNormLongSimds + kChainLongVectors * 4 * kNormLongThreads;
+  Plan plan =
+      make_plan(KernelId::rms_norm_chain_one, {rows_of(chain.value), 1, 1}, kNormLongThreads);
+  plan.shared_bytes = kWords * static_cast<uint32_t>(sizeof(float));
+  plan.set_params(p);
+  plan.bind(range_of(chain.after_down ? chain.value : chain.base, Access::kRead));
+  for (uint32_t i = 0; i < 2; ++i) {
+    plan.bind(range_of(i < p.adds ? chain.addends[i] : Tensor{}, Access::kRead));
+  }
+  plan.bind(range_of(chain.norm.weight, Access::kRead));
+  for (uint32_t i = 0; i < 2; ++i) bind_output(plan, i < p.adds ? chain.sums[i + 1] : Tensor{});
   bind_output(plan, chain.norm.out);
   record(plan);
 }

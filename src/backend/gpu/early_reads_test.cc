@@ -89,5 +89,48 @@ TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
   EXPECT_EQ(result, (std::vector<uint32_t>{1, 0}));
 }
 
+// Attention over latents begins to read positions and old keys while the launch before the queries'
+// may still run.
+TEST_F(EarlyReads, LatentQueriesAwaitPositionsAndPagesThatTheLaunchBeforeWrites) {
+  Weight both;
+  both.format = QuantFormat::affine(4, 64, DType::kBf16);
+  both.rows = 16;
+  both.cols = 64;
+  both.data = s_.zeros({16, 8}, DType::kI32);
+  both.scales = both.biases = s_.zeros({16, 1}, DType::kBf16);
+  const LatentHeads heads{.norm = s_.zeros({64}),
+                          .norm_eps = 1e-6f,
+                          .inverse_frequencies = s_.zeros({4}),
+                          .rope = {.rotary_dim = 8},
+                          .k_up = both,
+                          .k_rows = {16, 0, 8},
+                          .v_up = both,
+                          .v_rows = {16, 8, 8},
+                          .scale = 1.0f};
+  const Tensor q = s_.zeros({1, 1, 16});
+  const Tensor positions = s_.ints({1}, std::vector<int32_t>{0});
+  const std::vector<Tensor> keys = {s_.zeros({32, 1, 72})};
+  const std::vector<Tensor> values = {keys[0].slice(2, 0, 64)};
+  const auto attend = [&] {
+    s_.encoder().latent_attention(s_.zeros({1, 1, 8}), q, s_.zeros({1, 72}), positions,
+                                  {keys, values, 32, 0}, heads);
+  };
+  s_.encoder().scale(q, q, 2.0f);
+  attend();
+  Tensor as_floats = positions;
+  as_floats.dtype = DType::kF32;
+  s_.encoder().copy(as_floats, s_.zeros({1}));
+  attend();
+  s_.encoder().copy(keys[0], s_.zeros({32, 1, 72}));
+  attend();
+  s_.encoder().submit();
+  std::vector<uint32_t> result;
+  for (const Plan& plan : log_.plans) {
+    if (plan.kernel != KernelId::latent_queries4) continue;
+    result.push_back(params_of<LatentQueriesParams>(plan).early);
+  }
+  EXPECT_EQ(result, (std::vector<uint32_t>{1, 0, 0}));
+}
+
 }  // namespace
 }  // namespace moeflux::gpu

@@ -123,6 +123,7 @@ class GpuEncoder : public Encoder {
     AttentionOptions options;
     Binding k_table;
     Binding v_table;
+    bool may_leave_tiles = false;  // what follows merges the tiles of splits, too
   };
 
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
@@ -150,6 +151,7 @@ class GpuEncoder : public Encoder {
   bool has_just_written(const Tensor& tensor) const;
   void record_chain(const WaitingChain& chain);
   void record_sums(const WaitingChain& chain);
+  void record_long_chain(const WaitingChain& chain);
   bool join_rope(const Tensor& x, const Tensor& positions, const Tensor& frequencies,
                  const RopeOptions& options);
   void add_heads(const WaitingHeads& heads);
@@ -197,6 +199,7 @@ class GpuEncoder : public Encoder {
   bool take_partials(const AttentionParams& p, Binding& partials);
   bool record_many(const AttentionHeads& heads, AttentionParams& p, bool is_large,
                    Binding& partials);
+  bool record_wide_tiles(const AttentionHeads& heads, AttentionParams& p, Binding& partials);
   /// Fills `p` in; unless a group walks all parts, the result is in `partials`, not in out. What
   /// is launched last may wait for a gate.
   bool record_attention(const AttentionHeads& heads, AttentionParams& p, Binding& partials);

@@ -39,6 +39,7 @@
   X(rms_norm_chain, 10, ChainParams)               \
   X(rms_norm_chain_long, 10, ChainParams)          \
   X(rms_norm_chain_short, 10, ChainParams)         \
+  X(rms_norm_chain_one, 7, ChainParams)            \
   X(chain_sums, 8, ChainParams)                    \
   X(rope_heads, 3, RopeParams)                     \
   X(embed_rows, 5, EmbedParams)                    \
@@ -65,11 +66,14 @@
   X(attention_many64_parts, 6, AttentionParams)    \
   X(attention_wide16, 6, AttentionParams)          \
   X(attention_wide32, 6, AttentionParams)          \
+  X(attention_wide_few, 3, AttentionParams)        \
   X(latent_queries4, 10, LatentQueriesParams)      \
   X(latent_queries8, 10, LatentQueriesParams)      \
   X(latent_queries_rows4, 10, LatentQueriesParams) \
   X(latent_queries_rows8, 10, LatentQueriesParams) \
+  X(latent_queries_one4, 10, LatentQueriesParams)  \
   X(latent_values4, 6, LatentValuesParams)         \
+  X(latent_values_one4, 6, LatentValuesParams)     \
   X(latent_values8, 6, LatentValuesParams)         \
   X(causal_conv_rows, 4, ConvParams)               \
   X(causal_conv_shift, 2, ConvParams)              \

@@ -9,6 +9,11 @@
 namespace moeflux::gpu {
 namespace {
 
+// Of groups for what a token has besides heads: thirty SIMD groups turn 128 of them.
+constexpr uint32_t kSlicesBehindHeads = 2;
+
+constexpr uint32_t bytes_of(uint32_t words) { return words * static_cast<uint32_t>(sizeof(u32)); }
+
 // Whether the kernels of latent.h read the matrix of heads as it lies.
 bool fits_latent(const Weight& weight) {
   const QuantFormat& f = weight.format;
@@ -30,6 +35,14 @@ HeadMatrix head_matrix(const Weight& weight, const HeadRows& rows) {
 /// Groups that have all rows of a head.
 uint32_t row_groups(const HeadMatrix& m) {
   return groups_for(m.rows_per_head, (kLatentThreads >> m.lane_shift) * kLatentRowsHeld);
+}
+
+// Whether the kernels of latent_one.h do. They take two thirds of the time for two tokens and more;
+// a single one's groups would not be spread evenly, as they stand beside those of the launch
+// before.
+bool fits_latent_one(const Weight& weight, const HeadMatrix& m) {
+  return m.weight.format == 4 && m.weight.cols == u32{kLatentOneCols} &&
+         m.rows_per_head == u32{kLatentOneRows} && m.weight.wide != 0 && has_wide_scales(weight);
 }
 
 bool have_wide_pages(const KvView& kv) {
@@ -69,8 +82,20 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   constexpr uint32_t kParts = kLatentThreads / (kLatentColumns / 8);
   const uint32_t groups = by_rows ? row_groups(p.up) : groups_for(p.rank, kLatentColumns);
   const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
+  p.groups = groups;
+  flush_waiting();  // so that the launch before is known
+  const auto is_written = [&](const Tensor& tensor) { return has_just_written(tensor); };
+  p.early = is_written(positions) || std::any_of(kv.k_pages.begin(), kv.k_pages.end(), is_written)
+                ? 0
+                : 1;
   Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
+  if (!by_rows && rows_of(latent) > 1 && fits_latent_one(heads.k_up, p.up)) {
+    p.groups = groups * kSlicesBehindHeads;
+    plan = make_plan(KernelId::latent_queries_one4,
+                     {groups, rows_of(latent), p.heads + kSlicesBehindHeads},
+                     kLatentOneQueryThreads, bytes_of(kLatentOneQueryWords));
+  }
   plan.set_params(p);
   bind_weight(plan, heads.k_up);
   plan.bind(range_of(q, Access::kRead));
@@ -94,6 +119,11 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
       make_plan(heads.v_up.format.bits == 4 ? KernelId::latent_values4 : KernelId::latent_values8,
                 {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
                 kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
+  if (attention.tokens > 1 && fits_latent_one(heads.v_up, p.up)) {
+    plan = make_plan(KernelId::latent_values_one4,
+                     {kLatentOneRows / kLatentOneValueRows, attention.tokens, attention.heads},
+                     kLatentOneValueThreads, bytes_of(kLatentOneValueWords));
+  }
   plan.set_params(p);
   bind_weight(plan, heads.v_up);
   plan.bind(attention.walks != 0 ? range_of(mixed, Access::kRead) : Binding{});
@@ -132,7 +162,8 @@ void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor po
   record_latent_queries(query, q, latent, positions, kv, heads, k_table);
   AttentionParams p{};
   Binding partials;
-  const AttentionHeads attention{mixed, query, 1, kv, {.scale = heads.scale}, k_table, v_table};
+  const AttentionHeads attention{mixed,   query,   1,   kv, {.scale = heads.scale},
+                                 k_table, v_table, true};
   if (!record_attention(attention, p, partials)) return;
   record_latent_values(out, heads, p, mixed, partials);
 }

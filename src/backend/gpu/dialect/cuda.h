@@ -87,6 +87,21 @@ MF_FN void await_inputs(MF_T) {
 #endif
 }
 
+/// The same without the next one, which let_next_start() lets start then.
+MF_FN void await_launch(MF_T) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Lets the next kernel start up to its await_inputs() before this one has come to its own: only
+/// where the next one reads there what not even the kernel before this one writes.
+MF_FN void let_next_start(MF_T) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// Asks for the cache line of an address, which may be anything: nothing is read. So it may come
 /// before await_inputs() even where another kernel still writes.
 MF_FN void prefetch(MF_T, const f32* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }

@@ -145,6 +145,8 @@ struct W2 {
 };
 
 inline void await_inputs(const Thread&) {}
+inline void await_launch(const Thread&) {}
+inline void let_next_start(const Thread&) {}
 template <typename T>
 void prefetch(const Thread&, const GlobalPointer<T>&) {}
 

@@ -66,6 +66,8 @@ struct W2 {
 };
 
 MF_FN void await_inputs(MF_T) {}
+MF_FN void await_launch(MF_T) {}
+MF_FN void let_next_start(MF_T) {}
 MF_FN void prefetch(MF_T, device const f32*) {}
 
 MF_FN void barrier(MF_T) { metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup); }

@@ -1,6 +1,8 @@
 // Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
 // has ROWS rows of one kv head and takes keys in tiles of 32, which add to what the split has so
-// far; splits are parts. Otherwise numbers are as in attention_tiles.h.
+// far; splits of 256 are parts. Tiles of the first splits are parts themselves, which are merged to
+// the split, and so may have groups of their own (attention_wide_few.h). Otherwise numbers are as
+// in attention_tiles.h.
 #pragma once
 
 namespace moeflux {
@@ -9,6 +11,12 @@ namespace kernels {
 
 /// Of sums of weights times 2^14 and values times 2^14.
 MF_FN f32 wide_factor() { return as_float((127u - 28u) << 23u); }
+
+/// Where a score is: keys k, k + 4, k + 8 and k + 12 of 16 side by side, as multiply_wide() reads
+/// their weights.
+MF_FN u32 wide_score_at(u32 row, u32 key) {
+  return row * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u;
+}
 
 /// Scores of a tile in two parts, of the first columns and of the others; products with low halves
 /// are summed apart. A SIMD group has 16 rows, 8 keys and a half of the columns.
@@ -53,19 +61,17 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
     const u32 key = key_tile * 8u + (t.lane & 3u) * 2u + i % 2u;
     const u32 r = row + i / 2u * 8u;
     const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
-    // Keys k, k + 4, k + 8 and k + 12 of 16 side by side, as add_wide() reads their weights.
-    scores[r * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u] =
-        dot * query_factors[r];
+    scores[wide_score_at(r, key)] = dot * query_factors[r];
   }
 }
 
-/// Turns the scores of a tile into weights in halves; `keep` is what the sums before them shrink
-/// by. LANES lanes a row.
+/// Turns the scores of a tile into weights in halves, of which the largest is 1, or less if
+/// `largest` was larger. LANES lanes a row.
 template <u32 ROWS, u32 LANES>
-MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, QueryRow row,
+MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, f32 largest, QueryRow row,
                          u32 tile) {
   enum : u32 { kOwn = kWideUnits / LANES };
-  if (t.index >= ROWS * LANES) return sum;
+  if (t.index >= ROWS * LANES) return no_sum();
   const WideShared at = wide_shared<ROWS>(p);
   const u32 r = t.index / LANES;
   const u32 lane = t.index % LANES;
@@ -73,7 +79,6 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, Quer
   const u32 own = at.scores + r * kWideScoreWords + lane * 4u;
   f32 scores[kOwn * 4u];
   f32 values[kOwn * 4u];
-  f32 largest = sum.largest;
   MF_UNROLL
   for (u32 u = 0u; u < kOwn; ++u) {
     const u32 unit = lane + u * LANES;
@@ -115,13 +120,8 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, Quer
   for (u32 mask = LANES / 2u; mask > 0u; mask /= 2u) {
     part = part + simd_shuffle_xor(t, part, mask);
   }
-  const f32 keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp2(sum.largest - largest);
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  if (lane == 0u) keeps[r] = keep;
-  PartSum next;
-  next.largest = largest;
-  next.total = mf_fma(sum.total, keep, part);
-  return next;
+  const PartSum sum = {largest, part};
+  return sum;
 }
 
 /// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and a block of 32
@@ -136,39 +136,24 @@ struct WideOwner {
   static MF_FN_MEMBER u32 block(MF_T t) { return t.simd * 32u; }
 };
 
-/// Adds weights times values of a tile to columns, which shrink first.
-template <u32 ROWS, u32 SIMDS>
-MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
-  typedef WideOwner<ROWS, SIMDS> Owner;
-  const u32 block = Owner::block(t);
-  if (block >= p.v_head_dim) return;
+/// Adds weights times values of a tile to a lane's sums: of TALL times 16 rows, from `first` on.
+template <u32 ROWS, u32 SIMDS, u32 TALL>
+MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOCAL(f32) sums) {
   const WideShared at = wide_shared<ROWS>(p);
-  const u32 row = t.lane / 4u;
+  const u32 block = WideOwner<ROWS, SIMDS>::block(t);
   const u32 key = t.lane & 3u;
-  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
-  MF_UNROLL
-  for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-    const f32 keep = keeps[row + r * 8u];
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      const u32 i = (r / 2u * 4u + e) * 4u + r % 2u * 2u;
-      columns[i] = columns[i] * keep;
-      columns[i + 1u] = columns[i + 1u] * keep;
-    }
-  }
   MF_SHARED(u32)
-  weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (row * kWideScoreWords + key * 4u);
+  weights =
+      MF_SHARED_AT(t, u32, at.scores * 4u) + ((first + t.lane / 4u) * kWideScoreWords + key * 4u);
   // Columns that do not exist may be any: nobody stores their sums.
   const u32 unit = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
   MF_SHARED(u32)
   values = MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_unit(key, unit) * 4u);
   MF_ROLLED
   for (u32 k = 0u; k < kWideKeys; k += 16u) {
-    W4 a[2u * Owner::kTall];
+    W4 a[2u * TALL];
     MF_UNROLL
-    for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
-      a[r] = load4(weights + (r * 8u * kWideScoreWords + k));
-    }
+    for (u32 r = 0u; r < 2u * TALL; ++r) a[r] = load4(weights + (r * 8u * kWideScoreWords + k));
     W4 w[4];
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) w[i] = load4(values + (k + i * 4u) * p.value_words);
@@ -177,14 +162,13 @@ MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
       u32 b[4];  // of the keys, high halves and low ones
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) {
-        const u32 first = w[i % 2u * 2u].v[i / 2u * 2u + e / 2u];
-        const u32 second = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
-        b[i] = e % 2u == 0u ? (first & 0xffffu) | second << 16u
-                            : first >> 16u | (second & 0xffff0000u);
+        const u32 left = w[i % 2u * 2u].v[i / 2u * 2u + e / 2u];
+        const u32 right = w[i % 2u * 2u + 1u].v[i / 2u * 2u + e / 2u];
+        b[i] = e % 2u == 0u ? (left & 0xffffu) | right << 16u : left >> 16u | (right & 0xffff0000u);
       }
       MF_UNROLL
-      for (u32 m = 0u; m < Owner::kTall; ++m) {
-        MF_LOCAL(f32) c = columns + (m * 4u + e) * 4u;
+      for (u32 m = 0u; m < TALL; ++m) {
+        MF_LOCAL(f32) c = sums + (m * 4u + e) * 4u;
         const W4 x = a[2u * m];
         const W4 y = a[2u * m + 1u];
         matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
@@ -195,29 +179,86 @@ MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
   }
 }
 
+/// Adds weights times values of a tile to columns, which shrink first; sums of a tile that stands
+/// for itself are made apart, 16 rows at a time, as registers are few.
+template <u32 ROWS, u32 SIMDS, bool TILED>
+MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
+  typedef WideOwner<ROWS, SIMDS> Owner;
+  if (Owner::block(t) >= p.v_head_dim) return;
+  const WideShared at = wide_shared<ROWS>(p);
+  MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u) + t.lane / 4u;
+  MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u) + t.lane / 4u;
+  if (!TILED) {
+    MF_UNROLL
+    for (u32 i = 0u; i < Owner::kSums; ++i) {
+      columns[i] = columns[i] * keeps[i / 16u * 16u + i / 2u % 2u * 8u];
+    }
+    multiply_wide<ROWS, SIMDS, Owner::kTall>(t, p, 0u, columns);
+    return;
+  }
+  MF_UNROLL
+  for (u32 m = 0u; m < Owner::kTall; ++m) {
+    f32 sums[16];
+    MF_UNROLL
+    for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
+    multiply_wide<ROWS, SIMDS, 1u>(t, p, m * 16u, sums);
+    MF_UNROLL
+    for (u32 i = 0u; i < 16u; ++i) {
+      const u32 row = m * 16u + i / 2u % 2u * 8u;
+      columns[m * 16u + i] = mf_fma(columns[m * 16u + i], keeps[row], sums[i] * adds[row]);
+    }
+  }
+}
+
+/// Adds a tile's scores to those of the split before it; how goes to shared memory.
+template <u32 ROWS, u32 LANES, bool TILED>
+MF_FN PartSum weigh_tile_of_split(MF_T t, MF_PARAMS(AttentionParams) p, PartSum sum, QueryRow row,
+                                  u32 tile) {
+  const WideShared at = wide_shared<ROWS>(p);
+  const PartSum own = weigh_wide<ROWS, LANES>(
+      t, p, TILED ? -mf_infinity() : static_cast<f32>(sum.largest), row, tile);
+  if (t.index >= ROWS * LANES) return sum;
+  PartMerge merge;
+  if (TILED) {
+    merge = merge_parts(sum, own);
+  } else {
+    merge.keep = sum.largest == -mf_infinity() ? 0.0f : mf_exp2(sum.largest - own.largest);
+    merge.add = 1.0f;
+    merge.all.largest = own.largest;
+    merge.all.total = mf_fma(sum.total, merge.keep, own.total);
+  }
+  if (t.index % LANES == 0u) {
+    MF_SHARED_AT(t, f32, at.keep * 4u)[t.index / LANES] = merge.keep;
+    if (TILED) MF_SHARED_AT(t, f32, at.add * 4u)[t.index / LANES] = merge.add;
+  }
+  return merge.all;
+}
+
 /// The tile of a split that is on its way, and the pages it is read from.
 template <u32 SIMDS, u32 UNITS>
 struct WideReader {
   RowStage<kWideKeys / SIMDS, UNITS> rows;
   WidePages pages;
 
+  template <u32 BEGIN, u32 END>
   MF_FN_MEMBER void load_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
                               MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
     turn_pages(p, &pages, k_pages, v_pages, tile);
-    load_positions(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low, high);
+    load_positions<BEGIN, END>(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
+                               high);
   }
 };
 
 /// The keys [low, high) of a split, in tiles, of which the first is on its way.
-template <u32 ROWS, u32 SIMDS, u32 LANES, typename Reader>
+template <u32 ROWS, u32 SIMDS, u32 LANES, bool TILED, typename Reader>
 MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
                            MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                            MF_LOCAL(Reader) reader, QueryRow row, u32 low, u32 high) {
   MF_UNROLL
   for (u32 i = 0u; i < WideOwner<ROWS, SIMDS>::kSums; ++i) columns[i] = 0.0f;
-  PartSum sum;
-  sum.largest = -mf_infinity();
-  sum.total = 0.0f;
+  // The other half would take registers that sums of tiles need.
+  enum : u32 { kEarlyHalves = TILED ? 1u : 2u };
+  PartSum sum = no_sum();
   const bool shares = p.shares_rows != 0u;
   MF_ROLLED
   for (u32 tile = low / kWideKeys * kWideKeys; tile < high; tile += kWideKeys) {
@@ -226,10 +267,10 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     barrier(t);
     const bool goes_on = next < high;
     if (!shares) {
-      load_positions(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
-                     p.v_head_dim, tile, low, high);
+      load_positions<0u, 2u>(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
+                             p.v_head_dim, tile, low, high);
     } else if (goes_on) {
-      reader->load_keys(t, p, k_pages, v_pages, next, low, high);
+      reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
     }
     score_wide<ROWS, SIMDS>(t, p);
     if (shares) {
@@ -239,12 +280,17 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       weigh_values<ROWS>(t, p, &reader->rows, exponents);
       barrier(t);
       store_values<ROWS>(t, p, &reader->rows, exponents);
-      if (goes_on) reader->load_keys(t, p, k_pages, v_pages, next, low, high);
+      if (goes_on) {
+        reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
+      }
     }
-    sum = weigh_wide<ROWS, LANES>(t, p, sum, row, tile);
+    sum = weigh_tile_of_split<ROWS, LANES, TILED>(t, p, sum, row, tile);
     barrier(t);
-    add_wide<ROWS, SIMDS>(t, p, columns);
+    add_wide<ROWS, SIMDS, TILED>(t, p, columns);
     barrier(t);
+    if (goes_on) {
+      reader->template load_keys<kEarlyHalves, 2u>(t, p, k_pages, v_pages, next, low, high);
+    }
   }
   return sum;
 }
@@ -312,9 +358,7 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const u32 last = alone ? (end - 1u) / kWideSplit : split;
   const u32 own_row = t.index / kLanes;
   const bool leads = t.index % kLanes == 0u && own_row < ROWS;
-  PartSum all;
-  all.largest = -mf_infinity();
-  all.total = 0.0f;
+  PartSum all = no_sum();
   const QueryRow row = query_row(t, p, first_row + own_row);
   f32 columns[WideOwner<ROWS, SIMDS>::kSums];
   WideReader<SIMDS, UNITS> reader;
@@ -324,10 +368,14 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     const u32 from = split * kWideSplit;
     const u32 low = begin > from ? begin : from;
     const u32 high = end < from + kWideSplit ? end : from + kWideSplit;
-    reader.load_keys(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low, high);
+    reader.template load_keys<0u, 2u>(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low,
+                                      high);
     if (is_first) stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
-    const PartSum sum =
-        attend_split<ROWS, SIMDS, kLanes>(t, p, columns, k_pages, v_pages, &reader, row, low, high);
+    const bool is_tiled = split < static_cast<u32>(kWideTiledSplits);
+    const PartSum sum = is_tiled ? attend_split<ROWS, SIMDS, kLanes, true>(
+                                       t, p, columns, k_pages, v_pages, &reader, row, low, high)
+                                 : attend_split<ROWS, SIMDS, kLanes, false>(
+                                       t, p, columns, k_pages, v_pages, &reader, row, low, high);
     const PartMerge merge = merge_parts(all, sum);
     all = alone ? merge.all : sum;
     const bool finishes = alone && split == last;

@@ -127,45 +127,117 @@ MF_FN void latent_query(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(cons
   if (t.index < kLatentColumns && column < p.up.weight.cols) out[column] = total;
 }
 
-MF_FN void turn_pair(MF_PARAMS(LatentQueriesParams) p, u32 pair, i32 position,
-                     MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const f32) from, MF_GLOBAL(f32) to,
-                     MF_GLOBAL(f32) also) {
-  const u32 first = p.interleaved != 0u ? 2u * pair : pair;
-  const u32 second = first + (p.interleaved != 0u ? 1u : p.half);
-  const Rotated both =
-      rotated(from[first], from[second], turn_of(position, frequencies[pair], p.factor));
-  to[first] = both.first;
-  to[second] = both.second;
-  also[first] = both.first;
-  also[second] = both.second;
+/// Where the elements of a pair are.
+struct PairPlaces {
+  u32 first;
+  u32 second;
+};
+MF_FN PairPlaces pair_places(MF_PARAMS(LatentQueriesParams) p, u32 pair) {
+  PairPlaces at;
+  at.first = p.interleaved != 0u ? 2u * pair : pair;
+  at.second = at.first + (p.interleaved != 0u ? 1u : p.half);
+  return at;
 }
 
-/// The new key: its latent's norm by one SIMD group, its turned part by another; in place, and into
-/// its page.
-MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 token, MF_GLOBAL(f32) latent,
+/// The turned parts of queries, of every step-th head from `head` on, by a SIMD group, for which
+/// `turn` is that of its lanes' first pairs.
+MF_FN void turn_heads(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 token, u32 head, u32 step,
+                      Turn turn, i32 position, MF_GLOBAL(const f32) frequencies,
+                      MF_GLOBAL(const f32) q, MF_GLOBAL(f32) query) {
+  for (u32 pair = t.lane; pair < p.half; pair += 32u) {
+    if (pair >= 32u) turn = turn_of(position, frequencies[pair], p.factor);
+    const PairPlaces at = pair_places(p, pair);
+    for (u32 begin = head; begin < p.heads; begin += step * kLatentTurnsHeld) {
+      f32 first[kLatentTurnsHeld];
+      f32 second[kLatentTurnsHeld];
+      MF_UNROLL
+      for (u32 i = 0u; i < kLatentTurnsHeld; ++i) {
+        const u32 own = begin + i * step < p.heads ? begin + i * step : begin;
+        MF_GLOBAL(const f32)
+        from = q + (token * p.q.token_stride + own * p.q.head_stride + p.nope);
+        first[i] = from[at.first];
+        second[i] = from[at.second];
+      }
+      MF_UNROLL
+      for (u32 i = 0u; i < kLatentTurnsHeld; ++i) {
+        const u32 own = begin + i * step;
+        if (own >= p.heads) continue;
+        const Rotated both = rotated(first[i], second[i], turn);
+        MF_GLOBAL(f32)
+        to = query + (token * p.query.token_stride + own * p.query.head_stride + p.rank);
+        to[at.first] = both.first;
+        to[at.second] = both.second;
+      }
+    }
+  }
+}
+
+/// The latent's norm by a SIMD group, in place and into its page. Weights are on their way before
+/// the inputs.
+MF_FN void norm_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(f32) row,
+                       MF_GLOBAL(f32) page, MF_GLOBAL(const f32) weight) {
+  enum : u32 { kHeld = kLatentRankMax / 128u };
+  F4 weights[kHeld];
+  F4 held[kHeld];
+  if (p.rank > 0u) {  // a branch, past which compilers do not move the loads
+    MF_UNROLL
+    for (u32 i = 0u; i < kHeld; ++i) {
+      const u32 c = t.lane * 4u + i * 128u;
+      if (c < p.rank) weights[i] = load_columns(weight, c, p.rank, p.wide_latent);
+    }
+  }
+  await_inputs(t);
+  MF_UNROLL
+  for (u32 i = 0u; i < kHeld; ++i) {
+    const u32 c = t.lane * 4u + i * 128u;
+    if (c < p.rank) held[i] = load_columns(MF_CAST(const f32, row), c, p.rank, p.wide_latent);
+  }
+  f32 squares = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < kHeld; ++i) {
+    if (t.lane * 4u + i * 128u < p.rank) squares = add_squares(squares, held[i]);
+  }
+  const f32 factor = norm_factor(simd_sum(t, squares), p.rank, p.epsilon);
+  MF_UNROLL
+  for (u32 i = 0u; i < kHeld; ++i) {
+    const u32 c = t.lane * 4u + i * 128u;
+    if (c >= p.rank) continue;
+    const F4 four = times(times(held[i], factor), weights[i]);
+    store_columns(row, c, p.rank, p.wide_latent, four);
+    store_columns(page, c, p.rank, p.wide_latent, four);
+  }
+}
+
+/// What a token has besides its heads' products, by the SIMD groups of p.groups groups, of which
+/// this is number `group`: the new key, in place and into its page, and all that turns.
+MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_GLOBAL(f32) latent,
                         MF_GLOBAL(const f32) weight, MF_GLOBAL(const i32) positions,
-                        MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const u64) pages) {
-  const u32 rank = p.rank;
-  const u32 position = p.begin + token;
+                        MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const u64) pages,
+                        MF_GLOBAL(const f32) q, MF_GLOBAL(f32) query) {
+  const u32 token = t.group.y;
+  const u32 own = group * t.simds + t.simd;
+  const u32 place = p.begin + token;
   MF_GLOBAL(f32) row = latent + token * p.latent_stride;
   MF_GLOBAL(f32)
-  page = MF_AT(t, f32, pages[position / p.page_tokens % p.num_pages]) +
-         position % p.page_tokens * p.page_stride;
-  if (t.simd == 0u) {
-    const f32 squares =
-        simd_sum(t, row_squares(MF_CAST(const f32, row), t.lane, 32u, rank, p.wide_latent));
-    const f32 factor = norm_factor(squares, rank, p.epsilon);
-    for (u32 c = t.lane * 4u; c < rank; c += 128u) {
-      F4 four = times(load_columns(MF_CAST(const f32, row), c, rank, p.wide_latent), factor);
-      four = times(four, load_columns(weight, c, rank, p.wide_latent));
-      store_columns(row, c, rank, p.wide_latent, four);
-      store_columns(page, c, rank, p.wide_latent, four);
-    }
-  } else if (t.simd == 1u) {
-    for (u32 pair = t.lane; pair < p.half; pair += 32u) {
-      turn_pair(p, pair, positions[token], frequencies, MF_CAST(const f32, row + rank), row + rank,
-                page + rank);
-    }
+  page = MF_AT(t, f32, pages[place / p.page_tokens % p.num_pages]) +
+         place % p.page_tokens * p.page_stride;
+  if (own == 0u) return norm_latent(t, p, row, page, weight);
+  if (p.early == 0u) await_inputs(t);
+  const i32 position = positions[token];
+  const Turn turn = turn_of(position, frequencies[t.lane < p.half ? t.lane : 0u], p.factor);
+  if (p.early != 0u) await_inputs(t);
+  if (own > 1u) {
+    const u32 step = p.groups * t.simds - 2u;
+    return turn_heads(t, p, token, own - 2u, step, turn, position, frequencies, q, query);
+  }
+  for (u32 pair = t.lane; pair < p.half; pair += 32u) {
+    const PairPlaces at = pair_places(p, pair);
+    const Turn its = pair < 32u ? turn : turn_of(position, frequencies[pair], p.factor);
+    const Rotated both = rotated(row[p.rank + at.first], row[p.rank + at.second], its);
+    row[p.rank + at.first] = both.first;
+    row[p.rank + at.second] = both.second;
+    page[p.rank + at.first] = both.first;
+    page[p.rank + at.second] = both.second;
   }
 }
 
@@ -263,31 +335,22 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
   held.finish(t, p.up, staged, out);
 }
 
-// Group x: columns; y: a token; z: a head, or behind them the token's latent. Threads without
-// columns to add up turn the rest.
-#define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                             \
-  MF_FITS(256, fits)                                                                           \
-  MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),         \
-            MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),               \
-            MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_READ(7, u64, pages), \
-            MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {                               \
-    MF_THREAD_EARLY;                                                                           \
-    const u32 token = t.group.y;                                                               \
-    const u32 head = t.group.z;                                                                \
-    if (head == p.heads) {                                                                     \
-      await_inputs(t);                                                                         \
-      if (t.group.x > 0u) return;                                                              \
-      place_latent(t, p, token, latent, norm, positions, frequencies, pages);                  \
-      return;                                                                                  \
-    }                                                                                          \
-    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);       \
-    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);   \
-    QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                \
-    if (t.group.x > 0u) return;                                                                \
-    MF_GLOBAL(f32) turned = to + p.rank;                                                       \
-    for (u32 pair = t.index ^ kLatentColumns; pair < p.half; pair += t.threads) {              \
-      turn_pair(p, pair, positions[token], frequencies, from + p.nope, turned, turned);        \
-    }                                                                                          \
+// Group x: columns; y: a token; z: a head, or behind them what a token has besides.
+#define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                                 \
+  MF_FITS(256, fits)                                                                               \
+  MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),             \
+            MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),                   \
+            MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_CONST(7, u64, pages),    \
+            MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {                                   \
+    MF_THREAD_EARLY;                                                                               \
+    const u32 token = t.group.y;                                                                   \
+    const u32 head = t.group.z;                                                                    \
+    if (head == p.heads) {                                                                         \
+      return place_latent(t, p, t.group.x, latent, norm, positions, frequencies, pages, q, query); \
+    }                                                                                              \
+    MF_GLOBAL(const f32) from = q + (token * p.q.token_stride + head * p.q.head_stride);           \
+    MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);       \
+    QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                    \
   }
 MF_LATENT_QUERIES(latent_queries4, 4, 4, latent_query)
 MF_LATENT_QUERIES(latent_queries8, 8, 4, latent_query)
@@ -295,40 +358,87 @@ MF_LATENT_QUERIES(latent_queries_rows4, 4, 3, latent_query_rows)
 MF_LATENT_QUERIES(latent_queries_rows8, 8, 3, latent_query_rows)
 #undef MF_LATENT_QUERIES
 
-enum : u32 { kPartialsAtOnce = 8 };
+/// The parts of a query that are under way together: a split's tiles, if they are parts.
+enum : u32 { kPartialsAtOnce = kWideSplit / kWideKeys };
 
-/// The splits of a query, put together.
-template <u32 COLUMNS>
-MF_FN SoftmaxSum<COLUMNS> merged_splits(MF_T t, MF_PARAMS(AttentionParams) p,
-                                        MF_GLOBAL(const f32) partials, u32 token, u32 head) {
-  SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
-  for (u32 first = 0u; first < p.num_parts; first += kPartialsAtOnce) {
-    SoftmaxSum<COLUMNS> held[kPartialsAtOnce];
-    MF_UNROLL
-    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      const u32 split = first + k < p.num_parts ? first + k : p.num_parts - 1u;
-      const u64 index = partial_index(p, token, head, split);
-      MF_GLOBAL(const f32) partial = partials + partial_columns(p, index);
-      MF_GLOBAL(const f32) sums = partials + partial_sums(p, index);
-      held[k] = empty_sum<COLUMNS>();
-      held[k].largest = sums[0];
-      held[k].total = sums[1];
-      MF_UNROLL
-      for (u32 i = 0u; i < COLUMNS; ++i) {
-        const u32 d = t.index + i * t.threads;
-        if (d < p.v_head_dim) held[k].columns[i] = partial[d];
-      }
-    }
-    MF_UNROLL
-    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
-      // A query does not see every split.
-      if (first + k < p.num_parts && held[k].total != 0.0f) all = merged(all, held[k]);
-    }
+/// What a batch of parts is merged with, a part a lane: what the sum before is multiplied by, what
+/// the part is, and its total times that.
+struct BatchWays {
+  f32 keep;
+  f32 add;
+  f32 total;
+  f32 largest;  // up to this lane's part
+  u32 seen;     // a bit a part: a query does not see every one, and may have no columns of those
+};
+
+MF_FN BatchWays find_batch_ways(MF_T t, MF_GLOBAL(const u32) sums, u32 count, f32 largest) {
+  const u32 part = t.lane % kPartialsAtOnce;
+  const W2 own = load2(sums + (part < count ? part : count - 1u) * 2u);
+  const f32 total = as_float(own.v[1]);
+  const bool is_seen = part < count && total != 0.0f;
+  const f32 its = is_seen ? as_float(own.v[0]) : -mf_infinity();
+  BatchWays ways;
+  ways.seen = simd_ballot(t, is_seen);
+  ways.largest = mf_max(its, largest);
+  MF_UNROLL
+  for (u32 step = 1u; step < kPartialsAtOnce; step *= 2u) {
+    const f32 other = simd_shuffle(t, ways.largest, part >= step ? t.lane - step : t.lane);
+    ways.largest = mf_max(ways.largest, other);
   }
-  return all;
+  const f32 before = simd_shuffle(t, ways.largest, part > 0u ? t.lane - 1u : t.lane);
+  const f32 measure = measure_of(ways.largest);
+  ways.keep = mf_exp2((part > 0u ? before : largest) - measure);
+  ways.add = mf_exp2(its - measure);
+  ways.total = is_seen ? total * ways.add : 0.0f;
+  return ways;
 }
 
-/// One head's mixture of latents, from its splits or as a whole, to shared memory, where packs
+/// The parts of a query, put together.
+template <u32 COLUMNS>
+MF_FN SoftmaxSum<COLUMNS> merged_parts(MF_T t, MF_PARAMS(AttentionParams) p,
+                                       MF_GLOBAL(const f32) partials, u32 token, u32 head) {
+  SoftmaxSum<COLUMNS> all = empty_sum<COLUMNS>();
+  SoftmaxSum<COLUMNS> split = empty_sum<COLUMNS>();
+  const u64 index = partial_index(p, token, head, 0u);
+  MF_GLOBAL(const f32) columns = partials + (partial_columns(p, index) + t.index);
+  MF_GLOBAL(const u32) sums = MF_CAST(const u32, partials) + partial_sums(p, index);
+  MF_ROLLED
+  for (u32 first = 0u; first < p.num_parts; first += kPartialsAtOnce) {
+    const u32 count = p.num_parts - first;
+    f32 held[kPartialsAtOnce * COLUMNS];
+    MF_UNROLL
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
+      MF_UNROLL
+      for (u32 i = 0u; i < COLUMNS; ++i) {
+        held[k * COLUMNS + i] = 0.0f;
+        if (k < count && t.index + i * t.threads < p.v_head_dim) {
+          held[k * COLUMNS + i] = columns[(first + k) * p.partial_words + i * t.threads];
+        }
+      }
+    }
+    const BatchWays ways = find_batch_ways(t, sums + first * 2u, count, split.largest);
+    MF_UNROLL
+    for (u32 k = 0u; k < kPartialsAtOnce; ++k) {
+      const f32 keep = simd_shuffle(t, ways.keep, k);
+      const f32 add = simd_shuffle(t, ways.add, k);
+      split.total = mf_fma(split.total, keep, simd_shuffle(t, ways.total, k));
+      MF_UNROLL
+      for (u32 i = 0u; i < COLUMNS; ++i) {
+        const f32 own = (ways.seen >> k & 1u) != 0u ? held[k * COLUMNS + i] * add : 0.0f;
+        split.columns[i] = mf_fma(split.columns[i], keep, own);
+      }
+    }
+    split.largest = simd_shuffle(t, ways.largest, kPartialsAtOnce - 1u);
+    if (p.split_parts == 0u) continue;
+    MF_UNROLL
+    for (u32 i = 0u; i < COLUMNS; ++i) split.columns[i] = split.columns[i] * wide_factor();
+    all = merged(all, split);
+    split = empty_sum<COLUMNS>();
+  }
+  return p.split_parts == 0u ? split : all;
+}
+
+/// One head's mixture of latents, from its parts or as a whole, to shared memory, where packs
 /// expect it.
 MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) mixed,
                          MF_GLOBAL(const f32) partials, u32 token, u32 head,
@@ -338,8 +448,8 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
     for (u32 d = t.index; d < p.v_head_dim; d += t.threads) staged[staged_at(d)] = row[d];
     return;
   }
-  typedef SoftmaxSum<kLatentColumnsHeld> Sum;
-  const Sum all = merged_splits<kLatentColumnsHeld>(t, p, partials, token, head);
+  const SoftmaxSum<kLatentColumnsHeld> all =
+      merged_parts<kLatentColumnsHeld>(t, p, partials, token, head);
   const PartSum sum = {all.largest, all.total};
   const f32 factor = finish_factor(p, sum, partials, head);
   MF_UNROLL

@@ -351,6 +351,69 @@ MF_NORM_CHAIN(rms_norm_chain_long, kChainLongVectors)
 MF_NORM_CHAIN(rms_norm_chain_short, kChainVectorsShort)
 #undef MF_NORM_CHAIN
 
+/// The sum over a group of kNormLongSimds SIMD groups, as group_sum() has it.
+MF_FN f32 long_group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
+  const f32 own = simd_sum(t, value);
+  if (t.lane == 0u) sums[t.simd] = own;
+  barrier(t);
+  F4 parts[kNormLongSimds / 4u];
+  MF_UNROLL
+  for (u32 i = 0u; i < kNormLongSimds / 4u; ++i) parts[i] = load4(sums + i * 4u);
+  f32 sum = 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < kNormLongSimds; ++i) sum = sum + parts[i / 4u].v[i % 4u];
+  return sum;
+}
+
+/// The same for long rows of few tokens, without slots. A group of the launch that follows has room
+/// beside it, but reads nothing before everything is asked for that is summed: its weights are
+/// thousands of times as much. The norm's own are there before the inputs, each where the thread
+/// finds it that asked for it.
+MF_FITS(kNormLongThreads, 2)
+MF_KERNEL(rms_norm_chain_one, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32, addend1),
+          MF_READ(2, f32, addend2), MF_CONST(3, f32, weight), MF_WRITE(4, f32, sum1),
+          MF_WRITE(5, f32, sum2), MF_WRITE(6, f32, out)) {
+  MF_THREAD_EARLY;
+  typedef ChainColumns<kChainLongVectors> Columns;
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, 0u);
+  const u32 kept = static_cast<u32>(kNormLongSimds) + t.index * 4u;
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainLongVectors; ++v) {
+    const u32 c = chain_column(t, v);
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (kept + v * kNormLongThreads * 4u) * 4u);
+    if (c < p.cols) copy_async4(t, to, MF_CAST(const u32, weight) + c);
+  }
+  copies_commit(t);
+  const u64 row = static_cast<u64>(t.group.x) * p.cols;
+  await_launch(t);
+  Columns sum = load_chain<kChainLongVectors>(t, base + row, p.cols);
+  Columns more1;
+  if (p.adds > 0u) more1 = load_chain<kChainLongVectors>(t, addend1 + row, p.cols);
+  Columns more2;
+  if (p.adds > 1u) more2 = load_chain<kChainLongVectors>(t, addend2 + row, p.cols);
+  let_next_start(t);
+  if (p.adds > 0u) {
+    add_chain<kChainLongVectors>(&sum, &more1);
+    store_chain<kChainLongVectors>(t, sum1 + row, p.cols, &sum);
+  }
+  if (p.adds > 1u) {
+    add_chain<kChainLongVectors>(&sum, &more2);
+    store_chain<kChainLongVectors>(t, sum2 + row, p.cols, &sum);
+  }
+  f32 squares = 0.0f;
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainLongVectors; ++v) squares = add_squares(squares, sum.v[v]);
+  const f32 factor = norm_factor(long_group_sum(t, squares, sums), p.cols, p.epsilon);
+  copies_wait<0>(t);
+  MF_UNROLL
+  for (u32 v = 0u; v < kChainLongVectors; ++v) {
+    const u32 c = chain_column(t, v);
+    if (c >= p.cols) continue;
+    const F4 scale = load4(MF_SHARED_AT(t, f32, (kept + v * kNormLongThreads * 4u) * 4u));
+    store4(out + (row + c), times(times(sum.v[v], factor), scale));
+  }
+}
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux

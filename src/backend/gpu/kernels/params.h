@@ -167,7 +167,9 @@ enum : u32 {
   kTileScoreWords = kTileKeys + 4,         // from one row of scores to the next
 };
 /// Of wider rows, which are summed over in splits.
-enum : u32 { kWideKeys = 32, kWideSplit = 256 };
+/// The first splits have largest scores and sums for each tile, which are merged; the others carry
+/// them from tile to tile, which takes less time where a group has them all.
+enum : u32 { kWideKeys = 32, kWideSplit = 256, kWideTiledSplits = 4, kWideFewRows = 8 };
 /// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
 /// group, and where they lie in shared memory, in words.
 enum : u32 {
@@ -212,6 +214,7 @@ struct AttentionParams {
   u32 value_words;   // and of values
   u32 first_key;     // that any query sees
   u32 shares_rows;   // a position's value is the first part of its key
+  u32 split_parts;   // that are merged to a split before splits are merged; 0: parts are splits
 };
 
 /// Which rows of a quantised matrix are a head's.
@@ -229,7 +232,31 @@ enum : u32 {
   kLatentColumns = 128,
   kLatentRowsHeld = 4,
   kLatentColumnsHeld = 2,
+  kLatentTurnsHeld = 5,  // heads that a SIMD group turns at once: of 128, a 30th
   kLatentRankMax = 512,
+};
+/// The same for heads of 128 rows of 512 columns of 4 bits in groups of 64: a group has all rows of
+/// a few columns, or all columns of a few rows. Where things lie in shared memory, in words: codes,
+/// a scale and a bias for each row and group of columns, and behind them what the matrix is
+/// multiplied by and what becomes of it; before that, the halves of scales and biases.
+enum : u32 {
+  kLatentOneCols = 512,
+  kLatentOneRows = 128,
+  kLatentOneQueryThreads = 128,
+  kLatentOneQueryCols = 128,
+  kLatentOneOctets = kLatentOneQueryCols / 8,
+  kLatentOneParts = kLatentOneRows / 8,  // of kHeadPartRows
+  kLatentOneQueryFactors = kLatentOneRows * kLatentOneOctets,
+  kLatentOneQuerySums = kLatentOneQueryFactors + kLatentOneRows * kLatentOneQueryCols / 64 * 2,
+  kLatentOneQueryStaged = kLatentOneQuerySums + kLatentOneParts * kLatentOneQueryCols,
+  kLatentOneQueryWords = kLatentOneQueryStaged + kLatentOneRows,
+  kLatentOneValueThreads = 256,
+  kLatentOneValueRows = 64,
+  kLatentOneLanes = kLatentOneCols / 32,  // of a row
+  kLatentOneRowsAtOnce = kLatentOneValueThreads / kLatentOneLanes,
+  kLatentOneValueFactors = kLatentOneValueRows * kLatentOneCols / 8,
+  kLatentOneValueStaged = kLatentOneValueFactors + kLatentOneValueRows * kLatentOneCols / 64 * 2,
+  kLatentOneValueWords = kLatentOneValueStaged + kLatentOneCols,
 };
 struct LatentQueriesParams {
   HeadMatrix up;      // of keys; its columns are the latent's
@@ -246,6 +273,8 @@ struct LatentQueriesParams {
   u32 half;   // of the turned columns
   u32 interleaved;
   u32 wide_latent;  // latents, their pages and the norm begin on 16-byte boundaries
+  u32 groups;       // of a head
+  u32 early;        // the kernel before writes neither positions nor pages
   f32 factor;
   f32 epsilon;
 };

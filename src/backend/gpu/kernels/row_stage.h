@@ -38,6 +38,16 @@ struct RowStage {
       held[i * UNITS + u] = four;
     }
   }
+  /// Row i from where its halves will be.
+  MF_FN_MEMBER void take_row(MF_T t, u32 i, MF_SHARED(f32) from, u32 row, u32 cols) {
+    MF_SHARED(f32) own = from + wide_unit(row, t.lane) * 4u;
+    MF_UNROLL
+    for (u32 u = 0u; u < UNITS; ++u) {
+      F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
+      if (t.lane * 4u + 128u * u < cols) four = load4(own + 128u * u);
+      held[i * UNITS + u] = four;
+    }
+  }
   MF_FN_MEMBER void clear_row(u32 i) {
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
@@ -96,8 +106,8 @@ MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(WidePages) pages,
 }
 
 /// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist. `page`
-/// begins at `page_begin` and has the whole tile.
-template <typename Stage>
+/// begins at `page_begin` and has the whole tile. Of a stage's rows, those from half BEGIN to END.
+template <u32 BEGIN, u32 END, typename Stage>
 MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
                           HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {
   const u32 begin = first + t.simd * Stage::kCount;
@@ -105,7 +115,7 @@ MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begi
   from = MF_AT(t, const f32, page) +
          ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
-  for (u32 i = 0u; i < Stage::kCount; ++i) {
+  for (u32 i = BEGIN * Stage::kCount / 2u; i < END * Stage::kCount / 2u; ++i) {
     stage->load_row(t, i, from + i * layout.token_stride, cols,
                     begin + i >= low && begin + i < high);
   }
