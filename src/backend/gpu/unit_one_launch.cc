@@ -24,15 +24,42 @@ uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
 
 uint32_t place_words(uint32_t bits) { return kUnitRows * (bits * kUnitBitWords + kUnitScaleWords); }
 
-// `groups` that share the tiles as evenly as can be.
+// How `groups` share tiles as evenly as can be: so many each of the first `full`, the others one
+// less.
+struct Shares {
+  uint32_t most;
+  uint32_t full;
+};
+Shares share_out(uint32_t tiles, uint32_t groups) {
+  const uint32_t most = groups_for(tiles, groups);
+  return {most, tiles - groups * (most - 1)};
+}
+
+// Of experts, at most, that a group has tiles of.
+uint32_t experts_of_group(const UnitOneNeeds& needs, uint32_t tiles, bool spreads_first) {
+  const uint32_t each = needs.expert_tiles;
+  if (!spreads_first && each % tiles == 0) return 1;
+  const uint32_t of_list = tiles < 2 ? 1 : (tiles - 2) / each + 2;
+  return std::min(needs.tiles / each, of_list + (spreads_first ? 1 : 0));
+}
+
+// `groups` that share the tiles as evenly as can be; with spreads_first those of the first expert
+// by themselves.
 UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t simds,
-                          uint32_t places) {
+                          uint32_t places, bool spreads_first = false) {
   UnitOneLaunch launch;
   launch.groups = std::min(groups, needs.tiles);
   UnitWalk& walk = launch.walk;
   walk.splits = splits_of(needs.cols);
-  walk.tiles = groups_for(needs.tiles, launch.groups);
-  walk.full = needs.tiles - launch.groups * (walk.tiles - 1);
+  const Shares all = share_out(needs.tiles, launch.groups);
+  walk.tiles = all.most;
+  walk.full = all.full;
+  const Shares first = spreads_first ? share_out(needs.expert_tiles, launch.groups) : all;
+  launch.shared_tiles = first.most;
+  launch.shared_full = first.full;
+  const uint32_t experts =
+      needs.expert_tiles == 0 ? 1 : experts_of_group(needs, walk.tiles, spreads_first);
+  walk.staged = walk.splits * (needs.own_rows ? experts : 1);
   walk.batch = std::min(walk.tiles, std::max(1u, simds * kBatchSplits / walk.splits));
   // No more than are busy in every turn.
   const uint32_t turns = groups_for(walk.tiles * walk.splits, simds);
@@ -42,8 +69,8 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
-  const uint32_t batches = walk.batch < walk.tiles ? 2 : 1;
-  walk.more = walk.splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
+  const uint32_t batches = walk.batch < walk.tiles || experts > 1 ? 2 : 1;  // of one expert each
+  walk.more = walk.staged * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
               batches * walk.batch * walk.splits * kUnitRows;
   walk.begin = (walk.more + needs.more + 3) / 4 * 4;
   const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
@@ -62,7 +89,7 @@ std::optional<UnitOneLaunch> staying_launch(const UnitOneNeeds& needs, uint32_t 
                                             uint32_t simds_max, uint32_t most) {
   const uint32_t groups = std::max(1u, cores * per_core / needs.rows);
   for (uint32_t simds = simds_max; simds >= simds_min; --simds) {
-    UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
+    UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces, needs.shares_first);
     launch.walk.by_splits = !needs.makes_row && launch.walk.splits > kUnitSimds ? 1 : 0;
     if (groups_that_fit(launch, most) >= per_core) return launch;
   }

@@ -46,9 +46,15 @@ struct UnitOneNeeds {
   uint32_t rows = 1;
   uint32_t more = 0;
   bool makes_row = false;  // of activations, by kUnitThreads at once
+  // Where tiles are those of a token's experts, one behind another:
+  uint32_t expert_tiles = 0;  // of each; 0: they are not
+  bool shares_first = false;  // the first is the shared one and there are others
+  bool own_rows = false;      // experts have rows of activations of their own
 };
 struct UnitOneLaunch {
   UnitWalk walk{};
+  uint32_t shared_tiles = 0;  // of the first expert's, as walk.tiles and walk.full are of all
+  uint32_t shared_full = 0;
   uint32_t groups = 0;  // of a row, for all tiles
   uint32_t threads = 0;
   uint32_t bytes = 0;  // of shared memory

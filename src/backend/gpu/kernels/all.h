@@ -37,6 +37,7 @@
 #include "backend/gpu/kernels/unit_part.h"
 #include "backend/gpu/kernels/unit_one.h"
 #include "backend/gpu/kernels/unit_normed_one.h"
+#include "backend/gpu/kernels/unit_expert_walk.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
 #include "backend/gpu/kernels/unit_down_sum.h"
 #include "backend/gpu/kernels/unit_split.h"

@@ -101,29 +101,31 @@ MF_FN void route_rank_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u3
               : own_group * kRouteGroupExperts + (own & ((1u << shift) - 1u));
 }
 
+/// What threads that choose no routes do meanwhile.
+struct RouteNothing {
+  MF_FN_MEMBER void run(MF_T) const {}
+};
+
 /// The experts of the best `ranks` of a token to shared memory; a barrier follows before they are
-/// read by route_chosen(). The first 256 threads of a group find them, all of its threads call.
+/// read by route_chosen(). The first 256 threads of a group find them, all of its threads call; the
+/// others run `beside`.
+template <class Beside>
 MF_FN void route_choose(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
-                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                        MF_LOCAL(const Beside) beside) {
   const u32 shift = route_shift(ranks);
   const bool takes_part = t.index < kRouteThreads;
-  if (takes_part && p.thread_experts == 1u) {
+  if (!takes_part) {
+    beside->run(t);
+  } else if (p.thread_experts == 1u) {
     route_candidates<1u>(t, p, shift, shared, logits, correction);
-  } else if (takes_part) {
+  } else {
     route_candidates<2u>(t, p, shift, shared, logits, correction);
   }
   barrier(t);
   if (takes_part) route_rank_candidates(t, p, ranks, shift, shared);
 }
 MF_FN u32 route_chosen(MF_SHARED(u32) shared, u32 rank) { return shared[kRouteChosen + rank]; }
-
-/// The expert of one rank of a token, on every thread of a group. Has barriers.
-MF_FN u32 route_slot(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, MF_SHARED(u32) shared,
-                     MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
-  route_choose(t, p, p.top_k, shared, logits + token * p.logits_stride, correction);
-  barrier(t);
-  return route_chosen(shared, rank);
-}
 
 /// What was chosen for a token to ids and weights, by one SIMD group.
 MF_FN void route_write(MF_T t, MF_PARAMS(RouteParams) p, u32 token, MF_SHARED(u32) shared,
@@ -142,7 +144,8 @@ MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, co
   if (p.thread_experts != 0u) {
     MF_SHARED(u32) shared = MF_SHARED_AT(t, u32, 0u);
     MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
-    route_choose(t, p, p.top_k, shared, row, correction);
+    const RouteNothing nothing;
+    route_choose(t, p, p.top_k, shared, row, correction, &nothing);
     barrier(t);
     route_write(t, p, token, shared, row, expert_scale, ids, weights);
     return;

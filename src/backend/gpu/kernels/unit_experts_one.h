@@ -40,17 +40,14 @@ MF_FN ExpertMatrix expert_at(ExpertMatrix first, u64 offset) {
   return first;
 }
 
-/// A division takes a hundred cycles; the first token needs none.
-MF_FN u32 token_of(u32 slot, u32 top_k) { return slot < top_k ? 0u : slot / top_k; }
-
-/// What a group computes: rows of one expert for one row of x.
+/// An expert's matrices.
 struct UnitSlot {
   ExpertMatrix matrices[2];  // gate and up, or down
   bool is_shared;
   bool exists;
 };
 
-/// The matrices of the expert that slot `t.group.y` goes to, from matrix `which` of its entry.
+/// The matrices of expert `id`, `count` from matrix `which` of its entry.
 MF_FN void find_expert(MF_PARAMS(UnitExpertsOneParams) p, MF_LOCAL(UnitSlot) slot, u32 id,
                        MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries, u32 which,
                        u32 count) {
@@ -72,36 +69,88 @@ MF_FN void find_expert(MF_PARAMS(UnitExpertsOneParams) p, MF_LOCAL(UnitSlot) slo
   }
 }
 
-MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
-  UnitSlot slot;
-  slot.is_shared = t.group.y >= p.slots;
-  slot.exists = slot.is_shared;
-  slot.matrices[0] = p.shared[0];
-  slot.matrices[1] = p.shared[1];
-  return slot;
-}
-
 MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
   return MF_SHARED_AT(t, u32, p.expert.walk.more * 4u);
 }
 
-template <u32 BITS>
-MF_FN UnitWalker<BITS> unit_expert_walker(MF_T t, MF_PARAMS(UnitExpertParams) p,
-                                          UnitPart<BITS> part) {
-  const u32 all = (p.matrix.rows + part.tile_rows - 1u) / part.tile_rows;
-  const UnitWalker<BITS> walker = {part, p.walk, unit_tiles(p.walk, t.group.x, all), {0u, 0u}};
-  return walker;
-}
+/// Where a token's experts are found: chosen here, or by their ids.
+struct UnitExpertFinder {
+  MF_PARAMS(UnitExpertsOneParams) p;
+  MF_SHARED(u32) chosen;
+  MF_GLOBAL(const i32) ids;  // of the token
+  MF_GLOBAL(const u32) map;
+  MF_GLOBAL(const u64) entries;
 
+  MF_FN_MEMBER UnitSlot slot(u32 rank, u32 which, u32 count) const {
+    UnitSlot slot;
+    slot.is_shared = rank == kNoEntry;
+    slot.exists = slot.is_shared;
+    slot.matrices[0] = p.shared[0];
+    slot.matrices[1] = p.shared[1];
+    if (slot.is_shared) return slot;
+    const u32 id = p.route.thread_experts != 0u ? route_chosen(chosen, rank) : static_cast<u32>(ids[rank]);
+    find_expert(p, &slot, id, map, entries, which, count);
+    return slot;
+  }
+};
+
+MF_FN void prefetch_rows(MF_T t, MF_PARAMS(UnitMatrix) m, u32 cols, ExpertMatrix from, u32 first, u32 rows, u32 lane) {
+  if (first >= m.rows) return;
+  if (rows > m.rows - first) rows = m.rows - first;
+  if (t.lane == lane) prefetch_bytes(t, MF_AT(t, const u8, from.data) + static_cast<u64>(first) * (cols / 8u * m.bits), rows * (cols / 8u * m.bits));
+  const u32 bytes = (cols >> m.group_shift) * 2u;
+  if (t.lane == lane + 1u) prefetch_bytes(t, MF_AT(t, const u8, from.scales) + static_cast<u64>(first) * bytes, rows * bytes);
+  if (t.lane == lane + 2u) prefetch_bytes(t, MF_AT(t, const u8, from.biases) + static_cast<u64>(first) * bytes, rows * bytes);
+}
+MF_FN UnitExpertShare ahead_share(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+  const u32 each = (p.ahead_matrix.rows + kUnitRows - 1u) / kUnitRows;
+  const u32 of_shared = p.shared[0].data != 0u ? each : 0u;
+  const UnitTiles all = unit_tiles(p.ahead_walk, t.group.x, of_shared + p.expert.top_k * each);
+  const UnitTiles own = unit_share_tiles(p.ahead_shared_tiles, p.ahead_shared_full, t.group.x, of_shared);
+  const UnitExpertShare share = {each, own.end - own.first, own.first, all.first - own.first,
+                                 all.end - all.first};
+  return share;
+}
 /// out = gated_unit(gate x + bias, up x + bias).
+template <u32 BITS>
+struct UnitGateUp {
+  enum : u32 { kTileRows = kUnitRows / 2u };
+  UnitExpertFinder finder;
+
+  MF_FN_MEMBER bool find(MF_T t, MF_LOCAL(UnitPart<BITS>) part, u32 rank) const {
+    const UnitSlot slot = finder.slot(rank, 0u, 2u);
+    if (slot.exists) *part = unit_gate_up_part<BITS>(t, finder.p.expert, slot.matrices[0], slot.matrices[1]);
+    return slot.exists;
+  }
+};
 struct UnitGateUpOut {
+  UnitExpertFinder finder;
+  MF_GLOBAL(f32) slots;  // of the token
+  MF_GLOBAL(f32) shared_out;
   MF_GLOBAL(f32) out;
   u64 gate_bias;
   u64 up_bias;
-  MF_PARAMS(UnitExpertParams) p;
 
+  MF_FN_MEMBER void finish(MF_T t) const {
+    MF_PARAMS(UnitExpertsOneParams) p = finder.p;
+    if ((p.tune & 4u) == 0u) return;
+    const UnitExpertShare share = ahead_share(t, p);
+    const UnitStretch s = next_stretch(share, first_stretch(share));
+    const u32 id = p.route.thread_experts != 0u ? route_chosen(finder.chosen, s.rank) : static_cast<u32>(finder.ids[s.rank]);
+    u32 tiles = s.end - share.shared;
+    if (tiles > p.ahead_kb) tiles = p.ahead_kb;
+    prefetch_rows(t, p.ahead_matrix, p.ahead_cols, expert_at(p.ahead[0], id * p.stride), (share.shared + s.offset) * kUnitRows, tiles * kUnitRows, 0u);
+  }
+  MF_FN_MEMBER bool begin(MF_T, u32 rank) {
+    const UnitSlot slot = finder.slot(rank, 0u, 2u);
+    out = slot.is_shared ? shared_out : slots + rank * finder.p.expert.out_stride;
+    gate_bias = slot.matrices[0].bias;
+    up_bias = slot.matrices[1].bias;
+    return slot.exists;
+  }
   MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
                          u32 tiles) const {
+    MF_PARAMS(UnitExpertParams) p = finder.p.expert;
     const u32 half = kUnitRows / 2u;
     for (u32 r = t.index; r < tiles * half; r += t.threads) {
       const u32 row = first_tile * half + r;
@@ -115,129 +164,154 @@ struct UnitGateUpOut {
   }
 };
 
-/// The shared expert's inputs are awaited here.
-template <u32 BITS>
-MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
-                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
-  UnitWalker<BITS> walker = unit_expert_walker<BITS>(
-      t, p, unit_gate_up_part<BITS>(t, p, slot.matrices[0], slot.matrices[1]));
-  walker.begin(t);
-  if (slot.is_shared) await_inputs(t);
-  const UnitMemoryRow row = {x, p.cols, p.wide};
-  const UnitGateUpOut sink = {out, slot.matrices[0].bias, slot.matrices[1].bias, p};
-  walker.run(t, &row, &sink);
+MF_FN void prefetch_shared(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+  if (t.simd + 1u != t.simds) return;
+  const UnitExpertShare share = ahead_share(t, p);
+  if (share.shared != 0u) prefetch_rows(t, p.ahead_matrix, p.ahead_cols, p.ahead[1], share.shared_first * kUnitRows, share.shared * kUnitRows, 0u);
+}
+template <class Walker>
+MF_FN void prefetch_first(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_LOCAL(const Walker) walker) {
+  if (t.simd + 1u != t.simds) return;
+  const UnitStretch s = next_stretch(walker->share, first_stretch(walker->share));
+  const UnitSlot slot = walker->finder.finder.slot(s.rank, 0u, 2u);
+  u32 tiles = s.end - walker->share.shared;
+  if (tiles > 2u) tiles = 2u;
+  const u32 first = (walker->share.shared + s.offset) * 8u;
+  prefetch_rows(t, p.expert.matrix, p.expert.cols, slot.matrices[0], first, tiles * 8u, 0u);
+  prefetch_rows(t, p.expert.matrix, p.expert.cols, slot.matrices[1], first, tiles * 8u, 3u);
 }
 
+/// The row of activations staged by threads from `first` on.
+struct UnitRowBeside {
+  UnitMemoryRow row;
+  u32 first;
+  UnitWalk walk;
+  MF_FN_MEMBER void run(MF_T t) const {
+    const u32 step = t.threads - first;
+    for (u32 o = t.index - first; o < walk.splits * (kUnitSplit / 8u); o += 2u * step) {
+      stage_unit_octets(t, row.x, o, step, walk.splits, row.cols, row.wide);
+    }
+  }
+};
+
 template <u32 BITS>
-MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
+MF_FN void unit_gate_up_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
                                 MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
                                 MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
                                 MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
                                 MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
                                 MF_GLOBAL(f32) shared_out) {
-  UnitSlot slot = shared_slot(t, p);
-  u32 token = t.group.y - p.slots;
-  MF_GLOBAL(const f32) from = x + token * p.shared_x_stride;
-  MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
-  // Weights of routes are written down where there is time: by the shared expert, if there is one,
-  // as it need not wait for routes.
-  const bool has_shared = p.shared[0].data != 0u;
-  bool writes = slot.is_shared && p.route.thread_experts != 0u && t.group.x == 0u;
-  if (!slot.is_shared) {
-    await_inputs(t);
-    token = token_of(t.group.y, p.expert.top_k);
-    const u32 rank = t.group.y - token * p.expert.top_k;
-    u32 id = 0u;
-    if (p.route.thread_experts != 0u) {
-      id = route_slot(t, p.route, token, rank, route_words(t, p), logits, correction);
-      writes = t.group.x == 0u && rank == 0u && !has_shared;
-    } else {
-      id = static_cast<u32>(ids[t.group.y]);
-    }
-    find_expert(p, &slot, id, map, entries, 0u, 2u);
-    from = x + token * p.expert.x_stride;
-    to = out + t.group.y * p.expert.out_stride;
-  }
-  if (slot.exists) unit_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
-  if (!writes) return;
-  if (slot.is_shared) {
+  MF_PARAMS(UnitExpertParams) e = p.expert;
+  const u32 token = t.group.y;
+  const u32 slot = token * e.top_k;
+  MF_SHARED(u32) chosen = route_words(t, p);
+  const UnitExpertFinder finder = {p, chosen, MF_CAST(const i32, ids + slot), map, entries};
+  UnitExpertWalker<BITS, UnitGateUp<BITS>> walker = unit_expert_walker<BITS, UnitGateUp<BITS>>(t, p, {finder}, kUnitRows / 2u, x);
+  walker.begin(t);
+  if ((p.tune & 1u) != 0u) prefetch_shared(t, p);
+  const bool chooses = p.route.thread_experts != 0u;
+  const bool has_routed = walker.share.end != walker.share.shared;
+  MF_GLOBAL(const f32) row_logits = logits + token * p.route.logits_stride;
+  const bool has_beside = t.threads > kRouteThreads;
+  const UnitRowBeside row = {{x + token * e.x_stride, e.cols, e.wide}, has_beside ? u32{kRouteThreads} : 0u, e.walk};
+  await_inputs(t);
+  const bool early = chooses && has_routed;
+  if (early) {
+    route_choose(t, p.route, p.route.top_k, chosen, row_logits, correction, &row);
     barrier(t);
-    (void)route_slot(t, p.route, token, 0u, route_words(t, p), logits, correction);
   }
-  route_write(t, p.route, token, route_words(t, p), logits + token * p.route.logits_stride,
-              expert_scale, ids, weights);
+  if ((p.tune & 2u) != 0u && has_routed) prefetch_first(t, p, &walker);
+  walker.fill(t, ~0u);
+  if (!early || !has_beside) {
+    const UnitRowBeside all = {row.row, 0u, e.walk};
+    all.run(t);
+    barrier(t);
+  }
+  UnitGateUpOut sink = {finder, out + slot * e.out_stride, shared_out + token * p.shared_out_stride, out, 0u, 0u};
+  walker.run(t, &sink);
+  if (!chooses || t.group.x != p.route_writer) return;
+  if (!early) {
+    barrier(t);
+    const RouteNothing nothing = {};
+    route_choose(t, p.route, p.route.top_k, chosen, row_logits, correction, &nothing);
+    barrier(t);
+  }
+  route_write(t, p.route, token, chosen, row_logits, expert_scale, ids, weights);
 }
 
 /// out = (down x + bias) * sigmoid(gate).
+template <u32 BITS>
+struct UnitDown {
+  UnitExpertFinder finder;
+
+  MF_FN_MEMBER bool find(MF_T t, MF_LOCAL(UnitPart<BITS>) part, u32 rank) const {
+    const UnitSlot slot = finder.slot(rank, 2u, 1u);
+    if (slot.exists) *part = unit_down_part<BITS>(t, finder.p.expert, slot.matrices[0]);
+    return slot.exists;
+  }
+};
 struct UnitDownOut {
+  UnitExpertFinder finder;
+  MF_GLOBAL(f32) slots;  // of the token
+  MF_GLOBAL(f32) shared_out;
+  MF_GLOBAL(const f32) shared_gate;
   MF_GLOBAL(f32) out;
-  MF_GLOBAL(const f32) gate;
   u64 bias;
   bool has_gate;
-  MF_PARAMS(UnitExpertParams) p;
 
+  MF_FN_MEMBER void finish(MF_T) const {}
+  MF_FN_MEMBER bool begin(MF_T, u32 rank) {
+    const UnitSlot slot = finder.slot(rank, 2u, 1u);
+    out = slot.is_shared ? shared_out : slots + rank * finder.p.expert.out_stride;
+    bias = slot.matrices[0].bias;
+    has_gate = slot.is_shared && finder.p.has_shared_gate != 0u;
+    return slot.exists;
+  }
   MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
                          u32 tiles) const {
+    MF_PARAMS(UnitExpertParams) p = finder.p.expert;
     for (u32 r = t.index; r < tiles * kUnitRows; r += t.threads) {
       const u32 row = first_tile * kUnitRows + r;
       if (row >= p.matrix.rows) return;
       f32 sum =
           sum_unit_splits(parts + (r / kUnitRows * splits * kUnitRows + r % kUnitRows), splits);
       sum = sum + bias_at(t, bias, row, p.bias_format);
-      out[row] = has_gate ? sum * sigmoid(gate[0]) : sum;
+      out[row] = has_gate ? sum * sigmoid(shared_gate[0]) : sum;
     }
   }
 };
 
-/// Awaits its inputs; weights and routes are there before.
-template <u32 BITS>
-MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot slot,
-                            MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
-  MF_PARAMS(UnitExpertParams) e = p.expert;
-  UnitWalker<BITS> walker =
-      unit_expert_walker<BITS>(t, e, unit_down_part<BITS>(t, e, slot.matrices[0]));
-  walker.begin(t);
-  await_inputs(t);
-  const UnitMemoryRow row = {x, e.cols, e.wide};
-  const UnitDownOut sink = {out, gate, slot.matrices[0].bias,
-                            slot.is_shared && p.has_shared_gate != 0u, e};
-  walker.run(t, &row, &sink);
-}
-
 /// What is read before the inputs are awaited was written before unit_gate_up_one, which comes
 /// right before: ids, or the logits that both choose from.
 template <u32 BITS>
-MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(const i32) ids,
+MF_FN void unit_down_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(const i32) ids,
                              MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
                              MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
                              MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
                              MF_GLOBAL(const f32) shared_x, MF_GLOBAL(const f32) shared_gate,
                              MF_GLOBAL(f32) shared_out) {
-  UnitSlot slot = shared_slot(t, p);
-  const u32 token = t.group.y - p.slots;
-  MF_GLOBAL(const f32) from = shared_x + token * p.shared_x_stride;
-  MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
-  if (!slot.is_shared) {
-    u32 id = 0u;
-    if (p.route.thread_experts != 0u) {
-      const u32 routed = token_of(t.group.y, p.route.top_k);
-      id = route_slot(t, p.route, routed, t.group.y - routed * p.route.top_k, route_words(t, p),
-                      logits, correction);
-    } else {
-      id = static_cast<u32>(ids[t.group.y]);
-    }
-    find_expert(p, &slot, id, map, entries, 2u, 1u);
-    if (!slot.exists) {
-      await_inputs(t);
-      return;
-    }
-    from = x + t.group.y * p.expert.x_stride;
-    to = out + t.group.y * p.expert.out_stride;
+  MF_PARAMS(UnitExpertParams) e = p.expert;
+  const u32 token = t.group.y;
+  const u32 slot = token * e.top_k;
+  MF_SHARED(u32) chosen = route_words(t, p);
+  const UnitExpertFinder finder = {p, chosen, ids + slot, map, entries};
+  UnitExpertWalker<BITS, UnitDown<BITS>> walker = unit_expert_walker<BITS, UnitDown<BITS>>(t, p, {finder}, kUnitRows, x);
+  walker.begin(t);
+  if (p.route.thread_experts != 0u && walker.share.end != walker.share.shared) {
+    const RouteNothing nothing = {};
+    route_choose(t, p.route, p.route.top_k, chosen, logits + token * p.route.logits_stride, correction, &nothing);
+    barrier(t);
   }
-  unit_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
+  walker.fill(t, ~0u);
+  await_inputs(t);
+  const UnitExpertRows rows = {x + slot * e.x_stride, e.x_stride, shared_x + token * p.shared_x_stride, e.cols, e.wide};
+  rows.stage(t, e.walk, walker.share);
+  barrier(t);
+  UnitDownOut sink = {finder, out + slot * e.out_stride, shared_out + token * p.shared_out_stride, shared_gate + token, out, 0u, false};
+  walker.run(t, &sink);
 }
 
-// Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
+// Group x: a share of the tiles; y: a token. 256 threads or more. A kernel for each width of codes: wide
 // ones need twice the registers.
 #define MF_UNIT_EXPERTS_ONE(BITS, threads, fits)                                              \
   MF_FITS(threads, fits)                                                                      \
@@ -246,7 +320,7 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
             MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),    \
             MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {        \
     MF_THREAD_EARLY;                                                                          \
-    unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
+    unit_gate_up_of_token<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
                                   entries, x, out, shared_out);                               \
   }                                                                                           \
   MF_FITS(threads, fits)                                                                      \
@@ -257,7 +331,7 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
             MF_WRITE(10, f32, shared_out)) {                                                  \
     MF_THREAD_EARLY;                                                                          \
     static_cast<void>(weights);                                                               \
-    unit_down_of_slot<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
+    unit_down_of_token<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
                                shared_gate, shared_out);                                      \
   }
 MF_UNIT_EXPERTS_ONE(4, kUnitThreadsMax, kUnitFits4 / 2)

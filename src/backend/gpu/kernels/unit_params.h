@@ -66,6 +66,7 @@ struct UnitMatrix {
 /// splits of tiles in turn, each with the next one on its way to a place of its own.
 struct UnitWalk {
   u32 splits;      // of a row
+  u32 staged;      // of all rows of activations that a group has
   u32 tiles;       // of a group,
   u32 full;        // of so many groups; the others have one less
   u32 batch;       // tiles between two sums over splits
@@ -124,7 +125,7 @@ struct UnitExpertParams {
 };
 
 /// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
-/// through: group y is a slot, or behind those a token of the shared expert's.
+/// through. Group y is a token.
 struct UnitExpertsOneParams {
   UnitExpertParams expert;
   ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
@@ -132,8 +133,16 @@ struct UnitExpertsOneParams {
   u64 stride;              // bytes from an expert to the next; 0: look in map and entries
   u64 shared_x_stride;
   u64 shared_out_stride;
-  u32 slots;
+  u32 shared_tiles;  // of a group, of the shared expert's,
+  u32 shared_full;   // of so many groups; the others have one less
+  u32 route_writer;  // the group that writes routes down
   u32 has_shared_gate;
+  u32 tune;
+  u32 ahead_kb;
+  ExpertMatrix ahead[2];  // down of expert 0 and of the shared expert
+  UnitMatrix ahead_matrix;
+  UnitWalk ahead_walk;
+  u32 ahead_cols, ahead_shared_tiles, ahead_shared_full;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
