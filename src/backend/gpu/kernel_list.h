@@ -98,6 +98,8 @@
   X(unit_down_one8, 11, UnitExpertsOneParams)      \
   X(unit_down_sum4, 16, UnitDownSumParams)         \
   X(unit_down_sum8, 16, UnitDownSumParams)         \
+  X(unit_down_splits4, 16, UnitDownSumParams)      \
+  X(unit_down_splits8, 16, UnitDownSumParams)      \
   X(unit_gate_up, 6, UnitExpertParams)             \
   X(unit_down, 6, UnitExpertParams)
 

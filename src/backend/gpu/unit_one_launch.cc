@@ -70,8 +70,9 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   walk.split_step = simds % walk.splits;
   walk.places = places;
   const uint32_t batches = walk.batch < walk.tiles || experts > 1 ? 2 : 1;  // of one expert each
-  walk.more = walk.staged * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
-              batches * walk.batch * walk.splits * kUnitRows;
+  walk.experts = walk.staged * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
+                 batches * walk.batch * walk.splits * kUnitRows;
+  walk.more = walk.experts + (needs.expert_tiles == 0 ? 0 : experts * kUnitStretchWords);
   walk.begin = (walk.more + needs.more + 3) / 4 * 4;
   const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
@@ -104,7 +105,8 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
   const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
   const UnitOneLaunch at_once =
       make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
-  const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
+  uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
+  if (needs.bits == 4 && needs.expert_tiles != 0) by_registers = kUnitExpertFits4;
   const uint32_t fit = std::min(groups_that_fit(at_once, most), by_registers);
   if (at_once.groups * needs.rows <= cores * fit) return at_once;
   // One group a multiprocessor makes the integers of a row once; two leave none without one where
@@ -124,6 +126,36 @@ uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {
   needs.cols = static_cast<uint32_t>(cols);
   needs.more = kRouteWords;
   return make_launch(needs, 1, kSimdsMin, kUnitPlaces).bytes;
+}
+
+UnitOneLaunch unit_down_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
+  const uint32_t experts = needs.tiles / needs.expert_tiles;
+  const uint32_t groups = std::clamp(cores / needs.rows, groups_for(needs.expert_tiles, kUnitSimds),
+                                     needs.expert_tiles);
+  UnitOneLaunch launch;
+  launch.groups = groups;
+  const Shares shares = share_out(needs.expert_tiles, groups);
+  UnitWalk& walk = launch.walk;
+  walk.splits = splits_of(needs.cols);
+  walk.staged = walk.splits * experts;
+  walk.tiles = shares.most;
+  walk.full = shares.full;
+  walk.places = kUnitPlaces;
+  walk.experts = walk.staged * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
+                 walk.tiles * walk.staged * kUnitRows;
+  walk.more = walk.experts + kUnitDownWords;
+  walk.begin = (walk.more + needs.more + 3) / 4 * 4;
+  walk.simds = std::min(kSimdsMax, std::max(uint32_t{kUnitSimds}, walk.tiles * walk.staged));
+  const auto bytes = [&] {
+    const uint32_t words = walk.begin + walk.simds * walk.places * place_words(needs.bits);
+    return words * static_cast<uint32_t>(sizeof(u32));
+  };
+  while (walk.simds > kUnitSimds && bytes() > most) --walk.simds;
+  walk.tile_step = walk.simds / walk.splits;
+  walk.split_step = walk.simds % walk.splits;
+  launch.threads = walk.simds * kSimdLanes;
+  launch.bytes = bytes();
+  return launch;
 }
 
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more) {

@@ -64,6 +64,9 @@ struct UnitOneLaunch {
 UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
 /// The least that any of these launches takes.
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
+/// Of unit_down_splits: groups with tiles of all experts each, at most one a SIMD group. May take
+/// more than `most` bytes.
+UnitOneLaunch unit_down_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 /// Shared memory of a group of kernels for many tokens.

@@ -91,15 +91,6 @@ MF_FN void await_inputs(MF_T) {
 /// before await_inputs() even where another kernel still writes.
 MF_FN void prefetch(MF_T, const f32* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-/// The same for bytes that are there, 16 or a multiple of it from a 16-byte boundary.
-MF_FN void prefetch_bytes(MF_T, const u8* at, u32 bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(at)),
-               "r"(bytes)
-               : "memory");
-#endif
-}
-
 MF_FN void barrier(MF_T) { __syncthreads(); }
 MF_FN void simd_barrier(MF_T) { __syncwarp(); }
 MF_FN f32 simd_shuffle(MF_T, f32 value, u32 lane) { return __shfl_sync(~0u, value, lane); }

@@ -148,10 +148,6 @@ inline void await_inputs(const Thread&) {}
 template <typename T>
 void prefetch(const Thread&, const GlobalPointer<T>&) {}
 
-inline void prefetch_bytes(const Thread&, const GlobalPointer<const u8>& at, u32 bytes) {
-  for (u32 i = 0; i < bytes; i += 16) (void)at.cast<const u32>().checked(i / 4, 4);
-}
-
 using emulator::Exchange;
 using emulator::Place;
 

@@ -67,7 +67,6 @@ struct W2 {
 
 MF_FN void await_inputs(MF_T) {}
 MF_FN void prefetch(MF_T, device const f32*) {}
-MF_FN void prefetch_bytes(MF_T, device const u8*, u32) {}
 
 MF_FN void barrier(MF_T) { metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup); }
 MF_FN void simd_barrier(MF_T) { metal::simdgroup_barrier(metal::mem_flags::mem_threadgroup); }

@@ -40,6 +40,7 @@
 #include "backend/gpu/kernels/unit_expert_walk.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
 #include "backend/gpu/kernels/unit_down_sum.h"
+#include "backend/gpu/kernels/unit_down_splits.h"
 #include "backend/gpu/kernels/unit_split.h"
 #include "backend/gpu/kernels/unit_stages.h"
 #include "backend/gpu/kernels/unit_many.h"

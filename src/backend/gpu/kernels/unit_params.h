@@ -27,10 +27,19 @@ enum : u32 {
 /// lanes read where others have activations.
 enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
 
+/// Words of shared memory: of an ExpertMatrix; of what a group of products of experts knows of each
+/// of its experts.
+enum : u32 { kUnitMatrixWords = 8, kUnitStretchWords = 4 + 2 * kUnitMatrixWords };
+
 /// Groups of kUnitThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
 /// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
-enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2, kUnitThreadsMax = 2 * kUnitThreads };
+enum : u32 {
+  kUnitFits4 = 4,
+  kUnitFits8 = 2,
+  kUnitExpertFits4 = 3,
+  kUnitThreadsMax = 2 * kUnitThreads
+};
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
 /// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
@@ -75,7 +84,8 @@ struct UnitWalk {
   u32 split_step;  // and splits
   u32 places;      // kUnitPlaces, or 1 if no SIMD group takes more than one split
   u32 by_splits;   // SIMD groups stage the splits that they take first, before others are there
-  u32 more;        // where words of others begin in shared memory
+  u32 experts;     // where what is known of a group's experts begins in shared memory,
+  u32 more;        // where words of others do,
   u32 begin;       // and where places do
 };
 
@@ -137,18 +147,20 @@ struct UnitExpertsOneParams {
   u32 shared_full;   // of so many groups; the others have one less
   u32 route_writer;  // the group that writes routes down
   u32 has_shared_gate;
-  u32 tune;
-  u32 ahead_kb;
-  ExpertMatrix ahead[2];  // down of expert 0 and of the shared expert
-  UnitMatrix ahead_matrix;
-  UnitWalk ahead_walk;
-  u32 ahead_cols, ahead_shared_tiles, ahead_shared_full;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
 };
 
 /// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
 /// expert, whose rows have one split.
 enum : u32 { kUnitDownRanks = 12 };
+
+/// Shared memory of a group that does that for rows of several splits: of each expert its matrix,
+/// and factors of the ranks and of the shared expert.
+enum : u32 {
+  kUnitDownFactors = u32{kUnitDownRanks} * u32{kUnitMatrixWords},
+  kUnitDownWords = u32{kUnitDownFactors} + u32{kUnitDownRanks},
+};
+
 struct UnitDownSumParams {
   UnitExpertsOneParams experts;
   u32 has_shared;
