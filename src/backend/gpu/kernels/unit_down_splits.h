@@ -76,10 +76,10 @@ struct UnitDownWalker {
     }
     copies_commit(t);
   }
-  /// Brings the first splits under way, or only those of the shared expert.
-  MF_FN_MEMBER void fill(MF_T t, bool all) {
+  /// Brings the first splits under way to `places` places, or only those of the shared expert.
+  MF_FN_MEMBER void fill(MF_T t, u32 places, bool all) {
     MF_ROLLED
-    while (filled < kUnitPlaces && (all || next.expert == group.ranks)) {
+    while (filled < places && (all || next.expert == group.ranks)) {
       issue(t, filled);
       ++filled;
     }
@@ -115,16 +115,22 @@ struct UnitDownWalker {
   }
 };
 
-/// Rows of activations of a token's slots, then the shared expert's, all loads of a thread's
-/// octets under way together.
+/// Octets of rows of activations of a token's slots, then of the shared expert's, on their way to
+/// shared memory: so many of a thread.
 enum : u32 { kDownOctets = 5 };
-MF_FN void stage_down_rows(MF_T t, UnitWalk walk, u32 ranks, u32 experts, MF_GLOBAL(const f32) x,
-                           u64 stride, MF_GLOBAL(const f32) shared_x, u32 cols, u32 wide) {
-  const u32 octets = walk.splits * (kUnitSplit / 8u);
-  const u32 all = experts * octets;
-  MF_ROLLED
-  for (u32 first = 0u; first < all; first += kDownOctets * t.threads) {
-    f32 values[kDownOctets * 8];
+struct UnitDownRows {
+  MF_GLOBAL(const f32) x;  // of the token's first slot
+  u64 stride;
+  MF_GLOBAL(const f32) shared_x;
+  u32 ranks;
+  u32 all;  // octets
+  u32 cols;
+  u32 wide;
+  f32 values[kDownOctets * 8];
+
+  /// Those from octet `first` on, all under way at once.
+  MF_FN_MEMBER void load(MF_T t, UnitWalk walk, u32 first) {
+    const u32 octets = walk.splits * (kUnitSplit / 8u);
     MF_UNROLL
     for (u32 i = 0u; i < kDownOctets; ++i) {
       const u32 at = first + i * t.threads + t.index;
@@ -133,18 +139,33 @@ MF_FN void stage_down_rows(MF_T t, UnitWalk walk, u32 ranks, u32 experts, MF_GLO
       if (row < ranks) from = x + row * stride;
       load_octet(values + i * 8u, from, (at - row * octets) * 8u, at < all ? cols : 0u, wide);
     }
+  }
+  MF_FN_MEMBER void store(MF_T t, UnitWalk walk, u32 first) const {
     MF_UNROLL
     for (u32 i = 0u; i < kDownOctets; ++i) {
       const u32 at = first + i * t.threads + t.index;
       if (at < all) store_unit_octet(t, values + i * 8u, at, walk.staged);  // all lanes or none
     }
   }
+};
+
+/// Where the slots' experts are found, to shared memory. Has a barrier.
+MF_FN void list_down_experts(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, u32 ranks,
+                             MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map,
+                             MF_GLOBAL(const u64) entries) {
+  if (t.index < ranks) {
+    UnitSlot slot;
+    find_expert(p, &slot, static_cast<u32>(ids[t.index]), map, entries, 2u, 1u);
+    if (!slot.exists) slot.matrices[0].data = 0u;
+    store_matrix(MF_SHARED_AT(t, u32, (p.expert.walk.experts + t.index * kUnitMatrixWords) * 4u),
+                 slot.matrices[0]);
+  }
+  barrier(t);
 }
 
 template <u32 BITS>
 MF_FN void unit_down_splits_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p,
                                     MF_GLOBAL(const i32) ids, MF_GLOBAL(const f32) weights,
-                                    MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
                                     MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
                                     MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
                                     MF_GLOBAL(const f32) shared_x, MF_GLOBAL(const f32) shared_gate,
@@ -165,30 +186,38 @@ MF_FN void unit_down_splits_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p,
   walker.next = walker.start(t);
   MF_SHARED(u32) table = MF_SHARED_AT(t, u32, walk.experts * 4u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, (walk.experts + kUnitDownFactors) * 4u);
-  MF_SHARED(u32) route_shared = route_words(t, s);
   store_unit_zeros(t, walk.staged);
   if (t.index == 0u && p.has_shared != 0u) {
     store_matrix(table + group.ranks * kUnitMatrixWords, s.shared[0]);
   }
   barrier(t);
-  walker.fill(t, false);
-  if (s.route.thread_experts != 0u) {
-    const RouteNothing nothing = {};
-    route_choose(t, s.route, group.ranks, route_shared, logits + token * s.route.logits_stride,
-                 correction, &nothing);
-    barrier(t);
-  }
-  if (t.index < group.ranks) {
-    UnitSlot slot = unit_slot(t, s, t.index, ids, map, entries, 2u, 1u);
-    if (!slot.exists) slot.matrices[0].data = 0u;
-    store_matrix(table + t.index * kUnitMatrixWords, slot.matrices[0]);
-  }
-  barrier(t);
-  walker.fill(t, true);
-  await_inputs(t);
+  walker.fill(t, 1u, false);
   const u64 first_slot = static_cast<u64>(token) * e.top_k;
-  stage_down_rows(t, walk, group.ranks, group.experts, x + first_slot * e.x_stride, e.x_stride,
-                  shared_x + token * s.shared_x_stride, e.cols, e.wide);
+  // Routes that the kernel before chose are read when it has finished: to choose them again takes a
+  // group longer that starts when others end.
+  const bool waits = s.route.thread_experts != 0u;
+  if (!waits) {
+    list_down_experts(t, s, group.ranks, ids + first_slot, map, entries);
+    walker.fill(t, 1u, true);
+  }
+  await_inputs(t);
+  UnitDownRows staged = {x + first_slot * e.x_stride,
+                         e.x_stride,
+                         shared_x + token * s.shared_x_stride,
+                         group.ranks,
+                         group.experts * walk.splits * (kUnitSplit / 8u),
+                         e.cols,
+                         e.wide,
+                         {}};
+  MF_ROLLED
+  for (u32 first = 0u; first < staged.all; first += kDownOctets * t.threads) {
+    staged.load(t, walk, first);
+    if (first == 0u) {
+      if (waits) list_down_experts(t, s, group.ranks, ids + first_slot, map, entries);
+      walker.fill(t, kUnitPlaces, true);  // not before: loads wait behind copies
+    }
+    staged.store(t, walk, first);
+  }
   const bool has_gate = s.has_shared_gate != 0u;
   if (t.index < group.experts) {
     f32 factor = 1.0f;
@@ -251,9 +280,10 @@ MF_FN void unit_down_splits_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p,
             MF_WRITE(10, f32, shared_out), MF_READ(11, f32, addend1), MF_READ(12, f32, addend2), \
             MF_WRITE(13, f32, sum0), MF_WRITE(14, f32, sum1), MF_WRITE(15, f32, sum2)) {         \
     MF_THREAD_EARLY;                                                                             \
-    unit_down_splits_and_sum<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x,   \
-                                      out, shared_x, shared_gate, shared_out, addend1, addend2,  \
-                                      sum0, sum1, sum2);                                         \
+    static_cast<void>(logits), static_cast<void>(correction);                                    \
+    unit_down_splits_and_sum<BITS##u>(t, p, ids, weights, map, entries, x, out, shared_x,        \
+                                      shared_gate, shared_out, addend1, addend2, sum0, sum1,     \
+                                      sum2);                                                     \
   }
 MF_UNIT_DOWN_SPLITS(4)
 MF_UNIT_DOWN_SPLITS(8)

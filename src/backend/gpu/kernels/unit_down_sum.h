@@ -24,7 +24,7 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBA
   u32 id = 0u;
   if (s.route.thread_experts != 0u) {
     const RouteNothing nothing;
-    route_choose(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
+    route_choose(t, s.route, s.route.experts, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
                  correction, &nothing);
   }
   barrier(t);

@@ -154,10 +154,11 @@ struct UnitExpertWalker {
     copies_commit(t);
     next.advance(walk);
   }
-  /// Brings the first splits under way, as far as they are before position `stop`.
-  MF_FN_MEMBER void fill(MF_T t, u32 stop) {
+  /// Brings the first splits under way to `places` places, as far as they are before position
+  /// `stop`.
+  MF_FN_MEMBER void fill(MF_T t, u32 places, u32 stop) {
     MF_ROLLED
-    while (filled < kUnitPlaces && next.tile < stop) {
+    while (filled < places && next.tile < stop) {
       issue(t, filled);
       ++filled;
     }

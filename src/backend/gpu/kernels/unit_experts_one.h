@@ -101,7 +101,7 @@ MF_FN UnitExpertWalker<BITS, COUNT> begin_experts(MF_T t, MF_PARAMS(UnitExpertsO
   store_unit_zeros(t, e.walk.staged);
   const UnitTiles tiles = {0u, share.end};
   walker.next.begin(t, e.walk, tiles);
-  walker.fill(t, share.shared);
+  walker.fill(t, 1u, share.shared);
   return walker;
 }
 
@@ -158,32 +158,34 @@ MF_FN void unit_gate_up_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_G
   UnitExpertWalker<BITS, 2u> walker = begin_experts<BITS, 2u>(t, p, share, x);
   MF_GLOBAL(const f32) own_logits = logits + token * p.route.logits_stride;
   const bool chooses = p.route.thread_experts != 0u;
-  const bool early = chooses && share.end != share.shared;
+  const bool writes = chooses && t.group.x == p.route_writer;
+  const bool has_routes = chooses && (writes || share.end != share.shared);
   // Threads that choose no routes have time for the row of activations.
-  const bool has_others = early && t.threads > kRouteThreads;
-  const UnitRowBeside row = {{x + token * e.x_stride, e.cols, e.wide},
-                             has_others ? u32{kRouteThreads} : 0u,
-                             e.walk.splits};
-  await_inputs(t);
-  if (early) {
-    route_choose(t, p.route, p.route.top_k, route_words(t, p), own_logits, correction, &row);
-    barrier(t);
+  const bool has_others = has_routes && t.threads > kRouteThreads;
+  UnitRowBeside row = {{x + token * e.x_stride, e.cols, e.wide},
+                       has_others ? u32{kRouteThreads} : 0u,
+                       e.walk.splits};
+  // Groups that are there before their inputs choose from nothing first: what is slow about it is
+  // to fetch its text.
+  MF_ROLLED
+  for (u32 pass = has_routes && e.walk.places == 1u ? MF_FIRST_PASS : 1u; pass < 2u; ++pass) {
+    row.row.cols = pass == 0u ? 0u : e.cols;
+    if (pass == 1u) await_inputs(t);
+    if (has_routes) {
+      route_choose(t, p.route, pass == 0u ? 0u : p.route.experts, p.route.top_k, route_words(t, p),
+                   own_logits, correction, &row);
+      barrier(t);
+    }
+    list_experts(t, p, share, MF_CAST(const i32, ids), map, entries, 0u, 2u);
   }
-  list_experts(t, p, share, MF_CAST(const i32, ids), map, entries, 0u, 2u);
-  walker.fill(t, ~0u);
+  walker.fill(t, kUnitPlaces, ~0u);
   if (!has_others) {
     row.run(t);
     barrier(t);
   }
   const UnitGateUpOut sink = {p, out, shared_out};
   walker.run(t, &sink);
-  if (!chooses || t.group.x != p.route_writer) return;
-  if (!early) {
-    barrier(t);
-    const RouteNothing nothing = {};
-    route_choose(t, p.route, p.route.top_k, route_words(t, p), own_logits, correction, &nothing);
-    barrier(t);
-  }
+  if (!writes) return;
   route_write(t, p.route, token, route_words(t, p), own_logits, expert_scale, ids, weights);
 }
 
@@ -228,12 +230,12 @@ MF_FN void unit_down_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOB
   UnitExpertWalker<BITS, 1u> walker = begin_experts<BITS, 1u>(t, p, share, x);
   if (p.route.thread_experts != 0u && share.end != share.shared) {
     const RouteNothing nothing = {};
-    route_choose(t, p.route, p.route.top_k, route_words(t, p),
+    route_choose(t, p.route, p.route.experts, p.route.top_k, route_words(t, p),
                  logits + token * p.route.logits_stride, correction, &nothing);
     barrier(t);
   }
   list_experts(t, p, share, ids, map, entries, 2u, 1u);
-  walker.fill(t, ~0u);
+  walker.fill(t, kUnitPlaces, ~0u);
   await_inputs(t);
   const UnitExpertRows rows = {x + static_cast<u64>(token * e.top_k) * e.x_stride, e.x_stride,
                                shared_x + token * p.shared_x_stride, e.cols, e.wide};
