@@ -149,6 +149,11 @@ struct UnitDownRows {
   }
 };
 
+/// What a group knows of an expert: an ExpertMatrix, whose data are at 0 if it is not there.
+MF_FN MF_SHARED(u32) down_expert(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, u32 expert) {
+  return MF_SHARED_AT(t, u32, (p.expert.walk.experts + expert * kUnitMatrixWords) * 4u);
+}
+
 /// Where the slots' experts are found, to shared memory. Has a barrier.
 MF_FN void list_down_experts(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, u32 ranks,
                              MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map,
@@ -157,10 +162,83 @@ MF_FN void list_down_experts(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, u32 rank
     UnitSlot slot;
     find_expert(p, &slot, static_cast<u32>(ids[t.index]), map, entries, 2u, 1u);
     if (!slot.exists) slot.matrices[0].data = 0u;
-    store_matrix(MF_SHARED_AT(t, u32, (p.expert.walk.experts + t.index * kUnitMatrixWords) * 4u),
-                 slot.matrices[0]);
+    store_matrix(down_expert(t, p, t.index), slot.matrices[0]);
   }
   barrier(t);
+}
+
+MF_FN MF_SHARED(f32) down_factors(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+  return MF_SHARED_AT(t, f32, (p.expert.walk.experts + kUnitDownFactors) * 4u);
+}
+/// The weights of a token's slots, and what the shared expert's result is multiplied by.
+MF_FN void list_down_factors(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitDownGroup group,
+                             MF_GLOBAL(const f32) weights, MF_GLOBAL(const f32) shared_gate) {
+  if (t.index >= group.experts) return;
+  f32 factor = 1.0f;
+  if (t.index < group.ranks) factor = weights[t.index];
+  if (t.index == group.ranks && p.has_shared_gate != 0u) factor = sigmoid(shared_gate[0]);
+  down_factors(t, p)[t.index] = factor;
+}
+
+/// Rows of activations and what is known of experts to shared memory, and the first splits under
+/// way; awaits the inputs. Routes that the kernel before chose are read when it has finished: to
+/// choose them again takes longer in groups that start when others end.
+template <u32 BITS>
+MF_FN void begin_down_splits(MF_T t, MF_PARAMS(UnitExpertsOneParams) p,
+                             MF_LOCAL(UnitDownWalker<BITS>) walker, MF_LOCAL(UnitDownRows) rows,
+                             MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map,
+                             MF_GLOBAL(const u64) entries) {
+  const UnitDownGroup group = walker->group;
+  walker->next = walker->start(t);
+  store_unit_zeros(t, p.expert.walk.staged);
+  if (t.index == 0u && group.experts > group.ranks) {
+    store_matrix(down_expert(t, p, group.ranks), p.shared[0]);
+  }
+  barrier(t);
+  walker->fill(t, 1u, false);
+  const bool waits = p.route.thread_experts != 0u;
+  if (!waits) {
+    list_down_experts(t, p, group.ranks, ids, map, entries);
+    walker->fill(t, 1u, true);
+  }
+  await_inputs(t);
+  MF_ROLLED
+  for (u32 first = 0u; first < rows->all; first += kDownOctets * t.threads) {
+    rows->load(t, p.expert.walk, first);
+    if (first == 0u) {
+      if (waits) list_down_experts(t, p, group.ranks, ids, map, entries);
+      walker->fill(t, kUnitPlaces, true);  // not before: loads wait behind copies
+    }
+    rows->store(t, p.expert.walk, first);
+  }
+}
+
+/// Of each expert of a group's tiles the value of each row, to memory and to where the sums of its
+/// first split are.
+MF_FN void store_down_values(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitDownGroup group,
+                             MF_SHARED(f32) parts, MF_GLOBAL(f32) out, MF_GLOBAL(f32) shared_out) {
+  MF_PARAMS(UnitExpertParams) e = p.expert;
+  for (u32 i = t.index; i < group.experts * (group.tiles * kUnitRows); i += t.threads) {
+    const u32 unit = i / kUnitRows;  // an expert of a tile
+    const u32 tile = unit / group.experts;
+    const u32 expert = unit - tile * group.experts;
+    const u32 row = (group.first + tile) * kUnitRows + i % kUnitRows;
+    if (row >= e.matrix.rows) continue;
+    const bool is_shared = expert == group.ranks;
+    MF_GLOBAL(f32) to = out + expert * e.out_stride;
+    if (is_shared) to = shared_out;
+    MF_SHARED(f32) own = parts + (unit * e.walk.splits * kUnitRows + i % kUnitRows);
+    MF_SHARED(u32) matrix = down_expert(t, p, expert);
+    if (load_address(matrix) == 0u) {  // the value of an expert that was ready before is in memory
+      own[0] = to[row];
+      continue;
+    }
+    f32 value = sum_unit_splits(own, e.walk.splits) +
+                bias_at(t, load_address(matrix + 6u), row, e.bias_format);
+    if (is_shared && p.has_shared_gate != 0u) value = value * down_factors(t, p)[expert];
+    to[row] = value;
+    own[0] = value;
+  }
 }
 
 template <u32 BITS>
@@ -176,32 +254,14 @@ MF_FN void unit_down_splits_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p,
   MF_PARAMS(UnitExpertParams) e = s.expert;
   const UnitWalk walk = e.walk;
   const u32 token = t.group.y;
-  const u32 rows = e.matrix.rows;
-  const UnitTiles tiles = unit_tiles(walk, t.group.x, (rows + kUnitRows - 1u) / kUnitRows);
+  const u64 slot = static_cast<u64>(token) * e.top_k;
+  const UnitTiles tiles = unit_tiles(walk, t.group.x, (e.matrix.rows + kUnitRows - 1u) / kUnitRows);
   const UnitDownGroup group = {e.top_k, e.top_k + p.has_shared, tiles.end - tiles.first,
                                tiles.first};
   MF_GLOBAL(const u8) bytes = MF_CAST(const u8, x);  // stands where no expert is known
   UnitDownWalker<BITS> walker = {
       {e.matrix, e.cols, kUnitRows, bytes, bytes, bytes}, walk, group, {0u, 0u, 0u}, 0u};
-  walker.next = walker.start(t);
-  MF_SHARED(u32) table = MF_SHARED_AT(t, u32, walk.experts * 4u);
-  MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, (walk.experts + kUnitDownFactors) * 4u);
-  store_unit_zeros(t, walk.staged);
-  if (t.index == 0u && p.has_shared != 0u) {
-    store_matrix(table + group.ranks * kUnitMatrixWords, s.shared[0]);
-  }
-  barrier(t);
-  walker.fill(t, 1u, false);
-  const u64 first_slot = static_cast<u64>(token) * e.top_k;
-  // Routes that the kernel before chose are read when it has finished: to choose them again takes a
-  // group longer that starts when others end.
-  const bool waits = s.route.thread_experts != 0u;
-  if (!waits) {
-    list_down_experts(t, s, group.ranks, ids + first_slot, map, entries);
-    walker.fill(t, 1u, true);
-  }
-  await_inputs(t);
-  UnitDownRows staged = {x + first_slot * e.x_stride,
+  UnitDownRows staged = {x + slot * e.x_stride,
                          e.x_stride,
                          shared_x + token * s.shared_x_stride,
                          group.ranks,
@@ -209,65 +269,24 @@ MF_FN void unit_down_splits_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p,
                          e.cols,
                          e.wide,
                          {}};
-  MF_ROLLED
-  for (u32 first = 0u; first < staged.all; first += kDownOctets * t.threads) {
-    staged.load(t, walk, first);
-    if (first == 0u) {
-      if (waits) list_down_experts(t, s, group.ranks, ids + first_slot, map, entries);
-      walker.fill(t, kUnitPlaces, true);  // not before: loads wait behind copies
-    }
-    staged.store(t, walk, first);
-  }
-  const bool has_gate = s.has_shared_gate != 0u;
-  if (t.index < group.experts) {
-    f32 factor = 1.0f;
-    if (t.index < group.ranks) factor = weights[first_slot + t.index];
-    if (t.index == group.ranks && has_gate) factor = sigmoid(shared_gate[token]);
-    factors[t.index] = factor;
-  }
-  // The SIMD group's rows of the sums, asked for now.
+  begin_down_splits<BITS>(t, s, &walker, &staged, ids + slot, map, entries);
+  list_down_factors(t, s, group, weights + slot, shared_gate + token);
+  // The SIMD group's rows of the sums, asked for early.
   const u32 row = (group.first + t.simd) * kUnitRows + t.lane % kUnitRows;
-  const bool has_row = t.simd < group.tiles && row < rows;
-  const u64 at = static_cast<u64>(token) * rows + row;
-  const u32 number = t.lane / kUnitRows + 1u;
-  f32 more = 0.0f;
-  if (has_row && number <= p.adds && number != p.shared_addend) {
-    more = number == 1u ? addend1[at] : addend2[at];
-  }
+  const bool has_row = t.simd < group.tiles && row < e.matrix.rows;
+  const u64 at = static_cast<u64>(token) * e.matrix.rows + row;
+  const f32 more = down_addend(t, p, has_row, addend1 + at, addend2 + at);
   barrier(t);
   walker.run(t);
   barrier(t);
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(walk.staged).parts * 4u);
-  const u32 values = group.experts * (group.tiles * kUnitRows);
-  for (u32 i = t.index; i < values; i += t.threads) {
-    const u32 unit = i / kUnitRows;  // an expert of a tile
-    const u32 tile = unit / group.experts;
-    const u32 expert = unit - tile * group.experts;
-    const u32 own_row = (group.first + tile) * kUnitRows + i % kUnitRows;
-    if (own_row >= rows) continue;
-    MF_SHARED(f32) own = parts + (unit * walk.splits * kUnitRows + i % kUnitRows);
-    const bool is_shared = expert == group.ranks;
-    MF_GLOBAL(f32) to = out + (first_slot + expert) * e.out_stride;
-    if (is_shared) to = shared_out + token * s.shared_out_stride;
-    MF_SHARED(u32) matrix = table + expert * kUnitMatrixWords;
-    // The value of an expert that was ready before is in memory.
-    const bool exists = load_address(matrix) != 0u;
-    f32 value = 0.0f;
-    if (exists) {
-      value = sum_unit_splits(own, walk.splits) +
-              bias_at(t, load_address(matrix + 6u), own_row, e.bias_format);
-      if (is_shared && has_gate) value = value * factors[group.ranks];
-      to[own_row] = value;
-    } else {
-      value = to[own_row];
-    }
-    own[0] = value;
-  }
+  store_down_values(t, s, group, parts, out + slot * e.out_stride,
+                    shared_out + token * s.shared_out_stride);
   barrier(t);
   if (t.simd >= group.tiles) return;
+  const f32 weight = t.lane < group.ranks ? f32{down_factors(t, s)[t.lane]} : 0.0f;
   store_down_sums(t, p, parts + (t.simd * walk.staged * kUnitRows + t.lane % kUnitRows),
-                  walk.splits * kUnitRows, t.lane < group.ranks ? f32{factors[t.lane]} : 0.0f, more,
-                  has_row, sum0 + at, sum1 + at, sum2 + at);
+                  walk.splits * kUnitRows, weight, more, has_row, sum0 + at, sum1 + at, sum2 + at);
 }
 
 // Group x: a share of the tiles, at most one a SIMD group; y: a token.

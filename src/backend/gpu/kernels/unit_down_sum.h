@@ -24,8 +24,8 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBA
   u32 id = 0u;
   if (s.route.thread_experts != 0u) {
     const RouteNothing nothing;
-    route_choose(t, s.route, s.route.experts, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
-                 correction, &nothing);
+    route_choose(t, s.route, s.route.experts, top_k, route_shared,
+                 logits + t.group.y * s.route.logits_stride, correction, &nothing);
   }
   barrier(t);
   if (routed) {
@@ -71,6 +71,15 @@ MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 step, u32 top_k, f32 w
     sum = i < top_k ? more : sum;
   }
   return sum;
+}
+
+/// Of the rows of a SIMD group the first addend in the lower lanes, the second in the upper ones,
+/// but for the shared expert's.
+MF_FN f32 down_addend(MF_T t, MF_PARAMS(UnitDownSumParams) p, bool has_row,
+                      MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2) {
+  const u32 number = t.lane / kUnitRows + 1u;
+  if (!has_row || number > p.adds || number == p.shared_addend) return 0.0f;
+  return number == 1u ? addend1[0] : addend2[0];
 }
 
 /// The sums of a row in each of the lower 16 lanes of a SIMD group, from its values in shared
@@ -130,13 +139,10 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   const u64 at = static_cast<u64>(token) * e.matrix.rows + row;
   const bool has_gate = slot.is_shared && p.experts.has_shared_gate != 0u;
   f32 factor = has_gate ? shared_gate[token] : 0.0f;  // or the weight of the lane's rank
-  f32 more = 0.0f;  // of the first addend in the lower lanes, of the second in the upper
+  f32 more = 0.0f;
   if (t.simd == 0u) {
     if (t.lane < e.top_k) factor = weights[token * e.top_k + t.lane];
-    const u32 number = t.lane / kUnitRows + 1u;
-    if (has_row && number <= p.adds && number != p.shared_addend) {
-      more = number == 1u ? addend1[at] : addend2[at];
-    }
+    more = down_addend(t, p, has_row, addend1 + at, addend2 + at);
   }
   if (slot.exists) {
     own.store(t, count);
