@@ -167,33 +167,6 @@ TEST(Fusion, AnySumsMayFollowDown) {
   }
 }
 
-TEST(Fusion, DownOfSeveralSplitsIsSummedInItsLaunchToo) {
-  Random random(124);
-  // 36 tiles of rows: groups have several, and not all as many.
-  const auto make = [&](int bits, int64_t intermediate, int64_t top_k, int64_t n) {
-    return ExpertsProblem::make(
-        random, bits,
-        {.hidden = 576, .intermediate = intermediate, .experts = 9, .top_k = top_k, .n = n});
-  };
-  for (const int bits : {4, 8}) {
-    check_experts(2, format("{} bits, two splits", bits), make(bits, 576, 8, 1));
-    check_experts(2, format("{} bits, three splits, two tokens", bits), make(bits, 1088, 3, 2));
-  }
-  ExpertsProblem p = make(4, 1024, 2, 1);
-  p.experts.add_biases(random, DType::kBf16);
-  p.has_norm = true;
-  p.sums = Sums::kResidualFirst;
-  check_experts(3, "biases, the residual first", p);
-  p.chooses = false;
-  p.has_norm = false;
-  check_experts(2, "routes that are there", p);
-  p.has_shared = false;
-  p.sums = Sums::kResidual;
-  check_experts(2, "no shared expert", p);
-  p.in_waves = true;
-  check_experts(4, "two waves", p);
-}
-
 TEST(Fusion, SumsThatDownCannotMakeStayApart) {
   Random random(123);
   const auto make = [&](int64_t top_k, int64_t intermediate, int64_t n) {
@@ -202,6 +175,7 @@ TEST(Fusion, SumsThatDownCannotMakeStayApart) {
         {.hidden = 64, .intermediate = intermediate, .experts = 14, .top_k = top_k, .n = n});
   };
   check_experts(3, "many slots", make(12, 64, 1));
+  check_experts(3, "two splits", make(2, 576, 1));
   ExpertsProblem p = make(2, 64, 2);
   p.sums = Sums::kOverIntermediate;
   check_experts(3, "over what down reads", p);

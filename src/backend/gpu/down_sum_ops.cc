@@ -16,32 +16,9 @@ uint32_t count_ranks(const UnitExpertParams& e, bool has_shared) {
   return e.top_k + (has_shared ? 1 : 0);
 }
 
-// A group has 16 rows of all experts where activations have one split, else a share of them.
-UnitOneLaunch down_sum_launch(const UnitExpertsOneParams& p, uint32_t ranks, uint32_t tokens,
-                              const Platform& platform) {
-  const UnitExpertParams& e = p.expert;
-  UnitOneNeeds needs;
-  needs.bits = e.matrix.bits;
-  needs.cols = e.cols;
-  needs.expert_tiles = groups_for(e.matrix.rows, kUnitRows);
-  needs.tiles = needs.expert_tiles * ranks;
-  needs.rows = tokens;
-  needs.more = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
-  if (e.cols > kUnitSplit) {
-    return unit_down_launch(needs, platform.cores(), platform.shared_bytes_max());
-  }
-  UnitOneLaunch launch = unit_ranks_launch(needs.bits, ranks, needs.more);
-  launch.groups = needs.expert_tiles;
-  launch.threads = std::max(ranks * kSimdLanes, needs.more != 0 ? uint32_t{kRouteThreads} : 0);
-  return launch;
-}
-
-KernelId down_sum_kernel(const UnitExpertParams& e) {
-  const bool is_narrow = e.matrix.bits == 4;
-  if (e.cols > kUnitSplit) {
-    return is_narrow ? KernelId::unit_down_splits4 : KernelId::unit_down_splits8;
-  }
-  return is_narrow ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8;
+UnitOneLaunch down_sum_launch(const UnitExpertsOneParams& p, uint32_t ranks) {
+  const uint32_t route_words = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
+  return unit_ranks_launch(p.expert.matrix.bits, ranks, route_words);
 }
 
 }  // namespace
@@ -51,9 +28,9 @@ void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
   const UnitExpertParams& e = p.expert;
   const uint32_t ranks = count_ranks(e, s.has_ffn);
   const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
-                     ranks <= kUnitDownRanks && e.wide != 0 && e.matrix.wide != 0 &&
-                     down_sum_launch(p, ranks, s.launch.slots / e.top_k, platform_).bytes <=
-                         platform_.shared_bytes_max() &&
+                     e.cols <= uint32_t{kUnitSplit} && ranks <= kUnitDownRanks && e.wide != 0 &&
+                     e.matrix.wide != 0 &&
+                     down_sum_launch(p, ranks).bytes <= platform_.shared_bytes_max() &&
                      s.launch.routes.weights.is_contiguous();
   if (!keeps) return record(down);
   waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
@@ -84,10 +61,13 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
   for (uint32_t i = 0; has_shared && i < chain.adds; ++i) {
     if (are_same(chain.addends[i], down.shared_out)) p.shared_addend = i + 1;
   }
-  const UnitOneLaunch launch =
-      down_sum_launch(p.experts, count_ranks(e, has_shared), down.tokens, platform_);
+  const bool chooses = p.experts.route.thread_experts != 0;
+  const uint32_t ranks = count_ranks(e, has_shared);
+  const UnitOneLaunch launch = down_sum_launch(p.experts, ranks);
+  const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
   p.experts.expert.walk = launch.walk;
-  Plan plan = make_plan(down_sum_kernel(e), {launch.groups, down.tokens, 1}, launch.threads);
+  Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
+                        {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {

@@ -94,12 +94,11 @@
   X(unit_linear, 18, UnitLinearParams)             \
   X(unit_gate_up_one4, 10, UnitExpertsOneParams)   \
   X(unit_gate_up_one8, 10, UnitExpertsOneParams)   \
+  X(unit_gate_up_list4, 10, UnitExpertsOneParams)  \
   X(unit_down_one4, 11, UnitExpertsOneParams)      \
   X(unit_down_one8, 11, UnitExpertsOneParams)      \
   X(unit_down_sum4, 16, UnitDownSumParams)         \
   X(unit_down_sum8, 16, UnitDownSumParams)         \
-  X(unit_down_splits4, 16, UnitDownSumParams)      \
-  X(unit_down_splits8, 16, UnitDownSumParams)      \
   X(unit_gate_up, 6, UnitExpertParams)             \
   X(unit_down, 6, UnitExpertParams)
 

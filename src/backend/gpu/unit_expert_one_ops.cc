@@ -1,5 +1,6 @@
 // Experts of few slots on matrix units as plans: two launches, which also choose the routes and
 // compute the shared expert where they can.
+#include <optional>
 #include <utility>
 
 #include "backend/gpu/expert_launch.h"
@@ -107,36 +108,37 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
     p.shared[0] = addresses_of(first, {});
     p.shared[1] = addresses_of(second, {});
     p.shared_x_stride = row_stride(from);
-    if (s.like == nullptr) e.x_stride = p.shared_x_stride;
     p.shared_out_stride = row_stride(is_down ? s.ffn.out : s.ffn.intermediate);
     if (!is_wide(from)) e.wide = 0;
   }
   e.matrix.wide = wide ? 1 : 0;
   e.matrix.wide_scales = wide_scales ? 1 : 0;
   const bool is_narrow = e.matrix.bits == 4;
-  const KernelId kernel =
-      is_down ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
-              : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
+  KernelId kernel = is_down
+                        ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
+                        : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
+  const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
   UnitOneNeeds needs;
   needs.bits = e.matrix.bits;
   needs.cols = e.cols;
-  needs.expert_tiles =
-      groups_for(e.matrix.rows, is_down ? kUnitRows : kUnitRows / 2);  // or half of both
-  needs.tiles = needs.expert_tiles * (e.top_k + (s.has_ffn ? 1 : 0));
-  needs.rows = s.like != nullptr ? s.launch.slots / e.top_k : rows_of(s.ffn.x);
+  needs.tiles = groups_for(e.matrix.rows, is_down ? kUnitRows : kUnitRows / 2);  // or half of both
+  needs.rows = p.slots + tokens;
   needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
-  needs.shares_first = s.has_ffn && s.like != nullptr;
-  needs.own_rows = is_down;
-  const UnitOneLaunch launch =
-      unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
-  e.walk = launch.walk;
-  p.shared_tiles = launch.shared_tiles;
-  p.shared_full = launch.shared_full;
-  // One that need not wait for routes, or has the least to do.
-  const bool is_list = launch.shared_tiles == launch.walk.tiles;
-  p.route_writer = is_list && s.has_ffn ? 0 : launch.groups - 1;
-  Plan plan = make_plan(kernel, {launch.groups, needs.rows, 1}, launch.threads);
-  plan.shared_bytes = launch.bytes;
+  std::optional<UnitOneLaunch> launch;
+  uint32_t rows = needs.rows;
+  if (is_narrow && !is_down && s.like != nullptr && s.has_ffn) {
+    launch = unit_list_launch(needs, e.top_k + 1, platform_.cores(), platform_.shared_bytes_max());
+  }
+  if (launch) {
+    kernel = KernelId::unit_gate_up_list4;
+    rows = tokens;
+    p.list = launch->list;
+  } else {
+    launch = unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
+  }
+  e.walk = launch->walk;
+  Plan plan = make_plan(kernel, {launch->groups, rows, 1}, launch->threads);
+  plan.shared_bytes = launch->bytes;
   plan.set_params(p);
   return plan;
 }
@@ -150,6 +152,7 @@ void GpuEncoder::launch(const FewSlots& s) {
   p.expert.limit = s.glu.limit;
   p.expert.up_offset = s.glu.up_offset;
   p.stride = s.launch.stride;
+  p.slots = s.launch.slots;
   p.has_shared_gate = s.ffn.out_gate.is_null() ? 0 : 1;
   if (s.chooses) p.route = s.route.params;
   const Binding map = p.stride == 0 ? s.launch.map : Binding{};

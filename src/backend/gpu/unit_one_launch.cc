@@ -24,9 +24,9 @@ uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
 
 uint32_t place_words(uint32_t bits) { return kUnitRows * (bits * kUnitBitWords + kUnitScaleWords); }
 
-// Places begin where 128 bytes do: copies to 16 bytes off a multiple of 32 are requested twice from
-// the second-level cache, which took an H200 47 us in place of 40.
-uint32_t place_begin(uint32_t words) { return (words + 31) / 32 * 32; }
+// Where places may begin: copies to less than a multiple of 32 bytes are asked for twice in the
+// second-level cache, which took an H200's gate and up from 41 to 47 us.
+uint32_t place_begin(uint32_t words) { return (words + 7) / 8 * 8; }
 
 // How `groups` share tiles as evenly as can be: so many each of the first `full`, the others one
 // less.
@@ -39,31 +39,16 @@ Shares share_out(uint32_t tiles, uint32_t groups) {
   return {most, tiles - groups * (most - 1)};
 }
 
-// Of experts, at most, that a group has tiles of.
-uint32_t experts_of_group(const UnitOneNeeds& needs, uint32_t tiles, bool spreads_first) {
-  const uint32_t each = needs.expert_tiles;
-  if (!spreads_first && each % tiles == 0) return 1;
-  const uint32_t of_list = tiles < 2 ? 1 : (tiles - 2) / each + 2;
-  return std::min(needs.tiles / each, of_list + (spreads_first ? 1 : 0));
-}
-
-// `groups` that share the tiles as evenly as can be; with spreads_first those of the first expert
-// by themselves.
+// `groups` that share the tiles as evenly as can be; each knows `listed` experts.
 UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t simds,
-                          uint32_t places, bool spreads_first = false) {
+                          uint32_t places, uint32_t listed = 0) {
   UnitOneLaunch launch;
   launch.groups = std::min(groups, needs.tiles);
   UnitWalk& walk = launch.walk;
   walk.splits = splits_of(needs.cols);
-  const Shares all = share_out(needs.tiles, launch.groups);
-  walk.tiles = all.most;
-  walk.full = all.full;
-  const Shares first = spreads_first ? share_out(needs.expert_tiles, launch.groups) : all;
-  launch.shared_tiles = first.most;
-  launch.shared_full = first.full;
-  const uint32_t experts =
-      needs.expert_tiles == 0 ? 1 : experts_of_group(needs, walk.tiles, spreads_first);
-  walk.staged = walk.splits * (needs.own_rows ? experts : 1);
+  const Shares shares = share_out(needs.tiles, launch.groups);
+  walk.tiles = shares.most;
+  walk.full = shares.full;
   walk.batch = std::min(walk.tiles, std::max(1u, simds * kBatchSplits / walk.splits));
   // No more than are busy in every turn.
   const uint32_t turns = groups_for(walk.tiles * walk.splits, simds);
@@ -73,10 +58,10 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
-  const uint32_t batches = walk.batch < walk.tiles || experts > 1 ? 2 : 1;  // of one expert each
-  walk.experts = walk.staged * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
-                 batches * walk.batch * walk.splits * kUnitRows;
-  walk.more = walk.experts + (needs.expert_tiles == 0 ? 0 : experts * kUnitStretchWords);
+  const uint32_t batches = walk.batch < walk.tiles || listed > 1 ? 2 : 1;  // of one expert each
+  launch.list.table = walk.splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
+                      batches * walk.batch * walk.splits * kUnitRows;
+  walk.more = launch.list.table + listed * kUnitListWords;
   walk.begin = place_begin(walk.more + needs.more);
   const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
@@ -94,25 +79,31 @@ std::optional<UnitOneLaunch> staying_launch(const UnitOneNeeds& needs, uint32_t 
                                             uint32_t simds_max, uint32_t most) {
   const uint32_t groups = std::max(1u, cores * per_core / needs.rows);
   for (uint32_t simds = simds_max; simds >= simds_min; --simds) {
-    UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces, needs.shares_first);
+    UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
     launch.walk.by_splits = !needs.makes_row && launch.walk.splits > kUnitSimds ? 1 : 0;
     if (groups_that_fit(launch, most) >= per_core) return launch;
   }
   return std::nullopt;
 }
 
-}  // namespace
-
-UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
+// Groups that are all at work at once, if they are.
+std::optional<UnitOneLaunch> launch_at_once(const UnitOneNeeds& needs, uint32_t cores,
+                                            uint32_t most) {
   const uint32_t splits = splits_of(needs.cols);
   const uint32_t few = std::max(1u, kUnitSimds / splits);
   const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
-  const UnitOneLaunch at_once =
-      make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
-  uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
-  if (needs.bits == 4 && needs.expert_tiles != 0) by_registers = kUnitExpertFits4;
-  const uint32_t fit = std::min(groups_that_fit(at_once, most), by_registers);
-  if (at_once.groups * needs.rows <= cores * fit) return at_once;
+  const UnitOneLaunch launch = make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
+  const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
+  const uint32_t fit = std::min(groups_that_fit(launch, most), by_registers);
+  if (launch.groups * needs.rows > cores * fit) return std::nullopt;
+  return launch;
+}
+
+}  // namespace
+
+UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
+  const std::optional<UnitOneLaunch> at_once = launch_at_once(needs, cores, most);
+  if (at_once) return *at_once;
   // One group a multiprocessor makes the integers of a row once; two leave none without one where
   // groups come in rows, and of wide codes one has all the memory anyway.
   std::optional<UnitOneLaunch> launch;
@@ -124,42 +115,35 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
   return launch ? *launch : make_launch(needs, needs.tiles, kSimdsMin, kUnitPlaces);
 }
 
+std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_t experts,
+                                              uint32_t cores, uint32_t most) {
+  if (launch_at_once(needs, cores, most)) return std::nullopt;
+  UnitOneNeeds all = needs;
+  all.tiles = needs.tiles * experts;
+  all.rows = needs.rows / experts;
+  if (all.rows > cores) return std::nullopt;
+  const uint32_t groups = std::min(cores / all.rows, all.tiles);
+  // Of the experts' list a share of so many tiles may begin and end within an expert.
+  const uint32_t share = groups_for(all.tiles, groups);
+  const uint32_t listed = std::min(experts, share / needs.tiles + 3);
+  for (uint32_t simds = kSimdsMax; simds > kUnitSimds; --simds) {
+    UnitOneLaunch launch = make_launch(all, groups, simds, kUnitPlaces, listed);
+    if (groups_that_fit(launch, most) == 0) continue;
+    const Shares shared = share_out(needs.tiles, groups);
+    launch.list.shared_tiles = shared.most;
+    launch.list.shared_full = shared.full;
+    launch.list.writer = groups - 1;  // which has the least to do
+    return launch;
+  }
+  return std::nullopt;
+}
+
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {
   UnitOneNeeds needs;
   needs.bits = bits;
   needs.cols = static_cast<uint32_t>(cols);
   needs.more = kRouteWords;
   return make_launch(needs, 1, kSimdsMin, kUnitPlaces).bytes;
-}
-
-UnitOneLaunch unit_down_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
-  const uint32_t experts = needs.tiles / needs.expert_tiles;
-  const uint32_t groups = std::clamp(cores / needs.rows, groups_for(needs.expert_tiles, kUnitSimds),
-                                     needs.expert_tiles);
-  UnitOneLaunch launch;
-  launch.groups = groups;
-  const Shares shares = share_out(needs.expert_tiles, groups);
-  UnitWalk& walk = launch.walk;
-  walk.splits = splits_of(needs.cols);
-  walk.staged = walk.splits * experts;
-  walk.tiles = shares.most;
-  walk.full = shares.full;
-  walk.places = kUnitPlaces;
-  walk.experts = walk.staged * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
-                 walk.tiles * walk.staged * kUnitRows;
-  walk.more = walk.experts + kUnitDownWords;
-  walk.begin = place_begin(walk.more + needs.more);
-  walk.simds = std::min(kSimdsMax, std::max(uint32_t{kUnitSimds}, walk.tiles * walk.staged));
-  const auto bytes = [&] {
-    const uint32_t words = walk.begin + walk.simds * walk.places * place_words(needs.bits);
-    return words * static_cast<uint32_t>(sizeof(u32));
-  };
-  while (walk.simds > kUnitSimds && bytes() > most) --walk.simds;
-  walk.tile_step = walk.simds / walk.splits;
-  walk.split_step = walk.simds % walk.splits;
-  launch.threads = walk.simds * kSimdLanes;
-  launch.bytes = bytes();
-  return launch;
 }
 
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more) {

@@ -50,96 +50,70 @@ TEST(UnitOneLaunch, GroupsTakeAllTilesEvenly) {
   }
 }
 
-TEST(UnitOneLaunch, GroupsShareTheListOfLargeExpertsAndTheSharedOneByItself) {
+TEST(UnitOneLaunch, GroupsOfLargeExpertsStayInPairs) {
   const UnitOneLaunch launch =
-      unit_one_launch({.cols = 7168, .tiles = 9 * 256, .expert_tiles = 256, .shares_first = true},
-                      kCores, kUnitSharedBytesMax);
-  EXPECT_EQ(launch.groups, kCores);
-  EXPECT_EQ(launch.threads, uint32_t{kUnitThreadsMax});
+      unit_one_launch({.cols = 7168, .tiles = 256, .rows = 9}, kCores, kUnitSharedBytesMax);
+  EXPECT_EQ(launch.groups, 2 * kCores / 9);
+  EXPECT_EQ(launch.walk.simds, uint32_t{kUnitSimds});
   EXPECT_EQ(launch.walk.places, uint32_t{kUnitPlaces});
-  EXPECT_EQ(launch.walk.staged, launch.walk.splits);
-  const Shares all = shares_of(launch);
-  EXPECT_EQ(all.tiles, 9u * 256);
-  EXPECT_LE(all.most, all.least + 1);
-  UnitOneLaunch first = launch;
-  first.walk.tiles = launch.shared_tiles;
-  first.walk.full = launch.shared_full;
-  const Shares shared = shares_of(first);
-  EXPECT_EQ(shared.tiles, 256u);
-  EXPECT_LE(shared.most, shared.least + 1);
+  EXPECT_LE(2 * (launch.bytes + 1024), kUnitSharedBytesMax + 1024);
 }
 
-TEST(UnitOneLaunch, GroupsOfSmallExpertsTakeTheListAsItIs) {
-  const UnitOneLaunch launch =
-      unit_one_launch({.cols = 2048, .tiles = 9 * 64, .expert_tiles = 64, .shares_first = true},
-                      kCores, kUnitSharedBytesMax);
-  EXPECT_EQ(launch.groups, 9u * 32);
-  EXPECT_EQ(launch.walk.places, 1u);
-  EXPECT_EQ(launch.shared_tiles, launch.walk.tiles);
-  EXPECT_EQ(launch.shared_full, launch.walk.full);
-}
-
-TEST(UnitOneLaunch, ExpertsWithRowsOfTheirOwnHaveRoomForAllThatAGroupMeets) {
-  for (const uint32_t experts : {1u, 3u, 9u}) {
-    for (const uint32_t each : {1u, 4u, 5u, 448u}) {
-      for (const bool has_shared : {false, true}) {
-        const UnitOneLaunch launch = unit_one_launch({.cols = 2048,
-                                                      .tiles = experts * each,
-                                                      .expert_tiles = each,
-                                                      .shares_first = has_shared && experts > 1,
-                                                      .own_rows = true},
-                                                     kCores, kUnitSharedBytesMax);
-        // Positions of the list, and of the first expert by itself, as kernels count them.
-        const auto before = [](uint32_t most, uint32_t full, uint32_t group) {
-          return group * most - (group > full ? group - full : 0);
-        };
-        for (uint32_t group = 0; group < launch.groups; ++group) {
-          const auto shared_before = [&](uint32_t g) {
-            return std::min(each, before(launch.shared_tiles, launch.shared_full, g));
-          };
-          const auto routed_before = [&](uint32_t g) {
-            return before(launch.walk.tiles, launch.walk.full, g) - shared_before(g);
-          };
-          uint32_t met = shared_before(group + 1) > shared_before(group) ? 1 : 0;
-          if (routed_before(group + 1) > routed_before(group)) {
-            met += (routed_before(group + 1) - 1) / each - routed_before(group) / each + 1;
-          }
-          EXPECT_LE(met * launch.walk.splits, launch.walk.staged)
-              << experts << " experts of " << each << " tiles, group " << group;
-        }
-      }
-    }
-  }
-}
-
-TEST(UnitOneLaunch, GroupsOfDownHaveTilesOfAllExpertsAtMostOneASimdGroup) {
+TEST(UnitOneLaunch, GroupsShareTheListOfLargeExpertsAndTheSharedOneByItself) {
   for (const uint32_t tokens : {1u, 2u}) {
-    for (const uint32_t cols : {576u, 2048u}) {
-      for (const uint32_t each : {1u, 36u, 128u, 448u}) {
-        UnitOneNeeds needs;
-        needs.cols = cols;
-        needs.expert_tiles = each;
-        needs.tiles = 9 * each;
-        needs.rows = tokens;
-        needs.more = kRouteWords;
-        const UnitOneLaunch launch = unit_down_launch(needs, kCores, kUnitSharedBytesMax);
-        EXPECT_EQ(shares_of(launch).tiles, each);
-        EXPECT_LE(launch.walk.tiles, launch.walk.simds);
-        EXPECT_LE(launch.bytes, kUnitSharedBytesMax);
+    const UnitOneNeeds needs = {
+        .cols = 7168, .tiles = 256, .rows = 9 * tokens, .more = kRouteWords};
+    const auto launch = unit_list_launch(needs, 9, kCores, kUnitSharedBytesMax);
+    ASSERT_TRUE(launch.has_value());
+    EXPECT_EQ(launch->groups, kCores / tokens);
+    EXPECT_GT(launch->threads, uint32_t{kRouteThreads}) << "some stage while others choose";
+    EXPECT_EQ(launch->walk.begin % 8, 0u) << "places begin on 32-byte boundaries";
+    EXPECT_LE(launch->bytes, kUnitSharedBytesMax);
+    const Shares all = shares_of(*launch);
+    EXPECT_EQ(all.tiles, 9u * 256);
+    EXPECT_LE(all.most, all.least + 1);
+    UnitOneLaunch first = *launch;
+    first.walk.tiles = launch->list.shared_tiles;
+    first.walk.full = launch->list.shared_full;
+    const Shares shared = shares_of(first);
+    EXPECT_EQ(shared.tiles, 256u);
+    EXPECT_LE(shared.most, shared.least + 1);
+  }
+}
+
+TEST(UnitOneLaunch, AListHasRoomForAllExpertsThatAGroupMeets) {
+  for (const uint32_t experts : {2u, 9u}) {
+    for (const uint32_t each : {40u, 97u, 256u}) {
+      const auto launch = unit_list_launch({.cols = 7168, .tiles = each, .rows = experts}, experts,
+                                           kCores, kUnitSharedBytesMax);
+      if (!launch) continue;
+      // Tiles before a group's, as kernels count them.
+      const auto before = [](uint32_t most, uint32_t full, uint32_t group) {
+        return group * most - (group > full ? group - full : 0);
+      };
+      const auto shared = [&](uint32_t group) {
+        return before(launch->list.shared_tiles, launch->list.shared_full, group);
+      };
+      const auto routed = [&](uint32_t group) {
+        return before(launch->walk.tiles, launch->walk.full, group) - shared(group);
+      };
+      const uint32_t words = launch->walk.more - launch->list.table;
+      for (uint32_t group = 0; group < launch->groups; ++group) {
+        ASSERT_LE(routed(group), routed(group + 1));
+        uint32_t met = shared(group + 1) > shared(group) ? 1 : 0;
+        if (routed(group + 1) > routed(group)) {
+          met += (routed(group + 1) - 1) / each - routed(group) / each + 1;
+        }
+        EXPECT_LE(met * kUnitListWords, words) << experts << " of " << each << ", group " << group;
       }
+      EXPECT_EQ(routed(launch->groups), (experts - 1) * each);
     }
   }
 }
 
-TEST(UnitOneLaunch, PlacesBeginWhereLinesOfTheCacheDo) {
-  for (const uint32_t more : {0u, 1u, uint32_t{kRouteWords}}) {
-    for (const uint32_t cols : {512u, 2048u, 7168u}) {
-      const UnitOneNeeds needs = {
-          .cols = cols, .tiles = 9 * 256, .more = more, .expert_tiles = 256};
-      EXPECT_EQ(unit_one_launch(needs, kCores, kUnitSharedBytesMax).walk.begin % 32, 0u);
-      EXPECT_EQ(unit_down_launch(needs, kCores, kUnitSharedBytesMax).walk.begin % 32, 0u);
-    }
-  }
+TEST(UnitOneLaunch, SmallExpertsAreNoList) {
+  EXPECT_FALSE(
+      unit_list_launch({.cols = 2048, .tiles = 64, .rows = 9}, 9, kCores, kUnitSharedBytesMax));
 }
 
 TEST(UnitOneLaunch, AGroupOfALargeMatrixHasAMultiprocessorForItself) {

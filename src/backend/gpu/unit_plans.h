@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "backend/gpu/kernels/unit_params.h"
 #include "backend/gpu/plan.h"
@@ -46,15 +47,10 @@ struct UnitOneNeeds {
   uint32_t rows = 1;
   uint32_t more = 0;
   bool makes_row = false;  // of activations, by kUnitThreads at once
-  // Where tiles are those of a token's experts, one behind another:
-  uint32_t expert_tiles = 0;  // of each; 0: they are not
-  bool shares_first = false;  // the first is the shared one and there are others
-  bool own_rows = false;      // experts have rows of activations of their own
 };
 struct UnitOneLaunch {
   UnitWalk walk{};
-  uint32_t shared_tiles = 0;  // of the first expert's, as walk.tiles and walk.full are of all
-  uint32_t shared_full = 0;
+  UnitExpertList list{};
   uint32_t groups = 0;  // of a row, for all tiles
   uint32_t threads = 0;
   uint32_t bytes = 0;  // of shared memory
@@ -62,11 +58,13 @@ struct UnitOneLaunch {
 /// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
 /// many as stay there, each with its share of the tiles. `most`: bytes of a group.
 UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
+/// Of unit_gate_up_list, where unit_one_launch() would have groups stay: `needs` are those of
+/// groups of one expert each, `experts` of a token with the shared one. Nothing where groups are
+/// all at work at once, or memory is short.
+std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_t experts,
+                                              uint32_t cores, uint32_t most);
 /// The least that any of these launches takes.
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
-/// Of unit_down_splits: groups with tiles of all experts each, at most one a SIMD group. May take
-/// more than `most` bytes.
-UnitOneLaunch unit_down_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
 UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 /// Shared memory of a group of kernels for many tokens.

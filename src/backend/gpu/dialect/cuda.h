@@ -38,8 +38,6 @@
 #define MF_THREAD  \
   MF_THREAD_EARLY; \
   ::moeflux::gpu::await_inputs(t)
-// Of 0 and 1, of which 0 is worth its time only where kernels start before their inputs are there.
-#define MF_FIRST_PASS 0u
 #define MF_UNROLL _Pragma("unroll")
 #define MF_ROLLED _Pragma("unroll 1")
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)

@@ -28,8 +28,6 @@
 #define MF_FITS(threads, groups)
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
-// Of 0 and 1, of which 0 is worth its time only where kernels start before their inputs are there.
-#define MF_FIRST_PASS 0u
 #define MF_UNROLL
 #define MF_ROLLED
 #define MF_CAST(T, pointer) (pointer).cast<T>()

@@ -39,8 +39,6 @@
                                     mf_shared};                                         \
   static_cast<void>(p)
 #define MF_THREAD MF_THREAD_EARLY
-// Of 0 and 1, of which 0 is worth its time only where kernels start before their inputs are there.
-#define MF_FIRST_PASS 1u
 #define MF_UNROLL _Pragma("clang loop unroll(full)")
 #define MF_ROLLED _Pragma("clang loop unroll(disable)")
 #define MF_CAST(T, pointer) reinterpret_cast<device T*>(pointer)

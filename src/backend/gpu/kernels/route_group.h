@@ -15,16 +15,15 @@ MF_FN u32 route_shift(u32 ranks) { return ranks <= 8u ? 3u : 4u; }
 /// 256 threads; and where there are groups of experts, the score of the one that the SIMD group
 /// has.
 template <u32 PER>
-MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 experts, u32 shift,
-                            MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
-                            MF_GLOBAL(const f32) correction) {
+MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 shift, MF_SHARED(u32) shared,
+                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
   MF_SHARED(u32) keys = shared + (kRouteKeys + t.simd * (32u * PER));
   u32 own[PER];
   u32 before[PER];
   MF_UNROLL
   for (u32 i = 0u; i < PER; ++i) {
     const u32 id = t.index * PER + i;
-    own[i] = id < experts ? route_choice(p, logits[id], correction, id) : 0u;
+    own[i] = id < p.experts ? route_choice(p, logits[id], correction, id) : 0u;
     keys[t.lane * PER + i] = own[i];
     before[i] = 0u;
   }
@@ -102,31 +101,42 @@ MF_FN void route_rank_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u3
               : own_group * kRouteGroupExperts + (own & ((1u << shift) - 1u));
 }
 
-/// What threads that choose no routes do meanwhile.
-struct RouteNothing {
-  MF_FN_MEMBER void run(MF_T) const {}
-};
-
 /// The experts of the best `ranks` of a token to shared memory; a barrier follows before they are
 /// read by route_chosen(). The first 256 threads of a group find them, all of its threads call; the
-/// others run `beside`. Of `experts` all or none, which reads no logits.
+/// others run `beside`.
 template <class Beside>
-MF_FN void route_choose(MF_T t, MF_PARAMS(RouteParams) p, u32 experts, u32 ranks,
-                        MF_SHARED(u32) shared, MF_GLOBAL(const f32) logits,
-                        MF_GLOBAL(const f32) correction, MF_LOCAL(const Beside) beside) {
+MF_FN void route_choose_beside(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                               MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                               MF_LOCAL(const Beside) beside) {
   const u32 shift = route_shift(ranks);
   const bool takes_part = t.index < kRouteThreads;
   if (!takes_part) {
     beside->run(t);
   } else if (p.thread_experts == 1u) {
-    route_candidates<1u>(t, p, experts, shift, shared, logits, correction);
+    route_candidates<1u>(t, p, shift, shared, logits, correction);
   } else {
-    route_candidates<2u>(t, p, experts, shift, shared, logits, correction);
+    route_candidates<2u>(t, p, shift, shared, logits, correction);
   }
   barrier(t);
   if (takes_part) route_rank_candidates(t, p, ranks, shift, shared);
 }
+struct RouteAlone {
+  MF_FN_MEMBER void run(MF_T) const {}
+};
+MF_FN void route_choose(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  const RouteAlone alone = {};
+  route_choose_beside(t, p, ranks, shared, logits, correction, &alone);
+}
 MF_FN u32 route_chosen(MF_SHARED(u32) shared, u32 rank) { return shared[kRouteChosen + rank]; }
+
+/// The expert of one rank of a token, on every thread of a group. Has barriers.
+MF_FN u32 route_slot(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, MF_SHARED(u32) shared,
+                     MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  route_choose(t, p, p.top_k, shared, logits + token * p.logits_stride, correction);
+  barrier(t);
+  return route_chosen(shared, rank);
+}
 
 /// What was chosen for a token to ids and weights, by one SIMD group.
 MF_FN void route_write(MF_T t, MF_PARAMS(RouteParams) p, u32 token, MF_SHARED(u32) shared,
@@ -145,8 +155,7 @@ MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, co
   if (p.thread_experts != 0u) {
     MF_SHARED(u32) shared = MF_SHARED_AT(t, u32, 0u);
     MF_GLOBAL(const f32) row = logits + token * p.logits_stride;
-    const RouteNothing nothing;
-    route_choose(t, p, p.experts, p.top_k, shared, row, correction, &nothing);
+    route_choose(t, p, p.top_k, shared, row, correction);
     barrier(t);
     route_write(t, p, token, shared, row, expert_scale, ids, weights);
     return;

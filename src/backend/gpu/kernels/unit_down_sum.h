@@ -23,9 +23,8 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBA
   slot.matrices[1] = s.shared[1];
   u32 id = 0u;
   if (s.route.thread_experts != 0u) {
-    const RouteNothing nothing;
-    route_choose(t, s.route, s.route.experts, top_k, route_shared,
-                 logits + t.group.y * s.route.logits_stride, correction, &nothing);
+    route_choose(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
+                 correction);
   }
   barrier(t);
   if (routed) {
@@ -54,14 +53,14 @@ struct UnitSplitRow {
   }
 };
 
-/// The sum of the slots' values in shared memory, `step` apart, by one SIMD group whose lanes have
-/// the weights of the ranks. No branch keeps loads from running into each other.
-MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 step, u32 top_k, f32 weight) {
+/// The sum of the slots' values in shared memory, by one SIMD group whose lanes have the weights of
+/// the ranks. No branch keeps loads from running into each other.
+MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 top_k, f32 weight) {
   f32 held[kUnitDownRanks];
   f32 weights[kUnitDownRanks];
   MF_UNROLL
   for (u32 i = 0u; i < kUnitDownRanks; ++i) {
-    held[i] = values[(i < top_k ? i : 0u) * step];
+    held[i] = values[(i < top_k ? i : 0u) * kUnitRows];
     weights[i] = simd_shuffle(t, weight, i);
   }
   f32 sum = 0.0f;
@@ -73,23 +72,14 @@ MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 step, u32 top_k, f32 w
   return sum;
 }
 
-/// Of the rows of a SIMD group the first addend in the lower lanes, the second in the upper ones,
-/// but for the shared expert's.
-MF_FN f32 down_addend(MF_T t, MF_PARAMS(UnitDownSumParams) p, bool has_row,
-                      MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2) {
-  const u32 number = t.lane / kUnitRows + 1u;
-  if (!has_row || number > p.adds || number == p.shared_addend) return 0.0f;
-  return number == 1u ? addend1[0] : addend2[0];
-}
-
 /// The sums of a row in each of the lower 16 lanes of a SIMD group, from its values in shared
 /// memory; `more` as below.
-MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32) values, u32 step,
+MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32) values,
                            f32 weight, f32 more, bool has_row, MF_GLOBAL(f32) sum0,
                            MF_GLOBAL(f32) sum1, MF_GLOBAL(f32) sum2) {
   const u32 top_k = p.experts.expert.top_k;
-  const f32 sum = sum_of_slots(t, values, step, top_k, weight);
-  if (p.shared_addend == t.lane / kUnitRows + 1u) more = values[top_k * step];
+  const f32 sum = sum_of_slots(t, values, top_k, weight);
+  if (p.shared_addend == t.lane / kUnitRows + 1u) more = values[top_k * kUnitRows];
   const f32 last = simd_shuffle_xor(t, more, 16u);
   if (!has_row || t.lane >= kUnitRows) return;
   sum0[0] = sum;
@@ -100,9 +90,7 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32
 /// The SIMD group's expert, which exists; rows begin on 16-byte boundaries.
 template <u32 BITS>
 MF_FN UnitPart<BITS> down_part(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot) {
-  UnitPart<BITS> part = unit_part<BITS>(
-      t, p.matrix, p.cols, MF_AT(t, const u8, slot.matrices[0].data),
-      MF_AT(t, const u8, slot.matrices[0].scales), MF_AT(t, const u8, slot.matrices[0].biases));
+  UnitPart<BITS> part = unit_down_part<BITS>(t, p, slot.matrices[0]);
   part.m.wide = 1u;
   return part;
 }
@@ -139,10 +127,13 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   const u64 at = static_cast<u64>(token) * e.matrix.rows + row;
   const bool has_gate = slot.is_shared && p.experts.has_shared_gate != 0u;
   f32 factor = has_gate ? shared_gate[token] : 0.0f;  // or the weight of the lane's rank
-  f32 more = 0.0f;
+  f32 more = 0.0f;  // of the first addend in the lower lanes, of the second in the upper
   if (t.simd == 0u) {
     if (t.lane < e.top_k) factor = weights[token * e.top_k + t.lane];
-    more = down_addend(t, p, has_row, addend1 + at, addend2 + at);
+    const u32 number = t.lane / kUnitRows + 1u;
+    if (has_row && number <= p.adds && number != p.shared_addend) {
+      more = number == 1u ? addend1[at] : addend2[at];
+    }
   }
   if (slot.exists) {
     own.store(t, count);
@@ -164,8 +155,8 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   }
   barrier(t);
   if (t.simd != 0u) return;
-  store_down_sums(t, p, parts + t.lane % kUnitRows, kUnitRows, factor, more, has_row, sum0 + at,
-                  sum1 + at, sum2 + at);
+  store_down_sums(t, p, parts + t.lane % kUnitRows, factor, more, has_row, sum0 + at, sum1 + at,
+                  sum2 + at);
 }
 
 // Group x: 16 rows; y: a token. A SIMD group a slot, and 256 threads at least where they choose the

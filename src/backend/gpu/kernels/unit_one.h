@@ -51,12 +51,11 @@ struct UnitTiles {
   u32 first;
   u32 end;
 };
-/// `tiles` of each of the first `full` groups, one less of the others, of `all`.
+/// So many of each of the first `full` groups, one less of the others.
 MF_FN UnitTiles unit_share_tiles(u32 most, u32 full, u32 group, u32 all) {
   UnitTiles tiles;
   tiles.first = group * most - (group > full ? group - full : 0u);
   tiles.end = tiles.first + most - (group < full ? 0u : 1u);
-  if (tiles.first > all) tiles.first = all;
   if (tiles.end > all) tiles.end = all;
   return tiles;
 }

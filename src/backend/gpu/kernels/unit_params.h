@@ -27,19 +27,10 @@ enum : u32 {
 /// lanes read where others have activations.
 enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
 
-/// Words of shared memory: of an ExpertMatrix; of what a group of products of experts knows of each
-/// of its experts.
-enum : u32 { kUnitMatrixWords = 8, kUnitStretchWords = 4 + 2 * kUnitMatrixWords };
-
 /// Groups of kUnitThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
 /// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
-enum : u32 {
-  kUnitFits4 = 4,
-  kUnitFits8 = 2,
-  kUnitExpertFits4 = 3,
-  kUnitThreadsMax = 2 * kUnitThreads
-};
+enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2, kUnitThreadsMax = 2 * kUnitThreads };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
 /// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
@@ -75,7 +66,6 @@ struct UnitMatrix {
 /// splits of tiles in turn, each with the next one on its way to a place of its own.
 struct UnitWalk {
   u32 splits;      // of a row
-  u32 staged;      // of all rows of activations that a group has
   u32 tiles;       // of a group,
   u32 full;        // of so many groups; the others have one less
   u32 batch;       // tiles between two sums over splits
@@ -84,8 +74,7 @@ struct UnitWalk {
   u32 split_step;  // and splits
   u32 places;      // kUnitPlaces, or 1 if no SIMD group takes more than one split
   u32 by_splits;   // SIMD groups stage the splits that they take first, before others are there
-  u32 experts;     // where what is known of a group's experts begins in shared memory,
-  u32 more;        // where words of others do,
+  u32 more;        // where words of others begin in shared memory
   u32 begin;       // and where places do
 };
 
@@ -134,8 +123,20 @@ struct UnitExpertParams {
   f32 up_offset;
 };
 
+/// How groups share the tiles of a token's experts as one list, in which the shared expert's are
+/// first: groups have a share of those by themselves, and in shared memory what there is to know of
+/// their experts.
+enum : u32 { kUnitListWords = 20 };  // of an expert
+struct UnitExpertList {
+  u32 shared_tiles;  // of a group, of the shared expert's,
+  u32 shared_full;   // of so many groups; the others have one less
+  u32 writer;        // the group that writes routes down
+  u32 table;         // where the words begin
+};
+
 /// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
-/// through. Group y is a token.
+/// through: group y is a slot, or behind those a token of the shared expert's. In
+/// unit_gate_up_list it is a token.
 struct UnitExpertsOneParams {
   UnitExpertParams expert;
   ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
@@ -143,24 +144,15 @@ struct UnitExpertsOneParams {
   u64 stride;              // bytes from an expert to the next; 0: look in map and entries
   u64 shared_x_stride;
   u64 shared_out_stride;
-  u32 shared_tiles;  // of a group, of the shared expert's,
-  u32 shared_full;   // of so many groups; the others have one less
-  u32 route_writer;  // the group that writes routes down
+  u32 slots;
   u32 has_shared_gate;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
+  UnitExpertList list;
 };
 
 /// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
 /// expert, whose rows have one split.
 enum : u32 { kUnitDownRanks = 12 };
-
-/// Shared memory of a group that does that for rows of several splits: of each expert its matrix,
-/// and factors of the ranks and of the shared expert.
-enum : u32 {
-  kUnitDownFactors = u32{kUnitDownRanks} * u32{kUnitMatrixWords},
-  kUnitDownWords = u32{kUnitDownFactors} + u32{kUnitDownRanks},
-};
-
 struct UnitDownSumParams {
   UnitExpertsOneParams experts;
   u32 has_shared;
