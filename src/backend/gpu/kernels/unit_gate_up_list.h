@@ -272,9 +272,8 @@ MF_FN void unit_gate_up_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_G
   route_write(t, p.route, token, route_words(t, p), own_logits, expert_scale, ids, weights);
 }
 
-// Group x: a share of the tiles; y: a token. A group a multiprocessor, with registers left for one
-// of the launch behind it.
-MF_FITS(3 * kUnitThreads, 1)
+// Group x: a share of the tiles; y: a token. A group has a multiprocessor for itself.
+MF_FITS(kUnitThreadsMax, 1)
 MF_KERNEL(unit_gate_up_list4, UnitExpertsOneParams, MF_WRITE(0, i32, ids),
           MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),
           MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),
