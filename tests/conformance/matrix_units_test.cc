@@ -363,6 +363,7 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
   const std::vector<QuantFormat> f = formats();
   expect_one_layer("4 bits", make(f[0], f[0], 5, 3, 1, 64, 576));
   expect_one_layer("wide layers", make(f[0], f[0], 4, 1, 1, 64, 4672));
+  expect_one_layer("wide layers of two tokens", make(f[0], f[0], 5, 3, 2, 64, 4160));
   expect_one_layer("8 bits, two tokens", make(f[1], f[1], 40, 2, 2, 64));
   expect_one_layer("wide groups", make(QuantFormat::affine(4, 64, DType::kF16),
                                        QuantFormat::affine(4, 64, DType::kF16), 4, 4, 4, 64));

@@ -168,23 +168,26 @@ Weight codes(DeviceSession& s, int64_t rows, int64_t cols) {
 
 /// The kernels of one layer of experts for `n` tokens.
 std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, int64_t n,
-                                          int64_t shared_intermediate, bool reads_ids) {
+                                          int64_t shared_intermediate, bool reads_ids,
+                                          int64_t hidden = 64) {
   Encoder& e = s.encoder();
-  const Tensor x = s.zeros({n, 64});
+  const Tensor x = s.zeros({n, hidden});
   const Tensor logits = s.zeros({n, 3});
   const Tensor gate = s.zeros({n, 1});
   const Routes routes{s.zeros({n, 2}, DType::kI32), s.zeros({n, 2})};
-  const Tensor slots = s.zeros({n, 2, 64});
+  const Tensor slots = s.zeros({n, 2, hidden});
   const Tensor space = s.zeros({n, 2, 64});
-  const Tensor shared = s.zeros({n, 64});
+  const Tensor shared = s.zeros({n, hidden});
   std::vector<ExpertWeights> experts;
   for (int32_t i = 0; i < 3; ++i) {
-    experts.push_back({ExpertId{i}, codes(s, 64, 64), codes(s, 64, 64), codes(s, 64, 64)});
+    experts.push_back(
+        {ExpertId{i}, codes(s, 64, hidden), codes(s, 64, hidden), codes(s, hidden, 64)});
   }
-  const GluWeights network{codes(s, shared_intermediate, 64), codes(s, shared_intermediate, 64),
-                           codes(s, 64, shared_intermediate)};
-  const Weight router = codes(s, 3, 64);
-  const Weight gate_weight = codes(s, 1, 64);
+  const GluWeights network{codes(s, shared_intermediate, hidden),
+                           codes(s, shared_intermediate, hidden),
+                           codes(s, hidden, shared_intermediate)};
+  const Weight router = codes(s, 3, hidden);
+  const Weight gate_weight = codes(s, 1, hidden);
   log.lines.clear();
   e.linear(gate, x, gate_weight);
   e.linear(logits, x, router);
@@ -217,6 +220,14 @@ TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
   EXPECT_EQ(kernels_of_layer(s, log, 1, 128, /*reads_ids=*/false),
             (Kernels{"unit_linear_one4", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
                      "unit_down_sum4"}));
+}
+
+TEST(GpuEncoder, LargeExpertsAndTheSharedOneAreAListOfTiles) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
+  DeviceSession s(*device);
+  const std::vector<std::string> kernels = kernels_of_layer(s, log, 1, 64, false, 32768);
+  EXPECT_EQ(std::count(kernels.begin(), kernels.end(), "unit_gate_up_list4"), 1);
 }
 
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {

@@ -99,6 +99,7 @@
   X(unit_linear, 18, UnitLinearParams)             \
   X(unit_gate_up_one4, 10, UnitExpertsOneParams)   \
   X(unit_gate_up_one8, 10, UnitExpertsOneParams)   \
+  X(unit_gate_up_list4, 10, UnitExpertsOneParams)  \
   X(unit_down_one4, 11, UnitExpertsOneParams)      \
   X(unit_down_one8, 11, UnitExpertsOneParams)      \
   X(unit_down_sum4, 16, UnitDownSumParams)         \

@@ -1,5 +1,6 @@
 // Experts of few slots on matrix units as plans: two launches, which also choose the routes and
 // compute the shared expert where they can.
+#include <optional>
 #include <utility>
 
 #include "backend/gpu/expert_launch.h"
@@ -113,9 +114,9 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   e.matrix.wide = wide ? 1 : 0;
   e.matrix.wide_scales = wide_scales ? 1 : 0;
   const bool is_narrow = e.matrix.bits == 4;
-  const KernelId kernel =
-      is_down ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
-              : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
+  KernelId kernel = is_down
+                        ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
+                        : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
   UnitOneNeeds needs;
   needs.bits = e.matrix.bits;
@@ -123,11 +124,21 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   needs.tiles = groups_for(e.matrix.rows, is_down ? kUnitRows : kUnitRows / 2);  // or half of both
   needs.rows = p.slots + tokens;
   needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
-  const UnitOneLaunch launch =
-      unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
-  e.walk = launch.walk;
-  Plan plan = make_plan(kernel, {launch.groups, needs.rows, 1}, launch.threads);
-  plan.shared_bytes = launch.bytes;
+  std::optional<UnitOneLaunch> launch;
+  uint32_t rows = needs.rows;
+  if (is_narrow && !is_down && s.like != nullptr && s.has_ffn) {
+    launch = unit_list_launch(needs, e.top_k + 1, platform_.cores(), platform_.shared_bytes_max());
+  }
+  if (launch) {
+    kernel = KernelId::unit_gate_up_list4;
+    rows = tokens;
+    p.list = launch->list;
+  } else {
+    launch = unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
+  }
+  e.walk = launch->walk;
+  Plan plan = make_plan(kernel, {launch->groups, rows, 1}, launch->threads);
+  plan.shared_bytes = launch->bytes;
   plan.set_params(p);
   return plan;
 }

@@ -24,15 +24,31 @@ uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
 
 uint32_t place_words(uint32_t bits) { return kUnitRows * (bits * kUnitBitWords + kUnitScaleWords); }
 
-// `groups` that share the tiles as evenly as can be.
+// Where places may begin: copies to less than a multiple of 32 bytes are asked for twice in the
+// second-level cache, which took an H200's gate and up from 41 to 47 us.
+uint32_t place_begin(uint32_t words) { return (words + 7) / 8 * 8; }
+
+// How `groups` share tiles as evenly as can be: so many each of the first `full`, the others one
+// less.
+struct Shares {
+  uint32_t most;
+  uint32_t full;
+};
+Shares share_out(uint32_t tiles, uint32_t groups) {
+  const uint32_t most = groups_for(tiles, groups);
+  return {most, tiles - groups * (most - 1)};
+}
+
+// `groups` that share the tiles as evenly as can be; each knows `listed` experts.
 UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t simds,
-                          uint32_t places) {
+                          uint32_t places, uint32_t listed = 0) {
   UnitOneLaunch launch;
   launch.groups = std::min(groups, needs.tiles);
   UnitWalk& walk = launch.walk;
   walk.splits = splits_of(needs.cols);
-  walk.tiles = groups_for(needs.tiles, launch.groups);
-  walk.full = needs.tiles - launch.groups * (walk.tiles - 1);
+  const Shares shares = share_out(needs.tiles, launch.groups);
+  walk.tiles = shares.most;
+  walk.full = shares.full;
   walk.batch = std::min(walk.tiles, std::max(1u, simds * kBatchSplits / walk.splits));
   // No more than are busy in every turn.
   const uint32_t turns = groups_for(walk.tiles * walk.splits, simds);
@@ -42,10 +58,11 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
-  const uint32_t batches = walk.batch < walk.tiles ? 2 : 1;
-  walk.more = walk.splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
-              batches * walk.batch * walk.splits * kUnitRows;
-  walk.begin = (walk.more + needs.more + 3) / 4 * 4;
+  const uint32_t batches = walk.batch < walk.tiles || listed > 1 ? 2 : 1;  // of one expert each
+  launch.list.table = walk.splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
+                      batches * walk.batch * walk.splits * kUnitRows;
+  walk.more = launch.list.table + listed * kUnitListWords;
+  walk.begin = place_begin(walk.more + needs.more);
   const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
   return launch;
@@ -69,17 +86,24 @@ std::optional<UnitOneLaunch> staying_launch(const UnitOneNeeds& needs, uint32_t 
   return std::nullopt;
 }
 
-}  // namespace
-
-UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
+// Groups that are all at work at once, if they are.
+std::optional<UnitOneLaunch> launch_at_once(const UnitOneNeeds& needs, uint32_t cores,
+                                            uint32_t most) {
   const uint32_t splits = splits_of(needs.cols);
   const uint32_t few = std::max(1u, kUnitSimds / splits);
   const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
-  const UnitOneLaunch at_once =
-      make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
+  const UnitOneLaunch launch = make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
   const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
-  const uint32_t fit = std::min(groups_that_fit(at_once, most), by_registers);
-  if (at_once.groups * needs.rows <= cores * fit) return at_once;
+  const uint32_t fit = std::min(groups_that_fit(launch, most), by_registers);
+  if (launch.groups * needs.rows > cores * fit) return std::nullopt;
+  return launch;
+}
+
+}  // namespace
+
+UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
+  const std::optional<UnitOneLaunch> at_once = launch_at_once(needs, cores, most);
+  if (at_once) return *at_once;
   // One group a multiprocessor makes the integers of a row once; two leave none without one where
   // groups come in rows, and of wide codes one has all the memory anyway.
   std::optional<UnitOneLaunch> launch;
@@ -89,6 +113,29 @@ UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_
   if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kUnitSimds, most);
   if (!launch) launch = staying_launch(needs, cores, 1, kSimdsMin, kUnitSimds, most);
   return launch ? *launch : make_launch(needs, needs.tiles, kSimdsMin, kUnitPlaces);
+}
+
+std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_t experts,
+                                              uint32_t cores, uint32_t most) {
+  if (launch_at_once(needs, cores, most)) return std::nullopt;
+  UnitOneNeeds all = needs;
+  all.tiles = needs.tiles * experts;
+  all.rows = needs.rows / experts;
+  if (all.rows > cores) return std::nullopt;
+  const uint32_t groups = std::min(cores / all.rows, all.tiles);
+  // Of the experts' list a share of so many tiles may begin and end within an expert.
+  const uint32_t share = groups_for(all.tiles, groups);
+  const uint32_t listed = std::min(experts, share / needs.tiles + 3);
+  for (uint32_t simds = kSimdsMax; simds > kUnitSimds; --simds) {
+    UnitOneLaunch launch = make_launch(all, groups, simds, kUnitPlaces, listed);
+    if (groups_that_fit(launch, most) == 0) continue;
+    const Shares shared = share_out(needs.tiles, groups);
+    launch.list.shared_tiles = shared.most;
+    launch.list.shared_full = shared.full;
+    launch.list.writer = groups - 1;  // which has the least to do
+    return launch;
+  }
+  return std::nullopt;
 }
 
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {

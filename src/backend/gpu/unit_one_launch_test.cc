@@ -59,6 +59,63 @@ TEST(UnitOneLaunch, GroupsOfLargeExpertsStayInPairs) {
   EXPECT_LE(2 * (launch.bytes + 1024), kUnitSharedBytesMax + 1024);
 }
 
+TEST(UnitOneLaunch, GroupsShareTheListOfLargeExpertsAndTheSharedOneByItself) {
+  for (const uint32_t tokens : {1u, 2u}) {
+    const UnitOneNeeds needs = {
+        .cols = 7168, .tiles = 256, .rows = 9 * tokens, .more = kRouteWords};
+    const auto launch = unit_list_launch(needs, 9, kCores, kUnitSharedBytesMax);
+    ASSERT_TRUE(launch.has_value());
+    EXPECT_EQ(launch->groups, kCores / tokens);
+    EXPECT_GT(launch->threads, uint32_t{kRouteThreads}) << "some stage while others choose";
+    EXPECT_EQ(launch->walk.begin % 8, 0u) << "places begin on 32-byte boundaries";
+    EXPECT_LE(launch->bytes, kUnitSharedBytesMax);
+    const Shares all = shares_of(*launch);
+    EXPECT_EQ(all.tiles, 9u * 256);
+    EXPECT_LE(all.most, all.least + 1);
+    UnitOneLaunch first = *launch;
+    first.walk.tiles = launch->list.shared_tiles;
+    first.walk.full = launch->list.shared_full;
+    const Shares shared = shares_of(first);
+    EXPECT_EQ(shared.tiles, 256u);
+    EXPECT_LE(shared.most, shared.least + 1);
+  }
+}
+
+TEST(UnitOneLaunch, AListHasRoomForAllExpertsThatAGroupMeets) {
+  for (const uint32_t experts : {2u, 9u}) {
+    for (const uint32_t each : {40u, 97u, 256u}) {
+      const auto launch = unit_list_launch({.cols = 7168, .tiles = each, .rows = experts}, experts,
+                                           kCores, kUnitSharedBytesMax);
+      if (!launch) continue;
+      // Tiles before a group's, as kernels count them.
+      const auto before = [](uint32_t most, uint32_t full, uint32_t group) {
+        return group * most - (group > full ? group - full : 0);
+      };
+      const auto shared = [&](uint32_t group) {
+        return before(launch->list.shared_tiles, launch->list.shared_full, group);
+      };
+      const auto routed = [&](uint32_t group) {
+        return before(launch->walk.tiles, launch->walk.full, group) - shared(group);
+      };
+      const uint32_t words = launch->walk.more - launch->list.table;
+      for (uint32_t group = 0; group < launch->groups; ++group) {
+        ASSERT_LE(routed(group), routed(group + 1));
+        uint32_t met = shared(group + 1) > shared(group) ? 1 : 0;
+        if (routed(group + 1) > routed(group)) {
+          met += (routed(group + 1) - 1) / each - routed(group) / each + 1;
+        }
+        EXPECT_LE(met * kUnitListWords, words) << experts << " of " << each << ", group " << group;
+      }
+      EXPECT_EQ(routed(launch->groups), (experts - 1) * each);
+    }
+  }
+}
+
+TEST(UnitOneLaunch, SmallExpertsAreNoList) {
+  EXPECT_FALSE(
+      unit_list_launch({.cols = 2048, .tiles = 64, .rows = 9}, 9, kCores, kUnitSharedBytesMax));
+}
+
 TEST(UnitOneLaunch, AGroupOfALargeMatrixHasAMultiprocessorForItself) {
   for (const uint32_t cols : {7168u, 18432u}) {
     const UnitOneLaunch narrow =

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "backend/gpu/kernels/unit_params.h"
 #include "backend/gpu/plan.h"
@@ -49,6 +50,7 @@ struct UnitOneNeeds {
 };
 struct UnitOneLaunch {
   UnitWalk walk{};
+  UnitExpertList list{};
   uint32_t groups = 0;  // of a row, for all tiles
   uint32_t threads = 0;
   uint32_t bytes = 0;  // of shared memory
@@ -56,6 +58,11 @@ struct UnitOneLaunch {
 /// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
 /// many as stay there, each with its share of the tiles. `most`: bytes of a group.
 UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
+/// Of unit_gate_up_list, where unit_one_launch() would have groups stay: `needs` are those of
+/// groups of one expert each, `experts` of a token with the shared one. Nothing where groups are
+/// all at work at once, or memory is short.
+std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_t experts,
+                                              uint32_t cores, uint32_t most);
 /// The least that any of these launches takes.
 uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.

@@ -41,6 +41,7 @@
 #include "backend/gpu/kernels/unit_one.h"
 #include "backend/gpu/kernels/unit_normed_one.h"
 #include "backend/gpu/kernels/unit_experts_one.h"
+#include "backend/gpu/kernels/unit_gate_up_list.h"
 #include "backend/gpu/kernels/unit_down_sum.h"
 #include "backend/gpu/kernels/unit_split.h"
 #include "backend/gpu/kernels/unit_stages.h"

@@ -102,18 +102,31 @@ MF_FN void route_rank_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u3
 }
 
 /// The experts of the best `ranks` of a token to shared memory; a barrier follows before they are
-/// read by route_chosen(). The first 256 threads of a group find them, all of its threads call.
-MF_FN void route_choose(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
-                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+/// read by route_chosen(). The first 256 threads of a group find them, all of its threads call; the
+/// others run `beside`.
+template <class Beside>
+MF_FN void route_choose_beside(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                               MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                               MF_LOCAL(const Beside) beside) {
   const u32 shift = route_shift(ranks);
   const bool takes_part = t.index < kRouteThreads;
-  if (takes_part && p.thread_experts == 1u) {
+  if (!takes_part) {
+    beside->run(t);
+  } else if (p.thread_experts == 1u) {
     route_candidates<1u>(t, p, shift, shared, logits, correction);
-  } else if (takes_part) {
+  } else {
     route_candidates<2u>(t, p, shift, shared, logits, correction);
   }
   barrier(t);
   if (takes_part) route_rank_candidates(t, p, ranks, shift, shared);
+}
+struct RouteAlone {
+  MF_FN_MEMBER void run(MF_T) const {}
+};
+MF_FN void route_choose(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, MF_SHARED(u32) shared,
+                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
+  const RouteAlone alone = {};
+  route_choose_beside(t, p, ranks, shared, logits, correction, &alone);
 }
 MF_FN u32 route_chosen(MF_SHARED(u32) shared, u32 rank) { return shared[kRouteChosen + rank]; }
 

@@ -51,12 +51,16 @@ struct UnitTiles {
   u32 first;
   u32 end;
 };
-MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
+/// So many of each of the first `full` groups, one less of the others.
+MF_FN UnitTiles unit_share_tiles(u32 most, u32 full, u32 group, u32 all) {
   UnitTiles tiles;
-  tiles.first = group * walk.tiles - (group > walk.full ? group - walk.full : 0u);
-  tiles.end = tiles.first + walk.tiles - (group < walk.full ? 0u : 1u);
+  tiles.first = group * most - (group > full ? group - full : 0u);
+  tiles.end = tiles.first + most - (group < full ? 0u : 1u);
   if (tiles.end > all) tiles.end = all;
   return tiles;
+}
+MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
+  return unit_share_tiles(walk.tiles, walk.full, group, all);
 }
 
 /// A split of a tile of the group's.

@@ -123,8 +123,20 @@ struct UnitExpertParams {
   f32 up_offset;
 };
 
+/// How groups share the tiles of a token's experts as one list, in which the shared expert's are
+/// first: groups have a share of those by themselves, and in shared memory what there is to know of
+/// their experts.
+enum : u32 { kUnitListWords = 20 };  // of an expert
+struct UnitExpertList {
+  u32 shared_tiles;  // of a group, of the shared expert's,
+  u32 shared_full;   // of so many groups; the others have one less
+  u32 writer;        // the group that writes routes down
+  u32 table;         // where the words begin
+};
+
 /// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
-/// through: group y is a slot, or behind those a token of the shared expert's.
+/// through: group y is a slot, or behind those a token of the shared expert's. In
+/// unit_gate_up_list it is a token.
 struct UnitExpertsOneParams {
   UnitExpertParams expert;
   ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
@@ -135,6 +147,7 @@ struct UnitExpertsOneParams {
   u32 slots;
   u32 has_shared_gate;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
+  UnitExpertList list;
 };
 
 /// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
