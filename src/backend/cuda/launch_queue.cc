@@ -16,13 +16,25 @@ constexpr size_t kRunLengthMax = 1024;
 constexpr size_t kRunsMax = 512;
 constexpr size_t kLaunchesMax = 65536;  // in all runs; some forty megabytes
 
-// One node behind another: behind its end, or behind the point from which it may be set up.
+// When a launch may be set up: behind the end of the one before, once that one has its inputs, or
+// once all its groups have begun.
+enum class SetUp { kBehind, kBehindInputs, kBehindBegin };
+
+// A launch of one group leaves the GPU to the next one, which may fetch its weights while that one
+// group waits: 3 % of a token of a slice of DeepSeek-V3 on an H200. Behind launches of many groups
+// the next one takes their place: a token of a 35B model took 11 % longer.
+SetUp set_up_of(const Extent3& groups_before, KernelId kernel) {
+  const bool is_one = groups_before.x * groups_before.y * groups_before.z == 1;
+  return is_one && !reads_early(kernel) ? SetUp::kBehindBegin : SetUp::kBehindInputs;
+}
+
 cudaError_t add_edge(cudaGraph_t graph, const cudaGraphNode_t& from, const cudaGraphNode_t& to,
-                     bool overlap) {
+                     SetUp set_up) {
   cudaGraphEdgeData edge{};
-  if (overlap) {
+  if (set_up != SetUp::kBehind) {
     edge.type = cudaGraphDependencyTypeProgrammatic;
-    edge.from_port = cudaGraphKernelNodePortProgrammatic;
+    edge.from_port = set_up == SetUp::kBehindBegin ? cudaGraphKernelNodePortLaunchCompletion
+                                                   : cudaGraphKernelNodePortProgrammatic;
   }
 #if CUDART_VERSION >= 13000
   return cudaGraphAddDependencies(graph, &from, &to, &edge, 1);
@@ -155,7 +167,9 @@ Status LaunchQueue::instantiate(Run& run) {
         cuda_status(cudaGraphAddKernelNode(&node, run.graph, nullptr, 0, &arguments.node),
                     "cudaGraphAddKernelNode"));
     if (!run.nodes.empty()) {
-      MF_RETURN_IF_ERROR(cuda_status(add_edge(run.graph, run.nodes.back(), node, overlap_),
+      const Launch& before = run.launches[run.nodes.size() - 1];
+      const SetUp set_up = overlap_ ? set_up_of(before.groups, launch.kernel) : SetUp::kBehind;
+      MF_RETURN_IF_ERROR(cuda_status(add_edge(run.graph, run.nodes.back(), node, set_up),
                                      "cudaGraphAddDependencies"));
     }
     run.nodes.push_back(node);

@@ -129,4 +129,30 @@ inline constexpr std::array kKernels = {
 
 constexpr const KernelInfo& kernel_info(KernelId id) { return kKernels[static_cast<size_t>(id)]; }
 
+/// Kernels that touch what launches write before their inputs are there (dialect/cuda.h): they may
+/// be set up once the last launch has its inputs, not earlier. All others then only read weights.
+constexpr bool reads_early(KernelId id) {
+  switch (id) {
+    case KernelId::attention_few:
+    case KernelId::attention_few_parts:
+    case KernelId::attention_few_full:
+    case KernelId::attention_few_full_parts:
+    case KernelId::attention_wide_few:
+    case KernelId::gated_delta_one:
+    case KernelId::latent_queries4:
+    case KernelId::latent_queries8:
+    case KernelId::latent_queries_rows4:
+    case KernelId::latent_queries_rows8:
+    case KernelId::latent_queries_one4:
+    case KernelId::place_heads:
+    case KernelId::unit_down_one4:
+    case KernelId::unit_down_one8:
+    case KernelId::unit_down_sum4:
+    case KernelId::unit_down_sum8:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace moeflux::gpu

@@ -10,9 +10,9 @@
 //   MF_READ binds what the kernel may overwrite through another binding, MF_CONST what nobody
 //     writes.
 //   MF_THREAD waits for the kernels before; MF_THREAD_EARLY leaves that to await_inputs(), which
-//   must
-//     come before the first access to what another kernel writes or reads: only MF_CONST may be
-//     read earlier, and what the kernels before the last one wrote.
+//     must come before the first access to what another kernel writes or reads: only MF_CONST may
+//     be read earlier, and, by kernels that reads_early() names, what the kernels before the last
+//     one wrote.
 //   MF_UNROLL and MF_ROLLED before a loop: always, never.
 //   MF_FN marks a function of kernels; it takes `MF_T t` first if it needs the thread.
 //   t.index, t.threads, t.lane, t.simd, t.simds, t.group.x/y/z: where the thread is.
@@ -79,7 +79,8 @@ struct W2 {
 };
 
 /// Returns when the kernel before has finished and its results can be read, then lets the next one
-/// start up to here. So a kernel may read before this what the kernels before the last one wrote.
+/// start up to here, if it is one of reads_early(): so that may read before this what the kernels
+/// before the last one wrote. Others may start before.
 MF_FN void await_inputs(MF_T) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

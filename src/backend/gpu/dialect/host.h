@@ -21,13 +21,15 @@
 #define MF_LOCAL(T) T*
 #define MF_PARAMS(P) const P&
 #define MF_READ(index, T, name) ::moeflux::gpu::GlobalPointer<const T> name
-#define MF_CONST(index, T, name) MF_READ(index, T, name)
+#define MF_CONST(index, T, name) ::moeflux::gpu::ConstantPointer<T> name
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
 #define MF_KERNEL(name, P, ...) \
   void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
 #define MF_FITS(threads, groups)
 #define MF_THREAD_EARLY static_cast<void>(p)
-#define MF_THREAD MF_THREAD_EARLY
+#define MF_THREAD  \
+  MF_THREAD_EARLY; \
+  ::moeflux::gpu::await_inputs(t)
 #define MF_UNROLL
 #define MF_ROLLED
 #define MF_CAST(T, pointer) (pointer).cast<T>()
@@ -83,6 +85,9 @@ class GlobalPointer {
     if (address % alignment != 0) {
       thread_->machine->report_misaligned(thread_->index, range_, alignment);
     }
+    if (range_.awaits && !thread_->machine->has_inputs(thread_->index)) {
+      thread_->machine->report_early(thread_->index, range_);
+    }
     return address;
   }
 
@@ -95,6 +100,14 @@ class GlobalPointer {
   const Thread* thread_;
   emulator::BoundRange range_;
   uintptr_t at_;
+};
+
+/// A binding that nobody writes, which may be read before the inputs are there.
+template <typename T>
+class ConstantPointer : public GlobalPointer<const T> {
+ public:
+  ConstantPointer(const Thread& t, emulator::BoundRange range)
+      : GlobalPointer<const T>(t, (range.awaits = false, range)) {}
 };
 
 /// Shared memory: each read and write is recorded, which finds races and reads of nothing.
@@ -144,8 +157,8 @@ struct W2 {
   u32 v[2];
 };
 
-inline void await_inputs(const Thread&) {}
-inline void await_launch(const Thread&) {}
+inline void await_inputs(const Thread& t) { t.machine->await_inputs(t.index); }
+inline void await_launch(const Thread& t) { await_inputs(t); }
 inline void let_next_start(const Thread&) {}
 template <typename T>
 void prefetch(const Thread&, const GlobalPointer<T>&) {}

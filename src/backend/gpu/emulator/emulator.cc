@@ -101,6 +101,7 @@ class EmulatorExecutor : public Executor {
   Status run(const Plan& plan) {
     emulator::Launch launch;
     launch.name = kernel_info(plan.kernel).name;
+    launch.reads_early = reads_early(plan.kernel);
     launch.entry = emulator::kernel_entry(plan.kernel);
     launch.plan = &plan;
     launch.allocations = &memory_.allocations;
@@ -109,6 +110,7 @@ class EmulatorExecutor : public Executor {
     for (uint32_t i = 0; i < plan.num_bindings; ++i) {
       const Binding& binding = plan.bindings[i];
       launch.bindings[i].index = static_cast<int32_t>(i);
+      launch.bindings[i].awaits = true;
       if (binding.buffer == nullptr) continue;
       MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
       std::byte* const begin = binding.buffer->host_data() + binding.offset_bytes;

@@ -98,6 +98,7 @@ void Machine::prepare(const Launch& launch) {
 
 bool Machine::run_group(Extent3 group) {
   group_ = group;
+  has_inputs_.assign(threads_, 0);
   first_epoch_ = ++epoch_;
   fault_.clear();
   for (u32 i = 0; i < threads_; ++i) {
@@ -372,6 +373,11 @@ void Machine::report_bounds(u32 thread, const BoundRange& range, int64_t offset_
                                        : format("binding {}", range.index),
                        offset_bytes / static_cast<int64_t>(bytes),
                        static_cast<size_t>(range.end - range.begin) / bytes, bytes));
+  stop(thread);
+}
+
+void Machine::report_early(u32 thread, const BoundRange& range) {
+  fault(thread, format("touches binding {} before its inputs are there", range.index));
   stop(thread);
 }
 

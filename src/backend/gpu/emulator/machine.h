@@ -35,7 +35,8 @@ struct Place {
 struct BoundRange {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
-  int32_t index = 0;  // of the binding; -1 for memory found through an address
+  int32_t index = 0;    // of the binding; -1 for memory found through an address
+  bool awaits = false;  // must not be touched before the inputs are there
 };
 
 /// Memory of the platform by address; begin -> end.
@@ -72,7 +73,8 @@ struct Launch {
   const Plan* plan = nullptr;
   std::array<BoundRange, Plan::kBindingsMax> bindings{};
   const Allocations* allocations = nullptr;
-  uint64_t seed = 0;  // of the order in which groups, SIMD groups and lanes run
+  bool reads_early = false;  // moeflux::gpu::reads_early()
+  uint64_t seed = 0;         // of the order in which groups, SIMD groups and lanes run
 };
 
 class Machine {
@@ -101,6 +103,10 @@ class Machine {
     shadow_[word].write = now(thread);
     shared_[word] = bits;
   }
+  /// The dialect's await_inputs().
+  void await_inputs(u32 thread) { has_inputs_[thread] = 1; }
+  bool has_inputs(u32 thread) const { return launch_->reads_early || has_inputs_[thread] != 0; }
+  [[noreturn]] void report_early(u32 thread, const BoundRange& range);
   /// Element `index` of elements of `bytes` each lies outside `range`.
   [[noreturn]] void report_bounds(u32 thread, const BoundRange& range, int64_t offset_bytes,
                                   size_t bytes);
@@ -185,8 +191,9 @@ class Machine {
   std::vector<u32> simd_order_;
   std::vector<u32> lane_order_;
   std::vector<u32> simd_epochs_;
-  u32 epoch_ = 1;        // never goes back, so that shadows need no clearing
-  u32 first_epoch_ = 1;  // of the group that runs
+  std::vector<uint8_t> has_inputs_;  // by thread
+  u32 epoch_ = 1;                    // never goes back, so that shadows need no clearing
+  u32 first_epoch_ = 1;              // of the group that runs
   u32 shared_bytes_ = 0;
   std::vector<u32> shared_;
   std::vector<Shadow> shadow_;

@@ -23,10 +23,11 @@ struct Problem {
   Extent3 groups;
   u32 shared_bytes = 256;
   Allocations allocations = {};
+  bool reads_early = false;
 
   static BoundRange range(std::vector<u32>& values, int32_t index) {
     auto* begin = reinterpret_cast<std::byte*>(values.data());
-    return {begin, begin + values.size() * sizeof(u32), index};
+    return {begin, begin + values.size() * sizeof(u32), index, /*awaits=*/true};
   }
   Status run(KernelEntry entry, uint64_t seed) {
     Plan plan;
@@ -40,6 +41,7 @@ struct Problem {
     launch.bindings[0] = range(a, 0);
     launch.bindings[1] = range(b, 1);
     launch.allocations = &allocations;
+    launch.reads_early = reads_early;
     launch.seed = seed;
     Machine machine;
     return machine.run(launch);
@@ -73,6 +75,27 @@ TEST(Machine, RunsAKernelThatIsRightInAnyOrder) {
     ASSERT_TRUE(problem.run(&Unpack<reverse>::call, seed).ok());
     for (u32 i = 0; i < 64; ++i) EXPECT_EQ(problem.b[i], 63 - i);
   }
+}
+
+MF_KERNEL(hasty, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD_EARLY;
+  const u32 value = a[t.index];
+  await_inputs(t);
+  b[t.index] = value;
+}
+MF_KERNEL(patient, Nothing, MF_CONST(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD_EARLY;
+  const u32 value = a[t.index];
+  await_inputs(t);
+  b[t.index] = value;
+}
+
+TEST(Machine, ReportsWhatIsTouchedBeforeItsInputsAreThere) {
+  expect_words(report_of<hasty>(), {"binding 0", "before its inputs are there"});
+  EXPECT_EQ(report_of<patient>(), "");
+  Problem said;
+  said.reads_early = true;
+  EXPECT_EQ(report_of<hasty>(said), "");
 }
 
 MF_KERNEL(extremes, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
