@@ -6,6 +6,8 @@
 # BIN holds moeflux, conformance_test and golden_test of a build with -DMOEFLUX_CUDA=ON; logs go to
 # OUT. SCRATCH (default /tmp) takes the synthetic model, 18 GiB. A failing step stops no other.
 #
+# CHECKED limits memcheck and racecheck to some tests, CHECK_SECONDS each of their SHARDS processes.
+#
 # Steps of a slice of DeepSeek-V3 (the first LAYERS of it: 8, of which 5 have experts, are 32 GiB of
 # files) come when they are named: deepseek-synth deepseek-bench deepseek-profile.
 set -u
@@ -86,12 +88,12 @@ if has golden; then
 fi
 if has memcheck; then
   say memcheck
-  MOEFLUX_TEST_DEVICES=cuda in_shards memcheck timeout 150 compute-sanitizer --tool memcheck \
+  MOEFLUX_TEST_DEVICES=cuda in_shards memcheck timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool memcheck \
     "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
 fi
 if has racecheck; then
   say racecheck
-  MOEFLUX_TEST_DEVICES=cuda in_shards racecheck timeout 150 compute-sanitizer --tool racecheck \
+  MOEFLUX_TEST_DEVICES=cuda in_shards racecheck timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool racecheck \
     "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
 fi
 if has bench; then
