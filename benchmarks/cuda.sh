@@ -88,12 +88,14 @@ if has golden; then
 fi
 if has memcheck; then
   say memcheck
-  MOEFLUX_TEST_DEVICES=cuda in_shards memcheck timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool memcheck \
+  MOEFLUX_TEST_DEVICES=cuda in_shards memcheck \
+    timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool memcheck \
     "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
 fi
 if has racecheck; then
   say racecheck
-  MOEFLUX_TEST_DEVICES=cuda in_shards racecheck timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool racecheck \
+  MOEFLUX_TEST_DEVICES=cuda in_shards racecheck \
+    timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool racecheck \
     "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
 fi
 if has bench; then
