@@ -34,13 +34,13 @@ class EarlyReads : public ::testing::Test {
     s_.encoder().gated_delta(s_.zeros({1, 1, 128}), s_.zeros({1, 384}), scalar, scalar, one, one,
                              state_, {1, 1, 128, 128});
   }
-  /// Of the plans of the delta rule: whether the state is read early.
-  std::vector<uint32_t> early() {
+  /// Of a kernel's plans: whether it reads early.
+  template <typename Params>
+  std::vector<uint32_t> early(KernelId kernel) {
     s_.encoder().submit();
     std::vector<uint32_t> result;
     for (const Plan& plan : log_.plans) {
-      if (plan.kernel != KernelId::gated_delta_one) continue;
-      result.push_back(params_of<DeltaOneParams>(plan).early);
+      if (plan.kernel == kernel) result.push_back(params_of<Params>(plan).early);
     }
     return result;
   }
@@ -54,7 +54,7 @@ TEST_F(EarlyReads, AStateThatTheLaunchBeforeWritesIsAwaited) {
   record_delta();
   s_.encoder().copy(state_, s_.zeros({1, 128, 128}));
   record_delta();
-  EXPECT_EQ(early(), (std::vector<uint32_t>{1, 0, 1, 0}));
+  EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_one), (std::vector<uint32_t>{1, 0, 1, 0}));
 }
 
 TEST_F(EarlyReads, ALaunchOfNothingIsNoLaunch) {
@@ -62,7 +62,7 @@ TEST_F(EarlyReads, ALaunchOfNothingIsNoLaunch) {
   const Tensor nothing = s_.zeros({0, 4});
   s_.encoder().scale(nothing, nothing, 2.0f);
   record_delta();
-  EXPECT_EQ(early(), (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_one), (std::vector<uint32_t>{1, 0}));
 }
 
 TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
@@ -80,13 +80,7 @@ TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
   as_floats.dtype = DType::kF32;
   s_.encoder().copy(as_floats, s_.zeros({1}));
   attend();
-  s_.encoder().submit();
-  std::vector<uint32_t> result;
-  for (const Plan& plan : log_.plans) {
-    if (plan.kernel != KernelId::place_heads) continue;
-    result.push_back(params_of<PlaceHeadsParams>(plan).early);
-  }
-  EXPECT_EQ(result, (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(early<PlaceHeadsParams>(KernelId::place_heads), (std::vector<uint32_t>{1, 0}));
 }
 
 // Attention over latents begins to read positions and old keys while the launch before the queries'
@@ -123,13 +117,8 @@ TEST_F(EarlyReads, LatentQueriesAwaitPositionsAndPagesThatTheLaunchBeforeWrites)
   attend();
   s_.encoder().copy(keys[0], s_.zeros({32, 1, 72}));
   attend();
-  s_.encoder().submit();
-  std::vector<uint32_t> result;
-  for (const Plan& plan : log_.plans) {
-    if (plan.kernel != KernelId::latent_queries4) continue;
-    result.push_back(params_of<LatentQueriesParams>(plan).early);
-  }
-  EXPECT_EQ(result, (std::vector<uint32_t>{1, 0, 0}));
+  EXPECT_EQ(early<LatentQueriesParams>(KernelId::latent_queries4),
+            (std::vector<uint32_t>{1, 0, 0}));
 }
 
 }  // namespace

@@ -18,22 +18,12 @@ MF_FN u32 wide_score_at(u32 row, u32 key) {
   return row * kWideScoreWords + key / 16u * 16u + key % 4u * 4u + key % 16u / 4u;
 }
 
-/// Scores of a tile in two parts, of the first columns and of the others; products with low halves
-/// are summed apart. A SIMD group has 16 rows, 8 keys and a half of the columns.
-template <u32 ROWS, u32 SIMDS>
-MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
-  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u };
-  static_assert(SIMDS >= 2u * kRowTiles * kKeyTiles, "every key and half has a SIMD group");
-  const u32 key_tile = t.simd / kRowTiles % kKeyTiles;
-  const u32 half = t.simd / (kRowTiles * kKeyTiles);
-  if (half >= 2u) return;
-  const WideShared at = wide_shared<ROWS>(p);
-  const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
-  const u32 own = wide_unit(t.lane / 4u, t.lane & 3u) * 4u;
-  MF_SHARED(u32) a_low = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
-  MF_SHARED(u32) a_high = a_low + 8u * p.key_words;
-  MF_SHARED(u32)
-  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((key_tile * 8u + t.lane / 4u) * p.key_words + own);
+/// A lane's products of 16 rows, of which it has one from `first` on and one 8 further, with those
+/// of 8 others from `second` on, over the first or the other half of the columns. Products with low
+/// halves are summed apart.
+MF_FN void multiply_wide_rows(MF_T t, MF_PARAMS(AttentionParams) p, u32 half, MF_SHARED(u32) first,
+                              MF_SHARED(u32) second, MF_LOCAL(f32) dots) {
+  MF_SHARED(u32) below = first + 8u * p.key_words;
   f32 high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   f32 left[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   f32 right[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -44,14 +34,35 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   for (u32 begin = half == 0u ? 0u : middle; begin < end; begin += 32u) {
     MF_UNROLL
     for (u32 step = 0u; step < 32u; step += 16u) {
-      const W4 x = load4(a_low + (begin + step));
-      const W4 y = load4(a_high + (begin + step));
-      const W4 k = load4(keys + (begin + step));
-      matrix_multiply_add_f16(t, high, x.v[0], y.v[0], x.v[1], y.v[1], k.v[0], k.v[1]);
-      matrix_multiply_add_f16(t, left, x.v[2], y.v[2], x.v[3], y.v[3], k.v[0], k.v[1]);
-      matrix_multiply_add_f16(t, right, x.v[0], y.v[0], x.v[1], y.v[1], k.v[2], k.v[3]);
+      const W4 x = load4(first + (begin + step));
+      const W4 y = load4(below + (begin + step));
+      const W4 z = load4(second + (begin + step));
+      matrix_multiply_add_f16(t, high, x.v[0], y.v[0], x.v[1], y.v[1], z.v[0], z.v[1]);
+      matrix_multiply_add_f16(t, left, x.v[2], y.v[2], x.v[3], y.v[3], z.v[0], z.v[1]);
+      matrix_multiply_add_f16(t, right, x.v[0], y.v[0], x.v[1], y.v[1], z.v[2], z.v[3]);
     }
   }
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) dots[i] = high[i] + (left[i] + right[i]);
+}
+
+/// Scores of a tile in two parts, of the first columns and of the others. A SIMD group has 16 rows,
+/// 8 keys and a half of the columns.
+template <u32 ROWS, u32 SIMDS>
+MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
+  enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u };
+  static_assert(SIMDS >= 2u * kRowTiles * kKeyTiles, "every key and half has a SIMD group");
+  const u32 key_tile = t.simd / kRowTiles % kKeyTiles;
+  const u32 half = t.simd / (kRowTiles * kKeyTiles);
+  if (half >= 2u) return;
+  const WideShared at = wide_shared<ROWS>(p);
+  const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
+  const u32 own = wide_unit(t.lane / 4u, t.lane & 3u) * 4u;
+  MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
+  MF_SHARED(u32)
+  keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((key_tile * 8u + t.lane / 4u) * p.key_words + own);
+  f32 dots[4];
+  multiply_wide_rows(t, p, half, queries, keys, dots);
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   MF_SHARED(f32)
@@ -60,8 +71,7 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   for (u32 i = 0u; i < 4u; ++i) {
     const u32 key = key_tile * 8u + (t.lane & 3u) * 2u + i % 2u;
     const u32 r = row + i / 2u * 8u;
-    const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
-    scores[wide_score_at(r, key)] = dot * query_factors[r];
+    scores[wide_score_at(r, key)] = dots[i] * key_factors[key] * query_factors[r];
   }
 }
 

@@ -53,24 +53,8 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
   MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u) + (t.lane / 4u * p.key_words + own);
   MF_SHARED(u32)
   keys = MF_SHARED_AT(t, u32, at.staged * 4u) + (first_key * p.key_words + own);
-  MF_SHARED(u32) keys_below = keys + 8u * p.key_words;
-  f32 high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  f32 left[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  f32 right[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  const u32 middle = (p.head_dim / 2u + 31u) / 32u * 32u;
-  const u32 end = half == 0u ? middle : wide_columns(p.head_dim);
-  MF_ROLLED
-  for (u32 begin = half == 0u ? 0u : middle; begin < end; begin += 32u) {
-    MF_UNROLL
-    for (u32 step = 0u; step < 32u; step += 16u) {
-      const W4 x = load4(keys + (begin + step));
-      const W4 y = load4(keys_below + (begin + step));
-      const W4 q = load4(queries + (begin + step));
-      matrix_multiply_add_f16(t, high, x.v[0], y.v[0], x.v[1], y.v[1], q.v[0], q.v[1]);
-      matrix_multiply_add_f16(t, left, x.v[0], y.v[0], x.v[1], y.v[1], q.v[2], q.v[3]);
-      matrix_multiply_add_f16(t, right, x.v[2], y.v[2], x.v[3], y.v[3], q.v[0], q.v[1]);
-    }
-  }
+  f32 dots[4];
+  multiply_wide_rows(t, p, half, keys, queries, dots);
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   MF_SHARED(f32)
@@ -79,8 +63,7 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
   for (u32 i = 0u; i < 4u; ++i) {
     const u32 key = first_key + i / 2u * 8u;
     const u32 r = (t.lane & 3u) * 2u + i % 2u;
-    const f32 dot = (high[i] + (left[i] + right[i])) * key_factors[key];
-    scores[wide_score_at(r, key)] = dot * query_factors[r];
+    scores[wide_score_at(r, key)] = dots[i] * key_factors[key] * query_factors[r];
   }
 }
 

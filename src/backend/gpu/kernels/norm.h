@@ -291,6 +291,26 @@ MF_KERNEL(chain_sums, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_
   if (p.adds > 1u) store4(sum2 + at, plus(sum, more2));
 }
 
+/// Adds the addends to the sum, writes each step down, and returns the thread's squares.
+template <u32 VECTORS>
+MF_FN f32 add_parts(MF_T t, MF_PARAMS(ChainParams) p, MF_LOCAL(ChainColumns<VECTORS>) sum,
+                    MF_LOCAL(const ChainColumns<VECTORS>) more1,
+                    MF_LOCAL(const ChainColumns<VECTORS>) more2, MF_GLOBAL(f32) sum1,
+                    MF_GLOBAL(f32) sum2) {
+  if (p.adds > 0u) {
+    add_chain<VECTORS>(sum, more1);
+    store_chain<VECTORS>(t, sum1, p.cols, sum);
+  }
+  if (p.adds > 1u) {
+    add_chain<VECTORS>(sum, more2);
+    store_chain<VECTORS>(t, sum2, p.cols, sum);
+  }
+  f32 squares = 0.0f;
+  MF_UNROLL
+  for (u32 v = 0u; v < VECTORS; ++v) squares = add_squares(squares, sum->v[v]);
+  return squares;
+}
+
 template <u32 VECTORS>
 MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
                       MF_GLOBAL(const f32) slot_weights, MF_GLOBAL(const f32) base,
@@ -310,17 +330,7 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slo
     add_slots<VECTORS>(t, p, slots, slot_weights, &sum);
     store_chain<VECTORS>(t, sum0 + row, p.cols, &sum);
   }
-  if (p.adds > 0u) {
-    add_chain<VECTORS>(&sum, &more1);
-    store_chain<VECTORS>(t, sum1 + row, p.cols, &sum);
-  }
-  if (p.adds > 1u) {
-    add_chain<VECTORS>(&sum, &more2);
-    store_chain<VECTORS>(t, sum2 + row, p.cols, &sum);
-  }
-  f32 squares = 0.0f;
-  MF_UNROLL
-  for (u32 v = 0u; v < VECTORS; ++v) squares = add_squares(squares, sum.v[v]);
+  const f32 squares = add_parts<VECTORS>(t, p, &sum, &more1, &more2, sum1 + row, sum2 + row);
   const f32 all = group_sum(t, squares, MF_SHARED_AT(t, f32, 0u));
   const f32 factor = norm_factor(all, p.cols, p.epsilon);
   const ChainColumns<VECTORS> scales = load_chain<VECTORS>(t, weight, p.cols);
@@ -366,8 +376,9 @@ MF_FN f32 long_group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
 }
 
 /// The same for long rows of few tokens, without slots. A group of the launch that follows has room
-/// beside it, but reads nothing before everything is asked for that is summed: its weights are
-/// thousands of times as much. The norm's own are there before the inputs, each where the thread
+/// beside it; where that does not start with this one (the launch queue decides), it starts once
+/// everything is asked for that is summed, as its weights are thousands of times as much. The
+/// norm's own are there before the inputs, each where the thread
 /// finds it that asked for it.
 MF_FITS(kNormLongThreads, 2)
 MF_KERNEL(rms_norm_chain_one, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32, addend1),
@@ -392,17 +403,8 @@ MF_KERNEL(rms_norm_chain_one, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32
   Columns more2;
   if (p.adds > 1u) more2 = load_chain<kChainLongVectors>(t, addend2 + row, p.cols);
   let_next_start(t);
-  if (p.adds > 0u) {
-    add_chain<kChainLongVectors>(&sum, &more1);
-    store_chain<kChainLongVectors>(t, sum1 + row, p.cols, &sum);
-  }
-  if (p.adds > 1u) {
-    add_chain<kChainLongVectors>(&sum, &more2);
-    store_chain<kChainLongVectors>(t, sum2 + row, p.cols, &sum);
-  }
-  f32 squares = 0.0f;
-  MF_UNROLL
-  for (u32 v = 0u; v < kChainLongVectors; ++v) squares = add_squares(squares, sum.v[v]);
+  const f32 squares =
+      add_parts<kChainLongVectors>(t, p, &sum, &more1, &more2, sum1 + row, sum2 + row);
   const f32 factor = norm_factor(long_group_sum(t, squares, sums), p.cols, p.epsilon);
   copies_wait<0>(t);
   MF_UNROLL

@@ -121,8 +121,7 @@ struct UnitListWalker {
   u32 filled;       // places
 
   MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const {
-    return p.expert.walk.begin +
-           (t.simd * p.expert.walk.places + place) * static_cast<u32>(UnitPart<BITS>::kWords);
+    return unit_place_at<BITS>(t, p.expert.walk, place);
   }
   MF_FN_MEMBER void enter(MF_T t) {
     MF_SHARED(u32) at = unit_list_entry(t, p, expert);
@@ -176,10 +175,7 @@ struct UnitListWalker {
       const u32 of_expert = at[kListEnd];
       const bool is_there = at[kListExists] != 0u;
       const u32 stop = of_expert - done < walk.batch ? of_expert : done + walk.batch;
-      MF_SHARED(f32)
-      parts = MF_SHARED_AT(
-          t, f32,
-          (unit_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kUnitRows) * 4u);
+      MF_SHARED(f32) parts = unit_batch_parts(t, walk, batch);
       MF_ROLLED
       while (now.tile < stop) {
         copies_wait<kUnitPlaces - 1u>(t);

@@ -103,6 +103,18 @@ struct UnitMemoryRow {
   }
 };
 
+/// Where a SIMD group's copies arrive, in words of shared memory.
+template <u32 BITS>
+MF_FN u32 unit_place_at(MF_T t, UnitWalk walk, u32 place) {
+  return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(UnitPart<BITS>::kWords);
+}
+/// The sums of the splits of a batch of tiles; of batches in turn.
+MF_FN MF_SHARED(f32) unit_batch_parts(MF_T t, UnitWalk walk, u32 batch) {
+  return MF_SHARED_AT(
+      t, f32,
+      (unit_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kUnitRows) * 4u);
+}
+
 /// A SIMD group on its way over a group's tiles.
 template <u32 BITS>
 struct UnitWalker {
@@ -111,9 +123,7 @@ struct UnitWalker {
   UnitTiles tiles;
   UnitCursor next;  // to be asked for
 
-  MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const {
-    return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(UnitPart<BITS>::kWords);
-  }
+  MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const { return unit_place_at<BITS>(t, walk, place); }
   MF_FN_MEMBER void issue(MF_T t, u32 place) {
     if (next.tile < tiles.end) part.issue(t, place_at(t, place), next.tile, next.split);
     copies_commit(t);
@@ -144,10 +154,7 @@ struct UnitWalker {
       const u32 batch_end = tiles.end - done < walk.batch ? tiles.end : done + walk.batch;
       // First all splits of one tile, if they are staged on the way.
       const u32 end = stages ? done + 1u : batch_end;
-      MF_SHARED(f32)
-      parts = MF_SHARED_AT(
-          t, f32,
-          (unit_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kUnitRows) * 4u);
+      MF_SHARED(f32) parts = unit_batch_parts(t, walk, batch);
       MF_ROLLED
       while (now.tile < end) {
         if (stages) source->stage_split(t, walk, now.split);
