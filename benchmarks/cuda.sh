@@ -6,7 +6,8 @@
 # BIN holds moeflux, conformance_test and golden_test of a build with -DMOEFLUX_CUDA=ON; logs go to
 # OUT. SCRATCH (default /tmp) takes the synthetic model, 18 GiB. A failing step stops no other.
 #
-# CHECKED limits memcheck and racecheck to some tests, CHECK_SECONDS each of their SHARDS processes.
+# Tests run as SHARDS processes (48), JOBS of them at once (8). CHECKED limits memcheck and racecheck
+# to some tests, CHECK_SECONDS (600) each process: one test takes racecheck 340 s on an H200.
 #
 # Steps of a slice of DeepSeek-V3 (the first LAYERS of it: 8, of which 5 have experts, are 32 GiB of
 # files) come when they are named: deepseek-synth deepseek-bench deepseek-profile.
@@ -17,21 +18,21 @@ shift 2
 steps=${*:-device conformance golden memcheck racecheck synth bench profile}
 model=${SCRATCH:-/tmp}/moeflux-synthetic
 slice=${SCRATCH:-/tmp}/moeflux-deepseek-slice
-shards=${SHARDS:-8}
+shards=${SHARDS:-48}
+jobs=${JOBS:-8}
 mkdir -p "$out"
 
 has() { case " $steps " in *" $1 "*) ;; *) return 1 ;; esac; }
 say() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 
-# in_shards NAME COMMAND...: a gtest program as $shards processes; one log, and its totals.
+# in_shards NAME COMMAND...: a gtest program as $shards processes, $jobs at once; one log, and its
+# totals.
 in_shards() {
-  local name=$1 pids="" i
+  local name=$1
   shift
-  for i in $(seq 0 $((shards - 1))); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$@" >"$out/$name.$i" 2>&1 &
-    pids="$pids $!"
-  done
-  for i in $pids; do wait "$i" || echo "$name: a shard ended with $?"; done
+  seq 0 $((shards - 1)) | GTEST_TOTAL_SHARDS=$shards xargs -P "$jobs" -I{} sh -c \
+    'log=$1; shift; GTEST_SHARD_INDEX={} "$@" >"$log.{}" 2>&1 || echo "shard {} ended with $?"' \
+    sh "$out/$name" "$@"
   cat "$out/$name".[0-9]* >"$out/$name.log"
   rm -f "$out/$name".[0-9]*
   grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$name.log" | sort | uniq -c
@@ -89,13 +90,13 @@ fi
 if has memcheck; then
   say memcheck
   MOEFLUX_TEST_DEVICES=cuda in_shards memcheck \
-    timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool memcheck \
+    timeout "${CHECK_SECONDS:-600}" compute-sanitizer --tool memcheck \
     "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
 fi
 if has racecheck; then
   say racecheck
   MOEFLUX_TEST_DEVICES=cuda in_shards racecheck \
-    timeout "${CHECK_SECONDS:-150}" compute-sanitizer --tool racecheck \
+    timeout "${CHECK_SECONDS:-600}" compute-sanitizer --tool racecheck \
     "$bin/conformance_test" --gtest_filter="${CHECKED:-*}"
 fi
 if has bench; then

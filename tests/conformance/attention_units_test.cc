@@ -1,25 +1,17 @@
-// Attention on matrix units, as the emulator computes it step by step: against the reference, and
-// the same bits for a query alone as among others.
+// Attention on matrix units: against the reference, and the same bits for a query alone as among
+// others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <tuple>
 
-#include "backend/gpu/emulator/emulator.h"
-#include "backend/gpu/gpu_device.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
 namespace moeflux::conformance {
 namespace {
-
-Device& units() {
-  static const std::unique_ptr<Device> device =
-      make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = true}));
-  return *device;
-}
 
 /// The tolerance of f32 (attention_test.cc): halves of f16 keep 22 bits.
 float tolerance_of(const AttentionProblem& p) {
@@ -30,23 +22,27 @@ float tolerance_of(const AttentionProblem& p) {
 }
 
 /// Whole against the reference, and every cut against the whole.
-void check_units(const AttentionProblem& p, const std::vector<Chunks>& cuts) {
+void check_units(const AttentionProblem& p, const std::vector<Chunks>& cuts,
+                 bool fast_only = false) {
   const std::string label = format("{} heads of {}/{} on {}, {} tokens, window {}", p.heads,
                                    p.head_dim, p.v_head_dim, p.kv_heads, p.n, p.window);
   Session oracle(reference());
   const std::vector<float> expected = p.run(oracle, {p.n});
-  Session whole(units());
-  const std::vector<float> got = p.run(whole, {p.n});
   const float tolerance = tolerance_of(p);
-  float worst = 0.0f;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const float error = std::abs(got[i] - expected[i]);
-    worst = error <= worst ? worst : error;  // keeps what is no number
-  }
-  EXPECT_LE(worst, tolerance) << label << ": " << worst / tolerance << " of the tolerance";
-  for (const Chunks& chunks : cuts) {
-    Session s(units());
-    expect_same_bits(format("{}, {} calls", label, chunks.size()), got, p.run(s, chunks));
+  for (const NamedDevice* named : devices_with_units(fast_only)) {
+    SCOPED_TRACE(named->name);
+    Session whole(*named->device);
+    const std::vector<float> got = p.run(whole, {p.n});
+    float worst = 0.0f;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const float error = std::abs(got[i] - expected[i]);
+      worst = error <= worst ? worst : error;  // keeps what is no number
+    }
+    EXPECT_LE(worst, tolerance) << label << ": " << worst / tolerance << " of the tolerance";
+    for (const Chunks& chunks : cuts) {
+      Session s(*named->device);
+      expect_same_bits(format("{}, {} calls", label, chunks.size()), got, p.run(s, chunks));
+    }
   }
 }
 
@@ -110,6 +106,16 @@ TEST(AttentionOnMatrixUnits, TakesValuesFromTheFirstPartOfWideKeys) {
   }
 }
 
+TEST(AttentionOnMatrixUnits, MatchesTheReferenceAtTheSizesOfRealModels) {
+  if (devices_with_units(/*fast_only=*/true).empty()) GTEST_SKIP() << "no device is fast enough";
+  Random random(79);
+  const AttentionProblem qwen = AttentionProblem::make(random, 16, 2, 256, 256, 256, 600);
+  check_units(qwen, {{512, 84, 1, 2, 1}, {597, 1, 1, 1}}, /*fast_only=*/true);
+  AttentionProblem latent = AttentionProblem::make(random, 128, 1, 576, 512, 256, 150);
+  latent.values_are_keys = true;
+  check_units(latent, {{100, 44, 4, 1, 1}, {62, 1, 1, 2, 4, 80}}, /*fast_only=*/true);
+}
+
 TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {
   Random random(75);
   AttentionProblem p = AttentionProblem::make(random, 4, 2, 32, 32, 32, 20);
@@ -125,31 +131,38 @@ TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {
   }
   Session oracle(reference());
   const std::vector<float> expected = p.run(oracle, {p.n});
-  Session s(units());
-  const std::vector<float> got = p.run(s, {p.n});
-  for (int64_t t = 0; t < p.n; ++t) {
-    const std::span<const float> row = row_of(expected, t, 4 * 32);
-    for (int64_t i = 0; i < 4 * 32; ++i) {
-      EXPECT_NEAR(row_of(got, t, 4 * 32)[static_cast<size_t>(i)], row[static_cast<size_t>(i)],
-                  tolerance_of(p) * largest(row))
-          << "token " << t << ", element " << i;
+  for (const NamedDevice* named : devices_with_units()) {
+    SCOPED_TRACE(named->name);
+    Session s(*named->device);
+    const std::vector<float> got = p.run(s, {p.n});
+    for (int64_t t = 0; t < p.n; ++t) {
+      const std::span<const float> row = row_of(expected, t, 4 * 32);
+      for (int64_t i = 0; i < 4 * 32; ++i) {
+        EXPECT_NEAR(row_of(got, t, 4 * 32)[static_cast<size_t>(i)], row[static_cast<size_t>(i)],
+                    tolerance_of(p) * largest(row))
+            << "token " << t << ", element " << i;
+      }
     }
   }
 }
 
 TEST(AttentionOnMatrixUnits, WhatIsNotFiniteStaysWithThoseWhoSeeIt) {
   Random random(76);
-  AttentionProblem p = AttentionProblem::make(random, 2, 1, 16, 16, 32, 12);
-  Session clean(units());
-  const std::vector<float> expected = p.run(clean, {12});
-  p.k[7 * 16 + 3] = HUGE_VALF;
-  p.v[9 * 16 + 4] = std::nanf("");
-  Session s(units());
-  const std::vector<float> got = p.run(s, {12});
-  const auto before = static_cast<size_t>(7 * 2 * 16);
-  expect_same_bits("tokens before", std::span(expected).first(before),
-                   std::span(got).first(before));
-  for (size_t i = 9 * 2 * 16; i < got.size(); ++i) EXPECT_TRUE(std::isnan(got[i])) << i;
+  AttentionProblem whole = AttentionProblem::make(random, 2, 1, 16, 16, 32, 12);
+  AttentionProblem broken = whole;
+  broken.k[7 * 16 + 3] = HUGE_VALF;
+  broken.v[9 * 16 + 4] = std::nanf("");
+  for (const NamedDevice* named : devices_with_units()) {
+    SCOPED_TRACE(named->name);
+    Session clean(*named->device);
+    const std::vector<float> expected = whole.run(clean, {12});
+    Session s(*named->device);
+    const std::vector<float> got = broken.run(s, {12});
+    const auto before = static_cast<size_t>(7 * 2 * 16);
+    expect_same_bits("tokens before", std::span(expected).first(before),
+                     std::span(got).first(before));
+    for (size_t i = 9 * 2 * 16; i < got.size(); ++i) EXPECT_TRUE(std::isnan(got[i])) << i;
+  }
 }
 
 }  // namespace

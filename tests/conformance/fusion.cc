@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/plan_trace.h"
 #include "base/format.h"
@@ -37,9 +36,10 @@ size_t launches(const Ops& ops) {
 
 void expect_same_bits_in(size_t expected_launches, const std::string& what, const Ops& ops) {
   EXPECT_EQ(launches(ops), expected_launches) << what;
-  const auto device =
-      make_gpu_device(gpu::make_emulator_platform({.seed = 5, .matrix_units = true}));
-  expect_same_results(what, results(*device, ops, true), results(*device, ops, false));
+  for (const NamedDevice* named : devices_with_units()) {
+    expect_same_results(format("{}, {}", named->name, what), results(*named->device, ops, true),
+                        results(*named->device, ops, false));
+  }
 }
 
 }  // namespace moeflux::conformance

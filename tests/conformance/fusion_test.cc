@@ -1,5 +1,6 @@
 // Ops that share a launch give the bits they have in launches of their own: each sequence runs on
-// the emulator as it comes and with a submission after every op, which keeps ops apart.
+// devices with matrix units as it comes and with a submission after every op, which keeps ops
+// apart.
 #include "tests/conformance/fusion.h"
 
 #include <gtest/gtest.h>

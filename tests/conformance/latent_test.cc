@@ -2,8 +2,6 @@
 // in what it gives, in the latents and in their pages.
 #include <gtest/gtest.h>
 
-#include "backend/gpu/emulator/emulator.h"
-#include "backend/gpu/gpu_device.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
@@ -28,7 +26,7 @@ struct LatentProblem {
 
 std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool made_of_others) {
   Random random(static_cast<uint64_t>(p.n + p.before * 10 + p.rank));
-  Session s(device);
+  Session s(device, size_t{4} << 20);
   const auto floats = [&](const Shape& shape) {
     return s.floats(shape, random.floats(shape.num_elements()));
   };
@@ -74,14 +72,17 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
   return written;
 }
 
-void expect_same(const LatentProblem& p) {
+void expect_same(const LatentProblem& p, bool fast_only = false) {
   const std::string what =
       format("{} tokens behind {}, {} heads of {} + {} and {}, rank {}, {}", p.n, p.before, p.heads,
              p.nope, p.rope, p.v_dim, p.rank, p.format.to_string());
-  for (const bool units : {true, false}) {
-    const auto device =
-        make_gpu_device(gpu::make_emulator_platform({.seed = 7, .matrix_units = units}));
-    expect_same_results(what, run(*device, p, true), run(*device, p, false));
+  std::vector<const NamedDevice*> gpus = devices_with_units(fast_only);
+  for (const NamedDevice* device : one_device_per_family()) {
+    if (device->family == "emulator" && !fast_only) gpus.push_back(device);
+  }
+  for (const NamedDevice* named : gpus) {
+    expect_same_results(format("{}, {}", named->name, what), run(*named->device, p, true),
+                        run(*named->device, p, false));
   }
 }
 
@@ -143,6 +144,32 @@ TEST(LatentAttention, MergesTilesOfWideRowsAsSplitsAre) {
   expect_same(many_heads);
 }
 
+TEST(LatentAttention, HasTheBitsOfItsPartsAtTheSizesOfRealModels) {
+  if (devices_with_units(/*fast_only=*/true).empty()) GTEST_SKIP() << "no device is fast enough";
+  for (const auto& [n, before] : {std::pair{1, 0},
+                                  {1, 63},
+                                  {2, 63},
+                                  {4, 600},
+                                  {3, 1023},
+                                  {1, 1023},
+                                  {1, 1024},
+                                  {1, 2100},
+                                  {2, 8191}}) {
+    LatentProblem p{.n = n,
+                    .before = before,
+                    .heads = 128,
+                    .rank = 512,
+                    .nope = 128,
+                    .rope = 64,
+                    .v_dim = 128,
+                    .format = QuantFormat::affine(4, 64, DType::kBf16)};
+    expect_same(p, /*fast_only=*/true);
+    p.stacked = true;
+    p.k_format = p.format;
+    expect_same(p, /*fast_only=*/true);
+  }
+}
+
 TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
   constexpr int64_t kHeads = 18;
   constexpr int64_t kDim = 288;
@@ -158,10 +185,8 @@ TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
     const auto row = page.begin() + i * kDim;
     values.insert(values.end(), row, row + kValueDim);
   }
-  const auto device =
-      make_gpu_device(gpu::make_emulator_platform({.seed = 3, .matrix_units = true}));
-  const auto attend = [&](bool shared) {
-    Session s(*device);
+  const auto attend = [&](Device& device, bool shared) {
+    Session s(device);
     const Tensor new_key = s.floats({2, 1, kDim}, k);
     const Tensor keys = s.floats({kPage, 1, kDim}, page);
     const Tensor own = s.floats({kPage, 1, kValueDim}, values);
@@ -174,7 +199,9 @@ TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
         {.scale = 0.1f});
     return s.read(out);
   };
-  expect_same_bits("values of keys", attend(false), attend(true));
+  for (const NamedDevice* named : devices_with_units()) {
+    expect_same_bits(named->name, attend(*named->device, false), attend(*named->device, true));
+  }
 }
 
 TEST(LatentAttention, WhatItsKernelsDoNotReadIsMadeOfItsParts) {

@@ -124,6 +124,12 @@ double compare(const Comparison& c, const NamedDevice& named, std::span<const fl
   return worst;
 }
 
+/// For checkers that make everything slow: MOEFLUX_TEST_DEVICES=cuda leaves one family.
+bool is_wanted(const std::string& family) {
+  const char* wanted = std::getenv("MOEFLUX_TEST_DEVICES");
+  return wanted == nullptr || family == wanted;
+}
+
 }  // namespace
 
 const std::vector<NamedDevice>& devices() {
@@ -150,10 +156,7 @@ const std::vector<NamedDevice>& devices() {
       list.push_back(
           {format("cuda/{}", run), "cuda", std::move(device).value(), /*is_slow=*/false});
     }
-    // For checkers that make everything slow: MOEFLUX_TEST_DEVICES=cuda leaves one family.
-    if (const char* wanted = std::getenv("MOEFLUX_TEST_DEVICES")) {
-      std::erase_if(list, [&](const NamedDevice& device) { return device.family != wanted; });
-    }
+    std::erase_if(list, [](const NamedDevice& device) { return !is_wanted(device.family); });
     return list;
   }();
   return all;
@@ -163,6 +166,18 @@ std::vector<const NamedDevice*> one_device_per_family() {
   std::vector<const NamedDevice*> chosen;
   for (const NamedDevice& device : devices()) {
     if (device.name == device.family + "/2") chosen.push_back(&device);
+  }
+  return chosen;
+}
+
+std::vector<const NamedDevice*> devices_with_units(bool fast_only) {
+  static const NamedDevice emulator{"emulator/units", "emulator",
+                                    make_emulator_device({.seed = 5, .matrix_units = true}),
+                                    /*is_slow=*/true};
+  std::vector<const NamedDevice*> chosen;
+  if (is_wanted(emulator.family) && !fast_only) chosen.push_back(&emulator);
+  for (const NamedDevice* device : one_device_per_family()) {
+    if (device->family == "cuda") chosen.push_back(device);
   }
   return chosen;
 }
@@ -237,6 +252,11 @@ EncodedWeight untiled(const EncodedWeight& w) {
   return to;
 }
 
+std::vector<QuantFormat> unit_formats() {
+  return {QuantFormat::affine(4, 64, DType::kBf16), QuantFormat::affine(8, 64, DType::kF16),
+          QuantFormat::affine(4, 128, DType::kF16), QuantFormat::affine(8, 128, DType::kBf16)};
+}
+
 std::vector<QuantFormat> tiled_formats() {
   std::vector<QuantFormat> formats;
   for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
@@ -269,11 +289,8 @@ std::vector<QuantFormat> some_formats() {
           QuantFormat::affine(3, 64, DType::kBf16), QuantFormat::affine(6, 128, DType::kF32)};
 }
 
-// Most operations take none.
-constexpr size_t kScratchBytes = size_t{1} << 16;
-
-Session::Session(Device& device) : device_(device) {
-  auto encoder = device.create_encoder(kScratchBytes);
+Session::Session(Device& device, size_t scratch_bytes) : device_(device) {
+  auto encoder = device.create_encoder(scratch_bytes);
   EXPECT_TRUE(encoder.ok());
   encoder_ = std::move(encoder).value();
 }

@@ -28,6 +28,9 @@ struct NamedDevice {
 const std::vector<NamedDevice>& devices();
 /// One device per family, with two threads.
 std::vector<const NamedDevice*> one_device_per_family();
+/// Those whose products and attention run on matrix units: the first CUDA GPU, and an emulator that
+/// has some and takes no part in what is for fast devices.
+std::vector<const NamedDevice*> devices_with_units(bool fast_only = false);
 Device& reference();
 
 /// Uniform numbers from a seed, the same on every machine.
@@ -63,13 +66,16 @@ EncodedWeight untiled(const EncodedWeight& w);
 std::vector<QuantFormat> all_formats();
 /// A handful that covers every kernel of row-major weights.
 std::vector<QuantFormat> some_formats();
+/// Formats that matrix units multiply.
+std::vector<QuantFormat> unit_formats();
 /// Every format there may be tiles of, in tiled order.
 std::vector<QuantFormat> tiled_formats();
 
 /// One encoder of one device and the tensors a test put there.
 class Session {
  public:
-  explicit Session(Device& device);
+  /// Most operations take no scratch.
+  explicit Session(Device& device, size_t scratch_bytes = size_t{1} << 16);
 
   Encoder& encoder() { return *encoder_; }
   Tensor floats(const Shape& shape, std::span<const float> values);
