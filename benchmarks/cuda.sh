@@ -6,8 +6,8 @@
 # BIN holds moeflux, conformance_test and golden_test of a build with -DMOEFLUX_CUDA=ON; logs go to
 # OUT. SCRATCH (default /tmp) takes the synthetic model, 18 GiB. A failing step stops no other.
 #
-# Tests run as SHARDS processes (48), JOBS of them at once (8). CHECKED limits memcheck and racecheck
-# to some tests, CHECK_SECONDS (600) each process: one test takes racecheck 340 s on an H200.
+# Tests run as SHARDS processes (48), JOBS of them at once (8). CHECKED limits memcheck and
+# racecheck to some tests, CHECK_SECONDS (600) each process: one takes racecheck 340 s on an H200.
 #
 # Steps of a slice of DeepSeek-V3 (the first LAYERS of it: 8, of which 5 have experts, are 32 GiB of
 # files) come when they are named: deepseek-synth deepseek-bench deepseek-profile.
