@@ -37,7 +37,7 @@ MODULES = {
     "chat": {"base", "io", "text", "sampling", "engine"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
-                "backend/reference"},
+                "backend/metal", "backend/reference"},
     "library": {"base", "io", "backend", "text", "sampling", "engine", "chat", "devices"},
     "serve": {"base", "engine", "chat"},
     "cli": None,  # None: everything

@@ -89,7 +89,8 @@ enum { MF_EXPERT_CACHE_MINIMUM = -1 };
 
 typedef struct mf_model_options {
   size_t struct_size;
-  const char* device;           // "cpu" (null), "cuda:0" or another number, "reference", "emulator"
+  const char* device;           // "cpu" (null), "cuda:0" or another number, "metal", "reference",
+                                // "emulator"
   const char* cpu_isa;          // null: the best; or "generic", "avx2", "avx512", "neon", ...
   const char* precision;        // of the CPU: "f32", "int8" or "auto" (null), which is the faster
   const char* expert_io;        // null or "auto"; "uring", "direct", "pread", "mmap"

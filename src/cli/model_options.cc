@@ -53,9 +53,10 @@ void add_model_folder_option(CLI::App& command, ModelOptions& options) {
 void add_model_options(CLI::App& command, ModelOptions& options) {
   add_model_folder_option(command, options);
   command
-      .add_option("--device", options.device,
-                  "Where to compute: cpu, cuda:0 (or another number), reference, or emulator (GPU "
-                  "kernels on the CPU, slow)")
+      .add_option(
+          "--device", options.device,
+          "Where to compute: cpu, cuda:0 (or another number), metal, reference, or emulator "
+          "(GPU kernels on the CPU, slow)")
       ->capture_default_str();
   command.add_option("--cpu-isa", options.isa,
                      "Force the kernels of an instruction set: generic, avx2, avx-vnni, avx512, "

@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
 
@@ -63,12 +64,14 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   }
   if (options.name == "reference") return make_reference_device();
   if (options.name == "emulator") return make_emulator_device({});
+  if (options.name == "metal") return make_metal_device();
   if (const std::optional<int> number = cuda_number(options.name)) {
     return make_cuda_device({.device = *number});
   }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "device {}: no such device; known are cpu, cuda:0, reference and emulator",
-                    options.name);
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "device {}: no such device; known are cpu, cuda:0, metal, reference and emulator",
+      options.name);
 }
 
 Result<std::string> activation_precision(const DeviceOptions& options) {

@@ -19,6 +19,9 @@ TEST(OpenDevice, NamesTheDeviceItOpened) {
 
 TEST(OpenDevice, SaysWhatIsWrong) {
   expect_error(open_device({.name = "tpu"}), ErrorCode::kInvalidArgument, {"tpu", "reference"});
+#ifndef __APPLE__
+  expect_error(open_device({.name = "metal"}), ErrorCode::kUnsupported, {"metal", "macOS"});
+#endif
   expect_error(open_device({.name = "cuda:x"}), ErrorCode::kInvalidArgument, {"cuda:x"});
   expect_error(open_device({.name = ""}), ErrorCode::kInvalidArgument, {"known are"});
   expect_error(open_device({.threads = -1}), ErrorCode::kInvalidArgument, {"-1 threads", "1024"});

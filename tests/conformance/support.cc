@@ -11,16 +11,18 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
 #include "quant/formats/affine.h"
 #include "quant/formats/tiled.h"
+#include "tests/support/fake_metal_gpu.h"
 
 namespace moeflux::conformance {
 namespace {
 
 /// Worst error of each op on each device, in units of tolerance; printed when the run ends.
-class Matrix : public testing::Environment {
+class Matrix : public ::testing::Environment {
  public:
   void add(const std::string& op, const std::string& device, double error) {
     double& worst = worst_[op].try_emplace(device, 0.0).first->second;
@@ -52,7 +54,7 @@ Matrix& matrix() {
   static Matrix* const instance = new Matrix;  // gtest owns and deletes it
   return *instance;
 }
-const testing::Environment* const kRegistered = testing::AddGlobalTestEnvironment(&matrix());
+const ::testing::Environment* const kRegistered = ::testing::AddGlobalTestEnvironment(&matrix());
 
 std::byte* store_float(std::byte* to, float value, DType dtype) {
   if (dtype == DType::kF32) {
@@ -146,15 +148,19 @@ const std::vector<NamedDevice>& devices() {
         list.push_back({format("{}/{}", isa, threads), isa, std::move(device).value()});
       }
     }
-    for (const uint64_t seed : {1, 2}) {
-      list.push_back({format("emulator/{}", seed), "emulator", make_emulator_device({seed}),
-                      /*is_slow=*/true});
-    }
+    list.push_back({"emulator/1", "emulator",
+                    make_metal_device(testing::make_fake_metal_gpu({.seed = 1})),
+                    /*is_slow=*/true});
+    list.push_back({"emulator/2", "emulator", make_emulator_device({.seed = 2}),
+                    /*is_slow=*/true});
     for (const int run : {1, 2}) {
       auto device = make_cuda_device({.use_graphs = run == 1});
       if (!device.ok()) continue;
       list.push_back(
           {format("cuda/{}", run), "cuda", std::move(device).value(), /*is_slow=*/false});
+    }
+    if (auto device = make_metal_device(); device.ok()) {
+      list.push_back({"metal/2", "metal", std::move(device).value(), /*is_slow=*/false});
     }
     std::erase_if(list, [](const NamedDevice& device) { return !is_wanted(device.family); });
     return list;

@@ -23,8 +23,8 @@ struct NamedDevice {
   bool is_slow = false;  // takes part only in some of many similar problems
 };
 /// The CPU at every instruction set this machine has, with 1, 2 and 3 threads; GPU kernels on the
-/// emulator, whose threads run in two different orders;
-/// the first CUDA GPU, with graphs and without.
+/// emulator, whose threads run in two different orders, once behind Metal's command buffers; the
+/// first CUDA GPU, with graphs and without; Apple's GPU.
 const std::vector<NamedDevice>& devices();
 /// One device per family, with two threads.
 std::vector<const NamedDevice*> one_device_per_family();

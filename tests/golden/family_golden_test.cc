@@ -54,9 +54,7 @@ TEST_P(FamilyGolden, HiddenStatesAgreeLayerByLayer) {
 }
 
 TEST_P(FamilyGolden, FloatDevicesAgreeInDirectionAndChoice) {
-  std::vector<const char*> devices = {"cpu", "emulator"};
-  if (has_cuda()) devices.push_back("cuda:0");
-  for (const char* device : devices) {
+  for (const char* device : and_gpus({"cpu", "emulator"})) {
     const RunOutput run = run_model(directory_, tokens(), {.device = device});
     ASSERT_EQ(run.logits.size(), golden_["logits"].floats.size()) << device;
     for (int64_t i = 0; i < golden_["logits"].rows(); ++i) {
@@ -82,9 +80,7 @@ TEST_P(FamilyGolden, ChunksOfPrefillAndDecodeGiveTheSameBits) {
 
 TEST_P(FamilyGolden, ChunksAndCacheSizeDoNotChangeABitOfGpuKernels) {
   // On a GPU the roomy cache is resident, the tight one streams through the host's memory.
-  std::vector<const char*> devices = {"emulator"};
-  if (has_cuda()) devices.push_back("cuda:0");
-  for (const char* device : devices) {
+  for (const char* device : and_gpus({"emulator", "emulator behind metal"})) {
     const RunOutput whole = run_model(directory_, tokens(), {.device = device});
     ASSERT_FALSE(whole.logits.empty()) << device;
     const RunOutput cut =

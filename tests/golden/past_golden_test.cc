@@ -385,9 +385,7 @@ TEST(PastOfWindows, IsExactWhereTheRingHasWrapped) {
 
 // Memory that the host may not address: everything goes through the device's queue.
 TEST(PastOnGpuKernels, IsExact) {
-  std::vector<const char*> devices = {"emulator"};
-  if (has_cuda()) devices.push_back("cuda:0");
-  for (const char* device : devices) {
+  for (const char* device : and_gpus({"emulator", "emulator behind metal"})) {
     Subject subject(directory_of("qwen3_next"), {}, device);
     Engine& engine = subject.engine();
     const Tokens text = subject.text(10);

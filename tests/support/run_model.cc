@@ -7,7 +7,9 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
+#include "tests/support/fake_metal_gpu.h"
 #include "tests/support/tiling_device.h"
 
 namespace moeflux::testing {
@@ -41,17 +43,24 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
   if (options.device == "emulator with matrix units") {
     return make_emulator_device({.seed = 1, .matrix_units = true});
   }
-  if (options.device == "cuda:0") {
-    auto cuda = make_cuda_device({});
-    EXPECT_TRUE(cuda.ok()) << (cuda.ok() ? "" : cuda.error().to_string());
-    return cuda.ok() ? std::move(cuda).value() : nullptr;
+  if (options.device == "emulator behind metal") {
+    return make_metal_device(make_fake_metal_gpu({.seed = 1}));
+  }
+  if (options.device == "cuda:0" || options.device == "metal") {
+    auto gpu = options.device == "metal" ? make_metal_device() : make_cuda_device({});
+    EXPECT_TRUE(gpu.ok()) << (gpu.ok() ? "" : gpu.error().to_string());
+    return gpu.ok() ? std::move(gpu).value() : nullptr;
   }
   auto device = make_cpu_device({.threads = options.threads});
   EXPECT_TRUE(device.ok());
   return device.ok() ? std::move(device).value() : nullptr;
 }
 
-bool has_cuda() { return make_cuda_device({}).ok(); }
+std::vector<const char*> and_gpus(std::vector<const char*> devices) {
+  if (make_cuda_device({}).ok()) devices.push_back("cuda:0");
+  if (make_metal_device().ok()) devices.push_back("metal");
+  return devices;
+}
 
 RunOutput run_model(const std::string& directory, std::span<const TokenId> tokens,
                     const RunOptions& options) {

@@ -15,7 +15,8 @@ namespace moeflux::testing {
 
 struct RunOptions {
   std::string device = "cpu";  // or "reference", "tiling reference", "emulator",
-                               // "emulator with matrix units", "cuda:0"
+                               // "emulator with matrix units",
+                               // "emulator behind metal", "cuda:0", "metal"
   int threads = 2;
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>
@@ -39,7 +40,7 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
 
 std::unique_ptr<Device> make_test_device(const RunOptions& options);
 
-/// True when the build has CUDA and the machine a GPU for it.
-bool has_cuda();
+/// `devices`, and those of this machine's GPUs that the build has code for.
+std::vector<const char*> and_gpus(std::vector<const char*> devices);
 
 }  // namespace moeflux::testing
