@@ -11,7 +11,7 @@ file(WRITE ${OUT} "// Written by cmake/embed_headers.cmake.
 namespace moeflux::gpu {
 
 std::span<const SourceFile> kernel_headers() {
-  static constexpr SourceFile kFiles[] = {
+  static const SourceFile kFiles[] = {
 ${entries}  };
   return kFiles;
 }
