@@ -7,20 +7,23 @@
 
 Works with any llama-bench that prints JSON. One that has no -d measures tokens generated at a
 depth with -gp, if it has that, and prompts at depth 0 only. A ratio is taken of each pair of
-neighbouring runs, so that what slows both cancels; the table has the median and the range.
+neighbouring runs, so that what slows both cancels; the table has the median and the range. --raw
+keeps what both printed with machine, builds, threads and probe, for README's table.
 """
 
 import argparse
 import datetime
 import json
 import os
-import platform
 import re
 import shlex
 import statistics
 import subprocess
 import sys
 from collections import namedtuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import raw_results  # noqa: E402
 
 # One kind of measurement: prompt tokens, generated tokens, tokens in the context before.
 Test = namedtuple("Test", "prompt gen depth")
@@ -115,13 +118,21 @@ def help_of(program):
 
 
 def run_rounds(sides, names, rounds, prefix, log):
-    """All results by side, as one list per round: A B A B."""
-    results = {side: [] for side in sides}
-    for turn in range(rounds):
+    """What every run printed, in the order they ran: A B A B."""
+    runs = []
+    for turn in range(1, rounds + 1):
         for side, commands in sides.items():
-            print(f"round {turn + 1} of {rounds}: {names[side]}", file=log, flush=True)
-            results[side].append([r for c in commands for r in run(c, prefix)])
-    return results
+            print(f"round {turn} of {rounds}: {names[side]}", file=log, flush=True)
+            load = raw_results.load_average()
+            results = [r for c in commands for r in run(c, prefix)]
+            runs.append({"program": names[side], "round": turn, "load_average": load,
+                         "results": raw_results.without_folders(results)})
+    return runs
+
+
+def results_of(runs, name):
+    """The results of one program, as one list per round."""
+    return [run["results"] for run in runs if run["program"] == name]
 
 
 def speed_cell(samples):
@@ -140,49 +151,64 @@ def ratio_cell(mine, theirs):
     return f"{statistics.median(pairs):.2f}{spread}"
 
 
-def table(results, names):
+def bound_cell(results, test):
+    """What share of the probed bandwidth the decoded tokens of each run took, least to greatest."""
+    shares = [r["share_of_bound"] for one in results for r in one
+              if test_of(r) == test and test.gen > 0 and r.get("share_of_bound")]
+    if not shares:
+        return "-"
+    return " to ".join(dict.fromkeys(f"{s:.2f}" for s in (min(shares), max(shares))))
+
+
+def table(runs, names):
     """A markdown table: a row per test of either side, in the order of the first side."""
-    rounds = {side: [speeds_of(r) for r in results[side]] for side in names}
-    tests = list(dict.fromkeys(t for side in names for one in rounds[side] for t in one))
-    rows = [["test", *(f"{names[side]}, tokens/s" for side in names), "ratio"]]
+    rounds = [[speeds_of(r) for r in results_of(runs, name)] for name in names]
+    tests = list(dict.fromkeys(t for side in rounds for one in side for t in one))
+    rows = [["test", *(f"{name}, tokens/s" for name in names), "ratio",
+             f"{names[0]} of the bound"]]
     for test in tests:
-        sides = [[one.get(test, []) for one in rounds[side]] for side in names]
+        sides = [[one.get(test, []) for one in side] for side in rounds]
         cells = [speed_cell([s for one in side for s in one]) for side in sides]
-        rows.append([name_of(test), *cells, ratio_cell(*sides)])
+        rows.append([name_of(test), *cells, ratio_cell(*sides),
+                     bound_cell(results_of(runs, names[0]), test)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines) + "\n"
 
 
-def model_line(name, results):
+def program_line(program, results):
     first = results[0][0]
     size, parameters = int(first.get("model_size", 0)), int(first.get("model_n_params", 0))
     bits = f", {8 * size / parameters:.2f} bits a weight" if parameters else ""
-    commit = first.get("build_commit", "unknown")
-    return f"{name} ({commit}): {first.get('model_type', '?')}, {size / 2**30:.2f} GiB{bits}"
+    differ = ", sources differ from it" if program.get("sources_differ") else ""
+    return (f"{program['name']} ({program['commit']}{differ}; "
+            f"{raw_results.build_line(program['build'])}): "
+            f"{first.get('model_type', '?')}, {size / 2**30:.2f} GiB{bits}")
 
 
-def machine_line():
-    cpu = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            found = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
-            cpu = found.group(1) if found else cpu
-    except OSError:
-        pass  # not Linux
-    return f"{cpu}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}"
+def probe_line(runs, name):
+    speeds = [r["memory_bandwidth"] / 1e9 for one in results_of(runs, name) for r in one
+              if r.get("memory_bandwidth")]
+    if not speeds:
+        return f"Memory: not probed by {name}"
+    return f"Memory, as {name} probed it: {min(speeds):.1f} to {max(speeds):.1f} GB/s"
 
 
-def shown(command):
-    """A command without the folders of this machine."""
-    return shlex.join(os.path.basename(w.rstrip("/")) if os.path.isabs(w) else w for w in command)
+def placement_line(threads, placed):
+    variables = [f"{name}={value}" for name, value in placed.get("variables", {}).items()]
+    cpus = placed.get("cpus") or "any"
+    return f"{threads} threads each on CPUs {cpus}" + "".join(f", {v}" for v in variables)
 
 
-def report(results, names, sides, rounds):
-    lines = [table(results, names), f"Machine: {machine_line()}.  "]
-    lines += [f"{model_line(names[side], results[side])}.  " for side in names]
-    lines += [f"`{shown(c)}`  " for commands in sides.values() for c in commands]
+def report(record):
+    names = [program["name"] for program in record["programs"]]
+    runs, rounds = record["runs"], max(run["round"] for run in record["runs"])
+    lines = [table(runs, names), f"Machine: {raw_results.machine_line(record['machine'])}.  ",
+             f"{probe_line(runs, names[0])}.  ",
+             f"{placement_line(record['threads'], record['placement'])}.  "]
+    lines += [f"{program_line(p, results_of(runs, p['name']))}.  " for p in record["programs"]]
+    lines += [f"`{command}`  " for p in record["programs"] for command in p["commands"]]
     lines.append(f"{rounds} rounds in turn; medians of all samples and of the ratios of pairs, "
                  "with least and greatest.")
     return "\n".join(lines) + "\n"
@@ -223,20 +249,40 @@ def parse_arguments(arguments):
     add("--moeflux-args", default="", metavar="ARGS", help="more options of moeflux bench")
     add("--peer-args", default="", metavar="ARGS", help="more options of the peer")
     add("--prefix", default="", help="what every run begins with, like 'taskset -c 0,1'")
+    add("--raw", metavar="FILE", help="keep what both printed, and the machine, in this JSON file")
     add("--append", metavar="FILE", help="append the report to a file of results")
     add("--title", default="Side by side", help="its heading there, after the date")
     return parser.parse_args(arguments)
 
 
+def measure(options, log):
+    """Everything there is to keep of a comparison."""
+    peer = options.peer_name or os.path.basename(options.peer)
+    names = {"A": "moeflux", "B": peer if peer != "moeflux" else "the other moeflux"}
+    paths = {"A": options.moeflux, "B": options.peer}
+    prefix = shlex.split(options.prefix)
+    sides = {"A": moeflux_commands(options), "B": peer_commands(options, help_of(options.peer))}
+    record = raw_results.started("side by side", options.title)
+    record["threads"] = options.threads
+    record["placement"] = raw_results.placement(prefix)
+    runs = run_rounds(sides, names, options.rounds, prefix, log)
+    record["programs"] = []
+    for side, name in names.items():
+        commit = results_of(runs, name)[0][0].get("build_commit", "unknown")
+        program = raw_results.program_record(name, paths[side], commit)
+        program["commands"] = [raw_results.shown(command) for command in sides[side]]
+        record["programs"].append(program)
+    return {**record, "runs": runs}
+
+
 def main(arguments, out=sys.stdout, log=sys.stderr):
     options = parse_arguments(arguments)
-    names = {"A": "moeflux", "B": options.peer_name or os.path.basename(options.peer)}
     try:
-        sides = {"A": moeflux_commands(options),
-                 "B": peer_commands(options, help_of(options.peer))}
-        results = run_rounds(sides, names, options.rounds, shlex.split(options.prefix), log)
-        text = report(results, names, sides, options.rounds)
+        record = measure(options, log)
+        text = report(record)
         print(text, end="", file=out)
+        if options.raw:
+            raw_results.write(options.raw, record)
         if options.append:
             today = datetime.date.today().isoformat()
             with open(options.append, "a", encoding="utf-8") as file:

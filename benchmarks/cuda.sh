@@ -4,7 +4,8 @@
 #   benchmarks/cuda.sh BIN OUT [STEP]...     (default: all of them, in the order below)
 #
 # BIN holds moeflux, conformance_test and golden_test of a build with -DMOEFLUX_CUDA=ON; logs go to
-# OUT. SCRATCH (default /tmp) takes the synthetic model, 18 GiB. A failing step stops no other.
+# OUT, with raw-*.json for benchmarks/results/raw. SCRATCH (default /tmp) takes the synthetic model,
+# 18 GiB. A failing step stops no other.
 #
 # Tests run as SHARDS processes (48), JOBS of them at once (8). CHECKED limits memcheck and
 # racecheck to some tests, CHECK_SECONDS (600) each process: one takes racecheck 340 s on an H200.
@@ -58,10 +59,13 @@ synthesize() {
 
 # measure FOLDER LOG PROMPTS
 measure() {
-  "$bin/moeflux" bench -m "$1" --device cuda:0 -p "$3" -n 64 -d "${DEPTHS:-0,8192}" \
-    -r "${REPETITIONS:-3}" --reader-threads 16 -o json >"$out/$2.json" 2>"$out/$2.log" ||
+  local options=(--device cuda:0 -p "$3" -n 64 -d "${DEPTHS:-0,8192}" -r "${REPETITIONS:-3}"
+    --reader-threads 16 -o json)
+  "$bin/moeflux" bench -m "$1" "${options[@]}" >"$out/$2.json" 2>"$out/$2.log" ||
     tail -3 "$out/$2.log"
   python3 "$here/cuda_report.py" bench "$out/$2.json"
+  python3 "$here/raw_results.py" "$out/$2.json" "$out/raw-$2.json" --moeflux "$bin/moeflux" \
+    --title "$2" --command "bench -m ${1##*/} ${options[*]}"
 }
 
 # profile FOLDER LOG: launches of decoded tokens, after those of loading and of warming up.

@@ -2,7 +2,7 @@
 """Measures streaming from the drive in a memory cgroup against its bounds, and writes Markdown.
 
     streaming.py --moeflux build/release/bin/moeflux --trace ROUTES.csv --output results/NAME.md
-                 [--model FOLDER] [--memory 8G] [--precision int8] [--short]
+                 [--raw results/raw/DATE-streaming.json] [--model FOLDER] [--memory 8G] [--short]
 
 Without --model, the packed shape of --like is synthesised into --scratch first (18 GiB). Each run
 starts with an empty page cache in a group of its own without swap (see limited_memory.py, which
@@ -30,6 +30,7 @@ import tempfile
 import time
 
 import limited_memory
+import raw_results
 
 DECODE_BAR = 0.85     # of the in-layer-overlap bound
 MMAP_BAR = 8.0        # times --expert-io mmap
@@ -79,6 +80,9 @@ class Line:
 
     def row(self):
         return [self.name, self.measured, self.bar, self.ratio, "met" if self.good else "MISSED"]
+
+    def fields(self):
+        return dict(zip(["what", "measured", "bar", "ratio", "verdict"], self.row()))
 
 
 def judge_decode(bench, drive):
@@ -138,13 +142,13 @@ class Bench:
     def plain(self, *words):
         """Standard output of moeflux outside of any group."""
         command = [self.args.moeflux, *words]
-        self.commands.append(" ".join(command))
+        self.commands.append(command)
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def limited(self, name, *words):
         """Standard output of moeflux in a fresh group, after dropping caches."""
         command = [self.args.moeflux, *words]
-        self.commands.append(" ".join(command))
+        self.commands.append(command)
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as out:
             shell = ["sh", "-c", 'out=$1; shift; exec "$@" > "$out"', "sh", out.name, *command]
             report = limited_memory.measure(shell, self.args.memory, self.args.parent, drop=True)
@@ -184,16 +188,6 @@ def expert_file(model):
     """The first file of blobs of a packed model."""
     folder = os.path.join(model, "experts")
     return os.path.join(folder, sorted(n for n in os.listdir(folder) if n.endswith(".experts"))[0])
-
-
-def machine():
-    def first(path, key):
-        for line in limited_memory.read(path).splitlines():
-            if line.startswith(key):
-                return line.split(":", 1)[1].strip()
-        return "unknown"
-    return (f"{first('/proc/cpuinfo', 'model name')}, {os.cpu_count()} cores, "
-            f"{first('/proc/meminfo', 'MemTotal')}, {os.uname().sysname} {os.uname().release}")
 
 
 def synthesise(args):
@@ -242,11 +236,27 @@ def measure(args):
     return lines, figures, plans, runs
 
 
-def render(args, lines, figures, plans, runs, fio):
+def raw_record(head, args, lines, figures, plans, runs, fio):
+    """What there is to keep of a whole measurement."""
+    commit = figures["decode"]["build_commit"]
+    program = raw_results.program_record("moeflux", args.moeflux, commit)
+    program["commands"] = [raw_results.shown(words) for words in runs.commands]
+    reports = {name: {key: value for key, value in report.items() if key != "command"}
+               for name, report in runs.reports.items()}
+    plans = [{**plan, "model": os.path.basename(args.model)} for plan in plans]
+    kept = [{"program": "moeflux", "name": name, "results": raw_results.without_folders([bench]),
+             "report": reports[name]} for name, bench in figures.items()]
+    return {**head, "limit_bytes": args.memory, "fio_bytes_per_second": fio,
+            "placement": raw_results.placement([]), "programs": [program],
+            "bars": [line.fields() for line in lines], "plans": plans, "runs": kept}
+
+
+def render(head, args, lines, figures, plans, runs, fio):
     drives = ", ".join(f"{p['speeds']['drive_bytes']['per_second'] / 1e9:.2f}" for p in plans)
     arithmetic = plans[0]["speeds"]["multiply_adds"]["per_second"] / 1e9
     text = f"# Streaming in {args.memory / 2**30:g} GiB, {time.strftime('%Y-%m-%d')}\n\n"
-    text += f"{machine()}; commit {figures['decode']['build_commit']}; {args.model}\n\n"
+    text += (f"{raw_results.machine_line(head['machine'])}; "
+             f"commit {figures['decode']['build_commit']}; {os.path.basename(args.model)}\n\n")
     text += table(["what", "measured", "bar", "ratio", ""], [line.row() for line in lines])
     text += "\nBounds: " + __doc__[__doc__.index("for a token"):].strip() + "\n\n"
     text += (f"Probes: drive {drives} GB/s (before decode, after it, after prefill)"
@@ -260,7 +270,7 @@ def render(args, lines, figures, plans, runs, fio):
              runs.reports[name]["process_page_faults_major"]] for name, b in figures.items()]
     text += table(["run", "tokens/s", "hits", "read MB/token", "stall ms/token", "drive GB/s",
                    "cache GiB", "limit hits", "major faults"], rows)
-    return text + "\n```\n" + "\n".join(runs.commands) + "\n```\n"
+    return text + "\n```\n" + "\n".join(map(raw_results.shown, runs.commands)) + "\n```\n"
 
 
 def parse(argv):
@@ -280,6 +290,7 @@ def parse(argv):
     parser.add_argument("--fio-seconds", type=int, default=2, help="0: no fio")
     parser.add_argument("--short", action="store_true", help="few tokens: does it work")
     parser.add_argument("--output", help="Markdown file; default: standard output")
+    parser.add_argument("--raw", help="keep what every run printed, in this JSON file")
     args = parser.parse_args(argv)
     if args.short:
         args.tokens, args.mmap_tokens, args.route_tokens = 8, 2, 16
@@ -289,12 +300,16 @@ def parse(argv):
 def main(argv=None):
     args = parse(argv)
     synthesise(args)
+    head = raw_results.started("streaming", f"Streaming in {args.memory / 2**30:g} GiB")
     lines, figures, plans, runs = measure(args)
     fio = None
     if args.fio_seconds > 0:
         path = expert_file(args.model)
         fio = fio_bytes_per_second(path, plans[0]["memory"]["slot_bytes"], args.fio_seconds)
-    text = render(args, lines, figures, plans, runs, fio)
+    text = render(head, args, lines, figures, plans, runs, fio)
+    if args.raw:
+        raw_results.write(args.raw,
+                          raw_record(head, args, lines, figures, plans, runs, fio))
     if args.output:
         limited_memory.write(args.output, text)
     else:

@@ -55,7 +55,7 @@ class CompareTest(unittest.TestCase):
         row = next(line for line in text.splitlines() if line.startswith("| pp512"))
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         self.assertEqual(["pp512", "200.00 (100.00 to 300.00)", "400.00 (400.00 to 400.00)",
-                          "0.50 (0.50 to 0.50)"], cells)
+                          "0.50 (0.50 to 0.50)", "-"], cells)
         self.assertIn("4.50 bits a weight", text)
         self.assertIn("-fa 1", self.noted()[1])
 
@@ -119,6 +119,40 @@ class CompareTest(unittest.TestCase):
         self.assertIn(", CPU\n", text)
         self.assertIn("`mine bench -m dir", text)
         self.assertNotIn(self.folder.name, text)
+
+    def test_everything_printed_is_kept_with_where_it_ran(self):
+        bound = {"memory_bandwidth": 30e9, "share_of_bound": 0.75, "model_filename": "/a/dir"}
+        mine = self.program("mine", [result(0, 32, [2.0], **bound)])
+        theirs = self.program("theirs", [result(0, 32, [1.0])])
+        path = os.path.join(self.folder.name, "raw", "run.json")
+        status, text, log = self.compare(mine, theirs, "--raw", path, "--peer-name", "peer",
+                                         "--prefix", "env OMP_PROC_BIND=close", "--title", "CPU")
+        self.assertEqual(0, status, log)
+        self.assertIn("30.0 to 30.0 GB/s", text)
+        self.assertIn("| 2.00 (2.00 to 2.00) | 0.75 ", text)
+        self.assertIn("OMP_PROC_BIND=close", text)
+        with open(path, encoding="utf-8") as file:
+            kept = json.load(file)
+        self.assertEqual(["side by side", "CPU", 2],
+                         [kept[key] for key in ("kind", "title", "threads")])
+        self.assertEqual([("moeflux", 1), ("peer", 1), ("moeflux", 2), ("peer", 2)],
+                         [(run["program"], run["round"]) for run in kept["runs"]])
+        self.assertEqual("dir", kept["runs"][0]["results"][0]["model_filename"])
+        self.assertEqual([1.0], kept["runs"][1]["results"][0]["samples_ts"])
+        self.assertEqual(3, len(kept["runs"][0]["load_average"]))
+        self.assertEqual("close", kept["placement"]["variables"]["OMP_PROC_BIND"])
+        self.assertEqual(["abc", "abc"], [program["commit"] for program in kept["programs"]])
+        self.assertTrue(kept["machine"]["cpu"] and kept["machine"]["kernel"])
+
+    def test_a_second_moeflux_is_told_from_the_first(self):
+        other = os.path.join(self.folder.name, "other")
+        os.mkdir(other)
+        mine = self.program("moeflux", [result(512, 0, [2.0])])
+        theirs = self.program(os.path.join("other", "moeflux"), [result(512, 0, [1.0])])
+        status, text, log = self.compare(mine, theirs, "--rounds", "1")
+        self.assertEqual(0, status, log)
+        self.assertIn("the other moeflux, tokens/s", text)
+        self.assertIn("| 2.00 ", text)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,23 @@ class RunTest(unittest.TestCase):
         self.assertIn("2 of 3, 66.7 %", text)
         self.assertIn("t = D / B_d + max((1 - h) R / B_s", text)
 
+    def test_what_every_run_printed_is_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "raw.json")
+            status, text = self.run_script(folder, "--raw", path)
+            with open(path, encoding="utf-8") as file:
+                kept = json.load(file)
+        self.assertEqual(status, 0, text)
+        self.assertEqual("streaming", kept["kind"])
+        self.assertEqual(["decode", "mmap", "prefill", "routes"],
+                         [run["name"] for run in kept["runs"]])
+        self.assertEqual(0.5, kept["runs"][1]["results"][0]["avg_ts"])
+        self.assertEqual(8 << 30, kept["runs"][0]["report"]["limit_bytes"])
+        self.assertEqual("18.0", kept["bars"][1]["ratio"])
+        self.assertEqual(3, len(kept["plans"]))
+        self.assertEqual("abc", kept["programs"][0]["commit"])
+        self.assertNotIn(folder, json.dumps(kept))
+
     def test_a_missed_bar_is_the_exit_status(self):
         with tempfile.TemporaryDirectory() as folder:
             with mock.patch.object(streaming, "DECODE_BAR", 2.0):
