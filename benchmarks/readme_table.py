@@ -35,7 +35,7 @@ ROWS = [
     Row("cpu-16-cores", "40 layers, all in memory", "pp512", "tg32"),
     Row("streaming", "40 layers (18 GB of experts)", "prefill", "decode"),
     Row("gpu", "40 layers, all on the device", "pp4096", "tg64"),
-    Row("gpu", "the same past depth 8192", "pp4096 @ d8192", "tg64 @ d8192"),
+    Row("gpu", "the same past depth 8192", "pp12288", "tg64 @ d8192"),
 ]
 
 
@@ -87,14 +87,14 @@ def samples_of(record, name, test):
             for run in record["runs"] if run["program"] == name]
 
 
-def figure(samples):
-    """A median with its range, in as many digits as it deserves."""
+def figure(samples, test=""):
+    """A median with its range, in as many digits as it deserves, behind the name of its test."""
     if not samples:
         return "-"
     digits = 0 if statistics.median(samples) >= 100 else 1 if min(samples) >= 10 else 2
     low, mid, high = (f"{value:.{digits}f}" for value in
                       (min(samples), statistics.median(samples), max(samples)))
-    return mid if low == high else f"{mid} ({low} to {high})"
+    return (f"{test}: " if test else "") + (mid if low == high else f"{mid} ({low} to {high})")
 
 
 def ratio(record, peer, test):
@@ -126,7 +126,7 @@ def where(record):
     first = next(r for run in record["runs"] if run["program"] == "moeflux"
                  for r in run["results"])
     if first["backends"] != "cpu":
-        return "one " + record["machine"]["gpus"][0].split(",")[0]
+        return "one " + (record["machine"]["gpus"] or [first["device"]])[0].split(",")[0]
     kernels = first["device"].removeprefix("cpu (").split(",")[0]
     return f"{first['n_threads']} cores of {record['machine']['cpu']} ({kernels})"
 
@@ -143,7 +143,8 @@ def streaming_cells(record, row):
               if bar]
     limit = record["limit_bytes"] / 2**30
     return [f"{where(record)}, {row.label} in {limit:g} GiB",
-            figure([runs[row.prompt]["avg_ts"]]), figure([runs[row.decode]["avg_ts"]]),
+            *(figure([result["avg_ts"]], compare.name_of(compare.test_of(result)))
+              for result in (runs[row.prompt], runs[row.decode])),
             "; ".join(ratios), "-"]
 
 
@@ -152,7 +153,8 @@ def cells_of(record, row):
         return streaming_cells(record, row)
     prompt, decode = (sum(samples_of(record, "moeflux", test), [])
                       for test in (row.prompt, row.decode))
-    return [f"{where(record)}, {row.label}", figure(prompt), figure(decode), beside(record, row),
+    return [f"{where(record)}, {row.label}", figure(prompt, row.prompt),
+            figure(decode, row.decode), beside(record, row),
             share_of_bound(record, row.decode) if decode else "-"]
 
 

@@ -93,7 +93,7 @@ class TableTest(unittest.TestCase):
         row = self.written()[0]
         self.assertEqual(
             ["2 cores of Some CPU (avx512-vnni int8), 8 layers, all in memory",
-             "620 (600 to 640)", "55.0 (50.0 to 60.0)",
+             "pp512: 620 (600 to 640)", "tg32: 55.0 (50.0 to 60.0)",
              "peer: prompt 2.00 (2.00 to 2.00) times its 310 (300 to 320), "
              "decode 1.38 (1.25 to 1.50) times its 40.0", "0.78 to 0.94",
              f"[{self.commit}](benchmarks/results/raw/2026-01-02-cpu-2-cores.json)"], row)
@@ -107,7 +107,7 @@ class TableTest(unittest.TestCase):
         self.keep("2026-01-02-streaming.json", streaming(self.commit))
         row = self.written()[0]
         self.assertIn("in 8 GiB", row[0])
-        self.assertEqual(["72.5", "4.05"], row[1:3])
+        self.assertEqual(["pp512: 72.5", "tg32: 4.05"], row[1:3])
         self.assertIn("decode: 1.13 of what the drive gives", row[3])
 
     def test_the_newest_file_of_a_name_counts(self):
