@@ -25,7 +25,7 @@ ROOT = raw_results.ROOT
 RAW = "benchmarks/results/raw"
 BEGIN, END = "<!-- made by benchmarks/readme_table.py -->", "<!-- end of that -->"
 HEADER = ["where", "prompt, tokens/s", "decode, tokens/s", "beside it in the same run",
-          "decode, share of what the memory gives", "commit and raw output"]
+          "decode, share of what the memory gives (bar of CPUs: 0.95)", "commit and raw output"]
 
 # The end of the files' names, what the row is of, and the tests of its two figures.
 Row = namedtuple("Row", "name label prompt decode")
