@@ -57,13 +57,15 @@ class Model:
     Memory is freed when the model and all its sequences are closed or gone.
     """
 
-    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "cpu",
-                 cpu_isa: str = "", precision: str = "f32", expert_io: str = "auto",
+    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "",
+                 cpu_isa: str = "", precision: str = "", expert_io: str = "",
                  context_length: int = 0, expert_cache_bytes: int = 0, threads: int = 0,
                  reader_threads: int = 0, prefill_chunk: int = 0, trust_experts: bool = False,
                  prefix_cache_bytes: int = 0, prefix_cache_directory: str = "",
                  on_progress: Optional[Progress] = None) -> None:
-        """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options;
+        """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options, which are
+        the program's: device "cpu", precision "auto". `device` may be "cuda:0" or another number,
+        "metal", "reference" or "emulator"; `precision`, of the CPU, "f32", "int8" or "auto".
         `on_progress` receives bytes of the resident weights read and in all."""
         options = _core.ModelOptions()
         options.device = device

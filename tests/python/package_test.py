@@ -138,6 +138,15 @@ class PackageTest(unittest.TestCase):
             if name.endswith("Error"):
                 self.assertTrue(issubclass(getattr(moeflux, name), moeflux.Error), name)
 
+    def test_the_device_is_the_callers(self):
+        with moeflux.Model(FABLE, device="reference", context_length=64) as model:
+            self.assertIn("reference", model.info["device"])
+        try:  # where there is none, the error names what was asked for
+            with moeflux.Model(FABLE, device="cuda:0", context_length=64) as model:
+                self.assertIn("cuda", model.info["device"])
+        except (moeflux.UnsupportedError, moeflux.NotFoundError) as error:
+            self.assertRegex(str(error), "cuda:0")
+
     def test_closed_objects_say_so(self):
         with moeflux.Model(FABLE, context_length=64, threads=1) as model, \
                 model.sequence() as sequence:
