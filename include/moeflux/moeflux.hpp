@@ -108,6 +108,7 @@ struct ModelOptions {
   bool trust_experts = false;
   uint64_t prefix_cache_bytes = 0;
   std::string prefix_cache_directory = {};
+  int64_t turn_timeout_ms = 0;
 };
 
 /// What is not set is the model's default; see mf_sampler_options.
@@ -258,11 +259,20 @@ class Snapshot {
   detail::Owner<mf_bytes> bytes_;
 };
 
-/// One text being evaluated. Keeps its model alive.
+/// One text being evaluated. Keeps its model alive. cancel(), position() and set_turn_timeout() are
+/// for any thread; destroying it cancels what runs or waits.
 class Sequence {
  public:
   mf_sequence* get() const { return sequence_.get(); }
   size_t vocab_size() const { return vocab_size_; }
+
+  /// Stops the calls of this sequence that run or wait, on whatever thread: mf_sequence_cancel().
+  void cancel() const noexcept { mf_sequence_cancel(get()); }
+  /// Milliseconds that later calls wait for their turn, or MF_WAIT_FOREVER.
+  Status set_turn_timeout(int64_t timeout_ms) {
+    return detail::run(
+        [&](mf_error* error) { return mf_sequence_set_turn_timeout(get(), timeout_ms, error); });
+  }
 
   Result<int64_t> position() const {
     return detail::stored<int64_t>([&](auto... to) { return mf_sequence_position(get(), to...); });
@@ -432,6 +442,7 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.trust_experts = options.trust_experts ? 1 : 0;
   c.prefix_cache_bytes = options.prefix_cache_bytes;
   c.prefix_cache_directory = detail::or_null(options.prefix_cache_directory);
+  c.turn_timeout_ms = options.turn_timeout_ms;
   detail::Callbacks callbacks{.progress = &progress};
   if (progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;

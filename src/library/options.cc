@@ -38,6 +38,12 @@ Status check_struct(const char* name, const void* data, size_t size, size_t firs
   return {};
 }
 
+Status check_turn_timeout(int64_t timeout_ms) {
+  if (timeout_ms >= 0 || timeout_ms == MF_WAIT_FOREVER) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "turn_timeout_ms is {}, expected 0 or more, or MF_WAIT_FOREVER", timeout_ms);
+}
+
 Result<DeviceOptions> device_options(const mf_model_options& options) {
   DeviceOptions device{.threads = options.threads, .isa = text_or(options.cpu_isa, "")};
   if (options.device != nullptr) device.name = options.device;

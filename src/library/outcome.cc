@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/format.h"
 
@@ -59,8 +60,14 @@ Error null_argument(const char* name) {
   return make_error(ErrorCode::kInvalidArgument, "{} is null", name);
 }
 
-Outcome busy() {
-  return {MF_ERROR_BUSY, "another call of this model is running; one at a time may compute"};
+Outcome busy(int64_t timeout_ms) {
+  std::string message = "another call of this model is running; one at a time may compute";
+  if (timeout_ms > 0) message += format(" (waited at most {} ms)", timeout_ms);
+  return {MF_ERROR_BUSY, std::move(message)};
+}
+
+Outcome cancelled_waiting() {
+  return {MF_ERROR_CANCELLED, "cancelled while it waited for its turn"};
 }
 
 Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored) {
