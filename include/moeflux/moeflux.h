@@ -93,6 +93,11 @@ typedef struct mf_model mf_model;
 /// Called from the thread of the call with how much is done of how much. Zero stops the call.
 typedef int (*mf_progress_fn)(void* user_data, uint64_t done, uint64_t total);
 
+/// Called from the thread of the call. `level` is one of MF_LOG_*, more of which may come;
+/// `message` is a line of UTF-8 without its end, which lives until it returns.
+typedef void (*mf_log_fn)(void* user_data, int32_t level, const char* message);
+
+enum { MF_LOG_WARNING = 1 };
 enum { MF_EXPERT_CACHE_MINIMUM = -1 };
 enum { MF_WAIT_FOREVER = -1 };
 
@@ -112,7 +117,9 @@ typedef struct mf_model_options {
   uint64_t prefix_cache_bytes;  // for mf_sequence_keep_prefix; 0: no prefix cache
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
   mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
-  void* user_data;                     // for on_progress
+  void* user_data;                     // for on_progress and on_log
+  mf_log_fn on_log;         // of mf_model_open() alone: keys of config.json that nobody here knows
+                            // and that are ignored, in one line; or null
   int64_t turn_timeout_ms;  // how long calls of its sequences wait for their turn: 0: not at all;
                             // MF_WAIT_FOREVER; else milliseconds
 } mf_model_options;

@@ -89,6 +89,8 @@ using Status = Result<std::monostate>;
 
 /// How much is done of how much; false stops the call.
 using Progress = std::function<bool(uint64_t done, uint64_t total)>;
+/// One line; see mf_log_fn.
+using LogSink = std::function<void(int32_t level, std::string_view message)>;
 /// Complete characters, maybe none; false ends the text.
 using TextSink = std::function<bool(std::string_view text)>;
 /// rows[n, vocab_size], the first that of the token at `first_position`; false stops the call.
@@ -191,6 +193,7 @@ class Catcher {
 /// What user_data points to.
 struct Callbacks {
   const Progress* progress = nullptr;
+  const LogSink* log = nullptr;
   const TextSink* text = nullptr;
   const LogitsSink* logits = nullptr;
   Catcher catcher = {};
@@ -198,6 +201,14 @@ struct Callbacks {
   static int on_progress(void* self, uint64_t done, uint64_t total) {
     auto* callbacks = static_cast<Callbacks*>(self);
     return callbacks->catcher.call(*callbacks->progress, done, total);
+  }
+  static void on_log(void* self, int32_t level, const char* message) {
+    auto* callbacks = static_cast<Callbacks*>(self);
+    const auto log = [callbacks](int32_t at, const char* line) {
+      (*callbacks->log)(at, line);
+      return true;
+    };
+    callbacks->catcher.call(log, level, message);
   }
   static int on_text(void* self, const char* text, size_t bytes) {
     auto* callbacks = static_cast<Callbacks*>(self);
@@ -382,7 +393,7 @@ class Sequence {
 class Model {
  public:
   static Result<Model> open(const std::string& directory, const ModelOptions& options = {},
-                            const Progress& progress = {});
+                            const Progress& progress = {}, const LogSink& log = {});
 
   mf_model* get() const { return model_.get(); }
   /// Its strings live as long as the model.
@@ -428,7 +439,7 @@ class Model {
 };
 
 inline Result<Model> Model::open(const std::string& directory, const ModelOptions& options,
-                                 const Progress& progress) {
+                                 const Progress& progress, const LogSink& log) {
   auto c = detail::sized<mf_model_options>();
   c.device = detail::or_null(options.device);
   c.cpu_isa = detail::or_null(options.cpu_isa);
@@ -443,7 +454,8 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.prefix_cache_bytes = options.prefix_cache_bytes;
   c.prefix_cache_directory = detail::or_null(options.prefix_cache_directory);
   c.turn_timeout_ms = options.turn_timeout_ms;
-  detail::Callbacks callbacks{.progress = &progress};
+  detail::Callbacks callbacks{.progress = &progress, .log = &log};
+  if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;
   mf_model* opened = nullptr;

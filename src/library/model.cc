@@ -8,6 +8,19 @@
 namespace moeflux {
 namespace {
 
+// One line that names them: whether they matter, nobody here can say.
+void log_unread_keys(const ModelSpec& spec, const mf_model_options& options) {
+  if (spec.unread_keys.empty()) return;
+  std::string line = "config.json: moeflux does not know, and ignores:";
+  for (const std::string& key : spec.unread_keys) {
+    line += (&key == &spec.unread_keys.front() ? " " : ", ") + key;
+  }
+  // A key is any text that JSON can spell.
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+  options.on_log(options.user_data, MF_LOG_WARNING, line.c_str());
+}
+
 Result<std::shared_ptr<OpenModel>> open_model(const char* directory,
                                               const mf_model_options& options) {
   auto open = std::make_shared<OpenModel>();
@@ -35,6 +48,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const char* directory,
   open->expert_io = open->engine->expert_io();
   open->turn_timeout_ms = options.turn_timeout_ms;
   open->publish_metrics(0, 0);
+  if (options.on_log != nullptr) log_unread_keys(open->engine->spec(), options);
   return open;
 }
 

@@ -21,7 +21,7 @@ namespace moeflux {
 template <typename T>
 constexpr size_t kFirstSize = sizeof(T);
 template <>
-inline constexpr size_t kFirstSize<mf_model_options> = offsetof(mf_model_options, turn_timeout_ms);
+inline constexpr size_t kFirstSize<mf_model_options> = offsetof(mf_model_options, on_log);
 template <>
 inline constexpr size_t kFirstSize<mf_metrics> = offsetof(mf_metrics, waiting_calls);
 

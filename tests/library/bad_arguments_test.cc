@@ -188,9 +188,10 @@ TEST_F(BadArguments, StructsOfSizesThatCannotBe) {
 
 TEST_F(BadArguments, StructsOfProgramsFrom0_1_0AreTaken) {
   mf_model_options options = {};
-  options.struct_size = offsetof(mf_model_options, turn_timeout_ms);
+  options.struct_size = offsetof(mf_model_options, on_log);
   options.context_length = 64;
   options.turn_timeout_ms = 99;  // what follows the caller's struct is not read
+  options.on_log = [](void*, int32_t, const char*) { ADD_FAILURE(); };
   mf_model* model = nullptr;
   mf_error error;
   ASSERT_EQ(mf_model_open(fable().c_str(), &options, &model, &error), MF_OK) << error.message;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/library/library_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
 namespace {
@@ -75,6 +76,29 @@ TEST_F(LibraryTest, OpeningTellsItsProgressAndCanBeStopped) {
   EXPECT_GT(of, 1000000u);
   expect_error(Model::open(fable(), {}, [](uint64_t, uint64_t) { return false; }), Code::kCancelled,
                {"stopped"});
+}
+
+TEST_F(LibraryTest, OpeningNamesKeysThatNobodyKnows) {
+  const TempFolder folder;
+  copy_files(fable(), folder.path());
+  std::string config = read_bytes(folder / "config.json");
+  const std::string_view text = "\"text_config\": {";
+  config.insert(config.find(text) + text.size(),
+                R"("frobnication_rate": 0.5, "split\nover_lines": 1,)");
+  write_bytes(folder / "config.json", config);
+  std::vector<std::string> lines;
+  const LogSink log = [&](int32_t level, std::string_view line) {
+    EXPECT_EQ(level, MF_LOG_WARNING);
+    lines.emplace_back(line);
+  };
+  take(Model::open(folder.path(), {.context_length = 64}, {}, log));
+  ASSERT_EQ(lines.size(), 1u);
+  for (const char* piece : {"config.json", "frobnication_rate", "split?over_lines"}) {
+    EXPECT_NE(lines[0].find(piece), std::string::npos) << lines[0];
+  }
+  EXPECT_EQ(lines[0].find('\n'), std::string::npos);
+  take(Model::open(fable(), {.context_length = 64}, {}, log));
+  EXPECT_EQ(lines.size(), 1u) << lines.back();
 }
 
 TEST_F(LibraryTest, TwoTextsOfNTokensAreOneOfTwice) {
