@@ -120,7 +120,7 @@ typedef struct mf_model_options {
   void* user_data;                     // for on_progress and on_log
   mf_log_fn on_log;         // of mf_model_open() alone: keys of config.json that nobody here knows
                             // and that are ignored, in one line; or null
-  int64_t turn_timeout_ms;  // how long calls of its sequences wait for their turn: 0: not at all;
+  int64_t turn_timeout_ms;  // how long calls wait for their turn: 0: not at all;
                             // MF_WAIT_FOREVER; else milliseconds
 } mf_model_options;
 
@@ -224,7 +224,8 @@ MF_API mf_code mf_model_default_sampler(const mf_model* model, mf_sampler_option
 
 typedef struct mf_sequence mf_sequence;
 
-/// An empty sequence with the model's default sampler; the caller's, to mf_sequence_free().
+/// An empty sequence with the model's default sampler; the caller's, to mf_sequence_free(). Takes a
+/// turn, for which it waits as the model's option says.
 MF_API mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence,
                                   mf_error* error) MF_NOEXCEPT;
 /// Null is nothing. Cancels what runs or waits (see "Freeing"). Any thread.

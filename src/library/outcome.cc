@@ -1,6 +1,8 @@
 #include "library/outcome.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <string_view>
 #include <utility>
 
@@ -54,6 +56,13 @@ mf_code report(mf_code code, const char* message, mf_error* error) noexcept {
 
 mf_code report(const Outcome& outcome, mf_error* error) noexcept {
   return report(outcome.code, outcome.message.c_str(), error);
+}
+
+mf_code report_exception(const std::exception& exception, mf_error* error) noexcept {
+  std::array<char, sizeof(mf_error::message)> message;
+  std::snprintf(message.data(), message.size(),
+                "an exception left the call, probably a callback's: %s", exception.what());
+  return report(MF_ERROR_CANCELLED, message.data(), error);
 }
 
 Error null_argument(const char* name) {

@@ -31,6 +31,9 @@ struct Outcome {
 mf_code report(const Outcome& outcome, mf_error* error) noexcept;
 mf_code report(mf_code code, const char* message, mf_error* error) noexcept;
 
+/// A callback's, as far as we know: nothing of ours throws but for want of memory.
+mf_code report_exception(const std::exception& exception, mf_error* error) noexcept;
+
 Error null_argument(const char* name);
 /// Others kept the turn for `timeout_ms`.
 Outcome busy(int64_t timeout_ms);
@@ -45,6 +48,8 @@ mf_code guarded(mf_error* error, Body&& body) noexcept {
     return report(Outcome(body()), error);
   } catch (const std::bad_alloc&) {
     return report(MF_ERROR_RESOURCE_EXHAUSTED, "out of memory", error);
+  } catch (const std::exception& e) {
+    return report_exception(e, error);
   } catch (...) {
     return report(MF_ERROR_CANCELLED, "a callback left with an exception", error);
   }

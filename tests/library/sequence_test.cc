@@ -1,6 +1,7 @@
 // Evaluation, generation and states through the C++ facade, byte for byte.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "tests/library/library_model.h"
 #include "tests/support/temp_folder.h"
@@ -173,6 +174,22 @@ TEST_F(LibraryTest, AnExceptionComesOutOfTheCall) {
   EXPECT_THROW((void)generate(), int);
   // The model is free again.
   expect_ok(sequence.eval(story()));
+}
+
+TEST_F(LibraryTest, AnExceptionOfACCallbackIsAnErrorThatSaysWhatItSaid) {
+  Sequence sequence = take(model_.create_sequence());
+  mf_eval_options options = MF_OPTIONS(options);
+  options.on_progress = [](void*, uint64_t, uint64_t) -> int {
+    throw std::runtime_error("my own");
+  };
+  const Tokens tokens = story();
+  mf_error error;
+  EXPECT_EQ(mf_sequence_eval(sequence.get(), tokens.data(), tokens.size(), &options, &error),
+            MF_ERROR_CANCELLED);
+  EXPECT_NE(std::string_view(error.message).find("my own"), std::string_view::npos)
+      << error.message;
+  expect_ok(sequence.truncate(0));
+  expect_ok(sequence.eval(tokens));
 }
 
 TEST_F(LibraryTest, CallsOfOneModelTakeTurns) {
