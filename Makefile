@@ -19,7 +19,7 @@ CTEST_FLAGS ?=
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
 MOEFLUX := build/release/bin/moeflux
 # Test programs that start threads. Under TSan the others would only take time.
-THREADED_TESTS := base_test io_test experts_test engine_test
+THREADED_TESTS := base_test io_test experts_test engine_test library_threads_test
 # Sanitizers of g++ 12 and clang 14 cannot place their shadow under the wide address randomisation
 # of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
 UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)

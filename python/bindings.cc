@@ -69,6 +69,7 @@ py::dict to_dict(const mf_metrics& m) {
   dict["expert_stall_us"] = m.expert_stall_us;
   dict["evaluated_tokens"] = m.evaluated_tokens;
   dict["evaluate_us"] = m.evaluate_us;
+  dict["waiting_calls"] = m.waiting_calls;
   return dict;
 }
 
@@ -85,9 +86,13 @@ py::dict to_dict(const mf_model_info& i) {
 }
 
 moeflux::Model open(const std::string& directory, const moeflux::ModelOptions& options,
-                    const py::object& on_progress) {
+                    const py::object& on_progress, const py::object& on_log) {
   const moeflux::Progress progress = progress_of(on_progress);
-  return unlocked([&] { return moeflux::Model::open(directory, options, progress); });
+  const moeflux::LogSink log = [&](int32_t, std::string_view message) {
+    const py::gil_scoped_acquire lock;
+    on_log(py::str(message.data(), message.size()));
+  };
+  return unlocked([&] { return moeflux::Model::open(directory, options, progress, log); });
 }
 
 void eval(moeflux::Sequence& sequence, const Tokens& tokens, bool all,
@@ -133,7 +138,8 @@ void bind_options(py::module_& module) {
       .def_readwrite("prefill_chunk", &ModelOptions::prefill_chunk)
       .def_readwrite("trust_experts", &ModelOptions::trust_experts)
       .def_readwrite("prefix_cache_bytes", &ModelOptions::prefix_cache_bytes)
-      .def_readwrite("prefix_cache_directory", &ModelOptions::prefix_cache_directory);
+      .def_readwrite("prefix_cache_directory", &ModelOptions::prefix_cache_directory)
+      .def_readwrite("turn_timeout_ms", &ModelOptions::turn_timeout_ms);
   py::class_<GenerateOptions>(module, "GenerateOptions")
       .def(py::init<>())
       .def_readwrite("tokens_max", &GenerateOptions::tokens_max)
@@ -181,6 +187,15 @@ void bind_sequence(py::module_& module) {
   using moeflux::Sequence;
   py::class_<Sequence>(module, "Sequence")
       .def("vocab_size", &Sequence::vocab_size)
+      .def("cancel",
+           [](Sequence& s) {
+             const py::gil_scoped_release release;
+             s.cancel();
+           })
+      .def("set_turn_timeout",
+           [](Sequence& s, int64_t timeout_ms) {
+             run([&] { return s.set_turn_timeout(timeout_ms); });
+           })
       .def("position", [](Sequence& s) { return unlocked([&] { return s.position(); }); })
       .def("tokens", [](Sequence& s) { return unlocked([&] { return s.tokens(); }); })
       .def("eval", &eval)

@@ -11,9 +11,17 @@
 // small are errors, never crashes. A failed call changes nothing unless its comment says so.
 //
 // Threads. Functions of different models may run at the same time. Of one model and its sequences
-// together, one call may compute at a time: a call that comes while another thread, or a callback
-// of the running call, is inside fails with MF_ERROR_BUSY and changes nothing. Functions marked
-// "any thread" are exempt. A handle must not be freed while a call uses it.
+// together, one call may compute at a time. A call that comes while another computes waits for its
+// turn as long as mf_model_options.turn_timeout_ms says, in the order in which calls came, and then
+// fails with MF_ERROR_BUSY, having changed nothing. Without that option it does not wait. A call
+// from a callback of the running call never waits: it would wait for itself. So would a callback
+// that waits for another thread's call of the same model; do not. Functions marked "any thread"
+// compute nothing and take no turn: they may be called at any time, from callbacks too.
+//
+// Freeing. A model may be closed at any time: its sequences and the calls that run or wait go on.
+// mf_sequence_free() cancels the calls of the sequence that run or wait, on whatever thread, and
+// does not wait for them: what they use is freed when they have ended. No call may begin with a
+// handle that has been freed, or be about to: that a call has begun is certain in its callbacks.
 //
 // Growth. Every struct begins with its size, which the caller sets (MF_OPTIONS does). A library
 // that knows more fields takes those that are missing as zero, which always means the default;
@@ -60,10 +68,10 @@ enum {
   MF_ERROR_UNSUPPORTED = 4,          // well-formed, but this build or device cannot do it
   MF_ERROR_RESOURCE_EXHAUSTED = 5,   // memory, context or cache too small
   MF_ERROR_IO = 6,                   // the operating system failed a read or a write
-  MF_ERROR_CANCELLED = 7,            // a callback said so
+  MF_ERROR_CANCELLED = 7,            // a callback or mf_sequence_cancel() said so
   MF_ERROR_FAILED_PRECONDITION = 8,  // the object is in a state that forbids the call
   MF_ERROR_BUFFER_TOO_SMALL = 9,     // the size needed was stored
-  MF_ERROR_BUSY = 10                 // another call of the same model is running
+  MF_ERROR_BUSY = 10                 // other calls of the same model kept their turns for too long
 };
 
 /// "buffer too small"; "unknown" for a number that is no mf_code. Any thread.
@@ -85,7 +93,13 @@ typedef struct mf_model mf_model;
 /// Called from the thread of the call with how much is done of how much. Zero stops the call.
 typedef int (*mf_progress_fn)(void* user_data, uint64_t done, uint64_t total);
 
+/// Called from the thread of the call. `level` is one of MF_LOG_*, more of which may come;
+/// `message` is a line of UTF-8 without its end, which lives until it returns.
+typedef void (*mf_log_fn)(void* user_data, int32_t level, const char* message);
+
+enum { MF_LOG_WARNING = 1 };
 enum { MF_EXPERT_CACHE_MINIMUM = -1 };
+enum { MF_WAIT_FOREVER = -1 };
 
 typedef struct mf_model_options {
   size_t struct_size;
@@ -103,7 +117,11 @@ typedef struct mf_model_options {
   uint64_t prefix_cache_bytes;  // for mf_sequence_keep_prefix; 0: no prefix cache
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
   mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
-  void* user_data;                     // for on_progress
+  void* user_data;                     // for on_progress and on_log
+  mf_log_fn on_log;         // of mf_model_open() alone: keys of config.json that nobody here knows
+                            // and that are ignored, in one line; or null
+  int64_t turn_timeout_ms;  // how long calls wait for their turn: 0: not at all;
+                            // MF_WAIT_FOREVER; else milliseconds
 } mf_model_options;
 
 /// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
@@ -111,7 +129,7 @@ typedef struct mf_model_options {
 MF_API mf_code mf_model_open(const char* directory, const mf_model_options* options,
                              mf_model** model, mf_error* error) MF_NOEXCEPT;
 
-/// Null is nothing. Memory is freed with the last sequence.
+/// Null is nothing. Memory is freed with the last sequence. Any thread.
 MF_API void mf_model_close(mf_model* model) MF_NOEXCEPT;
 
 typedef struct mf_model_info {
@@ -142,9 +160,12 @@ typedef struct mf_metrics {
   uint64_t expert_evictions;
   uint64_t expert_stall_us;  // time compute had nothing to do but wait for reads
   uint64_t evaluated_tokens;
-  uint64_t evaluate_us;  // in calls that evaluated tokens, callbacks left out
+  uint64_t evaluate_us;    // in calls that evaluated tokens, callbacks left out
+  uint64_t waiting_calls;  // that wait for their turn at this moment
 } mf_metrics;
 
+/// As the last step of any call left them: a running call counts between chunks and after each
+/// token. Any thread.
 MF_API mf_code mf_model_get_metrics(const mf_model* model, mf_metrics* metrics,
                                     mf_error* error) MF_NOEXCEPT;
 
@@ -203,13 +224,29 @@ MF_API mf_code mf_model_default_sampler(const mf_model* model, mf_sampler_option
 
 typedef struct mf_sequence mf_sequence;
 
-/// An empty sequence with the model's default sampler; the caller's, to mf_sequence_free().
+/// An empty sequence with the model's default sampler; the caller's, to mf_sequence_free(). Takes a
+/// turn, for which it waits as the model's option says.
 MF_API mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence,
                                   mf_error* error) MF_NOEXCEPT;
-/// Null is nothing.
+/// Null is nothing. Cancels what runs or waits (see "Freeing"). Any thread.
 MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
 
-/// How many tokens have been evaluated.
+/// Stops the calls of this sequence that run or wait for their turn; does not wait until they have
+/// ended. A waiting call changes nothing. A running one that evaluates tokens ends after the chunk
+/// or token at hand, and keeps what it has evaluated: mf_sequence_eval() at its last whole chunk,
+/// with MF_ERROR_CANCELLED unless nothing was left to do; mf_sequence_generate() as
+/// MF_FINISH_CANCELLED, while it waits too. mf_sequence_truncate(), mf_sequence_logits() and
+/// mf_sequence_sample() end with MF_ERROR_CANCELLED and leave the sequence as it was, if they have
+/// to evaluate tokens again. Other calls run to their end. Calls that begin later are not affected,
+/// so without a call it does nothing. Null is nothing. Any thread, but no signal handler.
+MF_API void mf_sequence_cancel(mf_sequence* sequence) MF_NOEXCEPT;
+/// How long later calls of this sequence wait for their turn, in place of the model's
+/// turn_timeout_ms. A fork begins with that of its origin. Any thread.
+MF_API mf_code mf_sequence_set_turn_timeout(mf_sequence* sequence, int64_t timeout_ms,
+                                            mf_error* error) MF_NOEXCEPT;
+
+/// How many tokens have been evaluated. While a call runs: at its last whole chunk or token. Any
+/// thread.
 MF_API mf_code mf_sequence_position(const mf_sequence* sequence, int64_t* position,
                                     mf_error* error) MF_NOEXCEPT;
 /// These tokens. *count and the buffer as in mf_model_stop_tokens().
@@ -231,10 +268,11 @@ typedef struct mf_eval_options {
   void* user_data;             // for both
 } mf_eval_options;
 
-/// Appends tokens[count], of which there is at least one. `options` may be null. A call stopped by
-/// a callback fails with MF_ERROR_CANCELLED; it and MF_ERROR_RESOURCE_EXHAUSTED leave the sequence
-/// at its last whole chunk. After MF_ERROR_IO or MF_ERROR_CORRUPTION the sequence may be broken:
-/// calls then fail with MF_ERROR_FAILED_PRECONDITION until it is restored or loaded.
+/// Appends tokens[count], of which there is at least one. `options` may be null. A call that was
+/// cancelled, by a callback too, fails with MF_ERROR_CANCELLED; it and MF_ERROR_RESOURCE_EXHAUSTED
+/// leave the sequence at its last whole chunk. After MF_ERROR_IO or MF_ERROR_CORRUPTION the
+/// sequence may be broken: calls then fail with MF_ERROR_FAILED_PRECONDITION until it is restored
+/// or loaded.
 MF_API mf_code mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
                                 const mf_eval_options* options, mf_error* error) MF_NOEXCEPT;
 
@@ -289,8 +327,8 @@ typedef struct mf_generate_result {
 /// Appends prompt[count] and continues the text; without a prompt it goes on after the last token,
 /// so that two calls of n tokens give the text of one of 2n. Tokens drawn are part of the sequence
 /// afterwards, but for the last one when the context is full. `options` and `result` may be null.
-/// A prompt stopped by on_progress is MF_FINISH_CANCELLED. Fails as mf_sequence_eval() does; text
-/// already delivered stays.
+/// A prompt stopped by on_progress or mf_sequence_cancel() is MF_FINISH_CANCELLED. Fails as
+/// mf_sequence_eval() does; text already delivered stays.
 MF_API mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_t count,
                                     const mf_generate_options* options, mf_generate_result* result,
                                     mf_error* error) MF_NOEXCEPT;
@@ -309,7 +347,8 @@ MF_API mf_code mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint,
                                 mf_error* error) MF_NOEXCEPT;
 
 /// Forgets the tokens from `position` on; exact: what cannot be cut is evaluated again from the
-/// last checkpoint before it. The sampler's generator goes on where it was.
+/// last checkpoint before it, which takes as long as a prompt of that length and can be cancelled.
+/// The sampler's generator goes on where it was.
 MF_API mf_code mf_sequence_truncate(mf_sequence* sequence, int64_t position,
                                     mf_error* error) MF_NOEXCEPT;
 
@@ -319,10 +358,11 @@ MF_API mf_code mf_sequence_fork(const mf_sequence* sequence, mf_sequence** fork,
                                 mf_error* error) MF_NOEXCEPT;
 
 typedef struct mf_bytes mf_bytes;
-/// Null for null and for none; lives as long as `bytes`. Any thread.
+/// Null for null and for none; lives as long as `bytes`, which no other thread may free before the
+/// call has returned. Any thread.
 MF_API const void* mf_bytes_data(const mf_bytes* bytes) MF_NOEXCEPT;
 MF_API size_t mf_bytes_size(const mf_bytes* bytes) MF_NOEXCEPT;
-/// Null is nothing.
+/// Null is nothing. Any thread.
 MF_API void mf_bytes_free(mf_bytes* bytes) MF_NOEXCEPT;
 
 /// The sequence with its sampler as bytes, the caller's, to mf_bytes_free().

@@ -89,6 +89,8 @@ using Status = Result<std::monostate>;
 
 /// How much is done of how much; false stops the call.
 using Progress = std::function<bool(uint64_t done, uint64_t total)>;
+/// One line; see mf_log_fn.
+using LogSink = std::function<void(int32_t level, std::string_view message)>;
 /// Complete characters, maybe none; false ends the text.
 using TextSink = std::function<bool(std::string_view text)>;
 /// rows[n, vocab_size], the first that of the token at `first_position`; false stops the call.
@@ -108,6 +110,7 @@ struct ModelOptions {
   bool trust_experts = false;
   uint64_t prefix_cache_bytes = 0;
   std::string prefix_cache_directory = {};
+  int64_t turn_timeout_ms = 0;
 };
 
 /// What is not set is the model's default; see mf_sampler_options.
@@ -190,6 +193,7 @@ class Catcher {
 /// What user_data points to.
 struct Callbacks {
   const Progress* progress = nullptr;
+  const LogSink* log = nullptr;
   const TextSink* text = nullptr;
   const LogitsSink* logits = nullptr;
   Catcher catcher = {};
@@ -197,6 +201,14 @@ struct Callbacks {
   static int on_progress(void* self, uint64_t done, uint64_t total) {
     auto* callbacks = static_cast<Callbacks*>(self);
     return callbacks->catcher.call(*callbacks->progress, done, total);
+  }
+  static void on_log(void* self, int32_t level, const char* message) {
+    auto* callbacks = static_cast<Callbacks*>(self);
+    const auto log = [callbacks](int32_t at, const char* line) {
+      (*callbacks->log)(at, line);
+      return true;
+    };
+    callbacks->catcher.call(log, level, message);
   }
   static int on_text(void* self, const char* text, size_t bytes) {
     auto* callbacks = static_cast<Callbacks*>(self);
@@ -258,11 +270,20 @@ class Snapshot {
   detail::Owner<mf_bytes> bytes_;
 };
 
-/// One text being evaluated. Keeps its model alive.
+/// One text being evaluated. Keeps its model alive. cancel(), position() and set_turn_timeout() are
+/// for any thread; destroying it cancels what runs or waits.
 class Sequence {
  public:
   mf_sequence* get() const { return sequence_.get(); }
   size_t vocab_size() const { return vocab_size_; }
+
+  /// Stops the calls of this sequence that run or wait, on whatever thread: mf_sequence_cancel().
+  void cancel() const noexcept { mf_sequence_cancel(get()); }
+  /// Milliseconds that later calls wait for their turn, or MF_WAIT_FOREVER.
+  Status set_turn_timeout(int64_t timeout_ms) {
+    return detail::run(
+        [&](mf_error* error) { return mf_sequence_set_turn_timeout(get(), timeout_ms, error); });
+  }
 
   Result<int64_t> position() const {
     return detail::stored<int64_t>([&](auto... to) { return mf_sequence_position(get(), to...); });
@@ -372,7 +393,7 @@ class Sequence {
 class Model {
  public:
   static Result<Model> open(const std::string& directory, const ModelOptions& options = {},
-                            const Progress& progress = {});
+                            const Progress& progress = {}, const LogSink& log = {});
 
   mf_model* get() const { return model_.get(); }
   /// Its strings live as long as the model.
@@ -418,7 +439,7 @@ class Model {
 };
 
 inline Result<Model> Model::open(const std::string& directory, const ModelOptions& options,
-                                 const Progress& progress) {
+                                 const Progress& progress, const LogSink& log) {
   auto c = detail::sized<mf_model_options>();
   c.device = detail::or_null(options.device);
   c.cpu_isa = detail::or_null(options.cpu_isa);
@@ -432,7 +453,9 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.trust_experts = options.trust_experts ? 1 : 0;
   c.prefix_cache_bytes = options.prefix_cache_bytes;
   c.prefix_cache_directory = detail::or_null(options.prefix_cache_directory);
-  detail::Callbacks callbacks{.progress = &progress};
+  c.turn_timeout_ms = options.turn_timeout_ms;
+  detail::Callbacks callbacks{.progress = &progress, .log = &log};
+  if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;
   mf_model* opened = nullptr;

@@ -4,12 +4,17 @@
         for piece in sequence.stream("Once upon a time", max_tokens=40):
             print(piece, end="", flush=True)
 
-Of one model and its sequences together, one call may compute at a time: others raise BusyError.
-The interpreter's lock is released while computing. Errors are subclasses of Error.
+Of one model and its sequences together, one call may compute at a time: others wait for their turn
+as long as the model's `turn_timeout` says, in the order they came, and then raise BusyError.
+Sequence.cancel() may be called from any thread, and so may `position` and `metrics`, which never
+wait. The interpreter's lock is released while computing and waiting. Errors are subclasses of
+Error.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 from dataclasses import dataclass
@@ -36,6 +41,11 @@ _ADD_SPECIAL, _INERT, _SKIP_SPECIAL = 1, 2, 1
 _REASONS = ("length", "stop token", "stop string", "context full", "cancelled")
 #: For expert_cache_bytes: the least that can work.
 EXPERT_CACHE_MINIMUM = -1
+_WAIT_FOREVER = -1
+
+
+def _milliseconds(seconds: float) -> int:
+    return _WAIT_FOREVER if seconds < 0 or seconds > 1e9 else math.ceil(seconds * 1000)
 
 
 @dataclass(frozen=True)
@@ -57,14 +67,20 @@ class Model:
     Memory is freed when the model and all its sequences are closed or gone.
     """
 
-    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "cpu",
-                 cpu_isa: str = "", precision: str = "f32", expert_io: str = "auto",
+    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "",
+                 cpu_isa: str = "", precision: str = "", expert_io: str = "",
                  context_length: int = 0, expert_cache_bytes: int = 0, threads: int = 0,
                  reader_threads: int = 0, prefill_chunk: int = 0, trust_experts: bool = False,
                  prefix_cache_bytes: int = 0, prefix_cache_directory: str = "",
-                 on_progress: Optional[Progress] = None) -> None:
-        """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options;
-        `on_progress` receives bytes of the resident weights read and in all."""
+                 turn_timeout: float = 0, on_progress: Optional[Progress] = None,
+                 on_log: Optional[Callable[[str], object]] = None) -> None:
+        """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options, which are
+        the program's: device "cpu", precision "auto". `device` may be "cuda:0" or another number,
+        "metal", "reference" or "emulator"; `precision`, of the CPU, "f32", "int8" or "auto".
+        `turn_timeout` is how many seconds calls wait for their turn; below 0: without end.
+        `on_progress` receives bytes of the resident weights read and in all; `on_log`, while the
+        folder is opened, lines such as one that names unknown keys of config.json: None gives them
+        to the logger "moeflux" as warnings."""
         options = _core.ModelOptions()
         options.device = device
         options.cpu_isa = cpu_isa
@@ -78,13 +94,23 @@ class Model:
         options.trust_experts = trust_experts
         options.prefix_cache_bytes = prefix_cache_bytes
         options.prefix_cache_directory = prefix_cache_directory
-        self._open: Optional[_core.Model] = _core.Model(os.fspath(directory), options, on_progress)
+        options.turn_timeout_ms = _milliseconds(turn_timeout)
+        if on_log is None:
+            on_log = logging.getLogger(__name__).warning
+        self._open: Optional[_core.Model] = _core.Model(os.fspath(directory), options, on_progress,
+                                                        on_log)
+        self._in_streams: List[int] = []  # threads whose turn it is to ask a stream for more
 
     @property
     def _core(self) -> _core.Model:
         if self._open is None:
             raise FailedPreconditionError("the model is closed")
         return self._open
+
+    def _check_turn(self) -> None:
+        """For calls that may wait: not for a turn that a stream keeps until this thread goes on."""
+        if threading.get_ident() in self._in_streams:
+            raise BusyError("this thread is in a loop over stream(), which keeps the model busy")
 
     def close(self) -> None:
         self._open = None
@@ -102,7 +128,7 @@ class Model:
 
     @property
     def metrics(self) -> Dict[str, int]:
-        """The counters of mf_metrics."""
+        """The counters of mf_metrics. Any thread, while others compute."""
         return self._core.metrics()
 
     @property
@@ -121,6 +147,7 @@ class Model:
 
     def sequence(self) -> Sequence:
         """An empty sequence with the model's default sampler."""
+        self._check_turn()
         return Sequence(self, self._core.create_sequence())
 
 
@@ -137,7 +164,16 @@ class Sequence:
             raise FailedPreconditionError("the sequence is closed")
         return self._open
 
+    @property
+    def _turn(self) -> _core.Sequence:
+        """For calls that take a turn of the model."""
+        self._model._check_turn()
+        return self._core
+
     def close(self) -> None:
+        """Cancels what runs or waits on other threads; they keep what they need."""
+        if self._open is not None:
+            self._open.cancel()
         self._open = None
 
     def __enter__(self) -> Sequence:
@@ -151,33 +187,44 @@ class Sequence:
 
     @property
     def position(self) -> int:
-        """How many tokens have been evaluated."""
+        """How many tokens have been evaluated; of a running call, at its last whole chunk or token.
+        Any thread, while others compute."""
         return self._core.position()
+
+    def cancel(self) -> None:
+        """Stops this sequence's calls that run or wait, from any thread, and does not wait for
+        them. generate() and stream() end with the text they have, others raise CancelledError; the
+        sequence stays usable. Without such a call it does nothing."""
+        self._core.cancel()
+
+    def set_turn_timeout(self, seconds: float) -> None:
+        """How long later calls of this sequence wait for their turn; below 0: without end."""
+        self._core.set_turn_timeout(_milliseconds(seconds))
 
     @property
     def tokens(self) -> List[int]:
         """These tokens."""
-        return self._core.tokens()
+        return self._turn.tokens()
 
     def eval(self, tokens: Tokens, *, out: Optional[np.ndarray] = None,
              on_progress: Optional[Progress] = None) -> np.ndarray:
         """Appends tokens; the logits of the last one as float32 [vocab_size], written by the
         library into `out` or a new array."""
         logits = self._array(out, ())
-        self._core.eval(tokens, False, logits, on_progress)
+        self._turn.eval(tokens, False, logits, on_progress)
         return logits
 
     def eval_all(self, tokens: Tokens, *, out: Optional[np.ndarray] = None,
                  on_progress: Optional[Progress] = None) -> np.ndarray:
         """Appends tokens; the logits of each as float32 [tokens, vocab_size]."""
         logits = self._array(out, (len(tokens),))
-        self._core.eval(tokens, True, logits, on_progress)
+        self._turn.eval(tokens, True, logits, on_progress)
         return logits
 
     def logits(self, *, out: Optional[np.ndarray] = None) -> np.ndarray:
         """The logits of the last token, float32 [vocab_size]."""
         logits = self._array(out, ())
-        self._core.logits(logits)
+        self._turn.logits(logits)
         return logits
 
     def _array(self, out: Optional[np.ndarray], leading: tuple) -> np.ndarray:
@@ -209,11 +256,11 @@ class Sequence:
         options.seed = seed
         for token, bias in (logit_bias or {}).items():
             options.add_bias(token, bias)
-        self._core.set_sampler(options)
+        self._turn.set_sampler(options)
 
     def sample(self) -> int:
         """Draws the token after the last; does not append it."""
-        return self._core.sample()
+        return self._turn.sample()
 
     def generate(self, prompt: Prompt = (), *, max_tokens: int = 128, stop: Seq[str] = (),
                  stop_tokens: Tokens = (), ignore_stop_tokens: bool = False,
@@ -237,7 +284,7 @@ class Sequence:
             pieces.append(text)
             return on_text(text) if on_text is not None and text else None
 
-        reason, prompt_tokens, tokens, prefill_us, decode_us = self._core.generate(
+        reason, prompt_tokens, tokens, prefill_us, decode_us = self._turn.generate(
             prompt, options, receive, on_progress)
         return Generated("".join(pieces), _REASONS[reason], prompt_tokens, tokens,
                          prefill_us / 1e6, decode_us / 1e6)
@@ -246,9 +293,12 @@ class Sequence:
                stop_tokens: Tokens = (), ignore_stop_tokens: bool = False) -> Iterator[str]:
         """generate() as an iterator of pieces of text.
 
-        The next token is drawn when the next piece is asked for; leaving the loop ends the text.
-        Inside the loop the model is busy.
+        The next token is drawn when the next piece is asked for; leaving the loop ends the text,
+        and so does cancel(). Inside the loop the model is busy: there, calls that take a turn
+        raise BusyError at once.
         """
+        self._model._check_turn()
+        core, streams = self._core, self._model._in_streams
         turn, ready = threading.Semaphore(0), threading.Semaphore(0)
         piece: List[str] = []
         failure: List[BaseException] = []
@@ -266,7 +316,7 @@ class Sequence:
                 if wanted:
                     self.generate(prompt, max_tokens=max_tokens, stop=stop,
                                   stop_tokens=stop_tokens, ignore_stop_tokens=ignore_stop_tokens,
-                                  on_text=on_text)
+                                  on_text=on_text, on_progress=lambda done, total: wanted)
             except BaseException as error:  # comes out of the iterator
                 failure.append(error)
             ready.release()
@@ -278,57 +328,65 @@ class Sequence:
                 turn.release()
                 ready.acquire()
                 if not piece:
+                    worker.join()
                     break
-                yield piece.pop()
+                thread = threading.get_ident()
+                streams.append(thread)
+                try:
+                    yield piece.pop()
+                finally:
+                    streams.remove(thread)
         finally:
             wanted = False
             turn.release()
-            worker.join()
+            while worker.is_alive():  # once its call has begun, it can be cancelled
+                core.cancel()
+                worker.join(0.02)
         if failure:
             raise failure[0]
 
     def checkpoint(self) -> int:
         """Keeps the sequence as it is now, sampler included; its id for restore() and drop()."""
-        return self._core.checkpoint()
+        return self._turn.checkpoint()
 
     def restore(self, checkpoint: int) -> None:
         """Back to a checkpoint, which stays."""
-        self._core.restore(checkpoint)
+        self._turn.restore(checkpoint)
 
     def drop(self, checkpoint: int) -> None:
         """Forgets a checkpoint."""
-        self._core.drop(checkpoint)
+        self._turn.drop(checkpoint)
 
     def truncate(self, position: int) -> None:
         """Forgets the tokens from `position` on, exactly."""
-        self._core.truncate(position)
+        self._turn.truncate(position)
 
     def fork(self) -> Sequence:
         """A sequence of its own that begins as a copy of this one, without its checkpoints."""
-        return Sequence(self._model, self._core.fork())
+        return Sequence(self._model, self._turn.fork())
 
     def save(self) -> bytes:
         """The sequence with its sampler as bytes."""
-        return self._core.save()
+        return self._turn.save()
 
     def load(self, snapshot: bytes) -> None:
         """Replaces the sequence by a saved one of the same model; what is refused changes
         nothing."""
-        self._core.load(snapshot)
+        self._turn.load(snapshot)
 
     def save_file(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """save() to a file, which is replaced whole or not at all."""
-        self._core.save_file(os.fspath(path))
+        self._turn.save_file(os.fspath(path))
 
     def load_file(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """load() from a file."""
-        self._core.load_file(os.fspath(path))
+        self._turn.load_file(os.fspath(path))
 
     def reuse_prefix(self, tokens: Tokens) -> int:
         """Starts an empty sequence from the longest kept prefix; how many tokens need no
         evaluation."""
-        return self._core.reuse_prefix(tokens)
+        return self._turn.reuse_prefix(tokens)
 
     def keep_prefix(self) -> None:
         """Offers the sequence's tokens to later ones."""
-        self._core.keep_prefix()
+        self._turn.keep_prefix()

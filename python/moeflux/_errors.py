@@ -32,7 +32,7 @@ class IoError(Error):
 
 
 class CancelledError(Error):
-    """A callback said so."""
+    """A callback or cancel() said so."""
 
 
 class FailedPreconditionError(Error):
@@ -44,7 +44,7 @@ class BufferTooSmallError(InvalidArgumentError):
 
 
 class BusyError(Error):
-    """Another call of the same model is running."""
+    """Other calls of the same model kept their turns for too long."""
 
 
 _BY_CODE = (Error, InvalidArgumentError, NotFoundError, CorruptionError, UnsupportedError,

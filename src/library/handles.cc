@@ -2,22 +2,33 @@
 
 namespace moeflux {
 
-void OpenModel::retire(std::unique_ptr<Sequence> sequence) {
-  const std::lock_guard lock(mutex_);
-  if (is_busy_) retired_.push_back(std::move(sequence));
-  sequence.reset();  // while nobody computes
+void OpenModel::publish_metrics(uint64_t evaluated_tokens, uint64_t evaluate_us) {
+  const MemoryPlan& plan = engine->memory_plan();
+  const ExpertStats experts = engine->expert_stats();
+  const uint64_t capacity_bytes = engine->expert_capacity_bytes();
+  const std::lock_guard lock(metrics_mutex_);
+  metrics_.dense_bytes = plan.dense_bytes;
+  metrics_.experts_bytes = plan.experts_bytes;
+  metrics_.expert_cache_bytes = capacity_bytes;
+  metrics_.sequence_bytes = plan.state_bytes;
+  metrics_.cold_bytes_per_token = plan.cold_bytes_per_token;
+  metrics_.expert_hits = experts.hits;
+  metrics_.expert_misses = experts.misses;
+  metrics_.expert_bytes_read = experts.bytes_read;
+  metrics_.expert_evictions = experts.evictions;
+  metrics_.expert_stall_us = experts.stall_us;
+  metrics_.evaluated_tokens += evaluated_tokens;
+  metrics_.evaluate_us += evaluate_us;
 }
 
-Turn::Turn(OpenModel& model) : model_(model) {
-  const std::lock_guard lock(model_.mutex_);
-  has_turn_ = !std::exchange(model_.is_busy_, true);
-}
-
-Turn::~Turn() {
-  if (!has_turn_) return;
-  const std::lock_guard lock(model_.mutex_);
-  model_.retired_.clear();
-  model_.is_busy_ = false;
+mf_metrics OpenModel::metrics() const {
+  mf_metrics metrics;
+  {
+    const std::lock_guard lock(metrics_mutex_);
+    metrics = metrics_;
+  }
+  metrics.waiting_calls = turns.num_waiting();
+  return metrics;
 }
 
 }  // namespace moeflux

@@ -1,7 +1,8 @@
-// What stands behind the handles of moeflux.h, and how calls take turns.
+// What stands behind the handles of moeflux.h.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,13 +15,14 @@
 #include "backend/device.h"
 #include "chat/model_text.h"
 #include "engine/engine.h"
+#include "library/turn.h"
 #include "moeflux/moeflux.h"
 #include "sampling/sampler.h"
 #include "text/tokenizer.h"
 
 namespace moeflux {
 
-/// A model and what belongs to it, shared by its handle and its sequences.
+/// A model and what belongs to it, shared by its handle, its sequences and their calls.
 struct OpenModel {
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
@@ -29,32 +31,18 @@ struct OpenModel {
   GenerationDefaults defaults;
   std::string device_description;
   std::string expert_io;
-  uint64_t evaluated_tokens = 0;
-  uint64_t evaluate_us = 0;
+  int64_t turn_timeout_ms = 0;  // as mf_model_options has it
+  TurnQueue turns;
 
-  /// Destroys the sequence now, or when the call that is running ends.
-  void retire(std::unique_ptr<Sequence> sequence);
-
- private:
-  friend class Turn;
-  std::mutex mutex_;  // guards what follows
-  bool is_busy_ = false;
-  std::vector<std::unique_ptr<Sequence>> retired_;
-};
-
-/// A call's turn at a model's engine. Never waits: has_turn() is false while another call runs.
-class Turn {
- public:
-  explicit Turn(OpenModel& model);
-  ~Turn();
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
-  bool has_turn() const { return has_turn_; }
+  /// Makes known what the engine has counted, and these tokens and microseconds more. Of the call
+  /// whose turn it is.
+  void publish_metrics(uint64_t evaluated_tokens, uint64_t evaluate_us);
+  /// What was published last. Any thread, without a turn.
+  mf_metrics metrics() const;
 
  private:
-  OpenModel& model_;
-  bool has_turn_ = false;
+  mutable std::mutex metrics_mutex_;  // guards what follows
+  mf_metrics metrics_ = {};
 };
 
 /// A sampler that is created anew whenever the sequence's past changes: options and draws are all
@@ -82,6 +70,20 @@ struct mf_sequence {
   moeflux::SamplerState sampler;
   std::vector<float> logits;  // of the last token, [vocab_size]; empty: not known
   std::map<uint64_t, Kept> checkpoints;
+  // These two are for any thread.
+  std::atomic<int64_t> turn_timeout_ms;
+  mutable std::atomic<int64_t> position = 0;  // published by the call whose turn it is
+
+  mf_sequence(std::shared_ptr<moeflux::OpenModel> with_open,
+              std::unique_ptr<moeflux::Sequence> with_sequence, moeflux::SamplerState with_sampler,
+              int64_t with_turn_timeout_ms)
+      : open(std::move(with_open)),
+        sequence(std::move(with_sequence)),
+        sampler(std::move(with_sampler)),
+        turn_timeout_ms(with_turn_timeout_ms) {
+    publish_position();
+  }
+  void publish_position() const { position = sequence->length(); }
 };
 
 struct mf_bytes {

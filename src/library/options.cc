@@ -5,7 +5,6 @@ namespace {
 
 // No version of any struct is near this: what is above was never set.
 constexpr size_t kStructBytesMax = 4096;
-constexpr int64_t kTokensMaxDefault = 128;
 
 std::string text_or(const char* text, const char* otherwise) {
   return text == nullptr ? otherwise : text;
@@ -39,11 +38,17 @@ Status check_struct(const char* name, const void* data, size_t size, size_t firs
   return {};
 }
 
+Status check_turn_timeout(int64_t timeout_ms) {
+  if (timeout_ms >= 0 || timeout_ms == MF_WAIT_FOREVER) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "turn_timeout_ms is {}, expected 0 or more, or MF_WAIT_FOREVER", timeout_ms);
+}
+
 Result<DeviceOptions> device_options(const mf_model_options& options) {
-  return DeviceOptions{.name = text_or(options.device, "cpu"),
-                       .threads = options.threads,
-                       .isa = text_or(options.cpu_isa, ""),
-                       .precision = text_or(options.precision, "auto")};
+  DeviceOptions device{.threads = options.threads, .isa = text_or(options.cpu_isa, "")};
+  if (options.device != nullptr) device.name = options.device;
+  if (options.precision != nullptr) device.precision = options.precision;
+  return device;
 }
 
 Result<EngineOptions> engine_options(const mf_model_options& options) {
@@ -113,7 +118,7 @@ Result<GenerateOptions> generate_options(const mf_generate_options& options,
                       mf_version_string());
   }
   GenerateOptions generate;
-  generate.tokens_max = options.tokens_max == 0 ? kTokensMaxDefault : options.tokens_max;
+  if (options.tokens_max != 0) generate.tokens_max = options.tokens_max;
   if ((options.flags & MF_GENERATE_IGNORE_STOP_TOKENS) == 0) {
     generate.stop_tokens = model_stop_tokens;
   }

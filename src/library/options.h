@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ namespace moeflux {
 /// What a struct had in version 0.1: the least a caller can have.
 template <typename T>
 constexpr size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr size_t kFirstSize<mf_model_options> = offsetof(mf_model_options, on_log);
+template <>
+inline constexpr size_t kFirstSize<mf_metrics> = offsetof(mf_metrics, waiting_calls);
 
 /// Fails unless `size` can be that of some version of the struct, and what lies past the `known`
 /// bytes of `data` is zero.
@@ -46,6 +51,8 @@ Status write_struct(const char* name, T values, T* to) {
 }
 
 Result<DeviceOptions> device_options(const mf_model_options& options);
+/// How long calls wait: milliseconds, 0 or MF_WAIT_FOREVER.
+Status check_turn_timeout(int64_t timeout_ms);
 /// Without callbacks.
 Result<EngineOptions> engine_options(const mf_model_options& options);
 

@@ -1,7 +1,10 @@
 #include "library/outcome.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "base/format.h"
 
@@ -55,12 +58,25 @@ mf_code report(const Outcome& outcome, mf_error* error) noexcept {
   return report(outcome.code, outcome.message.c_str(), error);
 }
 
+mf_code report_exception(const std::exception& exception, mf_error* error) noexcept {
+  std::array<char, sizeof(mf_error::message)> message;
+  std::snprintf(message.data(), message.size(),
+                "an exception left the call, probably a callback's: %s", exception.what());
+  return report(MF_ERROR_CANCELLED, message.data(), error);
+}
+
 Error null_argument(const char* name) {
   return make_error(ErrorCode::kInvalidArgument, "{} is null", name);
 }
 
-Outcome busy() {
-  return {MF_ERROR_BUSY, "another call of this model is running; one at a time may compute"};
+Outcome busy(int64_t timeout_ms) {
+  std::string message = "another call of this model is running; one at a time may compute";
+  if (timeout_ms > 0) message += format(" (waited at most {} ms)", timeout_ms);
+  return {MF_ERROR_BUSY, std::move(message)};
+}
+
+Outcome cancelled_waiting() {
+  return {MF_ERROR_CANCELLED, "cancelled while it waited for its turn"};
 }
 
 Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored) {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstring>
+#include <exception>
 #include <new>
+#include <stop_token>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/result.h"
@@ -28,8 +31,13 @@ struct Outcome {
 mf_code report(const Outcome& outcome, mf_error* error) noexcept;
 mf_code report(mf_code code, const char* message, mf_error* error) noexcept;
 
+/// A callback's, as far as we know: nothing of ours throws but for want of memory.
+mf_code report_exception(const std::exception& exception, mf_error* error) noexcept;
+
 Error null_argument(const char* name);
-Outcome busy();
+/// Others kept the turn for `timeout_ms`.
+Outcome busy(int64_t timeout_ms);
+Outcome cancelled_waiting();
 /// MF_OK when `count` things fit in `capacity`, after storing it.
 Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored);
 
@@ -40,19 +48,49 @@ mf_code guarded(mf_error* error, Body&& body) noexcept {
     return report(Outcome(body()), error);
   } catch (const std::bad_alloc&) {
     return report(MF_ERROR_RESOURCE_EXHAUSTED, "out of memory", error);
+  } catch (const std::exception& e) {
+    return report_exception(e, error);
   } catch (...) {
     return report(MF_ERROR_CANCELLED, "a callback left with an exception", error);
   }
 }
 
-/// The same for a body that computes on a model: fails while another call does.
-template <typename Body>
-mf_code in_turn(OpenModel& model, mf_error* error, Body&& body) noexcept {
+/// The same for a body that computes on a model: in its turn, for which it waits `timeout_ms` as
+/// Turn does. `body` is given a std::stop_token if it wants one. `cancelled` says how a call ends
+/// that was cancelled while it waited.
+template <typename Body, typename Cancelled>
+mf_code in_turn(const std::shared_ptr<OpenModel>& model, const mf_sequence* sequence,
+                int64_t timeout_ms, mf_error* error, Body&& body, Cancelled&& cancelled) noexcept {
   return guarded(error, [&]() -> Outcome {
-    const Turn turn(model);
-    if (!turn.has_turn()) return busy();
-    return body();
+    const Turn turn(model, sequence, timeout_ms);
+    if (turn.state() == Turn::State::kBusy) return busy(timeout_ms);
+    if (turn.state() == Turn::State::kCancelled) return cancelled();
+    if constexpr (std::is_invocable_v<Body, std::stop_token>) {
+      return body(turn.stop_token());
+    } else {
+      return body();
+    }
   });
+}
+
+/// For calls of a sequence, null included. Its position is known when the turn ends.
+template <typename Body, typename Cancelled = Outcome (*)()>
+mf_code in_turn(const mf_sequence* sequence, mf_error* error, Body&& body,
+                Cancelled&& cancelled = cancelled_waiting) noexcept {
+  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
+  struct Publisher {
+    ~Publisher() { sequence->publish_position(); }
+    const mf_sequence* sequence;
+  };
+  const auto publishing = [&](std::stop_token stop) -> Outcome {
+    const Publisher publisher{sequence};
+    if constexpr (std::is_invocable_v<Body, std::stop_token>) {
+      return body(std::move(stop));
+    } else {
+      return body();
+    }
+  };
+  return in_turn(sequence->open, sequence, sequence->turn_timeout_ms, error, publishing, cancelled);
 }
 
 }  // namespace moeflux

@@ -1,5 +1,6 @@
 #include "library/sequence.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -14,27 +15,30 @@ uint64_t EvalTimer::now_us() {
 }
 
 EvalTimer::EvalTimer(mf_sequence& sequence)
-    : sequence_(sequence), begin_length_(sequence.sequence->length()), begin_us_(now_us()) {}
+    : sequence_(sequence), published_length_(sequence.sequence->length()), begin_us_(now_us()) {}
 
-EvalTimer::~EvalTimer() {
-  const int64_t tokens = sequence_.sequence->length() - begin_length_;
-  if (tokens > 0) sequence_.open->evaluated_tokens += static_cast<uint64_t>(tokens);
-  sequence_.open->evaluate_us += elapsed_us();
+EvalTimer::~EvalTimer() { publish(); }
+
+void EvalTimer::publish() {
+  const int64_t length = sequence_.sequence->length();
+  const int64_t tokens = std::max<int64_t>(0, length - std::exchange(published_length_, length));
+  const uint64_t elapsed = elapsed_us();
+  const uint64_t us = elapsed - std::exchange(published_us_, elapsed);
+  sequence_.publish_position();
+  sequence_.open->publish_metrics(static_cast<uint64_t>(tokens), us);
 }
 
-Status evaluate(mf_sequence& sequence, std::span<const TokenId> tokens, LogitsMode mode,
+Status evaluate(mf_sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
                 const TokenProgress& progress, const LogitsSink& sink, EvalTimer& timer) {
   const int64_t before = sequence.sequence->length();
   const auto total = static_cast<int64_t>(tokens.size());
-  EvalOptions options{.logits = mode};
-  if (progress) {
-    options.progress = [&](int64_t done) {
-      return timer.outside([&] { return progress(done, total); });
-    };
-  }
+  EvalOptions publishing = options;
+  publishing.progress = [&](int64_t done) {
+    return timer.outside([&] { return !progress || progress(done, total); });
+  };
   std::vector<float> last;
   const Status done = sequence.open->engine->eval(
-      *sequence.sequence, tokens, options, [&](int64_t first, std::span<const float> rows) {
+      *sequence.sequence, tokens, publishing, [&](int64_t first, std::span<const float> rows) {
         const auto vocab_size = static_cast<size_t>(sequence.open->engine->spec().vocab_size);
         const std::span<const float> row = rows.last(vocab_size);
         last.assign(row.begin(), row.end());
@@ -48,7 +52,7 @@ Status evaluate(mf_sequence& sequence, std::span<const TokenId> tokens, LogitsMo
   return done;
 }
 
-Status ensure_logits(mf_sequence& sequence) {
+Status ensure_logits(mf_sequence& sequence, std::stop_token stop) {
   if (!sequence.logits.empty()) return {};
   const std::span<const TokenId> tokens = sequence.sequence->tokens();
   if (tokens.empty()) {
@@ -57,9 +61,11 @@ Status ensure_logits(mf_sequence& sequence) {
   }
   const TokenId last = tokens.back();
   Engine& engine = *sequence.open->engine;
-  MF_RETURN_IF_ERROR(engine.truncate(*sequence.sequence, sequence.sequence->length() - 1));
+  MF_RETURN_IF_ERROR(
+      engine.truncate(*sequence.sequence, sequence.sequence->length() - 1, std::move(stop)));
+  // One token, which nothing stops: without it the sequence would not be what it was.
   EvalTimer timer(sequence);
-  return evaluate(sequence, {&last, 1}, LogitsMode::kLast, {}, {}, timer);
+  return evaluate(sequence, {&last, 1}, {.logits = LogitsMode::kLast}, {}, {}, timer);
 }
 
 Result<Sampler> make_sampler(const mf_sequence& sequence, const SamplerOptions& options) {

@@ -15,8 +15,8 @@ Status check_tokens(const char* name, const int32_t* tokens, size_t count) {
   return null_argument(name);
 }
 
-Outcome eval(mf_sequence& sequence, std::span<const TokenId> tokens,
-             const mf_eval_options& options) {
+Outcome eval(mf_sequence& sequence, std::span<const TokenId> tokens, const mf_eval_options& options,
+             std::stop_token stop) {
   const bool all = options.all_positions != 0;
   const auto vocab_size = static_cast<size_t>(sequence.open->engine->spec().vocab_size);
   const size_t wanted = (all ? tokens.size() : 1) * vocab_size;
@@ -44,8 +44,9 @@ Outcome eval(mf_sequence& sequence, std::span<const TokenId> tokens,
     };
   }
   EvalTimer timer(sequence);
-  return evaluate(sequence, tokens, all ? LogitsMode::kAll : LogitsMode::kLast, progress, sink,
-                  timer);
+  return evaluate(sequence, tokens,
+                  {.logits = all ? LogitsMode::kAll : LogitsMode::kLast, .stop = std::move(stop)},
+                  progress, sink, timer);
 }
 
 mf_finish_reason to_c(FinishReason reason) {
@@ -66,11 +67,8 @@ mf_finish_reason to_c(FinishReason reason) {
 
 // False when the caller stopped it.
 Result<bool> prefill(mf_sequence& sequence, std::span<const TokenId> prompt,
-                     const mf_generate_options& options, mf_generate_result& result) {
-  if (prompt.empty()) {
-    MF_RETURN_IF_ERROR(ensure_logits(sequence));
-    return true;
-  }
+                     const mf_generate_options& options, const std::stop_token& stop,
+                     mf_generate_result& result) {
   bool stopped = false;
   TokenProgress progress;
   if (options.on_progress != nullptr) {
@@ -82,11 +80,12 @@ Result<bool> prefill(mf_sequence& sequence, std::span<const TokenId> prompt,
   }
   const int64_t before = sequence.sequence->length();
   EvalTimer timer(sequence);
-  const Status done = evaluate(sequence, prompt, LogitsMode::kLast, progress, {}, timer);
+  const Status done =
+      evaluate(sequence, prompt, {.logits = LogitsMode::kLast, .stop = stop}, progress, {}, timer);
   result.prompt_tokens = sequence.sequence->length() - before;
   result.prefill_us = timer.elapsed_us();
-  if (!done.ok() && !stopped) return done.error();
-  return !stopped;
+  if (!done.ok() && done.error().code() != ErrorCode::kCancelled) return done.error();
+  return done.ok() && !stopped && !stop.stop_requested();
 }
 
 Status decode(mf_sequence& sequence, const GenerateOptions& options, const TextSink& sink,
@@ -106,7 +105,8 @@ Status decode(mf_sequence& sequence, const GenerateOptions& options, const TextS
 }
 
 Outcome generate_text(mf_sequence& sequence, std::span<const TokenId> prompt,
-                      const mf_generate_options& options, mf_generate_result& result) {
+                      const mf_generate_options& options, const std::stop_token& stop,
+                      mf_generate_result& result) {
   const OpenModel& open = *sequence.open;
   if (open.tokenizer_error) return *open.tokenizer_error;
   MF_ASSIGN_OR_RETURN(GenerateOptions generate,
@@ -117,9 +117,16 @@ Outcome generate_text(mf_sequence& sequence, std::span<const TokenId> prompt,
       generate.sampler.logit_bias.push_back({token, -INFINITY});
     }
   }
+  generate.stop = stop;
   result.finish_reason = MF_FINISH_CANCELLED;
-  MF_ASSIGN_OR_RETURN(const bool goes_on, prefill(sequence, prompt, options, result));
-  if (!goes_on) return {};
+  if (prompt.empty()) {
+    const Status known = ensure_logits(sequence, stop);
+    if (!known.ok() && known.error().code() == ErrorCode::kCancelled) return {};
+    MF_RETURN_IF_ERROR(known);
+  } else {
+    MF_ASSIGN_OR_RETURN(const bool goes_on, prefill(sequence, prompt, options, stop, result));
+    if (!goes_on) return {};
+  }
   return decode(
       sequence, generate,
       [&](std::string_view text) {
@@ -133,6 +140,7 @@ Outcome generate_text(mf_sequence& sequence, std::span<const TokenId> prompt,
 }  // namespace moeflux
 
 using moeflux::guarded;
+using moeflux::in_turn;
 using moeflux::null_argument;
 using moeflux::Outcome;
 using moeflux::read_struct;
@@ -140,38 +148,51 @@ using moeflux::read_struct;
 mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence, mf_error* error) noexcept {
   if (sequence != nullptr) *sequence = nullptr;
   if (model == nullptr) return report(Outcome(null_argument("model")), error);
-  return in_turn(*model->open, error, [&]() -> Outcome {
+  const std::shared_ptr<moeflux::OpenModel> open = model->open;  // the handle may be closed
+  const auto create = [&]() -> Outcome {
     if (sequence == nullptr) return null_argument("sequence");
-    MF_ASSIGN_OR_RETURN(auto created, model->open->engine->create_sequence());
-    *sequence = new mf_sequence{model->open,
-                                std::move(created),
-                                {.options = model->open->defaults.sampler, .draws_count = 0},
-                                {},
-                                {}};
+    MF_ASSIGN_OR_RETURN(auto created, open->engine->create_sequence());
+    *sequence = new mf_sequence(open, std::move(created),
+                                {.options = open->defaults.sampler, .draws_count = 0},
+                                open->turn_timeout_ms);
     return {};
-  });
+  };
+  return in_turn(open, nullptr, open->turn_timeout_ms, error, create, moeflux::cancelled_waiting);
 }
 
 void mf_sequence_free(mf_sequence* sequence) noexcept {
   if (sequence == nullptr) return;
-  sequence->open->retire(std::move(sequence->sequence));
-  delete sequence;
+  const std::shared_ptr<moeflux::OpenModel> open = sequence->open;
+  open->turns.retire(std::unique_ptr<mf_sequence>(sequence));
+}
+
+void mf_sequence_cancel(mf_sequence* sequence) noexcept {
+  if (sequence != nullptr) sequence->open->turns.cancel(*sequence);
+}
+
+mf_code mf_sequence_set_turn_timeout(mf_sequence* sequence, int64_t timeout_ms,
+                                     mf_error* error) noexcept {
+  return guarded(error, [&]() -> Outcome {
+    if (sequence == nullptr) return null_argument("sequence");
+    MF_RETURN_IF_ERROR(moeflux::check_turn_timeout(timeout_ms));
+    sequence->turn_timeout_ms = timeout_ms;
+    return {};
+  });
 }
 
 mf_code mf_sequence_position(const mf_sequence* sequence, int64_t* position,
                              mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return guarded(error, [&]() -> Outcome {
+    if (sequence == nullptr) return null_argument("sequence");
     if (position == nullptr) return null_argument("position");
-    *position = sequence->sequence->length();
+    *position = sequence->position;
     return {};
   });
 }
 
 mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, size_t capacity,
                            size_t* count, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (count == nullptr) return null_argument("count");
     if (tokens == nullptr && capacity > 0) return null_argument("tokens");
     const std::span<const moeflux::TokenId> all = sequence->sequence->tokens();
@@ -182,23 +203,21 @@ mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, size_t 
 
 mf_code mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
                          const mf_eval_options* options, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&](std::stop_token stop) -> Outcome {
     MF_RETURN_IF_ERROR(moeflux::check_tokens("tokens", tokens, count));
     MF_ASSIGN_OR_RETURN(const mf_eval_options read, read_struct("mf_eval_options", options));
-    return moeflux::eval(*sequence, {tokens, count}, read);
+    return moeflux::eval(*sequence, {tokens, count}, read, std::move(stop));
   });
 }
 
 mf_code mf_sequence_logits(mf_sequence* sequence, float* logits, size_t count,
                            mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&](std::stop_token stop) -> Outcome {
     if (logits == nullptr) return null_argument("logits");
     const auto wanted = static_cast<size_t>(sequence->open->engine->spec().vocab_size);
     size_t stored = 0;
     if (count < wanted) return moeflux::fit("logits", wanted, count, &stored);
-    MF_RETURN_IF_ERROR(moeflux::ensure_logits(*sequence));
+    MF_RETURN_IF_ERROR(moeflux::ensure_logits(*sequence, std::move(stop)));
     std::copy(sequence->logits.begin(), sequence->logits.end(), logits);
     return {};
   });
@@ -206,8 +225,7 @@ mf_code mf_sequence_logits(mf_sequence* sequence, float* logits, size_t count,
 
 mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options* options,
                                 mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     const moeflux::OpenModel& open = *sequence->open;
     moeflux::SamplerState sampler{.options = open.defaults.sampler, .draws_count = 0};
     if (options != nullptr) {
@@ -223,10 +241,9 @@ mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options*
 }
 
 mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&](std::stop_token stop) -> Outcome {
     if (token == nullptr) return null_argument("token");
-    MF_RETURN_IF_ERROR(moeflux::ensure_logits(*sequence));
+    MF_RETURN_IF_ERROR(moeflux::ensure_logits(*sequence, std::move(stop)));
     MF_ASSIGN_OR_RETURN(
         moeflux::Sampler sampler,
         moeflux::make_sampler(
@@ -240,19 +257,23 @@ mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token, mf_error* erro
 mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_t count,
                              const mf_generate_options* options, mf_generate_result* result,
                              mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  mf_generate_result measured = MF_OPTIONS(measured);
+  const auto store = [&]() -> moeflux::Status {
+    if (result == nullptr) return {};
+    return moeflux::write_struct("mf_generate_result", measured, result);
+  };
+  const auto generate = [&](std::stop_token stop) -> Outcome {
     MF_RETURN_IF_ERROR(moeflux::check_tokens("prompt", prompt, count));
     MF_ASSIGN_OR_RETURN(const mf_generate_options read,
                         read_struct("mf_generate_options", options));
-    mf_generate_result measured = MF_OPTIONS(measured);
-    if (result != nullptr) {
-      MF_RETURN_IF_ERROR(moeflux::write_struct("mf_generate_result", measured, result));
-    }
-    const Outcome done = moeflux::generate_text(*sequence, {prompt, count}, read, measured);
-    if (result != nullptr) {
-      MF_RETURN_IF_ERROR(moeflux::write_struct("mf_generate_result", measured, result));
-    }
+    MF_RETURN_IF_ERROR(store());
+    const Outcome done =
+        moeflux::generate_text(*sequence, {prompt, count}, read, std::move(stop), measured);
+    MF_RETURN_IF_ERROR(store());
     return done;
+  };
+  return in_turn(sequence, error, generate, [&]() -> Outcome {
+    measured.finish_reason = MF_FINISH_CANCELLED;
+    return store();
   });
 }

@@ -1,4 +1,6 @@
 // States of moeflux.h: checkpoints, truncation, forks, snapshots, prefixes.
+#include <utility>
+
 #include "base/format.h"
 #include "library/outcome.h"
 #include "library/snapshot_extra.h"
@@ -31,13 +33,13 @@ Status load_both(mf_sequence& sequence, Load&& load) {
 }  // namespace
 }  // namespace moeflux
 
+using moeflux::in_turn;
 using moeflux::null_argument;
 using moeflux::Outcome;
 
 mf_code mf_sequence_checkpoint(mf_sequence* sequence, uint64_t* checkpoint,
                                mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (checkpoint == nullptr) return null_argument("checkpoint");
     MF_ASSIGN_OR_RETURN(const moeflux::CheckpointId id,
                         sequence->open->engine->checkpoint(*sequence->sequence));
@@ -48,8 +50,7 @@ mf_code mf_sequence_checkpoint(mf_sequence* sequence, uint64_t* checkpoint,
 }
 
 mf_code mf_sequence_restore(mf_sequence* sequence, uint64_t checkpoint, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     MF_RETURN_IF_ERROR(
         sequence->open->engine->restore(*sequence->sequence, moeflux::CheckpointId{checkpoint}));
     const mf_sequence::Kept& kept = sequence->checkpoints[checkpoint];
@@ -60,8 +61,7 @@ mf_code mf_sequence_restore(mf_sequence* sequence, uint64_t checkpoint, mf_error
 }
 
 mf_code mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     MF_RETURN_IF_ERROR(
         sequence->open->engine->drop(*sequence->sequence, moeflux::CheckpointId{checkpoint}));
     sequence->checkpoints.erase(checkpoint);
@@ -70,10 +70,10 @@ mf_code mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint, mf_error* e
 }
 
 mf_code mf_sequence_truncate(mf_sequence* sequence, int64_t position, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&](std::stop_token stop) -> Outcome {
     const int64_t before = sequence->sequence->length();
-    MF_RETURN_IF_ERROR(sequence->open->engine->truncate(*sequence->sequence, position));
+    MF_RETURN_IF_ERROR(
+        sequence->open->engine->truncate(*sequence->sequence, position, std::move(stop)));
     if (position != before) sequence->logits.clear();
     return {};
   });
@@ -82,12 +82,12 @@ mf_code mf_sequence_truncate(mf_sequence* sequence, int64_t position, mf_error* 
 mf_code mf_sequence_fork(const mf_sequence* sequence, mf_sequence** fork,
                          mf_error* error) noexcept {
   if (fork != nullptr) *fork = nullptr;
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (fork == nullptr) return null_argument("fork");
     MF_ASSIGN_OR_RETURN(auto forked, sequence->open->engine->fork(*sequence->sequence));
-    *fork =
-        new mf_sequence{sequence->open, std::move(forked), sequence->sampler, sequence->logits, {}};
+    *fork = new mf_sequence(sequence->open, std::move(forked), sequence->sampler,
+                            sequence->turn_timeout_ms);
+    (*fork)->logits = sequence->logits;
     return {};
   });
 }
@@ -104,8 +104,7 @@ void mf_bytes_free(mf_bytes* bytes) noexcept { delete bytes; }
 
 mf_code mf_sequence_save(const mf_sequence* sequence, mf_bytes** bytes, mf_error* error) noexcept {
   if (bytes != nullptr) *bytes = nullptr;
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (bytes == nullptr) return null_argument("bytes");
     MF_ASSIGN_OR_RETURN(
         std::vector<std::byte> saved,
@@ -118,8 +117,7 @@ mf_code mf_sequence_save(const mf_sequence* sequence, mf_bytes** bytes, mf_error
 
 mf_code mf_sequence_load(mf_sequence* sequence, const void* data, size_t size,
                          mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (data == nullptr && size > 0) return null_argument("data");
     return moeflux::load_both(*sequence, [&] {
       return sequence->open->engine->load(*sequence->sequence,
@@ -130,8 +128,7 @@ mf_code mf_sequence_load(mf_sequence* sequence, const void* data, size_t size,
 
 mf_code mf_sequence_save_file(const mf_sequence* sequence, const char* path,
                               mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (path == nullptr) return null_argument("path");
     return sequence->open->engine->save_file(
         *sequence->sequence, path, moeflux::pack_extra(sequence->sampler, sequence->logits));
@@ -139,8 +136,7 @@ mf_code mf_sequence_save_file(const mf_sequence* sequence, const char* path,
 }
 
 mf_code mf_sequence_load_file(mf_sequence* sequence, const char* path, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (path == nullptr) return null_argument("path");
     return moeflux::load_both(
         *sequence, [&] { return sequence->open->engine->load_file(*sequence->sequence, path); });
@@ -149,8 +145,7 @@ mf_code mf_sequence_load_file(mf_sequence* sequence, const char* path, mf_error*
 
 mf_code mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* tokens, size_t count,
                                  int64_t* reused, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     if (tokens == nullptr && count > 0) return null_argument("tokens");
     if (reused == nullptr) return null_argument("reused");
     MF_ASSIGN_OR_RETURN(*reused,
@@ -161,8 +156,7 @@ mf_code mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* tokens, s
 }
 
 mf_code mf_sequence_keep_prefix(const mf_sequence* sequence, mf_error* error) noexcept {
-  if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  return in_turn(*sequence->open, error, [&]() -> Outcome {
+  return in_turn(sequence, error, [&]() -> Outcome {
     return sequence->open->engine->keep_prefix(*sequence->sequence);
   });
 }

@@ -1,5 +1,6 @@
 // Every function of the C interface with arguments that cannot be right: an error, never a crash.
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 
@@ -60,6 +61,7 @@ TEST_F(BadArguments, NullModelsAndSequences) {
   for (const auto& call : of_model) expect_invalid("model is null", call);
   const std::vector<std::function<mf_code(mf_error*)>> of_sequence = {
       [&](mf_error* e) { return mf_sequence_position(nullptr, &position_, e); },
+      [&](mf_error* e) { return mf_sequence_set_turn_timeout(nullptr, 0, e); },
       [&](mf_error* e) { return mf_sequence_tokens(nullptr, token, 1, &count_, e); },
       [&](mf_error* e) { return mf_sequence_eval(nullptr, token, 1, nullptr, e); },
       [&](mf_error* e) { return mf_sequence_logits(nullptr, row_.data(), row_.size(), e); },
@@ -80,6 +82,7 @@ TEST_F(BadArguments, NullModelsAndSequences) {
   for (const auto& call : of_sequence) expect_invalid("sequence is null", call);
   mf_model_close(nullptr);
   mf_sequence_free(nullptr);
+  mf_sequence_cancel(nullptr);
   mf_bytes_free(nullptr);
   EXPECT_EQ(mf_bytes_data(nullptr), nullptr);
   EXPECT_EQ(mf_bytes_size(nullptr), 0u);
@@ -183,6 +186,24 @@ TEST_F(BadArguments, StructsOfSizesThatCannotBe) {
   }
 }
 
+TEST_F(BadArguments, StructsOfProgramsFrom0_1_0AreTaken) {
+  mf_model_options options = {};
+  options.struct_size = offsetof(mf_model_options, on_log);
+  options.context_length = 64;
+  options.turn_timeout_ms = 99;  // what follows the caller's struct is not read
+  options.on_log = [](void*, int32_t, const char*) { ADD_FAILURE(); };
+  mf_model* model = nullptr;
+  mf_error error;
+  ASSERT_EQ(mf_model_open(fable().c_str(), &options, &model, &error), MF_OK) << error.message;
+  mf_metrics metrics;
+  std::memset(&metrics, 0x7f, sizeof(metrics));
+  metrics.struct_size = offsetof(mf_metrics, waiting_calls);
+  EXPECT_EQ(mf_model_get_metrics(model, &metrics, &error), MF_OK) << error.message;
+  EXPECT_EQ(metrics.evaluated_tokens, 0u);
+  EXPECT_EQ(metrics.waiting_calls, 0x7f7f7f7f7f7f7f7fu);
+  mf_model_close(model);
+}
+
 TEST_F(BadArguments, FieldsOfALaterVersionAreRefusedUnlessZero) {
   struct Later {
     mf_eval_options known;
@@ -216,6 +237,7 @@ TEST_F(BadArguments, OptionsThatMakeNoSense) {
   open("expert_cache_bytes", kInvalid, [](auto& o) { o.expert_cache_bytes = -7; });
   open("reader_threads", kInvalid, [](auto& o) { o.reader_threads = -1; });
   open("prefill_chunk", kInvalid, [](auto& o) { o.prefill_chunk = -1; });
+  open("turn_timeout_ms", kInvalid, [](auto& o) { o.turn_timeout_ms = -2; });
   mf_model* model = nullptr;
   expect_code(MF_ERROR_NOT_FOUND, "no such folder",
               [&](mf_error* e) { return mf_model_open("/nonexistent", nullptr, &model, e); });

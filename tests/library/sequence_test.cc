@@ -1,8 +1,10 @@
 // Evaluation, generation and states through the C++ facade, byte for byte.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "tests/library/library_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
 namespace {
@@ -75,6 +77,29 @@ TEST_F(LibraryTest, OpeningTellsItsProgressAndCanBeStopped) {
   EXPECT_GT(of, 1000000u);
   expect_error(Model::open(fable(), {}, [](uint64_t, uint64_t) { return false; }), Code::kCancelled,
                {"stopped"});
+}
+
+TEST_F(LibraryTest, OpeningNamesKeysThatNobodyKnows) {
+  const TempFolder folder;
+  copy_files(fable(), folder.path());
+  std::string config = read_bytes(folder / "config.json");
+  const std::string_view text = "\"text_config\": {";
+  config.insert(config.find(text) + text.size(),
+                R"("frobnication_rate": 0.5, "split\nover_lines": 1,)");
+  write_bytes(folder / "config.json", config);
+  std::vector<std::string> lines;
+  const LogSink log = [&](int32_t level, std::string_view line) {
+    EXPECT_EQ(level, MF_LOG_WARNING);
+    lines.emplace_back(line);
+  };
+  take(Model::open(folder.path(), {.context_length = 64}, {}, log));
+  ASSERT_EQ(lines.size(), 1u);
+  for (const char* piece : {"config.json", "frobnication_rate", "split?over_lines"}) {
+    EXPECT_NE(lines[0].find(piece), std::string::npos) << lines[0];
+  }
+  EXPECT_EQ(lines[0].find('\n'), std::string::npos);
+  take(Model::open(fable(), {.context_length = 64}, {}, log));
+  EXPECT_EQ(lines.size(), 1u) << lines.back();
 }
 
 TEST_F(LibraryTest, TwoTextsOfNTokensAreOneOfTwice) {
@@ -151,12 +176,30 @@ TEST_F(LibraryTest, AnExceptionComesOutOfTheCall) {
   expect_ok(sequence.eval(story()));
 }
 
+TEST_F(LibraryTest, AnExceptionOfACCallbackIsAnErrorThatSaysWhatItSaid) {
+  Sequence sequence = take(model_.create_sequence());
+  mf_eval_options options = MF_OPTIONS(options);
+  options.on_progress = [](void*, uint64_t, uint64_t) -> int {
+    throw std::runtime_error("my own");
+  };
+  const Tokens tokens = story();
+  mf_error error;
+  EXPECT_EQ(mf_sequence_eval(sequence.get(), tokens.data(), tokens.size(), &options, &error),
+            MF_ERROR_CANCELLED);
+  EXPECT_NE(std::string_view(error.message).find("my own"), std::string_view::npos)
+      << error.message;
+  expect_ok(sequence.truncate(0));
+  expect_ok(sequence.eval(tokens));
+}
+
 TEST_F(LibraryTest, CallsOfOneModelTakeTurns) {
   Sequence sequence = take(model_.create_sequence());
   take(sequence.generate(story(), {.tokens_max = 2}, [&](std::string_view) {
     expect_error(sequence.eval(story()), Code::kBusy, {"one at a time"});
     expect_error(model_.create_sequence(), Code::kBusy, {});
-    expect_error(sequence.position(), Code::kBusy, {});
+    expect_error(sequence.tokens(), Code::kBusy, {});
+    EXPECT_GE(take(sequence.position()), static_cast<int64_t>(story().size()));
+    EXPECT_GE(take(model_.metrics()).evaluated_tokens, story().size());
     EXPECT_FALSE(take(model_.tokenize("still works")).empty());
     return true;
   }));

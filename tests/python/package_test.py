@@ -1,6 +1,7 @@
 """The Python package against the embedded model: what the C++ tests show, from here."""
 
 import ast
+import json
 import pathlib
 import tempfile
 import threading
@@ -64,11 +65,85 @@ class PackageTest(unittest.TestCase):
         for piece in sequence.stream(PROMPT, max_tokens=-1):
             seen.append(piece)
             with self.assertRaises(moeflux.BusyError):
-                len(sequence)
+                self.model.sequence()
+            self.assertEqual(len(sequence), len(self.tokens) + len(seen) - 1)
             if len(seen) == 3:
                 break
         self.assertLess(len(sequence), len(self.tokens) + 8)
         self.assertTrue(sequence.generate(max_tokens=2).text)
+
+    def test_another_thread_cancels_a_stream(self):
+        sequence = self.model.sequence()
+        pieces = sequence.stream(PROMPT, max_tokens=-1, ignore_stop_tokens=True)
+        begin = [next(pieces) for _ in range(3)]
+        canceller = threading.Thread(target=sequence.cancel)
+        canceller.start()
+        canceller.join()
+        begin += pieces
+        self.assertLess(len(sequence), len(self.tokens) + 8)
+        whole = self.model.sequence().generate(PROMPT, max_tokens=20, ignore_stop_tokens=True)
+        self.assertTrue(whole.text.startswith("".join(begin)))
+
+    def test_calls_of_several_threads_wait_for_their_turns(self):
+        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=-1)
+        expected = self.model.sequence().generate(PROMPT, max_tokens=12).text
+        texts = []
+
+        def write():
+            with model.sequence() as sequence:
+                texts.append(sequence.generate(PROMPT, max_tokens=12).text)
+
+        writers = [threading.Thread(target=write) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        while any(writer.is_alive() for writer in writers):
+            self.assertLessEqual(model.metrics["waiting_calls"], 4)
+        self.assertEqual(texts, [expected] * 4)
+
+    def test_a_loop_over_a_stream_does_not_wait_for_itself(self):
+        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=-1)
+        sequence, other = model.sequence(), model.sequence()
+        for _ in sequence.stream(PROMPT, max_tokens=2):
+            for call in (lambda: other.eval(self.tokens), lambda: next(other.stream(PROMPT)),
+                         model.sequence, sequence.checkpoint):
+                with self.assertRaisesRegex(moeflux.BusyError, "stream"):
+                    call()
+        other.eval(self.tokens)
+
+    def test_a_stream_that_waits_can_be_left_and_cancelled(self):
+        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=-1)
+        holder, waiter = model.sequence(), model.sequence()
+        held = holder.stream(PROMPT)
+        next(held)
+        texts = []
+        reader = threading.Thread(target=lambda: texts.append(list(waiter.stream(PROMPT))))
+        reader.start()
+        while model.metrics["waiting_calls"] == 0:
+            pass
+        waiter.close()  # cancels
+        reader.join()
+        self.assertEqual(texts, [[]])
+        held.close()
+        self.assertEqual(model.metrics["waiting_calls"], 0)
+        holder.set_turn_timeout(float("inf"))
+
+    def test_unknown_keys_of_a_config_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in FABLE.iterdir():
+                target = pathlib.Path(folder) / file.name
+                if file.name == "config.json":
+                    config = json.loads(file.read_text())
+                    config["text_config"]["frobnication_rate"] = 0.5
+                    target.write_text(json.dumps(config))
+                else:
+                    target.symlink_to(file)
+            lines = []
+            moeflux.Model(folder, context_length=64, on_log=lines.append).close()
+            self.assertEqual(len(lines), 1)
+            self.assertIn("frobnication_rate", lines[0])
+            with self.assertLogs("moeflux", "WARNING") as logged:
+                moeflux.Model(folder, context_length=64).close()
+            self.assertEqual([record.getMessage() for record in logged.records], lines)
 
     def test_a_callback_cancels_and_its_exception_comes_out(self):
         sequence = self.model.sequence()
@@ -137,6 +212,15 @@ class PackageTest(unittest.TestCase):
         for name in moeflux.__all__:
             if name.endswith("Error"):
                 self.assertTrue(issubclass(getattr(moeflux, name), moeflux.Error), name)
+
+    def test_the_device_is_the_callers(self):
+        with moeflux.Model(FABLE, device="reference", context_length=64) as model:
+            self.assertIn("reference", model.info["device"])
+        try:  # where there is none, the error names what was asked for
+            with moeflux.Model(FABLE, device="cuda:0", context_length=64) as model:
+                self.assertIn("cuda", model.info["device"])
+        except (moeflux.UnsupportedError, moeflux.NotFoundError) as error:
+            self.assertRegex(str(error), "cuda:0")
 
     def test_closed_objects_say_so(self):
         with moeflux.Model(FABLE, context_length=64, threads=1) as model, \

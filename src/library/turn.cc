@@ -1,0 +1,102 @@
+#include "library/turn.h"
+
+#include <chrono>
+#include <utility>
+
+#include "library/handles.h"
+
+namespace moeflux {
+namespace {
+
+// A year: longer waits are without end, and the clock cannot overflow.
+constexpr int64_t kTimeoutMaxMs = int64_t{366} * 24 * 3600 * 1000;
+
+}  // namespace
+
+TurnQueue::TurnQueue() = default;
+TurnQueue::~TurnQueue() = default;
+
+void TurnQueue::cancel(const mf_sequence& sequence) {
+  const std::lock_guard lock(mutex_);
+  cancel_locked(sequence);
+}
+
+void TurnQueue::cancel_locked(const mf_sequence& sequence) {
+  if (running_ != nullptr && running_->sequence_ == &sequence) running_->stop_.request_stop();
+  std::erase_if(waiting_, [&](Turn* turn) {
+    const bool cancelled = turn->sequence_ == &sequence;
+    if (cancelled) turn->decide(Turn::State::kCancelled);
+    return cancelled;
+  });
+}
+
+uint64_t TurnQueue::num_waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size();
+}
+
+void TurnQueue::retire(std::unique_ptr<mf_sequence> sequence) {
+  const std::lock_guard lock(mutex_);
+  cancel_locked(*sequence);
+  if (running_ != nullptr) retired_.push_back(std::move(sequence));
+  // With the lock: a call that comes now would find nobody to wait for. No device is at work.
+  sequence.reset();
+}
+
+void TurnQueue::pass_on() {
+  std::vector<std::unique_ptr<mf_sequence>> unused;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      running_->sequence_ = nullptr;
+      unused.swap(retired_);
+      if (unused.empty()) {
+        running_ = waiting_.empty() ? nullptr : waiting_.front();
+        if (running_ == nullptr) return;
+        waiting_.pop_front();
+        running_->decide(Turn::State::kRunning);
+        return;
+      }
+    }
+    // Without the lock, as a device may have to be waited for; still in this call's turn.
+    unused.clear();
+  }
+}
+
+Turn::Turn(std::shared_ptr<OpenModel> model, const mf_sequence* sequence, int64_t timeout_ms)
+    : model_(std::move(model)), sequence_(sequence), thread_(std::this_thread::get_id()) {
+  TurnQueue& queue = model_->turns;
+  std::unique_lock lock(queue.mutex_);
+  if (queue.running_ == nullptr) {
+    queue.running_ = this;
+    state_ = State::kRunning;
+  } else if (timeout_ms == 0 || queue.running_->thread_ == thread_) {
+    state_ = State::kBusy;
+  } else {
+    wait(lock, timeout_ms);
+  }
+}
+
+void Turn::wait(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
+  std::deque<Turn*>& waiting = model_->turns.waiting_;
+  waiting.push_back(this);
+  const auto is_decided = [&] { return state_ != State::kWaiting; };
+  if (timeout_ms < 0 || timeout_ms > kTimeoutMaxMs) {
+    changed_.wait(lock, is_decided);
+  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_decided)) {
+    std::erase(waiting, this);
+    state_ = State::kBusy;
+  }
+}
+
+// With the queue's lock, after which the turn may be gone.
+void Turn::decide(State state) {
+  state_ = state;
+  changed_.notify_one();
+}
+
+Turn::~Turn() {
+  if (state_ == State::kRunning) model_->turns.pass_on();
+}
+
+}  // namespace moeflux

@@ -1,0 +1,79 @@
+// How calls of one model take turns: one computes, the others wait in the order they came, for as
+// long as they want to. Knows handles by their addresses only, until it destroys them.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+struct mf_sequence;
+
+namespace moeflux {
+
+struct OpenModel;
+class Turn;
+
+/// The calls of a model that compute or wait, and sequences that were freed under them. Any thread.
+class TurnQueue {
+ public:
+  TurnQueue();
+  ~TurnQueue();
+
+  /// Stops the calls of the sequence that compute or wait.
+  void cancel(const mf_sequence& sequence);
+  /// Calls that wait.
+  uint64_t num_waiting() const;
+  /// The same as cancel(); destroys the sequence now or, while a call computes, which may be its
+  /// own, at the end of that. The caller keeps the model alive.
+  void retire(std::unique_ptr<mf_sequence> sequence);
+
+ private:
+  friend class Turn;
+  void cancel_locked(const mf_sequence& sequence);
+  /// Destroys what was retired, and gives the turn to the call that has waited longest.
+  void pass_on();
+
+  mutable std::mutex mutex_;   // guards what follows, and the states of turns
+  Turn* running_ = nullptr;    // null: nobody waits
+  std::deque<Turn*> waiting_;  // the first is the next
+  std::vector<std::unique_ptr<mf_sequence>> retired_;
+};
+
+/// A call's turn at a model's engine, taken or given up by the constructor and passed on by the
+/// destructor.
+class Turn {
+ public:
+  enum class State : uint8_t { kWaiting, kRunning, kBusy, kCancelled };
+
+  /// Waits in the queue: not at all for 0, without end below 0, otherwise for so many milliseconds.
+  /// A call from a callback of the running call never waits, as it would wait for itself. The turn
+  /// keeps the model alive; `sequence` is whose call it is, or null.
+  Turn(std::shared_ptr<OpenModel> model, const mf_sequence* sequence, int64_t timeout_ms);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  /// kRunning: it has the turn. kBusy: others kept it for too long. kCancelled: while it waited.
+  State state() const { return state_; }
+  /// Of a running call: requested by TurnQueue::cancel().
+  std::stop_token stop_token() const { return stop_.get_token(); }
+
+ private:
+  friend class TurnQueue;
+  void wait(std::unique_lock<std::mutex>& lock, int64_t timeout_ms);
+  void decide(State state);
+
+  std::shared_ptr<OpenModel> model_;
+  const mf_sequence* sequence_;
+  std::thread::id thread_;
+  std::stop_source stop_;
+  std::condition_variable changed_;
+  State state_ = State::kWaiting;
+};
+
+}  // namespace moeflux

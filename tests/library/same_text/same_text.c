@@ -1,0 +1,63 @@
+// Continues a prompt through the C interface: same_text MODEL_FOLDER PROMPT default|sampled
+#include <stdio.h>
+#include <string.h>
+
+#include "moeflux/moeflux.h"
+
+enum { PROMPT_TOKENS_MAX = 4096 };
+
+static int print_text(void* user_data, const char* text, size_t bytes) {
+  (void)user_data;
+  return fwrite(text, 1, bytes, stdout) == bytes;
+}
+
+static mf_code set_sampler(const mf_model* model, mf_sequence* sequence, mf_error* error) {
+  mf_sampler_options sampler = MF_OPTIONS(sampler);
+  if (mf_model_default_sampler(model, &sampler, error) != MF_OK) return error->code;
+  sampler.temperature = 0.9f;
+  sampler.top_k = 30;
+  sampler.top_p = 0.95f;
+  sampler.min_p = 0.02f;
+  sampler.repeat_penalty = 1.2f;
+  sampler.repeat_last_n = 32;
+  sampler.presence_penalty = 0.1f;
+  sampler.frequency_penalty = 0.2f;
+  sampler.seed = 7;
+  return mf_sequence_set_sampler(sequence, &sampler, error);
+}
+
+static mf_code write_text(mf_model* model, const char* prompt, int sampled, mf_error* error) {
+  static int32_t tokens[PROMPT_TOKENS_MAX];
+  size_t count = 0;
+  if (mf_model_tokenize(model, prompt, strlen(prompt), MF_TOKENIZE_ADD_SPECIAL, tokens,
+                        PROMPT_TOKENS_MAX, &count, error) != MF_OK) {
+    return error->code;
+  }
+  mf_sequence* sequence = NULL;
+  if (mf_sequence_create(model, &sequence, error) != MF_OK) return error->code;
+  mf_generate_options options = MF_OPTIONS(options);
+  options.on_text = print_text;
+  mf_code code = MF_OK;
+  if (sampled) {
+    options.tokens_max = 60;
+    options.flags = MF_GENERATE_IGNORE_STOP_TOKENS;
+    code = set_sampler(model, sequence, error);
+  }
+  if (code == MF_OK) {
+    code = mf_sequence_generate(sequence, tokens, count, &options, NULL, error);
+  }
+  mf_sequence_free(sequence);
+  return code;
+}
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  mf_error error;
+  mf_model* model = NULL;
+  mf_code code = mf_model_open(argv[1], NULL, &model, &error);
+  if (code == MF_OK) code = write_text(model, argv[2], strcmp(argv[3], "sampled") == 0, &error);
+  mf_model_close(model);
+  if (code == MF_OK) return putchar('\n') == EOF;  // as the program does
+  fprintf(stderr, "same_text: %s\n", error.message);
+  return 1;
+}
