@@ -133,38 +133,51 @@ Status decode(Generation& generation, Engine& engine, std::span<const float>& lo
               LastToken last, TextOut& out, GenerateResult& result) {
   const ExpertStats before = engine.expert_stats();
   const Clock::time_point begin = Clock::now();
-  MF_RETURN_IF_ERROR(generation.run(logits, last, out, result));
-  out.finish();
+  const Status done = generation.run(logits, last, out, result);
+  if (done.ok()) out.finish();
   result.decode_seconds = seconds_since(begin);
   result.decode_experts = engine.expert_stats() - before;
-  return {};
+  return done;
 }
 
 }  // namespace
 
-Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
-                                std::span<const TokenId> prompt, const GenerateOptions& options,
-                                const TextSink& sink) {
-  GenerateResult result;
+Status generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
+                std::span<const TokenId> prompt, const GenerateOptions& options,
+                const TextSink& sink, GenerateResult& result) {
+  result = {};
   MF_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options.sampler));
   for (const TokenId token : prompt) sampler.accept(token);
 
   const ExpertStats before = engine.expert_stats();
   const Clock::time_point begin = Clock::now();
-  Result<std::span<const float>> logits = engine.eval_last(sequence, prompt, options.stop);
+  std::span<const float> logits;
+  const Status read = engine.eval(sequence, prompt,
+                                  {.logits = LogitsMode::kLast,
+                                   .stop = options.stop,
+                                   .progress =
+                                       [&](int64_t tokens) {
+                                         if (options.prefill_progress) {
+                                           options.prefill_progress(tokens);
+                                         }
+                                         return true;
+                                       }},
+                                  [&](int64_t, std::span<const float> rows) {
+                                    logits = rows;
+                                    return Status();
+                                  });
   result.prefill_seconds = seconds_since(begin);
   result.prefill_experts = engine.expert_stats() - before;
-  if (!logits.ok() && logits.error().code() == ErrorCode::kCancelled) {
+  if (!read.ok() && read.error().code() == ErrorCode::kCancelled) {
     result.reason = FinishReason::kCancelled;
-    return result;
+    return {};
   }
-  if (!logits.ok()) return logits.error();
+  MF_RETURN_IF_ERROR(read);
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   TextOut out(tokenizer, options, sink);
   Generation generation(engine, sequence, sampler, options);
   // The last token's logits would not be used.
-  MF_RETURN_IF_ERROR(decode(generation, engine, *logits, LastToken::kLeaveOut, out, result));
-  return result;
+  return decode(generation, engine, logits, LastToken::kLeaveOut, out, result);
 }
 
 Result<GenerateResult> continue_text(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,

@@ -22,6 +22,8 @@ struct GenerateOptions {
   std::vector<TokenId> stop_tokens = {};       // end the text; not part of it
   std::vector<std::string> stop_strings = {};  // the same
   std::stop_token stop = {};
+  /// generate() only. Told after each chunk of the prompt how many of its tokens are evaluated.
+  std::function<void(int64_t tokens)> prefill_progress = {};
 };
 
 enum class FinishReason : uint8_t { kStopToken, kTokensMax, kContextFull, kCancelled, kStopString };
@@ -41,10 +43,10 @@ struct GenerateResult {
 using TextSink = std::function<bool(std::string_view text)>;
 
 /// Evaluates the prompt in `sequence` and continues it. Fails as Engine::eval does; text already
-/// delivered stays.
-Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
-                                std::span<const TokenId> prompt, const GenerateOptions& options,
-                                const TextSink& sink);
+/// delivered stays, and `result` holds what was done until then, with a reason that means nothing.
+Status generate(Engine& engine, const Tokenizer& tokenizer, Sequence& sequence,
+                std::span<const TokenId> prompt, const GenerateOptions& options,
+                const TextSink& sink, GenerateResult& result);
 
 /// The text after what `sequence` holds. `sampler` has seen its tokens, and `logits` are its last
 /// token's; afterwards those of the last token delivered, which is then part of the sequence, or

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "io/file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux {
 namespace {
@@ -45,14 +47,15 @@ class GenerateTest : public ::testing::Test {
     Generated generated;
     auto sequence = engine.create_sequence();
     EXPECT_TRUE(sequence.ok());
-    const auto result =
-        generate(engine, tokenizer_, **sequence, prompt_, options, [&](std::string_view text) {
+    const Status done = generate(
+        engine, tokenizer_, **sequence, prompt_, options,
+        [&](std::string_view text) {
           generated.pieces.emplace_back(text);
           generated.text += text;
           return !also || also(text);
-        });
-    EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().to_string());
-    if (result.ok()) generated.result = *result;
+        },
+        generated.result);
+    EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().to_string());
     return generated;
   }
 
@@ -218,12 +221,50 @@ TEST_F(GenerateTest, PromptThatCannotBeEvaluatedIsAnError) {
   const auto outcome = [&](const Tokens& prompt, const GenerateOptions& options) {
     auto sequence = engine->create_sequence();
     EXPECT_TRUE(sequence.ok());
-    return generate(*engine, tokenizer_, **sequence, prompt, options,
-                    [](std::string_view) { return true; });
+    GenerateResult result;
+    return generate(
+        *engine, tokenizer_, **sequence, prompt, options, [](std::string_view) { return true; },
+        result);
   };
   expect_error(outcome(Tokens(9, 1), {}), ErrorCode::kResourceExhausted, {"9 tokens", "of 8"});
   expect_error(outcome({}, {}), ErrorCode::kInvalidArgument, {"no tokens"});
   expect_error(outcome({1}, {.sampler = {.top_p = -1.0f}}), ErrorCode::kInvalidArgument, {"top_p"});
+}
+
+TEST_F(GenerateTest, ErrorInMidTextKeepsWhatWasDone) {
+  const testing::TempFolder folder;
+  std::filesystem::copy(fable(), folder / "model");
+  auto engine = Engine::open(folder / "model", *device_, {.expert_cache_bytes = 0});
+  ASSERT_TRUE(engine.ok());
+  auto sequence = (*engine)->create_sequence();
+  ASSERT_TRUE(sequence.ok());
+  int pieces = 0;
+  GenerateResult result;
+  const Status done = generate(
+      **engine, tokenizer_, **sequence, prompt_, {.tokens_max = 50},
+      [&](std::string_view) {
+        if (++pieces == 5)
+          std::filesystem::resize_file(folder / "model/model.safetensors", 1 << 20);
+        return true;
+      },
+      result);
+  expect_error(done, ErrorCode::kIo, {"model.safetensors"});
+  EXPECT_EQ(result.prompt_tokens, static_cast<int64_t>(prompt_.size()));
+  EXPECT_EQ(result.generated_tokens, 5);
+  EXPECT_EQ(result.decode_steps, 4);
+  EXPECT_GT(result.decode_experts.misses, 0u);
+}
+
+TEST_F(GenerateTest, ProgressCountsThePromptsTokens) {
+  auto engine = Engine::open(fable(), *device_, {.context_length = 64, .prefill_chunk = 2});
+  ASSERT_TRUE(engine.ok());
+  std::vector<int64_t> counts;
+  run(**engine, {.tokens_max = 3, .prefill_progress = [&](int64_t n) { counts.push_back(n); }});
+  std::vector<int64_t> expected;
+  const auto n = static_cast<int64_t>(prompt_.size());
+  for (int64_t i = 2; i < n; i += 2) expected.push_back(i);
+  expected.push_back(n);
+  EXPECT_EQ(counts, expected);
 }
 
 TEST_F(GenerateTest, CountsReadsOfPromptAndTextApart) {

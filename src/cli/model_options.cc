@@ -6,7 +6,9 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "cli/terminal.h"
 #include "devices/open_device.h"
+#include "engine/model_loader.h"
 #include "io/file.h"
 #include "io/self_path.h"
 
@@ -147,12 +149,29 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   return engine;
 }
 
+Result<std::unique_ptr<Engine>> open_engine(const std::string& directory, Device& device,
+                                            EngineOptions options) {
+  MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
+  const std::string warning = unknown_keys_warning(spec);
+  if (!warning.empty()) print_warning(format("{}: {}", directory, warning));
+  std::optional<ProgressBar> bar;
+  // Without a terminal nobody looks, and the loader need not count the weights beforehand.
+  if (stderr_is_terminal()) {
+    options.load_progress = [&bar](uint64_t done, uint64_t total) {
+      if (!bar) bar.emplace("loading", total, ProgressUnit::kBytes);
+      bar->update(done);
+      return true;
+    };
+  }
+  return Engine::open(directory, device, options);
+}
+
 Result<OpenedModel> open_model(const ModelOptions& options) {
   OpenedModel opened;
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options));
   MF_ASSIGN_OR_RETURN(opened.directory, model_directory(options));
   MF_ASSIGN_OR_RETURN(opened.device, open_device(options));
-  MF_ASSIGN_OR_RETURN(opened.engine, Engine::open(opened.directory, *opened.device, engine));
+  MF_ASSIGN_OR_RETURN(opened.engine, open_engine(opened.directory, *opened.device, engine));
   return opened;
 }
 

@@ -46,6 +46,11 @@ DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
 Result<EngineOptions> engine_options(const ModelOptions& options);
 
+/// The engine, with a warning of unknown keys of config.json first and, on a terminal, a bar while
+/// weights are read.
+Result<std::unique_ptr<Engine>> open_engine(const std::string& directory, Device& device,
+                                            EngineOptions options);
+
 /// A device and the engine on it, in the order they must be destroyed.
 struct OpenedModel {
   std::string directory;

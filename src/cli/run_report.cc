@@ -15,8 +15,9 @@ double hit_rate(const ExpertStats& experts) {
   return lookups == 0 ? 1.0 : static_cast<double>(experts.hits) / static_cast<double>(lookups);
 }
 
-std::string_view name_of(FinishReason reason) {
-  switch (reason) {
+std::string_view end_of(const RunStatistics& run) {
+  if (run.failed) return "error";
+  switch (run.result.reason) {
     case FinishReason::kStopToken:
       return "end of text";
     case FinishReason::kTokensMax:
@@ -64,7 +65,8 @@ std::string drive_text(const ExpertStats& decode, uint64_t steps) {
 
 }  // namespace
 
-std::string run_statistics_line(const GenerateResult& result, uint64_t peak_memory_bytes) {
+std::string run_statistics_line(const RunStatistics& run) {
+  const GenerateResult& result = run.result;
   const ExpertStats& decode = result.decode_experts;
   std::string line =
       format("prefill {} tokens, {:.1f} tokens/s", result.prompt_tokens,
@@ -77,20 +79,23 @@ std::string run_statistics_line(const GenerateResult& result, uint64_t peak_memo
                    100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
     line += drive_text(decode, steps);
   }
-  line += format(" | prompt read {} | peak memory {}",
-                 format_bytes(result.prefill_experts.bytes_read), format_bytes(peak_memory_bytes));
-  if (result.reason == FinishReason::kTokensMax) return line;
-  return format("{} | {}", line, name_of(result.reason));
+  line +=
+      format(" | prompt read {} | peak memory {}", format_bytes(result.prefill_experts.bytes_read),
+             format_bytes(run.peak_memory_bytes));
+  if (!run.failed && result.reason == FinishReason::kTokensMax) return line;
+  return format("{} | {}", line, end_of(run));
 }
 
-Json run_statistics_json(const GenerateResult& result, uint64_t peak_memory_bytes) {
+Json run_statistics_json(const RunStatistics& run) {
+  const GenerateResult& result = run.result;
   Json json;
   json["prefill"] =
       phase_json(result.prefill_experts, result.prompt_tokens, result.prefill_seconds);
   json["decode"] = phase_json(result.decode_experts, result.decode_steps, result.decode_seconds);
   json["generated_tokens"] = result.generated_tokens;
-  json["peak_memory_bytes"] = peak_memory_bytes;
-  json["finish_reason"] = std::string(name_of(result.reason));
+  json["seed"] = run.seed;
+  json["peak_memory_bytes"] = run.peak_memory_bytes;
+  json["finish_reason"] = std::string(end_of(run));
   return json;
 }
 

@@ -5,7 +5,7 @@
 namespace moeflux {
 namespace {
 
-GenerateResult sample() {
+RunStatistics sample() {
   GenerateResult result{.prompt_tokens = 8,
                         .generated_tokens = 5,
                         .prefill_seconds = 2.0,
@@ -20,27 +20,27 @@ GenerateResult sample() {
                            .prefetches_useful = 4,
                            .read_us = 2000,
                            .lookahead_us = 500};
-  return result;
+  return {.result = result, .seed = 7, .peak_memory_bytes = 3 << 20};
 }
 
 TEST(RunStatistics, LineTellsSpeedHitsDriveStallAndPrefetches) {
-  EXPECT_EQ(run_statistics_line(sample(), 3 << 20),
+  EXPECT_EQ(run_statistics_line(sample()),
             "prefill 8 tokens, 4.0 tokens/s | decode 4 tokens, 8.0 tokens/s | expert hits 75.0 % "
             "| read 1.00 MiB/token at 2.10 GB/s | stall 2.0 ms/token | prefetch 4 of 6 useful "
             "| prompt read 1.00 MiB | peak memory 3.00 MiB");
 }
 
 TEST(RunStatistics, LineIsSilentAboutADriveThatWasNotNeeded) {
-  GenerateResult result = sample();
-  result.decode_experts = {.hits = 40};
-  const std::string line = run_statistics_line(result, 3 << 20);
+  RunStatistics run = sample();
+  run.result.decode_experts = {.hits = 40};
+  const std::string line = run_statistics_line(run);
   EXPECT_EQ(line.find("stall"), std::string::npos) << line;
   EXPECT_EQ(line.find("prefetch"), std::string::npos) << line;
   EXPECT_NE(line.find("expert hits 100.0 %"), std::string::npos) << line;
 }
 
 TEST(RunStatistics, JsonHasTheSameFiguresUnrounded) {
-  const Json json = run_statistics_json(sample(), 3 << 20);
+  const Json json = run_statistics_json(sample());
   const Json& decode = json["decode"];
   EXPECT_DOUBLE_EQ(decode["expert_hit_rate"].get<double>(), 0.75);
   EXPECT_DOUBLE_EQ(decode["storage_bytes_per_token"].get<double>(), 1 << 20);
@@ -50,14 +50,22 @@ TEST(RunStatistics, JsonHasTheSameFiguresUnrounded) {
   EXPECT_EQ(decode["prefetches_useful"], 4);
   EXPECT_DOUBLE_EQ(decode["lookahead_seconds"].get<double>(), 5e-4);
   EXPECT_DOUBLE_EQ(json["prefill"]["tokens_per_second"].get<double>(), 4.0);
+  EXPECT_EQ(json["seed"], 7);
   EXPECT_EQ(json["finish_reason"], "length");
 }
 
+TEST(RunStatistics, AnErrorIsTheEndOfTheText) {
+  RunStatistics run = sample();
+  run.failed = true;
+  EXPECT_TRUE(run_statistics_line(run).ends_with(" | error"));
+  EXPECT_EQ(run_statistics_json(run)["finish_reason"], "error");
+}
+
 TEST(RunStatistics, NothingDividesByZero) {
-  const Json json = run_statistics_json({}, 0);
+  const Json json = run_statistics_json({});
   EXPECT_EQ(json["decode"]["tokens_per_second"], 0.0);
   EXPECT_EQ(json["decode"]["expert_hit_rate"], 1.0);
-  EXPECT_FALSE(run_statistics_line({}, 0).empty());
+  EXPECT_FALSE(run_statistics_line({}).empty());
 }
 
 }  // namespace

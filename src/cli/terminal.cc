@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,10 +9,14 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/units.h"
+#include "io/interrupt.h"
 
 namespace moeflux {
 
 namespace {
+
+constexpr std::string_view kClearLine = "\r\x1b[K";
 
 // Names of tensors and keys come from files: they must not break the line or steer the terminal.
 std::string printable(std::string_view text) {
@@ -46,12 +51,30 @@ void print_error(std::string_view message) {
                                  : format("error: {}", line));
 }
 
+void print_warning(std::string_view message) {
+  const std::string line = printable(message);
+  print_err(stderr_is_terminal() ? format("\x1b[33mwarning:\x1b[0m {}", line)
+                                 : format("warning: {}", line));
+}
+
 void print_note(std::string_view message) {
   print_err(stderr_is_terminal() ? format("\x1b[2m{}\x1b[0m", message) : std::string(message));
 }
 
-ProgressBar::ProgressBar(std::string label, uint64_t total)
-    : label_(std::move(label)), total_(total), visible_(stderr_is_terminal() && total > 0) {}
+void end_interrupted() {
+  pollfd terminal{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (stderr_is_terminal() && poll(&terminal, 1, 0) == 1 && (terminal.revents & POLLOUT) != 0) {
+    // Past stdio, whose lock a thread may hold that writes to a stopped terminal.
+    (void)!write(STDERR_FILENO, kClearLine.data(), kClearLine.size());
+  }
+  _exit(kInterruptedStatus);
+}
+
+ProgressBar::ProgressBar(std::string label, uint64_t total, ProgressUnit unit)
+    : label_(std::move(label)),
+      total_(total),
+      unit_(unit),
+      visible_(stderr_is_terminal() && total > 0) {}
 
 void ProgressBar::update(uint64_t done) {
   if (!visible_) return;
@@ -61,12 +84,27 @@ void ProgressBar::update(uint64_t done) {
   constexpr int kWidth = 32;
   std::string bar(static_cast<size_t>(percent * kWidth / 100), '=');
   bar.resize(kWidth, ' ');
-  std::fprintf(stderr, "\r%s [%s] %3d %%", label_.c_str(), bar.c_str(), percent);
+  std::fprintf(stderr, "\r%s [%s] %3d %%%s\x1b[K", label_.c_str(), bar.c_str(), percent,
+               counts(done).c_str());
   std::fflush(stderr);
 }
 
+std::string ProgressBar::counts(uint64_t done) const {
+  switch (unit_) {
+    case ProgressUnit::kNone:
+      return {};
+    case ProgressUnit::kBytes:
+      return format("  {} of {}", format_bytes(done), format_bytes(total_));
+    case ProgressUnit::kTokens:
+      return format("  {} of {} tokens", done, total_);
+  }
+  __builtin_unreachable();
+}
+
 ProgressBar::~ProgressBar() {
-  if (visible_ && last_percent_ >= 0) std::fprintf(stderr, "\r\x1b[K");
+  if (!visible_ || last_percent_ < 0) return;
+  std::fprintf(stderr, "%.*s", static_cast<int>(kClearLine.size()), kClearLine.data());
+  std::fflush(stderr);
 }
 
 }  // namespace moeflux

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <vector>
 
 #include "backend/encoder.h"
@@ -17,6 +18,15 @@ uint64_t buffer_bytes_for(const BandwidthProbe& probe) {
   const uint64_t available = query_host_memory().available_bytes;
   while (available != 0 && bytes > available / 4 && bytes > kCols * sizeof(float)) bytes /= 2;
   return bytes;
+}
+
+std::vector<float> random_numbers(int64_t n) {
+  std::mt19937_64 random;  // its sequence is fixed by the standard
+  std::vector<float> numbers(static_cast<size_t>(n));
+  for (float& number : numbers) {
+    number = static_cast<float>(random() >> 40) / static_cast<float>(1 << 23) - 1.0f;
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -35,11 +45,14 @@ Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& prob
   weight.data = Tensor::view(*matrix, 0, {rows, kCols}, DType::kF32);
   const Tensor x = Tensor::view(*vectors, 0, {1, kCols}, DType::kF32);
   const Tensor out = Tensor::view(*vectors, row_bytes, {1, rows}, DType::kF32);
-  // Pages that were never written may all be the same page of zeros.
-  const std::vector<float> ones(static_cast<size_t>(kCols), 1.0f);
-  encoder->write(x, std::as_bytes(std::span(ones)));
+  // Pages that were never written may all be the same page of zeros, and equal numbers cost a bus
+  // less power than real ones. Every row has the same numbers, each from another place on.
+  const std::vector<float> numbers = random_numbers(2 * kCols);
+  encoder->write(x, std::as_bytes(std::span(numbers).first(kCols)));
   for (int64_t row = 0; row < rows; ++row) {
-    encoder->write(weight.data.slice(0, row, 1), std::as_bytes(std::span(ones)));
+    const auto begin = static_cast<size_t>(row % kCols);
+    encoder->write(weight.data.slice(0, row, 1),
+                   std::as_bytes(std::span(numbers).subspan(begin, kCols)));
   }
   float last = 0.0f;
   double best = 0.0;

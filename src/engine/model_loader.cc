@@ -136,6 +136,13 @@ Result<ModelSpec> read_model_spec(const std::string& directory) {
   return std::move(description.spec);
 }
 
+std::string unknown_keys_warning(const ModelSpec& spec) {
+  std::string names;
+  for (const std::string& key : spec.unread_keys) names += (names.empty() ? "" : ", ") + key;
+  if (names.empty()) return names;
+  return format("config.json has keys that are not known and have no effect: {}", names);
+}
+
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading,
                                                 const LoadProgress& progress) {

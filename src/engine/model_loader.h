@@ -64,4 +64,8 @@ Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory
 /// The model's own description of itself, without weights.
 Result<ModelSpec> read_model_spec(const std::string& directory);
 
+/// One line that names the keys of config.json which nobody here knows, for whoever loads the
+/// model: they may have meant something. Empty when there are none.
+std::string unknown_keys_warning(const ModelSpec& spec);
+
 }  // namespace moeflux

@@ -6,9 +6,11 @@
 
 namespace moeflux {
 
+constexpr int kInterruptedStatus = 130;  // 128 + SIGINT, as shells report it
+
 /// From construction to destruction, the first SIGINT or SIGTERM of the process requests a stop;
-/// the second ends the process at once with status 130. Create it before any other thread, so that
-/// they inherit the blocked signals.
+/// the second ends the process at once with kInterruptedStatus. Create it before any other thread,
+/// so that they inherit the blocked signals.
 class InterruptListener {
  public:
   virtual ~InterruptListener() = default;

@@ -1,53 +1,12 @@
 #include "model/config.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/format.h"
+#include "model/config_keys.h"
 
 namespace moeflux {
-namespace {
-
-// Keys that say how a model was made or packaged, not how it computes.
-constexpr std::array<std::string_view, 35> kHarmlessKeys = {"architectures",
-                                                            "attention_dropout",
-                                                            "auto_map",
-                                                            "bos_token_id",
-                                                            "dtype",
-                                                            "eos_token_id",
-                                                            "initializer_range",
-                                                            "max_window_layers",
-                                                            "model_type",
-                                                            "mtp_num_hidden_layers",
-                                                            "mtp_use_dedicated_embeddings",
-                                                            "num_mtp_layers",
-                                                            "num_nextn_predict_layers",
-                                                            "output_router_logits",
-                                                            "pad_token_id",
-                                                            "quantization",
-                                                            "quantization_config",
-                                                            "router_aux_loss_coef",
-                                                            "torch_dtype",
-                                                            "transformers_version",
-                                                            "use_cache",
-                                                            "vision_config",
-                                                            "vision_start_token_id",
-                                                            "vision_end_token_id",
-                                                            "image_token_id",
-                                                            "video_token_id",
-                                                            "pretraining_tp",
-                                                            "ep_size",
-                                                            "aux_loss_alpha",
-                                                            "seq_aux",
-                                                            "language_model_only",
-                                                            "mamba_ssm_dtype",
-                                                            "id2label",
-                                                            "output_attentions",
-                                                            "output_hidden_states"};
-
-}  // namespace
-
 Config::Config(Json object, std::string path) : top_(std::move(object)), path_(std::move(path)) {}
 
 Result<Config> Config::parse(std::string_view text) {
@@ -71,7 +30,12 @@ Result<Config> Config::parse(std::string_view text) {
                       type == nullptr ? "missing" : json_excerpt(*type));
   }
   config.model_type_ = type->get<std::string>();
-  for (const std::string_view key : kHarmlessKeys) config.ignore(key);
+  for (const Json* object : {&config.text_, &config.top_}) {
+    if (!object->is_object()) continue;
+    for (const auto& [key, value] : object->items()) {
+      if (is_harmless_key(key)) config.ignore(key);
+    }
+  }
   return config;
 }
 
@@ -204,9 +168,11 @@ Config Config::object(std::string_view key) {
 
 void Config::absorb(const Config& nested) {
   if (status_.ok()) status_ = nested.status_;
-  const size_t name = path_.size() + 2;  // ": "
-  for (const std::string& key : nested.unread_keys()) {
-    unread_nested_.insert(nested.path_.substr(std::min(name, nested.path_.size())) + ": " + key);
+  const std::string own = path_ + ": ";
+  const std::string path = nested.path_.starts_with(own) ? nested.path_.substr(own.size()) : "";
+  for (UnreadKey& unread : nested.unread()) {
+    unread.name = format("{}: {}", path, unread.name);
+    unread_nested_[unread.name] = unread;
   }
 }
 
@@ -243,11 +209,15 @@ void Config::expect_present(std::string_view key) {
   if (!has(key)) fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
 }
 
-std::vector<std::string> Config::unread_keys() const {
-  std::vector<std::string> keys(unread_nested_.begin(), unread_nested_.end());
-  const Json& object = text_.is_object() ? text_ : top_;
-  for (const auto& [key, value] : object.items()) {
-    if (!read_.contains(key)) keys.push_back(key);
+std::vector<UnreadKey> Config::unread() const {
+  std::vector<UnreadKey> keys;
+  for (const auto& [name, nested] : unread_nested_) keys.push_back(nested);
+  for (const Json* object : {&text_, &top_}) {
+    if (!object->is_object()) continue;
+    for (const auto& [key, value] : object->items()) {
+      if (read_.contains(key) || find(key) != &value) continue;  // null, or said by text_config
+      keys.push_back({key, key, value});
+    }
   }
   return keys;
 }

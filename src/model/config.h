@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,6 +19,13 @@ namespace moeflux {
 struct IntRange {
   int64_t min = 1;
   int64_t max = int64_t{1} << 24;
+};
+
+/// A key that no getter asked for.
+struct UnreadKey {
+  std::string name;  // with the path of the objects around it: "rope_scaling: beta"
+  std::string key;
+  Json value;
 };
 
 class Config {
@@ -59,8 +67,9 @@ class Config {
   void ignore(std::string_view key) { read_.insert(std::string(key)); }
 
   const Status& status() const { return status_; }
-  /// Keys of the text model's object that no getter asked for, and those of absorbed objects.
-  std::vector<std::string> unread_keys() const;
+  /// What is not null: in absorbed objects, then in text_config, then at the top level, there
+  /// without harmless keys (model/config_keys.h).
+  std::vector<UnreadKey> unread() const;
   /// The value wherever it is, or null.
   const Json* find(std::string_view key) const;
 
@@ -73,7 +82,7 @@ class Config {
   std::string path_;
   std::string model_type_;
   std::set<std::string, std::less<>> read_;
-  std::set<std::string, std::less<>> unread_nested_;
+  std::map<std::string, UnreadKey, std::less<>> unread_nested_;  // by name
   Status status_;
 };
 

@@ -15,6 +15,12 @@ Config parse(std::string_view text) {
   return std::move(config).value();
 }
 
+std::vector<std::string> unread_names(const Config& config) {
+  std::vector<std::string> names;
+  for (const UnreadKey& unread : config.unread()) names.push_back(unread.name);
+  return names;
+}
+
 constexpr std::string_view kFlat = R"({"model_type": "m", "layers": 4, "width": 2.5, "flag": true,
   "name": "silu", "list": ["a", "b"], "empty": null, "nested": {"theta": 1e4}, "whole": 8.0})";
 
@@ -129,7 +135,7 @@ TEST(Config, TextConfigComesBeforeTheTopLevel) {
   EXPECT_EQ(c.model_type(), "inner");
   EXPECT_EQ(c.require_int("hidden_size"), 3);
   EXPECT_EQ(c.require_int("vocab_size"), 2);
-  EXPECT_EQ(c.unread_keys(), (std::vector<std::string>{"extra"}));
+  EXPECT_EQ(unread_names(c), (std::vector<std::string>{"extra"}));
 }
 
 TEST(Config, TextConfigWithoutModelTypeUsesTheTopLevels) {
@@ -140,7 +146,24 @@ TEST(Config, UnreadKeysAreThoseNobodyAskedFor) {
   Config c = parse(R"({"model_type": "m", "b": 1, "a": 2, "c": 3, "torch_dtype": "bfloat16"})");
   (void)c.require_int("a");
   c.ignore("c");
-  EXPECT_EQ(c.unread_keys(), (std::vector<std::string>{"b"}));
+  EXPECT_EQ(unread_names(c), (std::vector<std::string>{"b"}));
+}
+
+TEST(Config, UnreadKeysBesideTextConfigCountToo) {
+  const Config c = parse(R"({"model_type": "outer", "far": 1, "both": 1, "image_token_id": 7,
+                             "text_config": {"near": 2, "both": 2, "eos_token_id": 3}})");
+  EXPECT_EQ(unread_names(c), (std::vector<std::string>{"near", "both", "far"}));
+  EXPECT_EQ(c.unread()[1].value, 2);
+}
+
+TEST(Config, UnreadKeysOfNestedObjectsAreNamedByTheirPath) {
+  Config c = parse(R"({"model_type": "m", "rope": {"type": "x", "beta": 0.5, "gone": null}})");
+  Config rope = c.object("rope");
+  (void)rope.string_or("type", "");
+  c.absorb(rope);
+  ASSERT_EQ(unread_names(c), (std::vector<std::string>{"rope: beta"}));
+  EXPECT_EQ(c.unread()[0].key, "beta");
+  EXPECT_EQ(c.unread()[0].value, 0.5);
 }
 
 TEST(Config, BrokenTextsAreRefused) {

@@ -39,13 +39,12 @@ void read_yarn(Config& r, double theta, RopeSpec& spec) {
 // Converters that write the new dialect may leave the old one behind: they must mean the same.
 void check_dialects_agree(Config& c, const Config& parameters) {
   const Config scaling = c.object("rope_scaling");
-  for (const std::string& key : scaling.unread_keys()) {
-    const Json* other = parameters.find(key == "type" ? "rope_type" : key);
-    if (other != nullptr && *other == *scaling.find(key)) continue;
+  for (const UnreadKey& unread : scaling.unread()) {
+    const Json* other = parameters.find(unread.key == "type" ? "rope_type" : unread.key);
+    if (other != nullptr && *other == unread.value) continue;
     c.fail(ErrorCode::kInvalidArgument,
-           format("rope_scaling: {} is {}, rope_parameters say {}", key,
-                  json_excerpt(*scaling.find(key)),
-                  other == nullptr ? "nothing" : json_excerpt(*other)));
+           format("rope_scaling: {} is {}, rope_parameters say {}", unread.key,
+                  json_excerpt(unread.value), other == nullptr ? "nothing" : json_excerpt(*other)));
   }
 }
 
@@ -116,6 +115,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   spec.interleaved = defaults.interleaved;
   spec.rotary_dim = static_cast<int64_t>(static_cast<double>(defaults.head_dim) * fraction);
   if (type == "proportional") {
+    r.expect_number("factor", 1.0);
     spec.rotary_dim = defaults.head_dim;
     spec.inverse_frequencies = proportional_frequencies(theta, defaults.head_dim, fraction);
   } else if (type == "default") {
@@ -133,6 +133,12 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
                   fraction, defaults.head_dim));
   }
   c.absorb(r);
+  if (nested) {  // beside the kinds of layers: what would hold for all of them
+    for (const UnreadKey& unread : outer.unread()) {
+      if (unread.value.is_object()) outer.ignore(unread.key);
+    }
+    c.absorb(outer);
+  }
   return spec;
 }
 

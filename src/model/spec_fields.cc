@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "model/config_keys.h"
 
 namespace moeflux {
 namespace {
@@ -34,56 +35,20 @@ int64_t require_any(Config& c, std::initializer_list<std::string_view> keys, Int
   return found.empty() ? c.require_int(*keys.begin(), range) : value;
 }
 
-// They change what a network computes wherever they are set, and no family here leaves them unread
-// and right.
-constexpr std::string_view kNeverIgnored[] = {"attention_bias",
-                                              "attention_chunk_size",
-                                              "attention_multiplier",
-                                              "attn_logit_softcapping",
-                                              "attn_temperature_tuning",
-                                              "clip_qkv",
-                                              "embedding_multiplier",
-                                              "final_logit_softcapping",
-                                              "hidden_size_per_layer_input",
-                                              "index_topk",
-                                              "layer_types",
-                                              "logit_scale",
-                                              "logits_scaling",
-                                              "mlp_bias",
-                                              "mlp_layer_types",
-                                              "mlp_only_layers",
-                                              "moe_layer_freq",
-                                              "n_shared_experts",
-                                              "num_kv_shared_layers",
-                                              "partial_rotary_factor",
-                                              "qkv_bias",
-                                              "residual_multiplier",
-                                              "rope_scaling",
-                                              "rotary_dim",
-                                              "routed_scaling_factor",
-                                              "scoring_func",
-                                              "shared_expert_intermediate_size",
-                                              "sliding_window",
-                                              "swiglu_limit",
-                                              "topk_method",
-                                              "use_qk_norm",
-                                              "use_sliding_window"};
-
-bool says_nothing(const Json& value) {
-  return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
-         (value.is_number() && value.get<double>() == 0.0) || (value.is_array() && value.empty());
-}
-
-void refuse_unread(Config& c) {
-  const std::vector<std::string> unread = c.unread_keys();
-  for (const std::string_view key : kNeverIgnored) {
-    if (std::find(unread.begin(), unread.end(), key) == unread.end()) continue;
-    const Json* value = c.find(key);
-    if (value == nullptr || says_nothing(*value)) {
-      c.ignore(key);
-    } else {
-      c.fail(ErrorCode::kUnsupported, format("{} is {}, which models of type {} are not run with",
-                                             key, json_excerpt(*value), c.model_type()));
+// Keys that would change what the spec computes are refused, others kept for whoever loads it.
+void judge_unread_keys(Config& c, ModelSpec& spec) {
+  for (const UnreadKey& unread : c.unread()) {
+    switch (meaning_of(spec, unread.key, unread.value)) {
+      case KeyMeaning::kUnknown:
+        spec.unread_keys.push_back(unread.name);
+        break;
+      case KeyMeaning::kNeutral:
+        break;
+      case KeyMeaning::kChanges:
+        c.fail(ErrorCode::kUnsupported,
+               format("{} is {}, which models of type {} are not run with", unread.name,
+                      json_excerpt(unread.value), c.model_type()));
+        break;
     }
   }
 }
@@ -251,9 +216,9 @@ std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers) {
 }
 
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
-  refuse_unread(c);
   MF_RETURN_IF_ERROR(c.status());
-  spec.unread_keys = c.unread_keys();
+  judge_unread_keys(c, spec);
+  MF_RETURN_IF_ERROR(c.status());
   return spec;
 }
 

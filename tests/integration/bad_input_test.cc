@@ -38,7 +38,8 @@ TEST(BadCommandLine, UsageErrorsNameTheFlag) {
   expect_usage_error({"run", "--reader-threads", "0", "x"}, {"--reader-threads"});
   expect_usage_error({"run", "-m", "", "x"}, {"--model", "empty"});
   expect_usage_error({"run", "--expert-cache", "", "x"}, {"--expert-cache", "empty"});
-  expect_usage_error({"run", "-s", "-1", "x"}, {"--seed", "-1"});
+  expect_usage_error({"run", "-s", "-2", "x"}, {"--seed", "-2", "-1"});
+  expect_usage_error({"run", "-s", "7x", "x"}, {"--seed", "7x"});
   expect_usage_error({"run", "Once", "upon"}, {"upon"});
   expect_usage_error({"perplexity", "-f", "x", "--chunks", "-1"}, {"--chunks", "-1"});
   expect_usage_error({"logits", "--tokens", "1"}, {"--output"});

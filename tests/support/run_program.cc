@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -18,7 +19,8 @@ namespace moeflux::testing {
 namespace {
 
 struct Streams {
-  std::string in_path = "/dev/null";
+  std::string in_path = "/dev/null";  // or in_pipe
+  int in_pipe = -1;
   std::string out_path;  // or out_pipe
   int out_pipe = -1;
   std::string err_path;
@@ -34,7 +36,11 @@ pid_t spawn(const std::string& path, const std::vector<std::string>& arguments,
   constexpr int kCreate = O_WRONLY | O_CREAT | O_TRUNC;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, streams.in_path.c_str(), O_RDONLY, 0);
+  if (streams.in_pipe >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, streams.in_pipe, 0);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, 0, streams.in_path.c_str(), O_RDONLY, 0);
+  }
   if (streams.out_pipe >= 0) {
     posix_spawn_file_actions_adddup2(&actions, streams.out_pipe, 1);
   } else {
@@ -131,6 +137,65 @@ ProgramOutput BackgroundProgram::finish() {
   pid_ = -1;
   output.out = text_;
   output.err = read_bytes(err_path_);
+  return output;
+}
+
+TerminalProgram::TerminalProgram(const std::string& path, const std::vector<std::string>& arguments,
+                                 Output output)
+    : output_(output) {
+  signal(SIGPIPE, SIG_IGN);  // a program that ends early is a failed test, not the end of all
+  master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  EXPECT_TRUE(master_ >= 0 && grantpt(master_) == 0 && unlockpt(master_) == 0);
+  const std::string name = ptsname(master_);
+  slave_ = open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  EXPECT_GE(slave_, 0) << name;
+  termios settings{};
+  tcgetattr(slave_, &settings);
+  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // line feeds stay what they are
+  tcsetattr(slave_, TCSANOW, &settings);
+  if (output == Output::kHeld) tcflow(slave_, TCOOFF);
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(pipe(ends), 0);
+  for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
+  input_ = ends[1];
+  pid_ = spawn(path, arguments, {.in_pipe = ends[0], .out_path = name, .err_path = name});
+  close(ends[0]);
+}
+
+TerminalProgram::~TerminalProgram() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  for (const int file : {input_, slave_, master_}) {
+    if (file >= 0) close(file);
+  }
+}
+
+void TerminalProgram::write_input(const std::string& text) {
+  EXPECT_EQ(write(input_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+void TerminalProgram::close_input() {
+  close(input_);
+  input_ = -1;
+}
+
+void TerminalProgram::send_signal(int signal) { kill(pid_, signal); }
+
+ProgramOutput TerminalProgram::finish() {
+  ProgramOutput output;
+  if (output_ == Output::kHeld) wait_for(pid_, output);  // there is nothing to read until then
+  close(slave_);
+  slave_ = -1;
+  char buffer[4096];
+  while (true) {  // to the last writer's end, which is an error on Linux
+    const ssize_t n = read(master_, buffer, sizeof buffer);
+    if (n <= 0) break;
+    output.out.append(buffer, static_cast<size_t>(n));
+  }
+  if (output_ == Output::kFlowing) wait_for(pid_, output);
+  pid_ = -1;
   return output;
 }
 

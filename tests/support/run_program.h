@@ -49,4 +49,32 @@ class BackgroundProgram {
   std::string text_;
 };
 
+/// A program whose standard output and error are one terminal, and its input a pipe.
+class TerminalProgram {
+ public:
+  enum class Output : uint8_t {
+    kFlowing,
+    kHeld,  // as by Ctrl-S: the program's first write to the terminal does not return
+  };
+  TerminalProgram(const std::string& path, const std::vector<std::string>& arguments,
+                  Output output = Output::kFlowing);
+  ~TerminalProgram();
+  TerminalProgram(const TerminalProgram&) = delete;
+  TerminalProgram& operator=(const TerminalProgram&) = delete;
+
+  /// Returns when the program has read all of it but what a pipe holds.
+  void write_input(const std::string& text);
+  void close_input();
+  void send_signal(int signal);
+  /// Waits for the end. `out` is what the terminal got.
+  ProgramOutput finish();
+
+ private:
+  pid_t pid_ = -1;
+  int input_ = -1;
+  int master_ = -1;
+  int slave_ = -1;
+  Output output_;
+};
+
 }  // namespace moeflux::testing

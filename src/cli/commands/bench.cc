@@ -92,9 +92,9 @@ Result<std::vector<TokenId>> text_tokens(const Options& options, const std::stri
   return tokens;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const Options& options,
-                                            std::span<const BenchmarkTest> tests,
-                                            const std::string& directory, Device& device) {
+Result<std::unique_ptr<Engine>> open_engine_for(const Options& options,
+                                                std::span<const BenchmarkTest> tests,
+                                                const std::string& directory, Device& device) {
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   engine.prefill_chunk = options.batch;
   engine.forced_routes = options.forced_routes.get();
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Engine>> open_engine(const Options& options,
       engine.context_length = std::max(engine.context_length, test.context());
     }
   }
-  return Engine::open(directory, device, engine);
+  return open_engine(directory, device, engine);
 }
 
 // How the trace fits this model, for the reader of the results.
@@ -146,7 +146,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> text, text_tokens(options, directory));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_device(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      open_engine(options, tests, directory, *device));
+                      open_engine_for(options, tests, directory, *device));
   if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, *engine);
   MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, directory, *engine));
   const size_t first = results.size();

@@ -1,12 +1,15 @@
 // moeflux run: continues a prompt, token by token, and ends with a line of statistics. Ctrl-C ends
-// the text, not the program's success: statistics follow and the exit status is 0. A second Ctrl-C
-// ends the program at once, with status 130.
+// the text, not the program's success: statistics follow and the exit status is 0. A second Ctrl-C,
+// or one while the model is being loaded, ends the program at once, with status 130.
 #include <unistd.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <random>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -35,7 +38,7 @@ struct SamplingFlags {
   std::optional<float> presence_penalty;
   std::optional<float> frequency_penalty;
   std::vector<std::string> logit_bias;
-  uint64_t seed = 0;
+  std::string seed = "0";  // "-1": drawn
 };
 
 struct Options {
@@ -68,6 +71,22 @@ Result<LogitBias> parse_logit_bias(const std::string& text) {
                     "--logit-bias: '{}' is not TOKEN_ID followed by +BIAS or -BIAS", text);
 }
 
+std::optional<uint64_t> parse_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, seed);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return seed;
+}
+
+// 32 bits: enough to differ, short enough to be typed again.
+uint64_t seed_of(const SamplingFlags& flags) {
+  if (flags.seed == "-1") return std::random_device{}();
+  const std::optional<uint64_t> seed = parse_seed(flags.seed);
+  MF_CHECK(seed.has_value());  // the command line took no other
+  return *seed;
+}
+
 Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOptions options) {
   if (flags.temperature) options.temperature = *flags.temperature;
   if (flags.top_k) options.top_k = *flags.top_k;
@@ -81,7 +100,7 @@ Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOption
     MF_ASSIGN_OR_RETURN(const LogitBias bias, parse_logit_bias(text));
     options.logit_bias.push_back(bias);
   }
-  options.seed = flags.seed;
+  options.seed = seed_of(flags);
   MF_RETURN_IF_ERROR(validate(options));
   return options;
 }
@@ -101,12 +120,14 @@ void add_sampling_options(CLI::App& app, SamplingFlags& flags) {
   add("--presence-penalty", flags.presence_penalty, "Subtracted once from recent tokens");
   add("--frequency-penalty", flags.frequency_penalty, "Subtracted per use from recent tokens");
   add("--logit-bias", flags.logit_bias, "TOKEN_ID+BIAS or TOKEN_ID-BIAS; may be repeated");
-  add("-s,--seed", flags.seed, "Same seed, same text (default 0)")
+  add("-s,--seed", flags.seed, "Same seed, same text; -1 draws one and prints it")
       ->check(CLI::Validator(
           [](const std::string& text) {
-            return text.rfind('-', 0) == 0 ? "is " + text + ", expected 0 or more" : std::string();
+            const bool valid = text == "-1" || parse_seed(text).has_value();
+            return valid ? std::string() : "is " + text + ", expected -1, 0 or more";
           },
-          ""));
+          ""))
+      ->capture_default_str();
 }
 
 Result<std::string> read_prompt(const Options& options, bool prompt_given) {
@@ -114,60 +135,127 @@ Result<std::string> read_prompt(const Options& options, bool prompt_given) {
     return make_error(ErrorCode::kInvalidArgument, "give the prompt as text or with -f, not both");
   }
   if (prompt_given) return options.prompt;
-  if (!options.file.empty()) return read_text_input(options.file);
-  if (isatty(STDIN_FILENO) == 0) return read_text_input("-");
-  return make_error(ErrorCode::kInvalidArgument,
-                    "no prompt; give one as an argument, with -f FILE or on standard input");
+  if (options.file.empty() && isatty(STDIN_FILENO) == 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "no prompt; give one as an argument, with -f FILE or on standard input");
+  }
+  MF_ASSIGN_OR_RETURN(std::string prompt,
+                      read_text_input(options.file.empty() ? "-" : options.file));
+  // An editor's last newline belongs to the file; after a prompt it means that a line is over.
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  return prompt;
 }
 
-Status run(const Options& options, bool prompt_given) {
-  const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
-  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
-  MF_ASSIGN_OR_RETURN(GenerationDefaults defaults, load_generation_defaults(directory));
+// All there is before the first token.
+struct Session {
+  std::string prompt;
+  std::vector<TokenId> tokens;
+  Tokenizer tokenizer;
   GenerateOptions generation;
-  generation.tokens_max = options.tokens_max;
-  generation.stop = interrupts->token();
-  MF_ASSIGN_OR_RETURN(generation.sampler, sampler_options(options.sampling, defaults.sampler));
-  MF_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(options, prompt_given));
-  MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
-  MF_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                      tokenizer.encode(prompt, {.add_special_tokens = true}));
-  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
-  MF_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options.model));
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, opened.engine->create_sequence());
-  for (const LogitBias& bias : generation.sampler.logit_bias) {
-    if (bias.token < opened.engine->spec().vocab_size) continue;
+  OpenedModel opened;
+  std::unique_ptr<Sequence> sequence;
+};
+
+Status check_logit_bias(const SamplerOptions& sampler, int64_t vocab_size) {
+  for (const LogitBias& bias : sampler.logit_bias) {
+    if (bias.token < vocab_size) continue;
     return make_error(ErrorCode::kInvalidArgument,
                       "--logit-bias: token {} is outside the vocabulary of {}", bias.token,
-                      opened.engine->spec().vocab_size);
+                      vocab_size);
   }
-  generation.sampler.vocab_limit = tokenizer.vocab_size();
+  return {};
+}
+
+// An interrupt ends the program in here: nothing has been written that would have to be finished,
+// and a model's reads do not wait for anybody.
+Result<Session> load(const Options& options, bool prompt_given, const std::stop_token& stop) {
+  const std::stop_callback at_once(stop, [] { end_interrupted(); });
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+  MF_ASSIGN_OR_RETURN(const GenerationDefaults defaults, load_generation_defaults(directory));
+  GenerateOptions generation{.tokens_max = options.tokens_max, .stop = stop};
+  SamplerOptions& sampler = generation.sampler;
+  MF_ASSIGN_OR_RETURN(sampler, sampler_options(options.sampling, defaults.sampler));
+  MF_ASSIGN_OR_RETURN(std::string prompt, read_prompt(options, prompt_given));
+  MF_ASSIGN_OR_RETURN(Tokenizer tokenizer, load_tokenizer(directory));
+  MF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
+                      tokenizer.encode(prompt, {.add_special_tokens = true}));
+  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
+  if (options.sampling.seed == "-1" && !options.json) print_note(format("seed {}", sampler.seed));
+  MF_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options.model));
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, opened.engine->create_sequence());
+  MF_RETURN_IF_ERROR(check_logit_bias(sampler, opened.engine->spec().vocab_size));
+  sampler.vocab_limit = tokenizer.vocab_size();
   if (options.ignore_eos) {
     for (const TokenId token : defaults.stop_tokens) {
-      generation.sampler.logit_bias.push_back({token, -INFINITY});
+      sampler.logit_bias.push_back({token, -INFINITY});
     }
   } else {
     generation.stop_tokens = defaults.stop_tokens;
   }
-  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, directory, *opened.engine));
-  if (!options.quiet) MF_RETURN_IF_ERROR(print_out(prompt));
-  Status written;
-  MF_ASSIGN_OR_RETURN(const GenerateResult result,
-                      generate(*opened.engine, tokenizer, *sequence, tokens, generation,
-                               [&](std::string_view text) {
-                                 if (written.ok()) written = print_out(text);
-                                 return written.ok();
-                               }));
-  MF_RETURN_IF_ERROR(finish_route_trace(*opened.engine, std::move(routes)));
-  MF_RETURN_IF_ERROR(opened.engine->save_expert_profile());
-  if (written.ok()) written = print_out("\n");
-  if (!written.ok() && written.error().code() != ErrorCode::kCancelled) return written;
-  if (options.json) {
-    print_err(run_statistics_json(result, peak_resident_bytes()).dump());
-  } else if (!options.quiet) {
-    print_note(run_statistics_line(result, peak_resident_bytes()));
+  return Session{std::move(prompt),     std::move(tokens), std::move(tokenizer),
+                 std::move(generation), std::move(opened), std::move(sequence)};
+}
+
+// The prompt and its continuation on standard output, after a bar while the prompt is read: on a
+// terminal both would have the same line.
+class TextOutput {
+ public:
+  TextOutput(std::string prompt, size_t tokens) : prompt_(std::move(prompt)) {
+    bar_.emplace("prompt", tokens, ProgressUnit::kTokens);
+    bar_->update(0);
   }
-  return {};
+  void show_progress(int64_t tokens) { bar_->update(static_cast<uint64_t>(tokens)); }
+  void clear_progress() { bar_.reset(); }
+  /// False when it could not be written.
+  bool write(std::string_view text) {
+    clear_progress();
+    if (!has_begun_ && status_.ok()) {
+      status_ = print_out(prompt_);
+      has_begun_ = status_.ok();
+    }
+    if (status_.ok()) status_ = print_out(text);
+    return status_.ok();
+  }
+  bool has_begun() const { return has_begun_; }
+  const Status& status() const { return status_; }
+
+ private:
+  std::string prompt_;
+  std::optional<ProgressBar> bar_;
+  bool has_begun_ = false;
+  Status status_;
+};
+
+void print_statistics(const Options& options, const RunStatistics& run) {
+  if (options.json) {
+    print_err(run_statistics_json(run).dump());
+  } else if (!options.quiet) {
+    print_note(run_statistics_line(run));
+  }
+}
+
+Status run(const Options& options, bool prompt_given) {
+  const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
+  MF_ASSIGN_OR_RETURN(Session session, load(options, prompt_given, interrupts->token()));
+  Engine& engine = *session.opened.engine;
+  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, session.opened.directory, engine));
+  TextOutput output(options.quiet ? "" : session.prompt, session.tokens.size());
+  session.generation.prefill_progress = [&](int64_t tokens) { output.show_progress(tokens); };
+  RunStatistics statistics{.seed = session.generation.sampler.seed};
+  Status done = generate(
+      engine, session.tokenizer, *session.sequence, session.tokens, session.generation,
+      [&](std::string_view text) { return output.write(text); }, statistics.result);
+  output.clear_progress();
+  if (done.ok()) done = finish_route_trace(engine, std::move(routes));
+  if (done.ok()) done = engine.save_expert_profile();
+  // A text that has begun ends with its line and its statistics, whatever ended it.
+  if (done.ok() || output.has_begun()) output.write("\n");
+  if (done.ok()) done = output.status();
+  if (!output.has_begun()) return done;
+  statistics.failed = !done.ok() && done.error().code() != ErrorCode::kCancelled;
+  statistics.peak_memory_bytes = peak_resident_bytes();
+  print_statistics(options, statistics);
+  return done;
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 namespace moeflux {
 namespace {
 
-constexpr int kInterruptedStatus = 130;  // 128 + SIGINT, as shells report it
-
 class SigwaitListener : public InterruptListener {
  public:
   SigwaitListener() {

@@ -2,8 +2,9 @@
 // the public configs with one thing changed.
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/format.h"
@@ -98,12 +99,44 @@ TEST(Refusals, RopeDialectsThatContradictEachOther) {
   expect_error(read(json), kInvalid, {"rope_scaling", "factor", "2.0", "4.0"});
 }
 
+TEST(Refusals, RopeKeysThatScaleQueriesByPosition) {
+  for (const std::string& model : kEveryFamily) {
+    Json json = config_of(model);
+    const std::string rope =
+        text_of(json).contains("rope_parameters") || json.contains("rope_parameters")
+            ? "rope_parameters"
+            : "rope_scaling";
+    Json& object = text_of(json)[rope];
+    if (object.is_null()) object = {{"rope_type", "default"}};
+    object["llama_4_scaling_beta"] = 0.1;
+    expect_error(read(json), kUnsupported, {rope + ": llama_4_scaling_beta", "0.1"});
+    object["llama_4_scaling_beta"] = 0;
+    EXPECT_TRUE(read(json).ok()) << model;
+  }
+}
+
+TEST(Refusals, RopeThatIsProportionalAndScaled) {
+  Json json = config_of("gemma4_text");
+  Json& rope = json["rope_parameters"]["full_attention"];
+  ASSERT_EQ(rope["rope_type"], "proportional");
+  rope["factor"] = 1.0;
+  EXPECT_TRUE(read(json).ok());
+  rope["factor"] = 8.0;
+  expect_error(read(json), kUnsupported, {"full_attention", "factor", "8"});
+}
+
 TEST(Refusals, UnknownKeysOfRopeAreListed) {
   Json json = config_of("kimi-k2");
-  json["rope_scaling"]["llama_4_scaling_beta"] = 0.1;
+  json["rope_scaling"]["frobnication"] = 0.1;
   const auto spec = read(json);
   ASSERT_TRUE(spec.ok());
-  EXPECT_EQ(spec->unread_keys, (std::vector<std::string>{"rope_scaling: llama_4_scaling_beta"}));
+  EXPECT_EQ(spec->unread_keys, (std::vector<std::string>{"rope_scaling: frobnication"}));
+}
+
+TEST(Refusals, RopeScalingMayHoldNothingBesideRopeParameters) {
+  Json json = config_of("deepseek_v3");
+  json["rope_scaling"] = {{"factor", nullptr}};
+  EXPECT_TRUE(read(json).ok());
 }
 
 TEST(Refusals, NullRopeScalingMeansNone) {
@@ -135,14 +168,84 @@ TEST(Refusals, MissingKeysAreNamed) {
 // What a family does not know but changes the computation wherever it is set.
 TEST(Refusals, KeysThatChangeTheComputationAnywhere) {
   for (const std::string& model : kEveryFamily) {
-    for (const std::string key : {"embedding_multiplier", "residual_multiplier", "logits_scaling",
-                                  "attn_logit_softcapping", "index_topk"}) {
+    for (const std::string key :
+         {"embedding_multiplier", "residual_multiplier", "residual_scale", "logits_scaling",
+          "attn_logit_softcapping", "router_logit_softcapping", "index_topk",
+          "attention_multiplier", "query_pre_attn_scalar", "scale_depth", "no_rope_layers",
+          "mlp_up_softcap"}) {
       expect_error(read_with(model, key, 8), kUnsupported, {key, "8"});
     }
-    for (const Json& nothing : {Json(nullptr), Json(0), Json(false)}) {
-      const auto spec = read_with(model, "attn_logit_softcapping", nothing);
-      EXPECT_TRUE(spec.ok() && spec->unread_keys == read(config_of(model))->unread_keys) << model;
+    if (model != "mimo_v2_flash") {  // whose own key it is
+      expect_error(read_with(model, "attention_value_scale", 0.7), kUnsupported, {"0.7"});
     }
+  }
+}
+
+TEST(Refusals, KeysThatChangeTheComputationBesideTextConfig) {
+  Json json = config_of("qwen3.5-35b-a3b");
+  ASSERT_TRUE(json.contains("text_config"));
+  json["logits_scaling"] = 8;
+  expect_error(read(json), kUnsupported, {"logits_scaling", "8"});
+}
+
+TEST(Refusals, ValuesThatChangeNothingAreAcceptedWithoutAWord) {
+  const std::vector<std::pair<std::string, std::vector<Json>>> neutral = {
+      {"attn_logit_softcapping", {nullptr, 0, 0.0, false}},
+      {"router_logit_softcapping", {nullptr, 0.0}},
+      {"logits_scaling", {nullptr, 1, 1.0}},
+      {"residual_scale", {nullptr, 1.0}},
+      {"no_rope_layers", {nullptr, Json::array(), {1, 1, 1}}},
+      {"attention_multiplier", {nullptr}},
+      {"scale_depth", {nullptr}},
+      {"swiglu_limits", {nullptr, Json::array(), {0.0, 0.0}}},
+      {"is_causal", {true}},
+      {"frobnication", {nullptr}}};
+  for (const std::string& model : kEveryFamily) {
+    for (const auto& [key, values] : neutral) {
+      for (const Json& value : values) {
+        const auto spec = read_with(model, key, value);
+        ASSERT_TRUE(spec.ok()) << model << ": " << spec.error().to_string();
+        EXPECT_TRUE(spec->unread_keys.empty()) << model << ": " << spec->unread_keys.front();
+      }
+    }
+  }
+}
+
+TEST(Refusals, OtherFamiliesNamesForWhatTheSpecHasAnyhowAreAccepted) {
+  const std::vector<std::tuple<std::string, std::string, Json, Json>> names = {
+      {"qwen3-30b-a3b", "attention_multiplier", 0.08838834764, 0.1},
+      {"qwen3-30b-a3b", "query_pre_attn_scalar", 128, 64},
+      {"qwen3-30b-a3b", "scoring_func", "softmax", "sigmoid"},
+      {"deepseek-v3", "expert_selection_fn", "sigmoid", "softmax"},
+      {"deepseek-v3", "route_scale", 2.5, 1.0},
+      {"mixtral-8x7b", "norm_topk_prob", true, false},
+      {"mixtral-8x7b", "moe_topk", 2, 4},
+      {"olmoe-1b-7b", "qk_layernorm", true, false},
+      {"minimax-m2", "mlp_hidden_act", "silu", "relu2"},
+      {"glm-4.5", "topk_method", "noaux_tc", "greedy"}};
+  for (const auto& [model, key, same, other] : names) {
+    const auto spec = read_with(model, key, same);
+    EXPECT_TRUE(spec.ok() && spec->unread_keys.empty()) << model << " " << key;
+    expect_error(read_with(model, key, other), kUnsupported, {key});
+  }
+}
+
+TEST(Refusals, NoConfigInTheTreeHasKeysThatNobodyKnows) {
+  std::vector<std::string> texts;
+  for (const PublicModel& model : public_models()) texts.emplace_back(model.config_json);
+  for (const std::string folder : {"/tests/golden/models", "/models"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(MOEFLUX_SOURCE_DIR + folder)) {
+      const std::filesystem::path config = entry.path() / "config.json";
+      if (std::filesystem::exists(config)) texts.push_back(testing::read_bytes(config.string()));
+    }
+  }
+  EXPECT_GT(texts.size(), 30u);
+  for (const std::string& text : texts) {
+    const auto json = parse_json(text, "config.json");
+    ASSERT_TRUE(json.ok());
+    const auto spec = read(*json);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    EXPECT_TRUE(spec->unread_keys.empty()) << spec->model_type << ": " << spec->unread_keys.front();
   }
 }
 

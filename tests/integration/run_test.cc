@@ -1,0 +1,132 @@
+// moeflux run beyond its text: prompts from files, seeds, the terminal, and errors and Ctrl-C at
+// any time.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "tests/integration/moeflux_program.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+const std::string kPrompt = "Once upon a time";
+
+TEST(Run, LastNewlineOfAFileIsNotOfThePrompt) {
+  const TempFolder folder;
+  const auto text = [&](const std::string& prompt, const Words& source) {
+    write_bytes(folder / "prompt", prompt);
+    Words words = {"run", "-n", "10"};
+    words.insert(words.end(), source.begin(), source.end());
+    return moeflux(words, {.standard_input = prompt}).out;
+  };
+  for (const Words& source : {Words{"-f", folder / "prompt"}, Words{"-f", "-"}, Words{}}) {
+    const std::string expected = text(kPrompt, source);
+    EXPECT_EQ(text(kPrompt + "\n", source), expected);
+    EXPECT_EQ(text(kPrompt + "\n\n", source).rfind(kPrompt + "\n", 0), 0u);
+    EXPECT_EQ(text(kPrompt + " \n", source).rfind(kPrompt + " ", 0), 0u);
+  }
+}
+
+TEST(Run, SeedMinusOneIsDrawnAndPrintedAndCanBeRepeated) {
+  const auto run = [](const Words& more) {
+    Words words = {"run", "-q", "-n", "40", kPrompt};
+    words.insert(words.end(), more.begin(), more.end());
+    return moeflux(words);
+  };
+  const ProgramOutput drawn = run({"-s", "-1"});
+  ASSERT_EQ(drawn.status, 0) << drawn.err;
+  ASSERT_EQ(drawn.err_lines().size(), 1u) << drawn.err;
+  ASSERT_EQ(drawn.err.rfind("seed ", 0), 0u) << drawn.err;
+  const std::string seed = drawn.err_lines()[0].substr(5);
+  EXPECT_EQ(run({"-s", seed}).out, drawn.out);
+  EXPECT_NE(run({"-s", "-1"}).err, drawn.err);  // once in 2^32 they may agree
+
+  const ProgramOutput json = run({"-s", "-1", "--json"});
+  ASSERT_EQ(json.err_lines().size(), 1u) << json.err;
+  const auto statistics = parse_json(json.err, "statistics");
+  ASSERT_TRUE(statistics.ok()) << json.err;
+  EXPECT_EQ(run({"-s", (*statistics)["seed"].dump()}).out, json.out);
+}
+
+// A model whose weights are cut while its text is held back by a pipe that nobody reads.
+TEST(Run, ErrorInMidTextIsFollowedByANewLineAndStatistics) {
+  for (const bool as_json : {false, true}) {
+    const TempFolder folder;
+    std::filesystem::copy(fable(), folder / "model");
+    Words words = {"run",         "-m",           folder / "model", "-n",
+                   "-1",          "--ignore-eos", "--expert-cache", "0",
+                   "--expert-io", "pread",        kPrompt};
+    if (as_json) words.emplace_back("--json");
+    BackgroundProgram program(MOEFLUX_PROGRAM, words);
+    program.read_output(100);
+    std::filesystem::resize_file(folder / "model/model.safetensors", 1 << 20);
+    const ProgramOutput output = program.finish();
+    EXPECT_EQ(output.status, 1) << output.err;
+    EXPECT_GT(output.out.size(), 100u);
+    EXPECT_EQ(output.out.back(), '\n');
+    const auto lines = output.err_lines();
+    ASSERT_EQ(lines.size(), 2u) << output.err;
+    EXPECT_EQ(lines[1].rfind("error: ", 0), 0u) << lines[1];
+    EXPECT_TRUE(contains(lines[1], "model.safetensors")) << lines[1];
+    if (as_json) {
+      const auto statistics = parse_json(lines[0], "statistics");
+      ASSERT_TRUE(statistics.ok()) << lines[0];
+      EXPECT_EQ((*statistics)["finish_reason"], "error");
+      EXPECT_GT((*statistics)["decode"]["tokens"], 0);
+    } else {
+      EXPECT_EQ(lines[0].rfind("prefill 4 tokens", 0), 0u) << lines[0];
+      EXPECT_TRUE(lines[0].ends_with(" | error")) << lines[0];
+    }
+  }
+}
+
+TEST(Run, TerminalShowsProgressUntilTheTextBegins) {
+  TerminalProgram program(MOEFLUX_PROGRAM, {"run", "-n", "8", kPrompt});
+  const ProgramOutput output = program.finish();
+  ASSERT_EQ(output.status, 0) << output.out;
+  const std::string& shown = output.out;
+  const size_t loading = shown.find("\rloading [");
+  const size_t loaded = shown.find("100 %");
+  const size_t reading = shown.find("\rprompt [");
+  const size_t text = shown.find(kPrompt);
+  ASSERT_TRUE(text != std::string::npos && loading < loaded && loaded < reading && reading < text)
+      << shown;
+  EXPECT_TRUE(contains(shown.substr(loading, reading), " MiB of ")) << shown;
+  EXPECT_TRUE(contains(shown.substr(reading, text - reading), "0 of 4 tokens")) << shown;
+  const std::string clear = "\r\x1b[K";
+  EXPECT_EQ(shown.substr(text - clear.size(), clear.size()), clear) << shown;
+  EXPECT_EQ(shown.find("loading", text), std::string::npos);
+  EXPECT_EQ(shown.find("\r", text), std::string::npos);
+}
+
+TEST(Run, TerminalOfOtherCommandsShowsProgressWhileLoading) {
+  TerminalProgram program(MOEFLUX_PROGRAM, {"perplexity", "-f", "-", "-c", "32"});
+  program.write_input(kPrompt + " there was a king.");
+  program.close_input();
+  const ProgramOutput output = program.finish();
+  ASSERT_EQ(output.status, 0) << output.out;
+  EXPECT_LT(output.out.find("\rloading ["), output.out.find("\rperplexity ["));
+}
+
+// The terminal is held, so the program cannot get past the bar that it shows while loading.
+TEST(Run, InterruptWhileLoadingEndsTheProgram) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    TerminalProgram program(MOEFLUX_PROGRAM, {"run", "-n", "8"}, TerminalProgram::Output::kHeld);
+    std::string prompt;
+    while (prompt.size() < 256 << 10) prompt += "a king and a queen ";
+    program.write_input(prompt);  // more than a pipe holds: the program listens by now
+    program.close_input();
+    program.send_signal(signal);
+    const ProgramOutput output = program.finish();
+    EXPECT_EQ(output.signal, 0);
+    EXPECT_EQ(output.status, 130);
+    EXPECT_EQ(output.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::testing
