@@ -8,12 +8,13 @@
 #include <string>
 
 #include "base/result.h"
+#include "io/file_access.h"
 
 namespace moeflux {
 
 /// Makes the folder unless it exists. Its parent must exist; a file of that name is
-/// kInvalidArgument.
-Status create_folder(const std::string& path);
+/// kInvalidArgument. A private one is made with mode 0700; one that exists keeps its own.
+Status create_folder(const std::string& path, FileAccess access = FileAccess::kOrdinary);
 /// True when the folder has no entries of any kind. Fails with kNotFound or kIo.
 Result<bool> is_empty_folder(const std::string& path);
 /// Bytes that an unprivileged process may still write to the file system of `path`, which exists.

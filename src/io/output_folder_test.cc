@@ -1,6 +1,7 @@
 #include "io/output_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -22,6 +23,18 @@ TEST(OutputFolder, IsMadeOnceAndKept) {
   EXPECT_TRUE(std::filesystem::exists(folder / "new/file"));
   expect_error(create_folder(folder / "no/parent"), ErrorCode::kNotFound, {"no/parent"});
   expect_error(create_folder(folder / "new/file"), ErrorCode::kInvalidArgument, {"is a file"});
+}
+
+TEST(OutputFolder, PrivateOnesAreTheirUsersAloneAndOthersKeepTheirMode) {
+  const TempFolder folder;
+  const mode_t umask = ::umask(022);
+  EXPECT_TRUE(create_folder(folder / "ordinary").ok());
+  EXPECT_TRUE(create_folder(folder / "ordinary", FileAccess::kPrivate).ok());
+  EXPECT_TRUE(create_folder(folder / "private", FileAccess::kPrivate).ok());
+  ::umask(umask);
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(folder / "ordinary").permissions(), perms(0755));
+  EXPECT_EQ(std::filesystem::status(folder / "private").permissions(), perms(0700));
 }
 
 TEST(OutputFolder, FilesAndFoldersMakeItNonEmpty) {

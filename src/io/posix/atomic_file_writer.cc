@@ -93,11 +93,13 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
 
 }  // namespace
 
-Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::string& path) {
+Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::string& path,
+                                                                     FileAccess access) {
+  const mode_t mode = access == FileAccess::kPrivate ? 0600 : 0666;
   // O_EXCL makes the name ours: other threads and leftovers of a dead process move us to the next.
   for (int attempt = 0; attempt < kNameAttemptsMax; ++attempt) {
     std::string temporary = format("{}.tmp-{}-{}", path, ::getpid(), attempt);
-    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (fd.is_open()) {
       return std::unique_ptr<AtomicFileWriter>(
           std::make_unique<PosixAtomicFileWriter>(path, std::move(temporary), std::move(fd)));

@@ -54,8 +54,8 @@ class PosixFolderLock final : public FolderLock {
 
 }  // namespace
 
-Status create_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0777) == 0) return {};
+Status create_folder(const std::string& path, FileAccess access) {
+  if (::mkdir(path.c_str(), access == FileAccess::kPrivate ? 0700 : 0777) == 0) return {};
   if (errno != EEXIST) return errno_error(errno, path, "cannot create the folder");
   if (is_directory(path)) return {};
   return make_error(ErrorCode::kInvalidArgument, "{}: is a file, expected a folder", path);
