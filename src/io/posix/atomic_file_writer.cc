@@ -94,7 +94,7 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
 }  // namespace
 
 Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::string& path,
-                                                                     FileAccess access) {
+                                                                   FileAccess access) {
   const mode_t mode = access == FileAccess::kPrivate ? 0600 : 0666;
   // O_EXCL makes the name ours: other threads and leftovers of a dead process move us to the next.
   for (int attempt = 0; attempt < kNameAttemptsMax; ++attempt) {
