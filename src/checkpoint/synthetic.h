@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -65,11 +66,13 @@ void fill_synthetic(const SyntheticTensor& tensor, uint64_t seed, uint64_t offse
 /// The same tensors as if they had been written: reading makes their bytes, from any thread.
 TensorIndex index_synthetic(const SyntheticCheckpoint& checkpoint, uint64_t seed);
 
+constexpr uint64_t kSyntheticShardBytes = uint64_t{4} << 30;
+
 struct SyntheticWriting {
   std::string directory;  // exists
   uint64_t seed = 0;
   int threads = 0;  // 0: one per usable core
-  uint64_t shard_bytes_max = uint64_t{4} << 30;
+  uint64_t shard_bytes_max = kSyntheticShardBytes;
   std::stop_token stop = {};
   std::function<void(uint64_t bytes_done)> progress = {};
 };
@@ -78,5 +81,8 @@ struct SyntheticWriting {
 /// is incomplete. Memory is bounded whatever the size. Fails with kCancelled when stopped; what has
 /// been completed until then stays.
 Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWriting& options);
+/// Names of all files that write_synthetic() writes.
+std::set<std::string> synthetic_files(const SyntheticCheckpoint& checkpoint,
+                                      uint64_t shard_bytes_max = kSyntheticShardBytes);
 
 }  // namespace moeflux

@@ -113,7 +113,19 @@ class ShardWriter {
   uint64_t done_ = 0;
 };
 
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kConfigName = "config.json";
+
 }  // namespace
+
+std::set<std::string> synthetic_files(const SyntheticCheckpoint& checkpoint,
+                                      uint64_t shard_bytes_max) {
+  std::set<std::string> names = {std::string(kIndexName), std::string(kConfigName)};
+  for (const Shard& shard : plan_shards(checkpoint.tensors, shard_bytes_max)) {
+    names.insert(shard.name);
+  }
+  return names;
+}
 
 Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWriting& options) {
   const std::vector<Shard> shards = plan_shards(checkpoint.tensors, options.shard_bytes_max);
@@ -126,8 +138,8 @@ Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWri
       index["weight_map"][tensor.name] = shard.name;
   }
   MF_RETURN_IF_ERROR(
-      write_text_file(options.directory + "/model.safetensors.index.json", index.dump(1) + "\n"));
-  return write_text_file(options.directory + "/config.json", checkpoint.config_json);
+      write_text_file(format("{}/{}", options.directory, kIndexName), index.dump(1) + "\n"));
+  return write_text_file(format("{}/{}", options.directory, kConfigName), checkpoint.config_json);
 }
 
 }  // namespace moeflux

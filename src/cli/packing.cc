@@ -6,8 +6,6 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "cli/terminal.h"
-#include "io/file.h"
-#include "io/output_folder.h"
 
 namespace moeflux {
 
@@ -17,10 +15,7 @@ std::string describe_rate(uint64_t bytes, double seconds) {
 }
 
 Status run_packer(const ModelPacker& packer, PackRun run) {
-  if (run.replace && is_directory(run.directory)) {
-    MF_RETURN_IF_ERROR(remove_checkpoint(run.directory));
-  }
-  if (packer.is_packed(run.directory)) {
+  if (!run.replace && packer.is_packed(run.directory)) {
     MF_RETURN_IF_ERROR(packer.pack(run));
     return print_out(format("{}: is packed already\n", run.directory));
   }
@@ -43,27 +38,6 @@ Status run_packer(const ModelPacker& packer, PackRun run) {
   const std::string kept = before > 0 ? format(" ({} were there)", format_bytes(before)) : "";
   return print_out(format("{}: {}{}\n", run.directory,
                           describe_rate(packer.total_bytes() - before, seconds.count()), kept));
-}
-
-Status remove_checkpoint(const std::string& directory) {
-  for (const std::string_view name : {std::string_view("config.json"), kExpertPackName}) {
-    MF_RETURN_IF_ERROR(remove_file(format("{}/{}", directory, name)));
-  }
-  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
-  for (const std::string& name : names) {
-    if (name == "model.safetensors.index.json" || name == kExpertPackNotesName ||
-        (name.starts_with("model") && name.ends_with(".safetensors"))) {
-      MF_RETURN_IF_ERROR(remove_file(format("{}/{}", directory, name)));
-    }
-  }
-  const std::string experts = format("{}/{}", directory, kExpertPackFolder);
-  if (!is_directory(experts)) return {};
-  MF_ASSIGN_OR_RETURN(const std::vector<std::string> layers, list_files(experts));
-  for (const std::string& name : layers) {
-    if (!name.ends_with(".experts")) continue;
-    MF_RETURN_IF_ERROR(remove_file(format("{}/{}", experts, name)));
-  }
-  return {};
 }
 
 }  // namespace moeflux

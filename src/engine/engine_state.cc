@@ -151,7 +151,7 @@ Status Engine::save_file(const Sequence& sequence, const std::string& path,
                          std::span<const std::byte> extra) {
   MF_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, save(sequence, extra));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFileWriter> writer,
-                      AtomicFileWriter::create(path));
+                      AtomicFileWriter::create(path, FileAccess::kPrivate));
   MF_RETURN_IF_ERROR(writer->write(bytes));
   return writer->commit();
 }

@@ -17,6 +17,7 @@ namespace {
 
 // Index, config, manifest and notes, generously.
 constexpr uint64_t kOverheadBytes = 16 * kMiB;
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 std::string inside(const std::string& directory, std::string_view name) {
   return format("{}/{}", directory, name);
@@ -88,25 +89,62 @@ bool ModelPacker::is_packed(const std::string& directory) const {
   return manifest.ok() && manifest->recipe == plan_.recipe;
 }
 
-Status ModelPacker::pack(const PackRun& run) const {
-  const std::string manifest = inside(run.directory, kExpertPackName);
-  if (path_exists(manifest)) {
-    if (is_packed(run.directory)) {
-      // Killed between the manifest and the end, or asked for twice.
-      return remove_file(inside(run.directory, kExpertPackNotesName));
-    }
-    return make_error(ErrorCode::kInvalidArgument,
-                      "{}: the folder holds another pack, or one with other options",
-                      run.directory);
-  }
-  MF_ASSIGN_OR_RETURN(PackNotes notes, PackNotes::open(run.directory, plan_.recipe, run.replace));
-  MF_RETURN_IF_ERROR(remove_temporary_files(run.directory));
-  MF_RETURN_IF_ERROR(create_folder(inside(run.directory, kExpertPackFolder)));
-  MF_RETURN_IF_ERROR(write_folder(run, notes));
-  return notes.remove();
+std::set<std::string> ModelPacker::files() const {
+  std::set<std::string> names = {"config.json", std::string(kIndexName),
+                                 std::string(kExpertPackName), std::string(kExpertPackNotesName)};
+  for (const SideFile& file : source_.side_files) names.insert(file.name);
+  for (const DenseShard& shard : plan_.shards) names.insert(shard.file);
+  for (const PackedLayer& layer : plan_.layers) names.insert(layer.file);
+  return names;
 }
 
-Status ModelPacker::write_folder(const PackRun& run, PackNotes& notes) const {
+std::vector<std::string> ModelPacker::source_paths() const {
+  if (source_.directory.empty()) return {};
+  std::vector<std::string> paths = {source_.directory};
+  for (int32_t i = 0; i < loaded_->index.num_files(); ++i) {
+    paths.push_back(loaded_->index.file(i).path());
+  }
+  return paths;
+}
+
+Result<WritingProgress> ModelPacker::progress_in(const std::string& directory) const {
+  if (path_exists(inside(directory, kExpertPackName))) {
+    if (is_packed(directory)) return WritingProgress::kWhole;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: the folder holds another pack, or one with other options; --force "
+                      "replaces it",
+                      directory);
+  }
+  if (!path_exists(inside(directory, kExpertPackNotesName))) return WritingProgress::kNone;
+  MF_RETURN_IF_ERROR(PackNotes::open(directory, plan_.recipe));
+  return WritingProgress::kBegun;
+}
+
+Status ModelPacker::pack(const PackRun& run) const {
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<WrittenFolder> folder,
+                      WrittenFolder::open({.directory = run.directory,
+                                           .files = files(),
+                                           .replace = run.replace,
+                                           .sources = source_paths(),
+                                           .progress = [this](const std::string& directory) {
+                                             return progress_in(directory);
+                                           }}));
+  MF_RETURN_IF_ERROR(folder->begin());
+  PackRun inner = run;
+  inner.directory = folder->path();
+  // A whole one may have been killed between the manifest and the end, or be asked for twice.
+  if (!is_packed(inner.directory)) MF_RETURN_IF_ERROR(write_folder(inner));
+  MF_RETURN_IF_ERROR(remove_file(inside(inner.directory, kExpertPackNotesName)));
+  return folder->finish();
+}
+
+Status ModelPacker::write_folder(const PackRun& run) const {
+  MF_ASSIGN_OR_RETURN(PackNotes notes, PackNotes::open(run.directory, plan_.recipe));
+  MF_RETURN_IF_ERROR(create_folder(inside(run.directory, kExpertPackFolder)));
+  return write_files(run, notes);
+}
+
+Status ModelPacker::write_files(const PackRun& run, PackNotes& notes) const {
   uint64_t done = 0;
   for (const DenseShard& shard : plan_.shards) {
     if (notes.is_finished(shard.file)) done += shard.size_bytes();
@@ -137,8 +175,7 @@ Status ModelPacker::write_folder(const PackRun& run, PackNotes& notes) const {
     MF_RETURN_IF_ERROR(notes.add_layer(written));
     manifest.layers.push_back(std::move(written));
   }
-  MF_RETURN_IF_ERROR(
-      write_text_file(inside(run.directory, "model.safetensors.index.json"), index_text(plan_)));
+  MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, kIndexName), index_text(plan_)));
   MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, "config.json"), plan_.config_json));
   // Also reads the headers of what was written, now or before.
   MF_ASSIGN_OR_RETURN(const TensorIndex dense, TensorIndex::open(run.directory));

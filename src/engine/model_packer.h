@@ -4,18 +4,21 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "backend/device.h"
 #include "engine/pack_plan.h"
+#include "engine/written_folder.h"
 
 namespace moeflux {
 
 struct PackRun {
   std::string directory;
   int threads = 0;       // 0: one per usable core
-  bool replace = false;  // begin anew in a folder that is not empty
+  bool replace = false;  // what moeflux has written into the folder before may go
   std::stop_token stop = {};
   std::function<void(uint64_t bytes_done)> progress = {};
 };
@@ -31,7 +34,8 @@ class ModelPacker {
   bool is_packed(const std::string& directory) const;
 
   /// Writes the folder, or what is missing of it when a run of the same plan was stopped or killed
-  /// before. Until the last step the folder is no model. Memory is a few blobs a thread. Fails with
+  /// before. Until the last step the folder is no model, or the one that is to be replaced: see
+  /// WrittenFolder, which says what is refused. Memory is a few blobs a thread. Fails with
   /// kResourceExhausted when the disk is too small and kCancelled when stopped.
   Status pack(const PackRun& run) const;
 
@@ -42,7 +46,11 @@ class ModelPacker {
  private:
   ModelPacker() = default;
 
-  Status write_folder(const PackRun& run, class PackNotes& notes) const;
+  std::set<std::string> files() const;
+  std::vector<std::string> source_paths() const;
+  Result<WritingProgress> progress_in(const std::string& directory) const;
+  Status write_folder(const PackRun& run) const;
+  Status write_files(const PackRun& run, class PackNotes& notes) const;
 
   PackSource source_;
   std::unique_ptr<Device> device_;

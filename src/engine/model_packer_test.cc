@@ -73,7 +73,7 @@ TEST_F(ModelPackerTest, FolderHoldsTheModelAndNothingElse) {
   EXPECT_EQ(names, (std::set<std::string>{
                        "config.json", "expert_pack.json", "experts/layer-00000.experts",
                        "experts/layer-00001.experts", "model-00001-of-00001.safetensors",
-                       "model.safetensors.index.json", "tokenizer.json"}));
+                       "model.safetensors.index.json", "moeflux_files.json", "tokenizer.json"}));
   const auto index = TensorIndex::open(packed_.path());
   ASSERT_TRUE(index.ok());
   for (const auto& [name, entry] : index->entries()) {
@@ -273,6 +273,45 @@ TEST_F(ModelPackerTest, StoppedAnywhereItGoesOnToTheSameFolder) {
     ASSERT_TRUE(pack_folder(quantised_.path(), folder.path(), {}).ok());
     EXPECT_EQ(read_folder(folder.path()), expected) << "stopped at step " << stop_at;
   }
+}
+
+TEST_F(ModelPackerTest, ReplacingStoppedAnywhereLeavesTheOldModel) {
+  const TempFolder fresh;
+  ASSERT_TRUE(pack_folder(quantised_.path(), fresh.path(), {}).ok());
+  const Folder expected = read_folder(fresh.path());
+  testing::expect_packed(quantised_.path(), packed_.path(), {.order = WeightOrder::kRowMajor});
+  const Folder old = read_folder(packed_.path());
+  ASSERT_NE(old, expected);
+  bool stopped = true;
+  for (size_t stop_at = 0; stopped; stop_at += 9) {
+    std::stop_source stop;
+    size_t step = 0;
+    const auto interrupt = [&](uint64_t) {
+      if (step++ == stop_at) stop.request_stop();
+    };
+    const Status packed =
+        pack_folder(quantised_.path(), packed_.path(), {},
+                    {.replace = true, .stop = stop.get_token(), .progress = interrupt});
+    stopped = !packed.ok();
+    if (!stopped) break;
+    expect_error(packed, ErrorCode::kCancelled, {});
+    EXPECT_EQ(read_folder(packed_.path()), old);
+    if (stop_at % 2 == 0) write_bytes(packed_.path() + ".moeflux-new/config.json.tmp-1-0", "half");
+  }
+  EXPECT_EQ(read_folder(packed_.path()), expected);
+  EXPECT_FALSE(path_exists(packed_.path() + ".moeflux-new"));
+}
+
+TEST_F(ModelPackerTest, ItsSourceIsNeverItsTarget) {
+  const Folder before = read_folder(quantised_.path());
+  std::filesystem::create_directory_symlink(quantised_.path(), packed_ / "link");
+  for (const std::string& target : {quantised_.path(), quantised_ / ".", packed_ / "link"}) {
+    for (const bool replace : {false, true}) {
+      expect_error(pack_folder(quantised_.path(), target, {}, {.replace = replace}),
+                   ErrorCode::kInvalidArgument, {target, "to be read", "another folder"});
+    }
+  }
+  EXPECT_EQ(read_folder(quantised_.path()), before);
 }
 
 TEST_F(ModelPackerTest, VerifyingFindsWhatChanged) {

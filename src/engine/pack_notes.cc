@@ -8,27 +8,9 @@ namespace moeflux {
 
 std::string PackNotes::path() const { return format("{}/{}", directory_, kExpertPackNotesName); }
 
-Result<PackNotes> PackNotes::open(const std::string& directory, uint64_t recipe, bool replace) {
-  MF_RETURN_IF_ERROR(create_folder(directory));
+Result<PackNotes> PackNotes::open(const std::string& directory, uint64_t recipe) {
   PackNotes notes(directory, recipe);
-  if (path_exists(notes.path())) {
-    MF_RETURN_IF_ERROR(notes.read());
-    return notes;
-  }
-  // Killed before there were any notes.
-  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
-  for (const std::string& name : names) {
-    if (!name.starts_with(format("{}.tmp-", kExpertPackNotesName))) continue;
-    MF_RETURN_IF_ERROR(remove_file(format("{}/{}", directory, name)));
-  }
-  MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(directory));
-  if (!empty && !replace) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "{}: the folder is not empty, and no packing was stopped here; --force "
-                      "replaces the checkpoint in it",
-                      directory);
-  }
-  MF_RETURN_IF_ERROR(notes.write());
+  MF_RETURN_IF_ERROR(path_exists(notes.path()) ? notes.read() : notes.write());
   return notes;
 }
 
@@ -95,17 +77,5 @@ Status PackNotes::write() const {
 }
 
 Status PackNotes::remove() const { return remove_file(path()); }
-
-Status remove_temporary_files(const std::string& directory) {
-  for (const std::string& folder : {directory, format("{}/{}", directory, kExpertPackFolder)}) {
-    if (!is_directory(folder)) continue;
-    MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(folder));
-    for (const std::string& name : names) {
-      if (name.find(".tmp-") == std::string::npos) continue;
-      MF_RETURN_IF_ERROR(remove_file(format("{}/{}", folder, name)));
-    }
-  }
-  return {};
-}
 
 }  // namespace moeflux

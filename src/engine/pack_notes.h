@@ -14,10 +14,9 @@ namespace moeflux {
 
 class PackNotes {
  public:
-  /// Reads the folder's notes, or begins new ones in a folder that is empty or was made just now.
-  /// Fails with kInvalidArgument when the folder holds something else, unless `replace`, or notes
-  /// of another recipe.
-  static Result<PackNotes> open(const std::string& directory, uint64_t recipe, bool replace);
+  /// Reads the folder's notes, or begins new ones. Fails with kInvalidArgument when they are of
+  /// another recipe.
+  static Result<PackNotes> open(const std::string& directory, uint64_t recipe);
 
   /// The layer as noted, if its file is there and has the size and the table that go with it.
   const PackedLayer* finished_layer(const PackedLayer& planned) const;
@@ -41,8 +40,5 @@ class PackNotes {
   std::map<int32_t, PackedLayer> layers_;
   std::set<std::string> shards_;
 };
-
-/// Removes what writers that were killed have left in the folder and in its folder of experts.
-Status remove_temporary_files(const std::string& directory);
 
 }  // namespace moeflux

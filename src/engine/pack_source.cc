@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "engine/model_loader.h"
+#include "engine/written_folder.h"
 
 namespace moeflux {
 namespace {
@@ -15,7 +16,9 @@ constexpr std::array<std::string_view, 7> kSideEndings = {".json",     ".jinja",
 
 bool is_side_file(const std::string& name) {
   if (name == "config.json" || name.ends_with(".safetensors.index.json")) return false;
-  if (name == kExpertPackName || name == kExpertPackNotesName) return false;
+  if (name == kExpertPackName || name == kExpertPackNotesName || name == kWrittenFilesName) {
+    return false;
+  }
   if (name.starts_with("LICENSE") || name.starts_with("NOTICE")) return true;
   return std::any_of(kSideEndings.begin(), kSideEndings.end(),
                      [&](std::string_view ending) { return name.ends_with(ending); });
@@ -26,6 +29,7 @@ bool is_side_file(const std::string& name) {
 Result<PackSource> open_pack_source(const std::string& directory) {
   PackSource source;
   source.name = directory;
+  source.directory = directory;
   MF_ASSIGN_OR_RETURN(source.config_json, read_config_text(directory));
   MF_ASSIGN_OR_RETURN(source.index, TensorIndex::open(directory));
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));

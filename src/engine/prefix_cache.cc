@@ -37,7 +37,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::open(PrefixCacheOptions option
 }
 
 Status PrefixCache::scan() {
-  MF_RETURN_IF_ERROR(create_folder(options_.directory));
+  MF_RETURN_IF_ERROR(create_folder(options_.directory, FileAccess::kPrivate));
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(options_.directory));
   for (const std::string& name : names) {
     if (!name.starts_with(file_prefix()) || !name.ends_with(kSuffix)) continue;
@@ -121,7 +121,7 @@ Status PrefixCache::keep(std::span<const TokenId> tokens, std::vector<std::byte>
     added.snapshot = std::move(snapshot);
   } else {
     MF_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFileWriter> writer,
-                        AtomicFileWriter::create(path_of(added)));
+                        AtomicFileWriter::create(path_of(added), FileAccess::kPrivate));
     MF_RETURN_IF_ERROR(writer->write(snapshot));
     MF_RETURN_IF_ERROR(writer->commit());
   }

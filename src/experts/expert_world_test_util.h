@@ -65,9 +65,16 @@ class ExpertWorld {
   static constexpr int32_t kExperts = 12;
   static constexpr int64_t kHidden = 8;
 
-  ExpertWorld() {
+  /// Layers of `dense` have no experts.
+  explicit ExpertWorld(const std::set<int32_t>& dense = {}) {
     std::string bytes;
-    for (int32_t l = 0; l < kLayers; ++l) bytes += append_layer(l, bytes.size());
+    for (int32_t l = 0; l < kLayers; ++l) {
+      if (dense.contains(l)) {
+        table_.layers.emplace_back();
+      } else {
+        bytes += append_layer(l, bytes.size());
+      }
+    }
     const safetensors::WriteEntry entry{.name = "experts",
                                         .dtype = DType::kU8,
                                         .shape = {static_cast<int64_t>(bytes.size())},

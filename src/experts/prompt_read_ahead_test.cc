@@ -2,6 +2,8 @@
 // layer to the last, through waves, attention and the edges between layers.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "experts/expert_world_test_util.h"
 #include "experts/streamed_expert_store.h"
 #include "io/virtual_disk/virtual_disk.h"
@@ -18,6 +20,8 @@ struct Step {
 
 class PromptReadAheadTest : public ::testing::Test {
  protected:
+  explicit PromptReadAheadTest(const std::set<int32_t>& dense = {}) : world_(dense) {}
+
   static constexpr double kBytesPerSecond = 1e6;
 
   double sweep_seconds() const {
@@ -30,13 +34,17 @@ class PromptReadAheadTest : public ::testing::Test {
         {.latency_seconds = 0, .bytes_per_second = kBytesPerSecond, .virtual_time = true});
     const auto store = world_.store(disk, slots, staging);
     for (int32_t layer = 0; layer < ExpertWorld::kLayers; ++layer) {
+      if (world_.table().layers[static_cast<size_t>(layer)].num_experts == 0) continue;
       disk.advance(layer == 0 ? 0.0 : step.attention_seconds);
       compute_layer(*store, disk, layer, step.expert_seconds);
     }
-    EXPECT_EQ(store->stats().prefetches, store->stats().prefetches_useful);
+    prefetches_ = store->stats().prefetches;
+    EXPECT_EQ(prefetches_, store->stats().prefetches_useful);
     EXPECT_EQ(store->stats().bytes_read, world_.table().bytes_total());
     return disk.now();
   }
+
+  uint64_t prefetches_ = 0;  // of the last run
 
  private:
   void compute_layer(ExpertStore& store, VirtualDisk& disk, int32_t layer, double expert_seconds) {
@@ -83,6 +91,18 @@ TEST_F(PromptReadAheadTest, WithTwoSlotsItIsSlowAndRight) {
   const double expert = sweep_seconds() / 36;
   const double took = run(3, 2, {.expert_seconds = 0.1 * expert, .attention_seconds = expert});
   EXPECT_LT(took, 1.5 * sweep_seconds());
+}
+
+class InterleavedReadAheadTest : public PromptReadAheadTest {
+ protected:
+  InterleavedReadAheadTest() : PromptReadAheadTest({1}) {}
+};
+
+TEST_F(InterleavedReadAheadTest, ADenseLayerBetweenExpertsIsNoEndOfReadingAhead) {
+  const double expert = sweep_seconds() / 24;
+  const double took = run(8, 6, {.expert_seconds = 0.1 * expert, .attention_seconds = 3 * expert});
+  EXPECT_LT(took, sweep_seconds() + expert);
+  EXPECT_GE(prefetches_, 6u);
 }
 
 }  // namespace

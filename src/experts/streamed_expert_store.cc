@@ -110,12 +110,13 @@ class StreamedExpertStore : public ExpertStore {
   std::vector<std::unique_ptr<LeaseState>> spare_states_;  // their visits refer to cache_
 };
 
-// The experts of the layer that comes next, for a chunk of a prompt that needs nearly all of them:
-// read in the order of the file into slots that hold nothing, while this layer and the next one's
-// attention compute. True when one more slot would be used.
+// The experts of the next layer that has any, for a chunk of a prompt that needs nearly all of
+// them: read in the order of the file into slots that hold nothing, while this layer and the next
+// one's attention compute. True when one more slot would be used.
 bool StreamedExpertStore::read_ahead(LayerId after) {
-  const auto next = static_cast<size_t>(index(after)) + 1;
-  if (next >= table_.layers.size()) return false;
+  auto next = static_cast<size_t>(index(after)) + 1;
+  while (next < table_.layers.size() && table_.layers[next].num_experts == 0) ++next;
+  if (next == table_.layers.size()) return false;
   const int32_t experts = table_.layers[next].num_experts;
   for (int32_t e = 0; e < experts; ++e) {
     const ExpertKey key{LayerId{static_cast<int32_t>(next)}, ExpertId{e}};

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <numeric>
 #include <random>
 
 #include "experts/expert_world_test_util.h"
 #include "io/faulty/faulty_reader.h"
+#include "io/faulty/refused_entries.h"
 
 namespace moeflux {
 namespace {
@@ -111,6 +113,31 @@ TEST_F(StreamedExpertStoreTest, FailedReadNamesTheExpertAndHarmsNoOther) {
     EXPECT_EQ(again.waves, (std::vector<std::vector<int32_t>>{{1, 3, 8}, {6}}));
     EXPECT_TRUE(again.bytes_right);
     EXPECT_EQ(reader.reads_submitted() - reads, kReadsPerExpert);
+  }
+}
+
+TEST_F(StreamedExpertStoreTest, AnErrnoNeverSeenEndsTheStepAndTheNextOneHasItsBytes) {
+  for (const int number : {EINVAL, EEXIST, ENXIO}) {
+    RefusedEntries entries;
+    auto reader = make_uring_reader(
+        {.scheduler = {.depth = 4, .speculative_depth = 1}, .entry_filter = &entries});
+    if (!reader.ok()) GTEST_SKIP() << reader.error().to_string();
+    const auto store = world_.store(**reader, 8);
+    for (int allowed = 0; allowed < 3; ++allowed) {
+      entries.refuse_after(allowed, 1, number);
+      const std::vector<int32_t> ids = {allowed, 3 + allowed, 6 + allowed, 9 + allowed};
+      const Delivery failed = take(*store, ids);
+      EXPECT_EQ(failed.status.ok(), entries.refused() == 0);
+      if (!failed.status.ok()) {
+        EXPECT_EQ(failed.status.error().code(), ErrorCode::kIo);
+        EXPECT_NE(failed.status.error().message().find("io_uring_enter"), std::string::npos)
+            << failed.status.error().message();
+      }
+      const Delivery again = take(*store, ids);
+      ASSERT_TRUE(again.status.ok()) << again.status.error().to_string();
+      EXPECT_EQ(again.sorted(), ids);
+      EXPECT_TRUE(again.bytes_right);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/file_access.h"
 
 namespace moeflux {
 
@@ -46,10 +47,11 @@ Result<std::string> read_text_file(const std::string& path, uint64_t bytes_max);
 Result<std::string> read_standard_input(uint64_t bytes_max);
 
 /// Writes to a temporary file beside `path`, fsyncs and renames, so that `path` is either old or
-/// complete.
+/// complete. A private one has mode 0600 from its first byte on, whatever `path` had before.
 class AtomicFileWriter {
  public:
-  static Result<std::unique_ptr<AtomicFileWriter>> create(const std::string& path);
+  static Result<std::unique_ptr<AtomicFileWriter>> create(
+      const std::string& path, FileAccess access = FileAccess::kOrdinary);
   virtual ~AtomicFileWriter() = default;  // without commit() the temporary file is removed
   virtual Status write(std::span<const std::byte> bytes) = 0;
   virtual Status commit() = 0;

@@ -68,12 +68,24 @@ TEST(Synth, KeepsWhatIsInAFolderUnlessForced) {
   synthesize(folder.path(), {"--force"});
   synthesize(folder.path(), {"--force", "--layers", "2"});
   EXPECT_EQ(read_bytes(folder / "notes.txt"), "mine");
-  EXPECT_FALSE(std::filesystem::exists(folder / "model-00009-of-00009.safetensors"));
+  EXPECT_EQ(read_bytes(folder / "model-00009-of-00009.safetensors"), "old");
   const ProgramOutput inspect = moeflux({"inspect", "--json", "-m", folder.path()});
   expect_success(inspect);
   const auto report = parse_json(inspect.out, "inspect");
   ASSERT_TRUE(report.ok());
   EXPECT_EQ((*report)["architecture"]["layers"], 2);
+}
+
+TEST(Synth, ForcedItReplacesNoModelThatItDidNotWrite) {
+  const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
+  write_bytes(folder / "model-00001-of-00001.safetensors", "mine");
+  for (const char* how : {"--force", "--pack"}) {
+    expect_error_line({"synth", "--like", "tiny", "--force", how, "-o", folder.path()}, 1,
+                      {folder.path(), "config.json and 1 more", "moeflux_files.json"});
+  }
+  EXPECT_EQ(read_bytes(folder / "config.json"), "{}");
+  EXPECT_EQ(read_bytes(folder / "model-00001-of-00001.safetensors"), "mine");
 }
 
 TEST(Synth, ErrorsNameWhatIsWrong) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "io/output_folder.h"
 #include "tests/integration/moeflux_program.h"
 #include "tests/support/run_program.h"
 #include "tests/support/temp_folder.h"
@@ -51,7 +52,73 @@ TEST(PackCommand, KilledAtAnyTimeItGoesOnToTheSameFolder) {
   }
   RecordProperty("kills", kills);
   expect_success(moeflux(command));
-  EXPECT_EQ(read_folder(parent / "killed"), expected);
+  EXPECT_TRUE(read_folder(parent / "killed") == expected);
+}
+
+TEST(PackCommand, RefusesItsSourceUnderEverySpelling) {
+  const TempFolder parent;
+  expect_success(moeflux({"synth", "--like", "tiny", "-o", parent / "model"}));
+  std::filesystem::create_directory_symlink(parent / "model", parent / "link");
+  const auto before = read_folder(parent / "model");
+  for (const char* spelling : {"model", "model/", "./model", "link"}) {
+    const ProgramOutput output =
+        moeflux({"pack", "-m", parent / "model", "-o", parent / spelling, "--force"});
+    EXPECT_EQ(output.status, 1) << spelling;
+    EXPECT_NE(output.err.find("is what is to be read"), std::string::npos) << output.err;
+    EXPECT_TRUE(read_folder(parent / "model") == before) << spelling;
+  }
+}
+
+TEST(PackCommand, KilledWhileItReplacesItLeavesTheOldModelOrTheNewOne) {
+  const TempFolder parent;
+  const std::string target = parent / "model";
+  expect_success(moeflux({"pack", "-m", fable(), "-o", parent / "whole"}));
+  expect_success(moeflux({"synth", "--like", "tiny", "--pack", "-o", target}));
+  write_bytes(target + "/notes.txt", "mine");
+  auto before = read_folder(target);
+  auto after = read_folder(parent / "whole");
+  const std::vector<std::string> command = {"pack", "-m", fable(), "-o",
+                                            target, "-t", "1",     "--force"};
+  // Its own notes travel after the model, and its list says so meanwhile.
+  const auto model_in = [](std::map<std::string, std::string> files) {
+    files.erase("notes.txt");
+    files.erase("moeflux_files.json");
+    return files;
+  };
+  before = model_in(before);
+  after = model_in(after);
+  int old_models = 0;
+  for (int milliseconds = 0;; milliseconds += 1 + milliseconds / 8) {
+    BackgroundProgram program(MOEFLUX_PROGRAM, command);
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    program.send_signal(SIGKILL);
+    const ProgramOutput output = program.finish();
+    const auto found = model_in(read_folder(target));
+    ASSERT_TRUE(found == before || found == after) << "killed after " << milliseconds << " ms";
+    if (found == before) ++old_models;
+    if (output.signal != 0) continue;
+    expect_success(output);
+    break;
+  }
+  RecordProperty("old_models", old_models);
+  EXPECT_TRUE(model_in(read_folder(target)) == after);
+  EXPECT_EQ(read_bytes(target + "/notes.txt"), "mine");
+  EXPECT_FALSE(std::filesystem::exists(target + ".moeflux-new"));
+}
+
+TEST(PackCommand, ASecondPackerInAFolderIsRefusedAtOnce) {
+  const TempFolder parent;
+  const std::string target = parent / "packed";
+  std::filesystem::create_directory(target);
+  const auto lock = FolderLock::take(target);
+  ASSERT_TRUE(lock.ok());
+  for (const char* force : {"-t1", "--force"}) {
+    const ProgramOutput output = moeflux({"pack", "-m", fable(), "-o", target, force});
+    EXPECT_EQ(output.status, 1);
+    EXPECT_NE(output.err.find(target + ": another moeflux is writing"), std::string::npos)
+        << output.err;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(target));
 }
 
 TEST(PackCommand, VerifiesAgainstChecksumsOrSource) {

@@ -109,7 +109,7 @@ RegisteredCommand add_pack_command(CLI::App& program) {
       ->capture_default_str();
   app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
       ->check(CLI::Range(0, 1024));
-  app->add_flag("--force", options->force, "Replace the checkpoint in a folder that is not empty");
+  app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
   app->add_flag("--verify", options->verify,
                 "Read what -o holds and check it: against its checksums or, with -m and the "
                 "options it was packed with, against the source");

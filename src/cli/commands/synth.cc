@@ -1,7 +1,9 @@
 // moeflux synth: a random checkpoint of a real model's shape, to measure what nobody downloaded.
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -11,6 +13,7 @@
 #include "cli/model_options.h"
 #include "cli/packing.h"
 #include "cli/terminal.h"
+#include "engine/written_folder.h"
 #include "io/file.h"
 #include "io/interrupt.h"
 #include "io/output_folder.h"
@@ -33,6 +36,7 @@ struct Options {
 
 // Headers, config and tokenizer beside the tensors, generously.
 constexpr uint64_t kOverheadBytes = 16 * kMiB;
+constexpr std::string_view kTokenizerName = "tokenizer.json";
 
 std::string describe_shapes(const SyntheticModelOptions& options) {
   std::string text;
@@ -48,19 +52,11 @@ std::string describe_shapes(const SyntheticModelOptions& options) {
   return text;
 }
 
-Status prepare_folder(const Options& options, uint64_t bytes) {
-  MF_RETURN_IF_ERROR(create_folder(options.output));
-  MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(options.output));
-  if (!empty && !options.force) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "{}: the folder is not empty; --force replaces the checkpoint in it",
-                      options.output);
-  }
-  if (!empty) MF_RETURN_IF_ERROR(remove_checkpoint(options.output));
-  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(options.output));
+Status check_disk(const std::string& directory, uint64_t bytes) {
+  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(directory));
   if (free >= bytes + kOverheadBytes) return {};
   return make_error(ErrorCode::kResourceExhausted, "{}: the checkpoint needs {}, {} are free",
-                    options.output, format_bytes(bytes + kOverheadBytes), format_bytes(free));
+                    directory, format_bytes(bytes + kOverheadBytes), format_bytes(free));
 }
 
 // Nothing is written unpacked: the packer reads a checkpoint that exists nowhere.
@@ -70,13 +66,47 @@ Status pack(const Options& options, const SyntheticCheckpoint& checkpoint,
                        .identity = format("seed {}", options.seed),
                        .config_json = checkpoint.config_json,
                        .index = index_synthetic(checkpoint, options.seed)};
-  source.side_files.push_back({"tokenizer.json", byte_tokenizer_json()});
+  source.side_files.push_back({std::string(kTokenizerName), byte_tokenizer_json()});
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelPacker> packer,
                       ModelPacker::create(std::move(source), {}));
   return run_packer(*packer, {.directory = options.output,
                               .threads = options.threads,
                               .replace = options.force,
                               .stop = interrupts.token()});
+}
+
+Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
+             const InterruptListener& interrupts) {
+  const uint64_t bytes = checkpoint.size_bytes();
+  std::set<std::string> files = synthetic_files(checkpoint);
+  files.insert(std::string(kTokenizerName));
+  MF_ASSIGN_OR_RETURN(
+      const std::unique_ptr<WrittenFolder> folder,
+      WrittenFolder::open(
+          {.directory = options.output, .files = std::move(files), .replace = options.force}));
+  MF_RETURN_IF_ERROR(check_disk(folder->path(), bytes));
+  MF_RETURN_IF_ERROR(folder->begin());
+  MF_RETURN_IF_ERROR(
+      write_text_file(format("{}/{}", folder->path(), kTokenizerName), byte_tokenizer_json()));
+  const auto start = std::chrono::steady_clock::now();
+  {
+    ProgressBar progress("synth", bytes);
+    const Status written =
+        write_synthetic(checkpoint, {.directory = folder->path(),
+                                     .seed = options.seed,
+                                     .threads = options.threads,
+                                     .stop = interrupts.token(),
+                                     .progress = [&](uint64_t done) { progress.update(done); }});
+    if (!written.ok() && written.error().code() == ErrorCode::kCancelled) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; the checkpoint is incomplete",
+                        folder->path());
+    }
+    MF_RETURN_IF_ERROR(written);
+  }
+  MF_RETURN_IF_ERROR(folder->finish());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return print_out(format("{}: {} in {:.1f} s, {:.0f} MB/s\n", options.output, format_bytes(bytes),
+                          seconds.count(), static_cast<double>(bytes) / 1e6 / seconds.count()));
 }
 
 Status run(const Options& options) {
@@ -89,27 +119,7 @@ Status run(const Options& options) {
   const auto checkpoint = make_synthetic_model(options.like, options.model);
   if (!checkpoint.ok()) return checkpoint.error().with_context("--like " + options.like);
   if (options.pack) return pack(options, *checkpoint, *interrupts);
-  const uint64_t bytes = checkpoint->size_bytes();
-  MF_RETURN_IF_ERROR(prepare_folder(options, bytes));
-  MF_RETURN_IF_ERROR(write_text_file(options.output + "/tokenizer.json", byte_tokenizer_json()));
-  const auto start = std::chrono::steady_clock::now();
-  {
-    ProgressBar progress("synth", bytes);
-    const Status written =
-        write_synthetic(*checkpoint, {.directory = options.output,
-                                      .seed = options.seed,
-                                      .threads = options.threads,
-                                      .stop = interrupts->token(),
-                                      .progress = [&](uint64_t done) { progress.update(done); }});
-    if (!written.ok() && written.error().code() == ErrorCode::kCancelled) {
-      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; the checkpoint is incomplete",
-                        options.output);
-    }
-    MF_RETURN_IF_ERROR(written);
-  }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return print_out(format("{}: {} in {:.1f} s, {:.0f} MB/s\n", options.output, format_bytes(bytes),
-                          seconds.count(), static_cast<double>(bytes) / 1e6 / seconds.count()));
+  return write(options, *checkpoint, *interrupts);
 }
 
 }  // namespace
@@ -134,7 +144,7 @@ RegisteredCommand add_synth_command(CLI::App& program) {
       ->capture_default_str();
   app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
       ->check(CLI::Range(0, 1024));
-  app->add_flag("--force", options->force, "Replace the checkpoint in a folder that is not empty");
+  app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
   app->add_flag("--pack", options->pack,
                 "Write it packed, as moeflux pack does from an unpacked one");
   app->add_flag("--list", options->list, "Show the shapes and their sizes");

@@ -6,6 +6,7 @@
 
 #include "io/file.h"
 #include "io/posix/errno_text.h"
+#include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"
 
 namespace moeflux {
@@ -15,28 +16,12 @@ constexpr size_t kBytesPerCallMax = size_t{1} << 30;
 constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;
 constexpr int kNameAttemptsMax = 1000;
 
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 int sync_file(int fd) {
 #ifdef F_FULLFSYNC
   // On macOS fsync stops at the drive's cache; not every file system knows the full form.
   if (::fcntl(fd, F_FULLFSYNC) == 0) return 0;
 #endif
   return ::fsync(fd);
-}
-
-Status sync_folder(const std::string& folder) {
-  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.is_open()) return errno_error(errno, folder, "cannot open the folder to sync it");
-  // EINVAL: the file system has no such operation, so there is nothing more to do.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
-    return errno_error(errno, folder, "cannot sync the folder");
-  }
-  return {};
 }
 
 class PosixAtomicFileWriter final : public AtomicFileWriter {
@@ -108,11 +93,13 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
 
 }  // namespace
 
-Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::string& path) {
+Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::string& path,
+                                                                   FileAccess access) {
+  const mode_t mode = access == FileAccess::kPrivate ? 0600 : 0666;
   // O_EXCL makes the name ours: other threads and leftovers of a dead process move us to the next.
   for (int attempt = 0; attempt < kNameAttemptsMax; ++attempt) {
     std::string temporary = format("{}.tmp-{}-{}", path, ::getpid(), attempt);
-    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (fd.is_open()) {
       return std::unique_ptr<AtomicFileWriter>(
           std::make_unique<PosixAtomicFileWriter>(path, std::move(temporary), std::move(fd)));

@@ -132,6 +132,27 @@ TEST_F(FileTest, AtomicWriterWithoutCommitLeavesNothing) {
   EXPECT_TRUE(list_files(folder_)->empty());
 }
 
+TEST_F(FileTest, PrivateFilesAreTheirUsersAloneFromTheFirstByteOn) {
+  using std::filesystem::perms;
+  const mode_t umask = ::umask(022);
+  const auto only_mode = [&] {  // of the one file in the folder, whatever its name is meanwhile
+    return std::filesystem::status(path(list_files(folder_)->at(0))).permissions();
+  };
+  {
+    const auto ordinary = AtomicFileWriter::create(path("a"));
+    ASSERT_TRUE((*ordinary)->commit().ok());
+    EXPECT_EQ(only_mode(), perms(0644));
+  }
+  std::filesystem::remove(path("a"));
+  {
+    const auto hidden = AtomicFileWriter::create(path("a"), FileAccess::kPrivate);
+    EXPECT_EQ(only_mode(), perms(0600));
+    ASSERT_TRUE((*hidden)->commit().ok());
+    EXPECT_EQ(only_mode(), perms(0600));
+  }
+  ::umask(umask);
+}
+
 TEST_F(FileTest, TwoAtomicWritersOfOnePathDoNotMeet) {
   auto first = AtomicFileWriter::create(path("a"));
   auto second = AtomicFileWriter::create(path("a"));

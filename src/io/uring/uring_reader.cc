@@ -1,11 +1,13 @@
 // Reads through io_uring: one system call starts every chunk of every miss, and no thread waits.
-// Chunks beyond the depth start in wait() and poll().
+// Chunks beyond the depth start in wait() and poll(). A ring that the kernel refuses to serve fails
+// the reads that are in it and is made anew; where that fails too, reads block.
 #include "io/uring/uring_reader.h"
 
 #include <liburing.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <deque>
 #include <system_error>
 #include <thread>
@@ -19,6 +21,17 @@ namespace moeflux {
 namespace {
 
 constexpr size_t kRegionBytesMax = kGiB;  // the kernel's limit for one registered buffer
+// Memory that the kernel lacks for so long is not coming back: two seconds.
+constexpr int kEntryAttemptsMax = 200;
+constexpr std::chrono::milliseconds kEntryPause{10};
+constexpr std::chrono::microseconds kArrivalPause{100};
+// EBADR says that the kernel has lost arrivals; no drive takes so long over one that it has not.
+constexpr std::chrono::seconds kQuietMax{60};
+
+/// What the kernel lacks for the moment; what was prepared is still in the ring.
+bool may_pass(int number) {
+  return number == EINTR || number == EAGAIN || number == EBUSY || number == ENOMEM;
+}
 
 /// A chunk in the kernel's hands.
 struct Flight {
@@ -27,6 +40,7 @@ struct Flight {
   BounceBuffer bounce;  // kept for the next chunk
   int fd = -1;          // -1: only File::read_at serves it
   bool direct = false;
+  bool in_ring = false;  // issued, not collected
 };
 
 class UringReader final : public AsyncReader {
@@ -38,19 +52,7 @@ class UringReader final : public AsyncReader {
   UringReader(const UringReader&) = delete;
   UringReader& operator=(const UringReader&) = delete;
 
-  ~UringReader() override {
-    if (!ring_open_) return;
-    while (in_kernel_ > 0) {  // the kernel writes until the last one is over
-      enter(1);
-      unsigned head = 0;
-      unsigned seen = 0;
-      io_uring_cqe* cqe = nullptr;
-      io_uring_for_each_cqe(&ring_, head, cqe) { ++seen; }
-      io_uring_cq_advance(&ring_, seen);
-      in_kernel_ -= seen;
-    }
-    io_uring_queue_exit(&ring_);
-  }
+  ~UringReader() override { close(); }
 
   Status open() {
     const auto entries = static_cast<unsigned>(flights_.size());
@@ -83,7 +85,7 @@ class UringReader final : public AsyncReader {
       advance();
       if (scheduler_.has_completed()) break;
       if (!blocking_.empty()) continue;
-      MF_CHECK(in_kernel_ > 0);  // advance() leaves nothing queued while there is room
+      MF_CHECK(in_ring_ > 0);  // advance() leaves nothing queued while there is room
       enter(1);
     }
     enter(0);
@@ -107,7 +109,8 @@ class UringReader final : public AsyncReader {
   size_t cancel(uint64_t tag) override { return scheduler_.cancel(tag); }
 
   Status register_buffers(std::span<const std::span<std::byte>> regions) override {
-    MF_CHECK(in_kernel_ == 0);
+    MF_CHECK(in_ring_ == 0);
+    if (!ring_open_) return make_error(ErrorCode::kUnsupported, "io_uring has failed");
     if (!registered_.empty()) io_uring_unregister_buffers(&ring_);
     registered_.clear();
     std::vector<iovec> pieces;
@@ -118,17 +121,7 @@ class UringReader final : public AsyncReader {
         region = region.subspan(size);
       }
     }
-    if (pieces.empty()) return {};
-    const int failed =
-        io_uring_register_buffers(&ring_, pieces.data(), static_cast<unsigned>(pieces.size()));
-    if (failed != 0) {
-      return make_error(ErrorCode::kResourceExhausted,
-                        "cannot register {} memory regions for reading: {} (limit of locked "
-                        "memory: ulimit -l)",
-                        pieces.size(), std::system_category().message(-failed));
-    }
-    registered_ = std::move(pieces);
-    return {};
+    return register_pieces(std::move(pieces));
   }
 
  private:
@@ -160,7 +153,7 @@ class UringReader final : public AsyncReader {
     flight.chunk = chunk;
     flight.direct = files.direct >= 0;
     flight.fd = flight.direct ? files.direct : files.buffered;
-    if (flight.fd < 0 || !lies_inside(chunk)) {
+    if (flight.fd < 0 || !ring_open_ || !lies_inside(chunk)) {
       blocking_.push_back(id);
       return;
     }
@@ -169,12 +162,8 @@ class UringReader final : public AsyncReader {
   }
 
   void issue(size_t id) {
-    const Flight& flight = flights_[id];
+    Flight& flight = flights_[id];
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-    if (sqe == nullptr) {
-      enter(0);
-      sqe = io_uring_get_sqe(&ring_);
-    }
     MF_CHECK(sqe != nullptr);  // the ring has an entry for every flight
     const std::span<const iovec> pieces = flight.read->pieces();
     const uint64_t offset = flight.read->offset();
@@ -187,7 +176,8 @@ class UringReader final : public AsyncReader {
                           offset);
     }
     sqe->user_data = id;
-    ++in_kernel_;
+    flight.in_ring = true;
+    ++in_ring_;
   }
 
   std::optional<int> registered_region(std::span<const iovec> pieces) const {
@@ -204,13 +194,20 @@ class UringReader final : public AsyncReader {
 
   void collect_arrivals() {
     io_uring_cqe* cqe = nullptr;
-    while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
+    // What arrives may be asked for again, and what was asked for fails with a failing ring.
+    while (in_ring_ > 0 && io_uring_peek_cqe(&ring_, &cqe) == 0) {
       const size_t id = cqe->user_data;
       const int result = cqe->res;
       io_uring_cqe_seen(&ring_, cqe);
-      --in_kernel_;
+      leave_ring(id);
       arrive(id, result);
     }
+  }
+
+  void leave_ring(size_t id) {
+    MF_CHECK(flights_[id].in_ring);
+    flights_[id].in_ring = false;
+    --in_ring_;
   }
 
   void arrive(size_t id, int64_t result) {
@@ -247,16 +244,76 @@ class UringReader final : public AsyncReader {
 
   /// Hands prepared reads to the kernel and waits for `arrivals`.
   void enter(unsigned arrivals) {
-    if (arrivals == 0 && io_uring_sq_ready(&ring_) == 0) return;
+    if (!ring_open_ || (arrivals == 0 && io_uring_sq_ready(&ring_) == 0)) return;
+    int attempts = 0;
     while (true) {
-      const int result = io_uring_submit_and_wait(&ring_, arrivals);
-      if (result >= 0) return;
-      // Out of memory for the moment, or interrupted: what was prepared is still in the ring.
-      MF_CHECK(result == -EINTR || result == -EAGAIN || result == -EBUSY || result == -ENOMEM);
-      if (io_uring_cq_ready(&ring_) > 0) return;
-      if (arrivals == 0) return;
-      if (result != -EINTR) std::this_thread::yield();
+      const int number = enter_once(arrivals);
+      if (number == 0) return;
+      if (!may_pass(number)) return fail_ring(number);
+      if (io_uring_cq_ready(&ring_) > 0 || arrivals == 0) return;
+      if (number == EINTR) continue;
+      if (++attempts == kEntryAttemptsMax) return fail_ring(number);
+      std::this_thread::sleep_for(kEntryPause);
     }
+  }
+
+  int enter_once(unsigned arrivals) {
+    if (options_.entry_filter != nullptr) {
+      const int refused = options_.entry_filter->refuse();
+      if (refused != 0) return refused;
+    }
+    const int result = io_uring_submit_and_wait(&ring_, arrivals);
+    return result < 0 ? -result : 0;
+  }
+
+  void fail_ring(int number) {
+    close();
+    // The order of flights is that of the array: reads that fail together fail in no other order.
+    for (size_t id = 0; id < flights_.size(); ++id) {
+      if (!flights_[id].in_ring) continue;
+      leave_ring(id);
+      const ReadChunk& chunk = flights_[id].chunk;
+      land(id, make_error(ErrorCode::kIo,
+                          "{}: reading {} bytes at offset {} failed: io_uring_enter: errno {} ({})",
+                          chunk.file->path(), chunk.into.size(), chunk.offset, number,
+                          std::system_category().message(number)));
+    }
+    std::vector<iovec> pieces;
+    pieces.swap(registered_);
+    if (open().ok() && !pieces.empty()) (void)register_pieces(std::move(pieces));
+  }
+
+  /// Ends the ring once the kernel writes no more. What was prepared and not handed over never
+  /// begins. Enters nothing, as that may be what fails: any system call lets arrivals through.
+  void close() {
+    if (!ring_open_) return;
+    size_t begun = in_ring_ - io_uring_sq_ready(&ring_);
+    auto last_arrival = std::chrono::steady_clock::now();
+    while (begun > 0) {
+      const unsigned arrived = io_uring_cq_ready(&ring_);
+      io_uring_cq_advance(&ring_, arrived);
+      begun -= arrived;
+      const auto now = std::chrono::steady_clock::now();
+      if (arrived > 0) last_arrival = now;
+      if (begun > 0 && now - last_arrival > kQuietMax) break;
+      if (begun > 0) std::this_thread::sleep_for(kArrivalPause);
+    }
+    io_uring_queue_exit(&ring_);
+    ring_open_ = false;
+  }
+
+  Status register_pieces(std::vector<iovec> pieces) {
+    if (pieces.empty()) return {};
+    const int failed =
+        io_uring_register_buffers(&ring_, pieces.data(), static_cast<unsigned>(pieces.size()));
+    if (failed != 0) {
+      return make_error(ErrorCode::kResourceExhausted,
+                        "cannot register {} memory regions for reading: {} (limit of locked "
+                        "memory: ulimit -l)",
+                        pieces.size(), std::system_category().message(-failed));
+    }
+    registered_ = std::move(pieces);
+    return {};
   }
 
   UringReaderOptions options_;
@@ -267,7 +324,7 @@ class UringReader final : public AsyncReader {
   std::vector<size_t> free_;     // flights
   std::deque<size_t> blocking_;  // flights that wait for File::read_at
   std::vector<iovec> registered_;
-  size_t in_kernel_ = 0;  // issued, not collected
+  size_t in_ring_ = 0;  // flights
 };
 
 }  // namespace

@@ -6,10 +6,19 @@
 
 namespace moeflux {
 
+/// A place where tests let io_uring_enter fail.
+class UringEntryFilter {
+ public:
+  virtual ~UringEntryFilter() = default;
+  /// 0: the kernel is entered. Else it is not, and this is the errno that the reader shall see.
+  virtual int refuse() = 0;
+};
+
 struct UringReaderOptions {
   ReadSchedulerOptions scheduler;
   bool drop_cache = false;
   ReadResultFilter* filter = nullptr;
+  UringEntryFilter* entry_filter = nullptr;
 };
 
 /// Fails with kUnsupported where there is no io_uring: not built in, an old kernel, or forbidden,

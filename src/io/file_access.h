@@ -1,0 +1,12 @@
+// Who may read what is written.
+#pragma once
+
+#include <cstdint>
+
+namespace moeflux {
+
+/// Prompts, and states that were made of them, are their user's alone; other output is what the
+/// process's umask says.
+enum class FileAccess : uint8_t { kOrdinary, kPrivate };
+
+}  // namespace moeflux
