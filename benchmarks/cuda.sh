@@ -12,6 +12,15 @@
 #
 # Steps of a slice of DeepSeek-V3 (the first LAYERS of it: 8, of which 5 have experts, are 32 GiB of
 # files) come when they are named: deepseek-synth deepseek-bench deepseek-profile.
+#
+# DEVICE (cuda:0) is what models run on. Most people's GPUs make their kernels of a build's PTX,
+# have 99 KiB of shared memory for a group and a few dozen multiprocessors. A larger one does as
+# they do with a build for -DMOEFLUX_CUDA_ARCHITECTURES=80 and
+#
+#   DEVICE=cuda:0,shared=99 benchmarks/cuda.sh build/cuda80/bin OUT
+#
+# (multiprocessors=24 besides, to see plans for so few). conformance and golden run as such a GPU
+# in any build, beside the one there is.
 set -u
 here=$(dirname "$0")
 bin=$1 out=$2
@@ -19,6 +28,7 @@ shift 2
 steps=${*:-device conformance golden memcheck racecheck synth bench profile}
 model=${SCRATCH:-/tmp}/moeflux-synthetic
 slice=${SCRATCH:-/tmp}/moeflux-deepseek-slice
+device=${DEVICE:-cuda:0}
 shards=${SHARDS:-48}
 jobs=${JOBS:-8}
 mkdir -p "$out"
@@ -48,6 +58,10 @@ if has device; then
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
   ldd --version | head -1
   ldd "$bin/moeflux" | grep 'not found'
+  # The driver makes kernels of PTX once, and keeps them for the processes below.
+  MOEFLUX_TEST_DEVICES=cuda "$bin/conformance_test" --gtest_filter='Copy*' >"$out/first.log" 2>&1
+  tail -1 "$out/first.log"
+  say 'kernels are there'
 fi
 # synthesize NAME FOLDER LOG [OPTION]...
 synthesize() {
@@ -59,7 +73,7 @@ synthesize() {
 
 # measure FOLDER LOG PROMPTS
 measure() {
-  local options=(--device cuda:0 -p "$3" -n 64 -d "${DEPTHS:-0,8192}" -r "${REPETITIONS:-3}"
+  local options=(--device "$device" -p "$3" -n 64 -d "${DEPTHS:-0,8192}" -r "${REPETITIONS:-3}"
     --reader-threads 16 -o json)
   "$bin/moeflux" bench -m "$1" "${options[@]}" >"$out/$2.json" 2>"$out/$2.log" ||
     tail -3 "$out/$2.log"
@@ -73,8 +87,8 @@ profile() {
   timeout "${PROFILE_SECONDS:-200}" ncu --clock-control none --csv \
     --metrics gpu__time_duration.sum \
     --launch-skip "${SKIP:-4000}" --launch-count "${COUNT:-2000}" \
-    "$bin/moeflux" bench -m "$1" --device cuda:0 -p 0 -n "${TOKENS:-8}" -r 1 --reader-threads 16 \
-    >"$out/$2.csv" 2>"$out/$2.log"
+    "$bin/moeflux" bench -m "$1" --device "$device" -p 0 -n "${TOKENS:-8}" -r 1 \
+    --reader-threads 16 >"$out/$2.csv" 2>"$out/$2.log"
   python3 "$here/cuda_report.py" profile "$out/$2.csv"
 }
 

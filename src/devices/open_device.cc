@@ -15,16 +15,46 @@ namespace moeflux {
 namespace {
 
 constexpr int kThreadsMax = 1024;
+// Of a group's shared memory on GPUs: what any kernel may take, and the most there is.
+constexpr int kSharedKibLeast = gpu::kSharedBytesMax / 1024;
+constexpr int kSharedKibMost = gpu::kUnitSharedBytesMax / 1024;
 
-// "cuda" means the first.
-std::optional<int> cuda_number(std::string_view name) {
-  if (name == "cuda") return 0;
-  if (!name.starts_with("cuda:")) return std::nullopt;
-  name.remove_prefix(std::string_view("cuda:").size());
+// The number that is left of `text` behind a prefix.
+std::optional<int> number_after(std::string_view prefix, std::string_view text) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  text.remove_prefix(prefix.size());
   int number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_whole = error == std::errc() && end == name.data() + name.size();
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
   return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+// "cuda" means the first; behind a comma each, how much of it counts: "cuda:0,shared=99".
+Result<CudaOptions> parse_cuda(std::string_view name) {
+  CudaOptions options;
+  const std::string_view device = name.substr(0, name.find(','));
+  const std::optional<int> number = device == "cuda" ? 0 : number_after("cuda:", device);
+  if (!number) {
+    return make_error(ErrorCode::kInvalidArgument, "device {}: expected cuda:0 or another number",
+                      name);
+  }
+  options.device = *number;
+  for (std::string_view rest = name.substr(device.size()); !rest.empty();) {
+    rest.remove_prefix(1);
+    const std::string_view limit = rest.substr(0, rest.find(','));
+    rest.remove_prefix(limit.size());
+    const std::optional<int> shared = number_after("shared=", limit);
+    const std::optional<int> cores = number_after("multiprocessors=", limit);
+    if (shared.value_or(cores.value_or(0)) == 0 || shared.value_or(0) > kSharedKibMost ||
+        (shared && *shared < kSharedKibLeast)) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "device {}: limit {}: expected shared={} to {} KiB or multiprocessors=N",
+                        name, limit, kSharedKibLeast, kSharedKibMost);
+    }
+    if (shared) options.shared_kib_max = static_cast<uint32_t>(*shared);
+    if (cores) options.multiprocessors_max = static_cast<uint32_t>(*cores);
+  }
+  return options;
 }
 
 Result<Precision> parse_precision(std::string_view text) {
@@ -65,8 +95,9 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   if (options.name == "reference") return make_reference_device();
   if (options.name == "emulator") return make_emulator_device({});
   if (options.name == "metal") return make_metal_device();
-  if (const std::optional<int> number = cuda_number(options.name)) {
-    return make_cuda_device({.device = *number});
+  if (options.name.starts_with("cuda")) {
+    MF_ASSIGN_OR_RETURN(const CudaOptions cuda, parse_cuda(options.name));
+    return make_cuda_device(cuda);
   }
   return make_error(
       ErrorCode::kInvalidArgument,

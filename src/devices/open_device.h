@@ -11,7 +11,9 @@ namespace moeflux {
 
 /// The strings are as the command line and the public interface take them.
 struct DeviceOptions {
-  std::string name = "cpu";        // cpu, cuda:N, metal, reference or emulator
+  /// cpu, cuda:N, metal, reference or emulator. "cuda:N,shared=KIB,multiprocessors=N" plans as for
+  /// a GPU that has only so much shared memory for a group, or multiprocessors.
+  std::string name = "cpu";
   int threads = 0;                 // of the CPU; 0: one per usable core
   bool pin_threads = false;        // each thread of the CPU on a core of its own
   std::string isa;                 // forces the CPU kernels' instruction set

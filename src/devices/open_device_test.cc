@@ -17,12 +17,28 @@ TEST(OpenDevice, NamesTheDeviceItOpened) {
   }
 }
 
+// There may be no GPU, or no CUDA: then the error is about that.
+TEST(OpenDevice, TakesACudaDeviceAsASmallerOne) {
+  const auto small = open_device({.name = "cuda:0,shared=99,multiprocessors=24"});
+  if (small.ok()) {
+    EXPECT_EQ((*small)->name(), "cuda:0");
+    EXPECT_NE((*small)->description().find("as if 24 with 99 KiB"), std::string_view::npos);
+  } else {
+    EXPECT_NE(small.error().code(), ErrorCode::kInvalidArgument) << small.error().to_string();
+  }
+}
+
 TEST(OpenDevice, SaysWhatIsWrong) {
   expect_error(open_device({.name = "tpu"}), ErrorCode::kInvalidArgument, {"tpu", "reference"});
 #ifndef __APPLE__
   expect_error(open_device({.name = "metal"}), ErrorCode::kUnsupported, {"metal", "macOS"});
 #endif
   expect_error(open_device({.name = "cuda:x"}), ErrorCode::kInvalidArgument, {"cuda:x"});
+  for (const char* limit : {"", "shared=", "shared=31", "shared=228", "shared=99k", "cores=2",
+                            "multiprocessors=0", "multiprocessors=-1"}) {
+    expect_error(open_device({.name = std::string("cuda:0,") + limit}), ErrorCode::kInvalidArgument,
+                 {"device cuda:0,", "32 to 227 KiB", "multiprocessors=N"});
+  }
   expect_error(open_device({.name = ""}), ErrorCode::kInvalidArgument, {"known are"});
   expect_error(open_device({.threads = -1}), ErrorCode::kInvalidArgument, {"-1 threads", "1024"});
   expect_error(open_device({.isa = "mmx"}), ErrorCode::kInvalidArgument, {"mmx"});

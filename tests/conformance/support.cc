@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
@@ -17,6 +18,7 @@
 #include "quant/formats/affine.h"
 #include "quant/formats/tiled.h"
 #include "tests/support/fake_metal_gpu.h"
+#include "tests/support/small_gpu.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -31,15 +33,15 @@ class Matrix : public ::testing::Environment {
   void TearDown() override {
     if (worst_.empty()) return;
     std::string text = format("\n{:<16}", "worst error");
-    for (const NamedDevice& device : devices()) text += format("{:>12}", device.name);
+    for (const NamedDevice& device : devices()) text += format("{:>18}", device.name);
     for (const auto& [op, row] : worst_) {
       text += format("\n{:<16}", op);
       for (const NamedDevice& device : devices()) {
         const auto cell = row.find(device.name);
         if (cell == row.end()) {
-          text += format("{:>12}", "-");
+          text += format("{:>18}", "-");
         } else {
-          text += format("{:>7} {:.2f}", cell->second <= 1.0 ? "ok" : "FAIL", cell->second);
+          text += format("{:>13} {:.2f}", cell->second <= 1.0 ? "ok" : "FAIL", cell->second);
         }
       }
     }
@@ -93,19 +95,9 @@ void encode_affine(EncodedWeight& w, const std::vector<float>& values) {
   }
 }
 
-/// How much more a device may be off. Matrix units of GPUs see activations as integers of 16 bits
-/// in place of 24, of one factor for 64 columns: 16 is five deviations of such products' error
-/// where rows are short, and numbers even; more columns average more.
-double allowance(const Comparison& c, const NamedDevice& device) {
-  const bool is_product = c.op.starts_with("linear") || c.op == "expert_ffn";
-  return is_product && device.family == "cuda" ? 16.0 : 1.0;
-}
-
-/// Compares one device's output; returns the worst error in units of tolerance.
-double compare(const Comparison& c, const NamedDevice& named, std::span<const float> expected,
-               std::span<const float> got) {
-  const std::string& device = named.name;
-  const double allowed = allowance(c, named);
+/// Compares one device's output; returns the worst error in units of `allowed` tolerances.
+double compare(const Comparison& c, const std::string& device, double allowed,
+               std::span<const float> expected, std::span<const float> got) {
   double worst = 0.0;
   size_t at = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -126,10 +118,49 @@ double compare(const Comparison& c, const NamedDevice& named, std::span<const fl
   return worst;
 }
 
-/// For checkers that make everything slow: MOEFLUX_TEST_DEVICES=cuda leaves one family.
+/// For checkers that make everything slow: MOEFLUX_TEST_DEVICES=cuda leaves families that begin so.
 bool is_wanted(const std::string& family) {
   const char* wanted = std::getenv("MOEFLUX_TEST_DEVICES");
-  return wanted == nullptr || family == wanted;
+  return wanted == nullptr || family.starts_with(wanted);
+}
+
+NamedDevice on_platform(const std::string& family, int run, bool is_slow,
+                        std::unique_ptr<gpu::Platform> platform) {
+  const bool has_units = platform->has_matrix_units();
+  auto launches = std::make_unique<testing::LaunchCounts>();
+  auto device = make_gpu_device(testing::make_watched_platform(std::move(platform), *launches));
+  return {format("{}/{}", family, run), family, std::move(device), is_slow, has_units,
+          std::move(launches)};
+}
+
+void add_emulators(std::vector<NamedDevice>& list) {
+  list.push_back({"emulator/1", "emulator",
+                  make_metal_device(testing::make_fake_metal_gpu({.seed = 1})),
+                  /*is_slow=*/true});
+  const auto add = [&](const std::string& family, int run, const gpu::EmulatorOptions& options) {
+    list.push_back(
+        on_platform(family, run, /*is_slow=*/true, gpu::make_emulator_platform(options)));
+  };
+  add("emulator", 2, {.seed = 2});
+  add("emulator-units", 1, {.seed = 5, .matrix_units = true});
+  add("emulator-small", 1,
+      {.seed = 6,
+       .matrix_units = true,
+       .shared_bytes = testing::kSmallGpuSharedKib * 1024,
+       .cores = testing::kSmallGpuCores});
+}
+
+void add_cuda(std::vector<NamedDevice>& list) {
+  const auto add = [&](const std::string& family, int run, const CudaOptions& options) {
+    auto platform = make_cuda_platform(options);
+    if (!platform.ok()) return;
+    list.push_back(on_platform(family, run, /*is_slow=*/false, std::move(platform).value()));
+  };
+  add("cuda", 1, {.use_graphs = true});
+  add("cuda", 2, {.use_graphs = false});
+  add("cuda-small", 2,
+      {.shared_kib_max = testing::kSmallGpuSharedKib,
+       .multiprocessors_max = testing::kSmallGpuCores});
 }
 
 }  // namespace
@@ -148,17 +179,8 @@ const std::vector<NamedDevice>& devices() {
         list.push_back({format("{}/{}", isa, threads), isa, std::move(device).value()});
       }
     }
-    list.push_back({"emulator/1", "emulator",
-                    make_metal_device(testing::make_fake_metal_gpu({.seed = 1})),
-                    /*is_slow=*/true});
-    list.push_back({"emulator/2", "emulator", make_emulator_device({.seed = 2}),
-                    /*is_slow=*/true});
-    for (const int run : {1, 2}) {
-      auto device = make_cuda_device({.use_graphs = run == 1});
-      if (!device.ok()) continue;
-      list.push_back(
-          {format("cuda/{}", run), "cuda", std::move(device).value(), /*is_slow=*/false});
-    }
+    add_emulators(list);
+    add_cuda(list);
     if (auto device = make_metal_device(); device.ok()) {
       list.push_back({"metal/2", "metal", std::move(device).value(), /*is_slow=*/false});
     }
@@ -177,15 +199,23 @@ std::vector<const NamedDevice*> one_device_per_family() {
 }
 
 std::vector<const NamedDevice*> devices_with_units(bool fast_only) {
-  static const NamedDevice emulator{"emulator/units", "emulator",
-                                    make_emulator_device({.seed = 5, .matrix_units = true}),
-                                    /*is_slow=*/true};
   std::vector<const NamedDevice*> chosen;
-  if (is_wanted(emulator.family) && !fast_only) chosen.push_back(&emulator);
-  for (const NamedDevice* device : one_device_per_family()) {
-    if (device->family == "cuda") chosen.push_back(device);
+  for (const NamedDevice& device : devices()) {
+    if (!device.has_units || (fast_only && device.is_slow)) continue;
+    if (!chosen.empty() && chosen.back()->family == device.family) chosen.pop_back();
+    chosen.push_back(&device);
   }
   return chosen;
+}
+
+Outcome run_on(const NamedDevice& device, const Run& run) {
+  const auto on_units = [&] {
+    return device.launches == nullptr ? size_t{0} : device.launches->of_units();
+  };
+  const size_t before = on_units();
+  Session session(*device.device);
+  std::vector<float> values = run(session);
+  return {std::move(values), on_units() > before ? 16.0 : 1.0};
 }
 
 Device& reference() {
@@ -370,10 +400,10 @@ void compare_with_reference(const Comparison& comparison, const Run& run) {
   std::vector<float> first;
   for (const NamedDevice& device : devices()) {
     if (device.is_slow && !comparison.on_slow_devices) continue;
-    Session session(*device.device);
-    const std::vector<float> got = run(session);
+    const auto [got, allowed] = run_on(device, run);
     ASSERT_EQ(got.size(), expected.size());
-    matrix().add(comparison.op, device.name, compare(comparison, device, expected, got));
+    matrix().add(comparison.op, device.name,
+                 compare(comparison, device.name, allowed, expected, got));
     if (device.family != family) {
       family = device.family;
       first = got;

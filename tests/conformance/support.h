@@ -12,6 +12,7 @@
 #include "backend/device.h"
 #include "backend/encoder.h"
 #include "quant/weight.h"
+#include "tests/support/watched_platform.h"
 
 namespace moeflux::conformance {
 
@@ -20,16 +21,20 @@ struct NamedDevice {
   std::string name;    // "avx512/2"
   std::string family;  // "avx512"
   std::unique_ptr<Device> device;
-  bool is_slow = false;  // takes part only in some of many similar problems
+  bool is_slow = false;    // takes part only in some of many similar problems
+  bool has_units = false;  // matrix units of a GPU
+  std::unique_ptr<testing::LaunchCounts> launches = {};  // null: not counted, and no units
 };
 /// The CPU at every instruction set this machine has, with 1, 2 and 3 threads; GPU kernels on the
-/// emulator, whose threads run in two different orders, once behind Metal's command buffers; the
-/// first CUDA GPU, with graphs and without; Apple's GPU.
+/// emulator, whose threads run in two different orders, once behind Metal's command buffers; on
+/// emulators with matrix units, one of which is a small GPU (tests/support/small_gpu.h); the first
+/// CUDA GPU, with graphs and without and as a small one; Apple's GPU.
 const std::vector<NamedDevice>& devices();
-/// One device per family, with two threads.
+/// One device per family, with two threads; no emulator with matrix units, whose invariances have
+/// tests of their own.
 std::vector<const NamedDevice*> one_device_per_family();
-/// Those whose products and attention run on matrix units: the first CUDA GPU, and an emulator that
-/// has some and takes no part in what is for fast devices.
+/// Those whose products and attention run on matrix units: CUDA GPUs, and emulators that have some
+/// and take no part in what is for fast devices.
 std::vector<const NamedDevice*> devices_with_units(bool fast_only = false);
 Device& reference();
 
@@ -94,6 +99,16 @@ class Session {
 };
 
 using Run = std::function<std::vector<float>(Session&)>;
+
+/// What a device computed, and how much more than by the rounding of f32 it may be off. 1, but
+/// where it launched kernels for matrix units: they see activations as integers of 16 bits in place
+/// of 24, of one factor for 64 columns. 16 is five deviations of such products' error where rows
+/// are short, and numbers even; more columns average more.
+struct Outcome {
+  std::vector<float> values;
+  double allowance = 1.0;
+};
+Outcome run_on(const NamedDevice& device, const Run& run);
 
 /// What a result is compared against.
 struct Comparison {

@@ -10,6 +10,7 @@
 #include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
 #include "tests/support/fake_metal_gpu.h"
+#include "tests/support/small_gpu.h"
 #include "tests/support/tiling_device.h"
 
 namespace moeflux::testing {
@@ -29,6 +30,12 @@ class Recorder : public HiddenObserver {
   std::map<int64_t, std::vector<float>>& layers_;
 };
 
+Result<std::unique_ptr<Device>> open_cuda(const std::string& name) {
+  if (name == "cuda:0") return make_cuda_device({});
+  return make_cuda_device(
+      {.shared_kib_max = kSmallGpuSharedKib, .multiprocessors_max = kSmallGpuCores});
+}
+
 }  // namespace
 
 std::span<const float> RunOutput::row(int64_t i) const {
@@ -43,11 +50,17 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
   if (options.device == "emulator with matrix units") {
     return make_emulator_device({.seed = 1, .matrix_units = true});
   }
+  if (options.device == "emulator of a small GPU") {
+    return make_emulator_device({.seed = 1,
+                                 .matrix_units = true,
+                                 .shared_bytes = kSmallGpuSharedKib * 1024,
+                                 .cores = kSmallGpuCores});
+  }
   if (options.device == "emulator behind metal") {
     return make_metal_device(make_fake_metal_gpu({.seed = 1}));
   }
-  if (options.device == "cuda:0" || options.device == "metal") {
-    auto gpu = options.device == "metal" ? make_metal_device() : make_cuda_device({});
+  if (options.device.starts_with("cuda:0") || options.device == "metal") {
+    auto gpu = options.device == "metal" ? make_metal_device() : open_cuda(options.device);
     EXPECT_TRUE(gpu.ok()) << (gpu.ok() ? "" : gpu.error().to_string());
     return gpu.ok() ? std::move(gpu).value() : nullptr;
   }
@@ -57,7 +70,9 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
 }
 
 std::vector<const char*> and_gpus(std::vector<const char*> devices) {
-  if (make_cuda_device({}).ok()) devices.push_back("cuda:0");
+  for (const char* name : {"cuda:0", "cuda:0 as a small GPU"}) {
+    if (open_cuda(name).ok()) devices.push_back(name);
+  }
   if (make_metal_device().ok()) devices.push_back("metal");
   return devices;
 }

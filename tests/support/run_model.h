@@ -15,8 +15,9 @@ namespace moeflux::testing {
 
 struct RunOptions {
   std::string device = "cpu";  // or "reference", "tiling reference", "emulator",
-                               // "emulator with matrix units",
-                               // "emulator behind metal", "cuda:0", "metal"
+                               // "emulator with matrix units", "emulator of a small GPU",
+                               // "emulator behind metal", "cuda:0", "cuda:0 as a small GPU",
+                               // "metal"
   int threads = 2;
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_memory.h"
@@ -16,18 +17,28 @@
 namespace moeflux {
 namespace {
 
+uint32_t at_most(uint32_t value, uint32_t limit) {
+  return limit == 0 ? value : std::min(value, limit);
+}
+
 class CudaPlatform : public gpu::Platform {
  public:
   CudaPlatform(const CudaOptions& options, const cudaDeviceProp& properties)
       : device_(options.device),
         use_graphs_(options.use_graphs),
-        shared_bytes_max_(std::min(static_cast<uint32_t>(properties.sharedMemPerBlockOptin),
-                                   gpu::kUnitSharedBytesMax)),
-        cores_(static_cast<uint32_t>(properties.multiProcessorCount)),
+        shared_bytes_max_(at_most(std::min(static_cast<uint32_t>(properties.sharedMemPerBlockOptin),
+                                           gpu::kUnitSharedBytesMax),
+                                  options.shared_kib_max * 1024)),
+        cores_(at_most(static_cast<uint32_t>(properties.multiProcessorCount),
+                       options.multiprocessors_max)),
         name_(format("cuda:{}", options.device)),
-        description_(format("{} ({}, compute capability {}.{}, {} multiprocessors)", name_,
-                            static_cast<const char*>(properties.name), properties.major,
-                            properties.minor, properties.multiProcessorCount)) {}
+        description_(
+            format("{} ({}, compute capability {}.{}, {} multiprocessors{})", name_,
+                   static_cast<const char*>(properties.name), properties.major, properties.minor,
+                   properties.multiProcessorCount,
+                   options.shared_kib_max == 0 && options.multiprocessors_max == 0
+                       ? std::string()
+                       : format("; as if {} with {} KiB", cores_, shared_bytes_max_ / 1024))) {}
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
@@ -90,7 +101,7 @@ Status check_kernels(int device) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
+Result<std::unique_ptr<gpu::Platform>> make_cuda_platform(const CudaOptions& options) {
   int count = 0;
   const Status counted = gpu::cuda_status(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (!counted.ok()) return counted.error().with_context(format("cuda:{}", options.device));
@@ -103,7 +114,12 @@ Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
   MF_RETURN_IF_ERROR(gpu::cuda_status(cudaGetDeviceProperties(&properties, options.device),
                                       "cudaGetDeviceProperties"));
   MF_RETURN_IF_ERROR(check_kernels(options.device));
-  return make_gpu_device(std::make_unique<CudaPlatform>(options, properties));
+  return std::unique_ptr<gpu::Platform>(std::make_unique<CudaPlatform>(options, properties));
+}
+
+Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options) {
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Platform> platform, make_cuda_platform(options));
+  return make_gpu_device(std::move(platform));
 }
 
 }  // namespace moeflux

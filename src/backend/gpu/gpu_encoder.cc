@@ -60,6 +60,7 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
 }
 
 void GpuEncoder::record(const Plan& plan) {
+  MF_CHECK(plan.shared_bytes <= platform_.shared_bytes_max());
   flush_waiting();
   for (SplitRows& split : splits_) {
     if (writes(plan, split.x)) split.x = {};

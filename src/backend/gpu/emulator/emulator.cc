@@ -140,8 +140,7 @@ class EmulatorPlatform : public Platform {
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
   uint32_t shared_bytes_max() const override { return options_.shared_bytes; }
-  // Small problems reach the kernels for large ones.
-  uint32_t cores() const override { return 4; }
+  uint32_t cores() const override { return options_.cores; }
   uint64_t workspace_bytes_max() const override { return uint64_t{128} << 10; }
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {

@@ -21,6 +21,9 @@ struct EmulatorOptions {
   std::optional<uint64_t> memory_bytes = {};
   /// Shared memory that a group can have.
   uint32_t shared_bytes = kUnitSharedBytesMax;
+  /// Multiprocessors that work is shared out to: so few that small problems reach the kernels for
+  /// large ones.
+  uint32_t cores = 4;
 };
 
 std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options);

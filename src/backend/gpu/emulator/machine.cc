@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <numeric>
 
 #include "backend/gpu/dialect/host.h"
@@ -165,10 +164,7 @@ void Machine::barrier(u32 thread, Place place) {
 bool Machine::release_barrier() {
   const Place place = lanes_.front().place;
   for (const Lane& lane : lanes_) {
-    if (lane.state != State::kAtBarrier || lane.place.line != place.line ||
-        std::strcmp(lane.place.file, place.file) != 0) {
-      return false;
-    }
+    if (lane.state != State::kAtBarrier || !(lane.place == place)) return false;
   }
   ++epoch_;
   for (Lane& lane : lanes_) lane.state = State::kReady;
@@ -250,7 +246,7 @@ bool Machine::complete_exchange(u32 simd) {
   u32 lowest = lanes[0].bits;
   for (u32 i = 0; i < kSimdLanes; ++i) {
     if (lanes[i].state != State::kAtExchange || lanes[i].op != lanes[0].op ||
-        lanes[i].place.line != lanes[0].place.line) {
+        !(lanes[i].place == lanes[0].place)) {
       return false;
     }
     values[i] = std::bit_cast<float>(lanes[i].bits);
@@ -332,8 +328,7 @@ void Machine::report_divergence() {
   const auto waits = std::find_if(lanes_.begin(), lanes_.end(),
                                   [](const Lane& lane) { return lane.state != State::kFinished; });
   const auto differs = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-    return lane.state != waits->state || lane.op != waits->op ||
-           lane.place.line != waits->place.line;
+    return lane.state != waits->state || lane.op != waits->op || !(lane.place == waits->place);
   });
   fault_ = format("{}: divergence: {}", where(), describe(*waits));
   if (differs != lanes_.end()) fault_ += format(" while {}", describe(*differs));

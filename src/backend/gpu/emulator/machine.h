@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,6 +29,9 @@ struct Place {
   int line = 0;
   static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
+  }
+  friend bool operator==(const Place& a, const Place& b) {
+    return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
   }
 };
 
@@ -134,7 +138,7 @@ class Machine {
   };
   struct Shadow {
     Touch write;
-    std::array<Touch, 2> reads;  // by two different threads, if two have read
+    std::array<Touch, 2> reads;  // note_read() says whose
   };
 
   static void run_lane(void* lane);
@@ -177,10 +181,25 @@ class Machine {
     return is_concurrent(shadow.write, thread) || is_concurrent(shadow.reads[0], thread) ||
            is_concurrent(shadow.reads[1], thread);
   }
+  /// Two reads stand for any number of them. Of two SIMD groups: every write until the next barrier
+  /// of the group is a race with one of them. Of two threads of the only SIMD group that has read,
+  /// since its last barrier: every write is, but by a thread that alone has read, or a later one.
   void note_read(u32 thread, uint64_t word) {
-    Shadow& shadow = shadow_[word];
-    const bool first = shadow.reads[0].epoch < epoch_ || shadow.reads[0].thread == thread;
-    shadow.reads[first ? 0 : 1] = now(thread);
+    auto& [first, second] = shadow_[word].reads;
+    const Touch read = now(thread);
+    const u32 simd = thread / kSimdLanes;
+    const u32 first_simd = first.thread / kSimdLanes;
+    if (first.epoch < epoch_) {
+      first = read;
+    } else if (second.epoch == epoch_ && second.thread / kSimdLanes != first_simd) {
+      return;
+    } else if (simd != first_simd) {
+      second = read;
+    } else if (first.simd_epoch < read.simd_epoch) {
+      first = read;
+    } else if (first.thread != thread) {
+      second = read;
+    }
   }
 
   const Launch* launch_ = nullptr;

@@ -191,6 +191,38 @@ TEST(Machine, ABarrierOfASimdGroupOrdersThatGroupOnly) {
   }
 }
 
+MF_KERNEL(read_by_three, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  if (t.index == 0u) kept[0] = a[0];
+  barrier(t);
+  if (t.index == 0u || t.index == 32u) b[t.index] = kept[0];
+  simd_barrier(t);
+  if (t.index == 1u) b[t.index] = kept[0];
+  simd_barrier(t);
+  if (t.index == 0u) kept[0] = 1u;  // after the other reads of its SIMD group, beside thread 32's
+}
+MF_KERNEL(read_by_one_simd_group, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  MF_SHARED(u32) kept = MF_SHARED_AT(t, u32, 0u);
+  if (t.index == 0u) kept[0] = a[0];
+  barrier(t);
+  if (t.simd == 0u) b[t.index] = kept[0];
+  simd_barrier(t);
+  if (t.index == 1u) b[t.index] = kept[0];
+  if (t.index == 1u) kept[0] = 1u;  // after all other reads
+}
+
+TEST(Machine, ReportsARaceWithTheSecondOfThreeReaders) {
+  for (const uint64_t seed : {0, 1, 2, 3, 4}) {
+    expect_words(report_of<read_by_three>({}, seed), {"race on shared bytes 0..3"});
+  }
+  expect_words(report_of<read_by_three>({}, 0), {"thread 0: race", "writes what thread 32 read"});
+  for (const uint64_t seed : {0, 1, 2, 3, 4}) {
+    EXPECT_EQ(report_of<read_by_one_simd_group>({}, seed), "");
+  }
+}
+
 MF_KERNEL(diverges_at_barrier, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
   MF_THREAD;
   if (t.index >= 40u) return;
@@ -223,6 +255,19 @@ MF_KERNEL(waits_at_two_barriers, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b
     barrier(t);
   }
   b[t.index] = 0u;
+}
+
+MF_KERNEL(exchanges_on_one_line_of_two_files, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  const Place place = t.lane < 16u ? Place{"one.h", 7} : Place{"another.h", 7};
+  b[t.index] = simd_shuffle(t, a[t.index], 0u, place);
+}
+
+TEST(Machine, ReportsLanesAtExchangesOnOneLineOfTwoFiles) {
+  expect_words(report_of<exchanges_on_one_line_of_two_files>({}, 0),
+               {"divergence",
+                "thread 0 waits at simd_shuffle (one.h:7) while thread 16 waits at "
+                "simd_shuffle (another.h:7)"});
 }
 
 TEST(Machine, ReportsThreadsAtDifferentBarriers) {

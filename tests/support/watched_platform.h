@@ -1,0 +1,23 @@
+// A GPU platform that counts what goes by: which kernels a device was given.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "backend/gpu/executor.h"
+
+namespace moeflux::testing {
+
+/// Launches by kernel, of every executor of the platform; outlives it. For one thread.
+struct LaunchCounts {
+  std::array<size_t, gpu::kKernels.size()> of_kernel{};
+
+  /// Of products of kernels for matrix units, whose activations are integers of 16 bits.
+  size_t of_units() const;
+};
+
+std::unique_ptr<gpu::Platform> make_watched_platform(std::unique_ptr<gpu::Platform> platform,
+                                                     LaunchCounts& counts);
+
+}  // namespace moeflux::testing
