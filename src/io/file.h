@@ -46,7 +46,7 @@ Result<std::string> read_text_file(const std::string& path, uint64_t bytes_max);
 Result<std::string> read_standard_input(uint64_t bytes_max);
 
 /// Writes to a temporary file beside `path`, fsyncs and renames, so that `path` is either old or
-/// complete.
+/// complete. What a killed process leaves is called PATH.tmp-PID-N; see remove_abandoned_file().
 class AtomicFileWriter {
  public:
   static Result<std::unique_ptr<AtomicFileWriter>> create(const std::string& path);
