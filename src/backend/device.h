@@ -33,6 +33,9 @@ class Device {
   virtual std::string_view name() const = 0;
   /// What it runs on, for people: "cpu (avx512 f32, 2 threads)".
   virtual std::string_view description() const = 0;
+  /// Equal for devices that give the same bits: what they are, instruction set, precision. What
+  /// decides the speed alone, such as threads, is no part of it.
+  virtual std::string_view bits_key() const { return description(); }
   /// Zero-initialised memory, at least 4096-byte aligned; pages may be touched lazily.
   /// Fails with kResourceExhausted.
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;

@@ -54,7 +54,7 @@ struct EngineOptions {
   bool check_experts = true;
   /// Of the dense weights, while they are read.
   LoadProgress load_progress = {};
-  /// Bytes of states that keep_prefix() may keep; 0: none are kept.
+  /// Bytes of states that keep_prefix() may keep, in a folder those of all who share it; 0: none.
   uint64_t prefix_cache_bytes = 0;
   /// Where kept states lie, so that they survive the process: a folder, made unless it exists, that
   /// engines of other models and devices may share. Empty: in memory.
@@ -188,9 +188,9 @@ class Engine {
   Result<std::vector<std::byte>> load_file(Sequence& sequence, const std::string& path);
 
   /// Starts an empty sequence from the kept state that shares most first tokens with `tokens`, and
-  /// says how many tokens are in the sequence now: 0 when nothing fits, and at most all but the
-  /// last, whose evaluation gives the logits. Fails with kFailedPrecondition unless the sequence is
-  /// empty.
+  /// says how many tokens are in the sequence now: 0 when nothing fits, at most the context, and at
+  /// most all but the last, whose evaluation gives the logits. Fails with kFailedPrecondition
+  /// unless the sequence is empty, kResourceExhausted when memory is full.
   Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens);
   /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
   /// longest ago make room. A model with recurrent layers, or windows that the text exceeds, starts
@@ -207,7 +207,7 @@ class Engine {
   Status read_best(const BestLogits& best);
   int64_t chunk_tokens(LogitsMode mode) const;
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
-  Result<Past> past_of(const SnapshotView& snapshot);
+  Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status open_experts(const EngineOptions& options);
   Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();

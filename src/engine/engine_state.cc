@@ -31,6 +31,15 @@ int64_t usable_tokens(const Past& past, std::span<const TokenId> tokens) {
   return past.state->can_truncate(common) ? common : 0;
 }
 
+// True when the first `length` tokens of a snapshot are those of a text, and can be had alone.
+bool serves(const SnapshotView& snapshot, std::span<const TokenId> text, int64_t length) {
+  const auto held = static_cast<int64_t>(snapshot.tokens.size());
+  const auto n = static_cast<size_t>(length);
+  if (length > held || n > text.size()) return false;
+  if (length < SequenceState::shortest_truncation(snapshot.header.layers, held)) return false;
+  return std::ranges::equal(std::span(snapshot.tokens).first(n), text.first(n));
+}
+
 }  // namespace
 
 Result<CheckpointId> Engine::checkpoint(Sequence& sequence) {
@@ -113,14 +122,13 @@ Result<std::vector<std::byte>> Engine::save(const Sequence& sequence,
   return std::move(builder).finish();
 }
 
-Result<Past> Engine::past_of(const SnapshotView& snapshot) {
+Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
   const SnapshotHeader& header = snapshot.header;
   if (header.model != fingerprint_ || header.layers != state_specs(spec())) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the snapshot is of a model with fingerprint {:016x}, expected {:016x}",
                       header.model, fingerprint_);
   }
-  const auto length = static_cast<int64_t>(snapshot.tokens.size());
   if (length > context_length_) {
     return make_error(ErrorCode::kResourceExhausted,
                       "the snapshot's {} tokens do not fit the context of {} (see --ctx-size)",
@@ -135,14 +143,15 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot) {
   }
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
                       SequenceState::create(*device_, header.layers, prefill_chunk_));
-  MF_RETURN_IF_ERROR(state->fill(*encoder_, length, snapshot.layers));
-  return Past{std::move(state), snapshot.tokens};
+  const auto held = static_cast<int64_t>(snapshot.tokens.size());
+  MF_RETURN_IF_ERROR(state->fill(*encoder_, {.length = length, .of = held}, snapshot.layers));
+  return Past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
 }
 
 Result<std::vector<std::byte>> Engine::load(Sequence& sequence,
                                             std::span<const std::byte> snapshot) {
   MF_ASSIGN_OR_RETURN(const SnapshotView view, parse_snapshot(snapshot));
-  MF_ASSIGN_OR_RETURN(Past past, past_of(view));
+  MF_ASSIGN_OR_RETURN(Past past, past_of(view, static_cast<int64_t>(view.tokens.size())));
   sequence.become(std::move(past));
   return std::vector<std::byte>(view.extra.begin(), view.extra.end());
 }
@@ -180,12 +189,11 @@ Result<int64_t> Engine::reuse_prefix(Sequence& empty, std::span<const TokenId> t
   const std::span<const TokenId> prefix = tokens.first(tokens.size() - 1);
   return prefixes_->reuse(prefix, [&](int64_t length, std::span<const std::byte> bytes) -> Status {
     MF_ASSIGN_OR_RETURN(const SnapshotView view, parse_snapshot(bytes));
-    MF_ASSIGN_OR_RETURN(Past past, past_of(view));
-    if (usable_tokens(past, prefix) != length) {
+    if (!serves(view, prefix, length)) {
       return make_error(ErrorCode::kCorruption,
                         "the kept state is not of the tokens it is kept for");
     }
-    past.truncate(length);
+    MF_ASSIGN_OR_RETURN(Past past, past_of(view, length));
     empty.become(std::move(past));
     return {};
   });

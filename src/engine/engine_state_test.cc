@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <random>
 
+#include "backend/cpu/cpu_device.h"
 #include "engine/snapshot.h"
 #include "engine/tiny_engine_test_util.h"
 #include "tests/support/expect_error.h"
@@ -40,6 +42,21 @@ class EngineStateTest : public TinyEngineTest {
     return snapshot.ok() ? std::move(snapshot).value() : Bytes();
   }
   std::string weights() const { return folder_ / "model.safetensors"; }
+  /// Both layers forget at any position.
+  void write_attention_model() {
+    testing::TinyModel model = testing::make_tiny_model({});
+    model.config["layer_types"] = {"full_attention", "full_attention"};
+    std::map<std::string, testing::TinyTensor> tensors;
+    for (const auto& [name, tensor] : model.tensors) {
+      if (name.find("linear_attn") != std::string::npos) continue;
+      tensors[name] = tensor;
+      const size_t at = name.find("layers.1.self_attn");
+      if (at == std::string::npos) continue;
+      tensors[std::string(name).replace(at, 8, "layers.0")] = tensor;
+    }
+    model.tensors = std::move(tensors);
+    model.write(folder_.path());
+  }
   /// The fingerprint of the tiny model with one byte of a tensor changed.
   uint64_t fingerprint_with(const std::string& tensor) {
     const testing::TempFolder folder;
@@ -246,6 +263,66 @@ TEST_F(EngineStateTest, PrefixesStartEmptySequencesOnly) {
   expect_goes_on(*engine, *started, text_);
   const auto empty = start(*engine);
   EXPECT_EQ(*engine->reuse_prefix(*empty, {}), 0);
+}
+
+TEST_F(EngineStateTest, PrefixesAreSharedByWhoeverComputesTheSameBits) {
+  const std::string kept = folder_ / "kept";
+  const auto reused = [&](const CpuOptions& options) {
+    const auto device = make_cpu_device(options);
+    EXPECT_TRUE(device.ok());
+    const EngineOptions with_prefixes = {.prefix_cache_bytes = 1 << 20,
+                                         .prefix_cache_directory = kept};
+    const auto engine = Engine::open(folder_.path(), **device, with_prefixes);
+    EXPECT_TRUE(engine.ok());
+    const auto sequence = start(**engine);
+    const auto length = (*engine)->reuse_prefix(*sequence, text_);
+    EXPECT_TRUE(length.ok());
+    const auto prompt = evaluated(**engine, std::span(text_).first(19));
+    EXPECT_TRUE((*engine)->keep_prefix(*prompt).ok());
+    return *length;
+  };
+  EXPECT_EQ(reused({.threads = 2, .isa = "generic"}), 0);
+  EXPECT_EQ(reused({.threads = 1, .isa = "generic"}), 19);
+  EXPECT_EQ(reused({.threads = 1, .isa = "generic", .precision = Precision::kInt8}), 0);
+  EXPECT_EQ(reused({.threads = 3, .isa = "generic", .precision = Precision::kInt8}), 19);
+}
+
+TEST_F(EngineStateTest, PrefixLongerThanTheContextIsAShorterOne) {
+  write_attention_model();
+  const std::string kept = folder_ / "kept";
+  const auto wide = open({.prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
+  ASSERT_TRUE(wide->keep_prefix(*evaluated(*wide, text_)).ok());
+  const auto narrow =
+      open({.context_length = 10, .prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
+  const auto sequence = start(*narrow);
+  const auto reused = narrow->reuse_prefix(*sequence, std::span(text_).first(9));
+  ASSERT_TRUE(reused.ok()) << reused.error().to_string();
+  EXPECT_EQ(*reused, 8);
+  expect_goes_on(*narrow, *sequence, {text_.begin(), text_.begin() + 10});
+  const auto full = start(*narrow);
+  const auto all = narrow->reuse_prefix(*full, text_);
+  ASSERT_TRUE(all.ok()) << all.error().to_string();
+  EXPECT_EQ(*all, 10);
+  expect_error(narrow->eval_last(*full, std::span(text_).subspan(10)),
+               ErrorCode::kResourceExhausted, {"context of 10"});
+  const auto again = start(*wide);
+  EXPECT_EQ(*wide->reuse_prefix(*again, text_), 19);  // nobody removed it
+  expect_goes_on(*wide, *again, text_);
+}
+
+TEST_F(EngineStateTest, PrefixLongerThanTheContextThatCannotBeCutIsAMiss) {
+  const std::string kept = folder_ / "kept";
+  const auto wide = open({.prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
+  ASSERT_TRUE(wide->keep_prefix(*evaluated(*wide, std::span(text_).first(19))).ok());
+  const auto narrow =
+      open({.context_length = 10, .prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
+  const auto sequence = start(*narrow);
+  for (const size_t n : {size_t{9}, text_.size()}) {
+    const auto reused = narrow->reuse_prefix(*sequence, std::span(text_).first(n));
+    ASSERT_TRUE(reused.ok()) << reused.error().to_string();
+    EXPECT_EQ(*reused, 0);
+  }
+  EXPECT_EQ(*wide->reuse_prefix(*start(*wide), text_), 19);
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "engine/prefix_cache.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "base/format.h"
 #include "engine/snapshot.h"
 #include "io/file.h"
+#include "io/file_use.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -34,11 +37,11 @@ class PrefixCacheTest : public ::testing::TestWithParam<bool> {
  protected:
   std::string directory() const { return GetParam() ? folder_ / "kept" : std::string(); }
   std::unique_ptr<PrefixCache> open(uint64_t capacity_bytes, States states = States::kWhole,
-                                    uint64_t owner = 5) {
+                                    uint64_t owner = 5, int64_t tokens_max = 64) {
     auto cache = PrefixCache::open({.capacity_bytes = capacity_bytes,
                                     .directory = directory(),
                                     .owner = owner,
-                                    .tokens_max = 64,
+                                    .tokens_max = tokens_max,
                                     .shortest_truncation = [states](int64_t length) {
                                       return states == States::kWhole ? length : int64_t{0};
                                     }});
@@ -150,6 +153,19 @@ TEST_P(PrefixCacheTest, FullMemoryIsAnErrorAndRemovesNothing) {
   EXPECT_EQ(cache->size(), 1u);
 }
 
+TEST_P(PrefixCacheTest, StateOfMoreTokensThanASequenceMayHaveIsCutOrMissed) {
+  const auto cut = open(kRoomy, States::kCut, 5, 3);
+  keep(*cut, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(reuse(*cut, {1, 2}).length, 2);
+  EXPECT_EQ(reuse(*cut, {1, 2, 3, 4, 5, 6, 7}).length, 3);
+  const auto whole = open(kRoomy, States::kWhole, 6, 3);
+  keep(*whole, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(reuse(*whole, {1, 2, 3, 4, 5, 6, 7}).length, 0);
+  keep(*whole, {1, 2});
+  EXPECT_EQ(reuse(*whole, {1, 2, 3, 4, 5, 6, 7}).length, 2);
+  EXPECT_EQ(whole->size(), 2u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, PrefixCacheTest, ::testing::Values(false, true),
                          [](const auto& test) { return test.param ? "Folder" : "Memory"; });
 
@@ -194,6 +210,124 @@ TEST_P(PrefixCacheFolder, OthersFilesAreLeftAlone) {
   const auto other = open(kRoomy, States::kWhole, 6);
   EXPECT_EQ(other->size(), 0u);
   EXPECT_EQ(files().size(), 2u);
+}
+
+TEST_P(PrefixCacheFolder, LongStatesStayWhereSequencesAreShort) {
+  const Tokens text(100'000, 1);
+  keep(*open(kRoomy, States::kCut, 5, 200'000), text);
+  EXPECT_EQ(reuse(*open(kRoomy, States::kCut, 5, 3), text).length, 3);
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_EQ(reuse(*open(kRoomy, States::kCut, 5, 200'000), text).length, 100'000);
+}
+
+TEST_P(PrefixCacheFolder, CapacityIsThatOfAllOwners) {
+  const uint64_t each = snapshot_of({1, 1}).size();
+  const auto first = open(4 * each);
+  keep(*first, {1, 1});
+  keep(*first, {2, 2});
+  const auto second = open(4 * each, States::kWhole, 6);
+  keep(*second, {3, 3});
+  keep(*second, {4, 4});
+  EXPECT_EQ(reuse(*first, {1, 1}).length, 2);
+  keep(*second, {5, 5});  // {2, 2} was used longest ago
+  EXPECT_EQ(files().size(), 4u);
+  EXPECT_EQ(reuse(*first, {2, 2}).length, 0);
+  keep(*first, {6, 6});  // then {3, 3} of the other
+  EXPECT_EQ(reuse(*second, {3, 3}).length, 0);
+  EXPECT_EQ(reuse(*first, {1, 1}).length, 2);
+  for (const TokenId kept : {4, 5}) EXPECT_EQ(reuse(*second, {kept, kept}).length, 2) << kept;
+  EXPECT_EQ(open(each, States::kWhole, 7)->size(), 0u);
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_EQ(reuse(*open(kRoomy, States::kWhole, 6), {5, 5}).length, 2);  // the last one used
+}
+
+TEST_P(PrefixCacheFolder, UsesAreRememberedAcrossRestarts) {
+  const uint64_t each = snapshot_of({1, 1}).size();
+  for (const TokenId token : {1, 2, 3}) keep(*open(kRoomy), {token, token});
+  EXPECT_EQ(reuse(*open(kRoomy), {1, 1}).length, 2);
+  const auto cache = open(2 * each);
+  EXPECT_EQ(reuse(*cache, {2, 2}).length, 0);
+  for (const TokenId kept : {1, 3}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
+}
+
+TEST_P(PrefixCacheFolder, StateThatCannotBeKeptAloneCostsNobodyElse) {
+  const uint64_t each = snapshot_of({1, 1}).size();
+  const auto cache = open(2 * each);
+  keep(*cache, {1, 1});
+  keep(*open(kRoomy, States::kWhole, 6), Tokens(1000, 1));
+  keep(*cache, {2, 2});
+  for (const TokenId kept : {1, 2}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
+  EXPECT_EQ(files().size(), 2u);
+}
+
+TEST_P(PrefixCacheFolder, TimesAheadOfTheClockCountAsOldest) {
+  const uint64_t each = snapshot_of({1, 1}).size();
+  const auto cache = open(2 * each);
+  keep(*cache, {1, 1});
+  const std::string path = directory() + "/" + files().at(0);
+  ASSERT_TRUE(note_file_use(path, wall_clock_ns() + int64_t{86'400} * 1'000'000'000).ok());
+  keep(*cache, {2, 2});
+  keep(*cache, {3, 3});
+  EXPECT_EQ(reuse(*cache, {1, 1}).length, 0);
+  for (const TokenId kept : {2, 3}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
+}
+
+TEST_P(PrefixCacheFolder, FilesThatAreNoStatesAreNeitherCountedNorTouched) {
+  const std::string foreign = "0123456789abcdef-0123456789abcdef.snapshot";
+  const uint64_t each = snapshot_of({1, 1}).size();
+  const auto cache = open(each);
+  for (const std::string& name : {foreign, foreign + ".old", std::string("notes.snapshot")}) {
+    testing::write_bytes(directory() + "/" + name, std::string(1000, 'n'));
+  }
+  keep(*cache, {1, 1});
+  EXPECT_EQ(files().size(), 4u);
+  // It begins as one, of whatever version.
+  testing::write_bytes(directory() + "/" + foreign, "MFLXSNAP" + std::string(1000, 'n'));
+  keep(*cache, {2, 2});
+  EXPECT_EQ(files().size(), 3u);
+}
+
+TEST_P(PrefixCacheFolder, TemporaryFilesStayWhileTheirWriterLives) {
+  const std::string state = directory() + "/0123456789abcdef-0123456789abcdef.snapshot";
+  const std::string dead = format("{}.tmp-{}-7", state, getpid());  // the id is in use, and not it
+  open(kRoomy);
+  testing::write_bytes(dead, "half a state");
+  testing::write_bytes(directory() + "/notes.tmp-1-0", "mine");
+  auto writer = AtomicFileWriter::create(state);
+  ASSERT_TRUE(writer.ok());
+  const Bytes bytes = snapshot_of({1, 2});
+  ASSERT_TRUE((*writer)->write(bytes).ok());
+  EXPECT_EQ(files().size(), 3u);
+  const auto cache = open(kRoomy);
+  EXPECT_FALSE(path_exists(dead));
+  EXPECT_EQ(files().size(), 2u);
+  ASSERT_TRUE((*writer)->commit().ok());
+  EXPECT_TRUE(path_exists(state));
+  testing::write_bytes(dead, "half a state");
+  keep(*cache, {1, 2, 3});  // looks after them too
+  EXPECT_FALSE(path_exists(dead));
+}
+
+TEST_P(PrefixCacheFolder, StateThatCannotBeReadIsNotRemoved) {
+  const auto cache = open(kRoomy);
+  keep(*cache, {1, 2});
+  const auto length = cache->reuse(Tokens{1, 2}, [](int64_t, std::span<const std::byte>) {
+    return Status(Error(ErrorCode::kIo, "the drive is away"));
+  });
+  ASSERT_TRUE(length.ok());
+  EXPECT_EQ(*length, 0);
+  EXPECT_EQ(cache->size(), 0u);
+  EXPECT_EQ(reuse(*open(kRoomy), {1, 2}).length, 2);
+}
+
+TEST_P(PrefixCacheFolder, StatesOfOtherVersionsStay) {
+  keep(*open(kRoomy), {1, 2});
+  const std::string path = directory() + "/" + files().at(0);
+  std::string newer = testing::read_bytes(path);
+  newer[8] = 99;
+  testing::write_bytes(path, newer);
+  EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_EQ(files().size(), 1u);
 }
 
 TEST_P(PrefixCacheFolder, FileThatIsGoneIsAMiss) {

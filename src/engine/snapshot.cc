@@ -124,7 +124,7 @@ Result<uint64_t> check_beginning(std::span<const std::byte> bytes) {
   if (bytes.size() < kFixedBytes) {
     return corrupt("has {} bytes, expected at least {}", bytes.size(), kFixedBytes);
   }
-  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (!begins_as_snapshot(bytes)) {
     return corrupt("does not begin with {}", kMagic);
   }
   const auto version = read_le<uint32_t>(bytes, kVersionAt);
@@ -145,8 +145,19 @@ Result<uint64_t> check_beginning(std::span<const std::byte> bytes) {
   return layers;
 }
 
-// The header, with sizes that add up to what is there.
-Result<SnapshotHeader> parse_header(std::span<const std::byte> bytes, uint64_t total_bytes) {
+}  // namespace
+
+bool begins_as_snapshot(std::span<const std::byte> bytes) {
+  return bytes.size() >= kMagic.size() &&
+         std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
+uint64_t snapshot_header_bytes_max() {
+  return kFixedBytes + kSnapshotLayersMax * kRecordBytes + sizeof(uint64_t);
+}
+
+Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> bytes,
+                                             uint64_t total_bytes) {
   MF_ASSIGN_OR_RETURN(const uint64_t num_layers, check_beginning(bytes));
   SnapshotHeader header{.model = read_le<uint64_t>(bytes, kModelAt),
                         .num_tokens = read_le<uint64_t>(bytes, kTokensAt),
@@ -167,7 +178,7 @@ Result<SnapshotHeader> parse_header(std::span<const std::byte> bytes, uint64_t t
     total.add(static_cast<uint64_t>(length - spec.first_read(length)), spec.bytes_per_token());
     header.layers.push_back(std::move(spec));
   }
-  total.add(header.header_bytes() + header.num_tokens * sizeof(TokenId) + header.extra_bytes);
+  total.add(header.front_bytes() + header.extra_bytes);
   if (read_le<uint64_t>(bytes, kTotalAt) != total_bytes || !total.is(total_bytes)) {
     return corrupt("has {} bytes, not what its header means; it says {}", total_bytes,
                    read_le<uint64_t>(bytes, kTotalAt));
@@ -175,10 +186,12 @@ Result<SnapshotHeader> parse_header(std::span<const std::byte> bytes, uint64_t t
   return header;
 }
 
-}  // namespace
-
 uint64_t SnapshotHeader::header_bytes() const {
   return kFixedBytes + layers.size() * kRecordBytes + sizeof(uint64_t);
+}
+
+uint64_t SnapshotHeader::front_bytes() const {
+  return header_bytes() + num_tokens * sizeof(TokenId);
 }
 
 uint64_t SnapshotHeader::layer_bytes(size_t layer) const {
@@ -186,14 +199,14 @@ uint64_t SnapshotHeader::layer_bytes(size_t layer) const {
 }
 
 uint64_t SnapshotHeader::total_bytes() const {
-  uint64_t bytes = header_bytes() + num_tokens * sizeof(TokenId) + extra_bytes;
+  uint64_t bytes = front_bytes() + extra_bytes;
   for (size_t i = 0; i < layers.size(); ++i) bytes += layer_bytes(i);
   return bytes;
 }
 
 Result<SnapshotFront> parse_snapshot_front(std::span<const std::byte> front, uint64_t total_bytes) {
   SnapshotFront result;
-  MF_ASSIGN_OR_RETURN(result.header, parse_header(front, total_bytes));
+  MF_ASSIGN_OR_RETURN(result.header, parse_snapshot_header(front, total_bytes));
   const uint64_t begin = result.header.header_bytes();
   const uint64_t size = result.header.num_tokens * sizeof(TokenId);
   if (size > front.size() - begin) {
@@ -210,16 +223,11 @@ Result<SnapshotFront> parse_snapshot_front(std::span<const std::byte> front, uin
   return result;
 }
 
-uint64_t snapshot_front_bytes(int64_t tokens_max) {
-  return kFixedBytes + kSnapshotLayersMax * kRecordBytes + sizeof(uint64_t) +
-         static_cast<uint64_t>(tokens_max) * sizeof(TokenId);
-}
-
 Result<SnapshotView> parse_snapshot(std::span<const std::byte> bytes) {
   MF_ASSIGN_OR_RETURN(SnapshotFront front, parse_snapshot_front(bytes, bytes.size()));
   SnapshotView view{std::move(front.header), std::move(front.tokens), {}, {}};
   const SnapshotHeader& header = view.header;
-  uint64_t offset = header.header_bytes() + header.num_tokens * sizeof(TokenId);
+  uint64_t offset = header.front_bytes();
   const auto take = [&](uint64_t size) {
     offset += size;
     return bytes.subspan(offset - size, size);
@@ -251,7 +259,7 @@ SnapshotBuilder::SnapshotBuilder(SnapshotHeader header, std::span<const TokenId>
 }
 
 std::span<std::byte> SnapshotBuilder::layer(size_t i) {
-  uint64_t offset = header_.header_bytes() + header_.num_tokens * sizeof(TokenId);
+  uint64_t offset = header_.front_bytes();
   for (size_t before = 0; before < i; ++before) offset += header_.layer_bytes(before);
   return std::span(bytes_).subspan(offset, header_.layer_bytes(i));
 }

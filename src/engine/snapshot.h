@@ -25,6 +25,7 @@ struct SnapshotHeader {
   std::vector<LayerStateSpec> layers;
 
   uint64_t header_bytes() const;
+  uint64_t front_bytes() const;  // of header and tokens
   uint64_t layer_bytes(size_t layer) const;
   uint64_t total_bytes() const;
 };
@@ -41,15 +42,21 @@ struct SnapshotView {
 /// no memory beyond a small multiple of `bytes`.
 Result<SnapshotView> parse_snapshot(std::span<const std::byte> bytes);
 
-/// What the first bytes of a snapshot say: at least snapshot_front_bytes() of them, or all. Layers
-/// and extra are not looked at; `total_bytes` is the size of the whole.
+/// True when the first bytes are those of a snapshot, of whatever version.
+bool begins_as_snapshot(std::span<const std::byte> bytes);
+/// What the first bytes of a snapshot say: snapshot_header_bytes_max() of them or more, or all.
+/// `total_bytes` is the size of the whole. Its sizes add up to that.
+Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> front,
+                                             uint64_t total_bytes);
+/// Enough for the header of any snapshot.
+uint64_t snapshot_header_bytes_max();
+/// The same with tokens, of SnapshotHeader::front_bytes() or more. Layers and extra are not looked
+/// at.
 struct SnapshotFront {
   SnapshotHeader header;
   std::vector<TokenId> tokens;
 };
 Result<SnapshotFront> parse_snapshot_front(std::span<const std::byte> front, uint64_t total_bytes);
-/// Enough for the front of any snapshot of so many tokens.
-uint64_t snapshot_front_bytes(int64_t tokens_max);
 
 /// A snapshot in the making: fill every layer, then finish.
 class SnapshotBuilder {

@@ -129,7 +129,12 @@ TEST(Snapshot, FrontIsReadWithoutTheRest) {
                ErrorCode::kCorruption, {"5 tokens"});
   expect_error(parse_snapshot_front(std::span(bytes).first(front_bytes), bytes.size() - 1),
                ErrorCode::kCorruption, {"header"});
-  EXPECT_GE(snapshot_front_bytes(5), front_bytes);
+  const size_t header_bytes = front_bytes - 5 * 4;
+  const auto header = parse_snapshot_header(std::span(bytes).first(header_bytes), bytes.size());
+  ASSERT_TRUE(header.ok()) << header.error().to_string();
+  EXPECT_EQ(header->header_bytes(), header_bytes);
+  EXPECT_EQ(header->front_bytes(), front_bytes);
+  EXPECT_GE(snapshot_header_bytes_max(), header_bytes);
 }
 
 }  // namespace

@@ -216,20 +216,20 @@ uint64_t SequenceState::layer_bytes(const LayerStateSpec& spec, int64_t length) 
          spec.bytes_per_token() * static_cast<uint64_t>(length - spec.first_read(length));
 }
 
-// Calls visit(tensor, offset) for every contiguous piece of the layer's bytes in snapshots.
+// Calls visit(tensor, offset) for every contiguous piece of the part of the layer's bytes.
 template <typename Visit>
-Status SequenceState::visit_pieces(const Layer& layer, int64_t length, const Visit& visit) {
+Status SequenceState::visit_pieces(const Layer& layer, Part part, const Visit& visit) {
   if (layer.spec.kind == StateKind::kGatedDelta) {
     MF_RETURN_IF_ERROR(visit(layer.delta.conv, 0));
     return visit(layer.delta.delta, conv_bytes(layer.spec));
   }
-  const int64_t first = layer.spec.first_read(length);
+  const int64_t first = layer.spec.first_read(part.of);
   const uint64_t key_bytes = key_bytes_per_token(layer.spec);
   const uint64_t value_bytes = layer.spec.bytes_per_token() - key_bytes;
-  const uint64_t values_begin = key_bytes * static_cast<uint64_t>(length - first);
-  for (int64_t begin = first; begin < length;) {
+  const uint64_t values_begin = key_bytes * static_cast<uint64_t>(part.of - first);
+  for (int64_t begin = first; begin < part.length;) {
     const int64_t row = begin % kPageTokens;
-    const int64_t rows = std::min(kPageTokens - row, length - begin);
+    const int64_t rows = std::min(kPageTokens - row, part.length - begin);
     const size_t slot = static_cast<size_t>(begin / kPageTokens) % layer.blocks.size();
     const auto done = static_cast<uint64_t>(begin - first);
     MF_RETURN_IF_ERROR(visit(layer.k_pages[slot].slice(0, row, rows), done * key_bytes));
@@ -244,26 +244,28 @@ Status SequenceState::visit_pieces(const Layer& layer, int64_t length, const Vis
 
 Status SequenceState::read_layer(Encoder& encoder, LayerId layer, std::span<std::byte> into) const {
   MF_CHECK(into.size() == layer_bytes(spec(layer), length_));
-  return visit_pieces(at(layer), length_, [&](const Tensor& piece, uint64_t offset) {
+  const Part all{length_, length_};
+  return visit_pieces(at(layer), all, [&](const Tensor& piece, uint64_t offset) {
     return encoder.read(into.subspan(offset, piece.size_bytes()), piece);
   });
 }
 
-Status SequenceState::fill(Encoder& encoder, int64_t length,
+Status SequenceState::fill(Encoder& encoder, Part part,
                            std::span<const std::span<const std::byte>> layers) {
   MF_CHECK(length_ == 0 && layers.size() == layers_.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     Layer& layer = layers_[i];
-    MF_CHECK(layers[i].size() == layer_bytes(layer.spec, length));
-    if (layer.spec.kind == StateKind::kKeyValue) MF_RETURN_IF_ERROR(grow(layer, length));
-    layer.held_from = layer.spec.first_read(length);
-    MF_RETURN_IF_ERROR(visit_pieces(layer, length, [&](const Tensor& piece, uint64_t offset) {
+    MF_CHECK(layers[i].size() == layer_bytes(layer.spec, part.of));
+    MF_CHECK(part.length == part.of || shortest_truncation({&layer.spec, 1}, part.of) == 0);
+    if (layer.spec.kind == StateKind::kKeyValue) MF_RETURN_IF_ERROR(grow(layer, part.length));
+    layer.held_from = layer.spec.first_read(part.of);
+    MF_RETURN_IF_ERROR(visit_pieces(layer, part, [&](const Tensor& piece, uint64_t offset) {
       encoder.write(piece, layers[i].subspan(offset, piece.size_bytes()));
       return Status();
     }));
   }
   MF_RETURN_IF_ERROR(encoder.wait(encoder.submit()));
-  length_ = length;
+  length_ = part.length;
   return {};
 }
 

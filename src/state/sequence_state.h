@@ -89,10 +89,14 @@ class SequenceState {
   static uint64_t layer_bytes(const LayerStateSpec& spec, int64_t length);
   /// Waits for the device. `into` has layer_bytes().
   Status read_layer(Encoder& encoder, LayerId layer, std::span<std::byte> into) const;
-  /// Fills an empty state with the layers of another, of `length` tokens: layers[i] has
-  /// layer_bytes(). Fails with kResourceExhausted or the encoder's error; the state is of no use
-  /// then.
-  Status fill(Encoder& encoder, int64_t length, std::span<const std::span<const std::byte>> layers);
+  /// The first `length` tokens of a state of `of`: at least its shortest_truncation().
+  struct Part {
+    int64_t length = 0;
+    int64_t of = 0;
+  };
+  /// Fills an empty state with part of another, whose layers[i] has layer_bytes(). Fails with
+  /// kResourceExhausted or the encoder's error; the state is of no use then.
+  Status fill(Encoder& encoder, Part part, std::span<const std::span<const std::byte>> layers);
 
   /// Of all it holds, shared or not.
   uint64_t size_bytes() const;
@@ -122,7 +126,7 @@ class SequenceState {
   Status own_pages(Layer& layer, int64_t length, Encoder& encoder);
   Status own_delta(Layer& layer, Encoder& encoder);
   template <typename Visit>
-  static Status visit_pieces(const Layer& layer, int64_t length, const Visit& visit);
+  static Status visit_pieces(const Layer& layer, Part part, const Visit& visit);
 
   Device& device_;
   std::vector<Layer> layers_;

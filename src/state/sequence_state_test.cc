@@ -341,10 +341,27 @@ TEST_F(WrittenStateTest, BytesOfAStateFillAnotherWithOtherRings) {
     const std::vector<std::span<const std::byte>> views(bytes.begin(), bytes.end());
     auto to = SequenceState::create(*device_, specs, 5 * kPage);
     ASSERT_TRUE(to.ok());
-    ASSERT_TRUE((*to)->fill(*encoder_, length, views).ok());
+    ASSERT_TRUE((*to)->fill(*encoder_, {length, length}, views).ok());
     EXPECT_EQ((*to)->length(), length);
     EXPECT_EQ(bytes_of(**to), bytes) << length;
     EXPECT_EQ((*to)->can_truncate(length), true);
+  }
+}
+
+TEST_F(WrittenStateTest, FirstTokensOfAStateFillAnother) {
+  const std::vector<LayerStateSpec> specs = {key_value_layer(), window_layer(1000), latent_layer()};
+  const State from = make(specs);
+  append(*from, 700, 1.0f);
+  const auto bytes = bytes_of(*from);
+  const std::vector<std::span<const std::byte>> views(bytes.begin(), bytes.end());
+  for (const int64_t length : {0, 1, 255, 256, 257, 699, 700}) {
+    const State cut = make(specs);
+    append(*cut, length, 1.0f);
+    const State to = make(specs);
+    ASSERT_TRUE(to->fill(*encoder_, {.length = length, .of = 700}, views).ok());
+    EXPECT_EQ(to->length(), length);
+    EXPECT_EQ(bytes_of(*to), bytes_of(*cut)) << length;
+    EXPECT_EQ(to->size_bytes(), cut->size_bytes());
   }
 }
 
@@ -354,7 +371,7 @@ TEST_F(WrittenStateTest, FilledRingHoldsItsWindowOnly) {
   const auto bytes = bytes_of(*from);
   const std::vector<std::span<const std::byte>> views(bytes.begin(), bytes.end());
   const State to = make({window_layer(16)});
-  ASSERT_TRUE(to->fill(*encoder_, 100, views).ok());
+  ASSERT_TRUE(to->fill(*encoder_, {100, 100}, views).ok());
   EXPECT_TRUE(from->can_truncate(99));
   EXPECT_FALSE(to->can_truncate(99));
   const std::vector<LayerStateSpec> specs = {window_layer(16)};

@@ -20,11 +20,13 @@ class CpuDevice : public Device {
         int8_(int8),
         threads_(threads),
         placement_(placement),
+        bits_key_(format("cpu {} {}", kernels.name, int8 ? "int8" : "f32")),
         description_(format("cpu ({} {}, {} thread{})", kernels.name, int8 ? "int8" : "f32",
                             threads, threads == 1 ? "" : "s")) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view description() const override { return description_; }
+  std::string_view bits_key() const override { return bits_key_; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     return allocate_host_buffer(bytes);
@@ -47,6 +49,7 @@ class CpuDevice : public Device {
   bool int8_;
   int threads_;
   ThreadPlacement placement_;
+  std::string bits_key_;
   std::string description_;
 };
 

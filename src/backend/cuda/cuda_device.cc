@@ -32,16 +32,20 @@ class CudaPlatform : public gpu::Platform {
         cores_(at_most(static_cast<uint32_t>(properties.multiProcessorCount),
                        options.multiprocessors_max)),
         name_(format("cuda:{}", options.device)),
+        model_(format("({}, compute capability {}.{}, {} multiprocessors)",
+                      static_cast<const char*>(properties.name), properties.major, properties.minor,
+                      properties.multiProcessorCount)),
         description_(
-            format("{} ({}, compute capability {}.{}, {} multiprocessors{})", name_,
-                   static_cast<const char*>(properties.name), properties.major, properties.minor,
-                   properties.multiProcessorCount,
+            format("{} {}{}", name_, model_,
                    options.shared_kib_max == 0 && options.multiprocessors_max == 0
                        ? std::string()
-                       : format("; as if {} with {} KiB", cores_, shared_bytes_max_ / 1024))) {}
+                       : format(" as if {} with {} KiB", cores_, shared_bytes_max_ / 1024))),
+        bits_key_(format("cuda {}", model_)) {}
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
+  // Which of several equal GPUs it is does not matter.
+  std::string_view bits_key() const override { return bits_key_; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     return gpu::CudaBuffer::allocate(device_, bytes, kind);
@@ -85,7 +89,9 @@ class CudaPlatform : public gpu::Platform {
   uint32_t shared_bytes_max_;
   uint32_t cores_;
   std::string name_;
+  std::string model_;
   std::string description_;
+  std::string bits_key_;
 };
 
 // A build has machine code for a list of GPUs; a call says whether this one is among them.

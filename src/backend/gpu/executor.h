@@ -47,6 +47,8 @@ class Platform {
   /// The name a device is chosen by: "cuda:0", "metal", "emulator".
   virtual std::string_view name() const = 0;
   virtual std::string_view description() const = 0;
+  /// As Device::bits_key().
+  virtual std::string_view bits_key() const { return description(); }
   /// Zeroed, at least 256-byte aligned, reachable from kernels through its address.
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
   /// What kernels find the first byte of a buffer of this platform at.

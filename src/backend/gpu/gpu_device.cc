@@ -13,6 +13,7 @@ class GpuDevice : public Device {
 
   std::string_view name() const override { return platform_->name(); }
   std::string_view description() const override { return platform_->description(); }
+  std::string_view bits_key() const override { return platform_->bits_key(); }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     return platform_->allocate(bytes, kind);
   }

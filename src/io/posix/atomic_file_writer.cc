@@ -1,5 +1,6 @@
 // AtomicFileWriter: a temporary file beside the target, made durable before it takes the name.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -22,6 +23,15 @@ int sync_file(int fd) {
   if (::fcntl(fd, F_FULLFSYNC) == 0) return 0;
 #endif
   return ::fsync(fd);
+}
+
+// The lock says that the writer lives, whoever has its process id: it ends with the file's last
+// descriptor. Who holds it instead is remove_abandoned_file(), which takes the name away. Where the
+// file system has no locks, that removes nothing.
+bool lock_as_writer(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  struct stat info = {};
+  return ::fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
 class PosixAtomicFileWriter final : public AtomicFileWriter {
@@ -50,6 +60,9 @@ class PosixAtomicFileWriter final : public AtomicFileWriter {
   Status commit() override {
     MF_RETURN_IF_ERROR(check_open());
     if (sync_file(fd_.get()) != 0) return fail(errno, "cannot sync");
+    // The lock lasts until the file has its name.
+    const UniqueFd lock(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!lock.is_open()) return fail(errno, "cannot keep its lock");
     // Network file systems report a full disk as late as here.
     if (::close(fd_.release()) != 0) return fail(errno, "cannot close");
     if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
@@ -100,6 +113,7 @@ Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::st
   for (int attempt = 0; attempt < kNameAttemptsMax; ++attempt) {
     std::string temporary = format("{}.tmp-{}-{}", path, ::getpid(), attempt);
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+    if (fd.is_open() && !lock_as_writer(fd.get())) continue;
     if (fd.is_open()) {
       return std::unique_ptr<AtomicFileWriter>(
           std::make_unique<PosixAtomicFileWriter>(path, std::move(temporary), std::move(fd)));

@@ -143,6 +143,9 @@ class EmulatorPlatform : public Platform {
   uint32_t cores() const override { return options_.cores; }
   uint64_t workspace_bytes_max() const override { return uint64_t{128} << 10; }
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
+  std::string_view bits_key() const override {
+    return options_.matrix_units ? "emulator with matrix units" : "emulator";
+  }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));
     return std::unique_ptr<Buffer>(

@@ -1,0 +1,34 @@
+// What a cache of files asks of its folder: how large files are, when each was used last, and which
+// temporary files nobody writes any more.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+struct FileUse {
+  std::string name;
+  uint64_t size_bytes = 0;
+  int64_t used_ns = 0;  // of the wall clock, since 1970: when it was written or said to be used
+};
+
+/// The regular files of a folder, by name. Links are left out, and so is what vanishes meanwhile.
+/// Fails with kNotFound or kIo.
+Result<std::vector<FileUse>> list_file_uses(const std::string& directory);
+
+/// The wall clock that FileUse::used_ns is of.
+int64_t wall_clock_ns();
+/// Says when a file was used last; as fine as its file system keeps time. Fails with kNotFound or
+/// kIo.
+Status note_file_use(const std::string& path, int64_t used_ns);
+
+/// Removes the temporary file of an AtomicFileWriter whose process has ended. False, and the file
+/// stays, while its writer lives and wherever that cannot be told: it holds a lock that ends with
+/// it, which no process id can stand for, as those are given anew.
+bool remove_abandoned_file(const std::string& path);
+
+}  // namespace moeflux

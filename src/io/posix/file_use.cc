@@ -1,0 +1,86 @@
+#include "io/file_use.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "io/posix/errno_text.h"
+#include "io/posix/unique_fd.h"
+
+namespace moeflux {
+namespace {
+
+constexpr int64_t kNanoseconds = 1'000'000'000;
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+
+int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * kNanoseconds + int64_t{time.tv_nsec};
+}
+
+int64_t modified_ns(const struct stat& info) {
+#ifdef __APPLE__
+  return nanoseconds(info.st_mtimespec);
+#else
+  return nanoseconds(info.st_mtim);
+#endif
+}
+
+}  // namespace
+
+Result<std::vector<FileUse>> list_file_uses(const std::string& directory) {
+  const std::unique_ptr<DIR, CloseDirectory> stream(::opendir(directory.c_str()));
+  if (stream == nullptr) return errno_error(errno, directory, "cannot list the folder");
+  std::vector<FileUse> files;
+  while (true) {
+    errno = 0;  // readdir returns null for both the end and a failure
+    const dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr && errno != 0) {
+      return errno_error(errno, directory, "cannot list the folder");
+    }
+    if (entry == nullptr) break;
+    struct stat info = {};
+    const int fd = ::dirfd(stream.get());
+    if (::fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!S_ISREG(info.st_mode)) continue;
+    files.push_back({entry->d_name, static_cast<uint64_t>(info.st_size), modified_ns(info)});
+  }
+  std::ranges::sort(files, {}, &FileUse::name);
+  return files;
+}
+
+int64_t wall_clock_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return nanoseconds(now);
+}
+
+Status note_file_use(const std::string& path, int64_t used_ns) {
+  timespec times[2] = {};
+  times[0].tv_nsec = UTIME_OMIT;
+  times[1].tv_sec = static_cast<time_t>(used_ns / kNanoseconds);
+  times[1].tv_nsec = static_cast<decltype(times[1].tv_nsec)>(used_ns % kNanoseconds);
+  if (::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0) return {};
+  return errno_error(errno, path, "cannot set the time of its last use");
+}
+
+bool remove_abandoned_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.is_open() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  // Before the lock was ours the writer may have finished, and another begun under this name. While
+  // it is ours nobody begins: a writer that does not get the lock takes another name.
+  struct stat locked = {};
+  struct stat named = {};
+  if (::fstat(fd.get(), &locked) != 0 || ::lstat(path.c_str(), &named) != 0) return false;
+  if (locked.st_dev != named.st_dev || locked.st_ino != named.st_ino) return false;
+  return ::unlink(path.c_str()) == 0;
+}
+
+}  // namespace moeflux
