@@ -56,8 +56,8 @@ mf_code guarded(mf_error* error, Body&& body) noexcept {
 }
 
 /// The same for a body that computes on a model: in its turn, for which it waits `timeout_ms` as
-/// Turn does. `body` is given a std::stop_token if it wants one. `cancelled` says how a call ends
-/// that was cancelled while it waited.
+/// Turn does. `body` is given the turn's std::stop_token; `cancelled` says how a call ends that was
+/// cancelled while it waited.
 template <typename Body, typename Cancelled>
 mf_code in_turn(const std::shared_ptr<OpenModel>& model, const mf_sequence* sequence,
                 int64_t timeout_ms, mf_error* error, Body&& body, Cancelled&& cancelled) noexcept {
@@ -65,15 +65,12 @@ mf_code in_turn(const std::shared_ptr<OpenModel>& model, const mf_sequence* sequ
     const Turn turn(model, sequence, timeout_ms);
     if (turn.state() == Turn::State::kBusy) return busy(timeout_ms);
     if (turn.state() == Turn::State::kCancelled) return cancelled();
-    if constexpr (std::is_invocable_v<Body, std::stop_token>) {
-      return body(turn.stop_token());
-    } else {
-      return body();
-    }
+    return body(turn.stop_token());
   });
 }
 
-/// For calls of a sequence, null included. Its position is known when the turn ends.
+/// For calls of a sequence, null included, with or without use for the token. Its position is known
+/// when the turn ends.
 template <typename Body, typename Cancelled = Outcome (*)()>
 mf_code in_turn(const mf_sequence* sequence, mf_error* error, Body&& body,
                 Cancelled&& cancelled = cancelled_waiting) noexcept {

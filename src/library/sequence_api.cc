@@ -149,7 +149,7 @@ mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence, mf_error* er
   if (sequence != nullptr) *sequence = nullptr;
   if (model == nullptr) return report(Outcome(null_argument("model")), error);
   const std::shared_ptr<moeflux::OpenModel> open = model->open;  // the handle may be closed
-  const auto create = [&]() -> Outcome {
+  const auto create = [&](const std::stop_token&) -> Outcome {
     if (sequence == nullptr) return null_argument("sequence");
     MF_ASSIGN_OR_RETURN(auto created, open->engine->create_sequence());
     *sequence = new mf_sequence(open, std::move(created),
