@@ -39,15 +39,18 @@ class Rows {
 
 }  // namespace
 
-Status read_as_tiles(std::span<std::byte> out, const TensorIndex& index,
+Status read_as_tiles(Device& device, const Tensor& tiles, const TensorIndex& index,
                      const AffineEntries& entries, const QuantFormat& format, int64_t rows) {
-  const uint64_t panel_bytes = out.size() / static_cast<uint64_t>(rows / tiled::kPanelRows);
+  const uint64_t panel_bytes = tiles.size_bytes() / static_cast<uint64_t>(rows / tiled::kPanelRows);
   const auto panels = static_cast<int64_t>(std::max<uint64_t>(1, kStagingBytes / panel_bytes));
   const int64_t rows_at_once = std::min(rows, panels * tiled::kPanelRows);
   Rows codes(index, entries.codes, rows, rows_at_once);
   Rows scales(index, entries.scales, rows, rows_at_once);
   Rows biases(index, entries.biases, rows, rows_at_once);
   const int64_t cols = static_cast<int64_t>(entries.codes.size_bytes) / rows * 8 / format.bits;
+  const bool in_place = tiles.buffer->host_data() != nullptr;
+  std::vector<std::byte> staging;  // tiles on their way to memory that the host cannot address
+  uint64_t done = 0;
   for (int64_t row = 0; row < rows; row += rows_at_once) {
     const int64_t n = std::min(rows_at_once, rows - row);
     tiled::RowMajorParts parts;
@@ -55,10 +58,16 @@ Status read_as_tiles(std::span<std::byte> out, const TensorIndex& index,
     MF_ASSIGN_OR_RETURN(parts.scales, scales.next(n));
     MF_ASSIGN_OR_RETURN(parts.biases, biases.next(n));
     const size_t bytes = static_cast<size_t>(n / tiled::kPanelRows) * panel_bytes;
-    tiled::tile(out.first(bytes), parts, format, n, cols);
-    out = out.subspan(bytes);
+    if (!in_place) staging.resize(bytes);
+    const std::span<std::byte> out =
+        in_place ? std::span(host_ptr<std::byte>(tiles) + done, bytes) : std::span(staging);
+    tiled::tile(out, parts, format, n, cols);
+    if (!in_place) {
+      MF_RETURN_IF_ERROR(device.upload(*tiles.buffer, tiles.offset_bytes + done, out));
+    }
+    done += bytes;
   }
-  MF_CHECK(out.empty());
+  MF_CHECK(done == tiles.size_bytes());
   return {};
 }
 

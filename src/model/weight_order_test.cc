@@ -2,6 +2,7 @@
 // neither a number of a matrix nor a bit of the logits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <random>
@@ -177,8 +178,39 @@ TEST(WeightOrder, TiedHeadComputesTheSameFromTiles) {
   }
 }
 
+/// Memory that the host cannot address, on a device that wants tiles.
+class OwnMemoryDevice : public Device {
+ public:
+  class OwnBuffer : public Buffer {
+   public:
+    explicit OwnBuffer(size_t bytes) : bytes_(bytes) {}
+    size_t size_bytes() const override { return bytes_.size(); }
+    std::byte* host_data() const override { return nullptr; }
+    std::vector<std::byte> bytes_;
+  };
+
+  std::string_view name() const override { return "own memory"; }
+  std::string_view description() const override { return name(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
+    return std::unique_ptr<Buffer>(std::make_unique<OwnBuffer>(bytes));
+  }
+  Status upload(Buffer& to, uint64_t offset, std::span<const std::byte> from) override {
+    ++uploads;
+    std::ranges::copy(from, static_cast<OwnBuffer&>(to).bytes_.data() + offset);
+    return {};
+  }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t) override {
+    return Error(ErrorCode::kUnsupported, "no encoder");
+  }
+  WeightOrder preferred_order(const QuantFormat&, int64_t, int64_t) const override {
+    return WeightOrder::kTiled;
+  }
+
+  int uploads = 0;
+};
+
 // Three pieces of staging memory, the last one short.
-TEST(WeightOrder, MatrixReadInPiecesHoldsEveryRow) {
+TEST(WeightOrder, MatrixReadInPiecesHoldsEveryRowOnAnyMemory) {
   constexpr int64_t kRows = 16 * 60;
   constexpr int64_t kCols = 4096;
   const TempFolder folder;
@@ -213,6 +245,16 @@ TEST(WeightOrder, MatrixReadInPiecesHoldsEveryRow) {
   const Weight rows = load(*reference, row_buffers);
   ASSERT_EQ(order_of(tiles), WeightOrder::kTiled);
   EXPECT_TRUE(decoded(tiles) == decoded(rows));
+
+  OwnMemoryDevice own;
+  std::vector<std::unique_ptr<Buffer>> own_buffers;
+  const Weight uploaded = load(own, own_buffers);
+  ASSERT_EQ(order_of(uploaded), WeightOrder::kTiled);
+  EXPECT_EQ(own.uploads, 3);
+  const auto& memory = static_cast<OwnMemoryDevice::OwnBuffer&>(*uploaded.data.buffer).bytes_;
+  EXPECT_TRUE(std::equal(memory.data() + uploaded.data.offset_bytes,
+                         memory.data() + uploaded.data.offset_bytes + uploaded.size_bytes(),
+                         host_ptr<std::byte>(tiles.data)));
 }
 
 }  // namespace

@@ -26,6 +26,20 @@ Shape squeezed(const Shape& shape) {
 // Ignored in any family: recomputed from the config, written by old exporters.
 bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
+/// The first twenty and how many more there are.
+std::string first_of(std::span<const std::string> texts, std::string_view separator) {
+  constexpr size_t kNamedMax = 20;
+  std::string all;
+  for (const std::string& text : texts.first(std::min(texts.size(), kNamedMax))) {
+    if (!all.empty()) all += separator;
+    all += text;
+  }
+  if (texts.size() > kNamedMax) {
+    all += format("{}and {} more", separator, texts.size() - kNamedMax);
+  }
+  return all;
+}
+
 }  // namespace
 
 WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device,
@@ -68,7 +82,7 @@ bool WeightStore::has(std::string_view name) const {
 const TensorEntry* WeightStore::claim(const std::string& name) {
   const TensorEntry* entry = index_.find(name);
   if (entry == nullptr) {
-    fail(make_error(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint", name));
+    fail_missing(name);
   } else {
     claimed_.insert(name);
   }
@@ -76,6 +90,8 @@ const TensorEntry* WeightStore::claim(const std::string& name) {
 }
 
 void WeightStore::fail(Error error) { errors_.push_back(std::move(error)); }
+
+void WeightStore::fail_missing(const std::string& tensor) { missing_.push_back(tensor); }
 
 bool WeightStore::reads_after(uint64_t stored_bytes) {
   sizes_.stored_bytes += stored_bytes;
@@ -141,7 +157,7 @@ std::optional<QuantFormat> WeightStore::module_format(const std::string& module,
   const std::string name = module + std::string(weight_name);
   const TensorEntry* entry = index_.find(name);
   if (entry == nullptr) {
-    fail(make_error(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint", name));
+    fail_missing(name);
     return std::nullopt;
   }
   const int64_t cols = shape.back();
@@ -292,9 +308,9 @@ Tensor WeightStore::load_tiled(const std::string& module, std::span<const Tensor
   if (tiles.is_null()) return tiles;
   sizes_.bytes += weight.size_bytes();
   if (!reads_after(weight.size_bytes())) return tiles;
-  const Status read = read_as_tiles(
-      {host_ptr<std::byte>(tiles), static_cast<size_t>(bytes)}, index_,
-      {.codes = *parts[0], .scales = *parts[1], .biases = *parts[2]}, weight.format, weight.rows);
+  const Status read = read_as_tiles(device_, tiles, index_,
+                                    {.codes = *parts[0], .scales = *parts[1], .biases = *parts[2]},
+                                    weight.format, weight.rows);
   if (!read.ok()) {
     fail(read.error().with_context("module " + module));
     return {};
@@ -370,13 +386,22 @@ Tensor WeightStore::constant(std::span<const float> values) {
   return tensor;
 }
 
-Status WeightStore::finish() {
-  if (!errors_.empty()) {
-    if (errors_.size() == 1) return errors_.front();
-    return make_error(errors_.front().code(), "{} (and {} more, the last one: {})",
-                      errors_.front().message(), errors_.size() - 1, errors_.back().message());
+Status WeightStore::first_failures() const {
+  std::vector<std::string> what;
+  for (const Error& error : errors_) what.push_back(error.message());
+  const ErrorCode code = errors_.empty() ? ErrorCode::kNotFound : errors_.front().code();
+  if (missing_.size() == 1) {
+    what.push_back(format("tensor {} is missing from the checkpoint", missing_.front()));
+  } else if (!missing_.empty()) {
+    what.push_back(format("{} tensors are missing from the checkpoint: {}", missing_.size(),
+                          first_of(missing_, ", ")));
   }
-  std::vector<std::string_view> unclaimed;
+  return Error(code, first_of(what, "; "));
+}
+
+Status WeightStore::finish() {
+  if (!errors_.empty() || !missing_.empty()) return first_failures();
+  std::vector<std::string> unclaimed;
   for (const auto& item : index_.entries()) {
     const std::string& name = item.first;
     const bool ignored =
@@ -386,12 +411,14 @@ Status WeightStore::finish() {
     if (!ignored && !claimed_.contains(name)) unclaimed.push_back(name);
   }
   if (unclaimed.empty()) return check_pack_is_used();
-  return make_error(
-      ErrorCode::kUnsupported, "tensor {} is in the checkpoint and no part of the model uses it{}",
-      unclaimed.front(),
-      unclaimed.size() == 1
-          ? ""
-          : format(" (and {} more, the last one: {})", unclaimed.size() - 1, unclaimed.back()));
+  if (unclaimed.size() == 1) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tensor {} is in the checkpoint and no part of the model uses it",
+                      unclaimed.front());
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "{} tensors are in the checkpoint and no part of the model uses them: {}",
+                    unclaimed.size(), first_of(unclaimed, ", "));
 }
 
 }  // namespace moeflux

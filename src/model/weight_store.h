@@ -79,7 +79,7 @@ class WeightStore {
   WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device, Options options);
 
   // Claims. A failed claim is remembered, returns a null view and surfaces in finish(): a family
-  // claims in a row without checking each call, and the user sees every missing tensor at once.
+  // claims in a row without checking each call, and the user sees what is missing at once.
 
   /// The linear module `name`: [rows, cols], from name.weight with name.scales and name.biases when
   /// quantised.
@@ -117,7 +117,8 @@ class WeightStore {
   /// Of the weights claimed so far, without routed experts.
   const DenseSizes& sizes() const { return sizes_; }
 
-  /// Fails with everything that was missing or wrong, and with every tensor that nobody took.
+  /// Fails with everything that was missing or wrong, else with every tensor that nobody took. Of
+  /// each kind the first twenty are named and the others counted.
   Status finish();
 
   ExpertTable take_expert_table() { return std::move(experts_); }
@@ -127,6 +128,8 @@ class WeightStore {
   std::string full_name(std::string_view name) const;
   const TensorEntry* claim(const std::string& full_name);
   void fail(Error error);
+  void fail_missing(const std::string& tensor);
+  Status first_failures() const;
   /// Counts a tensor; true when its bytes are to be read.
   bool reads_after(uint64_t stored_bytes);
   Tensor place(size_t bytes, const Shape& shape, DType dtype);
@@ -174,7 +177,8 @@ class WeightStore {
   std::set<std::string, std::less<>> claimed_;
   std::set<int32_t> packed_claimed_;
   std::vector<ClaimedModule> modules_;
-  std::vector<Error> errors_;
+  std::vector<Error> errors_;         // but for missing tensors
+  std::vector<std::string> missing_;  // tensors
   std::vector<std::unique_ptr<Buffer>> buffers_;
   Buffer* open_block_ = nullptr;  // one of buffers_, filled up to open_block_used_
   size_t open_block_used_ = 0;

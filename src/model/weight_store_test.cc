@@ -65,13 +65,37 @@ TEST(WeightStore, MissingTensorIsNamed) {
   }
 }
 
-TEST(WeightStore, SeveralMissingTensorsAreCounted) {
+TEST(WeightStore, MissingTensorsAreAllNamed) {
   const auto loaded = load_after({}, [](TinyModel& m) {
     m.tensors.erase(kPrefix + "embed_tokens.weight");
     m.tensors.erase(kPrefix + "layers.1.mlp.gate.weight");
     m.tensors.erase(kPrefix + "norm.weight");
+    m.tensors[kPrefix + "layers.0.input_layernorm.weight"] = zeros(DType::kF32, {3});
   });
-  expect_error(loaded, ErrorCode::kNotFound, {"embed_tokens.weight", "and 2 more", "norm.weight"});
+  expect_error(loaded, ErrorCode::kCorruption,
+               {"layers.0.input_layernorm.weight is F32 [3]", "; 3 tensors are missing",
+                "embed_tokens.weight", "layers.1.mlp.gate.weight", "norm.weight"});
+}
+
+TEST(WeightStore, BeyondTwentyMissingTensorsAreCounted) {
+  size_t erased = 0;
+  const auto loaded = load_after({}, [&](TinyModel& m) {
+    erased = std::erase_if(m.tensors, [](const auto& tensor) {
+      return tensor.first.starts_with(kPrefix + "layers.") &&
+             !tensor.first.ends_with("linear_attn.A_log");
+    });
+  });
+  ASSERT_GT(erased, 22u);
+  ASSERT_FALSE(loaded.ok());
+  const std::string& message = loaded.error().message();
+  EXPECT_NE(message.find(" tensors are missing"), std::string::npos) << message;
+  EXPECT_NE(message.find(" more"), std::string::npos) << message;
+  size_t named = 0;
+  for (size_t at = message.find(kPrefix); at != std::string::npos;
+       at = message.find(kPrefix, at + 1)) {
+    ++named;
+  }
+  EXPECT_EQ(named, 20u) << message;
 }
 
 TEST(WeightStore, TensorNobodyTookIsNamed) {
