@@ -18,13 +18,13 @@ constexpr int kRouterBits = 8;
 constexpr std::array<const char*, 3> kMatrixNames = {"gate", "up", "down"};
 
 bool is_quantised(const LoadedModel& loaded) {
-  const auto affine = [](const QuantFormat& format) { return format.kind == QuantKind::kAffine; };
+  const auto coded = [](const QuantFormat& format) { return format.kind != QuantKind::kPlain; };
   return std::any_of(loaded.modules.begin(), loaded.modules.end(),
-                     [&](const ClaimedModule& module) { return affine(module.format); }) ||
+                     [&](const ClaimedModule& module) { return coded(module.format); }) ||
          std::any_of(loaded.experts.layers.begin(), loaded.experts.layers.end(),
                      [&](const ExpertLayer& layer) {
                        return layer.num_experts > 0 &&
-                              (affine(layer.gate.format) || affine(layer.down.format));
+                              (coded(layer.gate.format) || coded(layer.down.format));
                      });
 }
 

@@ -222,9 +222,13 @@ std::vector<const TensorEntry*> WeightStore::claim_module(const std::string& mod
                                                           std::string_view weight_name,
                                                           const QuantFormat& format) {
   std::vector<const TensorEntry*> parts = {claim(module + std::string(weight_name))};
-  if (format.kind == QuantKind::kAffine) {
-    parts.push_back(claim(module + ".scales"));
-    parts.push_back(claim(module + ".biases"));
+  switch (format.kind) {
+    case QuantKind::kPlain:
+      break;
+    case QuantKind::kAffine:
+      parts.push_back(claim(module + ".scales"));
+      parts.push_back(claim(module + ".biases"));
+      break;
   }
   return parts;
 }

@@ -17,7 +17,7 @@ std::string QuantFormat::to_string() const {
       return format("affine-{}/{}{}", bits, group_size,
                     order == WeightOrder::kTiled ? " tiled" : "");
   }
-  __builtin_unreachable();
+  return format("of unknown kind {}", static_cast<int>(kind));
 }
 
 WeightBytes weight_bytes(const QuantFormat& format, int64_t rows, int64_t cols) {
@@ -46,7 +46,7 @@ bool is_valid(const QuantFormat& format, int64_t cols) {
       return compute_float && affine::is_valid_bits(format.bits) &&
              affine::is_valid_group(format.group_size) && cols % format.group_size == 0;
   }
-  __builtin_unreachable();
+  return false;
 }
 
 static void decode_tiled_row(const Weight& weight, int64_t row, std::span<float> out) {

@@ -51,8 +51,8 @@ struct WeightBytes {
 };
 WeightBytes weight_bytes(const QuantFormat& format, int64_t rows, int64_t cols);
 
-/// True when bits, group size, dtype and cols go together; an order that rows do not fit is the
-/// caller's to avoid.
+/// True when bits, group size, dtype and cols go together, of a kind that exists; an order that
+/// rows do not fit is the caller's to avoid.
 bool is_valid(const QuantFormat& format, int64_t cols);
 
 }  // namespace moeflux

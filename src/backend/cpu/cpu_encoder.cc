@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/kernel_args.h"
 #include "base/format.h"
 #include "base/units.h"
 
@@ -31,7 +32,7 @@ Status CpuEncoder::read(std::span<std::byte> to, Tensor from) {
 
 bool CpuEncoder::supports(const char* op, const Weight& weight) {
   if (!status_.ok()) return false;
-  if (is_valid(weight.format, weight.cols)) return true;
+  if (has_kernels(weight) && is_valid(weight.format, weight.cols)) return true;
   status_ = make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}", op,
                        weight.rows, weight.cols, weight.format.to_string(),
                        dtype_name(weight.format.dtype));

@@ -4,6 +4,8 @@
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/ops.h"
 #include "base/check.h"
+#include "quant/formats/tiled.h"
+#include "quant/weight.h"
 
 namespace moeflux::cpu {
 
@@ -22,21 +24,37 @@ inline const float* floats_or_null(const Tensor& tensor) {
   return tensor.is_null() ? nullptr : host_ptr<float>(tensor);
 }
 
+/// False for a format that MatrixArgs and TileMatrix do not describe: its numbers would be taken
+/// for those of another one.
+inline bool has_kernels(const Weight& weight) {
+  const QuantFormat& format = weight.format;
+  switch (format.kind) {
+    case QuantKind::kPlain:
+      return true;
+    case QuantKind::kAffine:
+      return format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, weight.rows);
+  }
+  return false;
+}
+
 inline MatrixArgs matrix_args(const Weight& weight) {
+  MF_CHECK(weight.format.order == WeightOrder::kRowMajor);
   return {.data = bytes_of(weight.data),
           .scales = bytes_of(weight.scales),
           .biases = bytes_of(weight.biases),
           .rows = weight.rows,
           .cols = weight.cols,
           .type = element_type(weight.format.dtype),
-          .bits = weight.format.bits,
+          .bits = weight.format.kind == QuantKind::kAffine ? weight.format.bits : 0,
           .group_size = weight.format.group_size};
 }
 
 inline BiasArgs bias_args(const Tensor& bias) { return {bytes_of(bias), element_type(bias.dtype)}; }
 
 /// 4-bit codes are multiplied in the order they decode to.
-inline bool wants_permuted(const Weight& weight) { return weight.format.bits == 4; }
+inline bool wants_permuted(const Weight& weight) {
+  return weight.format.kind == QuantKind::kAffine && weight.format.bits == 4;
+}
 
 inline ActivationKind kernel_activation(Activation activation) {
   switch (activation) {

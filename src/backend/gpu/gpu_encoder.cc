@@ -159,7 +159,8 @@ bool GpuEncoder::supports(const char* op, const Weight& weight) {
   const bool is_aligned = weight.data.offset_bytes % (is_affine ? 4 : unit) == 0 &&
                           weight.scales.offset_bytes % unit == 0 &&
                           weight.biases.offset_bytes % unit == 0;
-  if (is_valid(format, weight.cols) && format.order == WeightOrder::kRowMajor && is_aligned) {
+  if (has_kernels(format) && is_valid(format, weight.cols) &&
+      format.order == WeightOrder::kRowMajor && is_aligned) {
     return true;
   }
   return fail(make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}{}", op,

@@ -12,10 +12,13 @@ namespace {
 constexpr uint32_t kTiles = 3;  // of 1, 4 and 8 tokens
 
 uint32_t format_index(const QuantFormat& format) {
-  if (format.kind == QuantKind::kPlain) {
-    return format.dtype == DType::kF32 ? 0 : format.dtype == DType::kF16 ? 1 : 2;
+  switch (format.kind) {
+    case QuantKind::kPlain:
+      return format.dtype == DType::kF32 ? 0 : format.dtype == DType::kF16 ? 1 : 2;
+    case QuantKind::kAffine:
+      return format.bits == 8 ? 8 : 3 + static_cast<uint32_t>(format.bits - 2);
   }
-  return format.bits == 8 ? 8 : 3 + static_cast<uint32_t>(format.bits - 2);
+  __builtin_unreachable();
 }
 
 static_assert(static_cast<int>(KernelId::linear_affine8_t8) -
@@ -141,20 +144,32 @@ u32 float_format(DType dtype) {
   return dtype == DType::kF32 ? kFormatF32 : dtype == DType::kF16 ? kFormatF16 : kFormatBf16;
 }
 
+bool has_kernels(const QuantFormat& format) {
+  switch (format.kind) {
+    case QuantKind::kPlain:
+    case QuantKind::kAffine:
+      return true;
+  }
+  return false;
+}
+
 MatrixLayout matrix_layout(const Weight& weight) {
   MatrixLayout layout{};
   layout.rows = static_cast<u32>(weight.rows);
   layout.cols = static_cast<u32>(weight.cols);
   layout.scales = float_format(weight.format.dtype);
   uint64_t row_bytes = 0;
-  if (weight.format.kind == QuantKind::kPlain) {
-    layout.format = layout.scales;
-    row_bytes = static_cast<uint64_t>(weight.cols) * element_bytes(weight.format.dtype);
-  } else {
-    layout.format = static_cast<u32>(weight.format.bits);
-    layout.group_shift =
-        static_cast<u32>(std::countr_zero(static_cast<uint32_t>(weight.format.group_size)));
-    row_bytes = static_cast<uint64_t>(weight.cols * weight.format.bits / 8);
+  switch (weight.format.kind) {
+    case QuantKind::kPlain:
+      layout.format = layout.scales;
+      row_bytes = static_cast<uint64_t>(weight.cols) * element_bytes(weight.format.dtype);
+      break;
+    case QuantKind::kAffine:
+      layout.format = static_cast<u32>(weight.format.bits);
+      layout.group_shift =
+          static_cast<u32>(std::countr_zero(static_cast<uint32_t>(weight.format.group_size)));
+      row_bytes = static_cast<uint64_t>(weight.cols * weight.format.bits / 8);
+      break;
   }
   layout.wide = weight.data.offset_bytes % 16 == 0 && row_bytes % 16 == 0 ? 1 : 0;
   return layout;

@@ -39,6 +39,8 @@ bool writes(const Plan& plan, const Tensor& tensor);
 /// True when every row of an f32 tensor begins on a 16-byte boundary.
 bool is_wide(const Tensor& tensor);
 
+/// False for a kind of format that matrix_layout() and matrix_kernel() have no place for.
+bool has_kernels(const QuantFormat& format);
 MatrixLayout matrix_layout(const Weight& weight);
 /// Threads that sum over a row of so many columns in a norm: its bits depend on it.
 uint32_t norm_threads(int64_t cols);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/host_top.h"
+#include "base/format.h"
 
 namespace moeflux {
 namespace {
@@ -47,8 +48,17 @@ double dot(std::span<const float> a, const float* b) {
 }  // namespace
 
 std::span<const float> ReferenceEncoder::decoded_row(const Weight& weight, int64_t row) {
-  row_.resize(static_cast<size_t>(weight.cols));
-  decode_row(weight, row, row_);
+  if (is_valid(weight.format, weight.cols)) {
+    row_.resize(static_cast<size_t>(weight.cols));
+    decode_row(weight, row, row_);
+    return row_;
+  }
+  row_.assign(static_cast<size_t>(weight.cols), 0.0f);
+  if (status_.ok()) {
+    status_ =
+        make_error(ErrorCode::kUnsupported, "a [{}, {}] weight in format {} of {}", weight.rows,
+                   weight.cols, weight.format.to_string(), dtype_name(weight.format.dtype));
+  }
   return row_;
 }
 
@@ -59,6 +69,7 @@ void ReferenceEncoder::write(Tensor to, std::span<const std::byte> from) {
 
 Status ReferenceEncoder::read(std::span<std::byte> to, Tensor from) {
   MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
+  MF_RETURN_IF_ERROR(status_);
   if (!to.empty()) std::memcpy(to.data(), host_ptr<std::byte>(from), to.size());
   return {};
 }

@@ -54,13 +54,15 @@ class ReferenceEncoder : public Encoder {
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
   EventId submit() override { return EventId{0}; }
-  Status wait(EventId) override { return {}; }
+  Status wait(EventId) override { return status_; }
 
  private:
+  /// Zeros, and a sticky kUnsupported, when no definition says what the weight's bytes mean.
   std::span<const float> decoded_row(const Weight& weight, int64_t row);
 
   ScratchArena arena_;
   std::vector<float> row_;
+  Status status_;
 };
 
 }  // namespace moeflux

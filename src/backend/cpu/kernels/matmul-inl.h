@@ -233,8 +233,10 @@ static PanelFn panel_kernel(const MatrixArgs& w) {
       return panel_of<AffineOddRow<6>>;
     case 8:
       return panel_of<Affine8Row>;
-    default:
+    case 0:
       break;
+    default:
+      __builtin_trap();  // has_kernels() lets nothing else through
   }
   if (w.type == ElementType::kBf16) return panel_of<PlainRow<ElementType::kBf16>>;
   if (w.type == ElementType::kF16) return panel_of<PlainRow<ElementType::kF16>>;

@@ -128,8 +128,10 @@ static void transposed_matmul(const TransposedMatmulArgs& args) {
       return transposed_of<AffineOddRow<6>>(args);
     case 8:
       return transposed_of<Affine8Row>(args);
-    default:
+    case 0:
       break;
+    default:
+      __builtin_trap();  // has_kernels() lets nothing else through
   }
   if (args.w.type == ElementType::kBf16) return transposed_of<PlainRow<ElementType::kBf16>>(args);
   if (args.w.type == ElementType::kF16) return transposed_of<PlainRow<ElementType::kF16>>(args);
