@@ -24,6 +24,11 @@ THREADED_TESTS := base_test io_test experts_test engine_test
 # of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
 UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
+# What a folder is first configured with stays: ccache, where there is one, for what several folders
+# and pip compile alike.
+CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(command -v ccache)} \
+  cmake --preset
+
 .PHONY: build build-cuda run test test-asan test-tsan check format lint fuzz bench install clean \
   help configure-release
 .DEFAULT_GOAL := build
@@ -39,24 +44,25 @@ run: configure-release
 configure-release:
 	@tools/install_deps.sh run
 	@test -f build/release/build.ninja || \
-	  cmake --preset release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
+	  $(CONFIGURE) release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
 
 test:
 	@tools/install_deps.sh test
-	@cmake --preset release -DMOEFLUX_TESTS=ON $(CMAKE_FLAGS)
+	@tools/install_python.sh || echo "no wheels from PyPI: the test of pip install is skipped" >&2
+	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON $(CMAKE_FLAGS)
 	@cmake --build --preset release
 	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
 # The program and the tests that know CUDA; run them where there is a GPU.
 build-cuda:
 	@tools/install_deps.sh test
-	@cmake --preset cuda $(CMAKE_FLAGS)
-	@cmake --build --preset cuda --target moeflux conformance_test golden_test
+	@$(CONFIGURE) cuda $(CMAKE_FLAGS)
+	@cmake --build --preset cuda --target moeflux _core conformance_test golden_test
 
 # The whole suite under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-asan:
 	@tools/install_deps.sh test
-	@cmake --preset dev $(CMAKE_FLAGS)
+	@$(CONFIGURE) dev $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset dev
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
@@ -64,7 +70,7 @@ test-asan:
 # was left out; script tests run no code of ours, and the fuzz replays start no thread.
 test-tsan:
 	@tools/install_deps.sh test
-	@cmake --preset tsan $(CMAKE_FLAGS)
+	@$(CONFIGURE) tsan $(CMAKE_FLAGS)
 	@targets=""; for target in $(THREADED_TESTS); do \
 	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
 	    targets="$$targets $$target"; fi; done; \
@@ -89,7 +95,7 @@ lint: configure-release
 # Each target for FUZZ_SECONDS. New inputs stay in build/fuzz/corpus, as does that of a crash.
 fuzz:
 	@tools/install_deps.sh fuzz
-	@cmake --preset fuzz $(CMAKE_FLAGS)
+	@$(CONFIGURE) fuzz $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset fuzz
 	@set -e; found=""; for target in build/fuzz/bin/*fuzz*; do \
 	  test -x "$$target" || continue; found=yes; \
@@ -102,7 +108,7 @@ fuzz:
 
 bench:
 	@tools/install_deps.sh bench
-	@cmake --preset bench $(CMAKE_FLAGS)
+	@$(CONFIGURE) bench $(CMAKE_FLAGS)
 	@cmake --build --preset bench
 	@set -e; found=""; for program in build/bench/bin/*bench*; do \
 	  test -x "$$program" || continue; found=yes; "$$program" $(ARGS); \
