@@ -1,6 +1,6 @@
 #!/bin/sh
-# Brings what `pip install .` builds the Python package with from PyPI into build/python-wheels, half
-# a megabyte, so that the test of it needs no network.
+# Brings what `pip install .` builds the Python package with from PyPI into build/python-wheels,
+# half a megabyte, so that the test of it needs no network.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -48,6 +48,9 @@ BANNED_IN_CPP = [
      "base/format.h, std::from_chars, an explicit generator"),
     (re.compile(r"\bNULL\b"), "nullptr"),
 ]
+# What nobody has to have may be skipped, and CI looks for the word; all else is tested everywhere.
+SKIP = re.compile(r"\bGTEST_SKIP\(\)")
+SKIP_FOR_HARDWARE = re.compile(r'GTEST_SKIP\(\)\s*<<\s*"hardware: ')
 # A folder of one machine. Paths of the operating system (/proc, /sys, /usr, /dev, /tmp) are not.
 MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:home|Users|root|work|mnt|media)/[\w.-]+")
 
@@ -188,6 +191,10 @@ class Tidy:
             for match in pattern.finditer(code):
                 self.report(path, code.count("\n", 0, match.start()) + 1,
                             f"'{match.group()}', expected {instead}")
+        for match in SKIP.finditer(code):
+            if not SKIP_FOR_HARDWARE.match(text, match.start()):
+                self.report(path, code.count("\n", 0, match.start()) + 1,
+                            "GTEST_SKIP, allowed only for absent hardware: << \"hardware: ...")
         if "\t" in code:
             self.report(path, code.count("\n", 0, code.index("\t")) + 1, "tab, expected spaces")
         if path.endswith(".h") and "#pragma once" not in code and not path.endswith("-inl.h"):

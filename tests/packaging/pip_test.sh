@@ -1,6 +1,6 @@
 #!/bin/sh
 # `pip install .` into a fresh environment gives a package that passes its tests and runs the tour
-# on the model of an installed tree. Without network: tools/install_python.sh has brought the wheels.
+# on the model of an installed tree. Without network: tools/install_python.sh brought the wheels.
 #
 #   pip_test.sh PYTHON CMAKE BUILD_FOLDER SOURCE_FOLDER [DEFINITION=VALUE]...
 #

@@ -1,4 +1,4 @@
-"""The Python package of a CUDA build opens cuda:0: a token where there is a GPU, else a clear error."""
+"""The Python package of a CUDA build opens cuda:0: a token where there is a GPU, else an error."""
 
 import os
 import pathlib

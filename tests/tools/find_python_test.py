@@ -26,8 +26,8 @@ class FindPythonTest(unittest.TestCase):
         os.mkdir(folder)
         program = os.path.join(folder, "python3")
         with open(program, "w", encoding="utf-8") as file:
-            file.write(f'#!/bin/sh\ncase "$2" in *import\\ numpy*) exit {int("numpy" not in modules)}'
-                       "; esac\nexit 1\n")
+            status = int("numpy" not in modules)
+            file.write(f'#!/bin/sh\ncase "$2" in *import\\ numpy*) exit {status}; esac\nexit 1\n')
         os.chmod(program, 0o755)
         self.path.append(folder)
         return program

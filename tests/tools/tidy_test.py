@@ -121,6 +121,12 @@ class TidyTest(unittest.TestCase):
             self.assert_fires(2, "expected", JOB + f"  {call};\n")
         self.assert_clean(JOB + '  operand(); // atoi(text)\n  f("NULL");\n')
 
+    def test_only_absent_hardware_is_a_reason_to_skip(self):
+        self.assert_clean(JOB + '  GTEST_SKIP() << "hardware: no GPU";\n'
+                          '  GTEST_SKIP()\n      << "hardware: " << reason;\n  // GTEST_SKIP()\n')
+        self.assert_fires(2, "GTEST_SKIP", JOB + '  GTEST_SKIP() << "no file";\n')
+        self.assert_fires(2, "GTEST_SKIP", JOB + "  GTEST_SKIP();\n")
+
     def test_paths_of_one_machine(self):
         for path in ("/ho" "me/ann/moeflux", "/wo" "rk/main", "/ro" "ot/x", "/Us" "ers/ann"):
             self.assert_fires(2, path[:5], JOB + f'open("{path}");\n')
