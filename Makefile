@@ -10,8 +10,10 @@ export PROMPT ?= Once upon a time
 ARGS ?=
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
-# Of each soak test under TSan.
+# Of each soak test under TSan and in test-all.
 SOAK_SECONDS ?= 30
+# Of one case at most.
+CASE_SECONDS ?= 600
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
@@ -19,7 +21,7 @@ CTEST_FLAGS ?=
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
 MOEFLUX := build/release/bin/moeflux
 # Test programs that start threads. Under TSan the others would only take time.
-THREADED_TESTS := base_test io_test experts_test engine_test
+THREADED_TESTS := base_test io_test experts_test engine_test library_test public_api_test
 # Sanitizers of g++ 12 and clang 14 cannot place their shadow under the wide address randomisation
 # of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
 UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
@@ -29,8 +31,8 @@ UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(command -v ccache)} \
   cmake --preset
 
-.PHONY: build build-cuda run test test-asan test-tsan check format lint fuzz bench install clean \
-  help configure-release
+.PHONY: build build-cuda run test test-asan test-tsan test-all check format lint fuzz bench \
+  install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -49,7 +51,7 @@ configure-release:
 test:
 	@tools/install_deps.sh test
 	@tools/install_python.sh || echo "no wheels from PyPI: the test of pip install is skipped" >&2
-	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON $(CMAKE_FLAGS)
+	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
 	@cmake --build --preset release
 	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
@@ -71,13 +73,17 @@ test-asan:
 test-tsan:
 	@tools/install_deps.sh test
 	@$(CONFIGURE) tsan $(CMAKE_FLAGS)
-	@targets=""; for target in $(THREADED_TESTS); do \
-	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
-	    targets="$$targets $$target"; fi; done; \
-	$(UNRANDOMISED) cmake --build --preset tsan --target $$targets
+	@$(UNRANDOMISED) cmake --build --preset tsan --target $(THREADED_TESTS)
 	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
 	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|^fuzz_replay_' -LE script $(CTEST_FLAGS)
+
+# All there is, for a night: long soaks and seeds, every case under the sanitizers.
+test-all:
+	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
+	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
+	@$(MAKE) --no-print-directory test-asan
+	@$(MAKE) --no-print-directory test-tsan
 
 check:
 	@tools/install_deps.sh check
@@ -127,6 +133,7 @@ help:
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
 	@echo "make test-asan       the suite under ASan and UBSan"
 	@echo "make test-tsan       the threaded parts under TSan"
+	@echo "make test-all        all of these, with long soaks and 10,000 random seeds"
 	@echo "make check           formatting, layers and house rules"
 	@echo "make format          format all C++ with clang-format 14"
 	@echo "make lint            clang-tidy over src/"
