@@ -10,8 +10,10 @@ export PROMPT ?= Once upon a time
 ARGS ?=
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
-# Of each soak test under TSan.
+# Of each soak test under TSan and in test-all.
 SOAK_SECONDS ?= 30
+# Of one case at most.
+CASE_SECONDS ?= 600
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
@@ -19,13 +21,19 @@ CTEST_FLAGS ?=
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
 MOEFLUX := build/release/bin/moeflux
 # Test programs that start threads. Under TSan the others would only take time.
-THREADED_TESTS := base_test io_test experts_test engine_test library_threads_test
+THREADED_TESTS := base_test io_test experts_test engine_test library_test public_api_test \
+  library_threads_test
 # Sanitizers of g++ 12 and clang 14 cannot place their shadow under the wide address randomisation
 # of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
 UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: build build-cuda run test test-asan test-tsan check format lint fuzz bench install clean \
-  help configure-release
+# What a folder is first configured with stays: ccache, where there is one, for what several folders
+# and pip compile alike.
+CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(command -v ccache)} \
+  cmake --preset
+
+.PHONY: build build-cuda run test test-asan test-tsan test-all check format lint fuzz bench \
+  install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -39,24 +47,25 @@ run: configure-release
 configure-release:
 	@tools/install_deps.sh run
 	@test -f build/release/build.ninja || \
-	  cmake --preset release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
+	  $(CONFIGURE) release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
 
 test:
 	@tools/install_deps.sh test
-	@cmake --preset release -DMOEFLUX_TESTS=ON $(CMAKE_FLAGS)
+	@tools/install_python.sh || echo "no wheels from PyPI: the test of pip install is skipped" >&2
+	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
 	@cmake --build --preset release
 	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
 # The program and the tests that know CUDA; run them where there is a GPU.
 build-cuda:
 	@tools/install_deps.sh test
-	@cmake --preset cuda $(CMAKE_FLAGS)
-	@cmake --build --preset cuda --target moeflux conformance_test golden_test
+	@$(CONFIGURE) cuda $(CMAKE_FLAGS)
+	@cmake --build --preset cuda --target moeflux _core conformance_test golden_test
 
 # The whole suite under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-asan:
 	@tools/install_deps.sh test
-	@cmake --preset dev $(CMAKE_FLAGS)
+	@$(CONFIGURE) dev $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset dev
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
 
@@ -64,14 +73,18 @@ test-asan:
 # was left out; script tests run no code of ours, and the fuzz replays start no thread.
 test-tsan:
 	@tools/install_deps.sh test
-	@cmake --preset tsan $(CMAKE_FLAGS)
-	@targets=""; for target in $(THREADED_TESTS); do \
-	  if grep -q "^build $$target: phony" build/tsan/build.ninja; then \
-	    targets="$$targets $$target"; fi; done; \
-	$(UNRANDOMISED) cmake --build --preset tsan --target $$targets
+	@$(CONFIGURE) tsan $(CMAKE_FLAGS)
+	@$(UNRANDOMISED) cmake --build --preset tsan --target $(THREADED_TESTS)
 	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
 	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|^fuzz_replay_' -LE script $(CTEST_FLAGS)
+
+# All there is, for a night: long soaks and seeds, every case under the sanitizers.
+test-all:
+	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
+	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
+	@$(MAKE) --no-print-directory test-asan
+	@$(MAKE) --no-print-directory test-tsan
 
 check:
 	@tools/install_deps.sh check
@@ -89,7 +102,7 @@ lint: configure-release
 # Each target for FUZZ_SECONDS. New inputs stay in build/fuzz/corpus, as does that of a crash.
 fuzz:
 	@tools/install_deps.sh fuzz
-	@cmake --preset fuzz $(CMAKE_FLAGS)
+	@$(CONFIGURE) fuzz $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset fuzz
 	@set -e; found=""; for target in build/fuzz/bin/*fuzz*; do \
 	  test -x "$$target" || continue; found=yes; \
@@ -102,7 +115,7 @@ fuzz:
 
 bench:
 	@tools/install_deps.sh bench
-	@cmake --preset bench $(CMAKE_FLAGS)
+	@$(CONFIGURE) bench $(CMAKE_FLAGS)
 	@cmake --build --preset bench
 	@set -e; found=""; for program in build/bench/bin/*bench*; do \
 	  test -x "$$program" || continue; found=yes; "$$program" $(ARGS); \
@@ -121,6 +134,7 @@ help:
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
 	@echo "make test-asan       the suite under ASan and UBSan"
 	@echo "make test-tsan       the threaded parts under TSan"
+	@echo "make test-all        all of these, with long soaks and 10,000 random seeds"
 	@echo "make check           formatting, layers and house rules"
 	@echo "make format          format all C++ with clang-format 14"
 	@echo "make lint            clang-tidy over src/"

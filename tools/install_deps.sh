@@ -9,12 +9,14 @@ set -eu
 
 run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
   libutf8proc-dev liburing-dev libxxhash-dev"
-test="libgtest-dev python3 python3-dev python3-numpy pybind11-dev"
+# clang reads the Metal text and Objective-C++; with ccache pip's build has what the suite compiled.
+test="libgtest-dev clang ccache python3 python3-dev python3-venv python3-numpy pybind11-dev"
 bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
-check="python3 clang-format-14 git"
+check="python3 clang clang-format-14 git"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
-optional="clang-format-14 libclang-rt-14-dev liburing-dev python3-dev python3-numpy pybind11-dev"
+optional="clang clang-format-14 libclang-rt-14-dev liburing-dev ccache python3-dev python3-venv
+  python3-numpy pybind11-dev"
 brew_run="cmake ninja pkgconf fmt nlohmann-json cli11 pcre2 utf8proc xxhash"
 brew_test="googletest python3 numpy pybind11"
 brew_bench="google-benchmark"

@@ -20,7 +20,7 @@ FILE_LINES_MAX = 500
 FILE_LINES_HARD_MAX = 800  # for a file whose first lines give the reason for its length
 FUNCTION_LINES_MAX = 70
 
-CPP = (".h", ".hpp", ".cc", ".inl", ".cu", ".metal")
+CPP = (".h", ".hpp", ".cc", ".inl", ".cu", ".metal", ".mm")
 TEXT = CPP + (".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yml", ".yaml", ".jinja")
 NAMES_OF_TEXT = ("Makefile", "CMakeLists.txt", "run", ".clang-tidy", ".clang-format")
 
@@ -48,6 +48,9 @@ BANNED_IN_CPP = [
      "base/format.h, std::from_chars, an explicit generator"),
     (re.compile(r"\bNULL\b"), "nullptr"),
 ]
+# What nobody has to have may be skipped, and CI looks for the word; all else is tested everywhere.
+SKIP = re.compile(r"\bGTEST_SKIP\(\)")
+SKIP_FOR_HARDWARE = re.compile(r'GTEST_SKIP\(\)\s*<<\s*"hardware: ')
 # A folder of one machine. Paths of the operating system (/proc, /sys, /usr, /dev, /tmp) are not.
 MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:home|Users|root|work|mnt|media)/[\w.-]+")
 
@@ -55,6 +58,8 @@ INCLUDE_GUARD = re.compile(r"^\s*#\s*ifndef\s+\w+_H_*\s*$", re.MULTILINE)
 # Braces that do not count as a function's: their contents are looked at one by one.
 TRANSPARENT = re.compile(r"\b(?:namespace|class|struct|union)\b|\bextern\s*$")
 PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
+# What stands before a macro's text.
+MACRO_HEAD = re.compile(r"[ \t]*#[ \t]*define[ \t]+\w+(?:\([^)]*\))?")
 
 
 def tracked_files(root):
@@ -81,8 +86,27 @@ def is_text(path):
 
 
 def long_functions(code):
-    """(line, length) of functions over the limit; code has its comments and literals blanked."""
-    code = PREPROCESSOR.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), code)
+    """(line, length) of functions over the limit; code has its comments and literals blanked.
+
+    A macro's text counts by itself: many kernels are one body that a macro makes of a name.
+    """
+    found = long_bodies(PREPROCESSOR.sub(spaces, code))
+    for macro in PREPROCESSOR.finditer(code):
+        head = MACRO_HEAD.match(macro.group())
+        if head:
+            body = spaces(head) + macro.group()[head.end():].replace("\\\n", "\n")
+            before = code.count("\n", 0, macro.start())
+            found += [(before + line, lines) for line, lines in long_bodies(body)]
+    return sorted(found)
+
+
+def spaces(match):
+    """What was matched as spaces, lines kept."""
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def long_bodies(code):
+    """long_functions of code without directives."""
     found = []
     depth = 0  # of braces inside a function, a type's initialiser or an enum
     header = 0  # where the declaration being read began
@@ -167,6 +191,10 @@ class Tidy:
             for match in pattern.finditer(code):
                 self.report(path, code.count("\n", 0, match.start()) + 1,
                             f"'{match.group()}', expected {instead}")
+        for match in SKIP.finditer(code):
+            if not SKIP_FOR_HARDWARE.match(text, match.start()):
+                self.report(path, code.count("\n", 0, match.start()) + 1,
+                            "GTEST_SKIP, allowed only for absent hardware: << \"hardware: ...")
         if "\t" in code:
             self.report(path, code.count("\n", 0, code.index("\t")) + 1, "tab, expected spaces")
         if path.endswith(".h") and "#pragma once" not in code and not path.endswith("-inl.h"):

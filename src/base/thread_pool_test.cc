@@ -112,7 +112,7 @@ int cores_of_this_thread(cpu_set_t& set) {
 TEST(ThreadPoolPlacement, PinnedWorkersHaveOneCoreEachAndTheCallerKeepsItsOwn) {
   cpu_set_t before;
   const int cores = cores_of_this_thread(before);
-  if (cores < 2) GTEST_SKIP() << "one usable core: nothing to tell apart";
+  if (cores < 2) GTEST_SKIP() << "hardware: one usable core: nothing to tell apart";
   constexpr int kThreads = 2;
   for (const auto placement : {ThreadPlacement::kAnywhere, ThreadPlacement::kPinned}) {
     ThreadPool pool(kThreads, placement);

@@ -34,7 +34,7 @@ class ReaderTest : public testing::TestWithParam<IoMode> {
     ASSERT_TRUE(opened.ok()) << opened.error().to_string();
     file_ = std::move(opened).value();
     reader_ = make({});
-    if (reader_ == nullptr) GTEST_SKIP() << skip_reason_;
+    if (reader_ == nullptr) GTEST_SKIP() << "hardware: " << skip_reason_;
   }
   void TearDown() override {
     reader_.reset();
@@ -78,6 +78,12 @@ class ReaderTest : public testing::TestWithParam<IoMode> {
   std::unique_ptr<File> file_;
   std::unique_ptr<AsyncReader> reader_;
 };
+
+/// Those that ask system calls, whose answers can fail; a mapping asks none.
+class ReaderByCalls : public ReaderTest {};
+/// Those that do nothing while nobody asks. Threads go on by themselves: PreadReader's tests hold
+/// them still with a gate.
+class ReaderWithoutThreads : public ReaderTest {};
 
 /// A seeded crowd of reads of all kinds and what became of them.
 struct Crowd {
@@ -157,8 +163,7 @@ TEST_P(ReaderTest, ReadsWhatItsSystemAnswersInPiecesAndWithInterruptions) {
   }
 }
 
-TEST_P(ReaderTest, AnEioFailsItsReadByNameAndSparesTheOthers) {
-  if (is_synchronous()) GTEST_SKIP() << "a mapping asks no system call whose answer could fail";
+TEST_P(ReaderByCalls, AnEioFailsItsReadByNameAndSparesTheOthers) {
   FaultyResults faults({.seed = 3, .short_probability = 0.2, .eio_probability = 0.1});
   const auto reader = make({.threads = 3, .chunk_bytes = 32 * kKiB, .filter = &faults});
   Crowd crowd(*file_, 3, 100);
@@ -269,10 +274,7 @@ TEST_P(ReaderTest, SomeCancelledSomePromotedEachCompletesOnceWithItsBytes) {
   }
 }
 
-TEST_P(ReaderTest, AQueuedReadCanBeCancelledBehindTheDepth) {
-  if (reader_->name() == "direct" || reader_->name() == "pread") {
-    GTEST_SKIP() << "threads go on by themselves: PreadReader's tests hold them still with a gate";
-  }
+TEST_P(ReaderWithoutThreads, AQueuedReadCanBeCancelledBehindTheDepth) {
   // One command in flight, so that most of the second read waits.
   const auto reader = make({.threads = 1, .depth = 1, .chunk_bytes = kBlock});
   std::vector<std::byte> into(2 * kMiB);
@@ -327,10 +329,20 @@ TEST_P(ReaderTest, RegisteredMemoryGetsTheSameBytes) {
   EXPECT_TRUE(std::ranges::equal(region, expected(0, kBytes)));
 }
 
+std::string mode_name(const testing::TestParamInfo<IoMode>& mode) {
+  return std::string(io_mode_name(mode.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, ReaderTest,
                          testing::Values(IoMode::kAuto, IoMode::kUring, IoMode::kDirect,
                                          IoMode::kPread, IoMode::kMmap),
-                         [](const auto& mode) { return std::string(io_mode_name(mode.param)); });
+                         mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, ReaderByCalls,
+                         testing::Values(IoMode::kAuto, IoMode::kUring, IoMode::kDirect,
+                                         IoMode::kPread),
+                         mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, ReaderWithoutThreads,
+                         testing::Values(IoMode::kUring, IoMode::kMmap), mode_name);
 
 TEST(IoMode, NamesParseToThemselvesAndOthersAreRefusedWithTheList) {
   for (const std::string_view name : {"auto", "uring", "direct", "pread", "mmap"}) {

@@ -107,7 +107,9 @@ TEST(AttentionOnMatrixUnits, TakesValuesFromTheFirstPartOfWideKeys) {
 }
 
 TEST(AttentionOnMatrixUnits, MatchesTheReferenceAtTheSizesOfRealModels) {
-  if (devices_with_units(/*fast_only=*/true).empty()) GTEST_SKIP() << "no device is fast enough";
+  if (devices_with_units(/*fast_only=*/true).empty()) {
+    GTEST_SKIP() << "hardware: no device is fast enough";
+  }
   Random random(79);
   const AttentionProblem qwen = AttentionProblem::make(random, 16, 2, 256, 256, 256, 600);
   check_units(qwen, {{512, 84, 1, 2, 1}, {597, 1, 1, 1}}, /*fast_only=*/true);

@@ -64,7 +64,7 @@ TEST(CpuDevice, NamesWhatTheMachineHasWhenItLacksAnInstructionSet) {
 TEST(CpuDevice, MemoryIsZeroedAndPageAligned) {
   auto buffer = devices().front().device->allocate(5 << 20, MemoryKind::kDevice);
   ASSERT_TRUE(buffer.ok());
-  if ((*buffer)->host_data() == nullptr) GTEST_SKIP() << "the host cannot look";
+  if ((*buffer)->host_data() == nullptr) GTEST_SKIP() << "hardware: the host cannot look";
   const auto address = reinterpret_cast<uintptr_t>((*buffer)->host_data());
   EXPECT_EQ(address % 4096, 0u);
   EXPECT_EQ((*buffer)->host_data()[(5 << 20) - 1], std::byte{0});
@@ -111,7 +111,7 @@ TEST(CpuEncoder, ScratchNestsAndIsAligned) {
     const Tensor a = e.scratch({3}, DType::kF32);
     const Tensor b = e.scratch({100}, DType::kF32);
     EXPECT_EQ(b.offset_bytes % 64, 0u);
-    if (b.buffer->host_data() == nullptr) GTEST_SKIP() << "the host cannot look";
+    if (b.buffer->host_data() == nullptr) GTEST_SKIP() << "hardware: the host cannot look";
     EXPECT_EQ(reinterpret_cast<uintptr_t>(host_ptr<float>(b)) % 64, 0u);
     EXPECT_NE(host_ptr<float>(a), host_ptr<float>(b));
   }

@@ -206,7 +206,9 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
 /// A layer as wide as a real model's, of all tokens and of its first few.
 void expect_one_real_layer(const MoeSizes& sizes, std::initializer_list<int64_t> counts,
                            const RouterOptions& router = {}) {
-  if (devices_with_units(/*fast_only=*/true).empty()) GTEST_SKIP() << "no device is fast enough";
+  if (devices_with_units(/*fast_only=*/true).empty()) {
+    GTEST_SKIP() << "hardware: no device is fast enough";
+  }
   Random random(65);
   const QuantFormat format = QuantFormat::affine(4, 64, DType::kBf16);
   LayerProblem p = LayerProblem::make(random, format, format, sizes, sizes.intermediate);

@@ -145,7 +145,9 @@ TEST(LatentAttention, MergesTilesOfWideRowsAsSplitsAre) {
 }
 
 TEST(LatentAttention, HasTheBitsOfItsPartsAtTheSizesOfRealModels) {
-  if (devices_with_units(/*fast_only=*/true).empty()) GTEST_SKIP() << "no device is fast enough";
+  if (devices_with_units(/*fast_only=*/true).empty()) {
+    GTEST_SKIP() << "hardware: no device is fast enough";
+  }
   for (const auto& [n, before] : {std::pair{1, 0},
                                   {1, 63},
                                   {2, 63},

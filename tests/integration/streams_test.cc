@@ -48,7 +48,8 @@ TEST(Streams, ReaderThatNeverReadsIsNoError) {
 }
 
 TEST(Streams, FullDiskIsAnError) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  if (!std::filesystem::exists("/dev/full"))
+    GTEST_SKIP() << "hardware: this system has no /dev/full";
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {"inspect", "--json"}, {"tokenize", "Once"}, {"run", "Once"}, {"run", "-q", "Once"}}) {
     const ProgramOutput output = moeflux(arguments, {.out_path = "/dev/full"});

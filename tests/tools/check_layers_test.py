@@ -229,7 +229,16 @@ X::X(X&&) = default;
 
 
 class RealTreeTest(unittest.TestCase):
-    def test_the_tables_name_folders_that_can_exist(self):
+    def test_the_tables_name_what_the_tree_has(self):
+        src = os.path.join(ROOT, "src")
+        for module in check_layers.MODULES:
+            self.assertTrue(os.path.exists(os.path.join(src, module, "CMakeLists.txt")), module)
+        for path in check_layers.FILE_ACCESS_ALLOWED:
+            self.assertTrue(os.path.isfile(os.path.join(ROOT, path)), path)
+        for path in check_layers.THREADS_ALLOWED:
+            beside = os.listdir(os.path.dirname(os.path.join(ROOT, path)))
+            name = os.path.basename(path)
+            self.assertTrue([f for f in beside if f.startswith(name)], path)
         for module, allowed in check_layers.MODULES.items():
             for other in allowed or ():
                 self.assertIn(other, check_layers.MODULES, f"{module} allows it")

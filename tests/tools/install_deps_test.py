@@ -70,6 +70,12 @@ for package; do case $package in {words}) status=1 ;;
         self.assertEqual(0, self.run_script().returncode)
         self.assertEqual([], self.apt_calls())
 
+    def test_what_reads_the_metal_text_comes_with_tests_and_checks(self):
+        self.installed(missing=("clang",))
+        for name in ("test", "check"):
+            self.assertEqual(0, self.run_script(name).returncode)
+            self.assertTrue(self.apt_calls()[-1].endswith(" clang"), name)
+
     def test_sudo_without_a_password_is_used(self):
         self.installed(missing=("libfmt-dev",))
         self.fake("id", "echo 1000")

@@ -69,6 +69,26 @@ class TidyTest(unittest.TestCase):
         text = JOB + '#define BEGIN(x) \\\n  if (x) {\nconst char* a = "{";\n' + function(60) * 2
         self.assert_clean(text)
 
+    def test_a_function_made_by_a_macro_is_as_short_as_others(self):
+        def macro(lines):
+            head, rest = "#define KERNEL(name, T) ", function(lines).replace("int f(", "int name(")
+            return (head + rest).rstrip("\n").replace("\n", "  \\\n") + "\n"
+
+        self.assert_clean(JOB + macro(70) + "KERNEL(a, int)\nKERNEL(b, int)\n")
+        self.assert_fires(2, "71 lines", JOB + macro(71) + "KERNEL(a, int)\n")
+        self.assert_fires(4, "71 lines", JOB + "int g() {\n}\n" + macro(71))
+        # In the macro's text the function may come after something else.
+        later = macro(71).replace("int name(", "\\\n  struct name##_tag; \\\n  int name(", 1)
+        self.assert_fires(4, "71 lines", JOB + later)
+        table = "#define LIST(X) \\\n" + "  X(one) \\\n" * 200 + "  X(two)\n"
+        self.assert_clean(JOB + table)
+
+    def test_objective_cpp_obeys_the_same_rules(self):
+        self.assert_clean(JOB + function(70), path="src/backend/metal/x.mm")
+        self.assert_fires(2, "71 lines", JOB + function(71), path="src/backend/metal/x.mm")
+        self.assert_fires(2, "101 columns", JOB + "//" + "x" * 99 + "\n", path="src/x.mm")
+        self.assert_fires(1, "job", "#import <Metal/Metal.h>\n", path="src/x.mm")
+
     def test_a_file_says_its_job_first(self):
         self.assert_fires(1, "job", "#pragma once\n", path="src/base/x.h")
         self.assert_fires(1, "job", "#include <vector>\n")
@@ -100,6 +120,12 @@ class TidyTest(unittest.TestCase):
         for call in ("atoi(text)", "sprintf(a, b)", "x = NULL", "std::format(x)", "rand()"):
             self.assert_fires(2, "expected", JOB + f"  {call};\n")
         self.assert_clean(JOB + '  operand(); // atoi(text)\n  f("NULL");\n')
+
+    def test_only_absent_hardware_is_a_reason_to_skip(self):
+        self.assert_clean(JOB + '  GTEST_SKIP() << "hardware: no GPU";\n'
+                          '  GTEST_SKIP()\n      << "hardware: " << reason;\n  // GTEST_SKIP()\n')
+        self.assert_fires(2, "GTEST_SKIP", JOB + '  GTEST_SKIP() << "no file";\n')
+        self.assert_fires(2, "GTEST_SKIP", JOB + "  GTEST_SKIP();\n")
 
     def test_paths_of_one_machine(self):
         for path in ("/ho" "me/ann/moeflux", "/wo" "rk/main", "/ro" "ot/x", "/Us" "ers/ann"):

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Runs every area a change has to pass and fails where one failed, or could not run.
+
+    .ci/areas.py
+
+An area that ran nothing, a required case that did not pass and a case that was skipped for
+anything but absent hardware are failures. The sanitizers take a third of the cases, which the
+commit chooses (MOEFLUX_CI_THIRD, 0 to 2, does instead). The last lines say what ran, with seconds,
+and end with the summary of the release suite.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+from dataclasses import dataclass, field
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+SUMMARY = re.compile(r"^\d+% tests passed", re.MULTILINE)
+HARDWARE = "hardware: "
+WERROR = "-DMOEFLUX_WERROR=ON"
+# One GPU's machine code: the text is the same for all, and each takes nvcc a minute and a half.
+CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
+
+CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
+# Areas inside the release suite: name, what its cases are called. Every pattern has to match.
+INSIDE_RELEASE = {
+    "clang": (r"^MetalText\.Compiles$", r"^MetalText\.NeedsAddressSpaces$",
+              r"^MetalRuntime\.Compiles$", r"^MetalRuntime\.KnowsWhatMetalHas$",
+              r"^MetalTextInClang\."),
+    "python": (r"^python$", r"^python_example$"),
+    "pip": (r"^python_pip$",),
+    "fuzz replays": (r"^fuzz_replay_",),
+    "installed": (r"^install$", r"^install_library$"),
+}
+
+
+@dataclass
+class Outcome:
+    """What became of an area."""
+
+    name: str
+    seconds: float = 0.0
+    note: str = ""
+    problems: list = field(default_factory=list)
+
+
+@dataclass
+class Case:
+    """A case of a suite as ctest reports it."""
+
+    name: str
+    passed: bool
+    output: str
+    skipped: bool = False
+
+
+def read_cases(path):
+    """The cases of a JUnit file; none if it is not there."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        # Parameters of tests may hold bytes that no XML has.
+        text = re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", file.read())
+    return [Case(case.get("name"), case.get("status") == "run", "".join(case.itertext()),
+                 case.get("status") == "notrun")
+            for case in xml.etree.ElementTree.fromstring(text).iter("testcase")]
+
+
+def judge_cases(cases, at_least=1, required=()):
+    """(note, problems) of a suite that has to have run."""
+    problems = []
+    ran = [case for case in cases if case.passed]
+    hardware = 0
+    for case in cases:
+        if case.passed:
+            continue
+        if case.skipped and HARDWARE in case.output:
+            hardware += 1
+        else:
+            word = "skipped, but not for absent hardware" if case.skipped else "failed"
+            problems.append(f"{case.name}: {word}")
+    if len(ran) < at_least:
+        problems.append(f"{len(ran)} cases passed, expected at least {at_least}")
+    for pattern in required:
+        if not any(re.search(pattern, case.name) for case in ran):
+            problems.append(f"no case {pattern} passed")
+    return f"{len(ran)} cases passed, {hardware} skipped for absent hardware", problems
+
+
+def third_of(commit):
+    """Which third of the cases this commit looks at: 0, 1 or 2."""
+    return int(commit, 16) % 3
+
+
+def commit_of_head():
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                          check=True)
+    return done.stdout.strip()
+
+
+class Runner:
+    def __init__(self, logs):
+        self.logs = logs
+        self.outcomes = []
+
+    def path(self, name):
+        return os.path.join(self.logs, name)
+
+    def log(self, name):
+        path = self.path(name + ".log")
+        if not os.path.exists(path):
+            return ""
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def run(self, name, commands, echo=True):
+        """Runs commands in turn until one fails; the area with its seconds, its output in a log."""
+        outcome = Outcome(name)
+        begin = time.monotonic()
+        with open(self.path(name + ".log"), "wb") as log:
+            for command in commands:
+                if echo:
+                    print(f"--- {name}: {' '.join(command)}", flush=True)
+                status = run_logged(command, log, echo)
+                if status != 0:
+                    outcome.problems.append(f"{' '.join(command)}: exit status {status}")
+                    break
+        outcome.seconds = time.monotonic() - begin
+        self.outcomes.append(outcome)
+        return outcome
+
+    def suite(self, name, commands, at_least=1, required=(), echo=True):
+        """An area whose last command writes its cases to NAME.xml."""
+        outcome = self.run(name, commands, echo)
+        cases = read_cases(self.path(name + ".xml"))
+        outcome.note, problems = judge_cases(cases, at_least, required)
+        outcome.problems += problems
+        return outcome, cases
+
+    def junit(self, name):
+        return f"--output-junit {self.path(name + '.xml')}"
+
+
+def run_logged(command, log, echo):
+    try:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT)
+    except OSError as error:
+        log.write(f"{command[0]}: {error}\n".encode())
+        return 127
+    for line in process.stdout:
+        log.write(line)
+        if echo:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+    return process.wait()
+
+
+def make(target, **variables):
+    return ["make", "--no-print-directory", target] + [f"{k}={v}" for k, v in variables.items()]
+
+
+def area_check(runner):
+    outcome = runner.run("check", [make("check")])
+    for pattern in CHECK_LINES:
+        if not re.search(pattern, runner.log("check"), re.MULTILINE):
+            outcome.problems.append(f"no line {pattern}")
+
+
+def area_release(runner):
+    """The suite, and what is looked for in it; the number of its cases."""
+    _, cases = runner.suite("release", [
+        make("test", CMAKE_FLAGS=WERROR, CTEST_FLAGS=runner.junit("release"))])
+    for name, required in INSIDE_RELEASE.items():
+        chosen = [c for c in cases if any(re.search(p, c.name) for p in required)]
+        note, problems = judge_cases(chosen, 1, required)
+        runner.outcomes.append(Outcome(name, 0.0, note + ", in release", problems))
+    return len(cases)
+
+
+def area_cuda(runner):
+    """Compiles kernels and the Python package; the package is asked for cuda:0."""
+    ctest = ["ctest", "--test-dir", "build/cuda", "-R", "^python", "--no-tests=error",
+             "--output-on-failure"] + runner.junit("cuda").split()
+    outcome, _ = runner.suite("cuda", [
+        ["tools/install_cuda.sh"], make("build-cuda", CMAKE_FLAGS=CUDA_FLAGS), ctest],
+        required=(r"^python_cuda$",))
+    outcome.note += "; kernels compiled for 90a"
+
+
+def area_sanitizer(runner, name, target, third, at_least):
+    flags = f"-I {third + 1},,3 {runner.junit(name)}"
+    outcome, _ = runner.suite(name, [make(target, CTEST_FLAGS=flags)], at_least)
+    outcome.note += f"; third {third + 1} of 3"
+
+
+def run_all(runner, third):
+    area_check(runner)
+    cases = area_release(runner)
+    area_cuda(runner)
+    # Scripts are not sanitized, and cases differ a little from build to build.
+    area_sanitizer(runner, "asan", "test-asan", third, max(1, cases // 4))
+    area_sanitizer(runner, "tsan", "test-tsan", third, 50)
+
+
+AREAS = ("check", "release", *INSIDE_RELEASE, "cuda", "asan", "tsan")
+
+
+def missing_areas(outcomes):
+    return [name for name in AREAS if name not in [outcome.name for outcome in outcomes]]
+
+
+def report(runner):
+    """Prints what ran and the release suite's summary; the exit status."""
+    outcomes = runner.outcomes + [Outcome(name, problems=["did not run"])
+                                  for name in missing_areas(runner.outcomes)]
+    print("--- areas")
+    for outcome in outcomes:
+        word = "FAILED" if outcome.problems else "ok"
+        print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s  {outcome.note}")
+        for problem in outcome.problems[:20]:
+            print(f"       {problem}")
+    print("--- summary of the release suite")
+    log = runner.log("release")
+    summary = SUMMARY.search(log)
+    print(log[summary.start():].rstrip() if summary else "the release suite did not run to its end")
+    return 0 if summary and not any(outcome.problems for outcome in outcomes) else 1
+
+
+def main():
+    third = os.environ.get("MOEFLUX_CI_THIRD")
+    third = int(third) if third else third_of(commit_of_head())
+    with tempfile.TemporaryDirectory() as logs:
+        runner = Runner(logs)
+        run_all(runner, third)
+        return report(runner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

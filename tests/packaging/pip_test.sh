@@ -1,0 +1,52 @@
+#!/bin/sh
+# `pip install .` into a fresh environment gives a package that passes its tests and runs the tour
+# on the model of an installed tree. Without network: tools/install_python.sh brought the wheels.
+#
+#   pip_test.sh PYTHON CMAKE BUILD_FOLDER SOURCE_FOLDER [DEFINITION=VALUE]...
+#
+# The wheel's own CMake build stays in BUILD_FOLDER-pip, so that the next run compiles what changed.
+set -eu
+python=$1
+cmake=$2
+build=$3
+source=$4
+shift 4
+wheels=$source/build/python-wheels
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# logged NAME COMMAND...: its output is shown when it fails.
+logged() {
+  log=$folder/$1.log
+  shift
+  "$@" >"$log" 2>&1 || {
+    cat "$log" >&2
+    echo "pip_test: failed: $*" >&2
+    exit 1
+  }
+}
+
+if ! ls "$wheels"/scikit_build_core-*.whl >/dev/null 2>&1; then
+  echo "skipped: no wheels in $wheels (tools/install_python.sh)"
+  exit 0
+fi
+# NumPy comes from the interpreter's own packages, as the only thing that has to be compiled for it.
+logged venv "$python" -m venv --system-site-packages "$folder/venv"
+for definition; do
+  set -- "$@" "--config-settings=cmake.define.$definition"
+  shift
+done
+logged pip env PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels" PIP_DISABLE_PIP_VERSION_CHECK=1 \
+  "$folder/venv/bin/pip" install --config-settings=build-dir="$build-pip" "$@" "$source"
+
+cd "$folder"
+unset PYTHONPATH
+where=$(venv/bin/python -c 'import moeflux; print(moeflux.__file__)')
+case $where in
+  "$folder"/venv/*) ;;
+  *) echo "pip_test: import moeflux found $where, expected it below $folder/venv" >&2; exit 1 ;;
+esac
+logged package venv/bin/python "$source/tests/python/package_test.py"
+logged install "$cmake" --install "$build" --prefix "$folder/prefix"
+logged tour venv/bin/python "$source/examples/python/tour.py" prefix/share/moeflux/models/fable-20m
+echo "pip_test: $(venv/bin/pip list 2>/dev/null | grep '^moeflux'), $(grep '^Ran' package.log)"

@@ -1,0 +1,153 @@
+""".ci/areas.py passes when every area ran, and fails when one is missing, empty or skipped."""
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import unittest
+from xml.sax.saxutils import escape, quoteattr
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, ".ci"))
+import areas  # noqa: E402
+
+CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: nothing to say\n"
+SUMMARY = "100% tests passed, 0 tests failed out of 8\n\nTotal Test time (real) = 1.00 sec\n"
+RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.Compiles",
+           "MetalRuntime.KnowsWhatMetalHas", "MetalTextInClang.CompilesInOnePiece", "python",
+           "python_example", "python_pip", "fuzz_replay_config", "install", "install_library")
+
+
+class FakeMachine:
+    """Commands that leave what the real ones would."""
+
+    def __init__(self, logs):
+        self.logs = logs
+        self.status = {}  # by a word of the command
+        self.output = {"check": CHECKED, "test": SUMMARY}
+        self.cases = {"release": [(name, "run", "") for name in RELEASE],
+                      "cuda": [("python_cuda", "run", "")],
+                      "asan": [(f"Case.{i}", "run", "") for i in range(60)],
+                      "tsan": [(f"Case.{i}", "run", "") for i in range(60)]}
+        self.ran = []
+
+    def run_logged(self, command, log, echo):
+        self.ran.append(" ".join(command))
+        log.write("".join(text for word, text in self.output.items() if word in command).encode())
+        for name, cases in self.cases.items():
+            if any(os.path.join(self.logs, name + ".xml") in word for word in command):
+                with open(os.path.join(self.logs, name + ".xml"), "w", encoding="utf-8") as file:
+                    file.write("<testsuite>" + "".join(
+                        f"<testcase name={quoteattr(n)} status={quoteattr(s)}>"
+                        f"<system-out>{escape(o)}</system-out></testcase>" for n, s, o in cases)
+                        + "</testsuite>")
+        return max([status for word, status in self.status.items() if word in command], default=0)
+
+
+class CiTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.runner = areas.Runner(folder.name)
+        self.machine = FakeMachine(folder.name)
+        real = areas.run_logged
+        areas.run_logged = self.machine.run_logged
+        self.addCleanup(setattr, areas, "run_logged", real)
+
+    def report(self, run=areas.run_all):
+        """(status, text) of a run."""
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            run(self.runner, 1)
+            status = areas.report(self.runner)
+        return status, text.getvalue()
+
+    def assert_fails(self, *words):
+        status, text = self.report()
+        self.assertEqual(1, status, text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def without(self, suite, name):
+        self.machine.cases[suite] = [c for c in self.machine.cases[suite] if c[0] != name]
+
+    def test_everything_ran_and_the_last_lines_are_the_suites(self):
+        status, text = self.report()
+        self.assertEqual(0, status, text)
+        for area in areas.AREAS:
+            self.assertRegex(text, rf"(?m)^ok +{area} ")
+        self.assertTrue(text.endswith(SUMMARY), text)
+        self.assertTrue(any("-I 2,,3" in command for command in self.machine.ran))
+
+    def test_an_area_nobody_called_fails(self):
+        for name in ("area_check", "area_release", "area_cuda"):
+            with self.subTest(name):
+                self.setUp()
+                real = getattr(areas, name)
+                setattr(areas, name, lambda runner: 100)
+                try:
+                    self.assert_fails("did not run")
+                finally:
+                    setattr(areas, name, real)
+
+    def test_a_failing_command_fails_its_area_and_the_rest_still_runs(self):
+        for word in ("check", "test", "tools/install_cuda.sh", "build-cuda", "test-asan",
+                     "test-tsan"):
+            with self.subTest(word):
+                self.setUp()
+                self.machine.status = {word: 2}
+                self.assert_fails("FAILED", "exit status 2")
+                self.assertTrue(any("test-tsan" in command for command in self.machine.ran))
+
+    def test_a_check_that_was_skipped_fails(self):
+        self.machine.output["check"] = CHECKED.replace("format: clean", "format: skipped, no clang")
+        self.assert_fails("FAILED check", "format: clean")
+
+    def test_every_required_case_has_to_be_there_and_pass(self):
+        for name in RELEASE:
+            with self.subTest(name):
+                self.setUp()
+                self.without("release", name)
+                self.assert_fails("FAILED", "passed")
+        self.without("cuda", "python_cuda")
+        self.assert_fails("FAILED cuda")
+
+    def test_a_skip_needs_absent_hardware(self):
+        self.machine.cases["release"].append(("Gpu.Case", "notrun", "x.cc:1\nhardware: no GPU"))
+        self.assertEqual(0, self.report()[0])
+        self.setUp()
+        self.machine.cases["release"].append(("Some.Case", "notrun", "skipped: no clang++"))
+        self.assert_fails("Some.Case: skipped")
+
+    def test_a_failed_case_is_no_skip_whatever_it_says(self):
+        self.machine.cases["tsan"].append(("Some.Case", "fail", "hardware: no GPU"))
+        self.assert_fails("Some.Case: failed")
+
+    def test_a_suite_without_cases_or_with_few_fails(self):
+        for suite in ("release", "cuda", "asan", "tsan"):
+            with self.subTest(suite):
+                self.setUp()
+                del self.machine.cases[suite]
+                self.assert_fails("FAILED", "0 cases passed")
+        self.setUp()
+        self.machine.cases["release"] += [(f"Case.{i}", "run", "") for i in range(1000)]
+        self.assert_fails("FAILED asan", "60 cases passed, expected at least")
+
+    def test_without_a_summary_there_is_nothing_to_believe(self):
+        self.machine.output["test"] = "ninja: build stopped\n"
+        self.assert_fails("did not run to its end")
+
+    def test_the_commit_chooses_one_of_three(self):
+        self.assertEqual({0, 1, 2}, {areas.third_of(f"{i:040x}") for i in range(9)})
+        self.assertEqual(areas.third_of("f" * 40), areas.third_of("f" * 40))
+
+    def test_bytes_no_xml_has_are_read(self):
+        path = self.runner.path("odd.xml")
+        with open(path, "wb") as file:
+            file.write(b'<testsuite><testcase name="a\xff\x01" status="run"/></testsuite>')
+        self.assertEqual([True], [case.passed for case in areas.read_cases(path)])
+
+
+if __name__ == "__main__":
+    unittest.main()
