@@ -152,9 +152,9 @@ Status Engine::open_experts(const EngineOptions& options) {
                                               .lookahead = options.lookahead}));
   }
   if (options.forced_routes != nullptr) {
-    MF_ASSIGN_OR_RETURN(
-        experts_,
-        make_forced_routes_store(std::move(experts_), *options.forced_routes, loaded_->experts));
+    MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(
+                                      std::move(experts_), *options.forced_routes, loaded_->experts,
+                                      {.with_weights = options.forced_weights}));
   }
   return {};
 }

@@ -50,6 +50,8 @@ struct EngineOptions {
   LookaheadMode lookahead = LookaheadMode::kAuto;
   /// Routes to take instead of the routers', for measurements, or null: the results mean nothing.
   const RouteTrace* forced_routes = nullptr;
+  /// The trace's weights as well: what one device chose, computed by another.
+  bool forced_weights = false;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
   /// Of the dense weights, while they are read.

@@ -9,18 +9,25 @@
 namespace moeflux {
 namespace {
 
-using TokenIds = std::vector<int32_t>;
+/// One token's experts, best first, and their weights.
+struct TokenRoutes {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+using Tokens = std::vector<TokenRoutes>;
 
-/// The tokens of one phase: [layer][token] -> ids, best first. Layers without rows are left out.
-std::vector<std::vector<TokenIds>> collect_tokens(const RouteTrace& trace, RoutePhase phase) {
-  std::vector<std::vector<TokenIds>> layers(static_cast<size_t>(trace.header().num_layers));
+/// The tokens of one phase by layer. Layers without rows are left out.
+std::vector<Tokens> collect_tokens(const RouteTrace& trace, RoutePhase phase) {
+  std::vector<Tokens> layers(static_cast<size_t>(trace.header().num_layers));
   for (const RouteTrace::Visit& visit : trace.visits()) {
     if (visit.phase != phase) continue;
     const LayerRoutes routes = trace.routes(visit);
     const auto top_k = static_cast<size_t>(routes.top_k());
     for (size_t at = 0; at < routes.ids.size(); at += top_k) {
       const auto ids = routes.ids.subspan(at, top_k);
-      layers[static_cast<size_t>(index(visit.layer))].emplace_back(ids.begin(), ids.end());
+      const auto weights = routes.weights.subspan(at, top_k);
+      layers[static_cast<size_t>(index(visit.layer))].push_back(
+          {{ids.begin(), ids.end()}, {weights.begin(), weights.end()}});
     }
   }
   layers.erase(std::remove_if(layers.begin(), layers.end(),
@@ -33,9 +40,10 @@ std::vector<std::vector<TokenIds>> collect_tokens(const RouteTrace& trace, Route
 class ForcedRoutesStore : public ExpertStore {
  public:
   ForcedRoutesStore(std::unique_ptr<ExpertStore> store, const RouteTrace& trace,
-                    const ExpertTable& table)
+                    const ExpertTable& table, const ForcedRoutesOptions& options)
       : store_(std::move(store)),
         table_(table),
+        options_(options),
         prompt_(collect_tokens(trace, RoutePhase::kPrefill)),
         decode_(collect_tokens(trace, RoutePhase::kDecode)),
         taken_(table.layers.size()) {
@@ -49,8 +57,11 @@ class ForcedRoutesStore : public ExpertStore {
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override {
-    choose(layer, routes.ids.dim(0), routes.ids.dim(1));
+    MF_RETURN_IF_ERROR(choose(layer, routes.ids.dim(0), routes.ids.dim(1)));
     encoder.write(routes.ids, std::as_bytes(std::span(ids_)));
+    if (options_.with_weights) {
+      encoder.write(routes.weights, std::as_bytes(std::span(weights_)));
+    }
     return store_->lease(layer, encoder, routes);
   }
   void begin_step(int64_t position) override { store_->begin_step(position); }
@@ -66,25 +77,33 @@ class ForcedRoutesStore : public ExpertStore {
     size_t decode = 0;
   };
 
-  // ids_ = [tokens, top_k] of the trace's next tokens.
-  void choose(LayerId layer, int64_t tokens, int64_t top_k) {
+  // ids_ and weights_ = [tokens, top_k] of the trace's next tokens.
+  Status choose(LayerId layer, int64_t tokens, int64_t top_k) {
     const auto at = static_cast<size_t>(index(layer));
     const auto& layers = tokens == 1 ? decode_ : prompt_;
-    const std::vector<TokenIds>& recorded = layers[routed_index_[at] % layers.size()];
+    const Tokens& recorded = layers[routed_index_[at] % layers.size()];
     size_t& next = tokens == 1 ? taken_[at].decode : taken_[at].prompt;
     ids_.clear();
+    weights_.clear();
     for (int64_t t = 0; t < tokens; ++t) {
+      const std::vector<float>& weights = recorded[next].weights;
+      if (options_.with_weights && weights.size() != static_cast<size_t>(top_k)) {
+        return make_error(ErrorCode::kInvalidArgument,
+                          "layer {}: the trace has {} weights a token, expected the model's {}",
+                          index(layer), weights.size(), top_k);
+      }
+      weights_.insert(weights_.end(), weights.begin(), weights.end());
       append_token(recorded, next, static_cast<size_t>(top_k), table_.layer(layer).num_experts);
       next = (next + 1) % recorded.size();
     }
+    return {};
   }
 
-  void append_token(const std::vector<TokenIds>& recorded, size_t token, size_t top_k,
-                    int32_t num_experts) {
+  void append_token(const Tokens& recorded, size_t token, size_t top_k, int32_t num_experts) {
     const size_t begin = ids_.size();
     // After as many tokens as ranks there is an expert for each, or the layer is that small.
     for (size_t ahead = 0; ahead <= top_k && ids_.size() - begin < top_k; ++ahead) {
-      for (const int32_t recorded_id : recorded[(token + ahead) % recorded.size()]) {
+      for (const int32_t recorded_id : recorded[(token + ahead) % recorded.size()].ids) {
         if (ids_.size() - begin == top_k) break;
         const int32_t id = recorded_id % num_experts;
         const bool own = ahead == 0;
@@ -109,18 +128,21 @@ class ForcedRoutesStore : public ExpertStore {
 
   std::unique_ptr<ExpertStore> store_;
   const ExpertTable& table_;
-  std::vector<std::vector<TokenIds>> prompt_;
-  std::vector<std::vector<TokenIds>> decode_;
+  ForcedRoutesOptions options_;
+  std::vector<Tokens> prompt_;
+  std::vector<Tokens> decode_;
   std::vector<size_t> routed_index_;  // by layer, among those with experts
   std::vector<Taken> taken_;          // by layer
   std::vector<int32_t> ids_;
+  std::vector<float> weights_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<ExpertStore> store,
                                                               const RouteTrace& trace,
-                                                              const ExpertTable& table) {
+                                                              const ExpertTable& table,
+                                                              const ForcedRoutesOptions& options) {
   const bool has_decode =
       std::any_of(trace.visits().begin(), trace.visits().end(),
                   [](const auto& visit) { return visit.phase == RoutePhase::kDecode; });
@@ -130,7 +152,7 @@ Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<Ex
                       trace.header().model);
   }
   return std::unique_ptr<ExpertStore>(
-      std::make_unique<ForcedRoutesStore>(std::move(store), trace, table));
+      std::make_unique<ForcedRoutesStore>(std::move(store), trace, table, options));
 }
 
 std::string describe_forced_routes(const RouteTrace& trace, int64_t layers, int64_t experts,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/run_model.h"
 #include "tests/support/temp_folder.h"
@@ -20,7 +21,7 @@ using SequencePtr = std::unique_ptr<Sequence>;
 
 std::string directory_of(const std::string& model) {
   return model == "fable_20m" ? std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m"
-                              : tests_directory() + "/golden/models/" + model;
+                              : golden_folder(model);
 }
 
 /// One engine on one model.
@@ -313,11 +314,9 @@ TEST_P(PastGolden, RandomOperationsLeaveNoTrace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PastGolden,
-                         ::testing::Values("deepseek_v2", "deepseek_v3", "fable_20m", "gemma4_text",
-                                           "glm4_moe", "glm4_moe_lite", "gpt_oss", "mimo_v2_flash",
-                                           "minimax_m2", "mixtral", "olmoe", "qwen2_moe",
-                                           "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
+INSTANTIATE_TEST_SUITE_P(All, PastGolden, ::testing::ValuesIn(golden_families()),
+                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Embedded, PastGolden, ::testing::Values("fable_20m"),
                          [](const auto& test) { return test.param; });
 
 // Two models, one recurrent and one with windows, step by step in one process.
@@ -384,25 +383,32 @@ TEST(PastOfWindows, IsExactWhereTheRingHasWrapped) {
 }
 
 // Memory that the host may not address: everything goes through the device's queue.
-TEST(PastOnGpuKernels, IsExact) {
-  for (const char* device : and_gpus({"emulator", "emulator behind metal"})) {
-    Subject subject(directory_of("qwen3_next"), {}, device);
-    Engine& engine = subject.engine();
-    const Tokens text = subject.text(10);
-    const std::vector<Logits> expected = subject.all(text);
-    const SequencePtr sequence = subject.start();
-    subject.eval(*sequence, std::span(text).first(6));
-    const CheckpointId checkpoint = expect_value(engine.checkpoint(*sequence));
-    subject.eval(*sequence, std::span(text).subspan(6, 3));
-    const auto snapshot = expect_value(engine.save(*sequence));
-    expect_ok(engine.truncate(*sequence, 7));
-    EXPECT_EQ(subject.eval(*sequence, {&text[7], 1}), expected[7]) << device;
-    expect_value(engine.load(*sequence, snapshot));
-    EXPECT_EQ(subject.eval(*sequence, {&text[9], 1}), expected[9]) << device;
-    expect_ok(engine.restore(*sequence, checkpoint));
-    EXPECT_EQ(subject.eval(*sequence, std::span(text).subspan(6)), expected[9]) << device;
+class PastOnGpuKernels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PastOnGpuKernels, IsExact) {
+  if (const std::string missing = missing_gpu(GetParam()); !missing.empty()) {
+    GTEST_SKIP() << missing;
   }
+  Subject subject(directory_of("qwen3_next"), {}, GetParam());
+  Engine& engine = subject.engine();
+  const Tokens text = subject.text(10);
+  const std::vector<Logits> expected = subject.all(text);
+  const SequencePtr sequence = subject.start();
+  subject.eval(*sequence, std::span(text).first(6));
+  const CheckpointId checkpoint = expect_value(engine.checkpoint(*sequence));
+  subject.eval(*sequence, std::span(text).subspan(6, 3));
+  const auto snapshot = expect_value(engine.save(*sequence));
+  expect_ok(engine.truncate(*sequence, 7));
+  EXPECT_EQ(subject.eval(*sequence, {&text[7], 1}), expected[7]);
+  expect_value(engine.load(*sequence, snapshot));
+  EXPECT_EQ(subject.eval(*sequence, {&text[9], 1}), expected[9]);
+  expect_ok(engine.restore(*sequence, checkpoint));
+  EXPECT_EQ(subject.eval(*sequence, std::span(text).subspan(6)), expected[9]);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, PastOnGpuKernels,
+                         ::testing::ValuesIn(and_built_gpus({"emulator", "emulator behind metal"})),
+                         [](const auto& test) { return test_name_of(test.param); });
 
 }  // namespace
 }  // namespace moeflux::testing

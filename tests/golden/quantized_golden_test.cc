@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/quantized_copy.h"
 #include "tests/support/run_model.h"
@@ -27,7 +28,7 @@ struct Copies {
   std::vector<TokenId> tokens;
 
   Copies(const std::string& family, const QuantizedCopyOptions& options) {
-    const std::string directory = tests_directory() + "/golden/models/" + family;
+    const std::string directory = golden_folder(family);
     report = write_quantized_copy(directory, quantized.path(), twin.path(), options);
     tokens = read_golden(directory + "/golden.safetensors")["tokens"].ints;
     EXPECT_FALSE(tokens.empty());
@@ -76,7 +77,7 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
 TEST_P(QuantizedGolden, TheQuantisedModelIsNearTheOriginal) {
   const Copies copies(GetParam(), {.bits = 8});
   const RunOutput run = run_model(copies.quantized.path(), copies.tokens, {.device = "reference"});
-  const std::string original = tests_directory() + "/golden/models/" + GetParam();
+  const std::string original = golden_folder(GetParam());
   const RunOutput exact = run_model(original, copies.tokens, {.device = "reference"});
   ASSERT_FALSE(run.logits.empty());
   // Eight bits move router scores a little, and where experts change places, logits a lot: between
@@ -117,11 +118,7 @@ TEST_P(QuantizedGolden, CacheSizeAndChunksDoNotChangeABit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, QuantizedGolden,
-                         ::testing::Values("deepseek_v2", "deepseek_v3", "gemma4_text", "glm4_moe",
-                                           "glm4_moe_lite", "gpt_oss", "mimo_v2_flash",
-                                           "minimax_m2", "mixtral", "olmoe", "qwen2_moe",
-                                           "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
+INSTANTIATE_TEST_SUITE_P(All, QuantizedGolden, ::testing::ValuesIn(golden_families()),
                          [](const auto& test) { return test.param; });
 
 class QuantizedKvB : public ::testing::TestWithParam<std::string> {};
@@ -145,24 +142,6 @@ TEST_P(QuantizedKvB, MayBeSplitOrWhole) {
 INSTANTIATE_TEST_SUITE_P(All, QuantizedKvB,
                          ::testing::Values("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
                          [](const auto& test) { return test.param; });
-
-// Where few tokens and many take different launches, and most ops of a layer share one.
-TEST(QuantizedOnMatrixUnits, ChunksGiveTheSameBits) {
-  Copies copies("qwen3_5_moe_text", {});
-  copies.tokens.resize(9);
-  const RunOutput exact =
-      run_model(copies.quantized.path(), copies.tokens, {.device = "reference"});
-  RunOptions options{.device = "emulator with matrix units"};
-  const RunOutput whole = run_model(copies.quantized.path(), copies.tokens, options);
-  ASSERT_EQ(whole.logits.size(), exact.logits.size());
-  for (int64_t i = 0; i < static_cast<int64_t>(copies.tokens.size()); ++i) {
-    EXPECT_GT(cosine(whole.row(i), exact.row(i)), kCpuCosineMin) << "position " << i;
-  }
-  for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{1}, {3, 6}}) {
-    options.chunks = chunks;
-    EXPECT_EQ(run_model(copies.quantized.path(), copies.tokens, options).logits, whole.logits);
-  }
-}
 
 TEST(QuantizedFormats, EveryWidthAndScaleTypeLoads) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {

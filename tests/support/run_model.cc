@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
+#include <sstream>
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
@@ -11,6 +13,7 @@
 #include "backend/reference/reference_device.h"
 #include "tests/support/fake_metal_gpu.h"
 #include "tests/support/small_gpu.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiling_device.h"
 
 namespace moeflux::testing {
@@ -30,7 +33,17 @@ class Recorder : public HiddenObserver {
   std::map<int64_t, std::vector<float>>& layers_;
 };
 
-Result<std::unique_ptr<Device>> open_cuda(const std::string& name) {
+RouteTraceHeader trace_header(const Engine& engine) {
+  RouteTraceHeader header{.num_layers = static_cast<int32_t>(engine.spec().layers.size())};
+  for (const LayerSpec& layer : engine.spec().layers) {
+    header.num_experts = std::max(header.num_experts, static_cast<int32_t>(layer.moe.num_experts));
+    header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
+  }
+  return header;
+}
+
+Result<std::unique_ptr<Device>> open_gpu(const std::string& name) {
+  if (name == "metal") return make_metal_device();
   if (name == "cuda:0") return make_cuda_device({});
   return make_cuda_device(
       {.shared_kib_max = kSmallGpuSharedKib, .multiprocessors_max = kSmallGpuCores});
@@ -60,21 +73,34 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
     return make_metal_device(make_fake_metal_gpu({.seed = 1}));
   }
   if (options.device.starts_with("cuda:0") || options.device == "metal") {
-    auto gpu = options.device == "metal" ? make_metal_device() : open_cuda(options.device);
+    auto gpu = open_gpu(options.device);
     EXPECT_TRUE(gpu.ok()) << (gpu.ok() ? "" : gpu.error().to_string());
     return gpu.ok() ? std::move(gpu).value() : nullptr;
   }
-  auto device = make_cpu_device({.threads = options.threads});
+  auto device = make_cpu_device({.threads = options.threads, .precision = options.precision});
   EXPECT_TRUE(device.ok());
   return device.ok() ? std::move(device).value() : nullptr;
 }
 
-std::vector<const char*> and_gpus(std::vector<const char*> devices) {
-  for (const char* name : {"cuda:0", "cuda:0 as a small GPU"}) {
-    if (open_cuda(name).ok()) devices.push_back(name);
-  }
-  if (make_metal_device().ok()) devices.push_back("metal");
+std::vector<std::string> and_built_gpus(std::vector<std::string> devices) {
+  std::stringstream built(MOEFLUX_BUILT_GPUS);
+  for (std::string name; std::getline(built, name, ',');) devices.push_back(name);
   return devices;
+}
+
+std::string missing_gpu(const std::string& device) {
+  const std::vector<std::string> gpus = and_built_gpus({});
+  if (std::ranges::find(gpus, device) == gpus.end()) return "";
+  const auto opened = open_gpu(device);
+  if (opened.ok()) return "";
+  EXPECT_EQ(opened.error().code(), ErrorCode::kNotFound) << opened.error().to_string();
+  return opened.error().to_string();
+}
+
+std::string test_name_of(std::string device) {
+  std::ranges::replace_if(
+      device, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return device;
 }
 
 RunOutput run_model(const std::string& directory, std::span<const TokenId> tokens,
@@ -85,7 +111,9 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
   auto engine = Engine::open(directory, *device,
                              {.context_length = static_cast<int64_t>(tokens.size()),
                               .expert_cache_bytes = options.expert_cache_bytes,
-                              .reader_threads = 2});
+                              .reader_threads = 2,
+                              .forced_routes = options.forced_routes,
+                              .forced_weights = options.forced_routes != nullptr});
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return output;
   output.vocab_size = (*engine)->spec().vocab_size;
@@ -94,6 +122,16 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
   EXPECT_TRUE(sequence.ok());
   if (!sequence.ok()) return output;
   Recorder recorder(output.hidden_states);
+  HiddenObserver* observer = options.hidden_states ? &recorder : options.observer;
+  const TempFolder folder;
+  std::unique_ptr<RouteTraceWriter> routes;
+  if (options.record_routes) {
+    auto writer = RouteTraceWriter::create(folder / "routes", trace_header(**engine));
+    EXPECT_TRUE(writer.ok()) << (writer.ok() ? "" : writer.error().to_string());
+    if (!writer.ok()) return output;
+    routes = std::move(writer).value();
+    (*engine)->observe_routes(routes.get());
+  }
   size_t eval_count = 0;
   while (!tokens.empty()) {
     size_t n = tokens.size();
@@ -102,8 +140,7 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
       n = std::min(n, static_cast<size_t>(options.chunks[chunk]));
     }
     const Status done = (*engine)->eval(
-        **sequence, tokens.first(n),
-        {.logits = LogitsMode::kAll, .observer = options.hidden_states ? &recorder : nullptr},
+        **sequence, tokens.first(n), {.logits = LogitsMode::kAll, .observer = observer},
         [&](int64_t, std::span<const float> rows) {
           output.logits.insert(output.logits.end(), rows.begin(), rows.end());
           return Status();
@@ -114,6 +151,13 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
     ++eval_count;
   }
   output.experts = (*engine)->expert_stats();
+  if (routes != nullptr) {
+    (*engine)->observe_routes(nullptr);
+    EXPECT_TRUE(routes->commit().ok());
+    auto trace = RouteTrace::read(folder / "routes");
+    EXPECT_TRUE(trace.ok()) << (trace.ok() ? "" : trace.error().to_string());
+    if (trace.ok()) output.routes = std::move(trace).value();
+  }
   return output;
 }
 

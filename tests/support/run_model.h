@@ -9,26 +9,34 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cpu_device.h"
 #include "engine/engine.h"
 
 namespace moeflux::testing {
 
 struct RunOptions {
-  std::string device = "cpu";  // or "reference", "tiling reference", "emulator",
-                               // "emulator with matrix units", "emulator of a small GPU",
-                               // "emulator behind metal", "cuda:0", "cuda:0 as a small GPU",
-                               // "metal"
+  std::string device = "cpu";             // or "reference", "tiling reference", "emulator",
+                                          // "emulator with matrix units",
+                                          // "emulator of a small GPU", "emulator behind metal",
+                                          // "cuda:0", "cuda:0 as a small GPU", "metal"
+  Precision precision = Precision::kF32;  // of the cpu device
   int threads = 2;
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>
       chunks;  // sizes of successive evals, the last one repeated; empty: all at once
   bool hidden_states = false;
+  HiddenObserver* observer = nullptr;  // in the place of the one that records hidden states
+  bool record_routes = false;
+  /// Routes and their weights that an earlier run recorded over the same chunks, or null: what the
+  /// routers choose.
+  const RouteTrace* forced_routes = nullptr;
 };
 
 struct RunOutput {
   std::vector<float> logits;  // [tokens, vocab]
   int64_t vocab_size = 0;
   std::map<int64_t, std::vector<float>> hidden_states;  // by layer, [tokens, hidden]
+  std::optional<RouteTrace> routes;                     // if they were to be recorded
   ExpertStats experts;
   uint64_t expert_capacity_bytes = 0;
 
@@ -41,7 +49,12 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
 
 std::unique_ptr<Device> make_test_device(const RunOptions& options);
 
-/// `devices`, and those of this machine's GPUs that the build has code for.
-std::vector<const char*> and_gpus(std::vector<const char*> devices);
+/// `devices`, and the GPUs that the build has code for, whether this machine has them or not.
+std::vector<std::string> and_built_gpus(std::vector<std::string> devices);
+/// Why this machine lacks the GPU of that name; empty for one it has, and for any other device.
+/// What else keeps a GPU from being opened is a gtest failure.
+std::string missing_gpu(const std::string& device);
+/// A device's name as part of a test's: "cuda_0".
+std::string test_name_of(std::string device);
 
 }  // namespace moeflux::testing

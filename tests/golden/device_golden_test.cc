@@ -1,0 +1,130 @@
+// Every family on every device that computes otherwise than the reference: its golden logits from
+// plain weights, and those of its 4-bit twin, which take the kernels that the speed tables measure.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/golden_families.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+constexpr double kCosineMin = 0.9999;
+constexpr float kClearMargin = 0.05f;
+// As many as the emulator takes in a second: a prompt, and four decoded.
+constexpr size_t kEmulatedTokens = 16;
+
+// Family and device. The emulator stands for GPUs; with matrix units it multiplies 4-bit weights by
+// activations of 16 bits as CUDA does.
+class DeviceGolden : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = missing_gpu(device()); !missing.empty()) {
+      GTEST_SKIP() << missing;
+    }
+    golden_ = read_golden(folder() + "/golden.safetensors");
+    ASSERT_TRUE(golden_.contains("tokens") && golden_.contains("logits"));
+  }
+  std::string folder() const { return golden_folder(std::get<0>(GetParam())); }
+  const std::string& device() const { return std::get<1>(GetParam()); }
+  bool is_emulated() const { return device().starts_with("emulator"); }
+  const std::vector<TokenId>& tokens() { return golden_["tokens"].ints; }
+  /// A few of them on the emulator.
+  std::span<const TokenId> some_tokens() {
+    return std::span(tokens()).first(is_emulated() ? kEmulatedTokens : tokens().size());
+  }
+
+  std::map<std::string, GoldenTensor> golden_;
+};
+
+void expect_agreement(std::span<const float> actual, std::span<const float> expected, int64_t i) {
+  EXPECT_GE(cosine(actual, expected), kCosineMin) << "position " << i;
+  const Top top = top_of(expected);
+  if (top.margin < kClearMargin) return;
+  EXPECT_EQ(top_of(actual).index, top.index) << "position " << i;
+}
+
+TEST_P(DeviceGolden, GoldenLogitsAgreeInDirectionAndChoice) {
+  const RunOutput run = run_model(folder(), tokens(), {.device = device()});
+  ASSERT_EQ(run.logits.size(), golden_["logits"].floats.size());
+  for (int64_t i = 0; i < golden_["logits"].rows(); ++i) {
+    expect_agreement(run.row(i), golden_["logits"].row(i), i);
+  }
+}
+
+TEST_P(DeviceGolden, FourBitTwinAgreesInDirectionAndChoice) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(folder(), quantized.path(), twin.path(), {});
+  const RunOutput expected = run_model(quantized.path(), some_tokens(), {.device = "reference"});
+  const auto prompt = static_cast<int64_t>(some_tokens().size()) - 4;
+  const RunOutput run =
+      run_model(quantized.path(), some_tokens(), {.device = device(), .chunks = {prompt, 1}});
+  ASSERT_FALSE(expected.logits.empty());
+  ASSERT_EQ(run.logits.size(), expected.logits.size());
+  for (int64_t i = 0; i < prompt + 4; ++i) expect_agreement(run.row(i), expected.row(i), i);
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {
+  return std::get<0>(test.param) + "_on_" + test_name_of(std::get<1>(test.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DeviceGolden,
+    ::testing::Combine(::testing::ValuesIn(golden_families()),
+                       ::testing::ValuesIn(and_built_gpus({"cpu", "emulator",
+                                                           "emulator with matrix units"}))),
+    name_of);
+
+// GPUs, and what stands for them. The roomy cache of a real one is resident, the tight one streams
+// through the host's memory.
+class GpuGolden : public DeviceGolden {};
+
+TEST_P(GpuGolden, ChunksAndCacheSizeDoNotChangeABit) {
+  const RunOutput whole = run_model(folder(), tokens(), {.device = device()});
+  ASSERT_FALSE(whole.logits.empty());
+  const RunOutput cut =
+      run_model(folder(), tokens(),
+                {.device = device(), .expert_cache_bytes = uint64_t{0}, .chunks = {3, 1, 30, 1}});
+  EXPECT_EQ(cut.logits, whole.logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GpuGolden,
+    ::testing::Combine(::testing::ValuesIn(golden_families()),
+                       ::testing::ValuesIn(and_built_gpus({"emulator", "emulator behind metal"}))),
+    name_of);
+
+// Where few tokens and many take different launches, and most ops of a layer share one.
+class MatrixUnitGolden : public DeviceGolden {};
+
+TEST_P(MatrixUnitGolden, ChunksAndCacheSizeDoNotChangeABitOfTheFourBitTwin) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(folder(), quantized.path(), twin.path(), {});
+  const std::span<const TokenId> text = some_tokens().first(is_emulated() ? 6 : 40);
+  const RunOutput whole = run_model(quantized.path(), text, {.device = device()});
+  ASSERT_FALSE(whole.logits.empty());
+  for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{1}, {2, 4}}) {
+    const RunOutput cut =
+        run_model(quantized.path(), text,
+                  {.device = device(), .expert_cache_bytes = uint64_t{0}, .chunks = chunks});
+    EXPECT_EQ(cut.logits, whole.logits) << "first chunk " << chunks.front();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MatrixUnitGolden,
+    ::testing::Combine(::testing::ValuesIn(golden_families()),
+                       ::testing::ValuesIn(and_built_gpus({"emulator with matrix units",
+                                                           "emulator of a small GPU"}))),
+    name_of);
+
+}  // namespace
+}  // namespace moeflux::testing

@@ -1,0 +1,35 @@
+#include "tests/support/golden_families.h"
+
+#include <algorithm>
+
+#include "model/family.h"
+#include "tests/support/golden_file.h"
+
+namespace moeflux::testing {
+
+const std::map<std::string, std::string>& other_spellings() {
+  static const std::map<std::string, std::string> kSpellings = {
+      {"gemma4", "gemma4_text"},            // text_config of a model that also sees
+      {"kimi_k2", "deepseek_v3"},           // the same keys and names
+      {"kimi_k25", "deepseek_v3"},          // the same as text_config of a model that also sees
+      {"qwen3_5_moe", "qwen3_5_moe_text"},  // text_config of a model that also sees
+  };
+  return kSpellings;
+}
+
+std::vector<std::string> golden_families() {
+  std::vector<std::string> names;
+  for (const Family* family : families()) {
+    for (const std::string_view type : family->model_types) {
+      if (!other_spellings().contains(std::string(type))) names.emplace_back(type);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string golden_folder(const std::string& family) {
+  return tests_directory() + "/golden/models/" + family;
+}
+
+}  // namespace moeflux::testing

@@ -1,0 +1,20 @@
+// Which families the golden tests hold to their references: all that the program can read.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace moeflux::testing {
+
+/// The model types of the registry, each the name of a folder of tests/golden/models, in the order
+/// of their names; without other_spellings(). A new family is among them by itself, and its tests
+/// fail until it has a golden.
+std::vector<std::string> golden_families();
+
+/// Model types that one golden cannot tell from another: the same code reads them.
+const std::map<std::string, std::string>& other_spellings();
+
+std::string golden_folder(const std::string& family);
+
+}  // namespace moeflux::testing
