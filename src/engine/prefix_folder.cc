@@ -42,9 +42,7 @@ bool is_temporary_name(std::string_view name) {
 PrefixFolder::PrefixFolder(std::string directory, uint64_t owner)
     : directory_(std::move(directory)), own_prefix_(checksum_text(owner) + "-") {}
 
-Status PrefixFolder::create() const {
-  return create_folder(directory_, FileAccess::kPrivate);
-}
+Status PrefixFolder::create() const { return create_folder(directory_, FileAccess::kPrivate); }
 
 std::string PrefixFolder::path_of(uint64_t tokens) const {
   return path_of(format("{}{}{}", own_prefix_, checksum_text(tokens), kSuffix));

@@ -121,7 +121,7 @@ TEST_F(StreamedExpertStoreTest, AnErrnoNeverSeenEndsTheStepAndTheNextOneHasItsBy
     RefusedEntries entries;
     auto reader = make_uring_reader(
         {.scheduler = {.depth = 4, .speculative_depth = 1}, .entry_filter = &entries});
-    if (!reader.ok()) GTEST_SKIP() << reader.error().to_string();
+    if (!reader.ok()) GTEST_SKIP() << "hardware: " << reader.error().to_string();
     const auto store = world_.store(**reader, 8);
     for (int allowed = 0; allowed < 3; ++allowed) {
       entries.refuse_after(allowed, 1, number);

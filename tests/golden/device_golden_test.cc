@@ -26,7 +26,7 @@ class DeviceGolden : public ::testing::TestWithParam<std::tuple<std::string, std
  protected:
   void SetUp() override {
     if (const std::string missing = missing_gpu(device()); !missing.empty()) {
-      GTEST_SKIP() << missing;
+      GTEST_SKIP() << "hardware: " << missing;
     }
     golden_ = read_golden(folder() + "/golden.safetensors");
     ASSERT_TRUE(golden_.contains("tokens") && golden_.contains("logits"));

@@ -387,7 +387,7 @@ class PastOnGpuKernels : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PastOnGpuKernels, IsExact) {
   if (const std::string missing = missing_gpu(GetParam()); !missing.empty()) {
-    GTEST_SKIP() << missing;
+    GTEST_SKIP() << "hardware: " << missing;
   }
   Subject subject(directory_of("qwen3_next"), {}, GetParam());
   Engine& engine = subject.engine();

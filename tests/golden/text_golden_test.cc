@@ -122,7 +122,7 @@ class TextOnMatrixUnits : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TextOnMatrixUnits, ReadTheTextAlike) {
   if (const std::string missing = missing_gpu(GetParam()); !missing.empty()) {
-    GTEST_SKIP() << missing;
+    GTEST_SKIP() << "hardware: " << missing;
   }
   const size_t count = GetParam().starts_with("emulator") ? 24 : 2000;  // it is slow
   const Comparison comparison = compare(text_tokens(count), {}, {.device = GetParam()});

@@ -28,7 +28,7 @@ class UringEntryTest : public ::testing::Test {
     ASSERT_TRUE(file.ok());
     file_ = std::move(file).value();
     auto made = make();
-    if (!made.ok()) GTEST_SKIP() << made.error().to_string();
+    if (!made.ok()) GTEST_SKIP() << "hardware: " << made.error().to_string();
     reader_ = std::move(made).value();
   }
 
