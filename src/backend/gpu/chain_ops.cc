@@ -61,6 +61,7 @@ bool GpuEncoder::start_chain(const Tensor& out, const Tensor& slots, const Route
   const bool after_down = fits && waiting_down_ && !waiting_.chain.after_down &&
                           are_same(waiting_down_->slots, slots) &&
                           are_same(waiting_down_->slot_weights, routes.weights) &&
+                          !have_overlap(waiting_down_->shared_out, routes.weights) &&
                           fits_down(out, {});
   if (!after_down) flush_waiting();
   if (!fits) return false;
@@ -80,8 +81,9 @@ bool GpuEncoder::join_chain(const Tensor& out, const Tensor& a, const Tensor& b)
   if ((after_a || (open && are_same(b, chain.value))) && can_chain(addend) &&
       fits_chain(chain, out) && (!chain.after_down || fits_down(out, addend)) &&
       are_same_or_apart(out, addend) &&
-      std::all_of(chain.sums.begin(), chain.sums.end(),
-                  [&](const Tensor& sum) { return are_same_or_apart(sum, addend); })) {
+      std::none_of(chain.sums.begin(), chain.sums.end(), [&](const Tensor& sum) {
+        return have_overlap(sum, addend);  // all addends are read before any sum is written
+      })) {
     chain.addends[chain.adds] = addend;
   } else {
     flush_waiting();

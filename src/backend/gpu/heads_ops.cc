@@ -92,13 +92,14 @@ void GpuEncoder::record_each(const AllHeads& all) {
 
 void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, const KvView& kv,
                              const Binding& k_table, const Binding& v_table) {
-  const bool fits =
-      std::all_of(waiting_.heads.begin(), waiting_.heads.end(), [&](const WaitingHeads& heads) {
-        return (are_same(heads.x, q) || are_same(heads.x, k) ||
-                (!v.is_null() && are_same(heads.x, v))) &&
-               (heads.norm.out.is_null() || are_same(heads.norm.x, heads.x)) &&
-               share_rope(heads, waiting_.heads.front());
-      });
+  const AllHeads& all = waiting_.heads;
+  const bool fits = std::all_of(all.begin(), all.end(), [&](const WaitingHeads& heads) {
+    return (are_same(heads.x, q) || are_same(heads.x, k) ||
+            (!v.is_null() && are_same(heads.x, v))) &&
+           (heads.norm.out.is_null() || are_same(heads.norm.x, heads.x)) &&
+           std::all_of(all.begin(), all.end(),
+                       [&](const WaitingHeads& other) { return share_rope(heads, other); });
+  });
   if (!fits || have_overlap(q, k) || have_overlap(q, v) || have_overlap(k, v)) flush_waiting();
   const AllHeads waiting = waiting_.heads;
   waiting_.heads.clear();

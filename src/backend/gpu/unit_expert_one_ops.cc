@@ -1,5 +1,7 @@
 // Experts of few slots on matrix units as plans: two launches, which also choose the routes and
 // compute the shared expert where they can.
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -13,6 +15,13 @@ namespace {
 
 bool is_alike(const Weight& a, const Weight& b) {
   return a.format == b.format && a.rows == b.rows && a.cols == b.cols;
+}
+
+bool are_apart(std::initializer_list<Tensor> some, std::initializer_list<Tensor> others) {
+  return std::all_of(some.begin(), some.end(), [&](const Tensor& a) {
+    return std::none_of(others.begin(), others.end(),
+                        [&](const Tensor& b) { return have_overlap(a, b); });
+  });
 }
 
 }  // namespace
@@ -58,16 +67,22 @@ void GpuEncoder::launch_few_slots(const ExpertWeights& like, const ExpertLaunch&
   const std::optional<WaitingRoute> route = std::exchange(waiting_route_, {});
   const std::optional<WaitingFfn> ffn = std::exchange(waiting_ffn_, {});
   FewSlots s{&like, experts, slots, intermediate, x, glu};
+  const WaitingFfn network = ffn.value_or(WaitingFfn{});
+  // Both launches choose the routes anew, the first writes them down.
   s.chooses = route && are_same(route->routes.ids, experts.routes.ids) &&
-              are_same(route->routes.weights, experts.routes.weights);
+              are_same(route->routes.weights, experts.routes.weights) &&
+              are_apart({route->logits, route->correction_bias, route->expert_scale},
+                        {slots, intermediate, network.out, network.intermediate}) &&
+              are_apart({route->routes.ids, route->routes.weights},
+                        {x, network.x, network.out_gate, network.out, network.intermediate});
   if (s.chooses) s.route = *route;
   if (route && !s.chooses) record_route(*route);
-  const auto is_apart = [&](const Tensor& tensor) {
-    return !have_overlap(tensor, ffn->out) && !have_overlap(tensor, ffn->intermediate);
-  };
+  // The second launch reads the gate and writes the network's result.
   s.has_ffn = ffn && are_same(ffn->x, x) && ffn->glu == glu &&
               is_alike(ffn->weights.gate, like.gate) && is_alike(ffn->weights.up, like.up) &&
-              is_alike(ffn->weights.down, like.down) && is_apart(slots) && is_apart(intermediate);
+              is_alike(ffn->weights.down, like.down) &&
+              are_apart({slots, intermediate, experts.routes.ids},
+                        {ffn->out, ffn->intermediate, ffn->out_gate});
   if (s.has_ffn) s.ffn = *ffn;
   if (ffn && !s.has_ffn) launch_ffn(*ffn);
   launch(s);
