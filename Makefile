@@ -12,6 +12,8 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
 # Of each soak test under TSan and in test-all.
 SOAK_SECONDS ?= 30
+# Which conformance tests test-arm64 runs; a pattern of gtest.
+ARM64_CASES ?= *
 # Of one case at most.
 CASE_SECONDS ?= 600
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
@@ -32,8 +34,8 @@ UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(command -v ccache)} \
   cmake --preset
 
-.PHONY: build build-cuda run test test-asan test-tsan test-all check format lint fuzz bench \
-  install clean help configure-release
+.PHONY: build build-cuda run test test-asan test-tsan test-arm64 test-all check format lint \
+  fuzz bench install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -78,6 +80,15 @@ test-tsan:
 	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
 	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|^fuzz_replay_' -LE script $(CTEST_FLAGS)
+
+# What Arm's kernels compute, under emulation: devices of the CPU against their scalar definitions.
+test-arm64:
+	@tools/install_arm64.sh
+	@$(CONFIGURE) arm64 $(CMAKE_FLAGS)
+	@cmake --build --preset arm64 --target conformance_test
+	@MOEFLUX_TEST_DEVICES=neon qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu \
+	  -E LD_LIBRARY_PATH=build/arm64-root/usr/lib/aarch64-linux-gnu \
+	  build/arm64/bin/conformance_test --gtest_filter='$(ARM64_CASES)'
 
 # All there is, for a night: long soaks and seeds, every case under the sanitizers.
 test-all:
@@ -134,6 +145,7 @@ help:
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
 	@echo "make test-asan       the suite under ASan and UBSan"
 	@echo "make test-tsan       the threaded parts under TSan"
+	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"
 	@echo "make test-all        all of these, with long soaks and 10,000 random seeds"
 	@echo "make check           formatting, layers and house rules"
 	@echo "make format          format all C++ with clang-format 14"
