@@ -93,6 +93,9 @@ THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b
 THREADS_ALLOWED = ("src/base/thread_pool", "src/io/", "src/engine/")
 
 THROW = re.compile(r"\bthrow\b")
+THROW_ALLOWED = {
+    "src/engine/allocation_test.cc": "an operator new that fails: the language knows no other way",
+}
 USING_NAMESPACE = re.compile(r"\busing\s+namespace\b")
 
 # A cheap reading of "no mutable globals": in this code style nothing but namespace scope starts in
@@ -253,7 +256,7 @@ class Checker:
         code = blank(text).split("\n")
         with_strings = blank(text, keep_strings=True).split("\n")
         for number, (line, strings) in enumerate(zip(code, with_strings), 1):
-            if THROW.search(line):
+            if THROW.search(line) and path not in THROW_ALLOWED:
                 self.report(path, number, "throw, allowed: Result, Status or MF_CHECK")
             if USING_NAMESPACE.search(line):
                 self.report(path, number, "using namespace, allowed: using one name")

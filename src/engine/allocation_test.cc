@@ -1,26 +1,38 @@
 // A step after warm-up asks the system for next to no memory. The test program's own operator new
-// counts.
+// counts, and fails for others of its tests.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <atomic>
 #include <new>
 
+#include "engine/allocation_test_util.h"
 #include "engine/tiny_engine_test_util.h"
 
 namespace {
 
 std::atomic<int64_t> allocations{0};
+thread_local int64_t allocations_before_failures = -1;  // negative: none fails
+thread_local int64_t failures_left = 0;
+thread_local int64_t failures = 0;
+
+bool fails() {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (allocations_before_failures < 0 || allocations_before_failures-- > 0) return false;
+  allocations_before_failures = --failures_left > 0 ? 0 : -1;
+  ++failures;
+  return true;
+}
 
 void* counted(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (fails()) return nullptr;
   void* memory = malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) abort();
   return memory;
 }
 
 void* counted(size_t bytes, std::align_val_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (fails()) return nullptr;
   void* memory = nullptr;
   const auto boundary = static_cast<size_t>(alignment);
   if (posix_memalign(&memory, boundary < sizeof(void*) ? sizeof(void*) : boundary, bytes) != 0) {
@@ -29,12 +41,21 @@ void* counted(size_t bytes, std::align_val_t alignment) {
   return memory;
 }
 
+void* or_throw(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
 }  // namespace
 
-void* operator new(size_t bytes) { return counted(bytes); }
-void* operator new[](size_t bytes) { return counted(bytes); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void* operator new[](size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void* operator new(size_t bytes) { return or_throw(counted(bytes)); }
+void* operator new[](size_t bytes) { return or_throw(counted(bytes)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return or_throw(counted(bytes, alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return or_throw(counted(bytes, alignment));
+}
 // Under a sanitizer the library's own would not call the ones above.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
@@ -48,6 +69,17 @@ void operator delete(void* memory, size_t, std::align_val_t) noexcept { free(mem
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { free(memory); }
 
 namespace moeflux {
+
+int64_t allocations_so_far() { return allocations.load(); }
+int64_t failed_allocations() { return failures; }
+
+FailingAllocations::FailingAllocations(int64_t before, int64_t count) {
+  failures = 0;
+  failures_left = count;
+  allocations_before_failures = before;
+}
+FailingAllocations::~FailingAllocations() { allocations_before_failures = -1; }
+
 namespace {
 
 class AllocationTest : public TinyEngineTest {
@@ -62,13 +94,13 @@ class AllocationTest : public TinyEngineTest {
     for (int i = 0; i < 8; ++i) {
       EXPECT_TRUE(engine->eval_last(*sequence, std::span(tokens).subspan(i, 1)).ok());
     }
-    const int64_t before = allocations.load();
+    const int64_t before = allocations_so_far();
     for (int i = 0; i < steps; ++i) {
       const size_t at = static_cast<size_t>(i) % tokens.size();
       const bool ok = engine->eval_last(*sequence, std::span(tokens).subspan(at, 1)).ok();
       if (!ok) ADD_FAILURE() << "step " << i;
     }
-    return allocations.load() - before;
+    return allocations_so_far() - before;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "checkpoint/checksum.h"
 #include "engine/dry_run.h"
 #include "engine/model_fingerprint.h"
+#include "engine/step_guard.h"
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
@@ -64,6 +66,12 @@ bool can_hold_experts(const Device& device, const LoadedModel& model, const Memo
   const uint64_t bytes = resident_experts_bytes(model.experts);
   if (wanted && *wanted < bytes) return false;
   return bytes + plan.state_bytes + kDeviceReserveBytes <= *available;
+}
+
+// As insert() grows, but before anything has happened that would have to be undone.
+void make_room(std::vector<TokenId>& tokens, size_t more) {
+  const size_t size = tokens.size() + more;
+  if (tokens.capacity() < size) tokens.reserve(std::max(size, 2 * tokens.capacity()));
 }
 
 }  // namespace
@@ -209,7 +217,7 @@ Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> t
   if (sequence.broken_) {
     return make_error(
         ErrorCode::kFailedPrecondition,
-        "the sequence broke at token {} when a read failed; restore, truncate or load it, or "
+        "the sequence broke at token {} in a step that failed; restore, truncate or load it, or "
         "start a new one",
         sequence.length());
   }
@@ -234,8 +242,18 @@ int64_t Engine::chunk_tokens(LogitsMode mode) const {
   return mode == LogitsMode::kAll ? logits_.dim(0) : prefill_chunk_;
 }
 
+// Memory may run out anywhere in a step. The message fits into a string without memory of its own.
 Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
                     const LogitsSink& sink) {
+  try {
+    return eval_chunks(sequence, tokens, options, sink);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kResourceExhausted, "out of memory");
+  }
+}
+
+Status Engine::eval_chunks(Sequence& sequence, std::span<const TokenId> tokens,
+                           const EvalOptions& options, const LogitsSink& sink) {
   MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
   const int64_t before = sequence.length();
   while (!tokens.empty()) {
@@ -248,16 +266,7 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
     int64_t rows = 0;
     if (options.logits == LogitsMode::kAll) rows = static_cast<int64_t>(n);
     if (options.logits == LogitsMode::kLast && last) rows = 1;
-    // Fails before anything is recorded: the sequence stays as it was.
-    MF_RETURN_IF_ERROR(
-        sequence.past_.state->reserve(sequence.length() + static_cast<int64_t>(n), *encoder_));
-    const Status done = eval_chunk(sequence, tokens.first(n), rows, options);
-    if (!done.ok()) {
-      sequence.broken_ = true;
-      // What has been recorded may still use the state, which its owner is free to replace now.
-      (void)encoder_->wait(encoder_->submit());
-      return done;
-    }
+    MF_RETURN_IF_ERROR(eval_chunk(sequence, tokens.first(n), rows, options));
     if (rows > 0 && sink && options.best.count == 0)
       MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
     tokens = tokens.subspan(n);
@@ -271,6 +280,13 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
                           const EvalOptions& options) {
   const auto n = static_cast<int64_t>(tokens.size());
   SequenceState& state = *sequence.past_.state;
+  make_room(sequence.past_.tokens, tokens.size());
+  StepGuard guard(sequence.broken_, *encoder_);
+  const Status reserved = state.reserve(state.length() + n, *encoder_);
+  if (!reserved.ok()) {
+    guard.leaves_whole();  // nothing was recorded but copies, which are in order
+    return reserved;
+  }
   // One write brings both: positions lie behind the ids.
   host_inputs_.assign(tokens.begin(), tokens.end());
   host_inputs_.resize(2 * tokens.size());
@@ -289,6 +305,7 @@ Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, i
   }
   state.advance(n);
   sequence.past_.tokens.insert(sequence.past_.tokens.end(), tokens.begin(), tokens.end());
+  guard.leaves_whole();
   return {};
 }
 

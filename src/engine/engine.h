@@ -135,7 +135,8 @@ class Engine {
 
   /// Appends tokens to the sequence. Fails with kInvalidArgument for an empty span or a token
   /// outside the vocabulary, kResourceExhausted when the context or memory is full; both leave the
-  /// sequence usable, at the last whole chunk. After kIo the sequence is broken: every later call
+  /// sequence usable, at the last whole chunk. After kIo, and where memory ran out in the middle of
+  /// a step ("out of memory"), the sequence is broken at its last whole chunk: every later call
   /// fails with kFailedPrecondition until restore(), truncate() or load() succeeds.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
@@ -154,8 +155,8 @@ class Engine {
                                            std::stop_token stop = {});
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
-  // the sequence's tokens. What fails leaves the sequence as it was. Sequences must be this
-  // engine's own.
+  // the sequence's tokens. What fails, if with std::bad_alloc, leaves the sequence as it was.
+  // Sequences must be this engine's own.
 
   /// Remembers where the sequence is, at the cost of its list of tokens: what layers remember is
   /// shared until the sequence writes to it, which then copies recurrent states and one page of
@@ -203,6 +204,8 @@ class Engine {
  private:
   Engine() = default;
   Status check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const;
+  Status eval_chunks(Sequence& sequence, std::span<const TokenId> tokens,
+                     const EvalOptions& options, const LogitsSink& sink);
   Status eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
                     const EvalOptions& options);
   Status read_logits(int64_t rows);

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "engine/engine.h"
 #include "engine/snapshot.h"
+#include "engine/step_guard.h"
 #include "io/file.h"
 
 namespace moeflux {
@@ -14,8 +15,8 @@ namespace {
 Status check_whole(const Sequence& sequence, bool broken) {
   if (!broken) return {};
   return make_error(ErrorCode::kFailedPrecondition,
-                    "the sequence broke at token {} when a read failed; restore, truncate or load "
-                    "it first",
+                    "the sequence broke at token {} in a step that failed; restore, truncate or "
+                    "load it first",
                     sequence.length());
 }
 
@@ -144,16 +145,21 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
                       SequenceState::create(*device_, header.layers, prefill_chunk_));
   const auto held = static_cast<int64_t>(snapshot.tokens.size());
-  MF_RETURN_IF_ERROR(state->fill(*encoder_, {.length = length, .of = held}, snapshot.layers));
-  return Past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
+  Past past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
+  bool broken = false;
+  StepGuard guard(broken, *encoder_);
+  MF_RETURN_IF_ERROR(past.state->fill(*encoder_, {.length = length, .of = held}, snapshot.layers));
+  guard.leaves_whole();
+  return past;
 }
 
 Result<std::vector<std::byte>> Engine::load(Sequence& sequence,
                                             std::span<const std::byte> snapshot) {
   MF_ASSIGN_OR_RETURN(const SnapshotView view, parse_snapshot(snapshot));
   MF_ASSIGN_OR_RETURN(Past past, past_of(view, static_cast<int64_t>(view.tokens.size())));
+  std::vector<std::byte> extra(view.extra.begin(), view.extra.end());
   sequence.become(std::move(past));
-  return std::vector<std::byte>(view.extra.begin(), view.extra.end());
+  return extra;
 }
 
 Status Engine::save_file(const Sequence& sequence, const std::string& path,

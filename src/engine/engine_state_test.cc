@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <random>
 
@@ -43,21 +42,6 @@ class EngineStateTest : public TinyEngineTest {
     return snapshot.ok() ? std::move(snapshot).value() : Bytes();
   }
   std::string weights() const { return folder_ / "model.safetensors"; }
-  /// Both layers forget at any position.
-  void write_attention_model() {
-    testing::TinyModel model = testing::make_tiny_model({});
-    model.config["layer_types"] = {"full_attention", "full_attention"};
-    std::map<std::string, testing::TinyTensor> tensors;
-    for (const auto& [name, tensor] : model.tensors) {
-      if (name.find("linear_attn") != std::string::npos) continue;
-      tensors[name] = tensor;
-      const size_t at = name.find("layers.1.self_attn");
-      if (at == std::string::npos) continue;
-      tensors[std::string(name).replace(at, 8, "layers.0")] = tensor;
-    }
-    model.tensors = std::move(tensors);
-    model.write(folder_.path());
-  }
   /// The fingerprint of the tiny model with one byte of a tensor changed: the middle one, or
   /// another.
   uint64_t fingerprint_with(const std::string& tensor, std::optional<size_t> at = std::nullopt) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,22 @@ class TinyEngineTest : public ::testing::Test {
 
   TinyEngineTest() {
     testing::make_tiny_model({.experts = testing::ExpertNames::kSeparate}).write(folder_.path());
+  }
+
+  /// Another one in its place, both of whose layers forget at any position.
+  void write_attention_model() {
+    testing::TinyModel model = testing::make_tiny_model({});
+    model.config["layer_types"] = {"full_attention", "full_attention"};
+    std::map<std::string, testing::TinyTensor> tensors;
+    for (const auto& [name, tensor] : model.tensors) {
+      if (name.find("linear_attn") != std::string::npos) continue;
+      tensors[name] = tensor;
+      const size_t at = name.find("layers.1.self_attn");
+      if (at == std::string::npos) continue;
+      tensors[std::string(name).replace(at, 8, "layers.0")] = tensor;
+    }
+    model.tensors = std::move(tensors);
+    model.write(folder_.path());
   }
 
   std::unique_ptr<Engine> open(const EngineOptions& options) {

@@ -43,17 +43,21 @@ void ExpertFetch::start(ExpertKey key, ExpertCache::Slot slot, ReadPriority prio
                          .tag = static_cast<uint64_t>(slot),
                          .priority = priority});
   }
-  at(slot) = {key, requests_.size(), {}};
-  if (in_flight_++ == 0) {
+  // An arrival asks for no memory: it could not come twice.
+  arrange_scratch_.resize(table_.slot_bytes_max());
+  if (in_flight_ == 0) {
     busy_since_ = Clock::now();
     bytes_before_busy_ = bytes_read_;
   }
   reader_.submit(requests_);
+  at(slot) = {key, requests_.size(), {}};
+  ++in_flight_;
 }
 
 std::vector<ExpertFetch::Arrival> ExpertFetch::wait() {
   std::vector<Arrival> arrivals;
-  while (arrivals.empty()) arrivals = finish(reader_.wait());
+  arrivals.reserve(in_flight_);
+  while (arrivals.empty()) finish(reader_.wait(), arrivals);
   if (in_flight_ > 0) return arrivals;
   const Clock::duration busy = end_busy();
   if (meter_ != nullptr) {
@@ -64,7 +68,9 @@ std::vector<ExpertFetch::Arrival> ExpertFetch::wait() {
 
 std::vector<ExpertFetch::Arrival> ExpertFetch::poll() {
   if (in_flight_ == 0) return {};
-  std::vector<Arrival> arrivals = finish(reader_.poll());
+  std::vector<Arrival> arrivals;
+  arrivals.reserve(in_flight_);
+  finish(reader_.poll(), arrivals);
   if (in_flight_ == 0) (void)end_busy();
   return arrivals;
 }
@@ -76,16 +82,17 @@ ExpertFetch::Clock::duration ExpertFetch::end_busy() {
   return busy;
 }
 
-std::vector<ExpertFetch::Arrival> ExpertFetch::finish(std::vector<ReadCompletion> completions) {
-  std::vector<Arrival> arrivals;
+// `arrivals` has room for all that are in flight.
+void ExpertFetch::finish(std::vector<ReadCompletion> completions, std::vector<Arrival>& arrivals) {
   for (ReadCompletion& completion : completions) {
     const ExpertCache::Slot slot{static_cast<uint32_t>(completion.tag)};
     Loading& loading = at(slot);
     MF_CHECK(loading.reads_left > 0);
-    if (!completion.status.ok() && loading.status.ok()) loading.status = completion.status;
+    if (!completion.status.ok() && loading.status.ok()) {
+      loading.status = std::move(completion.status);
+    }
     if (--loading.reads_left == 0) finish_slot(slot, arrivals);
   }
-  return arrivals;
 }
 
 void ExpertFetch::finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arrivals) {
@@ -104,7 +111,6 @@ void ExpertFetch::finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arri
     return;
   }
   if (layer.arrangement != ExpertArrangement::kAsStored) {
-    arrange_scratch_.resize(table_.slot_bytes_max());
     arrange_slot(layer, bytes, arrange_scratch_);
   }
   arrivals.push_back({loading.key, slot, {}});

@@ -43,7 +43,7 @@ class ExpertFetch {
   ExpertFetch& operator=(const ExpertFetch&) = delete;
 
   /// Starts reading the expert into its slot, which nobody touches until it arrives. Extents that
-  /// lie together in file and slot are one read.
+  /// lie together in file and slot are one read. Where memory runs out, nothing has been started.
   void start(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
   /// A guess that came true is waited for: what has not begun of it goes first now.
   void promote(ExpertCache::Slot slot) { reader_.promote(static_cast<uint64_t>(slot)); }
@@ -79,7 +79,7 @@ class ExpertFetch {
     return options_.memory.subspan(static_cast<size_t>(slot) * options_.slot_bytes,
                                    layer.slot_bytes);
   }
-  std::vector<Arrival> finish(std::vector<ReadCompletion> completions);
+  void finish(std::vector<ReadCompletion> completions, std::vector<Arrival>& arrivals);
   void finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arrivals);
   Clock::duration end_busy();
 

@@ -36,6 +36,11 @@ void LayerVisit::begin(const LayerRoutes& routes) {
   ready_.clear();
   delivered_ = recycled_ = 0;
   count_uses(routes);
+  // Before anything is pinned: memory that runs out later would leave pins nobody knows of.
+  for (std::vector<Entry>* list : {&hits_, &guessed_, &arriving_, &ready_}) {
+    list->reserve(distinct_.size());
+  }
+  misses_.reserve(distinct_.size());
   MF_CHECK(distinct_.empty() ||
            (distinct_.front() >= 0 && distinct_.back() < cache_->shape().num_experts));
   for (const int32_t id : distinct_) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -76,7 +77,12 @@ class StreamedExpertStore : public ExpertStore {
   friend class StreamedLease;
 
   std::unique_ptr<LeaseState> take_state() {
-    if (spare_states_.empty()) return std::make_unique<LeaseState>(cache_);
+    if (spare_states_.empty()) {
+      spare_states_.reserve(states_made_ + 1);  // to be given back without memory
+      auto state = std::make_unique<LeaseState>(cache_);
+      ++states_made_;
+      return state;
+    }
     std::unique_ptr<LeaseState> state = std::move(spare_states_.back());
     spare_states_.pop_back();
     return state;
@@ -87,6 +93,7 @@ class StreamedExpertStore : public ExpertStore {
     spare_states_.push_back(std::move(state));
   }
   bool read_ahead(LayerId after);
+  void start_read(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
   void start_guess(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
   void settle_hint(const LayerRoutes& routes);
   void meter_visit(const LayerRoutes& routes, uint64_t experts_read);
@@ -108,6 +115,7 @@ class StreamedExpertStore : public ExpertStore {
   std::optional<Clock::time_point> last_visit_;  // of this step, in decode
   std::vector<bool> guesses_;                    // by slot: in flight, and pinned, as a guess
   std::vector<std::unique_ptr<LeaseState>> spare_states_;  // their visits refer to cache_
+  size_t states_made_ = 0;
 };
 
 // The experts of the next layer that has any, for a chunk of a prompt that needs nearly all of
@@ -128,11 +136,34 @@ bool StreamedExpertStore::read_ahead(LayerId after) {
   return false;
 }
 
+/// Absent again unless its read has been asked for: nobody would end its wait.
+class ReservedSlot {
+ public:
+  ReservedSlot(ExpertCache& cache, ExpertCache::Slot slot) : cache_(cache), slot_(slot) {}
+  ~ReservedSlot() {
+    if (!is_read_) cache_.abandon(slot_);
+  }
+  ReservedSlot(const ReservedSlot&) = delete;
+  ReservedSlot& operator=(const ReservedSlot&) = delete;
+  void is_read() { is_read_ = true; }
+
+ private:
+  ExpertCache& cache_;
+  ExpertCache::Slot slot_;
+  bool is_read_ = false;
+};
+
+void StreamedExpertStore::start_read(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority) {
+  ReservedSlot reserved(cache_, slot);
+  fetch_.start(key, slot, priority);
+  reserved.is_read();
+}
+
 void StreamedExpertStore::start_guess(ExpertKey key, ExpertCache::Slot slot,
                                       ReadPriority priority) {
+  start_read(key, slot, priority);
   guesses_[static_cast<size_t>(slot)] = true;
   ++stats_.prefetches;
-  fetch_.start(key, slot, priority);
 }
 
 // Where every expert has come to stay there is nothing to read early.
@@ -236,8 +267,8 @@ class StreamedLease : public ExpertLease {
     LayerVisit& visit = state_->visit;
     visit.begin(routes);
     if (routes.phase == RoutePhase::kPrefill) reads_ahead_ = needs_nearly_all();
-    for (const LayerVisit::Entry& entry : visit.arriving()) store_.fetch_.promote(entry.slot);
     num_loading_ = visit.arriving().size();
+    for (const LayerVisit::Entry& entry : visit.arriving()) store_.fetch_.promote(entry.slot);
     const size_t guessed = visit.guessed().size() + visit.arriving().size();
     if (routes.phase == RoutePhase::kDecode) {
       store_.settle_hint(routes);
@@ -286,7 +317,7 @@ class StreamedLease : public ExpertLease {
 
   void read_into_free_slots() {
     while (const std::optional<LayerVisit::Entry> next = state_->visit.reserve_next()) {
-      store_.fetch_.start({layer_, next->expert}, next->slot, ReadPriority::kDemand);
+      store_.start_read({layer_, next->expert}, next->slot, ReadPriority::kDemand);
       ++num_loading_;
     }
     const bool all_have_slots = state_->visit.num_waiting() == 0;
@@ -311,21 +342,31 @@ class StreamedLease : public ExpertLease {
   void wait(Status& failure) {
     const Clock::time_point begin = Clock::now();
     (void)encoder_.submit();  // what needs none of them computes meanwhile; errors stick
-    const std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait();
+    std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait();
     store_.stats_.stall_us += us_since(begin);
-    take(arrivals, failure);
+    take(std::move(arrivals), failure);
   }
 
-  void take(const std::vector<ExpertFetch::Arrival>& arrivals, Status& first_failure) {
-    for (const ExpertFetch::Arrival& arrival : arrivals) {
+  // Given up in an earlier token's visit, and asked for again before that came through. Without
+  // memory to ask once more it has failed: the arrivals behind it are not to be lost.
+  Status start_again(const ExpertFetch::Arrival& arrival) {
+    try {
+      store_.fetch_.start(arrival.key, arrival.slot, ReadPriority::kDemand);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return Error(ErrorCode::kResourceExhausted, "out of memory");
+    }
+  }
+
+  void take(std::vector<ExpertFetch::Arrival> arrivals, Status& first_failure) {
+    for (ExpertFetch::Arrival& arrival : arrivals) {
       if (store_.cache_.admission_of(arrival.slot) == Admission::kSpeculative) {
         store_.settle_guess(arrival);  // nobody asked for it so far
         continue;
       }
       if (!arrival.status.ok() && arrival.status.error().code() == ErrorCode::kCancelled) {
-        // Given up in an earlier token's visit, and asked for again before that came through.
-        store_.fetch_.start(arrival.key, arrival.slot, ReadPriority::kDemand);
-        continue;
+        arrival.status = start_again(arrival);
+        if (arrival.status.ok()) continue;
       }
       --num_loading_;
       std::vector<bool>::reference guess = store_.guesses_[static_cast<size_t>(arrival.slot)];
@@ -336,7 +377,7 @@ class StreamedLease : public ExpertLease {
         continue;
       }
       state_->visit.failed(arrival.slot);
-      if (first_failure.ok()) first_failure = arrival.status;
+      if (first_failure.ok()) first_failure = std::move(arrival.status);
     }
   }
 

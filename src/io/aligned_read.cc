@@ -18,6 +18,7 @@ constexpr int kRetriesMax = 10000;
 
 std::byte* BounceBuffer::reserve(size_t bytes) {
   if (bytes > size_) {
+    size_ = 0;
     bytes_.reset();
     bytes_.reset(new (std::align_val_t{kDirectAlignment}) std::byte[bytes]);
     size_ = bytes;

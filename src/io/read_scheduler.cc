@@ -6,14 +6,33 @@
 #include "base/units.h"
 
 namespace moeflux {
+namespace {
+
+/// As push_back() grows, so that many small reservations cost no more than it does.
+template <typename T>
+void grow(std::vector<T>& list, size_t size) {
+  if (list.capacity() < size) list.reserve(std::max(size, 2 * list.capacity()));
+}
+
+}  // namespace
 
 ReadScheduler::ReadScheduler(const ReadSchedulerOptions& options) : options_(options) {
   MF_CHECK(options.chunk_bytes >= kDirectAlignment && options.depth >= 1 &&
            options.speculative_depth >= 1);
 }
 
+void ReadScheduler::reserve(size_t requests) {
+  const size_t most = in_flight_ + requests;
+  grow(requests_, most);
+  grow(free_ids_, std::max(most, requests_.size()));
+  grow(demand_, most);
+  grow(speculative_, most);
+  grow(completed_, most);
+}
+
 void ReadScheduler::add(const ReadRequest& request) {
   MF_CHECK(request.file != nullptr);
+  reserve(1);
   ++in_flight_;
   if (request.into.empty()) {
     completed_.push_back({request.tag, {}});
@@ -57,10 +76,10 @@ std::optional<ReadChunk> ReadScheduler::next() {
   if (speculative && (speculative_.empty() || speculative_started_ >= options_.speculative_depth)) {
     return std::nullopt;
   }
-  std::deque<size_t>& queue = speculative ? speculative_ : demand_;
+  std::vector<size_t>& queue = speculative ? speculative_ : demand_;
   const size_t id = queue.front();
   const ReadChunk chunk = cut(id);
-  if (requests_[id].done == requests_[id].asked.into.size()) queue.pop_front();
+  if (requests_[id].done == requests_[id].asked.into.size()) queue.erase(queue.begin());
   ++chunks_started_;
   if (speculative) ++speculative_started_;
   return chunk;
@@ -106,7 +125,7 @@ size_t ReadScheduler::promote(uint64_t tag) {
 
 size_t ReadScheduler::cancel(uint64_t tag) {
   size_t cancelled = 0;
-  for (std::deque<size_t>* queue : {&demand_, &speculative_}) {
+  for (std::vector<size_t>* queue : {&demand_, &speculative_}) {
     std::erase_if(*queue, [&](size_t id) {
       Request& request = requests_[id];
       if (request.asked.tag != tag || request.done > 0) return false;
@@ -128,6 +147,8 @@ void ReadScheduler::abandon() {
 
 std::vector<ReadCompletion> ReadScheduler::take_completed() {
   std::vector<ReadCompletion> taken;
+  if (completed_.empty()) return taken;
+  taken.reserve(in_flight_ - completed_.size());  // for those that complete later
   taken.swap(completed_);
   in_flight_ -= taken.size();
   return taken;

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -38,6 +37,10 @@ class ReadScheduler {
  public:
   explicit ReadScheduler(const ReadSchedulerOptions& options);
 
+  /// Takes the memory for so many more requests: until they have been taken, nothing but the text
+  /// of an error asks for any. A reader that begins with this takes all requests or, when memory
+  /// runs out, none.
+  void reserve(size_t requests);
   /// An empty request completes at once.
   void add(const ReadRequest& request);
   /// The chunk to start now, or none while the depth is used up or nothing is queued.
@@ -67,7 +70,7 @@ class ReadScheduler {
     Status status;
   };
 
-  std::deque<size_t>& queue_of(ReadPriority priority) {
+  std::vector<size_t>& queue_of(ReadPriority priority) {
     return priority == ReadPriority::kDemand ? demand_ : speculative_;
   }
   ReadChunk cut(size_t id);
@@ -76,8 +79,8 @@ class ReadScheduler {
   ReadSchedulerOptions options_;
   std::vector<Request> requests_;  // by id
   std::vector<size_t> free_ids_;
-  std::deque<size_t> demand_;  // requests with chunks to start, the next one first
-  std::deque<size_t> speculative_;
+  std::vector<size_t> demand_;  // requests with chunks to start, the next one first
+  std::vector<size_t> speculative_;
   std::vector<ReadCompletion> completed_;
   size_t in_flight_ = 0;
   size_t chunks_started_ = 0;

@@ -115,6 +115,13 @@ int64_t SequenceState::pages_needed(const LayerStateSpec& layer, int64_t length,
 
 Status SequenceState::reserve(int64_t length, Encoder& encoder) {
   MF_CHECK(length - length_ <= step_tokens_max_);
+  torn_ = true;
+  Status done = reserve_layers(length, encoder);
+  torn_ = false;
+  return done;
+}
+
+Status SequenceState::reserve_layers(int64_t length, Encoder& encoder) {
   for (Layer& layer : layers_) {
     if (layer.spec.kind == StateKind::kKeyValue) {
       MF_RETURN_IF_ERROR(grow(layer, length));
@@ -177,6 +184,7 @@ Status SequenceState::own_delta(Layer& layer, Encoder& encoder) {
 }
 
 bool SequenceState::can_truncate(int64_t length) const {
+  if (torn_) return false;
   return std::all_of(layers_.begin(), layers_.end(), [&](const Layer& layer) {
     if (layer.spec.kind == StateKind::kGatedDelta) return length == length_ && !in_step_;
     const int64_t first = layer.spec.first_read(length);

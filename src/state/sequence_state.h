@@ -63,7 +63,8 @@ class SequenceState {
   const LayerStateSpec& spec(LayerId layer) const { return at(layer).spec; }
 
   /// Makes room for tokens up to `length`, and copies what is shared and about to be written. Call
-  /// before a step. Fails with kResourceExhausted; what was remembered stays.
+  /// before a step. Fails with kResourceExhausted; what was remembered stays. Where it leaves with
+  /// std::bad_alloc, nothing can be truncated to, and the state must not be used for anything else.
   Status reserve(int64_t length, Encoder& encoder);
   /// The step that appended n tokens in every layer has been recorded.
   void advance(int64_t n) {
@@ -123,6 +124,7 @@ class SequenceState {
   static void view_page(Layer& layer, size_t page);
   static void view_delta(Layer& layer);
   Status grow(Layer& layer, int64_t length);
+  Status reserve_layers(int64_t length, Encoder& encoder);
   Status own_pages(Layer& layer, int64_t length, Encoder& encoder);
   Status own_delta(Layer& layer, Encoder& encoder);
   template <typename Visit>
@@ -133,6 +135,7 @@ class SequenceState {
   int64_t step_tokens_max_;
   int64_t length_ = 0;
   bool in_step_ = false;  // reserved, not advanced: recurrent states may have moved
+  bool torn_ = false;     // reserve() did not return: layers may be of different lengths
 };
 
 }  // namespace moeflux

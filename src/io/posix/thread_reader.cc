@@ -2,6 +2,7 @@
 // of every other.
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -39,6 +40,7 @@ class ThreadReader final : public AsyncReader {
   void submit(std::span<const ReadRequest> requests) override {
     {
       const std::lock_guard lock(mutex_);
+      scheduler_.reserve(requests.size());
       for (const ReadRequest& request : requests) scheduler_.add(request);
     }
     work_arrived_.notify_all();
@@ -92,12 +94,21 @@ class ThreadReader final : public AsyncReader {
     }
   }
 
+  /// No exception leaves a thread; the message fits into a string without memory of its own.
+  Status read(const ReadChunk& chunk, BounceBuffer& bounce) {
+    try {
+      return source_->read(chunk, bounce);
+    } catch (const std::bad_alloc&) {
+      return Error(ErrorCode::kResourceExhausted, "out of memory");
+    }
+  }
+
   /// Reads the next chunk with the lock released. False: there is none to start.
   bool run_one(std::unique_lock<std::mutex>& lock, BounceBuffer& bounce) {
     const std::optional<ReadChunk> chunk = scheduler_.next();
     if (!chunk) return false;
     lock.unlock();
-    Status status = source_->read(*chunk, bounce);
+    Status status = read(*chunk, bounce);
     lock.lock();
     scheduler_.finish(*chunk, std::move(status));
     if (scheduler_.has_completed()) read_finished_.notify_one();
