@@ -124,6 +124,10 @@ class CiTest(unittest.TestCase):
         self.machine.cases["tsan"].append(("Some.Case", "fail", "hardware: no GPU"))
         self.assert_fails("Some.Case: failed")
 
+    def test_a_disabled_case_is_for_another_case_to_run(self):
+        self.machine.cases["release"].append(("Child.Continues", "disabled", ""))
+        self.assertEqual(self.report()[0], 0)
+
     def test_a_suite_without_cases_or_with_few_fails(self):
         for suite in ("release", "cuda", "asan", "tsan"):
             with self.subTest(suite):
