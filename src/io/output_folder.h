@@ -46,7 +46,8 @@ Status exchange_folders(const std::string& a, const std::string& b);
 
 /// Keeps others out of a folder: other processes, and other locks of this one. The destructor gives
 /// it back, and so does the end of the process, however it ends. Nothing is left in the folder.
-/// Machines that share a folder over a network do not see each other's locks.
+/// Machines that share a folder over a network do not see each other's locks, and a file system
+/// without locks keeps nobody out.
 class FolderLock {
  public:
   /// Never waits: fails with kFailedPrecondition when the folder is locked.

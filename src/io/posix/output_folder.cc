@@ -135,6 +135,8 @@ Result<std::unique_ptr<FolderLock>> FolderLock::take(const std::string& path) {
   int result = 0;
   while ((result = ::flock(fd.get(), LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
   }
+  // Clusters' file systems are often mounted without locks: there nobody is kept out.
+  if (result != 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOTSUP)) result = 0;
   if (result != 0 && errno != EWOULDBLOCK) return errno_error(errno, path, "cannot lock");
   struct stat ours = {};
   struct stat named = {};
