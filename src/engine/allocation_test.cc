@@ -41,6 +41,9 @@ void* counted(size_t bytes, std::align_val_t alignment) {
   return memory;
 }
 
+// Not inlined: next to a `new` that is not, g++ takes a bare free() for a mismatch.
+[[gnu::noinline]] void give_back(void* memory) { free(memory); }
+
 void* or_throw(void* memory) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -59,14 +62,14 @@ void* operator new[](size_t bytes, std::align_val_t alignment) {
 // Under a sanitizer the library's own would not call the ones above.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
-void operator delete(void* memory) noexcept { free(memory); }
-void operator delete[](void* memory) noexcept { free(memory); }
-void operator delete(void* memory, size_t) noexcept { free(memory); }
-void operator delete[](void* memory, size_t) noexcept { free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { free(memory); }
+void operator delete(void* memory) noexcept { give_back(memory); }
+void operator delete[](void* memory) noexcept { give_back(memory); }
+void operator delete(void* memory, size_t) noexcept { give_back(memory); }
+void operator delete[](void* memory, size_t) noexcept { give_back(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { give_back(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { give_back(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { give_back(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { give_back(memory); }
 
 namespace moeflux {
 
