@@ -23,6 +23,7 @@ struct Setting {
   size_t begun = 3;             // tokens that the sequence has
   bool attention_only = false;  // a model that forgets at any position
   int64_t stride = 1;           // every so many-th allocation fails: the emulator is slow
+  IoMode expert_io = IoMode::kPread;
 
   friend void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
 };
@@ -38,7 +39,7 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
 
   std::unique_ptr<Engine> open() {
     auto engine = TinyEngineTest::open({.expert_cache_bytes = GetParam().expert_cache_bytes,
-                                        .expert_io = IoMode::kPread,
+                                        .expert_io = GetParam().expert_io,
                                         .reader_threads = 1,
                                         .prefill_chunk = kChunk,
                                         .prefix_cache_bytes = 1 << 20});
@@ -183,6 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"WarmWithRoom", "cpu", kRoomy, true},
                       Setting{"ColdWithOneSlot", "cpu", 0, false},
                       Setting{"WarmWithOneSlot", "cpu", 0, true},
+                      Setting{"WithTheBestReader", "cpu", 0, false, 3, false, 1, IoMode::kAuto},
                       Setting{"Attention", "cpu", kRoomy, true, 3, true},
                       Setting{"AttentionFromTheFirstToken", "cpu", kRoomy, true, 0, true},
                       Setting{"Reference", "reference", 0, false},

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <deque>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -48,6 +48,7 @@ class UringReader final : public AsyncReader {
   explicit UringReader(const UringReaderOptions& options)
       : options_(options), scheduler_(options.scheduler), flights_(options.scheduler.depth) {
     for (size_t i = flights_.size(); i > 0; --i) free_.push_back(i - 1);
+    blocking_.reserve(flights_.size());
   }
   UringReader(const UringReader&) = delete;
   UringReader& operator=(const UringReader&) = delete;
@@ -74,6 +75,7 @@ class UringReader final : public AsyncReader {
   std::string_view name() const override { return "uring"; }
 
   void submit(std::span<const ReadRequest> requests) override {
+    scheduler_.reserve(requests.size());
     for (const ReadRequest& request : requests) scheduler_.add(request);
     start_chunks();
     enter(0);
@@ -131,7 +133,7 @@ class UringReader final : public AsyncReader {
     start_chunks();
     if (scheduler_.has_completed() || blocking_.empty()) return;
     const size_t id = blocking_.front();
-    blocking_.pop_front();
+    blocking_.erase(blocking_.begin());
     const ReadChunk& chunk = flights_[id].chunk;
     land(id, chunk.file->read_at(chunk.offset, chunk.into));
     start_chunks();
@@ -157,7 +159,11 @@ class UringReader final : public AsyncReader {
       blocking_.push_back(id);
       return;
     }
-    flight.read.emplace(chunk, flight.direct ? kDirectAlignment : 1, flight.bounce);
+    try {
+      flight.read.emplace(chunk, flight.direct ? kDirectAlignment : 1, flight.bounce);
+    } catch (const std::bad_alloc&) {  // a chunk that has started must end, as others' do
+      return land(id, Error(ErrorCode::kResourceExhausted, "out of memory"));
+    }
     issue(id);
   }
 
@@ -321,8 +327,8 @@ class UringReader final : public AsyncReader {
   io_uring ring_{};
   bool ring_open_ = false;
   std::vector<Flight> flights_;
-  std::vector<size_t> free_;     // flights
-  std::deque<size_t> blocking_;  // flights that wait for File::read_at
+  std::vector<size_t> free_;      // flights
+  std::vector<size_t> blocking_;  // flights that wait for File::read_at
   std::vector<iovec> registered_;
   size_t in_ring_ = 0;  // flights
 };
