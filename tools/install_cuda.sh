@@ -11,6 +11,6 @@ if ls $folder/lib/python3*/site-packages/nvidia/cu*/bin/nvcc >/dev/null 2>&1; th
 fi
 python3 -m venv $folder
 $folder/bin/pip install --quiet --disable-pip-version-check \
-  'nvidia-cuda-nvcc>=13,<14' 'nvidia-cuda-crt>=13,<14' 'nvidia-nvvm>=13,<14' \
-  'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-cccl>=13,<14'
+  'nvidia-cuda-nvcc>=13.0,<13.1' 'nvidia-cuda-crt>=13.0,<13.1' 'nvidia-nvvm>=13.0,<13.1' \
+  'nvidia-cuda-runtime>=13.0,<13.1' 'nvidia-cuda-cccl>=13.0,<13.1'
 ls $folder/lib/python3*/site-packages/nvidia/cu*/bin/nvcc
