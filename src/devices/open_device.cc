@@ -106,7 +106,8 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
 }
 
 Result<std::string> activation_precision(const DeviceOptions& options) {
-  // Matrix units of GPUs multiply integers of 16 bits; see backend/gpu/kernels/unit_product.h.
+  // Matrix units of GPUs multiply integers of 16 bits; see
+  // backend/gpu/kernels/matmul/mma_product.h.
   if (options.name.starts_with("cuda")) return std::string("int16");
   if (options.name != "cpu") return std::string("f32");
   MF_ASSIGN_OR_RETURN(const Precision asked, parse_precision(options.precision));

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "backend/gpu/kernels/unit_params.h"
+#include "backend/gpu/kernels/mma_params.h"
 
 // Matrix products come in variants: of 1, 4 and 8 tokens a group, for every storage format. Plans
 // choose with matrix_kernel(), which counts on this order.

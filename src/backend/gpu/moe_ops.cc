@@ -4,8 +4,8 @@
 
 #include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
-#include "backend/gpu/unit_plans.h"
 #include "base/format.h"
 #include "base/units.h"
 

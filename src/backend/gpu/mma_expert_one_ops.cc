@@ -7,8 +7,8 @@
 
 #include "backend/gpu/expert_launch.h"
 #include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
-#include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // Products of quantised matrices with many tokens on matrix units as plans: activations are split
 // once for all that follow.
 #include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
-#include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
 

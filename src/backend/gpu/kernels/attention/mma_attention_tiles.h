@@ -1,7 +1,7 @@
 // Causal attention over paged keys and values on matrix units: what a query's result is, in tiles
 // of 64 keys at absolute positions. Every tile has its own largest score, weights and sums, from
 // zero, and is a part of the softmax. So a query gets the same bits beside any others, whether one
-// group walks its tiles (attention_many.h) or each tile has a group (attention_few.h).
+// group walks its tiles (mma_attention_many.h) or each tile has a group (mma_attention_few.h).
 //
 // Numbers are multiplied as sums of two f16, products of the two smaller halves left out. A key's
 // factor goes into its scores, a value's into its weights: a weight is 2^(score + value's exponent)

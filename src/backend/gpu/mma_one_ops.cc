@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
-#include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
 namespace {

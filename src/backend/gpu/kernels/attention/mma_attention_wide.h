@@ -1,8 +1,8 @@
 // Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
 // has ROWS rows of one kv head and takes keys in tiles of 32, which add to what the split has so
 // far; splits of 256 are parts. Tiles of the first splits are parts themselves, which are merged to
-// the split, and so may have groups of their own (attention_wide_few.h). Otherwise numbers are as
-// in attention_tiles.h.
+// the split, and so may have groups of their own (mma_attention_wide_few.h). Otherwise numbers are
+// as in mma_attention_tiles.h.
 #pragma once
 
 namespace moeflux {

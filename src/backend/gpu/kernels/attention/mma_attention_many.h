@@ -1,7 +1,7 @@
 // Attention of many queries: a SIMD group has 16 rows of one kv head, all keys of a tile and all
 // columns of the result, so that a row's softmax is its own affair. A group's keys and values come
-// in halves (attention_halves.h), half a tile at a time, through three slots of shared memory: what
-// was read last makes room for what is read next. Registers are what there is least of.
+// in halves (mma_attention_halves.h), half a tile at a time, through three slots of shared memory:
+// what was read last makes room for what is read next. Registers are what there is least of.
 #pragma once
 
 namespace moeflux {

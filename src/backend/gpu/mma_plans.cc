@@ -1,4 +1,4 @@
-#include "backend/gpu/unit_plans.h"
+#include "backend/gpu/mma_plans.h"
 
 #include <limits>
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan.h"
-#include "backend/gpu/unit_plans.h"
 #include "base/format.h"
 
 namespace moeflux::gpu {

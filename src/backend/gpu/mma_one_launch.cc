@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
-#include "backend/gpu/unit_plans.h"
 
 namespace moeflux::gpu {
 namespace {
