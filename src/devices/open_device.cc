@@ -17,7 +17,7 @@ namespace {
 constexpr int kThreadsMax = 1024;
 // Of a group's shared memory on GPUs: what any kernel may take, and the most there is.
 constexpr int kSharedKibLeast = gpu::kSharedBytesMax / 1024;
-constexpr int kSharedKibMost = gpu::kUnitSharedBytesMax / 1024;
+constexpr int kSharedKibMost = gpu::kMmaSharedBytesMax / 1024;
 
 // The number that is left of `text` behind a prefix.
 std::optional<int> number_after(std::string_view prefix, std::string_view text) {

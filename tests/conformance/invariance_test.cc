@@ -266,7 +266,7 @@ TEST(TokenInvariance, GatedDeltaInWhateverSharedMemoryThereIs) {
   for (const GatedDeltaOptions& o : {GatedDeltaOptions{1, 2, 128, 128}, {1, 1, 160, 20}}) {
     const DeltaProblem p = DeltaProblem::make(random, o, 21);
     std::vector<std::vector<float>> results;
-    for (const uint32_t shared_bytes : {gpu::kUnitSharedBytesMax, gpu::kSharedBytesMax}) {
+    for (const uint32_t shared_bytes : {gpu::kMmaSharedBytesMax, gpu::kSharedBytesMax}) {
       const auto device =
           make_gpu_device(gpu::make_emulator_platform({.seed = 3, .shared_bytes = shared_bytes}));
       Session s(*device);

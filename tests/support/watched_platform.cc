@@ -66,7 +66,8 @@ class WatchedPlatform : public gpu::Platform {
 size_t LaunchCounts::of_units() const {
   size_t sum = 0;
   for (size_t i = 0; i < of_kernel.size(); ++i) {
-    if (gpu::kKernels[i].name.starts_with("unit_")) sum += of_kernel[i];
+    const std::string_view name = gpu::kKernels[i].name;
+    if (name.starts_with("mma_") && !name.starts_with("mma_attention_")) sum += of_kernel[i];
   }
   return sum;
 }

@@ -27,7 +27,7 @@ class CudaPlatform : public gpu::Platform {
       : device_(options.device),
         use_graphs_(options.use_graphs),
         shared_bytes_max_(at_most(std::min(static_cast<uint32_t>(properties.sharedMemPerBlockOptin),
-                                           gpu::kUnitSharedBytesMax),
+                                           gpu::kMmaSharedBytesMax),
                                   options.shared_kib_max * 1024)),
         cores_(at_most(static_cast<uint32_t>(properties.multiProcessorCount),
                        options.multiprocessors_max)),

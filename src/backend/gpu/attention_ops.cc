@@ -82,7 +82,7 @@ bool share_rows(const KvView& kv) {
 
 constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
 
-// --- Tiles of 64 keys: attention_few.h, attention_many.h ---
+// --- Tiles of 64 keys: mma_attention_few.h, attention_many.h ---
 
 /// Rows of values begin on banks 4 apart, as pairs of them are read together.
 void lay_out_tiles(AttentionParams& p) {
@@ -100,8 +100,8 @@ uint32_t few_bytes(const AttentionParams& p) {
 
 KernelId few_kernel(const AttentionParams& p) {
   const bool is_full = p.head_dim == kTileSteps * 16 && p.v_head_dim == kTileBlocks * 32;
-  if (p.walks != 0) return is_full ? KernelId::attention_few_full : KernelId::attention_few;
-  return is_full ? KernelId::attention_few_full_parts : KernelId::attention_few_parts;
+  if (p.walks != 0) return is_full ? KernelId::mma_attention_few_d256 : KernelId::mma_attention_few;
+  return is_full ? KernelId::mma_attention_few_parts_d256 : KernelId::mma_attention_few_parts;
 }
 
 /// A kernel of attention_many.h.
@@ -111,8 +111,10 @@ struct ManyKernel {
   uint32_t simds;
   uint32_t rows() const { return simds * 16; }
 };
-constexpr ManyKernel kMany128{KernelId::attention_many128, KernelId::attention_many128_parts, 8};
-constexpr ManyKernel kMany64{KernelId::attention_many64, KernelId::attention_many64_parts, 4};
+constexpr ManyKernel kMany128{KernelId::mma_attention_many_r128,
+                              KernelId::mma_attention_many_parts_r128, 8};
+constexpr ManyKernel kMany64{KernelId::mma_attention_many_r64,
+                             KernelId::mma_attention_many_parts_r64, 4};
 
 uint32_t many_bytes(const AttentionParams& p, const ManyKernel& kernel) {
   const uint64_t columns = std::max(p.key_steps * 16, p.value_blocks * 32);
@@ -170,8 +172,8 @@ struct WideKernel {
   KernelId id;
   uint32_t rows;
 };
-constexpr WideKernel kWide16{KernelId::attention_wide16, 16};
-constexpr WideKernel kWide32{KernelId::attention_wide32, 32};
+constexpr WideKernel kWide16{KernelId::mma_attention_wide_r16, 16};
+constexpr WideKernel kWide32{KernelId::mma_attention_wide_r32, 32};
 constexpr uint32_t kWideThreads = 512;
 // Groups of single tiles for every core, at most: at 1000 positions they take 20 us on an H200,
 // where splits take 42.
@@ -281,7 +283,8 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
     p.num_parts = std::min(parts, end - begin);
     p.resumes = begin > first ? 1 : 0;
     p.finishes = begin + p.num_parts == end ? 1 : 0;
-    Plan split = make_plan(KernelId::attention_halves, {p.num_parts, kv_heads_of(p), 2}, kThreads);
+    Plan split =
+        make_plan(KernelId::mma_attention_halves, {p.num_parts, kv_heads_of(p), 2}, kThreads);
     split.set_params(p);
     split.bind(heads.k_table);
     split.bind(heads.v_table);
@@ -323,7 +326,7 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
 bool GpuEncoder::record_wide_tiles(const AttentionHeads& heads, AttentionParams& p,
                                    Binding& partials) {
   if (!take_partials(p, partials)) return false;
-  Plan plan = make_plan(KernelId::attention_wide_few,
+  Plan plan = make_plan(KernelId::mma_attention_wide_few,
                         {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
                         kWideThreads);
   plan.shared_bytes = wide_bytes(p, kWideFewRows);

@@ -153,7 +153,7 @@ void GpuEncoder::record_long_chain(const WaitingChain& chain) {
   if (chain.after_down) p.adds = 0;
   constexpr uint32_t kWords = kNormLongSimds + kChainLongVectors * 4 * kNormLongThreads;
   Plan plan =
-      make_plan(KernelId::rms_norm_chain_one, {rows_of(chain.value), 1, 1}, kNormLongThreads);
+      make_plan(KernelId::rms_norm_chain_few, {rows_of(chain.value), 1, 1}, kNormLongThreads);
   plan.shared_bytes = kWords * static_cast<uint32_t>(sizeof(float));
   plan.set_params(p);
   plan.bind(range_of(chain.after_down ? chain.value : chain.base, Access::kRead));

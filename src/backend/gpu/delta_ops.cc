@@ -30,7 +30,7 @@ DeltaParams delta_params(const WaitingDelta& delta) {
   return p;
 }
 
-// True when gated_delta_one computes it.
+// True when gated_delta_t1_d128 computes it.
 bool is_one(const WaitingDelta& delta) {
   const GatedDeltaOptions& o = delta.options;
   return rows_of(delta.qkv) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
@@ -108,7 +108,7 @@ void GpuEncoder::record_delta(const WaitingDelta& delta, const Tensor& gate) {
   p.has_gate = gate.is_null() ? 0 : 1;
   p.epsilon = delta.norm.eps;
   p.early = has_just_written(delta.state) ? 0 : 1;
-  Plan plan = make_plan(KernelId::gated_delta_one, {p.heads_per_key, p.key_heads, 1},
+  Plan plan = make_plan(KernelId::gated_delta_t1_d128, {p.heads_per_key, p.key_heads, 1},
                         kDeltaOneThreads, kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_inputs(plan, delta);

@@ -12,23 +12,22 @@
 namespace moeflux::gpu {
 namespace {
 
-uint32_t count_ranks(const UnitExpertParams& e, bool has_shared) {
+uint32_t count_ranks(const MmaExpertParams& e, bool has_shared) {
   return e.top_k + (has_shared ? 1 : 0);
 }
 
-UnitOneLaunch down_sum_launch(const UnitExpertsOneParams& p, uint32_t ranks) {
+MmaOneLaunch down_sum_launch(const MmaExpertsOneParams& p, uint32_t ranks) {
   const uint32_t route_words = p.route.thread_experts != 0 ? uint32_t{kRouteWords} : 0;
-  return unit_ranks_launch(p.expert.matrix.bits, ranks, route_words);
+  return mma_ranks_launch(p.expert.matrix.bits, ranks, route_words);
 }
 
 }  // namespace
 
-void GpuEncoder::record_or_keep(const Plan& down, const UnitExpertsOneParams& p,
-                                const FewSlots& s) {
-  const UnitExpertParams& e = p.expert;
+void GpuEncoder::record_or_keep(const Plan& down, const MmaExpertsOneParams& p, const FewSlots& s) {
+  const MmaExpertParams& e = p.expert;
   const uint32_t ranks = count_ranks(e, s.has_ffn);
   const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
-                     e.cols <= uint32_t{kUnitSplit} && ranks <= kUnitDownRanks && e.wide != 0 &&
+                     e.cols <= uint32_t{kMmaSplit} && ranks <= kMmaDownRanks && e.wide != 0 &&
                      e.matrix.wide != 0 &&
                      down_sum_launch(p, ranks).bytes <= platform_.shared_bytes_max() &&
                      s.launch.routes.weights.is_contiguous();
@@ -52,9 +51,9 @@ bool GpuEncoder::fits_down(const Tensor& out, const Tensor& addend) const {
 
 void GpuEncoder::record_down_sum(const WaitingChain& chain) {
   const WaitingDown down = *std::exchange(waiting_down_, {});
-  UnitDownSumParams p{};
+  MmaDownSumParams p{};
   std::memcpy(&p.experts, down.plan.params.data(), sizeof(p.experts));
-  const UnitExpertParams& e = p.experts.expert;
+  const MmaExpertParams& e = p.experts.expert;
   const bool has_shared = !down.shared_out.is_null();
   p.has_shared = has_shared ? 1 : 0;
   p.adds = chain.adds;
@@ -63,11 +62,12 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
   }
   const bool chooses = p.experts.route.thread_experts != 0;
   const uint32_t ranks = count_ranks(e, has_shared);
-  const UnitOneLaunch launch = down_sum_launch(p.experts, ranks);
+  const MmaOneLaunch launch = down_sum_launch(p.experts, ranks);
   const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
   p.experts.expert.walk = launch.walk;
-  Plan plan = make_plan(e.matrix.bits == 4 ? KernelId::unit_down_sum4 : KernelId::unit_down_sum8,
-                        {groups_for(e.matrix.rows, kUnitRows), down.tokens, 1}, threads);
+  Plan plan =
+      make_plan(e.matrix.bits == 4 ? KernelId::mma_down_sum_w4_t1 : KernelId::mma_down_sum_w8_t1,
+                {groups_for(e.matrix.rows, kMmaRows), down.tokens, 1}, threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {

@@ -54,7 +54,8 @@ TEST_F(EarlyReads, AStateThatTheLaunchBeforeWritesIsAwaited) {
   record_delta();
   s_.encoder().copy(state_, s_.zeros({1, 128, 128}));
   record_delta();
-  EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_one), (std::vector<uint32_t>{1, 0, 1, 0}));
+  EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_t1_d128),
+            (std::vector<uint32_t>{1, 0, 1, 0}));
 }
 
 TEST_F(EarlyReads, ALaunchOfNothingIsNoLaunch) {
@@ -62,7 +63,7 @@ TEST_F(EarlyReads, ALaunchOfNothingIsNoLaunch) {
   const Tensor nothing = s_.zeros({0, 4});
   s_.encoder().scale(nothing, nothing, 2.0f);
   record_delta();
-  EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_one), (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_t1_d128), (std::vector<uint32_t>{1, 0}));
 }
 
 TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
@@ -80,7 +81,7 @@ TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
   as_floats.dtype = DType::kF32;
   s_.encoder().copy(as_floats, s_.zeros({1}));
   attend();
-  EXPECT_EQ(early<PlaceHeadsParams>(KernelId::place_heads), (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(early<WriteHeadsParams>(KernelId::write_heads), (std::vector<uint32_t>{1, 0}));
 }
 
 // Attention over latents begins to read positions and old keys while the launch before the queries'
@@ -117,7 +118,7 @@ TEST_F(EarlyReads, LatentQueriesAwaitPositionsAndPagesThatTheLaunchBeforeWrites)
   attend();
   s_.encoder().copy(keys[0], s_.zeros({32, 1, 72}));
   attend();
-  EXPECT_EQ(early<LatentQueriesParams>(KernelId::latent_queries4),
+  EXPECT_EQ(early<LatentQueriesParams>(KernelId::latent_queries_w4),
             (std::vector<uint32_t>{1, 0, 0}));
 }
 

@@ -29,7 +29,7 @@ struct GpuEncoder::ExpertLaunch {
   bool wide_down = true;
   bool use_tiles = false;
   // On matrix units.
-  bool use_units = false;
+  bool uses_mma = false;
   bool wide_scales = true;
   bool wide_down_scales = true;
   // Experts that lie evenly need no lookup: expert i is the first and i strides.

@@ -90,7 +90,7 @@ TEST(GpuEncoder, WritesATableOfPagesOnlyWhenPagesChange) {
     log.lines.clear();
     s.encoder().attention(out, x, x, x, {pages, pages, 4, length}, {});
     return std::count_if(log.lines.begin(), log.lines.end(),
-                         [](const std::string& line) { return line.rfind("write", 0) == 0; });
+                         [](const std::string& line) { return line.rfind("write ", 0) == 0; });
   };
   EXPECT_EQ(writes_of_step(0), 1);
   EXPECT_EQ(writes_of_step(1), 0);
@@ -210,16 +210,16 @@ TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
   const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
   DeviceSession s(*device);
   using Kernels = std::vector<std::string>;
-  const Kernels shared = {"unit_linear_one4", "unit_gate_up_one4", "unit_down_sum4"};
+  const Kernels shared = {"mma_linear_w4_t1", "mma_gate_up_w4_t1", "mma_down_sum_w4_t1"};
   EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/false), shared);
   EXPECT_EQ(kernels_of_layer(s, log, 4, 64, /*reads_ids=*/false), shared);
   // Ids that the host wants are chosen at once; another width needs launches of its own.
-  EXPECT_EQ(
-      kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
-      (Kernels{"unit_linear_one4", "route_tokens", "read", "unit_gate_up_one4", "unit_down_sum4"}));
+  EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
+            (Kernels{"mma_linear_w4_t1", "route_tokens", "read", "mma_gate_up_w4_t1",
+                     "mma_down_sum_w4_t1"}));
   EXPECT_EQ(kernels_of_layer(s, log, 1, 128, /*reads_ids=*/false),
-            (Kernels{"unit_linear_one4", "unit_gate_up_one4", "unit_down_one4", "unit_gate_up_one4",
-                     "unit_down_sum4"}));
+            (Kernels{"mma_linear_w4_t1", "mma_gate_up_w4_t1", "mma_down_w4_t1", "mma_gate_up_w4_t1",
+                     "mma_down_sum_w4_t1"}));
 }
 
 TEST(GpuEncoder, LargeExpertsAndTheSharedOneAreAListOfTiles) {
@@ -227,7 +227,7 @@ TEST(GpuEncoder, LargeExpertsAndTheSharedOneAreAListOfTiles) {
   const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
   DeviceSession s(*device);
   const std::vector<std::string> kernels = kernels_of_layer(s, log, 1, 64, false, 32768);
-  EXPECT_EQ(std::count(kernels.begin(), kernels.end(), "unit_gate_up_list4"), 1);
+  EXPECT_EQ(std::count(kernels.begin(), kernels.end(), "mma_gate_up_list_w4_t1"), 1);
 }
 
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {

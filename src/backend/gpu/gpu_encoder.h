@@ -170,23 +170,23 @@ class GpuEncoder : public Encoder {
   /// Routes and a network that wait for the launch of the experts.
   void flush_experts();
   void record_route(const WaitingRoute& route);
-  bool use_units(const Weight& weight) const;
-  void add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight);
+  bool uses_mma(const Weight& weight) const;
+  void add_mma_product(const Tensor& out, const Tensor& x, const Weight& weight);
   void record_products_of_many(const Products& products);
   /// x as integers: as the last such launch left them, if nothing was written to x since. Null, and
   /// the encoder fails, if there is no room.
   const SplitRows* split_rows(const Tensor& x);
   void record_split(const SplitRows& split);
   void forget_splits();
-  void launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
-                           const Tensor& slots, const Tensor& intermediate, const Tensor& x,
-                           const GluOptions& glu);
+  void launch_mma_experts(const ExpertWeights& like, const ExpertLaunch& launch,
+                          const Tensor& slots, const Tensor& intermediate, const Tensor& x,
+                          const GluOptions& glu);
   void launch_few_slots(const ExpertWeights& like, const ExpertLaunch& launch, const Tensor& slots,
                         const Tensor& intermediate, const Tensor& x, const GluOptions& glu);
   void launch_ffn(const WaitingFfn& ffn);
   void launch(const FewSlots& s);
-  Plan plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const;
-  void record_or_keep(const Plan& down, const UnitExpertsOneParams& p, const FewSlots& s);
+  Plan plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_down) const;
+  void record_or_keep(const Plan& down, const MmaExpertsOneParams& p, const FewSlots& s);
   /// True when the down products that wait may write `out` besides, and add `addend`.
   bool fits_down(const Tensor& out, const Tensor& addend) const;
   void record_down_sum(const WaitingChain& chain);

@@ -106,7 +106,7 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
   flush_waiting();  // products, so that it is known what the launch before this one writes
   const WaitingHeads queries = find_heads(waiting, q);
   const WaitingHeads keys = find_heads(waiting, k);
-  PlaceHeadsParams p{};
+  WriteHeadsParams p{};
   p.parts[0] = heads_part(queries, {});
   if (queries.norm.out.is_null() && !queries.has_rope) p.parts[0].heads = 0;
   p.parts[1] = heads_part(keys, kv.k_pages);
@@ -130,7 +130,7 @@ void GpuEncoder::place_heads(const Tensor& q, const Tensor& k, const Tensor& v, 
   const bool together =
       heads * tokens > kAloneMax && kSimdsOfGroup * stage_bytes <= kSharedBytesMax;
   const uint32_t simds = together ? kSimdsOfGroup : 1;
-  Plan plan = make_plan(KernelId::place_heads, {groups_for(heads, simds), tokens, 1},
+  Plan plan = make_plan(KernelId::write_heads, {groups_for(heads, simds), tokens, 1},
                         simds * kSimdLanes, simds * stage_bytes);
   plan.set_params(p);
   for (const WaitingHeads* part : {&queries, &keys, &values}) {

@@ -76,9 +76,9 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   const bool by_rows = heads.k_up_is_transposed;
   const bool has4 = heads.k_up.format.bits == 4;
   const KernelId kernel =
-      by_rows ? has4 ? KernelId::latent_queries_rows4 : KernelId::latent_queries_rows8
-      : has4  ? KernelId::latent_queries4
-              : KernelId::latent_queries8;
+      by_rows ? has4 ? KernelId::latent_queries_rows_w4 : KernelId::latent_queries_rows_w8
+      : has4  ? KernelId::latent_queries_w4
+              : KernelId::latent_queries_w8;
   constexpr uint32_t kParts = kLatentThreads / (kLatentColumns / 8);
   const uint32_t groups = by_rows ? row_groups(p.up) : groups_for(p.rank, kLatentColumns);
   const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
@@ -92,7 +92,7 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
                         shared_words * static_cast<uint32_t>(sizeof(float)));
   if (!by_rows && rows_of(latent) > 1 && fits_latent_one(heads.k_up, p.up)) {
     p.groups = groups * kSlicesBehindHeads;
-    plan = make_plan(KernelId::latent_queries_one4,
+    plan = make_plan(KernelId::latent_queries_few_w4,
                      {groups, rows_of(latent), p.heads + kSlicesBehindHeads},
                      kLatentOneQueryThreads, bytes_of(kLatentOneQueryWords));
   }
@@ -115,12 +115,12 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
   p.attention = attention;
   p.up = head_matrix(heads.v_up, heads.v_rows);
   p.out = heads_layout(out);
-  Plan plan =
-      make_plan(heads.v_up.format.bits == 4 ? KernelId::latent_values4 : KernelId::latent_values8,
-                {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
-                kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
+  Plan plan = make_plan(
+      heads.v_up.format.bits == 4 ? KernelId::latent_values_w4 : KernelId::latent_values_w8,
+      {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
+      kLatentRankMax * static_cast<uint32_t>(sizeof(float)));
   if (attention.tokens > 1 && fits_latent_one(heads.v_up, p.up)) {
-    plan = make_plan(KernelId::latent_values_one4,
+    plan = make_plan(KernelId::latent_values_few_w4,
                      {kLatentOneRows / kLatentOneValueRows, attention.tokens, attention.heads},
                      kLatentOneValueThreads, bytes_of(kLatentOneValueWords));
   }

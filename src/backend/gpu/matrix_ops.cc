@@ -45,11 +45,11 @@ Plan product_plan(LinearParams p, const Weight& weight) {
 KernelId few_kernel(DType dtype, bool normed) {
   switch (dtype) {
     case DType::kF32:
-      return normed ? KernelId::linear_one_f32_normed : KernelId::linear_one_f32;
+      return normed ? KernelId::linear_few_rows_normed_f32_t1 : KernelId::linear_few_rows_f32_t1;
     case DType::kF16:
-      return normed ? KernelId::linear_one_f16_normed : KernelId::linear_one_f16;
+      return normed ? KernelId::linear_few_rows_normed_f16_t1 : KernelId::linear_few_rows_f16_t1;
     default:
-      return normed ? KernelId::linear_one_bf16_normed : KernelId::linear_one_bf16;
+      return normed ? KernelId::linear_few_rows_normed_bf16_t1 : KernelId::linear_few_rows_bf16_t1;
   }
 }
 
@@ -141,7 +141,7 @@ void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   const int64_t n = rows_of(x);
   MF_CHECK(rows_of(out) == n && out.shape.back() == weight.rows && x.shape.back() == weight.cols);
   MF_CHECK(out.is_contiguous() && x.is_contiguous());
-  if (use_units(weight)) return add_unit_product(out, x, weight);
+  if (uses_mma(weight)) return add_mma_product(out, x, weight);
   const HeadRows rows{0, 0, weight.rows};
   const LinearParams p =
       head_params(out.reshape({n, 1, weight.rows}), x.reshape({n, 1, weight.cols}), weight, rows);

@@ -31,8 +31,8 @@ void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tens
   if (!status_.ok()) return;
   if (!waiting_.is_empty() || waiting_ffn_ || waiting_down_ || waiting_attention_) flush_waiting();
   const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
-                    out.is_contiguous() && use_units(weights.gate) && use_units(weights.up) &&
-                    use_units(weights.down) && weights.gate.format == weights.up.format &&
+                    out.is_contiguous() && uses_mma(weights.gate) && uses_mma(weights.up) &&
+                    uses_mma(weights.down) && weights.gate.format == weights.up.format &&
                     !have_overlap(out, x);
   if (!fits) return Encoder::gated_ffn(out, x, weights, out_gate, options);
   if (!supports("gated_ffn", weights.gate) || !supports("gated_ffn", weights.up) ||
@@ -89,12 +89,12 @@ void GpuEncoder::launch_few_slots(const ExpertWeights& like, const ExpertLaunch&
 }
 
 // Gate and up, or down: parameters and extents.
-Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_down) const {
+Plan GpuEncoder::plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_down) const {
   const GluWeights& shared = s.ffn.weights;
   const Weight& weight = s.like != nullptr ? (is_down ? s.like->down : s.like->gate)
                                            : (is_down ? shared.down : shared.gate);
-  UnitExpertParams& e = p.expert;
-  e.matrix = unit_matrix(weight);
+  MmaExpertParams& e = p.expert;
+  e.matrix = mma_matrix(weight);
   e.cols = static_cast<u32>(weight.cols);
   e.wide = 1;
   e.bias_format = kFormatF32;
@@ -117,7 +117,7 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
     const Weight& first = is_down ? shared.down : shared.gate;
     const Weight& second = is_down ? shared.down : shared.up;
     for (const Weight* own : {&first, &second}) {
-      wide = wide && unit_matrix(*own).wide != 0;
+      wide = wide && mma_matrix(*own).wide != 0;
       wide_scales = wide_scales && has_wide_scales(*own);
     }
     p.shared[0] = addresses_of(first, {});
@@ -130,26 +130,26 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
   e.matrix.wide_scales = wide_scales ? 1 : 0;
   const bool is_narrow = e.matrix.bits == 4;
   KernelId kernel = is_down
-                        ? (is_narrow ? KernelId::unit_down_one4 : KernelId::unit_down_one8)
-                        : (is_narrow ? KernelId::unit_gate_up_one4 : KernelId::unit_gate_up_one8);
+                        ? (is_narrow ? KernelId::mma_down_w4_t1 : KernelId::mma_down_w8_t1)
+                        : (is_narrow ? KernelId::mma_gate_up_w4_t1 : KernelId::mma_gate_up_w8_t1);
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
-  UnitOneNeeds needs;
+  MmaOneNeeds needs;
   needs.bits = e.matrix.bits;
   needs.cols = e.cols;
-  needs.tiles = groups_for(e.matrix.rows, is_down ? kUnitRows : kUnitRows / 2);  // or half of both
+  needs.tiles = groups_for(e.matrix.rows, is_down ? kMmaRows : kMmaRows / 2);  // or half of both
   needs.rows = p.slots + tokens;
   needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
-  std::optional<UnitOneLaunch> launch;
+  std::optional<MmaOneLaunch> launch;
   uint32_t rows = needs.rows;
   if (is_narrow && !is_down && s.like != nullptr && s.has_ffn) {
-    launch = unit_list_launch(needs, e.top_k + 1, platform_.cores(), platform_.shared_bytes_max());
+    launch = mma_list_launch(needs, e.top_k + 1, platform_.cores(), platform_.shared_bytes_max());
   }
   if (launch) {
-    kernel = KernelId::unit_gate_up_list4;
+    kernel = KernelId::mma_gate_up_list_w4_t1;
     rows = tokens;
     p.list = launch->list;
   } else {
-    launch = unit_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
+    launch = mma_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
   }
   e.walk = launch->walk;
   Plan plan = make_plan(kernel, {launch->groups, rows, 1}, launch->threads);
@@ -159,7 +159,7 @@ Plan GpuEncoder::plan_step(UnitExpertsOneParams& p, const FewSlots& s, bool is_d
 }
 
 void GpuEncoder::launch(const FewSlots& s) {
-  UnitExpertsOneParams p{};
+  MmaExpertsOneParams p{};
   p.expert.ids = s.launch.num_ids;
   p.expert.top_k = s.launch.top_k;
   p.expert.activation = static_cast<u32>(s.glu.activation);

@@ -12,14 +12,14 @@ constexpr uint32_t kFewSlots = 32;
 
 }  // namespace
 
-void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaunch& launch,
-                                     const Tensor& slots, const Tensor& intermediate,
-                                     const Tensor& x, const GluOptions& glu) {
+void GpuEncoder::launch_mma_experts(const ExpertWeights& like, const ExpertLaunch& launch,
+                                    const Tensor& slots, const Tensor& intermediate,
+                                    const Tensor& x, const GluOptions& glu) {
   if (!launch.use_tiles) return launch_few_slots(like, launch, slots, intermediate, x, glu);
-  UnitExpertParams p{};
+  MmaExpertParams p{};
   const bool has_few = launch.slots < kFewSlots * launch.num_entries &&
-                       unit_many_bytes(kUnitStagesOfFew) <= platform_.shared_bytes_max();
-  p.stages = has_few ? kUnitStagesOfFew : kUnitStages;
+                       mma_many_bytes(kMmaStagesOfFew) <= platform_.shared_bytes_max();
+  p.stages = has_few ? kMmaStagesOfFew : kMmaStages;
   p.ids = launch.num_ids;
   p.activation = static_cast<u32>(glu.activation);
   p.alpha = glu.alpha;
@@ -29,7 +29,7 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
   const auto record_step = [&](bool is_down, const Tensor& from, const Tensor& to) {
     const Weight& weight = is_down ? like.down : like.gate;
     const Tensor& bias = is_down ? like.down_bias : like.gate_bias;
-    p.matrix = unit_matrix(weight);
+    p.matrix = mma_matrix(weight);
     p.matrix.wide = (is_down ? launch.wide_down : launch.wide_gate && launch.wide_up) ? 1 : 0;
     p.matrix.wide_scales = (is_down ? launch.wide_down_scales : launch.wide_scales) ? 1 : 0;
     p.x_stride = row_stride(from);
@@ -40,10 +40,9 @@ void GpuEncoder::launch_unit_experts(const ExpertWeights& like, const ExpertLaun
     p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
     const SplitRows* const split = split_rows(from);
     if (split == nullptr) return;
-    Plan plan = make_unit_many_plan(
-        is_down ? KernelId::unit_down : KernelId::unit_gate_up,
-        {groups_for(p.matrix.rows, kUnitGroupRows / (is_down ? 1 : 2)), launch.groups, 1},
-        p.stages);
+    Plan plan = make_mma_many_plan(
+        is_down ? KernelId::mma_down : KernelId::mma_gate_up,
+        {groups_for(p.matrix.rows, kMmaGroupRows / (is_down ? 1 : 2)), launch.groups, 1}, p.stages);
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

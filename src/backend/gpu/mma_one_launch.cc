@@ -18,11 +18,11 @@ constexpr uint32_t kReservedBytes = 1024;
 // one, which with eight does as much as two with five each.
 constexpr uint32_t kPairSimdsMin = 6;
 constexpr uint32_t kSimdsMin = 4;
-constexpr uint32_t kSimdsMax = kUnitThreadsMax / kSimdLanes;
+constexpr uint32_t kSimdsMax = kMmaThreadsMax / kSimdLanes;
 
-uint32_t splits_of(uint32_t cols) { return groups_for(cols, kUnitSplit); }
+uint32_t splits_of(uint32_t cols) { return groups_for(cols, kMmaSplit); }
 
-uint32_t place_words(uint32_t bits) { return kUnitRows * (bits * kUnitBitWords + kUnitScaleWords); }
+uint32_t place_words(uint32_t bits) { return kMmaRows * (bits * kMmaBitWords + kMmaScaleWords); }
 
 // Where places may begin: copies to less than a multiple of 32 bytes are asked for twice in the
 // second-level cache, which took an H200's gate and up from 41 to 47 us.
@@ -40,11 +40,11 @@ Shares share_out(uint32_t tiles, uint32_t groups) {
 }
 
 // `groups` that share the tiles as evenly as can be; each knows `listed` experts.
-UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t simds,
-                          uint32_t places, uint32_t listed = 0) {
-  UnitOneLaunch launch;
+MmaOneLaunch make_launch(const MmaOneNeeds& needs, uint32_t groups, uint32_t simds, uint32_t places,
+                         uint32_t listed = 0) {
+  MmaOneLaunch launch;
   launch.groups = std::min(groups, needs.tiles);
-  UnitWalk& walk = launch.walk;
+  MmaWalk& walk = launch.walk;
   walk.splits = splits_of(needs.cols);
   const Shares shares = share_out(needs.tiles, launch.groups);
   walk.tiles = shares.most;
@@ -54,14 +54,14 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
   const uint32_t turns = groups_for(walk.tiles * walk.splits, simds);
   simds = groups_for(walk.tiles * walk.splits, turns);
   walk.simds = simds;
-  launch.threads = std::max(simds * kSimdLanes, uint32_t{kUnitThreads});
+  launch.threads = std::max(simds * kSimdLanes, uint32_t{kMmaThreads});
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
   const uint32_t batches = walk.batch < walk.tiles || listed > 1 ? 2 : 1;  // of one expert each
-  launch.list.table = walk.splits * kUnitSplitBlocks * (kUnitBlockWords + 2) + kUnitZeroWords +
-                      batches * walk.batch * walk.splits * kUnitRows;
-  walk.more = launch.list.table + listed * kUnitListWords;
+  launch.list.table = walk.splits * kMmaSplitBlocks * (kMmaBlockWords + 2) + kMmaZeroWords +
+                      batches * walk.batch * walk.splits * kMmaRows;
+  walk.more = launch.list.table + listed * kMmaListWords;
   walk.begin = place_begin(walk.more + needs.more);
   const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
@@ -69,31 +69,31 @@ UnitOneLaunch make_launch(const UnitOneNeeds& needs, uint32_t groups, uint32_t s
 }
 
 // On a multiprocessor, by their memory.
-uint32_t groups_that_fit(const UnitOneLaunch& launch, uint32_t most) {
+uint32_t groups_that_fit(const MmaOneLaunch& launch, uint32_t most) {
   return (most + kReservedBytes) / (launch.bytes + kReservedBytes);
 }
 
 // Groups that stay, `per_core` a multiprocessor, with as many SIMD groups as memory allows.
-std::optional<UnitOneLaunch> staying_launch(const UnitOneNeeds& needs, uint32_t cores,
-                                            uint32_t per_core, uint32_t simds_min,
-                                            uint32_t simds_max, uint32_t most) {
+std::optional<MmaOneLaunch> staying_launch(const MmaOneNeeds& needs, uint32_t cores,
+                                           uint32_t per_core, uint32_t simds_min,
+                                           uint32_t simds_max, uint32_t most) {
   const uint32_t groups = std::max(1u, cores * per_core / needs.rows);
   for (uint32_t simds = simds_max; simds >= simds_min; --simds) {
-    UnitOneLaunch launch = make_launch(needs, groups, simds, kUnitPlaces);
-    launch.walk.by_splits = !needs.makes_row && launch.walk.splits > kUnitSimds ? 1 : 0;
+    MmaOneLaunch launch = make_launch(needs, groups, simds, kMmaPlaces);
+    launch.walk.by_splits = !needs.makes_row && launch.walk.splits > kMmaSimds ? 1 : 0;
     if (groups_that_fit(launch, most) >= per_core) return launch;
   }
   return std::nullopt;
 }
 
 // Groups that are all at work at once, if they are.
-std::optional<UnitOneLaunch> launch_at_once(const UnitOneNeeds& needs, uint32_t cores,
-                                            uint32_t most) {
+std::optional<MmaOneLaunch> launch_at_once(const MmaOneNeeds& needs, uint32_t cores,
+                                           uint32_t most) {
   const uint32_t splits = splits_of(needs.cols);
-  const uint32_t few = std::max(1u, kUnitSimds / splits);
-  const uint32_t places = few * splits > kUnitSimds ? uint32_t{kUnitPlaces} : 1;
-  const UnitOneLaunch launch = make_launch(needs, groups_for(needs.tiles, few), kUnitSimds, places);
-  const uint32_t by_registers = needs.bits == 4 ? kUnitFits4 : kUnitFits8;
+  const uint32_t few = std::max(1u, kMmaSimds / splits);
+  const uint32_t places = few * splits > kMmaSimds ? uint32_t{kMmaPlaces} : 1;
+  const MmaOneLaunch launch = make_launch(needs, groups_for(needs.tiles, few), kMmaSimds, places);
+  const uint32_t by_registers = needs.bits == 4 ? kMmaFits4 : kMmaFits8;
   const uint32_t fit = std::min(groups_that_fit(launch, most), by_registers);
   if (launch.groups * needs.rows > cores * fit) return std::nullopt;
   return launch;
@@ -101,24 +101,24 @@ std::optional<UnitOneLaunch> launch_at_once(const UnitOneNeeds& needs, uint32_t 
 
 }  // namespace
 
-UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most) {
-  const std::optional<UnitOneLaunch> at_once = launch_at_once(needs, cores, most);
+MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t most) {
+  const std::optional<MmaOneLaunch> at_once = launch_at_once(needs, cores, most);
   if (at_once) return *at_once;
   // One group a multiprocessor makes the integers of a row once; two leave none without one where
   // groups come in rows, and of wide codes one has all the memory anyway.
-  std::optional<UnitOneLaunch> launch;
+  std::optional<MmaOneLaunch> launch;
   if (needs.bits == 4 && !needs.makes_row && cores % needs.rows == 0) {
-    launch = staying_launch(needs, cores, 1, kUnitSimds + 1, kSimdsMax, most);
+    launch = staying_launch(needs, cores, 1, kMmaSimds + 1, kSimdsMax, most);
   }
-  if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kUnitSimds, most);
-  if (!launch) launch = staying_launch(needs, cores, 1, kSimdsMin, kUnitSimds, most);
-  return launch ? *launch : make_launch(needs, needs.tiles, kSimdsMin, kUnitPlaces);
+  if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kMmaSimds, most);
+  if (!launch) launch = staying_launch(needs, cores, 1, kSimdsMin, kMmaSimds, most);
+  return launch ? *launch : make_launch(needs, needs.tiles, kSimdsMin, kMmaPlaces);
 }
 
-std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_t experts,
-                                              uint32_t cores, uint32_t most) {
+std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t experts,
+                                            uint32_t cores, uint32_t most) {
   if (launch_at_once(needs, cores, most)) return std::nullopt;
-  UnitOneNeeds all = needs;
+  MmaOneNeeds all = needs;
   all.tiles = needs.tiles * experts;
   all.rows = needs.rows / experts;
   if (all.rows > cores) return std::nullopt;
@@ -126,8 +126,8 @@ std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_
   // Of the experts' list a share of so many tiles may begin and end within an expert.
   const uint32_t share = groups_for(all.tiles, groups);
   const uint32_t listed = std::min(experts, share / needs.tiles + 3);
-  for (uint32_t simds = kSimdsMax; simds > kUnitSimds; --simds) {
-    UnitOneLaunch launch = make_launch(all, groups, simds, kUnitPlaces, listed);
+  for (uint32_t simds = kSimdsMax; simds > kMmaSimds; --simds) {
+    MmaOneLaunch launch = make_launch(all, groups, simds, kMmaPlaces, listed);
     if (groups_that_fit(launch, most) == 0) continue;
     const Shares shared = share_out(needs.tiles, groups);
     launch.list.shared_tiles = shared.most;
@@ -138,18 +138,18 @@ std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_
   return std::nullopt;
 }
 
-uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols) {
-  UnitOneNeeds needs;
+uint32_t mma_one_bytes_min(uint32_t bits, int64_t cols) {
+  MmaOneNeeds needs;
   needs.bits = bits;
   needs.cols = static_cast<uint32_t>(cols);
   needs.more = kRouteWords;
-  return make_launch(needs, 1, kSimdsMin, kUnitPlaces).bytes;
+  return make_launch(needs, 1, kSimdsMin, kMmaPlaces).bytes;
 }
 
-UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more) {
-  UnitOneNeeds needs;
+MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more) {
+  MmaOneNeeds needs;
   needs.bits = bits;
-  needs.cols = ranks * kUnitSplit;
+  needs.cols = ranks * kMmaSplit;
   needs.more = more;
   return make_launch(needs, 1, ranks, 1);
 }

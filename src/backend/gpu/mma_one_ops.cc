@@ -10,30 +10,30 @@ namespace moeflux::gpu {
 namespace {
 
 // Tiles of all matrices, and how their groups walk over them.
-UnitOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
-  UnitOneNeeds needs;
+MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
+  MmaOneNeeds needs;
   needs.cols = static_cast<uint32_t>(waiting.products.front().x.shape.back());
   needs.tiles = 0;
   for (const WaitingProduct& product : waiting.products) {
-    needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kUnitRows);
+    needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaRows);
     needs.bits = std::max(needs.bits, static_cast<uint32_t>(product.weight.format.bits));
   }
   needs.rows = rows_of(waiting.products.front().x);
   needs.makes_row = waiting.has_chain();
-  return unit_one_launch(needs, platform.cores(), platform.shared_bytes_max());
+  return mma_one_launch(needs, platform.cores(), platform.shared_bytes_max());
 }
 
-UnitLinearParams linear_params(const Waiting& waiting, const UnitWalk& walk) {
+MmaLinearParams linear_params(const Waiting& waiting, const MmaWalk& walk) {
   const Products& products = waiting.products;
   const Tensor& x = products.front().x;
-  UnitLinearParams p{};
+  MmaLinearParams p{};
   p.x_stride = row_stride(x);
   p.cols = static_cast<u32>(x.shape.back());
   p.walk = walk;
   p.wide = is_wide(x) ? 1 : 0;
   p.tokens = rows_of(x);
   const WaitingConv& conv = waiting.conv;
-  p.conv_matrix = conv.out.is_null() ? uint32_t{kUnitMatricesMax} : conv.product;
+  p.conv_matrix = conv.out.is_null() ? uint32_t{kMmaMatricesMax} : conv.product;
   p.conv_taps = conv.out.is_null() ? 0 : static_cast<u32>(conv.weight.dim(1));
   return p;
 }
@@ -65,14 +65,14 @@ bool is_apart(const Waiting& waiting, const Tensor& out) {
   return apart;
 }
 
-void GpuEncoder::add_unit_product(const Tensor& out, const Tensor& x, const Weight& weight) {
+void GpuEncoder::add_mma_product(const Tensor& out, const Tensor& x, const Weight& weight) {
   if (rows_of(x) == 0) return;
   Products& products = waiting_.products;
   const bool joins = products.empty()
                          ? rows_of(x) <= kSingleTokensMax &&
-                               x.shape.back() <= int64_t{kUnitMadeColsMax} &&
+                               x.shape.back() <= int64_t{kMmaMadeColsMax} &&
                                can_norm(waiting_.chain, x)
-                         : products.size() < kUnitMatricesMax && are_same(products[0].x, x);
+                         : products.size() < kMmaMatricesMax && are_same(products[0].x, x);
   if (!joins || !is_apart(waiting_, out) || have_overlap(x, out)) flush_waiting();
   products.push_back({out, x, weight});
 }
@@ -100,9 +100,9 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const bool normed = waiting.has_chain();
   const bool sums = normed && can_sum(chain);
   if (normed && !sums) record_sums(chain);
-  const UnitOneLaunch launch = launch_of(waiting, platform_);
-  UnitLinearParams p = linear_params(waiting, launch.walk);
-  uint32_t groups = list_matrices(p, products, launch.walk.tiles * kUnitRows);
+  const MmaOneLaunch launch = launch_of(waiting, platform_);
+  MmaLinearParams p = linear_params(waiting, launch.walk);
+  uint32_t groups = list_matrices(p, products, launch.walk.tiles * kMmaRows);
   if (products.size() == 1) {
     groups = launch.groups;
   } else {
@@ -111,15 +111,14 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   const bool only4 =
       std::all_of(products.begin(), products.end(),
                   [](const WaitingProduct& product) { return product.weight.format.bits == 4; });
-  const KernelId made =
-      only4 ? KernelId::unit_normed_linear_one4 : KernelId::unit_normed_linear_one;
-  const KernelId plain = only4 ? KernelId::unit_linear_one4 : KernelId::unit_linear_one;
+  const KernelId made = only4 ? KernelId::mma_normed_linear_w4_t1 : KernelId::mma_normed_linear_t1;
+  const KernelId plain = only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
   Plan plan = make_plan(normed ? made : plain, {groups, p.tokens, 1}, launch.threads);
   plan.shared_bytes = launch.bytes;
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
-  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
   if (normed) {
-    plan.set_params(UnitNormedParams{p, sums ? chain.adds : 0, chain.norm.eps});
+    plan.set_params(MmaNormedParams{p, sums ? chain.adds : 0, chain.norm.eps});
     plan.bind(range_of(sums ? chain.base : chain.value, Access::kRead));
     plan.bind(range_of(sums ? chain.addends[0] : Tensor{}, Access::kRead));
     plan.bind(range_of(chain.norm.weight, Access::kRead));
@@ -130,7 +129,7 @@ void GpuEncoder::record_products(const Waiting& waiting) {
   plan.bind(range_of(waiting.conv.weight, Access::kRead));
   plan.bind(range_of(waiting.conv.state, Access::kReadWrite));
   for (const WaitingProduct& product : products) bind_output(plan, product.out);
-  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
   if (normed) {
     bind_output(plan, sums ? chain.sums[1] : Tensor{});
     bind_output(plan, chain.norm.out);

@@ -7,11 +7,11 @@
 namespace moeflux::gpu {
 
 // Long rows of wide codes need more shared memory than some GPUs have.
-bool GpuEncoder::use_units(const Weight& weight) const {
-  if (!platform_.has_matrix_units() || !fits_units(weight)) return false;
+bool GpuEncoder::uses_mma(const Weight& weight) const {
+  if (!platform_.has_matrix_units() || !fits_mma(weight)) return false;
   const uint32_t most = platform_.shared_bytes_max();
   const auto bits = static_cast<uint32_t>(weight.format.bits);
-  return std::max(unit_one_bytes_min(bits, weight.cols), unit_many_bytes(kUnitStages)) <= most;
+  return std::max(mma_one_bytes_min(bits, weight.cols), mma_many_bytes(kMmaStages)) <= most;
 }
 
 void GpuEncoder::forget_splits() {
@@ -43,12 +43,12 @@ const SplitRows* GpuEncoder::split_rows(const Tensor& x) {
 }
 
 void GpuEncoder::record_split(const SplitRows& split) {
-  UnitSplitParams p{};
+  QuantizeRowsParams p{};
   p.x_stride = row_stride(split.x);
   p.cols = static_cast<u32>(split.x.shape.back());
   p.wide = is_wide(split.x) ? 1 : 0;
-  Plan plan = make_plan(KernelId::unit_split,
-                        {groups_for(p.cols / 8, kUnitThreads), rows_of(split.x), 1}, kUnitThreads);
+  Plan plan = make_plan(KernelId::mma_quantize_rows,
+                        {groups_for(p.cols / 8, kMmaThreads), rows_of(split.x), 1}, kMmaThreads);
   plan.set_params(p);
   plan.bind(range_of(split.x, Access::kRead));
   plan.bind(split.integers);
@@ -61,20 +61,20 @@ void GpuEncoder::record_products_of_many(const Products& products) {
   const uint32_t n = rows_of(x);
   const SplitRows* const split = split_rows(x);
   if (split == nullptr) return;
-  UnitLinearParams p{};
+  MmaLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
-  p.stages = kUnitStages;
-  const uint32_t groups = list_matrices(p, products, kUnitGroupRows);
+  p.stages = kMmaStages;
+  const uint32_t groups = list_matrices(p, products, kMmaGroupRows);
   Plan plan =
-      make_unit_many_plan(KernelId::unit_linear, {groups, groups_for(n, kUnitTokens), 1}, p.stages);
+      make_mma_many_plan(KernelId::mma_linear, {groups, groups_for(n, kMmaTokens), 1}, p.stages);
   plan.set_params(p);
   for (const WaitingProduct& product : products) bind_weight(plan, product.weight);
-  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) bind_weight(plan, {});
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
   plan.bind(split->integers);
   plan.bind(split->sums);
   for (const WaitingProduct& product : products) bind_output(plan, product.out);
-  for (size_t i = products.size(); i < kUnitMatricesMax; ++i) plan.bind({});
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
   record(plan);
 }
 

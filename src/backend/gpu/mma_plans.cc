@@ -6,21 +6,21 @@
 
 namespace moeflux::gpu {
 
-bool fits_units(const Weight& weight) {
+bool fits_mma(const Weight& weight) {
   const QuantFormat& f = weight.format;
   return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
-         f.group_size >= int64_t{kUnitBlock} &&
+         f.group_size >= int64_t{kMmaBlock} &&
          weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
 }
 
 bool has_wide_scales(const Weight& weight) {
-  return weight.format.group_size == int64_t{kUnitBlock} && weight.cols % kUnitSplit == 0 &&
+  return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
          weight.scales.offset_bytes % 16 == 0 && weight.biases.offset_bytes % 16 == 0;
 }
 
-UnitMatrix unit_matrix(const Weight& weight) {
+MmaMatrix mma_matrix(const Weight& weight) {
   const MatrixLayout layout = matrix_layout(weight);
-  UnitMatrix m{};
+  MmaMatrix m{};
   m.rows = layout.rows;
   m.bits = layout.format;
   m.group_shift = layout.group_shift;
@@ -30,11 +30,11 @@ UnitMatrix unit_matrix(const Weight& weight) {
   return m;
 }
 
-uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t rows_of_group) {
+uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t rows_of_group) {
   p.count = static_cast<u32>(products.size());
   uint32_t groups = 0;
   for (size_t i = 0; i < products.size(); ++i) {
-    p.matrices[i] = unit_matrix(products[i].weight);
+    p.matrices[i] = mma_matrix(products[i].weight);
     p.out_strides[i] = row_stride(products[i].out);
     p.first_group[i] = groups;
     groups += groups_for(p.matrices[i].rows, rows_of_group);
@@ -48,19 +48,19 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.biases, Access::kRead));
 }
 
-Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {
   // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
-  constexpr uint32_t kMost = unit_many_bytes(kUnitStagesOfFew);
+  constexpr uint32_t kMost = mma_many_bytes(kMmaStagesOfFew);
   static_assert(kMost <= 99 * 1024 && 2 * (kMost + 1024) <= 228 * 1024);
-  Plan plan = make_plan(kernel, groups, kUnitThreads);
-  plan.shared_bytes = unit_many_bytes(stages);
+  Plan plan = make_plan(kernel, groups, kMmaThreads);
+  plan.shared_bytes = mma_many_bytes(stages);
   return plan;
 }
 
 size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * (cols / 2) * sizeof(u32); }
 
 size_t split_rows_bytes(uint64_t rows, uint64_t cols) {
-  return split_sums_begin(rows, cols) + rows * (cols / kUnitBlock) * 2 * sizeof(float);
+  return split_sums_begin(rows, cols) + rows * (cols / kMmaBlock) * 2 * sizeof(float);
 }
 
 Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access) {

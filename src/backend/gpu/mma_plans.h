@@ -15,12 +15,12 @@ namespace moeflux::gpu {
 /// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
 /// groups that fill blocks, and less than 2^32 words of codes. Depends on nothing else, as the bits
 /// of products must not.
-bool fits_units(const Weight& weight);
-UnitMatrix unit_matrix(const Weight& weight);
+bool fits_mma(const Weight& weight);
+MmaMatrix mma_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
 /// Describes the matrices to a kernel and gives each as many groups as its rows take, each with
 /// `rows_of_group`; returns the number of groups.
-uint32_t list_matrices(UnitLinearParams& p, const Products& products, uint32_t rows_of_group);
+uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t rows_of_group);
 
 /// Binds data, scales and biases.
 void bind_weight(Plan& plan, const Weight& weight);
@@ -38,41 +38,41 @@ bool is_apart(const Waiting& waiting, const Tensor& out);
 /// Up to here every token reads the matrix by itself.
 constexpr uint32_t kSingleTokensMax = 4;
 
-/// What a launch of unit_*_one multiplies: `tiles` tiles of 16 rows of matrices of up to `bits` in
+/// What a launch of mma_*_t1 multiplies: `tiles` tiles of 16 rows of matrices of up to `bits` in
 /// each of `rows` rows of groups. `more` words of shared memory are for others.
-struct UnitOneNeeds {
+struct MmaOneNeeds {
   uint32_t bits = 4;
   uint32_t cols = 0;
   uint32_t tiles = 1;
   uint32_t rows = 1;
   uint32_t more = 0;
-  bool makes_row = false;  // of activations, by kUnitThreads at once
+  bool makes_row = false;  // of activations, by kMmaThreads at once
 };
-struct UnitOneLaunch {
-  UnitWalk walk{};
-  UnitExpertList list{};
+struct MmaOneLaunch {
+  MmaWalk walk{};
+  MmaExpertList list{};
   uint32_t groups = 0;  // of a row, for all tiles
   uint32_t threads = 0;
   uint32_t bytes = 0;  // of shared memory
 };
 /// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
 /// many as stay there, each with its share of the tiles. `most`: bytes of a group.
-UnitOneLaunch unit_one_launch(const UnitOneNeeds& needs, uint32_t cores, uint32_t most);
-/// Of unit_gate_up_list, where unit_one_launch() would have groups stay: `needs` are those of
+MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t most);
+/// Of mma_gate_up_list, where mma_one_launch() would have groups stay: `needs` are those of
 /// groups of one expert each, `experts` of a token with the shared one. Nothing where groups are
 /// all at work at once, or memory is short.
-std::optional<UnitOneLaunch> unit_list_launch(const UnitOneNeeds& needs, uint32_t experts,
-                                              uint32_t cores, uint32_t most);
+std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t experts,
+                                            uint32_t cores, uint32_t most);
 /// The least that any of these launches takes.
-uint32_t unit_one_bytes_min(uint32_t bits, int64_t cols);
+uint32_t mma_one_bytes_min(uint32_t bits, int64_t cols);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
-UnitOneLaunch unit_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
+MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 /// Shared memory of a group of kernels for many tokens.
-constexpr uint32_t unit_many_bytes(uint32_t stages) {
-  return (kUnitStagesBegin + stages * kUnitStageWords) * static_cast<uint32_t>(sizeof(u32));
+constexpr uint32_t mma_many_bytes(uint32_t stages) {
+  return (kMmaStagesBegin + stages * kMmaStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
 /// A launch of one of them.
-Plan make_unit_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
 
 /// Bytes for rows of activations as integers and for their sums; where the sums begin.
 size_t split_rows_bytes(uint64_t rows, uint64_t cols);

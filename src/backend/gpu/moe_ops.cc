@@ -165,7 +165,7 @@ bool GpuEncoder::list_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.list = launch.tiles = {};
   if (!launch.use_tiles) return true;
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
-  if (launch.use_units) launch.tile = kUnitTokens;
+  if (launch.uses_mma) launch.tile = kMmaTokens;
   launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
@@ -262,8 +262,8 @@ void GpuEncoder::launch_experts(const ExpertWeights& like, const ExpertLaunch& l
 void GpuEncoder::launch_any(const ExpertWeights& like, const ExpertLaunch& launch,
                             const Tensor& slots, const Tensor& intermediate, const Tensor& x,
                             const GluOptions& glu) {
-  if (launch.use_units) {
-    launch_unit_experts(like, launch, slots, intermediate, x, glu);
+  if (launch.uses_mma) {
+    launch_mma_experts(like, launch, slots, intermediate, x, glu);
   } else {
     launch_experts(like, launch, slots, intermediate, x, glu);
   }
@@ -291,8 +291,8 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     launch.slots = static_cast<uint32_t>(routes.ids.num_elements());
     launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
     const ExpertWeights& like = ready[i];
-    launch.use_units =
-        use_units(like.gate) && use_units(like.down) && like.gate.format == like.up.format;
+    launch.uses_mma =
+        uses_mma(like.gate) && uses_mma(like.down) && like.gate.format == like.up.format;
     if (!place_experts(ready, i, launch, stay) || !list_slots(routes, launch)) return;
     launch_any(like, launch, slots, intermediate, x, glu);
   }

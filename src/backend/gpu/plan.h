@@ -73,7 +73,7 @@ constexpr uint32_t kGroupSizeMax = 1024;
 /// What Apple's GPUs offer, the least of the three.
 constexpr uint32_t kSharedBytesMax = 32 * 1024;
 /// The most that kernels for matrix units ask for, where a platform has it: an H200's.
-constexpr uint32_t kUnitSharedBytesMax = 227 * 1024;
+constexpr uint32_t kMmaSharedBytesMax = 227 * 1024;
 
 /// "rms_norm 3x1x1 groups of 128, 16 shared; read 768 of #0; ...": one line, no addresses. Buffers
 /// appear as numbers in the order a plan first names them.

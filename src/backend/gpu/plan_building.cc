@@ -21,7 +21,7 @@ uint32_t format_index(const QuantFormat& format) {
   __builtin_unreachable();
 }
 
-static_assert(static_cast<int>(KernelId::linear_affine8_t8) -
+static_assert(static_cast<int>(KernelId::linear_w8_t8) -
                   static_cast<int>(KernelId::linear_f32_t1) ==
               8 * 3 + 2);
 

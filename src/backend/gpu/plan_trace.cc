@@ -41,7 +41,7 @@ class TracePlatform : public Platform {
   std::string_view name() const override { return "plan-trace"; }
   bool has_matrix_units() const override { return matrix_units_; }
   uint32_t shared_bytes_max() const override {
-    return matrix_units_ ? kUnitSharedBytesMax : kSharedBytesMax;
+    return matrix_units_ ? kMmaSharedBytesMax : kSharedBytesMax;
   }
   std::string_view description() const override { return "plan trace (computes nothing)"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {

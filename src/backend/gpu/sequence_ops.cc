@@ -23,7 +23,7 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   p.taps = static_cast<u32>(taps);
   const uint32_t columns = groups_for(p.channels, kThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
-    Plan one = make_plan(KernelId::causal_conv_one, {columns, 1, 1}, kThreads);
+    Plan one = make_plan(KernelId::causal_conv_t1, {columns, 1, 1}, kThreads);
     one.set_params(p);
     one.bind(range_of(x, Access::kRead));
     one.bind(range_of(weight, Access::kRead));

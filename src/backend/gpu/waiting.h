@@ -92,7 +92,7 @@ struct WaitingProduct {
   Weight weight;
 };
 
-using Products = Few<WaitingProduct, kUnitMatricesMax>;
+using Products = Few<WaitingProduct, kMmaMatricesMax>;
 
 /// The convolution of what a product gives.
 struct WaitingConv {

@@ -118,9 +118,9 @@ MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u3
 #if !defined(MF_HAS_TEAM_MULTIPLY)
 /// Codes of a SIMD group's 16 rows times TILES * 8 rows of x in shared memory, all of 64 columns,
 /// for four SIMD groups together, which all are here. codes: octets 0 and 1 of a lane's 16 columns
-/// of row lane / 4, then of the row 8 further, each even and odd columns. A row of x has 8 units of
-/// 16 bytes: of the 256s the even columns of the lanes' octets 0, their odd ones, and the same of
-/// octets 1; then of the ones. Unit u of row r is where u ^ (r & 7) would be, and x begins at a
+/// of row lane / 4, then of the row 8 further, each even and odd columns. A row of x has 8 pieces
+/// of 16 bytes: of the 256s the even columns of the lanes' octets 0, their odd ones, and the same
+/// of octets 1; then of the ones. Piece u of row r is where u ^ (r & 7) would be, and x begins at a
 /// multiple of 1024 bytes. Leaves the sums of the 256s and of the ones, of 8 tokens as
 /// matrix_multiply_add_bytes() does.
 template <u32 TILES>

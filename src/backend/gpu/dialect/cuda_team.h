@@ -53,7 +53,7 @@ MF_TEAM_STEP(4u, "32",
 template <u32 TILES>
 struct TeamBytes {
   static MF_FN_MEMBER void multiply(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
-    // In units of 16 bytes: the address, from eight rows to the next, and how they are swizzled.
+    // In pieces of 16 bytes: the address, from eight rows to the next, and how they are swizzled.
     const u32 at = static_cast<u32>(__cvta_generic_to_shared(x)) >> 4u;
     const u64 rows = at | (u64{1024 / 16} << 32 | u64{1} << 62);
     const u32 first[4] = {codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1]};

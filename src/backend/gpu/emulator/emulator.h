@@ -20,7 +20,7 @@ struct EmulatorOptions {
   /// What the platform says is free of memory of its own; none: memory is the host's.
   std::optional<uint64_t> memory_bytes = {};
   /// Shared memory that a group can have.
-  uint32_t shared_bytes = kUnitSharedBytesMax;
+  uint32_t shared_bytes = kMmaSharedBytesMax;
   /// Multiprocessors that work is shared out to: so few that small problems reach the kernels for
   /// large ones.
   uint32_t cores = 4;

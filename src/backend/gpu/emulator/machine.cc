@@ -77,7 +77,7 @@ void Machine::prepare(const Launch& launch) {
   resolved_.fill({});
   threads_ = launch.plan->group_size;
   MF_CHECK(threads_ > 0 && threads_ % kSimdLanes == 0 && threads_ <= kGroupSizeMax);
-  MF_CHECK(launch.plan->shared_bytes <= kUnitSharedBytesMax);
+  MF_CHECK(launch.plan->shared_bytes <= kMmaSharedBytesMax);
   random_ = launch.seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
   while (fibers_.size() < threads_) fibers_.push_back(std::make_unique<Fiber>());
   if (lanes_.size() != threads_) {

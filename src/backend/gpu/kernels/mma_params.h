@@ -10,50 +10,50 @@ namespace gpu {
 /// row, and blocks in splits of 8 that are summed on their own, then in order. That is what a
 /// product's bits depend on; not how many tokens there are.
 enum : u32 {
-  kUnitRows = 16,
-  kUnitBlock = 64,
-  kUnitSplitBlocks = 8,
-  kUnitSplit = kUnitBlock * kUnitSplitBlocks,
-  kUnitThreads = 256,
-  kUnitSimds = kUnitThreads / 32,
-  kUnitMatricesMax = 4,
-  kUnitBitWords = kUnitSplit / 32 + 2,  // of shared memory for a bit of a row's split: 2 against
-                                        // conflicts
-  kUnitScaleWords = kUnitSplitBlocks,   // for its scales and biases
-  kUnitBlockWords = kUnitBlock / 2,     // of a block's activations: two bytes each
+  kMmaRows = 16,
+  kMmaBlock = 64,
+  kMmaSplitBlocks = 8,
+  kMmaSplit = kMmaBlock * kMmaSplitBlocks,
+  kMmaThreads = 256,
+  kMmaSimds = kMmaThreads / 32,
+  kMmaMatricesMax = 4,
+  kMmaBitWords = kMmaSplit / 32 + 2,  // of shared memory for a bit of a row's split: 2 against
+                                      // conflicts
+  kMmaScaleWords = kMmaSplitBlocks,   // for its scales and biases
+  kMmaBlockWords = kMmaBlock / 2,     // of a block's activations: two bytes each
 };
 
 /// Products of single tokens: splits on their way to a SIMD group, at most; and the zeros that
 /// lanes read where others have activations.
-enum : u32 { kUnitPlaces = 2, kUnitZeroWords = 48 };
+enum : u32 { kMmaPlaces = 2, kMmaZeroWords = 48 };
 
-/// Groups of kUnitThreads that a multiprocessor has registers for, by the bits of matrices. Little
+/// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
 /// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
-enum : u32 { kUnitFits4 = 4, kUnitFits8 = 2, kUnitThreadsMax = 2 * kUnitThreads };
+enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaThreadsMax = 2 * kMmaThreads };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
 /// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
 /// and biases of a split, and stages of columns: two blocks of 4 bits or one of 8; activations,
 /// which begin at multiples of 1024 bytes, sums and factors, codes.
 enum : u32 {
-  kUnitHalfRows = kUnitRows / 2,
-  kUnitGroupRows = kUnitSimds * kUnitRows,
-  kUnitTokens = 64,  // that a SIMD group multiplies at once
-  kUnitStageBlocks = 2,
-  kUnitCodeWords = 16,  // of a row
-  kUnitStageSums = kUnitStageBlocks * kUnitTokens * kUnitBlockWords,
-  kUnitStageCodes = kUnitStageSums + kUnitStageBlocks * kUnitTokens * 2,
-  kUnitStageWords = kUnitStageCodes + kUnitGroupRows * kUnitCodeWords,
-  kUnitManyScaleWords = kUnitSplitBlocks * kUnitRows * 2,
-  kUnitScalesBegin = 2 * kUnitTokens,
-  kUnitStagesBegin = (kUnitScalesBegin + kUnitSimds * kUnitManyScaleWords + 255) / 256 * 256,
-  kUnitStages = 2,
-  kUnitStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
+  kMmaHalfRows = kMmaRows / 2,
+  kMmaGroupRows = kMmaSimds * kMmaRows,
+  kMmaTokens = 64,  // that a SIMD group multiplies at once
+  kMmaStageBlocks = 2,
+  kMmaCodeWords = 16,  // of a row
+  kMmaStageSums = kMmaStageBlocks * kMmaTokens * kMmaBlockWords,
+  kMmaStageCodes = kMmaStageSums + kMmaStageBlocks * kMmaTokens * 2,
+  kMmaStageWords = kMmaStageCodes + kMmaGroupRows * kMmaCodeWords,
+  kMmaManyScaleWords = kMmaSplitBlocks * kMmaRows * 2,
+  kMmaScalesBegin = 2 * kMmaTokens,
+  kMmaStagesBegin = (kMmaScalesBegin + kMmaSimds * kMmaManyScaleWords + 255) / 256 * 256,
+  kMmaStages = 2,
+  kMmaStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
 };
 
 /// One matrix of 4 or 8 bits.
-struct UnitMatrix {
+struct MmaMatrix {
   u32 rows;
   u32 bits;
   u32 group_shift;
@@ -64,7 +64,7 @@ struct UnitMatrix {
 
 /// How a group of products of single tokens walks over its tiles of 16 rows: SIMD groups take
 /// splits of tiles in turn, each with the next one on its way to a place of its own.
-struct UnitWalk {
+struct MmaWalk {
   u32 splits;      // of a row
   u32 tiles;       // of a group,
   u32 full;        // of so many groups; the others have one less
@@ -72,46 +72,46 @@ struct UnitWalk {
   u32 simds;       // that take splits
   u32 tile_step;   // how far the splits of a SIMD group lie apart: tiles,
   u32 split_step;  // and splits
-  u32 places;      // kUnitPlaces, or 1 if no SIMD group takes more than one split
+  u32 places;      // kMmaPlaces, or 1 if no SIMD group takes more than one split
   u32 by_splits;   // SIMD groups stage the splits that they take first, before others are there
   u32 more;        // where words of others begin in shared memory
   u32 begin;       // and where places do
 };
 
 /// Up to four matrices times the same rows of x.
-struct UnitLinearParams {
-  UnitMatrix matrices[kUnitMatricesMax];
-  u32 first_group[kUnitMatricesMax];  // of the groups in x
+struct MmaLinearParams {
+  MmaMatrix matrices[kMmaMatricesMax];
+  u32 first_group[kMmaMatricesMax];  // of the groups in x
   u64 x_stride;
-  u64 out_strides[kUnitMatricesMax];
+  u64 out_strides[kMmaMatricesMax];
   u32 count;
   u32 cols;
-  UnitWalk walk;
+  MmaWalk walk;
   u32 wide;
   u32 tokens;
-  u32 stages;       // of many tokens: kUnitStages or kUnitStagesOfFew
-  u32 conv_matrix;  // whose rows go on through a convolution; kUnitMatricesMax: none
+  u32 stages;       // of many tokens: kMmaStages or kMmaStagesOfFew
+  u32 conv_matrix;  // whose rows go on through a convolution; kMmaMatricesMax: none
   u32 conv_taps;
 };
 
-static_assert(static_cast<u32>(kUnitThreads) == static_cast<u32>(kNormThreads),
+static_assert(static_cast<u32>(kMmaThreads) == static_cast<u32>(kNormThreads),
               "groups of products make norms");
 
 /// Norms that products make by themselves. Of 7168 columns they took an H200 6.3 us in every group,
 /// against 3.2 of a launch of their own.
-enum : u32 { kUnitVectors = 4, kUnitMadeColsMax = kUnitVectors * 4 * kUnitThreads };
-struct UnitNormedParams {
-  UnitLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
+enum : u32 { kMmaVectors = 4, kMmaMadeColsMax = kMmaVectors * 4 * kMmaThreads };
+struct MmaNormedParams {
+  MmaLinearParams linear;  // x_stride and wide are not used: rows lie one behind another
   u32 adds;
   f32 epsilon;
 };
 
-struct UnitExpertParams {
-  UnitMatrix matrix;
+struct MmaExpertParams {
+  MmaMatrix matrix;
   u64 x_stride;
   u64 out_stride;
   u32 cols;
-  UnitWalk walk;
+  MmaWalk walk;
   u32 wide;
   u32 stages;  // as above
   u32 ids;
@@ -126,8 +126,8 @@ struct UnitExpertParams {
 /// How groups share the tiles of a token's experts as one list, in which the shared expert's are
 /// first: groups have a share of those by themselves, and in shared memory what there is to know of
 /// their experts.
-enum : u32 { kUnitListWords = 20 };  // of an expert
-struct UnitExpertList {
+enum : u32 { kMmaListWords = 20 };  // of an expert
+struct MmaExpertList {
   u32 shared_tiles;  // of a group, of the shared expert's,
   u32 shared_full;   // of so many groups; the others have one less
   u32 writer;        // the group that writes routes down
@@ -136,9 +136,9 @@ struct UnitExpertList {
 
 /// The slots of up to a few tokens, and a shared expert of the same formats that every token goes
 /// through: group y is a slot, or behind those a token of the shared expert's. In
-/// unit_gate_up_list it is a token.
-struct UnitExpertsOneParams {
-  UnitExpertParams expert;
+/// mma_gate_up_list it is a token.
+struct MmaExpertsOneParams {
+  MmaExpertParams expert;
   ExpertMatrix first[2];   // of expert 0, where experts lie evenly: gate and up, or down
   ExpertMatrix shared[2];  // the same of the shared expert
   u64 stride;              // bytes from an expert to the next; 0: look in map and entries
@@ -147,21 +147,21 @@ struct UnitExpertsOneParams {
   u32 slots;
   u32 has_shared_gate;
   RouteParams route;  // of what chooses the slots' experts here; no thread_experts: ids are there
-  UnitExpertList list;
+  MmaExpertList list;
 };
 
 /// Down with the sum of a token's slots, and up to two addends: a SIMD group a slot or the shared
 /// expert, whose rows have one split.
-enum : u32 { kUnitDownRanks = 12 };
-struct UnitDownSumParams {
-  UnitExpertsOneParams experts;
+enum : u32 { kMmaDownRanks = 12 };
+struct MmaDownSumParams {
+  MmaExpertsOneParams experts;
   u32 has_shared;
   u32 adds;
   u32 shared_addend;  // which addend the shared expert's result is, 1 or 2; 0: none
 };
 
 /// f32 numbers as integers of two bytes.
-struct UnitSplitParams {
+struct QuantizeRowsParams {
   u64 x_stride;
   u32 cols;
   u32 wide;

@@ -142,7 +142,7 @@ struct HeadsPart {
   u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
   f32 epsilon;
 };
-struct PlaceHeadsParams {
+struct WriteHeadsParams {
   HeadsPart parts[3];
   u32 page_tokens;
   u32 num_pages;

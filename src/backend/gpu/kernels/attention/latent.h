@@ -352,10 +352,10 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
     MF_GLOBAL(f32) to = query + (token * p.query.token_stride + head * p.query.head_stride);       \
     QUERY<BITS##u>(t, p, data, scales, biases, from, to, head);                                    \
   }
-MF_LATENT_QUERIES(latent_queries4, 4, 4, latent_query)
-MF_LATENT_QUERIES(latent_queries8, 8, 4, latent_query)
-MF_LATENT_QUERIES(latent_queries_rows4, 4, 3, latent_query_rows)
-MF_LATENT_QUERIES(latent_queries_rows8, 8, 3, latent_query_rows)
+MF_LATENT_QUERIES(latent_queries_w4, 4, 4, latent_query)
+MF_LATENT_QUERIES(latent_queries_w8, 8, 4, latent_query)
+MF_LATENT_QUERIES(latent_queries_rows_w4, 4, 3, latent_query_rows)
+MF_LATENT_QUERIES(latent_queries_rows_w8, 8, 3, latent_query_rows)
 #undef MF_LATENT_QUERIES
 
 /// The parts of a query that are under way together: a split's tiles, if they are parts.
@@ -463,7 +463,7 @@ MF_FN void stage_mixture(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
 // three groups a multiprocessor instead of two it takes twice as long.
 #define MF_LATENT_VALUES(BITS)                                                                   \
   MF_FITS(256, 2)                                                                                \
-  MF_KERNEL(latent_values##BITS, LatentValuesParams, MF_CONST(0, u8, data),                      \
+  MF_KERNEL(latent_values_w##BITS, LatentValuesParams, MF_CONST(0, u8, data),                    \
             MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, mixed),            \
             MF_READ(4, f32, partials), MF_WRITE(5, f32, out)) {                                  \
     MF_THREAD_EARLY;                                                                             \

@@ -25,7 +25,7 @@ MF_FN void make_factors(MF_T t, u32 format, u32 halves_at, u32 factors_at, u32 c
 /// Starts to copy the group's columns of a head's rows.
 MF_FN void copy_columns(MF_T t, MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) data,
                         MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases, u32 head) {
-  enum : u32 { kUnits = kLatentOneOctets / 4u };
+  enum : u32 { kPieces = kLatentOneOctets / 4u };
   static_assert(static_cast<u32>(kLatentOneQueryThreads) == kLatentOneRows, "a row's halves each");
   const u64 row = static_cast<u64>(head) * m.head_stride + m.row_begin;
   MF_SHARED(u32) codes = MF_SHARED_AT(t, u32, 0u);
@@ -33,10 +33,10 @@ MF_FN void copy_columns(MF_T t, MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) dat
   from = MF_CAST(const u32, data) +
          (row * (kLatentOneCols / 8u) + t.group.x * static_cast<u32>(kLatentOneOctets));
   MF_UNROLL
-  for (u32 i = 0u; i < kUnits; ++i) {
-    const u32 unit = i * kLatentOneQueryThreads + t.index;
-    copy_async4(t, codes + unit * 4u,
-                from + (unit / kUnits * (kLatentOneCols / 8u) + unit % kUnits * 4u));
+  for (u32 i = 0u; i < kPieces; ++i) {
+    const u32 piece = i * kLatentOneQueryThreads + t.index;
+    copy_async4(t, codes + piece * 4u,
+                from + (piece / kPieces * (kLatentOneCols / 8u) + piece % kPieces * 4u));
   }
   const u64 half = (row + t.index) * (kLatentOneCols / 128u) + t.group.x;
   MF_SHARED(u32) halves = MF_SHARED_AT(t, u32, kLatentOneQuerySums * 4u) + t.index;
@@ -96,10 +96,10 @@ MF_FN void latent_query_one(MF_T t, MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) 
 
 /// Group x: columns; y: a token; z: a head, or behind them what a token has besides.
 MF_FITS(128, 8)
-MF_KERNEL(latent_queries_one4, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),
-          MF_CONST(2, u8, biases), MF_READ(3, f32, q), MF_CONST(4, f32, norm),
-          MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies), MF_CONST(7, u64, pages),
-          MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {
+MF_KERNEL(latent_queries_few_w4, LatentQueriesParams, MF_CONST(0, u8, data),
+          MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, q),
+          MF_CONST(4, f32, norm), MF_READ(5, i32, positions), MF_CONST(6, f32, frequencies),
+          MF_CONST(7, u64, pages), MF_WRITE(8, f32, latent), MF_WRITE(9, f32, query)) {
   MF_THREAD_EARLY;
   if (p.early != 0u) let_next_start(t);
   const u32 token = t.group.y;
@@ -188,7 +188,7 @@ MF_FN void multiply_one(MF_T t, MF_GLOBAL(f32) out) {
 
 /// Group x: rows; y: a token; z: a head.
 MF_FITS(256, 4)
-MF_KERNEL(latent_values_one4, LatentValuesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),
+MF_KERNEL(latent_values_few_w4, LatentValuesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),
           MF_CONST(2, u8, biases), MF_READ(3, f32, mixed), MF_READ(4, f32, partials),
           MF_WRITE(5, f32, out)) {
   MF_THREAD_EARLY;

@@ -112,19 +112,19 @@ template <typename Tile>
 MF_FN void measure_values(MF_T t, MF_PARAMS(AttentionParams) p) {
   const FewShared at = few_shared<Tile>(p);
   const u32 key = t.simd * 8u + t.lane / 4u;
-  const u32 units = Tile::value_blocks(p) * 8u;
+  const u32 pieces = Tile::value_blocks(p) * 8u;
   MF_SHARED(f32) row = MF_SHARED_AT(t, f32, (at.values + key * Tile::value_words(p)) * 4u);
   u32 bits = 0u;
   MF_ROLLED
-  for (u32 begin = t.lane & 3u; begin < units; begin += 32u) {
+  for (u32 begin = t.lane & 3u; begin < pieces; begin += 32u) {
     MF_UNROLL
     for (u32 u = begin; u < begin + 32u; u += 4u) {
-      if (u < units) bits = largest_bits(load4(row + u * 4u), bits);
+      if (u < pieces) bits = largest_bits(load4(row + u * 4u), bits);
     }
   }
   const u32 exponent = block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
   if (exponent == kNotFinite) {
-    for (u32 u = t.lane & 3u; u < units; u += 4u) store4(row + u * 4u, no_columns());
+    for (u32 u = t.lane & 3u; u < pieces; u += 4u) store4(row + u * 4u, no_columns());
   }
   if ((t.lane & 3u) != 0u) return;
   MF_SHARED_AT(t, f32, at.shifts * 4u)[key] = value_shift(exponent);
@@ -159,7 +159,7 @@ MF_FN PartSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32
   }
   f32 part;
   const F4 weights = tile_weights(own, measure_of(largest), back, &part);
-  store_unit(MF_SHARED_AT(t, u32, at.weights * 4u) + first * 16u, r, quad, split_four(weights));
+  store_piece(MF_SHARED_AT(t, u32, at.weights * 4u) + first * 16u, r, quad, split_four(weights));
   part = part + simd_shuffle_xor(t, part, 4u);
   part = part + simd_shuffle_xor(t, part, 8u);
   part = part + simd_shuffle_xor(t, part, 1u);
@@ -326,10 +326,10 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
     MF_THREAD_EARLY;                                                                  \
     attend_few<TILE, WALKS>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);   \
   }
-MF_ATTENTION_FEW(attention_few, AnyTile, true, 1)
-MF_ATTENTION_FEW(attention_few_parts, AnyTile, false, 2)
-MF_ATTENTION_FEW(attention_few_full, FullTile, true, 1)
-MF_ATTENTION_FEW(attention_few_full_parts, FullTile, false, 2)
+MF_ATTENTION_FEW(mma_attention_few, AnyTile, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts, AnyTile, false, 2)
+MF_ATTENTION_FEW(mma_attention_few_d256, FullTile, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts_d256, FullTile, false, 2)
 #undef MF_ATTENTION_FEW
 
 }  // namespace kernels

@@ -1,5 +1,5 @@
 // Keys and values of a tile in halves of f16, in the order in which lanes of a SIMD group hold them
-// for a product on matrix units: what many queries share is made once, by attention_halves.
+// for a product on matrix units: what many queries share is made once, by mma_attention_halves.
 //
 // A row of queries, keys or values is scaled by a power of two first, so that its largest number
 // lies below 2^15: 22 bits are left of it in two halves, and it neither overflows nor, unless it is
@@ -12,14 +12,14 @@ namespace kernels {
 
 /// Four numbers: the pairs of their larger halves, then of what is left.
 MF_FN W4 split_four(F4 x) {
-  W4 unit;
+  W4 piece;
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
-    unit.v[i] = pack_f16(x.v[2u * i], x.v[2u * i + 1u]);
-    unit.v[i + 2u] =
-        pack_f16(x.v[2u * i] - f16_half(unit.v[i], 0u), x.v[2u * i + 1u] - f16_half(unit.v[i], 1u));
+    piece.v[i] = pack_f16(x.v[2u * i], x.v[2u * i + 1u]);
+    piece.v[i + 2u] = pack_f16(x.v[2u * i] - f16_half(piece.v[i], 0u),
+                               x.v[2u * i + 1u] - f16_half(piece.v[i], 1u));
   }
-  return unit;
+  return piece;
 }
 
 /// The largest number of some, as its bits.
@@ -167,15 +167,15 @@ MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
     for (u32 i = 0u; i < 4u; ++i) rows[b][i] = scaled(rows[b][i], scales[i]);
     MF_UNROLL
     for (u32 j = 0u; j < 4u; ++j) {
-      const u32 unit = ((t.simd * p.value_blocks + b) * 4u + j) * 32u + t.lane;
-      store4(to + unit * 4u, value_halves(rows[b], j));
+      const u32 piece = ((t.simd * p.value_blocks + b) * 4u + j) * 32u + t.lane;
+      store4(to + piece * 4u, value_halves(rows[b], j));
     }
   }
 }
 
 /// Group x: a tile, from the first of p; y: a kv head; z: its keys or its values. 128 threads.
 MF_FITS(128, 2)
-MF_KERNEL(attention_halves, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1, u64, v_pages),
+MF_KERNEL(mma_attention_halves, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1, u64, v_pages),
           MF_WRITE(2, u32, halves)) {
   MF_THREAD;
   const HalvesLayout at = halves_layout(p);

@@ -108,11 +108,11 @@ MF_FN PartSum weigh_row(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) sco
       own.v[i] = scores[(2u * k + i / 2u) * 4u + below * 2u + i % 2u];
       back.v[i] = inverses[k * 16u + value_key(t.lane & 3u, i)];
     }
-    const W4 unit = split_four(tile_weights(own, measure, back, parts + k));
+    const W4 piece = split_four(tile_weights(own, measure, back, parts + k));
     MF_UNROLL
     for (u32 i = 0u; i < 2u; ++i) {
-      weights[k].high.v[below + 2u * i] = unit.v[i];
-      weights[k].low.v[below + 2u * i] = unit.v[2u + i];
+      weights[k].high.v[below + 2u * i] = piece.v[i];
+      weights[k].low.v[below + 2u * i] = piece.v[2u + i];
     }
   }
   sum.total = (parts[0] + parts[1]) + (parts[2] + parts[3]);
@@ -137,10 +137,10 @@ MF_FN void weigh_block(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32
   for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
   MF_UNROLL
   for (u32 k = 0u; k < 4u; ++k) {
-    const u32 unit = (k % 2u * p.value_blocks + block) * 4u;
+    const u32 piece = (k % 2u * p.value_blocks + block) * 4u;
     MF_SHARED(u32)
     v = MF_SHARED_AT(t, u32,
-                     ((k < 2u ? first_slot : second_slot) + unit * 128u + t.lane * 4u) * 4u);
+                     ((k < 2u ? first_slot : second_slot) + piece * 128u + t.lane * 4u) * 4u);
     W4 values[4];
     MF_UNROLL
     for (u32 j = 0u; j < 4u; ++j) values[j] = load4(v + j * 128u);
@@ -402,10 +402,10 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     MF_THREAD;                                                                         \
     attend_many<SIMDS, WALKS>(t, p, q, halves, sinks, out, partials, gate);            \
   }
-MF_ATTENTION_MANY(attention_many128, 8u, true)
-MF_ATTENTION_MANY(attention_many64, 4u, true)
-MF_ATTENTION_MANY(attention_many128_parts, 8u, false)
-MF_ATTENTION_MANY(attention_many64_parts, 4u, false)
+MF_ATTENTION_MANY(mma_attention_many_r128, 8u, true)
+MF_ATTENTION_MANY(mma_attention_many_r64, 4u, true)
+MF_ATTENTION_MANY(mma_attention_many_parts_r128, 8u, false)
+MF_ATTENTION_MANY(mma_attention_many_parts_r64, 4u, false)
 #undef MF_ATTENTION_MANY
 
 }  // namespace kernels

@@ -30,12 +30,12 @@ MF_FN TileRows load_rows(MF_SHARED(u32) own) {
   return rows;
 }
 /// Four columns of row r in halves.
-MF_FN void store_unit(MF_SHARED(u32) rows, u32 r, u32 i, W4 unit) {
+MF_FN void store_piece(MF_SHARED(u32) rows, u32 r, u32 i, W4 piece) {
   MF_SHARED(u32) to = rows + ((r % 8u * 4u + i) * 4u + r / 8u);
-  to[0] = unit.v[0];
-  to[2] = unit.v[1];
-  to[128] = unit.v[2];
-  to[130] = unit.v[3];
+  to[0] = piece.v[0];
+  to[2] = piece.v[1];
+  to[128] = piece.v[2];
+  to[130] = piece.v[3];
 }
 
 /// Sizes of tiles as parameters say, or those of heads of 256, which the compiler knows then: a
@@ -60,13 +60,13 @@ struct FullTile {
 template <typename Tile>
 MF_FN f32 stage_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, QueryRow row,
                       u32 r, MF_SHARED(u32) queries) {
-  enum : u32 { kUnits = kTileSteps / 8u };
+  enum : u32 { kPieces = kTileSteps / 8u };
   MF_GLOBAL(const f32) from = q;
   if (row.end > 0u) from = q + (row.token * p.q.token_stride + row.head * p.q.head_stride);
-  F4 held[kUnits];
+  F4 held[kPieces];
   u32 bits = 0u;
   MF_UNROLL
-  for (u32 u = 0u; u < kUnits; ++u) {
+  for (u32 u = 0u; u < kPieces; ++u) {
     const u32 c = u * 128u + t.lane * 4u;
     held[u] = no_columns();
     if (row.end > 0u && c < Tile::head_dim(p)) held[u] = load4(from + c);
@@ -74,11 +74,11 @@ MF_FN f32 stage_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   }
   const u32 exponent = block_exponent(simd_max(t, bits));
   MF_UNROLL
-  for (u32 u = 0u; u < kUnits; ++u) {
+  for (u32 u = 0u; u < kPieces; ++u) {
     const u32 s = u * 8u + t.lane / 4u;
     if (s >= Tile::key_steps(p)) continue;
-    store_unit(queries + s * kTileRowsWords, r, t.lane & 3u,
-               split_four(scaled(held[u], into_halves(exponent))));
+    store_piece(queries + s * kTileRowsWords, r, t.lane & 3u,
+                split_four(scaled(held[u], into_halves(exponent))));
   }
   return out_of_halves(exponent) * p.scale;
 }

@@ -57,7 +57,7 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   if (half >= 2u) return;
   const WideShared at = wide_shared<ROWS>(p);
   const u32 row = t.simd % kRowTiles * 16u + t.lane / 4u;
-  const u32 own = wide_unit(t.lane / 4u, t.lane & 3u) * 4u;
+  const u32 own = wide_piece(t.lane / 4u, t.lane & 3u) * 4u;
   MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + own);
   MF_SHARED(u32)
   keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((key_tile * 8u + t.lane / 4u) * p.key_words + own);
@@ -80,7 +80,7 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
 template <u32 ROWS, u32 LANES>
 MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, f32 largest, QueryRow row,
                          u32 tile) {
-  enum : u32 { kOwn = kWideUnits / LANES };
+  enum : u32 { kOwn = kWidePieces / LANES };
   if (t.index >= ROWS * LANES) return no_sum();
   const WideShared at = wide_shared<ROWS>(p);
   const u32 r = t.index / LANES;
@@ -91,13 +91,13 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, f32 largest, Quer
   f32 values[kOwn * 4u];
   MF_UNROLL
   for (u32 u = 0u; u < kOwn; ++u) {
-    const u32 unit = lane + u * LANES;
+    const u32 piece = lane + u * LANES;
     F4 four = load4(MF_SHARED_AT(t, f32, (own + u * LANES * 4u) * 4u));
     const F4 others =
         load4(MF_SHARED_AT(t, f32, (own + ROWS * kWideScoreWords + u * LANES * 4u) * 4u));
     MF_UNROLL
     for (u32 e = 0u; e < 4u; ++e) {
-      const u32 key = unit / 4u * 16u + unit % 4u + 4u * e;
+      const u32 key = piece / 4u * 16u + piece % 4u + 4u * e;
       const bool seen = tile + key >= row.begin && tile + key < row.end;
       const f32 factor = factors[key];
       four.v[e] = four.v[e] + others.v[e];
@@ -156,9 +156,10 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
   weights =
       MF_SHARED_AT(t, u32, at.scores * 4u) + ((first + t.lane / 4u) * kWideScoreWords + key * 4u);
   // Columns that do not exist may be any: nobody stores their sums.
-  const u32 unit = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
+  const u32 piece = block + t.lane / 4u * 4u < p.v_head_dim ? block / 4u + t.lane / 4u : 0u;
   MF_SHARED(u32)
-  values = MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_unit(key, unit) * 4u);
+  values =
+      MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_piece(key, piece) * 4u);
   MF_ROLLED
   for (u32 k = 0u; k < kWideKeys; k += 16u) {
     W4 a[2u * TALL];
@@ -416,8 +417,8 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     MF_THREAD;                                                                       \
     attend_wide<ROWS, 16u, 5u>(t, p, q, k_pages, v_pages, sinks, out, partials);     \
   }
-MF_ATTENTION_WIDE(attention_wide16, 16u)
-MF_ATTENTION_WIDE(attention_wide32, 32u)
+MF_ATTENTION_WIDE(mma_attention_wide_r16, 16u)
+MF_ATTENTION_WIDE(mma_attention_wide_r32, 32u)
 #undef MF_ATTENTION_WIDE
 
 }  // namespace kernels

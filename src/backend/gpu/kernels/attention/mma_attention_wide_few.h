@@ -7,17 +7,17 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-enum : u32 { kWideFewUnits = 5 };
+enum : u32 { kWideFewPieces = 5 };
 
 /// Starts to copy a row of keys or queries to where its halves will be; zeros, if it does not
-/// exist. Each lane has units of its own.
+/// exist. Each lane has pieces of its own.
 MF_FN void copy_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row, MF_GLOBAL(const f32) from,
                          bool exists) {
   MF_GLOBAL(const u32) own = MF_CAST(const u32, from) + t.lane * 4u;
   MF_SHARED(u32)
-  to = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + wide_unit(row, t.lane) * 4u);
+  to = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + wide_piece(row, t.lane) * 4u);
   MF_UNROLL
-  for (u32 u = 0u; u < kWideFewUnits; ++u) {
+  for (u32 u = 0u; u < kWideFewPieces; ++u) {
     const u32 c = t.lane * 4u + u * 128u;
     if (c >= wide_columns(p.head_dim)) continue;
     copy_async4_if(t, to + u * 128u, own + u * 128u, exists && c < p.head_dim);
@@ -27,7 +27,7 @@ MF_FN void copy_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row, MF_GLOBA
 /// What was copied becomes halves, where it is. Returns the row's exponent.
 MF_FN u32 split_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
   const u32 at = row * p.key_words * 4u;
-  RowStage<1u, kWideFewUnits> stage;
+  RowStage<1u, kWideFewPieces> stage;
   stage.take_row(t, 0u, MF_SHARED_AT(t, f32, at), row, wide_columns(p.head_dim));
   const u32 exponent = stage.exponent(t, 0u);
   stage.store_row(t, 0u, MF_SHARED_AT(t, u32, at), row, wide_columns(p.head_dim), exponent);
@@ -49,7 +49,7 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
   const WideShared at = wide_shared<kWideFewRows>(p);
   const u32 first_key = t.simd % kKeyTiles * 16u + t.lane / 4u;
   const u32 half = t.simd / kKeyTiles;
-  const u32 own = wide_unit(t.lane / 4u, t.lane & 3u) * 4u;
+  const u32 own = wide_piece(t.lane / 4u, t.lane & 3u) * 4u;
   MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u) + (t.lane / 4u * p.key_words + own);
   MF_SHARED(u32)
   keys = MF_SHARED_AT(t, u32, at.staged * 4u) + (first_key * p.key_words + own);
@@ -69,13 +69,14 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
 
 /// A lane's sums of weights times values, as multiply_wide() has them: of rows 2 i and 2 i + 1,
 /// four columns each.
-MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 unit, MF_LOCAL(f32) sums) {
+MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 piece, MF_LOCAL(f32) sums) {
   const WideShared at = wide_shared<kWideFewRows>(p);
   const u32 key = t.lane & 3u;
   MF_SHARED(u32)
   weights = MF_SHARED_AT(t, u32, at.scores * 4u) + (t.lane / 4u * kWideScoreWords + key * 4u);
   MF_SHARED(u32)
-  values = MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_unit(key, unit) * 4u);
+  values =
+      MF_SHARED_AT(t, u32, at.staged * 4u) + (key * p.value_words + wide_piece(key, piece) * 4u);
   MF_UNROLL
   for (u32 i = 0u; i < 8u; ++i) sums[i] = 0.0f;
   MF_UNROLL
@@ -166,12 +167,12 @@ struct WideFewPlaces {
   u64 at[2];
   bool exists[2];
 
-  MF_FN_MEMBER void find(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_row, u32 unit) {
+  MF_FN_MEMBER void find(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_row, u32 piece) {
     MF_UNROLL
     for (u32 j = 0u; j < 2u; ++j) {
       const QueryRow row = query_row(t, p, first_row + (t.lane & 3u) * 2u + j);
-      exists[j] = row.end > 0u && unit * 4u < p.v_head_dim;
-      at[j] = partial_columns(p, partial_index(p, row.token, row.head, t.group.z)) + unit * 4u;
+      exists[j] = row.end > 0u && piece * 4u < p.v_head_dim;
+      at[j] = partial_columns(p, partial_index(p, row.token, row.head, t.group.z)) + piece * 4u;
     }
   }
   MF_FN_MEMBER void store(MF_GLOBAL(f32) partials, MF_LOCAL(const f32) sums) const {
@@ -185,7 +186,7 @@ struct WideFewPlaces {
 
 /// Group x: eight rows; y: a kv head; z: a tile. Registers for others beside it.
 MF_FITS(512, 2)
-MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
+MF_KERNEL(mma_attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
           MF_WRITE(2, f32, partials)) {
   MF_THREAD_EARLY;
   let_next_start(t);  // which reads nothing but weights before its inputs
@@ -204,9 +205,9 @@ MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u
   const QueryRow query = query_row(t, p, first_row + t.simd % kWideFewRows);
   const QueryRow row = query_row(t, p, first_row + t.index / kLanes % kWideFewRows);
   const u64 row_sums = partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
-  const u32 unit = t.simd * 8u + t.lane / 4u;
+  const u32 piece = t.simd * 8u + t.lane / 4u;
   WideFewPlaces places;
-  places.find(t, p, first_row, unit);
+  places.find(t, p, first_row, piece);
   tile.split_old(t, p);
   await_inputs(t);
   // Half of the SIMD groups have a query each, the others new keys.
@@ -222,7 +223,7 @@ MF_KERNEL(attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u
   barrier(t);
   f32 sums[8];
   // Columns that do not exist may be any: nobody stores their sums.
-  multiply_wide_few(t, p, unit * 4u < p.v_head_dim ? unit : 0u, sums);
+  multiply_wide_few(t, p, piece * 4u < p.v_head_dim ? piece : 0u, sums);
   places.store(partials, sums);
   if (t.index / kLanes < kWideFewRows && t.index % kLanes == 0u && row.end > 0u) {
     MF_GLOBAL(f32) to = partials + row_sums;

@@ -7,21 +7,21 @@ namespace gpu {
 namespace kernels {
 
 enum : u32 {
-  kWideUnits = kWideKeys / 4u,        // of 4 keys, in a row of scores
+  kWidePieces = kWideKeys / 4u,       // of 4 keys, in a row of scores
   kWideScoreWords = kWideKeys + 16u,  // from one row of scores to the next, 16 against conflicts
 };
 
 /// The exponent of the largest of a SIMD group's rows, from the maxima of the bits of its lanes.
 MF_FN u32 row_exponent(MF_T t, u32 bits) { return block_exponent(simd_max(t, bits)); }
 
-/// Where a unit of 4 columns lies in a row: rows are 16 banks apart, and so neither lanes that read
-/// 4 units of 2 rows meet in a bank nor those that read 2 units of 4 rows.
-MF_FN u32 wide_unit(u32 row, u32 unit) { return unit ^ (row & 2u); }
+/// Where a piece of 4 columns lies in a row: rows are 16 banks apart, and so neither lanes that
+/// read 4 pieces of 2 rows meet in a bank nor those that read 2 pieces of 4 rows.
+MF_FN u32 wide_piece(u32 row, u32 piece) { return piece ^ (row & 2u); }
 /// Columns with the zeros behind them, which are multiplied two steps of 16 at a time.
 MF_FN u32 wide_columns(u32 cols) { return (cols + 31u) & ~31u; }
 
 /// COUNT rows of up to UNITS * 128 columns that a SIMD group brings to shared memory; a lane has
-/// every 32nd unit of 4 columns.
+/// every 32nd piece of 4 columns.
 template <u32 COUNT, u32 UNITS>
 struct RowStage {
   enum : u32 { kCount = COUNT };
@@ -40,7 +40,7 @@ struct RowStage {
   }
   /// Row i from where its halves will be.
   MF_FN_MEMBER void take_row(MF_T t, u32 i, MF_SHARED(f32) from, u32 row, u32 cols) {
-    MF_SHARED(f32) own = from + wide_unit(row, t.lane) * 4u;
+    MF_SHARED(f32) own = from + wide_piece(row, t.lane) * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
       F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
@@ -73,15 +73,15 @@ struct RowStage {
   MF_FN_MEMBER void store_row(MF_T t, u32 i, MF_SHARED(u32) to, u32 row, u32 cols,
                               u32 exponent) const {
     const f32 factor = into_halves(exponent);
-    MF_SHARED(u32) own = to + wide_unit(row, t.lane) * 4u;
+    MF_SHARED(u32) own = to + wide_piece(row, t.lane) * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
       F4 scaled;
       MF_UNROLL
       for (u32 e = 0u; e < 4u; ++e) scaled.v[e] = held[i * UNITS + u].v[e] * factor;
-      const W4 unit = split_four(scaled);
-      // Not around all of it: units shall not wait for each other.
-      if (t.lane * 4u + 128u * u < cols) store4(own + 128u * u, unit);
+      const W4 piece = split_four(scaled);
+      // Not around all of it: pieces shall not wait for each other.
+      if (t.lane * 4u + 128u * u < cols) store4(own + 128u * u, piece);
     }
   }
 };

@@ -10,7 +10,7 @@ namespace kernels {
 /// places. WIDE: rows begin on 16-byte boundaries; without branches for others in between, there is
 /// less to fetch.
 template <u32 WIDE>
-MF_FN void place_head(MF_T t, MF_PARAMS(PlaceHeadsParams) p, HeadsPart part, MF_GLOBAL(f32) x,
+MF_FN void place_head(MF_T t, MF_PARAMS(WriteHeadsParams) p, HeadsPart part, MF_GLOBAL(f32) x,
                       MF_GLOBAL(const f32) weight, MF_SHARED(f32) row, u32 which,
                       MF_GLOBAL(f32) page) {
   MF_GLOBAL(const f32) from = MF_CAST(const f32, x);
@@ -61,7 +61,7 @@ MF_FN void place_head(MF_T t, MF_PARAMS(PlaceHeadsParams) p, HeadsPart part, MF_
 /// A SIMD group a head: of queries, then of keys, then of values. Group y: the token. Shared: a
 /// head and its turns for each SIMD group. The turns take sines and cosines, and addresses a look
 /// into a table: both are done before the heads are there.
-MF_KERNEL(place_heads, PlaceHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k),
+MF_KERNEL(write_heads, WriteHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k),
           MF_WRITE(2, f32, v), MF_CONST(3, f32, q_weight), MF_CONST(4, f32, k_weight),
           MF_CONST(5, f32, v_weight), MF_READ(6, i32, positions), MF_CONST(7, f32, frequencies),
           MF_CONST(8, u64, k_pages), MF_CONST(9, u64, v_pages)) {

@@ -126,7 +126,7 @@ MF_FN f32 conv_one(MF_LOCAL(const ConvPast) past, f32 x, MF_GLOBAL(f32) state, u
 }
 
 /// Both kernels for a single token and few taps. A thread a channel.
-MF_KERNEL(causal_conv_one, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
+MF_KERNEL(causal_conv_t1, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
           MF_WRITE(2, f32, state), MF_WRITE(3, f32, out)) {
   MF_THREAD;
   const u32 channel = t.group.x * t.threads + t.index;

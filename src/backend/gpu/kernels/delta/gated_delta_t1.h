@@ -115,7 +115,7 @@ MF_FN void add_deltas(DeltaOneRow key, F4 deltas, MF_LOCAL(F4) s) {
 /// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
 /// 16-byte boundaries.
 MF_FITS(kDeltaOneThreads, 1)
-MF_KERNEL(gated_delta_one, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
+MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
           MF_READ(2, f32, b), MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias),
           MF_CONST(5, f32, weight), MF_READ(6, f32, gate), MF_WRITE(7, f32, state),
           MF_WRITE(8, f32, out)) {

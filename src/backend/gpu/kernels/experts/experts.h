@@ -174,12 +174,12 @@ MF_FN void expert_gate_up_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(cons
   MF_EXPERT_TILES(name##_f32, function, kFormatF32)   \
   MF_EXPERT_TILES(name##_f16, function, kFormatF16)   \
   MF_EXPERT_TILES(name##_bf16, function, kFormatBf16) \
-  MF_EXPERT_TILES(name##_affine2, function, 2u)       \
-  MF_EXPERT_TILES(name##_affine3, function, 3u)       \
-  MF_EXPERT_TILES(name##_affine4, function, 4u)       \
-  MF_EXPERT_TILES(name##_affine5, function, 5u)       \
-  MF_EXPERT_TILES(name##_affine6, function, 6u)       \
-  MF_EXPERT_TILES(name##_affine8, function, 8u)
+  MF_EXPERT_TILES(name##_w2, function, 2u)            \
+  MF_EXPERT_TILES(name##_w3, function, 3u)            \
+  MF_EXPERT_TILES(name##_w4, function, 4u)            \
+  MF_EXPERT_TILES(name##_w5, function, 5u)            \
+  MF_EXPERT_TILES(name##_w6, function, 6u)            \
+  MF_EXPERT_TILES(name##_w8, function, 8u)
 MF_EXPERT_FORMATS(expert_linear, expert_linear_tile)
 MF_EXPERT_FORMATS(expert_gate_up, expert_gate_up_tile)
 MF_EXPERT_TILES(expert_gate_up_any, expert_gate_up_tile, 0u)

@@ -8,15 +8,15 @@ namespace gpu {
 namespace kernels {
 
 /// The expert of the rank of the SIMD group's number, the shared one behind the last rank; before
-/// the inputs are awaited, as for unit_down_one. Has barriers.
-MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(const i32) ids,
-                                MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
-                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries) {
-  MF_PARAMS(UnitExpertsOneParams) s = p.experts;
+/// the inputs are awaited, as for mma_down_t1. Has barriers.
+MF_FN MmaSlot find_down_expert(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(const i32) ids,
+                               MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                               MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries) {
+  MF_PARAMS(MmaExpertsOneParams) s = p.experts;
   const u32 top_k = s.expert.top_k;
   const bool routed = t.simd < top_k;
   MF_SHARED(u32) route_shared = route_words(t, s);
-  UnitSlot slot;
+  MmaSlot slot;
   slot.is_shared = t.simd == top_k && p.has_shared != 0u;
   slot.exists = slot.is_shared;
   slot.matrices[0] = s.shared[0];
@@ -36,19 +36,19 @@ MF_FN UnitSlot find_down_expert(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBA
 }
 
 /// A row of one split, on its way to a SIMD group's part of shared memory.
-struct UnitSplitRow {
-  f32 values[kUnitSplit / 32u];
+struct MmaSplitRow {
+  f32 values[kMmaSplit / 32u];
 
   MF_FN_MEMBER void load(MF_T t, MF_GLOBAL(const f32) x, u32 cols) {
     MF_UNROLL
-    for (u32 i = 0u; i < kUnitSplit / 256u; ++i) {
+    for (u32 i = 0u; i < kMmaSplit / 256u; ++i) {
       load_octet(values + i * 8u, x, (i * 32u + t.lane) * 8u, cols, 1u);
     }
   }
   MF_FN_MEMBER void store(MF_T t, u32 count) const {
     MF_UNROLL
-    for (u32 i = 0u; i < kUnitSplit / 256u; ++i) {
-      store_unit_octet(t, values + i * 8u, t.simd * (kUnitSplit / 8u) + i * 32u + t.lane, count);
+    for (u32 i = 0u; i < kMmaSplit / 256u; ++i) {
+      store_mma_octet(t, values + i * 8u, t.simd * (kMmaSplit / 8u) + i * 32u + t.lane, count);
     }
   }
 };
@@ -56,16 +56,16 @@ struct UnitSplitRow {
 /// The sum of the slots' values in shared memory, by one SIMD group whose lanes have the weights of
 /// the ranks. No branch keeps loads from running into each other.
 MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 top_k, f32 weight) {
-  f32 held[kUnitDownRanks];
-  f32 weights[kUnitDownRanks];
+  f32 held[kMmaDownRanks];
+  f32 weights[kMmaDownRanks];
   MF_UNROLL
-  for (u32 i = 0u; i < kUnitDownRanks; ++i) {
-    held[i] = values[(i < top_k ? i : 0u) * kUnitRows];
+  for (u32 i = 0u; i < kMmaDownRanks; ++i) {
+    held[i] = values[(i < top_k ? i : 0u) * kMmaRows];
     weights[i] = simd_shuffle(t, weight, i);
   }
   f32 sum = 0.0f;
   MF_UNROLL
-  for (u32 i = 0u; i < kUnitDownRanks; ++i) {
+  for (u32 i = 0u; i < kMmaDownRanks; ++i) {
     const f32 more = mf_fma(weights[i], held[i], sum);
     sum = i < top_k ? more : sum;
   }
@@ -74,14 +74,14 @@ MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 top_k, f32 weight) {
 
 /// The sums of a row in each of the lower 16 lanes of a SIMD group, from its values in shared
 /// memory; `more` as below.
-MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32) values,
-                           f32 weight, f32 more, bool has_row, MF_GLOBAL(f32) sum0,
-                           MF_GLOBAL(f32) sum1, MF_GLOBAL(f32) sum2) {
+MF_FN void store_down_sums(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_SHARED(f32) values, f32 weight,
+                           f32 more, bool has_row, MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1,
+                           MF_GLOBAL(f32) sum2) {
   const u32 top_k = p.experts.expert.top_k;
   const f32 sum = sum_of_slots(t, values, top_k, weight);
-  if (p.shared_addend == t.lane / kUnitRows + 1u) more = values[top_k * kUnitRows];
+  if (p.shared_addend == t.lane / kMmaRows + 1u) more = values[top_k * kMmaRows];
   const f32 last = simd_shuffle_xor(t, more, 16u);
-  if (!has_row || t.lane >= kUnitRows) return;
+  if (!has_row || t.lane >= kMmaRows) return;
   sum0[0] = sum;
   if (p.adds > 0u) sum1[0] = sum + more;
   if (p.adds > 1u) sum2[0] = sum + more + last;
@@ -89,31 +89,31 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_SHARED(f32
 
 /// The SIMD group's expert, which exists; rows begin on 16-byte boundaries.
 template <u32 BITS>
-MF_FN UnitPart<BITS> down_part(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot) {
-  UnitPart<BITS> part = unit_down_part<BITS>(t, p, slot.matrices[0]);
+MF_FN MmaPart<BITS> down_part(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaSlot slot) {
+  MmaPart<BITS> part = mma_down_part<BITS>(t, p, slot.matrices[0]);
   part.m.wide = 1u;
   return part;
 }
 
 template <u32 BITS>
-MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(const i32) ids,
-                             MF_GLOBAL(const f32) weights, MF_GLOBAL(const f32) logits,
-                             MF_GLOBAL(const f32) correction, MF_GLOBAL(const u32) map,
-                             MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
-                             MF_GLOBAL(f32) out, MF_GLOBAL(const f32) shared_x,
-                             MF_GLOBAL(const f32) shared_gate, MF_GLOBAL(f32) shared_out,
-                             MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2,
-                             MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1, MF_GLOBAL(f32) sum2) {
-  MF_PARAMS(UnitExpertParams) e = p.experts.expert;
+MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(const i32) ids,
+                            MF_GLOBAL(const f32) weights, MF_GLOBAL(const f32) logits,
+                            MF_GLOBAL(const f32) correction, MF_GLOBAL(const u32) map,
+                            MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
+                            MF_GLOBAL(f32) out, MF_GLOBAL(const f32) shared_x,
+                            MF_GLOBAL(const f32) shared_gate, MF_GLOBAL(f32) shared_out,
+                            MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2,
+                            MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1, MF_GLOBAL(f32) sum2) {
+  MF_PARAMS(MmaExpertParams) e = p.experts.expert;
   const u32 count = e.top_k + p.has_shared;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, unit_one_shared(count).parts * 4u);
-  store_unit_zeros(t, count);
-  const UnitSlot slot = find_down_expert(t, p, ids, logits, correction, map, entries);
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, mma_one_shared(count).parts * 4u);
+  store_mma_zeros(t, count);
+  const MmaSlot slot = find_down_expert(t, p, ids, logits, correction, map, entries);
   const u32 token = t.group.y;
-  const u32 row = t.group.x * kUnitRows + t.lane % kUnitRows;
+  const u32 row = t.group.x * kMmaRows + t.lane % kMmaRows;
   const bool has_row = row < e.matrix.rows;
-  const bool finishes = t.simd < count && has_row && t.lane < kUnitRows;
-  const u32 place = e.walk.begin + t.simd * static_cast<u32>(UnitPart<BITS>::kWords);
+  const bool finishes = t.simd < count && has_row && t.lane < kMmaRows;
+  const u32 place = e.walk.begin + t.simd * static_cast<u32>(MmaPart<BITS>::kWords);
   if (slot.exists) down_part<BITS>(t, e, slot).issue(t, place, t.group.x, 0u);
   copies_commit(t);
   const f32 bias =
@@ -121,7 +121,7 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   await_inputs(t);
   const u64 slot_at = static_cast<u64>(token) * e.top_k + t.simd;
   const u64 shared_at = token * p.experts.shared_x_stride;
-  UnitSplitRow own;
+  MmaSplitRow own;
   own.load(t, slot.is_shared ? shared_x + shared_at : x + slot_at * e.x_stride,
            slot.exists ? e.cols : 0u);
   const u64 at = static_cast<u64>(token) * e.matrix.rows + row;
@@ -130,7 +130,7 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   f32 more = 0.0f;  // of the first addend in the lower lanes, of the second in the upper
   if (t.simd == 0u) {
     if (t.lane < e.top_k) factor = weights[token * e.top_k + t.lane];
-    const u32 number = t.lane / kUnitRows + 1u;
+    const u32 number = t.lane / kMmaRows + 1u;
     if (has_row && number <= p.adds && number != p.shared_addend) {
       more = number == 1u ? addend1[at] : addend2[at];
     }
@@ -140,14 +140,14 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
     if (has_gate) factor = sigmoid(factor);
     copies_wait<0u>(t);
     simd_barrier(t);
-    down_part<BITS>(t, e, slot).multiply(t, place, t.simd, count, parts + t.simd * kUnitRows);
+    down_part<BITS>(t, e, slot).multiply(t, place, t.simd, count, parts + t.simd * kMmaRows);
     simd_barrier(t);
   }
   if (finishes) {
     // The value of an expert that was ready before is in memory.
     MF_GLOBAL(f32) to = out + slot_at * e.out_stride;
     if (slot.is_shared) to = shared_out + token * p.experts.shared_out_stride;
-    MF_SHARED(f32) held = parts + (t.simd * kUnitRows + t.lane);
+    MF_SHARED(f32) held = parts + (t.simd * kMmaRows + t.lane);
     f32 value = slot.exists ? 0.0f + held[0] + bias : to[row];
     if (has_gate) value = value * factor;
     if (slot.exists) to[row] = value;
@@ -155,28 +155,28 @@ MF_FN void unit_down_and_sum(MF_T t, MF_PARAMS(UnitDownSumParams) p, MF_GLOBAL(c
   }
   barrier(t);
   if (t.simd != 0u) return;
-  store_down_sums(t, p, parts + t.lane % kUnitRows, factor, more, has_row, sum0 + at, sum1 + at,
+  store_down_sums(t, p, parts + t.lane % kMmaRows, factor, more, has_row, sum0 + at, sum1 + at,
                   sum2 + at);
 }
 
 // Group x: 16 rows; y: a token. A SIMD group a slot, and 256 threads at least where they choose the
 // routes. Few registers, so that groups of this launch find room beside those of gate and up.
-#define MF_UNIT_DOWN_SUM(BITS, fits)                                                             \
-  MF_FITS(kUnitDownRanks * 32, fits)                                                             \
-  MF_KERNEL(unit_down_sum##BITS, UnitDownSumParams, MF_READ(0, i32, ids),                        \
+#define MF_MMA_DOWN_SUM(BITS, fits)                                                              \
+  MF_FITS(kMmaDownRanks * 32, fits)                                                              \
+  MF_KERNEL(mma_down_sum_w##BITS##_t1, MmaDownSumParams, MF_READ(0, i32, ids),                   \
             MF_READ(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),      \
             MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),                  \
             MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),      \
             MF_WRITE(10, f32, shared_out), MF_READ(11, f32, addend1), MF_READ(12, f32, addend2), \
             MF_WRITE(13, f32, sum0), MF_WRITE(14, f32, sum1), MF_WRITE(15, f32, sum2)) {         \
     MF_THREAD_EARLY;                                                                             \
-    unit_down_and_sum<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out,     \
-                               shared_x, shared_gate, shared_out, addend1, addend2, sum0, sum1,  \
-                               sum2);                                                            \
+    mma_down_and_sum<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out,      \
+                              shared_x, shared_gate, shared_out, addend1, addend2, sum0, sum1,   \
+                              sum2);                                                             \
   }
-MF_UNIT_DOWN_SUM(4, 2)
-MF_UNIT_DOWN_SUM(8, 1)
-#undef MF_UNIT_DOWN_SUM
+MF_MMA_DOWN_SUM(4, 2)
+MF_MMA_DOWN_SUM(8, 1)
+#undef MF_MMA_DOWN_SUM
 
 }  // namespace kernels
 }  // namespace gpu

@@ -16,17 +16,17 @@ MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const
   SlotTile tile = {tiles[at], tiles[at + 1u], tiles[at + 2u]};
   const bool exists = t.group.y < all;
   if (!exists) tile.count = 0u;
-  if (t.index < kUnitTokens && exists) {
+  if (t.index < kMmaTokens && exists) {
     const u32 slot = list[tile.begin + (t.index < tile.count ? t.index : tile.count - 1u)];
     numbers[t.index] = slot / per_row;
-    numbers[kUnitTokens + t.index] = slot;
+    numbers[kMmaTokens + t.index] = slot;
   }
   barrier(t);
   return tile;
 }
 
 /// gated_unit() of gate's and up's products, the halves of a SIMD group's rows.
-struct UnitGatedOutput {
+struct MmaGatedOutput {
   MF_GLOBAL(f32) out;
   u64 stride;
   u32 row;
@@ -42,7 +42,7 @@ struct UnitGatedOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
-    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
+    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kMmaTokens * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
     if (own >= rows) return;
     const f32 gate_bias = bias_at(t, gate_biases, own, bias_format);
@@ -61,8 +61,8 @@ struct UnitGatedOutput {
 };
 
 /// Group x: 64 rows of gate and of up, 8 of each a SIMD group; y: a tile of slots. 256 threads.
-MF_FITS(kUnitThreads, 2u)
-MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
+MF_FITS(kMmaThreads, 2u)
+MF_KERNEL(mma_gate_up, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
   MF_THREAD;
@@ -70,37 +70,36 @@ MF_KERNEL(unit_gate_up, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u
   if (tile.count == 0u) return;
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
-  const u32 row = t.group.x * (kUnitGroupRows / 2u) + t.simd * kUnitHalfRows;
-  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
-  const UnitRows rows[2] = {{MF_AT(t, const u8, gate.data), MF_AT(t, const u8, gate.scales),
-                             MF_AT(t, const u8, gate.biases), row},
-                            {MF_AT(t, const u8, up.data), MF_AT(t, const u8, up.scales),
-                             MF_AT(t, const u8, up.biases), row}};
-  const UnitGatedOutput output = {out,          p.out_stride, row,     p.matrix.rows,
-                                  tile.count,   gate.bias,    up.bias, p.bias_format,
-                                  p.activation, p.alpha,      p.limit, p.up_offset};
-  unit_multiply(t, many, rows, tile.count, &output);
+  const u32 row = t.group.x * (kMmaGroupRows / 2u) + t.simd * kMmaHalfRows;
+  const MmaMany many = {p.matrix, p.cols, p.stages, split, split_sums};
+  const MmaRows rows[2] = {{MF_AT(t, const u8, gate.data), MF_AT(t, const u8, gate.scales),
+                            MF_AT(t, const u8, gate.biases), row},
+                           {MF_AT(t, const u8, up.data), MF_AT(t, const u8, up.scales),
+                            MF_AT(t, const u8, up.biases), row}};
+  const MmaGatedOutput output = {out,          p.out_stride, row,     p.matrix.rows,
+                                 tile.count,   gate.bias,    up.bias, p.bias_format,
+                                 p.activation, p.alpha,      p.limit, p.up_offset};
+  mma_multiply(t, many, rows, tile.count, &output);
 }
 
 /// Group x: 128 rows; y: a tile of slots. 256 threads.
-MF_FITS(kUnitThreads, 2u)
-MF_KERNEL(unit_down, UnitExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
+MF_FITS(kMmaThreads, 2u)
+MF_KERNEL(mma_down, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
           MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
           MF_WRITE(5, f32, out)) {
   MF_THREAD;
   const SlotTile tile = stage_slots_of(t, list, tiles, 1u);
   if (tile.count == 0u) return;
   const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
-  const u32 row = t.group.x * kUnitGroupRows + t.simd * kUnitRows;
-  const UnitMany many = {p.matrix, p.cols, p.stages, split, split_sums};
+  const u32 row = t.group.x * kMmaGroupRows + t.simd * kMmaRows;
+  const MmaMany many = {p.matrix, p.cols, p.stages, split, split_sums};
   MF_GLOBAL(const u8) data = MF_AT(t, const u8, down.data);
   MF_GLOBAL(const u8) scales = MF_AT(t, const u8, down.scales);
   MF_GLOBAL(const u8) biases = MF_AT(t, const u8, down.biases);
-  const UnitRows rows[2] = {{data, scales, biases, row},
-                            {data, scales, biases, row + kUnitHalfRows}};
-  const UnitOutput output = {out,        p.out_stride, row,          p.matrix.rows,
-                             tile.count, down.bias,    p.bias_format};
-  unit_multiply(t, many, rows, tile.count, &output);
+  const MmaRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kMmaHalfRows}};
+  const MmaOutput output = {out,        p.out_stride, row,          p.matrix.rows,
+                            tile.count, down.bias,    p.bias_format};
+  mma_multiply(t, many, rows, tile.count, &output);
 }
 
 }  // namespace kernels

@@ -10,24 +10,24 @@ namespace kernels {
 
 /// Tiles of an expert's matrix.
 template <u32 BITS>
-MF_FN UnitPart<BITS> unit_down_part(MF_T t, MF_PARAMS(UnitExpertParams) p, ExpertMatrix from) {
-  return unit_part<BITS>(t, p.matrix, p.cols, MF_AT(t, const u8, from.data),
-                         MF_AT(t, const u8, from.scales), MF_AT(t, const u8, from.biases));
+MF_FN MmaPart<BITS> mma_down_part(MF_T t, MF_PARAMS(MmaExpertParams) p, ExpertMatrix from) {
+  return mma_part<BITS>(t, p.matrix, p.cols, MF_AT(t, const u8, from.data),
+                        MF_AT(t, const u8, from.scales), MF_AT(t, const u8, from.biases));
 }
 
 /// Tiles of 8 rows of gate above those of up.
 template <u32 BITS>
-MF_FN UnitPart<BITS> unit_gate_up_part(MF_T t, MF_PARAMS(UnitExpertParams) p, ExpertMatrix gate,
-                                       ExpertMatrix up) {
+MF_FN MmaPart<BITS> mma_gate_up_part(MF_T t, MF_PARAMS(MmaExpertParams) p, ExpertMatrix gate,
+                                     ExpertMatrix up) {
   const bool is_gate = t.lane < 16u;
   const u64 scales = is_gate ? gate.scales : up.scales;
   const u64 biases = is_gate ? gate.biases : up.biases;
-  const UnitPart<BITS> part = {p.matrix,
-                               p.cols,
-                               kUnitRows / 2u,
-                               MF_AT(t, const u8, gate.data),
-                               MF_AT(t, const u8, up.data),
-                               MF_AT(t, const u8, (t.lane & 1u) == 0u ? scales : biases)};
+  const MmaPart<BITS> part = {p.matrix,
+                              p.cols,
+                              kMmaRows / 2u,
+                              MF_AT(t, const u8, gate.data),
+                              MF_AT(t, const u8, up.data),
+                              MF_AT(t, const u8, (t.lane & 1u) == 0u ? scales : biases)};
   return part;
 }
 
@@ -44,14 +44,14 @@ MF_FN ExpertMatrix expert_at(ExpertMatrix first, u64 offset) {
 MF_FN u32 token_of(u32 slot, u32 top_k) { return slot < top_k ? 0u : slot / top_k; }
 
 /// What a group computes: rows of one expert for one row of x.
-struct UnitSlot {
+struct MmaSlot {
   ExpertMatrix matrices[2];  // gate and up, or down
   bool is_shared;
   bool exists;
 };
 
 /// The matrices of the expert that slot `t.group.y` goes to, from matrix `which` of its entry.
-MF_FN void find_expert(MF_PARAMS(UnitExpertsOneParams) p, MF_LOCAL(UnitSlot) slot, u32 id,
+MF_FN void find_expert(MF_PARAMS(MmaExpertsOneParams) p, MF_LOCAL(MmaSlot) slot, u32 id,
                        MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries, u32 which,
                        u32 count) {
   slot->exists = id < p.expert.ids;
@@ -72,8 +72,8 @@ MF_FN void find_expert(MF_PARAMS(UnitExpertsOneParams) p, MF_LOCAL(UnitSlot) slo
   }
 }
 
-MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
-  UnitSlot slot;
+MF_FN MmaSlot shared_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p) {
+  MmaSlot slot;
   slot.is_shared = t.group.y >= p.slots;
   slot.exists = slot.is_shared;
   slot.matrices[0] = p.shared[0];
@@ -81,35 +81,34 @@ MF_FN UnitSlot shared_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
   return slot;
 }
 
-MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
+MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(MmaExpertsOneParams) p) {
   return MF_SHARED_AT(t, u32, p.expert.walk.more * 4u);
 }
 
 template <u32 BITS>
-MF_FN UnitWalker<BITS> unit_expert_walker(MF_T t, MF_PARAMS(UnitExpertParams) p,
-                                          UnitPart<BITS> part) {
+MF_FN MmaWalker<BITS> mma_expert_walker(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaPart<BITS> part) {
   const u32 all = (p.matrix.rows + part.tile_rows - 1u) / part.tile_rows;
-  const UnitWalker<BITS> walker = {part, p.walk, unit_tiles(p.walk, t.group.x, all), {0u, 0u}};
+  const MmaWalker<BITS> walker = {part, p.walk, mma_tiles(p.walk, t.group.x, all), {0u, 0u}};
   return walker;
 }
 
 /// out = gated_unit(gate x + bias, up x + bias).
-struct UnitGateUpOut {
+struct MmaGateUpOut {
   MF_GLOBAL(f32) out;
   u64 gate_bias;
   u64 up_bias;
-  MF_PARAMS(UnitExpertParams) p;
+  MF_PARAMS(MmaExpertParams) p;
 
   MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
                          u32 tiles) const {
-    const u32 half = kUnitRows / 2u;
+    const u32 half = kMmaRows / 2u;
     for (u32 r = t.index; r < tiles * half; r += t.threads) {
       const u32 row = first_tile * half + r;
       if (row >= p.matrix.rows) return;
-      MF_SHARED(f32) own = parts + (r / half * splits * kUnitRows + r % half);
+      MF_SHARED(f32) own = parts + (r / half * splits * kMmaRows + r % half);
       out[row] =
-          gated_unit(sum_unit_splits(own, splits) + bias_at(t, gate_bias, row, p.bias_format),
-                     sum_unit_splits(own + half, splits) + bias_at(t, up_bias, row, p.bias_format),
+          gated_unit(sum_mma_splits(own, splits) + bias_at(t, gate_bias, row, p.bias_format),
+                     sum_mma_splits(own + half, splits) + bias_at(t, up_bias, row, p.bias_format),
                      p.activation, p.alpha, p.limit, p.up_offset);
     }
   }
@@ -117,25 +116,25 @@ struct UnitGateUpOut {
 
 /// The shared expert's inputs are awaited here.
 template <u32 BITS>
-MF_FN void unit_gate_up_of_one(MF_T t, MF_PARAMS(UnitExpertParams) p, UnitSlot slot,
-                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
-  UnitWalker<BITS> walker = unit_expert_walker<BITS>(
-      t, p, unit_gate_up_part<BITS>(t, p, slot.matrices[0], slot.matrices[1]));
+MF_FN void mma_gate_up_of_one(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaSlot slot,
+                              MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
+  MmaWalker<BITS> walker = mma_expert_walker<BITS>(
+      t, p, mma_gate_up_part<BITS>(t, p, slot.matrices[0], slot.matrices[1]));
   walker.begin(t);
   if (slot.is_shared) await_inputs(t);
-  const UnitMemoryRow row = {x, p.cols, p.wide};
-  const UnitGateUpOut sink = {out, slot.matrices[0].bias, slot.matrices[1].bias, p};
+  const MmaMemoryRow row = {x, p.cols, p.wide};
+  const MmaGateUpOut sink = {out, slot.matrices[0].bias, slot.matrices[1].bias, p};
   walker.run(t, &row, &sink);
 }
 
 template <u32 BITS>
-MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
-                                MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
-                                MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
-                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
-                                MF_GLOBAL(f32) shared_out) {
-  UnitSlot slot = shared_slot(t, p);
+MF_FN void mma_gate_up_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(i32) ids,
+                               MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
+                               MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
+                               MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+                               MF_GLOBAL(f32) shared_out) {
+  MmaSlot slot = shared_slot(t, p);
   u32 token = t.group.y - p.slots;
   MF_GLOBAL(const f32) from = x + token * p.shared_x_stride;
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
@@ -158,7 +157,7 @@ MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GL
     from = x + token * p.expert.x_stride;
     to = out + t.group.y * p.expert.out_stride;
   }
-  if (slot.exists) unit_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
+  if (slot.exists) mma_gate_up_of_one<BITS>(t, p.expert, slot, from, to);
   if (!writes) return;
   if (slot.is_shared) {
     barrier(t);
@@ -169,20 +168,19 @@ MF_FN void unit_gate_up_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GL
 }
 
 /// out = (down x + bias) * sigmoid(gate).
-struct UnitDownOut {
+struct MmaDownOut {
   MF_GLOBAL(f32) out;
   MF_GLOBAL(const f32) gate;
   u64 bias;
   bool has_gate;
-  MF_PARAMS(UnitExpertParams) p;
+  MF_PARAMS(MmaExpertParams) p;
 
   MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
                          u32 tiles) const {
-    for (u32 r = t.index; r < tiles * kUnitRows; r += t.threads) {
-      const u32 row = first_tile * kUnitRows + r;
+    for (u32 r = t.index; r < tiles * kMmaRows; r += t.threads) {
+      const u32 row = first_tile * kMmaRows + r;
       if (row >= p.matrix.rows) return;
-      f32 sum =
-          sum_unit_splits(parts + (r / kUnitRows * splits * kUnitRows + r % kUnitRows), splits);
+      f32 sum = sum_mma_splits(parts + (r / kMmaRows * splits * kMmaRows + r % kMmaRows), splits);
       sum = sum + bias_at(t, bias, row, p.bias_format);
       out[row] = has_gate ? sum * sigmoid(gate[0]) : sum;
     }
@@ -191,29 +189,29 @@ struct UnitDownOut {
 
 /// Awaits its inputs; weights and routes are there before.
 template <u32 BITS>
-MF_FN void unit_down_of_one(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitSlot slot,
-                            MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
-  MF_PARAMS(UnitExpertParams) e = p.expert;
-  UnitWalker<BITS> walker =
-      unit_expert_walker<BITS>(t, e, unit_down_part<BITS>(t, e, slot.matrices[0]));
+MF_FN void mma_down_of_one(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaSlot slot,
+                           MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out) {
+  MF_PARAMS(MmaExpertParams) e = p.expert;
+  MmaWalker<BITS> walker =
+      mma_expert_walker<BITS>(t, e, mma_down_part<BITS>(t, e, slot.matrices[0]));
   walker.begin(t);
   await_inputs(t);
-  const UnitMemoryRow row = {x, e.cols, e.wide};
-  const UnitDownOut sink = {out, gate, slot.matrices[0].bias,
-                            slot.is_shared && p.has_shared_gate != 0u, e};
+  const MmaMemoryRow row = {x, e.cols, e.wide};
+  const MmaDownOut sink = {out, gate, slot.matrices[0].bias,
+                           slot.is_shared && p.has_shared_gate != 0u, e};
   walker.run(t, &row, &sink);
 }
 
-/// What is read before the inputs are awaited was written before unit_gate_up_one, which comes
+/// What is read before the inputs are awaited was written before mma_gate_up_t1, which comes
 /// right before: ids, or the logits that both choose from.
 template <u32 BITS>
-MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(const i32) ids,
-                             MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
-                             MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
-                             MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
-                             MF_GLOBAL(const f32) shared_x, MF_GLOBAL(const f32) shared_gate,
-                             MF_GLOBAL(f32) shared_out) {
-  UnitSlot slot = shared_slot(t, p);
+MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(const i32) ids,
+                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
+                            MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                            MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+                            MF_GLOBAL(const f32) shared_x, MF_GLOBAL(const f32) shared_gate,
+                            MF_GLOBAL(f32) shared_out) {
+  MmaSlot slot = shared_slot(t, p);
   const u32 token = t.group.y - p.slots;
   MF_GLOBAL(const f32) from = shared_x + token * p.shared_x_stride;
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
@@ -234,35 +232,35 @@ MF_FN void unit_down_of_slot(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBA
     from = x + t.group.y * p.expert.x_stride;
     to = out + t.group.y * p.expert.out_stride;
   }
-  unit_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
+  mma_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
 }
 
 // Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
 // ones need twice the registers.
-#define MF_UNIT_EXPERTS_ONE(BITS, threads, fits)                                              \
-  MF_FITS(threads, fits)                                                                      \
-  MF_KERNEL(unit_gate_up_one##BITS, UnitExpertsOneParams, MF_WRITE(0, i32, ids),              \
-            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),  \
-            MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),    \
-            MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {        \
-    MF_THREAD_EARLY;                                                                          \
-    unit_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
-                                  entries, x, out, shared_out);                               \
-  }                                                                                           \
-  MF_FITS(threads, fits)                                                                      \
-  MF_KERNEL(unit_down_one##BITS, UnitExpertsOneParams, MF_READ(0, i32, ids),                  \
-            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),  \
-            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),               \
-            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),   \
-            MF_WRITE(10, f32, shared_out)) {                                                  \
-    MF_THREAD_EARLY;                                                                          \
-    static_cast<void>(weights);                                                               \
-    unit_down_of_slot<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
-                               shared_gate, shared_out);                                      \
+#define MF_MMA_EXPERTS_ONE(BITS, threads, fits)                                              \
+  MF_FITS(threads, fits)                                                                     \
+  MF_KERNEL(mma_gate_up_w##BITS##_t1, MmaExpertsOneParams, MF_WRITE(0, i32, ids),            \
+            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
+            MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),   \
+            MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {       \
+    MF_THREAD_EARLY;                                                                         \
+    mma_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
+                                 entries, x, out, shared_out);                               \
+  }                                                                                          \
+  MF_FITS(threads, fits)                                                                     \
+  MF_KERNEL(mma_down_w##BITS##_t1, MmaExpertsOneParams, MF_READ(0, i32, ids),                \
+            MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
+            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),              \
+            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),  \
+            MF_WRITE(10, f32, shared_out)) {                                                 \
+    MF_THREAD_EARLY;                                                                         \
+    static_cast<void>(weights);                                                              \
+    mma_down_of_slot<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
+                              shared_gate, shared_out);                                      \
   }
-MF_UNIT_EXPERTS_ONE(4, kUnitThreadsMax, kUnitFits4 / 2)
-MF_UNIT_EXPERTS_ONE(8, kUnitThreads, kUnitFits8)
-#undef MF_UNIT_EXPERTS_ONE
+MF_MMA_EXPERTS_ONE(4, kMmaThreadsMax, kMmaFits4 / 2)
+MF_MMA_EXPERTS_ONE(8, kMmaThreads, kMmaFits8)
+#undef MF_MMA_EXPERTS_ONE
 
 }  // namespace kernels
 }  // namespace gpu

@@ -9,24 +9,24 @@ namespace gpu {
 namespace kernels {
 
 /// A group's share. Positions count its tiles, those of the shared expert first.
-struct UnitListShare {
+struct MmaListShare {
   u32 each;          // tiles of an expert
   u32 shared;        // of the shared expert's so many are the group's,
   u32 shared_first;  // from this one on;
   u32 base;          // of the slots' tiles, position i is tile i + base, modulo 2^32
   u32 end;           // so many in all
 };
-MF_FN UnitListShare unit_list_share(MF_T t, MF_PARAMS(UnitExpertsOneParams) p) {
-  const u32 each = (p.expert.matrix.rows + kUnitRows / 2u - 1u) / (kUnitRows / 2u);
-  const UnitTiles all = unit_tiles(p.expert.walk, t.group.x, (p.expert.top_k + 1u) * each);
-  const UnitTiles own = unit_share_tiles(p.list.shared_tiles, p.list.shared_full, t.group.x, each);
-  const UnitListShare share = {each, own.end - own.first, own.first, all.first - own.end,
-                               all.end - all.first};
+MF_FN MmaListShare mma_list_share(MF_T t, MF_PARAMS(MmaExpertsOneParams) p) {
+  const u32 each = (p.expert.matrix.rows + kMmaRows / 2u - 1u) / (kMmaRows / 2u);
+  const MmaTiles all = mma_tiles(p.expert.walk, t.group.x, (p.expert.top_k + 1u) * each);
+  const MmaTiles own = mma_share_tiles(p.list.shared_tiles, p.list.shared_full, t.group.x, each);
+  const MmaListShare share = {each, own.end - own.first, own.first, all.first - own.end,
+                              all.end - all.first};
   return share;
 }
-MF_FN u32 first_rank(UnitListShare share) { return (share.shared + share.base) / share.each; }
+MF_FN u32 first_rank(MmaListShare share) { return (share.shared + share.base) / share.each; }
 /// Experts that the group has tiles of.
-MF_FN u32 count_experts(UnitListShare share) {
+MF_FN u32 count_experts(MmaListShare share) {
   const u32 shared = share.shared == 0u ? 0u : 1u;
   if (share.end == share.shared) return shared;
   return shared + (share.end + share.base - 1u) / share.each - first_rank(share) + 1u;
@@ -41,11 +41,11 @@ enum : u32 {
   kListMatrices,  // gate and up, an ExpertMatrix each
   kListMatrixWords = 8,
 };
-static_assert(kListMatrices + 2 * kListMatrixWords == static_cast<u32>(kUnitListWords),
+static_assert(kListMatrices + 2 * kListMatrixWords == static_cast<u32>(kMmaListWords),
               "plans make room for it");
 
-MF_FN MF_SHARED(u32) unit_list_entry(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, u32 i) {
-  return MF_SHARED_AT(t, u32, (p.list.table + i * kUnitListWords) * 4u);
+MF_FN MF_SHARED(u32) mma_list_entry(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, u32 i) {
+  return MF_SHARED_AT(t, u32, (p.list.table + i * kMmaListWords) * 4u);
 }
 MF_FN void store_address(MF_SHARED(u32) to, u64 address) {
   to[0] = static_cast<u32>(address);
@@ -57,14 +57,14 @@ MF_FN u64 load_address(MF_SHARED(u32) from) {
 }
 
 /// Writes the entries of the group's experts, a thread each. Has a barrier.
-MF_FN void list_experts(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitListShare share,
+MF_FN void list_experts(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaListShare share,
                         MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map,
                         MF_GLOBAL(const u64) entries) {
   const u32 before = share.shared == 0u ? 0u : 1u;
   for (u32 i = t.index; i < count_experts(share); i += t.threads) {
     const bool is_shared = i < before;
     const u32 rank = first_rank(share) + i - before;
-    UnitSlot slot;
+    MmaSlot slot;
     slot.exists = true;
     slot.matrices[0] = p.shared[0];
     slot.matrices[1] = p.shared[1];
@@ -74,7 +74,7 @@ MF_FN void list_experts(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitListShare
       find_expert(p, &slot, id, map, entries, 0u, 2u);
     }
     const u32 end = is_shared ? share.shared : (rank + 1u) * share.each - share.base;
-    MF_SHARED(u32) to = unit_list_entry(t, p, i);
+    MF_SHARED(u32) to = mma_list_entry(t, p, i);
     to[kListEnd] = end < share.end ? end : share.end;
     to[kListOffset] = is_shared ? share.shared_first : share.base - rank * share.each;
     to[kListRank] = is_shared ? static_cast<u32>(kNoEntry) : rank;
@@ -92,16 +92,16 @@ MF_FN void list_experts(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, UnitListShare
 }
 
 /// out = gated_unit(gate x + bias, up x + bias), of any of a token's experts.
-struct UnitListOut {
-  MF_PARAMS(UnitExpertsOneParams) p;
+struct MmaListOut {
+  MF_PARAMS(MmaExpertsOneParams) p;
   MF_GLOBAL(f32) slots;
   MF_GLOBAL(f32) shared;
 
   MF_FN_MEMBER void take(MF_T t, MF_SHARED(u32) expert, MF_SHARED(f32) parts, u32 splits,
                          u32 first_tile, u32 tiles) const {
     const u32 rank = expert[kListRank];
-    UnitGateUpOut own = {slots, load_address(expert + (kListMatrices + 6u)),
-                         load_address(expert + (kListMatrices + kListMatrixWords + 6u)), p.expert};
+    MmaGateUpOut own = {slots, load_address(expert + (kListMatrices + 6u)),
+                        load_address(expert + (kListMatrices + kListMatrixWords + 6u)), p.expert};
     own.out = rank == kNoEntry ? shared : slots + rank * p.expert.out_stride;
     own.take(t, parts, splits, first_tile, tiles);
   }
@@ -109,22 +109,22 @@ struct UnitListOut {
 
 /// A SIMD group on its way over a group's share.
 template <u32 BITS>
-struct UnitListWalker {
-  MF_PARAMS(UnitExpertsOneParams) p;
-  UnitPart<BITS> part;  // of the expert that is asked for,
-  u32 expert;           // which of the group's that is,
-  u32 end;              // and where its tiles end
+struct MmaListWalker {
+  MF_PARAMS(MmaExpertsOneParams) p;
+  MmaPart<BITS> part;  // of the expert that is asked for,
+  u32 expert;          // which of the group's that is,
+  u32 end;             // and where its tiles end
   u32 offset;
   bool exists;
-  u32 all;          // positions
-  UnitCursor next;  // to be asked for
-  u32 filled;       // places
+  u32 all;         // positions
+  MmaCursor next;  // to be asked for
+  u32 filled;      // places
 
   MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const {
-    return unit_place_at<BITS>(t, p.expert.walk, place);
+    return mma_place_at<BITS>(t, p.expert.walk, place);
   }
   MF_FN_MEMBER void enter(MF_T t) {
-    MF_SHARED(u32) at = unit_list_entry(t, p, expert);
+    MF_SHARED(u32) at = mma_list_entry(t, p, expert);
     end = at[kListEnd];
     offset = at[kListOffset];
     exists = at[kListExists] != 0u;
@@ -153,17 +153,17 @@ struct UnitListWalker {
   /// Brings the first splits under way, as far as they are before position `stop`.
   MF_FN_MEMBER void fill(MF_T t, u32 stop) {
     MF_ROLLED
-    while (filled < kUnitPlaces && next.tile < stop) {
+    while (filled < kMmaPlaces && next.tile < stop) {
       issue(t, filled);
       ++filled;
     }
   }
   /// All sums, with the row of activations and the list in shared memory: a batch of tiles of one
   /// expert after the other goes to `sink`.
-  MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const UnitListOut) sink) {
-    const UnitWalk walk = p.expert.walk;
-    const UnitTiles tiles = {0u, all};
-    UnitCursor now;
+  MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const MmaListOut) sink) {
+    const MmaWalk walk = p.expert.walk;
+    const MmaTiles tiles = {0u, all};
+    MmaCursor now;
     now.begin(t, walk, tiles);
     u32 place = 0u;
     u32 batch = 0u;  // the place of its sums
@@ -171,22 +171,22 @@ struct UnitListWalker {
     u32 i = 0u;
     MF_ROLLED
     while (done < all) {
-      MF_SHARED(u32) at = unit_list_entry(t, p, i);
+      MF_SHARED(u32) at = mma_list_entry(t, p, i);
       const u32 of_expert = at[kListEnd];
       const bool is_there = at[kListExists] != 0u;
       const u32 stop = of_expert - done < walk.batch ? of_expert : done + walk.batch;
-      MF_SHARED(f32) parts = unit_batch_parts(t, walk, batch);
+      MF_SHARED(f32) parts = mma_batch_parts(t, walk, batch);
       MF_ROLLED
       while (now.tile < stop) {
-        copies_wait<kUnitPlaces - 1u>(t);
+        copies_wait<kMmaPlaces - 1u>(t);
         simd_barrier(t);
         if (is_there) {
           part.multiply(t, place_at(t, place), now.split, walk.splits,
-                        parts + ((now.tile - done) * walk.splits + now.split) * kUnitRows);
+                        parts + ((now.tile - done) * walk.splits + now.split) * kMmaRows);
         }
         simd_barrier(t);
         issue(t, place);
-        place = place + 1u == kUnitPlaces ? 0u : place + 1u;
+        place = place + 1u == kMmaPlaces ? 0u : place + 1u;
         now.advance(walk);
       }
       barrier(t);
@@ -200,57 +200,57 @@ struct UnitListWalker {
 
 /// With the shared expert's first splits under way, as far as they are the group's.
 template <u32 BITS>
-MF_FN UnitListWalker<BITS> begin_unit_list(MF_T t, MF_PARAMS(UnitExpertsOneParams) p,
-                                           UnitListShare share) {
+MF_FN MmaListWalker<BITS> begin_mma_list(MF_T t, MF_PARAMS(MmaExpertsOneParams) p,
+                                         MmaListShare share) {
   const bool exists = share.shared != 0u;
-  UnitListWalker<BITS> walker = {p,
-                                 unit_gate_up_part<BITS>(t, p.expert, p.shared[0], p.shared[1]),
-                                 exists ? 0u : ~0u,
-                                 share.shared,
-                                 share.shared_first,
-                                 exists,
-                                 share.end,
-                                 {0u, 0u},
-                                 0u};
-  const UnitTiles tiles = {0u, share.end};
-  store_unit_zeros(t, p.expert.walk.splits);
+  MmaListWalker<BITS> walker = {p,
+                                mma_gate_up_part<BITS>(t, p.expert, p.shared[0], p.shared[1]),
+                                exists ? 0u : ~0u,
+                                share.shared,
+                                share.shared_first,
+                                exists,
+                                share.end,
+                                {0u, 0u},
+                                0u};
+  const MmaTiles tiles = {0u, share.end};
+  store_mma_zeros(t, p.expert.walk.splits);
   walker.next.begin(t, p.expert.walk, tiles);
   walker.fill(t, share.shared);
   return walker;
 }
 
 /// A row of activations, staged by the threads from `first` on.
-struct UnitRowBeside {
-  UnitMemoryRow row;
+struct MmaRowBeside {
+  MmaMemoryRow row;
   u32 first;
   u32 splits;
   MF_FN_MEMBER void run(MF_T t) const {
     const u32 step = t.threads - first;
-    for (u32 o = t.index - first; o < splits * (kUnitSplit / 8u); o += 2u * step) {
-      stage_unit_octets(t, row.x, o, step, splits, row.cols, row.wide);
+    for (u32 o = t.index - first; o < splits * (kMmaSplit / 8u); o += 2u * step) {
+      stage_mma_octets(t, row.x, o, step, splits, row.cols, row.wide);
     }
   }
 };
 
 template <u32 BITS>
-MF_FN void unit_gate_up_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_GLOBAL(i32) ids,
-                                 MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
-                                 MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                                 MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
-                                 MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
-                                 MF_GLOBAL(f32) shared_out) {
-  MF_PARAMS(UnitExpertParams) e = p.expert;
+MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(i32) ids,
+                                MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
+                                MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
+                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+                                MF_GLOBAL(f32) shared_out) {
+  MF_PARAMS(MmaExpertParams) e = p.expert;
   const u32 token = t.group.y;
   const u64 slot = static_cast<u64>(token) * e.top_k;
-  const UnitListShare share = unit_list_share(t, p);
-  UnitListWalker<BITS> walker = begin_unit_list<BITS>(t, p, share);
+  const MmaListShare share = mma_list_share(t, p);
+  MmaListWalker<BITS> walker = begin_mma_list<BITS>(t, p, share);
   MF_GLOBAL(const f32) own_logits = logits + token * p.route.logits_stride;
   const bool chooses = p.route.thread_experts != 0u;
   // Threads that choose no routes have time for the row of activations.
   const bool has_others = chooses && t.threads > kRouteThreads;
-  const UnitRowBeside row = {{x + token * e.x_stride, e.cols, e.wide},
-                             has_others ? static_cast<u32>(kRouteThreads) : 0u,
-                             e.walk.splits};
+  const MmaRowBeside row = {{x + token * e.x_stride, e.cols, e.wide},
+                            has_others ? static_cast<u32>(kRouteThreads) : 0u,
+                            e.walk.splits};
   await_inputs(t);
   if (chooses) {
     route_choose_beside(t, p.route, p.route.top_k, route_words(t, p), own_logits, correction, &row);
@@ -262,21 +262,21 @@ MF_FN void unit_gate_up_of_token(MF_T t, MF_PARAMS(UnitExpertsOneParams) p, MF_G
     row.run(t);
     barrier(t);
   }
-  const UnitListOut sink = {p, out + slot * e.out_stride, shared_out + token * p.shared_out_stride};
+  const MmaListOut sink = {p, out + slot * e.out_stride, shared_out + token * p.shared_out_stride};
   walker.run(t, &sink);
   if (!chooses || t.group.x != p.list.writer) return;
   route_write(t, p.route, token, route_words(t, p), own_logits, expert_scale, ids, weights);
 }
 
 // Group x: a share of the tiles; y: a token. A group has a multiprocessor for itself.
-MF_FITS(kUnitThreadsMax, 1)
-MF_KERNEL(unit_gate_up_list4, UnitExpertsOneParams, MF_WRITE(0, i32, ids),
+MF_FITS(kMmaThreadsMax, 1)
+MF_KERNEL(mma_gate_up_list_w4_t1, MmaExpertsOneParams, MF_WRITE(0, i32, ids),
           MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),
           MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),
           MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {
   MF_THREAD_EARLY;
-  unit_gate_up_of_token<4u>(t, p, ids, weights, logits, correction, expert_scale, map, entries, x,
-                            out, shared_out);
+  mma_gate_up_of_token<4u>(t, p, ids, weights, logits, correction, expert_scale, map, entries, x,
+                           out, shared_out);
 }
 
 }  // namespace kernels

@@ -64,12 +64,12 @@ MF_FN void linear_tile(MF_T t, MF_PARAMS(LinearParams) p, MF_GLOBAL(const u8) da
 MF_LINEAR_TILES(linear_f32, kFormatF32)
 MF_LINEAR_TILES(linear_f16, kFormatF16)
 MF_LINEAR_TILES(linear_bf16, kFormatBf16)
-MF_LINEAR_TILES(linear_affine2, 2u)
-MF_LINEAR_TILES(linear_affine3, 3u)
-MF_LINEAR_TILES(linear_affine4, 4u)
-MF_LINEAR_TILES(linear_affine5, 5u)
-MF_LINEAR_TILES(linear_affine6, 6u)
-MF_LINEAR_TILES(linear_affine8, 8u)
+MF_LINEAR_TILES(linear_w2, 2u)
+MF_LINEAR_TILES(linear_w3, 3u)
+MF_LINEAR_TILES(linear_w4, 4u)
+MF_LINEAR_TILES(linear_w5, 5u)
+MF_LINEAR_TILES(linear_w6, 6u)
+MF_LINEAR_TILES(linear_w8, 8u)
 #undef MF_LINEAR_TILES
 #undef MF_LINEAR
 

@@ -155,37 +155,37 @@ MF_FN void stage_few(MF_T t, MF_GLOBAL(const f32) x, u32 cols) {
 }
 
 // Group x: p.group_rows rows, of up to kFewColsMax columns, a multiple of 8; kNormThreads.
-#define MF_LINEAR_ONE(name, FORMAT)                                                              \
-  MF_FITS(kNormThreads, 2)                                                                       \
-  MF_KERNEL(name, FewRowsParams, MF_CONST(0, u8, data), MF_READ(1, f32, x),                      \
-            MF_WRITE(2, f32, out)) {                                                             \
-    MF_THREAD_EARLY;                                                                             \
-    copy_few<FORMAT>(t, p, data);                                                                \
-    await_inputs(t);                                                                             \
-    stage_few(t, x, p.weight.cols);                                                              \
-    copies_wait<0u>(t);                                                                          \
-    barrier(t);                                                                                  \
-    multiply_few<FORMAT>(t, p, out);                                                             \
-  }                                                                                              \
-  MF_FITS(kNormThreads, 2)                                                                       \
-  MF_KERNEL(name##_normed, FewRowsParams, MF_CONST(0, u8, data), MF_READ(1, f32, base),          \
-            MF_READ(2, f32, addend), MF_CONST(3, f32, weight), MF_WRITE(4, f32, out),            \
-            MF_WRITE(5, f32, sum), MF_WRITE(6, f32, normed)) {                                   \
-    MF_THREAD_EARLY;                                                                             \
-    const NormedRow row = {base, addend, weight, sum, normed, p.weight.cols, p.adds, p.epsilon}; \
-    copy_few<FORMAT>(t, p, data);                                                                \
-    FewNormed made;                                                                              \
-    made.begin(t, &row);                                                                         \
-    await_inputs(t);                                                                             \
-    made.stage(t, &row);                                                                         \
-    copies_wait<0u>(t);                                                                          \
-    barrier(t);                                                                                  \
-    multiply_few<FORMAT>(t, p, out);                                                             \
+#define MF_LINEAR_FEW_ROWS(type, FORMAT)                                                           \
+  MF_FITS(kNormThreads, 2)                                                                         \
+  MF_KERNEL(linear_few_rows_##type##_t1, FewRowsParams, MF_CONST(0, u8, data), MF_READ(1, f32, x), \
+            MF_WRITE(2, f32, out)) {                                                               \
+    MF_THREAD_EARLY;                                                                               \
+    copy_few<FORMAT>(t, p, data);                                                                  \
+    await_inputs(t);                                                                               \
+    stage_few(t, x, p.weight.cols);                                                                \
+    copies_wait<0u>(t);                                                                            \
+    barrier(t);                                                                                    \
+    multiply_few<FORMAT>(t, p, out);                                                               \
+  }                                                                                                \
+  MF_FITS(kNormThreads, 2)                                                                         \
+  MF_KERNEL(linear_few_rows_normed_##type##_t1, FewRowsParams, MF_CONST(0, u8, data),              \
+            MF_READ(1, f32, base), MF_READ(2, f32, addend), MF_CONST(3, f32, weight),              \
+            MF_WRITE(4, f32, out), MF_WRITE(5, f32, sum), MF_WRITE(6, f32, normed)) {              \
+    MF_THREAD_EARLY;                                                                               \
+    const NormedRow row = {base, addend, weight, sum, normed, p.weight.cols, p.adds, p.epsilon};   \
+    copy_few<FORMAT>(t, p, data);                                                                  \
+    FewNormed made;                                                                                \
+    made.begin(t, &row);                                                                           \
+    await_inputs(t);                                                                               \
+    made.stage(t, &row);                                                                           \
+    copies_wait<0u>(t);                                                                            \
+    barrier(t);                                                                                    \
+    multiply_few<FORMAT>(t, p, out);                                                               \
   }
-MF_LINEAR_ONE(linear_one_f32, kFormatF32)
-MF_LINEAR_ONE(linear_one_f16, kFormatF16)
-MF_LINEAR_ONE(linear_one_bf16, kFormatBf16)
-#undef MF_LINEAR_ONE
+MF_LINEAR_FEW_ROWS(f32, kFormatF32)
+MF_LINEAR_FEW_ROWS(f16, kFormatF16)
+MF_LINEAR_FEW_ROWS(bf16, kFormatBf16)
+#undef MF_LINEAR_FEW_ROWS
 
 }  // namespace kernels
 }  // namespace gpu

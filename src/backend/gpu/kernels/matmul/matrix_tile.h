@@ -11,7 +11,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Where column c of a staged row lies: 16-byte units of a pack of 32 are permuted by the pack.
+/// Where column c of a staged row lies: 16-byte pieces of a pack of 32 are permuted by the pack.
 MF_FN u32 staged_at(u32 c) {
   const u32 pack = c / 32u;
   return pack * 32u + ((((c / 4u) ^ pack) & 7u) * 4u) + (c & 3u);

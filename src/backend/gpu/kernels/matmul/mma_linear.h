@@ -8,37 +8,37 @@ namespace gpu {
 namespace kernels {
 
 /// Where a lane's part of a stage lies, in words of shared memory.
-struct UnitPlace {
+struct MmaPlace {
   u32 sums;
   u32 scales;
 };
-MF_FN UnitPlace unit_place(MF_T t) {
-  UnitPlace place;
-  place.sums = kUnitStageSums + (t.lane & 3u) * 4u;
-  place.scales = kUnitScalesBegin + t.simd * kUnitManyScaleWords + t.lane / 4u * 2u;
+MF_FN MmaPlace mma_place(MF_T t) {
+  MmaPlace place;
+  place.sums = kMmaStageSums + (t.lane & 3u) * 4u;
+  place.scales = kMmaScalesBegin + t.simd * kMmaManyScaleWords + t.lane / 4u * 2u;
   return place;
 }
 
 /// Adds block `within_split` of a split, `within` of a stage, to the totals: 16 rows times TILES *
 /// 8 tokens, in parts that leave registers for each other.
 template <u32 BITS, u32 TILES>
-MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 stage, u32 within,
+MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, MmaPlace place, u32 stage, u32 within,
                            u32 within_split) {
   enum : u32 { kParts = TILES > 4u ? 2u : 1u, kTiles = TILES / kParts };
   MF_SHARED(f32)
-  sums = MF_SHARED_AT(t, f32, (stage + place.sums + within * (kUnitTokens * 2u)) * 4u);
+  sums = MF_SHARED_AT(t, f32, (stage + place.sums + within * (kMmaTokens * 2u)) * 4u);
   MF_SHARED(u32)
-  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kUnitRows * 2u)) * 4u);
+  scales = MF_SHARED_AT(t, u32, (place.scales + within_split * (kMmaRows * 2u)) * 4u);
   W2 codes[4];
-  load_stage_codes<BITS>(t, codes, MF_SHARED_AT(t, u32, (stage + kUnitStageCodes) * 4u), within);
-  const W2 scale[2] = {load2(scales), load2(scales + kUnitHalfRows * 2u)};  // and bias
+  load_stage_codes<BITS>(t, codes, MF_SHARED_AT(t, u32, (stage + kMmaStageCodes) * 4u), within);
+  const W2 scale[2] = {load2(scales), load2(scales + kMmaHalfRows * 2u)};  // and bias
   MF_UNROLL
   for (u32 part = 0u; part < kParts; ++part) {
     i32 high[kTiles * 4u];
     i32 low[kTiles * 4u];
-    const u32 token = within * kUnitTokens + part * (kTiles * 8u);
+    const u32 token = within * kMmaTokens + part * (kTiles * 8u);
     TeamBytes<kTiles>::multiply(t, high, low, codes,
-                                MF_SHARED_AT(t, u32, (stage + token * kUnitBlockWords) * 4u));
+                                MF_SHARED_AT(t, u32, (stage + token * kMmaBlockWords) * 4u));
     MF_UNROLL
     for (u32 i = 0u; i < kTiles; ++i) {
       const u32 n = part * kTiles + i;
@@ -46,9 +46,9 @@ MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 st
       MF_UNROLL
       for (u32 j = 0u; j < 4u; ++j) {
         const W2 own = scale[j / 2u];
-        totals[n * 4u + j] = add_unit_block(totals[n * 4u + j], high[i * 4u + j], low[i * 4u + j],
-                                            as_float(own.v[0]), as_float(own.v[1]),
-                                            two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
+        totals[n * 4u + j] =
+            add_mma_block(totals[n * 4u + j], high[i * 4u + j], low[i * 4u + j], as_float(own.v[0]),
+                          as_float(own.v[1]), two.v[j % 2u * 2u], two.v[j % 2u * 2u + 1u]);
       }
     }
   }
@@ -57,36 +57,36 @@ MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, UnitPlace place, u32 st
 /// 16 rows of a matrix times TILES * 8 rows of x. A lane has of 8 tokens two at (lane & 3) * 2, of
 /// 8 rows one at lane / 4.
 template <u32 BITS, u32 TILES>
-struct UnitSums {
+struct MmaSums {
   enum : u32 { kOwn = TILES * 4u };
   f32 v[kOwn];
 
   /// Of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
   MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
 
-  MF_FN_MEMBER void multiply(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) rows) {
-    const u32 blocks = p.cols / kUnitBlock;
+  MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
+    const u32 blocks = p.cols / kMmaBlock;
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) v[i] = 0.0f;
-    UnitStages<BITS, TILES> copies;
+    MmaStages<BITS, TILES> copies;
     copies.begin(t, p.cols, rows, p.m.rows, p.stages);
     MF_ROLLED
     for (u32 s = 1u; s < p.stages; ++s) copies.issue(t, p, rows);
-    UnitScales scales;
+    MmaScales scales;
     scales.load(t, p.m, rows, p.cols, 0u);
-    const UnitPlace place = unit_place(t);
-    u32 stage = kUnitStagesBegin;
+    const MmaPlace place = mma_place(t);
+    u32 stage = kMmaStagesBegin;
     MF_ROLLED
-    for (u32 first = 0u; first < blocks; first += kUnitSplitBlocks) {
+    for (u32 first = 0u; first < blocks; first += kMmaSplitBlocks) {
       f32 totals[kOwn];
       MF_UNROLL
       for (u32 i = 0u; i < kOwn; ++i) totals[i] = 0.0f;
       scales.place(t, p.m.scales);
-      const bool is_last = blocks - first <= kUnitSplitBlocks;
-      if (!is_last) scales.load(t, p.m, rows, p.cols, first + kUnitSplitBlocks);
-      const u32 count = is_last ? blocks - first : static_cast<u32>(kUnitSplitBlocks);
+      const bool is_last = blocks - first <= kMmaSplitBlocks;
+      if (!is_last) scales.load(t, p.m, rows, p.cols, first + kMmaSplitBlocks);
+      const u32 count = is_last ? blocks - first : static_cast<u32>(kMmaSplitBlocks);
       MF_ROLLED
-      for (u32 block = 0u; block < count; block += UnitStages<BITS, TILES>::kBlocks) {
+      for (u32 block = 0u; block < count; block += MmaStages<BITS, TILES>::kBlocks) {
         wait(t, p.stages);
         copies.issue(t, p, rows);
         add_stage_block<BITS, TILES>(t, totals, place, stage, 0u, block);
@@ -102,10 +102,10 @@ struct UnitSums {
 
   /// For the stage that was copied first.
   static MF_FN_MEMBER void wait(MF_T t, u32 stages) {
-    if (stages == kUnitStages) {
-      copies_wait<kUnitStages - 2u>(t);
+    if (stages == kMmaStages) {
+      copies_wait<kMmaStages - 2u>(t);
     } else {
-      copies_wait<kUnitStagesOfFew - 2u>(t);
+      copies_wait<kMmaStagesOfFew - 2u>(t);
     }
     copies_publish(t);
     barrier(t);
@@ -113,33 +113,33 @@ struct UnitSums {
 };
 
 template <u32 BITS, u32 TILES, class Output>
-MF_FN void unit_multiply_tiles(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) rows,
-                               MF_LOCAL(const Output) output) {
-  UnitSums<BITS, TILES> sums;
+MF_FN void mma_multiply_tiles(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows,
+                              MF_LOCAL(const Output) output) {
+  MmaSums<BITS, TILES> sums;
   sums.multiply(t, p, rows);
   output->template store<TILES>(t, &sums);
 }
 /// Products with up to `tokens` rows of x, whose numbers are in shared memory.
 template <class Output>
-MF_FN void unit_multiply(MF_T t, UnitMany p, MF_LOCAL(const UnitRows) rows, u32 tokens,
-                         MF_LOCAL(const Output) output) {
+MF_FN void mma_multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, u32 tokens,
+                        MF_LOCAL(const Output) output) {
   if (p.m.bits == 4u && tokens > 48u) {
-    unit_multiply_tiles<4u, 8u>(t, p, rows, output);
+    mma_multiply_tiles<4u, 8u>(t, p, rows, output);
   } else if (p.m.bits == 4u && tokens > 32u) {
-    unit_multiply_tiles<4u, 6u>(t, p, rows, output);
+    mma_multiply_tiles<4u, 6u>(t, p, rows, output);
   } else if (p.m.bits == 4u && tokens > 16u) {
-    unit_multiply_tiles<4u, 4u>(t, p, rows, output);
+    mma_multiply_tiles<4u, 4u>(t, p, rows, output);
   } else if (p.m.bits == 4u) {
-    unit_multiply_tiles<4u, 2u>(t, p, rows, output);
+    mma_multiply_tiles<4u, 2u>(t, p, rows, output);
   } else if (tokens > 32u) {
-    unit_multiply_tiles<8u, 8u>(t, p, rows, output);
+    mma_multiply_tiles<8u, 8u>(t, p, rows, output);
   } else {
-    unit_multiply_tiles<8u, 4u>(t, p, rows, output);
+    mma_multiply_tiles<8u, 4u>(t, p, rows, output);
   }
 }
 
 /// Products as they are, in row numbers[token] of `out`, and a bias of the row if there is one.
-struct UnitOutput {
+struct MmaOutput {
   MF_GLOBAL(f32) out;
   u64 stride;
   u32 row;
@@ -150,7 +150,7 @@ struct UnitOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
-    MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, kUnitTokens * 4u) + (t.lane & 3u) * 2u;
+    MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, kMmaTokens * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
     f32 bias[2];
     MF_UNROLL
@@ -173,8 +173,8 @@ struct UnitOutput {
 };
 
 /// Group x: 128 rows of one of the matrices; y: 64 tokens. 256 threads.
-MF_FITS(kUnitThreads, 2u)
-MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
+MF_FITS(kMmaThreads, 2u)
+MF_KERNEL(mma_linear, MmaLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
           MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
           MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
           MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),
@@ -184,7 +184,7 @@ MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8,
   MF_THREAD;
   u32 which = 0u;
   MF_UNROLL
-  for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
+  for (u32 i = 1u; i < kMmaMatricesMax; ++i) {
     if (i < p.count && t.group.x >= p.first_group[i]) which = i;
   }
   MF_GLOBAL(const u8)
@@ -195,23 +195,22 @@ MF_KERNEL(unit_linear, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8,
   biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
   MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
   MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
-  const u32 token = t.group.y * kUnitTokens;
+  const u32 token = t.group.y * kMmaTokens;
   const u32 last = p.tokens - 1u;
   // Past the last token its row is multiplied again, and not stored.
-  if (t.index < kUnitTokens) {
+  if (t.index < kMmaTokens) {
     const u32 own = token + t.index < last ? token + t.index : last;
     numbers[t.index] = own;
-    numbers[kUnitTokens + t.index] = own;
+    numbers[kMmaTokens + t.index] = own;
   }
   barrier(t);
-  const u32 row = (t.group.x - p.first_group[which]) * kUnitGroupRows + t.simd * kUnitRows;
-  const u32 count = p.tokens - token < kUnitTokens ? p.tokens - token : kUnitTokens;
-  const UnitMatrix m = p.matrices[which];
-  const UnitMany many = {m, p.cols, p.stages, split, split_sums};
-  const UnitRows rows[2] = {{data, scales, biases, row},
-                            {data, scales, biases, row + kUnitHalfRows}};
-  const UnitOutput output = {out, p.out_strides[which], row, m.rows, count, 0u, kFormatF32};
-  unit_multiply(t, many, rows, count, &output);
+  const u32 row = (t.group.x - p.first_group[which]) * kMmaGroupRows + t.simd * kMmaRows;
+  const u32 count = p.tokens - token < kMmaTokens ? p.tokens - token : kMmaTokens;
+  const MmaMatrix m = p.matrices[which];
+  const MmaMany many = {m, p.cols, p.stages, split, split_sums};
+  const MmaRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kMmaHalfRows}};
+  const MmaOutput output = {out, p.out_strides[which], row, m.rows, count, 0u, kFormatF32};
+  mma_multiply(t, many, rows, count, &output);
 }
 
 }  // namespace kernels

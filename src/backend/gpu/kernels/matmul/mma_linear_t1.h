@@ -8,20 +8,20 @@ namespace gpu {
 namespace kernels {
 
 /// Bytes of octet `o`, the 256s or the ones: of two octets the even columns, then the odd ones.
-MF_FN void store_unit_columns(MF_SHARED(u32) to, u32 o, W2 columns) {
+MF_FN void store_mma_columns(MF_SHARED(u32) to, u32 o, W2 columns) {
   to[o / 2u * 4u + o % 2u] = columns.v[0];
   to[o / 2u * 4u + o % 2u + 2u] = columns.v[1];
 }
 
 /// Columns that are octet `o` of those of `splits` splits: of each block the 256s of 8 octets, then
 /// their ones; and sums and factors. Eight lanes bring a block.
-MF_FN void store_unit_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
-  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
-  const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
-  const UnitOctet octet = unit_octet(values, factor.into);
-  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + o / 8u * kUnitBlockWords;
-  store_unit_columns(to, o % 8u, octet.high);
-  store_unit_columns(to + kUnitBlockWords / 2u, o % 8u, octet.low);
+MF_FN void store_mma_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
+  const MmaFactor factor = mma_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const MmaOctet octet = mma_octet(values, factor.into);
+  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + o / 8u * kMmaBlockWords;
+  store_mma_columns(to, o % 8u, octet.high);
+  store_mma_columns(to + kMmaBlockWords / 2u, o % 8u, octet.low);
   const f32 sum = lanes_sum<8u>(t, octet.sum);
   if (o % 8u == 0u) {
     sums[o / 4u] = sum;
@@ -29,47 +29,47 @@ MF_FN void store_unit_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 split
   }
 }
 
-MF_FN void store_unit_zeros(MF_T t, u32 splits) {
-  if (t.index < kUnitZeroWords) {
-    MF_SHARED_AT(t, u32, unit_one_shared(splits).zeros * 4u)[t.index] = 0u;
+MF_FN void store_mma_zeros(MF_T t, u32 splits) {
+  if (t.index < kMmaZeroWords) {
+    MF_SHARED_AT(t, u32, mma_one_shared(splits).zeros * 4u)[t.index] = 0u;
   }
 }
 
 /// Octets `o` and `o` + `step` of those of `splits` splits, both on their way at once.
-MF_FN void stage_unit_octets(MF_T t, MF_GLOBAL(const f32) x, u32 o, u32 step, u32 splits, u32 cols,
-                             u32 wide) {
+MF_FN void stage_mma_octets(MF_T t, MF_GLOBAL(const f32) x, u32 o, u32 step, u32 splits, u32 cols,
+                            u32 wide) {
   const u32 next = o + step;
   f32 values[16];
   load_octet(values, x, o * 8u, cols, wide);
   load_octet(values + 8, x, next * 8u, cols, wide);
-  store_unit_octet(t, values, o, splits);
-  if (next < splits * (kUnitSplit / 8u)) store_unit_octet(t, values + 8, next, splits);
+  store_mma_octet(t, values, o, splits);
+  if (next < splits * (kMmaSplit / 8u)) store_mma_octet(t, values + 8, next, splits);
 }
 
 /// A group's tiles.
-struct UnitTiles {
+struct MmaTiles {
   u32 first;
   u32 end;
 };
 /// So many of each of the first `full` groups, one less of the others.
-MF_FN UnitTiles unit_share_tiles(u32 most, u32 full, u32 group, u32 all) {
-  UnitTiles tiles;
+MF_FN MmaTiles mma_share_tiles(u32 most, u32 full, u32 group, u32 all) {
+  MmaTiles tiles;
   tiles.first = group * most - (group > full ? group - full : 0u);
   tiles.end = tiles.first + most - (group < full ? 0u : 1u);
   if (tiles.end > all) tiles.end = all;
   return tiles;
 }
-MF_FN UnitTiles unit_tiles(UnitWalk walk, u32 group, u32 all) {
-  return unit_share_tiles(walk.tiles, walk.full, group, all);
+MF_FN MmaTiles mma_tiles(MmaWalk walk, u32 group, u32 all) {
+  return mma_share_tiles(walk.tiles, walk.full, group, all);
 }
 
 /// A split of a tile of the group's.
-struct UnitCursor {
+struct MmaCursor {
   u32 tile;
   u32 split;
 
   /// The SIMD group's first, past all tiles if it takes none.
-  MF_FN_MEMBER void begin(MF_T t, UnitWalk walk, UnitTiles tiles) {
+  MF_FN_MEMBER void begin(MF_T t, MmaWalk walk, MmaTiles tiles) {
     tile = t.simd < walk.simds ? tiles.first : tiles.end;
     split = t.simd;
     while (split >= walk.splits) {
@@ -77,7 +77,7 @@ struct UnitCursor {
       ++tile;
     }
   }
-  MF_FN_MEMBER void advance(UnitWalk walk) {
+  MF_FN_MEMBER void advance(MmaWalk walk) {
     tile += walk.tile_step;
     split += walk.split_step;
     if (split >= walk.splits) {
@@ -88,42 +88,42 @@ struct UnitCursor {
 };
 
 /// A row of activations in memory.
-struct UnitMemoryRow {
+struct MmaMemoryRow {
   MF_GLOBAL(const f32) x;
   u32 cols;
   u32 wide;
 
-  MF_FN_MEMBER void stage_split(MF_T t, UnitWalk walk, u32 split) const {
-    stage_unit_octets(t, x, split * (kUnitSplit / 8u) + t.lane, 32u, walk.splits, cols, wide);
+  MF_FN_MEMBER void stage_split(MF_T t, MmaWalk walk, u32 split) const {
+    stage_mma_octets(t, x, split * (kMmaSplit / 8u) + t.lane, 32u, walk.splits, cols, wide);
   }
-  MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
-    for (u32 o = t.index; o < walk.splits * (kUnitSplit / 8u); o += 2u * t.threads) {
-      stage_unit_octets(t, x, o, t.threads, walk.splits, cols, wide);
+  MF_FN_MEMBER void stage(MF_T t, MmaWalk walk) const {
+    for (u32 o = t.index; o < walk.splits * (kMmaSplit / 8u); o += 2u * t.threads) {
+      stage_mma_octets(t, x, o, t.threads, walk.splits, cols, wide);
     }
   }
 };
 
 /// Where a SIMD group's copies arrive, in words of shared memory.
 template <u32 BITS>
-MF_FN u32 unit_place_at(MF_T t, UnitWalk walk, u32 place) {
-  return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(UnitPart<BITS>::kWords);
+MF_FN u32 mma_place_at(MF_T t, MmaWalk walk, u32 place) {
+  return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(MmaPart<BITS>::kWords);
 }
 /// The sums of the splits of a batch of tiles; of batches in turn.
-MF_FN MF_SHARED(f32) unit_batch_parts(MF_T t, UnitWalk walk, u32 batch) {
+MF_FN MF_SHARED(f32) mma_batch_parts(MF_T t, MmaWalk walk, u32 batch) {
   return MF_SHARED_AT(
       t, f32,
-      (unit_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kUnitRows) * 4u);
+      (mma_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kMmaRows) * 4u);
 }
 
 /// A SIMD group on its way over a group's tiles.
 template <u32 BITS>
-struct UnitWalker {
-  UnitPart<BITS> part;
-  UnitWalk walk;
-  UnitTiles tiles;
-  UnitCursor next;  // to be asked for
+struct MmaWalker {
+  MmaPart<BITS> part;
+  MmaWalk walk;
+  MmaTiles tiles;
+  MmaCursor next;  // to be asked for
 
-  MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const { return unit_place_at<BITS>(t, walk, place); }
+  MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const { return mma_place_at<BITS>(t, walk, place); }
   MF_FN_MEMBER void issue(MF_T t, u32 place) {
     if (next.tile < tiles.end) part.issue(t, place_at(t, place), next.tile, next.split);
     copies_commit(t);
@@ -131,10 +131,10 @@ struct UnitWalker {
   }
   /// Brings the first splits under way.
   MF_FN_MEMBER void begin(MF_T t) {
-    store_unit_zeros(t, walk.splits);
+    store_mma_zeros(t, walk.splits);
     next.begin(t, walk, tiles);
     MF_UNROLL
-    for (u32 place = 0u; place < kUnitPlaces; ++place) issue(t, place);
+    for (u32 place = 0u; place < kMmaPlaces; ++place) issue(t, place);
   }
 
   /// Stages the row of activations; then all sums: a batch of tiles after the other goes to `sink`,
@@ -144,7 +144,7 @@ struct UnitWalker {
     bool stages = walk.by_splits != 0u;
     if (!stages) source->stage(t, walk);
     barrier(t);  // zeros are there too
-    UnitCursor now;
+    MmaCursor now;
     now.begin(t, walk, tiles);
     u32 place = 0u;
     u32 batch = 0u;  // the place of its sums
@@ -154,17 +154,17 @@ struct UnitWalker {
       const u32 batch_end = tiles.end - done < walk.batch ? tiles.end : done + walk.batch;
       // First all splits of one tile, if they are staged on the way.
       const u32 end = stages ? done + 1u : batch_end;
-      MF_SHARED(f32) parts = unit_batch_parts(t, walk, batch);
+      MF_SHARED(f32) parts = mma_batch_parts(t, walk, batch);
       MF_ROLLED
       while (now.tile < end) {
         if (stages) source->stage_split(t, walk, now.split);
-        copies_wait<kUnitPlaces - 1u>(t);
+        copies_wait<kMmaPlaces - 1u>(t);
         simd_barrier(t);
         part.multiply(t, place_at(t, place), now.split, walk.splits,
-                      parts + ((now.tile - done) * walk.splits + now.split) * kUnitRows);
+                      parts + ((now.tile - done) * walk.splits + now.split) * kMmaRows);
         simd_barrier(t);
         issue(t, place);
-        place = place + 1u == kUnitPlaces ? 0u : place + 1u;
+        place = place + 1u == kMmaPlaces ? 0u : place + 1u;
         now.advance(walk);
       }
       barrier(t);
@@ -178,22 +178,22 @@ struct UnitWalker {
 };
 
 /// The sum of a row's splits, in order.
-MF_FN f32 sum_unit_splits(MF_SHARED(f32) parts, u32 splits) {
+MF_FN f32 sum_mma_splits(MF_SHARED(f32) parts, u32 splits) {
   f32 sum = 0.0f;
-  for (u32 first = 0u; first < splits; first += kUnitSimds) {
-    f32 held[kUnitSimds];
+  for (u32 first = 0u; first < splits; first += kMmaSimds) {
+    f32 held[kMmaSimds];
     MF_UNROLL
-    for (u32 s = 0u; s < kUnitSimds; ++s) {  // no branch: all on their way together
-      held[s] = parts[(first + s < splits ? first + s : 0u) * kUnitRows];
+    for (u32 s = 0u; s < kMmaSimds; ++s) {  // no branch: all on their way together
+      held[s] = parts[(first + s < splits ? first + s : 0u) * kMmaRows];
     }
     MF_UNROLL
-    for (u32 s = 0u; s < kUnitSimds; ++s) sum = first + s < splits ? sum + held[s] : sum;
+    for (u32 s = 0u; s < kMmaSimds; ++s) sum = first + s < splits ? sum + held[s] : sum;
   }
   return sum;
 }
 
 /// Rows of one matrix, which may go on through a convolution: they are its channels.
-struct UnitRowsOut {
+struct MmaRowsOut {
   MF_GLOBAL(f32) out;
   u32 rows;
   u32 taps;  // 0: no convolution
@@ -202,10 +202,9 @@ struct UnitRowsOut {
   MF_GLOBAL(f32) conv_out;
 
   /// Asks for what the convolution needs.
-  MF_FN_MEMBER void begin(MF_T t, UnitTiles tiles) const {
+  MF_FN_MEMBER void begin(MF_T t, MmaTiles tiles) const {
     if (taps == 0u) return;
-    for (u32 row = tiles.first * kUnitRows + t.index; row < tiles.end * kUnitRows;
-         row += t.threads) {
+    for (u32 row = tiles.first * kMmaRows + t.index; row < tiles.end * kMmaRows; row += t.threads) {
       if (row >= rows) return;
       prefetch(t, conv_weight + row * taps);
       MF_ROLLED
@@ -214,11 +213,11 @@ struct UnitRowsOut {
   }
   MF_FN_MEMBER void take(MF_T t, MF_SHARED(f32) parts, u32 splits, u32 first_tile,
                          u32 tiles) const {
-    for (u32 r = t.index; r < tiles * kUnitRows; r += t.threads) {
-      const u32 row = first_tile * kUnitRows + r;
+    for (u32 r = t.index; r < tiles * kMmaRows; r += t.threads) {
+      const u32 row = first_tile * kMmaRows + r;
       if (row >= rows) return;
       const f32 sum =
-          sum_unit_splits(parts + (r / kUnitRows * splits * kUnitRows + r % kUnitRows), splits);
+          sum_mma_splits(parts + (r / kMmaRows * splits * kMmaRows + r % kMmaRows), splits);
       out[row] = sum;
       if (taps == 0u) continue;
       const ConvPast past = conv_past(conv_weight, conv_state, taps, rows, row);
@@ -228,31 +227,31 @@ struct UnitRowsOut {
 };
 
 /// Which of the matrices a group has, and its tiles.
-struct UnitShare {
+struct MmaShare {
   u32 which;
-  UnitTiles tiles;
+  MmaTiles tiles;
 };
 
-MF_FN UnitShare unit_share(MF_T t, MF_PARAMS(UnitLinearParams) p) {
-  UnitShare share;
+MF_FN MmaShare mma_share(MF_T t, MF_PARAMS(MmaLinearParams) p) {
+  MmaShare share;
   share.which = 0u;
   MF_UNROLL
-  for (u32 i = 1u; i < kUnitMatricesMax; ++i) {
+  for (u32 i = 1u; i < kMmaMatricesMax; ++i) {
     if (i < p.count && t.group.x >= p.first_group[i]) share.which = i;
   }
-  const u32 all = (p.matrices[share.which].rows + kUnitRows - 1u) / kUnitRows;
-  share.tiles = unit_tiles(p.walk, t.group.x - p.first_group[share.which], all);
+  const u32 all = (p.matrices[share.which].rows + kMmaRows - 1u) / kMmaRows;
+  share.tiles = mma_tiles(p.walk, t.group.x - p.first_group[share.which], all);
   return share;
 }
 
 /// The products of a group's rows with what `source` stages, to `sink`.
 template <u32 BITS, class Source>
-MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
-                            MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
-                            MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
-                            MF_LOCAL(const UnitRowsOut) sink) {
-  UnitWalker<BITS> walker = {
-      unit_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases),
+MF_FN void mma_rows_of_one(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
+                           MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                           MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
+                           MF_LOCAL(const MmaRowsOut) sink) {
+  MmaWalker<BITS> walker = {
+      mma_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases),
       p.walk,
       share.tiles,
       {0u, 0u}};
@@ -263,15 +262,15 @@ MF_FN void unit_rows_of_one(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare sha
 
 /// All bits or only 4: matrices of 8 take twice the registers.
 template <u32 BITS, class Source>
-MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare share,
-                           MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
-                           MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
-                           MF_LOCAL(const UnitRowsOut) sink) {
+MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
+                          MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
+                          MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
+                          MF_LOCAL(const MmaRowsOut) sink) {
   sink->begin(t, share.tiles);
   if (BITS == 4u || p.matrices[share.which].bits == 4u) {
-    unit_rows_of_one<4u>(t, p, share, data, scales, biases, source, sink);
+    mma_rows_of_one<4u>(t, p, share, data, scales, biases, source, sink);
   } else {
-    unit_rows_of_one<BITS == 4u ? 4u : 8u>(t, p, share, data, scales, biases, source, sink);
+    mma_rows_of_one<BITS == 4u ? 4u : 8u>(t, p, share, data, scales, biases, source, sink);
   }
 }
 
@@ -279,9 +278,9 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
 
 // Group x: tiles of rows of one of the matrices; y: a token. 256 threads or more. Rows of a single
 // token may go on through a convolution. BITS is 4 if all matrices have 4.
-#define MF_UNIT_LINEAR_ONE(name, BITS, threads, fits)                                        \
+#define MF_MMA_LINEAR_ONE(name, BITS, threads, fits)                                         \
   MF_FITS(threads, fits)                                                                     \
-  MF_KERNEL(name, UnitLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),        \
+  MF_KERNEL(name, MmaLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),         \
             MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),      \
             MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),      \
             MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),     \
@@ -289,22 +288,22 @@ MF_FN void unit_share_rows(MF_T t, MF_PARAMS(UnitLinearParams) p, UnitShare shar
             MF_WRITE(14, f32, conv_state), MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), \
             MF_WRITE(17, f32, out2), MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) { \
     MF_THREAD_EARLY;                                                                         \
-    const UnitShare share = unit_share(t, p);                                                \
+    const MmaShare share = mma_share(t, p);                                                  \
     const u32 which = share.which;                                                           \
     MF_GLOBAL(f32) out = MF_OF(which, out);                                                  \
-    const UnitRowsOut sink = {out + t.group.y * p.out_strides[which],                        \
-                              p.matrices[which].rows,                                        \
-                              which == p.conv_matrix ? p.conv_taps : 0u,                     \
-                              conv_weight,                                                   \
-                              conv_state,                                                    \
-                              conv_out};                                                     \
-    const UnitMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                  \
-    unit_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),             \
-                          MF_OF(which, biases), &row, &sink);                                \
+    const MmaRowsOut sink = {out + t.group.y * p.out_strides[which],                         \
+                             p.matrices[which].rows,                                         \
+                             which == p.conv_matrix ? p.conv_taps : 0u,                      \
+                             conv_weight,                                                    \
+                             conv_state,                                                     \
+                             conv_out};                                                      \
+    const MmaMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                   \
+    mma_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),              \
+                         MF_OF(which, biases), &row, &sink);                                 \
   }
-MF_UNIT_LINEAR_ONE(unit_linear_one, 8u, kUnitThreads, kUnitFits8)
-MF_UNIT_LINEAR_ONE(unit_linear_one4, 4u, kUnitThreadsMax, kUnitFits4 / 2)
-#undef MF_UNIT_LINEAR_ONE
+MF_MMA_LINEAR_ONE(mma_linear_t1, 8u, kMmaThreads, kMmaFits8)
+MF_MMA_LINEAR_ONE(mma_linear_w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)
+#undef MF_MMA_LINEAR_ONE
 
 }  // namespace kernels
 }  // namespace gpu

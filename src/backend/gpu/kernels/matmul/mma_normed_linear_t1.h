@@ -8,18 +8,18 @@ namespace gpu {
 namespace kernels {
 
 /// Half an octet a lane: an even lane has the first four columns, the next lane the others.
-MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
+MF_FN void stage_mma_half(MF_T t, F4 own, u32 c, u32 splits) {
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
-  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, unit_one_shared(splits).sums * 4u);
-  const UnitFactor factor = unit_factor(lanes_max<16u>(t, largest_bits<4u>(own.v)));
-  const UnitQuad quad = unit_quad(own.v, factor.into);
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
+  const MmaFactor factor = mma_factor(lanes_max<16u>(t, largest_bits<4u>(own.v)));
+  const MmaQuad quad = mma_quad(own.v, factor.into);
   // The first stores the octet's 256s, the other its ones.
   const bool first = (t.lane & 1u) == 0u;
   const u32 other = simd_shuffle_xor(t, first ? quad.low : quad.high, 1u);
-  const u32 block = c / kUnitBlock;
-  store_unit_columns(staged + (block * kUnitBlockWords + (first ? 0u : kUnitBlockWords / 2u)),
-                     c % kUnitBlock / 8u,
-                     first ? join_quads(quad.high, other) : join_quads(other, quad.low));
+  const u32 block = c / kMmaBlock;
+  store_mma_columns(staged + (block * kMmaBlockWords + (first ? 0u : kMmaBlockWords / 2u)),
+                    c % kMmaBlock / 8u,
+                    first ? join_quads(quad.high, other) : join_quads(other, quad.low));
   const f32 sum = lanes_sum<16u>(t, quad.sum);
   if (t.lane % 16u == 0u) {
     sums[2u * block] = sum;
@@ -28,39 +28,39 @@ MF_FN void stage_unit_half(MF_T t, F4 own, u32 c, u32 splits) {
 }
 
 /// A norm on its way to matrix units.
-struct UnitNormedRow {
+struct MmaNormedRow {
   NormedRow row;
 
-  MF_FN_MEMBER void stage_split(MF_T, UnitWalk, u32) const {}  // all columns are needed at once
+  MF_FN_MEMBER void stage_split(MF_T, MmaWalk, u32) const {}  // all columns are needed at once
   MF_FN_MEMBER f32 squares(MF_T t, u32 staged) const {
     if (row.cols <= kNormNarrowCols) return row.narrow_squares(t);
     f32 own = 0.0f;
     MF_UNROLL
-    for (u32 v = 0u; v < kUnitVectors; ++v) {
+    for (u32 v = 0u; v < kMmaVectors; ++v) {
       const u32 c = made_column(t, v);
       if (c < row.cols) own = add_squares(own, row.load(c));
     }
-    return group_sum(t, own, MF_SHARED_AT(t, f32, unit_one_shared(staged).parts * 4u));
+    return group_sum(t, own, MF_SHARED_AT(t, f32, mma_one_shared(staged).parts * 4u));
   }
-  MF_FN_MEMBER void stage(MF_T t, UnitWalk walk) const {
+  MF_FN_MEMBER void stage(MF_T t, MmaWalk walk) const {
     const u32 staged = walk.splits;
     const f32 factor = norm_factor(squares(t, staged), row.cols, row.epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
-    for (u32 v = 0u; v < kUnitVectors; ++v) {
+    for (u32 v = 0u; v < kMmaVectors; ++v) {
       const u32 c = made_column(t, v);
-      if (c >= staged * kUnitSplit) continue;  // all lanes or none
+      if (c >= staged * kMmaSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
       if (c < row.cols) scaled = row.make(t, c, row.load(c), factor, load4(row.weight + c));
-      stage_unit_half(t, scaled, c, staged);
+      stage_mma_half(t, scaled, c, staged);
     }
   }
 };
 
-// unit_linear_one of a norm, which may be that of a sum.
-#define MF_UNIT_NORMED_ONE(name, BITS, fits)                                                 \
-  MF_FITS(kUnitThreads, fits)                                                                \
-  MF_KERNEL(name, UnitNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),        \
+// mma_linear_t1 of a norm, which may be that of a sum.
+#define MF_MMA_NORMED_ONE(name, BITS, fits)                                                  \
+  MF_FITS(kMmaThreads, fits)                                                                 \
+  MF_KERNEL(name, MmaNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),         \
             MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),      \
             MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),      \
             MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),     \
@@ -70,25 +70,25 @@ struct UnitNormedRow {
             MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),       \
             MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                        \
     MF_THREAD_EARLY;                                                                         \
-    const UnitShare share = unit_share(t, p.linear);                                         \
+    const MmaShare share = mma_share(t, p.linear);                                           \
     const u32 which = share.which;                                                           \
     MF_GLOBAL(f32) out = MF_OF(which, out);                                                  \
-    const UnitRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                 \
-                              p.linear.matrices[which].rows,                                 \
-                              which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,       \
-                              conv_weight,                                                   \
-                              conv_state,                                                    \
-                              conv_out};                                                     \
+    const MmaRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                  \
+                             p.linear.matrices[which].rows,                                  \
+                             which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,        \
+                             conv_weight,                                                    \
+                             conv_state,                                                     \
+                             conv_out};                                                      \
     const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                              \
-    const UnitNormedRow row = {{base + at, addend + at, weight, sums + at, normed + at,      \
-                                p.linear.cols, p.adds, p.epsilon}};                          \
+    const MmaNormedRow row = {{base + at, addend + at, weight, sums + at, normed + at,       \
+                               p.linear.cols, p.adds, p.epsilon}};                           \
     row.row.prefetch_weight(t);                                                              \
-    unit_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),      \
-                          MF_OF(which, biases), &row, &sink);                                \
+    mma_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),       \
+                         MF_OF(which, biases), &row, &sink);                                 \
   }
-MF_UNIT_NORMED_ONE(unit_normed_linear_one, 8u, kUnitFits8)
-MF_UNIT_NORMED_ONE(unit_normed_linear_one4, 4u, kUnitFits4)
-#undef MF_UNIT_NORMED_ONE
+MF_MMA_NORMED_ONE(mma_normed_linear_t1, 8u, kMmaFits8)
+MF_MMA_NORMED_ONE(mma_normed_linear_w4_t1, 4u, kMmaFits4)
+#undef MF_MMA_NORMED_ONE
 #undef MF_OF
 
 }  // namespace kernels

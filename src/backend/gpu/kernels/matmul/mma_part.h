@@ -8,25 +8,25 @@ namespace kernels {
 
 /// Where the parts of a group's shared memory begin, in words, after the integers of the splits of
 /// a row of activations.
-struct UnitOneShared {
+struct MmaOneShared {
   u32 sums;   // of a block's integers, and its factor
-  u32 zeros;  // kUnitZeroWords
+  u32 zeros;  // kMmaZeroWords
   u32 parts;  // of each split of a tile the sums of its 16 rows
 };
 
-MF_FN UnitOneShared unit_one_shared(u32 splits) {
-  UnitOneShared s;
-  s.sums = splits * (kUnitSplitBlocks * kUnitBlockWords);
-  s.zeros = s.sums + splits * (kUnitSplitBlocks * 2u);
-  s.parts = s.zeros + kUnitZeroWords;
+MF_FN MmaOneShared mma_one_shared(u32 splits) {
+  MmaOneShared s;
+  s.sums = splits * (kMmaSplitBlocks * kMmaBlockWords);
+  s.zeros = s.sums + splits * (kMmaSplitBlocks * 2u);
+  s.parts = s.zeros + kMmaZeroWords;
   return s;
 }
 
 /// Of two octets of columns as codes: even columns, and odd ones times kOdd.
 template <u32 BITS>
-struct UnitColumns;
+struct MmaColumns;
 template <>
-struct UnitColumns<4u> {
+struct MmaColumns<4u> {
   enum : u32 { kOdd = 16u };
   static MF_FN_MEMBER W2 even(MF_LOCAL(const u32) words, u32 o) {
     const W2 codes = {{words[o] & 0x0f0f0f0fu, words[o + 1u] & 0x0f0f0f0fu}};
@@ -38,7 +38,7 @@ struct UnitColumns<4u> {
   }
 };
 template <>
-struct UnitColumns<8u> {
+struct MmaColumns<8u> {
   enum : u32 { kOdd = 1u };
   static MF_FN_MEMBER W2 even(MF_LOCAL(const u32) words, u32 o) {
     const W2 codes = {{even_bytes(words[2u * o], words[2u * o + 1u]),
@@ -56,17 +56,17 @@ struct UnitColumns<8u> {
 /// shared memory and multiplies. Copies bring codes, scales and biases in whole lines and without a
 /// register. Where columns end, others' codes meet activations of zero.
 template <u32 BITS>
-struct UnitPart {
+struct MmaPart {
   enum : u32 {
-    kRowWords = BITS * kUnitBitWords,              // from one row to the next
-    kScales = BITS * (kUnitRows * kUnitBitWords),  // where scales and biases begin
-    kWords = kScales + kUnitRows * kUnitScaleWords,
-    kOwn = kUnitSplit / 128u * BITS,  // lanes that bring a row, 16 bytes each
-    kHalf = kUnitRows / 2u,
+    kRowWords = BITS * kMmaBitWords,             // from one row to the next
+    kScales = BITS * (kMmaRows * kMmaBitWords),  // where scales and biases begin
+    kWords = kScales + kMmaRows * kMmaScaleWords,
+    kOwn = kMmaSplit / 128u * BITS,  // lanes that bring a row, 16 bytes each
+    kHalf = kMmaRows / 2u,
     kOctets = 16u / BITS,                // in 16 bytes of codes
-    kUnits = kUnitBlock / 8u / kOctets,  // of 16 bytes in a block
+    kPieces = kMmaBlock / 8u / kOctets,  // of 16 bytes in a block
   };
-  UnitMatrix m;
+  MmaMatrix m;
   u32 cols;
   u32 tile_rows;               // from a tile to the next: 16 or 8
   MF_GLOBAL(const u8) upper;   // codes of the first 8 rows of tiles
@@ -74,25 +74,25 @@ struct UnitPart {
   MF_GLOBAL(const u8) scales;  // or biases: the lane's
 
   MF_FN_MEMBER u32 row_at(u32 tile, u32 r) const {
-    const u32 row = tile * tile_rows + (r < kHalf ? r : r + tile_rows - kUnitRows);
+    const u32 row = tile * tile_rows + (r < kHalf ? r : r + tile_rows - kMmaRows);
     return row < m.rows ? row : m.rows - 1u;  // past the last row that one is multiplied again
   }
 
   /// A batch of copies.
   MF_FN_MEMBER void issue(MF_T t, u32 at, u32 tile, u32 split) const {
-    const u32 first = split * kUnitSplit;
+    const u32 first = split * kMmaSplit;
     m.wide != 0u ? copy_codes(t, at, tile, first) : read_codes(t, at, tile, first);
     copy_scales(t, at + kScales, tile, first);
   }
   MF_FN_MEMBER void copy_codes(MF_T t, u32 at, u32 tile, u32 first) const {
     const u32 row_bytes = cols / 8u * BITS;
     const u32 begin = first / 8u * BITS;
-    const u32 unit = t.lane % kOwn * 16u;
+    const u32 piece = t.lane % kOwn * 16u;
     const u32 r = t.lane / kOwn;
-    const u32 column = unit < row_bytes - begin ? begin + unit : begin;
-    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (at + r * kRowWords) * 4u + unit);
+    const u32 column = piece < row_bytes - begin ? begin + piece : begin;
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (at + r * kRowWords) * 4u + piece);
     MF_UNROLL
-    for (u32 i = 0u; i < kUnitRows; i += 32u / kOwn) {
+    for (u32 i = 0u; i < kMmaRows; i += 32u / kOwn) {
       MF_GLOBAL(const u8) half = i < kHalf ? upper : lower;
       MF_GLOBAL(const u8)
       from = half + column + static_cast<u64>(row_at(tile, r + i)) * row_bytes;
@@ -106,7 +106,7 @@ struct UnitPart {
     const u32 left = row_words - begin;
     MF_SHARED(u32) to = MF_SHARED_AT(t, u32, at * 4u);
     MF_ROLLED
-    for (u32 i = t.lane; i < kOwn * (4u * kUnitRows); i += 32u) {
+    for (u32 i = t.lane; i < kOwn * (4u * kMmaRows); i += 32u) {
       const u32 r = i / (kOwn * 4u);
       const u32 c = i % (kOwn * 4u);
       MF_GLOBAL(const u8) half = r < kHalf ? upper : lower;
@@ -118,15 +118,15 @@ struct UnitPart {
   /// Of a row the scales of 8 blocks, two a word, then the biases: an even lane has the former.
   MF_FN_MEMBER void copy_scales(MF_T t, u32 at, u32 tile, u32 first) const {
     const u64 groups = static_cast<u64>(row_at(tile, t.lane / 2u)) * (cols >> m.group_shift);
-    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (at + t.lane * (kUnitScaleWords / 2u)) * 4u);
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (at + t.lane * (kMmaScaleWords / 2u)) * 4u);
     if (m.wide_scales != 0u) {
-      copy_async4(t, to, MF_CAST(const u32, scales + (groups + first / kUnitBlock) * 2u));
+      copy_async4(t, to, MF_CAST(const u32, scales + (groups + first / kMmaBlock) * 2u));
       return;
     }
-    const u32 last_block = cols / kUnitBlock - 1u;
+    const u32 last_block = cols / kMmaBlock - 1u;
     MF_ROLLED
-    for (u32 i = 0u; i < kUnitSplitBlocks / 2u; ++i) {
-      to[i] = load_scale_pair(m, scales, groups, first / kUnitBlock + 2u * i, last_block);
+    for (u32 i = 0u; i < kMmaSplitBlocks / 2u; ++i) {
+      to[i] = load_scale_pair(m, scales, groups, first / kMmaBlock + 2u * i, last_block);
     }
   }
 
@@ -139,19 +139,19 @@ struct UnitPart {
     MF_UNROLL
     for (u32 j = 0u; j < 2u; ++j) {
       MF_UNROLL
-      for (u32 u = 0u; u < kUnits; ++u) {
-        const u32 unit = u ^ turned;
-        const W4 above = load4(codes + (j * (2u * BITS) + unit * 4u));
-        const W4 below = load4(codes + (kHalf * kRowWords + j * (2u * BITS) + unit * 4u));
+      for (u32 u = 0u; u < kPieces; ++u) {
+        const u32 piece = u ^ turned;
+        const W4 above = load4(codes + (j * (2u * BITS) + piece * 4u));
+        const W4 below = load4(codes + (kHalf * kRowWords + j * (2u * BITS) + piece * 4u));
         MF_UNROLL
         for (u32 o = 0u; o < kOctets; o += 2u) {
-          const W4 x = load4(x_bytes + (j * kUnitBlockWords + (unit * kOctets + o) * 2u));
-          const W2 a = UnitColumns<BITS>::even(above.v, o);
-          const W2 b = UnitColumns<BITS>::even(below.v, o);
+          const W4 x = load4(x_bytes + (j * kMmaBlockWords + (piece * kOctets + o) * 2u));
+          const W2 a = MmaColumns<BITS>::even(above.v, o);
+          const W2 b = MmaColumns<BITS>::even(below.v, o);
           matrix_multiply_add_bytes(t, even + j * 4u, a.v[0], b.v[0], a.v[1], b.v[1], x.v[0],
                                     x.v[1]);
-          const W2 c = UnitColumns<BITS>::odd(above.v, o);
-          const W2 d = UnitColumns<BITS>::odd(below.v, o);
+          const W2 c = MmaColumns<BITS>::odd(above.v, o);
+          const W2 d = MmaColumns<BITS>::odd(below.v, o);
           matrix_multiply_add_bytes(t, odd + j * 4u, c.v[0], d.v[0], c.v[1], d.v[1], x.v[2],
                                     x.v[3]);
         }
@@ -160,7 +160,7 @@ struct UnitPart {
   }
   /// 256 high + low of sums like these.
   static MF_FN_MEMBER f32 product(MF_LOCAL(const i32) even, MF_LOCAL(const i32) odd, u32 at) {
-    const i32 times = static_cast<i32>(UnitColumns<BITS>::kOdd);
+    const i32 times = static_cast<i32>(MmaColumns<BITS>::kOdd);
     const i32 high = even[at] * times + odd[at];
     const i32 low = even[at + 1u] * times + odd[at + 1u];
     // Rounding comes before the division, which is exact.
@@ -176,28 +176,27 @@ struct UnitPart {
   MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, u32 count, MF_SHARED(f32) to) const {
     const u32 g = t.lane / 4u;
     const u32 own = t.lane & 3u;
-    const u32 block = staged * kUnitSplitBlocks + own * 2u;
-    const UnitOneShared shared = unit_one_shared(count);
+    const u32 block = staged * kMmaSplitBlocks + own * 2u;
+    const MmaOneShared shared = mma_one_shared(count);
     const u32 bytes_at =
-        g / 2u == own ? block * kUnitBlockWords + (g & 1u) * (kUnitBlockWords / 2u) : shared.zeros;
+        g / 2u == own ? block * kMmaBlockWords + (g & 1u) * (kMmaBlockWords / 2u) : shared.zeros;
     i32 even[8];
     i32 odd[8];
     add_codes(t, even, odd, MF_SHARED_AT(t, u32, (at + g * kRowWords + own * (4u * BITS)) * 4u),
               MF_SHARED_AT(t, u32, bytes_at * 4u), BITS == 4u ? own / 2u : own);
     // Scale and bias of the lane's two blocks, of both rows; sum and factor of the blocks.
-    MF_SHARED(u32) words = MF_SHARED_AT(t, u32, (at + kScales + g * kUnitScaleWords + own) * 4u);
+    MF_SHARED(u32) words = MF_SHARED_AT(t, u32, (at + kScales + g * kMmaScaleWords + own) * 4u);
     const F4 sums = load4(MF_SHARED_AT(t, f32, (shared.sums + block * 2u) * 4u));
     f32 totals[2] = {0.0f, 0.0f};
     f32 parts[2][2];
     MF_UNROLL
     for (u32 r = 0u; r < 2u; ++r) {
-      const u32 scale = words[r * kHalf * kUnitScaleWords];
-      const u32 bias = words[r * kHalf * kUnitScaleWords + kUnitScaleWords / 2u];
+      const u32 scale = words[r * kHalf * kMmaScaleWords];
+      const u32 bias = words[r * kHalf * kMmaScaleWords + kMmaScaleWords / 2u];
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        parts[r][j] =
-            unit_block(product(even, odd, j * 4u + r * 2u), unit_scale(scale, j, m.scales),
-                       unit_scale(bias, j, m.scales), sums.v[2u * j]);
+        parts[r][j] = mma_block(product(even, odd, j * 4u + r * 2u), mma_scale(scale, j, m.scales),
+                                mma_scale(bias, j, m.scales), sums.v[2u * j]);
       }
     }
     // Blocks are added in order, so that each lane continues what the one before it has.
@@ -221,10 +220,9 @@ struct UnitPart {
 
 /// Tiles of 16 rows of one matrix.
 template <u32 BITS>
-MF_FN UnitPart<BITS> unit_part(MF_T t, UnitMatrix m, u32 cols, MF_GLOBAL(const u8) data,
-                               MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases) {
-  const UnitPart<BITS> part = {m,    cols, kUnitRows,
-                               data, data, (t.lane & 1u) == 0u ? scales : biases};
+MF_FN MmaPart<BITS> mma_part(MF_T t, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
+                             MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases) {
+  const MmaPart<BITS> part = {m, cols, kMmaRows, data, data, (t.lane & 1u) == 0u ? scales : biases};
   return part;
 }
 

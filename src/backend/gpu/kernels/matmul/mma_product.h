@@ -12,16 +12,16 @@ namespace kernels {
 
 /// Octet h of a lane's 16 columns of a block as bytes: even columns, then odd ones.
 template <u32 BITS>
-struct UnitCodes;
+struct MmaCodes;
 template <>
-struct UnitCodes<4u> {
+struct MmaCodes<4u> {
   static MF_FN_MEMBER W2 octet(MF_LOCAL(const u32) words, u32 h) {
     const W2 codes = {{words[h] & 0x0f0f0f0fu, words[h] >> 4u & 0x0f0f0f0fu}};
     return codes;
   }
 };
 template <>
-struct UnitCodes<8u> {
+struct MmaCodes<8u> {
   static MF_FN_MEMBER W2 octet(MF_LOCAL(const u32) words, u32 h) {
     const W2 codes = {{even_bytes(words[2u * h], words[2u * h + 1u]),
                        odd_bytes(words[2u * h], words[2u * h + 1u])}};
@@ -31,19 +31,19 @@ struct UnitCodes<8u> {
 
 /// Scales or biases of blocks `block` and the next one, in one word; past the last block its own.
 /// `groups`: where those of the row begin.
-MF_FN u32 load_scale_pair(UnitMatrix m, MF_GLOBAL(const u8) from, u64 groups, u32 block, u32 last) {
+MF_FN u32 load_scale_pair(MmaMatrix m, MF_GLOBAL(const u8) from, u64 groups, u32 block, u32 last) {
   u32 pair = 0u;
   MF_UNROLL
   for (u32 half = 0u; half < 2u; ++half) {
     const u32 at = block + half < last ? block + half : last;
-    const u64 group = groups + (at * kUnitBlock >> m.group_shift);
+    const u64 group = groups + (at * kMmaBlock >> m.group_shift);
     pair |= static_cast<u32>(MF_CAST(const u16, from)[group]) << (16u * half);
   }
   return pair;
 }
 
 /// Of a row for the 8 blocks from `block`.
-MF_FN void load_row_scales(MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8) from, u32 cols,
+MF_FN void load_row_scales(MF_LOCAL(u32) words, MmaMatrix m, MF_GLOBAL(const u8) from, u32 cols,
                            u32 row, u32 block) {
   const u64 groups = static_cast<u64>(row) * (cols >> m.group_shift);
   if (m.wide_scales != 0u) {
@@ -52,12 +52,12 @@ MF_FN void load_row_scales(MF_LOCAL(u32) words, UnitMatrix m, MF_GLOBAL(const u8
     for (u32 i = 0u; i < 4u; ++i) words[i] = eight.v[i];
     return;
   }
-  const u32 last = cols / kUnitBlock - 1u;
+  const u32 last = cols / kMmaBlock - 1u;
   MF_UNROLL
   for (u32 i = 0u; i < 4u; ++i) words[i] = load_scale_pair(m, from, groups, block + 2u * i, last);
 }
 
-MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
+MF_FN f32 mma_scale(u32 word, u32 half, u32 format) {
   const u16 bits = static_cast<u16>(word >> (16u * half));
   // Both, and a choice: a branch would keep the products around it apart.
   const f32 as_f16 = f16_to_float(bits);
@@ -67,38 +67,38 @@ MF_FN f32 unit_scale(u32 word, u32 half, u32 format) {
 
 /// A block: the product of its integers, of activations whose sum this is. Times the activations'
 /// factor it is added to those before it.
-MF_FN f32 unit_block(f32 product, f32 scale, f32 bias, f32 sum) {
+MF_FN f32 mma_block(f32 product, f32 scale, f32 bias, f32 sum) {
   return mf_fma(scale, product, bias * sum);
 }
-MF_FN f32 add_unit_product(f32 total, f32 product, f32 scale, f32 bias, f32 sum, f32 factor) {
-  return mf_fma(factor, unit_block(product, scale, bias, sum), total);
+MF_FN f32 add_mma_product(f32 total, f32 product, f32 scale, f32 bias, f32 sum, f32 factor) {
+  return mf_fma(factor, mma_block(product, scale, bias, sum), total);
 }
 /// The same where codes met the 256s and the ones of activations.
-MF_FN f32 add_unit_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 sum, f32 factor) {
-  return add_unit_product(total, static_cast<f32>(high * 256 + low), scale, bias, sum, factor);
+MF_FN f32 add_mma_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 sum, f32 factor) {
+  return add_mma_product(total, static_cast<f32>(high * 256 + low), scale, bias, sum, factor);
 }
 
 /// How a block's activations become integers, from the bits of the largest.
-struct UnitFactor {
+struct MmaFactor {
   f32 into;
   f32 out_of;
 };
-MF_FN UnitFactor unit_factor(u32 bits) {
+MF_FN MmaFactor mma_factor(u32 bits) {
   const u32 exponent = block_exponent(bits);
   // Nearly 2^15, such that the 256s stay below 128. What is not finite makes the product NaN.
-  const UnitFactor factor = {into_halves(exponent) * 0.9921875f,
-                             out_of_halves(exponent) * 1.00787401574803149606f};
+  const MmaFactor factor = {into_halves(exponent) * 0.9921875f,
+                            out_of_halves(exponent) * 1.00787401574803149606f};
   return factor;
 }
 
 /// Four activations as bytes, even columns in the lower half of a word, and the sum of the
 /// integers.
-struct UnitQuad {
+struct MmaQuad {
   u32 high;
   u32 low;
   i32 sum;
 };
-MF_FN UnitQuad unit_quad(MF_LOCAL(const f32) values, f32 into) {
+MF_FN MmaQuad mma_quad(MF_LOCAL(const f32) values, f32 into) {
   // 1.5 * 2^23 + n is an f32 whose bits end in n. 128 more makes the upper byte round to nearest,
   // and the lower one is off by as much.
   u32 bits[4];
@@ -106,7 +106,7 @@ MF_FN UnitQuad unit_quad(MF_LOCAL(const f32) values, f32 into) {
   for (u32 i = 0u; i < 4u; ++i) bits[i] = as_bits(mf_fma(values[i], into, 12583040.0f));
   const u32 even = (bits[0] & 0xffffu) | bits[2] << 16u;
   const u32 odd = (bits[1] & 0xffffu) | bits[3] << 16u;
-  UnitQuad quad;
+  MmaQuad quad;
   quad.high = odd_bytes(even, odd);
   quad.low = even_bytes(even, odd) ^ 0x80808080u;
   quad.sum = static_cast<i32>(bits[0] + bits[1] + bits[2] + bits[3] - 4u * 0x4b400080u);
@@ -114,7 +114,7 @@ MF_FN UnitQuad unit_quad(MF_LOCAL(const f32) values, f32 into) {
 }
 
 /// Eight activations as bytes of 256s and of ones: words of even and of odd columns.
-struct UnitOctet {
+struct MmaOctet {
   W2 high;
   W2 low;
   i32 sum;
@@ -123,10 +123,10 @@ MF_FN W2 join_quads(u32 first, u32 second) {
   const W2 words = {{(first & 0xffffu) | second << 16u, first >> 16u | (second & 0xffff0000u)}};
   return words;
 }
-MF_FN UnitOctet unit_octet(MF_LOCAL(const f32) values, f32 into) {
-  const UnitQuad first = unit_quad(values, into);
-  const UnitQuad second = unit_quad(values + 4, into);
-  UnitOctet octet;
+MF_FN MmaOctet mma_octet(MF_LOCAL(const f32) values, f32 into) {
+  const MmaQuad first = mma_quad(values, into);
+  const MmaQuad second = mma_quad(values + 4, into);
+  MmaOctet octet;
   octet.high = join_quads(first.high, second.high);
   octet.low = join_quads(first.low, second.low);
   octet.sum = first.sum + second.sum;

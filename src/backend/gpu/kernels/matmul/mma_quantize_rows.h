@@ -7,28 +7,28 @@ namespace kernels {
 
 /// x as bytes, and of each block the sum of its integers and its factor. Group y: the row; a thread
 /// an octet, cols / 8 rounded up to whole SIMD groups.
-MF_KERNEL(unit_split, UnitSplitParams, MF_READ(0, f32, x), MF_WRITE(1, u32, split),
+MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1, u32, split),
           MF_WRITE(2, f32, sums)) {
   MF_THREAD;
   const u32 o = t.group.x * t.threads + t.index;
   f32 values[8];
   load_octet(values, x + t.group.y * p.x_stride, o * 8u, p.cols, p.wide);
-  const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
-  const UnitOctet octet = unit_octet(values, factor.into);
+  const MmaFactor factor = mma_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const MmaOctet octet = mma_octet(values, factor.into);
   const f32 sum = lanes_sum<8u>(t, octet.sum);
   if (o * 8u >= p.cols) return;
-  // A block has 4 units of 16 bytes of 256s, then as many of ones: even columns of octets 0, 2, 4
+  // A block has 4 pieces of 16 bytes of 256s, then as many of ones: even columns of octets 0, 2, 4
   // and 6, their odd ones, and the same of octets 1, 3, 5 and 7.
   MF_GLOBAL(u32)
-  own = split + (static_cast<u64>(t.group.y) * (p.cols / 2u) + o / 8u * kUnitBlockWords +
+  own = split + (static_cast<u64>(t.group.y) * (p.cols / 2u) + o / 8u * kMmaBlockWords +
                  o % 2u * 8u + o % 8u / 2u);
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
     own[i * 4u] = octet.high.v[i];
-    own[kUnitBlockWords / 2u + i * 4u] = octet.low.v[i];
+    own[kMmaBlockWords / 2u + i * 4u] = octet.low.v[i];
   }
   if (o % 8u == 0u) {
-    MF_GLOBAL(f32) to = sums + (static_cast<u64>(t.group.y) * (p.cols / kUnitBlock) + o / 8u) * 2u;
+    MF_GLOBAL(f32) to = sums + (static_cast<u64>(t.group.y) * (p.cols / kMmaBlock) + o / 8u) * 2u;
     to[0] = sum;
     to[1] = factor.out_of;
   }

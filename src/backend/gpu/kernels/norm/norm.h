@@ -381,7 +381,7 @@ MF_FN f32 long_group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
 /// norm's own are there before the inputs, each where the thread
 /// finds it that asked for it.
 MF_FITS(kNormLongThreads, 2)
-MF_KERNEL(rms_norm_chain_one, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32, addend1),
+MF_KERNEL(rms_norm_chain_few, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32, addend1),
           MF_READ(2, f32, addend2), MF_CONST(3, f32, weight), MF_WRITE(4, f32, sum1),
           MF_WRITE(5, f32, sum2), MF_WRITE(6, f32, out)) {
   MF_THREAD_EARLY;
