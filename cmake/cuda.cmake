@@ -27,6 +27,8 @@ endif()
 # moeflux_cuda_object(OUT file.cu): compiles a kernel file; OUT becomes the object.
 function(moeflux_cuda_object out source)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
+  get_filename_component(folder ${object} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
   set(flags -std=c++20 -O3 -fmad=false --threads 0 -Xcompiler=-fPIC)
   foreach(architecture ${MOEFLUX_CUDA_ARCHITECTURES})
     list(APPEND flags -gencode=arch=compute_${architecture},code=sm_${architecture})

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "backend/gpu/kernels/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/plan.h"
 #include "backend/gpu/waiting.h"
 #include "quant/weight.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/ops.h"
 #include "base/check.h"
 #include "quant/weight.h"

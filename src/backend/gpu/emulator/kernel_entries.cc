@@ -1,17 +1,24 @@
-// All kernels, compiled for the host.
 #include "backend/gpu/emulator/kernel_entries.h"
 
-#include "backend/gpu/kernels/all.h"
+#include <algorithm>
+#include <array>
 
 namespace moeflux::gpu::emulator {
 
+#define MF_DECLARE(folder, KERNELS) std::span<const KernelEntry> folder##_entries();
+MF_KERNEL_FOLDERS(MF_DECLARE)
+#undef MF_DECLARE
+
 KernelEntry kernel_entry(KernelId id) {
-  static constexpr KernelEntry kEntries[] = {
-#define MF_ENTRY(name, bindings, Params) &Unpack<&kernels::name>::call,
-      MOEFLUX_GPU_KERNELS(MF_ENTRY)
-#undef MF_ENTRY
-  };
-  return kEntries[static_cast<size_t>(id)];
+  static const std::array<KernelEntry, kKernels.size()> kTable = [] {
+    std::array<KernelEntry, kKernels.size()> table{};
+    auto to = table.begin();
+#define MF_ADD(folder, KERNELS) to = std::ranges::copy(folder##_entries(), to).out;
+    MF_KERNEL_FOLDERS(MF_ADD)
+#undef MF_ADD
+    return table;
+  }();
+  return kTable[static_cast<size_t>(id)];
 }
 
 }  // namespace moeflux::gpu::emulator

@@ -1,7 +1,9 @@
-// From a kernel of the host dialect to a function of bytes: unpacks parameters and bindings.
+// From a kernel of the host dialect to a function of bytes: unpacks parameters and bindings. Each
+// folder of kernels is compiled by a file of its own in emulator/kernels.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "backend/gpu/dialect/host.h"
@@ -32,5 +34,15 @@ struct Unpack<kernel> {
 
 /// The host version of a kernel.
 KernelEntry kernel_entry(KernelId id);
+
+/// Defines what kernel_entries.cc puts together: the kernels of a folder, in the order of its list.
+#define MF_KERNEL_ENTRY(name, ...) &Unpack<&kernels::name>::call,
+#define MF_KERNEL_ENTRIES(folder, KERNELS)                                \
+  namespace moeflux::gpu::emulator {                                      \
+  std::span<const KernelEntry> folder##_entries() {                       \
+    static constexpr KernelEntry kEntries[] = {KERNELS(MF_KERNEL_ENTRY)}; \
+    return kEntries;                                                      \
+  }                                                                       \
+  }
 
 }  // namespace moeflux::gpu::emulator

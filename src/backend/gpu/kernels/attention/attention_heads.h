@@ -6,6 +6,10 @@
 // way.
 #pragma once
 
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

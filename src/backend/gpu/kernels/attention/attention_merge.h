@@ -1,6 +1,9 @@
 // Adds the parts of a query's softmax, which groups of their own have summed, in order.
 #pragma once
 
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -3,6 +3,17 @@
 // and takes what was mixed to the heads' values. The same sums as in the launches of each op.
 #pragma once
 
+#include "backend/gpu/kernels/attention/attention_heads.h"
+#include "backend/gpu/kernels/attention/latent_params.h"
+#include "backend/gpu/kernels/attention/mma_attention_wide.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/rope.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+#include "backend/gpu/kernels/matmul/matrix_tile.h"
+#include "backend/gpu/kernels/matmul/params.h"
+#include "backend/gpu/kernels/norm/sums.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

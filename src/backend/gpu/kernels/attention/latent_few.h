@@ -3,6 +3,11 @@
 // groups have few registers and stand beside those of the launch before and of the next one.
 #pragma once
 
+#include "backend/gpu/kernels/attention/latent.h"
+#include "backend/gpu/kernels/attention/latent_params.h"
+#include "backend/gpu/kernels/matmul/matrix_tile.h"
+#include "backend/gpu/kernels/matmul/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -4,6 +4,12 @@
 // of the result. What older launches wrote is read before the queries are there.
 #pragma once
 
+#include "backend/gpu/kernels/attention/mma_attention_halves.h"
+#include "backend/gpu/kernels/attention/mma_attention_tiles.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+#include "backend/gpu/kernels/matmul/block_exponent.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -6,6 +6,10 @@
 // 2^-60 of nothing, loses bits at the other end.
 #pragma once
 
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/matmul/block_exponent.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -4,6 +4,11 @@
 // what was read last makes room for what is read next. Registers are what there is least of.
 #pragma once
 
+#include "backend/gpu/kernels/attention/mma_attention_halves.h"
+#include "backend/gpu/kernels/attention/mma_attention_tiles.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -8,6 +8,11 @@
 // with the largest of a tile at 1.
 #pragma once
 
+#include "backend/gpu/kernels/attention/mma_attention_halves.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+#include "backend/gpu/kernels/matmul/block_exponent.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

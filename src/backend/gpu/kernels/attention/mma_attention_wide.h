@@ -5,6 +5,12 @@
 // as in mma_attention_tiles.h.
 #pragma once
 
+#include "backend/gpu/kernels/attention/mma_attention_halves.h"
+#include "backend/gpu/kernels/attention/mma_attention_tiles.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/row_stage.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -3,6 +3,12 @@
 // them. Keys that older launches wrote are there in halves before the queries are.
 #pragma once
 
+#include "backend/gpu/kernels/attention/mma_attention_wide.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/row_stage.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+#include "backend/gpu/kernels/matmul/block_exponent.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

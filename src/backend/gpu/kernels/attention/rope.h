@@ -1,6 +1,8 @@
 // Rotary positions: a thread a pair of elements.
 #pragma once
 
+#include "backend/gpu/kernels/attention/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

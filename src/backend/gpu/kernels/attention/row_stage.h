@@ -2,6 +2,12 @@
 // of two, in halves of f16, in shared memory in the order in which lanes read them.
 #pragma once
 
+#include "backend/gpu/kernels/attention/mma_attention_halves.h"
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
+#include "backend/gpu/kernels/matmul/block_exponent.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

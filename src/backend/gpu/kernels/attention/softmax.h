@@ -2,6 +2,8 @@
 // in order, by the group that has them all or by attention_merge. Scores are exponents of 2.
 #pragma once
 
+#include "backend/gpu/kernels/attention/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -2,6 +2,10 @@
 // copy into the pages of keys and values.
 #pragma once
 
+#include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/rope.h"
+#include "backend/gpu/kernels/norm/sums.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -5,6 +5,9 @@
 // what the state recalls and the update that waits for them.
 #pragma once
 
+#include "backend/gpu/kernels/delta/params.h"
+#include "backend/gpu/kernels/norm/sums.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -5,6 +5,10 @@
 // through its text once waits for the text above all.
 #pragma once
 
+#include "backend/gpu/kernels/delta/gated_delta.h"
+#include "backend/gpu/kernels/delta/params.h"
+#include "backend/gpu/kernels/norm/sums.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

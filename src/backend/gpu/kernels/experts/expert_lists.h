@@ -2,6 +2,9 @@
 // order of slots, and tiles over the lists.
 #pragma once
 
+#include "backend/gpu/kernels/experts/params.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -2,6 +2,14 @@
 // finds through a table of ready experts. Slots of experts that are not ready are not touched.
 #pragma once
 
+#include "backend/gpu/kernels/experts/expert_lists.h"
+#include "backend/gpu/kernels/experts/params.h"
+#include "backend/gpu/kernels/matmul/matrix_tile.h"
+#include "backend/gpu/kernels/matmul/params.h"
+#include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/rows/elements.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {
@@ -39,10 +47,6 @@ MF_FN ExpertMatrix expert_matrix(MF_GLOBAL(const u64) entries, u32 entry, u32 wh
 MF_FN u32 slot_of(MF_PARAMS(ExpertParams) p, MF_GLOBAL(const u32) list, SlotTile tile, u32 j) {
   if (j >= tile.count) return 0u;
   return p.use_tiles != 0u ? list[tile.begin + j] : tile.begin;
-}
-
-MF_FN f32 bias_at(MF_T t, u64 address, u32 row, u32 format) {
-  return address == 0u ? 0.0f : load_plain(MF_AT(t, const u8, address), row, format);
 }
 
 template <u32 TOKENS>

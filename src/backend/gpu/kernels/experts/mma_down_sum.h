@@ -3,6 +3,15 @@
 // those of one of them. So the sum, in router order, needs no launch of its own.
 #pragma once
 
+#include "backend/gpu/kernels/experts/mma_experts_t1.h"
+#include "backend/gpu/kernels/experts/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_part.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+#include "backend/gpu/kernels/matmul/mma_walk.h"
+#include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/route/group_choice.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -1,6 +1,15 @@
 // The routed experts' products on matrix units for many tokens: tiles of the slots of one expert.
 #pragma once
 
+#include "backend/gpu/kernels/experts/experts.h"
+#include "backend/gpu/kernels/experts/mma_params.h"
+#include "backend/gpu/kernels/experts/params.h"
+#include "backend/gpu/kernels/matmul/mma_multiply.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_stages.h"
+#include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/rows/elements.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -4,6 +4,17 @@
 // time than waiting for another launch.
 #pragma once
 
+#include "backend/gpu/kernels/experts/experts.h"
+#include "backend/gpu/kernels/experts/mma_params.h"
+#include "backend/gpu/kernels/experts/params.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_part.h"
+#include "backend/gpu/kernels/matmul/mma_walk.h"
+#include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/route/group_choice.h"
+#include "backend/gpu/kernels/rows/elements.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

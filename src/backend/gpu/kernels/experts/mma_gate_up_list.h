@@ -4,6 +4,15 @@
 // together. For experts so large that groups stay.
 #pragma once
 
+#include "backend/gpu/kernels/experts/mma_experts_t1.h"
+#include "backend/gpu/kernels/experts/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_part.h"
+#include "backend/gpu/kernels/matmul/mma_walk.h"
+#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/route/group_choice.h"
+#include "backend/gpu/kernels/route/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

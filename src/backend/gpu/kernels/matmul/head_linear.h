@@ -1,6 +1,9 @@
 // Per head with the matrix transposed: out[t, h, c] = sum over r of x[t, h, r] * W[row(h, r), c].
 #pragma once
 
+#include "backend/gpu/kernels/matmul/params.h"
+#include "backend/gpu/kernels/matmul/weights.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

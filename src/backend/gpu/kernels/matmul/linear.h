@@ -1,6 +1,10 @@
 // out = x W^T for rows of W of one head or of all: linear and head_linear.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/matrix_tile.h"
+#include "backend/gpu/kernels/matmul/params.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

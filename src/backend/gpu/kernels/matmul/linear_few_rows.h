@@ -4,6 +4,12 @@
 // for 256 rows of 7168.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/params.h"
+#include "backend/gpu/kernels/norm/normed_row.h"
+#include "backend/gpu/kernels/norm/params.h"
+#include "backend/gpu/kernels/norm/sums.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -7,6 +7,9 @@
 // lanes' reads of their packs meet different banks.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

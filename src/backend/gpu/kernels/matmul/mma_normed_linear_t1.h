@@ -3,6 +3,15 @@
 // their own: every group would take all the exponentials.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/mma_linear_t1.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_part.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+#include "backend/gpu/kernels/matmul/mma_walk.h"
+#include "backend/gpu/kernels/norm/normed_row.h"
+#include "backend/gpu/kernels/norm/params.h"
+#include "backend/gpu/kernels/norm/sums.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

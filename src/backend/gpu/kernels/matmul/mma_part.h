@@ -2,6 +2,9 @@
 // SIMD group of the products of single tokens does at a time.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

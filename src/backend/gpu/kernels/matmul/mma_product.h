@@ -6,6 +6,10 @@
 // on nothing but its numbers; row's scale and bias then apply to it and to the sum of the integers.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/block_exponent.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

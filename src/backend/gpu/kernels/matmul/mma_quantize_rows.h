@@ -1,6 +1,9 @@
 // Activations as integers in device memory, for products of many tokens, which read them often.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -2,6 +2,9 @@
 // memory a few stages ahead of the one that is multiplied.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -1,5 +1,7 @@
-// Decoding of stored numbers, and embed, which does nothing else.
+// Decoding of stored numbers.
 #pragma once
+
+#include "backend/gpu/kernels/params.h"
 
 namespace moeflux {
 namespace gpu {
@@ -32,15 +34,8 @@ MF_FN f32 decode_at(MatrixLayout m, MF_GLOBAL(const u8) data, MF_GLOBAL(const u8
          load_plain(biases, group, m.scales);
 }
 
-/// A thread an element: group y is the token.
-MF_KERNEL(embed_rows, EmbedParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),
-          MF_CONST(2, u8, biases), MF_READ(3, i32, ids), MF_WRITE(4, f32, out)) {
-  MF_THREAD;
-  const u32 col = t.group.x * t.threads + t.index;
-  if (col >= p.table.cols) return;
-  const u32 token = t.group.y;
-  const u64 row = static_cast<u64>(ids[token]);
-  out[row_at(p.out, token) + col] = decode_at(p.table, data, scales, biases, row, col);
+MF_FN f32 bias_at(MF_T t, u64 address, u32 row, u32 format) {
+  return address == 0u ? 0.0f : load_plain(MF_AT(t, const u8, address), row, format);
 }
 
 }  // namespace kernels

@@ -2,6 +2,9 @@
 // order that norm.h states; the first group also writes it down.
 #pragma once
 
+#include "backend/gpu/kernels/norm/params.h"
+#include "backend/gpu/kernels/norm/sums.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

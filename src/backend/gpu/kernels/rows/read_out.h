@@ -1,6 +1,8 @@
 // A few bytes for the host, stored where it looks for them.
 #pragma once
 
+#include "backend/gpu/kernels/rows/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -1,6 +1,9 @@
 // The greatest values of rows: the best of each piece, then the best of those.
 #pragma once
 
+#include "backend/gpu/kernels/route/choice.h"
+#include "backend/gpu/kernels/rows/params.h"
+
 namespace moeflux {
 namespace gpu {
 namespace kernels {

@@ -1,0 +1,5 @@
+#include "backend/cuda/kernels/folder.h"
+#include "backend/gpu/kernels/attention/all.h"
+#include "backend/gpu/kernels/attention/list.h"
+
+MF_CUDA_KERNELS(attention, MF_ATTENTION_KERNELS)

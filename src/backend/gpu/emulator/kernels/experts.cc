@@ -1,0 +1,4 @@
+#include "backend/gpu/emulator/kernel_entries.h"
+#include "backend/gpu/kernels/experts/all.h"
+
+MF_KERNEL_ENTRIES(experts, MF_EXPERTS_KERNELS)

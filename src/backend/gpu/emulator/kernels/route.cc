@@ -1,0 +1,4 @@
+#include "backend/gpu/emulator/kernel_entries.h"
+#include "backend/gpu/kernels/route/all.h"
+
+MF_KERNEL_ENTRIES(route, MF_ROUTE_KERNELS)

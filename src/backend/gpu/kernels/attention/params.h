@@ -1,0 +1,107 @@
+// Heads on their way to attention, and attention.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+struct RopeParams {
+  u64 token_stride;
+  u64 head_stride;
+  u32 tokens;
+  u32 heads;
+  u32 half;  // rotary_dim / 2
+  u32 interleaved;
+  f32 factor;
+};
+
+/// Queries, keys or values on their way to attention.
+struct HeadsPart {
+  HeadsLayout x;
+  HeadsLayout page;  // strides within a page; queries have none
+  u32 heads;         // 0: nothing to do
+  u32 cols;
+  u32 has_norm;
+  u32 has_weight;
+  u32 half;  // of the columns that turn; 0: none do
+  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+  f32 epsilon;
+};
+struct WriteHeadsParams {
+  HeadsPart parts[3];
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;       // position of the first token
+  u32 stage_cols;  // of the widest head
+  u32 interleaved;
+  u32 early;  // the kernel before does not write the positions
+  f32 factor;
+};
+
+/// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
+/// what a query's bits depend on.
+enum : u32 { kAttentionTile = 128, kAttentionSplit = 512, kAttentionColumnsMax = 5 };
+/// The same on matrix units, where a tile is a part of its own. Keys have up to so many steps of 16
+/// columns, values so many blocks of 32.
+enum : u32 {
+  kTileKeys = 64,
+  kTileSteps = 16,
+  kTileBlocks = 8,
+  kTileFewRows = 16,
+  kTileValueWords = kTileBlocks * 32 + 4,  // from one row of values to the next, if it is full
+  kTileScoreWords = kTileKeys + 4,         // from one row of scores to the next
+};
+/// Of wider rows, which are summed over in splits.
+/// The first splits have largest scores and sums for each tile, which are merged; the others carry
+/// them from tile to tile, which takes less time where a group has them all.
+enum : u32 { kWideKeys = 32, kWideSplit = 256, kWideTiledSplits = 4, kWideFewRows = 8 };
+/// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
+/// group, and where they lie in shared memory, in words.
+enum : u32 {
+  kMergeParts = 256,
+  kMergeStep = 16,
+  kMergeColumns = kMergeParts / kMergeStep,
+  kMergeColumnsAt = 3 * kMergeParts + kMergeParts / 32,
+  kMergeColumnWords = kMergeParts + 4,
+  kMergeWords = kMergeColumnsAt + kMergeColumns * kMergeColumnWords,
+};
+
+struct AttentionParams {
+  HeadsLayout q;
+  HeadsLayout out;
+  HeadsLayout gate;
+  HeadsLayout k_page;
+  HeadsLayout v_page;
+  u32 tokens;
+  u32 heads;
+  u32 heads_per_kv_head;
+  u32 head_dim;
+  u32 v_head_dim;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;   // position of the first query
+  u32 window;  // 0: everything
+  u32 has_sinks;
+  u32 has_gate;       // times its sigmoid
+  u32 walks;          // a group has all parts of its queries; otherwise attention_merge follows
+  u32 first_part;     // that any query sees
+  u32 num_parts;      // from there on
+  u32 partial_words;  // from the columns of one part to those of the next
+  f32 scale;          // of scores, which are exponents of 2
+  f32 column_factor;  // of finished sums
+  // On matrix units.
+  u32 group_parts;   // of a group of many rows that does not walk
+  u32 resumes;       // launches for earlier tiles came before
+  u32 finishes;      // none for later ones follow
+  u32 key_steps;     // of 16 columns
+  u32 value_blocks;  // of 32 columns
+  u32 key_words;     // of shared memory from one row of keys to the next
+  u32 value_words;   // and of values
+  u32 first_key;     // that any query sees
+  u32 shares_rows;   // a position's value is the first part of its key
+  u32 split_parts;   // that are merged to a split before splits are merged; 0: parts are splits
+};
+
+}  // namespace gpu
+}  // namespace moeflux

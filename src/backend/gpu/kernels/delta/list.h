@@ -1,0 +1,12 @@
+// Kernels of the causal convolution and the delta rule; kernel_list.h says what a line holds.
+#pragma once
+
+#include "backend/gpu/kernels/delta/params.h"
+
+#define MF_DELTA_KERNELS(X)                         \
+  X(causal_conv_rows, 4, ConvParams, kWaits)        \
+  X(causal_conv_shift, 2, ConvParams, kWaits)       \
+  X(causal_conv_t1, 4, ConvParams, kWaits)          \
+  X(gated_delta_heads, 7, DeltaParams, kWaits)      \
+  X(gated_delta_heads_wide, 7, DeltaParams, kWaits) \
+  X(gated_delta_t1_d128, 9, DeltaOneParams, kReadsEarly)

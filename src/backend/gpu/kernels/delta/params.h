@@ -1,0 +1,86 @@
+// The causal convolution and the delta rule.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+enum : u32 { kConvTokens = 8, kConvTapsHeld = 4 };
+enum : u32 { kConvOneTapsMax = 4 };  // of the kernels for a single token
+struct ConvParams {
+  u64 x_stride;
+  u64 out_stride;
+  u32 tokens;
+  u32 channels;
+  u32 taps;
+  u32 wide;  // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
+             // boundaries
+};
+
+/// The delta rule of many tokens: 32 columns of a head's state a group, in SIMD groups that have a
+/// few of them and leave tokens to others, which bring kDeltaTokenUnits / (units of 32 rows of
+/// keys) of them at a time. What is summed over rows of the state is summed over parts of them
+/// first.
+enum : u32 {
+  kDeltaTokenUnits = 64,
+  kDeltaColumns = 32,
+  kDeltaParts = 16,
+  kDeltaLaneColumns = 4,
+  kDeltaSimds = kDeltaColumns * kDeltaParts / (32 * kDeltaLaneColumns),
+  kDeltaStagers = 4,
+  kDeltaStageUnits = 16,  // tokens that each of these brings at a time, by units of 32 rows of keys
+  kDeltaBlockMin = 4,     // tokens that all bring, where shared memory is small
+  kDeltaThreads = (kDeltaSimds + kDeltaStagers) * 32,
+  // What a token has in shared memory besides its key and its query, in words: values, deltas,
+  // results in kDeltaOutParts parts, which begin on different banks, and DeltaScalars.
+  kDeltaOutParts = kDeltaParts / kDeltaLaneColumns,
+  kDeltaOutPart = kDeltaColumns + 2 * kDeltaLaneColumns,
+  kDeltaTokenWords = 2 * kDeltaColumns + kDeltaOutParts * kDeltaOutPart + 8,
+};
+
+struct DeltaParams {
+  u64 qkv_stride;
+  u64 a_stride;
+  u64 b_stride;
+  HeadsLayout out;
+  u32 tokens;
+  u32 key_heads;
+  u32 value_heads;
+  u32 key_dim;
+  u32 value_dim;
+  u32 wide;          // queries, keys and values begin on 16-byte boundaries
+  u32 block_tokens;  // that are brought at a time
+  f32 query_factor;  // 1 / sqrt(key_dim)
+};
+
+/// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
+enum : u32 {
+  kDeltaOneThreads = 512,
+  kDeltaOneDim = 128,  // of keys and of values
+  kDeltaOneSimds = kDeltaOneThreads / 32,
+  // Where things lie in shared memory, in words: the rows; what SIMD groups have of every column's
+  // sums; these sums; decay, beta and match.
+  kDeltaOneQuery = 0,
+  kDeltaOneKey = kDeltaOneQuery + kDeltaOneDim,
+  kDeltaOneRecalls = kDeltaOneKey + kDeltaOneDim,
+  kDeltaOneSums = kDeltaOneRecalls + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneDeltas = kDeltaOneSums + kDeltaOneSimds * kDeltaOneDim,
+  kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
+  kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
+  kDeltaOneWords = kDeltaOneScalars + 3,
+};
+struct DeltaOneParams {
+  u64 gate_head_stride;
+  u64 out_head_stride;
+  u32 key_heads;
+  u32 heads_per_key;
+  u32 has_norm;
+  u32 has_gate;
+  u32 early;  // the kernel before does not write the state
+  f32 query_factor;
+  f32 epsilon;
+};
+
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,56 @@
+// Routed experts.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+/// Device addresses of one matrix and of what is added to its products (0: nothing).
+struct ExpertMatrix {
+  u64 data;
+  u64 scales;
+  u64 biases;
+  u64 bias;
+};
+/// One ready expert, as it lies in a table in device memory.
+struct ExpertEntry {
+  ExpertMatrix gate;
+  ExpertMatrix up;
+  ExpertMatrix down;
+};
+struct ExpertListParams {
+  u32 slots;
+  u32 ids;  // of the map; ids beyond are not ready
+  u32 entries;
+  u32 tile;  // slots in one tile
+};
+
+struct ExpertParams {
+  MatrixLayout gate;  // the matrix, for a single product
+  MatrixLayout up;
+  u64 x_stride;
+  u64 out_stride;
+  u32 slots;
+  u32 ids;
+  u32 top_k;      // slots per row of x
+  u32 use_tiles;  // slots come from tiles; otherwise group y is the slot
+  u32 stage_cols;
+  u32 wide;  // rows of x begin on 16-byte boundaries
+  u32 bias_format;
+  u32 activation;
+  f32 alpha;
+  f32 limit;
+  f32 up_offset;
+};
+
+struct CombineParams {
+  u64 slot_stride;
+  u64 out_stride;
+  u32 tokens;
+  u32 top_k;
+  u32 cols;
+};
+
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,23 @@
+// Kernels of products with matrices; kernel_list.h says what a line holds.
+#pragma once
+
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/params.h"
+#include "backend/gpu/kernels/variants.h"
+
+#define MF_MATMUL_KERNELS(X)                                  \
+  MF_FORMATS(X, linear, 5, LinearParams)                      \
+  X(linear_few_rows_f32_t1, 3, FewRowsParams, kWaits)         \
+  X(linear_few_rows_normed_f32_t1, 7, FewRowsParams, kWaits)  \
+  X(linear_few_rows_f16_t1, 3, FewRowsParams, kWaits)         \
+  X(linear_few_rows_normed_f16_t1, 7, FewRowsParams, kWaits)  \
+  X(linear_few_rows_bf16_t1, 3, FewRowsParams, kWaits)        \
+  X(linear_few_rows_normed_bf16_t1, 7, FewRowsParams, kWaits) \
+  X(head_linear_transposed_t4, 5, LinearParams, kWaits)       \
+  X(head_linear_transposed_t16, 5, LinearParams, kWaits)      \
+  X(mma_linear_t1, 20, MmaLinearParams, kWaits)               \
+  X(mma_linear_w4_t1, 20, MmaLinearParams, kWaits)            \
+  X(mma_normed_linear_t1, 24, MmaNormedParams, kWaits)        \
+  X(mma_normed_linear_w4_t1, 24, MmaNormedParams, kWaits)     \
+  X(mma_quantize_rows, 3, QuantizeRowsParams, kWaits)         \
+  X(mma_linear, 18, MmaLinearParams, kWaits)

@@ -1,0 +1,201 @@
+// How groups of products of single tokens on matrix units work. A group has tiles of 16 rows and
+// the whole row of activations as integers; its SIMD groups take splits of these tiles in turn,
+// with the next ones on their way to shared memory, the first before the activations are there.
+#pragma once
+
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_part.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Bytes of octet `o`, the 256s or the ones: of two octets the even columns, then the odd ones.
+MF_FN void store_mma_columns(MF_SHARED(u32) to, u32 o, W2 columns) {
+  to[o / 2u * 4u + o % 2u] = columns.v[0];
+  to[o / 2u * 4u + o % 2u + 2u] = columns.v[1];
+}
+
+/// Columns that are octet `o` of those of `splits` splits: of each block the 256s of 8 octets, then
+/// their ones; and sums and factors. Eight lanes bring a block.
+MF_FN void store_mma_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
+  const MmaFactor factor = mma_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const MmaOctet octet = mma_octet(values, factor.into);
+  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + o / 8u * kMmaBlockWords;
+  store_mma_columns(to, o % 8u, octet.high);
+  store_mma_columns(to + kMmaBlockWords / 2u, o % 8u, octet.low);
+  const f32 sum = lanes_sum<8u>(t, octet.sum);
+  if (o % 8u == 0u) {
+    sums[o / 4u] = sum;
+    sums[o / 4u + 1u] = factor.out_of;
+  }
+}
+
+MF_FN void store_mma_zeros(MF_T t, u32 splits) {
+  if (t.index < kMmaZeroWords) {
+    MF_SHARED_AT(t, u32, mma_one_shared(splits).zeros * 4u)[t.index] = 0u;
+  }
+}
+
+/// Octets `o` and `o` + `step` of those of `splits` splits, both on their way at once.
+MF_FN void stage_mma_octets(MF_T t, MF_GLOBAL(const f32) x, u32 o, u32 step, u32 splits, u32 cols,
+                            u32 wide) {
+  const u32 next = o + step;
+  f32 values[16];
+  load_octet(values, x, o * 8u, cols, wide);
+  load_octet(values + 8, x, next * 8u, cols, wide);
+  store_mma_octet(t, values, o, splits);
+  if (next < splits * (kMmaSplit / 8u)) store_mma_octet(t, values + 8, next, splits);
+}
+
+/// A group's tiles.
+struct MmaTiles {
+  u32 first;
+  u32 end;
+};
+/// So many of each of the first `full` groups, one less of the others.
+MF_FN MmaTiles mma_share_tiles(u32 most, u32 full, u32 group, u32 all) {
+  MmaTiles tiles;
+  tiles.first = group * most - (group > full ? group - full : 0u);
+  tiles.end = tiles.first + most - (group < full ? 0u : 1u);
+  if (tiles.end > all) tiles.end = all;
+  return tiles;
+}
+MF_FN MmaTiles mma_tiles(MmaWalk walk, u32 group, u32 all) {
+  return mma_share_tiles(walk.tiles, walk.full, group, all);
+}
+
+/// A split of a tile of the group's.
+struct MmaCursor {
+  u32 tile;
+  u32 split;
+
+  /// The SIMD group's first, past all tiles if it takes none.
+  MF_FN_MEMBER void begin(MF_T t, MmaWalk walk, MmaTiles tiles) {
+    tile = t.simd < walk.simds ? tiles.first : tiles.end;
+    split = t.simd;
+    while (split >= walk.splits) {
+      split -= walk.splits;
+      ++tile;
+    }
+  }
+  MF_FN_MEMBER void advance(MmaWalk walk) {
+    tile += walk.tile_step;
+    split += walk.split_step;
+    if (split >= walk.splits) {
+      split -= walk.splits;
+      ++tile;
+    }
+  }
+};
+
+/// A row of activations in memory.
+struct MmaMemoryRow {
+  MF_GLOBAL(const f32) x;
+  u32 cols;
+  u32 wide;
+
+  MF_FN_MEMBER void stage_split(MF_T t, MmaWalk walk, u32 split) const {
+    stage_mma_octets(t, x, split * (kMmaSplit / 8u) + t.lane, 32u, walk.splits, cols, wide);
+  }
+  MF_FN_MEMBER void stage(MF_T t, MmaWalk walk) const {
+    for (u32 o = t.index; o < walk.splits * (kMmaSplit / 8u); o += 2u * t.threads) {
+      stage_mma_octets(t, x, o, t.threads, walk.splits, cols, wide);
+    }
+  }
+};
+
+/// Where a SIMD group's copies arrive, in words of shared memory.
+template <u32 BITS>
+MF_FN u32 mma_place_at(MF_T t, MmaWalk walk, u32 place) {
+  return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(MmaPart<BITS>::kWords);
+}
+/// The sums of the splits of a batch of tiles; of batches in turn.
+MF_FN MF_SHARED(f32) mma_batch_parts(MF_T t, MmaWalk walk, u32 batch) {
+  return MF_SHARED_AT(
+      t, f32,
+      (mma_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kMmaRows) * 4u);
+}
+
+/// A SIMD group on its way over a group's tiles.
+template <u32 BITS>
+struct MmaWalker {
+  MmaPart<BITS> part;
+  MmaWalk walk;
+  MmaTiles tiles;
+  MmaCursor next;  // to be asked for
+
+  MF_FN_MEMBER u32 place_at(MF_T t, u32 place) const { return mma_place_at<BITS>(t, walk, place); }
+  MF_FN_MEMBER void issue(MF_T t, u32 place) {
+    if (next.tile < tiles.end) part.issue(t, place_at(t, place), next.tile, next.split);
+    copies_commit(t);
+    next.advance(walk);
+  }
+  /// Brings the first splits under way.
+  MF_FN_MEMBER void begin(MF_T t) {
+    store_mma_zeros(t, walk.splits);
+    next.begin(t, walk, tiles);
+    MF_UNROLL
+    for (u32 place = 0u; place < kMmaPlaces; ++place) issue(t, place);
+  }
+
+  /// Stages the row of activations; then all sums: a batch of tiles after the other goes to `sink`,
+  /// while others have the next one. SIMD groups need not wait for each other in between.
+  template <class Source, class Sink>
+  MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const Source) source, MF_LOCAL(const Sink) sink) {
+    bool stages = walk.by_splits != 0u;
+    if (!stages) source->stage(t, walk);
+    barrier(t);  // zeros are there too
+    MmaCursor now;
+    now.begin(t, walk, tiles);
+    u32 place = 0u;
+    u32 batch = 0u;  // the place of its sums
+    u32 done = tiles.first;
+    MF_ROLLED
+    while (done < tiles.end) {
+      const u32 batch_end = tiles.end - done < walk.batch ? tiles.end : done + walk.batch;
+      // First all splits of one tile, if they are staged on the way.
+      const u32 end = stages ? done + 1u : batch_end;
+      MF_SHARED(f32) parts = mma_batch_parts(t, walk, batch);
+      MF_ROLLED
+      while (now.tile < end) {
+        if (stages) source->stage_split(t, walk, now.split);
+        copies_wait<kMmaPlaces - 1u>(t);
+        simd_barrier(t);
+        part.multiply(t, place_at(t, place), now.split, walk.splits,
+                      parts + ((now.tile - done) * walk.splits + now.split) * kMmaRows);
+        simd_barrier(t);
+        issue(t, place);
+        place = place + 1u == kMmaPlaces ? 0u : place + 1u;
+        now.advance(walk);
+      }
+      barrier(t);
+      stages = false;
+      if (end < batch_end) continue;
+      sink->take(t, parts, walk.splits, done, end - done);
+      batch = 1u - batch;
+      done = end;
+    }
+  }
+};
+
+/// The sum of a row's splits, in order.
+MF_FN f32 sum_mma_splits(MF_SHARED(f32) parts, u32 splits) {
+  f32 sum = 0.0f;
+  for (u32 first = 0u; first < splits; first += kMmaSimds) {
+    f32 held[kMmaSimds];
+    MF_UNROLL
+    for (u32 s = 0u; s < kMmaSimds; ++s) {  // no branch: all on their way together
+      held[s] = parts[(first + s < splits ? first + s : 0u) * kMmaRows];
+    }
+    MF_UNROLL
+    for (u32 s = 0u; s < kMmaSimds; ++s) sum = first + s < splits ? sum + held[s] : sum;
+  }
+  return sum;
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

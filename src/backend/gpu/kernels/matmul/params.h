@@ -1,0 +1,52 @@
+// Products of rows with matrices in any storage format.
+#pragma once
+
+#include "backend/gpu/kernels/norm/params.h"
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+/// Rows that a SIMD group multiplies at once: one for single tokens, where many groups hide
+/// latency; several for tiles of tokens, which they share.
+enum : u32 {
+  kRowsOfOneToken = 1,
+  kRowsOfTile = 4,
+  kGateUpRowsOfOneToken = 1,
+  kGateUpRowsOfTile = 2,
+};
+
+/// linear, head_linear and its transpose; linear is one head that owns all rows.
+struct LinearParams {
+  MatrixLayout weight;
+  HeadsLayout x;
+  HeadsLayout out;
+  u32 tokens;
+  u32 heads;
+  u32 head_stride;  // rows from one head to the next
+  u32 row_begin;
+  u32 rows_per_head;
+  u32 stage_cols;  // columns of x in shared memory at a time, a multiple of 32
+  u32 wide;        // rows of x begin on 16-byte boundaries
+};
+
+/// Few rows of plain numbers take a row of up to kFewColsMax columns, by groups of kNormThreads.
+enum : u32 {
+  kFewVectors = 8,  // of four columns a thread
+  kFewColsMax = kFewVectors * 4 * kNormThreads,
+};
+
+/// Few rows of plain numbers times one token, which may be made on the way: the norm of a sum.
+struct FewRowsParams {
+  MatrixLayout weight;
+  u32 group_rows;  // up to kNormThreads / 32
+  u32 adds;
+  f32 epsilon;
+};
+
+/// Rows of a head in head_linear_transposed are summed over in parts of so many, then the parts in
+/// order: what a product's bits depend on.
+enum : u32 { kHeadPartRows = 8, kHeadStageRows = 128 };
+
+}  // namespace gpu
+}  // namespace moeflux

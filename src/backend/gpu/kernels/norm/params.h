@@ -1,0 +1,36 @@
+// Rows of norms, and of sums that end in one.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+/// rms_norm of a sum: of slots of experts or a base, and up to two addends.
+enum : u32 {
+  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads,
+  kNarrowRows = 4,          // which have so many of many,
+  kNormThreads = 256,       // longer ones by 256
+  kNormMiddleCols = 4096,   // up to here,
+  kNormLongThreads = 1024,  // and others by 1024
+  kChainVectorsMax = 8,     // of four columns a thread
+  kChainVectorsShort = 2,   // of many tokens
+  kChainLongVectors = 2,
+};
+
+/// A norm that products make by themselves: as many SIMD groups sum over a long row elsewhere, and
+/// a thread here does the part of so many threads there.
+enum : u32 {
+  kNormLongSimds = kNormLongThreads / 32,
+  kNormShares = kNormLongThreads / kNormThreads,
+};
+
+struct ChainParams {
+  u32 cols;
+  u32 top_k;  // 0: begins with the base
+  u32 adds;
+  f32 epsilon;
+};
+
+}  // namespace gpu
+}  // namespace moeflux

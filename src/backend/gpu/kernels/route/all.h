@@ -1,0 +1,5 @@
+// Every kernel of routing.
+#pragma once
+
+#include "backend/gpu/kernels/route/route_many.h"
+#include "backend/gpu/kernels/route/route_tokens.h"

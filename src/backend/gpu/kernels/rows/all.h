@@ -1,0 +1,7 @@
+// Every kernel of rows.
+#pragma once
+
+#include "backend/gpu/kernels/rows/embed.h"
+#include "backend/gpu/kernels/rows/read_out.h"
+#include "backend/gpu/kernels/rows/rows.h"
+#include "backend/gpu/kernels/rows/top.h"

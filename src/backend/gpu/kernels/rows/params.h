@@ -1,0 +1,32 @@
+// Rows that are brought, and the largest of a row.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+struct EmbedParams {
+  MatrixLayout table;
+  RowsLayout out;
+  u32 tokens;
+};
+
+/// The best of each piece of a row, of 16 values a lane.
+enum : u32 { kTopLane = 16, kTopPiece = 32 * kTopLane };
+struct TopParams {
+  u64 stride;  // from row to row, of values and their ids
+  u64 out_stride;
+  u32 cols;
+  u32 k;
+  u32 has_ids;  // values are what an earlier launch found; otherwise their places are their ids
+};
+
+/// In the upper half of a word that is there, and of no other.
+enum : u32 { kReadOutMark = 1 };
+struct ReadOutParams {
+  u32 bytes;
+};
+
+}  // namespace gpu
+}  // namespace moeflux
