@@ -1,3 +1,4 @@
+// The kernels of attention for CUDA (folder.h).
 #include "backend/cuda/kernels/folder.h"
 #include "backend/gpu/kernels/attention/all.h"
 #include "backend/gpu/kernels/attention/list.h"

@@ -1,3 +1,4 @@
+// The kernels of delta for CUDA (folder.h).
 #include "backend/cuda/kernels/folder.h"
 #include "backend/gpu/kernels/delta/all.h"
 #include "backend/gpu/kernels/delta/list.h"

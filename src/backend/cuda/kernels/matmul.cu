@@ -1,3 +1,4 @@
+// The kernels of matmul for CUDA (folder.h).
 #include "backend/cuda/kernels/folder.h"
 #include "backend/gpu/kernels/matmul/all.h"
 #include "backend/gpu/kernels/matmul/list.h"

@@ -1,3 +1,4 @@
+// The kernels of norm for CUDA (folder.h).
 #include "backend/cuda/kernels/folder.h"
 #include "backend/gpu/kernels/norm/all.h"
 #include "backend/gpu/kernels/norm/list.h"

@@ -1,3 +1,4 @@
+// The kernels of route for CUDA (folder.h).
 #include "backend/cuda/kernels/folder.h"
 #include "backend/gpu/kernels/route/all.h"
 #include "backend/gpu/kernels/route/list.h"

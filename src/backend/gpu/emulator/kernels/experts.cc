@@ -1,3 +1,4 @@
+// The kernels of experts on the emulator.
 #include "backend/gpu/emulator/kernel_entries.h"
 #include "backend/gpu/kernels/experts/all.h"
 

@@ -1,3 +1,4 @@
+// The kernels of route on the emulator.
 #include "backend/gpu/emulator/kernel_entries.h"
 #include "backend/gpu/kernels/route/all.h"
 

@@ -1,4 +1,4 @@
-// Routing.
+// How tokens are routed to experts.
 #pragma once
 
 #include "backend/gpu/kernels/params.h"
