@@ -46,14 +46,15 @@ size_t ExpertCache::cached_max() const {
   return limit_ > options_.num_staging ? limit_ - options_.num_staging : 1;
 }
 
-ExpertCache::Slot ExpertCache::occupy_free(ExpertKey key, Admission admission) {
+ExpertPin ExpertCache::occupy_free(ExpertKey key, Admission admission) {
   const Slot slot = free_.back();
   free_.pop_back();
-  entry(slot) = {key, SlotState::kLoading, admission, 1};
+  entry(slot) = {key, SlotState::kLoading, admission, 0};
   slots_[options_.shape.index_of(key)] = static_cast<uint32_t>(slot);
   if (admission == Admission::kCached) ++num_cached_;
   if (admission == Admission::kSpeculative) ++num_speculative_;
-  return slot;
+  if (admission == Admission::kTransient) ++bypasses_;
+  return {*this, slot};
 }
 
 void ExpertCache::release(Slot slot) {
@@ -85,58 +86,59 @@ std::optional<VictimQueue::Victim> ExpertCache::victim_for(ExpertKey key) const 
   return worth_it ? victim : std::nullopt;
 }
 
-std::optional<ExpertCache::Slot> ExpertCache::reserve(ExpertKey key) {
+ExpertPin ExpertCache::reserve(ExpertKey key, Purpose purpose) {
   MF_CHECK(!lookup(key));
+  const std::optional<Admission> admission = make_room(key, purpose);
+  return admission ? occupy_free(key, *admission) : ExpertPin();
+}
+
+// After it there is a free slot, for an expert so admitted; nullopt when none is to be had.
+std::optional<Admission> ExpertCache::make_room(ExpertKey key, Purpose purpose) {
+  switch (purpose) {
+    case Purpose::kDecode:
+      return make_room_for_decode(key);
+    case Purpose::kPrompt:
+      if (!may_take_free_slot() && !drop_speculation()) return std::nullopt;
+      return num_cached_ < cached_max() ? Admission::kCached : Admission::kTransient;
+    case Purpose::kGuess: {
+      const bool all_fit = limit_ >= options_.shape.size();
+      if (!all_fit && num_speculative_ >= options_.num_staging && !drop_speculation()) {
+        return std::nullopt;
+      }
+      break;
+    }
+    case Purpose::kReadAhead:
+      break;
+  }
+  if (!may_take_free_slot()) return std::nullopt;
+  return Admission::kSpeculative;
+}
+
+std::optional<Admission> ExpertCache::make_room_for_decode(ExpertKey key) {
   if (num_cached_ < cached_max() && (may_take_free_slot() || drop_speculation())) {
-    return occupy_free(key, Admission::kCached);
+    return Admission::kCached;
   }
   if (const auto victim = victim_for(key)) {
     evict(*victim);
-    return occupy_free(key, Admission::kCached);
+    return Admission::kCached;
   }
-  if (may_take_free_slot() || drop_speculation()) {
-    ++bypasses_;
-    return occupy_free(key, Admission::kTransient);
-  }
+  if (may_take_free_slot() || drop_speculation()) return Admission::kTransient;
   // Not worth it, but there is no other way to compute it.
   const std::optional<VictimQueue::Victim> victim = victims_.least(*policy_);
   if (!victim) return std::nullopt;
   evict(*victim);
-  return occupy_free(key, Admission::kCached);
+  return Admission::kCached;
 }
 
-std::optional<ExpertCache::Slot> ExpertCache::reserve_transient(ExpertKey key) {
-  MF_CHECK(!lookup(key));
-  if (!may_take_free_slot() && !drop_speculation()) return std::nullopt;
-  if (num_cached_ < cached_max()) return occupy_free(key, Admission::kCached);
-  ++bypasses_;
-  return occupy_free(key, Admission::kTransient);
-}
-
-std::optional<ExpertCache::Slot> ExpertCache::reserve_speculative(ExpertKey key) {
-  MF_CHECK(!lookup(key));
-  if (!may_take_free_slot()) return std::nullopt;
-  return occupy_free(key, Admission::kSpeculative);
-}
-
-std::optional<ExpertCache::Slot> ExpertCache::reserve_guess(ExpertKey key) {
-  MF_CHECK(!lookup(key));
-  const bool all_fit = limit_ >= options_.shape.size();
-  if (!all_fit && num_speculative_ >= options_.num_staging && !drop_speculation()) {
-    return std::nullopt;
-  }
-  if (!may_take_free_slot()) return std::nullopt;
-  return occupy_free(key, Admission::kSpeculative);
-}
-
-void ExpertCache::promote(Slot slot, bool transient) {
+void ExpertCache::promote(Slot slot, Purpose purpose) {
   Entry& guess = entry(slot);
-  MF_CHECK(guess.state != SlotState::kAbsent);
+  MF_CHECK(guess.state != SlotState::kAbsent &&
+           (purpose == Purpose::kDecode || purpose == Purpose::kPrompt));
   if (guess.admission != Admission::kSpeculative) return;
   const bool idle = guess.state == SlotState::kReady && guess.pins == 0;
   if (idle) speculations_.erase(std::find(speculations_.begin(), speculations_.end(), slot));
   bool cached = num_cached_ < cached_max();
-  if (!cached && !transient) {
+  if (!cached && purpose == Purpose::kDecode) {
     const std::optional<VictimQueue::Victim> victim = victim_for(guess.key);
     if (victim) evict(*victim);
     cached = victim.has_value();
@@ -158,16 +160,14 @@ void ExpertCache::set_ready(Slot slot) {
   arrived.state = SlotState::kReady;
 }
 
-void ExpertCache::abandon(Slot slot) {
-  const Entry& failed = entry(slot);
-  MF_CHECK(failed.state == SlotState::kLoading && failed.pins == 1);
-  release(slot);
+ExpertPin::ExpertPin(ExpertCache& cache, Slot slot) : cache_(&cache), slot_(slot) {
+  cache.pin(slot);
 }
 
 void ExpertCache::pin(Slot slot) {
   Entry& pinned = entry(slot);
   MF_CHECK(pinned.state != SlotState::kAbsent);
-  if (pinned.pins++ > 0) return;
+  if (pinned.pins++ > 0 || pinned.state == SlotState::kLoading) return;
   if (victims_.contains(static_cast<uint32_t>(slot))) {
     victims_.remove(pinned.key.layer, static_cast<uint32_t>(slot));
   } else {
@@ -175,11 +175,15 @@ void ExpertCache::pin(Slot slot) {
   }
 }
 
+void ExpertPin::release() {
+  if (ExpertCache* const cache = std::exchange(cache_, nullptr)) cache->unpin(slot_);
+}
+
 void ExpertCache::unpin(Slot slot) {
   Entry& unpinned = entry(slot);
   MF_CHECK(unpinned.pins > 0);
   if (--unpinned.pins > 0) return;
-  MF_CHECK(unpinned.state == SlotState::kReady);
+  if (unpinned.state == SlotState::kLoading) return release(slot);
   switch (unpinned.admission) {
     case Admission::kTransient:
       release(slot);
@@ -301,7 +305,7 @@ void guard_below_one_token(ExpertCache::Options& options, const TokenDemand& dem
 }
 
 void set_staging(ExpertCache::Options& options, uint64_t num_experts) {
-  // Of 1.8 MB, 60 ms of a drive of 2 GB/s: what the attention of 512 tokens takes.
+  // 64 experts of 1.8 MB take 60 ms at 2 GB/s, about as long as the attention of 512 tokens.
   constexpr size_t kStagingMax = 64;
   // A cache for all experts passes none through.
   if (options.guard_admission || options.num_slots >= num_experts) return;

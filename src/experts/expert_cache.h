@@ -1,13 +1,27 @@
 // Keeps experts worth keeping in a fixed number of equal slots of one buffer. Knows bytes, keys and
-// routes; knows nothing about files or layers' math. Eviction takes the unpinned expert its policy
-// values least; when all are pinned, reserve() says so instead of waiting. Allocates only when it
-// is made. Thread-compatible: the engine's thread only.
+// routes; knows nothing about files or layers' math. Allocates only when it is made.
+// Thread-compatible: the engine's thread only.
+//
+// The states of a slot:
+//
+//            reserve()              set_ready()
+//   ABSENT ------------> LOADING --------------> READY
+//     ^                     |                      |
+//     |   last pin ends:    |                      |   evicted, or a guess that had to make room,
+//     |   the read failed   |                      |   or a transient expert's last pin has ended
+//     +---------------------+----------------------+
+//
+// A LOADING slot has a pin: whoever reads into it holds the one that reserve() gave. A READY slot
+// with a pin keeps its expert. A READY slot without one keeps it until its memory is wanted, and
+// what happens then is its Admission: kCached slots go by their worth, kSpeculative ones oldest
+// first, and promote() makes a speculative slot, LOADING or READY, cached or transient.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -29,8 +43,59 @@ enum class Admission : uint8_t {
   kSpeculative,  // a guess: gone when a slot is needed, kCached once used
 };
 
+/// What a slot is wanted for: it decides what may leave for it, and how long the expert stays.
+enum class Purpose : uint8_t {
+  /// A token of decode waits. Takes a free slot, else that of the unpinned expert worth least.
+  /// kCached; kTransient where the guard finds that the other is worth more.
+  kDecode,
+  /// A chunk of a prompt waits, and shall not displace what decode uses. Takes a free slot or a
+  /// guess's. kCached where there is room without evicting, else kTransient.
+  kPrompt,
+  /// Decode may want it. Takes a staging slot, perhaps that of the oldest guess nobody asked for,
+  /// so that kDecode finds what it would have found without guesses. kSpeculative.
+  kGuess,
+  /// A prompt's next layer will want it. Takes a free slot. kSpeculative.
+  kReadAhead,
+};
+
+class ExpertCache;
+
+/// Keeps an expert in its slot until the pin is released or destroyed. Pins of one slot count. The
+/// last pin of a LOADING slot leaves the expert absent: its read has failed, or was never begun.
+/// Move-only; the cache must outlive it and stay where it is.
+class ExpertPin {
+ public:
+  enum class Slot : uint32_t {};
+
+  ExpertPin() = default;
+  /// One more pin of an expert that is there or on its way.
+  ExpertPin(ExpertCache& cache, Slot slot);
+  ~ExpertPin() { release(); }
+  ExpertPin(ExpertPin&& other) noexcept
+      : cache_(std::exchange(other.cache_, nullptr)), slot_(other.slot_) {}
+  ExpertPin& operator=(ExpertPin&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    cache_ = std::exchange(other.cache_, nullptr);
+    slot_ = other.slot_;
+    return *this;
+  }
+  ExpertPin(const ExpertPin&) = delete;
+  ExpertPin& operator=(const ExpertPin&) = delete;
+
+  explicit operator bool() const { return cache_ != nullptr; }
+  /// Of a pin that holds something.
+  Slot slot() const { return slot_; }
+  void release();
+
+ private:
+  ExpertCache* cache_ = nullptr;
+  Slot slot_{};
+};
+
 class ExpertCache {
  public:
+  using Slot = ExpertPin::Slot;
   struct Options {
     size_t slot_bytes = 0;  // 0: a cache without bytes, to replay routes
     size_t num_slots = 0;
@@ -43,7 +108,6 @@ class ExpertCache {
     /// what the same or the next token needs.
     bool guard_admission = false;
   };
-  enum class Slot : uint32_t {};
   struct Found {
     Slot slot{};
     SlotState state = SlotState::kAbsent;
@@ -57,29 +121,14 @@ class ExpertCache {
   /// The slot of a READY expert; nullopt on a miss.
   std::optional<Slot> find(ExpertKey key) const;
 
-  /// A slot for an absent expert, pinned and LOADING: a free one, or that of the unpinned expert
-  /// worth least, which is evicted. nullopt when every slot is pinned.
-  std::optional<Slot> reserve(ExpertKey key);
-  /// The same for a prompt's next layer, which never evicts: a free slot or nullopt.
-  std::optional<Slot> reserve_speculative(ExpertKey key);
-  /// The same for a guess in decode: a staging slot, perhaps that of the oldest guess nobody asked
-  /// for, so that reserve() finds what it would have found without guesses.
-  std::optional<Slot> reserve_guess(ExpertKey key);
-  /// The same for a chunk of a prompt, which shall not displace what decode uses: kCached where
-  /// there is room without evicting, else kTransient in a free slot. nullopt when none is free.
-  std::optional<Slot> reserve_transient(ExpertKey key);
-  /// A guess came true: from now on the expert is what reserve() would have made of it, or with
-  /// `transient` what reserve_transient() would.
-  void promote(Slot slot, bool transient = false);
+  /// A slot for an absent expert, LOADING. A null pin when there is none for this purpose, without
+  /// waiting for one.
+  ExpertPin reserve(ExpertKey key, Purpose purpose);
+  /// A guess came true: from now on the expert is what reserve() would have made of it for this
+  /// purpose, kDecode or kPrompt. No change to others.
+  void promote(Slot slot, Purpose purpose);
   /// The bytes have arrived: find() sees the expert from now on.
   void set_ready(Slot slot);
-  /// The read failed: the slot is free again and the expert absent. The caller's pin, the only one,
-  /// ends with it.
-  void abandon(Slot slot);
-
-  /// A pinned slot is never evicted. Pins nest. A slot keeps a pin until it is READY.
-  void pin(Slot slot);
-  void unpin(Slot slot);
 
   /// A token of decode reaches the layer, then its experts, best first.
   void begin_visit(LayerId layer);
@@ -92,7 +141,8 @@ class ExpertCache {
   void seed(LayerId layer, std::span<const double> uses, double tokens);
 
   /// Uses at most so many slots from now on, evicting what is unpinned; pinned slots beyond them
-  /// leave with their last pin. More slots than before give some back. Returns slots in use.
+  /// leave with their last pin. A larger count than before returns slots that an earlier call took
+  /// away. Returns slots in use.
   size_t shrink_to(size_t num_slots);
   /// Moves experts out of the slots that shrinking has left without use into free ones before them.
   /// Returns how many slots, from the first on, are used until more are asked for; fewer than all
@@ -124,6 +174,8 @@ class ExpertCache {
   uint64_t tokens() const;
 
  private:
+  friend class ExpertPin;
+
   struct Entry {
     ExpertKey key;
     SlotState state = SlotState::kAbsent;
@@ -136,7 +188,11 @@ class ExpertCache {
   const Entry& entry(Slot slot) const { return entries_[static_cast<size_t>(slot)]; }
   bool may_take_free_slot() const { return !free_.empty() && num_resident() < limit_; }
   size_t cached_max() const;
-  Slot occupy_free(ExpertKey key, Admission admission);
+  void pin(Slot slot);
+  void unpin(Slot slot);
+  std::optional<Admission> make_room(ExpertKey key, Purpose purpose);
+  std::optional<Admission> make_room_for_decode(ExpertKey key);
+  ExpertPin occupy_free(ExpertKey key, Admission admission);
   /// Who would make room for the expert in a full cache; nullopt when nobody may, or when the
   /// expert is not worth it.
   std::optional<VictimQueue::Victim> victim_for(ExpertKey key) const;

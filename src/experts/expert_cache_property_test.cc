@@ -98,12 +98,14 @@ class Model {
     if (cache_.lookup(key)) return;
     cache_.note_use(key);
     naive_.use(naive);
-    ASSERT_EQ(cache_.reserve(key).has_value(), naive_.reserve(naive));
+    ExpertPin pin = cache_.reserve(key, Purpose::kDecode);
+    ASSERT_EQ(static_cast<bool>(pin), naive_.reserve(naive));
+    if (pin) pins_[naive].push_back(std::move(pin));
   }
   void pin(ExpertKey key, Key naive) {
     const auto slot = cache_.find(key);
     if (!slot || naive_.resident[naive].pins > 3) return;
-    cache_.pin(*slot);
+    pins_[naive].emplace_back(cache_, *slot);
     ++naive_.resident[naive].pins;
   }
   void finish(ExpertKey key, Key naive) {
@@ -112,7 +114,7 @@ class Model {
     NaiveCache::Resident& resident = naive_.resident[naive];
     if (found->state == SlotState::kLoading) {
       if (random_() % 5 == 0) {
-        cache_.abandon(found->slot);
+        pins_[naive].clear();
         naive_.resident.erase(naive);
         return;
       }
@@ -121,7 +123,7 @@ class Model {
       cache_.set_ready(found->slot);
       resident.ready = true;
     } else if (resident.pins > 0) {
-      cache_.unpin(found->slot);
+      pins_[naive].pop_back();
       --resident.pins;
     }
   }
@@ -136,6 +138,7 @@ class Model {
   }
 
   ExpertCache cache_;
+  std::map<Key, std::vector<ExpertPin>> pins_;
   NaiveCache naive_;
   std::mt19937_64 random_;
 };
@@ -161,7 +164,7 @@ TEST(ExpertCacheProperty, PinnedSlotsKeepTheirExperts) {
                                 .shape = kShape,
                                 .num_staging = random() % slots,
                                 .guard_admission = round % 2 == 0});
-    std::map<Slot, std::pair<ExpertKey, int>> pinned;
+    std::map<Slot, std::pair<ExpertKey, std::vector<ExpertPin>>> pinned;
     for (int i = 0; i < 1000; ++i) {
       const ExpertKey key{LayerId{static_cast<int32_t>(random() % 4)},
                           ExpertId{static_cast<int32_t>(random() % 9)}};
@@ -173,20 +176,26 @@ TEST(ExpertCacheProperty, PinnedSlotsKeepTheirExperts) {
       if (random() % 50 == 0) cache.shrink_to(1 + random() % slots);
       if (random() % 50 == 0) cache.compact();
       if (!found) {
-        const auto slot = random() % 3 == 0 ? cache.reserve_speculative(key) : cache.reserve(key);
-        if (slot) {
-          ASSERT_EQ(pinned.count(*slot), 0u);
-          pinned[*slot] = {key, 1};
+        constexpr Purpose kPurposes[] = {Purpose::kReadAhead, Purpose::kDecode, Purpose::kDecode,
+                                         Purpose::kPrompt, Purpose::kGuess};
+        if (ExpertPin pin = cache.reserve(key, kPurposes[random() % 5])) {
+          ASSERT_EQ(pinned.count(pin.slot()), 0u);
+          auto& [held, pins] = pinned[pin.slot()];
+          held = key;
+          pins.push_back(std::move(pin));
         }
       } else if (found->state != SlotState::kReady) {
         cache.set_ready(found->slot);
       } else if (random() % 2 == 0) {
-        cache.pin(found->slot);
-        if (random() % 2 == 0) cache.promote(found->slot);
-        pinned.try_emplace(found->slot, key, 0).first->second.second += 1;
-      } else if (pinned.count(found->slot) > 0) {
-        cache.unpin(found->slot);
-        if (--pinned[found->slot].second == 0) pinned.erase(found->slot);
+        auto& [held, pins] = pinned[found->slot];
+        held = key;
+        pins.emplace_back(cache, found->slot);
+        if (random() % 2 == 0) {
+          cache.promote(found->slot, random() % 2 == 0 ? Purpose::kDecode : Purpose::kPrompt);
+        }
+      } else if (const auto at = pinned.find(found->slot); at != pinned.end()) {
+        at->second.second.pop_back();
+        if (at->second.second.empty()) pinned.erase(at);
       }
       for (const auto& [slot, held] : pinned) {
         const auto still = cache.lookup(held.first);

@@ -36,11 +36,10 @@ void use(ExpertCache& cache, std::initializer_list<int32_t> experts) {
 
 /// Brings an expert in as the store does, and lets go of it.
 Slot fill(ExpertCache& cache, int32_t expert) {
-  const std::optional<Slot> slot = cache.reserve(key(expert));
-  EXPECT_TRUE(slot.has_value());
-  cache.set_ready(*slot);
-  cache.unpin(*slot);
-  return *slot;
+  const ExpertPin pin = cache.reserve(key(expert), Purpose::kDecode);
+  EXPECT_TRUE(pin);
+  cache.set_ready(pin.slot());
+  return pin.slot();
 }
 
 TEST(ExpertCache, EvictsWhatIsUsedLeastAndOfEqualsTheOldest) {
@@ -88,12 +87,12 @@ TEST(ExpertCache, GuardComputesFromStagingWhatIsWorthLess) {
   use(cache, {0, 1});
   const Slot first = fill(cache, 0);
   const Slot second = fill(cache, 1);
-  const std::optional<Slot> transient = cache.reserve(key(2));
-  ASSERT_TRUE(transient.has_value());
-  EXPECT_EQ(cache.admission_of(*transient), Admission::kTransient);
-  cache.set_ready(*transient);
-  EXPECT_EQ(cache.find(key(2)), transient);
-  cache.unpin(*transient);
+  ExpertPin transient = cache.reserve(key(2), Purpose::kDecode);
+  ASSERT_TRUE(transient);
+  EXPECT_EQ(cache.admission_of(transient.slot()), Admission::kTransient);
+  cache.set_ready(transient.slot());
+  EXPECT_EQ(cache.find(key(2)), transient.slot());
+  transient.release();
   EXPECT_FALSE(cache.find(key(2)).has_value());
   EXPECT_EQ(cache.evictions(), 0u);
   EXPECT_EQ(cache.bypasses(), 1u);
@@ -103,20 +102,20 @@ TEST(ExpertCache, GuardComputesFromStagingWhatIsWorthLess) {
   EXPECT_EQ(cache.find(key(3)), admitted);
   EXPECT_TRUE(admitted == first || admitted == second);
   // With the staging slot taken there is no choice.
-  (void)cache.reserve(key(4));
-  EXPECT_TRUE(cache.reserve(key(5)).has_value());
+  const ExpertPin staged = cache.reserve(key(4), Purpose::kDecode);
+  EXPECT_TRUE(cache.reserve(key(5), Purpose::kDecode));
   EXPECT_EQ(cache.evictions(), 2u);
 }
 
 TEST(ExpertCache, GuessesTakeFreeSlotsOnly) {
   ExpertCache cache = make_cache(2);
   fill(cache, 0);
-  const std::optional<Slot> guess = cache.reserve_speculative(key(1));
-  ASSERT_TRUE(guess.has_value());
-  EXPECT_FALSE(cache.reserve_speculative(key(2)).has_value());
-  cache.set_ready(*guess);
-  cache.unpin(*guess);
-  EXPECT_FALSE(cache.reserve_speculative(key(2)).has_value());
+  ExpertPin guess = cache.reserve(key(1), Purpose::kReadAhead);
+  ASSERT_TRUE(guess);
+  EXPECT_FALSE(cache.reserve(key(2), Purpose::kReadAhead));
+  cache.set_ready(guess.slot());
+  guess.release();
+  EXPECT_FALSE(cache.reserve(key(2), Purpose::kReadAhead));
   fill(cache, 3);  // a demand takes the guess's slot before it evicts
   EXPECT_TRUE(cache.find(key(0)).has_value());
   EXPECT_FALSE(cache.find(key(1)).has_value());
@@ -125,10 +124,12 @@ TEST(ExpertCache, GuessesTakeFreeSlotsOnly) {
 
 TEST(ExpertCache, GuessThatCameTrueStays) {
   ExpertCache cache = make_cache(2);
-  const Slot guess = *cache.reserve_speculative(key(1));
-  cache.set_ready(guess);
-  cache.unpin(guess);
-  cache.promote(guess);
+  const Slot guess = [&] {
+    const ExpertPin pin = cache.reserve(key(1), Purpose::kReadAhead);
+    cache.set_ready(pin.slot());
+    return pin.slot();
+  }();
+  cache.promote(guess, Purpose::kDecode);
   use(cache, {1});
   fill(cache, 2);
   fill(cache, 3);
@@ -137,21 +138,22 @@ TEST(ExpertCache, GuessThatCameTrueStays) {
 
 TEST(ExpertCache, AnExpertOnItsWayIsSeenByLookupAlone) {
   ExpertCache cache = make_cache(1);
-  const Slot slot = *cache.reserve(key(0));
+  const ExpertPin pin = cache.reserve(key(0), Purpose::kDecode);
   EXPECT_EQ(cache.lookup(key(0))->state, SlotState::kLoading);
   EXPECT_FALSE(cache.find(key(0)).has_value());
-  cache.set_ready(slot);
-  EXPECT_EQ(cache.find(key(0)), slot);
+  cache.set_ready(pin.slot());
+  EXPECT_EQ(cache.find(key(0)), pin.slot());
 }
 
 TEST(ExpertCache, ShrinksToWhatIsPinnedAndFurtherWithTheLastPin) {
   ExpertCache cache = make_cache(6);
   use(cache, {0, 1, 2, 3, 4, 5, 4, 5});
   for (int32_t expert = 0; expert < 6; ++expert) fill(cache, expert);
-  for (const int32_t expert : {0, 1, 2}) cache.pin(*cache.find(key(expert)));
+  std::vector<ExpertPin> pins;
+  for (const int32_t expert : {0, 1, 2}) pins.push_back(ExpertPin(cache, *cache.find(key(expert))));
   EXPECT_EQ(cache.shrink_to(2), 3u);
-  EXPECT_FALSE(cache.reserve(key(7)).has_value());
-  for (const int32_t expert : {0, 1, 2}) cache.unpin(*cache.find(key(expert)));
+  EXPECT_FALSE(cache.reserve(key(7), Purpose::kDecode));
+  pins.clear();
   EXPECT_EQ(cache.num_resident(), 2u);
   fill(cache, 8);
   EXPECT_EQ(cache.num_resident(), 2u);
@@ -191,11 +193,11 @@ TEST(ExpertCache, CompactKeepsAllSlotsWhileOneBeyondTheLimitIsPinned) {
   for (int32_t expert = 0; expert < 4; ++expert) fill(cache, expert);
   const Slot last = *cache.find(key(3));
   ASSERT_EQ(static_cast<size_t>(last), 3u);
-  cache.pin(last);
+  ExpertPin pin(cache, last);
   cache.shrink_to(2);
   EXPECT_EQ(cache.compact(), 4u);
   EXPECT_EQ(cache.find(key(3)), last);
-  cache.unpin(last);
+  pin.release();
   EXPECT_EQ(cache.compact(), 2u);
 }
 
@@ -213,13 +215,13 @@ TEST(ExpertCache, FreeSlotsAreTakenBeforeAnythingIsEvicted) {
 TEST(ExpertCache, PinnedExpertSurvivesAFullCache) {
   ExpertCache cache = make_cache(2);
   const Slot pinned = fill(cache, 0);
-  cache.pin(pinned);
-  cache.pin(pinned);  // pins nest
+  ExpertPin first(cache, pinned);
+  ExpertPin second(cache, pinned);  // pins nest
   for (int32_t expert = 1; expert < 10; ++expert) EXPECT_NE(fill(cache, expert), pinned);
   EXPECT_EQ(cache.find(key(0)), pinned);
-  cache.unpin(pinned);
+  first.release();
   for (int32_t expert = 10; expert < 20; ++expert) EXPECT_NE(fill(cache, expert), pinned);
-  cache.unpin(pinned);
+  second.release();
   fill(cache, 20);
   fill(cache, 21);
   EXPECT_FALSE(cache.find(key(0)).has_value());
@@ -227,32 +229,28 @@ TEST(ExpertCache, PinnedExpertSurvivesAFullCache) {
 
 TEST(ExpertCache, ReserveSaysSoWhenAllArePinned) {
   ExpertCache cache = make_cache(2);
-  const std::optional<Slot> loading = cache.reserve(key(0));
+  const ExpertPin loading = cache.reserve(key(0), Purpose::kDecode);
   const Slot ready = fill(cache, 1);
-  cache.pin(ready);
-  EXPECT_FALSE(cache.reserve(key(2)).has_value());
-  cache.unpin(ready);
-  EXPECT_EQ(cache.reserve(key(2)), ready);
-  EXPECT_TRUE(loading.has_value());
+  ExpertPin pin(cache, ready);
+  EXPECT_FALSE(cache.reserve(key(2), Purpose::kDecode));
+  pin.release();
+  EXPECT_EQ(cache.reserve(key(2), Purpose::kDecode).slot(), ready);
+  EXPECT_TRUE(loading);
 }
 
-TEST(ExpertCache, LoadingExpertIsNotFound) {
-  ExpertCache cache = make_cache(1);
-  const Slot slot = *cache.reserve(key(0));
-  EXPECT_FALSE(cache.find(key(0)).has_value());
-  cache.set_ready(slot);
-  EXPECT_EQ(cache.find(key(0)), slot);
-}
-
-TEST(ExpertCache, AbandonFreesTheSlotAndForgetsTheExpert) {
+TEST(ExpertCache, TheLastPinOfALoadingSlotLeavesTheExpertAbsent) {
   ExpertCache cache = make_cache(2);
   const Slot kept = fill(cache, 0);
-  const Slot failed = *cache.reserve(key(1));
-  cache.abandon(failed);
+  ExpertPin reading = cache.reserve(key(1), Purpose::kDecode);
+  const Slot failed = reading.slot();
+  ExpertPin waiting(cache, failed);
+  reading.release();
+  EXPECT_EQ(cache.lookup(key(1))->state, SlotState::kLoading);
+  waiting.release();
   EXPECT_EQ(cache.num_resident(), 1u);
-  EXPECT_FALSE(cache.find(key(1)).has_value());
+  EXPECT_FALSE(cache.lookup(key(1)).has_value());
   // The freed slot comes before any eviction, and the expert can be tried again.
-  EXPECT_EQ(cache.reserve(key(1)), failed);
+  EXPECT_EQ(cache.reserve(key(1), Purpose::kDecode).slot(), failed);
   EXPECT_EQ(cache.evictions(), 0u);
   EXPECT_EQ(cache.find(key(0)), kept);
 }
@@ -277,11 +275,26 @@ TEST(ExpertCache, SlotsAreDisjointAndInsideTheBuffer) {
   EXPECT_EQ(offsets.size(), 5u);
 }
 
+TEST(ExpertPin, MovesAndEndsWithItsHolder) {
+  ExpertCache cache = make_cache(1);
+  const Slot slot = fill(cache, 0);
+  ExpertPin moved;
+  {
+    ExpertPin pin(cache, slot);
+    moved = std::move(pin);
+    EXPECT_FALSE(pin);  // NOLINT(bugprone-use-after-move): the fact under test
+  }
+  EXPECT_FALSE(cache.reserve(key(1), Purpose::kDecode));
+  moved = ExpertPin();  // assigning lets go of what was held
+  EXPECT_EQ(cache.reserve(key(1), Purpose::kDecode).slot(), slot);
+  moved.release();  // holds nothing: no effect
+}
+
 TEST(ExpertCacheDeathTest, MisuseAborts) {
   ExpertCache cache = make_cache(1);
   const Slot slot = fill(cache, 0);
-  EXPECT_DEATH(cache.unpin(slot), "pins > 0");
-  EXPECT_DEATH((void)cache.reserve(key(0)), "lookup");
+  EXPECT_DEATH((void)cache.reserve(key(0), Purpose::kDecode), "lookup");
+  EXPECT_DEATH(cache.promote(slot, Purpose::kGuess), "purpose");
   EXPECT_DEATH(cache.set_ready(slot), "kLoading");
 }
 

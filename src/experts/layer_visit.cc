@@ -1,6 +1,7 @@
 #include "experts/layer_visit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -27,7 +28,8 @@ void LayerVisit::begin(const LayerRoutes& routes) {
   MF_CHECK(recycled_ == ready_.size() && num_waiting() == 0);
   MF_CHECK(routes.tokens > 0 && routes.ids.size() % static_cast<size_t>(routes.tokens) == 0);
   layer_ = routes.layer;
-  transient_ = routes.phase == RoutePhase::kPrefill && cache_->num_staging() > 0;
+  purpose_ = routes.phase == RoutePhase::kPrefill && cache_->num_staging() > 0 ? Purpose::kPrompt
+                                                                               : Purpose::kDecode;
   hits_.clear();
   guessed_.clear();
   arriving_.clear();
@@ -36,7 +38,7 @@ void LayerVisit::begin(const LayerRoutes& routes) {
   ready_.clear();
   delivered_ = recycled_ = 0;
   count_uses(routes);
-  // Before anything is pinned: memory that runs out later would leave pins nobody knows of.
+  // Before anything is pinned: memory that runs out later would leave a visit half begun.
   for (std::vector<Entry>* list : {&hits_, &guessed_, &arriving_, &ready_}) {
     list->reserve(distinct_.size());
   }
@@ -50,7 +52,7 @@ void LayerVisit::begin(const LayerRoutes& routes) {
       misses_.push_back(expert);
       continue;
     }
-    cache_->pin(found->slot);
+    pins_[static_cast<size_t>(found->slot)] = ExpertPin(*cache_, found->slot);
     const bool guess = cache_->admission_of(found->slot) == Admission::kSpeculative;
     if (found->state == SlotState::kReady) {
       (guess ? guessed_ : hits_).push_back({expert, found->slot});
@@ -72,7 +74,7 @@ void LayerVisit::promote_guesses() {
     const bool first = arriving == arriving_.size() ||
                        (guessed < guessed_.size() &&
                         index(guessed_[guessed].expert) < index(arriving_[arriving].expert));
-    cache_->promote(first ? guessed_[guessed++].slot : arriving_[arriving++].slot, transient_);
+    cache_->promote(first ? guessed_[guessed++].slot : arriving_[arriving++].slot, purpose_);
   }
 }
 
@@ -94,12 +96,12 @@ void LayerVisit::note_uses(const LayerRoutes& routes) {
 std::optional<LayerVisit::Entry> LayerVisit::reserve_next() {
   if (num_waiting() == 0) return std::nullopt;
   const ExpertId expert = misses_[next_miss_];
-  const ExpertKey key{layer_, expert};
-  const std::optional<ExpertCache::Slot> slot =
-      transient_ ? cache_->reserve_transient(key) : cache_->reserve(key);
-  if (!slot) return std::nullopt;
+  ExpertPin pin = cache_->reserve({layer_, expert}, purpose_);
+  if (!pin) return std::nullopt;
   ++next_miss_;
-  return Entry{expert, *slot};
+  const ExpertCache::Slot slot = pin.slot();
+  pins_[static_cast<size_t>(slot)] = std::move(pin);
+  return Entry{expert, slot};
 }
 
 void LayerVisit::arrived(ExpertCache::Slot slot) {
@@ -107,7 +109,7 @@ void LayerVisit::arrived(ExpertCache::Slot slot) {
   ready_.push_back({cache_->key_of(slot).expert, slot});
 }
 
-void LayerVisit::failed(ExpertCache::Slot slot) { cache_->abandon(slot); }
+void LayerVisit::failed(ExpertCache::Slot slot) { pins_[static_cast<size_t>(slot)].release(); }
 
 std::span<const LayerVisit::Entry> LayerVisit::deliver(size_t max) {
   const size_t begin = delivered_;
@@ -116,7 +118,9 @@ std::span<const LayerVisit::Entry> LayerVisit::deliver(size_t max) {
 }
 
 void LayerVisit::recycle() {
-  for (; recycled_ < delivered_; ++recycled_) cache_->unpin(ready_[recycled_].slot);
+  for (; recycled_ < delivered_; ++recycled_) {
+    pins_[static_cast<size_t>(ready_[recycled_].slot)].release();
+  }
 }
 
 void LayerVisit::end() {

@@ -23,7 +23,7 @@ class LayerVisit {
     ExpertCache::Slot slot{};
   };
 
-  explicit LayerVisit(ExpertCache& cache) : cache_(&cache) {}
+  explicit LayerVisit(ExpertCache& cache) : cache_(&cache), pins_(cache.num_slots()) {}
   ~LayerVisit() { end(); }
   LayerVisit(const LayerVisit&) = delete;
   LayerVisit& operator=(const LayerVisit&) = delete;
@@ -37,8 +37,8 @@ class LayerVisit {
   std::span<const Entry> arriving() const { return arriving_; }  // the same, not READY yet
   std::span<const ExpertId> misses() const { return misses_; }   // absent
 
-  /// A slot for the next miss, LOADING and pinned. nullopt when there is none left, or every slot
-  /// is pinned: arrivals and recycle() make room then.
+  /// A slot for the next miss, LOADING. nullopt when there is none left, or every slot is pinned:
+  /// arrivals and recycle() make room then.
   std::optional<Entry> reserve_next();
   size_t num_waiting() const { return misses_.size() - next_miss_; }
   /// The bytes of a reserved or arriving expert are there.
@@ -64,7 +64,8 @@ class LayerVisit {
 
   ExpertCache* cache_;
   LayerId layer_{};
-  bool transient_ = false;  // this visit shall not displace what decode uses
+  Purpose purpose_ = Purpose::kDecode;
+  std::vector<ExpertPin> pins_;  // by slot: those of READY experts until recycle()
   std::vector<int32_t> distinct_;
   std::vector<int32_t> uses_;  // of each distinct expert
   std::vector<Entry> hits_;
@@ -72,7 +73,7 @@ class LayerVisit {
   std::vector<Entry> arriving_;
   std::vector<ExpertId> misses_;
   size_t next_miss_ = 0;
-  std::vector<Entry> ready_;  // READY; from recycled_ on pinned
+  std::vector<Entry> ready_;
   size_t delivered_ = 0;
   size_t recycled_ = 0;
 };

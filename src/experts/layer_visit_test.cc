@@ -161,21 +161,24 @@ TEST(LayerVisit, APromptDoesNotDisplaceWhatDecodeUses) {
 
 TEST(LayerVisit, GuessesThatCameTrueAreToldApartAndStay) {
   ExpertCache cache = make_cache(4, 2);
-  const auto ready = cache.reserve_guess({kLayer, ExpertId{3}});
-  const auto loading = cache.reserve_guess({kLayer, ExpertId{4}});
+  ExpertPin ready = cache.reserve({kLayer, ExpertId{3}}, Purpose::kGuess);
+  ExpertPin loading = cache.reserve({kLayer, ExpertId{4}}, Purpose::kGuess);
   ASSERT_TRUE(ready && loading);
-  cache.set_ready(*ready);
-  cache.unpin(*ready);
+  const ExpertCache::Slot first = ready.slot();
+  const ExpertCache::Slot second = loading.slot();
+  cache.set_ready(first);
+  ready.release();
   LayerVisit visit(cache);
   begin(visit, {3, 4});
   EXPECT_EQ(ids_of(visit.guessed()), (Ids{3}));
   EXPECT_EQ(ids_of(visit.arriving()), (Ids{4}));
   EXPECT_TRUE(visit.hits().empty() && visit.misses().empty());
-  visit.arrived(*loading);
+  loading.release();  // the visit has a pin of its own
+  visit.arrived(second);
   EXPECT_EQ(ids_of(visit.deliver(10)), (Ids{3, 4}));
   visit.end();
-  EXPECT_EQ(cache.admission_of(*ready), Admission::kCached);
-  EXPECT_EQ(cache.admission_of(*loading), Admission::kCached);
+  EXPECT_EQ(cache.admission_of(first), Admission::kCached);
+  EXPECT_EQ(cache.admission_of(second), Admission::kCached);
 }
 
 }  // namespace

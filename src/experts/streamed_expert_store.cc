@@ -24,8 +24,6 @@ uint64_t us_since(Clock::time_point begin) {
   return static_cast<uint64_t>(us.count());
 }
 
-class StreamedLease;
-
 /// What a lease works with. The store keeps it between leases: a step allocates none.
 struct LeaseState {
   explicit LeaseState(ExpertCache& cache) : visit(cache) {}
@@ -74,7 +72,7 @@ class StreamedExpertStore : public ExpertStore {
   ExpertCache* cache() override { return &cache_; }
 
  private:
-  friend class StreamedLease;
+  class Lease;
 
   std::unique_ptr<LeaseState> take_state() {
     if (spare_states_.empty()) {
@@ -93,8 +91,7 @@ class StreamedExpertStore : public ExpertStore {
     spare_states_.push_back(std::move(state));
   }
   bool read_ahead(LayerId after);
-  void start_read(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
-  void start_guess(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
+  void start_guess(ExpertKey key, ExpertPin pin, ReadPriority priority);
   void settle_hint(const LayerRoutes& routes);
   void meter_visit(const LayerRoutes& routes, uint64_t experts_read);
   void settle_guess(const ExpertFetch::Arrival& arrival);
@@ -112,8 +109,8 @@ class StreamedExpertStore : public ExpertStore {
   std::vector<ExpertGuess> hinted_;       // of these, absent
   std::vector<ExpertCache::Slot> asked_;  // read because of the last hint
   Clock::time_point hint_begin_;
-  std::optional<Clock::time_point> last_visit_;  // of this step, in decode
-  std::vector<bool> guesses_;                    // by slot: in flight, and pinned, as a guess
+  std::optional<Clock::time_point> last_visit_;            // of this step, in decode
+  std::vector<ExpertPin> guesses_;                         // by slot: in flight as a guess
   std::vector<std::unique_ptr<LeaseState>> spare_states_;  // their visits refer to cache_
   size_t states_made_ = 0;
 };
@@ -129,40 +126,16 @@ bool StreamedExpertStore::read_ahead(LayerId after) {
   for (int32_t e = 0; e < experts; ++e) {
     const ExpertKey key{LayerId{static_cast<int32_t>(next)}, ExpertId{e}};
     if (cache_.lookup(key)) continue;
-    const std::optional<ExpertCache::Slot> slot = cache_.reserve_speculative(key);
-    if (!slot) return true;
-    start_guess(key, *slot, ReadPriority::kDemand);
+    ExpertPin pin = cache_.reserve(key, Purpose::kReadAhead);
+    if (!pin) return true;
+    start_guess(key, std::move(pin), ReadPriority::kDemand);
   }
   return false;
 }
 
-/// Absent again unless its read has been asked for: nobody would end its wait.
-class ReservedSlot {
- public:
-  ReservedSlot(ExpertCache& cache, ExpertCache::Slot slot) : cache_(cache), slot_(slot) {}
-  ~ReservedSlot() {
-    if (!is_read_) cache_.abandon(slot_);
-  }
-  ReservedSlot(const ReservedSlot&) = delete;
-  ReservedSlot& operator=(const ReservedSlot&) = delete;
-  void is_read() { is_read_ = true; }
-
- private:
-  ExpertCache& cache_;
-  ExpertCache::Slot slot_;
-  bool is_read_ = false;
-};
-
-void StreamedExpertStore::start_read(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority) {
-  ReservedSlot reserved(cache_, slot);
-  fetch_.start(key, slot, priority);
-  reserved.is_read();
-}
-
-void StreamedExpertStore::start_guess(ExpertKey key, ExpertCache::Slot slot,
-                                      ReadPriority priority) {
-  start_read(key, slot, priority);
-  guesses_[static_cast<size_t>(slot)] = true;
+void StreamedExpertStore::start_guess(ExpertKey key, ExpertPin pin, ReadPriority priority) {
+  fetch_.start(key, pin.slot(), priority);
+  guesses_[static_cast<size_t>(pin.slot())] = std::move(pin);
   ++stats_.prefetches;
 }
 
@@ -188,10 +161,11 @@ Status StreamedExpertStore::hint(LayerId layer, Encoder& encoder, const Routes& 
   asked_.clear();
   for (const ExpertGuess& guess : lookahead_.choose(layer, hinted_, load)) {
     const ExpertKey key{layer, guess.expert};
-    const std::optional<ExpertCache::Slot> slot = cache_.reserve_guess(key);
-    if (!slot) break;
-    start_guess(key, *slot, ReadPriority::kSpeculative);
-    asked_.push_back(*slot);
+    ExpertPin pin = cache_.reserve(key, Purpose::kGuess);
+    if (!pin) break;
+    const ExpertCache::Slot slot = pin.slot();
+    start_guess(key, std::move(pin), ReadPriority::kSpeculative);
+    asked_.push_back(slot);
   }
   const uint64_t us = us_since(hint_begin_);
   stats_.lookahead_us += us;
@@ -222,10 +196,8 @@ void StreamedExpertStore::meter_visit(const LayerRoutes& routes, uint64_t expert
 // A guess holds a pin of its own until it has arrived. A failed one nobody waits for is forgotten:
 // should a router ask for the expert, it is read again.
 void StreamedExpertStore::settle_guess(const ExpertFetch::Arrival& arrival) {
-  guesses_[static_cast<size_t>(arrival.slot)] = false;
-  if (!arrival.status.ok()) return cache_.abandon(arrival.slot);
-  cache_.set_ready(arrival.slot);
-  cache_.unpin(arrival.slot);
+  if (arrival.status.ok()) cache_.set_ready(arrival.slot);
+  guesses_[static_cast<size_t>(arrival.slot)].release();
 }
 
 // Guesses on their way arrive first. Locked memory would not leave: what remains is registered
@@ -248,20 +220,37 @@ void StreamedExpertStore::release_memory(uint64_t bytes) {
   discard_host_memory(buffer, kept, buffer.size_bytes() - kept);
 }
 
-class StreamedLease : public ExpertLease {
+/// The slot is given up unless its read has been asked for: nobody would end its wait.
+class ReservedSlot {
  public:
-  StreamedLease(StreamedExpertStore& store, LayerId layer, Encoder& encoder,
-                std::unique_ptr<LeaseState> state)
+  ReservedSlot(LayerVisit& visit, ExpertCache::Slot slot) : visit_(visit), slot_(slot) {}
+  ~ReservedSlot() {
+    if (!is_read_) visit_.failed(slot_);
+  }
+  ReservedSlot(const ReservedSlot&) = delete;
+  ReservedSlot& operator=(const ReservedSlot&) = delete;
+  void is_read() { is_read_ = true; }
+
+ private:
+  LayerVisit& visit_;
+  ExpertCache::Slot slot_;
+  bool is_read_ = false;
+};
+
+class StreamedExpertStore::Lease : public ExpertLease {
+ public:
+  Lease(StreamedExpertStore& store, LayerId layer, Encoder& encoder,
+        std::unique_ptr<LeaseState> state)
       : store_(store), layer_(layer), encoder_(encoder), state_(std::move(state)) {}
 
   // Reads in flight write into slots: they must be over before the lease lets go.
-  ~StreamedLease() override {
+  ~Lease() override {
     Status ignored;
     while (num_loading_ > 0) take(store_.fetch_.wait(), ignored);
     store_.give_back(std::move(state_));
   }
-  StreamedLease(const StreamedLease&) = delete;
-  StreamedLease& operator=(const StreamedLease&) = delete;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
 
   void start(const LayerRoutes& routes) {
     LayerVisit& visit = state_->visit;
@@ -317,7 +306,9 @@ class StreamedLease : public ExpertLease {
 
   void read_into_free_slots() {
     while (const std::optional<LayerVisit::Entry> next = state_->visit.reserve_next()) {
-      store_.start_read({layer_, next->expert}, next->slot, ReadPriority::kDemand);
+      ReservedSlot reserved(state_->visit, next->slot);
+      store_.fetch_.start({layer_, next->expert}, next->slot, ReadPriority::kDemand);
+      reserved.is_read();
       ++num_loading_;
     }
     const bool all_have_slots = state_->visit.num_waiting() == 0;
@@ -369,9 +360,8 @@ class StreamedLease : public ExpertLease {
         if (arrival.status.ok()) continue;
       }
       --num_loading_;
-      std::vector<bool>::reference guess = store_.guesses_[static_cast<size_t>(arrival.slot)];
-      if (guess) store_.cache_.unpin(arrival.slot);  // the visit has a pin of its own
-      guess = false;
+      // The visit has a pin of its own.
+      store_.guesses_[static_cast<size_t>(arrival.slot)].release();
       if (arrival.status.ok()) {
         state_->visit.arrived(arrival.slot);
         continue;
@@ -395,7 +385,7 @@ Result<std::unique_ptr<ExpertLease>> StreamedExpertStore::lease(LayerId layer, E
                                                                 const Routes& routes) {
   MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
   for (const int32_t id : chosen.ids) MF_CHECK(id >= 0 && id < table_.layer(layer).num_experts);
-  auto lease = std::make_unique<StreamedLease>(*this, layer, encoder, take_state());
+  auto lease = std::make_unique<Lease>(*this, layer, encoder, take_state());
   lease->start(chosen);
   return std::unique_ptr<ExpertLease>(std::move(lease));
 }

@@ -17,10 +17,9 @@ ExpertCache make_cache() {
 }
 
 void fill(ExpertCache& cache, int32_t expert) {
-  const auto slot = cache.reserve(key(expert));
-  ASSERT_TRUE(slot.has_value());
-  cache.set_ready(*slot);
-  cache.unpin(*slot);
+  const ExpertPin pin = cache.reserve(key(expert), Purpose::kDecode);
+  ASSERT_TRUE(pin);
+  cache.set_ready(pin.slot());
 }
 
 TEST(UsageProfile, WhatWasWrittenIsReadAndRanksAColdCache) {
