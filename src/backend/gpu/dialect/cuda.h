@@ -62,10 +62,14 @@ MF_FN Thread this_thread() {
           blockDim.x / 32u, blockIdx,   dynamic_shared};
 }
 
-/// An address of device memory; says so, for loads that need not find out.
+/// An address of device memory; says so, for loads that need not find out. The compiler must not
+/// see where the number comes from: that of CUDA 13.0 (13.0.88) follows it through loops without
+/// end.
 template <typename T>
 MF_FN T* global_at(u64 address) {
-  return static_cast<T*>(__cvta_global_to_generic(static_cast<size_t>(address)));
+  size_t number = static_cast<size_t>(address);
+  asm("" : "+l"(number));
+  return static_cast<T*>(__cvta_global_to_generic(number));
 }
 
 struct F4 {
