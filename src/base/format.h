@@ -10,15 +10,7 @@
 
 namespace moeflux {
 
-/// format("{} of {}", a, b). An object, because argument lookup does not pass one: std::format,
-/// which many standard headers bring, would be as good a match for arguments of std.
-struct Format {
-  template <typename... Args>
-  std::string operator()(fmt::format_string<Args...> text, Args&&... args) const {
-    return fmt::format(text, std::forward<Args>(args)...);
-  }
-};
-inline constexpr Format format;
+using fmt::format;
 
 /// An Error with a formatted message.
 template <typename... Args>
