@@ -29,7 +29,7 @@ size_t launches(const Ops& ops) {
   s.encoder().submit();
   return static_cast<size_t>(
       std::count_if(log.lines.begin(), log.lines.end(),
-                    [](const std::string& line) { return !line.starts_with("write"); }));
+                    [](const std::string& line) { return !line.starts_with("write "); }));
 }
 
 }  // namespace
