@@ -204,18 +204,25 @@ void Machine::multiply_halves(const Lane* lanes) {
       for (u32 word = 0; word < 2; ++word) b[at + word * 8][i / 4] = value(part.b[word], half);
     }
   }
+  // Column by column of a, for all elements of the result at once.
+  float sums[16][8];
   for (u32 i = 0; i < kSimdLanes; ++i) {
-    for (u32 j = 0; j < 4; ++j) {
-      float& c = lanes[i].part->c[j];
-      for (u32 k = 0; k < 16; ++k) c += a[i / 4 + j / 2 * 8][k] * b[k][i % 4 * 2 + j % 2];
+    for (u32 j = 0; j < 4; ++j) sums[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2] = lanes[i].part->c[j];
+  }
+  for (u32 row = 0; row < 16; ++row) {
+    for (u32 k = 0; k < 16; ++k) {
+      for (u32 col = 0; col < 8; ++col) sums[row][col] += a[row][k] * b[k][col];
     }
+  }
+  for (u32 i = 0; i < kSimdLanes; ++i) {
+    for (u32 j = 0; j < 4; ++j) lanes[i].part->c[j] = sums[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2];
   }
 }
 
 void Machine::multiply_bytes(const Lane* lanes) {
   // Columns 4 s to 4 s + 3 of a are in lane s of four, 16 more in its last two words.
-  i32 a[16][32];
-  i32 b[32][8];
+  int16_t a[16][32];
+  int16_t b[8][32];  // a column of b each
   for (u32 i = 0; i < kSimdLanes; ++i) {
     const MatrixPart& part = *lanes[i].part;
     for (u32 byte = 0; byte < 4; ++byte) {
@@ -225,14 +232,17 @@ void Machine::multiply_bytes(const Lane* lanes) {
             static_cast<uint8_t>(part.a[word] >> (8 * byte));
       }
       for (u32 word = 0; word < 2; ++word) {
-        b[at + word * 16][i / 4] = static_cast<int8_t>(part.b[word] >> (8 * byte));
+        b[i / 4][at + word * 16] = static_cast<int8_t>(part.b[word] >> (8 * byte));
       }
     }
   }
   for (u32 i = 0; i < kSimdLanes; ++i) {
     for (u32 j = 0; j < 4; ++j) {
-      i32& sum = lanes[i].part->sums[j];
-      for (u32 k = 0; k < 32; ++k) sum += a[i / 4 + j / 2 * 8][k] * b[k][i % 4 * 2 + j % 2];
+      const int16_t* const left = a[i / 4 + j / 2 * 8];
+      const int16_t* const right = b[i % 4 * 2 + j % 2];
+      i32 sum = 0;
+      for (u32 k = 0; k < 32; ++k) sum += left[k] * right[k];
+      lanes[i].part->sums[j] += sum;
     }
   }
 }
