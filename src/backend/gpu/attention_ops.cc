@@ -1,10 +1,8 @@
 // Attention as plans: which kernels, how many groups, and who adds what they have.
 #include <algorithm>
-#include <cstring>
 
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
-#include "base/format.h"
+#include "backend/gpu/planners.h"
 #include "base/units.h"
 
 namespace moeflux::gpu {
@@ -20,12 +18,6 @@ constexpr uint32_t kGroupsWanted = 512;
 constexpr uint64_t kFewRowsMax = 64;
 constexpr uint64_t kPartialBytesMax = 96 * kMiB;
 constexpr float kLog2OfE = 1.44269504f;
-
-bool have_equal_layouts(std::span<const Tensor> pages) {
-  return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
-    return page.strides == pages.front().strides && page.dtype == DType::kF32;
-  });
-}
 
 AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_heads,
                                  const KvView& kv, const AttentionOptions& options) {
@@ -82,7 +74,7 @@ bool share_rows(const KvView& kv) {
 
 constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
 
-// --- Tiles of 64 keys: mma_attention_few.h, attention_many.h ---
+// --- Tiles of 64 keys: mma_attention_few.h, mma_attention_many.h ---
 
 /// Rows of values begin on banks 4 apart, as pairs of them are read together.
 void lay_out_tiles(AttentionParams& p) {
@@ -104,7 +96,7 @@ KernelId few_kernel(const AttentionParams& p) {
   return is_full ? KernelId::mma_attention_few_parts_d256 : KernelId::mma_attention_few_parts;
 }
 
-/// A kernel of attention_many.h.
+/// A kernel of mma_attention_many.h.
 struct ManyKernel {
   KernelId walks;
   KernelId keeps_parts;
@@ -166,7 +158,7 @@ const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
   return largest;
 }
 
-// --- Wide rows: attention_wide.h ---
+// --- Wide rows: mma_attention_wide.h ---
 
 struct WideKernel {
   KernelId id;
@@ -236,46 +228,31 @@ WideKernel choose_wide(AttentionParams& p, const Platform& platform) {
   return shares ? kWide32 : kWide16;
 }
 
-}  // namespace
-
-bool GpuEncoder::place_pages(std::span<const Tensor> pages, Binding& table) {
-  table_bytes_.resize(pages.size() * sizeof(u64));
-  for (size_t i = 0; i < pages.size(); ++i) {
-    const u64 address = address_of(pages[i]);
-    std::memcpy(table_bytes_.data() + i * sizeof(u64), &address, sizeof(u64));
-  }
-  const Result<Binding> placed = place_table();
-  if (!placed.ok()) return fail(placed.error());
-  table = *placed;
+// Memory for parts that groups leave, unless they walk all of them.
+bool take_partials(Recorder& recorder, AttentionResult& result) {
+  if (result.params.walks != 0) return true;
+  if (!recorder.take_workspace(partial_bytes(result.params), result.partials)) return false;
+  result.partials.access = Access::kWrite;
   return true;
 }
 
-bool GpuEncoder::take_partials(const AttentionParams& p, Binding& partials) {
-  if (p.walks != 0) return true;
-  const Result<Binding> taken = workspace_.take(partial_bytes(p));
-  if (!taken.ok()) return fail(taken.error());
-  partials = *taken;
-  partials.access = Access::kWrite;
-  return true;
-}
-
-bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bool is_large,
-                             Binding& partials) {
-  const ManyKernel& kernel = is_large ? kMany128 : kMany64;
+bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKernel& kernel,
+                 AttentionResult& result) {
+  AttentionParams& p = result.params;
+  Binding& partials = result.partials;
   // What does not fit at once is attended to piece by piece, by launches that take up the rows
   // where those before left them.
   const uint64_t whole = halves_bytes(p);
-  const u32 pieces = groups_for(whole, platform_.workspace_bytes_max());
+  const u32 pieces = groups_for(whole, recorder.platform().workspace_bytes_max());
   const u32 parts = groups_for(p.num_parts, pieces);
   const u32 first = p.first_part;
   const u32 end = first + p.num_parts;
   const uint64_t sums = uint64_t{p.tokens} * p.heads * 2 * sizeof(float);
   const uint64_t halves_end = round_up(whole / p.num_parts * parts, 256);
-  const Result<Binding> taken =
-      workspace_.take(halves_end + (p.walks != 0 ? sums : partial_bytes(p)));
-  if (!taken.ok()) return fail(taken.error());
-  Binding halves{taken->buffer, taken->offset_bytes, halves_end, Access::kWrite};
-  partials = *taken;
+  if (!recorder.take_workspace(halves_end + (p.walks != 0 ? sums : partial_bytes(p)), partials)) {
+    return false;
+  }
+  Binding halves{partials.buffer, partials.offset_bytes, halves_end, Access::kWrite};
   partials.offset_bytes += halves_end;
   partials.size_bytes -= halves_end;
   for (u32 begin = first; begin < end; begin += parts) {
@@ -290,7 +267,7 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
     split.bind(heads.v_table);
     halves.access = Access::kWrite;
     split.bind(halves);
-    record(split);
+    recorder.record(split);
     const uint32_t rows = groups_for(rows_of_kv_head(p), kernel.rows());
     const uint32_t z = p.walks != 0 ? 1 : groups_for(p.num_parts, p.group_parts);
     Plan plan = make_plan(p.walks != 0 ? kernel.walks : kernel.keeps_parts,
@@ -315,17 +292,17 @@ bool GpuEncoder::record_many(const AttentionHeads& heads, AttentionParams& p, bo
     plan.bind(partials);
     plan.bind({});
     if (p.walks != 0 && p.finishes != 0) {
-      await_gate(plan, p, heads.out);
+      result.last = AttentionOp{plan, p, heads.out};
     } else {
-      record(plan);
+      recorder.record(plan);
     }
   }
   return true;
 }
 
-bool GpuEncoder::record_wide_tiles(const AttentionHeads& heads, AttentionParams& p,
-                                   Binding& partials) {
-  if (!take_partials(p, partials)) return false;
+bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
+  if (!take_partials(recorder, result)) return false;
+  const AttentionParams& p = result.params;
   Plan plan = make_plan(KernelId::mma_attention_wide_few,
                         {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
                         kWideThreads);
@@ -333,24 +310,27 @@ bool GpuEncoder::record_wide_tiles(const AttentionHeads& heads, AttentionParams&
   plan.set_params(p);
   plan.bind(range_of(heads.q, Access::kRead));
   plan.bind(heads.k_table);
-  plan.bind(partials);
-  record(plan);
+  plan.bind(result.partials);
+  recorder.record(plan);
   return true;
 }
 
-bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& p,
-                                  Binding& partials) {
+}  // namespace
+
+bool record_attention(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
+  const Platform& platform = recorder.platform();
+  AttentionParams& p = result.params;
   p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
   const uint64_t rows = rows_of_kv_head(p);
   const uint32_t kv_heads = kv_heads_of(p);
   Plan plan;
-  if (lay_out_tiles(p); fits_tiles(p, heads.out, heads.q, heads.kv, platform_)) {
+  if (lay_out_tiles(p); fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
     p.column_factor = 0x1p-28f;  // weights and values are times 2^14
-    if (const ManyKernel* many = choose_many(p, platform_); many != nullptr) {
-      return record_many(heads, p, many == &kMany128, partials);
+    if (const ManyKernel* many = choose_many(p, platform); many != nullptr) {
+      return record_many(recorder, heads, *many, result);
     }
     const uint32_t row_groups = groups_for(rows, kTileFewRows);
-    p.walks = p.num_parts == 1 || row_groups * kv_heads >= 2 * platform_.cores() ||
+    p.walks = p.num_parts == 1 || row_groups * kv_heads >= 2 * platform.cores() ||
                       partial_bytes(p) > kPartialBytesMax
                   ? 1
                   : 0;
@@ -358,11 +338,11 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
                      kFewThreads);
     plan.shared_bytes = few_bytes(p);
   } else if (lay_out_wide(p, share_rows(heads.kv));
-             fits_wide(p, heads.out, heads.q, heads.kv, platform_)) {
-    if (heads.may_leave_tiles && fits_wide_tiles(p, platform_)) {
-      return record_wide_tiles(heads, p, partials);
+             fits_wide(p, heads.out, heads.q, heads.kv, platform)) {
+    if (heads.may_leave_tiles && fits_wide_tiles(p, platform)) {
+      return record_wide_tiles(recorder, heads, result);
     }
-    const WideKernel kernel = choose_wide(p, platform_);
+    const WideKernel kernel = choose_wide(p, platform);
     plan = make_plan(kernel.id,
                      {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
                      kWideThreads);
@@ -373,7 +353,7 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
     plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
                      kThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
   }
-  if (!take_partials(p, partials)) return false;
+  if (!take_partials(recorder, result)) return false;
   plan.set_params(p);
   plan.bind(range_of(heads.q, Access::kRead));
   plan.bind(heads.k_table);
@@ -384,68 +364,40 @@ bool GpuEncoder::record_attention(const AttentionHeads& heads, AttentionParams& 
   } else {
     bind_output(plan, heads.out);
   }
-  plan.bind(partials);
+  plan.bind(result.partials);
   const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
   if (takes_gate) plan.bind({});
   if (takes_gate && p.walks != 0) {
-    await_gate(plan, p, heads.out);
+    result.last = AttentionOp{plan, p, heads.out};
   } else {
-    record(plan);
+    recorder.record(plan);
   }
   return true;
 }
 
-void GpuEncoder::await_gate(const Plan& plan, const AttentionParams& params, const Tensor& out) {
-  flush_waiting();
-  waiting_attention_ = WaitingAttention{plan, params, out};
-}
-
-bool GpuEncoder::join_attention(const Tensor& out, const Tensor& x, const Tensor& gate,
-                                Activation activation) {
-  if (!waiting_attention_) return false;
-  WaitingAttention& waiting = *waiting_attention_;
-  if (activation != Activation::kSigmoid || !are_same(waiting.out, x) || !are_same(x, out) ||
-      gate.shape != x.shape || !is_wide(gate) || have_overlap(gate, out)) {
-    return false;
-  }
-  WaitingAttention taken = waiting;
-  waiting_attention_.reset();
-  taken.params.has_gate = 1;
-  taken.params.gate = heads_layout(gate);
-  taken.plan.set_params(taken.params);
-  taken.plan.bindings[taken.plan.num_bindings - 1] = range_of(gate, Access::kRead);
-  record(taken.plan);
-  return true;
-}
-
-void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
-                           const AttentionOptions& options) {
-  if (!status_.ok() || q.dim(0) == 0) return;
-  MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
-  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
-  if (out.dim(2) > int64_t{kThreads} * kAttentionColumnsMax) {
-    fail(make_error(ErrorCode::kUnsupported, "attention: values of {} per head, at most {}",
-                    out.dim(2), kThreads * kAttentionColumnsMax));
-    return;
-  }
-  Binding k_table;
-  Binding v_table;
-  if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
-  place_heads(q, k, v, kv, k_table, v_table);
-  AttentionParams p{};
-  Binding partials;
-  const AttentionHeads heads{out, q, k.dim(1), kv, options, k_table, v_table};
-  if (!record_attention(heads, p, partials) || p.walks != 0) return;
+AttentionOp merge_op(const AttentionHeads& heads, const AttentionResult& result) {
+  const AttentionParams& p = result.params;
   Plan merge = make_plan(KernelId::attention_merge,
                          {groups_for(p.v_head_dim, kMergeColumns), p.heads, p.tokens},
                          kMergeThreads, bytes_of(kMergeWords));
   merge.set_params(p);
+  Binding partials = result.partials;
   partials.access = Access::kRead;
   merge.bind(partials);
-  merge.bind(range_of(options.sinks, Access::kRead));
-  bind_output(merge, out);
+  merge.bind(range_of(heads.options.sinks, Access::kRead));
+  bind_output(merge, heads.out);
   merge.bind({});
-  await_gate(merge, p, out);
+  return {merge, p, heads.out};
+}
+
+Plan plan_gated(const AttentionOp& attention, const Tensor& gate) {
+  AttentionParams p = attention.params;
+  p.has_gate = 1;
+  p.gate = heads_layout(gate);
+  Plan plan = attention.plan;
+  plan.set_params(p);
+  plan.bindings[plan.num_bindings - 1] = range_of(gate, Access::kRead);
+  return plan;
 }
 
 }  // namespace moeflux::gpu

@@ -1,19 +1,16 @@
-// The gated delta rule as plans. That of one token waits for the norm of its heads and their gate,
-// which then need no launch.
+// The gated delta rule as plans. That of one token may go on through the norm of its heads and
+// their gate.
 #include <cmath>
 
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
-#include "base/format.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
 
-constexpr int64_t kDeltaKeyDimMax = 256;
-
 float query_factor(int64_t key_dim) { return 1.0f / std::sqrt(static_cast<float>(key_dim)); }
 
-DeltaParams delta_params(const WaitingDelta& delta) {
+DeltaParams delta_params(const DeltaOp& delta) {
   const GatedDeltaOptions& o = delta.options;
   DeltaParams p{};
   p.qkv_stride = row_stride(delta.qkv);
@@ -30,15 +27,7 @@ DeltaParams delta_params(const WaitingDelta& delta) {
   return p;
 }
 
-// True when gated_delta_t1_d128 computes it.
-bool is_one(const WaitingDelta& delta) {
-  const GatedDeltaOptions& o = delta.options;
-  return rows_of(delta.qkv) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
-         o.value_dim == int64_t{kDeltaOneDim} && is_wide(delta.qkv) && is_wide(delta.state) &&
-         is_wide(delta.out);
-}
-
-void bind_inputs(Plan& plan, const WaitingDelta& delta) {
+void bind_inputs(Plan& plan, const DeltaOp& delta) {
   for (const Tensor& tensor : {delta.qkv, delta.a, delta.b, delta.a_log, delta.dt_bias}) {
     plan.bind(range_of(tensor, Access::kRead));
   }
@@ -53,7 +42,9 @@ uint32_t block_bytes(const DeltaParams& p) {
          static_cast<uint32_t>(sizeof(float));
 }
 
-Plan plan_many(const WaitingDelta& delta, const Platform& platform) {
+}  // namespace
+
+Plan plan_delta(const DeltaOp& delta, const Platform& platform) {
   DeltaParams p = delta_params(delta);
   p.block_tokens = kDeltaStagers * kDeltaStageUnits / key_units(p);
   if (block_bytes(p) > platform.shared_bytes_max()) p.block_tokens = kDeltaBlockMin;
@@ -69,54 +60,28 @@ Plan plan_many(const WaitingDelta& delta, const Platform& platform) {
   return plan;
 }
 
-}  // namespace
-
-void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
-                             Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
-  if (!status_.ok()) return;
-  MF_CHECK(qkv.shape.back() == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
-           o.value_heads % o.key_heads == 0 && state.is_contiguous());
-  if (o.key_dim > kDeltaKeyDimMax) {
-    fail(make_error(ErrorCode::kUnsupported, "gated_delta: keys of {} per head, at most {}",
-                    o.key_dim, kDeltaKeyDimMax));
-    return;
-  }
-  const WaitingDelta delta{out, qkv, a, b, a_log, dt_bias, state, o, {}};
-  if (!is_one(delta)) return record(plan_many(delta, platform_));
-  flush_waiting();
-  waiting_.delta = delta;
-}
-
-bool GpuEncoder::join_delta(const WaitingNorm& norm) {
-  WaitingDelta& delta = waiting_.delta;
-  if (!waiting_.has_delta() || !delta.norm.out.is_null() || !are_same(delta.out, norm.x) ||
-      !are_same(norm.x, norm.out) || norm.weight.is_null() || !is_wide(norm.weight)) {
-    return false;
-  }
-  delta.norm = norm;
-  return true;
-}
-
-void GpuEncoder::record_delta(const WaitingDelta& delta, const Tensor& gate) {
+Plan plan_delta_one(const Recorder& recorder, const Delta& waiting, const Tensor& gate) {
+  const DeltaOp& delta = waiting.op;
+  const NormOp& norm = waiting.norm;
   DeltaOneParams p{};
   if (!gate.is_null()) p.gate_head_stride = heads_layout(gate).head_stride;
   p.out_head_stride = heads_layout(delta.out).head_stride;
   p.key_heads = static_cast<u32>(delta.options.key_heads);
   p.heads_per_key = static_cast<u32>(delta.options.value_heads / delta.options.key_heads);
   p.query_factor = query_factor(kDeltaOneDim);
-  p.has_norm = delta.norm.out.is_null() ? 0 : 1;
+  p.has_norm = norm.out.is_null() ? 0 : 1;
   p.has_gate = gate.is_null() ? 0 : 1;
-  p.epsilon = delta.norm.eps;
-  p.early = has_just_written(delta.state) ? 0 : 1;
+  p.epsilon = norm.eps;
+  p.early = recorder.has_just_written(delta.state) ? 0 : 1;
   Plan plan = make_plan(KernelId::gated_delta_t1_d128, {p.heads_per_key, p.key_heads, 1},
                         kDeltaOneThreads, kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_inputs(plan, delta);
-  plan.bind(range_of(delta.norm.weight, Access::kRead));
+  plan.bind(range_of(norm.weight, Access::kRead));
   plan.bind(range_of(gate, Access::kRead));
   plan.bind(range_of(delta.state, Access::kReadWrite));
   bind_output(plan, delta.out);
-  record(plan);
+  return plan;
 }
 
 }  // namespace moeflux::gpu

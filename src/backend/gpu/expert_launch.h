@@ -1,17 +1,16 @@
-// What the launches of one expert_ffn share, and what is remembered of it for experts that stay.
+// What the launches of one expert_ffn share, and what they compute for few slots.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
-#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/operations.h"
+#include "backend/gpu/plan.h"
 
 namespace moeflux::gpu {
 
 /// What the launches for experts of one set of formats share.
-struct GpuEncoder::ExpertLaunch {
+struct ExpertLaunch {
+  const ExpertWeights* like = nullptr;  // one of them
   Routes routes;
   Binding ids;
   Binding map;
@@ -37,28 +36,23 @@ struct GpuEncoder::ExpertLaunch {
   uint64_t stride = 0;  // 0: they do not
 };
 
-/// What two launches compute for few slots: experts, a network for every token, or both.
-struct GpuEncoder::FewSlots {
-  const ExpertWeights* like = nullptr;  // null: the network alone
-  ExpertLaunch launch;
+/// What experts read and write.
+struct ExpertTensors {
   Tensor slots;
   Tensor intermediate;
   Tensor x;
   GluOptions glu;
-  bool chooses = false;  // the routes too
-  WaitingRoute route;
-  bool has_ffn = false;
-  WaitingFfn ffn;
 };
 
-/// Experts that stay as long as the owner lives. Their table is not looked at after that.
-struct GpuEncoder::StayingExperts {
-  std::weak_ptr<const std::vector<ExpertWeights>> owner;
-  const ExpertWeights* data = nullptr;
-  size_t count = 0;
-  bool is_known = false;  // all run in the same kernels, launch and table are made
+/// What two launches compute for few slots: experts, a network for every token, or both.
+struct FewSlots {
+  const ExpertWeights* like = nullptr;  // null: the network alone
   ExpertLaunch launch;
-  std::unique_ptr<Buffer> table;
+  ExpertTensors tensors;
+  bool chooses = false;  // the routes too
+  RouteOp route;
+  bool has_ffn = false;
+  FfnOp ffn;
 };
 
 }  // namespace moeflux::gpu

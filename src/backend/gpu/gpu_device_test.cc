@@ -200,7 +200,7 @@ std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, i
   (void)e.submit();
   std::vector<std::string> kernels;
   for (const std::string& line : log.lines) {
-    if (line.rfind("write", 0) != 0) kernels.push_back(line.substr(0, line.find(' ')));
+    if (line.rfind("write ", 0) != 0) kernels.push_back(line.substr(0, line.find(' ')));
   }
   return kernels;
 }

@@ -1,171 +1,398 @@
-// Memory, transfers and submission.
 #include "backend/gpu/gpu_encoder.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "backend/gpu/expert_launch.h"
+#include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
-#include "backend/host_buffer.h"
 #include "base/format.h"
 
 namespace moeflux::gpu {
+namespace {
+
+constexpr int64_t kExpertsMax = 1024;  // a bit each in 32 lanes of 32 bits
+constexpr int64_t kValueColumnsMax = int64_t{128} * kAttentionColumnsMax;  // attention_heads
+constexpr int64_t kDeltaKeyDimMax = 256;
+
+bool have_equal_layouts(std::span<const Tensor> pages) {
+  return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
+    return page.strides == pages.front().strides && page.dtype == DType::kF32;
+  });
+}
+
+}  // namespace
 
 GpuEncoder::GpuEncoder(Platform& platform, std::unique_ptr<Executor> executor,
                        std::unique_ptr<Buffer> scratch)
-    : platform_(platform),
-      executor_(std::move(executor)),
-      scratch_(std::move(scratch)),
-      splits_{SplitRows(platform), SplitRows(platform)},
-      tables_(platform, *executor_),
-      workspace_(platform) {}
+    : recorder_(platform, std::move(executor), std::move(scratch)), tables_(recorder_) {}
 
-GpuEncoder::~GpuEncoder() {
-  // Nothing may be freed under work that still runs; what was not submitted never will.
-  if (!in_flight_.empty()) (void)executor_->wait(in_flight_.back().event);
-}
+GpuEncoder::~GpuEncoder() { recorder_.finish(); }
+
+// --- Memory and submission ---
 
 Tensor GpuEncoder::scratch(const Shape& shape, DType dtype) {
-  const size_t bytes =
-      static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
-  const ScratchExtent extent = next_scratch_extent(scratch_used_, bytes);
-  scratch_used_ = extent.end;
-  return Tensor::view(*scratch_, extent.begin, shape, dtype);
+  return recorder_.scratch(shape, dtype);
 }
 
 void GpuEncoder::keep_alive(std::unique_ptr<Retained> resource) {
-  recorded_.push_back(std::move(resource));
+  recorder_.keep_alive(std::move(resource));
 }
 
 void GpuEncoder::write(Tensor to, std::span<const std::byte> from) {
-  MF_CHECK(to.is_contiguous() && to.size_bytes() == from.size());
-  flush_waiting();
-  forget_splits();
-  if (!from.empty()) executor_->write(*to.buffer, to.offset_bytes, from);
+  flush();
+  recorder_.write(to, from);
 }
 
 Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
-  MF_CHECK(from.is_contiguous() && from.size_bytes() == to.size());
-  MF_RETURN_IF_ERROR(status_);
-  flush_waiting();
-  forget_splits();
-  const Status done = executor_->read(to, *from.buffer, from.offset_bytes);
-  if (!done.ok()) {
-    (void)submit();  // what was recorded may still run
-    return done;
-  }
-  recorded_.clear();
-  in_flight_.clear();
-  return {};
-}
-
-void GpuEncoder::record(const Plan& plan) {
-  MF_CHECK(plan.shared_bytes <= platform_.shared_bytes_max());
-  flush_waiting();
-  for (SplitRows& split : splits_) {
-    if (writes(plan, split.x)) split.x = {};
-  }
-  executor_->record(plan);
-  if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return;  // no launch
-  written_.clear();
-  for (uint32_t i = 0; i < plan.num_bindings; ++i) {
-    if (plan.bindings[i].access != Access::kRead) written_.push_back(plan.bindings[i]);
-  }
-}
-
-bool GpuEncoder::has_just_written(const Tensor& tensor) const {
-  const Binding range = range_of(tensor, Access::kRead);
-  return std::any_of(written_.begin(), written_.end(),
-                     [&](const Binding& other) { return have_overlap(other, range); });
-}
-
-// Products, chains, heads and the delta rule never wait together with experts: whoever starts to
-// wait hands over what else does.
-void GpuEncoder::flush_waiting() {
-  flush_experts();
-  if (waiting_down_ && !waiting_.chain.after_down) {
-    const WaitingDown down = *std::exchange(waiting_down_, {});
-    record(down.plan);
-  }
-  if (waiting_attention_) {
-    const WaitingAttention attention = *std::exchange(waiting_attention_, {});
-    record(attention.plan);
-  }
-  if (waiting_.is_empty()) return;
-  const Waiting waiting = waiting_;
-  waiting_.clear();
-  if (!waiting.products.empty()) {
-    record_products(waiting);
-  } else if (waiting.has_chain()) {
-    record_chain(waiting.chain);
-  } else if (waiting.has_delta()) {
-    record_delta(waiting.delta, {});
-  } else {
-    record_each(waiting.heads);
-  }
+  flush();
+  return recorder_.read(to, from);
 }
 
 EventId GpuEncoder::submit() {
-  flush_waiting();
-  forget_splits();  // whoever waits for the event may change what they were made of
-  const EventId event = executor_->submit();
-  for (std::unique_ptr<Retained>& resource : recorded_) {
-    in_flight_.push_back({event, std::move(resource)});
+  flush();
+  return recorder_.submit();
+}
+
+Status GpuEncoder::wait(EventId event) { return recorder_.wait(event); }
+
+// --- What waits ---
+
+template <class Op>
+Action GpuEncoder::fuse(const Op& op) {
+  const Action action = action_of(waiting_, op, recorder_.platform().has_matrix_units());
+  if (action == Action::kLaunch || action == Action::kWait) flush();
+  if constexpr (requires { gpu::add(waiting_, op); }) {
+    if (action != Action::kLaunch) gpu::add(waiting_, op);
   }
-  recorded_.clear();
-  // In the order of their events: to ask a runtime takes longer than to record a launch.
-  const auto running = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const InFlight& f) {
-    return !executor_->has_passed(f.event);
-  });
-  in_flight_.erase(in_flight_.begin(), running);
-  return event;
+  return action;
 }
 
-Status GpuEncoder::wait(EventId event) {
-  const Status done = executor_->wait(event);
-  release_through(event);
-  return status_.ok() ? done : status_;
+void GpuEncoder::flush() {
+  const Waiting& w = waiting_;
+  switch (w.state()) {
+    case State::kNothing:
+      return;
+    case State::kSums:
+    case State::kNorm:
+      record_chain(recorder_, w.chain, w.chain.after_down ? &*w.down : nullptr);
+      break;
+    case State::kProducts:
+      record_products(recorder_, w);
+      break;
+    case State::kDelta:
+    case State::kDeltaNorm:
+      recorder_.record(plan_delta_one(recorder_, w.delta, {}));
+      break;
+    case State::kHeads:
+      record_heads(recorder_, w.heads);
+      break;
+    case State::kAttention:
+      recorder_.record(w.attention->plan);
+      break;
+    case State::kExperts:
+      if (w.route) recorder_.record(plan_route(*w.route));
+      if (w.ffn) record_ffn(recorder_, *w.ffn);
+      break;
+    case State::kDown:
+      recorder_.record(w.down->plan);
+      break;
+  }
+  waiting_.clear();
 }
 
-void GpuEncoder::release_through(EventId event) {
-  std::erase_if(in_flight_, [&](const InFlight& f) { return f.event <= event; });
+void GpuEncoder::flush_tables() {
+  if (waiting_.down) flush();
 }
 
-bool GpuEncoder::fail(Error error) {
-  if (status_.ok()) status_ = std::move(error);
-  return false;
-}
-
-Result<Binding> GpuEncoder::place_table() {
-  if (waiting_down_) flush_waiting();
-  return tables_.place(table_bytes_);
-}
-
-uint64_t GpuEncoder::address_of(const Tensor& tensor) const {
-  if (tensor.is_null()) return 0;
-  return platform_.device_address(*tensor.buffer) + tensor.offset_bytes;
-}
-
-ExpertMatrix GpuEncoder::addresses_of(const Weight& weight, const Tensor& bias) const {
-  return {address_of(weight.data), address_of(weight.scales), address_of(weight.biases),
-          address_of(bias)};
+void GpuEncoder::record(const Plan& plan) {
+  flush();
+  recorder_.record(plan);
 }
 
 bool GpuEncoder::supports(const char* op, const Weight& weight) {
-  if (!status_.ok()) return false;
-  const QuantFormat& format = weight.format;
-  const auto unit = static_cast<size_t>(dtype_bits(format.dtype)) / 8;
-  const bool is_affine = format.kind == QuantKind::kAffine;
-  const bool is_aligned = weight.data.offset_bytes % (is_affine ? 4 : unit) == 0 &&
-                          weight.scales.offset_bytes % unit == 0 &&
-                          weight.biases.offset_bytes % unit == 0;
-  if (has_kernels(format) && is_valid(format, weight.cols) &&
-      format.order == WeightOrder::kRowMajor && is_aligned) {
-    return true;
+  if (!recorder_.ok()) return false;
+  const Status supported = check_weight(op, weight);
+  return supported.ok() || recorder_.fail(supported.error());
+}
+
+// --- Rows ---
+
+void GpuEncoder::copy(Tensor out, Tensor x) {
+  MF_CHECK(out.shape == x.shape);
+  record(plan_copy(out, x));
+}
+
+void GpuEncoder::add(Tensor out, Tensor a, Tensor b) {
+  MF_CHECK(out.shape == a.shape && out.shape == b.shape);
+  const AddOp op{out, a, b};
+  if (fuse(op) == Action::kLaunch) record(plan_add(op));
+}
+
+void GpuEncoder::scale(Tensor out, Tensor x, float factor) {
+  MF_CHECK(out.shape == x.shape);
+  record(plan_scale(out, x, factor));
+}
+
+void GpuEncoder::soft_cap(Tensor x, float cap) { record(plan_soft_cap(x, cap)); }
+
+void GpuEncoder::add_bias(Tensor x, Tensor bias) {
+  MF_CHECK(bias.num_elements() == x.shape.back() && bias.dtype == DType::kF32);
+  record(plan_add_bias(x, bias));
+}
+
+void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
+  MF_CHECK(out.shape == x.shape && rows_of(gate) == rows_of(x));
+  MF_CHECK(gate.shape.back() == x.shape.back() || gate.shape.back() == 1);
+  const GateOp op{out, x, gate, activation};
+  if (fuse(op) == Action::kLaunch) return record(plan_gate(op));
+  if (waiting_.attention) {
+    recorder_.record(plan_gated(*waiting_.attention, gate));
+  } else if (waiting_.heads.empty()) {
+    recorder_.record(plan_delta_one(recorder_, waiting_.delta, gate));
+  } else {
+    recorder_.record(plan_norm(waiting_.heads[0].norm, gate, activation));
   }
-  return fail(make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}{}", op,
-                         weight.rows, weight.cols, format.to_string(), dtype_name(format.dtype),
-                         is_aligned ? "" : ", not aligned"));
+  waiting_.clear();
+}
+
+void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
+  MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
+  record(plan_glu(out, gate, up, options));
+}
+
+void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
+  MF_CHECK(out.shape == x.shape);
+  MF_CHECK(weight.is_null() ||
+           (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
+  const NormOp op{out, x, weight, eps};
+  if (fuse(op) == Action::kLaunch) record(plan_norm(op, {}, {}));
+}
+
+void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
+  if (!recorder_.ok()) return;
+  MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
+           rows_of(values) == rows_of(x) &&
+           values.shape.back() <= std::min(kTopRowsMax, x.shape.back()));
+  flush();
+  record_top_rows(recorder_, values, ids, x);
+}
+
+// --- Products ---
+
+void GpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
+  if (!supports("embed", table)) return;
+  MF_CHECK(rows_of(out) == token_ids.num_elements() && out.shape.back() == table.cols &&
+           token_ids.dtype == DType::kI32);
+  record(plan_embed(out, table, token_ids));
+}
+
+void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
+  if (!supports("linear", weight)) return;
+  MF_CHECK(rows_of(out) == rows_of(x) && out.shape.back() == weight.rows &&
+           x.shape.back() == weight.cols && out.is_contiguous() && x.is_contiguous());
+  const Platform& platform = recorder_.platform();
+  if (uses_mma(platform, weight)) {
+    if (rows_of(x) > 0) (void)fuse(ProductOp{out, x, weight});
+    return;
+  }
+  if (rows_of(x) != 1) return record(plan_linear(out, x, weight));
+  const FewRowsOp op{out, x};
+  const bool makes = action_of(waiting_, op, platform.has_matrix_units()) == Action::kFinish;
+  const std::optional<Plan> few =
+      plan_few_rows(op, weight, makes ? &waiting_.chain : nullptr, platform);
+  if (few && makes) waiting_.clear();
+  record(few ? *few : plan_linear(out, x, weight));
+}
+
+void GpuEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) {
+  if (!supports("head_linear", weight)) return;
+  MF_CHECK(out.shape.back() == rows.rows_per_head && x.shape.back() == weight.cols &&
+           out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
+  record(plan_head_linear(out, x, weight, rows));
+}
+
+void GpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
+                                        const HeadRows& rows) {
+  if (!supports("head_linear_transposed", weight)) return;
+  MF_CHECK(x.shape.back() == rows.rows_per_head && out.shape.back() == weight.cols &&
+           out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
+  record(plan_head_linear_transposed(out, x, weight, rows));
+}
+
+// --- Sequences ---
+
+void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
+                      const RopeOptions& options) {
+  MF_CHECK(x.shape.rank() == 3 && options.rotary_dim <= x.dim(2) &&
+           inverse_frequencies.num_elements() == options.rotary_dim / 2 &&
+           positions.num_elements() == x.dim(0) && positions.dtype == DType::kI32);
+  if (options.rotary_dim < 2) return;
+  const RopeOp op{x, positions, inverse_frequencies, options};
+  if (fuse(op) == Action::kLaunch) record(plan_rope(op));
+}
+
+void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                           const AttentionOptions& options) {
+  if (!recorder_.ok() || q.dim(0) == 0) return;
+  MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
+  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
+  if (out.dim(2) > kValueColumnsMax) {
+    recorder_.fail(make_error(ErrorCode::kUnsupported,
+                              "attention: values of {} per head, at most {}", out.dim(2),
+                              kValueColumnsMax));
+    return;
+  }
+  flush_tables();
+  AttentionHeads heads{out, q, k.dim(1), kv, options, {}, {}};
+  if (!recorder_.place_addresses(kv.k_pages, heads.k_table) ||
+      !recorder_.place_addresses(kv.v_pages, heads.v_table)) {
+    return;
+  }
+  AllHeads waiting;
+  if (can_write_heads(waiting_.heads, q, k, v)) waiting = std::exchange(waiting_.heads, {});
+  flush();  // products, so that it is known what the launch before this one writes
+  recorder_.record(
+      plan_write_heads(recorder_, waiting, {q, k, v, kv, heads.k_table, heads.v_table}));
+  AttentionResult result;
+  if (!record_attention(recorder_, heads, result)) return;
+  waiting_.attention = result.params.walks == 0 ? merge_op(heads, result) : result.last;
+}
+
+void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
+                                  const KvView& kv, const LatentHeads& heads) {
+  if (!recorder_.ok() || q.dim(0) == 0) return;
+  if (!fits_latent_kernels(q, latent, heads)) {
+    return Encoder::latent_attention(out, q, latent, positions, kv, heads);
+  }
+  if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
+    return;
+  }
+  const int64_t rank = heads.v_up.cols;
+  const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
+  MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
+           positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
+           heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
+           heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
+           heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
+           heads.v_rows.rows_per_head == out.dim(2));
+  ScratchScope scope(*this);
+  const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);
+  const Tensor mixed = scratch({q.dim(0), q.dim(1), rank}, DType::kF32);
+  flush();  // so that the launch before is known
+  record_latent_attention(recorder_, {out, q, latent, positions, kv, heads, query, mixed});
+}
+
+void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
+  const int64_t channels = out.shape.back();
+  MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && state.dim(0) == weight.dim(1) - 1 &&
+           state.dim(1) == channels && state.is_contiguous() && weight.is_contiguous());
+  const ConvOp op{out, x, weight, state};
+  const Action action = fuse(op);
+  flush();
+  if (action == Action::kLaunch) record_conv(recorder_, op);
+}
+
+void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
+                             Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
+  if (!recorder_.ok()) return;
+  MF_CHECK(qkv.shape.back() == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
+           o.value_heads % o.key_heads == 0 && state.is_contiguous());
+  if (o.key_dim > kDeltaKeyDimMax) {
+    recorder_.fail(make_error(ErrorCode::kUnsupported,
+                              "gated_delta: keys of {} per head, at most {}", o.key_dim,
+                              kDeltaKeyDimMax));
+    return;
+  }
+  const DeltaOp op{out, qkv, a, b, a_log, dt_bias, state, o};
+  if (fuse(op) == Action::kLaunch) record(plan_delta(op, recorder_.platform()));
+}
+
+// --- Experts ---
+
+void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
+  if (!recorder_.ok()) return;
+  const int64_t experts = logits.shape.back();
+  MF_CHECK(out.ids.dim(0) == rows_of(logits) &&
+           out.weights.num_elements() == out.ids.num_elements() && out.ids.dim(1) <= experts &&
+           out.ids.is_contiguous() && out.weights.is_contiguous() &&
+           experts % options.num_groups == 0);
+  if (experts > kExpertsMax) {
+    recorder_.fail(
+        make_error(ErrorCode::kUnsupported, "route: {} experts, at most {}", experts, kExpertsMax));
+    return;
+  }
+  const RouteOp op = route_op(out, logits, options);
+  if (fuse(op) == Action::kLaunch) record(plan_route(op));
+}
+
+void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
+                           const GluOptions& options) {
+  if (!recorder_.ok()) return;
+  const auto has_kernels = [&](const Weight& weight) {
+    return uses_mma(recorder_.platform(), weight);
+  };
+  const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
+                    out.is_contiguous() && has_kernels(weights.gate) && has_kernels(weights.up) &&
+                    has_kernels(weights.down) && weights.gate.format == weights.up.format &&
+                    !have_overlap(out, x);
+  if (!fits) return Encoder::gated_ffn(out, x, weights, out_gate, options);
+  if (!supports("gated_ffn", weights.gate) || !supports("gated_ffn", weights.up) ||
+      !supports("gated_ffn", weights.down)) {
+    return;
+  }
+  ScratchScope scope(*this);  // whatever takes its place runs after what waits
+  const Tensor intermediate = scratch({x.dim(0), weights.gate.rows}, DType::kF32);
+  (void)fuse(FfnOp{out, x, out_gate, intermediate, weights, options});
+}
+
+void GpuEncoder::experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts) {
+  tables_.stay(experts);
+}
+
+void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
+                            std::span<const ExpertWeights> ready, const GluOptions& glu) {
+  if (!recorder_.ok() || ready.empty() || routes.ids.num_elements() == 0) return;
+  MF_CHECK(routes.ids.is_contiguous() && routes.ids.dtype == DType::kI32);
+  const ExpertTensors tensors{slots, intermediate, x, glu};
+  ExpertLaunch launch;
+  tables_.begin(ready);
+  while (tables_.has_next()) {
+    flush_tables();
+    if (!tables_.next(launch)) return;
+    set_slots(routes, launch);
+    if (takes_few_slots(launch)) {
+      launch_few_slots(launch, tensors);
+    } else {
+      flush();
+      record_experts(recorder_, launch, tensors);
+    }
+  }
+}
+
+void GpuEncoder::launch_few_slots(const ExpertLaunch& launch, const ExpertTensors& tensors) {
+  FewSlots slots{launch.like, launch, tensors};
+  if (waiting_.state() != State::kExperts) flush();
+  const std::optional<RouteOp> route = std::exchange(waiting_.route, {});
+  const std::optional<FfnOp> ffn = std::exchange(waiting_.ffn, {});
+  slots.chooses = route && may_choose(slots, *route, ffn.value_or(FfnOp{}));
+  slots.has_ffn = ffn && may_compute(slots, *ffn);
+  // What is no part of the launches comes before them.
+  if (slots.chooses) {
+    slots.route = *route;
+  } else if (route) {
+    recorder_.record(plan_route(*route));
+  }
+  if (slots.has_ffn) {
+    slots.ffn = *ffn;
+  } else if (ffn) {
+    record_ffn(recorder_, *ffn);
+  }
+  waiting_.down = record_few_slots(recorder_, slots);
+}
+
+void GpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
+  const CombineOp op{out, slots, routes.weights};
+  if (fuse(op) == Action::kLaunch) record(plan_combine(op));
 }
 
 }  // namespace moeflux::gpu

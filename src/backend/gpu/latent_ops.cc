@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -37,7 +37,7 @@ uint32_t row_groups(const HeadMatrix& m) {
   return groups_for(m.rows_per_head, (kLatentThreads >> m.lane_shift) * kLatentRowsHeld);
 }
 
-// Whether the kernels of latent_one.h do. They take two thirds of the time for two tokens and more;
+// Whether the kernels of latent_few.h do. They take two thirds of the time for two tokens and more;
 // a single one's groups would not be spread evenly, as they stand beside those of the launch
 // before.
 bool fits_latent_one(const Weight& weight, const HeadMatrix& m) {
@@ -49,11 +49,8 @@ bool have_wide_pages(const KvView& kv) {
   return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), is_wide);
 }
 
-}  // namespace
-
-void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, const Tensor& latent,
-                                       const Tensor& positions, const KvView& kv,
-                                       const LatentHeads& heads, const Binding& k_table) {
+void record_queries(Recorder& recorder, const LatentOp& op, const Binding& k_table) {
+  const auto& [out, q, latent, positions, kv, heads, query, mixed] = op;
   LatentQueriesParams p{};
   p.up = head_matrix(heads.k_up, heads.k_rows);
   p.q = heads_layout(q);
@@ -83,8 +80,7 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   const uint32_t groups = by_rows ? row_groups(p.up) : groups_for(p.rank, kLatentColumns);
   const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
   p.groups = groups;
-  flush_waiting();  // so that the launch before is known
-  const auto is_written = [&](const Tensor& tensor) { return has_just_written(tensor); };
+  const auto is_written = [&](const Tensor& tensor) { return recorder.has_just_written(tensor); };
   p.early = is_written(positions) || std::any_of(kv.k_pages.begin(), kv.k_pages.end(), is_written)
                 ? 0
                 : 1;
@@ -105,16 +101,16 @@ void GpuEncoder::record_latent_queries(const Tensor& query, const Tensor& q, con
   plan.bind(k_table);
   plan.bind(range_of(latent, Access::kReadWrite));
   bind_output(plan, query);
-  record(plan);
+  recorder.record(plan);
 }
 
-void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& heads,
-                                      const AttentionParams& attention, const Tensor& mixed,
-                                      const Binding& partials) {
+void record_values(Recorder& recorder, const LatentOp& op, const AttentionResult& result) {
+  const LatentHeads& heads = op.heads;
+  const AttentionParams& attention = result.params;
   LatentValuesParams p{};
   p.attention = attention;
   p.up = head_matrix(heads.v_up, heads.v_rows);
-  p.out = heads_layout(out);
+  p.out = heads_layout(op.out);
   Plan plan = make_plan(
       heads.v_up.format.bits == 4 ? KernelId::latent_values_w4 : KernelId::latent_values_w8,
       {row_groups(p.up), attention.tokens, attention.heads}, kLatentThreads,
@@ -126,46 +122,37 @@ void GpuEncoder::record_latent_values(const Tensor& out, const LatentHeads& head
   }
   plan.set_params(p);
   bind_weight(plan, heads.v_up);
-  plan.bind(attention.walks != 0 ? range_of(mixed, Access::kRead) : Binding{});
-  Binding read = partials;
+  plan.bind(attention.walks != 0 ? range_of(op.mixed, Access::kRead) : Binding{});
+  Binding read = result.partials;
   read.access = Access::kRead;
   plan.bind(read);
-  bind_output(plan, out);
-  record(plan);
+  bind_output(plan, op.out);
+  recorder.record(plan);
 }
 
-void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
-                                  const KvView& kv, const LatentHeads& heads) {
-  if (!status_.ok() || q.dim(0) == 0) return;
-  const int64_t rank = heads.v_up.cols;
+}  // namespace
+
+bool fits_latent_kernels(const Tensor& q, const Tensor& latent, const LatentHeads& heads) {
   const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
-  const bool fits = q.dim(0) <= kSingleTokensMax && fits_latent(heads.k_up) &&
-                    fits_latent(heads.v_up) &&
-                    (heads.k_up_is_transposed || nope % int64_t{kHeadPartRows} == 0) &&
-                    rank + heads.rope.rotary_dim == latent.dim(1) && heads.rope.rotary_dim % 2 == 0;
-  if (!fits) return Encoder::latent_attention(out, q, latent, positions, kv, heads);
-  if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
-    return;
-  }
-  MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
-           positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
-           heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
-           heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
-           heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
-           heads.v_rows.rows_per_head == out.dim(2));
-  ScratchScope scope(*this);
-  const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);
-  const Tensor mixed = scratch({q.dim(0), q.dim(1), rank}, DType::kF32);
+  return q.dim(0) <= kSingleTokensMax && fits_latent(heads.k_up) && fits_latent(heads.v_up) &&
+         (heads.k_up_is_transposed || nope % int64_t{kHeadPartRows} == 0) &&
+         heads.v_up.cols + heads.rope.rotary_dim == latent.dim(1) && heads.rope.rotary_dim % 2 == 0;
+}
+
+void record_latent_attention(Recorder& recorder, const LatentOp& op) {
   Binding k_table;
   Binding v_table;
-  if (!place_pages(kv.k_pages, k_table) || !place_pages(kv.v_pages, v_table)) return;
-  record_latent_queries(query, q, latent, positions, kv, heads, k_table);
-  AttentionParams p{};
-  Binding partials;
-  const AttentionHeads attention{mixed,   query,   1,   kv, {.scale = heads.scale},
-                                 k_table, v_table, true};
-  if (!record_attention(attention, p, partials)) return;
-  record_latent_values(out, heads, p, mixed, partials);
+  if (!recorder.place_addresses(op.kv.k_pages, k_table) ||
+      !recorder.place_addresses(op.kv.v_pages, v_table)) {
+    return;
+  }
+  record_queries(recorder, op, k_table);
+  const AttentionHeads attention{op.mixed, op.query, 1,   op.kv, {.scale = op.heads.scale},
+                                 k_table,  v_table,  true};
+  AttentionResult result;
+  if (!record_attention(recorder, attention, result)) return;
+  if (result.last) recorder.record(result.last->plan);
+  record_values(recorder, op, result);
 }
 
 }  // namespace moeflux::gpu

@@ -1,5 +1,6 @@
 #include "backend/gpu/mma_plans.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "backend/gpu/plan_building.h"
@@ -11,6 +12,13 @@ bool fits_mma(const Weight& weight) {
   return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
          f.group_size >= int64_t{kMmaBlock} &&
          weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
+}
+
+bool uses_mma(const Platform& platform, const Weight& weight) {
+  if (!platform.has_matrix_units() || !fits_mma(weight)) return false;
+  const uint32_t most = platform.shared_bytes_max();
+  const auto bits = static_cast<uint32_t>(weight.format.bits);
+  return std::max(mma_one_bytes_min(bits, weight.cols), mma_many_bytes(kMmaStages)) <= most;
 }
 
 bool has_wide_scales(const Weight& weight) {
@@ -55,12 +63,6 @@ Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages)
   Plan plan = make_plan(kernel, groups, kMmaThreads);
   plan.shared_bytes = mma_many_bytes(stages);
   return plan;
-}
-
-size_t split_sums_begin(uint64_t rows, uint64_t cols) { return rows * (cols / 2) * sizeof(u32); }
-
-size_t split_rows_bytes(uint64_t rows, uint64_t cols) {
-  return split_sums_begin(rows, cols) + rows * (cols / kMmaBlock) * 2 * sizeof(float);
 }
 
 Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access) {

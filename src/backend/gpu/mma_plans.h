@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "backend/gpu/executor.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/plan.h"
 #include "backend/gpu/waiting.h"
@@ -16,6 +17,8 @@ namespace moeflux::gpu {
 /// groups that fill blocks, and less than 2^32 words of codes. Depends on nothing else, as the bits
 /// of products must not.
 bool fits_mma(const Weight& weight);
+/// Where the platform has matrix units, too, and shared memory for long rows of wide codes.
+bool uses_mma(const Platform& platform, const Weight& weight);
 MmaMatrix mma_matrix(const Weight& weight);
 bool has_wide_scales(const Weight& weight);
 /// Describes the matrices to a kernel and gives each as many groups as its rows take, each with
@@ -25,18 +28,10 @@ uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t ro
 /// Binds data, scales and biases.
 void bind_weight(Plan& plan, const Weight& weight);
 
-/// True when every group of a launch that reads x can make it from what waits: all groups read what
-/// the norm is of while the first one writes it down.
-bool can_norm(const WaitingChain& chain, const Tensor& x);
-/// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
-/// parts would be too much for every group.
-bool can_sum(const WaitingChain& chain);
-/// True when the launch of products may write `out` besides. What has a launch of its own before it
-/// need not be apart: its memory is often given back by then.
-bool is_apart(const Waiting& waiting, const Tensor& out);
-
 /// Up to here every token reads the matrix by itself.
 constexpr uint32_t kSingleTokensMax = 4;
+/// Up to here each slot reads its expert by itself; above, slots of one expert share a read.
+constexpr uint32_t kDirectSlotsMax = 16;
 
 /// What a launch of mma_*_t1 multiplies: `tiles` tiles of 16 rows of matrices of up to `bits` in
 /// each of `rows` rows of groups. `more` words of shared memory are for others.
@@ -74,9 +69,6 @@ constexpr uint32_t mma_many_bytes(uint32_t stages) {
 /// A launch of one of them.
 Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
 
-/// Bytes for rows of activations as integers and for their sums; where the sums begin.
-size_t split_rows_bytes(uint64_t rows, uint64_t cols);
-size_t split_sums_begin(uint64_t rows, uint64_t cols);
 /// Bytes [begin, begin + bytes) of a range.
 Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access);
 

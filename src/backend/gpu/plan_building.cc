@@ -4,6 +4,7 @@
 #include <bit>
 #include <span>
 
+#include "base/format.h"
 #include "base/units.h"
 
 namespace moeflux::gpu {
@@ -151,6 +152,22 @@ bool has_kernels(const QuantFormat& format) {
       return true;
   }
   return false;
+}
+
+Status check_weight(const char* op, const Weight& weight) {
+  const QuantFormat& format = weight.format;
+  const auto element = static_cast<size_t>(dtype_bits(format.dtype)) / 8;
+  const bool is_affine = format.kind == QuantKind::kAffine;
+  const bool is_aligned = weight.data.offset_bytes % (is_affine ? 4 : element) == 0 &&
+                          weight.scales.offset_bytes % element == 0 &&
+                          weight.biases.offset_bytes % element == 0;
+  if (has_kernels(format) && is_valid(format, weight.cols) &&
+      format.order == WeightOrder::kRowMajor && is_aligned) {
+    return {};
+  }
+  return make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}{}", op,
+                    weight.rows, weight.cols, format.to_string(), dtype_name(format.dtype),
+                    is_aligned ? "" : ", not aligned");
 }
 
 MatrixLayout matrix_layout(const Weight& weight) {

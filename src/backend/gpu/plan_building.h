@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/gpu/plan.h"
+#include "base/result.h"
 #include "quant/weight.h"
 #include "tensor/tensor.h"
 
@@ -39,6 +40,8 @@ bool writes(const Plan& plan, const Tensor& tensor);
 /// True when every row of an f32 tensor begins on a 16-byte boundary.
 bool is_wide(const Tensor& tensor);
 
+/// kUnsupported, with the operation's name, when no kernel reads the weight as it lies.
+Status check_weight(const char* op, const Weight& weight);
 /// False for a kind of format that matrix_layout() and matrix_kernel() have no place for.
 bool has_kernels(const QuantFormat& format);
 MatrixLayout matrix_layout(const Weight& weight);

@@ -1,6 +1,6 @@
 // The causal convolution of a sequence as plans.
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -9,18 +9,14 @@ constexpr uint32_t kThreads = 128;
 
 }  // namespace
 
-void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
-  const int64_t channels = out.shape.back();
-  const int64_t taps = weight.dim(1);
-  MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && state.dim(0) == taps - 1 &&
-           state.dim(1) == channels && state.is_contiguous() && weight.is_contiguous());
-  if (join_conv(out, x, weight, state)) return;
+void record_conv(Recorder& recorder, const ConvOp& op) {
+  const auto& [out, x, weight, state] = op;
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(x);
-  p.channels = static_cast<u32>(channels);
-  p.taps = static_cast<u32>(taps);
+  p.channels = static_cast<u32>(out.shape.back());
+  p.taps = static_cast<u32>(weight.dim(1));
   const uint32_t columns = groups_for(p.channels, kThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
     Plan one = make_plan(KernelId::causal_conv_t1, {columns, 1, 1}, kThreads);
@@ -29,7 +25,7 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
     one.bind(range_of(weight, Access::kRead));
     one.bind(range_of(state, Access::kReadWrite));
     bind_output(one, out);
-    return record(one);
+    return recorder.record(one);
   }
   const bool is_held = p.taps <= kConvTapsHeld;
   p.wide = is_held && p.channels % 4 == 0 && is_wide(x) && is_wide(out) && is_wide(state) ? 1 : 0;
@@ -42,13 +38,13 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) 
   plan.bind(range_of(weight, Access::kRead));
   plan.bind(range_of(state, is_held ? Access::kReadWrite : Access::kRead));
   bind_output(plan, out);
-  record(plan);
+  recorder.record(plan);
   if (is_held) return;
   Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kThreads);
   shift.set_params(p);
   shift.bind(range_of(x, Access::kRead));
   shift.bind(range_of(state, Access::kReadWrite));
-  record(shift);
+  recorder.record(shift);
 }
 
 }  // namespace moeflux::gpu

@@ -1,66 +1,18 @@
-// Ops that wait for the next one, because both can share a launch. Plain data: gpu_encoder.h says
-// who joins whom.
+// What waits for the next operation, because both may share a launch. Plain data: fusion.h says who
+// joins whom.
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
+#include <optional>
 
-#include "backend/gpu/kernels/matmul/mma_params.h"
-#include "backend/ops.h"
-#include "base/check.h"
-#include "quant/weight.h"
-#include "tensor/tensor.h"
+#include "backend/gpu/inline_vector.h"
+#include "backend/gpu/operations.h"
 
 namespace moeflux::gpu {
 
-/// Up to N values in place: what waits comes and goes with every launch, and a warm step allocates
-/// nothing. Only values that are there are copied.
-template <typename T, size_t N>
-class Few {
- public:
-  static_assert(std::is_trivially_copyable_v<T>);
-
-  Few() = default;
-  Few(const Few& other) { *this = other; }
-  Few& operator=(const Few& other) {
-    if (this == &other) return *this;
-    size_ = other.size_;
-    std::memcpy(bytes_.data(), other.bytes_.data(), size_ * sizeof(T));
-    return *this;
-  }
-
-  void push_back(const T& value) {
-    MF_CHECK(size_ < N);
-    std::memcpy(bytes_.data() + size_++ * sizeof(T), &value, sizeof(T));
-  }
-  void clear() { size_ = 0; }
-  size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  T& operator[](size_t i) { return begin()[i]; }
-  const T& operator[](size_t i) const { return begin()[i]; }
-  const T& front() const { return *begin(); }
-  T* begin() { return reinterpret_cast<T*>(bytes_.data()); }
-  T* end() { return begin() + size_; }
-  const T* begin() const { return reinterpret_cast<const T*>(bytes_.data()); }
-  const T* end() const { return begin() + size_; }
-
- private:
-  alignas(T) std::array<std::byte, N * sizeof(T)> bytes_;  // no values until they are put there
-  size_t size_ = 0;
-};
-
-struct WaitingNorm {
-  Tensor out;  // null: no norm
-  Tensor x;
-  Tensor weight;  // null: no weight
-  float eps = 0.0f;
-};
-
 /// Sums that may end in a norm: of slots of experts or of a base, then of addends.
-struct WaitingChain {
+struct Chain {
   Tensor slots;             // null: begins with the base
   bool after_down = false;  // the products that give the slots wait for it
   Tensor slot_weights;
@@ -68,73 +20,86 @@ struct WaitingChain {
   std::array<Tensor, 2> addends;
   std::array<Tensor, 3> sums;  // of the slots, with one addend, with two
   uint32_t adds = 0;
-  Tensor value;      // the last sum, or the base if there is none; null: nothing waits
-  WaitingNorm norm;  // of the value
+  Tensor value;  // the last sum, or the base if there is none; null: nothing waits
+  NormOp norm;   // of the value
 };
 
 /// Heads with a norm, which a gate may follow, and rotary positions, which attention may.
-struct WaitingHeads {
+struct Heads {
   Tensor x;  // the norm's output
-  WaitingNorm norm;
+  NormOp norm;
   bool has_rope = false;
   Tensor positions;
   Tensor frequencies;
   RopeOptions rope;
 };
 
-/// Of queries, keys and values.
-using AllHeads = Few<WaitingHeads, 3>;
+/// Those of queries, keys and values.
+using AllHeads = InlineVector<Heads, 3>;
 
 /// Products of the same x.
-struct WaitingProduct {
-  Tensor out;
-  Tensor x;
-  Weight weight;
-};
+using Products = InlineVector<ProductOp, kMmaMatricesMax>;
 
-using Products = Few<WaitingProduct, kMmaMatricesMax>;
-
-/// The convolution of what a product gives.
-struct WaitingConv {
-  Tensor out;  // null: none
-  Tensor weight;
-  Tensor state;
+/// The convolution of what one of the products gives.
+struct ProductConv {
+  ConvOp conv;
   uint32_t product = 0;
 };
 
 /// The delta rule of one token, whose heads may go on through a norm in place.
-struct WaitingDelta {
-  Tensor out;  // null: none
-  Tensor qkv;
-  Tensor a;
-  Tensor b;
-  Tensor a_log;
-  Tensor dt_bias;
-  Tensor state;
-  GatedDeltaOptions options;
-  WaitingNorm norm;
+struct Delta {
+  DeltaOp op;
+  NormOp norm;
 };
 
-/// One of chain, delta rule, heads and products; or products of what the chain gives.
+/// The states that fusion knows. Only one of them holds at a time.
+enum class State : uint8_t {
+  kNothing,
+  kSums,       // a chain without a norm
+  kNorm,       // a chain that ends in one
+  kProducts,   // products, which may make the norm before them
+  kDelta,      // the delta rule of one token,
+  kDeltaNorm,  // and its heads' norm
+  kHeads,      // norms and turns of heads
+  kAttention,  // its last launch
+  kExperts,    // routes, a gated network, or both
+  kDown,       // down products of few slots
+};
+constexpr uint32_t kStates = 10;
+
 struct Waiting {
-  WaitingChain chain;
-  WaitingDelta delta;
+  Chain chain;
+  Delta delta;
   AllHeads heads;
   Products products;
-  WaitingConv conv;
+  ProductConv conv;
+  std::optional<AttentionOp> attention;
+  std::optional<RouteOp> route;
+  std::optional<FfnOp> ffn;
+  std::optional<DownOp> down;  // also below a chain that is after it
 
-  bool has_chain() const { return !chain.value.is_null(); }
-  bool has_delta() const { return !delta.out.is_null(); }
-  bool is_empty() const {
-    return !has_chain() && !has_delta() && heads.empty() && products.empty();
+  State state() const {
+    if (route || ffn) return State::kExperts;
+    if (attention) return State::kAttention;
+    if (!products.empty()) return State::kProducts;
+    if (!chain.value.is_null()) return chain.norm.out.is_null() ? State::kSums : State::kNorm;
+    if (!delta.op.out.is_null()) {
+      return delta.norm.out.is_null() ? State::kDelta : State::kDeltaNorm;
+    }
+    if (!heads.empty()) return State::kHeads;
+    return down ? State::kDown : State::kNothing;
   }
   /// Only what is there costs anything: this happens with every launch.
   void clear() {
-    if (has_chain()) chain = {};
-    if (has_delta()) delta = {};
-    if (!conv.out.is_null()) conv = {};
+    if (!chain.value.is_null()) chain = {};
+    if (!delta.op.out.is_null()) delta = {};
+    if (!conv.conv.out.is_null()) conv = {};
     heads.clear();
     products.clear();
+    attention.reset();
+    route.reset();
+    ffn.reset();
+    down.reset();
   }
 };
 

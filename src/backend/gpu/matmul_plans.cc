@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -56,8 +56,7 @@ KernelId few_kernel(DType dtype, bool normed) {
 // Rows of plain numbers, eight columns at a time, times one token that is there or a norm on the
 // way; nothing if a core has too little memory for a row and the token.
 std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& weight,
-                                  const Tensor& x, const WaitingChain* made,
-                                  const Platform& platform) {
+                                  const Tensor& x, const Chain* made, const Platform& platform) {
   if (product.weight.rows > kFewRowsMax || weight.format.kind != QuantKind::kPlain ||
       product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0 ||
       product.weight.cols > kFewColsMax) {
@@ -85,12 +84,23 @@ std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& wei
   return plan;
 }
 
+// Weight, x, output.
+Plan bound(Plan plan, const Tensor& out, const Tensor& x, const Weight& weight) {
+  bind_weight(plan, weight);
+  plan.bind(range_of(x, Access::kRead));
+  bind_output(plan, out);
+  return plan;
+}
+
+LinearParams linear_params(const Tensor& out, const Tensor& x, const Weight& weight) {
+  const int64_t n = rows_of(x);
+  return head_params(out.reshape({n, 1, weight.rows}), x.reshape({n, 1, weight.cols}), weight,
+                     {0, 0, weight.rows});
+}
+
 }  // namespace
 
-void GpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
-  if (!supports("embed", table)) return;
-  MF_CHECK(rows_of(out) == token_ids.num_elements() && out.shape.back() == table.cols &&
-           token_ids.dtype == DType::kI32);
+Plan plan_embed(const Tensor& out, const Weight& table, const Tensor& token_ids) {
   EmbedParams p{};
   p.table = matrix_layout(table);
   p.out = rows_layout(out);
@@ -98,71 +108,40 @@ void GpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   Plan plan =
       make_plan(KernelId::embed_rows, {groups_for(p.table.cols, kThreads), p.tokens, 1}, kThreads);
   plan.set_params(p);
-  bind_weight(plan, table);
-  plan.bind(range_of(token_ids, Access::kRead));
-  bind_output(plan, out);
-  record(plan);
+  return bound(plan, out, token_ids, table);
 }
 
-void GpuEncoder::record_product(Plan& plan, const Tensor& out, const Tensor& x,
-                                const Weight& weight) {
-  bind_weight(plan, weight);
-  plan.bind(range_of(x, Access::kRead));
-  bind_output(plan, out);
-  record(plan);
+Plan plan_linear(const Tensor& out, const Tensor& x, const Weight& weight) {
+  return bound(product_plan(linear_params(out, x, weight), weight), out, x, weight);
 }
 
-bool GpuEncoder::record_few_rows(const LinearParams& p, const Tensor& out, const Tensor& x,
-                                 const Weight& weight) {
-  const WaitingChain& chain = waiting_.chain;
-  const bool made = waiting_.products.empty() && can_norm(chain, x) && can_sum(chain) &&
-                    is_apart(waiting_, out) && !have_overlap(x, out);
-  std::optional<Plan> plan = few_rows_plan(p, weight, x, made ? &chain : nullptr, platform_);
-  if (!plan) return false;
+std::optional<Plan> plan_few_rows(const FewRowsOp& op, const Weight& weight, const Chain* made,
+                                  const Platform& platform) {
+  std::optional<Plan> plan =
+      few_rows_plan(linear_params(op.out, op.x, weight), weight, op.x, made, platform);
+  if (!plan) return plan;
   plan->bind(range_of(weight.data, Access::kRead));
-  if (made) {
-    plan->bind(range_of(chain.base, Access::kRead));
-    plan->bind(range_of(chain.addends[0], Access::kRead));
-    plan->bind(range_of(chain.norm.weight, Access::kRead));
-    bind_output(*plan, out);
-    bind_output(*plan, chain.sums[1]);
-    bind_output(*plan, chain.norm.out);
-    waiting_.clear();
+  if (made != nullptr) {
+    plan->bind(range_of(made->base, Access::kRead));
+    plan->bind(range_of(made->addends[0], Access::kRead));
+    plan->bind(range_of(made->norm.weight, Access::kRead));
+    bind_output(*plan, op.out);
+    bind_output(*plan, made->sums[1]);
+    bind_output(*plan, made->norm.out);
   } else {
-    plan->bind(range_of(x, Access::kRead));
-    bind_output(*plan, out);
+    plan->bind(range_of(op.x, Access::kRead));
+    bind_output(*plan, op.out);
   }
-  record(*plan);
-  return true;
+  return plan;
 }
 
-void GpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
-  if (!supports("linear", weight)) return;
-  const int64_t n = rows_of(x);
-  MF_CHECK(rows_of(out) == n && out.shape.back() == weight.rows && x.shape.back() == weight.cols);
-  MF_CHECK(out.is_contiguous() && x.is_contiguous());
-  if (uses_mma(weight)) return add_mma_product(out, x, weight);
-  const HeadRows rows{0, 0, weight.rows};
-  const LinearParams p =
-      head_params(out.reshape({n, 1, weight.rows}), x.reshape({n, 1, weight.cols}), weight, rows);
-  if (n == 1 && record_few_rows(p, out, x, weight)) return;
-  Plan plan = product_plan(p, weight);
-  record_product(plan, out, x, weight);
+Plan plan_head_linear(const Tensor& out, const Tensor& x, const Weight& weight,
+                      const HeadRows& rows) {
+  return bound(product_plan(head_params(out, x, weight, rows), weight), out, x, weight);
 }
 
-void GpuEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) {
-  if (!supports("head_linear", weight)) return;
-  MF_CHECK(out.shape.back() == rows.rows_per_head && x.shape.back() == weight.cols &&
-           out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
-  Plan plan = product_plan(head_params(out, x, weight, rows), weight);
-  record_product(plan, out, x, weight);
-}
-
-void GpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weight,
-                                        const HeadRows& rows) {
-  if (!supports("head_linear_transposed", weight)) return;
-  MF_CHECK(x.shape.back() == rows.rows_per_head && out.shape.back() == weight.cols &&
-           out.dim(0) == x.dim(0) && out.dim(1) == x.dim(1));
+Plan plan_head_linear_transposed(const Tensor& out, const Tensor& x, const Weight& weight,
+                                 const HeadRows& rows) {
   const LinearParams p = head_params(out, x, weight, rows);
   const uint32_t tile = p.tokens <= 4 ? 4 : 16;
   Plan plan = make_plan(
@@ -170,7 +149,7 @@ void GpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weig
       {groups_for(p.weight.cols, kThreads), groups_for(p.tokens, tile), p.heads}, kThreads,
       kHeadStageRows * tile * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
-  record_product(plan, out, x, weight);
+  return bound(plan, out, x, weight);
 }
 
 }  // namespace moeflux::gpu

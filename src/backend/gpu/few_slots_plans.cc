@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
-#include <utility>
 
-#include "backend/gpu/expert_launch.h"
-#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/expert_tables.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -24,72 +23,8 @@ bool are_apart(std::initializer_list<Tensor> some, std::initializer_list<Tensor>
   });
 }
 
-}  // namespace
-
-void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
-                           const GluOptions& options) {
-  if (!status_.ok()) return;
-  if (!waiting_.is_empty() || waiting_ffn_ || waiting_down_ || waiting_attention_) flush_waiting();
-  const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
-                    out.is_contiguous() && uses_mma(weights.gate) && uses_mma(weights.up) &&
-                    uses_mma(weights.down) && weights.gate.format == weights.up.format &&
-                    !have_overlap(out, x);
-  if (!fits) return Encoder::gated_ffn(out, x, weights, out_gate, options);
-  if (!supports("gated_ffn", weights.gate) || !supports("gated_ffn", weights.up) ||
-      !supports("gated_ffn", weights.down)) {
-    return;
-  }
-  ScratchScope scope(*this);  // whatever takes its place runs after what waits
-  const Tensor intermediate = scratch({x.dim(0), weights.gate.rows}, DType::kF32);
-  waiting_ffn_ = WaitingFfn{out, x, out_gate, intermediate, weights, options};
-}
-
-void GpuEncoder::flush_experts() {
-  if (!waiting_route_ && !waiting_ffn_) return;
-  const std::optional<WaitingRoute> route = std::exchange(waiting_route_, {});
-  const std::optional<WaitingFfn> ffn = std::exchange(waiting_ffn_, {});
-  if (route) record_route(*route);
-  if (ffn) launch_ffn(*ffn);
-}
-
-void GpuEncoder::launch_ffn(const WaitingFfn& ffn) {
-  FewSlots s;
-  s.x = ffn.x;
-  s.glu = ffn.glu;
-  s.has_ffn = true;
-  s.ffn = ffn;
-  launch(s);
-}
-
-void GpuEncoder::launch_few_slots(const ExpertWeights& like, const ExpertLaunch& experts,
-                                  const Tensor& slots, const Tensor& intermediate, const Tensor& x,
-                                  const GluOptions& glu) {
-  const std::optional<WaitingRoute> route = std::exchange(waiting_route_, {});
-  const std::optional<WaitingFfn> ffn = std::exchange(waiting_ffn_, {});
-  FewSlots s{&like, experts, slots, intermediate, x, glu};
-  const WaitingFfn network = ffn.value_or(WaitingFfn{});
-  // Both launches choose the routes anew, the first writes them down.
-  s.chooses = route && are_same(route->routes.ids, experts.routes.ids) &&
-              are_same(route->routes.weights, experts.routes.weights) &&
-              are_apart({route->logits, route->correction_bias, route->expert_scale},
-                        {slots, intermediate, network.out, network.intermediate}) &&
-              are_apart({route->routes.ids, route->routes.weights},
-                        {x, network.x, network.out_gate, network.out, network.intermediate});
-  if (s.chooses) s.route = *route;
-  if (route && !s.chooses) record_route(*route);
-  // The second launch reads the gate and writes the network's result.
-  s.has_ffn = ffn && are_same(ffn->x, x) && ffn->glu == glu &&
-              is_alike(ffn->weights.gate, like.gate) && is_alike(ffn->weights.up, like.up) &&
-              is_alike(ffn->weights.down, like.down) &&
-              are_apart({slots, intermediate, experts.routes.ids},
-                        {ffn->out, ffn->intermediate, ffn->out_gate});
-  if (s.has_ffn) s.ffn = *ffn;
-  if (ffn && !s.has_ffn) launch_ffn(*ffn);
-  launch(s);
-}
-
 // Gate and up, or down: parameters and extents.
-Plan GpuEncoder::plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_down) const {
+Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots& s, bool is_down) {
   const GluWeights& shared = s.ffn.weights;
   const Weight& weight = s.like != nullptr ? (is_down ? s.like->down : s.like->gate)
                                            : (is_down ? shared.down : shared.gate);
@@ -101,12 +36,12 @@ Plan GpuEncoder::plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_do
   bool wide = true;
   bool wide_scales = true;
   if (s.like != nullptr) {
-    const Tensor& from = is_down ? s.intermediate : s.x;
+    const Tensor& from = is_down ? s.tensors.intermediate : s.tensors.x;
     const Tensor& bias = is_down ? s.like->down_bias : s.like->gate_bias;
     wide = is_down ? s.launch.wide_down : s.launch.wide_gate && s.launch.wide_up;
     wide_scales = is_down ? s.launch.wide_down_scales : s.launch.wide_scales;
     e.x_stride = row_stride(from);
-    e.out_stride = row_stride(is_down ? s.slots : s.intermediate);
+    e.out_stride = row_stride(is_down ? s.tensors.slots : s.tensors.intermediate);
     e.wide = is_wide(from) ? 1 : 0;
     if (!bias.is_null()) e.bias_format = float_format(bias.dtype);
     p.first[0] = is_down ? s.launch.first.down : s.launch.first.gate;
@@ -120,8 +55,8 @@ Plan GpuEncoder::plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_do
       wide = wide && mma_matrix(*own).wide != 0;
       wide_scales = wide_scales && has_wide_scales(*own);
     }
-    p.shared[0] = addresses_of(first, {});
-    p.shared[1] = addresses_of(second, {});
+    p.shared[0] = expert_addresses(recorder, first, {});
+    p.shared[1] = expert_addresses(recorder, second, {});
     p.shared_x_stride = row_stride(from);
     p.shared_out_stride = row_stride(is_down ? s.ffn.out : s.ffn.intermediate);
     if (!is_wide(from)) e.wide = 0;
@@ -142,14 +77,16 @@ Plan GpuEncoder::plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_do
   std::optional<MmaOneLaunch> launch;
   uint32_t rows = needs.rows;
   if (is_narrow && !is_down && s.like != nullptr && s.has_ffn) {
-    launch = mma_list_launch(needs, e.top_k + 1, platform_.cores(), platform_.shared_bytes_max());
+    launch = mma_list_launch(needs, e.top_k + 1, recorder.platform().cores(),
+                             recorder.platform().shared_bytes_max());
   }
   if (launch) {
     kernel = KernelId::mma_gate_up_list_w4_t1;
     rows = tokens;
     p.list = launch->list;
   } else {
-    launch = mma_one_launch(needs, platform_.cores(), platform_.shared_bytes_max());
+    launch =
+        mma_one_launch(needs, recorder.platform().cores(), recorder.platform().shared_bytes_max());
   }
   e.walk = launch->walk;
   Plan plan = make_plan(kernel, {launch->groups, rows, 1}, launch->threads);
@@ -158,14 +95,34 @@ Plan GpuEncoder::plan_step(MmaExpertsOneParams& p, const FewSlots& s, bool is_do
   return plan;
 }
 
-void GpuEncoder::launch(const FewSlots& s) {
+}  // namespace
+
+bool may_choose(const FewSlots& s, const RouteOp& route, const FfnOp& network) {
+  return are_same(route.routes.ids, s.launch.routes.ids) &&
+         are_same(route.routes.weights, s.launch.routes.weights) &&
+         are_apart({route.logits, route.correction_bias, route.expert_scale},
+                   {s.tensors.slots, s.tensors.intermediate, network.out, network.intermediate}) &&
+         are_apart({route.routes.ids, route.routes.weights},
+                   {s.tensors.x, network.x, network.out_gate, network.out, network.intermediate});
+}
+
+bool may_compute(const FewSlots& s, const FfnOp& ffn) {
+  // The second launch reads the gate and writes the network's result.
+  return are_same(ffn.x, s.tensors.x) && ffn.glu == s.tensors.glu &&
+         is_alike(ffn.weights.gate, s.like->gate) && is_alike(ffn.weights.up, s.like->up) &&
+         is_alike(ffn.weights.down, s.like->down) &&
+         are_apart({s.tensors.slots, s.tensors.intermediate, s.launch.routes.ids},
+                   {ffn.out, ffn.intermediate, ffn.out_gate});
+}
+
+std::optional<DownOp> record_few_slots(Recorder& recorder, const FewSlots& s) {
   MmaExpertsOneParams p{};
   p.expert.ids = s.launch.num_ids;
   p.expert.top_k = s.launch.top_k;
-  p.expert.activation = static_cast<u32>(s.glu.activation);
-  p.expert.alpha = s.glu.alpha;
-  p.expert.limit = s.glu.limit;
-  p.expert.up_offset = s.glu.up_offset;
+  p.expert.activation = static_cast<u32>(s.tensors.glu.activation);
+  p.expert.alpha = s.tensors.glu.alpha;
+  p.expert.limit = s.tensors.glu.limit;
+  p.expert.up_offset = s.tensors.glu.up_offset;
   p.stride = s.launch.stride;
   p.slots = s.launch.slots;
   p.has_shared_gate = s.ffn.out_gate.is_null() ? 0 : 1;
@@ -173,7 +130,7 @@ void GpuEncoder::launch(const FewSlots& s) {
   const Binding map = p.stride == 0 ? s.launch.map : Binding{};
   const Binding entries = p.stride == 0 ? s.launch.entries : Binding{};
   const Binding ids = s.chooses ? range_of(s.route.routes.ids, Access::kOverwrite) : s.launch.ids;
-  Plan gate_up = plan_step(p, s, /*is_down=*/false);
+  Plan gate_up = plan_step(recorder, p, s, /*is_down=*/false);
   gate_up.bind(ids);
   gate_up.bind(range_of(s.route.routes.weights, Access::kOverwrite));
   gate_up.bind(range_of(s.route.logits, Access::kRead));
@@ -181,23 +138,34 @@ void GpuEncoder::launch(const FewSlots& s) {
   gate_up.bind(range_of(s.route.expert_scale, Access::kRead));
   gate_up.bind(map);
   gate_up.bind(entries);
-  gate_up.bind(range_of(s.x, Access::kRead));
-  gate_up.bind(range_of(s.intermediate, Access::kWrite));
+  gate_up.bind(range_of(s.tensors.x, Access::kRead));
+  gate_up.bind(range_of(s.tensors.intermediate, Access::kWrite));
   gate_up.bind(range_of(s.ffn.intermediate, Access::kWrite));
-  record(gate_up);
-  Plan down = plan_step(p, s, /*is_down=*/true);
+  recorder.record(gate_up);
+  Plan down = plan_step(recorder, p, s, /*is_down=*/true);
   down.bind(s.launch.ids);
   down.bind({});  // weights, written above
   down.bind(range_of(s.route.logits, Access::kRead));
   down.bind(range_of(s.route.correction_bias, Access::kRead));
   down.bind(map);
   down.bind(entries);
-  down.bind(range_of(s.intermediate, Access::kRead));
-  down.bind(range_of(s.slots, Access::kWrite));
+  down.bind(range_of(s.tensors.intermediate, Access::kRead));
+  down.bind(range_of(s.tensors.slots, Access::kWrite));
   down.bind(range_of(s.ffn.intermediate, Access::kRead));
   down.bind(range_of(s.ffn.out_gate, Access::kRead));
   down.bind(range_of(s.ffn.out, Access::kWrite));
-  record_or_keep(down, p, s);
+  std::optional<DownOp> waits = down_that_waits(down, p, s, recorder.platform());
+  if (!waits) recorder.record(down);
+  return waits;
+}
+
+void record_ffn(Recorder& recorder, const FfnOp& ffn) {
+  FewSlots slots;
+  slots.tensors.x = ffn.x;
+  slots.tensors.glu = ffn.glu;
+  slots.has_ffn = true;
+  slots.ffn = ffn;
+  (void)record_few_slots(recorder, slots);
 }
 
 }  // namespace moeflux::gpu

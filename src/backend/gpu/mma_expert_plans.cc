@@ -1,8 +1,8 @@
 // The routed experts on matrix units as plans.
 #include "backend/gpu/expert_launch.h"
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -12,19 +12,17 @@ constexpr uint32_t kFewSlots = 32;
 
 }  // namespace
 
-void GpuEncoder::launch_mma_experts(const ExpertWeights& like, const ExpertLaunch& launch,
-                                    const Tensor& slots, const Tensor& intermediate,
-                                    const Tensor& x, const GluOptions& glu) {
-  if (!launch.use_tiles) return launch_few_slots(like, launch, slots, intermediate, x, glu);
+void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const ExpertTensors& t) {
+  const ExpertWeights& like = *launch.like;
   MmaExpertParams p{};
   const bool has_few = launch.slots < kFewSlots * launch.num_entries &&
-                       mma_many_bytes(kMmaStagesOfFew) <= platform_.shared_bytes_max();
+                       mma_many_bytes(kMmaStagesOfFew) <= recorder.platform().shared_bytes_max();
   p.stages = has_few ? kMmaStagesOfFew : kMmaStages;
   p.ids = launch.num_ids;
-  p.activation = static_cast<u32>(glu.activation);
-  p.alpha = glu.alpha;
-  p.limit = glu.limit;
-  p.up_offset = glu.up_offset;
+  p.activation = static_cast<u32>(t.glu.activation);
+  p.alpha = t.glu.alpha;
+  p.limit = t.glu.limit;
+  p.up_offset = t.glu.up_offset;
   // One product after the other: gate and up, then down.
   const auto record_step = [&](bool is_down, const Tensor& from, const Tensor& to) {
     const Weight& weight = is_down ? like.down : like.gate;
@@ -38,8 +36,8 @@ void GpuEncoder::launch_mma_experts(const ExpertWeights& like, const ExpertLaunc
     p.wide = is_wide(from) ? 1 : 0;
     p.top_k = is_down ? 1 : launch.top_k;
     p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
-    const SplitRows* const split = split_rows(from);
-    if (split == nullptr) return;
+    const QuantizedRows* const rows = quantize_rows(recorder, from);
+    if (rows == nullptr) return;
     Plan plan = make_mma_many_plan(
         is_down ? KernelId::mma_down : KernelId::mma_gate_up,
         {groups_for(p.matrix.rows, kMmaGroupRows / (is_down ? 1 : 2)), launch.groups, 1}, p.stages);
@@ -47,13 +45,13 @@ void GpuEncoder::launch_mma_experts(const ExpertWeights& like, const ExpertLaunc
     plan.bind(launch.entries);
     plan.bind(launch.list);
     plan.bind(launch.tiles);
-    plan.bind(split->integers);
-    plan.bind(split->sums);
+    plan.bind(rows->integers);
+    plan.bind(rows->sums);
     plan.bind(range_of(to, Access::kWrite));
-    record(plan);
+    recorder.record(plan);
   };
-  record_step(false, x, intermediate);
-  record_step(true, intermediate, slots);
+  record_step(false, t.x, t.intermediate);
+  record_step(true, t.intermediate, t.slots);
 }
 
 }  // namespace moeflux::gpu

@@ -3,27 +3,21 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 
-void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
-  if (!status_.ok()) return;
+void record_top_rows(Recorder& recorder, const Tensor& values, const Tensor& ids, const Tensor& x) {
   const auto k = static_cast<uint32_t>(values.shape.back());
-  MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
-           rows_of(values) == rows_of(x) && k <= std::min(kTopRowsMax, x.shape.back()));
   const uint32_t rows = rows_of(x);
   if (rows == 0 || k == 0) return;
   // Two places take turns; the first launch leaves most.
   const auto cols = static_cast<uint32_t>(x.shape.back());
   const size_t bytes = size_t{rows} * groups_for(cols, kTopPiece) * k * sizeof(float);
-  const Result<Binding> space = workspace_.take(4 * bytes);
-  if (!space.ok()) {
-    fail(space.error());
-    return;
-  }
+  Binding space;
+  if (!recorder.take_workspace(4 * bytes, space)) return;
   TopParams p{};
   p.k = k;
   p.cols = cols;
@@ -36,13 +30,13 @@ void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
                                  range_of(ids, Access::kOverwrite)};
     const size_t used = size_t{rows} * pieces * k * sizeof(float);
     for (size_t i = 0; pieces > 1 && i < to.size(); ++i) {
-      to[i] = part_of(*space, (step % 2 * 2 + i) * bytes, used, Access::kOverwrite);
+      to[i] = part_of(space, (step % 2 * 2 + i) * bytes, used, Access::kOverwrite);
     }
     Plan plan = make_plan(KernelId::top_values, {pieces, rows, 1}, kSimdLanes);
     plan.set_params(p);
     for (const Binding& binding : from) plan.bind(binding);
     for (const Binding& binding : to) plan.bind(binding);
-    record(plan);
+    recorder.record(plan);
     if (pieces == 1) return;
     from = to;
     for (Binding& binding : from) binding.access = Access::kRead;

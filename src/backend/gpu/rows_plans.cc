@@ -1,6 +1,6 @@
-// Element-wise ops, norms and rope as plans.
-#include "backend/gpu/gpu_encoder.h"
+// Element-wise operations, norms and rope as plans.
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -52,79 +52,63 @@ static_assert(static_cast<int>(Activation::kSilu) == 0 &&
 
 }  // namespace
 
-void GpuEncoder::copy(Tensor out, Tensor x) {
-  MF_CHECK(out.shape == x.shape);
+Plan plan_copy(const Tensor& out, const Tensor& x) {
   Plan plan = element_plan(KernelId::copy_rows, out);
   plan.set_params(rows_params(out, x, {}));
   plan.bind(range_of(x, Access::kRead));
   bind_output(plan, out);
-  record(plan);
+  return plan;
 }
 
-void GpuEncoder::add(Tensor out, Tensor a, Tensor b) {
-  MF_CHECK(out.shape == a.shape && out.shape == b.shape);
-  if (!join_chain(out, a, b)) record_add(out, a, b);
+Plan plan_add(const AddOp& op) {
+  Plan plan = element_plan(KernelId::add_rows, op.out);
+  plan.set_params(rows_params(op.out, op.a, op.b));
+  plan.bind(range_of(op.a, Access::kRead));
+  plan.bind(range_of(op.b, Access::kRead));
+  bind_output(plan, op.out);
+  return plan;
 }
 
-void GpuEncoder::record_add(const Tensor& out, const Tensor& a, const Tensor& b) {
-  Plan plan = element_plan(KernelId::add_rows, out);
-  plan.set_params(rows_params(out, a, b));
-  plan.bind(range_of(a, Access::kRead));
-  plan.bind(range_of(b, Access::kRead));
-  bind_output(plan, out);
-  record(plan);
-}
-
-void GpuEncoder::scale(Tensor out, Tensor x, float factor) {
-  MF_CHECK(out.shape == x.shape);
+Plan plan_scale(const Tensor& out, const Tensor& x, float factor) {
   Plan plan = element_plan(KernelId::scale_rows, out);
   RowsParams p = rows_params(out, x, {});
   p.factor = factor;
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   bind_output(plan, out);
-  record(plan);
+  return plan;
 }
 
-void GpuEncoder::soft_cap(Tensor x, float cap) {
+Plan plan_soft_cap(const Tensor& x, float cap) {
   Plan plan = element_plan(KernelId::soft_cap_rows, x);
   RowsParams p = rows_params(x, {}, {});
   p.factor = cap;
   plan.set_params(p);
   plan.bind(range_of(x, Access::kReadWrite));
-  record(plan);
+  return plan;
 }
 
-void GpuEncoder::add_bias(Tensor x, Tensor bias) {
-  MF_CHECK(bias.num_elements() == x.shape.back() && bias.dtype == DType::kF32);
+Plan plan_add_bias(const Tensor& x, const Tensor& bias) {
   Plan plan = element_plan(KernelId::add_bias_rows, x);
   plan.set_params(rows_params(x, {}, {}));
   plan.bind(range_of(bias, Access::kRead));
   plan.bind(range_of(x, Access::kReadWrite));
-  record(plan);
+  return plan;
 }
 
-void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
-  MF_CHECK(out.shape == x.shape && rows_of(gate) == rows_of(x));
-  MF_CHECK(gate.shape.back() == x.shape.back() || gate.shape.back() == 1);
-  if (!join_gate(out, x, gate, activation)) record_mul(out, x, gate, activation);
-}
-
-void GpuEncoder::record_mul(const Tensor& out, const Tensor& x, const Tensor& gate,
-                            Activation activation) {
-  RowsParams p = rows_params(out, x, gate);
-  p.wide = has_wide_rows(out, x, gate) ? 1 : 0;
-  Plan plan = columns_plan(KernelId::mul_activated_rows, out, p.wide);
-  p.activation = activation_code(activation);
+Plan plan_gate(const GateOp& op) {
+  RowsParams p = rows_params(op.out, op.x, op.gate);
+  p.wide = has_wide_rows(op.out, op.x, op.gate) ? 1 : 0;
+  Plan plan = columns_plan(KernelId::mul_activated_rows, op.out, p.wide);
+  p.activation = activation_code(op.activation);
   plan.set_params(p);
-  plan.bind(range_of(x, Access::kRead));
-  plan.bind(range_of(gate, Access::kRead));
-  bind_output(plan, out);
-  record(plan);
+  plan.bind(range_of(op.x, Access::kRead));
+  plan.bind(range_of(op.gate, Access::kRead));
+  bind_output(plan, op.out);
+  return plan;
 }
 
-void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
-  MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
+Plan plan_glu(const Tensor& out, const Tensor& gate, const Tensor& up, const GluOptions& options) {
   RowsParams p = rows_params(out, gate, up);
   p.wide = has_wide_rows(out, gate, up) ? 1 : 0;
   Plan plan = columns_plan(KernelId::glu_rows, out, p.wide);
@@ -136,19 +120,11 @@ void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& optio
   plan.bind(range_of(gate, Access::kRead));
   plan.bind(range_of(up, Access::kRead));
   bind_output(plan, out);
-  record(plan);
-}
-
-void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
-  MF_CHECK(out.shape == x.shape);
-  MF_CHECK(weight.is_null() ||
-           (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
-  const WaitingNorm norm{out, x, weight, eps};
-  if (!join_norm(norm)) record_norm(norm, {}, {});
+  return plan;
 }
 
 // With a gate, rows are narrow.
-void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activation activation) {
+Plan plan_norm(const NormOp& norm, const Tensor& gate, Activation activation) {
   RowsParams p = rows_params(norm.out, norm.x, gate);
   p.factor = norm.eps;
   p.has_weight = norm.weight.is_null() ? 0 : 1;
@@ -171,38 +147,26 @@ void GpuEncoder::record_norm(const WaitingNorm& norm, const Tensor& gate, Activa
   plan.bind(range_of(norm.weight, Access::kRead));
   if (narrow) plan.bind(range_of(gate, Access::kRead));
   bind_output(plan, norm.out);
-  record(plan);
+  return plan;
 }
 
-void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
-                      const RopeOptions& options) {
-  MF_CHECK(x.shape.rank() == 3 && options.rotary_dim <= x.dim(2) &&
-           inverse_frequencies.num_elements() == options.rotary_dim / 2 &&
-           positions.num_elements() == x.dim(0) && positions.dtype == DType::kI32);
-  if (options.rotary_dim < 2) return;
-  if (!join_rope(x, positions, inverse_frequencies, options)) {
-    record_rope(x, positions, inverse_frequencies, options);
-  }
-}
-
-void GpuEncoder::record_rope(const Tensor& x, const Tensor& positions,
-                             const Tensor& inverse_frequencies, const RopeOptions& options) {
+Plan plan_rope(const RopeOp& op) {
   RopeParams p{};
-  const HeadsLayout layout = heads_layout(x);
+  const HeadsLayout layout = heads_layout(op.x);
   p.token_stride = layout.token_stride;
   p.head_stride = layout.head_stride;
-  p.tokens = static_cast<u32>(x.dim(0));
-  p.heads = static_cast<u32>(x.dim(1));
-  p.half = static_cast<u32>(options.rotary_dim / 2);
-  p.interleaved = options.interleaved ? 1 : 0;
-  p.factor = options.attention_factor;
+  p.tokens = static_cast<u32>(op.x.dim(0));
+  p.heads = static_cast<u32>(op.x.dim(1));
+  p.half = static_cast<u32>(op.options.rotary_dim / 2);
+  p.interleaved = op.options.interleaved ? 1 : 0;
+  p.factor = op.options.attention_factor;
   const uint64_t pairs = uint64_t{p.tokens} * p.heads * p.half;
   Plan plan = make_plan(KernelId::rope_heads, {groups_for(pairs, kThreads), 1, 1}, kThreads);
   plan.set_params(p);
-  plan.bind(range_of(positions, Access::kRead));
-  plan.bind(range_of(inverse_frequencies, Access::kRead));
-  plan.bind(range_of(x, Access::kReadWrite));
-  record(plan);
+  plan.bind(range_of(op.positions, Access::kRead));
+  plan.bind(range_of(op.frequencies, Access::kRead));
+  plan.bind(range_of(op.x, Access::kReadWrite));
+  return plan;
 }
 
 }  // namespace moeflux::gpu

@@ -1,13 +1,12 @@
-// The down products of few slots and the sum of the slots as one plan: the products wait until it
-// is known whether the sum follows.
+// The down products of few slots and the sum of the slots as one plan.
 #include <algorithm>
 #include <cstring>
-#include <utility>
+#include <optional>
 
 #include "backend/gpu/expert_launch.h"
-#include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -23,34 +22,21 @@ MmaOneLaunch down_sum_launch(const MmaExpertsOneParams& p, uint32_t ranks) {
 
 }  // namespace
 
-void GpuEncoder::record_or_keep(const Plan& down, const MmaExpertsOneParams& p, const FewSlots& s) {
+std::optional<DownOp> down_that_waits(const Plan& down, const MmaExpertsOneParams& p,
+                                      const FewSlots& s, const Platform& platform) {
   const MmaExpertParams& e = p.expert;
   const uint32_t ranks = count_ranks(e, s.has_ffn);
-  const bool keeps = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
+  const bool waits = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
                      e.cols <= uint32_t{kMmaSplit} && ranks <= kMmaDownRanks && e.wide != 0 &&
                      e.matrix.wide != 0 &&
-                     down_sum_launch(p, ranks).bytes <= platform_.shared_bytes_max() &&
+                     down_sum_launch(p, ranks).bytes <= platform.shared_bytes_max() &&
                      s.launch.routes.weights.is_contiguous();
-  if (!keeps) return record(down);
-  waiting_down_ = WaitingDown{down, s.slots, s.launch.routes.weights,
-                              s.has_ffn ? s.ffn.out : Tensor{}, s.launch.slots / e.top_k};
+  if (!waits) return std::nullopt;
+  return DownOp{down, s.tensors.slots, s.launch.routes.weights, s.has_ffn ? s.ffn.out : Tensor{},
+                s.launch.slots / e.top_k};
 }
 
-// A group reads what other groups may write by then, but for the rows of the sum that are its own.
-bool GpuEncoder::fits_down(const Tensor& out, const Tensor& addend) const {
-  const WaitingDown& down = *waiting_down_;
-  const bool is_made_here = !addend.is_null() && are_same(addend, down.shared_out);
-  if (is_made_here && are_same(waiting_.chain.addends[0], addend)) return false;
-  const Binding written = range_of(out, Access::kWrite);
-  for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
-    if (have_overlap(written, down.plan.bindings[i])) return false;
-  }
-  return are_same(addend, down.shared_out) ||
-         (!have_overlap(addend, down.slots) && !have_overlap(addend, down.shared_out));
-}
-
-void GpuEncoder::record_down_sum(const WaitingChain& chain) {
-  const WaitingDown down = *std::exchange(waiting_down_, {});
+Plan plan_down_sum(const Chain& chain, const DownOp& down) {
   MmaDownSumParams p{};
   std::memcpy(&p.experts, down.plan.params.data(), sizeof(p.experts));
   const MmaExpertParams& e = p.experts.expert;
@@ -83,7 +69,7 @@ void GpuEncoder::record_down_sum(const WaitingChain& chain) {
     plan.bind(is_made_here ? Binding{} : range_of(addend, Access::kRead));
   }
   for (const Tensor& sum : chain.sums) bind_output(plan, sum);
-  record(plan);
+  return plan;
 }
 
 }  // namespace moeflux::gpu

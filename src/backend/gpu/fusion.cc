@@ -1,0 +1,310 @@
+#include "backend/gpu/fusion.h"
+
+#include <algorithm>
+
+#include "backend/gpu/mma_plans.h"
+#include "backend/gpu/plan_building.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// --- Chains ---
+
+int64_t chain_vectors(int64_t cols) {
+  return norm_threads(cols) == kNormLongThreads ? kChainLongVectors : kChainVectorsMax;
+}
+
+bool can_chain(const Tensor& tensor) {
+  const int64_t cols = tensor.shape.back();
+  return tensor.is_contiguous() && is_wide(tensor) && cols % 4 == 0 && cols > 0 &&
+         cols <= 4 * int64_t{norm_threads(cols)} * chain_vectors(cols);
+}
+
+// A thread sees its own elements only.
+bool are_same_or_apart(const Tensor& a, const Tensor& b) {
+  return a.is_null() || b.is_null() || are_same(a, b) || !have_overlap(a, b);
+}
+
+// True when a chain may write `out` besides.
+bool fits_chain(const Chain& chain, const Tensor& out) {
+  const auto fits = [&](const Tensor& other) { return are_same_or_apart(out, other); };
+  return can_chain(out) && fits(chain.base) && !have_overlap(out, chain.slots) &&
+         !have_overlap(out, chain.slot_weights) &&
+         std::all_of(chain.addends.begin(), chain.addends.end(), fits) &&
+         std::all_of(chain.sums.begin(), chain.sums.end(), fits);
+}
+
+// True when the down products that wait may write `out` besides, and add `addend`. A group reads
+// what other groups may write by then, but for the rows of the sum that are its own.
+bool fits_down(const Waiting& waiting, const Tensor& out, const Tensor& addend) {
+  const DownOp& down = *waiting.down;
+  const bool is_made_here = !addend.is_null() && are_same(addend, down.shared_out);
+  if (is_made_here && are_same(waiting.chain.addends[0], addend)) return false;
+  const Binding written = range_of(out, Access::kWrite);
+  for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {
+    if (have_overlap(written, down.plan.bindings[i])) return false;
+  }
+  return are_same(addend, down.shared_out) ||
+         (!have_overlap(addend, down.slots) && !have_overlap(addend, down.shared_out));
+}
+
+// Which side of the sum is added to what the chain has.
+const Tensor& addend_of(const Chain& chain, const AddOp& op) {
+  return are_same(op.a, chain.value) ? op.b : op.a;
+}
+
+// --- Heads ---
+
+bool is_norm_of_heads(const NormOp& op) {
+  return op.x.shape.rank() == 3 && op.x.shape.back() <= int64_t{kNormNarrowCols};
+}
+Heads heads_of(const NormOp& op) { return {.x = op.out, .norm = op}; }
+Heads heads_of(const RopeOp& op) {
+  return {.x = op.x,
+          .norm = {},
+          .has_rope = true,
+          .positions = op.positions,
+          .frequencies = op.frequencies,
+          .rope = op.options};
+}
+
+bool is_apart(const Heads& heads, const Tensor& tensor) {
+  return !have_overlap(heads.x, tensor) && !have_overlap(heads.norm.x, tensor);
+}
+
+bool fits_beside(const AllHeads& waiting, const Heads& heads) {
+  return waiting.size() < 3 && std::all_of(waiting.begin(), waiting.end(), [&](const Heads& other) {
+           return is_apart(other, heads.x) &&
+                  (heads.norm.x.is_null() || is_apart(other, heads.norm.x));
+         });
+}
+
+bool share_rope(const Heads& a, const Heads& b) {
+  return !a.has_rope || !b.has_rope ||
+         (are_same(a.positions, b.positions) && are_same(a.frequencies, b.frequencies) &&
+          a.rope.rotary_dim == b.rope.rotary_dim && a.rope.interleaved == b.rope.interleaved &&
+          a.rope.attention_factor == b.rope.attention_factor);
+}
+
+// The heads that wait to turn, or null.
+template <class All>
+auto find_unturned(All& heads, const Tensor& x) -> decltype(heads.begin()) {
+  for (auto& own : heads) {
+    if (are_same(own.x, x) && !own.has_rope) return &own;
+  }
+  return nullptr;
+}
+
+// --- Products ---
+
+// True when the launch of products may write `out` besides. What has a launch of its own before it
+// need not be apart: its memory is often given back by then.
+bool is_apart(const Waiting& waiting, const Tensor& out) {
+  const Chain& chain = waiting.chain;
+  bool apart = !have_overlap(out, chain.value) && !have_overlap(out, chain.norm.out);
+  if (can_sum(chain)) {
+    apart = apart && !have_overlap(out, chain.base) && !have_overlap(out, chain.addends[0]);
+  }
+  for (const ProductOp& other : waiting.products) {
+    apart = apart && !have_overlap(out, other.out) && !have_overlap(out, other.x);
+  }
+  return apart;
+}
+
+const ProductOp* find_product(const Products& products, const Tensor& out) {
+  const auto found = std::find_if(products.begin(), products.end(),
+                                  [&](const ProductOp& own) { return are_same(own.out, out); });
+  return found == products.end() ? nullptr : found;
+}
+
+bool fits_attention(const AttentionOp& attention, const GateOp& op) {
+  return op.activation == Activation::kSigmoid && are_same(attention.out, op.x) &&
+         are_same(op.x, op.out) && op.gate.shape == op.x.shape && is_wide(op.gate) &&
+         !have_overlap(op.gate, op.out);
+}
+
+}  // namespace
+
+bool can_norm(const Chain& chain, const Tensor& x) {
+  const Tensor& normed = chain.norm.out;
+  return !normed.is_null() && are_same(normed, x) && !have_overlap(normed, chain.value);
+}
+
+bool can_sum(const Chain& chain) {
+  if (!chain.slots.is_null() || chain.adds > 1) return false;
+  for (const Tensor& part : {chain.base, chain.addends[0]}) {
+    if (have_overlap(chain.norm.out, part) || have_overlap(chain.sums[1], part)) return false;
+  }
+  return true;
+}
+
+bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const bool fits = std::all_of(heads.begin(), heads.end(), [&](const Heads& own) {
+    return (are_same(own.x, q) || are_same(own.x, k) || (!v.is_null() && are_same(own.x, v))) &&
+           (own.norm.out.is_null() || are_same(own.norm.x, own.x)) &&
+           std::all_of(heads.begin(), heads.end(),
+                       [&](const Heads& other) { return share_rope(own, other); });
+  });
+  return fits && !have_overlap(q, k) && !have_overlap(q, v) && !have_overlap(k, v);
+}
+
+bool is_one_token(const DeltaOp& op) {
+  const GatedDeltaOptions& o = op.options;
+  return rows_of(op.qkv) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
+         o.value_dim == int64_t{kDeltaOneDim} && is_wide(op.qkv) && is_wide(op.state) &&
+         is_wide(op.out);
+}
+
+// --- Who joins ---
+
+bool fits(const Waiting& waiting, const AddOp& op) {
+  const Chain& chain = waiting.chain;
+  if (chain.adds >= 2 || (!are_same(op.a, chain.value) && !are_same(op.b, chain.value))) {
+    return false;
+  }
+  const Tensor& addend = addend_of(chain, op);
+  return can_chain(addend) && fits_chain(chain, op.out) &&
+         (!chain.after_down || fits_down(waiting, op.out, addend)) &&
+         are_same_or_apart(op.out, addend) &&
+         std::none_of(chain.sums.begin(), chain.sums.end(), [&](const Tensor& sum) {
+           return have_overlap(sum, addend);  // all addends are read before any sum is written
+         });
+}
+
+bool fits(const Waiting& waiting, const CombineOp& op) {
+  const DownOp& down = *waiting.down;
+  return may_wait(op, false) && are_same(down.slots, op.slots) &&
+         are_same(down.slot_weights, op.weights) && !have_overlap(down.shared_out, op.weights) &&
+         fits_down(waiting, op.out, {});
+}
+
+bool fits(const Waiting& waiting, const NormOp& op) {
+  const bool has_wide_weight = !op.weight.is_null() && is_wide(op.weight);
+  if (waiting.state() == State::kHeads) {
+    return is_norm_of_heads(op) && fits_beside(waiting.heads, heads_of(op));
+  }
+  if (waiting.state() == State::kDelta) {
+    return has_wide_weight && are_same(waiting.delta.op.out, op.x) && are_same(op.x, op.out);
+  }
+  return has_wide_weight && are_same(waiting.chain.value, op.x) &&
+         fits_chain(waiting.chain, op.out);
+}
+
+bool fits(const Waiting& waiting, const GateOp& op) {
+  if (waiting.state() == State::kAttention) return fits_attention(*waiting.attention, op);
+  const bool is_delta = waiting.state() == State::kDeltaNorm;
+  const bool is_heads = waiting.heads.size() == 1 && !waiting.heads[0].has_rope;
+  if (is_delta ? op.activation != Activation::kSilu : !is_heads) return false;
+  const Tensor& x = is_delta ? waiting.delta.op.out : waiting.heads[0].x;
+  return are_same(x, op.x) && are_same(op.x, op.out) && op.gate.shape == op.x.shape &&
+         !have_overlap(op.gate, op.out) &&
+         (is_heads || (is_wide(op.gate) && !have_overlap(op.gate, waiting.delta.op.state)));
+}
+
+bool fits(const Waiting& waiting, const RopeOp& op) {
+  return find_unturned(waiting.heads, op.x) != nullptr ||
+         (may_wait(op, false) && fits_beside(waiting.heads, heads_of(op)));
+}
+
+bool fits(const Waiting& waiting, const ProductOp& op) {
+  const Products& products = waiting.products;
+  const bool joins = products.empty()
+                         ? rows_of(op.x) <= kSingleTokensMax &&
+                               op.x.shape.back() <= int64_t{kMmaMadeColsMax} &&
+                               can_norm(waiting.chain, op.x)
+                         : products.size() < kMmaMatricesMax && are_same(products[0].x, op.x);
+  return joins && is_apart(waiting, op.out) && !have_overlap(op.x, op.out);
+}
+
+bool fits(const Waiting& waiting, const FewRowsOp& op) {
+  return can_norm(waiting.chain, op.x) && can_sum(waiting.chain) && is_apart(waiting, op.out) &&
+         !have_overlap(op.x, op.out);
+}
+
+bool fits(const Waiting& waiting, const ConvOp& op) {
+  return rows_of(op.x) == 1 && op.weight.dim(1) <= int64_t{kConvOneTapsMax} &&
+         op.out.is_contiguous() && is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
+         !have_overlap(op.out, op.state) && find_product(waiting.products, op.x) != nullptr;
+}
+
+// --- Who waits ---
+
+bool may_wait(const AddOp& op, bool) {
+  return rows_of(op.out) > 0 && can_chain(op.out) && can_chain(op.a) && can_chain(op.b) &&
+         are_same_or_apart(op.out, op.a) && are_same_or_apart(op.out, op.b);
+}
+
+bool may_wait(const CombineOp& op, bool) {
+  return rows_of(op.out) > 0 && can_chain(op.out) && can_chain(op.slots) &&
+         !have_overlap(op.out, op.slots) && !have_overlap(op.out, op.weights) &&
+         op.weights.is_contiguous();
+}
+
+bool may_wait(const NormOp& op, bool matrix_units) {
+  if (is_norm_of_heads(op)) return true;
+  return matrix_units && !op.weight.is_null() && is_wide(op.weight) &&
+         rows_of(op.x) <= kSingleTokensMax && can_chain(op.x) && can_chain(op.out);
+}
+
+bool may_wait(const RopeOp& op, bool) { return op.x.dim(2) <= int64_t{kNormNarrowCols}; }
+
+bool may_wait(const DeltaOp& op, bool) { return is_one_token(op); }
+
+// For the experts, whose launch then chooses it.
+bool may_wait(const RouteOp& op, bool) {
+  return op.params.thread_experts != 0 && op.params.tokens * op.params.top_k <= kDirectSlotsMax;
+}
+
+// --- What waits then ---
+
+void add(Waiting& waiting, const AddOp& op) {
+  Chain& chain = waiting.chain;
+  if (waiting.state() == State::kSums) {
+    chain.addends[chain.adds] = addend_of(chain, op);
+  } else {
+    chain.base = op.a;
+    chain.addends[0] = op.b;
+  }
+  chain.sums[++chain.adds] = chain.value = op.out;
+}
+
+void add(Waiting& waiting, const CombineOp& op) {
+  Chain& chain = waiting.chain;
+  chain.after_down = waiting.down.has_value();
+  chain.slots = op.slots;
+  chain.slot_weights = op.weights;
+  chain.sums[0] = chain.value = op.out;
+}
+
+void add(Waiting& waiting, const NormOp& op) {
+  if (waiting.state() == State::kDelta) {
+    waiting.delta.norm = op;
+  } else if (waiting.state() != State::kSums && is_norm_of_heads(op)) {
+    waiting.heads.push_back(heads_of(op));
+  } else {
+    if (waiting.state() != State::kSums) waiting.chain.base = waiting.chain.value = op.x;
+    waiting.chain.norm = op;
+  }
+}
+
+void add(Waiting& waiting, const RopeOp& op) {
+  Heads* const heads = find_unturned(waiting.heads, op.x);
+  if (heads == nullptr) return waiting.heads.push_back(heads_of(op));
+  heads->has_rope = true;
+  heads->positions = op.positions;
+  heads->frequencies = op.frequencies;
+  heads->rope = op.options;
+}
+
+void add(Waiting& waiting, const ProductOp& op) { waiting.products.push_back(op); }
+
+void add(Waiting& waiting, const ConvOp& op) {
+  const ProductOp* const product = find_product(waiting.products, op.x);
+  waiting.conv = {op, static_cast<uint32_t>(product - waiting.products.begin())};
+}
+
+void add(Waiting& waiting, const DeltaOp& op) { waiting.delta.op = op; }
+void add(Waiting& waiting, const RouteOp& op) { waiting.route = op; }
+void add(Waiting& waiting, const FfnOp& op) { waiting.ffn = op; }
+
+}  // namespace moeflux::gpu

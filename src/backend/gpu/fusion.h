@@ -1,0 +1,132 @@
+// Which operations share a launch. A decoded token is many small launches, and an operation may
+// wait for the next one: sums for their norm, a norm for its products, a product for its
+// convolution, norms and turns of heads for attention, attention for the gate of its output, the
+// delta rule for its heads' norm and gate, the experts' down products for the sum of their slots; a
+// route and a gated network for the experts.
+//
+// All of this is data and pure functions: nothing here records a launch. A shared launch gives the
+// bits of the operations apart (tests/conformance/fusion_test), and no group of it overwrites what
+// another one reads.
+#pragma once
+
+#include <array>
+
+#include "backend/gpu/waiting.h"
+
+namespace moeflux::gpu {
+
+/// What becomes of an operation, and of what waits.
+enum class Action : uint8_t {
+  kLaunch,  // what waits is launched, then the operation is
+  kWait,    // what waits is launched, and the operation waits
+  kJoin,    // the operation joins what waits, and both wait
+  kFinish,  // the operation joins what waits, and both are launched
+};
+
+enum class OpKind : uint8_t {
+  kAdd,
+  kCombine,
+  kNorm,
+  kGate,
+  kRope,
+  kProduct,
+  kFewRows,
+  kConv,
+  kDelta,
+  kRoute,
+  kFfn,
+};
+constexpr uint32_t kOpKinds = 11;
+
+/// State x operation: what an operation may do to what waits, if tensors allow it (fits() below).
+/// kLaunch: nothing, whatever they are.
+constexpr auto kFusionTable = [] {
+  constexpr Action kNo = Action::kLaunch;
+  constexpr Action kIn = Action::kJoin;
+  constexpr Action kEnd = Action::kFinish;
+  return std::array<std::array<Action, kOpKinds>, kStates>{{
+      // add, combine, norm, gate, rope, product, few rows, conv, delta, route, network
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // nothing
+      {kIn, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // sums
+      {kNo, kNo, kNo, kNo, kNo, kIn, kEnd, kNo, kNo, kNo, kNo},  // norm
+      {kNo, kNo, kNo, kNo, kNo, kIn, kNo, kEnd, kNo, kNo, kNo},  // products
+      {kNo, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // delta rule
+      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},  // delta rule and norm
+      {kNo, kNo, kIn, kEnd, kIn, kNo, kNo, kNo, kNo, kNo, kNo},  // heads
+      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},  // attention
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kIn},   // experts
+      {kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // down products
+  }};
+}();
+
+constexpr OpKind kind_of(const AddOp&) { return OpKind::kAdd; }
+constexpr OpKind kind_of(const CombineOp&) { return OpKind::kCombine; }
+constexpr OpKind kind_of(const NormOp&) { return OpKind::kNorm; }
+constexpr OpKind kind_of(const GateOp&) { return OpKind::kGate; }
+constexpr OpKind kind_of(const RopeOp&) { return OpKind::kRope; }
+constexpr OpKind kind_of(const ProductOp&) { return OpKind::kProduct; }
+constexpr OpKind kind_of(const FewRowsOp&) { return OpKind::kFewRows; }
+constexpr OpKind kind_of(const ConvOp&) { return OpKind::kConv; }
+constexpr OpKind kind_of(const DeltaOp&) { return OpKind::kDelta; }
+constexpr OpKind kind_of(const RouteOp&) { return OpKind::kRoute; }
+constexpr OpKind kind_of(const FfnOp&) { return OpKind::kFfn; }
+
+/// True when shapes and memory allow what the table has for the state.
+bool fits(const Waiting& waiting, const AddOp& op);
+bool fits(const Waiting& waiting, const CombineOp& op);
+bool fits(const Waiting& waiting, const NormOp& op);
+bool fits(const Waiting& waiting, const GateOp& op);
+bool fits(const Waiting& waiting, const RopeOp& op);
+bool fits(const Waiting& waiting, const ProductOp& op);
+bool fits(const Waiting& waiting, const FewRowsOp& op);
+bool fits(const Waiting& waiting, const ConvOp& op);
+inline bool fits(const Waiting&, const DeltaOp&) { return false; }
+inline bool fits(const Waiting&, const RouteOp&) { return false; }
+inline bool fits(const Waiting& waiting, const FfnOp&) { return !waiting.ffn; }
+
+/// True when an operation waits that joins nothing. A norm waits for products on matrix units,
+/// where there are some.
+bool may_wait(const AddOp& op, bool matrix_units);
+bool may_wait(const CombineOp& op, bool matrix_units);
+bool may_wait(const NormOp& op, bool matrix_units);
+bool may_wait(const RopeOp& op, bool matrix_units);
+bool may_wait(const DeltaOp& op, bool matrix_units);
+bool may_wait(const RouteOp& op, bool matrix_units);
+inline bool may_wait(const GateOp&, bool) { return false; }
+inline bool may_wait(const FewRowsOp&, bool) { return false; }
+inline bool may_wait(const ConvOp&, bool) { return false; }
+inline bool may_wait(const ProductOp&, bool) { return true; }
+inline bool may_wait(const FfnOp&, bool) { return true; }
+
+template <typename Op>
+Action action_of(const Waiting& waiting, const Op& op, bool matrix_units) {
+  const Action joined =
+      kFusionTable[static_cast<size_t>(waiting.state())][static_cast<size_t>(kind_of(op))];
+  if (joined != Action::kLaunch && fits(waiting, op)) return joined;
+  return may_wait(op, matrix_units) ? Action::kWait : Action::kLaunch;
+}
+
+/// Adds an operation that waits or joins to what waits. What is launched with it, a gate or few
+/// rows, is no part of what waits.
+void add(Waiting& waiting, const AddOp& op);
+void add(Waiting& waiting, const CombineOp& op);
+void add(Waiting& waiting, const NormOp& op);
+void add(Waiting& waiting, const RopeOp& op);
+void add(Waiting& waiting, const ProductOp& op);
+void add(Waiting& waiting, const ConvOp& op);
+void add(Waiting& waiting, const DeltaOp& op);
+void add(Waiting& waiting, const RouteOp& op);
+void add(Waiting& waiting, const FfnOp& op);
+
+/// True when every group of a launch that reads x can make it from what waits: all groups read what
+/// the norm is of while the first one writes it down.
+bool can_norm(const Chain& chain, const Tensor& x);
+/// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
+/// parts would be too much for every group.
+bool can_sum(const Chain& chain);
+/// True when what waits of heads goes on to attention over q, k and v in one launch; v may be null.
+bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, const Tensor& v);
+/// True when gated_delta_t1_d128 computes it.
+bool is_one_token(const DeltaOp& op);
+
+}  // namespace moeflux::gpu

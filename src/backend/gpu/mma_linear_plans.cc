@@ -1,0 +1,144 @@
+// Products of quantised matrices on matrix units as plans. Products of the same activations share a
+// launch; those of few tokens also with what makes the activations and a convolution after them.
+#include <algorithm>
+
+#include "backend/gpu/mma_plans.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/gpu/planners.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Tiles of all matrices, and how their groups walk over them.
+MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
+  MmaOneNeeds needs;
+  needs.cols = static_cast<uint32_t>(waiting.products.front().x.shape.back());
+  needs.tiles = 0;
+  for (const ProductOp& product : waiting.products) {
+    needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaRows);
+    needs.bits = std::max(needs.bits, static_cast<uint32_t>(product.weight.format.bits));
+  }
+  needs.rows = rows_of(waiting.products.front().x);
+  needs.makes_row = !waiting.chain.value.is_null();
+  return mma_one_launch(needs, platform.cores(), platform.shared_bytes_max());
+}
+
+MmaLinearParams linear_params(const Waiting& waiting, const MmaWalk& walk) {
+  const Products& products = waiting.products;
+  const Tensor& x = products.front().x;
+  MmaLinearParams p{};
+  p.x_stride = row_stride(x);
+  p.cols = static_cast<u32>(x.shape.back());
+  p.walk = walk;
+  p.wide = is_wide(x) ? 1 : 0;
+  p.tokens = rows_of(x);
+  const ConvOp& conv = waiting.conv.conv;
+  p.conv_matrix = conv.out.is_null() ? uint32_t{kMmaMatricesMax} : waiting.conv.product;
+  p.conv_taps = conv.out.is_null() ? 0 : static_cast<u32>(conv.weight.dim(1));
+  return p;
+}
+
+void record_products_of_many(Recorder& recorder, const Products& products) {
+  const Tensor& x = products.front().x;
+  const uint32_t n = rows_of(x);
+  const QuantizedRows* const rows = quantize_rows(recorder, x);
+  if (rows == nullptr) return;
+  MmaLinearParams p{};
+  p.cols = static_cast<u32>(x.shape.back());
+  p.tokens = n;
+  p.stages = kMmaStages;
+  const uint32_t groups = list_matrices(p, products, kMmaGroupRows);
+  Plan plan =
+      make_mma_many_plan(KernelId::mma_linear, {groups, groups_for(n, kMmaTokens), 1}, p.stages);
+  plan.set_params(p);
+  for (const ProductOp& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
+  plan.bind(rows->integers);
+  plan.bind(rows->sums);
+  for (const ProductOp& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  recorder.record(plan);
+}
+
+// Few tokens.
+void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
+  const Products& products = waiting.products;
+  const Chain& chain = waiting.chain;
+  const bool normed = !chain.value.is_null();
+  const bool sums = normed && can_sum(chain);
+  if (normed && !sums) {
+    recorder.record(chain.after_down ? plan_down_sum(chain, *waiting.down) : plan_sums(chain));
+  }
+  const MmaOneLaunch launch = launch_of(waiting, recorder.platform());
+  MmaLinearParams p = linear_params(waiting, launch.walk);
+  uint32_t groups = list_matrices(p, products, launch.walk.tiles * kMmaRows);
+  if (products.size() == 1) {
+    groups = launch.groups;
+  } else {
+    p.walk.full = groups;  // whatever the last of a matrix has
+  }
+  const bool only4 = std::all_of(products.begin(), products.end(), [](const ProductOp& product) {
+    return product.weight.format.bits == 4;
+  });
+  const KernelId made = only4 ? KernelId::mma_normed_linear_w4_t1 : KernelId::mma_normed_linear_t1;
+  const KernelId plain = only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
+  Plan plan = make_plan(normed ? made : plain, {groups, p.tokens, 1}, launch.threads);
+  plan.shared_bytes = launch.bytes;
+  for (const ProductOp& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
+  if (normed) {
+    plan.set_params(MmaNormedParams{p, sums ? chain.adds : 0, chain.norm.eps});
+    plan.bind(range_of(sums ? chain.base : chain.value, Access::kRead));
+    plan.bind(range_of(sums ? chain.addends[0] : Tensor{}, Access::kRead));
+    plan.bind(range_of(chain.norm.weight, Access::kRead));
+  } else {
+    plan.set_params(p);
+    plan.bind(range_of(products.front().x, Access::kRead));
+  }
+  plan.bind(range_of(waiting.conv.conv.weight, Access::kRead));
+  plan.bind(range_of(waiting.conv.conv.state, Access::kReadWrite));
+  for (const ProductOp& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  if (normed) {
+    bind_output(plan, sums ? chain.sums[1] : Tensor{});
+    bind_output(plan, chain.norm.out);
+  }
+  bind_output(plan, waiting.conv.conv.out);
+  recorder.record(plan);
+}
+
+}  // namespace
+
+const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x) {
+  const QuantizedRows* const known = recorder.quantized().find(x);
+  if (known != nullptr) return known;
+  const Result<const QuantizedRows*> rows = recorder.quantized().add(x);
+  if (!rows.ok()) {
+    recorder.fail(rows.error());
+    return nullptr;
+  }
+  QuantizeRowsParams p{};
+  p.x_stride = row_stride(x);
+  p.cols = static_cast<u32>(x.shape.back());
+  p.wide = is_wide(x) ? 1 : 0;
+  Plan plan = make_plan(KernelId::mma_quantize_rows,
+                        {groups_for(p.cols / 8, kMmaThreads), rows_of(x), 1}, kMmaThreads);
+  plan.set_params(p);
+  plan.bind(range_of(x, Access::kRead));
+  for (Binding out : {(*rows)->integers, (*rows)->sums}) {
+    out.access = Access::kOverwrite;
+    plan.bind(out);
+  }
+  recorder.record(plan);
+  return *rows;
+}
+
+void record_products(Recorder& recorder, const Waiting& waiting) {
+  if (rows_of(waiting.products.front().x) > kSingleTokensMax) {
+    record_products_of_many(recorder, waiting.products);
+  } else {
+    record_products_of_few(recorder, waiting);
+  }
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,87 @@
+// Launches on their way to an executor: what the last one wrote, what has to live until they have
+// finished, and the memory they share. Knows nothing of operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "backend/gpu/device_tables.h"
+#include "backend/gpu/executor.h"
+#include "backend/gpu/inline_vector.h"
+#include "backend/gpu/plan.h"
+#include "backend/gpu/quantized_rows.h"
+
+namespace moeflux::gpu {
+
+/// Used by one thread at a time. The first error sticks and surfaces in read() and wait().
+class Recorder {
+ public:
+  /// The platform must outlive the recorder; `scratch` is what scratch() hands out.
+  Recorder(Platform& platform, std::unique_ptr<Executor> executor, std::unique_ptr<Buffer> scratch);
+  ~Recorder() { finish(); }
+  /// Waits for what was submitted, as nothing may be freed under work that still runs. What was not
+  /// never will.
+  void finish();
+
+  Platform& platform() const { return platform_; }
+  bool ok() const { return status_.ok(); }
+  /// False, for whoever returns whether something worked.
+  bool fail(Error error);
+
+  // --- Launches ---
+
+  void record(const Plan& plan);
+  /// True when the last launch, which the next one may start beside, may write to it.
+  bool has_just_written(const Tensor& tensor) const;
+  /// Hands over what was recorded, with what must outlive it.
+  EventId submit();
+  /// Blocks until the event has passed; releases what was kept alive for it.
+  Status wait(EventId event);
+  void keep_alive(std::unique_ptr<Retained> resource) { recorded_.push_back(std::move(resource)); }
+
+  // --- Memory ---
+
+  void write(const Tensor& to, std::span<const std::byte> from);
+  Status read(std::span<std::byte> to, const Tensor& from);
+  Tensor scratch(const Shape& shape, DType dtype);
+  size_t scratch_mark() const { return scratch_used_; }
+  void scratch_release(size_t mark) { scratch_used_ = mark; }
+  /// Memory for the launches of one operation. False, and the error sticks, if there is none.
+  bool take_workspace(size_t bytes, Binding& space);
+  /// Small tables, as DeviceTables places them. The memory of older ones may be taken: what waits
+  /// for a table has to be recorded before.
+  bool place_table(std::span<const std::byte> bytes, Binding& table);
+  /// Where tensors begin, as a table.
+  bool place_addresses(std::span<const Tensor> tensors, Binding& table);
+  /// A table in a buffer of its own, which the caller keeps until no launch needs it.
+  Result<std::unique_ptr<Buffer>> make_table(std::span<const std::byte> bytes);
+  /// 0 of a null tensor.
+  uint64_t address_of(const Tensor& tensor) const;
+  /// What rows of activations are as integers, as long as they are what they were.
+  QuantizedCache& quantized() { return quantized_; }
+
+ private:
+  struct InFlight {
+    EventId event{};
+    std::unique_ptr<Retained> resource;
+  };
+
+  Platform& platform_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Buffer> scratch_;
+  size_t scratch_used_ = 0;
+  InlineVector<Binding, Plan::kBindingsMax> written_;  // by the last launch
+  QuantizedCache quantized_;
+  DeviceTables tables_;
+  Workspace workspace_;
+  std::vector<std::byte> table_bytes_;
+  std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet
+  std::vector<InFlight> in_flight_;
+  Status status_;
+};
+
+}  // namespace moeflux::gpu
