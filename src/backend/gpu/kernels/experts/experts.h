@@ -7,6 +7,7 @@
 #include "backend/gpu/kernels/matmul/matrix_tile.h"
 #include "backend/gpu/kernels/matmul/params.h"
 #include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/norm/slot_sum.h"
 #include "backend/gpu/kernels/params.h"
 #include "backend/gpu/kernels/rows/elements.h"
 
@@ -191,17 +192,30 @@ MF_EXPERT_TILES(expert_gate_up_any, expert_gate_up_tile, 0u)
 #undef MF_EXPERT_TILES
 #undef MF_EXPERT
 
+/// A column of a token's slots.
+struct ColumnSlots {
+  typedef f32 Value;
+  MF_GLOBAL(const f32) slots;
+  MF_GLOBAL(const f32) weights;
+  u64 stride;
+
+  MF_FN_MEMBER Value load(MF_T, u32 rank) const { return slots[rank * stride]; }
+  MF_FN_MEMBER f32 weight(MF_T, u32 rank) const { return weights[rank]; }
+  MF_FN_MEMBER void add(MF_LOCAL(Value) sum, f32 weight, Value value) const {
+    *sum = mf_fma(weight, value, *sum);
+  }
+};
+
 /// out[t] = sum over ranks, in order, of weight * slot. A thread a column; group y: the token.
 MF_KERNEL(combine_slots, CombineParams, MF_READ(0, f32, slots), MF_READ(1, f32, weights),
           MF_WRITE(2, f32, out)) {
   MF_THREAD;
   const u32 col = t.group.x * t.threads + t.index;
   if (col >= p.cols) return;
+  const u64 first = static_cast<u64>(t.group.y) * p.top_k;
+  const ColumnSlots own = {slots + (first * p.slot_stride + col), weights + first, p.slot_stride};
   f32 sum = 0.0f;
-  for (u32 rank = 0u; rank < p.top_k; ++rank) {
-    const u64 slot = static_cast<u64>(t.group.y) * p.top_k + rank;
-    sum = mf_fma(weights[slot], slots[slot * p.slot_stride + col], sum);
-  }
+  sum_slots<1u>(t, &own, p.top_k, &sum);
   out[t.group.y * p.out_stride + col] = sum;
 }
 

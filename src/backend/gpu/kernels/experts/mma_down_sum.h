@@ -10,6 +10,7 @@
 #include "backend/gpu/kernels/matmul/mma_product.h"
 #include "backend/gpu/kernels/matmul/mma_walk.h"
 #include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/norm/slot_sum.h"
 #include "backend/gpu/kernels/route/group_choice.h"
 
 namespace moeflux {
@@ -62,24 +63,19 @@ struct MmaSplitRow {
   }
 };
 
-/// The sum of the slots' values in shared memory, by one SIMD group whose lanes have the weights of
-/// the ranks. No branch keeps loads from running into each other.
-MF_FN f32 sum_of_slots(MF_T t, MF_SHARED(f32) values, u32 top_k, f32 weight) {
-  f32 held[kMmaDownRanks];
-  f32 weights[kMmaDownRanks];
-  MF_UNROLL
-  for (u32 i = 0u; i < kMmaDownRanks; ++i) {
-    held[i] = values[(i < top_k ? i : 0u) * kMmaRows];
-    weights[i] = simd_shuffle(t, weight, i);
+/// A row of the slots' values in shared memory, by one SIMD group whose lanes have the weights of
+/// the ranks.
+struct SharedSlots {
+  typedef f32 Value;
+  MF_SHARED(f32) values;
+  f32 own_weight;
+
+  MF_FN_MEMBER Value load(MF_T, u32 rank) const { return values[rank * kMmaRows]; }
+  MF_FN_MEMBER f32 weight(MF_T t, u32 rank) const { return simd_shuffle(t, own_weight, rank); }
+  MF_FN_MEMBER void add(MF_LOCAL(Value) sum, f32 weight, Value value) const {
+    *sum = mf_fma(weight, value, *sum);
   }
-  f32 sum = 0.0f;
-  MF_UNROLL
-  for (u32 i = 0u; i < kMmaDownRanks; ++i) {
-    const f32 more = mf_fma(weights[i], held[i], sum);
-    sum = i < top_k ? more : sum;
-  }
-  return sum;
-}
+};
 
 /// The sums of a row in each of the lower 16 lanes of a SIMD group, from its values in shared
 /// memory; `more` as below.
@@ -87,7 +83,9 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_SHARED(f32)
                            f32 more, bool has_row, MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1,
                            MF_GLOBAL(f32) sum2) {
   const u32 top_k = p.experts.expert.top_k;
-  const f32 sum = sum_of_slots(t, values, top_k, weight);
+  const SharedSlots slots = {values, weight};
+  f32 sum = 0.0f;
+  sum_slots<kMmaDownRanks>(t, &slots, top_k, &sum);
   if (p.shared_addend == t.lane / kMmaRows + 1u) more = values[top_k * kMmaRows];
   const f32 last = simd_shuffle_xor(t, more, 16u);
   if (!has_row || t.lane >= kMmaRows) return;

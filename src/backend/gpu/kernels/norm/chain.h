@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/norm/params.h"
+#include "backend/gpu/kernels/norm/slot_sum.h"
 #include "backend/gpu/kernels/norm/sums.h"
 
 namespace moeflux {
@@ -45,39 +46,56 @@ MF_FN void add_chain(MF_LOCAL(ChainColumns<VECTORS>) sum,
   for (u32 v = 0u; v < VECTORS; ++v) sum->v[v] = plus(sum->v[v], more->v[v]);
 }
 
-/// sum += weight * slot for the slots of a row, in router order. As many slots are under way
-/// together as have room in registers.
+/// Slots of a row, one behind another, as columns of a chain.
 template <u32 VECTORS>
-MF_FN void add_slots(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
-                     MF_GLOBAL(const f32) weights, MF_LOCAL(ChainColumns<VECTORS>) sum) {
-  const u32 at_once = kChainVectorsMax / VECTORS;
-  const u64 first = static_cast<u64>(t.group.x) * p.top_k;
-  MF_ROLLED
-  for (u32 rank = 0u; rank < p.top_k; rank += at_once) {
-    ChainColumns<VECTORS> held[at_once];
-    f32 own[at_once];
-    MF_UNROLL
-    for (u32 i = 0u; i < at_once; ++i) {
-      const u64 slot = first + (rank + i < p.top_k ? rank + i : p.top_k - 1u);
-      held[i] = load_chain<VECTORS>(t, slots + slot * p.cols, p.cols);
-      own[i] = weights[slot];
-    }
-    MF_UNROLL
-    for (u32 i = 0u; i < at_once; ++i) {
-      if (rank + i >= p.top_k) continue;
-      MF_UNROLL
-      for (u32 v = 0u; v < VECTORS; ++v) {
-        MF_UNROLL
-        for (u32 k = 0u; k < 4u; ++k) {
-          sum->v[v].v[k] = mf_fma(own[i], held[i].v[v].v[k], sum->v[v].v[k]);
-        }
-      }
-    }
+struct ChainSlots {
+  typedef ChainColumns<VECTORS> Value;
+  MF_GLOBAL(const f32) slots;
+  MF_GLOBAL(const f32) weights;
+  u32 cols;
+
+  MF_FN_MEMBER Value load(MF_T t, u32 rank) const {
+    return load_chain<VECTORS>(t, slots + static_cast<u64>(rank) * cols, cols);
   }
-}
+  MF_FN_MEMBER f32 weight(MF_T, u32 rank) const { return weights[rank]; }
+  MF_FN_MEMBER void add(MF_LOCAL(Value) sum, f32 weight, Value value) const {
+    MF_UNROLL
+    for (u32 v = 0u; v < VECTORS; ++v) sum->v[v] = plus_times(sum->v[v], weight, value.v[v]);
+  }
+};
+
+/// The same as four columns.
+struct QuadSlots {
+  typedef F4 Value;
+  MF_GLOBAL(const f32) slots;
+  MF_GLOBAL(const f32) weights;
+  u32 cols;
+
+  MF_FN_MEMBER Value load(MF_T, u32 rank) const {
+    return load4(slots + static_cast<u64>(rank) * cols);
+  }
+  MF_FN_MEMBER f32 weight(MF_T, u32 rank) const { return weights[rank]; }
+  MF_FN_MEMBER void add(MF_LOCAL(Value) sum, f32 weight, Value value) const {
+    *sum = plus_times(*sum, weight, value);
+  }
+};
 
 /// Slots that are under way together.
 enum : u32 { kSlotsAtOnce = 8 };
+
+/// What is summed, and where sums go.
+struct ChainParts {
+  MF_GLOBAL(const f32) slots;
+  MF_GLOBAL(const f32) slot_weights;
+  MF_GLOBAL(const f32) base;
+  MF_GLOBAL(const f32) addend1;
+  MF_GLOBAL(const f32) addend2;
+};
+struct ChainSums {
+  MF_GLOBAL(f32) sum0;
+  MF_GLOBAL(f32) sum1;
+  MF_GLOBAL(f32) sum2;
+};
 
 /// sum0, the slots of a row in router order or else the base; sum1, that and the first addend;
 /// sum2, that and the second. A thread four columns; group y: the row.
@@ -95,22 +113,8 @@ MF_KERNEL(chain_sums, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_
   if (p.adds > 1u) more2 = load4(addend2 + at);
   if (p.top_k == 0u) sum = load4(base + at);
   const u64 slot = static_cast<u64>(t.group.y) * p.top_k;
-  for (u32 first = 0u; first < p.top_k; first += kSlotsAtOnce) {
-    F4 held[kSlotsAtOnce];
-    f32 weights[kSlotsAtOnce];
-    MF_UNROLL
-    for (u32 i = 0u; i < kSlotsAtOnce; ++i) {
-      const u32 rank = first + i < p.top_k ? first + i : p.top_k - 1u;
-      held[i] = load4(slots + ((slot + rank) * p.cols + c));
-      weights[i] = slot_weights[slot + rank];
-    }
-    MF_UNROLL
-    for (u32 i = 0u; i < kSlotsAtOnce; ++i) {
-      if (first + i >= p.top_k) continue;
-      MF_UNROLL
-      for (u32 k = 0u; k < 4u; ++k) sum.v[k] = mf_fma(weights[i], held[i].v[k], sum.v[k]);
-    }
-  }
+  const QuadSlots own = {slots + (slot * p.cols + c), slot_weights + slot, p.cols};
+  sum_slots<kSlotsAtOnce>(t, &own, p.top_k, &sum);
   if (p.top_k > 0u) store4(sum0 + at, sum);
   sum = plus(sum, more1);
   if (p.adds > 0u) store4(sum1 + at, sum);
@@ -138,25 +142,27 @@ MF_FN f32 add_parts(MF_T t, MF_PARAMS(ChainParams) p, MF_LOCAL(ChainColumns<VECT
 }
 
 template <u32 VECTORS>
-MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slots,
-                      MF_GLOBAL(const f32) slot_weights, MF_GLOBAL(const f32) base,
-                      MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2,
-                      MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1,
-                      MF_GLOBAL(f32) sum2, MF_GLOBAL(f32) out) {
+MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, ChainParts parts, ChainSums sums,
+                      MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) out) {
   for (u32 c = t.index * 32u; c < p.cols; c += t.threads * 32u) prefetch(t, weight + c);
   await_inputs(t);
   const u64 row = static_cast<u64>(t.group.x) * p.cols;
   // What is added is on its way before it is needed.
   ChainColumns<VECTORS> more1;
-  if (p.adds > 0u) more1 = load_chain<VECTORS>(t, addend1 + row, p.cols);
+  if (p.adds > 0u) more1 = load_chain<VECTORS>(t, parts.addend1 + row, p.cols);
   ChainColumns<VECTORS> more2;
-  if (p.adds > 1u) more2 = load_chain<VECTORS>(t, addend2 + row, p.cols);
-  ChainColumns<VECTORS> sum = load_chain<VECTORS>(t, base + row, p.top_k == 0u ? p.cols : 0u);
+  if (p.adds > 1u) more2 = load_chain<VECTORS>(t, parts.addend2 + row, p.cols);
+  ChainColumns<VECTORS> sum = load_chain<VECTORS>(t, parts.base + row, p.top_k == 0u ? p.cols : 0u);
   if (p.top_k > 0u) {
-    add_slots<VECTORS>(t, p, slots, slot_weights, &sum);
-    store_chain<VECTORS>(t, sum0 + row, p.cols, &sum);
+    // As many slots together as have room in registers.
+    const u64 slot = static_cast<u64>(t.group.x) * p.top_k;
+    const ChainSlots<VECTORS> own = {parts.slots + slot * p.cols, parts.slot_weights + slot,
+                                     p.cols};
+    sum_slots<static_cast<u32>(kChainVectorsMax) / VECTORS>(t, &own, p.top_k, &sum);
+    store_chain<VECTORS>(t, sums.sum0 + row, p.cols, &sum);
   }
-  const f32 squares = add_parts<VECTORS>(t, p, &sum, &more1, &more2, sum1 + row, sum2 + row);
+  const f32 squares =
+      add_parts<VECTORS>(t, p, &sum, &more1, &more2, sums.sum1 + row, sums.sum2 + row);
   const f32 all = group_sum(t, squares, MF_SHARED_AT(t, f32, 0u));
   const f32 factor = norm_factor(all, p.cols, p.epsilon);
   const ChainColumns<VECTORS> scales = load_chain<VECTORS>(t, weight, p.cols);
@@ -171,14 +177,15 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, MF_GLOBAL(const f32) slo
 /// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
 /// that and the first addend; sum2, that and the second. All of them are written. A group of 32 or
 /// 256 threads a row, rows one behind another. Shared: one float a SIMD group.
-#define MF_NORM_CHAIN(name, VECTORS)                                                           \
-  MF_KERNEL(name, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),          \
-            MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),         \
-            MF_CONST(5, f32, weight), MF_WRITE(6, f32, sum0), MF_WRITE(7, f32, sum1),          \
-            MF_WRITE(8, f32, sum2), MF_WRITE(9, f32, out)) {                                   \
-    MF_THREAD_EARLY;                                                                           \
-    norm_chain<VECTORS>(t, p, slots, slot_weights, base, addend1, addend2, weight, sum0, sum1, \
-                        sum2, out);                                                            \
+#define MF_NORM_CHAIN(name, VECTORS)                                                   \
+  MF_KERNEL(name, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),  \
+            MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2), \
+            MF_CONST(5, f32, weight), MF_WRITE(6, f32, sum0), MF_WRITE(7, f32, sum1),  \
+            MF_WRITE(8, f32, sum2), MF_WRITE(9, f32, out)) {                           \
+    MF_THREAD_EARLY;                                                                   \
+    const ChainParts parts = {slots, slot_weights, base, addend1, addend2};            \
+    const ChainSums sums = {sum0, sum1, sum2};                                         \
+    norm_chain<VECTORS>(t, p, parts, sums, weight, out);                               \
   }
 MF_NORM_CHAIN(rms_norm_chain, kChainVectorsMax)
 MF_FITS(kNormLongThreads, 1)

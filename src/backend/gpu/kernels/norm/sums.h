@@ -62,6 +62,13 @@ MF_FN f32 row_squares(MF_GLOBAL(const f32) row, u32 first, u32 step, u32 cols, u
   return squares;
 }
 
+/// a + factor * b
+MF_FN F4 plus_times(F4 a, f32 factor, F4 b) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) a.v[k] = mf_fma(factor, b.v[k], a.v[k]);
+  return a;
+}
+
 MF_FN F4 times(F4 a, F4 b) {
   MF_UNROLL
   for (u32 k = 0u; k < 4u; ++k) a.v[k] = a.v[k] * b.v[k];
