@@ -19,9 +19,7 @@ namespace kernels {
 
 /// The expert of the rank of the SIMD group's number, the shared one behind the last rank; before
 /// the inputs are awaited, as for mma_down_t1. Has barriers.
-MF_FN MmaSlot find_down_expert(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(const i32) ids,
-                               MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
-                               MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries) {
+MF_FN MmaSlot find_down_expert(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice choice) {
   MF_PARAMS(MmaExpertsOneParams) s = p.experts;
   const u32 top_k = s.expert.top_k;
   const bool routed = t.simd < top_k;
@@ -33,15 +31,15 @@ MF_FN MmaSlot find_down_expert(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(
   slot.matrices[1] = s.shared[1];
   u32 id = 0u;
   if (s.route.thread_experts != 0u) {
-    route_choose(t, s.route, top_k, route_shared, logits + t.group.y * s.route.logits_stride,
-                 correction);
+    route_choose(t, s.route, top_k, route_shared, choice.logits + t.group.y * s.route.logits_stride,
+                 choice.correction);
   }
   barrier(t);
   if (routed) {
     id = s.route.thread_experts != 0u ? route_chosen(route_shared, t.simd)
-                                      : static_cast<u32>(ids[t.group.y * top_k + t.simd]);
+                                      : static_cast<u32>(choice.ids[t.group.y * top_k + t.simd]);
   }
-  if (routed) find_expert(s, &slot, id, map, entries, 2u, 1u);
+  if (routed) find_expert(s, &slot, id, choice, 2u, 1u);
   return slot;
 }
 
@@ -77,11 +75,19 @@ struct SharedSlots {
   }
 };
 
+/// What is added to the sum of the slots, and where the sums of a row go.
+struct MmaDownSums {
+  MF_GLOBAL(const f32) addend1;
+  MF_GLOBAL(const f32) addend2;
+  MF_GLOBAL(f32) sum0;
+  MF_GLOBAL(f32) sum1;
+  MF_GLOBAL(f32) sum2;
+};
+
 /// The sums of a row in each of the lower 16 lanes of a SIMD group, from its values in shared
 /// memory; `more` as below.
 MF_FN void store_down_sums(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_SHARED(f32) values, f32 weight,
-                           f32 more, bool has_row, MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1,
-                           MF_GLOBAL(f32) sum2) {
+                           f32 more, bool has_row, MmaDownSums sums, u64 at) {
   const u32 top_k = p.experts.expert.top_k;
   const SharedSlots slots = {values, weight};
   f32 sum = 0.0f;
@@ -89,9 +95,9 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_SHARED(f32)
   if (p.shared_addend == t.lane / kMmaRows + 1u) more = values[top_k * kMmaRows];
   const f32 last = simd_shuffle_xor(t, more, 16u);
   if (!has_row || t.lane >= kMmaRows) return;
-  sum0[0] = sum;
-  if (p.adds > 0u) sum1[0] = sum + more;
-  if (p.adds > 1u) sum2[0] = sum + more + last;
+  sums.sum0[at] = sum;
+  if (p.adds > 0u) sums.sum1[at] = sum + more;
+  if (p.adds > 1u) sums.sum2[at] = sum + more + last;
 }
 
 /// The SIMD group's expert, which exists; rows begin on 16-byte boundaries.
@@ -103,19 +109,14 @@ MF_FN MmaPart<BITS> down_part(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaSlot slot
 }
 
 template <u32 BITS>
-MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(const i32) ids,
-                            MF_GLOBAL(const f32) weights, MF_GLOBAL(const f32) logits,
-                            MF_GLOBAL(const f32) correction, MF_GLOBAL(const u32) map,
-                            MF_GLOBAL(const u64) entries, MF_GLOBAL(const f32) x,
-                            MF_GLOBAL(f32) out, MF_GLOBAL(const f32) shared_x,
-                            MF_GLOBAL(const f32) shared_gate, MF_GLOBAL(f32) shared_out,
-                            MF_GLOBAL(const f32) addend1, MF_GLOBAL(const f32) addend2,
-                            MF_GLOBAL(f32) sum0, MF_GLOBAL(f32) sum1, MF_GLOBAL(f32) sum2) {
+MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice choice,
+                            MF_GLOBAL(const f32) weights, MF_GLOBAL(const f32) x,
+                            MF_GLOBAL(f32) out, MmaSharedRows shared, MmaDownSums sums) {
   MF_PARAMS(MmaExpertParams) e = p.experts.expert;
   const u32 count = e.top_k + p.has_shared;
   MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, mma_one_shared(count).parts * 4u);
   store_mma_zeros(t, count);
-  const MmaSlot slot = find_down_expert(t, p, ids, logits, correction, map, entries);
+  const MmaSlot slot = find_down_expert(t, p, choice);
   const u32 token = t.group.y;
   const u32 row = t.group.x * kMmaRows + t.lane % kMmaRows;
   const bool has_row = row < e.matrix.rows;
@@ -129,17 +130,17 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(con
   const u64 slot_at = static_cast<u64>(token) * e.top_k + t.simd;
   const u64 shared_at = token * p.experts.shared_x_stride;
   MmaSplitRow own;
-  own.load(t, slot.is_shared ? shared_x + shared_at : x + slot_at * e.x_stride,
+  own.load(t, slot.is_shared ? shared.x + shared_at : x + slot_at * e.x_stride,
            slot.exists ? e.cols : 0u);
   const u64 at = static_cast<u64>(token) * e.matrix.rows + row;
   const bool has_gate = slot.is_shared && p.experts.has_shared_gate != 0u;
-  f32 factor = has_gate ? shared_gate[token] : 0.0f;  // or the weight of the lane's rank
+  f32 factor = has_gate ? shared.gate[token] : 0.0f;  // or the weight of the lane's rank
   f32 more = 0.0f;  // of the first addend in the lower lanes, of the second in the upper
   if (t.simd == 0u) {
     if (t.lane < e.top_k) factor = weights[token * e.top_k + t.lane];
     const u32 number = t.lane / kMmaRows + 1u;
     if (has_row && number <= p.adds && number != p.shared_addend) {
-      more = number == 1u ? addend1[at] : addend2[at];
+      more = number == 1u ? sums.addend1[at] : sums.addend2[at];
     }
   }
   if (slot.exists) {
@@ -153,7 +154,7 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(con
   if (finishes) {
     // The value of an expert that was ready before is in memory.
     MF_GLOBAL(f32) to = out + slot_at * e.out_stride;
-    if (slot.is_shared) to = shared_out + token * p.experts.shared_out_stride;
+    if (slot.is_shared) to = shared.out + token * p.experts.shared_out_stride;
     MF_SHARED(f32) held = parts + (t.simd * kMmaRows + t.lane);
     f32 value = slot.exists ? 0.0f + held[0] + bias : to[row];
     if (has_gate) value = value * factor;
@@ -162,8 +163,7 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(con
   }
   barrier(t);
   if (t.simd != 0u) return;
-  store_down_sums(t, p, parts + t.lane % kMmaRows, factor, more, has_row, sum0 + at, sum1 + at,
-                  sum2 + at);
+  store_down_sums(t, p, parts + t.lane % kMmaRows, factor, more, has_row, sums, at);
 }
 
 // Group x: 16 rows; y: a token. A SIMD group a slot, and 256 threads at least where they choose the
@@ -177,9 +177,10 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_GLOBAL(con
             MF_WRITE(10, f32, shared_out), MF_READ(11, f32, addend1), MF_READ(12, f32, addend2), \
             MF_WRITE(13, f32, sum0), MF_WRITE(14, f32, sum1), MF_WRITE(15, f32, sum2)) {         \
     MF_THREAD_EARLY;                                                                             \
-    mma_down_and_sum<BITS##u>(t, p, ids, weights, logits, correction, map, entries, x, out,      \
-                              shared_x, shared_gate, shared_out, addend1, addend2, sum0, sum1,   \
-                              sum2);                                                             \
+    const MmaChoice choice = {ids, logits, correction, map, entries};                            \
+    const MmaSharedRows shared = {shared_x, shared_gate, shared_out};                            \
+    const MmaDownSums sums = {addend1, addend2, sum0, sum1, sum2};                               \
+    mma_down_and_sum<BITS##u>(t, p, choice, weights, x, out, shared, sums);                      \
   }
 MF_MMA_DOWN_SUM(4, 2)
 MF_MMA_DOWN_SUM(8, 1)

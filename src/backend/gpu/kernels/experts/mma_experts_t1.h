@@ -61,10 +61,32 @@ struct MmaSlot {
   bool exists;
 };
 
+/// How slots find their experts: chosen ids or the logits that choose them, then where experts lie.
+struct MmaChoice {
+  MF_GLOBAL(const i32) ids;
+  MF_GLOBAL(const f32) logits;
+  MF_GLOBAL(const f32) correction;
+  MF_GLOBAL(const u32) map;
+  MF_GLOBAL(const u64) entries;
+};
+
+/// Where routes that are chosen here are written down.
+struct MmaRoutes {
+  MF_GLOBAL(const f32) expert_scale;
+  MF_GLOBAL(i32) ids;
+  MF_GLOBAL(f32) weights;
+};
+
+/// What the shared expert reads and writes besides.
+struct MmaSharedRows {
+  MF_GLOBAL(const f32) x;
+  MF_GLOBAL(const f32) gate;
+  MF_GLOBAL(f32) out;
+};
+
 /// The matrices of the expert that slot `t.group.y` goes to, from matrix `which` of its entry.
 MF_FN void find_expert(MF_PARAMS(MmaExpertsOneParams) p, MF_LOCAL(MmaSlot) slot, u32 id,
-                       MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries, u32 which,
-                       u32 count) {
+                       MmaChoice choice, u32 which, u32 count) {
   slot->exists = id < p.expert.ids;
   if (!slot->exists) return;
   if (p.stride != 0u) {
@@ -74,12 +96,12 @@ MF_FN void find_expert(MF_PARAMS(MmaExpertsOneParams) p, MF_LOCAL(MmaSlot) slot,
     }
     return;
   }
-  const u32 entry = map[id];
+  const u32 entry = choice.map[id];
   slot->exists = entry != kNoEntry;
   if (!slot->exists) return;
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
-    if (i < count) slot->matrices[i] = expert_matrix(entries, entry, which + i);
+    if (i < count) slot->matrices[i] = expert_matrix(choice.entries, entry, which + i);
   }
 }
 
@@ -139,11 +161,8 @@ MF_FN void mma_gate_up_of_one(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaSlot slot
 }
 
 template <u32 BITS>
-MF_FN void mma_gate_up_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(i32) ids,
-                               MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
-                               MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                               MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
-                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+MF_FN void mma_gate_up_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice choice,
+                               MmaRoutes routes, MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
                                MF_GLOBAL(f32) shared_out) {
   MmaSlot slot = shared_slot(t, p);
   u32 token = t.group.y - p.slots;
@@ -159,12 +178,12 @@ MF_FN void mma_gate_up_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOB
     const u32 rank = t.group.y - token * p.expert.top_k;
     u32 id = 0u;
     if (p.route.thread_experts != 0u) {
-      id = route_slot(t, p.route, token, rank, route_words(t, p), logits, correction);
+      id = route_slot(t, p.route, token, rank, route_words(t, p), choice.logits, choice.correction);
       writes = t.group.x == 0u && rank == 0u && !has_shared;
     } else {
-      id = static_cast<u32>(ids[t.group.y]);
+      id = static_cast<u32>(choice.ids[t.group.y]);
     }
-    find_expert(p, &slot, id, map, entries, 0u, 2u);
+    find_expert(p, &slot, id, choice, 0u, 2u);
     from = x + token * p.expert.x_stride;
     to = out + t.group.y * p.expert.out_stride;
   }
@@ -172,10 +191,10 @@ MF_FN void mma_gate_up_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOB
   if (!writes) return;
   if (slot.is_shared) {
     barrier(t);
-    (void)route_slot(t, p.route, token, 0u, route_words(t, p), logits, correction);
+    (void)route_slot(t, p.route, token, 0u, route_words(t, p), choice.logits, choice.correction);
   }
-  route_write(t, p.route, token, route_words(t, p), logits + token * p.route.logits_stride,
-              expert_scale, ids, weights);
+  route_write(t, p.route, token, route_words(t, p), choice.logits + token * p.route.logits_stride,
+              routes.expert_scale, routes.ids, routes.weights);
 }
 
 /// out = (down x + bias) * sigmoid(gate).
@@ -216,26 +235,22 @@ MF_FN void mma_down_of_one(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaSlot slo
 /// What is read before the inputs are awaited was written before mma_gate_up_t1, which comes
 /// right before: ids, or the logits that both choose from.
 template <u32 BITS>
-MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(const i32) ids,
-                            MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction,
-                            MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
-                            MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
-                            MF_GLOBAL(const f32) shared_x, MF_GLOBAL(const f32) shared_gate,
-                            MF_GLOBAL(f32) shared_out) {
+MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice choice,
+                            MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out, MmaSharedRows shared) {
   MmaSlot slot = shared_slot(t, p);
   const u32 token = t.group.y - p.slots;
-  MF_GLOBAL(const f32) from = shared_x + token * p.shared_x_stride;
-  MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
+  MF_GLOBAL(const f32) from = shared.x + token * p.shared_x_stride;
+  MF_GLOBAL(f32) to = shared.out + token * p.shared_out_stride;
   if (!slot.is_shared) {
     u32 id = 0u;
     if (p.route.thread_experts != 0u) {
       const u32 routed = token_of(t.group.y, p.route.top_k);
       id = route_slot(t, p.route, routed, t.group.y - routed * p.route.top_k, route_words(t, p),
-                      logits, correction);
+                      choice.logits, choice.correction);
     } else {
-      id = static_cast<u32>(ids[t.group.y]);
+      id = static_cast<u32>(choice.ids[t.group.y]);
     }
-    find_expert(p, &slot, id, map, entries, 2u, 1u);
+    find_expert(p, &slot, id, choice, 2u, 1u);
     if (!slot.exists) {
       await_inputs(t);
       return;
@@ -243,7 +258,7 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(
     from = x + t.group.y * p.expert.x_stride;
     to = out + t.group.y * p.expert.out_stride;
   }
-  mma_down_of_one<BITS>(t, p, slot, from, shared_gate + token, to);
+  mma_down_of_one<BITS>(t, p, slot, from, shared.gate + token, to);
 }
 
 // Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
@@ -255,8 +270,9 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(
             MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),   \
             MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {       \
     MF_THREAD_EARLY;                                                                         \
-    mma_gate_up_of_slot<BITS##u>(t, p, ids, weights, logits, correction, expert_scale, map,  \
-                                 entries, x, out, shared_out);                               \
+    const MmaChoice choice = {MF_CAST(const i32, ids), logits, correction, map, entries};    \
+    const MmaRoutes routes = {expert_scale, ids, weights};                                   \
+    mma_gate_up_of_slot<BITS##u>(t, p, choice, routes, x, out, shared_out);                  \
   }                                                                                          \
   MF_FITS(threads, fits)                                                                     \
   MF_KERNEL(mma_down_w##BITS##_t1, MmaExpertsOneParams, MF_READ(0, i32, ids),                \
@@ -266,8 +282,9 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(
             MF_WRITE(10, f32, shared_out)) {                                                 \
     MF_THREAD_EARLY;                                                                         \
     static_cast<void>(weights);                                                              \
-    mma_down_of_slot<BITS##u>(t, p, ids, logits, correction, map, entries, x, out, shared_x, \
-                              shared_gate, shared_out);                                      \
+    const MmaChoice choice = {ids, logits, correction, map, entries};                        \
+    const MmaSharedRows shared = {shared_x, shared_gate, shared_out};                        \
+    mma_down_of_slot<BITS##u>(t, p, choice, x, out, shared);                                 \
   }
 MF_MMA_EXPERTS_ONE(4, kMmaThreadsMax, kMmaFits4 / 2)
 MF_MMA_EXPERTS_ONE(8, kMmaThreads, kMmaFits8)

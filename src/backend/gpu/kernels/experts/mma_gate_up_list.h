@@ -67,8 +67,7 @@ MF_FN u64 load_address(MF_SHARED(u32) from) {
 
 /// Writes the entries of the group's experts, a thread each. Has a barrier.
 MF_FN void list_experts(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaListShare share,
-                        MF_GLOBAL(const i32) ids, MF_GLOBAL(const u32) map,
-                        MF_GLOBAL(const u64) entries) {
+                        MmaChoice choice) {
   const u32 before = share.shared == 0u ? 0u : 1u;
   for (u32 i = t.index; i < count_experts(share); i += t.threads) {
     const bool is_shared = i < before;
@@ -79,8 +78,8 @@ MF_FN void list_experts(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaListShare s
     slot.matrices[1] = p.shared[1];
     if (!is_shared) {
       const u32 id = p.route.thread_experts != 0u ? route_chosen(route_words(t, p), rank)
-                                                  : static_cast<u32>(ids[rank]);
-      find_expert(p, &slot, id, map, entries, 0u, 2u);
+                                                  : static_cast<u32>(choice.ids[rank]);
+      find_expert(p, &slot, id, choice, 0u, 2u);
     }
     const u32 end = is_shared ? share.shared : (rank + 1u) * share.each - share.base;
     MF_SHARED(u32) to = mma_list_entry(t, p, i);
@@ -241,19 +240,18 @@ struct MmaRowBeside {
   }
 };
 
+/// `choice` and `routes` are of all tokens.
 template <u32 BITS>
-MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLOBAL(i32) ids,
-                                MF_GLOBAL(f32) weights, MF_GLOBAL(const f32) logits,
-                                MF_GLOBAL(const f32) correction, MF_GLOBAL(const f32) expert_scale,
-                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
-                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
+MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice choice,
+                                MmaRoutes routes, MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out,
                                 MF_GLOBAL(f32) shared_out) {
   MF_PARAMS(MmaExpertParams) e = p.expert;
   const u32 token = t.group.y;
   const u64 slot = static_cast<u64>(token) * e.top_k;
   const MmaListShare share = mma_list_share(t, p);
   MmaListWalker<BITS> walker = begin_mma_list<BITS>(t, p, share);
-  MF_GLOBAL(const f32) own_logits = logits + token * p.route.logits_stride;
+  choice.ids = choice.ids + slot;
+  choice.logits = choice.logits + token * p.route.logits_stride;
   const bool chooses = p.route.thread_experts != 0u;
   // Threads that choose no routes have time for the row of activations.
   const bool has_others = chooses && t.threads > kRouteThreads;
@@ -262,10 +260,11 @@ MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLO
                             e.walk.splits};
   await_inputs(t);
   if (chooses) {
-    route_choose_beside(t, p.route, p.route.top_k, route_words(t, p), own_logits, correction, &row);
+    route_choose_beside(t, p.route, p.route.top_k, route_words(t, p), choice.logits,
+                        choice.correction, &row);
     barrier(t);
   }
-  list_experts(t, p, share, MF_CAST(const i32, ids + slot), map, entries);
+  list_experts(t, p, share, choice);
   walker.fill(t, ~0u);
   if (!has_others) {
     row.run(t);
@@ -274,7 +273,8 @@ MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MF_GLO
   const MmaListOut sink = {p, out + slot * e.out_stride, shared_out + token * p.shared_out_stride};
   walker.run(t, &sink);
   if (!chooses || t.group.x != p.list.writer) return;
-  route_write(t, p.route, token, route_words(t, p), own_logits, expert_scale, ids, weights);
+  route_write(t, p.route, token, route_words(t, p), choice.logits, routes.expert_scale, routes.ids,
+              routes.weights);
 }
 
 // Group x: a share of the tiles; y: a token. A group has a multiprocessor for itself.
@@ -284,8 +284,9 @@ MF_KERNEL(mma_gate_up_list_w4_t1, MmaExpertsOneParams, MF_WRITE(0, i32, ids),
           MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),
           MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {
   MF_THREAD_EARLY;
-  mma_gate_up_of_token<4u>(t, p, ids, weights, logits, correction, expert_scale, map, entries, x,
-                           out, shared_out);
+  const MmaChoice choice = {MF_CAST(const i32, ids), logits, correction, map, entries};
+  const MmaRoutes routes = {expert_scale, ids, weights};
+  mma_gate_up_of_token<4u>(t, p, choice, routes, x, out, shared_out);
 }
 
 }  // namespace kernels

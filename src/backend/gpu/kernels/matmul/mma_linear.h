@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/matmul/mma_multiply.h"
+#include "backend/gpu/kernels/matmul/mma_operands.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/kernels/matmul/mma_stages.h"
 #include "backend/gpu/kernels/params.h"
@@ -12,26 +13,19 @@ namespace kernels {
 
 /// Group x: 128 rows of one of the matrices; y: 64 tokens. 256 threads.
 MF_FITS(kMmaThreads, 2u)
-MF_KERNEL(mma_linear, MmaLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),
-          MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),
-          MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),
-          MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),
-          MF_CONST(11, u8, biases3), MF_READ(12, u32, split), MF_READ(13, f32, split_sums),
-          MF_WRITE(14, f32, out0), MF_WRITE(15, f32, out1), MF_WRITE(16, f32, out2),
-          MF_WRITE(17, f32, out3)) {
+MF_KERNEL(mma_linear, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, u32, split),
+          MF_READ(13, f32, split_sums), MF_WRITE(14, f32, out0), MF_WRITE(15, f32, out1),
+          MF_WRITE(16, f32, out2), MF_WRITE(17, f32, out3)) {
   MF_THREAD;
   u32 which = 0u;
   MF_UNROLL
   for (u32 i = 1u; i < kMmaMatricesMax; ++i) {
     if (i < p.count && t.group.x >= p.first_group[i]) which = i;
   }
-  MF_GLOBAL(const u8)
-  data = which == 0u ? data0 : which == 1u ? data1 : which == 2u ? data2 : data3;
-  MF_GLOBAL(const u8)
-  scales = which == 0u ? scales0 : which == 1u ? scales1 : which == 2u ? scales2 : scales3;
-  MF_GLOBAL(const u8)
-  biases = which == 0u ? biases0 : which == 1u ? biases1 : which == 2u ? biases2 : biases3;
-  MF_GLOBAL(f32) out = which == 0u ? out0 : which == 1u ? out1 : which == 2u ? out2 : out3;
+  MF_GLOBAL(const u8) data = MF_MMA_OF(which, data);
+  MF_GLOBAL(const u8) scales = MF_MMA_OF(which, scales);
+  MF_GLOBAL(const u8) biases = MF_MMA_OF(which, biases);
+  MF_GLOBAL(f32) out = MF_MMA_OF(which, out);
   MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
   const u32 token = t.group.y * kMmaTokens;
   const u32 last = p.tokens - 1u;

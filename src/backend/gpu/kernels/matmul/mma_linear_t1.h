@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/delta/conv_past.h"
+#include "backend/gpu/kernels/matmul/mma_operands.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
 #include "backend/gpu/kernels/matmul/mma_walk.h"
@@ -92,32 +93,27 @@ MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
   }
 }
 
-#define MF_OF(which, a) which == 0u ? a##0 : which == 1u ? a##1 : which == 2u ? a##2 : a##3
-
 // Group x: tiles of rows of one of the matrices; y: a token. 256 threads or more. Rows of a single
 // token may go on through a convolution. BITS is 4 if all matrices have 4.
-#define MF_MMA_LINEAR_ONE(name, BITS, threads, fits)                                         \
-  MF_FITS(threads, fits)                                                                     \
-  MF_KERNEL(name, MmaLinearParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),         \
-            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),      \
-            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),      \
-            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),     \
-            MF_CONST(11, u8, biases3), MF_READ(12, f32, x), MF_CONST(13, f32, conv_weight),  \
-            MF_WRITE(14, f32, conv_state), MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), \
-            MF_WRITE(17, f32, out2), MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) { \
-    MF_THREAD_EARLY;                                                                         \
-    const MmaShare share = mma_share(t, p);                                                  \
-    const u32 which = share.which;                                                           \
-    MF_GLOBAL(f32) out = MF_OF(which, out);                                                  \
-    const MmaRowsOut sink = {out + t.group.y * p.out_strides[which],                         \
-                             p.matrices[which].rows,                                         \
-                             which == p.conv_matrix ? p.conv_taps : 0u,                      \
-                             conv_weight,                                                    \
-                             conv_state,                                                     \
-                             conv_out};                                                      \
-    const MmaMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                   \
-    mma_share_rows<BITS>(t, p, share, MF_OF(which, data), MF_OF(which, scales),              \
-                         MF_OF(which, biases), &row, &sink);                                 \
+#define MF_MMA_LINEAR_ONE(name, BITS, threads, fits)                                    \
+  MF_FITS(threads, fits)                                                                \
+  MF_KERNEL(name, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, f32, x),                \
+            MF_CONST(13, f32, conv_weight), MF_WRITE(14, f32, conv_state),              \
+            MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), MF_WRITE(17, f32, out2),  \
+            MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) {                     \
+    MF_THREAD_EARLY;                                                                    \
+    const MmaShare share = mma_share(t, p);                                             \
+    const u32 which = share.which;                                                      \
+    MF_GLOBAL(f32) out = MF_MMA_OF(which, out);                                         \
+    const MmaRowsOut sink = {out + t.group.y * p.out_strides[which],                    \
+                             p.matrices[which].rows,                                    \
+                             which == p.conv_matrix ? p.conv_taps : 0u,                 \
+                             conv_weight,                                               \
+                             conv_state,                                                \
+                             conv_out};                                                 \
+    const MmaMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};              \
+    mma_share_rows<BITS>(t, p, share, MF_MMA_OF(which, data), MF_MMA_OF(which, scales), \
+                         MF_MMA_OF(which, biases), &row, &sink);                        \
   }
 MF_MMA_LINEAR_ONE(mma_linear_t1, 8u, kMmaThreads, kMmaFits8)
 MF_MMA_LINEAR_ONE(mma_linear_w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/matmul/mma_linear_t1.h"
+#include "backend/gpu/kernels/matmul/mma_operands.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
 #include "backend/gpu/kernels/matmul/mma_product.h"
@@ -67,38 +68,33 @@ struct MmaNormedRow {
 };
 
 // mma_linear_t1 of a norm, which may be that of a sum.
-#define MF_MMA_NORMED_ONE(name, BITS, fits)                                                  \
-  MF_FITS(kMmaThreads, fits)                                                                 \
-  MF_KERNEL(name, MmaNormedParams, MF_CONST(0, u8, data0), MF_CONST(1, u8, scales0),         \
-            MF_CONST(2, u8, biases0), MF_CONST(3, u8, data1), MF_CONST(4, u8, scales1),      \
-            MF_CONST(5, u8, biases1), MF_CONST(6, u8, data2), MF_CONST(7, u8, scales2),      \
-            MF_CONST(8, u8, biases2), MF_CONST(9, u8, data3), MF_CONST(10, u8, scales3),     \
-            MF_CONST(11, u8, biases3), MF_READ(12, f32, base), MF_READ(13, f32, addend),     \
-            MF_CONST(14, f32, weight), MF_CONST(15, f32, conv_weight),                       \
-            MF_WRITE(16, f32, conv_state), MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1), \
-            MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),       \
-            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                        \
-    MF_THREAD_EARLY;                                                                         \
-    const MmaShare share = mma_share(t, p.linear);                                           \
-    const u32 which = share.which;                                                           \
-    MF_GLOBAL(f32) out = MF_OF(which, out);                                                  \
-    const MmaRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                  \
-                             p.linear.matrices[which].rows,                                  \
-                             which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,        \
-                             conv_weight,                                                    \
-                             conv_state,                                                     \
-                             conv_out};                                                      \
-    const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                              \
-    const MmaNormedRow row = {{base + at, addend + at, weight, sums + at, normed + at,       \
-                               p.linear.cols, p.adds, p.epsilon}};                           \
-    row.row.prefetch_weight(t);                                                              \
-    mma_share_rows<BITS>(t, p.linear, share, MF_OF(which, data), MF_OF(which, scales),       \
-                         MF_OF(which, biases), &row, &sink);                                 \
+#define MF_MMA_NORMED_ONE(name, BITS, fits)                                                      \
+  MF_FITS(kMmaThreads, fits)                                                                     \
+  MF_KERNEL(name, MmaNormedParams, MF_MMA_MATRICES, MF_READ(12, f32, base),                      \
+            MF_READ(13, f32, addend), MF_CONST(14, f32, weight), MF_CONST(15, f32, conv_weight), \
+            MF_WRITE(16, f32, conv_state), MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1),     \
+            MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),           \
+            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                            \
+    MF_THREAD_EARLY;                                                                             \
+    const MmaShare share = mma_share(t, p.linear);                                               \
+    const u32 which = share.which;                                                               \
+    MF_GLOBAL(f32) out = MF_MMA_OF(which, out);                                                  \
+    const MmaRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                      \
+                             p.linear.matrices[which].rows,                                      \
+                             which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,            \
+                             conv_weight,                                                        \
+                             conv_state,                                                         \
+                             conv_out};                                                          \
+    const u64 at = static_cast<u64>(t.group.y) * p.linear.cols;                                  \
+    const MmaNormedRow row = {{base + at, addend + at, weight, sums + at, normed + at,           \
+                               p.linear.cols, p.adds, p.epsilon}};                               \
+    row.row.prefetch_weight(t);                                                                  \
+    mma_share_rows<BITS>(t, p.linear, share, MF_MMA_OF(which, data), MF_MMA_OF(which, scales),   \
+                         MF_MMA_OF(which, biases), &row, &sink);                                 \
   }
 MF_MMA_NORMED_ONE(mma_normed_linear_t1, 8u, kMmaFits8)
 MF_MMA_NORMED_ONE(mma_normed_linear_w4_t1, 4u, kMmaFits4)
 #undef MF_MMA_NORMED_ONE
-#undef MF_OF
 
 }  // namespace kernels
 }  // namespace gpu
