@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/checksum.h"
@@ -57,16 +56,19 @@ Status check_pack_belongs(const TensorIndex& index, const Description& descripti
 }
 
 Result<std::unique_ptr<LoadedModel>> build(const Description& description, TensorIndex index,
-                                           Device& device, WeightStore::Options options) {
+                                           Device& device, WeightStore::Options options,
+                                           const LoadProgress& progress = {}) {
   MF_RETURN_IF_ERROR(check_pack_belongs(index, description));
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config_json = description.config_text;
   loaded->index = std::move(index);
   options.scheme = description.family->name_scheme(description.spec);
   options.num_layers = description.spec.num_layers();
+  const bool reads = options.loading == WeightLoading::kRead;
   WeightStore weights(loaded->index, description.quant, device, std::move(options));
   loaded->model = description.family->create(description.spec, weights);
   MF_RETURN_IF_ERROR(weights.finish());
+  if (reads) MF_RETURN_IF_ERROR(weights.read(progress));
   loaded->experts = weights.take_expert_table();
   loaded->dense = weights.sizes();
   loaded->modules = weights.modules();
@@ -149,18 +151,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
   MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
   MF_RETURN_IF_ERROR(description.quant_status);
   MF_ASSIGN_OR_RETURN(TensorIndex index, TensorIndex::open(directory));
-  WeightStore::Options options{.loading = loading};
-  if (progress) {
-    // Which tensors will be read is known once all have been claimed.
-    const std::unique_ptr<Device> nowhere = make_trace_device();
-    MF_ASSIGN_OR_RETURN(TensorIndex counted, TensorIndex::open(directory));
-    MF_ASSIGN_OR_RETURN(const auto sizes, build(description, std::move(counted), *nowhere,
-                                                {.loading = WeightLoading::kCheckOnly}));
-    options.progress = [&progress, total = sizes->dense.stored_bytes](uint64_t done) {
-      return progress(done, total);
-    };
-  }
-  return build(description, std::move(index), device, std::move(options));
+  return build(description, std::move(index), device, {.loading = loading}, progress);
 }
 
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,7 +37,7 @@ Status check_model_folder(const std::string& directory);
 
 /// Told how many bytes of dense weights have been read of how many; false stops loading with
 /// kCancelled.
-using LoadProgress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
+using LoadProgress = ReadProgress;
 
 /// Fails with the file, key or tensor that is wrong. The device must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,

@@ -1,51 +1,79 @@
-// WeightStore without a checkpoint: claims succeed and count what they would take.
+// Weights without a checkpoint: claims succeed and count what they would take.
+#include <array>
 #include <string>
+#include <utility>
 
-#include "model/weight_store.h"
+#include "base/format.h"
+#include "model/expert_claims.h"
+#include "model/weight_origin.h"
 
 namespace moeflux {
+namespace {
 
-QuantFormat WeightStore::assumed_format(std::string_view module, int64_t cols, int bits) const {
-  ModuleQuant quant = {bits, assumed_.group_size};
-  if (const std::optional<ModuleQuant> stated = quant_.lookup(""); stated) {
-    quant = *stated;
-    // The prefix of a checkpoint that is not there is not known either.
-    for (const std::string& prefix : scheme_.prefixes) {
-      const std::optional<ModuleQuant> own = quant_.lookup(prefix + std::string(module));
-      if (own == stated) continue;
-      if (!own) return QuantFormat::plain(DType::kBf16);
-      quant = *own;
+class AssumedOrigin : public WeightOrigin {
+ public:
+  AssumedOrigin(const NameScheme& scheme, const QuantConfig& quant, const Device& device,
+                const AssumedFormat& assumed)
+      : scheme_(scheme), quant_(quant), device_(device), assumed_(assumed) {}
+
+  std::optional<StoredModule> module(std::string_view name, const Shape& shape,
+                                     bool is_router) override {
+    const int bits = is_router ? assumed_.router_bits : assumed_.bits;
+    return StoredModule{std::string(name), format_of(name, shape.back(), bits), {}};
+  }
+
+  std::optional<StoredFloats> floats(std::string_view name, const Shape& shape) override {
+    const auto elements = static_cast<uint64_t>(shape.num_elements());
+    return StoredFloats{std::string(name), nullptr, elements * sizeof(Bf16)};
+  }
+
+  std::optional<ExpertLayer> experts(LayerId, std::string_view prefix, ExpertLayer layer,
+                                     bool with_bias) override {
+    const std::array<std::pair<ExpertMatrix*, ExpertBias*>, 3> parts = {
+        {{&layer.gate, &layer.gate_bias},
+         {&layer.up, &layer.up_bias},
+         {&layer.down, &layer.down_bias}}};
+    constexpr std::array<std::string_view, 3> kProjections = {"gate_proj", "up_proj", "down_proj"};
+    for (size_t m = 0; m < parts.size(); ++m) {
+      ExpertMatrix& matrix = *parts[m].first;
+      const std::string module = format("{}.switch_mlp.{}", prefix, kProjections[m]);
+      matrix.format = format_of(module, matrix.cols, assumed_.bits);
+      if (with_bias) *parts[m].second = {matrix.format.dtype, matrix.rows, 0};
     }
+    choose_orders_of_stored(layer, device_);
+    lay_out_slot(layer);
+    return layer;
   }
-  const QuantFormat affine = QuantFormat::affine(quant.bits, quant.group_size, DType::kBf16);
-  return is_valid(affine, cols) ? affine : QuantFormat::plain(DType::kBf16);
-}
 
-Weight WeightStore::assume_module(std::string_view name, const Shape& shape, int bits,
-                                  Placement placement) {
-  Weight weight;
-  weight.cols = shape.back();
-  weight.rows = shape.num_elements() / weight.cols;
-  weight.format = assumed_format(name, weight.cols, bits);
-  if (placement == Placement::kPreferred) {
-    weight.format = placed(weight.format, weight.rows, weight.cols);
+ private:
+  QuantFormat format_of(std::string_view module, int64_t cols, int bits) const {
+    ModuleQuant quant = {bits, assumed_.group_size};
+    if (const std::optional<ModuleQuant> stated = quant_.lookup(""); stated) {
+      quant = *stated;
+      // The prefix of a checkpoint that is not there is not known either.
+      for (const std::string& prefix : scheme_.prefixes) {
+        const std::optional<ModuleQuant> own = quant_.lookup(prefix + std::string(module));
+        if (own == stated) continue;
+        if (!own) return QuantFormat::plain(DType::kBf16);
+        quant = *own;
+      }
+    }
+    const QuantFormat affine = QuantFormat::affine(quant.bits, quant.group_size, DType::kBf16);
+    return is_valid(affine, cols) ? affine : QuantFormat::plain(DType::kBf16);
   }
-  const WeightBytes bytes = weight_bytes(weight.format, weight.rows, weight.cols);
-  if (weight.format.order == WeightOrder::kTiled) {
-    weight.data = place(bytes.data, {static_cast<int64_t>(bytes.data)}, DType::kU8);
-  } else if (weight.format.kind == QuantKind::kAffine) {
-    const int64_t words = weight.cols * weight.format.bits / 32;
-    const Shape groups{weight.rows, weight.cols / weight.format.group_size};
-    weight.data = place(bytes.data, {weight.rows, words}, DType::kU32);
-    weight.scales = place(bytes.scales, groups, weight.format.dtype);
-    weight.biases = place(bytes.biases, groups, weight.format.dtype);
-  } else {
-    weight.data = place(bytes.data, {weight.rows, weight.cols}, weight.format.dtype);
-  }
-  sizes_.parameters += static_cast<uint64_t>(shape.num_elements());
-  sizes_.stored_bytes += bytes.total();
-  sizes_.bytes += bytes.total();
-  return weight;
+
+  const NameScheme& scheme_;
+  const QuantConfig& quant_;
+  const Device& device_;
+  AssumedFormat assumed_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightOrigin> make_assumed_origin(const NameScheme& scheme,
+                                                  const QuantConfig& quant, const Device& device,
+                                                  const AssumedFormat& assumed) {
+  return std::make_unique<AssumedOrigin>(scheme, quant, device, assumed);
 }
 
 }  // namespace moeflux

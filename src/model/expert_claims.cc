@@ -1,4 +1,4 @@
-// WeightStore::experts: the spellings in which checkpoints hold routed experts, as extents of an
+// The spellings in which checkpoints hold routed experts, as extents of an
 // ExpertLayer.
 //   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; conversions of gpt-oss say
 //              P.experts.gate_proj, of gemma4 P.experts.switch_glu.gate_proj)
@@ -6,11 +6,14 @@
 //   fused, input-major
 //              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss)
 //   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face)
+#include "model/expert_claims.h"
+
 #include <array>
 #include <functional>
+#include <utility>
 
 #include "base/format.h"
-#include "model/weight_store.h"
+#include "model/stored_formats.h"
 
 namespace moeflux {
 namespace {
@@ -85,93 +88,71 @@ void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
       static_cast<int32_t>(layer.extents.size() / static_cast<size_t>(layer.num_experts));
 }
 
-}  // namespace
+class ExpertSpellings {
+ public:
+  ExpertSpellings(TensorClaims& claims, const QuantConfig& quant, const Device& device)
+      : claims_(claims), quant_(quant), device_(device) {}
 
-void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& moe,
-                          int64_t hidden_size) {
-  ExpertLayer layer;
-  layer.num_experts = static_cast<int32_t>(moe.num_experts);
-  layer.gate.rows = layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
-  layer.gate.cols = layer.up.cols = layer.down.rows = hidden_size;
-  const std::string p(prefix);
-  if (assumes()) {
-    assume_experts(layer, p, moe.expert_bias);
-    experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
-    return;
+  bool claim(ExpertLayer& layer, const std::string& prefix, bool with_bias);
+
+ private:
+  const TensorEntry* claim_bias(const std::string& name, const Shape& shape, DType dtype);
+  bool stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias);
+  bool fused(ExpertLayer& layer, const std::string& prefix);
+  bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
+  bool separate(ExpertLayer& layer, const std::string& prefix,
+                std::span<const std::string_view> projections);
+  std::optional<QuantFormat> find(const std::string& module, std::string_view weight_name,
+                                  const Shape& shape) {
+    return find_format(claims_, quant_, module, weight_name, shape);
   }
-  if (index_.has_expert_pack()) {
-    if (packed_experts(layer, id, moe.expert_bias)) {
-      experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
-    }
-    return;
-  }
+
+  TensorClaims& claims_;
+  const QuantConfig& quant_;
+  const Device& device_;
+};
+
+bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
   const auto under = [&](std::string_view name) {
-    const std::string full = full_name(p + std::string(name));
+    const std::string full = claims_.full_name(prefix + std::string(name));
     return full.substr(0, full.size() - name.size());
   };
-  bool found = false;
   for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu."}) {
     const std::string gate = stack + "gate_proj.weight";
-    if (!has(p + gate)) continue;
-    if (stacked_experts(layer, under(gate) + stack, moe.expert_bias)) {
-      experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
-    }
-    return;
+    if (claims_.has(prefix + gate)) return stacked(layer, under(gate) + stack, with_bias);
   }
-  if (has(p + ".experts.gate_up_proj")) {
+  if (claims_.has(prefix + ".experts.gate_up_proj")) {
     const std::string full = under(".experts.gate_up_proj");
-    found = moe.expert_bias ? fused_input_major_experts(layer, full) : fused_experts(layer, full);
-  } else if (has(p + ".experts.0.w1.weight")) {
-    found = separate_experts(layer, under(".experts.0.w1.weight"), kNumberedProjections);
-  } else {
-    found = separate_experts(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
+    return with_bias ? fused_input_major(layer, full) : fused(layer, full);
   }
-  if (found) experts_.layers[static_cast<size_t>(index(id))] = std::move(layer);
+  if (claims_.has(prefix + ".experts.0.w1.weight")) {
+    return separate(layer, under(".experts.0.w1.weight"), kNumberedProjections);
+  }
+  return separate(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
 }
 
-void WeightStore::place_experts(ExpertLayer& layer) const {
-  for (ExpertMatrix* matrix : matrices(layer)) {
-    matrix->format = placed(matrix->format, matrix->rows, matrix->cols);
-    if (matrix->format.order == WeightOrder::kTiled) {
-      layer.arrangement = ExpertArrangement::kRowMajorParts;
-    }
-  }
-}
-
-void WeightStore::assume_experts(ExpertLayer& layer, const std::string& prefix,
-                                 bool with_bias) const {
-  for (size_t m = 0; m < kNamedProjections.size(); ++m) {
-    ExpertMatrix& matrix = *matrices(layer)[m];
-    const std::string module = format("{}.switch_mlp.{}", prefix, kNamedProjections[m]);
-    matrix.format = assumed_format(module, matrix.cols, assumed_.bits);
-    if (with_bias) *biases(layer)[m] = {matrix.format.dtype, matrix.rows, 0};
-  }
-  place_experts(layer);
-  lay_out_slot(layer);
-}
-
-const TensorEntry* WeightStore::claim_bias(const std::string& name, const Shape& shape,
-                                           DType dtype) {
-  const TensorEntry* entry = claim(name);
+const TensorEntry* ExpertSpellings::claim_bias(const std::string& name, const Shape& shape,
+                                               DType dtype) {
+  const TensorEntry* entry = claims_.claim(name);
   if (entry == nullptr) return nullptr;
   if (entry->shape == shape && entry->dtype == dtype) return entry;
-  fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", name,
-                  dtype_name(entry->dtype), entry->shape.to_string(), dtype_name(dtype),
-                  shape.to_string()));
+  claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", name,
+                          dtype_name(entry->dtype), entry->shape.to_string(), dtype_name(dtype),
+                          shape.to_string()));
   return nullptr;
 }
 
-bool WeightStore::stacked_experts(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
+bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
   std::array<std::vector<const TensorEntry*>, 3> entries;
   std::vector<const TensorEntry*> bias_entries;
   for (size_t m = 0; m < kNamedProjections.size(); ++m) {
     ExpertMatrix& matrix = *matrices(layer)[m];
     const std::string module = prefix + std::string(kNamedProjections[m]);
     const std::optional<QuantFormat> format =
-        module_format(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
+        find(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
     if (!format) return false;
     matrix.format = *format;
-    entries[m] = claim_module(module, ".weight", *format);
+    entries[m] = claim_parts(claims_, module, ".weight", *format);
     if (!with_bias) continue;
     ExpertBias& bias = *biases(layer)[m];
     bias = {format->dtype, matrix.rows, 0};
@@ -179,7 +160,7 @@ bool WeightStore::stacked_experts(ExpertLayer& layer, const std::string& prefix,
         claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}, format->dtype));
     if (bias_entries.back() == nullptr) return false;
   }
-  place_experts(layer);
+  choose_orders_of_stored(layer, device_);
   fill_extents(
       layer,
       [&](int64_t expert, size_t matrix, size_t part) {
@@ -190,19 +171,19 @@ bool WeightStore::stacked_experts(ExpertLayer& layer, const std::string& prefix,
   return true;
 }
 
-bool WeightStore::fused_experts(ExpertLayer& layer, const std::string& prefix) {
+bool ExpertSpellings::fused(ExpertLayer& layer, const std::string& prefix) {
   const std::string gate_up = prefix + ".experts.gate_up_proj";
   const std::string down = prefix + ".experts.down_proj";
   const std::optional<QuantFormat> in_format =
-      module_format(gate_up, "", Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
+      find(gate_up, "", Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
   const std::optional<QuantFormat> out_format =
-      module_format(down, "", Shape{layer.num_experts, layer.down.rows, layer.down.cols});
+      find(down, "", Shape{layer.num_experts, layer.down.rows, layer.down.cols});
   if (!in_format || !out_format) return false;
   layer.gate.format = layer.up.format = *in_format;
   layer.down.format = *out_format;
-  const std::vector<const TensorEntry*> in = claim_module(gate_up, "", *in_format);
-  const std::vector<const TensorEntry*> out = claim_module(down, "", *out_format);
-  place_experts(layer);
+  const std::vector<const TensorEntry*> in = claim_parts(claims_, gate_up, "", *in_format);
+  const std::vector<const TensorEntry*> out = claim_parts(claims_, down, "", *out_format);
+  choose_orders_of_stored(layer, device_);
   fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
     const TensorEntry* entry = matrix == 2 ? out[part] : in[part];
     const uint64_t stride = bytes_of_expert(layer, *entry);
@@ -212,18 +193,18 @@ bool WeightStore::fused_experts(ExpertLayer& layer, const std::string& prefix) {
   return true;
 }
 
-bool WeightStore::fused_input_major_experts(ExpertLayer& layer, const std::string& prefix) {
+bool ExpertSpellings::fused_input_major(ExpertLayer& layer, const std::string& prefix) {
   const int64_t count = layer.num_experts;
   const int64_t m = layer.gate.rows;
   const int64_t h = layer.gate.cols;
   const std::string in = prefix + ".experts.gate_up_proj";
   const std::string out = prefix + ".experts.down_proj";
-  const std::optional<QuantFormat> format = module_format(in, "", Shape{count, h, 2 * m});
+  const std::optional<QuantFormat> format = find(in, "", Shape{count, h, 2 * m});
   if (!format) return false;
   if (format->kind != QuantKind::kPlain) {
-    fail(make_error(ErrorCode::kUnsupported,
-                    "tensor {} is {}; input-major experts are supported as plain floats", in,
-                    format->to_string()));
+    claims_.fail(make_error(ErrorCode::kUnsupported,
+                            "tensor {} is {}; input-major experts are supported as plain floats",
+                            in, format->to_string()));
     return false;
   }
   const std::array<const TensorEntry*, 4> pieces = {
@@ -253,8 +234,8 @@ bool WeightStore::fused_input_major_experts(ExpertLayer& layer, const std::strin
   return true;
 }
 
-bool WeightStore::separate_experts(ExpertLayer& layer, const std::string& prefix,
-                                   std::span<const std::string_view> projections) {
+bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
+                               std::span<const std::string_view> projections) {
   // [expert][matrix] -> parts
   std::vector<std::array<std::vector<const TensorEntry*>, 3>> entries(
       static_cast<size_t>(layer.num_experts));
@@ -263,24 +244,45 @@ bool WeightStore::separate_experts(ExpertLayer& layer, const std::string& prefix
       ExpertMatrix& matrix = *matrices(layer)[m];
       const std::string module = format("{}.experts.{}.{}", prefix, expert, projections[m]);
       const std::optional<QuantFormat> found =
-          module_format(module, ".weight", Shape{matrix.rows, matrix.cols});
+          find(module, ".weight", Shape{matrix.rows, matrix.cols});
       if (!found) return false;
       if (expert == 0) matrix.format = *found;
       if (!(*found == matrix.format)) {
-        fail(make_error(ErrorCode::kUnsupported,
-                        "module {} is stored as {}, expert 0 of the layer as {}; the experts of a "
-                        "layer must share one format",
-                        module, found->to_string(), matrix.format.to_string()));
+        claims_.fail(
+            make_error(ErrorCode::kUnsupported,
+                       "module {} is stored as {}, expert 0 of the layer as {}; the experts of a "
+                       "layer must share one format",
+                       module, found->to_string(), matrix.format.to_string()));
         return false;
       }
-      entries[expert][m] = claim_module(module, ".weight", *found);
+      entries[expert][m] = claim_parts(claims_, module, ".weight", *found);
     }
   }
-  place_experts(layer);
+  choose_orders_of_stored(layer, device_);
   fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
     return PartSource{entries[static_cast<size_t>(expert)][matrix][part], 0};
   });
   return true;
+}
+
+}  // namespace
+
+void choose_orders_of_stored(ExpertLayer& layer, const Device& device) {
+  for (ExpertMatrix* matrix : matrices(layer)) {
+    matrix->format.order = device.preferred_order(matrix->format, matrix->rows, matrix->cols);
+    if (matrix->format.order == WeightOrder::kTiled) {
+      layer.arrangement = ExpertArrangement::kRowMajorParts;
+    }
+  }
+}
+
+std::optional<ExpertLayer> stored_experts(TensorClaims& claims, const QuantConfig& quant,
+                                          const Device& device, std::string_view prefix,
+                                          ExpertLayer layer, bool with_bias) {
+  if (!ExpertSpellings(claims, quant, device).claim(layer, std::string(prefix), with_bias)) {
+    return std::nullopt;
+  }
+  return layer;
 }
 
 }  // namespace moeflux

@@ -1,10 +1,10 @@
-// WeightStore::experts from an expert pack: the manifest says where everything lies, the config
+// Experts from an expert pack: the manifest says where everything lies, the config
 // what it must be.
 #include <array>
 
 #include "base/format.h"
 #include "base/units.h"
-#include "model/weight_store.h"
+#include "model/expert_claims.h"
 
 namespace moeflux {
 namespace {
@@ -50,19 +50,23 @@ void choose_orders(ExpertLayer& layer, const Device& device) {
 
 }  // namespace
 
-bool WeightStore::packed_experts(ExpertLayer& layer, LayerId id, bool with_bias) {
-  const auto found = index_.packed_layers().find(index(id));
-  if (found == index_.packed_layers().end()) {
-    fail(make_error(ErrorCode::kCorruption, "{} has no layer {}, whose experts config.json means",
-                    kExpertPackName, index(id)));
-    return false;
+std::optional<ExpertLayer> packed_experts(TensorClaims& claims, const Device& device, LayerId id,
+                                          ExpertLayer layer, bool with_bias) {
+  const TensorIndex& tensors = claims.index();
+  const auto found = tensors.packed_layers().find(index(id));
+  if (found == tensors.packed_layers().end()) {
+    claims.fail(make_error(ErrorCode::kCorruption,
+                           "{} has no layer {}, whose experts config.json means", kExpertPackName,
+                           index(id)));
+    return std::nullopt;
   }
   const PackedExperts& packed = found->second;
   const PackedLayer& layout = packed.layout;
   if (layout.num_experts != layer.num_experts) {
-    fail(make_error(ErrorCode::kCorruption, "{}: layer {} has {} experts, config.json means {}",
-                    kExpertPackName, index(id), layout.num_experts, layer.num_experts));
-    return false;
+    claims.fail(make_error(ErrorCode::kCorruption,
+                           "{}: layer {} has {} experts, config.json means {}", kExpertPackName,
+                           index(id), layout.num_experts, layer.num_experts));
+    return std::nullopt;
   }
   const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   const std::array<ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias, &layer.down_bias};
@@ -71,12 +75,13 @@ bool WeightStore::packed_experts(ExpertLayer& layer, LayerId id, bool with_bias)
     const int64_t bias_size = with_bias ? matrices[i]->rows : 0;
     if (matrix.rows != matrices[i]->rows || matrix.cols != matrices[i]->cols ||
         layout.biases[i].size != bias_size) {
-      fail(make_error(ErrorCode::kCorruption,
-                      "{}: layer {}: {} is {} x {} with a bias of {}, config.json means {} x {} "
-                      "with a bias of {}",
-                      kExpertPackName, index(id), kNames[i], matrix.rows, matrix.cols,
-                      layout.biases[i].size, matrices[i]->rows, matrices[i]->cols, bias_size));
-      return false;
+      claims.fail(
+          make_error(ErrorCode::kCorruption,
+                     "{}: layer {}: {} is {} x {} with a bias of {}, config.json means {} x {} "
+                     "with a bias of {}",
+                     kExpertPackName, index(id), kNames[i], matrix.rows, matrix.cols,
+                     layout.biases[i].size, matrices[i]->rows, matrices[i]->cols, bias_size));
+      return std::nullopt;
     }
     *matrices[i] = to_matrix(matrix);
     *biases[i] = to_bias(layout.biases[i]);
@@ -84,19 +89,9 @@ bool WeightStore::packed_experts(ExpertLayer& layer, LayerId id, bool with_bias)
   layer.slot_bytes = layer.checked_bytes = layout.stride;
   layer.checksums = packed.checksums;
   fill_extents(layer, packed);
-  choose_orders(layer, device_);
-  packed_claimed_.insert(index(id));
-  return true;
-}
-
-Status WeightStore::check_pack_is_used() const {
-  for (const auto& [number, packed] : index_.packed_layers()) {
-    if (packed_claimed_.contains(number)) continue;
-    return make_error(ErrorCode::kUnsupported,
-                      "{} has experts of layer {}, which no part of the model uses",
-                      kExpertPackName, number);
-  }
-  return {};
+  choose_orders(layer, device);
+  claims.claim_packed(index(id));
+  return layer;
 }
 
 }  // namespace moeflux

@@ -74,6 +74,7 @@ TEST(WeightOrder, LinearMatricesOfWholePanelsAreTiled) {
     Claims plain({.bits = bits}, testing::make_test_device({.device = "reference"}));
     const Weight tiles = tiling->matrix("layers.1.self_attn.q_proj", 64, 32);
     const Weight rows = plain->matrix("layers.1.self_attn.q_proj", 64, 32);
+    ASSERT_TRUE(tiling->read().ok() && plain->read().ok());
     EXPECT_EQ(order_of(tiles), WeightOrder::kTiled);
     EXPECT_EQ(order_of(rows), WeightOrder::kRowMajor);
     EXPECT_EQ(decoded(tiles), decoded(rows)) << bits;
@@ -235,6 +236,7 @@ TEST(WeightOrder, MatrixReadInPiecesHoldsEveryRowOnAnyMemory) {
     WeightStore store(*index, quant, device, {.scheme = {{""}, {}}});
     const Weight weight = store.matrix("m", kRows, kCols);
     EXPECT_TRUE(store.finish().ok());
+    EXPECT_TRUE(store.read().ok());
     buffers = store.take_buffers();
     return weight;
   };

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
 
 #include "engine/model_loader.h"
 #include "tests/support/expect_error.h"
@@ -96,6 +98,50 @@ TEST(WeightStore, BeyondTwentyMissingTensorsAreCounted) {
     ++named;
   }
   EXPECT_EQ(named, 20u) << message;
+}
+
+TEST(WeightStore, ProgressKnowsTheBytesOfAllTensorsBeforeTheFirst) {
+  for (const int bits : {0, 4}) {
+    const TempFolder folder;
+    make_tiny_model({.bits = bits}).write(folder.path());
+    const std::unique_ptr<Device> device = testing::make_test_device({.device = "reference"});
+    std::vector<uint64_t> told;
+    std::set<uint64_t> totals;
+    const auto loaded = load_model(folder.path(), *device, WeightLoading::kRead,
+                                   [&](uint64_t done, uint64_t total) {
+                                     told.push_back(done);
+                                     totals.insert(total);
+                                     return true;
+                                   });
+    ASSERT_TRUE(loaded.ok()) << loaded.error().to_string();
+    EXPECT_EQ(totals, std::set<uint64_t>{(*loaded)->dense.stored_bytes});
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+    EXPECT_EQ(told.back(), (*loaded)->dense.stored_bytes);
+  }
+}
+
+TEST(WeightStore, ReadsNothingOfACheckpointThatDoesNotFit) {
+  TinyModel model = make_tiny_model({});
+  model.tensors.erase(kPrefix + "norm.weight");
+  const TempFolder folder;
+  model.write(folder.path());
+  const std::unique_ptr<Device> device = testing::make_test_device({.device = "reference"});
+  bool asked = false;
+  const auto loaded = load_model(folder.path(), *device, WeightLoading::kRead,
+                                 [&](uint64_t, uint64_t) { return asked = true; });
+  expect_error(loaded, ErrorCode::kNotFound, {"norm.weight"});
+  EXPECT_FALSE(asked);
+}
+
+TEST(WeightStore, ReadingStopsWhenProgressSaysSo) {
+  const TempFolder folder;
+  make_tiny_model({}).write(folder.path());
+  const std::unique_ptr<Device> device = testing::make_test_device({.device = "reference"});
+  int calls = 0;
+  const auto loaded = load_model(folder.path(), *device, WeightLoading::kRead,
+                                 [&](uint64_t, uint64_t) { return ++calls < 3; });
+  expect_error(loaded, ErrorCode::kCancelled, {"reading weights"});
+  EXPECT_EQ(calls, 3);
 }
 
 TEST(WeightStore, TensorNobodyTookIsNamed) {

@@ -1,0 +1,70 @@
+// The origin of weights in a checkpoint: module by module, in the tensors that hold them.
+#include <utility>
+
+#include "base/format.h"
+#include "model/expert_claims.h"
+#include "model/stored_formats.h"
+#include "model/weight_origin.h"
+
+namespace moeflux {
+namespace {
+
+// The shape without extents of 1: [512, 4, 1] and [512, 1, 4] hold the same bytes as [512, 4].
+Shape squeezed(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] != 1) dims.push_back(shape[i]);
+  }
+  return Shape(dims);
+}
+
+class CheckpointOrigin : public WeightOrigin {
+ public:
+  CheckpointOrigin(TensorClaims& claims, const QuantConfig& quant, const Device& device)
+      : claims_(claims), quant_(quant), device_(device) {}
+
+  std::optional<StoredModule> module(std::string_view name, const Shape& shape, bool) override {
+    constexpr std::string_view kWeight = ".weight";
+    std::string module = claims_.full_name(std::string(name) + std::string(kWeight));
+    module.resize(module.size() - kWeight.size());
+    const std::optional<QuantFormat> format = find_format(claims_, quant_, module, kWeight, shape);
+    if (!format) return std::nullopt;
+    std::vector<const TensorEntry*> parts = claim_parts(claims_, module, kWeight, *format);
+    return StoredModule{std::move(module), *format, std::move(parts)};
+  }
+
+  std::optional<StoredFloats> floats(std::string_view name, const Shape& shape) override {
+    std::string full = claims_.full_name(name);
+    const TensorEntry* entry = claims_.claim(full);
+    if (entry == nullptr) return std::nullopt;
+    if (squeezed(entry->shape) != squeezed(shape) || !is_plain_float(entry->dtype)) {
+      claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected floats {}",
+                              full, dtype_name(entry->dtype), entry->shape.to_string(),
+                              shape.to_string()));
+      return std::nullopt;
+    }
+    return StoredFloats{std::move(full), entry, entry->size_bytes};
+  }
+
+  std::optional<ExpertLayer> experts(LayerId id, std::string_view prefix, ExpertLayer layer,
+                                     bool with_bias) override {
+    if (claims_.index().has_expert_pack()) {
+      return packed_experts(claims_, device_, id, std::move(layer), with_bias);
+    }
+    return stored_experts(claims_, quant_, device_, prefix, std::move(layer), with_bias);
+  }
+
+ private:
+  TensorClaims& claims_;
+  const QuantConfig& quant_;
+  const Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightOrigin> make_checkpoint_origin(TensorClaims& claims, const QuantConfig& quant,
+                                                     const Device& device) {
+  return std::make_unique<CheckpointOrigin>(claims, quant, device);
+}
+
+}  // namespace moeflux

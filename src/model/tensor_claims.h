@@ -1,0 +1,66 @@
+// TensorClaims: the names of a checkpoint's tensors and who took them. A tensor that somebody
+// missed and a tensor that nobody took are both reported by name. Knows nothing of formats or
+// devices.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/tensor_index.h"
+
+namespace moeflux {
+
+/// How a family's canonical names ("layers.0.mlp.gate") become names in a checkpoint.
+struct NameScheme {
+  /// Prepended to canonical names, first match wins: "language_model.model.", "model.", "".
+  std::vector<std::string> prefixes;
+  /// Tensors whose name starts with one of these belong to parts we do not run (vision towers, MTP
+  /// heads).
+  std::vector<std::string> ignored_prefixes;
+};
+
+/// Failures are remembered and surface in finish(): who claims need not check each call.
+class TensorClaims {
+ public:
+  /// `index` must outlive the claims.
+  TensorClaims(const TensorIndex& index, NameScheme scheme)
+      : index_(index), scheme_(std::move(scheme)) {}
+
+  const TensorIndex& index() const { return index_; }
+  const NameScheme& scheme() const { return scheme_; }
+
+  /// The name in the checkpoint; that with the first prefix when there is none.
+  std::string full_name(std::string_view name) const;
+  /// True also of the first gate matrix of experts that have moved into a pack: its name tells the
+  /// checkpoint's naming scheme.
+  bool has(std::string_view name) const;
+
+  /// Takes the tensor of this full name; null when it is missing.
+  const TensorEntry* claim(const std::string& full_name);
+  /// Takes a layer of the expert pack.
+  void claim_packed(int32_t layer) { packed_claimed_.insert(layer); }
+  void fail(Error error) { errors_.push_back(std::move(error)); }
+  void fail_missing(const std::string& full_name) { missing_.push_back(full_name); }
+
+  /// Fails with everything that was missing or wrong, else with every tensor that nobody took. Of
+  /// each kind the first twenty are named and the others counted.
+  Status finish() const;
+
+ private:
+  Status failures() const;
+  Status unclaimed() const;
+  Status check_pack_is_used() const;
+
+  const TensorIndex& index_;
+  NameScheme scheme_;
+  std::set<std::string, std::less<>> claimed_;
+  std::set<int32_t> packed_claimed_;
+  std::vector<Error> errors_;         // but for missing tensors
+  std::vector<std::string> missing_;  // tensors
+};
+
+}  // namespace moeflux

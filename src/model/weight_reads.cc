@@ -1,0 +1,114 @@
+#include "model/weight_reads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "base/units.h"
+#include "model/tiled_read.h"
+
+namespace moeflux {
+namespace {
+
+constexpr size_t kBlockBytes = 16 * kMiB;  // small tensors share blocks; larger ones get their own
+
+}  // namespace
+
+Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype) {
+  const bool shares_block = bytes <= kBlockBytes / 2;
+  const size_t begin = round_up(open_block_used_, 64);
+  if (shares_block && open_block_ != nullptr && begin + bytes <= kBlockBytes) {
+    open_block_used_ = begin + bytes;
+    return Tensor::view(*open_block_, begin, shape, dtype);
+  }
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
+                      device_.allocate(shares_block ? kBlockBytes : bytes, MemoryKind::kDevice));
+  buffers_.push_back(std::move(buffer));
+  if (shares_block) {
+    open_block_ = buffers_.back().get();
+    open_block_used_ = bytes;
+  }
+  return Tensor::view(*buffers_.back(), 0, shape, dtype);
+}
+
+void WeightReads::add_tensor(const Tensor& to, std::string name, const TensorEntry& from) {
+  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from]() -> Status {
+                      const Status read = fill(to, from);
+                      if (!read.ok()) return read.error().with_context("tensor " + name);
+                      return {};
+                    }});
+}
+
+void WeightReads::add_tiles(const Tensor& to, const StoredModule& from, const Weight& weight) {
+  reads_.push_back(
+      {weight.size_bytes(), [this, to, from, weight]() -> Status {
+         const AffineEntries parts{
+             .codes = *from.parts[0], .scales = *from.parts[1], .biases = *from.parts[2]};
+         const Status read = read_as_tiles(device_, to, index_, parts, weight.format, weight.rows);
+         if (!read.ok()) return read.error().with_context("module " + from.name);
+         return {};
+       }});
+}
+
+void WeightReads::add_floats(const Tensor& to, std::string name, const TensorEntry& from,
+                             float add) {
+  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from, add]() -> Status {
+                      MF_ASSIGN_OR_RETURN(std::vector<float> values, read_floats(name, from));
+                      for (float& value : values) value += add;
+                      return device_.upload(*to.buffer, to.offset_bytes,
+                                            std::as_bytes(std::span(values)));
+                    }});
+}
+
+void WeightReads::add_constant(const Tensor& to, std::span<const float> values) {
+  reads_.push_back(
+      {0, [this, to, copy = std::vector<float>(values.begin(), values.end())]() -> Status {
+         return device_.upload(*to.buffer, to.offset_bytes, std::as_bytes(std::span(copy)));
+       }});
+}
+
+Status WeightReads::fill(const Tensor& tensor, const TensorEntry& entry) {
+  const File& file = index_.file(entry.file);
+  if (tensor.buffer->host_data() != nullptr) {
+    return file.read_at(entry.offset_bytes, {host_ptr<std::byte>(tensor), entry.size_bytes});
+  }
+  upload_piece_.resize(std::min<size_t>(entry.size_bytes, kBlockBytes));
+  for (uint64_t done = 0; done < entry.size_bytes; done += upload_piece_.size()) {
+    const std::span<std::byte> piece =
+        std::span(upload_piece_)
+            .first(std::min<size_t>(upload_piece_.size(), entry.size_bytes - done));
+    MF_RETURN_IF_ERROR(file.read_at(entry.offset_bytes + done, piece));
+    MF_RETURN_IF_ERROR(device_.upload(*tensor.buffer, tensor.offset_bytes + done, piece));
+  }
+  return {};
+}
+
+Result<std::vector<float>> WeightReads::read_floats(const std::string& name,
+                                                    const TensorEntry& entry) const {
+  std::vector<std::byte> stored(entry.size_bytes);
+  const Status read = index_.file(entry.file).read_at(entry.offset_bytes, stored);
+  if (!read.ok()) return read.error().with_context("tensor " + name);
+  std::vector<float> values(static_cast<size_t>(entry.shape.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_float(stored.data(), static_cast<int64_t>(i), entry.dtype);
+  }
+  return values;
+}
+
+Status WeightReads::run(const ReadProgress& progress) {
+  uint64_t total = 0;
+  for (const Read& read : reads_) total += read.stored_bytes;
+  uint64_t done = 0;
+  for (const Read& read : reads_) {
+    done += read.stored_bytes;
+    if (progress && read.stored_bytes > 0 && !progress(done, total)) {
+      return make_error(ErrorCode::kCancelled, "stopped while reading weights");
+    }
+    MF_RETURN_IF_ERROR(read.run());
+  }
+  reads_.clear();
+  upload_piece_ = {};
+  return {};
+}
+
+}  // namespace moeflux

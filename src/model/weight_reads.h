@@ -1,0 +1,67 @@
+// WeightReads: memory for dense weights, and what is to be read into it once every claim has turned
+// out well. A checkpoint that does not fit its config is refused before its gigabytes are read, and
+// the bytes to read are known before the first.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "checkpoint/tensor_index.h"
+#include "model/weight_origin.h"
+#include "quant/weight.h"
+
+namespace moeflux {
+
+/// Told, before each tensor, how many stored bytes there are up to its end, of how many; false
+/// stops reading with kCancelled.
+using ReadProgress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
+
+class WeightReads {
+ public:
+  /// Both must outlive the reads; `device` also the buffers.
+  WeightReads(const TensorIndex& index, Device& device) : index_(index), device_(device) {}
+  WeightReads(const WeightReads&) = delete;
+  WeightReads& operator=(const WeightReads&) = delete;
+
+  /// Room for a tensor; small ones share buffers.
+  Result<Tensor> place(size_t bytes, const Shape& shape, DType dtype);
+
+  // What run() will do, in the order of these calls. Tensors are places of place().
+
+  /// The entry's bytes as they are. `name` is for messages.
+  void add_tensor(const Tensor& to, std::string name, const TensorEntry& from);
+  /// The tiles of a row-major module; `to` takes weight.size_bytes().
+  void add_tiles(const Tensor& to, const StoredModule& from, const Weight& weight);
+  /// Numbers of any float dtype as f32, each with `add` added.
+  void add_floats(const Tensor& to, std::string name, const TensorEntry& from, float add);
+  void add_constant(const Tensor& to, std::span<const float> values);
+
+  /// `total_bytes` is the sum of what has been added.
+  Status run(const ReadProgress& progress);
+  Result<std::vector<float>> read_floats(const std::string& name, const TensorEntry& entry) const;
+
+  std::vector<std::unique_ptr<Buffer>> take_buffers() { return std::move(buffers_); }
+
+ private:
+  struct Read {
+    uint64_t stored_bytes = 0;
+    std::function<Status()> run;
+  };
+
+  Status fill(const Tensor& tensor, const TensorEntry& entry);
+
+  const TensorIndex& index_;
+  Device& device_;
+  std::vector<Read> reads_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  Buffer* open_block_ = nullptr;  // one of buffers_, filled up to open_block_used_
+  size_t open_block_used_ = 0;
+  std::vector<std::byte> upload_piece_;  // on its way to memory that the host cannot address
+};
+
+}  // namespace moeflux
