@@ -34,11 +34,11 @@ MODULES = {
     "text": {"base"},
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
-    "chat": {"base", "io", "text", "sampling", "engine"},
+    "chat": {"base", "io", "backend", "text", "sampling", "engine", "devices"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
-    "library": {"base", "io", "backend", "text", "sampling", "engine", "chat", "devices"},
+    "library": {"base", "text", "sampling", "engine", "chat", "devices"},
     "cli": None,  # None: everything
 }
 for _backend in BACKENDS:
@@ -91,6 +91,10 @@ FILE_ACCESS_ALLOWED = {
 
 THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b")
 THREADS_ALLOWED = ("src/base/thread_pool", "src/io/", "src/engine/")
+
+# Who makes a sampler draws tokens in a loop: there is one such loop, which clients share.
+SAMPLER = re.compile(r"\bSampler::create\s*\(")
+SAMPLER_ALLOWED = ("src/sampling/", "src/chat/session.cc")
 
 THROW = re.compile(r"\bthrow\b")
 THROW_ALLOWED = {
@@ -277,6 +281,9 @@ class Checker:
         if thread and not path.startswith(THREADS_ALLOWED):
             self.report(path, number, f"{thread.group()}, allowed only in "
                                       + ", ".join(THREADS_ALLOWED))
+        if SAMPLER.search(line) and not path.startswith(SAMPLER_ALLOWED):
+            self.report(path, number, "Sampler::create, allowed only in "
+                                      + ", ".join(SAMPLER_ALLOWED) + ": use a Session")
         if STATIC_VARIABLE.match(line) or GLOBAL_VARIABLE.match(line):
             self.report(path, number, f"mutable global or static '{line.strip()}', allowed: a "
                                       "constant, or a member of a context that is passed")

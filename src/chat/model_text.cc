@@ -62,4 +62,12 @@ Result<GenerationDefaults> load_generation_defaults(const std::string& directory
   return defaults;
 }
 
+Result<ModelText> load_model_text(const std::string& directory) {
+  ModelText text;
+  MF_ASSIGN_OR_RETURN(text.defaults, load_generation_defaults(directory));
+  text.tokenizer = load_tokenizer(directory);
+  if (text.tokenizer.ok() || text.tokenizer.error().code() == ErrorCode::kNotFound) return text;
+  return text.tokenizer.error();
+}
+
 }  // namespace moeflux

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "sampling/sampler.h"
@@ -21,5 +22,15 @@ struct GenerationDefaults {
   std::vector<TokenId> stop_tokens;
 };
 Result<GenerationDefaults> load_generation_defaults(const std::string& directory);
+
+/// Both.
+struct ModelText {
+  /// Or why there is none.
+  Result<Tokenizer> tokenizer =
+      make_error(ErrorCode::kFailedPrecondition, "the model was opened without its tokenizer");
+  GenerationDefaults defaults;
+};
+/// A folder without a tokenizer is no failure, one with a broken tokenizer is.
+Result<ModelText> load_model_text(const std::string& directory);
 
 }  // namespace moeflux

@@ -149,30 +149,29 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   return engine;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const std::string& directory, Device& device,
-                                            EngineOptions options) {
-  MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
-  const std::string warning = unknown_keys_warning(spec);
-  if (!warning.empty()) print_warning(format("{}: {}", directory, warning));
+Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
+                                              const std::string& directory, EngineOptions engine,
+                                              ModelText text) {
   std::optional<ProgressBar> bar;
   // Without a terminal nobody looks, and the loader need not count the weights beforehand.
   if (stderr_is_terminal()) {
-    options.load_progress = [&bar](uint64_t done, uint64_t total) {
+    engine.load_progress = [&bar](uint64_t done, uint64_t total) {
       if (!bar) bar.emplace("loading", total, ProgressUnit::kBytes);
       bar->update(done);
       return true;
     };
   }
-  return Engine::open(directory, device, options);
+  return open_model(directory,
+                    {.device = device_options(options),
+                     .engine = std::move(engine),
+                     .on_warning = [](const std::string& line) { print_warning(line); }},
+                    std::move(text));
 }
 
-Result<OpenedModel> open_model(const ModelOptions& options) {
-  OpenedModel opened;
-  MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options));
-  MF_ASSIGN_OR_RETURN(opened.directory, model_directory(options));
-  MF_ASSIGN_OR_RETURN(opened.device, open_device(options));
-  MF_ASSIGN_OR_RETURN(opened.engine, open_engine(opened.directory, *opened.device, engine));
-  return opened;
+Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options));
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options));
+  return open_model(options, directory, std::move(engine));
 }
 
 void add_route_trace_option(CLI::App& command, ModelOptions& options) {
@@ -183,9 +182,10 @@ void add_route_trace_option(CLI::App& command, ModelOptions& options) {
 }
 
 Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& options,
-                                                        const std::string& directory,
-                                                        Engine& engine) {
+                                                        OpenModel& model) {
   if (options.route_trace.empty()) return std::unique_ptr<RouteTraceWriter>();
+  const std::string& directory = model.directory;
+  Engine& engine = *model.engine;
   const std::string name = directory.substr(directory.find_last_of('/') + 1);
   RouteTraceHeader header{.model = name.empty() ? directory : name,
                           .arch = engine.spec().model_type,

@@ -7,6 +7,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
+#include "chat/open_model.h"
 #include "cli/cli11.h"
 #include "devices/open_device.h"
 #include "engine/engine.h"
@@ -46,26 +47,21 @@ DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
 Result<EngineOptions> engine_options(const ModelOptions& options);
 
-/// The engine, with a warning of unknown keys of config.json first and, on a terminal, a bar while
-/// weights are read.
-Result<std::unique_ptr<Engine>> open_engine(const std::string& directory, Device& device,
-                                            EngineOptions options);
-
-/// A device and the engine on it, in the order they must be destroyed.
-struct OpenedModel {
-  std::string directory;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Engine> engine;
-};
-Result<OpenedModel> open_model(const ModelOptions& options);
+/// A model in `directory`, with a warning of unknown keys of config.json first and, on a terminal,
+/// a bar while weights are read. `engine` is engine_options() or what a command made of it; `text`
+/// is for commands that generate.
+Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
+                                              const std::string& directory, EngineOptions engine,
+                                              ModelText text = {});
+/// The same of model_directory() and engine_options().
+Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 
 /// --route-trace, for commands that run a model.
 void add_route_trace_option(CLI::App& command, ModelOptions& options);
 /// Records the engine's routes from now on, as --route-trace says; null when it does not. The
 /// writer must be taken away or committed before the engine runs again without it.
 Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& options,
-                                                        const std::string& directory,
-                                                        Engine& engine);
+                                                        OpenModel& model);
 /// Completes the file and takes the writer away. Nothing happens without one.
 Status finish_route_trace(Engine& engine, std::unique_ptr<RouteTraceWriter> writer);
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "chat/text_generator.h"
+#include "chat/session.h"
 
 namespace moeflux {
 

@@ -1,5 +1,7 @@
 #include "library/options.h"
 
+#include <utility>
+
 namespace moeflux {
 namespace {
 
@@ -18,6 +20,42 @@ Status check_not_negative(const char* name, int64_t value) {
 Status check_list(const char* name, const void* list, size_t count) {
   if (list != nullptr || count == 0) return {};
   return make_error(ErrorCode::kInvalidArgument, "{} is null, expected {} entries", name, count);
+}
+
+Result<EngineOptions> engine_options(const mf_model_options& options) {
+  MF_RETURN_IF_ERROR(check_not_negative("reader_threads", options.reader_threads));
+  MF_RETURN_IF_ERROR(check_not_negative("prefill_chunk", options.prefill_chunk));
+  EngineOptions engine;
+  engine.context_length = options.context_length;
+  MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(text_or(options.expert_io, "auto")));
+  if (options.expert_cache_bytes == MF_EXPERT_CACHE_MINIMUM) {
+    engine.expert_cache_bytes = 0;
+  } else if (options.expert_cache_bytes != 0) {
+    MF_RETURN_IF_ERROR(check_not_negative("expert_cache_bytes", options.expert_cache_bytes));
+    engine.expert_cache_bytes = static_cast<uint64_t>(options.expert_cache_bytes);
+  }
+  if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
+  if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
+  engine.check_experts = options.trust_experts == 0;
+  engine.prefix_cache_bytes = options.prefix_cache_bytes;
+  engine.prefix_cache_directory = text_or(options.prefix_cache_directory, "");
+  return engine;
+}
+
+mf_finish_reason to_c(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kTokensMax:
+      return MF_FINISH_TOKENS_MAX;
+    case FinishReason::kStopToken:
+      return MF_FINISH_STOP_TOKEN;
+    case FinishReason::kStopString:
+      return MF_FINISH_STOP_STRING;
+    case FinishReason::kContextFull:
+      return MF_FINISH_CONTEXT_FULL;
+    case FinishReason::kCancelled:
+      return MF_FINISH_CANCELLED;
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace
@@ -44,34 +82,28 @@ Status check_turn_timeout(int64_t timeout_ms) {
                     "turn_timeout_ms is {}, expected 0 or more, or MF_WAIT_FOREVER", timeout_ms);
 }
 
-Result<DeviceOptions> device_options(const mf_model_options& options) {
-  DeviceOptions device{.threads = options.threads, .isa = text_or(options.cpu_isa, "")};
-  if (options.device != nullptr) device.name = options.device;
-  if (options.precision != nullptr) device.precision = options.precision;
-  return device;
-}
-
-Result<EngineOptions> engine_options(const mf_model_options& options) {
-  MF_RETURN_IF_ERROR(check_not_negative("reader_threads", options.reader_threads));
-  MF_RETURN_IF_ERROR(check_not_negative("prefill_chunk", options.prefill_chunk));
-  EngineOptions engine;
-  engine.context_length = options.context_length;
-  MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(text_or(options.expert_io, "auto")));
-  if (options.expert_cache_bytes == MF_EXPERT_CACHE_MINIMUM) {
-    engine.expert_cache_bytes = 0;
-  } else if (options.expert_cache_bytes != 0) {
-    MF_RETURN_IF_ERROR(check_not_negative("expert_cache_bytes", options.expert_cache_bytes));
-    engine.expert_cache_bytes = static_cast<uint64_t>(options.expert_cache_bytes);
+Result<OpenModelOptions> open_options(const mf_model_options& options) {
+  MF_RETURN_IF_ERROR(check_turn_timeout(options.turn_timeout_ms));
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options));
+  OpenModelOptions open{.device = {.threads = options.threads, .isa = text_or(options.cpu_isa, "")},
+                        .engine = std::move(engine),
+                        .turn_timeout_ms = options.turn_timeout_ms};
+  if (options.device != nullptr) open.device.name = options.device;
+  if (options.precision != nullptr) open.device.precision = options.precision;
+  if (options.on_progress != nullptr) {
+    open.engine.load_progress = [&options](uint64_t done, uint64_t total) {
+      return options.on_progress(options.user_data, done, total) != 0;
+    };
   }
-  if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
-  if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
-  engine.check_experts = options.trust_experts == 0;
-  engine.prefix_cache_bytes = options.prefix_cache_bytes;
-  engine.prefix_cache_directory = text_or(options.prefix_cache_directory, "");
-  return engine;
+  if (options.on_log != nullptr) {
+    open.on_warning = [&options](const std::string& line) {
+      options.on_log(options.user_data, MF_LOG_WARNING, line.c_str());
+    };
+  }
+  return open;
 }
 
-Result<SamplerOptions> sampler_options(const mf_sampler_options& options, int64_t vocab_size) {
+Result<SamplerOptions> sampler_options(const mf_sampler_options& options) {
   MF_RETURN_IF_ERROR(check_list("logit_bias", options.logit_bias, options.logit_bias_count));
   SamplerOptions sampler{.temperature = options.temperature,
                          .top_k = options.top_k,
@@ -83,15 +115,8 @@ Result<SamplerOptions> sampler_options(const mf_sampler_options& options, int64_
                          .frequency_penalty = options.frequency_penalty,
                          .seed = options.seed};
   for (size_t i = 0; i < options.logit_bias_count; ++i) {
-    const mf_logit_bias& bias = options.logit_bias[i];
-    if (bias.token >= vocab_size) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "logit_bias: token {} is outside the vocabulary of {}", bias.token,
-                        vocab_size);
-    }
-    sampler.logit_bias.push_back({bias.token, bias.bias});
+    sampler.logit_bias.push_back({options.logit_bias[i].token, options.logit_bias[i].bias});
   }
-  MF_RETURN_IF_ERROR(validate(sampler));
   return sampler;
 }
 
@@ -109,8 +134,7 @@ mf_sampler_options to_c(const SamplerOptions& options) {
   return c;
 }
 
-Result<GenerateOptions> generate_options(const mf_generate_options& options,
-                                         const std::vector<TokenId>& model_stop_tokens) {
+Result<GenerateOptions> generate_options(const mf_generate_options& options) {
   MF_RETURN_IF_ERROR(check_list("stop_strings", options.stop_strings, options.stop_strings_count));
   MF_RETURN_IF_ERROR(check_list("stop_tokens", options.stop_tokens, options.stop_tokens_count));
   if ((options.flags & ~uint32_t{MF_GENERATE_IGNORE_STOP_TOKENS}) != 0) {
@@ -119,11 +143,8 @@ Result<GenerateOptions> generate_options(const mf_generate_options& options,
   }
   GenerateOptions generate;
   if (options.tokens_max != 0) generate.tokens_max = options.tokens_max;
-  if ((options.flags & MF_GENERATE_IGNORE_STOP_TOKENS) == 0) {
-    generate.stop_tokens = model_stop_tokens;
-  }
-  generate.stop_tokens.insert(generate.stop_tokens.end(), options.stop_tokens,
-                              options.stop_tokens + options.stop_tokens_count);
+  generate.ignore_model_stop_tokens = (options.flags & MF_GENERATE_IGNORE_STOP_TOKENS) != 0;
+  generate.stop_tokens.assign(options.stop_tokens, options.stop_tokens + options.stop_tokens_count);
   for (size_t i = 0; i < options.stop_strings_count; ++i) {
     const char* string = options.stop_strings[i];
     if (string == nullptr || *string == '\0') {
@@ -133,6 +154,16 @@ Result<GenerateOptions> generate_options(const mf_generate_options& options,
     generate.stop_strings.emplace_back(string);
   }
   return generate;
+}
+
+mf_generate_result to_c(const GenerateResult& result) {
+  mf_generate_result c = MF_OPTIONS(c);
+  c.finish_reason = to_c(result.reason);
+  c.prompt_tokens = result.prompt_tokens;
+  c.generated_tokens = result.generated_tokens;
+  c.prefill_us = static_cast<uint64_t>(result.prefill_seconds * 1e6);
+  c.decode_us = static_cast<uint64_t>(result.decode_seconds * 1e6);
+  return c;
 }
 
 }  // namespace moeflux

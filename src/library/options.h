@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/format.h"
 #include "base/result.h"
-#include "chat/text_generator.h"
-#include "devices/open_device.h"
-#include "engine/engine.h"
+#include "chat/session.h"
 #include "moeflux/moeflux.h"
 
 namespace moeflux {
@@ -50,18 +49,26 @@ Status write_struct(const char* name, T values, T* to) {
   return {};
 }
 
-Result<DeviceOptions> device_options(const mf_model_options& options);
 /// How long calls wait: milliseconds, 0 or MF_WAIT_FOREVER.
 Status check_turn_timeout(int64_t timeout_ms);
-/// Without callbacks.
-Result<EngineOptions> engine_options(const mf_model_options& options);
+/// Callbacks included, which must live while the model is opened.
+Result<OpenModelOptions> open_options(const mf_model_options& options);
 
-/// Checked against the vocabulary.
-Result<SamplerOptions> sampler_options(const mf_sampler_options& options, int64_t vocab_size);
+/// Not validated: Session::set_sampler() does that.
+Result<SamplerOptions> sampler_options(const mf_sampler_options& options);
 mf_sampler_options to_c(const SamplerOptions& options);
 
-/// Stop tokens and strings, flags and the number of tokens.
-Result<GenerateOptions> generate_options(const mf_generate_options& options,
-                                         const std::vector<TokenId>& model_stop_tokens);
+/// Without callbacks and the stop token.
+Result<GenerateOptions> generate_options(const mf_generate_options& options);
+mf_generate_result to_c(const GenerateResult& result);
+
+/// The callback for progress of options that have one: how many of `total` tokens are done.
+template <typename Options>
+std::function<bool(int64_t)> token_progress(const Options& options, size_t total) {
+  if (options.on_progress == nullptr) return {};
+  return [&options, total](int64_t done) {
+    return options.on_progress(options.user_data, static_cast<uint64_t>(done), total) != 0;
+  };
+}
 
 }  // namespace moeflux

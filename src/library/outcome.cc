@@ -86,4 +86,12 @@ Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored) {
           format("{} {} do not fit a buffer of {}", count, what, capacity)};
 }
 
+Outcome copy_tokens(std::span<const TokenId> from, int32_t* tokens, size_t capacity,
+                    size_t* count) {
+  if (count == nullptr) return null_argument("count");
+  if (tokens == nullptr && capacity > 0) return null_argument("tokens");
+  std::copy_n(from.begin(), std::min(capacity, from.size()), tokens);
+  return fit("tokens", from.size(), capacity, count);
+}
+
 }  // namespace moeflux

@@ -3,7 +3,9 @@
 
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <type_traits>
@@ -40,6 +42,8 @@ Outcome busy(int64_t timeout_ms);
 Outcome cancelled_waiting();
 /// MF_OK when `count` things fit in `capacity`, after storing it.
 Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored);
+/// As many as fit, with the same outcome.
+Outcome copy_tokens(std::span<const TokenId> from, int32_t* tokens, size_t capacity, size_t* count);
 
 /// Runs the body of a function: its result is an Outcome or a Status.
 template <typename Body>
@@ -59,35 +63,32 @@ mf_code guarded(mf_error* error, Body&& body) noexcept {
 /// Turn does. `body` is given the turn's std::stop_token; `cancelled` says how a call ends that was
 /// cancelled while it waited.
 template <typename Body, typename Cancelled>
-mf_code in_turn(const std::shared_ptr<OpenModel>& model, const mf_sequence* sequence,
+mf_code in_turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session,
                 int64_t timeout_ms, mf_error* error, Body&& body, Cancelled&& cancelled) noexcept {
   return guarded(error, [&]() -> Outcome {
-    const Turn turn(model, sequence, timeout_ms);
+    const Turn turn(std::move(model), std::move(session), timeout_ms);
     if (turn.state() == Turn::State::kBusy) return busy(timeout_ms);
     if (turn.state() == Turn::State::kCancelled) return cancelled();
     return body(turn.stop_token());
   });
 }
 
-/// For calls of a sequence, null included, with or without use for the token. Its position is known
-/// when the turn ends.
+/// For calls of a sequence, null included. `body` is given its session and, if it has use for it,
+/// the turn's token; it must not look at the handle, which may be freed meanwhile.
 template <typename Body, typename Cancelled = Outcome (*)()>
 mf_code in_turn(const mf_sequence* sequence, mf_error* error, Body&& body,
                 Cancelled&& cancelled = cancelled_waiting) noexcept {
   if (sequence == nullptr) return report(Outcome(null_argument("sequence")), error);
-  struct Publisher {
-    ~Publisher() { sequence->publish_position(); }
-    const mf_sequence* sequence;
-  };
-  const auto publishing = [&](std::stop_token stop) -> Outcome {
-    const Publisher publisher{sequence};
-    if constexpr (std::is_invocable_v<Body, std::stop_token>) {
-      return body(std::move(stop));
+  Session& session = *sequence->session;
+  const auto call = [&](std::stop_token stop) -> Outcome {
+    if constexpr (std::is_invocable_v<Body, Session&, std::stop_token>) {
+      return body(session, std::move(stop));
     } else {
-      return body();
+      return body(session);
     }
   };
-  return in_turn(sequence->open, sequence, sequence->turn_timeout_ms, error, publishing, cancelled);
+  return in_turn(session.model(), sequence->session, session.turn_timeout_ms(), error, call,
+                 cancelled);
 }
 
 }  // namespace moeflux

@@ -176,6 +176,20 @@ TEST_F(LibraryTest, AnExceptionComesOutOfTheCall) {
   expect_ok(sequence.eval(story()));
 }
 
+TEST_F(LibraryTest, LogitsAfterAnExceptionAreThoseOfTheLastToken) {
+  Model chunked = open({.prefill_chunk = 2});
+  Sequence sequence = take(chunked.create_sequence());
+  const Tokens tokens = story();
+  expect_ok(sequence.eval(std::span(tokens).first(1)));
+  const auto eval = [&] {
+    return sequence.eval(std::span(tokens).subspan(1), {},
+                         [](uint64_t, uint64_t) -> bool { throw 7; });
+  };
+  EXPECT_THROW((void)eval(), int);
+  EXPECT_EQ(take(sequence.position()), 3);
+  EXPECT_EQ(logits(sequence), fresh_logits(std::span(tokens).first(3)));
+}
+
 TEST_F(LibraryTest, AnExceptionOfACCallbackIsAnErrorThatSaysWhatItSaid) {
   Sequence sequence = take(model_.create_sequence());
   mf_eval_options options = MF_OPTIONS(options);

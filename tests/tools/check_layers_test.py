@@ -174,6 +174,13 @@ class CheckLayersTest(unittest.TestCase):
             self.write("src/experts/x.cc", text)
             self.assert_fires("src/experts/x.cc", 1, "src/base/thread_pool")
 
+    def test_only_the_session_draws_tokens(self):
+        self.write("src/chat/session.cc", "  auto sampler = Sampler::create(options);\n")
+        self.write("src/chat/session_test.cc", "  auto sampler = Sampler::create(options);\n")
+        self.assert_clean()
+        self.write("src/cli/commands/run.cc", "  auto sampler = Sampler::create (options);\n")
+        self.assert_fires("src/cli/commands/run.cc", 1, "Session")
+
     def test_nothing_throws(self):
         self.write("src/base/x.cc", '// throw\nconst char* kText = "throw";\nint rethrow();\n')
         self.assert_clean()

@@ -92,9 +92,9 @@ Result<std::vector<TokenId>> text_tokens(const Options& options, const std::stri
   return tokens;
 }
 
-Result<std::unique_ptr<Engine>> open_engine_for(const Options& options,
-                                                std::span<const BenchmarkTest> tests,
-                                                const std::string& directory, Device& device) {
+Result<std::shared_ptr<OpenModel>> open_model_for(const Options& options,
+                                                  std::span<const BenchmarkTest> tests,
+                                                  const std::string& directory) {
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   engine.prefill_chunk = options.batch;
   engine.forced_routes = options.forced_routes.get();
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Engine>> open_engine_for(const Options& options,
       engine.context_length = std::max(engine.context_length, test.context());
     }
   }
-  return open_engine(directory, device, engine);
+  return open_model(options.model, directory, std::move(engine));
 }
 
 // How the trace fits this model, for the reader of the results.
@@ -144,20 +144,19 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       load_model(directory, *trace, WeightLoading::kCheckOnly));
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> text, text_tokens(options, directory));
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_device(options.model));
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      open_engine_for(options, tests, directory, *device));
-  if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, *engine);
-  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, directory, *engine));
+  MF_ASSIGN_OR_RETURN(const auto open, open_model_for(options, tests, directory));
+  Engine& engine = *open->engine;
+  if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, engine);
+  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, *open));
   const size_t first = results.size();
   ExpertStats all;
   for (const BenchmarkTest& test : tests) {
     MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
-    result.backend = std::string(device->name());
-    result.device = std::string(device->description());
+    result.backend = std::string(open->device->name());
+    result.device = open->device_description;
     MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(options.model)));
     result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
-    result.batch = engine->prefill_chunk();
+    result.batch = engine.prefill_chunk();
     result.test = test;
     result.test_time = utc_now();
     BenchmarkOptions benchmark{
@@ -167,17 +166,17 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
       ProgressBar progress(result.name(), total);
       progress.update(0);
       benchmark.progress = [&](int n) { progress.update(static_cast<uint64_t>(n)); };
-      MF_ASSIGN_OR_RETURN(result.run, run_benchmark(*engine, test, benchmark));
+      MF_ASSIGN_OR_RETURN(result.run, run_benchmark(engine, test, benchmark));
     }
     MF_ASSIGN_OR_RETURN(result.traffic, traffic_per_token(*model, test, result.batch, result.run));
-    result.expert_cache_bytes = engine->expert_capacity_bytes();
+    result.expert_cache_bytes = engine.expert_capacity_bytes();
     result.peak_memory_bytes = peak_resident_bytes();
     all += result.run.experts;
     results.push_back(std::move(result));
   }
   MF_ASSIGN_OR_RETURN(const double drive, probe_experts_drive(*model, all, options.probe_seconds));
   for (size_t i = first; i < results.size(); ++i) results[i].drive_probe_bytes_per_second = drive;
-  return finish_route_trace(*engine, std::move(routes));
+  return finish_route_trace(engine, std::move(routes));
 }
 
 // A GPU's own memory bounds what runs there; of everything else, the CPU's best kernels tell.

@@ -46,8 +46,8 @@ Status run(Options options) {
     const auto n = static_cast<int64_t>(tokens.size());
     if (n <= spec.max_position_embeddings) options.model.context_size = n;
   }
-  MF_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options.model));
-  Engine& engine = *opened.engine;
+  MF_ASSIGN_OR_RETURN(const auto model, open_model(options.model));
+  Engine& engine = *model->engine;
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine.create_sequence());
   std::vector<float> logits;
   MF_RETURN_IF_ERROR(engine.eval(*sequence, tokens, {.logits = LogitsMode::kAll},
@@ -62,7 +62,7 @@ Status run(Options options) {
       .data = std::as_bytes(std::span(logits))};
   return safetensors::write_file(
       options.output, std::span(&entry, 1),
-      {{"model", opened.directory}, {"device", std::string(opened.device->description())}});
+      {{"model", model->directory}, {"device", model->device_description}});
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // far its predictions lie from those of another device or model.
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,40 +45,38 @@ HostMemory half_of_memory() {
   return memory;
 }
 
-// As open_model(), but leaves room for another.
-Result<OpenedModel> open_one_of_two(const ModelOptions& options) {
-  OpenedModel opened;
+// Leaves room for another.
+Result<std::shared_ptr<OpenModel>> open_one_of_two(const ModelOptions& options) {
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options));
   engine.read_memory = half_of_memory;
-  MF_ASSIGN_OR_RETURN(opened.directory, model_directory(options));
-  MF_ASSIGN_OR_RETURN(opened.device, open_device(options));
-  MF_ASSIGN_OR_RETURN(opened.engine, Engine::open(opened.directory, *opened.device, engine));
-  return opened;
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options));
+  return open_model(directory, {.device = device_options(options), .engine = std::move(engine)});
 }
 
 struct Models {
-  OpenedModel subject;
-  std::optional<OpenedModel> base;
+  std::shared_ptr<OpenModel> subject;
+  std::shared_ptr<OpenModel> base;  // or null
 };
 
 // Ids must mean the same to both: the text has the same tokens, and rows are as long.
 Status check_vocabulary(const Models& models, const std::string& text,
                         std::span<const TokenId> tokens) {
-  const int64_t vocab = models.subject.engine->spec().vocab_size;
+  const int64_t vocab = models.subject->engine->spec().vocab_size;
   const int64_t base_vocab = models.base->engine->spec().vocab_size;
   if (base_vocab != vocab) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--compare: {} has logits of {} tokens, {} of {}; expected one vocabulary",
-                      models.base->directory, base_vocab, models.subject.directory, vocab);
+                      models.base->directory, base_vocab, models.subject->directory, vocab);
   }
-  if (models.base->directory == models.subject.directory) return {};
+  if (models.base->directory == models.subject->directory) return {};
   MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(models.base->directory));
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> others, tokenizer.encode(text));
   if (std::ranges::equal(tokens, others)) return {};
   return make_error(ErrorCode::kInvalidArgument,
                     "--compare: the tokenizers of {} and {} make {} and {} tokens of the text, "
                     "expected the same ones",
-                    models.base->directory, models.subject.directory, others.size(), tokens.size());
+                    models.base->directory, models.subject->directory, others.size(),
+                    tokens.size());
 }
 
 Result<Models> open_models(const Options& options) {
@@ -88,7 +85,7 @@ Result<Models> open_models(const Options& options) {
     MF_ASSIGN_OR_RETURN(models.subject, open_model(options.model));
     return models;
   }
-  Result<OpenedModel> base = open_one_of_two(base_options(options));
+  Result<std::shared_ptr<OpenModel>> base = open_one_of_two(base_options(options));
   if (!base.ok()) {
     return base.error().with_context("--compare: neither a model folder nor a device that works");
   }
@@ -117,7 +114,7 @@ Status eval_rows(Engine& engine, Sequence& sequence, std::span<const TokenId> to
 // Every token of a window but the first is predicted from those before it, in a fresh sequence.
 // Takes as many tokens at a time as the engine gives logits of at once, so that memory stays small.
 Status score_window(Models& models, std::span<const TokenId> window, Scores& scores) {
-  Engine& engine = *models.subject.engine;
+  Engine& engine = *models.subject->engine;
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence, engine.create_sequence());
   std::unique_ptr<Sequence> base_sequence;
   if (models.base) {
@@ -166,7 +163,7 @@ Status run(Options options) {
   if (options.model.context_size == 0) options.model.context_size = 512;
   MF_ASSIGN_OR_RETURN(Models models, open_models(options));
   if (models.base) MF_RETURN_IF_ERROR(check_vocabulary(models, text, tokens));
-  const auto window = static_cast<size_t>(models.subject.engine->context_length());
+  const auto window = static_cast<size_t>(models.subject->engine->context_length());
   if (window < 2 || tokens.size() < 2) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{}: {} tokens in windows of {}; perplexity needs at least 2 of each",
@@ -187,7 +184,7 @@ Status run(Options options) {
   }
   std::string report =
       format("perplexity {}, {} tokens, {} windows of {}, {})\n", describe(scores.subject),
-             scores.subject.tokens(), windows, window, models.subject.device->name());
+             scores.subject.tokens(), windows, window, models.subject->device->name());
   if (models.base) report += describe_comparison(models, scores);
   return print_out(report);
 }

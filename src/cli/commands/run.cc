@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -15,7 +14,7 @@
 
 #include "base/format.h"
 #include "chat/model_text.h"
-#include "chat/text_generator.h"
+#include "chat/session.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
@@ -147,53 +146,38 @@ Result<std::string> read_prompt(const Options& options, bool prompt_given) {
 }
 
 // All there is before the first token.
-struct Session {
+struct Loaded {
   std::string prompt;
   std::vector<TokenId> tokens;
-  Tokenizer tokenizer;
-  GenerateOptions generation;
-  OpenedModel opened;
-  std::unique_ptr<Sequence> sequence;
+  uint64_t seed = 0;
+  std::shared_ptr<Session> session;
 };
 
-Status check_logit_bias(const SamplerOptions& sampler, int64_t vocab_size) {
-  for (const LogitBias& bias : sampler.logit_bias) {
-    if (bias.token < vocab_size) continue;
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--logit-bias: token {} is outside the vocabulary of {}", bias.token,
-                      vocab_size);
-  }
-  return {};
-}
-
 // An interrupt ends the program in here: nothing has been written that would have to be finished,
-// and a model's reads do not wait for anybody.
-Result<Session> load(const Options& options, bool prompt_given, const std::stop_token& stop) {
+// and a model's reads do not wait for anybody. What can be wrong with options and prompt is said
+// before the weights are read.
+Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_token& stop) {
   const std::stop_callback at_once(stop, [] { end_interrupted(); });
+  Loaded loaded;
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
-  MF_ASSIGN_OR_RETURN(const GenerationDefaults defaults, load_generation_defaults(directory));
-  GenerateOptions generation{.tokens_max = options.tokens_max, .stop = stop};
-  SamplerOptions& sampler = generation.sampler;
-  MF_ASSIGN_OR_RETURN(sampler, sampler_options(options.sampling, defaults.sampler));
-  MF_ASSIGN_OR_RETURN(std::string prompt, read_prompt(options, prompt_given));
-  MF_ASSIGN_OR_RETURN(Tokenizer tokenizer, load_tokenizer(directory));
-  MF_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
-                      tokenizer.encode(prompt, {.add_special_tokens = true}));
-  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
-  if (options.sampling.seed == "-1" && !options.json) print_note(format("seed {}", sampler.seed));
-  MF_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options.model));
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, opened.engine->create_sequence());
-  MF_RETURN_IF_ERROR(check_logit_bias(sampler, opened.engine->spec().vocab_size));
-  sampler.vocab_limit = tokenizer.vocab_size();
-  if (options.ignore_eos) {
-    for (const TokenId token : defaults.stop_tokens) {
-      sampler.logit_bias.push_back({token, -INFINITY});
-    }
-  } else {
-    generation.stop_tokens = defaults.stop_tokens;
+  MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
+  MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
+                      sampler_options(options.sampling, text.defaults.sampler));
+  MF_ASSIGN_OR_RETURN(loaded.prompt, read_prompt(options, prompt_given));
+  if (!text.tokenizer.ok()) return text.tokenizer.error();
+  MF_ASSIGN_OR_RETURN(loaded.tokens,
+                      text.tokenizer->encode(loaded.prompt, {.add_special_tokens = true}));
+  if (loaded.tokens.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
-  return Session{std::move(prompt),     std::move(tokens), std::move(tokenizer),
-                 std::move(generation), std::move(opened), std::move(sequence)};
+  loaded.seed = sampler.seed;
+  if (options.sampling.seed == "-1" && !options.json) print_note(format("seed {}", loaded.seed));
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
+  MF_ASSIGN_OR_RETURN(auto model,
+                      open_model(options.model, directory, std::move(engine), std::move(text)));
+  MF_ASSIGN_OR_RETURN(loaded.session, Session::create(std::move(model)));
+  MF_RETURN_IF_ERROR(loaded.session->set_sampler(std::move(sampler)));
+  return loaded;
 }
 
 // The prompt and its continuation on standard output, after a bar while the prompt is read: on a
@@ -236,14 +220,23 @@ void print_statistics(const Options& options, const RunStatistics& run) {
 
 Status run(const Options& options, bool prompt_given) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
-  MF_ASSIGN_OR_RETURN(Session session, load(options, prompt_given, interrupts->token()));
-  Engine& engine = *session.opened.engine;
-  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, session.opened.directory, engine));
-  TextOutput output(options.quiet ? "" : session.prompt, session.tokens.size());
-  session.generation.prefill_progress = [&](int64_t tokens) { output.show_progress(tokens); };
-  RunStatistics statistics{.seed = session.generation.sampler.seed};
-  Status done = generate(
-      engine, session.tokenizer, *session.sequence, session.tokens, session.generation,
+  MF_ASSIGN_OR_RETURN(const Loaded loaded, load(options, prompt_given, interrupts->token()));
+  OpenModel& model = *loaded.session->model();
+  Engine& engine = *model.engine;
+  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, model));
+  TextOutput output(options.quiet ? "" : loaded.prompt, loaded.tokens.size());
+  const auto show_progress = [&](int64_t tokens) {
+    output.show_progress(tokens);
+    return true;
+  };
+  RunStatistics statistics{.seed = loaded.seed};
+  Status done = loaded.session->generate(
+      loaded.tokens,
+      {.tokens_max = options.tokens_max,
+       .ignore_model_stop_tokens = options.ignore_eos,
+       .stop = interrupts->token(),
+       .prefill_progress = show_progress,
+       .keep_last_token = false},
       [&](std::string_view text) { return output.write(text); }, statistics.result);
   output.clear_progress();
   if (done.ok()) done = finish_route_trace(engine, std::move(routes));

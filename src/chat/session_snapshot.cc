@@ -1,4 +1,4 @@
-#include "library/snapshot_extra.h"
+#include "chat/session_snapshot.h"
 
 #include <cstring>
 
@@ -54,8 +54,8 @@ class Reader {
 
 }  // namespace
 
-std::vector<std::byte> pack_extra(const SamplerState& sampler, std::span<const float> logits) {
-  const SamplerOptions& options = sampler.options;
+std::vector<std::byte> pack_extra(const SessionExtra& extra) {
+  const SamplerOptions& options = extra.sampler.options;
   Writer writer;
   writer.put(kVersion);
   for (const float value :
@@ -66,25 +66,25 @@ std::vector<std::byte> pack_extra(const SamplerState& sampler, std::span<const f
   writer.put(options.top_k);
   writer.put(options.repeat_last_n);
   writer.put(options.seed);
-  writer.put(sampler.draws_count);
+  writer.put(extra.sampler.draws_count);
   writer.put(uint64_t{options.logit_bias.size()});
   for (const LogitBias& bias : options.logit_bias) {
     writer.put(bias.token);
     writer.put(bias.bias);
   }
-  writer.put(uint64_t{logits.size()});
-  for (const float logit : logits) writer.put(logit);
+  writer.put(uint64_t{extra.logits.size()});
+  for (const float logit : extra.logits) writer.put(logit);
   return writer.take();
 }
 
-Result<SnapshotExtra> unpack_extra(std::span<const std::byte> bytes, int64_t vocab_size) {
+Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t vocab_size) {
   Reader reader(bytes);
   const auto version = reader.get<uint32_t>();
   if (bytes.size() >= sizeof(version) && version != kVersion) {
     return make_error(ErrorCode::kUnsupported, "sampler state of version {}, expected {}", version,
                       kVersion);
   }
-  SnapshotExtra extra;
+  SessionExtra extra;
   SamplerOptions& options = extra.sampler.options;
   for (float* value :
        {&options.temperature, &options.top_p, &options.min_p, &options.repeat_penalty,

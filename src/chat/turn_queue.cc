@@ -1,9 +1,9 @@
-#include "library/turn.h"
+#include "chat/turn_queue.h"
 
 #include <chrono>
 #include <utility>
 
-#include "library/handles.h"
+#include "chat/session.h"
 
 namespace moeflux {
 namespace {
@@ -13,18 +13,11 @@ constexpr int64_t kTimeoutMaxMs = int64_t{366} * 24 * 3600 * 1000;
 
 }  // namespace
 
-TurnQueue::TurnQueue() = default;
-TurnQueue::~TurnQueue() = default;
-
-void TurnQueue::cancel(const mf_sequence& sequence) {
+void TurnQueue::cancel(const Session& session) {
   const std::lock_guard lock(mutex_);
-  cancel_locked(sequence);
-}
-
-void TurnQueue::cancel_locked(const mf_sequence& sequence) {
-  if (running_ != nullptr && running_->sequence_ == &sequence) running_->stop_.request_stop();
+  if (running_ != nullptr && running_->session_ == &session) running_->stop_.request_stop();
   std::erase_if(waiting_, [&](Turn* turn) {
-    const bool cancelled = turn->sequence_ == &sequence;
+    const bool cancelled = turn->session_ == &session;
     if (cancelled) turn->decide(Turn::State::kCancelled);
     return cancelled;
   });
@@ -35,20 +28,19 @@ uint64_t TurnQueue::num_waiting() const {
   return waiting_.size();
 }
 
-void TurnQueue::retire(std::unique_ptr<mf_sequence> sequence) {
+void TurnQueue::retire(std::unique_ptr<Sequence> sequence) {
   const std::lock_guard lock(mutex_);
-  cancel_locked(*sequence);
   if (running_ != nullptr) retired_.push_back(std::move(sequence));
   // With the lock: a call that comes now would find nobody to wait for. No device is at work.
   sequence.reset();
 }
 
 void TurnQueue::pass_on() {
-  std::vector<std::unique_ptr<mf_sequence>> unused;
+  std::vector<std::unique_ptr<Sequence>> unused;
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      running_->sequence_ = nullptr;
+      running_->session_ = nullptr;
       unused.swap(retired_);
       if (unused.empty()) {
         running_ = waiting_.empty() ? nullptr : waiting_.front();
@@ -63,8 +55,11 @@ void TurnQueue::pass_on() {
   }
 }
 
-Turn::Turn(std::shared_ptr<OpenModel> model, const mf_sequence* sequence, int64_t timeout_ms)
-    : model_(std::move(model)), sequence_(sequence), thread_(std::this_thread::get_id()) {
+Turn::Turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session, int64_t timeout_ms)
+    : model_(std::move(model)),
+      kept_(std::move(session)),
+      session_(kept_.get()),
+      thread_(std::this_thread::get_id()) {
   TurnQueue& queue = model_->turns;
   std::unique_lock lock(queue.mutex_);
   if (queue.running_ == nullptr) {
@@ -96,6 +91,7 @@ void Turn::decide(State state) {
 }
 
 Turn::~Turn() {
+  kept_.reset();  // first: if it was the last to keep the session, its memory goes in this turn
   if (state_ == State::kRunning) model_->turns.pass_on();
 }
 

@@ -1,5 +1,5 @@
 // How calls of one model take turns: one computes, the others wait in the order they came, for as
-// long as they want to. Knows handles by their addresses only, until it destroys them.
+// long as they want to. Knows sessions by their addresses only.
 #pragma once
 
 #include <condition_variable>
@@ -11,37 +11,34 @@
 #include <thread>
 #include <vector>
 
-struct mf_sequence;
+#include "engine/sequence.h"
 
 namespace moeflux {
 
 struct OpenModel;
+class Session;
 class Turn;
 
 /// The calls of a model that compute or wait, and sequences that were freed under them. Any thread.
 class TurnQueue {
  public:
-  TurnQueue();
-  ~TurnQueue();
-
-  /// Stops the calls of the sequence that compute or wait.
-  void cancel(const mf_sequence& sequence);
+  /// Stops the calls of the session that compute or wait.
+  void cancel(const Session& session);
   /// Calls that wait.
   uint64_t num_waiting() const;
-  /// The same as cancel(); destroys the sequence now or, while a call computes, which may be its
-  /// own, at the end of that. The caller keeps the model alive.
-  void retire(std::unique_ptr<mf_sequence> sequence);
+  /// Destroys the sequence now or, while a call computes, at the end of that. The caller keeps the
+  /// model alive.
+  void retire(std::unique_ptr<Sequence> sequence);
 
  private:
   friend class Turn;
-  void cancel_locked(const mf_sequence& sequence);
   /// Destroys what was retired, and gives the turn to the call that has waited longest.
   void pass_on();
 
   mutable std::mutex mutex_;   // guards what follows, and the states of turns
   Turn* running_ = nullptr;    // null: nobody waits
   std::deque<Turn*> waiting_;  // the first is the next
-  std::vector<std::unique_ptr<mf_sequence>> retired_;
+  std::vector<std::unique_ptr<Sequence>> retired_;
 };
 
 /// A call's turn at a model's engine, taken or given up by the constructor and passed on by the
@@ -52,8 +49,8 @@ class Turn {
 
   /// Waits in the queue: not at all for 0, without end below 0, otherwise for so many milliseconds.
   /// A call from a callback of the running call never waits, as it would wait for itself. The turn
-  /// keeps the model alive; `sequence` is whose call it is, or null.
-  Turn(std::shared_ptr<OpenModel> model, const mf_sequence* sequence, int64_t timeout_ms);
+  /// keeps the model alive, and the session whose call it is, which may be null.
+  Turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session, int64_t timeout_ms);
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -69,7 +66,8 @@ class Turn {
   void decide(State state);
 
   std::shared_ptr<OpenModel> model_;
-  const mf_sequence* sequence_;
+  std::shared_ptr<Session> kept_;
+  const Session* session_;  // the same, for others to compare; guarded by the queue's mutex
   std::thread::id thread_;
   std::stop_source stop_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-#include "library/snapshot_extra.h"
+#include "chat/session_snapshot.h"
 
 #include <gtest/gtest.h>
 
@@ -23,14 +23,14 @@ SamplerState some_sampler() {
           .draws_count = 99};
 }
 
-TEST(SnapshotExtra, BringsBackEveryField) {
+TEST(SessionSnapshot, BringsBackEveryField) {
   const std::vector<float> logits = {1.0f, -2.5f, 3.0f};
-  const auto bytes = pack_extra(some_sampler(), logits);
+  const auto bytes = pack_extra({some_sampler(), logits});
   const auto extra = unpack_extra(bytes, 3);
   ASSERT_TRUE(extra.ok()) << extra.error().to_string();
   EXPECT_EQ(extra->logits, logits);
   // Packed again, nothing is missing.
-  EXPECT_EQ(pack_extra(extra->sampler, extra->logits), bytes);
+  EXPECT_EQ(pack_extra(*extra), bytes);
   EXPECT_EQ(extra->sampler.draws_count, 99u);
   EXPECT_EQ(extra->sampler.options.seed, 0x123456789abcdef0u);
   EXPECT_EQ(extra->sampler.options.top_k, 7);
@@ -38,8 +38,8 @@ TEST(SnapshotExtra, BringsBackEveryField) {
   EXPECT_EQ(extra->sampler.options.logit_bias[0].bias, -2.0f);
 }
 
-TEST(SnapshotExtra, RefusesWhatIsNotAWholeOne) {
-  auto bytes = pack_extra(some_sampler(), std::vector<float>(3));
+TEST(SessionSnapshot, RefusesWhatIsNotAWholeOne) {
+  auto bytes = pack_extra({some_sampler(), std::vector<float>(3)});
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
     expect_error(unpack_extra(std::span(bytes).first(cut), 3), ErrorCode::kCorruption, {"whole"});
   }
@@ -50,10 +50,10 @@ TEST(SnapshotExtra, RefusesWhatIsNotAWholeOne) {
   expect_error(unpack_extra(bytes, 3), ErrorCode::kUnsupported, {"version 9"});
 }
 
-TEST(SnapshotExtra, RefusesOptionsThatCannotBe) {
+TEST(SessionSnapshot, RefusesOptionsThatCannotBe) {
   SamplerState sampler = some_sampler();
   sampler.options.repeat_penalty = -1.0f;
-  expect_error(unpack_extra(pack_extra(sampler, {}), 3), ErrorCode::kInvalidArgument,
+  expect_error(unpack_extra(pack_extra({sampler, {}}), 3), ErrorCode::kInvalidArgument,
                {"repeat_penalty"});
 }
 

@@ -1,4 +1,5 @@
-// What a snapshot holds beside the engine's state: the sampler, and the logits of the last token.
+// What a session has beside its sequence, the sampler and the last token's logits, and what a
+// snapshot holds of it.
 //
 // Little-endian, without padding: u32 version (1); f32 temperature, top_p, min_p, repeat_penalty,
 // presence_penalty, frequency_penalty; i32 top_k, repeat_last_n; u64 seed, draws; u64 count and
@@ -11,18 +12,25 @@
 #include <vector>
 
 #include "base/result.h"
-#include "library/handles.h"
+#include "sampling/sampler.h"
 
 namespace moeflux {
 
-struct SnapshotExtra {
-  SamplerState sampler;
-  std::vector<float> logits;
+/// Options and draws are all the state of a sampler whose history is the session's tokens.
+struct SamplerState {
+  SamplerOptions options;
+  uint64_t draws_count = 0;
 };
 
-std::vector<std::byte> pack_extra(const SamplerState& sampler, std::span<const float> logits);
+/// A session without its sequence.
+struct SessionExtra {
+  SamplerState sampler;
+  std::vector<float> logits;  // of the last token, [vocab_size]; empty: not known
+};
+
+std::vector<std::byte> pack_extra(const SessionExtra& extra);
 /// Fails with kUnsupported for another version, kCorruption for bytes that are no whole extra, and
 /// kInvalidArgument for options that cannot be.
-Result<SnapshotExtra> unpack_extra(std::span<const std::byte> bytes, int64_t vocab_size);
+Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t vocab_size);
 
 }  // namespace moeflux

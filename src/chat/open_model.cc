@@ -1,0 +1,57 @@
+#include "chat/open_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "engine/model_loader.h"
+
+namespace moeflux {
+namespace {
+
+Status warn_of_unknown_keys(const std::string& directory, const OpenModelOptions& options) {
+  if (!options.on_warning) return {};
+  MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
+  const std::string warning = unknown_keys_warning(spec);
+  if (warning.empty()) return {};
+  std::string line = format("{}: {}", directory, warning);
+  // A key is any text that JSON can spell.
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+  options.on_warning(line);
+  return {};
+}
+
+}  // namespace
+
+void OpenModel::publish(uint64_t evaluated_tokens, uint64_t evaluate_us) {
+  const ExpertStats experts = engine->expert_stats();
+  const uint64_t capacity_bytes = engine->expert_capacity_bytes();
+  const std::lock_guard lock(counters_mutex_);
+  counters_.experts = experts;
+  counters_.expert_capacity_bytes = capacity_bytes;
+  counters_.evaluated_tokens += evaluated_tokens;
+  counters_.evaluate_us += evaluate_us;
+}
+
+ModelCounters OpenModel::counters() const {
+  const std::lock_guard lock(counters_mutex_);
+  return counters_;
+}
+
+Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
+                                              const OpenModelOptions& options, ModelText text) {
+  MF_RETURN_IF_ERROR(warn_of_unknown_keys(directory, options));
+  auto open = std::make_shared<OpenModel>();
+  open->directory = directory;
+  open->text = std::move(text);
+  MF_ASSIGN_OR_RETURN(open->device, open_device(options.device));
+  MF_ASSIGN_OR_RETURN(open->engine, Engine::open(directory, *open->device, options.engine));
+  open->device_description = open->device->description();
+  open->expert_io = open->engine->expert_io();
+  open->turn_timeout_ms = options.turn_timeout_ms;
+  open->publish(0, 0);
+  return open;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,64 @@
+// Opens a model, once for every client, and keeps together what belongs to it: device, engine,
+// tokenizer, generation defaults, whose turn it is and what has been counted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "chat/model_text.h"
+#include "chat/turn_queue.h"
+#include "devices/open_device.h"
+#include "engine/engine.h"
+
+namespace moeflux {
+
+struct OpenModelOptions {
+  DeviceOptions device;
+  EngineOptions engine;
+  /// How long calls of new sessions wait for their turn; see Turn.
+  int64_t turn_timeout_ms = 0;
+  /// Receives one line, before weights are read, if config.json has keys that nobody knows.
+  std::function<void(const std::string& line)> on_warning = {};
+};
+
+/// Counts from the opening on.
+struct ModelCounters {
+  ExpertStats experts;
+  uint64_t expert_capacity_bytes = 0;  // what the cache may take
+  uint64_t evaluated_tokens = 0;
+  uint64_t evaluate_us = 0;  // in evaluations, callbacks left out
+};
+
+/// Shared by its sessions and their calls.
+struct OpenModel {
+  std::string directory;
+  ModelText text;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Engine> engine;
+  std::string device_description;
+  std::string expert_io;
+  int64_t turn_timeout_ms = 0;
+  TurnQueue turns;  // last: what it still has to destroy is the engine's
+
+  /// Makes known what the engine has counted, and these tokens and microseconds more. Only for the
+  /// call whose turn it is.
+  void publish(uint64_t evaluated_tokens, uint64_t evaluate_us);
+  /// What was published last. Any thread, without a turn.
+  ModelCounters counters() const;
+
+ private:
+  mutable std::mutex counters_mutex_;  // guards what follows
+  ModelCounters counters_;
+};
+
+/// Opens a folder. `text` is what load_model_text() gave, for sessions that generate. Fails as
+/// open_device() and Engine::open() do.
+Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
+                                              const OpenModelOptions& options, ModelText text = {});
+
+}  // namespace moeflux

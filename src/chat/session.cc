@@ -1,0 +1,201 @@
+#include "chat/session.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/format.h"
+#include "chat/eval_timer.h"
+
+namespace moeflux {
+
+Session::Session(std::shared_ptr<OpenModel> model, std::unique_ptr<Sequence> sequence,
+                 SessionExtra extra, int64_t turn_timeout_ms)
+    : model_(std::move(model)),
+      sequence_(std::move(sequence)),
+      extra_(std::move(extra)),
+      turn_timeout_ms_(turn_timeout_ms) {
+  publish_position();
+}
+
+Session::~Session() { model_->turns.retire(std::move(sequence_)); }
+
+Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<OpenModel> model) {
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, model->engine->create_sequence());
+  SessionExtra extra{.sampler = {.options = model->text.defaults.sampler}, .logits = {}};
+  const int64_t timeout_ms = model->turn_timeout_ms;
+  return std::shared_ptr<Session>(
+      new Session(std::move(model), std::move(sequence), std::move(extra), timeout_ms));
+}
+
+Status Session::eval(std::span<const TokenId> tokens, const EvalOptions& options,
+                     const LogitsSink& sink) {
+  EvalTimer timer(*model_, *sequence_, position_);
+  return eval_timed(tokens, options, sink, timer);
+}
+
+Status Session::eval_timed(std::span<const TokenId> tokens, const EvalOptions& options,
+                           const LogitsSink& sink, EvalTimer& timer) {
+  const int64_t before = sequence_->length();
+  std::vector<float> known = std::exchange(extra_.logits, {});  // a callback may throw
+  EvalOptions publishing = options;
+  publishing.progress = [&](int64_t done) {
+    return timer.outside([&] { return !options.progress || options.progress(done); });
+  };
+  std::vector<float> last;
+  const Status done = engine().eval(
+      *sequence_, tokens, publishing, [&](int64_t first, std::span<const float> rows) {
+        const auto row = rows.last(static_cast<size_t>(engine().spec().vocab_size));
+        last.assign(row.begin(), row.end());
+        return sink ? timer.outside([&] { return sink(first, rows); }) : Status();
+      });
+  if (done.ok()) {
+    extra_.logits = std::move(last);
+  } else if (sequence_->length() == before) {
+    extra_.logits = std::move(known);
+  }
+  return done;
+}
+
+Result<std::span<const float>> Session::logits(const std::stop_token& stop) {
+  if (!extra_.logits.empty()) return std::span<const float>(extra_.logits);
+  if (tokens().empty()) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "the sequence is empty, there is no last token; evaluate a prompt first");
+  }
+  const TokenId last = tokens().back();
+  MF_RETURN_IF_ERROR(engine().truncate(*sequence_, sequence_->length() - 1, stop));
+  // One token, which nothing stops: without it the sequence would not be what it was.
+  MF_RETURN_IF_ERROR(eval({&last, 1}, {.logits = LogitsMode::kLast}));
+  return std::span<const float>(extra_.logits);
+}
+
+Status Session::set_sampler(SamplerOptions options) {
+  MF_RETURN_IF_ERROR(validate(options));
+  for (const LogitBias& bias : options.logit_bias) {
+    if (bias.token < engine().spec().vocab_size) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "logit_bias: token {} is outside the vocabulary of {}", bias.token,
+                      engine().spec().vocab_size);
+  }
+  extra_.sampler = {.options = std::move(options), .draws_count = 0};
+  return {};
+}
+
+Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) const {
+  SamplerOptions options = extra_.sampler.options;
+  // The model's logits can be wider than its tokenizer's vocabulary.
+  const ModelText& text = model_->text;
+  if (text.tokenizer.ok()) options.vocab_limit = text.tokenizer->vocab_size();
+  if (ignores_model_stop_tokens) {
+    for (const TokenId token : text.defaults.stop_tokens) {
+      options.logit_bias.push_back({token, -INFINITY});
+    }
+  }
+  MF_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(std::move(options)));
+  sampler.set_draws_count(extra_.sampler.draws_count);
+  for (const TokenId token : tokens()) sampler.accept(token);
+  return sampler;
+}
+
+Result<TokenId> Session::sample(const std::stop_token& stop) {
+  MF_ASSIGN_OR_RETURN(const std::span<const float> last, logits(stop));
+  MF_ASSIGN_OR_RETURN(Sampler sampler, make_sampler(false));
+  MF_ASSIGN_OR_RETURN(const TokenId token, sampler.sample(last));
+  extra_.sampler.draws_count = sampler.draws_count();
+  return token;
+}
+
+Status Session::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                         const TextSink& sink, GenerateResult& result) {
+  result = {.reason = FinishReason::kCancelled};
+  if (!model_->text.tokenizer.ok()) return model_->text.tokenizer.error();
+  const Status read = prefill(prompt, options, result);
+  if (!read.ok() && read.error().code() == ErrorCode::kCancelled) return {};
+  MF_RETURN_IF_ERROR(read);
+  return decode(options, sink, result);
+}
+
+// Fails with kCancelled when it was stopped, after the last chunk too.
+Status Session::prefill(std::span<const TokenId> prompt, const GenerateOptions& options,
+                        GenerateResult& result) {
+  if (prompt.empty()) {
+    MF_RETURN_IF_ERROR(logits(options.stop));
+    return {};
+  }
+  bool is_wanted = true;
+  const auto progress = [&](int64_t tokens) {
+    is_wanted = !options.prefill_progress || options.prefill_progress(tokens);
+    return is_wanted;
+  };
+  const int64_t before = sequence_->length();
+  const ExpertStats experts_before = engine().expert_stats();
+  EvalTimer timer(*model_, *sequence_, position_);
+  const Status done = eval_timed(
+      prompt, {.logits = LogitsMode::kLast, .stop = options.stop, .progress = progress}, {}, timer);
+  result.prompt_tokens = sequence_->length() - before;
+  result.prefill_seconds = timer.elapsed_seconds();
+  result.prefill_experts = engine().expert_stats() - experts_before;
+  MF_RETURN_IF_ERROR(done);
+  if (is_wanted && !options.stop.stop_requested()) return {};
+  return make_error(ErrorCode::kCancelled, "stopped");
+}
+
+Status Session::decode(const GenerateOptions& options, const TextSink& sink,
+                       GenerateResult& result) {
+  MF_ASSIGN_OR_RETURN(Sampler sampler, make_sampler(options.ignore_model_stop_tokens));
+  TextLimits limits{.tokens_max = options.tokens_max,
+                    .places = engine().context_length() - sequence_->length(),
+                    .stop_tokens = options.stop_tokens,
+                    .stop_strings = options.stop_strings,
+                    .stop = options.stop};
+  if (!options.ignore_model_stop_tokens) {
+    const std::vector<TokenId>& more = model_->text.defaults.stop_tokens;
+    limits.stop_tokens.insert(limits.stop_tokens.end(), more.begin(), more.end());
+  }
+  const ExpertStats experts_before = engine().expert_stats();
+  EvalTimer timer(*model_, *sequence_, position_);
+  const TextSink timed = [&](std::string_view text) {
+    return timer.outside([&] { return sink(text); });
+  };
+  Continuation text(*model_->text.tokenizer, sampler, std::move(limits), timed);
+  const Status done = run_steps(text, options.keep_last_token, result.decode_steps);
+  if (done.ok()) text.finish();
+  extra_.sampler.draws_count = sampler.draws_count();
+  if (text.end()) result.reason = *text.end();
+  result.generated_tokens = text.generated_tokens();
+  result.decode_seconds = timer.elapsed_seconds();
+  result.decode_experts = engine().expert_stats() - experts_before;
+  return done;
+}
+
+// The decode loop. Where it fails, the last token's logits are not known.
+Status Session::run_steps(Continuation& text, bool keep_last_token, int64_t& steps) {
+  const std::vector<float> first = std::exchange(extra_.logits, {});
+  LastLogits last{.all = first};
+  while (!text.end()) {
+    MF_ASSIGN_OR_RETURN(const std::optional<TokenId> token, text.next(last));
+    const bool has_place = sequence_->length() < engine().context_length();
+    if (!token || !has_place || (text.end() && !keep_last_token)) break;
+    MF_ASSIGN_OR_RETURN(last, eval_next(*token, text.best_needed(engine().spec().vocab_size)));
+    ++steps;
+  }
+  if (!last.best.empty()) {
+    MF_ASSIGN_OR_RETURN(last.all, engine().last_logits());
+  }
+  extra_.logits.assign(last.all.begin(), last.all.end());
+  return {};
+}
+
+// A device with memory of its own reads the best logits back, where they are enough.
+Result<LastLogits> Session::eval_next(TokenId token, const BestLogits& best) {
+  LastLogits last;
+  if (best.count > 0 && engine().has_fast_best()) {
+    MF_ASSIGN_OR_RETURN(last.best, engine().eval_best(*sequence_, {&token, 1}, best));
+    last.best_of = best.of;
+  } else {
+    MF_ASSIGN_OR_RETURN(last.all, engine().eval_last(*sequence_, {&token, 1}));
+  }
+  return last;
+}
+
+}  // namespace moeflux
