@@ -1,14 +1,23 @@
-// Continues a prompt through the C interface: same_text MODEL_FOLDER PROMPT default|sampled
+// Continues a prompt through the C interface: same_text MODEL_FOLDER PROMPT MODE [VALUE]
+//   default   everything as the library has it
+//   sampled   a sampler with all options, and no stop tokens; so do the following
+//   short     VALUE tokens at most
+//   full      a context of VALUE tokens, until it is full
+//   stopped   ends before the string VALUE
+//   cancelled the callback ends the text with piece VALUE
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "moeflux/moeflux.h"
 
 enum { PROMPT_TOKENS_MAX = 4096 };
 
+// Counts down to the piece that ends the text; below 0 from the start, none does.
 static int print_text(void* user_data, const char* text, size_t bytes) {
-  (void)user_data;
-  return fwrite(text, 1, bytes, stdout) == bytes;
+  int* pieces_left = user_data;
+  if (fwrite(text, 1, bytes, stdout) != bytes) return 0;
+  return --*pieces_left != 0;
 }
 
 static mf_code set_sampler(const mf_model* model, mf_sequence* sequence, mf_error* error) {
@@ -26,7 +35,8 @@ static mf_code set_sampler(const mf_model* model, mf_sequence* sequence, mf_erro
   return mf_sequence_set_sampler(sequence, &sampler, error);
 }
 
-static mf_code write_text(mf_model* model, const char* prompt, int sampled, mf_error* error) {
+static mf_code write_text(mf_model* model, const char* prompt, const char* mode, const char* value,
+                          mf_error* error) {
   static int32_t tokens[PROMPT_TOKENS_MAX];
   size_t count = 0;
   if (mf_model_tokenize(model, prompt, strlen(prompt), MF_TOKENIZE_ADD_SPECIAL, tokens,
@@ -35,11 +45,19 @@ static mf_code write_text(mf_model* model, const char* prompt, int sampled, mf_e
   }
   mf_sequence* sequence = NULL;
   if (mf_sequence_create(model, &sequence, error) != MF_OK) return error->code;
+  int pieces_left = strcmp(mode, "cancelled") == 0 ? atoi(value) : -1;
   mf_generate_options options = MF_OPTIONS(options);
   options.on_text = print_text;
+  options.user_data = &pieces_left;
   mf_code code = MF_OK;
-  if (sampled) {
+  if (strcmp(mode, "default") != 0) {
     options.tokens_max = 60;
+    if (strcmp(mode, "short") == 0) options.tokens_max = atoi(value);
+    if (strcmp(mode, "full") == 0) options.tokens_max = -1;
+    if (strcmp(mode, "stopped") == 0) {
+      options.stop_strings = &value;
+      options.stop_strings_count = 1;
+    }
     options.flags = MF_GENERATE_IGNORE_STOP_TOKENS;
     code = set_sampler(model, sequence, error);
   }
@@ -51,11 +69,15 @@ static mf_code write_text(mf_model* model, const char* prompt, int sampled, mf_e
 }
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
+  const char* mode = argv[3];
+  const char* value = argc == 5 ? argv[4] : "";
   mf_error error;
   mf_model* model = NULL;
-  mf_code code = mf_model_open(argv[1], NULL, &model, &error);
-  if (code == MF_OK) code = write_text(model, argv[2], strcmp(argv[3], "sampled") == 0, &error);
+  mf_model_options options = MF_OPTIONS(options);
+  if (strcmp(mode, "full") == 0) options.context_length = atoi(value);
+  mf_code code = mf_model_open(argv[1], &options, &model, &error);
+  if (code == MF_OK) code = write_text(model, argv[2], mode, value, &error);
   mf_model_close(model);
   if (code == MF_OK) return putchar('\n') == EOF;  // as the program does
   fprintf(stderr, "same_text: %s\n", error.message);

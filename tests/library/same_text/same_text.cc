@@ -1,20 +1,28 @@
-// Continues a prompt through the C++ facade: same_text MODEL_FOLDER PROMPT default|sampled
+// Continues a prompt through the C++ facade, with the modes of same_text.c: same_text MODEL_FOLDER
+// PROMPT MODE [VALUE]
 #include <iostream>
+#include <string>
 
 #include "moeflux/moeflux.hpp"
 
 namespace {
 
-moeflux::Status write_text(const char* folder, const char* prompt, bool sampled) {
-  auto model = moeflux::Model::open(folder);
+moeflux::Status write_text(const char* folder, const char* prompt, const std::string& mode,
+                           const std::string& value) {
+  moeflux::ModelOptions model_options;
+  if (mode == "full") model_options.context_length = std::stoi(value);
+  auto model = moeflux::Model::open(folder, model_options);
   if (!model) return model.error();
   const auto tokens = model->tokenize(prompt, MF_TOKENIZE_ADD_SPECIAL);
   if (!tokens) return tokens.error();
   auto sequence = model->create_sequence();
   if (!sequence) return sequence.error();
   moeflux::GenerateOptions options;
-  if (sampled) {
+  if (mode != "default") {
     options.tokens_max = 60;
+    if (mode == "short") options.tokens_max = std::stoi(value);
+    if (mode == "full") options.tokens_max = -1;
+    if (mode == "stopped") options.stop_strings = {value};
     options.ignore_stop_tokens = true;
     const auto set = sequence->set_sampler({.temperature = 0.9f,
                                             .top_k = 30,
@@ -27,9 +35,10 @@ moeflux::Status write_text(const char* folder, const char* prompt, bool sampled)
                                             .seed = 7});
     if (!set) return set.error();
   }
-  const auto done = sequence->generate(*tokens, options, [](std::string_view text) {
+  int pieces_left = mode == "cancelled" ? std::stoi(value) : -1;
+  const auto done = sequence->generate(*tokens, options, [&](std::string_view text) {
     std::cout << text;
-    return true;
+    return --pieces_left != 0;
   });
   if (!done) return done.error();
   std::cout << '\n';  // as the program does
@@ -39,8 +48,8 @@ moeflux::Status write_text(const char* folder, const char* prompt, bool sampled)
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  const moeflux::Status done = write_text(argv[1], argv[2], std::string_view(argv[3]) == "sampled");
+  if (argc != 4 && argc != 5) return 2;
+  const moeflux::Status done = write_text(argv[1], argv[2], argv[3], argc == 5 ? argv[4] : "");
   if (done) return 0;
   std::cerr << "same_text: " << done.error().message << '\n';
   return 1;

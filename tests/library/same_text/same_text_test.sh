@@ -15,15 +15,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 compared=0
 
-# same WHO MODE PROMPT COMMAND...: the command writes what the program has written.
+# same WHO COMMAND...: the command writes what the program has written.
 same() {
   who=$1
-  mode=$2
-  prompt=$3
-  shift 3
-  "$@" "$model" "$prompt" "$mode" >"$folder/text"
+  shift
+  "$@" >"$folder/text"
   cmp -s "$folder/expected" "$folder/text" || {
-    echo "same_text_test: $mode, after '$prompt':" >&2
+    echo "same_text_test: $*:" >&2
     echo "the program wrote: $(cat "$folder/expected")" >&2
     echo "$who wrote: $(cat "$folder/text")" >&2
     exit 1
@@ -31,24 +29,39 @@ same() {
   compared=$((compared + 1))
 }
 
-# compare MODE PROMPT FLAGS...: the program with these flags, then the others.
-compare() {
-  mode=$1
-  prompt=$2
-  shift 2
-  "$program" run -q -m "$model" "$@" "$prompt" >"$folder/expected"
-  [ "$(wc -c <"$folder/expected")" -gt 40 ] || {
-    echo "same_text_test: the program wrote only '$(cat "$folder/expected")'" >&2
+# others MODE [VALUE]: the text of the program, which is known, and that of the others.
+others() {
+  [ "$(wc -c <"$folder/expected")" -gt 20 ] || {
+    echo "same_text_test: $*: the program wrote only '$(cat "$folder/expected")'" >&2
     exit 1
   }
-  same C "$mode" "$prompt" "$c"
-  same C++ "$mode" "$prompt" "$cpp"
-  [ -z "$python" ] || same Python "$mode" "$prompt" "$python" "$here/same_text.py"
+  same C "$c" "$model" "$prompt" "$@"
+  same C++ "$cpp" "$model" "$prompt" "$@"
+  [ -z "$python" ] || same Python "$python" "$here/same_text.py" "$model" "$prompt" "$@"
+}
+
+# run FLAGS...: the program's text; sampled FLAGS... with the sampler of all modes but the default.
+run() { "$program" run -q -m "$model" "$@" "$prompt" >"$folder/expected"; }
+sampled() {
+  run --ignore-eos --temp 0.9 --top-k 30 --top-p 0.95 --min-p 0.02 --repeat-penalty 1.2 \
+    --repeat-last-n 32 --presence-penalty 0.1 --frequency-penalty 0.2 --seed 7 "$@"
 }
 
 for prompt in "Once upon a time" "“Ah,” said the old king to his ravens, “a café!”"; do
-  compare default "$prompt"
-  compare sampled "$prompt" -n 60 --ignore-eos --temp 0.9 --top-k 30 --top-p 0.95 --min-p 0.02 \
-    --repeat-penalty 1.2 --repeat-last-n 32 --presence-penalty 0.1 --frequency-penalty 0.2 --seed 7
+  run
+  others default
+  # Cut short after a number of tokens, by the context and by the callback.
+  sampled -n 25
+  others short 25
+  others cancelled 25
+  sampled -n -1 -c 48
+  others full 48
+  sampled -n 60
+  others sampled
+  # A word of the text, and what comes before it.
+  text=$(cat "$folder/expected")
+  word=$(echo "$text" | tr -s '[:space:]' '\n' | sed -n 12p)
+  printf '%s\n' "${text%%"$word"*}" >"$folder/expected"
+  others stopped "$word"
 done
 echo "same_text_test: $compared texts are the program's${python:+, Python's among them}"
