@@ -10,11 +10,11 @@ export PROMPT ?= Once upon a time
 ARGS ?=
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
-# Of each soak test under TSan and in test-all.
+# How long each soak test takes under TSan and in test-all.
 SOAK_SECONDS ?= 30
 # Which conformance tests test-arm64 runs; a pattern of gtest.
 ARM64_CASES ?= *
-# Of one case at most.
+# How long one case may take.
 CASE_SECONDS ?= 600
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
 CMAKE_FLAGS ?=

@@ -10,9 +10,9 @@
 // number of them. Null handles, null pointers where memory is needed and buffers that are too
 // small are errors, never crashes. A failed call changes nothing unless its comment says so.
 //
-// Threads. Functions of different models may run at the same time. Of one model and its sequences
-// together, one call may compute at a time. A call that comes while another computes waits for its
-// turn as long as mf_model_options.turn_timeout_ms says, in the order in which calls came, and then
+// Threads. Functions of different models may run at the same time. One call of a model and its
+// sequences may compute at a time. A call that comes while another computes waits for its turn as
+// long as mf_model_options.turn_timeout_ms says, in the order in which calls came, and then
 // fails with MF_ERROR_BUSY, having changed nothing. Without that option it does not wait. A call
 // from a callback of the running call never waits: it would wait for itself. So would a callback
 // that waits for another thread's call of the same model; do not. Functions marked "any thread"
@@ -233,8 +233,8 @@ MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
 
 /// Stops the calls of this sequence that run or wait for their turn; does not wait until they have
 /// ended. A waiting call changes nothing. A running one that evaluates tokens ends after the chunk
-/// or token at hand, and keeps what it has evaluated: mf_sequence_eval() at its last whole chunk,
-/// with MF_ERROR_CANCELLED unless nothing was left to do; mf_sequence_generate() as
+/// or token at hand, and keeps what it has evaluated. mf_sequence_eval() ends at its last whole
+/// chunk, with MF_ERROR_CANCELLED unless nothing was left to do; mf_sequence_generate() ends as
 /// MF_FINISH_CANCELLED, while it waits too. mf_sequence_truncate(), mf_sequence_logits() and
 /// mf_sequence_sample() end with MF_ERROR_CANCELLED and leave the sequence as it was, if they have
 /// to evaluate tokens again. Other calls run to their end. Calls that begin later are not affected,

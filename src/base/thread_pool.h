@@ -1,8 +1,8 @@
 // A fixed set of threads that run the iterations of one loop at a time, the caller among them.
 //
-// Each thread starts with a share of consecutive tasks, which it runs in order (weights that follow
-// one another in memory are then read as one stream), and takes tasks from the ends of others'
-// shares when its own is done. So which thread runs which task varies from run to run: a task must
+// Each thread starts with a share of consecutive tasks, which it runs in order: weights that follow
+// one another in memory are then read as one stream. When its share is done it takes tasks from the
+// ends of others' shares. So which thread runs which task varies from run to run: a task must
 // compute the same bits on any thread. A loop never waits for a worker that is still asleep; only
 // for those that have taken part. Idle workers look for work for a few tens of microseconds and
 // then sleep.

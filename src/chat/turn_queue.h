@@ -57,7 +57,7 @@ class Turn {
 
   /// kRunning: it has the turn. kBusy: others kept it for too long. kCancelled: while it waited.
   State state() const { return state_; }
-  /// Of a running call: requested by TurnQueue::cancel().
+  /// A running call looks at it: TurnQueue::cancel() requests the stop.
   std::stop_token stop_token() const { return stop_.get_token(); }
 
  private:

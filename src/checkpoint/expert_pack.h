@@ -28,7 +28,7 @@ constexpr int64_t kExpertPackVersion = 1;
 constexpr uint64_t kExpertPackBytesMax = uint64_t{64} << 20;  // of the manifest
 /// Of blobs: what direct reads ask of offsets, sizes and addresses.
 constexpr uint64_t kBlobAlignment = 4096;
-/// Of matrices and biases inside a blob: a cache line.
+/// Matrices and biases inside a blob begin at a cache line.
 constexpr uint64_t kBlobPartAlignment = 64;
 
 /// Offsets are relative to the blob. Scales and biases have places of their own only in row-major

@@ -15,7 +15,7 @@ namespace moeflux {
 namespace {
 
 constexpr int kThreadsMax = 1024;
-// Of a group's shared memory on GPUs: what any kernel may take, and the most there is.
+// A GPU group's shared memory: what any kernel may take, and the most there is.
 constexpr int kSharedKibLeast = gpu::kSharedBytesMax / 1024;
 constexpr int kSharedKibMost = gpu::kMmaSharedBytesMax / 1024;
 

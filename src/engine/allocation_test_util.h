@@ -5,7 +5,7 @@
 
 namespace moeflux {
 
-/// Of all threads so far.
+/// How many all threads have made so far.
 int64_t allocations_so_far();
 
 /// While it lives, `count` allocations of this thread fail, the first after `before` of them.

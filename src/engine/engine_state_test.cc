@@ -238,7 +238,7 @@ TEST_F(EngineStateTest, FingerprintDoesNotSeeWhatItDoesNotSample) {
   EXPECT_NE(fingerprint_with("embed_tokens", 4096), fingerprint);
   EXPECT_EQ(fingerprint_with("embed_tokens", 0), fingerprint);
   EXPECT_EQ(fingerprint_with("embed_tokens", 8191), fingerprint);
-  // Of a layer's experts it reads the first one.
+  // It reads the first one of a layer's experts.
   EXPECT_EQ(fingerprint_with("experts.1.gate_proj"), fingerprint);
 }
 

@@ -21,7 +21,7 @@ constexpr int64_t kTokens = 512;
 // in the caches, and where bits do not change, processors need less power and keep a higher clock.
 class Numbers {
  public:
-  /// Of at least `low` and less than `high`.
+  /// A number of at least `low` and less than `high`.
   float between(float low, float high) {
     return low + (high - low) * static_cast<float>(random_() >> 40) / static_cast<float>(1 << 24);
   }

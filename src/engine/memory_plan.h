@@ -28,11 +28,13 @@ struct MemoryPlan {
   bool fits() const { return available_bytes >= taken_bytes() + expert_slot_bytes; }
 };
 
-/// Left free of what is available, for all that is not counted: the program, its tokenizer and
-/// threads, page tables (a 512th of memory on small pages) and tables of pages that are locked for
-/// reading, the page cache that a running system needs to breathe, and what others take before
-/// engine/memory_pressure notices. A figure, no share, since none of it grows with the machine:
-/// 512 MiB, but no more than an eighth of a small one.
+/// Left free of what is available, for all that is not counted:
+/// - the program, its tokenizer and threads;
+/// - page tables (a 512th of memory on small pages) and tables of pages locked for reading;
+/// - the page cache that a running system needs;
+/// - what other programs take before engine/memory_pressure notices.
+/// None of it grows with the machine, so it is a figure and no share: 512 MiB, but no more than an
+/// eighth of a small machine.
 uint64_t memory_reserve(uint64_t available_bytes);
 
 /// Commands of half a megabyte in flight, where the reader has a queue: what the drive works on

@@ -9,8 +9,9 @@
 namespace moeflux {
 
 /// Equal for a checkpoint and its packs, in whatever order these keep the experts' bits; a pack
-/// that was quantised on the way is another model. Of every tensor but the experts' it reads up to
-/// 4 KiB, of the experts one in the first layer that has any and one in the last. Fails with kIo.
+/// that was quantised on the way is another model. It reads up to 4 KiB of every tensor
+/// but the experts', and one expert each in the first and the last layer that have any. Fails with
+/// kIo.
 Result<uint64_t> model_fingerprint(const LoadedModel& model);
 
 }  // namespace moeflux

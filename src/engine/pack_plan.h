@@ -14,13 +14,13 @@
 namespace moeflux {
 
 struct PackFormat {
-  /// Of experts' matrices that can be stored in tiles.
+  /// How experts' matrices are stored, if they can be stored in tiles.
   WeightOrder order = WeightOrder::kTiled;
   /// Quantise linear modules and embeddings of plain floats to so many bits, routers and gates to
   /// 8; without it everything keeps its format.
   std::optional<int> bits;
   int group_size = 64;
-  /// Of the files of other tensors; a tensor that is larger gets one of its own.
+  /// The largest file of other tensors; a tensor that is larger gets one of its own.
   uint64_t shard_bytes_max = uint64_t{4} << 30;
 };
 
@@ -48,7 +48,7 @@ struct PackPlan {
   std::vector<DenseShard> shards;
   std::vector<PackedLayer> layers;  // without checksums
 
-  /// Of tensors and experts: all but a few megabytes of the folder.
+  /// What tensors and experts take: all but a few megabytes of the folder.
   uint64_t total_bytes() const;
 };
 

@@ -50,7 +50,7 @@ class PrefixCache {
   /// the folder that were used longest ago, until the capacity is kept. Fails with kIo.
   Status keep(std::span<const TokenId> tokens, std::vector<std::byte> snapshot);
 
-  /// Of the owner's states.
+  /// What the owner's states take.
   uint64_t size_bytes() const;
   size_t size() const { return entries_.size(); }
 

@@ -17,7 +17,7 @@ using testing::expect_error;
 using Tokens = std::vector<TokenId>;
 using Bytes = std::vector<std::byte>;
 
-/// Of a layer without a byte a token, so that all snapshots but for their tokens are equally large.
+/// Its layer has no byte a token, so that all snapshots but for their tokens are equally large.
 Bytes snapshot_of(const Tokens& tokens) {
   SnapshotHeader header{.model = 1,
                         .num_tokens = tokens.size(),

@@ -63,7 +63,7 @@ class TinyEngineTest : public ::testing::Test {
     EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().to_string());
     return logits;
   }
-  /// Of every token, in a fresh sequence.
+  /// Logits of every token, in a fresh sequence.
   static std::vector<float> all_logits(Engine& engine, const Tokens& tokens) {
     return eval(engine, *start(engine), tokens, LogitsMode::kAll);
   }

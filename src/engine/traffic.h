@@ -17,8 +17,8 @@ struct Traffic {
   double total() const { return dense_bytes + expert_bytes + state_bytes; }
 };
 
-/// Of the distinct experts that a step of so many tokens uses when every expert is equally likely:
-/// exact for one token, more than natural text needs for several.
+/// What the distinct experts take that a step of so many tokens uses when every expert is equally
+/// likely: exact for one token, more than natural text needs for several.
 double expected_expert_bytes(const LoadedModel& model, int64_t tokens);
 
 /// Per token, on average over the tokens of a run. Prompts are evaluated in chunks of `batch`;

@@ -3,7 +3,7 @@
 //
 // What is ours is listed in a file of the folder before the first of it is written; nothing else is
 // ever replaced or removed. A model that is replaced stays usable where it is while the new one is
-// written to "FOLDER.moeflux-new" beside it; then the two folders exchange their names in one step,
+// written to "FOLDER.moeflux-new" beside it. Then the two folders exchange their names in one step,
 // what is not ours moves over, and the old model goes. Killed at any moment, a folder of that name
 // holds one whole model, and the same writing goes on.
 #pragma once

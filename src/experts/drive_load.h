@@ -6,7 +6,7 @@
 
 namespace moeflux {
 
-/// Of late, per visit of a layer in decode.
+/// Recent averages per visit of a layer in decode.
 struct DriveLoad {
   double utilisation = 1.0;   // share of the time that the router's experts keep the drive busy
   double spare_reads = 0.0;   // experts that it could read in the rest

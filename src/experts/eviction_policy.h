@@ -50,7 +50,7 @@ class EvictionPolicy {
   /// A token of decode reaches the layer: earlier uses of its experts count less.
   virtual void begin_visit(LayerId layer) = 0;
   virtual void note_use(ExpertKey key) = 0;
-  /// Of `tokens` tokens of a prompt, `uses` chose the expert. To be called for every expert the
+  /// `uses` of a prompt's `tokens` tokens chose the expert. To be called for every expert the
   /// prompt chose, after begin_prefill() of its layer with the same tokens.
   virtual void begin_prefill(LayerId layer, double tokens) = 0;
   virtual void note_prefill(ExpertKey key, double uses) = 0;

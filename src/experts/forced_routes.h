@@ -1,6 +1,6 @@
-// Replaces what routers choose by recorded routes: so that a cache can be measured on natural
-// routing with a model whose weights are random, where what comes out is meaningless, or so that
-// two devices can be compared on the same routes.
+// Replaces what routers choose by recorded routes. So a cache can be measured on natural routing
+// with a model whose weights are random and whose output means nothing, and two devices can be
+// compared on the same routes.
 #pragma once
 
 #include <memory>

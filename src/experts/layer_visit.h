@@ -31,7 +31,7 @@ class LayerVisit {
   /// Counts and pins. Every id must be within the cache's shape.
   void begin(const LayerRoutes& routes);
 
-  // Of the distinct experts, ascending (the order of the file in stacked checkpoints):
+  // The distinct experts by outcome, ascending (the order of the file in stacked checkpoints):
   std::span<const Entry> hits() const { return hits_; }          // READY, kept from earlier uses
   std::span<const Entry> guessed() const { return guessed_; }    // READY, read ahead for this visit
   std::span<const Entry> arriving() const { return arriving_; }  // the same, not READY yet

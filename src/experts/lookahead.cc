@@ -11,7 +11,8 @@ namespace {
 constexpr double kTrialFade = 0.99;
 // A layer's own counters outweigh those of its rank in all layers from this many trials on.
 constexpr double kPriorTrials = 4.0;
-// Of no trials at all: the recall of published routers is above a half, but most of it is cached.
+// Assumed precision before the first trial. Published routers recall more than half, but most of
+// those experts are cached.
 constexpr double kPriorPrecision = 0.25;
 constexpr double kAverageFade = 0.98;
 // While off, one token in so many is looked at: a router is 0.03 ms of a layer's millisecond.

@@ -28,9 +28,9 @@ struct ExpertGuess {
   int32_t rank = 0;
 };
 
-/// Precision from which a guess saves more waiting than it causes: a right one saves the part of a
-/// read that fits the idle time, a wrong one is in the way of a demand read with the probability
-/// that there is one.
+/// Precision from which a guess saves more waiting than it causes. A right one saves the part of a
+/// read that fits the idle time. A wrong one delays a demand read with the probability that there
+/// is one.
 double break_even_precision(const DriveLoad& load);
 
 /// Thread-compatible. Allocates only when it is made.
@@ -56,7 +56,7 @@ class Lookahead {
   void note_cost(double seconds);
 
   int32_t top_k() const { return options_.top_k; }
-  /// Of absent experts guessed at this rank, the share that the router asked for.
+  /// The share of absent experts guessed at this rank that the router then asked for.
   double precision(LayerId layer, int32_t rank) const;
   /// Guesses pay at present, as far as known; of kOn and kOff, what they say.
   bool is_on() const;

@@ -20,7 +20,7 @@ struct ReplayOptions {
   size_t num_slots = 0;
   EvictionPolicyOptions eviction;
   PromptReplay prompt = PromptReplay::kAsRecorded;
-  /// Of num_slots, as many are set aside for staging as the engine's store would; else all cache.
+  /// Sets as many of num_slots aside for staging as the engine's store would; otherwise none.
   bool staging = false;
 };
 

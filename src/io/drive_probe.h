@@ -14,7 +14,7 @@ struct DriveProbeOptions {
   /// For all depths together. Each also ends when it has read its share of `bytes_max`.
   double seconds = 1.0;
   uint64_t bytes_max = uint64_t{4} << 30;
-  /// Of the offsets, which are multiples of kDirectAlignment. One seed, one list of offsets.
+  /// Chooses the offsets, which are multiples of kDirectAlignment. One seed, one list of offsets.
   uint64_t seed = 1;
 };
 

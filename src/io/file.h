@@ -14,7 +14,7 @@
 
 namespace moeflux {
 
-/// Of one file; -1 where there is none. They belong to the File.
+/// One file's, -1 where there is none. They belong to the File.
 struct FileDescriptors {
   int buffered = -1;
   int direct = -1;  // reads past the page cache: see kDirectAlignment

@@ -28,7 +28,7 @@ struct ReaderOptions {
   int threads = 8;
   /// Commands in flight of uring. At least 1.
   int depth = 32;
-  /// Of these (or of the threads), how many may be speculative: at most a quarter, 0 for a quarter.
+  /// How many of these (or of the threads) may be speculative: at most a quarter, 0 for a quarter.
   int speculative_depth = 0;
   /// Largest command. A multiple of kDirectAlignment.
   size_t chunk_bytes = 512 * kKiB;

@@ -36,7 +36,7 @@ class Config {
   /// Wraps a nested object (rope_parameters) with the same getters; reports under `path`.
   Config(Json object, std::string path);
 
-  /// Of the text model: text_config.model_type, or the top level's.
+  /// The text model's: text_config.model_type, or the top level's.
   const std::string& model_type() const { return model_type_; }
 
   bool has(std::string_view key) const;  // present and not null

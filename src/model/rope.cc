@@ -108,7 +108,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   const double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
 
-  // Of images: a text's three positions are the same.
+  // They are for images: a text's three positions are the same.
   for (const std::string_view key : {"mrope_section", "mrope_interleaved"}) r.ignore(key);
 
   RopeSpec spec;

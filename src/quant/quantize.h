@@ -28,11 +28,11 @@ struct AffineMatrix {
 /// Quantises with the parameters of affine::choose_group_params(), rounded to format.dtype before
 /// codes are chosen: each code is the nearest one under the numbers a reader will see. (MLX chooses
 /// codes before it rounds; with F32 scales the results are the same bit for bit, with narrower ones
-/// scales and biases are.) Numbers inside a group's grid are off by half a step at most; where both
-/// signs occur the grid may end up to one step, and what the rounding of its two parameters moves
-/// it, before the extreme of smaller magnitude.
-/// Fails with kInvalidArgument when `format` is not affine or does not fit the columns, when a
-/// number is not finite, or when a scale or bias is not finite in format.dtype (F16 ends at 65504).
+/// scales and biases are.) Numbers inside a group's grid are off by half a step at most. Where both
+/// signs occur, the grid may end before the extreme of smaller magnitude: by up to one step and
+/// what the rounding of its two parameters moves it. Fails with kInvalidArgument when `format` is
+/// not affine or does not fit the columns, when a number is not finite, or when a scale or bias is
+/// not finite in format.dtype (F16 ends at 65504).
 Result<AffineMatrix> quantize_affine(const MatrixView& matrix, const QuantFormat& format);
 
 }  // namespace moeflux

@@ -24,7 +24,7 @@ class TextScore {
  public:
   void add(double surprise_nats);
   int64_t tokens() const { return tokens_; }
-  /// Nats a token. Of no tokens at all, this and the following are NaN.
+  /// Nats a token. Without any tokens, this and the following are NaN.
   double mean() const;
   double perplexity() const;
   /// Standard error of perplexity().
@@ -41,11 +41,11 @@ class DivergenceScore {
  public:
   void add(std::span<const float> base, std::span<const float> other);
   int64_t tokens() const { return static_cast<int64_t>(divergences_.size()); }
-  /// Nats a token. Of no tokens at all, this and the following are NaN.
+  /// Nats a token. Without any tokens, this and the following are NaN.
   double mean() const;
   /// The least number of nats that so large a share of tokens does not exceed; share in (0, 1].
   double quantile(double share) const;
-  /// Of tokens for which the highest logit is at the same place.
+  /// The share of tokens for which the highest logit is at the same place.
   double same_top_share() const;
 
  private:

@@ -1,11 +1,15 @@
 // Text to token ids and back, by the byte-level BPE of a tokenizer.json
 // (parse) or of a tiktoken.model (parse_tiktoken in tiktoken.h).
 //
-// What is honoured of tokenizer.json: normalizer NFC (or a Sequence of them, or none);
-// pre_tokenizer Split with behavior Isolated, Digits, ByteLevel (also with its own GPT-2 pattern)
-// and Sequences of these; BPE models with both spellings of merges, and ignore_merges; added tokens
-// with all their flags; decoder ByteLevel; post_processor ByteLevel and the single template of
-// TemplateProcessing. "truncation" and "padding" are a training pipeline's business and ignored.
+// These parts of tokenizer.json are honoured:
+// - normalizer NFC (or a Sequence of them, or none);
+// - pre_tokenizer Split with behavior Isolated, Digits, ByteLevel (also with its own GPT-2 pattern)
+//   and Sequences of these;
+// - BPE models with both spellings of merges, and ignore_merges;
+// - added tokens with all their flags;
+// - decoder ByteLevel, post_processor ByteLevel and the single template of TemplateProcessing.
+//
+// "truncation" and "padding" are a training pipeline's business and ignored.
 // Everything else (byte_fallback, prefixes and suffixes, dropout, other models, types and
 // behaviours) is refused by name with kUnsupported.
 //

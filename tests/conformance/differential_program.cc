@@ -237,7 +237,7 @@ class Writer {
     intrude();
   }
 
-  // Of one token: the delta rule, the norm of its heads and their gate.
+  // One token's delta rule, the norm of its heads and their gate.
   void write_delta() {
     const Range qkv = any(3 * World::kDeltaDim);
     const Range a = any(1);

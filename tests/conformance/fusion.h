@@ -14,9 +14,9 @@ using Between = std::function<void()>;
 /// Records ops, gives what they wrote.
 using Ops = std::function<std::vector<Tensor>(Session&, const Between&)>;
 
-/// Runs the ops on devices with matrix units as they come and with a submission after every op,
-/// which keeps them apart: the results must be the same bits, and the launches, which ask for
-/// nothing else before the first result is read, as many as expected.
+/// Runs the ops on devices with matrix units as they come, and with a submission after every op,
+/// which keeps them apart. The results must be the same bits. The launches until the first result
+/// is read must be as many as expected.
 void expect_same_bits_in(size_t expected_launches, const std::string& what, const Ops& ops);
 
 }  // namespace moeflux::conformance

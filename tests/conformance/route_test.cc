@@ -201,7 +201,7 @@ TEST(Route, ExpertsOfMaskedGroupsScoreZeroAndMayBeatNegativeOnes) {
 }
 
 TEST(Route, ExpertsOfMaskedGroupsScoreZeroWhereASimdGroupJudgesEach) {
-  // Of 3 groups of 32 the second is kept; with most of it below zero, those before it follow.
+  // The second of 3 groups of 32 is kept; with most of it below zero, those before it follow.
   constexpr int64_t kExperts = 96;
   std::vector<float> bias(kExperts, -2.0f);
   bias[40] = 2.0f;

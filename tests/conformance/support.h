@@ -25,10 +25,13 @@ struct NamedDevice {
   bool has_units = false;  // matrix units of a GPU
   std::unique_ptr<testing::LaunchCounts> launches = {};  // null: not counted, and no units
 };
-/// The CPU at every instruction set this machine has, with 1, 2 and 3 threads; GPU kernels on the
-/// emulator, whose threads run in two different orders, once behind Metal's command buffers; on
-/// emulators with matrix units, one of which is a small GPU (tests/support/small_gpu.h); the first
-/// CUDA GPU, with graphs and without and as a small one; Apple's GPU.
+/// All devices that tests compare with the reference:
+/// - the CPU at every instruction set this machine has, with 1, 2 and 3 threads;
+/// - GPU kernels on the emulator, whose threads run in two different orders, once behind Metal's
+///   command buffers;
+/// - emulators with matrix units, one of which is a small GPU (tests/support/small_gpu.h);
+/// - the first CUDA GPU, with graphs and without and as a small one;
+/// - Apple's GPU.
 const std::vector<NamedDevice>& devices();
 /// One device per family, with two threads; no emulator with matrix units, whose invariances have
 /// tests of their own.

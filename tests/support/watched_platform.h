@@ -13,7 +13,7 @@ namespace moeflux::testing {
 struct LaunchCounts {
   std::array<size_t, gpu::kKernels.size()> of_kernel{};
 
-  /// Of products of kernels for matrix units, whose activations are integers of 16 bits.
+  /// Launches of products on matrix units, whose activations are integers of 16 bits.
   size_t of_units() const;
 };
 

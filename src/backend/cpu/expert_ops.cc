@@ -159,7 +159,7 @@ void CpuEncoder::plan_experts(int64_t experts, int64_t rows, int64_t row_bytes) 
   }
 }
 
-/// Of one expert's product with `weight`: its interleaved tokens.
+/// Bytes for the interleaved tokens of one expert's product with `weight`.
 size_t CpuEncoder::product_space(const Weight& weight, int64_t tokens) const {
   if (!is_tiled(weight) || !TileShape::wants_blocks(tokens)) return 0;
   const TileShape shape = tile_shape(weight);

@@ -35,8 +35,8 @@ class LaunchQueue {
   Status flush(cudaStream_t stream);
 
  private:
-  /// The first run of a step is short, so that the GPU has work while the host prepares the rest,
-  /// and every further one is twice as long: a host takes 1.3 to 2.3 us for a launch of a decoded
+  /// The first run of a step is short, so that the GPU has work while the host prepares the rest.
+  /// Every further one is twice as long: a host takes 1.3 to 2.3 us for a launch of a decoded
   /// token, where an H200 takes 5.
   static constexpr size_t kFirstRunLength = 8;
   static constexpr size_t kRunGrowth = 2;

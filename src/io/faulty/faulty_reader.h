@@ -2,9 +2,9 @@
 // Deterministic: the same seed and the same calls give the same completions in the same order,
 // whatever the threads of an inner reader did. Nothing depends on time.
 //
-// Always: `into` is filled with 0xA5 on submission, so that bytes used before their completion are
-// wrong bytes; pieces of a read arrive in any order and completion comes after the last (short
-// reads and their retries are invisible, as the interface promises). cancel() finds a read begun or
+// `into` is always filled with 0xA5 on submission, so that bytes used before their completion are
+// wrong bytes. Pieces of a read arrive in any order and completion comes after the last. Short
+// reads and their retries are invisible, as the interface promises. cancel() finds a read begun or
 // not as the seed has it.
 #pragma once
 

@@ -18,8 +18,8 @@ uint32_t swap_bits(uint32_t word, uint32_t low, int shift) {
   return word ^ differ ^ differ << shift;
 }
 
-// Row-major words hold eight codes as 0 1 | 2 3 | 4 5 | 6 7, low half of a byte first; tiles hold
-// them as 0 4 | 1 5 | 2 6 | 3 7: the middle bytes change places, then the middle halves of each
+// Row-major words hold eight codes as 0 1 | 2 3 | 4 5 | 6 7, low half of a byte first. Tiles hold
+// them as 0 4 | 1 5 | 2 6 | 3 7. So the middle bytes change places, then the middle halves of each
 // pair of bytes.
 uint32_t to_tile_word(uint32_t codes) {
   return swap_bits(swap_bits(codes, 0x0000ff00u, 8), 0x00f000f0u, 4);

@@ -1,8 +1,9 @@
 // Tiled weights times many tokens, for activations of either kind.
-// Included inside a namespace of one ISA, after what defines the arithmetic: a vector type FVec of
-// kVecLanes f32 with fzero, fload, fstore, fbroadcast, ffma and fload_element; a vector type Dot of
-// as many 32-bit accumulators with dzero, dload, dbroadcast, dmultiply and dfold; kLineCols,
-// the columns that one unpacked line covers; unpack_line<kBits>; kBlockTokens and kPairPanels.
+// Included inside a namespace of one ISA, after the definitions of its arithmetic:
+// - FVec, a vector of kVecLanes f32, with fzero, fload, fstore, fbroadcast, ffma and fload_element;
+// - Dot, as many 32-bit accumulators, with dzero, dload, dbroadcast, dmultiply and dfold;
+// - kLineCols, the columns that one unpacked line covers, and unpack_line<kBits>;
+// - kBlockTokens and kPairPanels.
 //
 // Weights are unpacked to lines once; then all tokens are multiplied by them, a block whose sums
 // fit the registers at a time.

@@ -16,7 +16,7 @@ struct FamilyShapes {
 extern const FamilyShapes latent_attention_shapes;
 extern const FamilyShapes qwen3_5_moe_shapes;
 
-/// Of routers and gates, as converters choose it: a config spells it out module by module.
+/// How converters store routers and gates: a config spells it out module by module.
 constexpr LinearFormat kRouterFormat{.bits = 8, .group_size = 64};
 
 // The residual stream is the embedding, which is random per token, plus layers' outputs of a
