@@ -34,7 +34,7 @@ class EarlyReads : public ::testing::Test {
     s_.encoder().gated_delta(s_.zeros({1, 1, 128}), s_.zeros({1, 384}), scalar, scalar, one, one,
                              state_, {1, 1, 128, 128});
   }
-  /// Of a kernel's plans: whether it reads early.
+  /// Whether each of a kernel's plans reads early.
   template <typename Params>
   std::vector<uint32_t> early(KernelId kernel) {
     s_.encoder().submit();

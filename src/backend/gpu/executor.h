@@ -21,7 +21,7 @@ namespace moeflux::gpu {
 /// before submit(). Errors stick and surface in read() and wait(). Used by one thread at a time.
 class Executor {
  public:
-  /// Waits for what was submitted; what was not need not run.
+  /// Waits for submitted work. Unsubmitted work may be dropped.
   virtual ~Executor() = default;
 
   /// Copies the plan; buffers must live until the work has finished.
@@ -51,7 +51,7 @@ class Platform {
   virtual std::string_view bits_key() const { return description(); }
   /// Zeroed, at least 256-byte aligned, reachable from kernels through its address.
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
-  /// What kernels find the first byte of a buffer of this platform at.
+  /// The buffer's address as kernels see it.
   virtual uint64_t device_address(const Buffer& buffer) const = 0;
   virtual Result<std::unique_ptr<Executor>> create_executor() = 0;
   /// True where products of 4- and 8-bit matrices are better left to matrix units.

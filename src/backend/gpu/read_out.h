@@ -17,7 +17,7 @@ class ReadOut {
  public:
   /// Best logits, a token's routes. One group stores them in a few microseconds.
   static constexpr size_t kBytesMax = 4096;
-  /// Of the memory between the two.
+  /// The memory between kernel and host.
   static constexpr size_t kWordsBytes = kBytesMax / sizeof(uint32_t) * sizeof(uint64_t);
 
   /// `words` has kWordsBytes, which kernels write while the host reads.

@@ -82,9 +82,9 @@ struct W2 {
   u32 v[2];
 };
 
-/// Returns when the kernel before has finished and its results can be read, then lets the next one
-/// start up to here, if it is one of reads_early(): so that may read before this what the kernels
-/// before the last one wrote. Others may start before.
+/// Returns when the kernel before has finished and its results can be read. Then it lets the next
+/// kernel start, if that is one of reads_early(), which may read before this what the kernels
+/// before the last one wrote. Other kernels may start earlier.
 MF_FN void await_inputs(MF_T) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -197,17 +197,19 @@ MF_FN u32 pack_f16(f32 low, f32 high) {
 /// Bytes 0 and 2 of both words, and bytes 1 and 3.
 MF_FN u32 even_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420u); }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x7531u); }
-/// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in f16. Lane 4 g + t holds of a:
-/// rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two); of b: column g at
-/// rows 2 t, 2 t + 1 and, in b1, 8 more; of c: row g at columns 2 t, 2 t + 1, then row g + 8.
+/// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in f16. Lane 4 g + t holds
+/// - a: rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two);
+/// - b: column g at rows 2 t, 2 t + 1 and, in b1, 8 more;
+/// - c: row g at columns 2 t, 2 t + 1, then row g + 8.
 MF_FN void matrix_multiply_add_f16(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-/// The same for 16 x 32 unsigned bytes by 32 x 8 signed ones, whose sums are exact: a lane has four
-/// columns of a in a word, from 4 t on, and of b as many rows; 16 more where it was 8.
+/// The same for 16 x 32 unsigned bytes by 32 x 8 signed ones, whose sums are exact. A word of a
+/// lane has four columns of a, from 4 t on, or four rows of b; the other words lie 16 further where
+/// it was 8.
 MF_FN void matrix_multiply_add_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"

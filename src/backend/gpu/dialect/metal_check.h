@@ -1,5 +1,5 @@
 // Enough of the Metal Shading Language for clang to check kernel text as C++14 where there is no
-// Metal compiler: device and threadgroup memory are real address spaces, so a pointer without its
+// Metal compiler. Device and threadgroup memory are real address spaces, so a pointer without its
 // qualifier, or with the wrong one, does not compile. Nothing here is ever run.
 #pragma once
 

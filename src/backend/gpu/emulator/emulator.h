@@ -12,8 +12,8 @@
 namespace moeflux::gpu {
 
 struct EmulatorOptions {
-  /// Of the order in which groups, SIMD groups and lanes run; 0: as they are numbered. Results must
-  /// not depend on it.
+  /// Chooses the order in which groups, SIMD groups and lanes run; 0: as they are numbered. Results
+  /// must not depend on it.
   uint64_t seed = 0;
   /// Has the kernels for matrix units run, which it computes slowly.
   bool matrix_units = false;

@@ -21,7 +21,8 @@
 #endif
 
 #if defined(MF_ADDRESS_SANITIZER)
-// Of the sanitizers' runtime; declared here because only builds with them have the headers.
+// Functions of the sanitizers' runtime, declared here because only builds with them have the
+// headers.
 extern "C" {
 void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, size_t bytes);
 void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom, size_t* bytes);

@@ -181,9 +181,9 @@ class Machine {
     return is_concurrent(shadow.write, thread) || is_concurrent(shadow.reads[0], thread) ||
            is_concurrent(shadow.reads[1], thread);
   }
-  /// Two reads stand for any number of them. Of two SIMD groups: every write until the next barrier
-  /// of the group is a race with one of them. Of two threads of the only SIMD group that has read,
-  /// since its last barrier: every write is, but by a thread that alone has read, or a later one.
+  /// Two reads stand for any number of them. If two SIMD groups have read, every write until the
+  /// next barrier of the group is a race with one of the two reads. If one SIMD group has read, two
+  /// threads of it since its last barrier stand for all: every write by another thread is a race.
   void note_read(u32 thread, uint64_t word) {
     auto& [first, second] = shadow_[word].reads;
     const Touch read = now(thread);

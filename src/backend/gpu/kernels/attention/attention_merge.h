@@ -1,4 +1,4 @@
-// Adds the parts of a query's softmax, which groups of their own have summed, in order.
+// Adds the parts of a query's softmax in order. Groups of their own have summed them.
 #pragma once
 
 #include "backend/gpu/kernels/attention/params.h"
@@ -18,8 +18,9 @@ MF_FN f32 largest_so_far(MF_T t, f32 largest) {
   return largest;
 }
 
-/// How a thread's part is added to those before it, of which `largest` is the largest score so far:
-/// what the sum before is multiplied by, what its own is, and its total times that.
+/// Finds how each thread's part is added to those before it, whose largest score is `largest`.
+/// Stores the factor of the sum before, the factor of the part, and the part's total times that.
+/// Returns the largest score with these parts.
 MF_FN f32 find_way(MF_T t, PartSum own, f32 largest) {
   MF_SHARED(f32) ways = MF_SHARED_AT(t, f32, t.index * 4u);
   MF_SHARED(f32) of_simds = MF_SHARED_AT(t, f32, kMergeParts * 12u);
@@ -53,8 +54,9 @@ struct MergeColumns {
       if (part < count && exists) held[i] = own[static_cast<u64>(part) * stride];
     }
   }
-  /// Times what they are added with, to shared memory, where a column's parts lie side by side.
-  /// Columns of a part that the query does not see need not have been written.
+  /// Multiplies columns by their parts' factors and stores them in shared memory, where a column's
+  /// parts lie side by side. Columns of a part that the query does not see need not have been
+  /// written.
   MF_FN_MEMBER void store(MF_T t, u32 count) const {
     MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, kMergeParts * 4u);
     MF_SHARED(f32)
@@ -88,8 +90,8 @@ MF_FN f32 add_parts(f32 sum, u32 count, MF_SHARED(f32) keeps, MF_SHARED(f32) par
   return sum;
 }
 
-/// Group x: 16 columns; y: a head; z: a query. 256 threads. Of these a lane of the first SIMD group
-/// adds a column, the second one adds totals.
+/// Group x: 16 columns; y: a head; z: a query. 256 threads. Each lane of the first SIMD group adds
+/// a column; the second SIMD group adds totals.
 MF_FITS(256, 4)
 MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
           MF_WRITE(2, f32, out), MF_READ(3, f32, gate)) {

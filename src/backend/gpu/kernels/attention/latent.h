@@ -1,6 +1,6 @@
-// Latent attention of single tokens around attention itself: a launch before it, which takes
-// queries to the latents and puts the new key into its page, and one after it, which merges splits
-// and takes what was mixed to the heads' values. The same sums as in the launches of each op.
+// The launches of latent attention before and after attention itself, for single tokens. The first
+// takes queries to the latents and writes the new key to its page. The second merges splits and
+// takes the mixed latents to the heads' values. The sums are those of one launch for each op.
 #pragma once
 
 #include "backend/gpu/kernels/attention/attention_heads.h"
@@ -49,7 +49,7 @@ struct HeadColumns {
   MF_FN_MEMBER void load(MF_PARAMS(HeadMatrix) m, MF_GLOBAL(const u8) data,
                          MF_GLOBAL(const u8) scale_data, MF_GLOBAL(const u8) biases, u32 head,
                          u32 first, u32 col) {
-    // A branch, past which compilers do not move the loads to where inputs have been awaited.
+    // A branch: compilers do not move these loads past it, to where inputs have been awaited.
     if (first >= m.rows_per_head) return;
     const u64 row = head * m.head_stride + m.row_begin + first;
     const u32 words = m.weight.cols / 32u * BITS;
@@ -219,8 +219,9 @@ MF_FN void norm_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(f32) 
   }
 }
 
-/// What a token has besides its heads' products, by the SIMD groups of p.groups groups, of which
-/// this is number `group`: the new key, in place and into its page, and all that turns.
+/// The work of a token besides its heads' products, shared by the SIMD groups of p.groups groups,
+/// of which this is number `group`: the norm of the new key, in place and into its page, and all
+/// rotary positions.
 MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_GLOBAL(f32) latent,
                         MF_GLOBAL(const f32) weight, MF_GLOBAL(const i32) positions,
                         MF_GLOBAL(const f32) frequencies, MF_GLOBAL(const u64) pages,
@@ -346,7 +347,7 @@ MF_FN void latent_query_rows(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL
   held.finish(t, p.up, staged, out);
 }
 
-// Group x: columns; y: a token; z: a head, or behind them what a token has besides.
+// Group x: columns; y: a token; z: a head, or behind the heads the token's other work.
 #define MF_LATENT_QUERIES(name, BITS, fits, QUERY)                                                 \
   MF_FITS(256, fits)                                                                               \
   MF_KERNEL(name, LatentQueriesParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),             \
@@ -372,8 +373,8 @@ MF_LATENT_QUERIES(latent_queries_rows_w8, 8, 3, latent_query_rows)
 /// The parts of a query that are under way together: a split's tiles, if they are parts.
 enum : u32 { kPartialsAtOnce = kWideSplit / kWideKeys };
 
-/// What a batch of parts is merged with, a part a lane: what the sum before is multiplied by, what
-/// the part is, and its total times that.
+/// Factors that merge a batch of parts, one part a lane: the factor of the sum before, the factor
+/// of the part, and the part's total times the latter.
 struct BatchWays {
   f32 keep;
   f32 add;

@@ -99,7 +99,7 @@ MF_FN void latent_query_one(MF_T t, MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) 
   out[t.group.x * kLatentOneQueryCols + t.index] = total;
 }
 
-/// Group x: columns; y: a token; z: a head, or behind them what a token has besides.
+/// Group x: columns; y: a token; z: a head, or behind the heads the token's other work.
 MF_FITS(128, 8)
 MF_KERNEL(latent_queries_few_w4, LatentQueriesParams, MF_CONST(0, u8, data),
           MF_CONST(1, u8, scales), MF_CONST(2, u8, biases), MF_READ(3, f32, q),

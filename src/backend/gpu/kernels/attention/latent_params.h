@@ -27,9 +27,9 @@ enum : u32 {
   kLatentRankMax = 512,
 };
 /// The same for heads of 128 rows of 512 columns of 4 bits in groups of 64: a group has all rows of
-/// a few columns, or all columns of a few rows. Where things lie in shared memory, in words: codes,
-/// a scale and a bias for each row and group of columns, and behind them what the matrix is
-/// multiplied by and what becomes of it; before that, the halves of scales and biases.
+/// a few columns, or all columns of a few rows. Offsets in shared memory are in words. Codes come
+/// first, then a scale and a bias for each row and group of columns, then sums and activations.
+/// Halves of scales and biases arrive where sums or activations lie later.
 enum : u32 {
   kLatentOneCols = 512,
   kLatentOneRows = 128,

@@ -1,7 +1,7 @@
 // Attention of few queries: a group has 16 rows of one kv head, which are the heads of a token,
 // then those of the next, and reads keys and values as they lie in their pages. Each SIMD group has
 // eight keys of a tile in registers, while values are on their way to shared memory, and 32 columns
-// of the result. What older launches wrote is read before the queries are there.
+// of the result. Keys and values that older launches wrote are read before the queries are there.
 #pragma once
 
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
@@ -112,8 +112,8 @@ MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) k
   }
 }
 
-/// The factors of a SIMD group's eight values, once they are there. A row that is not finite
-/// becomes zeros: it must not reach those who do not see it. A lane has a quarter of a row.
+/// The factors of a SIMD group's eight values, once they are there. A row with NaN or infinity
+/// becomes zeros, so that queries that do not see it stay clean. A lane has a quarter of a row.
 template <typename Tile>
 MF_FN void measure_values(MF_T t, MF_PARAMS(AttentionParams) p) {
   const FewShared at = few_shared<Tile>(p);

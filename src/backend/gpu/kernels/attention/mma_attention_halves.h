@@ -1,9 +1,9 @@
 // Keys and values of a tile in halves of f16, in the order in which lanes of a SIMD group hold them
-// for a product on matrix units: what many queries share is made once, by mma_attention_halves.
+// for a product on matrix units: mma_attention_halves makes them once for many queries.
 //
 // A row of queries, keys or values is scaled by a power of two first, so that its largest number
-// lies below 2^15: 22 bits are left of it in two halves, and it neither overflows nor, unless it is
-// 2^-60 of nothing, loses bits at the other end.
+// lies below 2^15. Two halves keep 22 bits of that number and cannot overflow. Rows whose largest
+// number is below 2^-60 lose bits at the other end.
 #pragma once
 
 #include "backend/gpu/kernels/attention/params.h"
@@ -14,7 +14,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Four numbers: the pairs of their larger halves, then of what is left.
+/// Four numbers: the pairs of their larger halves, then of the smaller ones.
 MF_FN W4 split_four(F4 x) {
   W4 piece;
   MF_UNROLL
@@ -78,7 +78,8 @@ struct KeyRows {
   }
 };
 
-/// A value's exponent as what is added to its score, and what takes it back from its weight.
+/// A value's exponent: the term that is added to its score, and the factor that takes it back from
+/// its weight.
 MF_FN f32 value_shift(u32 exponent) {
   return exponent == kNotFinite ? as_float(0x7fc00000u) : static_cast<f32>(exponent) - 127.0f;
 }
@@ -86,9 +87,9 @@ MF_FN f32 value_inverse(u32 exponent) {
   return as_float(exponent >= 254u ? 0x400000u : (254u - exponent) << 23u);
 }
 
-/// Sixteen keys' values of four tiles of eight columns: lane 4 g + i has of the keys 2 i, 2 i + 1,
-/// 2 i + 8 and 2 i + 9 the columns 4 g to 4 g + 3, of which each belongs to a tile of its own.
-/// The halves of tile j for the second factor of a product.
+/// Sixteen keys' values of four tiles of eight columns. Lane 4 g + i has columns 4 g to 4 g + 3 of
+/// the keys 2 i, 2 i + 1, 2 i + 8 and 2 i + 9; each of these columns belongs to a tile of its own.
+/// Returns the halves of tile j for the second factor of a product.
 MF_FN W4 value_halves(MF_LOCAL(const F4) rows, u32 j) {
   const F4 keys = {{rows[0].v[j], rows[1].v[j], rows[2].v[j], rows[3].v[j]}};
   return split_four(keys);
@@ -131,8 +132,8 @@ MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
   }
 }
 
-/// A tile's values in halves, 16 of them a SIMD group's. A row that is not finite becomes zeros,
-/// and its factor says what it was: it must not reach those who do not see it.
+/// A tile's values in halves, 16 of them a SIMD group's. A row with NaN or infinity becomes zeros
+/// with a factor that is not finite, so that queries that do not see it stay clean.
 MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
                         MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
   const u32 end = p.begin + p.tokens;

@@ -1,7 +1,7 @@
 // Attention of many queries: a SIMD group has 16 rows of one kv head, all keys of a tile and all
-// columns of the result, so that a row's softmax is its own affair. A group's keys and values come
-// in halves (mma_attention_halves.h), half a tile at a time, through three slots of shared memory:
-// what was read last makes room for what is read next. Registers are what there is least of.
+// columns of the result, so that no other SIMD group takes part in a row's softmax. A group's keys
+// and values come in halves (mma_attention_halves.h), half a tile at a time, through three places
+// in shared memory, which take turns. Registers are scarcest.
 #pragma once
 
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
@@ -333,7 +333,7 @@ MF_FN void copy_first_half(MF_T t, MF_PARAMS(AttentionParams) p, ManyShared at, 
 }
 
 /// Group x: 16 rows for each SIMD group, the last ones first, as they take longest; y: a kv head;
-/// z: so many tiles, each kept for itself, unless a group WALKS all.
+/// z: tiles whose sums are kept apart, unless a group WALKS all.
 template <u32 SIMDS, bool WALKS>
 MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                        MF_GLOBAL(const u32) halves, MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out,

@@ -1,5 +1,5 @@
 // Causal attention on matrix units for rows of up to 576 columns of keys and 512 of values. A group
-// has ROWS rows of one kv head and takes keys in tiles of 32, which add to what the split has so
+// has ROWS rows of one kv head and takes keys in tiles of 32, which add to the sums of the split so
 // far; splits of 256 are parts. Tiles of the first splits are parts themselves, which are merged to
 // the split, and so may have groups of their own (mma_attention_wide_few.h). Otherwise numbers are
 // as in mma_attention_tiles.h.
@@ -15,7 +15,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Of sums of weights times 2^14 and values times 2^14.
+/// Scale of sums whose weights and values were multiplied by 2^14 each.
 MF_FN f32 wide_factor() { return as_float((127u - 28u) << 23u); }
 
 /// Where a score is: keys k, k + 4, k + 8 and k + 12 of 16 side by side, as multiply_wide() reads

@@ -30,7 +30,7 @@ MF_FN void copy_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row, MF_GLOBA
   }
 }
 
-/// What was copied becomes halves, where it is. Returns the row's exponent.
+/// Turns the copied row into halves in place. Returns the row's exponent.
 MF_FN u32 split_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
   const u32 at = row * p.key_words * 4u;
   RowStage<1u, kWideFewPieces> stage;
@@ -93,7 +93,7 @@ MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 piece, MF
     for (u32 i = 0u; i < 4u; ++i) w[i] = load4(values + (k + i * 4u) * p.value_words);
     MF_UNROLL
     for (u32 pair = 0u; pair < 2u; ++pair) {
-      // Of an even and an odd column: keys' first and second pairs, high halves and low ones.
+      // An even and an odd column: keys' first and second pairs, high halves and low ones.
       u32 a[8];
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) {
@@ -190,7 +190,8 @@ struct WideFewPlaces {
   }
 };
 
-/// Group x: eight rows; y: a kv head; z: a tile. Registers for others beside it.
+/// Group x: eight rows; y: a kv head; z: a tile. Few registers, so that groups of other launches
+/// fit beside it.
 MF_FITS(512, 2)
 MF_KERNEL(mma_attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
           MF_WRITE(2, f32, partials)) {

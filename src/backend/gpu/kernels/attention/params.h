@@ -39,8 +39,8 @@ struct WriteHeadsParams {
   f32 factor;
 };
 
-/// Keys are summed over in tiles, and tiles in splits, that begin at multiples of these positions:
-/// what a query's bits depend on.
+/// Keys are summed over in tiles, and tiles in splits. Both begin at multiples of these positions,
+/// on which a query's bits depend.
 enum : u32 { kAttentionTile = 128, kAttentionSplit = 512, kAttentionColumnsMax = 5 };
 /// The same on matrix units, where a tile is a part of its own. Keys have up to so many steps of 16
 /// columns, values so many blocks of 32.
@@ -52,9 +52,9 @@ enum : u32 {
   kTileValueWords = kTileBlocks * 32 + 4,  // from one row of values to the next, if it is full
   kTileScoreWords = kTileKeys + 4,         // from one row of scores to the next
 };
-/// Of wider rows, which are summed over in splits.
-/// The first splits have largest scores and sums for each tile, which are merged; the others carry
-/// them from tile to tile, which takes less time where a group has them all.
+/// Wider rows are summed over in splits. The first splits keep largest scores and sums for each
+/// tile and merge them. The others carry them from tile to tile, which takes less time where one
+/// group has all tiles.
 enum : u32 { kWideKeys = 32, kWideSplit = 256, kWideTiledSplits = 4, kWideFewRows = 8 };
 /// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
 /// group, and where they lie in shared memory, in words.

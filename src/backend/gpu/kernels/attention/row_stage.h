@@ -59,8 +59,8 @@ struct RowStage {
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) held[i * UNITS + u] = nothing;
   }
-  /// Of the largest number of row i. A row that is not finite becomes zeros, and its factor says
-  /// what it was: it must not reach those whose weight for it is zero.
+  /// The exponent of the largest number of row i. A row with NaN or infinity is stored as zeros
+  /// with a factor that is not finite, so that results whose weight for it is zero stay clean.
   MF_FN_MEMBER u32 exponent(MF_T t, u32 i) {
     u32 bits = 0u;
     MF_UNROLL
@@ -86,7 +86,7 @@ struct RowStage {
       MF_UNROLL
       for (u32 e = 0u; e < 4u; ++e) scaled.v[e] = held[i * UNITS + u].v[e] * factor;
       const W4 piece = split_four(scaled);
-      // Not around all of it: pieces shall not wait for each other.
+      // The branch is not around the whole loop: pieces must not wait for each other.
       if (t.lane * 4u + 128u * u < cols) store4(own + 128u * u, piece);
     }
   }
@@ -112,7 +112,7 @@ MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(WidePages) pages,
 }
 
 /// The positions from `first` on, a stage for every SIMD group, of which [low, high) exist. `page`
-/// begins at `page_begin` and has the whole tile. Of a stage's rows, those from half BEGIN to END.
+/// begins at `page_begin` and has the whole tile. Takes a stage's rows from half BEGIN to END.
 template <u32 BEGIN, u32 END, typename Stage>
 MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
                           HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {

@@ -36,7 +36,7 @@ MF_FN PartSum no_sum() {
   const PartSum sum = {-mf_infinity(), 0.0f};
   return sum;
 }
-/// What weights are measured by: there may be nothing to measure.
+/// The score that weights are relative to; a part may have no keys.
 MF_FN f32 measure_of(f32 largest) { return largest == -mf_infinity() ? 0.0f : largest; }
 
 /// Adds a part to those before it and says how: old * keep + new * add.
@@ -68,7 +68,7 @@ MF_FN u64 partial_sums(MF_PARAMS(AttentionParams) p, u64 index) {
   return static_cast<u64>(p.tokens) * p.heads * p.num_parts * p.partial_words + index * 2u;
 }
 
-/// What a finished sum's columns are multiplied by. A sink takes its part of the denominator.
+/// The factor of a finished sum's columns. A sink takes its part of the denominator.
 MF_FN f32 finish_factor(MF_PARAMS(AttentionParams) p, PartSum sum, MF_GLOBAL(const f32) sinks,
                         u32 head) {
   const f32 sink = p.has_sinks != 0u ? sinks[head] * log2_of_e() : -mf_infinity();

@@ -1,5 +1,5 @@
-// What happens to heads on their way to attention, in one launch: norms, rotary positions, and the
-// copy into the pages of keys and values.
+// Norms, rotary positions and the copy into the pages of keys and values, in one launch: all that
+// heads go through on their way to attention.
 #pragma once
 
 #include "backend/gpu/kernels/attention/params.h"

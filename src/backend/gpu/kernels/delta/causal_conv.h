@@ -21,7 +21,7 @@ MF_FN f32 conv_input(MF_PARAMS(ConvParams) p, MF_GLOBAL(const f32) x, MF_GLOBAL(
 enum : u32 { kConvInputs = kConvTokens - 1u + kConvTapsHeld };
 
 /// Tokens of a group by a thread, of CHANNELS channels and up to kConvTapsHeld taps. Only the first
-/// tokens need what the state remembers, so that their thread leaves there what it will.
+/// tokens need the state's inputs, so their thread writes the new ones there.
 template <u32 CHANNELS>
 MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(const f32) x,
                      MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
@@ -67,7 +67,7 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
     }
   }
   if (first > 0u) return;
-  // Oldest first: what is still needed is never behind.
+  // Oldest first: no input that is still needed has been overwritten.
   for (u32 j = 0u; j < past; ++j) {
     const u32 at = j + p.tokens;
     const F4 value = at < past
@@ -108,8 +108,8 @@ MF_KERNEL(causal_conv_t1, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weigh
   out[channel] = conv_one(&past, x[channel], state, p.taps, p.channels, channel);
 }
 
-/// The same for more taps. A thread a channel, oldest first: what it still needs is never behind
-/// it.
+/// The same for more taps. A thread a channel, oldest first, so that no input that is still needed
+/// has been overwritten.
 MF_KERNEL(causal_conv_shift, ConvParams, MF_READ(0, f32, x), MF_WRITE(1, f32, state)) {
   MF_THREAD;
   const u32 channel = t.group.x * t.threads + t.index;

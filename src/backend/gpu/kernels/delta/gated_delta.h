@@ -1,8 +1,8 @@
 // The gated delta rule, token after token: a group owns 32 columns of one head's state, and sixteen
 // lanes of a SIMD group the rows of a few of them, in registers from the first token to the last.
-// Others bring the tokens, a block of them while the block before is computed: all that tokens need
-// besides the state is found by them, so that between a token and the next lie only the sums over
-// what the state recalls and the update that waits for them.
+// Other SIMD groups bring the tokens, a block of them while the block before is computed, and
+// compute everything that does not depend on the state. So only the sums over the state and its
+// update lie between a token and the next.
 #pragma once
 
 #include "backend/gpu/kernels/delta/params.h"
@@ -16,10 +16,10 @@ MF_FN f32 softplus(f32 x) { return x > 20.0f ? x : mf_log1p(mf_exp(x)); }
 MF_FN f32 delta_decay(f32 rate, f32 bias, f32 speed) {
   return mf_exp(-speed * softplus(rate + bias));
 }
-/// What makes a key, or a query times `factor`, one of length 1.
+/// The factor that gives a key, or a query times `factor`, the length 1.
 MF_FN f32 delta_scale(f32 factor, f32 squares) { return factor / mf_sqrt(squares + 1e-6f); }
 
-/// What a token's terms are multiplied by:
+/// Factors of a token's terms:
 ///   delta = beta v + recall (k s), which is beta (v - k (decay s))
 ///   out = decay (q s) + match delta, which is q s after
 ///   s = decay s + k delta
@@ -94,7 +94,7 @@ struct DeltaStage {
   f32 decay;  // of a token for each lane
   f32 beta;
 
-  /// Of the tokens of kStageBlocks blocks, from `first` of `block` on.
+  /// Takes tokens of kStageBlocks blocks, from `first` of `block` on.
   MF_FN_MEMBER void find_rates(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a,
                                MF_GLOBAL(const f32) b, f32 bias, f32 speed, u32 block, u32 first) {
     const u32 token = (block + t.lane / Block::kStageTokens) * p.block_tokens + first +
@@ -156,7 +156,7 @@ struct DeltaPlaces {
   bool has_delta;  // stores its column's
 };
 
-/// What a token brings to a lane.
+/// A token's parts for a lane.
 template <u32 UNITS>
 struct DeltaToken {
   typedef DeltaBlock<UNITS> Block;

@@ -1,8 +1,8 @@
 // The gated delta rule for one token with keys and values of 128, with the norm of its heads and
-// their gate: a group owns a whole value head, as a norm needs it. The state of 64 KiB is on its
-// way to registers before the token is there, if the host says that nobody still writes it. What is
-// summed in which order is what gated_delta.h and norm.h say. One shape, as a kernel that runs
-// through its text once waits for the text above all.
+// their gate: a group owns a whole value head, as a norm needs it. The 64 KiB of state are on their
+// way to registers before the token is there, if the host says that no launch still writes them.
+// Sums have the order that gated_delta.h and norm/sums.h give. There is one shape only: code that
+// runs once is bound by instruction fetch.
 #pragma once
 
 #include "backend/gpu/kernels/delta/gated_delta.h"
@@ -13,7 +13,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Of four columns, in a thread: four in every 64.
+/// Four columns a thread, in every 64.
 enum : u32 { kDeltaOneRows = 8 };
 /// SIMD groups that have work of their own while the others wait.
 enum : u32 { kDeltaDecaySimd = 4, kDeltaBetaSimd = 5, kDeltaMatchSimd = 8, kDeltaNormSimd = 15 };
@@ -161,7 +161,7 @@ MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, 
   recall_cells(t, keys, s);
   barrier(t);
   if (t.index < 2u * kDeltaOneDim) {
-    // Of what is recalled, then of what comes out.
+    // Sums over the recalled values, then over the results.
     const u32 own = t.index % kDeltaOneDim;
     const u32 from = is_column ? kDeltaOneRecalls : kDeltaOneSums;
     const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);

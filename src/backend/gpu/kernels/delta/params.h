@@ -18,10 +18,9 @@ struct ConvParams {
              // boundaries
 };
 
-/// The delta rule of many tokens: 32 columns of a head's state a group, in SIMD groups that have a
-/// few of them and leave tokens to others, which bring kDeltaTokenUnits / (units of 32 rows of
-/// keys) of them at a time. What is summed over rows of the state is summed over parts of them
-/// first.
+/// The delta rule of many tokens: a group has 32 columns of a head's state. Some SIMD groups have a
+/// few columns each; the others bring kDeltaTokenUnits / (units of 32 rows of keys) tokens at a
+/// time. Sums over rows of the state are made over parts of them first.
 enum : u32 {
   kDeltaTokenUnits = 64,
   kDeltaColumns = 32,

@@ -24,8 +24,8 @@ MF_FN u32 simd_count(MF_T t, u32 value) {
 /// Slots of a lane that are looked up together.
 enum : u32 { kSlotsLooked = 4 };
 
-/// A bit for each expert id, of those whose entries come before one, then of its own: a table of a
-/// few words is read by all lanes at once, where that of all entries would not be.
+/// A bit for each expert id: those whose entries come before one, then its own. All lanes read a
+/// table of a few words at once; that of all entries is too large for it.
 MF_FN void store_entry_bits(MF_T t, MF_PARAMS(ExpertListParams) p, MF_GLOBAL(const u32) map,
                             MF_SHARED(u32) befores, MF_SHARED(u32) owns) {
   for (u32 word = t.simd; word * 32u < p.ids; word += t.simds) {

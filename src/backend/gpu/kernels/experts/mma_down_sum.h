@@ -1,6 +1,7 @@
-// The down products of single tokens, from rows of one split, with the sum of the slots and what is
-// added to it: a group has 16 rows of all slots of a token and of the shared expert, a SIMD group
-// those of one of them. So the sum, in router order, needs no launch of its own.
+// The down products of single tokens and the sum of their slots, with up to two addends, in one
+// launch. Rows have one split. A group has 16 rows of all slots of a token and of the shared
+// expert; each of its SIMD groups has the rows of one of them. So the sum, in router order, needs
+// no launch of its own.
 #pragma once
 
 #include "backend/gpu/kernels/experts/mma_experts_t1.h"

@@ -20,7 +20,7 @@ MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const
                               u32 per_row) {
   MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
   const u32 at = 1u + t.group.y * 3u;
-  // Asked for together: what lies behind the last tile may be anything.
+  // Loaded together; entries behind the last tile may hold anything.
   const u32 all = tiles[0];
   SlotTile tile = {tiles[at], tiles[at + 1u], tiles[at + 2u]};
   const bool exists = t.group.y < all;

@@ -54,7 +54,7 @@ MF_FN ExpertMatrix expert_at(ExpertMatrix first, u64 offset) {
 /// A division takes a hundred cycles; the first token needs none.
 MF_FN u32 token_of(u32 slot, u32 top_k) { return slot < top_k ? 0u : slot / top_k; }
 
-/// What a group computes: rows of one expert for one row of x.
+/// A group's work: rows of one expert for one row of x.
 struct MmaSlot {
   ExpertMatrix matrices[2];  // gate and up, or down
   bool is_shared;
@@ -232,8 +232,8 @@ MF_FN void mma_down_of_one(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaSlot slo
   walker.run(t, &row, &sink);
 }
 
-/// What is read before the inputs are awaited was written before mma_gate_up_t1, which comes
-/// right before: ids, or the logits that both choose from.
+/// Before the inputs are awaited, this reads ids or the logits from which both kernels choose. They
+/// were written before mma_gate_up_t1, which comes right before.
 template <u32 BITS>
 MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice choice,
                             MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out, MmaSharedRows shared) {

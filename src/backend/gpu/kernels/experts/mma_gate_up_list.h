@@ -1,7 +1,7 @@
 // Gate and up of all experts of a token as one list of tiles: first those of the shared expert,
 // whose weights are known before anything else is there, then those of the slots, one behind
 // another. Groups share both, so that all have something to read while routes are chosen, and end
-// together. For experts so large that groups stay.
+// together. For experts so large that groups are persistent.
 #pragma once
 
 #include "backend/gpu/kernels/experts/mma_experts_t1.h"
@@ -20,10 +20,10 @@ namespace kernels {
 /// A group's share. Positions count its tiles, those of the shared expert first.
 struct MmaListShare {
   u32 each;          // tiles of an expert
-  u32 shared;        // of the shared expert's so many are the group's,
-  u32 shared_first;  // from this one on;
-  u32 base;          // of the slots' tiles, position i is tile i + base, modulo 2^32
-  u32 end;           // so many in all
+  u32 shared;        // how many of the shared expert's tiles are the group's
+  u32 shared_first;  // the first of these
+  u32 base;          // position i of the slots' tiles is tile i + base, modulo 2^32
+  u32 end;           // tiles of the group in all
 };
 MF_FN MmaListShare mma_list_share(MF_T t, MF_PARAMS(MmaExpertsOneParams) p) {
   const u32 each = (p.expert.matrix.rows + kMmaRows / 2u - 1u) / (kMmaRows / 2u);

@@ -26,9 +26,9 @@ struct MmaExpertParams {
   f32 up_offset;
 };
 
-/// How groups share the tiles of a token's experts as one list, in which the shared expert's are
-/// first: groups have a share of those by themselves, and in shared memory what there is to know of
-/// their experts.
+/// How groups share the tiles of a token's experts as one list, in which the shared expert's come
+/// first. The shared expert's tiles are divided among the groups separately. A group keeps the
+/// addresses of its experts in shared memory.
 enum : u32 { kMmaListWords = 20 };  // of an expert
 struct MmaExpertList {
   u32 shared_tiles;  // of a group, of the shared expert's,

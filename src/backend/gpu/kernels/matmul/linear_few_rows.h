@@ -1,7 +1,7 @@
 // out = x W^T for few rows of plain numbers and one token, such as a router's: the sums of
-// linear_tile(), without what tokens share. All of a group's rows are on their way to shared memory
-// before the activations are there: a SIMD group that read its row as it went took an H200 12 us
-// for 256 rows of 7168.
+// linear_tile(), without its sharing among tokens. All of a group's rows are on their way to shared
+// memory before the activations are there: a SIMD group that read its row as it went took an H200
+// 12 us for 256 rows of 7168.
 #pragma once
 
 #include "backend/gpu/kernels/matmul/params.h"
@@ -58,7 +58,7 @@ MF_FN void load_pack(MF_LOCAL(f32) values, MF_SHARED(u32) row, u32 c) {
 enum : u32 { kFewPacks = 4 };
 
 /// A row a SIMD group, once rows and x are in shared memory. A lane adds to one sum from the first
-/// column to the last: what the bits depend on.
+/// column to the last, on which the bits depend.
 template <u32 FORMAT>
 MF_FN void multiply_few(MF_T t, MF_PARAMS(FewRowsParams) p, MF_GLOBAL(f32) out) {
   const u32 cols = p.weight.cols;

@@ -66,7 +66,7 @@ struct MmaSums {
   enum : u32 { kOwn = TILES * 4u };
   f32 v[kOwn];
 
-  /// Of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
+  /// The sum of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
   MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
 
   MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {

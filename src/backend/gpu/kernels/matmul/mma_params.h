@@ -8,8 +8,8 @@ namespace moeflux {
 namespace gpu {
 
 /// Products on matrix units: SIMD groups own 16 rows; columns come in blocks of 64, of one scale a
-/// row, and blocks in splits of 8 that are summed on their own, then in order. That is what a
-/// product's bits depend on; not how many tokens there are.
+/// row, and blocks in splits of 8 that are summed on their own, then in order. A product's bits
+/// depend on that, not on how many tokens there are.
 enum : u32 {
   kMmaRows = 16,
   kMmaBlock = 64,
@@ -34,9 +34,9 @@ enum : u32 { kMmaPlaces = 2, kMmaZeroWords = 48 };
 enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaThreadsMax = 2 * kMmaThreads };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
-/// holds the numbers of the rows of x and of the rows they become, of each SIMD group the scales
-/// and biases of a split, and stages of columns: two blocks of 4 bits or one of 8; activations,
-/// which begin at multiples of 1024 bytes, sums and factors, codes.
+/// holds the numbers of the rows of x and of the rows they become, the scales and biases of a split
+/// for each SIMD group, and stages of columns. A stage is two blocks of 4 bits or one of 8:
+/// activations, which begin at multiples of 1024 bytes, sums and factors, codes.
 enum : u32 {
   kMmaHalfRows = kMmaRows / 2,
   kMmaGroupRows = kMmaSimds * kMmaRows,
@@ -98,8 +98,8 @@ struct MmaLinearParams {
 static_assert(static_cast<u32>(kMmaThreads) == static_cast<u32>(kNormThreads),
               "groups of products make norms");
 
-/// Norms that products make by themselves. Of 7168 columns they took an H200 6.3 us in every group,
-/// against 3.2 of a launch of their own.
+/// Norms that products make by themselves. With 7168 columns they took an H200 6.3 us in every
+/// group, against 3.2 in a launch of their own.
 enum : u32 { kMmaVectors = 4, kMmaMadeColsMax = kMmaVectors * 4 * kMmaThreads };
 struct MmaNormedParams {
   MmaLinearParams linear;  // x_stride and wide are not used: rows lie one behind another

@@ -25,7 +25,7 @@ MF_FN MmaOneShared mma_one_shared(u32 splits) {
   return s;
 }
 
-/// Of two octets of columns as codes: even columns, and odd ones times kOdd.
+/// Two octets of columns as codes: even columns, and odd ones times kOdd.
 template <u32 BITS>
 struct MmaColumns;
 template <>
@@ -102,7 +102,7 @@ struct MmaPart {
       copy_async4(t, to + i * kRowWords, MF_CAST(const u32, from));
     }
   }
-  /// Of rows that begin anywhere.
+  /// For rows that begin anywhere.
   MF_FN_MEMBER void read_codes(MF_T t, u32 at, u32 tile, u32 first) const {
     const u32 row_words = cols / 32u * BITS;
     const u32 begin = first / 32u * BITS;
@@ -118,7 +118,7 @@ struct MmaPart {
           from[static_cast<u64>(row_at(tile, r)) * row_words + begin + (c < left ? c : 0u)];
     }
   }
-  /// Of a row the scales of 8 blocks, two a word, then the biases: an even lane has the former.
+  /// A row's scales of 8 blocks, two a word, then its biases: an even lane has the former.
   MF_FN_MEMBER void copy_scales(MF_T t, u32 at, u32 tile, u32 first) const {
     const u64 groups = static_cast<u64>(row_at(tile, t.lane / 2u)) * (cols >> m.group_shift);
     MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (at + t.lane * (kMmaScaleWords / 2u)) * 4u);

@@ -1,4 +1,5 @@
-// Products of quantised matrices on matrix units: what one token and many have in common.
+// Products of quantised matrices on matrix units: the arithmetic that one token and many have in
+// common.
 //
 // Codes are bytes. The activations of a block of 64 columns are integers of 16 bits times a factor
 // of the block, off by 2^-15 of the block's largest at most: a byte of 256s and a byte of ones. The
@@ -46,7 +47,7 @@ MF_FN u32 load_scale_pair(MmaMatrix m, MF_GLOBAL(const u8) from, u64 groups, u32
   return pair;
 }
 
-/// Of a row for the 8 blocks from `block`.
+/// A row's scales or biases for the 8 blocks from `block`.
 MF_FN void load_row_scales(MF_LOCAL(u32) words, MmaMatrix m, MF_GLOBAL(const u8) from, u32 cols,
                            u32 row, u32 block) {
   const u64 groups = static_cast<u64>(row) * (cols >> m.group_shift);
@@ -89,7 +90,8 @@ struct MmaFactor {
 };
 MF_FN MmaFactor mma_factor(u32 bits) {
   const u32 exponent = block_exponent(bits);
-  // Nearly 2^15, such that the 256s stay below 128. What is not finite makes the product NaN.
+  // Nearly 2^15, such that the 256s stay below 128. Numbers that are not finite make the product
+  // NaN.
   const MmaFactor factor = {into_halves(exponent) * 0.9921875f,
                             out_of_halves(exponent) * 1.00787401574803149606f};
   return factor;

@@ -1,6 +1,7 @@
-// How groups of products of single tokens on matrix units work. A group has tiles of 16 rows and
-// the whole row of activations as integers; its SIMD groups take splits of these tiles in turn,
-// with the next ones on their way to shared memory, the first before the activations are there.
+// How a group computes products of single tokens on matrix units. It has tiles of 16 rows and the
+// whole row of activations as integers. Its SIMD groups take splits of these tiles in turn and
+// prefetch the next ones into shared memory. The first splits are loaded before the activations are
+// there.
 #pragma once
 
 #include "backend/gpu/kernels/matmul/mma_params.h"

@@ -147,7 +147,7 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, ChainParts parts, ChainS
   for (u32 c = t.index * 32u; c < p.cols; c += t.threads * 32u) prefetch(t, weight + c);
   await_inputs(t);
   const u64 row = static_cast<u64>(t.group.x) * p.cols;
-  // What is added is on its way before it is needed.
+  // Addends are loaded before they are needed.
   ChainColumns<VECTORS> more1;
   if (p.adds > 0u) more1 = load_chain<VECTORS>(t, parts.addend1 + row, p.cols);
   ChainColumns<VECTORS> more2;
@@ -209,10 +209,10 @@ MF_FN f32 long_group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {
 }
 
 /// The same for long rows of few tokens, without slots. A group of the launch that follows has room
-/// beside it; where that does not start with this one (the launch queue decides), it starts once
-/// everything is asked for that is summed, as its weights are thousands of times as much. The
-/// norm's own are there before the inputs, each where the thread
-/// finds it that asked for it.
+/// beside this one, and usually starts together with it (the launch queue decides). Otherwise it
+/// starts only after this launch has issued all its loads: its own are thousands of times larger
+/// and would delay ours. Each thread loads the norm weights that it will use before the inputs are
+/// ready.
 MF_FITS(kNormLongThreads, 2)
 MF_KERNEL(rms_norm_chain_few, ChainParams, MF_READ(0, f32, base), MF_READ(1, f32, addend1),
           MF_READ(2, f32, addend2), MF_CONST(3, f32, weight), MF_WRITE(4, f32, sum1),

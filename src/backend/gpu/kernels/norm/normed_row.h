@@ -30,7 +30,7 @@ struct NormedRow {
     const F4 four = load4(base + c);
     return adds != 0u ? plus(four, load4(addend + c)) : four;
   }
-  /// Of a row of up to kNormNarrowCols, in every SIMD group by itself.
+  /// The same for a row of up to kNormNarrowCols, in every SIMD group by itself.
   MF_FN_MEMBER f32 narrow_squares(MF_T t) const {
     f32 own = 0.0f;
     for (u32 c = t.lane * 4u; c < cols; c += 128u) own = add_squares(own, load(c));

@@ -18,8 +18,8 @@ enum : u32 {
   kChainLongVectors = 2,
 };
 
-/// A norm that products make by themselves: as many SIMD groups sum over a long row elsewhere, and
-/// a thread here does the part of so many threads there.
+/// A norm that products make by themselves. In a launch of its own, kNormLongSimds SIMD groups sum
+/// over a long row; here a thread does the part of kNormShares of their threads.
 enum : u32 {
   kNormLongSimds = kNormLongThreads / 32,
   kNormShares = kNormLongThreads / kNormThreads,

@@ -10,7 +10,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// What a row's columns are multiplied by one after the other, from where it is at once.
+/// The factors of a row's columns, loaded together and used one after the other.
 struct NormScales {
   F4 weight;
   F4 gate;

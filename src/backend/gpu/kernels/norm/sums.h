@@ -1,7 +1,7 @@
-// Rows in registers and the sums of their squares. A row is summed over by 32 threads where rows
-// are short, by 256 and then by 1024 where they are longer; thread i takes columns 4 i to 4 i + 3,
-// then those of the next turn of all threads, and so on. That is what a norm's bits depend on, in
-// whatever kernel it is.
+// Rows in registers and the sums of their squares. Short rows are summed over by 32 threads, longer
+// ones by 256, the longest by 1024. Thread i takes columns 4 i to 4 i + 3, then as many of the next
+// turn of all threads, and so on. A norm's bits depend on that order, which is the same in every
+// kernel.
 #pragma once
 
 namespace moeflux {

@@ -1,7 +1,7 @@
 // The experts of one token, found by a group: all ranks at once, by counting how many stand before
-// a number, first among those of its SIMD group, then among the best of each. Rank by rank, two
-// exchanges each, the last of eight took 5000 cycles in an H200's experts' launch and this takes
-// 3000; and where each SIMD group needs another rank, all have theirs.
+// a number, first among those of its SIMD group, then among the best of each. This takes 3000
+// cycles in an H200's experts' launch; rank by rank, with two exchanges each, the last of eight
+// took 5000. Where each SIMD group needs another rank, all have theirs.
 #pragma once
 
 #include "backend/gpu/kernels/params.h"

@@ -7,8 +7,8 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Where row `row` begins. Most tensors have few dimensions: what divides by others is left out, as
-/// it would take longer than a row's work.
+/// Where row `row` begins. Most tensors have few dimensions: divisions by the others are left out,
+/// as they would take longer than a row's work.
 MF_FN u64 row_at(RowsLayout layout, u32 row) {
   if (row < layout.extents[2]) return row * layout.strides[2];
   const u32 rest = row / layout.extents[2];
