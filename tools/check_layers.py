@@ -46,7 +46,7 @@ for _backend in BACKENDS:
 MODULES["backend/cuda"].add("backend/gpu")
 MODULES["backend/metal"].add("backend/gpu")
 
-# Of include/: what the library module puts over the engine, for other programs.
+# The part of include/ that the library module puts over the engine, for other programs.
 PUBLIC_HEADERS = "moeflux/"
 
 # Third-party header -> the one file of src/ that includes it.

@@ -1,4 +1,5 @@
-// What the programs here share: a CPU device, one encoder of it and tensors, and how they start.
+// A CPU device, one encoder of it and tensors, and the start of a program: shared by all programs
+// here.
 #pragma once
 
 #include <benchmark/benchmark.h>

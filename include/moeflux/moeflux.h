@@ -216,7 +216,7 @@ typedef struct mf_sampler_options {
   size_t logit_bias_count;
 } mf_sampler_options;
 
-/// What the model's generation_config.json asks for, over llama.cpp's defaults. Any thread.
+/// The model's generation_config.json over llama.cpp's defaults. Any thread.
 MF_API mf_code mf_model_default_sampler(const mf_model* model, mf_sampler_options* options,
                                         mf_error* error) MF_NOEXCEPT;
 

@@ -1,6 +1,6 @@
 // moeflux in C++20, in one file: the objects of moeflux.h with owners, results and lambdas. Header
-// only; works with and without exceptions. What calls mean, and which threads may make them, is
-// said there.
+// only; works with and without exceptions. That header explains the calls, and which threads may
+// make them.
 //
 //     auto model = moeflux::Model::open("models/fable-20m", {.threads = 4});
 //     if (!model) return fail(model.error().message);
@@ -113,7 +113,7 @@ struct ModelOptions {
   int64_t turn_timeout_ms = 0;
 };
 
-/// What is not set is the model's default; see mf_sampler_options.
+/// A field that is not set is the model's default; see mf_sampler_options.
 struct SamplerOptions {
   std::optional<float> temperature = {};
   std::optional<int32_t> top_k = {};
@@ -190,7 +190,7 @@ class Catcher {
 #endif
 };
 
-/// What user_data points to.
+/// The object that user_data points to.
 struct Callbacks {
   const Progress* progress = nullptr;
   const LogSink* log = nullptr;

@@ -31,10 +31,10 @@ class Device {
 
   /// The name it is chosen by: "cpu", "reference".
   virtual std::string_view name() const = 0;
-  /// What it runs on, for people: "cpu (avx512 f32, 2 threads)".
+  /// The hardware it runs on, for people: "cpu (avx512 f32, 2 threads)".
   virtual std::string_view description() const = 0;
-  /// Equal for devices that give the same bits: what they are, instruction set, precision. What
-  /// decides the speed alone, such as threads, is no part of it.
+  /// Equal for devices that give the same bits: what they are, instruction set, precision. Settings
+  /// that change the speed alone, such as threads, are no part of it.
   virtual std::string_view bits_key() const { return description(); }
   /// Zero-initialised memory, at least 4096-byte aligned; pages may be touched lazily.
   /// Fails with kResourceExhausted.
@@ -45,7 +45,7 @@ class Device {
     if (!from.empty()) std::memcpy(to.host_data() + offset_bytes, from.data(), from.size());
     return {};
   }
-  /// What is left of the device's own memory; nothing when it works in the host's.
+  /// Bytes left of the device's own memory; nothing when it works in the host's.
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;

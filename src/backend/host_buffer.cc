@@ -26,9 +26,10 @@ class HostBuffer : public Buffer {
   size_t bytes_;
 };
 
-// Weights are streamed: a page of 2 MiB saves 511 walks of the page table and as many faults. What
-// is smaller than one stays on small pages, of which only the touched ones are paid for. (The 2 MiB
-// states of gated DeltaNet: 10 ms a layer of faults in a sequence's first step on small pages.)
+// Weights are streamed: a page of 2 MiB saves 511 walks of the page table and as many faults.
+// Buffers smaller than one huge page stay on small pages, of which only the touched ones are paid
+// for. (The 2 MiB states of gated DeltaNet: 10 ms a layer of faults in a sequence's first step on
+// small pages.)
 constexpr size_t kHugePageBytes = 2 * kMiB;
 constexpr size_t kHugePagesFrom = kHugePageBytes;
 

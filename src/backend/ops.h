@@ -110,7 +110,7 @@ struct RouterOptions {
   Tensor expert_scale = {};  // f32 [experts] or null: multiplies each chosen weight
 };
 
-/// Of a row's greatest values, that top_rows() gives.
+/// How many of a row's greatest values top_rows() gives at most.
 constexpr int64_t kTopRowsMax = 64;
 
 /// Which experts each token goes to, best first. Ties in score go to the lower expert id.

@@ -1,4 +1,4 @@
-// What a thread does between two looks at memory that somebody else is about to write.
+// A pause between two looks at memory that another thread is about to write.
 #pragma once
 
 namespace moeflux {

@@ -39,9 +39,9 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   /// Calls fn(task) or fn(task, thread) once for every task in [0, count), count below 2^31, and
-  /// returns when all have finished. No two tasks run at once with the same `thread` in
-  /// [0, threads()): it may index workspaces. What the tasks wrote is visible to the caller.
-  /// Allocates nothing.
+  /// returns when all have finished. No two tasks run at once with the same `thread` in [0,
+  /// threads()): it may index workspaces. The tasks' writes are visible to the caller. Allocates
+  /// nothing.
   template <typename Fn>
   void parallel_for(int64_t count, Fn&& fn) {
     using Callable = std::remove_reference_t<Fn>;
@@ -60,7 +60,7 @@ class ThreadPool {
     void* callable = nullptr;
     void (*call)(void* callable, int64_t task, int thread) = nullptr;
   };
-  /// What is left of a thread's share: the first task in the low half, the end in the high half.
+  /// The rest of a thread's share: the first task in the low half, the end in the high half.
   struct alignas(64) Share {
     std::atomic<uint64_t> left{0};
   };

@@ -16,7 +16,7 @@ namespace moeflux {
 /// Fails with kNotFound naming the files.
 Result<Tokenizer> load_tokenizer(const std::string& directory);
 
-/// What generation_config.json and config.json say about sampling and stopping; both may be absent.
+/// Sampling and stopping as generation_config.json and config.json have them; both may be absent.
 struct GenerationDefaults {
   SamplerOptions sampler;
   std::vector<TokenId> stop_tokens;

@@ -48,7 +48,7 @@ struct OpenModel {
   /// Makes known what the engine has counted, and these tokens and microseconds more. Only for the
   /// call whose turn it is.
   void publish(uint64_t evaluated_tokens, uint64_t evaluate_us);
-  /// What was published last. Any thread, without a turn.
+  /// As last published. Any thread, without a turn.
   ModelCounters counters() const;
 
  private:

@@ -92,7 +92,7 @@ class Session {
   Status generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                   const TextSink& sink, GenerateResult& result);
 
-  // As the engine's functions of these names, with sampler and logits. What fails leaves the
+  // As the engine's functions of these names, with sampler and logits. A call that fails leaves the
   // session as it was.
 
   Result<CheckpointId> checkpoint();

@@ -1,5 +1,5 @@
-// What a session has beside its sequence, the sampler and the last token's logits, and what a
-// snapshot holds of it.
+// The state of a session beside its sequence: the sampler and the last token's logits. Snapshots
+// hold it as follows.
 //
 // Little-endian, without padding: u32 version (1); f32 temperature, top_p, min_p, repeat_penalty,
 // presence_penalty, frequency_penalty; i32 top_k, repeat_last_n; u64 seed, draws; u64 count and

@@ -64,7 +64,7 @@ class SessionTest : public ::testing::Test {
     return generate(*start(model, sampler), prompt_, options, also);
   }
 
-  /// What generate() should sample, one engine call at a time.
+  /// The tokens that generate() should sample, one engine call at a time.
   Tokens sample(Engine& engine, const SamplerOptions& options, size_t n) {
     auto sampler = Sampler::create(options);
     auto sequence = engine.create_sequence();

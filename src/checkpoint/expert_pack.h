@@ -21,7 +21,7 @@
 namespace moeflux {
 
 constexpr std::string_view kExpertPackName = "expert_pack.json";
-/// What a packing that has not finished keeps notes in; gone when expert_pack.json is there.
+/// The notes of a packing that has not finished; gone when expert_pack.json is there.
 constexpr std::string_view kExpertPackNotesName = "expert_pack.unfinished.json";
 constexpr std::string_view kExpertPackFolder = "experts";
 constexpr int64_t kExpertPackVersion = 1;

@@ -45,7 +45,7 @@ struct LinearFormat {
   int group_size = 64;
 };
 
-/// What will be written; also what a `config.json` must say.
+/// A checkpoint to be written. `config_json` must describe the tensors.
 struct SyntheticCheckpoint {
   std::string config_json;
   std::vector<SyntheticTensor> tensors;

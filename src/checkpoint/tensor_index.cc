@@ -20,7 +20,7 @@ constexpr uint64_t kIndexBytesMax = safetensors::kHeaderBytesMax;
 constexpr std::string_view kSupported =
     "model.safetensors.index.json with its shards, or one .safetensors file";
 
-/// What the index file says: tensor name -> shard name.
+/// Shard names by tensor name, from the index file.
 using WeightMap = std::map<std::string, std::string>;
 
 struct Contents {

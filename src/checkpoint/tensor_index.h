@@ -55,7 +55,7 @@ class TensorIndex {
   bool has_expert_pack() const { return !packed_.empty(); }
   /// The layers of the folder's expert pack, by number.
   const std::map<int32_t, PackedExperts>& packed_layers() const { return packed_; }
-  /// What the pack says of the folder it belongs to: a dense_fingerprint().
+  /// The dense_fingerprint() of the folder that the pack belongs to, as the pack has it.
   uint64_t packed_model() const { return packed_model_; }
 
  private:

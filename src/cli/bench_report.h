@@ -46,7 +46,7 @@ struct BenchResult {
   /// The least time per token, at the measured bandwidth, over the time it took.
   double share_of_bound() const;
   double bytes_per_second() const;
-  /// What the drive delivered while reads were in flight, over what the probe found it can.
+  /// The drive's rate while reads were in flight, over its rate in the probe.
   double share_of_drive() const;
   double expert_hit_rate() const;  // 1 when nothing was looked up
 };

@@ -1,4 +1,4 @@
-// What pack and synth share: running a packer with its bar and its summary.
+// Runs a packer with its bar and its summary, for pack and synth.
 #pragma once
 
 #include <string>

@@ -51,7 +51,7 @@ Json phase_json(const ExpertStats& experts, int64_t tokens, double seconds) {
   return json;
 }
 
-// What the drive did in decode: nothing to say when it was not needed.
+// The drive's work in decode; empty when it was not needed.
 std::string drive_text(const ExpertStats& decode, uint64_t steps) {
   if (decode.bytes_read == 0) return {};
   std::string text =

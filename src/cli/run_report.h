@@ -1,4 +1,4 @@
-// What `moeflux run` says after the text: one line for people, the same as JSON for programs.
+// The statistics of `moeflux run`: one line for people, the same as JSON for programs.
 #pragma once
 
 #include <cstdint>

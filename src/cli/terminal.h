@@ -1,4 +1,4 @@
-// What the terminal can show: colour and progress only where a person is looking.
+// Output for people and programs: colour and progress only where a person is looking.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ void print_note(std::string_view message);
 /// takes no waiting. For any thread.
 [[noreturn]] void end_interrupted();
 
-/// What a bar counts, and shows behind its percent.
+/// The things that a bar counts and shows behind its percent.
 enum class ProgressUnit : uint8_t { kNone, kBytes, kTokens };
 
 /// A bar on standard error, redrawn in place; nothing when standard error is no terminal.

@@ -1,5 +1,5 @@
-// What a token costs: bytes over bandwidths and arithmetic over its rate, put together as the
-// engine overlaps them. Arithmetic only; knows no model and no machine.
+// The cost of a token: bytes over bandwidths and arithmetic over its rate, combined as the engine
+// overlaps them. Arithmetic only; knows no model and no machine.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct MachineSpeeds {
   double multiply_adds_per_second = 0.0;  // of many tokens' matrix products with all threads
 };
 
-/// What one step, a token of decode or a chunk of a prompt, asks of a machine. Bytes are those of
-/// the model as stored.
+/// The demands of one step, a token of decode or a chunk of a prompt, on a machine. Bytes are those
+/// of the model as stored.
 struct StepWork {
   double dense_bytes = 0.0;   // weights every step reads, and the sequence's state
   double expert_bytes = 0.0;  // of the distinct experts that the step uses

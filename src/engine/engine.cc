@@ -23,9 +23,10 @@ namespace moeflux {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
-// Of kReaderDepth, so few that a demand read behind guesses is late by a millisecond or two.
+// How many of kReaderDepth reads may be guesses: a demand read behind so few is late by a
+// millisecond or two.
 constexpr int kSpeculativeDepth = 8;
-// Of a device's own memory, for tables, workspace and the driver.
+// What tables, workspace and the driver take of a device's own memory.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,

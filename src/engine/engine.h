@@ -54,7 +54,7 @@ struct EngineOptions {
   bool forced_weights = false;
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
-  /// Of the dense weights, while they are read.
+  /// Told of the dense weights while they are read.
   LoadProgress load_progress = {};
   /// Bytes of states that keep_prefix() may keep, in a folder those of all who share it; 0: none.
   uint64_t prefix_cache_bytes = 0;
@@ -76,7 +76,7 @@ Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& o
 /// Tokens evaluated together: what was asked for or what the device prefers, within the context.
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context);
 
-/// Of what a caller may put into a snapshot.
+/// The largest blob that a caller may put into a snapshot.
 constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
 
 /// What is read back of a last row of logits instead of all of it: the `count` best of ids below
@@ -114,7 +114,7 @@ class Engine {
   const MemoryPlan& memory_plan() const { return plan_; }
   int64_t context_length() const { return context_length_; }
   int64_t prefill_chunk() const { return prefill_chunk_; }
-  /// Of config and weights: model_fingerprint().
+  /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const { return experts_->stats(); }
   /// Where the model's experts lie and what they take.
@@ -191,9 +191,9 @@ class Engine {
   Result<std::vector<std::byte>> load_file(Sequence& sequence, const std::string& path);
 
   /// Starts an empty sequence from the kept state that shares most first tokens with `tokens`, and
-  /// says how many tokens are in the sequence now: 0 when nothing fits, at most the context, and at
-  /// most all but the last, whose evaluation gives the logits. Fails with kFailedPrecondition
-  /// unless the sequence is empty, kResourceExhausted when memory is full.
+  /// says how many tokens are in the sequence then. They are 0 when nothing fits, at most the
+  /// context, and at most all but the last, whose evaluation gives the logits. Fails with
+  /// kFailedPrecondition unless the sequence is empty, kResourceExhausted when memory is full.
   Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens);
   /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
   /// longest ago make room. A model with recurrent layers, or windows that the text exceeds, starts

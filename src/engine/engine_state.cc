@@ -1,5 +1,4 @@
-// What an engine does with the pasts of its sequences: checkpoints, rewinding, snapshots, kept
-// prefixes.
+// Pasts of an engine's sequences: checkpoints, rewinding, snapshots, kept prefixes.
 #include <algorithm>
 #include <utility>
 

@@ -40,7 +40,7 @@ struct Forecast {
 Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int64_t context,
                           int64_t prompt_tokens, const MachineSpeeds& speeds);
 
-/// What the largest part of a step is and what would help, for the owner of the machine.
+/// Names the largest part of a step and its remedy, for the owner of the machine.
 std::string explain_limit(CostLimit limit);
 
 }  // namespace moeflux

@@ -1,5 +1,5 @@
-// What the machine delivers to a model: reads of its experts from the drive, and matrix products.
-// What it reads from memory is in engine/memory_bandwidth.
+// Measures what limits a model on this machine: reads of its experts from the drive, and matrix
+// products. engine/memory_bandwidth measures memory.
 #pragma once
 
 #include "backend/device.h"

@@ -1,5 +1,5 @@
-// Who gets how much memory: dense weights, sequence state, scratch, reads on their way, a reserve,
-// and what is left for the expert cache.
+// Divides memory among dense weights, sequence state, scratch, reads on their way and a reserve;
+// the expert cache gets the rest.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct MemoryPlan {
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
   uint64_t available_bytes = 0;       // before the dense weights were loaded
 
-  /// What the parts beside the experts take, the reserve included.
+  /// Bytes of all parts beside the experts, the reserve included.
   uint64_t taken_bytes() const;
   /// True when at least one expert fits beside them.
   bool fits() const { return available_bytes >= taken_bytes() + expert_slot_bytes; }
@@ -54,8 +54,8 @@ struct MemoryPlanRequest {
   std::optional<uint64_t> expert_cache_bytes;  // what the user asked for; default: what is left
 };
 
-/// What the plan's other parts leave of what is available for `num_experts` experts: no more than
-/// all of them take, and 0, the least that can work, where not even one fits.
+/// Bytes that the plan's other parts leave for `num_experts` experts: no more than all of them
+/// take, and 0, the least that can work, where not even one fits.
 uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts);
 
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request);

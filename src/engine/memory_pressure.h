@@ -30,7 +30,7 @@ class MemoryPressure {
   MemoryPressure(std::function<HostMemory()> read, const Options& options)
       : read_(std::move(read)), options_(options) {}
 
-  /// What to give back now, nearly always 0. Looks at the clock, and at memory only when the last
+  /// Bytes to give back now, nearly always 0. Looks at the clock, and at memory only when the last
   /// look is an interval ago. Systems that tell nothing are never short of memory.
   uint64_t bytes_to_release(Clock::time_point now = Clock::now());
 

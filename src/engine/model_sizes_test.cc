@@ -32,7 +32,7 @@ std::string giga(uint64_t value, int digits) {
   return format("{:.{}f}", static_cast<double>(value) / 1e9, digits);
 }
 
-// What a router's parameter takes in bytes: affine groups of 64 with two bf16 each, or bf16.
+// Bytes of a router's parameter: affine groups of 64 with two bf16 each, or bf16.
 constexpr double kBits4 = 0.5625;
 constexpr double kBits8 = 1.0625;
 constexpr double kBf16 = 2.0;

@@ -76,7 +76,7 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
     Call call;
     call.engine = open();
     call.sequence = begun(*call.engine);
-    // What it has is shared.
+    // Its state is shared.
     auto checkpoint = call.engine->checkpoint(*call.sequence);
     const std::vector<std::byte> extra(100);
     const auto shorter = start(*call.engine);

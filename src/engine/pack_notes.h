@@ -1,6 +1,5 @@
-// What a packing remembers of itself in the output folder, so that one that was stopped or killed
-// goes on where it was: which files are complete. The notes' presence marks the folder as
-// unfinished.
+// Notes of a packing in the output folder: which files are complete. A packing that was stopped or
+// killed goes on from there. The notes' presence marks the folder as unfinished.
 #pragma once
 
 #include <map>

@@ -1,5 +1,4 @@
-// What a packing will write, decided before the first byte: formats, layouts, files and their
-// sizes.
+// The output of a packing, decided before the first byte: formats, layouts, files and their sizes.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +47,7 @@ struct PackPlan {
   std::vector<DenseShard> shards;
   std::vector<PackedLayer> layers;  // without checksums
 
-  /// What tensors and experts take: all but a few megabytes of the folder.
+  /// Bytes of tensors and experts: all but a few megabytes of the folder.
   uint64_t total_bytes() const;
 };
 

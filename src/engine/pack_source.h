@@ -1,4 +1,4 @@
-// What can be packed: a model folder, or anything that looks like one.
+// The source of a packing: a model folder, or anything that looks like one.
 #pragma once
 
 #include <string>

@@ -45,7 +45,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::open(PrefixCacheOptions option
   return cache;
 }
 
-// What cannot be read, or is of another version, may be whole: somebody else's, at another time.
+// A file that cannot be read, or is of another version, may be whole and another program's.
 Status PrefixCache::scan() {
   MF_RETURN_IF_ERROR(folder_.create());
   MF_ASSIGN_OR_RETURN(const std::vector<FileUse> files, folder_.trim(options_.capacity_bytes));

@@ -31,8 +31,9 @@ struct PrefixCacheOptions {
 /// Thread-compatible.
 class PrefixCache {
  public:
-  /// Takes in what the folder holds for the owner. What exceeds the capacity is removed, and so are
-  /// the owner's files that are damaged. Fails with kIo when the folder cannot be made or read.
+  /// Takes in what the folder holds for the owner. States that exceed the capacity are removed, and
+  /// so are the owner's files that are damaged. Fails with kIo when the folder cannot be made or
+  /// read.
   static Result<std::unique_ptr<PrefixCache>> open(PrefixCacheOptions options);
 
   /// Fills a sequence from a snapshot of which the first `length` tokens are wanted.
@@ -50,7 +51,7 @@ class PrefixCache {
   /// the folder that were used longest ago, until the capacity is kept. Fails with kIo.
   Status keep(std::span<const TokenId> tokens, std::vector<std::byte> snapshot);
 
-  /// What the owner's states take.
+  /// Bytes of the owner's states.
   uint64_t size_bytes() const;
   size_t size() const { return entries_.size(); }
 

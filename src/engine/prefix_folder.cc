@@ -31,7 +31,7 @@ bool is_state_name(std::string_view name) {
   return are_hex(name.substr(0, kDigits)) && are_hex(name.substr(kDigits + 1, kDigits));
 }
 
-// What an AtomicFileWriter calls a state that is not whole.
+// The name that an AtomicFileWriter gives a state that is not whole.
 bool is_temporary_name(std::string_view name) {
   return is_state_name(name.substr(0, kNameBytes)) &&
          name.substr(std::min(kNameBytes, name.size())).starts_with(kTemporary);
@@ -54,7 +54,7 @@ std::string PrefixFolder::path_of(const std::string& name) const {
 
 bool PrefixFolder::is_own(std::string_view name) const { return name.starts_with(own_prefix_); }
 
-// What others own is believed to be a state when it begins as one; nothing else of it is.
+// Another owner's file counts as a state if it begins as one; nothing else in it is trusted.
 bool PrefixFolder::is_state(const FileUse& file) const {
   if (!is_state_name(file.name)) return false;
   if (is_own(file.name)) return true;

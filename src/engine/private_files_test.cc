@@ -1,4 +1,4 @@
-// Who may read what an engine keeps: texts are in it.
+// Files that an engine keeps are readable by their user alone: texts are in them.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

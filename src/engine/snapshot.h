@@ -17,7 +17,7 @@ constexpr uint32_t kSnapshotVersion = 1;
 /// More than any model has; bounds what a header can ask for.
 constexpr uint64_t kSnapshotLayersMax = 4096;
 
-/// What a snapshot begins with: whose it is, and what sizes follow from that.
+/// The beginning of a snapshot: its model, and the sizes that follow.
 struct SnapshotHeader {
   uint64_t model = 0;  // fingerprint
   uint64_t num_tokens = 0;
@@ -44,7 +44,7 @@ Result<SnapshotView> parse_snapshot(std::span<const std::byte> bytes);
 
 /// True when the first bytes are those of a snapshot, of whatever version.
 bool begins_as_snapshot(std::span<const std::byte> bytes);
-/// What the first bytes of a snapshot say: snapshot_header_bytes_max() of them or more, or all.
+/// Reads the first bytes of a snapshot: snapshot_header_bytes_max() of them or more, or all.
 /// `total_bytes` is the size of the whole. Its sizes add up to that.
 Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> front,
                                              uint64_t total_bytes);

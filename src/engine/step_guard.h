@@ -8,8 +8,8 @@
 namespace moeflux {
 
 /// A state is broken from the beginning of a step to its end, so that it stays so however the step
-/// ends otherwise: with an error, or with memory that ran out. What has been recorded may then
-/// still use the state, which its owner is free to replace: it has run when the guard goes.
+/// ends otherwise: with an error, or with memory that ran out. Recorded work may still use the
+/// state, which its owner may replace afterwards; that work has run when the guard goes.
 class StepGuard {
  public:
   StepGuard(bool& broken, Encoder& encoder) : broken_(broken), encoder_(encoder) { broken_ = true; }

@@ -17,7 +17,7 @@ struct Traffic {
   double total() const { return dense_bytes + expert_bytes + state_bytes; }
 };
 
-/// What the distinct experts take that a step of so many tokens uses when every expert is equally
+/// Bytes of the distinct experts that a step of so many tokens uses when every expert is equally
 /// likely: exact for one token, more than natural text needs for several.
 double expected_expert_bytes(const LoadedModel& model, int64_t tokens);
 

@@ -1,7 +1,7 @@
 // A folder that a command fills with a model. It knows which files in it moeflux wrote, lets one
 // writer in at a time, and keeps the model that was there until the new one is whole.
 //
-// What is ours is listed in a file of the folder before the first of it is written; nothing else is
+// Our files are listed in a file of the folder before the first of them is written; nothing else is
 // ever replaced or removed. A model that is replaced stays usable where it is while the new one is
 // written to "FOLDER.moeflux-new" beside it. Then the two folders exchange their names in one step,
 // what is not ours moves over, and the old model goes. Killed at any moment, a folder of that name
@@ -46,7 +46,7 @@ class WrittenFolder {
   /// holds files of names to be written that moeflux has not written; with kFailedPrecondition
   /// when another writer is in it.
   static Result<std::unique_ptr<WrittenFolder>> open(FolderWriting writing);
-  /// Unlocks. What has been written stays, to go on with.
+  /// Unlocks. Written files stay, to go on with.
   ~WrittenFolder();
   WrittenFolder(const WrittenFolder&) = delete;
   WrittenFolder& operator=(const WrittenFolder&) = delete;

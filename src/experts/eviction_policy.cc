@@ -76,7 +76,7 @@ class DecayedLfu : public EvictionPolicy {
     }
     return score;
   }
-  // What the prompt said becomes part of the counts, which keeps every rank as it is.
+  // The prompt's shares become part of the counts, which keeps every rank as it is.
   void end_prefill(LayerId layer, LayerState& state) {
     for (int32_t e = 0; e < shape_.num_experts; ++e) {
       Count& count = experts_[shape_.index_of({layer, ExpertId{e}})];

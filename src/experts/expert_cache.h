@@ -12,9 +12,9 @@
 //     +---------------------+----------------------+
 //
 // A LOADING slot has a pin: whoever reads into it holds the one that reserve() gave. A READY slot
-// with a pin keeps its expert. A READY slot without one keeps it until its memory is wanted, and
-// what happens then is its Admission: kCached slots go by their worth, kSpeculative ones oldest
-// first, and promote() makes a speculative slot, LOADING or READY, cached or transient.
+// with a pin keeps its expert. A READY slot without one keeps it until its memory is wanted. Its
+// Admission says when it goes: kCached slots by their worth, kSpeculative ones oldest first.
+// promote() makes a speculative slot, LOADING or READY, cached or transient.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@
 
 namespace moeflux {
 
-/// kLoading: bytes are on their way. There is no state for half an expert: computing gate and up
-/// while down is read would save two thirds of one expert's product (0.04 ms of 1.8 MB) in a stall
-/// of whole reads (1 ms each), and only for the last to arrive.
+/// kLoading: bytes are on their way. There is no state for half an expert. Computing gate and up
+/// while down is read would save two thirds of the last expert's product (0.04 ms for 1.8 MB), in a
+/// stall of reads that take 1 ms each.
 enum class SlotState : uint8_t { kAbsent, kLoading, kReady };
 
 /// Why an expert is in its slot.
@@ -84,7 +84,7 @@ class ExpertPin {
   ExpertPin& operator=(const ExpertPin&) = delete;
 
   explicit operator bool() const { return cache_ != nullptr; }
-  /// Of a pin that holds something.
+  /// The slot of a pin that holds something.
   Slot slot() const { return slot_; }
   void release();
 
@@ -158,7 +158,7 @@ class ExpertCache {
   const ExpertShape& shape() const { return options_.shape; }
   size_t num_slots() const { return options_.num_slots; }
   size_t num_staging() const { return options_.num_staging; }
-  /// Of these, how many may be used at once: all until shrink_to() says otherwise.
+  /// How many slots may be used at once: all until shrink_to() says otherwise.
   size_t slot_limit() const { return limit_; }
   size_t slot_bytes() const { return options_.slot_bytes; }
   uint64_t capacity_bytes() const { return uint64_t{limit_} * options_.slot_bytes; }

@@ -127,7 +127,7 @@ class Model {
       --resident.pins;
     }
   }
-  // What is pinned or LOADING is among what must be there.
+  // Pinned and LOADING experts must be there.
   void compare() {
     ASSERT_EQ(cache_.num_resident(), naive_.resident.size());
     for (const auto& [key, entry] : naive_.resident) {

@@ -53,7 +53,7 @@ class ExpertFetch {
 
   /// Blocks until something has arrived; at least one expert must be in flight.
   std::vector<Arrival> wait();
-  /// What has arrived, perhaps nothing. Keeps the reader busy while the caller computes.
+  /// The experts that have arrived, perhaps none. Keeps the reader busy while the caller computes.
   std::vector<Arrival> poll();
 
   size_t in_flight() const { return in_flight_; }

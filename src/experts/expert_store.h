@@ -81,15 +81,16 @@ class ExpertStore {
   /// In decode, before the layer's own router can speak: would its choice from an earlier state of
   /// the token be worth reading for? Where it is, hint() is to be called at once.
   virtual bool wants_hint(LayerId /*layer*/) { return false; }
-  /// What the layer will probably choose, ids [1, top_k] best first. Only changes when experts are
-  /// read. Reads the ids back through `encoder`.
+  /// The layer's probable choice, ids [1, top_k] best first. Only changes when experts are read.
+  /// Reads the ids back through `encoder`.
   virtual Status hint(LayerId /*layer*/, Encoder& /*encoder*/, const Routes& /*routes*/) {
     return {};
   }
   /// The leases that follow are of a step that begins at this position of its sequence. Only
   /// route observers and forced routes care.
   virtual void begin_step(int64_t /*position*/) {}
-  /// Who is told of every lease from now on, or null. Must outlive the store, or be taken away.
+  /// Tells the observer of every lease from now on; null: nobody. Must outlive the store, or be
+  /// taken away.
   virtual void observe_routes(RouteObserver* /*observer*/) {}
   virtual ExpertStats stats() const = 0;
   /// Bytes of fast memory that experts may occupy.
@@ -97,7 +98,7 @@ class ExpertStore {
   /// Uses so many bytes less from now on and gives them back to the system, down to the least that
   /// can work; a store without a cache gives nothing. Between steps only: no lease may be alive.
   virtual void release_memory(uint64_t /*bytes*/) {}
-  /// What counts uses and ranks experts, or null; belongs to the store.
+  /// The cache, which counts uses and ranks experts, or null; belongs to the store.
   virtual ExpertCache* cache() { return nullptr; }
 };
 

@@ -57,7 +57,7 @@ struct ExpertBias {
   Tensor view(Buffer& buffer, size_t slot_offset) const;
 };
 
-/// What has to happen to a slot's bytes once they have all arrived.
+/// The work on a slot's bytes once they have all arrived.
 enum class ExpertArrangement : uint8_t {
   kAsStored,  // nothing: what arrives is the layout, tiles included
   /// Matrices in tiled order arrive as codes, scales and biases one after another at data_offset,

@@ -166,7 +166,7 @@ class ExpertWorld {
   std::optional<TensorIndex> index_;
 };
 
-/// What a lease delivered, wave by wave, up to its end or its first error.
+/// A lease's deliveries, wave by wave, up to its end or its first error.
 struct Delivery {
   std::vector<std::vector<int32_t>> waves;
   Status status;

@@ -58,7 +58,7 @@ class ForcedRoutesTest : public ::testing::Test {
     EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error().to_string());
     return std::move(store).value();
   }
-  /// What a layer is given where its router chose expert 11 throughout, and that it came.
+  /// The experts that a layer is given where its router chose expert 11 throughout.
   Ids chosen(ExpertStore& store, int32_t layer, int64_t tokens, int64_t top_k = 2) {
     const Delivery delivery = deliver(world_, store, encoder_, layer,
                                       Ids(static_cast<size_t>(tokens * top_k), 11), 1000, tokens);

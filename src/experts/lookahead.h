@@ -52,7 +52,7 @@ class Lookahead {
                                       const DriveLoad& load);
   /// The router has spoken: `chosen` of the layer that choose() was called for, if it was.
   void settle(LayerId layer, std::span<const int32_t> chosen);
-  /// What applying a router early took.
+  /// The time that applying a router early took.
   void note_cost(double seconds);
 
   int32_t top_k() const { return options_.top_k; }

@@ -74,7 +74,7 @@ class PromptReadAheadTest : public ::testing::Test {
 TEST_F(PromptReadAheadTest, AttentionAndWavesCostNothingWhileStagingCoversThem) {
   const double expert = sweep_seconds() / 36;
   const double took = run(8, 6, {.expert_seconds = 0.1 * expert, .attention_seconds = 3 * expert});
-  // What is left is the compute of the last arrivals; attention alone would add 6 experts.
+  // The rest is the compute of the last arrivals; attention alone would add 6 experts.
   EXPECT_LT(took, sweep_seconds() + expert);
   EXPECT_GE(took, sweep_seconds());
 }

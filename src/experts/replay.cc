@@ -9,7 +9,7 @@
 namespace moeflux {
 namespace {
 
-// What the engine's lease does, with reads that arrive at once.
+// The engine's lease, with reads that arrive at once.
 void run_visit(LayerVisit& visit, const LayerRoutes& routes,
                std::vector<ExpertCache::Slot>& loading) {
   visit.begin(routes);

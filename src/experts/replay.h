@@ -51,10 +51,10 @@ ReplayResult replay(const RouteTrace& trace, const ReplayOptions& options);
 /// keep none of what it reads, and starting decode with whatever of the prompt it likes best.
 ReplayResult replay_belady(const RouteTrace& trace, const ReplayOptions& options);
 
-/// What a page cache of as many bytes serves: Linux' two lists, experts as units. A first read
-/// goes to the inactive list, a second read while it is there moves it to the active list, a read
-/// soon after its eviction puts it there at once. A hit still costs a copy, which this
-/// does not count, and so does the dense part of the model, which here competes for nothing.
+/// The hits of a page cache of as many bytes: Linux' two lists, experts as units. A first read goes
+/// to the inactive list, a second read while it is there moves it to the active list, a read soon
+/// after its eviction puts it there at once. A hit still costs a copy, which this does not count,
+/// and so does the dense part of the model, which here competes for nothing.
 ReplayResult replay_page_cache(const RouteTrace& trace, const ReplayOptions& options);
 
 /// Layers' experts that decode and prompt touched at least once.

@@ -12,7 +12,7 @@
 
 namespace moeflux {
 
-/// What the experts take on the device.
+/// Bytes of the experts on the device.
 uint64_t resident_experts_bytes(const ExpertTable& table);
 
 struct ResidentExpertStoreOptions {

@@ -10,7 +10,7 @@
 
 namespace moeflux {
 
-/// Thread-compatible. What read() returns refers to it until the next call.
+/// Thread-compatible. The result of read() refers to it until the next call.
 class RouteReadback {
  public:
   void begin_step(int64_t position) { position_ = position; }

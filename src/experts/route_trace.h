@@ -37,7 +37,7 @@ struct RouteTraceHeader {
 
 class RouteTrace {
  public:
-  /// What a layer was asked for at once.
+  /// The routes that a layer was asked for at once.
   struct Visit {
     int32_t turn = 0;
     RoutePhase phase = RoutePhase::kDecode;

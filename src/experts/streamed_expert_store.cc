@@ -115,9 +115,9 @@ class StreamedExpertStore : public ExpertStore {
   size_t states_made_ = 0;
 };
 
-// The experts of the next layer that has any, for a chunk of a prompt that needs nearly all of
-// them: read in the order of the file into slots that hold nothing, while this layer and the next
-// one's attention compute. True when one more slot would be used.
+// Reads experts of the next layer that has any, for a chunk of a prompt that needs nearly all of
+// them. They come in the order of the file into slots that hold nothing, while this layer and the
+// next one's attention compute. True when one more slot would be used.
 bool StreamedExpertStore::read_ahead(LayerId after) {
   auto next = static_cast<size_t>(index(after)) + 1;
   while (next < table_.layers.size() && table_.layers[next].num_experts == 0) ++next;

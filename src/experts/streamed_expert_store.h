@@ -23,7 +23,7 @@ struct StreamedExpertStoreOptions {
   EvictionPolicyOptions eviction = {};
   /// Unknown leaves the cache unguarded.
   TokenDemand demand = {};
-  /// Of the slots, how many are for experts on their way through; none: as set_staging() has it.
+  /// How many slots are for experts on their way through; none: as set_staging() has it.
   std::optional<size_t> staging = {};
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_arrivals = true;

@@ -203,7 +203,7 @@ TEST_F(StreamedExpertStoreTest, CapacityStaysUnderTheBoundAndWithinTheModel) {
   EXPECT_EQ(capacity(uint64_t{1} << 40), world_.table().num_experts_total() * slot);
 }
 
-// What a router may ask for: a handful of experts, often the same ones, sometimes all.
+// Routes as routers give them: a handful of experts, often the same ones, sometimes all.
 std::vector<int32_t> random_ids(std::mt19937_64& random) {
   const uint64_t most = random() % 8 == 0 ? 64 : 8;
   std::vector<int32_t> ids(1 + random() % most);

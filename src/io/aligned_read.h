@@ -38,7 +38,7 @@ class AlignedRead {
   /// all others, widened to whole blocks, through the bounce buffer.
   AlignedRead(const ReadChunk& chunk, size_t alignment, BounceBuffer& bounce);
 
-  /// What to ask the system for: this many bytes at this offset into these pieces.
+  /// A request to the system: this many bytes at this offset into these pieces.
   uint64_t offset() const { return begin_ + done_; }
   std::span<const iovec> pieces() const {
     return std::span(pieces_).subspan(first_piece_, num_pieces_ - first_piece_);

@@ -35,7 +35,8 @@ struct ReadCompletion {
   Status status;
 };
 
-/// What O_DIRECT asks of offsets, sizes and addresses: the page, a multiple of any drive's sector.
+/// Alignment that O_DIRECT asks of offsets, sizes and addresses: the page, a multiple of any
+/// drive's sector.
 constexpr size_t kDirectAlignment = 4096;
 
 /// One thread submits and collects; the reads themselves may run on others. Every request gets
@@ -55,15 +56,15 @@ class AsyncReader {
   /// Blocks until at least one read has completed, then returns all that have, in any order.
   /// Must not be called with nothing in flight.
   virtual std::vector<ReadCompletion> wait() = 0;
-  /// What has completed, perhaps nothing, without waiting for a device. Keeps readers busy that
-  /// have no thread of their own: what exceeds their depth starts here. A reader that can only
-  /// read synchronously (mmap, files without a descriptor) reads one piece.
+  /// The completed reads, perhaps none, without waiting for a device. Keeps readers busy that have
+  /// no thread of their own: what exceeds their depth starts here. A reader that can only read
+  /// synchronously (mmap, files without a descriptor) reads one piece.
   virtual std::vector<ReadCompletion> poll() = 0;
   /// Submitted and not yet returned by wait() or poll().
   virtual size_t in_flight() const = 0;
 
-  /// What has not begun of the speculative reads of this tag becomes demand, behind the demand
-  /// reads already queued. Returns how many reads changed.
+  /// Speculative reads of this tag that have not begun become demand, behind the demand reads
+  /// already queued. Returns how many reads changed.
   virtual size_t promote(uint64_t tag) = 0;
   /// Reads of this tag that have not begun complete with kCancelled; the others go on. Returns how
   /// many were cancelled.

@@ -20,7 +20,7 @@ class BlockingSource {
 struct SystemSourceOptions {
   /// Past the page cache, for files and filesystems that can.
   bool direct = false;
-  /// What was read through the page cache leaves it again: our own cache keeps the only copy.
+  /// Pages that were read through the page cache leave it again: our own cache keeps the only copy.
   bool drop_cache = false;
   ReadResultFilter* filter = nullptr;
 };

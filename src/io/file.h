@@ -47,8 +47,8 @@ Result<std::string> read_text_file(const std::string& path, uint64_t bytes_max);
 Result<std::string> read_standard_input(uint64_t bytes_max);
 
 /// Writes to a temporary file beside `path`, fsyncs and renames, so that `path` is either old or
-/// complete. A private one has mode 0600 from its first byte on, whatever `path` had before. What a
-/// killed process leaves is called PATH.tmp-PID-N; see remove_abandoned_file().
+/// complete. A private one has mode 0600 from its first byte on, whatever `path` had before. A
+/// killed process leaves a file PATH.tmp-PID-N; see remove_abandoned_file().
 class AtomicFileWriter {
  public:
   static Result<std::unique_ptr<AtomicFileWriter>> create(

@@ -1,4 +1,4 @@
-// Who may read what is written.
+// Who may read a written file.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a cache of files asks of its folder: how large files are, when each was used last, and which
-// temporary files nobody writes any more.
+// The files of a cache's folder: how large they are, when each was used last, and which temporary
+// files nobody writes any more.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@ namespace moeflux {
 struct HostMemory {
   /// The machine's memory, or the smallest cgroup limit that applies to us when that is less.
   uint64_t total_bytes = 0;
-  /// What can be allocated without swapping: the smaller of the machine's available memory and what
-  /// every cgroup from ours up to the root leaves (limit minus usage, reclaimable page cache
+  /// Bytes that can be allocated without swapping: the least of the machine's available memory and
+  /// the rest of every cgroup from ours up to the root (limit minus usage, reclaimable page cache
   /// counted as free).
   uint64_t available_bytes = 0;
 };

@@ -1,5 +1,5 @@
-// What Linux says about memory, read from /proc and the cgroup folders: pure parsing of files, so
-// that tests can offer made-up trees.
+// Linux' figures about memory from /proc and the cgroup folders. Only parses files, so that tests
+// can offer made-up trees.
 #pragma once
 
 #include <string>

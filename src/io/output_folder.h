@@ -27,7 +27,7 @@ Status remove_empty_folder(const std::string& path);
 /// Absolute, without symbolic links, "." and "..". Fails with kNotFound or kIo.
 Result<std::string> real_path(const std::string& path);
 
-/// What a file or folder is, whatever it is called.
+/// The identity of a file or folder, whatever it is called.
 struct FileId {
   uint64_t device = 0;
   uint64_t inode = 0;

@@ -32,8 +32,8 @@ struct ReaderOptions {
   int speculative_depth = 0;
   /// Largest command. A multiple of kDirectAlignment.
   size_t chunk_bytes = 512 * kKiB;
-  /// Whatever had to be read through the page cache (by pread, or where direct reads are refused)
-  /// leaves it again.
+  /// Bytes that had to be read through the page cache (by pread, or where direct reads are refused)
+  /// leave it again.
   bool drop_cache = true;
   ReadResultFilter* filter = nullptr;  // for tests; outlives the reader
 };

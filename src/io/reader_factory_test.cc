@@ -1,4 +1,4 @@
-// What every AsyncReader promises, for every mode.
+// The promises of AsyncReader, for every mode.
 #include "io/reader_factory.h"
 
 #include <gtest/gtest.h>
@@ -79,9 +79,9 @@ class ReaderTest : public testing::TestWithParam<IoMode> {
   std::unique_ptr<AsyncReader> reader_;
 };
 
-/// Those that ask system calls, whose answers can fail; a mapping asks none.
+/// Modes that use system calls, which can fail; a mapping uses none.
 class ReaderByCalls : public ReaderTest {};
-/// Those that do nothing while nobody asks. Threads go on by themselves: PreadReader's tests hold
+/// Modes that do nothing while nobody asks. Threads go on by themselves: PreadReader's tests hold
 /// them still with a gate.
 class ReaderWithoutThreads : public ReaderTest {};
 

@@ -1,4 +1,4 @@
-// What stands behind the handles of moeflux.h.
+// The objects behind the handles of moeflux.h.
 #pragma once
 
 #include <cstddef>

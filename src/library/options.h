@@ -16,7 +16,7 @@
 
 namespace moeflux {
 
-/// What a struct had in version 0.1: the least a caller can have.
+/// Size of a struct in version 0.1: the least a caller can have.
 template <typename T>
 constexpr size_t kFirstSize = sizeof(T);
 template <>

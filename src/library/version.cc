@@ -1,4 +1,4 @@
-// What version this is, and the names of its error codes.
+// The version of the library, and the names of its error codes.
 #include "moeflux/moeflux.h"
 
 uint32_t mf_version() noexcept { return MF_VERSION; }

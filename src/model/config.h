@@ -67,7 +67,7 @@ class Config {
   void ignore(std::string_view key) { read_.insert(std::string(key)); }
 
   const Status& status() const { return status_; }
-  /// What is not null: in absorbed objects, then in text_config, then at the top level, there
+  /// Keys that are not null: in absorbed objects, then in text_config, then at the top level, there
   /// without harmless keys (model/config_keys.h).
   std::vector<UnreadKey> unread() const;
   /// The value wherever it is, or null.

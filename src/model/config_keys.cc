@@ -174,7 +174,7 @@ Json attention_says(const ModelSpec& spec, std::string_view key) {
       spec, [](const LayerSpec& l) { return Json(l.attention.qk_norm != QkNorm::kNone); });
 }
 
-// What a spec has under other families' names of it.
+// Values that a spec has under other families' names.
 struct SpecKeys {
   std::string_view keys;
   Json (*says)(const ModelSpec& spec, std::string_view key);

@@ -1,5 +1,5 @@
-// What those keys of a config.json mean that no family reads: some say how a model was made or is
-// used, some change what it computes. The one place that lists either kind.
+// The meaning of keys of config.json that no family reads: some say how a model was made or is
+// used, some change its results. The one place that lists either kind.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ enum class KeyMeaning : uint8_t {
   kChanges,  // the computation is another one
 };
 
-/// What a key that no family reads does to the computation of `spec`. Neutral are null everywhere,
-/// 1 for a factor, false, 0 and empty for a switch, and what the spec has anyhow.
+/// The effect of a key that no family reads on the computation of `spec`. Neutral are null
+/// everywhere, 1 for a factor, false, 0 and empty for a switch, and what the spec has anyhow.
 KeyMeaning meaning_of(const ModelSpec& spec, std::string_view key, const Json& value);
 
 }  // namespace moeflux

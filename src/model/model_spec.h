@@ -1,5 +1,4 @@
-// What a network is, as plain data: the family reads it from config.json, everything else is built
-// from it.
+// A network as plain data: the family reads it from config.json, everything else is built from it.
 #pragma once
 
 #include <cstdint>
@@ -104,7 +103,7 @@ struct ModelSpec {
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
 };
 
-/// What each layer must remember of a sequence.
+/// State that each layer keeps for a sequence.
 std::vector<LayerStateSpec> state_specs(const ModelSpec& spec);
 
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-// Which storage formats of weights exist. What each one means is in formats/<format>.h.
+// Which storage formats of weights exist. Each one's meaning is in formats/<format>.h.
 #pragma once
 
 #include <cstdint>

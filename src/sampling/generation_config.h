@@ -1,4 +1,4 @@
-// What a model's generation_config.json says about sampling and stopping.
+// Sampling and stopping as a model's generation_config.json has them.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What generation_config.json files of real shapes come to.
+// Options that generation_config.json files of real shapes give.
 #include "sampling/generation_config.h"
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 namespace moeflux {
 namespace {
 
-// What is subtracted from a row's logits for log-probabilities.
+// The number to subtract from a row's logits for log-probabilities.
 double log_total(std::span<const float> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double total = 0.0;

@@ -19,7 +19,7 @@ double surprise(std::span<const float> logits, TokenId target);
 /// rules out what `base` allows, or where a row has a NaN.
 double divergence(std::span<const float> base, std::span<const float> other);
 
-/// What a model said about the tokens of a text.
+/// A model's surprise over the tokens of a text.
 class TextScore {
  public:
   void add(double surprise_nats);
@@ -36,7 +36,7 @@ class TextScore {
   int64_t tokens_ = 0;
 };
 
-/// What two models said about the tokens of a text. Keeps four bytes a token.
+/// The divergence of two models over the tokens of a text. Keeps four bytes a token.
 class DivergenceScore {
  public:
   void add(std::span<const float> base, std::span<const float> other);

@@ -99,7 +99,7 @@ class SequenceState {
   /// kResourceExhausted or the encoder's error; the state is of no use then.
   Status fill(Encoder& encoder, Part part, std::span<const std::span<const std::byte>> layers);
 
-  /// What all it holds takes, shared or not.
+  /// Bytes of all it holds, shared or not.
   uint64_t size_bytes() const;
   /// Pages a layer holds for a sequence of `length` tokens.
   static int64_t pages_needed(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);

@@ -1,4 +1,4 @@
-// What golden tests of tokenizers share: files of tests/golden/tokenizer and how they spell inputs.
+// Files of tests/golden/tokenizer and their spelling of inputs, for golden tests of tokenizers.
 #pragma once
 
 #include <gtest/gtest.h>

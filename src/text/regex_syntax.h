@@ -1,7 +1,7 @@
 // Translates the regular expressions of tokenizer.json (Oniguruma, Ruby syntax) to PCRE2 with UTF
 // and UCP. The two differ in what matters here: \s (PCRE2's has U+180E), \w, \v, \p{Script},
-// classes with
-// && or nested classes, and {n,m}+, ^ and $. What has no safe translation is refused by name.
+// classes with && or nested classes, and {n,m}+, ^ and $. A construct without a safe translation is
+// refused by name.
 #pragma once
 
 #include <string>

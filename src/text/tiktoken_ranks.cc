@@ -32,7 +32,7 @@ std::vector<Line> lines_of(std::string_view text) {
   return lines;
 }
 
-// What a line holds, for messages: printable ASCII whatever the file is.
+// A line's contents for messages: printable ASCII, whatever the file is.
 std::string excerpt(std::string_view text) {
   std::string shown;
   for (const char c : text.substr(0, kExcerptBytesMax)) shown += c < ' ' || c > '~' ? '?' : c;

@@ -8,8 +8,8 @@
 
 namespace moeflux {
 
-/// Tokens of more bytes are refused. Those in use have some hundred at most; looking for a token's
-/// halves is quadratic in its length.
+/// Tokens of more bytes are refused. Tokens in use have some hundred bytes at most; looking for a
+/// token's halves is quadratic in its length.
 constexpr size_t kTiktokenBytesMax = 1024;
 
 /// The tokens by rank. Lines may come in any order; empty ones are skipped. Fails naming the line

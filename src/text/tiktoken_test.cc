@@ -1,5 +1,5 @@
-// What parse_tiktoken() refuses and where, what it makes of added tokens, and texts and tables that
-// would hurt a careless one.
+// Refusals of parse_tiktoken(), its added tokens, and texts and tables that would hurt a careless
+// tokenizer.
 #include "text/tiktoken.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What parse() refuses and by which name, and texts that would hurt a careless tokenizer.
+// Refusals of parse() by name, and texts that would hurt a careless tokenizer.
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What only the CPU promises: options, errors that stick, empty steps, and its exponential.
+// Promises of the CPU alone: options, errors that stick, empty steps, and its exponential.
 #include "backend/cpu/cpu_device.h"
 
 #include <gtest/gtest.h>

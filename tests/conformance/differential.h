@@ -11,7 +11,7 @@
 
 namespace moeflux::conformance {
 
-/// What a program's ops work on: the same numbers in every session.
+/// The memory that a program's ops work on: the same numbers in every session.
 struct World {
   static constexpr int64_t kCols = 64;
   static constexpr int64_t kHeadDim = 32;  // of two heads

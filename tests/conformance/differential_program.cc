@@ -61,7 +61,7 @@ class Writer {
     const int64_t room = World::kSlots * slot() + World::kRoom;
     return {std::min(begin, room - count), count};
   }
-  /// What an op writes, apart from these.
+  /// Memory for an op to write, apart from these.
   Range apart(int64_t count, Ranges from) {
     while (true) {
       const Range range = any(count);

@@ -69,7 +69,7 @@ TEST(Fusion, TheGateOfAttentionFollowsTheMergeOfItsParts) {
 }
 
 TEST(Fusion, TheGateOfAttentionFollowsManyQueriesToo) {
-  // What many queries share is brought into halves first.
+  // Keys and values that many queries share are brought into halves first.
   check_gated(3, {.n = 70, .before = 30, .kv_heads = 2, .dim = 36});
 }
 

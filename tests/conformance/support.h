@@ -1,4 +1,4 @@
-// What conformance tests share: devices, seeded data, encoded weights, and comparison with
+// Helpers of conformance tests: devices, seeded data, encoded weights, and comparison with
 // evidence.
 #pragma once
 
@@ -36,8 +36,8 @@ const std::vector<NamedDevice>& devices();
 /// One device per family, with two threads; no emulator with matrix units, whose invariances have
 /// tests of their own.
 std::vector<const NamedDevice*> one_device_per_family();
-/// Those whose products and attention run on matrix units: CUDA GPUs, and emulators that have some
-/// and take no part in what is for fast devices.
+/// Devices whose products and attention run on matrix units: CUDA GPUs, and emulators that have
+/// some and take no part in tests for fast devices.
 std::vector<const NamedDevice*> devices_with_units(bool fast_only = false);
 Device& reference();
 
@@ -103,17 +103,17 @@ class Session {
 
 using Run = std::function<std::vector<float>(Session&)>;
 
-/// What a device computed, and how much more than by the rounding of f32 it may be off. 1, but
-/// where it launched kernels for matrix units: they see activations as integers of 16 bits in place
-/// of 24, of one factor for 64 columns. 16 is five deviations of such products' error where rows
-/// are short, and numbers even; more columns average more.
+/// A device's result, and how much more than by the rounding of f32 it may be off. 1, but where it
+/// launched kernels for matrix units: they see activations as integers of 16 bits in place of 24,
+/// of one factor for 64 columns. 16 is five deviations of such products' error where rows are
+/// short, and numbers even; more columns average more.
 struct Outcome {
   std::vector<float> values;
   double allowance = 1.0;
 };
 Outcome run_on(const NamedDevice& device, const Run& run);
 
-/// What a result is compared against.
+/// The numbers that a result is compared with.
 struct Comparison {
   std::string op;     // a row of the matrix: "linear"
   std::string label;  // "affine-4/64, 3x130x192"

@@ -26,7 +26,7 @@ Weight made_up_weight(Session& s, Random& random, int64_t rows, int64_t cols) {
   return weight;
 }
 
-/// What a device says of an op that writes to `out`.
+/// A device's answer to an op that writes to `out`.
 using Op = std::function<Tensor(Session&, Random&)>;
 void expect_refusal(const std::string& what, const Op& op) {
   for (const auto& [name, device] : every_device()) {

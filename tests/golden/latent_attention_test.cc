@@ -119,7 +119,7 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-// What a wrong implementation would do, to see that the comparison notices.
+// A wrong implementation, to see that the comparison notices.
 struct Mistakes {
   bool half_rope = false;
   bool plain_frequencies = false;

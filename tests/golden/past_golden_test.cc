@@ -1,5 +1,5 @@
-// Whatever becomes of a sequence, its next logits are those of a fresh evaluation of its tokens,
-// byte for byte: for every family, and for the embedded model.
+// A sequence that was saved, rewound, forked or reused has the logits of a fresh evaluation of its
+// tokens, byte for byte: for every family, and for the embedded model.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -157,7 +157,7 @@ TEST_P(PastGolden, TruncatesAtEveryPosition) {
       ASSERT_EQ(subject.length(), static_cast<int64_t>(position));
       ASSERT_EQ(subject_.eval(subject, std::span(text).subspan(position, 1)), expected[position])
           << position;
-      // What is forgotten and replaced by something else leaves no trace either.
+      // Tokens that are forgotten and replaced leave no trace either.
       subject_.eval(subject, other);
       expect_ok(engine.truncate(subject, static_cast<int64_t>(position)));
     }

@@ -1,4 +1,4 @@
-// What a GPU is told for one small model: every launch of a prefill and of a decode step, as text.
+// Every launch of a prefill and of a decode step of one small model on a GPU, as text.
 #include "backend/gpu/plan_trace.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The embedded model reads natural text as users run it: by its own routers, in the default
-// precision. What that costs against f32 is bounded.
+// precision. Its cost against f32 is bounded.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Whatever is wrong with a command line, a model folder or a prompt: one line on standard error
-// that names it, a non-zero exit status, and no crash.
+// Mistakes in a command line, a model folder or a prompt give one line on standard error that names
+// them, a non-zero exit status, and no crash.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -58,7 +58,7 @@ TEST_F(LibraryTest, ProgressCountsThePromptAndCanStopIt) {
   expect_error(stopped.eval(tokens, {}, [](uint64_t done, uint64_t) { return done < 4; }),
                Code::kCancelled, {});
   EXPECT_EQ(take(stopped.position()), 4);
-  // What was evaluated counts: the rest leads to the same logits.
+  // Evaluated tokens count: the rest leads to the same logits.
   std::vector<float> rest(stopped.vocab_size());
   expect_ok(stopped.eval(std::span(tokens).subspan(4), rest));
   EXPECT_EQ(rest, fresh_logits(tokens));

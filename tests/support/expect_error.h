@@ -1,4 +1,4 @@
-// What a test says about an error: its code, and the pieces of text that a reader needs.
+// Expectations about an error: its code, and the pieces of text that a reader needs.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 namespace moeflux::testing {
 
-/// What the GPU was asked for, for tests to look at; outlives it.
+/// Requests to the GPU, for tests to look at; outlives it.
 struct FakeMetalLog {
   int commits = 0;
   int ran = 0;  // command buffers

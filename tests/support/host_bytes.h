@@ -22,7 +22,7 @@ class HostBytes : public Buffer {
   std::vector<std::byte> bytes_;
 };
 
-/// What a reader of `matrix` gets back, row after row.
+/// The numbers that a reader of `matrix` gets, row after row.
 inline std::vector<float> decode(const AffineMatrix& matrix, const QuantFormat& format,
                                  int64_t rows, int64_t cols) {
   HostBytes codes(matrix.codes);

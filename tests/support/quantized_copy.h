@@ -20,7 +20,7 @@ struct QuantizedCopyOptions {
   bool split_kv_b = true;
 };
 
-/// What became of the weights, so that a test can see that it tests something.
+/// Counts of converted weights, so that a test can see that it tests something.
 struct QuantizedCopyReport {
   /// Modules by the last parts of their names, layers and experts left out: "mlp.gate".
   std::map<std::string, int> modules;

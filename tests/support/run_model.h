@@ -51,8 +51,8 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options);
 
 /// `devices`, and the GPUs that the build has code for, whether this machine has them or not.
 std::vector<std::string> and_built_gpus(std::vector<std::string> devices);
-/// Why this machine lacks the GPU of that name; empty for one it has, and for any other device.
-/// What else keeps a GPU from being opened is a gtest failure.
+/// Why this machine lacks the GPU of that name; empty for one it has, and for any other device. Any
+/// other reason why a GPU cannot be opened is a gtest failure.
 std::string missing_gpu(const std::string& device);
 /// A device's name as part of a test's: "cuda_0".
 std::string test_name_of(std::string device);

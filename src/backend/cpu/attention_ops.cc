@@ -120,7 +120,7 @@ class Attention {
     return q_.dim(0) * q_.dim(1) * seen * (q_.dim(2) + out_.dim(2));
   }
   Tile tile(int64_t index) const { return tile_at(cut_, q_.dim(0), index); }
-  /// Those that some of the tokens sees.
+  /// Positions that one of the tokens sees.
   Segments segments(int64_t token, int64_t tokens) const {
     const int64_t oldest = kv_.length + token + 1 - shared_.window;
     const int64_t begin = shared_.window > 0 ? std::max<int64_t>(0, oldest) : 0;

@@ -23,8 +23,8 @@ struct CpuOptions {
   Precision precision = Precision::kF32;
 };
 
-/// What the precision of a device of these options is: kF32 or kInt8. Fails as make_cpu_device() on
-/// the instruction set.
+/// The precision of a device of these options: kF32 or kInt8. Fails as make_cpu_device() on the
+/// instruction set.
 Result<Precision> chosen_precision(const CpuOptions& options);
 
 /// Output bits depend on the instruction set (those of int8 products do not), never on the number

@@ -1,4 +1,4 @@
-// What ops are given, in the plain terms of the kernels.
+// Arguments of ops in the plain terms of the kernels.
 #pragma once
 
 #include "backend/cpu/kernels/kernel_table.h"

@@ -18,7 +18,7 @@ class AlignedSpace {
  public:
   /// At least `bytes`; what was there before is lost when it grows.
   std::byte* get(size_t bytes);
-  /// What the last get() returned.
+  /// The result of the last get().
   std::byte* data() const { return data_; }
 
  private:

@@ -24,7 +24,7 @@ struct CudaOptions {
 /// Fails with kUnsupported when built without CUDA or when the build has no code for this GPU,
 /// kNotFound when there is no such GPU or no driver.
 Result<std::unique_ptr<Device>> make_cuda_device(const CudaOptions& options);
-/// What make_cuda_device() makes a device of.
+/// The platform of which make_cuda_device() makes a device.
 Result<std::unique_ptr<gpu::Platform>> make_cuda_platform(const CudaOptions& options);
 
 }  // namespace moeflux

@@ -42,7 +42,7 @@ std::byte* cuda_address(const Buffer& buffer);
 /// Pinned memory in a ring of blocks. A block is taken again once the copies out of it are done.
 class CudaStaging {
  public:
-  /// What one copy can carry.
+  /// The most that one copy can carry.
   static constexpr size_t kBlockBytes = size_t{1} << 20;
 
   static Result<std::unique_ptr<CudaStaging>> create();

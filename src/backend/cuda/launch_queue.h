@@ -1,8 +1,8 @@
 // Launches on their way to a stream. Runs of launches that come again, as every decoded token's do,
 // become CUDA graphs: one call starts a hundred kernels, and only the parameters that have changed
-// since (positions, lengths) are told anew. What runs, and in which order, stays the same; where
-// the GPU can, a kernel is set up while the one before it still runs (await_inputs() in the kernel
-// dialect holds it until its inputs are there).
+// since (positions, lengths) are told anew. The launches and their order stay the same. Where the
+// GPU can, a kernel is set up while the one before it still runs: await_inputs() in the kernel
+// dialect holds it until its inputs are there.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -52,7 +52,7 @@ class LaunchQueue {
     alignas(8) std::array<std::byte, Plan::kParamsBytesMax> params{};
     std::array<void*, Plan::kBindingsMax> pointers{};
   };
-  /// What the runtime wants to be told of a launch; points into it.
+  /// A launch as the runtime wants it described; points into the launch.
   struct Arguments;
   /// A run of launches that has been seen before, and its graph from the second time on.
   struct Run {

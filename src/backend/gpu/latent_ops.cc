@@ -9,7 +9,7 @@
 namespace moeflux::gpu {
 namespace {
 
-// Of groups for what a token has besides heads: thirty SIMD groups turn 128 of them.
+// Rows of groups for a token's work besides its heads: thirty SIMD groups turn 128 heads.
 constexpr uint32_t kSlicesBehindHeads = 2;
 
 constexpr uint32_t bytes_of(uint32_t words) { return words * static_cast<uint32_t>(sizeof(u32)); }

@@ -11,11 +11,11 @@ namespace {
 // Splits of a SIMD group between two sums: so few that the sums take little memory, so many that
 // SIMD groups seldom wait for each other.
 constexpr uint32_t kBatchSplits = 8;
-// Of a multiprocessor: what a group takes beside what it asks for, and how much more than a group
-// may have there is in all.
+// CUDA reserves so many bytes of shared memory for each group. A multiprocessor has as many more
+// than the largest group may request.
 constexpr uint32_t kReservedBytes = 1024;
-// The fewest SIMD groups that take splits: in each of two groups of a multiprocessor, or else in
-// one, which with eight does as much as two with five each.
+// The fewest SIMD groups that take splits. Two groups share a multiprocessor only if each has
+// kPairSimdsMin; one with eight is as fast as two with five.
 constexpr uint32_t kPairSimdsMin = 6;
 constexpr uint32_t kSimdsMin = 4;
 constexpr uint32_t kSimdsMax = kMmaThreadsMax / kSimdLanes;
@@ -123,7 +123,8 @@ std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t e
   all.rows = needs.rows / experts;
   if (all.rows > cores) return std::nullopt;
   const uint32_t groups = std::min(cores / all.rows, all.tiles);
-  // Of the experts' list a share of so many tiles may begin and end within an expert.
+  // A group's share of the list may begin and end inside an expert, so it has tiles of up to share
+  // / tiles + 3 experts.
   const uint32_t share = groups_for(all.tiles, groups);
   const uint32_t listed = std::min(experts, share / needs.tiles + 3);
   for (uint32_t simds = kSimdsMax; simds > kMmaSimds; --simds) {

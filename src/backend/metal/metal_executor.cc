@@ -26,8 +26,8 @@ class MetalExecutor : public Executor {
   void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
     MF_CHECK(offset_bytes + from.size() <= to.size_bytes());
     if (!status_.ok() || from.empty()) return;
-    // A copy by the GPU takes words. What has other bytes waits its turn on the host; so does what
-    // comes when nothing is before it.
+    // A copy by the GPU takes words. Writes of other sizes wait their turn on the host, and so do
+    // writes with no work before them.
     if ((offset_bytes | from.size()) % sizeof(uint32_t) != 0) {
       (void)submit();
       finish_all();
@@ -105,7 +105,7 @@ class MetalExecutor : public Executor {
     return commands_ == nullptr && in_flight_.empty();
   }
 
-  /// What was recorded passes with the event of the next submission. After an error it never runs.
+  /// Recorded work passes with the event of the next submission. After an error it never runs.
   void commit() {
     if (commands_ == nullptr) return;
     if (!status_.ok()) {
@@ -131,7 +131,7 @@ class MetalExecutor : public Executor {
     while (!in_flight_.empty()) finish_first();
   }
 
-  /// What is left of the last block held, or a block that no copy reads any more; whole words.
+  /// The rest of the last block held, or a block that no copy reads any more; whole words.
   std::span<std::byte> staging_room() {
     if (held_.empty() || staging_used_ == kMetalStagingBlockBytes) {
       if (spare_.empty() && blocks_ == kMetalStagingBlocks) {

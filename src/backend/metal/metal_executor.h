@@ -10,7 +10,7 @@
 
 namespace moeflux::gpu {
 
-/// What writes may keep in memory of both processors until the GPU has copied it.
+/// Bytes that writes may keep in memory of both processors until the GPU has copied them.
 constexpr size_t kMetalStagingBlockBytes = size_t{1} << 20;
 constexpr size_t kMetalStagingBlocks = 8;
 

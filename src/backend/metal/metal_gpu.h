@@ -1,6 +1,6 @@
-// What moeflux asks of Metal, in C++: memory that both processors see, and command buffers. All
-// that is Objective-C lies behind it (metal_gpu.mm), all that decides (metal_executor) before it,
-// where it is tested without an Apple machine.
+// The part of Metal that moeflux uses, in C++: memory that both processors see, and command
+// buffers. All that is Objective-C lies behind it (metal_gpu.mm), all that decides (metal_executor)
+// before it, where it is tested without an Apple machine.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ struct SourceFile {
 };
 
 /// The file at `path` with every #include "..." replaced by what it names, each once, and without
-/// #pragma once. What is not among `files` is a bug. #include <...> stays.
+/// #pragma once. An include that is not among `files` is a bug. #include <...> stays.
 std::string flatten(std::span<const SourceFile> files, std::string_view path);
 
 /// dialect/metal_kernels.h, flattened.

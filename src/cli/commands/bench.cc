@@ -66,7 +66,7 @@ std::string utc_now() {
   return {text.data(), length};
 }
 
-// What a result says of the model, whatever the test.
+// The part of a result that describes the model.
 Result<BenchResult> describe(const LoadedModel& model, const std::string& directory) {
   BenchResult result;
   result.model_filename = directory;
@@ -119,8 +119,8 @@ void note_forced_routes(const RouteTrace& trace, const Engine& engine) {
   print_note(describe_forced_routes(trace, layers, experts, top_k));
 }
 
-// What the drive can deliver in experts' sizes, with nothing else going on; 0 when the tests had no
-// need of it. Random places of one layer, past the page cache.
+// The drive's rate in experts' sizes, with nothing else going on; 0 when the tests had no need of
+// it. Random places of one layer, past the page cache.
 Result<double> probe_experts_drive(const LoadedModel& model, const ExpertStats& experts,
                                    double seconds) {
   if (experts.bytes_read == 0) return 0.0;

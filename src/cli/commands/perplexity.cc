@@ -26,7 +26,7 @@ struct Options {
   std::string base;  // device or model folder to compare with; empty: none
 };
 
-/// What is compared with: this model elsewhere, in f32, or another model in its place.
+/// The other side of a comparison: this model elsewhere, in f32, or another model in its place.
 ModelOptions base_options(const Options& options) {
   ModelOptions base = options.model;
   if (is_directory(options.base)) {

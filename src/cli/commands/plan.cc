@@ -33,7 +33,7 @@ struct Options {
   bool json = false;
 };
 
-// What the drive of a laptop of these years gives, where nobody says and nothing can be measured.
+// Rate of a current laptop's drive, for where nobody states one and nothing can be measured.
 constexpr double kAssumedDrive = 3e9;
 constexpr double kProbeSeconds = 1.0;
 constexpr int64_t kPromptTokens = 512;

@@ -29,7 +29,7 @@ struct Options {
   bool json = false;
 };
 
-/// What is known of one cache size.
+/// Results for one cache size.
 struct Line {
   double percent = 0.0;  // of the experts of all routed layers
   size_t slots = 0;

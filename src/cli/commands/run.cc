@@ -26,7 +26,7 @@
 namespace moeflux {
 namespace {
 
-// What the user set; everything else comes from the model's generation_config.json.
+// The user's settings; everything else comes from the model's generation_config.json.
 struct SamplingFlags {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
@@ -154,8 +154,8 @@ struct Loaded {
 };
 
 // An interrupt ends the program in here: nothing has been written that would have to be finished,
-// and a model's reads do not wait for anybody. What can be wrong with options and prompt is said
-// before the weights are read.
+// and a model's reads do not wait for anybody. Mistakes in options and prompt are reported before
+// the weights are read.
 Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_token& stop) {
   const std::stop_callback at_once(stop, [] { end_interrupted(); });
   Loaded loaded;

@@ -26,7 +26,7 @@ int sync_file(int fd) {
 }
 
 // The lock says that the writer lives, whoever has its process id: it ends with the file's last
-// descriptor. Who holds it instead is remove_abandoned_file(), which takes the name away. Where the
+// descriptor. Only remove_abandoned_file() holds it otherwise, and takes the name away. Where the
 // file system has no locks, that removes nothing.
 bool lock_as_writer(int fd) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;

@@ -28,7 +28,7 @@ constexpr std::chrono::microseconds kArrivalPause{100};
 // EBADR says that the kernel has lost arrivals; no drive takes so long over one that it has not.
 constexpr std::chrono::seconds kQuietMax{60};
 
-/// What the kernel lacks for the moment; what was prepared is still in the ring.
+/// Errors for want of kernel memory, which may pass; prepared entries are still in the ring.
 bool may_pass(int number) {
   return number == EINTR || number == EAGAIN || number == EBUSY || number == ENOMEM;
 }
@@ -200,7 +200,7 @@ class UringReader final : public AsyncReader {
 
   void collect_arrivals() {
     io_uring_cqe* cqe = nullptr;
-    // What arrives may be asked for again, and what was asked for fails with a failing ring.
+    // arrive() may request the rest of a read, and requests fail with a failing ring.
     while (in_ring_ > 0 && io_uring_peek_cqe(&ring_, &cqe) == 0) {
       const size_t id = cqe->user_data;
       const int result = cqe->res;
@@ -289,8 +289,8 @@ class UringReader final : public AsyncReader {
     if (open().ok() && !pieces.empty()) (void)register_pieces(std::move(pieces));
   }
 
-  /// Ends the ring once the kernel writes no more. What was prepared and not handed over never
-  /// begins. Enters nothing, as that may be what fails: any system call lets arrivals through.
+  /// Ends the ring once the kernel writes no more. Entries that were prepared and not handed over
+  /// never begin. Enters nothing, as that may be what fails: any system call lets arrivals through.
   void close() {
     if (!ring_open_) return;
     size_t begun = in_ring_ - io_uring_sq_ready(&ring_);

@@ -1,4 +1,4 @@
-// What is left of reads and reader when io_uring_enter itself fails.
+// Reads and reader after io_uring_enter itself has failed.
 #include "io/uring/uring_reader.h"
 
 #include <gtest/gtest.h>

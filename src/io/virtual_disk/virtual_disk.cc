@@ -36,7 +36,7 @@ void VirtualDisk::advance(double seconds) {
 }
 
 void VirtualDisk::submit(std::span<const ReadRequest> requests) {
-  // What finished in the meantime made room when it did, not when somebody looked.
+  // Reads that finished in the meantime made room when they did, not when somebody looked.
   const double time = now();
   deliver_until(time);
   for (const ReadRequest& request : requests) scheduler_.add(request);

@@ -1,6 +1,6 @@
 // The decoder most families share: embedding, then per layer x += mixer(norm(x)), x +=
-// ffn(norm(x)), a final norm and a head. What differs between families is their spec and what their
-// weights are called.
+// ffn(norm(x)), a final norm and a head. Families differ in their spec and in the names of their
+// weights.
 #pragma once
 
 #include <memory>

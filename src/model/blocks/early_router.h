@@ -7,7 +7,7 @@
 
 namespace moeflux::blocks {
 
-/// What the router of the next MoE layer sees: rms_norm(residual, norm).
+/// The input of the next MoE layer's router: rms_norm(residual, norm).
 struct EarlyRouter {
   LayerId layer{};
   Tensor residual;  // [n, hidden] as it is when apply() is called

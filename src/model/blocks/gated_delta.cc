@@ -26,8 +26,8 @@ GatedDeltaWeights take_gated_delta(WeightStore& weights, const std::string& p,
 
 namespace {
 
-// What the projections of a layer give: the convolution's input, the output gate and the two
-// scalars a head.
+// Results of a layer's projections: the convolution's input, the output gate and the two scalars a
+// head.
 struct Projected {
   Tensor qkv;  // [n, conv_channels]
   Tensor z;    // [n, rows, cols] covering value_heads x value_dim, any strides

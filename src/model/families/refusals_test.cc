@@ -165,7 +165,7 @@ TEST(Refusals, MissingKeysAreNamed) {
   }
 }
 
-// What a family does not know but changes the computation wherever it is set.
+// Keys that a family does not know and that change the computation wherever they are set.
 TEST(Refusals, KeysThatChangeTheComputationAnywhere) {
   for (const std::string& model : kEveryFamily) {
     for (const std::string key :

@@ -21,7 +21,7 @@ namespace isa_int8_avx512_amx {
 constexpr int kBlockTokens = 16;
 constexpr int64_t kTileCols = 64;  // columns of one tile product, at most
 
-/// What ldtilecfg reads.
+/// The configuration that ldtilecfg reads.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -31,7 +31,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-/// What was written is in memory now: g++ 12's intrinsics do not say that they read it.
+/// The writes are in memory now: g++ 12's intrinsics do not say that they read it.
 MF_INLINE void settle(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
 /// Registers come in two sets, so that products of two groups are under way at a time: 0 and 3 hold

@@ -34,7 +34,7 @@ struct AttentionBlock {
   alignas(64) float p[kAttentionRowsMax][kPositions];  // scores, then probabilities
 };
 
-/// What token t sees of a block.
+/// The part of a block that token t sees.
 MF_INLINE SeenPart seen_by(const AttentionArgs& args, int64_t t, int64_t begin) {
   const int64_t end = args.position + t + 1;
   const int64_t oldest = args.window > 0 && args.window < end ? end - args.window : 0;

@@ -61,7 +61,7 @@ struct PlainRow {
   }
 };
 
-/// What all affine layouts share: a run's scales and biases in f32.
+/// The common part of all affine layouts: a run's scales and biases in f32.
 struct AffineRow {
   static constexpr bool kHasTail = false;
   const uint8_t* scales;

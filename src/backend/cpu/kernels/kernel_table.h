@@ -1,6 +1,6 @@
-// What the per-ISA kernels take and the table they are called through. Plain data only: this header
-// is compiled with several instruction sets, so it may hold no inline code that a linker could
-// share.
+// Arguments of the per-ISA kernels and the table they are called through. Plain data only: this
+// header is compiled with several instruction sets, so it may hold no inline code that a linker
+// could share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the kernels for tiled weights (quant/formats/tiled.h) take and the table they are called
+// Arguments of the kernels for tiled weights (quant/formats/tiled.h) and the table they are called
 // through. Plain data only, like kernel_table.h.
 //
 // Definitions. Every result is one chain of f32 operations per (row, token), over the groups g of

@@ -71,7 +71,7 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
 // asked for explicitly, past the end of the panels too.
 constexpr int64_t kPrefetchBytes = 8192;
 
-/// What to ask for while the group at `p` is multiplied.
+/// The next bytes to prefetch while the group at `p` is multiplied.
 MF_INLINE const uint8_t* far_ahead(const TileFewArgs& args, const TileExtents& e,
                                    const uint8_t* p) {
   const int64_t left = args.w.tiles + args.panel_end * e.panel_bytes - p;

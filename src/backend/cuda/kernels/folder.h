@@ -1,5 +1,5 @@
-// What a .cu file makes of a folder of kernels, compiled by nvcc from the one kernel source: a
-// table for kernel_table.cc. It includes nothing of other folders that has kernels, so that a
+// Makes a table for kernel_table.cc of a folder of kernels, compiled by nvcc from the one kernel
+// source. A .cu file includes it. It includes nothing of other folders that has kernels, so that a
 // changed kernel compiles one file. The build passes -fmad=false: see dialect/cuda.h.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What every dialect derives from its primitives in the same way: reductions over a SIMD group in a
-// fixed order, and small numeric helpers. Kernel text: compiled by all dialects.
+// Functions that every dialect derives from its primitives in the same way: reductions over a SIMD
+// group in a fixed order, and small numeric helpers. Kernel text: compiled by all dialects.
 #pragma once
 
 namespace moeflux {
@@ -48,7 +48,8 @@ MF_FN f32 f16_half(u32 pair, u32 half) {
 }
 
 #if !defined(MF_HAS_MATRIX_UNITS)
-// What CUDA's dialect has instructions for; slow here, for tests and for GPUs without them.
+// Functions for which CUDA's dialect has instructions; slow here, for tests and for GPUs without
+// them.
 MF_FN u32 even_bytes(u32 low, u32 high) {
   return (low & 0xffu) | (low >> 8u & 0xff00u) | (high & 0xffu) << 16u | (high << 8u & 0xff000000u);
 }

@@ -49,7 +49,7 @@ MF_TEAM_STEP(4u, "32",
 #undef MF_SUMS12
 #undef MF_SUMS8
 
-/// What common.h says. Rows of x of 128 bytes, swizzled as wgmma has them, eight in 1024 bytes.
+/// As in common.h. Rows of x of 128 bytes, swizzled as wgmma has them, eight in 1024 bytes.
 template <u32 TILES>
 struct TeamBytes {
   static MF_FN_MEMBER void multiply(MF_T, i32* high, i32* low, const W2* codes, u32* x) {

@@ -17,7 +17,7 @@ struct EmulatorOptions {
   uint64_t seed = 0;
   /// Has the kernels for matrix units run, which it computes slowly.
   bool matrix_units = false;
-  /// What the platform says is free of memory of its own; none: memory is the host's.
+  /// Bytes that the platform reports as free of its own memory; none: memory is the host's.
   std::optional<uint64_t> memory_bytes = {};
   /// Shared memory that a group can have.
   uint32_t shared_bytes = kMmaSharedBytesMax;

@@ -1,6 +1,6 @@
 // One emulated group at a time: its threads as fibers, its barriers and SIMD exchanges, its shared
-// memory with a record of who touched what since the last barrier. What a kernel does wrong ends
-// the launch with a report that names kernel, group, thread and place.
+// memory with a record of who touched what since the last barrier. A kernel's mistake ends the
+// launch with a report that names kernel, group, thread and place.
 #pragma once
 
 #include <array>
@@ -70,7 +70,7 @@ class Machine;
 using KernelEntry = void (*)(const Thread& thread, const std::byte* params,
                              const BoundRange* bindings);
 
-/// What run() needs beside the plan.
+/// Arguments of run() beside the plan.
 struct Launch {
   std::string_view name;
   KernelEntry entry = nullptr;

@@ -1,4 +1,5 @@
-// What a family adds to the list of synthetic models: its shapes, and how one becomes tensors.
+// A family's entry in the list of synthetic models: its shapes, and the function that makes tensors
+// of one.
 #pragma once
 
 #include <cmath>

@@ -199,7 +199,7 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums
   }
 }
 
-/// What a SIMD group has of a group's rows: two softmaxes, half a SIMD group each, and 32 columns
+/// A SIMD group's part of the group's rows: two softmaxes, half a SIMD group each, and 32 columns
 /// of all.
 struct FewRows {
   u32 first;

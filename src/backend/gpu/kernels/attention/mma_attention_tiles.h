@@ -20,8 +20,8 @@ namespace kernels {
 /// A weight times 2^14 meets a value times 2^14.
 MF_FN f32 weight_factor() { return 16384.0f; }
 
-/// What a lane holds of 16 rows and 16 columns of the first factor: of the rows g and g + 8, and
-/// columns 4 i to 4 i + 3.
+/// A lane's part of 16 rows and 16 columns of the first factor: rows g and g + 8, columns 4 i to 4
+/// i + 3.
 struct TileRows {
   W4 high;
   W4 low;

@@ -313,7 +313,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
 }
 
 /// Adds a split's columns to those of the splits before it, which lie in `out`; or writes them to
-/// the split's own place. What rows multiply by lies in shared memory.
+/// the split's own place. The rows' factors lie in shared memory.
 template <u32 ROWS, u32 SIMDS>
 MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f32) columns,
                          MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row, bool is_first,

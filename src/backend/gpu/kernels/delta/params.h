@@ -31,8 +31,8 @@ enum : u32 {
   kDeltaStageUnits = 16,  // tokens that each of these brings at a time, by units of 32 rows of keys
   kDeltaBlockMin = 4,     // tokens that all bring, where shared memory is small
   kDeltaThreads = (kDeltaSimds + kDeltaStagers) * 32,
-  // What a token has in shared memory besides its key and its query, in words: values, deltas,
-  // results in kDeltaOutParts parts, which begin on different banks, and DeltaScalars.
+  // A token's shared memory besides its key and its query, in words: values, deltas, results in
+  // kDeltaOutParts parts, which begin on different banks, and DeltaScalars.
   kDeltaOutParts = kDeltaParts / kDeltaLaneColumns,
   kDeltaOutPart = kDeltaColumns + 2 * kDeltaLaneColumns,
   kDeltaTokenWords = 2 * kDeltaColumns + kDeltaOutParts * kDeltaOutPart + 8,

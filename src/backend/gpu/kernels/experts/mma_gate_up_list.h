@@ -41,7 +41,7 @@ MF_FN u32 count_experts(MmaListShare share) {
   return shared + (share.end + share.base - 1u) / share.each - first_rank(share) + 1u;
 }
 
-/// What a group knows of an expert that it has tiles of, in shared memory.
+/// The entry of an expert of which a group has tiles, in shared memory.
 enum : u32 {
   kListEnd,       // the position behind its tiles
   kListOffset,    // from positions to its tiles, modulo 2^32

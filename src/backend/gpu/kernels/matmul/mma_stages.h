@@ -20,7 +20,7 @@ struct MmaRows {
   MF_FN_MEMBER u32 at(u32 i, u32 rows) const { return row + i < rows ? row + i : rows - 1u; }
 };
 
-/// What a group's threads multiply together.
+/// The matrix and the rows that a group's threads multiply together.
 struct MmaMany {
   MmaMatrix m;
   u32 cols;

@@ -60,8 +60,8 @@ MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 shift, MF_SHAR
   shared[kRouteGroups + t.simd] = as_bits(p.top_two != 0u ? first + route_value(best[1]) : first);
 }
 
-/// The candidates' ranks: experts of ranks below `ranks` to their places among the chosen. Those of
-/// groups that are not kept count as 0, so that the first of them come first.
+/// The candidates' ranks: experts of ranks below `ranks` to their places among the chosen. Experts
+/// of groups that are not kept count as 0, so that the first of them come first.
 MF_FN void route_rank_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 ranks, u32 shift,
                                  MF_SHARED(u32) shared) {
   u32 kept = ~0u;
@@ -142,7 +142,7 @@ MF_FN u32 route_slot(MF_T t, MF_PARAMS(RouteParams) p, u32 token, u32 rank, MF_S
   return route_chosen(shared, rank);
 }
 
-/// What was chosen for a token to ids and weights, by one SIMD group.
+/// Writes a token's choice to ids and weights, by one SIMD group.
 MF_FN void route_write(MF_T t, MF_PARAMS(RouteParams) p, u32 token, MF_SHARED(u32) shared,
                        MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) expert_scale,
                        MF_GLOBAL(i32) ids, MF_GLOBAL(f32) weights) {

@@ -6,8 +6,8 @@
 namespace moeflux {
 namespace gpu {
 
-/// What a group of threads judges in registers: that many experts and ranks at most, through so
-/// many shared words. Groups of experts there are a SIMD group's each.
+/// Limits of routing by a group of threads, in registers: experts, ranks and words of shared
+/// memory. Groups of experts there are a SIMD group's each.
 enum : u32 {
   kRouteThreads = 256,
   kRouteSimds = 4,  // of many tokens in a group, which have a SIMD group each
