@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import prose  # noqa: E402
 from source_text import blank  # noqa: E402
 
 LINE_LENGTH_MAX = 100
@@ -28,6 +29,10 @@ NAMES_OF_TEXT = ("Makefile", "CMakeLists.txt", "run", ".clang-tidy", ".clang-for
 DATA = ("models/", "tests/golden/", "fuzz/corpus/", "benchmarks/results/")
 # Files whose lines may be long: tables in prose, and CMake, whose lists read better in one line.
 LONG_LINES = (".md", ".cmake", "CMakeLists.txt", ".json", ".jinja")
+
+# Documents for those who work on the code, whose sentences are held to those of comments.
+DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "HACKING.md", "STYLE.md", "docs/")
+HASH_COMMENTS = (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile")
 
 # Spelled in halves, so that this file passes its own check. Unfinished work is finished, or left
 # out and written down where a reader looks for it; a marker in the code is neither.
@@ -54,6 +59,7 @@ SKIP_FOR_HARDWARE = re.compile(r'GTEST_SKIP\(\)\s*<<\s*"hardware: ')
 # A folder of one machine. Paths of the operating system (/proc, /sys, /usr, /dev, /tmp) are not.
 MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:home|Users|root|work|mnt|media)/[\w.-]+")
 
+HASH_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 INCLUDE_GUARD = re.compile(r"^\s*#\s*ifndef\s+\w+_H_*\s*$", re.MULTILINE)
 # Braces that do not count as a function's: their contents are looked at one by one.
 TRANSPARENT = re.compile(r"\b(?:namespace|class|struct|union)\b|\bextern\s*$")
@@ -152,6 +158,7 @@ class Tidy:
             self.check_lines(path, text)
             if path.endswith(CPP):
                 self.check_cpp(path, text)
+            self.check_prose(path, text)
         return sorted(self.found)
 
     def check_lines(self, path, text):
@@ -204,12 +211,24 @@ class Tidy:
         for line, length in long_functions(code):
             self.report(path, line, f"a function of {length} lines, allowed {FUNCTION_LINES_MAX}")
 
+    def check_prose(self, path, text):
+        """Sentences of comments and documents are short and begin with what they are about."""
+        blocks = []
+        if path.endswith(CPP + (".c",)):
+            blocks = prose.comment_blocks(text, blank(text, keep_strings=True))
+        elif path.endswith(HASH_COMMENTS):
+            blocks = prose.comment_blocks(text, HASH_LINE.sub("", text), hashes=True)
+        elif path.endswith(".md") and path.startswith(DOCUMENTS):
+            blocks = [(1, prose.markdown_lines(text))]
+        for line, what, allowed in prose.hard_sentences(blocks):
+            self.report(path, line, f"{what}, allowed {allowed}")
+
     def check_first_line(self, path, text):
         """The first line says the file's job; a .cc may leave that to the header it opens with."""
         first = text.split("\n", 1)[0]
         if first.startswith("//") and len(first.strip("/ ")) >= 10:
             return
-        # Of the same name; in another folder when posix/ implements what io/ declares.
+        # It has the same name, and another folder when posix/ implements what io/ declares.
         name = re.escape(os.path.basename(path).rsplit(".", 1)[0])
         own_header = re.fullmatch(rf'#include "(?:[\w/]+/)?{name}\.h"', first)
         if path.endswith(".cc") and (own_header or path.endswith("_test.cc")):

@@ -132,6 +132,35 @@ class TidyTest(unittest.TestCase):
             self.assert_fires(2, path[:5], JOB + f'open("{path}");\n')
         self.assert_clean(JOB + 'open("/proc/self/status"); // see a/home/x, ~/work/x, ../root/x\n')
 
+    def test_sentences_of_comments_have_at_most_40_words(self):
+        def comment(words):
+            return "// one" + "\n// one" * (words - 1) + ".\n"
+
+        self.assert_clean(JOB + "int x;\n" + comment(40) + comment(40))
+        self.assert_fires(3, "41 words", JOB + "int x;\n" + comment(41))
+        self.assert_fires(3, "41 words", JOB + "int x;\n" + comment(41).replace("// ", "/// "))
+        self.assert_fires(2, "41 words", "true\n" + comment(41).replace("//", "#"), path="x.sh")
+
+    def test_a_comment_behind_code_goes_on_below_it(self):
+        behind, below = "int x;  // one\n", "        // one\n"
+        self.assert_fires(2, "41 words", JOB + behind + below * 40)
+        self.assert_clean(JOB + (behind + below * 30) * 2)
+
+    def test_sentences_end_at_stops_list_items_and_text_that_is_set_out(self):
+        words = ("word " * 30).strip()
+        self.assert_clean(f"{words} (one,\ne.g. this). {words}.\n\n- {words}\n- {words}\n\n"
+                          f"    {words} {words}\n\n| {words} | {words} |\n\n"
+                          f"```\n{words} {words}\n```\n", path="docs/x.md")
+        self.assert_fires(3, "60 words", f"# Title\n\n{words} {words}\n", path="docs/x.md")
+        self.assert_clean(f"{words} {words}\n", path="other/x.md")
+
+    def test_no_sentence_begins_with_of(self):
+        self.assert_fires(2, "'Of each row a", JOB + "// Of each row a sum.\n")
+        self.assert_fires(2, "begins with", JOB + "int x;  // Of a row.\n")
+        self.assert_fires(2, "begins with", JOB + "// Sums. Of a row.\n")
+        self.assert_fires(1, "begins with", "# Of a row.\ntrue\n", path="x.sh")
+        self.assert_clean(JOB + '// Offsets of a row.\nconst char* a = "// Of a row";\n')
+
     def test_data_is_left_alone(self):
         self.assert_clean("TO" "DO  \n", path="tests/golden/x.txt")
 
