@@ -63,8 +63,8 @@ struct HeadRows {
   int64_t rows_per_head = 0;
 };
 
-/// Latent attention in absorbed form: what takes queries to the latents that a sequence remembers,
-/// and what was mixed of them to values.
+/// Latent attention in absorbed form: the matrices that take queries to the latents of a sequence,
+/// and mixed latents to values.
 struct LatentHeads {
   Tensor norm;  // f32 [rank], of the latents
   float norm_eps = 0.0f;

@@ -16,7 +16,7 @@ struct DriveLoad {
 /// Thread-compatible. Averages fade with about twenty visits.
 class DriveMeter {
  public:
-  /// An interval with reads in flight whose end was waited for: its length is the drive's.
+  /// Call after waiting for reads: `seconds` is then the drive's time, not the engine's.
   void read(uint64_t bytes, double seconds);
   /// A layer's visit asked for `bytes`, cached ones not counted, read early or not.
   void visit(uint64_t bytes, double seconds);

@@ -200,9 +200,8 @@ void StreamedExpertStore::settle_guess(const ExpertFetch::Arrival& arrival) {
   guesses_[static_cast<size_t>(arrival.slot)].release();
 }
 
-// Guesses on their way arrive first. Locked memory would not leave: what remains is registered
-// anew.
-// Where it would not leave at all, nothing is given up for it.
+// Guesses on their way arrive first. Pages locked for reading cannot be given back, so the rest is
+// registered anew. On a system that takes no pages back, no slot is given up.
 void StreamedExpertStore::release_memory(uint64_t bytes) {
   if (!discard_host_memory(cache_.buffer(), 0, 0)) return;
   while (fetch_.in_flight() > 0) {

@@ -147,7 +147,8 @@ struct MmaGateUpOut {
   }
 };
 
-/// The shared expert's inputs are awaited here.
+/// Gate and up of one slot. Awaits the shared expert's inputs; those of other slots have been
+/// awaited.
 template <u32 BITS>
 MF_FN void mma_gate_up_of_one(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaSlot slot,
                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
@@ -168,8 +169,8 @@ MF_FN void mma_gate_up_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoi
   u32 token = t.group.y - p.slots;
   MF_GLOBAL(const f32) from = x + token * p.shared_x_stride;
   MF_GLOBAL(f32) to = shared_out + token * p.shared_out_stride;
-  // Weights of routes are written down where there is time: by the shared expert, if there is one,
-  // as it need not wait for routes.
+  // The shared expert writes the weights of routes, if there is one: it need not wait for routes
+  // and has time.
   const bool has_shared = p.shared[0].data != 0u;
   bool writes = slot.is_shared && p.route.thread_experts != 0u && t.group.x == 0u;
   if (!slot.is_shared) {

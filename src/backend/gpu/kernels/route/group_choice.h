@@ -1,7 +1,7 @@
-// The experts of one token, found by a group: all ranks at once, by counting how many stand before
-// a number, first among those of its SIMD group, then among the best of each. This takes 3000
-// cycles in an H200's experts' launch; rank by rank, with two exchanges each, the last of eight
-// took 5000. Where each SIMD group needs another rank, all have theirs.
+// The experts of one token, found by a group. It finds all ranks at once: the rank of a number is
+// how many are better, counted first within its SIMD group, then among the best of each. This takes
+// 3000 cycles in an H200's experts' launch; rank by rank, with two exchanges each, the last of
+// eight took 5000. Each SIMD group can then take another rank.
 #pragma once
 
 #include "backend/gpu/kernels/params.h"
@@ -15,9 +15,8 @@ namespace kernels {
 /// log2 of how many of its best a SIMD group puts forward.
 MF_FN u32 route_shift(u32 ranks) { return ranks <= 8u ? 3u : 4u; }
 
-/// The best of a SIMD group's experts to their places among the candidates, PER experts a lane of
-/// 256 threads; and where there are groups of experts, the score of the one that the SIMD group
-/// has.
+/// Puts the best of a SIMD group's experts among the candidates; a lane of the 256 threads has PER
+/// experts. Where experts have groups, a SIMD group has one of them and stores its score.
 template <u32 PER>
 MF_FN void route_candidates(MF_T t, MF_PARAMS(RouteParams) p, u32 shift, MF_SHARED(u32) shared,
                             MF_GLOBAL(const f32) logits, MF_GLOBAL(const f32) correction) {
