@@ -88,7 +88,7 @@ Result<std::vector<FileUse>> PrefixFolder::trim(uint64_t capacity_bytes) const {
       continue;
     }
     (void)remove_file(path_of(state.name));
-    // What is older goes too; but what could not be kept alone costs nobody else.
+    // Older states go too, but a state that could not be kept even alone removes no other.
     if (state.size_bytes <= capacity_bytes) room = 0;
   }
   return kept;

@@ -43,7 +43,7 @@ enum class Admission : uint8_t {
   kSpeculative,  // a guess: gone when a slot is needed, kCached once used
 };
 
-/// What a slot is wanted for: it decides what may leave for it, and how long the expert stays.
+/// The purpose of a slot: it decides which expert may leave for it, and how long the new one stays.
 enum class Purpose : uint8_t {
   /// A token of decode waits. Takes a free slot, else that of the unpinned expert worth least.
   /// kCached; kTransient where the guard finds that the other is worth more.
@@ -193,8 +193,8 @@ class ExpertCache {
   std::optional<Admission> make_room(ExpertKey key, Purpose purpose);
   std::optional<Admission> make_room_for_decode(ExpertKey key);
   ExpertPin occupy_free(ExpertKey key, Admission admission);
-  /// Who would make room for the expert in a full cache; nullopt when nobody may, or when the
-  /// expert is not worth it.
+  /// The expert that would make room in a full cache; nullopt when none may, or when the new expert
+  /// is not worth it.
   std::optional<VictimQueue::Victim> victim_for(ExpertKey key) const;
   void release(Slot slot);
   void evict(const VictimQueue::Victim& victim);
@@ -223,7 +223,7 @@ class ExpertCache {
   uint64_t bypasses_ = 0;
 };
 
-/// What one token of decode uses: in the widest layer, and in all layers. Zeros: unknown.
+/// Experts that one token of decode uses: in the widest layer, and in all layers. Zeros: unknown.
 struct TokenDemand {
   int64_t per_layer = 0;
   int64_t per_token = 0;

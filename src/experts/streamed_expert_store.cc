@@ -24,7 +24,8 @@ uint64_t us_since(Clock::time_point begin) {
   return static_cast<uint64_t>(us.count());
 }
 
-/// What a lease works with. The store keeps it between leases: a step allocates none.
+/// The parts of the store that a lease works with. The store keeps it between leases: a step
+/// allocates none.
 struct LeaseState {
   explicit LeaseState(ExpertCache& cache) : visit(cache) {}
 

@@ -1,4 +1,4 @@
-// Who may read a written file.
+// Permissions of written files.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ class QuantConfig {
   /// config. Another quantisation method (fp8, awq, mxfp4 ...) or mode is kUnsupported by name.
   static Result<QuantConfig> read(const Config& config);
 
-  /// What the config says of a module (full path without ".weight"); nullopt when it says nothing,
-  /// or says that the module is not quantised.
+  /// The config's format of a module (full path without ".weight"); nullopt when it has none, or
+  /// says that the module is not quantised.
   std::optional<ModuleQuant> lookup(std::string_view module) const;
 
  private:

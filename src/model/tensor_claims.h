@@ -46,8 +46,8 @@ class TensorClaims {
   void fail(Error error) { errors_.push_back(std::move(error)); }
   void fail_missing(const std::string& full_name) { missing_.push_back(full_name); }
 
-  /// Fails with everything that was missing or wrong, else with every tensor that nobody took. Of
-  /// each kind the first twenty are named and the others counted.
+  /// Fails with everything that was missing or wrong, else with every tensor that nobody took. The
+  /// first twenty of each kind are named and the others counted.
   Status finish() const;
 
  private:

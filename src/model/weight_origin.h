@@ -18,8 +18,8 @@
 
 namespace moeflux {
 
-/// What weights are taken to be stored as where there is no checkpoint and config.json does not
-/// say: linear layers and embeddings in affine groups, routers in wider ones, the rest as bf16.
+/// Formats that are assumed where there is no checkpoint and config.json does not say: linear
+/// layers and embeddings in affine groups, routers in wider ones, the rest as bf16.
 struct AssumedFormat {
   int bits = 4;
   int router_bits = 8;

@@ -31,7 +31,7 @@ class WeightReads {
   /// Room for a tensor; small ones share buffers.
   Result<Tensor> place(size_t bytes, const Shape& shape, DType dtype);
 
-  // What run() will do, in the order of these calls. Tensors are places of place().
+  // The work of run(), in the order of these calls. Tensors are places of place().
 
   /// The entry's bytes as they are. `name` is for messages.
   void add_tensor(const Tensor& to, std::string name, const TensorEntry& from);

@@ -1,6 +1,6 @@
 // WeightStore: gives a family its weights by canonical name, checked for shape and format, placed
-// on the device and counted. What is missing is in tensor_claims.h, in what format a module is
-// stored in weight_origin.h, what is read in weight_reads.h.
+// on the device and counted. tensor_claims.h knows which tensors are missing, weight_origin.h the
+// format of a module, weight_reads.h the reads.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct DenseSizes {
   uint64_t bytes = 0;         // on the device, small tensors as f32
   uint64_t stored_bytes = 0;  // in the checkpoint
   uint64_t parameters = 0;
-  // Of these, of an embedding that is not the head as well: a token reads one row of it.
+  // The part in an embedding that is not the head as well: a token reads one row of it.
   uint64_t lookup_bytes = 0;
   uint64_t lookup_parameters = 0;
 };
@@ -97,10 +97,10 @@ class WeightStore {
   }
   /// The linear modules claimed so far, without routed experts; none of assumed ones.
   const std::vector<ClaimedModule>& modules() const { return modules_; }
-  /// Of the weights claimed so far, without routed experts.
+  /// Sizes of the weights claimed so far, without routed experts.
   const DenseSizes& sizes() const { return sizes_; }
 
-  /// What TensorClaims::finish() says of all claims.
+  /// TensorClaims::finish() of all claims.
   Status finish() const { return claims_.finish(); }
   /// Fills what has been claimed; for kRead, after finish().
   Status read(const ReadProgress& progress = {}) { return reads_.run(progress); }

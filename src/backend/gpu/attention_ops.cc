@@ -240,8 +240,8 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
                  AttentionResult& result) {
   AttentionParams& p = result.params;
   Binding& partials = result.partials;
-  // What does not fit at once is attended to piece by piece, by launches that take up the rows
-  // where those before left them.
+  // Positions that do not fit at once are attended to piece by piece, by launches that take up the
+  // rows where the launches before left them.
   const uint64_t whole = halves_bytes(p);
   const u32 pieces = groups_for(whole, recorder.platform().workspace_bytes_max());
   const u32 parts = groups_for(p.num_parts, pieces);

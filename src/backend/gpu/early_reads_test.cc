@@ -1,4 +1,4 @@
-// What a kernel may read before the kernel in front of it has finished: never what that one writes.
+// A kernel may read early, but never what the kernel in front of it writes.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,4 @@
-// What a GPU vendor's runtime must offer so that GpuEncoder can drive it: memory, and an in-order
-// queue of plans and copies.
+// The interface of a GPU vendor's runtime: memory, and an in-order queue of plans and copies.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +59,7 @@ class Platform {
   /// takes as much as it can.
   virtual uint32_t shared_bytes_max() const { return kSharedBytesMax; }
   virtual uint32_t cores() const { return 1; }
-  /// What one op may keep in memory that others use too; more, and it proceeds piece by piece.
+  /// Bytes of shared workspace that one op may use; an op that needs more proceeds piece by piece.
   virtual uint64_t workspace_bytes_max() const { return uint64_t{64} << 20; }
   /// Device::upload() and Device::free_bytes(); the defaults are for memory of the host.
   virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {

@@ -1,4 +1,4 @@
-// What the launches of one expert_ffn share, and what they compute for few slots.
+// The common data of one expert_ffn's launches, and their work for few slots.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace moeflux::gpu {
 
-/// What the launches for experts of one set of formats share.
+/// The common data of launches for experts of one set of formats.
 struct ExpertLaunch {
   const ExpertWeights* like = nullptr;  // one of them
   Routes routes;
@@ -36,7 +36,7 @@ struct ExpertLaunch {
   uint64_t stride = 0;  // 0: they do not
 };
 
-/// What experts read and write.
+/// The tensors that experts read and write.
 struct ExpertTensors {
   Tensor slots;
   Tensor intermediate;
@@ -44,7 +44,7 @@ struct ExpertTensors {
   GluOptions glu;
 };
 
-/// What two launches compute for few slots: experts, a network for every token, or both.
+/// The work of two launches for few slots: experts, a network for every token, or both.
 struct FewSlots {
   const ExpertWeights* like = nullptr;  // null: the network alone
   ExpertLaunch launch;

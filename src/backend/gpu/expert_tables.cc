@@ -25,8 +25,8 @@ EntryWords entry_words(std::span<const std::byte> entries, size_t entry) {
   return words;
 }
 
-// The bytes from each expert to the next; 0 unless expert i is entry i and all lie evenly. What one
-// of them has not, none has: they share kernels.
+// The bytes from each expert to the next; 0 unless expert i is entry i and all lie evenly. A part
+// that one of them lacks all lack: they share kernels.
 uint64_t stride_of(std::span<const ExpertWeights> experts, std::span<const std::byte> entries) {
   const EntryWords first = entry_words(entries, 0);
   const uint64_t stride = experts.size() < 2 ? 1 : entry_words(entries, 1)[0] - first[0];
@@ -133,7 +133,7 @@ bool ExpertTables::next(ExpertLaunch& launch) {
   return is_placed;
 }
 
-// Those of the experts from `like` on that run in the same kernels: a map from ids to entries, and
+// The tables of experts from `like` on that run in the same kernels: a map from ids to entries, and
 // the entries.
 void ExpertTables::fill_table(size_t like, size_t map_bytes, ExpertLaunch& launch) {
   bytes_.assign(map_bytes + launch.num_entries * sizeof(ExpertEntry), std::byte{0xff});

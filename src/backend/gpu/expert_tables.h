@@ -1,5 +1,5 @@
-// Tables of experts in device memory, by which kernels find them. Those of experts that stay where
-// they are are made once, and not looked at again when the experts are gone.
+// Tables of experts in device memory, by which kernels find them. The tables of experts that stay
+// where they are are made once, and never used after the experts are gone.
 #pragma once
 
 #include <cstddef>

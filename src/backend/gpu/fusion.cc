@@ -97,8 +97,8 @@ auto find_unturned(All& heads, const Tensor& x) -> decltype(heads.begin()) {
 
 // --- Products ---
 
-// True when the launch of products may write `out` besides. What has a launch of its own before it
-// need not be apart: its memory is often given back by then.
+// True when the launch of products may write `out` besides. An operand that an earlier launch
+// computes may overlap `out`: its memory may have been reused by then.
 bool is_apart(const Waiting& waiting, const Tensor& out) {
   const Chain& chain = waiting.chain;
   bool apart = !have_overlap(out, chain.value) && !have_overlap(out, chain.norm.out);

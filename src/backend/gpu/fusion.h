@@ -1,8 +1,10 @@
-// Which operations share a launch. A decoded token is many small launches, and an operation may
-// wait for the next one: sums for their norm, a norm for its products, a product for its
-// convolution, norms and turns of heads for attention, attention for the gate of its output, the
-// delta rule for its heads' norm and gate, the experts' down products for the sum of their slots; a
-// route and a gated network for the experts.
+// Which operations share a launch. A decoded token is many small launches, so an operation may wait
+// for the next one:
+// - sums for their norm, a norm for its products, a product for its convolution;
+// - norms and rotary positions of heads for attention, attention for the gate of its output;
+// - the delta rule for its heads' norm and gate;
+// - the experts' down products for the sum of their slots; a route and a gated network for the
+//   experts.
 //
 // All of this is data and pure functions: nothing here records a launch. A shared launch gives the
 // bits of the operations apart (tests/conformance/fusion_test), and no group of it overwrites what
@@ -15,7 +17,7 @@
 
 namespace moeflux::gpu {
 
-/// What becomes of an operation, and of what waits.
+/// The fate of an operation, and of the waiting ones.
 enum class Action : uint8_t {
   kLaunch,  // what waits is launched, then the operation is
   kWait,    // what waits is launched, and the operation waits
@@ -106,8 +108,8 @@ Action action_of(const Waiting& waiting, const Op& op, bool matrix_units) {
   return may_wait(op, matrix_units) ? Action::kWait : Action::kLaunch;
 }
 
-/// Adds an operation that waits or joins to what waits. What is launched with it, a gate or few
-/// rows, is no part of what waits.
+/// Adds an operation that waits or joins to what waits. A gate or few rows that are launched with
+/// it do not wait.
 void add(Waiting& waiting, const AddOp& op);
 void add(Waiting& waiting, const CombineOp& op);
 void add(Waiting& waiting, const NormOp& op);

@@ -36,7 +36,7 @@ class FusionTable : public ::testing::Test {
             make({2, 128, 128}), {1, 2, 128, 128}};
   }
 
-  // What waits after an operation.
+  // The waiting operations after an operation.
   template <class Op>
   Waiting with(Waiting waiting, const Op& op) {
     add(waiting, op);

@@ -1,5 +1,5 @@
-// What every GPU device promises beside its numbers: errors that stick and name their kernel,
-// leases that live as long as the work, tables that are written once.
+// Promises of every GPU device beside its numbers: errors that stick and name their kernel, leases
+// that live as long as the work, tables that are written once.
 #include "backend/gpu/gpu_device.h"
 
 #include <gtest/gtest.h>

@@ -376,7 +376,7 @@ void GpuEncoder::launch_few_slots(const ExpertLaunch& launch, const ExpertTensor
   const std::optional<FfnOp> ffn = std::exchange(waiting_.ffn, {});
   slots.chooses = route && may_choose(slots, *route, ffn.value_or(FfnOp{}));
   slots.has_ffn = ffn && may_compute(slots, *ffn);
-  // What is no part of the launches comes before them.
+  // Operations that are no part of the launches come before them.
   if (slots.chooses) {
     slots.route = *route;
   } else if (route) {

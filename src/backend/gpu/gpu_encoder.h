@@ -69,8 +69,8 @@ class GpuEncoder : public Encoder {
   Status wait(EventId event) override;
 
  private:
-  /// What is to be done with an operation, which is added to what waits if it joins or waits. What
-  /// waits alone has been launched.
+  /// The action for an operation. If it joins or waits, it has been added to the waiting ones; if
+  /// it waits alone, the others have been launched.
   template <class Op>
   Action fuse(const Op& op);
   /// Launches what waits.

@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kAloneMax = 256;
 constexpr uint32_t kSimdsOfGroup = 4;
 
-// What is to be done to x, or nothing.
+// The waiting operations on x, or null.
 Heads find_heads(const AllHeads& all, const Tensor& x) {
   for (const Heads& heads : all) {
     if (are_same(heads.x, x)) return heads;

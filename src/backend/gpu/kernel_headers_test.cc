@@ -33,7 +33,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   return files;
 }
 
-// What of kernels a file includes, directly or not.
+// The kernel headers that a file includes, directly or not.
 void add_included(const fs::path& path, std::set<fs::path>& found) {
   const std::string text = text_of(path);
   const std::string begin = "#include \"backend/gpu/kernels/";

@@ -47,9 +47,9 @@ enum class KernelId : uint16_t {
 #undef MF_ENUMERATOR
 };
 
-/// What a kernel does before its inputs are there (dialect/cuda.h): it reads constants, or also
-/// what kernels before the last one wrote. The latter may be set up once the last launch has its
-/// inputs, not earlier.
+/// A kernel's reads before its inputs are there (dialect/cuda.h): constants only, or also what
+/// kernels before the last one wrote. The latter may be set up once the last launch has its inputs,
+/// not earlier.
 inline constexpr bool kWaits = false;
 inline constexpr bool kReadsEarly = true;
 

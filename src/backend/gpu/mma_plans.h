@@ -1,4 +1,4 @@
-// What plans of products on matrix units have in common.
+// The common part of plans of products on matrix units.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ constexpr uint32_t kSingleTokensMax = 4;
 /// Up to here each slot reads its expert by itself; above, slots of one expert share a read.
 constexpr uint32_t kDirectSlotsMax = 16;
 
-/// What a launch of mma_*_t1 multiplies: `tiles` tiles of 16 rows of matrices of up to `bits` in
+/// The products of a launch of mma_*_t1: `tiles` tiles of 16 rows of matrices of up to `bits` in
 /// each of `rows` rows of groups. `more` words of shared memory are for others.
 struct MmaOneNeeds {
   uint32_t bits = 4;
@@ -53,9 +53,9 @@ struct MmaOneLaunch {
 /// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
 /// many as stay there, each with its share of the tiles. `most`: bytes of a group.
 MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t most);
-/// Of mma_gate_up_list, where mma_one_launch() would have groups stay: `needs` are those of
-/// groups of one expert each, `experts` of a token with the shared one. Nothing where groups are
-/// all at work at once, or memory is short.
+/// The launch of mma_gate_up_list, where mma_one_launch() would have persistent groups. `needs` are
+/// those of groups of one expert each, `experts` counts those of a token with the shared one.
+/// Nothing where groups are all at work at once, or memory is short.
 std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t experts,
                                             uint32_t cores, uint32_t most);
 /// The least that any of these launches takes.

@@ -15,7 +15,7 @@
 
 namespace moeflux::gpu {
 
-/// What a kernel does with a bound range. The emulator enforces it; Metal hazards follow from it.
+/// A kernel's use of a bound range. The emulator enforces it; Metal hazards follow from it.
 enum class Access : uint8_t {
   kRead,
   kWrite,      // writes parts of the range
@@ -70,7 +70,7 @@ struct Plan {
 /// Lanes of a SIMD group (a warp): all dialects agree on it.
 constexpr uint32_t kSimdLanes = 32;
 constexpr uint32_t kGroupSizeMax = 1024;
-/// What Apple's GPUs offer, the least of the three.
+/// The size on Apple's GPUs, the least of the three.
 constexpr uint32_t kSharedBytesMax = 32 * 1024;
 /// The most that kernels for matrix units ask for, where a platform has it: an H200's.
 constexpr uint32_t kMmaSharedBytesMax = 227 * 1024;

@@ -20,7 +20,7 @@ Plan plan_soft_cap(const Tensor& x, float cap);
 Plan plan_add_bias(const Tensor& x, const Tensor& bias);
 Plan plan_gate(const GateOp& op);
 Plan plan_glu(const Tensor& out, const Tensor& gate, const Tensor& up, const GluOptions& options);
-/// Of narrow rows, a gate may follow; null: none.
+/// A gate may follow where rows are narrow; null: none.
 Plan plan_norm(const NormOp& op, const Tensor& gate, Activation activation);
 Plan plan_rope(const RopeOp& op);
 void record_top_rows(Recorder& recorder, const Tensor& values, const Tensor& ids, const Tensor& x);
@@ -49,7 +49,7 @@ struct HeadsOp {
 /// Appends k and v to the pages, with what waits for them and q.
 Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const HeadsOp& op);
 
-/// What attention computes once its keys and values are in their pages.
+/// Attention once its keys and values are in their pages.
 struct AttentionHeads {
   Tensor out;
   Tensor q;
@@ -60,7 +60,7 @@ struct AttentionHeads {
   Binding v_table;
   bool may_leave_tiles = false;  // what follows merges the tiles of splits, too
 };
-/// What follows the launches of attention, before a gate.
+/// The result of the launches of attention, before a gate.
 struct AttentionResult {
   AttentionParams params{};
   Binding partials;                 // unless a group walks all parts: what has to be merged

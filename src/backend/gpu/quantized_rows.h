@@ -10,7 +10,7 @@
 
 namespace moeflux::gpu {
 
-/// What `x` was when it became integers; null when its memory may hold something else since.
+/// The tensor that became these integers; null when its memory may hold something else since.
 struct QuantizedRows {
   Tensor x;
   Binding integers;

@@ -23,8 +23,8 @@ class Recorder {
   /// The platform must outlive the recorder; `scratch` is what scratch() hands out.
   Recorder(Platform& platform, std::unique_ptr<Executor> executor, std::unique_ptr<Buffer> scratch);
   ~Recorder() { finish(); }
-  /// Waits for what was submitted, as nothing may be freed under work that still runs. What was not
-  /// never will.
+  /// Waits for what was submitted, as nothing may be freed under work that still runs. Unsubmitted
+  /// work never runs.
   void finish();
 
   Platform& platform() const { return platform_; }
@@ -61,7 +61,7 @@ class Recorder {
   Result<std::unique_ptr<Buffer>> make_table(std::span<const std::byte> bytes);
   /// 0 of a null tensor.
   uint64_t address_of(const Tensor& tensor) const;
-  /// What rows of activations are as integers, as long as they are what they were.
+  /// Rows of activations as integers, for as long as the rows stay unchanged.
   QuantizedCache& quantized() { return quantized_; }
 
  private:

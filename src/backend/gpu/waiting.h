@@ -1,5 +1,5 @@
-// What waits for the next operation, because both may share a launch. Plain data: fusion.h says who
-// joins whom.
+// Operations that wait for the next one, because both may share a launch. Plain data: fusion.h says
+// who joins whom.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct Heads {
   RopeOptions rope;
 };
 
-/// Those of queries, keys and values.
+/// The heads of queries, keys and values.
 using AllHeads = InlineVector<Heads, 3>;
 
 /// Products of the same x.

@@ -76,7 +76,7 @@ struct SharedSlots {
   }
 };
 
-/// What is added to the sum of the slots, and where the sums of a row go.
+/// The addends of a row's slots, and the places of its sums.
 struct MmaDownSums {
   MF_GLOBAL(const f32) addend1;
   MF_GLOBAL(const f32) addend2;

@@ -77,7 +77,7 @@ struct MmaRoutes {
   MF_GLOBAL(f32) weights;
 };
 
-/// What the shared expert reads and writes besides.
+/// The shared expert's own inputs and outputs.
 struct MmaSharedRows {
   MF_GLOBAL(const f32) x;
   MF_GLOBAL(const f32) gate;

@@ -6,6 +6,6 @@
 #define MF_MMA_MATRICES                                                            \
   MF_MMA_MATRIX(0, 1, 2, 0), MF_MMA_MATRIX(3, 4, 5, 1), MF_MMA_MATRIX(6, 7, 8, 2), \
       MF_MMA_MATRIX(9, 10, 11, 3)
-/// What a name that ends in 0 to 3 stands for.
+/// The operands behind names that end in 0 to 3.
 #define MF_MMA_OF(which, name) \
   (which == 0u ? name##0 : which == 1u ? name##1 : which == 2u ? name##2 : name##3)

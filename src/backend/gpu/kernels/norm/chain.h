@@ -83,7 +83,7 @@ struct QuadSlots {
 /// Slots that are under way together.
 enum : u32 { kSlotsAtOnce = 8 };
 
-/// What is summed, and where sums go.
+/// The addends of sums, and the places of the sums.
 struct ChainParts {
   MF_GLOBAL(const f32) slots;
   MF_GLOBAL(const f32) slot_weights;

@@ -1,5 +1,5 @@
 // The sum of a token's slots in router order, in whatever kernel it is: one multiply-add a slot,
-// from the first rank on. What arrives first cannot change its bits.
+// from the first rank on. The order of arrival cannot change its bits.
 #pragma once
 
 namespace moeflux {
