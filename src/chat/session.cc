@@ -74,8 +74,8 @@ Status Session::set_sampler(SamplerOptions options) {
   for (const LogitBias& bias : options.logit_bias) {
     if (bias.token < engine().spec().vocab_size) continue;
     return make_error(ErrorCode::kInvalidArgument,
-                      "logit_bias: token {} is outside the vocabulary of {}", bias.token,
-                      engine().spec().vocab_size);
+                      "logit_bias: token {} is outside the vocabulary of {} (see --logit-bias)",
+                      bias.token, engine().spec().vocab_size);
   }
   extra_.sampler = {.options = std::move(options), .draws_count = 0};
   return {};

@@ -33,11 +33,11 @@ def side_by_side(commit):
     """Two rounds: prompts twice as fast as the peer's, tokens 1.25 and 1.5 times."""
     def run(program, turn, results):
         return {"program": program, "round": turn, "results": results}
-    prompt, decode = (512, 0, 0), (0, 32, 0)
+    prompt, decode = (512, 0, 0), (0, 64, 0)
     runs = [run("moeflux", 1, [mine(commit, prompt, [600.0]), mine(commit, decode, [50.0])]),
-            run("peer", 1, [theirs((512, 0), [300.0]), theirs((0, 32), [40.0])]),
+            run("peer", 1, [theirs((512, 0), [300.0]), theirs((0, 64), [40.0])]),
             run("moeflux", 2, [mine(commit, prompt, [640.0]), mine(commit, decode, [60.0])]),
-            run("peer", 2, [theirs((512, 0), [320.0]), theirs((0, 32), [40.0])])]
+            run("peer", 2, [theirs((512, 0), [320.0]), theirs((0, 64), [40.0])])]
     return {"kind": "side by side", "machine": {"cpu": "Some CPU", "gpus": []},
             "programs": [{"name": "moeflux", "commit": commit, "build": BUILD,
                           "sources_differ": False},
@@ -47,7 +47,7 @@ def side_by_side(commit):
 def streaming(commit):
     def run(name, result):
         return {"program": "moeflux", "name": name, "results": [result]}
-    prompt, decode = mine(commit, (512, 0, 0), [72.5]), mine(commit, (0, 32, 0), [4.05])
+    prompt, decode = mine(commit, (512, 0, 0), [72.5]), mine(commit, (0, 64, 0), [4.05])
     return {"kind": "streaming", "machine": {"cpu": "Some CPU", "gpus": []}, "limit_bytes": 8 << 30,
             "programs": side_by_side(commit)["programs"][:1],
             "bars": [{"what": "prefill of 512", "ratio": "1.06"},
@@ -93,7 +93,7 @@ class TableTest(unittest.TestCase):
         row = self.written()[0]
         self.assertEqual(
             ["2 cores of Some CPU (avx512-vnni int8), 8 layers, all in memory",
-             "pp512: 620 (600 to 640)", "tg32: 55.0 (50.0 to 60.0)",
+             "pp512: 620 (600 to 640)", "tg64: 55.0 (50.0 to 60.0)",
              "peer: prompt 2.00 (2.00 to 2.00) times its 310 (300 to 320), "
              "decode 1.38 (1.25 to 1.50) times its 40.0", "0.78 to 0.94",
              f"[{self.commit}](benchmarks/results/raw/2026-01-02-cpu-2-cores.json)"], row)
@@ -107,7 +107,7 @@ class TableTest(unittest.TestCase):
         self.keep("2026-01-02-streaming.json", streaming(self.commit))
         row = self.written()[0]
         self.assertIn("in 8 GiB", row[0])
-        self.assertEqual(["pp512: 72.5", "tg32: 4.05"], row[1:3])
+        self.assertEqual(["pp512: 72.5", "tg64: 4.05"], row[1:3])
         self.assertIn("decode: 1.13 of what the drive gives", row[3])
 
     def test_the_newest_file_of_a_name_counts(self):
