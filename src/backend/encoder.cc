@@ -16,7 +16,7 @@ void Encoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor 
 }
 
 void Encoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
-                               const KvView& kv, const LatentHeads& heads) {
+                               std::span<const KvRows> sequences, const LatentHeads& heads) {
   ScratchScope scope(*this);
   const int64_t n = q.dim(0);
   const int64_t num_heads = q.dim(1);
@@ -38,7 +38,8 @@ void Encoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor posit
   }
   copy(query.slice(2, rank, rope_dim), q_rope);
   const Tensor mixed = scratch({n, num_heads, rank}, DType::kF32);
-  attention(mixed, query, latent.split_last(rank + rope_dim), Tensor{}, kv, {.scale = heads.scale});
+  attention(mixed, query, latent.split_last(rank + rope_dim), Tensor{}, sequences,
+            {.scale = heads.scale});
   head_linear(out, mixed, heads.v_up, heads.v_rows);
 }
 

@@ -3,10 +3,11 @@
 // A call records work in program order; nothing is promised until wait(). Errors (an unsupported
 // format, a lost device) stick to the encoder and surface at submit() or wait(): model code does
 // not check each call. Shapes are the caller's responsibility: a wrong one is a bug of ours and
-// aborts. Activations are f32. n is the number of tokens in the step. Every op treats tokens
-// independently of how many come with them: a token's bits do not depend on the chunk it arrived
-// in. Inputs and outputs must not overlap unless an op says so. Thread-compatible: one thread at a
-// time.
+// aborts. Activations are f32. n is the number of tokens in the step, which may be of several
+// sequences. Every op treats tokens independently of how many come with them: a token's bits depend
+// neither on the chunk it arrived in nor on other sequences. Ops that remember take a list that
+// says whose the rows are. Inputs and outputs must not overlap unless an op says so.
+// Thread-compatible: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -98,12 +99,18 @@ class Encoder {
   /// [rotary_dim / 2].
   virtual void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
                     const RopeOptions& options) = 0;
-  /// Appends k [n, kv_heads, head_dim] and v [n, kv_heads, v_head_dim] to the cache at kv.length,
-  /// then causal attention of q [n, heads, head_dim] over what each token sees; query head h reads
-  /// kv head h / (heads / kv_heads). A null v means that the pages of values are views of the pages
-  /// of keys. out [n, heads, v_head_dim].
-  virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
-                         const AttentionOptions& options) = 0;
+  /// Appends k [n, kv_heads, head_dim] and v [n, kv_heads, v_head_dim] to each sequence's cache at
+  /// its kv.length, then causal attention of q [n, heads, head_dim] over what each token sees of
+  /// its own sequence; query head h reads kv head h / (heads / kv_heads). A null v means that the
+  /// pages of values are views of the pages of keys. out [n, heads, v_head_dim].
+  virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v,
+                         std::span<const KvRows> sequences, const AttentionOptions& options) = 0;
+  /// Of one sequence.
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+                 const AttentionOptions& options) {
+    const KvRows all{q.dim(0), kv};
+    attention(out, q, k, v, std::span(&all, 1), options);
+  }
 
   /// Latent attention: norms the latents' first columns and turns the others and those of q, both
   /// in place, appends the latents to the cache, attends with every head's query over latents and
@@ -112,23 +119,42 @@ class Encoder {
   /// the pages of keys. Takes scratch for [n, heads, 2 * rank + rope_dim]; made of other operations
   /// unless a device knows better.
   virtual void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
-                                const KvView& kv, const LatentHeads& heads);
+                                std::span<const KvRows> sequences, const LatentHeads& heads);
+  /// Of one sequence.
+  void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions, const KvView& kv,
+                        const LatentHeads& heads) {
+    const KvRows all{q.dim(0), kv};
+    latent_attention(out, q, latent, positions, std::span(&all, 1), heads);
+  }
 
   // --- Gated DeltaNet ---
 
   /// Depthwise causal convolution, then SiLU. x, out [n, channels]; weight f32 [channels, kernel],
-  /// the last tap multiplies the current token; state f32 [kernel - 1, channels] holds the inputs
-  /// before x and is updated.
-  virtual void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) = 0;
-  /// The gated delta rule over n tokens in order. qkv [n, 2 * key_heads * key_dim + value_heads *
-  /// value_dim] holds q | k | v after the convolution; q and k are l2-normalised (eps 1e-6 on the
-  /// sum), q scaled by key_dim^-0.5. a, b [n, value_heads]; a_log, dt_bias f32 [value_heads]; decay
-  /// = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b). Per value head i, with key head
-  /// i / (value_heads / key_heads):
+  /// the last tap multiplies the current token; a sequence's state f32 [kernel - 1, channels] holds
+  /// the inputs before its first row and is updated.
+  virtual void causal_conv(Tensor out, Tensor x, Tensor weight,
+                           std::span<const StateRows> sequences) = 0;
+  /// Of one sequence.
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
+    const StateRows all{x.dim(0), state};
+    causal_conv(out, x, weight, std::span(&all, 1));
+  }
+  /// The gated delta rule over each sequence's tokens in order. qkv [n, 2 * key_heads * key_dim +
+  /// value_heads * value_dim] holds q | k | v after the convolution; q and k are l2-normalised (eps
+  /// 1e-6 on the sum), q scaled by key_dim^-0.5. a, b [n, value_heads]; a_log, dt_bias f32
+  /// [value_heads]; decay = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b). Per value
+  /// head i, with key head i / (value_heads / key_heads):
   ///   S = decay * S;  S += k (beta * (v - S^T k))^T;  out = S^T q.
-  /// out [n, value_heads, value_dim]; state f32 [value_heads, key_dim, value_dim] is updated.
+  /// out [n, value_heads, value_dim]; states f32 [value_heads, key_dim, value_dim] are updated.
   virtual void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
-                           Tensor state, const GatedDeltaOptions& options) = 0;
+                           std::span<const StateRows> sequences,
+                           const GatedDeltaOptions& options) = 0;
+  /// Of one sequence.
+  void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
+                   Tensor state, const GatedDeltaOptions& options) {
+    const StateRows all{qkv.dim(0), state};
+    gated_delta(out, qkv, a, b, a_log, dt_bias, std::span(&all, 1), options);
+  }
 
   // --- Mixture of experts ---
 

@@ -46,6 +46,20 @@ struct KvView {
   int64_t length = 0;  // tokens stored before this step; the op stores n more behind them
 };
 
+/// Rows of a step that are consecutive tokens of one sequence, with that sequence's keys and
+/// values. In a list, rows lie behind those of the sequences before; together they are all of the
+/// step's.
+struct KvRows {
+  int64_t rows = 0;
+  KvView kv;
+};
+
+/// The same with a state that a recurrent op updates in place.
+struct StateRows {
+  int64_t rows = 0;
+  Tensor state;
+};
+
 struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
   /// A token sees itself and the window - 1 before it; 0 means all.

@@ -186,9 +186,20 @@ class Attention {
 
 }  // namespace
 
-void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
-                           const AttentionOptions& options) {
+void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
+                           std::span<const KvRows> sequences, const AttentionOptions& options) {
   flush();
+  int64_t row = 0;
+  for (const KvRows& s : sequences) {
+    attend(out.slice(0, row, s.rows), q.slice(0, row, s.rows), k.slice(0, row, s.rows),
+           v.is_null() ? v : v.slice(0, row, s.rows), s.kv, options);
+    row += s.rows;
+  }
+  MF_CHECK(row == q.dim(0));
+}
+
+void CpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const KvView& kv, const AttentionOptions& options) {
   const int64_t n = q.dim(0);
   const int64_t heads = q.dim(1);
   const int64_t kv_heads = k.dim(1);

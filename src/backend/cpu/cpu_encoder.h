@@ -61,11 +61,12 @@ class CpuEncoder : public Encoder {
 
   void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
             const RopeOptions& options) override;
-  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void causal_conv(Tensor out, Tensor x, Tensor weight,
+                   std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
-                   Tensor state, const GatedDeltaOptions& options) override;
+                   std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
@@ -131,6 +132,11 @@ class CpuEncoder : public Encoder {
   static constexpr size_t kPendingMax = 8;
   static constexpr size_t kSlotShapes = 6;  // two kinds, three group sizes
 
+  // What ops along the sequence are for each sequence.
+  void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+              const KvView& kv, const AttentionOptions& options);
+  /// Fills first_rows_ in; gives the rows of all.
+  int64_t list_first_rows(std::span<const StateRows> sequences);
   bool supports(const char* op, const Weight& weight);
   /// Runs the products put off so far. Every op but linear() begins with it.
   void flush();
@@ -239,6 +245,7 @@ class CpuEncoder : public Encoder {
   std::vector<const float*> inputs_;
   std::vector<const float*> permuted_inputs_;
   std::vector<float*> outputs_;
+  std::vector<int64_t> first_rows_;  // of each sequence
   std::vector<const float*> k_pages_;
   std::vector<const float*> v_pages_;
   std::vector<float> attention_parts_;

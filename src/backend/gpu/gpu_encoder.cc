@@ -231,10 +231,21 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   if (fuse(op) == Action::kLaunch) record(plan_rope(op));
 }
 
-void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
-                           const AttentionOptions& options) {
-  if (!recorder_.ok() || q.dim(0) == 0) return;
+void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
+                           std::span<const KvRows> sequences, const AttentionOptions& options) {
   MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
+  int64_t row = 0;
+  for (const KvRows& s : sequences) {
+    attend(out.slice(0, row, s.rows), q.slice(0, row, s.rows), k.slice(0, row, s.rows),
+           v.is_null() ? v : v.slice(0, row, s.rows), s.kv, options);
+    row += s.rows;
+  }
+  MF_CHECK(row == q.dim(0));
+}
+
+void GpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const KvView& kv, const AttentionOptions& options) {
+  if (!recorder_.ok() || q.dim(0) == 0) return;
   MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
   if (out.dim(2) > kValueColumnsMax) {
     recorder_.fail(make_error(ErrorCode::kUnsupported,
@@ -259,10 +270,22 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvVie
 }
 
 void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
-                                  const KvView& kv, const LatentHeads& heads) {
+                                  std::span<const KvRows> sequences, const LatentHeads& heads) {
+  int64_t row = 0;
+  for (const KvRows& s : sequences) {
+    attend_latent(out.slice(0, row, s.rows), q.slice(0, row, s.rows), latent.slice(0, row, s.rows),
+                  positions.slice(0, row, s.rows), s, heads);
+    row += s.rows;
+  }
+  MF_CHECK(row == q.dim(0));
+}
+
+void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
+                               const Tensor& positions, const KvRows& sequence,
+                               const LatentHeads& heads) {
   if (!recorder_.ok() || q.dim(0) == 0) return;
   if (!fits_latent_kernels(q, latent, heads)) {
-    return Encoder::latent_attention(out, q, latent, positions, kv, heads);
+    return Encoder::latent_attention(out, q, latent, positions, std::span(&sequence, 1), heads);
   }
   if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
     return;
@@ -279,32 +302,50 @@ void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor po
   const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);
   const Tensor mixed = scratch({q.dim(0), q.dim(1), rank}, DType::kF32);
   flush();  // so that the launch before is known
-  record_latent_attention(recorder_, {out, q, latent, positions, kv, heads, query, mixed});
+  record_latent_attention(recorder_, {out, q, latent, positions, sequence.kv, heads, query, mixed});
 }
 
-void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
+void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
+                             std::span<const StateRows> sequences) {
   const int64_t channels = out.shape.back();
-  MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && state.dim(0) == weight.dim(1) - 1 &&
-           state.dim(1) == channels && state.is_contiguous() && weight.is_contiguous());
-  const ConvOp op{out, x, weight, state};
+  MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && weight.is_contiguous());
+  int64_t row = 0;
+  for (const StateRows& s : sequences) {
+    MF_CHECK(s.state.dim(0) == weight.dim(1) - 1 && s.state.dim(1) == channels &&
+             s.state.is_contiguous());
+    convolve({out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, s.state});
+    row += s.rows;
+  }
+  MF_CHECK(row == x.dim(0));
+}
+
+void GpuEncoder::convolve(const ConvOp& op) {
   const Action action = fuse(op);
   flush();
   if (action == Action::kLaunch) record_conv(recorder_, op);
 }
 
 void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
-                             Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
+                             Tensor dt_bias, std::span<const StateRows> sequences,
+                             const GatedDeltaOptions& o) {
   if (!recorder_.ok()) return;
   MF_CHECK(qkv.shape.back() == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
-           o.value_heads % o.key_heads == 0 && state.is_contiguous());
+           o.value_heads % o.key_heads == 0);
   if (o.key_dim > kDeltaKeyDimMax) {
     recorder_.fail(make_error(ErrorCode::kUnsupported,
                               "gated_delta: keys of {} per head, at most {}", o.key_dim,
                               kDeltaKeyDimMax));
     return;
   }
-  const DeltaOp op{out, qkv, a, b, a_log, dt_bias, state, o};
-  if (fuse(op) == Action::kLaunch) record(plan_delta(op, recorder_.platform()));
+  int64_t row = 0;
+  for (const StateRows& s : sequences) {
+    MF_CHECK(s.state.is_contiguous());
+    const auto part = [&](const Tensor& x) { return x.slice(0, row, s.rows); };
+    const DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, s.state, o};
+    if (fuse(op) == Action::kLaunch) record(plan_delta(op, recorder_.platform()));
+    row += s.rows;
+  }
+  MF_CHECK(row == qkv.dim(0));
 }
 
 // --- Experts ---

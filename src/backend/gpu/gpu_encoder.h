@@ -50,14 +50,15 @@ class GpuEncoder : public Encoder {
 
   void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
             const RopeOptions& options) override;
-  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
-  void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions, const KvView& kv,
-                        const LatentHeads& heads) override;
+  void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
+                        std::span<const KvRows> sequences, const LatentHeads& heads) override;
 
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void causal_conv(Tensor out, Tensor x, Tensor weight,
+                   std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
-                   Tensor state, const GatedDeltaOptions& options) override;
+                   std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
@@ -79,6 +80,12 @@ class GpuEncoder : public Encoder {
   void flush_tables();
   /// Launches what waits, then the plan.
   void record(const Plan& plan);
+  // Ops along the sequence are these for each sequence.
+  void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+              const KvView& kv, const AttentionOptions& options);
+  void attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
+                     const Tensor& positions, const KvRows& sequence, const LatentHeads& heads);
+  void convolve(const ConvOp& op);
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
   /// Two launches, with the routes and the network that wait if these can be part of them.

@@ -277,8 +277,20 @@ void append_to_cache(const KvView& kv, std::span<const Tensor> pages, const Tens
 
 }  // namespace
 
-void ReferenceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+void ReferenceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
+                                 std::span<const KvRows> sequences,
                                  const AttentionOptions& options) {
+  int64_t row = 0;
+  for (const KvRows& s : sequences) {
+    attend(out.slice(0, row, s.rows), q.slice(0, row, s.rows), k.slice(0, row, s.rows),
+           v.is_null() ? v : v.slice(0, row, s.rows), s.kv, options);
+    row += s.rows;
+  }
+  MF_CHECK(row == q.dim(0));
+}
+
+void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const KvView& kv, const AttentionOptions& options) {
   const RowsView queries(q);
   const RowsView outs(out);
   const int64_t n = q.dim(0);
@@ -319,7 +331,9 @@ void ReferenceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v, const
   }
 }
 
-void ReferenceEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
+namespace {
+
+void convolve(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state) {
   const RowsView to(out);
   const RowsView from(x);
   const int64_t channels = to.cols;
@@ -342,6 +356,18 @@ void ReferenceEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Tensor s
   }
 }
 
+}  // namespace
+
+void ReferenceEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
+                                   std::span<const StateRows> sequences) {
+  int64_t row = 0;
+  for (const StateRows& s : sequences) {
+    convolve(out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, s.state);
+    row += s.rows;
+  }
+  MF_CHECK(row == x.dim(0));
+}
+
 namespace {
 
 // x / sqrt(sum x^2 + eps) * scale, in f64.
@@ -358,10 +384,19 @@ std::vector<double> l2_normalized(const float* x, int64_t n, double scale) {
 
 double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
 
-}  // namespace
+/// The tensors of gated_delta(), of one sequence.
+struct DeltaTensors {
+  Tensor out;
+  Tensor qkv;
+  Tensor a;
+  Tensor b;
+  Tensor a_log;
+  Tensor dt_bias;
+  Tensor state;
+};
 
-void ReferenceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
-                                   Tensor dt_bias, Tensor state, const GatedDeltaOptions& o) {
+void update_delta(const DeltaTensors& tensors, const GatedDeltaOptions& o) {
+  const auto& [out, qkv, a, b, a_log, dt_bias, state] = tensors;
   const RowsView rows(qkv);
   const RowsView to(out);
   const RowsView a_rows(a);
@@ -405,6 +440,20 @@ void ReferenceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, T
       }
     }
   }
+}
+
+}  // namespace
+
+void ReferenceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log,
+                                   Tensor dt_bias, std::span<const StateRows> sequences,
+                                   const GatedDeltaOptions& o) {
+  int64_t row = 0;
+  for (const StateRows& s : sequences) {
+    const auto part = [&](const Tensor& x) { return x.slice(0, row, s.rows); };
+    update_delta({part(out), part(qkv), part(a), part(b), a_log, dt_bias, s.state}, o);
+    row += s.rows;
+  }
+  MF_CHECK(row == qkv.dim(0));
 }
 
 void ReferenceEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,

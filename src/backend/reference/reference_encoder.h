@@ -39,12 +39,13 @@ class ReferenceEncoder : public Encoder {
 
   void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
             const RopeOptions& options) override;
-  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
 
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void causal_conv(Tensor out, Tensor x, Tensor weight,
+                   std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
-                   Tensor state, const GatedDeltaOptions& options) override;
+                   std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
@@ -57,6 +58,9 @@ class ReferenceEncoder : public Encoder {
   Status wait(EventId) override { return status_; }
 
  private:
+  void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+              const KvView& kv, const AttentionOptions& options);
+
   /// Zeros, and a sticky kUnsupported, when no definition says what the weight's bytes mean.
   std::span<const float> decoded_row(const Weight& weight, int64_t row);
 

@@ -151,22 +151,38 @@ void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
                 options.interleaved ? " interleaved" : ""));
 }
 
-void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor, const KvView& kv,
-                             const AttentionOptions& options) {
-  record(format("attention {} = {} over {} + {}{}{}", text_of(out), text_of(q), text_of(k),
-                kv.length, options.window > 0 ? format(" window {}", options.window) : "",
-                options.sinks.is_null() ? "" : " sinks"),
-         0, 2 * product(q.num_elements(), kv.length + k.dim(0), 1));
+void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor,
+                             std::span<const KvRows> sequences, const AttentionOptions& options) {
+  int64_t row = 0;
+  for (const KvRows& s : sequences) {
+    const Tensor queries = q.slice(0, row, s.rows);
+    record(format("attention {} = {} over {} + {}{}{}", text_of(out.slice(0, row, s.rows)),
+                  text_of(queries), text_of(k.slice(0, row, s.rows)), s.kv.length,
+                  options.window > 0 ? format(" window {}", options.window) : "",
+                  options.sinks.is_null() ? "" : " sinks"),
+           0, 2 * product(queries.num_elements(), s.kv.length + s.rows, 1));
+    row += s.rows;
+  }
 }
 
-void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight, Tensor) {
-  record(format("causal_conv {} taps {}", text_of(out), weight.dim(1)));
+void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight,
+                               std::span<const StateRows> sequences) {
+  int64_t row = 0;
+  for (const StateRows& s : sequences) {
+    record(format("causal_conv {} taps {}", text_of(out.slice(0, row, s.rows)), weight.dim(1)));
+    row += s.rows;
+  }
 }
 
-void TraceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor, Tensor, Tensor, Tensor, Tensor state,
-                               const GatedDeltaOptions&) {
-  record(format("gated_delta {} = {} state {}", text_of(out), text_of(qkv), text_of(state)), 0,
-         3 * product(out.dim(0), state.num_elements(), 1));
+void TraceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor, Tensor, Tensor, Tensor,
+                               std::span<const StateRows> sequences, const GatedDeltaOptions&) {
+  int64_t row = 0;
+  for (const StateRows& s : sequences) {
+    record(format("gated_delta {} = {} state {}", text_of(out.slice(0, row, s.rows)),
+                  text_of(qkv.slice(0, row, s.rows)), text_of(s.state)),
+           0, 3 * product(s.rows, s.state.num_elements(), 1));
+    row += s.rows;
+  }
 }
 
 void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions&) {

@@ -55,12 +55,13 @@ class TraceEncoder : public Encoder {
 
   void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
             const RopeOptions& options) override;
-  void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
+  void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
 
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) override;
+  void causal_conv(Tensor out, Tensor x, Tensor weight,
+                   std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
-                   Tensor state, const GatedDeltaOptions& options) override;
+                   std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,

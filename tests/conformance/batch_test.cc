@@ -1,0 +1,268 @@
+// Ops along the sequence over rows of several sequences: each gets the bits that it gets alone,
+// whoever comes with it and in whatever pieces.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+/// The next rows of one of the sequences.
+struct Piece {
+  size_t sequence = 0;
+  int64_t begin = 0;
+  int64_t rows = 0;
+};
+using Step = std::vector<Piece>;
+
+/// Steps that take sequences of these lengths to their ends: some of them at a time, in any order,
+/// each by one row as often as by more.
+std::vector<Step> random_steps(Random& random, const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> done(lengths.size());
+  std::vector<Step> steps;
+  while (done != lengths) {
+    std::vector<size_t> order(lengths.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    for (size_t i = order.size(); i > 1; --i) {
+      std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+    }
+    const bool decodes = random.below(2) == 0;
+    Step step;
+    for (const size_t sequence : order) {
+      const int64_t left = lengths[sequence] - done[sequence];
+      if (left == 0 || random.below(4) == 0) continue;
+      const int64_t rows = decodes ? 1 : std::min<int64_t>(left, 1 + random.below(9));
+      step.push_back({sequence, done[sequence], rows});
+      done[sequence] += rows;
+    }
+    if (!step.empty()) steps.push_back(step);
+  }
+  return steps;
+}
+
+/// The pieces' rows of what each sequence has, one behind the other: widths are of a row.
+std::vector<float> gather(const Step& step, int64_t width,
+                          const std::function<const std::vector<float>&(size_t)>& of) {
+  std::vector<float> rows;
+  for (const Piece& piece : step) {
+    const auto begin = of(piece.sequence).begin() + piece.begin * width;
+    rows.insert(rows.end(), begin, begin + piece.rows * width);
+  }
+  return rows;
+}
+int64_t rows_of(const Step& step) {
+  return std::accumulate(step.begin(), step.end(), int64_t{0},
+                         [](int64_t sum, const Piece& piece) { return sum + piece.rows; });
+}
+/// Appends each piece's rows of a result to its sequence's.
+void scatter(const Step& step, int64_t width, const std::vector<float>& rows,
+             std::vector<std::vector<float>>& results) {
+  auto next = rows.begin();
+  for (const Piece& piece : step) {
+    results[piece.sequence].insert(results[piece.sequence].end(), next, next + piece.rows * width);
+    next += piece.rows * width;
+  }
+}
+
+void append(std::vector<float>& to, const std::vector<float>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+/// `run_together` gives every sequence's results; alone they are problems[i].run().
+template <typename Problem, typename RunTogether>
+void check(const std::string& what, const std::vector<Problem>& problems,
+           const RunTogether& run_together) {
+  std::vector<int64_t> lengths;
+  for (const Problem& problem : problems) lengths.push_back(problem.n);
+  Random random(91);
+  for (const NamedDevice& device : devices()) {
+    const std::vector<Step> steps = random_steps(random, lengths);
+    Session together(*device.device);
+    const std::vector<std::vector<float>> results = run_together(together, steps);
+    for (size_t i = 0; i < problems.size(); ++i) {
+      Session alone(*device.device);
+      expect_same_bits(format("{}[{}, sequence {}]", what, device.name, i),
+                       problems[i].run(alone, {problems[i].n}), results[i]);
+    }
+  }
+}
+
+struct Pages {
+  std::vector<Tensor> keys;
+  std::vector<Tensor> values;
+};
+
+std::vector<std::vector<float>> attend_together(Session& s, const std::vector<Step>& steps,
+                                                const std::vector<AttentionProblem>& problems) {
+  const AttentionProblem& p = problems.front();
+  std::vector<Pages> pages(problems.size());
+  for (size_t i = 0; i < problems.size(); ++i) {
+    for (int64_t t = 0; t < problems[i].n; t += p.page_tokens) {
+      pages[i].keys.push_back(s.zeros({p.page_tokens, p.kv_heads, p.head_dim}));
+      pages[i].values.push_back(p.values_are_keys
+                                    ? pages[i].keys.back().slice(2, 0, p.v_head_dim)
+                                    : s.zeros({p.page_tokens, p.kv_heads, p.v_head_dim}));
+    }
+  }
+  const Tensor sinks = p.sinks.empty() ? Tensor{} : s.floats({p.heads}, p.sinks);
+  std::vector<std::vector<float>> results(problems.size());
+  for (const Step& step : steps) {
+    const int64_t n = rows_of(step);
+    const auto placed = [&](int64_t heads, int64_t dim, std::vector<float> AttentionProblem::*of) {
+      return s.floats({n, heads, dim}, gather(
+                                           step, heads * dim, [&](size_t i) -> const auto& {
+                                             return problems[i].*of;
+                                           }));
+    };
+    std::vector<KvRows> rows;
+    for (const Piece& piece : step) {
+      const Pages& own = pages[piece.sequence];
+      rows.push_back({piece.rows, {own.keys, own.values, p.page_tokens, piece.begin}});
+    }
+    const Tensor out = s.zeros({n, p.heads, p.v_head_dim});
+    s.encoder().attention(
+        out, placed(p.heads, p.head_dim, &AttentionProblem::q),
+        placed(p.kv_heads, p.head_dim, &AttentionProblem::k),
+        p.values_are_keys ? Tensor{} : placed(p.kv_heads, p.v_head_dim, &AttentionProblem::v), rows,
+        {.scale = 0.2f, .window = p.window, .sinks = sinks});
+    scatter(step, p.heads * p.v_head_dim, s.read(out), results);
+  }
+  return results;
+}
+
+void check_attention(const std::string& what, const AttentionProblem& like, Random& random,
+                     std::initializer_list<int64_t> lengths) {
+  std::vector<AttentionProblem> problems;
+  for (const int64_t n : lengths) {
+    AttentionProblem p = AttentionProblem::make(random, like.heads, like.kv_heads, like.head_dim,
+                                                like.v_head_dim, like.page_tokens, n);
+    p.window = like.window;
+    p.sinks = like.sinks;
+    p.values_are_keys = like.values_are_keys;
+    problems.push_back(std::move(p));
+  }
+  check(what, problems, [&](Session& s, const std::vector<Step>& steps) {
+    return attend_together(s, steps, problems);
+  });
+}
+
+TEST(SequenceInvariance, Attention) {
+  Random random(61);
+  AttentionProblem like{.heads = 6, .kv_heads = 2, .head_dim = 48, .v_head_dim = 32};
+  check_attention("attention", like, random, {40, 1, 23, 9});
+  like.window = 9;
+  like.sinks = random.floats(6, -5.0f, 5.0f);
+  check_attention("attention with a window and sinks", like, random, {40, 17});
+}
+
+TEST(SequenceInvariance, AttentionOverSharedPages) {
+  Random random(62);
+  AttentionProblem like{.heads = 20, .kv_heads = 1, .head_dim = 72, .v_head_dim = 64};
+  like.values_are_keys = true;
+  check_attention("latent attention", like, random, {30, 12, 5});
+}
+
+// Longer than what a context of few tokens is cut into.
+TEST(SequenceInvariance, AttentionAtDepth) {
+  Random random(63);
+  AttentionProblem like{.heads = 2, .kv_heads = 1, .head_dim = 16, .v_head_dim = 16};
+  like.page_tokens = 256;
+  std::vector<AttentionProblem> problems;
+  for (const int64_t n : {620, 40, 530}) {
+    problems.push_back(AttentionProblem::make(random, 2, 1, 16, 16, 256, n));
+  }
+  const std::vector<Step> steps = {{{0, 0, 500}, {1, 0, 39}, {2, 0, 529}},
+                                   {{2, 529, 1}, {0, 500, 60}},
+                                   {{0, 560, 1}, {1, 39, 1}},
+                                   {{0, 561, 59}}};
+  for (const NamedDevice& device : devices()) {
+    if (device.is_slow) continue;
+    Session together(*device.device);
+    const auto results = attend_together(together, steps, problems);
+    for (size_t i = 0; i < problems.size(); ++i) {
+      Session alone(*device.device);
+      expect_same_bits(format("attention at depth[{}, sequence {}]", device.name, i),
+                       problems[i].run(alone, {problems[i].n}), results[i]);
+    }
+  }
+}
+
+TEST(SequenceInvariance, CausalConv) {
+  Random random(64);
+  for (const int64_t channels : {601, 604}) {
+    std::vector<ConvProblem> problems;
+    for (const int64_t n : {30, 1, 12}) {
+      problems.push_back(ConvProblem::make(random, channels, 4, n));
+      problems.back().weight = problems.front().weight;
+    }
+    check("causal_conv", problems, [&](Session& s, const std::vector<Step>& steps) {
+      std::vector<Tensor> states;
+      for (const ConvProblem& p : problems) states.push_back(s.floats({3, channels}, p.state));
+      const Tensor weight = s.floats({channels, 4}, problems.front().weight);
+      std::vector<std::vector<float>> results(problems.size());
+      for (const Step& step : steps) {
+        const int64_t n = rows_of(step);
+        const Tensor x =
+            s.floats({n, channels},
+                     gather(
+                         step, channels, [&](size_t i) -> const auto& { return problems[i].x; }));
+        std::vector<StateRows> rows;
+        for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
+        const Tensor out = s.zeros({n, channels});
+        s.encoder().causal_conv(out, x, weight, rows);
+        scatter(step, channels, s.read(out), results);
+      }
+      for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
+      return results;
+    });
+  }
+}
+
+void check_gated_delta(const GatedDeltaOptions& o) {
+  Random random(65);
+  std::vector<DeltaProblem> problems;
+  for (const int64_t n : {30, 1, 12, 4}) {
+    problems.push_back(DeltaProblem::make(random, o, n));
+    problems.back().a_log = problems.front().a_log;
+    problems.back().dt_bias = problems.front().dt_bias;
+  }
+  check("gated_delta", problems, [&](Session& s, const std::vector<Step>& steps) {
+    const int64_t width = 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim;
+    std::vector<Tensor> states;
+    for (const DeltaProblem& p : problems) {
+      states.push_back(s.floats({o.value_heads, o.key_dim, o.value_dim}, p.state));
+    }
+    const Tensor rates = s.floats({o.value_heads}, problems.front().a_log);
+    const Tensor biases = s.floats({o.value_heads}, problems.front().dt_bias);
+    std::vector<std::vector<float>> results(problems.size());
+    for (const Step& step : steps) {
+      const int64_t n = rows_of(step);
+      const auto placed = [&](int64_t cols, std::vector<float> DeltaProblem::*of) {
+        return s.floats({n, cols},
+                        gather(
+                            step, cols, [&](size_t i) -> const auto& { return problems[i].*of; }));
+      };
+      std::vector<StateRows> rows;
+      for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
+      const Tensor out = s.zeros({n, o.value_heads, o.value_dim});
+      s.encoder().gated_delta(out, placed(width, &DeltaProblem::qkv),
+                              placed(o.value_heads, &DeltaProblem::a),
+                              placed(o.value_heads, &DeltaProblem::b), rates, biases, rows, o);
+      scatter(step, o.value_heads * o.value_dim, s.read(out), results);
+    }
+    for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
+    return results;
+  });
+}
+
+TEST(SequenceInvariance, GatedDelta) { check_gated_delta({2, 4, 32, 72}); }
+TEST(SequenceInvariance, GatedDeltaOfOneKernelATokenOnGpus) { check_gated_delta({1, 2, 128, 128}); }
+
+}  // namespace
+}  // namespace moeflux::conformance
