@@ -65,7 +65,7 @@ Result<std::span<const float>> Session::logits(const std::stop_token& stop) {
   const TokenId last = tokens().back();
   MF_RETURN_IF_ERROR(engine().truncate(*sequence_, sequence_->length() - 1, stop));
   // One token, which nothing stops: without it the sequence would not be what it was.
-  MF_RETURN_IF_ERROR(eval({&last, 1}, {.logits = LogitsMode::kLast}));
+  MF_RETURN_IF_ERROR(eval({&last, 1}, {.phase = StepPhase::kDecode}));
   return std::span<const float>(extra_.logits);
 }
 
@@ -193,7 +193,7 @@ Result<LastLogits> Session::eval_next(TokenId token, const BestLogits& best) {
     MF_ASSIGN_OR_RETURN(last.best, engine().eval_best(*sequence_, {&token, 1}, best));
     last.best_of = best.of;
   } else {
-    MF_ASSIGN_OR_RETURN(last.all, engine().eval_last(*sequence_, {&token, 1}));
+    MF_ASSIGN_OR_RETURN(last.all, engine().eval_last(*sequence_, {&token, 1}, StepPhase::kDecode));
   }
   return last;
 }

@@ -95,12 +95,14 @@ class AllocationTest : public TinyEngineTest {
     const Tokens tokens = some_tokens(64);
     EXPECT_TRUE(engine->eval_last(*sequence, tokens).ok());
     for (int i = 0; i < 8; ++i) {
-      EXPECT_TRUE(engine->eval_last(*sequence, std::span(tokens).subspan(i, 1)).ok());
+      EXPECT_TRUE(
+          engine->eval_last(*sequence, std::span(tokens).subspan(i, 1), StepPhase::kDecode).ok());
     }
     const int64_t before = allocations_so_far();
     for (int i = 0; i < steps; ++i) {
       const size_t at = static_cast<size_t>(i) % tokens.size();
-      const bool ok = engine->eval_last(*sequence, std::span(tokens).subspan(at, 1)).ok();
+      const bool ok =
+          engine->eval_last(*sequence, std::span(tokens).subspan(at, 1), StepPhase::kDecode).ok();
       if (!ok) ADD_FAILURE() << "step " << i;
     }
     return allocations_so_far() - before;

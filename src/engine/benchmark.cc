@@ -37,15 +37,15 @@ struct Repetition {
 };
 
 Status evaluate(Engine& engine, Sequence& sequence, std::span<const TokenId> tokens,
-                LogitsMode logits) {
-  return engine.eval(sequence, tokens, {.logits = logits},
+                const EvalOptions& options) {
+  return engine.eval(sequence, tokens, options,
                      [](int64_t, std::span<const float>) { return Status(); });
 }
 
 // A token as generation takes it: where that is less work, only the best logit is read.
 Status evaluate_one(Engine& engine, Sequence& sequence, TokenId token) {
   if (!engine.has_fast_best()) {
-    return evaluate(engine, sequence, std::span(&token, 1), LogitsMode::kLast);
+    return evaluate(engine, sequence, std::span(&token, 1), {.phase = StepPhase::kDecode});
   }
   const auto count = static_cast<int32_t>(engine.spec().vocab_size);
   const auto best = engine.eval_best(sequence, std::span(&token, 1), {.count = 1, .of = count});
@@ -59,12 +59,12 @@ Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenS
   const std::vector<TokenId> generated = source.take(test.n_gen);
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence, engine.create_sequence());
   if (!depth.empty()) {
-    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, LogitsMode::kNone));
+    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
   }
   const ExpertStats before = engine.expert_stats();
   const Clock::time_point begin = Clock::now();
   if (!prompt.empty()) {
-    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, prompt, LogitsMode::kLast));
+    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, prompt, {}));
   }
   for (const TokenId token : generated) {
     MF_RETURN_IF_ERROR(evaluate_one(engine, *sequence, token));

@@ -20,7 +20,9 @@ Result<DryRun> dry_run(const Model& model, int64_t tokens, int64_t logits_rows) 
   const std::unique_ptr<ExpertStore> no_experts = make_empty_expert_store();
   TraceEncoder trace;
   MF_RETURN_IF_ERROR(state->reserve(tokens, trace));
-  MF_RETURN_IF_ERROR(model.forward({trace, ids, ids, *state, *no_experts}, logits));
+  StepBatch batch;  // of decode, which applies routers early: no step takes more scratch
+  batch.add(*state, {.rows = tokens, .phase = StepPhase::kDecode, .logits_rows = logits_rows});
+  MF_RETURN_IF_ERROR(model.forward({trace, ids, ids, batch, *no_experts}, logits));
   return DryRun{trace.scratch_bytes_max(), trace.weight_bytes(), trace.multiply_adds(),
                 trace.to_string()};
 }

@@ -28,7 +28,9 @@ class DryRunTest : public TinyEngineTest {
     const Tensor positions = Tensor::view(**inputs, 2048, {tokens}, DType::kI32);
     const Tensor logits = Tensor::view(**inputs, 4096, {1, model.spec().vocab_size}, DType::kF32);
     const auto no_experts = make_empty_expert_store();
-    return model.model->forward({**encoder, ids, positions, **state, *no_experts}, logits);
+    StepBatch batch;
+    batch.add(**state, {.rows = tokens, .logits_rows = 1});
+    return model.model->forward({**encoder, ids, positions, batch, *no_experts}, logits);
   }
 };
 

@@ -1,10 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <new>
-#include <numeric>
 #include <utility>
 
 #include "base/format.h"
@@ -12,7 +8,6 @@
 #include "checkpoint/checksum.h"
 #include "engine/dry_run.h"
 #include "engine/model_fingerprint.h"
-#include "engine/step_guard.h"
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
@@ -67,12 +62,6 @@ bool can_hold_experts(const Device& device, const LoadedModel& model, const Memo
   const uint64_t bytes = resident_experts_bytes(model.experts);
   if (wanted && *wanted < bytes) return false;
   return bytes + plan.state_bytes + kDeviceReserveBytes <= *available;
-}
-
-// As insert() grows, but before anything has happened that would have to be undone.
-void make_room(std::vector<TokenId>& tokens, size_t more) {
-  const size_t size = tokens.size() + more;
-  if (tokens.capacity() < size) tokens.reserve(std::max(size, 2 * tokens.capacity()));
 }
 
 }  // namespace
@@ -212,151 +201,6 @@ Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
                       SequenceState::create(*device_, state_specs(spec()), prefill_chunk_));
   return std::unique_ptr<Sequence>(new Sequence({std::move(state), {}}));
-}
-
-Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const {
-  if (sequence.broken_) {
-    return make_error(
-        ErrorCode::kFailedPrecondition,
-        "the sequence broke at token {} in a step that failed; restore, truncate or load it, or "
-        "start a new one",
-        sequence.length());
-  }
-  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "no tokens to evaluate");
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= spec().vocab_size) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "token {} at position {} is outside the vocabulary of {}", tokens[i],
-                        sequence.length() + static_cast<int64_t>(i), spec().vocab_size);
-    }
-  }
-  const int64_t after = sequence.length() + static_cast<int64_t>(tokens.size());
-  if (after > context_length_) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "{} tokens after {} do not fit the context of {} (see --ctx-size)",
-                      tokens.size(), sequence.length(), context_length_);
-  }
-  return {};
-}
-
-int64_t Engine::chunk_tokens(LogitsMode mode) const {
-  return mode == LogitsMode::kAll ? logits_.dim(0) : prefill_chunk_;
-}
-
-// Memory may run out anywhere in a step. The message fits into a string without memory of its own.
-Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
-                    const LogitsSink& sink) {
-  try {
-    return eval_chunks(sequence, tokens, options, sink);
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kResourceExhausted, "out of memory");
-  }
-}
-
-Status Engine::eval_chunks(Sequence& sequence, std::span<const TokenId> tokens,
-                           const EvalOptions& options, const LogitsSink& sink) {
-  MF_RETURN_IF_ERROR(check_tokens(sequence, tokens));
-  const int64_t before = sequence.length();
-  while (!tokens.empty()) {
-    if (options.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
-    if (const uint64_t bytes = pressure_.bytes_to_release(); bytes > 0) {
-      experts_->release_memory(bytes);
-    }
-    const auto n = std::min(tokens.size(), static_cast<size_t>(chunk_tokens(options.logits)));
-    const bool last = n == tokens.size();
-    int64_t rows = 0;
-    if (options.logits == LogitsMode::kAll) rows = static_cast<int64_t>(n);
-    if (options.logits == LogitsMode::kLast && last) rows = 1;
-    MF_RETURN_IF_ERROR(eval_chunk(sequence, tokens.first(n), rows, options));
-    if (rows > 0 && sink && options.best.count == 0)
-      MF_RETURN_IF_ERROR(sink(sequence.length() - rows, host_logits_));
-    tokens = tokens.subspan(n);
-    const bool goes_on = !options.progress || options.progress(sequence.length() - before);
-    if (!goes_on && !tokens.empty()) return make_error(ErrorCode::kCancelled, "stopped");
-  }
-  return {};
-}
-
-Status Engine::eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
-                          const EvalOptions& options) {
-  const auto n = static_cast<int64_t>(tokens.size());
-  SequenceState& state = *sequence.past_.state;
-  make_room(sequence.past_.tokens, tokens.size());
-  StepGuard guard(sequence.broken_, *encoder_);
-  const Status reserved = state.reserve(state.length() + n, *encoder_);
-  if (!reserved.ok()) {
-    guard.leaves_whole();  // nothing was recorded but copies, which are in order
-    return reserved;
-  }
-  // One write brings both: positions lie behind the ids.
-  host_inputs_.assign(tokens.begin(), tokens.end());
-  host_inputs_.resize(2 * tokens.size());
-  std::iota(host_inputs_.begin() + n, host_inputs_.end(), static_cast<int32_t>(state.length()));
-  const Tensor ids = step_inputs_.slice(0, 0, n);
-  const Tensor positions = step_inputs_.slice(0, n, n);
-  encoder_->write(step_inputs_.slice(0, 0, 2 * n), std::as_bytes(std::span(host_inputs_)));
-  const Tensor logits = logits_rows > 0 ? logits_.slice(0, 0, logits_rows) : Tensor{};
-  experts_->begin_step(state.length());
-  const ForwardStep step{*encoder_, ids, positions, state, *experts_, options.observer};
-  MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
-  if (logits_rows > 0) {
-    MF_RETURN_IF_ERROR(options.best.count > 0 ? read_best(options.best) : read_logits(logits_rows));
-  } else {
-    MF_RETURN_IF_ERROR(encoder_->wait(encoder_->submit()));
-  }
-  state.advance(n);
-  sequence.past_.tokens.insert(sequence.past_.tokens.end(), tokens.begin(), tokens.end());
-  guard.leaves_whole();
-  return {};
-}
-
-Status Engine::read_logits(int64_t rows) {
-  host_logits_.resize(static_cast<size_t>(rows * spec().vocab_size));
-  return encoder_->read(std::as_writable_bytes(std::span(host_logits_)), logits_.slice(0, 0, rows));
-}
-
-// One read brings both: ids lie behind the values.
-Status Engine::read_best(const BestLogits& best) {
-  MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
-  const auto k = static_cast<size_t>(best.count);
-  const Tensor values =
-      Tensor::view(*best_.buffer, best_.offset_bytes, {1, best.count}, DType::kF32);
-  const Tensor ids = Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(),
-                                  {1, best.count}, DType::kI32);
-  encoder_->top_rows(values, ids, logits_.slice(0, 0, 1).slice(1, 0, best.of));
-  std::array<uint32_t, 2 * kTopRowsMax> words;
-  MF_RETURN_IF_ERROR(encoder_->read(
-      std::as_writable_bytes(std::span(words).first(2 * k)),
-      Tensor::view(*best_.buffer, best_.offset_bytes, {2, best.count}, DType::kF32)));
-  host_best_.clear();
-  for (size_t i = 0; i < k; ++i) {
-    host_best_.push_back({std::bit_cast<float>(words[i]), static_cast<TokenId>(words[k + i])});
-  }
-  return {};
-}
-
-Result<std::span<const TokenLogit>> Engine::eval_best(Sequence& sequence,
-                                                      std::span<const TokenId> tokens,
-                                                      const BestLogits& best) {
-  MF_RETURN_IF_ERROR(eval(sequence, tokens, {.logits = LogitsMode::kLast, .best = best}, {}));
-  return std::span<const TokenLogit>(host_best_);
-}
-
-Result<std::span<const float>> Engine::last_logits() {
-  MF_RETURN_IF_ERROR(read_logits(1));
-  return std::span<const float>(host_logits_);
-}
-
-Result<std::span<const float>> Engine::eval_last(Sequence& sequence,
-                                                 std::span<const TokenId> tokens,
-                                                 std::stop_token stop) {
-  std::span<const float> last;
-  MF_RETURN_IF_ERROR(eval(sequence, tokens, {.logits = LogitsMode::kLast, .stop = std::move(stop)},
-                          [&](int64_t, std::span<const float> rows) {
-                            last = rows;
-                            return Status();
-                          }));
-  return last;
 }
 
 }  // namespace moeflux

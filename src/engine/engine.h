@@ -98,10 +98,23 @@ struct EvalOptions {
   /// Told after each chunk how many tokens of this call have been evaluated; false stops as `stop`
   /// does.
   std::function<bool(int64_t evaluated)> progress = {};
+  /// What the tokens are: decides which experts stay in the cache and are read ahead. Does not
+  /// change the results.
+  StepPhase phase = StepPhase::kPrompt;
 };
 
 /// Receives f32 [rows, vocab_size], the first row belonging to the token at `first_position`.
 using LogitsSink = std::function<Status(int64_t first_position, std::span<const float> rows)>;
+
+/// What eval_step() is to do for one sequence, and how that ended.
+struct StepItem {
+  Sequence* sequence = nullptr;
+  std::span<const TokenId> tokens = {};
+  EvalOptions options = {};
+  LogitsSink sink = {};
+  Status outcome = {};
+  std::vector<TokenLogit> best = {};  // as options.best asks
+};
 
 class Engine {
  public:
@@ -140,9 +153,15 @@ class Engine {
   /// fails with kFailedPrecondition until restore(), truncate() or load() succeeds.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
-  /// The best of the last token's logits, best first, equal ones in the order of ids, what is no
-  /// number before all others: a view that lives until the next call. Less work than reading a
-  /// whole row where has_fast_best().
+  /// eval() for several sequences at once, in steps of at most prefill_chunk() tokens of all of
+  /// them: decode first, then prompts in their order. A sequence's logits are those it has alone.
+  /// What an item asks for in vain, for a sequence that has an item before it too, fails that item
+  /// alone. A step that fails, by kIo or "out of memory", fails and breaks every item with tokens
+  /// in it. A sink is called between steps and may use no sequence of the call.
+  void eval_step(std::span<StepItem> items);
+  /// The best of the last token's logits in decode, best first, equal ones in the order of ids,
+  /// what is no number before all others: a view that lives until the next call. Less work than
+  /// reading a whole row where has_fast_best().
   Result<std::span<const TokenLogit>> eval_best(Sequence& sequence, std::span<const TokenId> tokens,
                                                 const BestLogits& best);
   /// True for a device with memory of its own.
@@ -152,6 +171,7 @@ class Engine {
   Result<std::span<const float>> last_logits();
   /// As eval() for the last token's logits: a view that lives until the next call.
   Result<std::span<const float>> eval_last(Sequence& sequence, std::span<const TokenId> tokens,
+                                           StepPhase phase = StepPhase::kPrompt,
                                            std::stop_token stop = {});
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
@@ -203,14 +223,34 @@ class Engine {
 
  private:
   Engine() = default;
+  /// An item of eval_step() that has tokens left.
+  struct RunningItem {
+    StepItem* item = nullptr;
+    int64_t evaluated = 0;
+    // Of the step at hand:
+    int64_t rows = 0;
+    int64_t logits_rows = 0;
+    int64_t logits_begin = 0;
+
+    std::span<const TokenId> step_tokens() const {
+      return item->tokens.subspan(static_cast<size_t>(evaluated), static_cast<size_t>(rows));
+    }
+    int64_t tokens_left() const { return static_cast<int64_t>(item->tokens.size()) - evaluated; }
+    bool is_over() const { return !item->outcome.ok() || tokens_left() == 0; }
+  };
   Status check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const;
-  Status eval_chunks(Sequence& sequence, std::span<const TokenId> tokens,
-                     const EvalOptions& options, const LogitsSink& sink);
-  Status eval_chunk(Sequence& sequence, std::span<const TokenId> tokens, int64_t logits_rows,
-                    const EvalOptions& options);
-  Status read_logits(int64_t rows);
-  Status read_best(const BestLogits& best);
-  int64_t chunk_tokens(LogitsMode mode) const;
+  Status check_item(std::span<const StepItem> items, size_t at) const;
+  void start_items(std::span<StepItem> items);
+  void plan_step();
+  void run_step();
+  Status reserve(Sequence& sequence, int64_t rows);
+  void fill_batch();
+  Status forward();
+  Status read_results();
+  void end_step();
+  void deliver(RunningItem& running);
+  Status read_logits(int64_t begin, int64_t rows);
+  Status read_best(int64_t row, const BestLogits& best, std::vector<TokenLogit>& into);
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status open_experts(const EngineOptions& options);
@@ -235,6 +275,8 @@ class Engine {
   Tensor step_inputs_;  // i32 [2 * prefill_chunk]: token ids, and behind them their positions
   Tensor logits_;       // f32 [rows, vocab_size]
   Tensor best_;         // of 4 bytes [2, kTopRowsMax]: values, and behind them their ids
+  StepBatch batch_;
+  std::vector<RunningItem> running_;  // while eval_step() runs, decode first
   std::vector<float> host_logits_;
   std::vector<TokenLogit> host_best_;
   std::vector<int32_t> host_inputs_;

@@ -145,10 +145,9 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
                       SequenceState::create(*device_, header.layers, prefill_chunk_));
   const auto held = static_cast<int64_t>(snapshot.tokens.size());
   Past past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
-  bool broken = false;
-  StepGuard guard(broken, *encoder_);
+  StepGuard guard(*encoder_);
   MF_RETURN_IF_ERROR(past.state->fill(*encoder_, {.length = length, .of = held}, snapshot.layers));
-  guard.leaves_whole();
+  guard.has_run();
   return past;
 }
 

@@ -117,7 +117,7 @@ TEST_F(EngineTest, StopBeforeTheFirstChunkEvaluatesNothing) {
   const auto sequence = start(*engine);
   std::stop_source stop;
   stop.request_stop();
-  expect_error(engine->eval_last(*sequence, some_tokens(3), stop.get_token()),
+  expect_error(engine->eval_last(*sequence, some_tokens(3), StepPhase::kPrompt, stop.get_token()),
                ErrorCode::kCancelled, {});
   EXPECT_EQ(sequence->length(), 0);
 }

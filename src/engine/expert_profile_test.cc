@@ -16,7 +16,7 @@ class ExpertProfileTest : public TinyEngineTest {
   static void decode(Engine& engine, size_t tokens) {
     const auto sequence = start(engine);
     for (const TokenId& token : some_tokens(tokens)) {
-      EXPECT_TRUE(engine.eval_last(*sequence, std::span(&token, 1)).ok());
+      EXPECT_TRUE(engine.eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode).ok());
     }
   }
 

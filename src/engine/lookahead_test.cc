@@ -27,7 +27,8 @@ class LookaheadEngineTest : public TinyEngineTest {
     const Tokens tokens = some_tokens(count);
     for (size_t i = 0; i < tokens.size();) {
       const size_t n = i == 0 ? 5 : 1;
-      const auto last = (*engine)->eval_last(*sequence, std::span(tokens).subspan(i, n));
+      const auto last = (*engine)->eval_last(*sequence, std::span(tokens).subspan(i, n),
+                                             i == 0 ? StepPhase::kPrompt : StepPhase::kDecode);
       EXPECT_TRUE(last.ok());
       decoded.logits.insert(decoded.logits.end(), last->begin(), last->end());
       i += n;
@@ -99,7 +100,8 @@ TEST_F(LookaheadEngineTest, SoakWithAFileThatComesAndGoes) {
     std::filesystem::resize_file(weights, whole.size() / 2);
     bool broke = false;
     for (size_t i = 6; i < tokens.size() && !broke; ++i) {
-      broke = !engine->eval_last(*sequence, std::span(tokens).subspan(i, 1)).ok();
+      broke =
+          !engine->eval_last(*sequence, std::span(tokens).subspan(i, 1), StepPhase::kDecode).ok();
     }
     testing::write_bytes(weights, whole);
     EXPECT_EQ(all_logits(*engine, tokens), expected);

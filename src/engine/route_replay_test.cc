@@ -18,7 +18,10 @@ class RouteReplayTest : public TinyEngineTest {
       const auto prompt = std::span(tokens).subspan(begin, 23);
       ASSERT_TRUE(engine.eval_last(*sequence, prompt).ok());
       for (size_t i = 0; i < 60; ++i) {
-        ASSERT_TRUE(engine.eval_last(*sequence, std::span(tokens).subspan(begin + 23 + i, 1)).ok());
+        ASSERT_TRUE(engine
+                        .eval_last(*sequence, std::span(tokens).subspan(begin + 23 + i, 1),
+                                   StepPhase::kDecode)
+                        .ok());
       }
     }
   }
@@ -95,7 +98,7 @@ TEST_F(RouteReplayTest, PoliciesAndSizesDoNotChangeTheLogits) {
       const auto sequence = start(*engine);
       std::vector<float> logits;
       for (const TokenId& token : tokens) {
-        const auto last = engine->eval_last(*sequence, std::span(&token, 1));
+        const auto last = engine->eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode);
         ASSERT_TRUE(last.ok());
         logits.insert(logits.end(), last->begin(), last->end());
       }
@@ -119,7 +122,7 @@ TEST_F(RouteReplayTest, ForcedRoutesAreWhatTheEngineUses) {
   engine->observe_routes(writer->get());
   const auto sequence = start(*engine);
   for (const TokenId& token : some_tokens(10)) {
-    ASSERT_TRUE(engine->eval_last(*sequence, std::span(&token, 1)).ok());
+    ASSERT_TRUE(engine->eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode).ok());
   }
   ASSERT_TRUE((*writer)->commit().ok());
   const auto trace = RouteTrace::read(path);

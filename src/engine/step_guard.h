@@ -1,4 +1,4 @@
-// StepGuard: what happens to a state and to recorded work when a step does not end well.
+// StepGuard: what happens to recorded work when a step does not end well.
 #pragma once
 
 #include <new>
@@ -7,14 +7,13 @@
 
 namespace moeflux {
 
-/// A state is broken from the beginning of a step to its end, so that it stays so however the step
-/// ends otherwise: with an error, or with memory that ran out. Recorded work may still use the
-/// state, which its owner may replace afterwards; that work has run when the guard goes.
+/// However a step ends, with an error or with memory that ran out, what has been recorded may still
+/// use states that their owners are free to replace: it has run when the guard goes.
 class StepGuard {
  public:
-  StepGuard(bool& broken, Encoder& encoder) : broken_(broken), encoder_(encoder) { broken_ = true; }
+  explicit StepGuard(Encoder& encoder) : encoder_(encoder) {}
   ~StepGuard() {
-    if (!broken_) return;
+    if (has_run_) return;
     try {
       (void)encoder_.wait(encoder_.submit());
     } catch (const std::bad_alloc&) {
@@ -23,11 +22,12 @@ class StepGuard {
   }
   StepGuard(const StepGuard&) = delete;
   StepGuard& operator=(const StepGuard&) = delete;
-  void leaves_whole() { broken_ = false; }
+  /// Nothing recorded uses a state any more.
+  void has_run() { has_run_ = true; }
 
  private:
-  bool& broken_;
   Encoder& encoder_;
+  bool has_run_ = false;
 };
 
 }  // namespace moeflux

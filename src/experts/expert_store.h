@@ -9,6 +9,7 @@
 #include "backend/encoder.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/step_rows.h"
 #include "experts/route_observer.h"
 
 namespace moeflux {
@@ -73,22 +74,21 @@ class ExpertStore {
  public:
   virtual ~ExpertStore() = default;
 
-  /// Starts fetching the distinct experts of routes.ids [tokens, top_k] of `layer`; reads the ids
-  /// back through `encoder`. At most one lease may be undelivered at a time. The lease must not
-  /// outlive store or encoder.
+  /// Starts fetching the distinct experts of routes.ids [tokens, top_k] of `layer`, for all the
+  /// rows of begin_step() at once; reads the ids back through `encoder`. At most one lease may be
+  /// undelivered at a time. The lease must not outlive store or encoder.
   virtual Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                                      const Routes& routes) = 0;
-  /// In decode, before the layer's own router can speak: would its choice from an earlier state of
-  /// the token be worth reading for? Where it is, hint() is to be called at once.
+  /// For rows of decode, before the layer's own router can speak: would its choice from an earlier
+  /// state of the tokens be worth reading for? Where it is, hint() is to be called at once.
   virtual bool wants_hint(LayerId /*layer*/) { return false; }
-  /// The layer's probable choice, ids [1, top_k] best first. Only changes when experts are read.
-  /// Reads the ids back through `encoder`.
+  /// The layer's probable choice for the step's rows of decode, ids [rows, top_k] best first. Only
+  /// changes when experts are read. Reads the ids back through `encoder`.
   virtual Status hint(LayerId /*layer*/, Encoder& /*encoder*/, const Routes& /*routes*/) {
     return {};
   }
-  /// The leases that follow are of a step that begins at this position of its sequence. Only
-  /// route observers and forced routes care.
-  virtual void begin_step(int64_t /*position*/) {}
+  /// The leases that follow are of a step with these rows.
+  virtual void begin_step(std::span<const StepRows> /*rows*/) {}
   /// Tells the observer of every lease from now on; null: nobody. Must outlive the store, or be
   /// taken away.
   virtual void observe_routes(RouteObserver* /*observer*/) {}

@@ -180,12 +180,20 @@ struct Delivery {
   }
 };
 
-/// Takes at most `waves_max` waves of a lease.
+constexpr StepRows kOneOfDecode{.rows = 1, .phase = StepPhase::kDecode};
+constexpr StepRows prompt_of(int64_t tokens) {
+  return {.rows = tokens, .phase = StepPhase::kPrompt};
+}
+
+/// Takes at most `waves_max` waves of a lease, of a step with these rows.
 inline Delivery deliver(const ExpertWorld& world, ExpertStore& store, RoutingEncoder& encoder,
-                        int32_t layer, std::vector<int32_t> ids, int waves_max = 1000,
-                        int64_t tokens = 1) {
+                        int32_t layer, std::vector<int32_t> ids, int waves_max,
+                        std::span<const StepRows> rows) {
   Delivery delivery;
   const ScratchScope scope(encoder);
+  store.begin_step(rows);
+  int64_t tokens = 0;
+  for (const StepRows& part : rows) tokens += part.rows;
   auto lease = store.lease(LayerId{layer}, encoder, encoder.choose(std::move(ids), tokens));
   if (!lease.ok()) {
     delivery.status = lease.error();
@@ -205,6 +213,12 @@ inline Delivery deliver(const ExpertWorld& world, ExpertStore& store, RoutingEnc
     }
   }
   return delivery;
+}
+/// The same of one sequence.
+inline Delivery deliver(const ExpertWorld& world, ExpertStore& store, RoutingEncoder& encoder,
+                        int32_t layer, std::vector<int32_t> ids, int waves_max = 1000,
+                        const StepRows& rows = kOneOfDecode) {
+  return deliver(world, store, encoder, layer, std::move(ids), waves_max, std::span(&rows, 1));
 }
 
 }  // namespace moeflux

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/format.h"
 
 namespace moeflux {
@@ -17,7 +18,7 @@ struct TokenRoutes {
 using Tokens = std::vector<TokenRoutes>;
 
 /// The tokens of one phase by layer. Layers without rows are left out.
-std::vector<Tokens> collect_tokens(const RouteTrace& trace, RoutePhase phase) {
+std::vector<Tokens> collect_tokens(const RouteTrace& trace, StepPhase phase) {
   std::vector<Tokens> layers(static_cast<size_t>(trace.header().num_layers));
   for (const RouteTrace::Visit& visit : trace.visits()) {
     if (visit.phase != phase) continue;
@@ -44,8 +45,8 @@ class ForcedRoutesStore : public ExpertStore {
       : store_(std::move(store)),
         table_(table),
         options_(options),
-        prompt_(collect_tokens(trace, RoutePhase::kPrefill)),
-        decode_(collect_tokens(trace, RoutePhase::kDecode)),
+        prompt_(collect_tokens(trace, StepPhase::kPrompt)),
+        decode_(collect_tokens(trace, StepPhase::kDecode)),
         taken_(table.layers.size()) {
     if (prompt_.empty()) prompt_ = decode_;
     size_t routed = 0;
@@ -57,14 +58,22 @@ class ForcedRoutesStore : public ExpertStore {
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override {
-    MF_RETURN_IF_ERROR(choose(layer, routes.ids.dim(0), routes.ids.dim(1)));
+    ids_.clear();
+    weights_.clear();
+    for (const StepRows& rows : rows_) {
+      MF_RETURN_IF_ERROR(choose(layer, rows, routes.ids.dim(1)));
+    }
+    MF_CHECK(ids_.size() == static_cast<size_t>(routes.ids.num_elements()));
     encoder.write(routes.ids, std::as_bytes(std::span(ids_)));
     if (options_.with_weights) {
       encoder.write(routes.weights, std::as_bytes(std::span(weights_)));
     }
     return store_->lease(layer, encoder, routes);
   }
-  void begin_step(int64_t position) override { store_->begin_step(position); }
+  void begin_step(std::span<const StepRows> rows) override {
+    rows_.assign(rows.begin(), rows.end());
+    store_->begin_step(rows);
+  }
   void observe_routes(RouteObserver* observer) override { store_->observe_routes(observer); }
   ExpertStats stats() const override { return store_->stats(); }
   uint64_t capacity_bytes() const override { return store_->capacity_bytes(); }
@@ -77,15 +86,14 @@ class ForcedRoutesStore : public ExpertStore {
     size_t decode = 0;
   };
 
-  // ids_ and weights_ = [tokens, top_k] of the trace's next tokens.
-  Status choose(LayerId layer, int64_t tokens, int64_t top_k) {
+  // Appends [rows, top_k] of the trace's next tokens to ids_ and weights_.
+  Status choose(LayerId layer, const StepRows& rows, int64_t top_k) {
     const auto at = static_cast<size_t>(index(layer));
-    const auto& layers = tokens == 1 ? decode_ : prompt_;
+    const bool decodes = rows.phase == StepPhase::kDecode;
+    const auto& layers = decodes ? decode_ : prompt_;
     const Tokens& recorded = layers[routed_index_[at] % layers.size()];
-    size_t& next = tokens == 1 ? taken_[at].decode : taken_[at].prompt;
-    ids_.clear();
-    weights_.clear();
-    for (int64_t t = 0; t < tokens; ++t) {
+    size_t& next = decodes ? taken_[at].decode : taken_[at].prompt;
+    for (int64_t t = 0; t < rows.rows; ++t) {
       const std::vector<float>& weights = recorded[next].weights;
       if (options_.with_weights && weights.size() != static_cast<size_t>(top_k)) {
         return make_error(ErrorCode::kInvalidArgument,
@@ -133,6 +141,7 @@ class ForcedRoutesStore : public ExpertStore {
   std::vector<Tokens> decode_;
   std::vector<size_t> routed_index_;  // by layer, among those with experts
   std::vector<Taken> taken_;          // by layer
+  std::vector<StepRows> rows_;        // of the step
   std::vector<int32_t> ids_;
   std::vector<float> weights_;
 };
@@ -145,7 +154,7 @@ Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<Ex
                                                               const ForcedRoutesOptions& options) {
   const bool has_decode =
       std::any_of(trace.visits().begin(), trace.visits().end(),
-                  [](const auto& visit) { return visit.phase == RoutePhase::kDecode; });
+                  [](const auto& visit) { return visit.phase == StepPhase::kDecode; });
   if (!has_decode) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the trace of {} has no decode tokens, expected at least one",

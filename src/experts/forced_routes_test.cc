@@ -59,9 +59,9 @@ class ForcedRoutesTest : public ::testing::Test {
     return std::move(store).value();
   }
   /// The experts that a layer is given where its router chose expert 11 throughout.
-  Ids chosen(ExpertStore& store, int32_t layer, int64_t tokens, int64_t top_k = 2) {
+  Ids chosen(ExpertStore& store, int32_t layer, const StepRows& rows, int64_t top_k = 2) {
     const Delivery delivery = deliver(world_, store, encoder_, layer,
-                                      Ids(static_cast<size_t>(tokens * top_k), 11), 1000, tokens);
+                                      Ids(static_cast<size_t>(rows.rows * top_k), 11), 1000, rows);
     EXPECT_TRUE(delivery.status.ok()) << delivery.status.error().to_string();
     const std::set<int32_t> distinct(encoder_.ids.begin(), encoder_.ids.end());
     EXPECT_EQ(delivery.sorted(), Ids(distinct.begin(), distinct.end()));
@@ -76,45 +76,46 @@ class ForcedRoutesTest : public ::testing::Test {
 
 TEST_F(ForcedRoutesTest, PromptsAndSingleTokensTakeTheirOwnTokensInTurn) {
   const auto store = forced();
-  EXPECT_EQ(chosen(*store, 0, 2), (Ids{1, 2, 3, 4}));
-  EXPECT_EQ(chosen(*store, 0, 3), (Ids{1, 2, 3, 4, 1, 2}));
-  EXPECT_EQ(chosen(*store, 0, 2), (Ids{3, 4, 1, 2}));
-  EXPECT_EQ(chosen(*store, 0, 1).front(), 9);
-  EXPECT_EQ(chosen(*store, 0, 1).front(), 0);
-  EXPECT_EQ(chosen(*store, 0, 1).front(), 9);
+  EXPECT_EQ(chosen(*store, 0, prompt_of(2)), (Ids{1, 2, 3, 4}));
+  EXPECT_EQ(chosen(*store, 0, prompt_of(3)), (Ids{1, 2, 3, 4, 1, 2}));
+  EXPECT_EQ(chosen(*store, 0, prompt_of(2)), (Ids{3, 4, 1, 2}));
+  EXPECT_EQ(chosen(*store, 0, kOneOfDecode).front(), 9);
+  EXPECT_EQ(chosen(*store, 0, kOneOfDecode).front(), 0);
+  EXPECT_EQ(chosen(*store, 0, kOneOfDecode).front(), 9);
 }
 
 TEST_F(ForcedRoutesTest, LayersTakeTheRoutedLayersOfTheTraceInOrder) {
   const auto store = forced();
-  EXPECT_EQ(chosen(*store, 1, 2), (Ids{5, 6, 7, 8}));
-  EXPECT_EQ(chosen(*store, 2, 2), (Ids{1, 2, 3, 4}));  // there is no third
+  EXPECT_EQ(chosen(*store, 1, prompt_of(2)), (Ids{5, 6, 7, 8}));
+  EXPECT_EQ(chosen(*store, 2, prompt_of(2)), (Ids{1, 2, 3, 4}));  // there is no third
 }
 
 TEST_F(ForcedRoutesTest, ExpertsAreTakenModuloTheLayersAndStayDistinct) {
   const auto store = forced();
-  EXPECT_EQ(chosen(*store, 0, 1), (Ids{9, 3}));  // 15 of 12
-  EXPECT_EQ(chosen(*store, 0, 1), (Ids{0, 1}));  // 12 of 12 is 0, which is taken
+  EXPECT_EQ(chosen(*store, 0, kOneOfDecode), (Ids{9, 3}));  // 15 of 12
+  EXPECT_EQ(chosen(*store, 0, kOneOfDecode), (Ids{0, 1}));  // 12 of 12 is 0, which is taken
 }
 
 TEST_F(ForcedRoutesTest, RanksBeyondTheTracesComeFromTheTokensThatFollow) {
   const auto store = forced();
-  EXPECT_EQ(chosen(*store, 0, 2, 3), (Ids{1, 2, 3, 3, 4, 1}));
+  EXPECT_EQ(chosen(*store, 0, prompt_of(2), 3), (Ids{1, 2, 3, 3, 4, 1}));
 }
 
 TEST_F(ForcedRoutesTest, WeightsStayTheRoutersUnlessAskedFor) {
   const auto store = forced();
-  chosen(*store, 0, 2);
+  chosen(*store, 0, prompt_of(2));
   EXPECT_TRUE(encoder_.weights.empty());
   const auto with_weights = forced({.with_weights = true});
-  chosen(*with_weights, 0, 2);
+  chosen(*with_weights, 0, prompt_of(2));
   EXPECT_EQ(encoder_.weights, (std::vector<float>{0.75f, 0.25f, 0.5f, 0.5f}));
-  chosen(*with_weights, 0, 1);
+  chosen(*with_weights, 0, kOneOfDecode);
   EXPECT_EQ(encoder_.weights, (std::vector<float>{0.625f, 0.375f}));
 }
 
 TEST_F(ForcedRoutesTest, WeightsOfOtherRanksAreRefused) {
   const auto store = forced({.with_weights = true});
   const ScratchScope scope(encoder_);
+  store->begin_step(std::span(&kOneOfDecode, 1));
   expect_error(store->lease(LayerId{0}, encoder_, encoder_.choose({1, 2, 3})),
                ErrorCode::kInvalidArgument, {"layer 0", "2 weights", "model's 3"});
 }

@@ -1,6 +1,7 @@
 #include "experts/layer_visit.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -8,28 +9,46 @@
 namespace moeflux {
 
 // Sorted ids collapse into distinct ones and how often each came.
-void LayerVisit::count_uses(const LayerRoutes& routes) {
-  distinct_.assign(routes.ids.begin(), routes.ids.end());
-  std::sort(distinct_.begin(), distinct_.end());
+void LayerVisit::count_uses(std::span<const LayerRoutes> routes) {
+  of_decode_.clear();
+  of_prompts_.clear();
+  for (const LayerRoutes& part : routes) {
+    std::vector<int32_t>& ids = part.phase == StepPhase::kDecode ? of_decode_ : of_prompts_;
+    ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+  }
+  std::sort(of_decode_.begin(), of_decode_.end());
+  of_decode_.erase(std::unique(of_decode_.begin(), of_decode_.end()), of_decode_.end());
+  std::sort(of_prompts_.begin(), of_prompts_.end());
   uses_.clear();
   size_t kept = 0;
-  for (size_t i = 0; i < distinct_.size(); ++i) {
-    if (i > 0 && distinct_[i] == distinct_[kept - 1]) {
+  for (size_t i = 0; i < of_prompts_.size(); ++i) {
+    if (i > 0 && of_prompts_[i] == of_prompts_[kept - 1]) {
       ++uses_.back();
     } else {
-      distinct_[kept++] = distinct_[i];
+      of_prompts_[kept++] = of_prompts_[i];
       uses_.push_back(1);
     }
   }
-  distinct_.resize(kept);
+  of_prompts_.resize(kept);
+  distinct_.clear();
+  std::set_union(of_decode_.begin(), of_decode_.end(), of_prompts_.begin(), of_prompts_.end(),
+                 std::back_inserter(distinct_));
 }
 
-void LayerVisit::begin(const LayerRoutes& routes) {
-  MF_CHECK(recycled_ == ready_.size() && num_waiting() == 0);
-  MF_CHECK(routes.tokens > 0 && routes.ids.size() % static_cast<size_t>(routes.tokens) == 0);
-  layer_ = routes.layer;
-  purpose_ = routes.phase == RoutePhase::kPrefill && cache_->num_staging() > 0 ? Purpose::kPrompt
-                                                                               : Purpose::kDecode;
+// What prompts alone want shall not displace what decode uses.
+Purpose LayerVisit::purpose_of(ExpertId expert) const {
+  const bool passes = cache_->num_staging() > 0 &&
+                      !std::binary_search(of_decode_.begin(), of_decode_.end(), index(expert));
+  return passes ? Purpose::kPrompt : Purpose::kDecode;
+}
+
+void LayerVisit::begin(std::span<const LayerRoutes> routes) {
+  MF_CHECK(recycled_ == ready_.size() && num_waiting() == 0 && !routes.empty());
+  layer_ = routes.front().layer;
+  for (const LayerRoutes& part : routes) {
+    MF_CHECK(part.layer == layer_ && part.tokens > 0 &&
+             part.ids.size() % static_cast<size_t>(part.tokens) == 0);
+  }
   hits_.clear();
   guessed_.clear();
   arriving_.clear();
@@ -74,21 +93,27 @@ void LayerVisit::promote_guesses() {
     const bool first = arriving == arriving_.size() ||
                        (guessed < guessed_.size() &&
                         index(guessed_[guessed].expert) < index(arriving_[arriving].expert));
-    cache_->promote(first ? guessed_[guessed++].slot : arriving_[arriving++].slot, purpose_);
+    const Entry& next = first ? guessed_[guessed++] : arriving_[arriving++];
+    cache_->promote(next.slot, purpose_of(next.expert));
   }
 }
 
-void LayerVisit::note_uses(const LayerRoutes& routes) {
-  if (routes.phase == RoutePhase::kPrefill) {
-    cache_->note_prefill(layer_, distinct_, uses_, routes.tokens);
-    return;
+// Prompts first: what decode uses is the more recent.
+void LayerVisit::note_uses(std::span<const LayerRoutes> routes) {
+  int64_t prompt_tokens = 0;
+  for (const LayerRoutes& part : routes) {
+    if (part.phase == StepPhase::kPrompt) prompt_tokens += part.tokens;
   }
-  // The best is noted last: of equal scores it is the one to keep.
-  const auto top_k = static_cast<size_t>(routes.top_k());
-  for (size_t begin = 0; begin < routes.ids.size(); begin += top_k) {
-    cache_->begin_visit(layer_);
-    for (size_t rank = top_k; rank-- > 0;) {
-      cache_->note_use({layer_, ExpertId{routes.ids[begin + rank]}});
+  if (prompt_tokens > 0) cache_->note_prefill(layer_, of_prompts_, uses_, prompt_tokens);
+  for (const LayerRoutes& part : routes) {
+    if (part.phase != StepPhase::kDecode) continue;
+    // The best is noted last: of equal scores it is the one to keep.
+    const auto top_k = static_cast<size_t>(part.top_k());
+    for (size_t begin = 0; begin < part.ids.size(); begin += top_k) {
+      cache_->begin_visit(layer_);
+      for (size_t rank = top_k; rank-- > 0;) {
+        cache_->note_use({layer_, ExpertId{part.ids[begin + rank]}});
+      }
     }
   }
 }
@@ -96,7 +121,7 @@ void LayerVisit::note_uses(const LayerRoutes& routes) {
 std::optional<LayerVisit::Entry> LayerVisit::reserve_next() {
   if (num_waiting() == 0) return std::nullopt;
   const ExpertId expert = misses_[next_miss_];
-  ExpertPin pin = cache_->reserve({layer_, expert}, purpose_);
+  ExpertPin pin = cache_->reserve({layer_, expert}, purpose_of(expert));
   if (!pin) return std::nullopt;
   ++next_miss_;
   const ExpertCache::Slot slot = pin.slot();

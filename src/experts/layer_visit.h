@@ -28,8 +28,9 @@ class LayerVisit {
   LayerVisit(const LayerVisit&) = delete;
   LayerVisit& operator=(const LayerVisit&) = delete;
 
-  /// Counts and pins. Every id must be within the cache's shape.
-  void begin(const LayerRoutes& routes);
+  /// Counts and pins, for all sequences of a step at once: `routes` are of one layer. Every id must
+  /// be within the cache's shape.
+  void begin(std::span<const LayerRoutes> routes);
 
   // The distinct experts by outcome, ascending (the order of the file in stacked checkpoints):
   std::span<const Entry> hits() const { return hits_; }          // READY, kept from earlier uses
@@ -58,16 +59,18 @@ class LayerVisit {
   void end();
 
  private:
-  void count_uses(const LayerRoutes& routes);
-  void note_uses(const LayerRoutes& routes);
+  void count_uses(std::span<const LayerRoutes> routes);
+  void note_uses(std::span<const LayerRoutes> routes);
   void promote_guesses();
+  Purpose purpose_of(ExpertId expert) const;
 
   ExpertCache* cache_;
   LayerId layer_{};
-  Purpose purpose_ = Purpose::kDecode;
   std::vector<ExpertPin> pins_;  // by slot: those of READY experts until recycle()
   std::vector<int32_t> distinct_;
-  std::vector<int32_t> uses_;  // of each distinct expert
+  std::vector<int32_t> of_decode_;  // these of its rows, ascending
+  std::vector<int32_t> of_prompts_;
+  std::vector<int32_t> uses_;  // of each of of_prompts_
   std::vector<Entry> hits_;
   std::vector<Entry> guessed_;
   std::vector<Entry> arriving_;

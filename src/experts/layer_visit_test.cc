@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -31,9 +32,14 @@ Ids ids_of(std::span<const ExpertId> experts) {
   return ids;
 }
 
-void begin(LayerVisit& visit, const Ids& ids, int64_t tokens = 1) {
-  const auto phase = tokens == 1 ? RoutePhase::kDecode : RoutePhase::kPrefill;
-  visit.begin({.layer = kLayer, .phase = phase, .tokens = tokens, .ids = ids});
+void begin(LayerVisit& visit, const Ids& ids) {
+  const LayerRoutes routes{.layer = kLayer, .phase = StepPhase::kDecode, .tokens = 1, .ids = ids};
+  visit.begin(std::span(&routes, 1));
+}
+void begin_prompt(LayerVisit& visit, const Ids& ids, int64_t tokens) {
+  const LayerRoutes routes{
+      .layer = kLayer, .phase = StepPhase::kPrompt, .tokens = tokens, .ids = ids};
+  visit.begin(std::span(&routes, 1));
 }
 bool is_cached(const ExpertCache& cache, int32_t expert) {
   return cache.find({kLayer, ExpertId{expert}}).has_value();
@@ -54,7 +60,7 @@ TEST(LayerVisit, TellsDistinctHitsFromMissesInTheOrderOfTheFile) {
   ExpertCache cache = make_cache(6);
   use(cache, {7, 3});
   LayerVisit visit(cache);
-  begin(visit, {9, 3, 3, 2, 7, 9}, 3);
+  begin_prompt(visit, {9, 3, 3, 2, 7, 9}, 3);
   EXPECT_EQ(ids_of(visit.hits()), (Ids{3, 7}));
   EXPECT_EQ(ids_of(visit.misses()), (Ids{2, 9}));
   EXPECT_TRUE(visit.guessed().empty());
@@ -147,7 +153,7 @@ TEST(LayerVisit, APromptDoesNotDisplaceWhatDecodeUses) {
   ExpertCache cache = make_cache(4, 2);
   use(cache, {1, 2});
   LayerVisit visit(cache);
-  begin(visit, {3, 4, 5, 6, 7, 8}, 3);
+  begin_prompt(visit, {3, 4, 5, 6, 7, 8}, 3);
   Ids delivered;
   while (visit.num_waiting() > 0) {
     bring_in(visit);
@@ -157,6 +163,28 @@ TEST(LayerVisit, APromptDoesNotDisplaceWhatDecodeUses) {
   visit.end();
   EXPECT_EQ(delivered, (Ids{3, 4, 5, 6, 7, 8}));
   EXPECT_TRUE(is_cached(cache, 1) && is_cached(cache, 2));
+}
+
+// Of a step with a token of decode and a prompt, decode's experts are kept, the prompt's pass.
+TEST(LayerVisit, APromptBesideDecodeDoesNotDisplaceWhatDecodeUses) {
+  ExpertCache cache = make_cache(5, 2);
+  use(cache, {1, 2});
+  LayerVisit visit(cache);
+  const Ids decode = {9, 3};
+  const Ids prompt = {3, 4, 5, 6, 7, 8};
+  const std::array<LayerRoutes, 2> routes = {
+      LayerRoutes{.layer = kLayer, .phase = StepPhase::kDecode, .tokens = 1, .ids = decode},
+      LayerRoutes{.layer = kLayer, .phase = StepPhase::kPrompt, .tokens = 3, .ids = prompt}};
+  visit.begin(routes);
+  EXPECT_EQ(ids_of(visit.misses()), (Ids{3, 4, 5, 6, 7, 8, 9}));
+  while (visit.num_waiting() > 0) {
+    bring_in(visit);
+    (void)visit.deliver(10);
+    visit.recycle();
+  }
+  visit.end();
+  EXPECT_TRUE(is_cached(cache, 3) && is_cached(cache, 9));
+  EXPECT_EQ(cache.tokens(), 2u);  // of decode
 }
 
 TEST(LayerVisit, GuessesThatCameTrueAreToldApartAndStay) {

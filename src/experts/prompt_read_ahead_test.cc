@@ -53,6 +53,8 @@ class PromptReadAheadTest : public ::testing::Test {
       ids.push_back(static_cast<int32_t>(i % ExpertWorld::kExperts));
     }
     const ScratchScope scope(encoder_);
+    const StepRows rows = prompt_of(kTokens);
+    store.begin_step(std::span(&rows, 1));
     auto lease = store.lease(LayerId{layer}, encoder_, encoder_.choose(std::move(ids), kTokens));
     ASSERT_TRUE(lease.ok());
     while (true) {

@@ -12,7 +12,7 @@ namespace {
 // The engine's lease, with reads that arrive at once.
 void run_visit(LayerVisit& visit, const LayerRoutes& routes,
                std::vector<ExpertCache::Slot>& loading) {
-  visit.begin(routes);
+  visit.begin(std::span(&routes, 1));
   while (visit.num_waiting() > 0) {
     loading.clear();
     while (const auto next = visit.reserve_next()) loading.push_back(next->slot);
@@ -34,7 +34,7 @@ std::vector<RouteTrace::Visit> replay_order(const RouteTrace& trace, PromptRepla
     tokens.clear();
   };
   for (const RouteTrace::Visit& visit : trace.visits()) {
-    if (prompt == PromptReplay::kAsRecorded || visit.phase == RoutePhase::kDecode) {
+    if (prompt == PromptReplay::kAsRecorded || visit.phase == StepPhase::kDecode) {
       take_tokens();
       order.push_back(visit);
       continue;
@@ -66,9 +66,9 @@ ReplayResult replay(const RouteTrace& trace, const ReplayOptions& options) {
   RouteTrace::Visit last{.step = -1};
   for (const RouteTrace::Visit& recorded : replay_order(trace, options.prompt)) {
     LayerRoutes routes = trace.routes(recorded);
-    if (options.prompt == PromptReplay::kTokenByToken) routes.phase = RoutePhase::kDecode;
+    if (options.prompt == PromptReplay::kTokenByToken) routes.phase = StepPhase::kDecode;
     run_visit(visit, routes, loading);
-    const bool decode = recorded.phase == RoutePhase::kDecode;
+    const bool decode = recorded.phase == StepPhase::kDecode;
     ReplayCounts& counts = decode ? result.decode : result.prefill;
     counts.hits += visit.hits().size();
     counts.misses += visit.misses().size();
@@ -90,7 +90,7 @@ DistinctExperts distinct_experts(const RouteTrace& trace) {
   std::vector<bool> visited(static_cast<size_t>(shape.num_layers));
   for (const RouteTrace::Visit& visit : trace.visits()) {
     visited[static_cast<size_t>(index(visit.layer))] = true;
-    const uint8_t mark = visit.phase == RoutePhase::kDecode ? 2 : 1;
+    const uint8_t mark = visit.phase == StepPhase::kDecode ? 2 : 1;
     for (const int32_t id : trace.routes(visit).ids) {
       touched[shape.index_of({visit.layer, ExpertId{id}})] |= mark;
     }

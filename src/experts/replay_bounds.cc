@@ -28,7 +28,7 @@ class Tally {
  public:
   void add(const RouteTrace& trace, const RouteTrace::Visit& visit, uint64_t hits,
            uint64_t misses) {
-    ReplayCounts& counts = visit.phase == RoutePhase::kDecode ? result_.decode : result_.prefill;
+    ReplayCounts& counts = visit.phase == StepPhase::kDecode ? result_.decode : result_.prefill;
     counts.hits += hits;
     counts.misses += misses;
     counts.bytes_read += misses * trace.expert_bytes(visit.layer);
@@ -52,7 +52,7 @@ std::vector<std::vector<size_t>> next_decode_uses(const RouteTrace& trace,
   for (size_t v = order.size(); v-- > 0;) {
     for (const size_t expert : distinct_indices(trace, order[v])) {
       uses[v].push_back(next[expert]);
-      if (order[v].phase == RoutePhase::kDecode) next[expert] = v;
+      if (order[v].phase == StepPhase::kDecode) next[expert] = v;
     }
   }
   return uses;

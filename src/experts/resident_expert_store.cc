@@ -42,14 +42,14 @@ class ResidentExpertStore : public ExpertStore {
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override {
     if (routes_.is_observed()) {
-      MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
-      routes_.tell(chosen, {});
+      MF_RETURN_IF_ERROR(routes_.read(layer, encoder, routes));
+      routes_.tell({});
     }
     const std::shared_ptr<ResidentLayer>& own = layers_[static_cast<size_t>(index(layer))];
     encoder.experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(own, &own->experts));
     return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(own->experts));
   }
-  void begin_step(int64_t position) override { routes_.begin_step(position); }
+  void begin_step(std::span<const StepRows> rows) override { routes_.begin_step(rows); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override { return stats_; }
   uint64_t capacity_bytes() const override { return capacity_bytes_; }

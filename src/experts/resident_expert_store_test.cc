@@ -90,9 +90,9 @@ TEST(ResidentExpertStore, TellsRoutesToWhoeverObserves) {
   ASSERT_TRUE(store.ok());
   RouteRecorder recorder;
   (*store)->observe_routes(&recorder);
-  (*store)->begin_step(17);
   RoutingEncoder encoder;  // the ids stand for weights too: as many bytes
-  EXPECT_TRUE(deliver(world, **store, encoder, 2, {3, 1}).status.ok());
+  const StepRows rows{.rows = 1, .position = 17, .phase = StepPhase::kDecode};
+  EXPECT_TRUE(deliver(world, **store, encoder, 2, {3, 1}, 1000, rows).status.ok());
   EXPECT_EQ(recorder.layer, 2);
   EXPECT_EQ(recorder.position, 17);
   EXPECT_EQ(recorder.ids, (std::vector<int32_t>{3, 1}));

@@ -5,16 +5,14 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/step_rows.h"
 
 namespace moeflux {
 
-/// kPrefill: several tokens at once; kDecode: one.
-enum class RoutePhase : uint8_t { kPrefill = 0, kDecode = 1 };
-
-/// The experts of one layer in one step.
+/// The experts that one layer chose for a sequence's rows of a step.
 struct LayerRoutes {
   LayerId layer{};
-  RoutePhase phase = RoutePhase::kDecode;
+  StepPhase phase = StepPhase::kDecode;
   int64_t position = 0;                 // of the first token in its sequence
   int64_t tokens = 0;                   // at least 1
   std::span<const int32_t> ids;         // [tokens, top_k], best first
@@ -26,8 +24,9 @@ struct LayerRoutes {
 class RouteObserver {
  public:
   virtual ~RouteObserver() = default;
-  /// `misses`: the distinct experts that were not in fast memory, ascending. The spans live until
-  /// the call returns.
+  /// Once for each sequence of a step. `misses`: the distinct experts that were not in fast memory,
+  /// ascending; each is told of once in a step, with the first sequence that chose it. The spans
+  /// live until the call returns.
   virtual void routed(const LayerRoutes& routes, std::span<const ExpertId> misses) = 0;
 };
 

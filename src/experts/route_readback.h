@@ -13,22 +13,26 @@ namespace moeflux {
 /// Thread-compatible. The result of read() refers to it until the next call.
 class RouteReadback {
  public:
-  void begin_step(int64_t position) { position_ = position; }
+  void begin_step(std::span<const StepRows> rows) { rows_.assign(rows.begin(), rows.end()); }
   void observe(RouteObserver* observer) { observer_ = observer; }
   bool is_observed() const { return observer_ != nullptr; }
 
-  /// Waits for the ids [tokens, top_k], and for their weights when somebody observes. A step of one
-  /// token is decode; a prompt's last chunk may be one token and count as such.
-  Result<LayerRoutes> read(LayerId layer, Encoder& encoder, const Routes& routes);
-  void tell(const LayerRoutes& routes, std::span<const ExpertId> misses) const {
-    if (observer_ != nullptr) observer_->routed(routes, misses);
-  }
+  /// Waits for the ids [tokens, top_k], and for their weights when somebody observes. Gives them
+  /// sequence by sequence: `tokens` are the rows of begin_step().
+  Result<std::span<const LayerRoutes>> read(LayerId layer, Encoder& encoder, const Routes& routes);
+  /// The same without a cut: what all rows chose.
+  std::span<const int32_t> ids() const { return ids_; }
+  /// Of what read() gave last.
+  void tell(std::span<const ExpertId> misses);
 
  private:
   RouteObserver* observer_ = nullptr;
-  int64_t position_ = 0;
+  std::vector<StepRows> rows_;
   std::vector<int32_t> ids_;
   std::vector<float> weights_;
+  std::vector<LayerRoutes> parts_;
+  std::vector<ExpertId> untold_;
+  std::vector<ExpertId> told_;
 };
 
 }  // namespace moeflux

@@ -252,7 +252,7 @@ class RouteTraceParser {
     }
     if (!joins) {
       trace_.visits_.push_back({.turn = static_cast<int32_t>(row.turn),
-                                .phase = static_cast<RoutePhase>(row.phase),
+                                .phase = static_cast<StepPhase>(row.phase),
                                 .layer = LayerId{static_cast<int32_t>(row.layer)},
                                 .step = row.step,
                                 .begin = trace_.ids_.size()});

@@ -40,7 +40,7 @@ class RouteTrace {
   /// The routes that a layer was asked for at once.
   struct Visit {
     int32_t turn = 0;
-    RoutePhase phase = RoutePhase::kDecode;
+    StepPhase phase = StepPhase::kDecode;
     LayerId layer{};
     int64_t step = 0;  // of the first token
     int64_t tokens = 0;

@@ -24,7 +24,7 @@ TEST(RouteTrace, TokensOfAPromptAreOneVisitALayerAndDecodeTokensOneEach) {
   ASSERT_TRUE(trace.ok()) << trace.error().to_string();
   ASSERT_EQ(trace->visits().size(), 4u);
   const LayerRoutes first = trace->routes(trace->visits()[0]);
-  EXPECT_EQ(first.phase, RoutePhase::kPrefill);
+  EXPECT_EQ(first.phase, StepPhase::kPrompt);
   EXPECT_EQ(first.tokens, 2);
   EXPECT_EQ(std::vector<int32_t>(first.ids.begin(), first.ids.end()),
             (std::vector<int32_t>{7, 2, 3, 7}));
@@ -78,7 +78,7 @@ TEST(RouteTrace, WhatWasWrittenIsRead) {
   for (const int64_t position : {0, 2, 0}) {
     for (const int32_t layer : {1, 2}) {
       (*writer)->routed({.layer = LayerId{layer},
-                         .phase = RoutePhase::kPrefill,
+                         .phase = StepPhase::kPrompt,
                          .position = position,
                          .tokens = 2,
                          .ids = prompt,

@@ -56,9 +56,9 @@ class StreamedExpertStore : public ExpertStore {
                                              const Routes& routes) override;
   bool wants_hint(LayerId layer) override;
   Status hint(LayerId layer, Encoder& encoder, const Routes& routes) override;
-  void begin_step(int64_t position) override {
+  void begin_step(std::span<const StepRows> rows) override {
     last_visit_.reset();
-    routes_.begin_step(position);
+    routes_.begin_step(rows);
   }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
@@ -93,8 +93,9 @@ class StreamedExpertStore : public ExpertStore {
   }
   bool read_ahead(LayerId after);
   void start_guess(ExpertKey key, ExpertPin pin, ReadPriority priority);
-  void settle_hint(const LayerRoutes& routes);
-  void meter_visit(const LayerRoutes& routes, uint64_t experts_read);
+  void list_absent(LayerId layer, size_t top_k);
+  void settle_hint(LayerId layer);
+  void meter_visit(LayerId layer, uint64_t experts_read);
   void settle_guess(const ExpertFetch::Arrival& arrival);
 
   const ExpertTable& table_;
@@ -147,17 +148,28 @@ bool StreamedExpertStore::wants_hint(LayerId layer) {
   return true;
 }
 
+// hinted_ = the absent ones of hinted_ids_ [rows, top_k]: the best of every row, then the second of
+// every row, and so on, as many as a single row can have.
+void StreamedExpertStore::list_absent(LayerId layer, size_t top_k) {
+  hinted_.clear();
+  const auto most = static_cast<size_t>(lookahead_.top_k());
+  for (size_t rank = 0; rank < std::min(top_k, most); ++rank) {
+    for (size_t i = rank; i < hinted_ids_.size(); i += top_k) {
+      const ExpertId expert{hinted_ids_[i]};
+      MF_CHECK(index(expert) >= 0 && index(expert) < table_.layer(layer).num_experts);
+      const bool is_listed =
+          std::ranges::find(hinted_, expert, &ExpertGuess::expert) != hinted_.end();
+      if (is_listed || cache_.lookup({layer, expert})) continue;
+      if (hinted_.size() == most) return;
+      hinted_.push_back({expert, static_cast<int32_t>(rank)});
+    }
+  }
+}
+
 Status StreamedExpertStore::hint(LayerId layer, Encoder& encoder, const Routes& routes) {
-  MF_CHECK(routes.ids.dim(0) == 1);
   hinted_ids_.resize(static_cast<size_t>(routes.ids.num_elements()));
   MF_RETURN_IF_ERROR(encoder.read(std::as_writable_bytes(std::span(hinted_ids_)), routes.ids));
-  hinted_.clear();
-  const size_t ranks = std::min(hinted_ids_.size(), static_cast<size_t>(lookahead_.top_k()));
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const ExpertId expert{hinted_ids_[rank]};
-    MF_CHECK(index(expert) >= 0 && index(expert) < table_.layer(layer).num_experts);
-    if (!cache_.lookup({layer, expert})) hinted_.push_back({expert, static_cast<int32_t>(rank)});
-  }
+  list_absent(layer, static_cast<size_t>(routes.ids.dim(1)));
   const DriveLoad load = meter_.load(table_.layer(layer).bytes_per_expert());
   asked_.clear();
   for (const ExpertGuess& guess : lookahead_.choose(layer, hinted_, load)) {
@@ -175,8 +187,8 @@ Status StreamedExpertStore::hint(LayerId layer, Encoder& encoder, const Routes& 
 }
 
 // The router has spoken: what it did not ask for and has not begun need not be read.
-void StreamedExpertStore::settle_hint(const LayerRoutes& routes) {
-  lookahead_.settle(routes.layer, routes.ids);
+void StreamedExpertStore::settle_hint(LayerId layer) {
+  lookahead_.settle(layer, routes_.ids());
   for (const ExpertCache::Slot slot : asked_) {
     const bool unwanted =
         fetch_.is_in_flight(slot) && cache_.admission_of(slot) == Admission::kSpeculative;
@@ -185,10 +197,10 @@ void StreamedExpertStore::settle_hint(const LayerRoutes& routes) {
   asked_.clear();
 }
 
-void StreamedExpertStore::meter_visit(const LayerRoutes& routes, uint64_t experts_read) {
+void StreamedExpertStore::meter_visit(LayerId layer, uint64_t experts_read) {
   const Clock::time_point now = Clock::now();
   if (last_visit_) {
-    meter_.visit(experts_read * table_.layer(routes.layer).bytes_per_expert(),
+    meter_.visit(experts_read * table_.layer(layer).bytes_per_expert(),
                  std::chrono::duration<double>(now - *last_visit_).count());
   }
   last_visit_ = now;
@@ -252,21 +264,23 @@ class StreamedExpertStore::Lease : public ExpertLease {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  void start(const LayerRoutes& routes) {
+  void start(std::span<const LayerRoutes> routes) {
     LayerVisit& visit = state_->visit;
     visit.begin(routes);
-    if (routes.phase == RoutePhase::kPrefill) reads_ahead_ = needs_nearly_all();
+    // Decode comes first.
+    const bool decodes = routes.front().phase == StepPhase::kDecode;
+    if (routes.back().phase == StepPhase::kPrompt) reads_ahead_ = needs_nearly_all();
     num_loading_ = visit.arriving().size();
     for (const LayerVisit::Entry& entry : visit.arriving()) store_.fetch_.promote(entry.slot);
     const size_t guessed = visit.guessed().size() + visit.arriving().size();
-    if (routes.phase == RoutePhase::kDecode) {
-      store_.settle_hint(routes);
-      store_.meter_visit(routes, visit.misses().size() + guessed);
+    if (decodes) {
+      store_.settle_hint(layer_);
+      store_.meter_visit(layer_, visit.misses().size() + guessed);
     }
     store_.stats_.hits += visit.hits().size();
     store_.stats_.misses += visit.misses().size() + guessed;
     store_.stats_.prefetches_useful += guessed;
-    store_.routes_.tell(routes, visit.misses());
+    store_.routes_.tell(visit.misses());
     read_into_free_slots();
   }
 
@@ -383,8 +397,11 @@ class StreamedExpertStore::Lease : public ExpertLease {
 
 Result<std::unique_ptr<ExpertLease>> StreamedExpertStore::lease(LayerId layer, Encoder& encoder,
                                                                 const Routes& routes) {
-  MF_ASSIGN_OR_RETURN(const LayerRoutes chosen, routes_.read(layer, encoder, routes));
-  for (const int32_t id : chosen.ids) MF_CHECK(id >= 0 && id < table_.layer(layer).num_experts);
+  MF_ASSIGN_OR_RETURN(const std::span<const LayerRoutes> chosen,
+                      routes_.read(layer, encoder, routes));
+  for (const int32_t id : routes_.ids()) {
+    MF_CHECK(id >= 0 && id < table_.layer(layer).num_experts);
+  }
   auto lease = std::make_unique<Lease>(*this, layer, encoder, take_state());
   lease->start(chosen);
   return std::unique_ptr<ExpertLease>(std::move(lease));

@@ -252,7 +252,7 @@ TEST_F(StreamedExpertStoreTest, APromptReadsTheNextLayerAheadAndEachExpertOnce) 
   const auto store = world_.store(reader, 10, 4);
   for (int32_t layer = 0; layer < ExpertWorld::kLayers; ++layer) {
     const Delivery all =
-        deliver(world_, *store, encoder_, layer, every_expert_four_times(), 1000, 4);
+        deliver(world_, *store, encoder_, layer, every_expert_four_times(), 1000, prompt_of(4));
     ASSERT_TRUE(all.status.ok());
     EXPECT_EQ(all.sorted(), first_experts(ExpertWorld::kExperts));
     EXPECT_TRUE(all.bytes_right);
@@ -272,7 +272,7 @@ TEST_F(StreamedExpertStoreTest, APromptThatLeavesExpertsOutReadsNothingAhead) {
   const auto store = world_.store(reader, 20, 4);
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 48; ++i) ids.push_back(i % 8);
-  (void)deliver(world_, *store, encoder_, 0, ids, 1000, 4);
+  (void)deliver(world_, *store, encoder_, 0, ids, 1000, prompt_of(4));
   EXPECT_EQ(store->stats().misses, 8u);
   EXPECT_EQ(store->stats().prefetches, 0u);
 }
@@ -282,7 +282,7 @@ TEST_F(StreamedExpertStoreTest, APromptLeavesWhatDecodeKeeps) {
   const auto store = world_.store(reader, 8, 3);
   for (int i = 0; i < 3; ++i) (void)take(*store, {1, 2, 3, 4, 5});
   for (int32_t layer = 0; layer < ExpertWorld::kLayers; ++layer) {
-    (void)deliver(world_, *store, encoder_, layer, every_expert_four_times(), 1000, 4);
+    (void)deliver(world_, *store, encoder_, layer, every_expert_four_times(), 1000, prompt_of(4));
   }
   const uint64_t misses = store->stats().misses;
   (void)take(*store, {1, 2, 3, 4, 5});
@@ -302,7 +302,7 @@ TEST_F(StreamedExpertStoreTest, AFailedReadAheadIsReadAgainWhenAskedFor) {
       const Delivery got =
           deliver(world_, *store, encoder_, i % ExpertWorld::kLayers,
                   prompt ? every_expert_four_times() : std::vector<int32_t>{1, 5, 7},
-                  random() % 5 == 0 ? 1 : 1000, prompt ? 4 : 1);
+                  random() % 5 == 0 ? 1 : 1000, prompt ? prompt_of(4) : kOneOfDecode);
       ASSERT_TRUE(got.bytes_right);
       failed += got.status.ok() ? 0 : 1;
     }

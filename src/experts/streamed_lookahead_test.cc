@@ -144,8 +144,9 @@ TEST_F(StreamedLookaheadTest, SoakAtTheSmallestCaches) {
       const bool prompt = random() % 12 == 0;
       Ids ids = random_ids(random);
       for (int64_t i = 0; prompt && i < 33; ++i) ids.push_back(static_cast<int32_t>(i % 12));
-      const Delivery got = deliver(world_, *store, encoder_, layer, ids,
-                                   random() % 20 == 0 ? 1 : 1000, prompt ? 4 : 1);
+      const Delivery got =
+          deliver(world_, *store, encoder_, layer, ids, random() % 20 == 0 ? 1 : 1000,
+                  prompt ? prompt_of(4) : kOneOfDecode);
       ASSERT_TRUE(got.bytes_right);
       failed += got.status.ok() ? 0 : 1;
       hint(*store, (layer + 1) % ExpertWorld::kLayers, random_ids(random));

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "experts/expert_store.h"
 #include "model/model_spec.h"
-#include "state/sequence_state.h"
+#include "state/step_batch.h"
 
 namespace moeflux {
 
@@ -20,12 +20,12 @@ class HiddenObserver {
   virtual void hidden_state(Encoder& encoder, int64_t layer, Tensor hidden) = 0;
 };
 
-/// n tokens of one sequence, appended to what its state remembers.
+/// n tokens, appended to what the states of their sequences remember.
 struct ForwardStep {
   Encoder& encoder;
   Tensor token_ids;  // i32 [n]
   Tensor positions;  // i32 [n]
-  SequenceState& state;
+  StepBatch& batch;  // of n rows
   ExpertStore& experts;
   HiddenObserver* observer = nullptr;
 };
@@ -35,8 +35,8 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelSpec& spec() const = 0;
-  /// Records the step. `logits` is f32 [rows, vocab_size]: of the last `rows` tokens, or a null
-  /// tensor for none. Does not advance the state. Fails when experts cannot be read; the state is
+  /// Records the step. `logits` is f32 [batch.logits_rows(), vocab_size], or a null tensor where no
+  /// row wants any. Does not advance the states. Fails when experts cannot be read; the states are
   /// then unusable.
   virtual Status forward(const ForwardStep& step, Tensor logits) const = 0;
 };

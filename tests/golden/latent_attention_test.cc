@@ -258,7 +258,9 @@ Opinion run_block(Device& device, const Weights& w, UpProjection up,
                                                       .subspan(static_cast<size_t>(done * kHidden),
                                                                static_cast<size_t>(n * kHidden)));
     const Tensor out = session.zeros({n, kHidden});
-    const ForwardStep step{session.encoder(), {}, position, **state, *experts};
+    StepBatch batch;
+    batch.add(**state, {.rows = n});
+    const ForwardStep step{session.encoder(), {}, position, batch, *experts};
     blocks::latent_attention(step, LayerId{0}, out, x, placed, spec);
     const std::vector<float> rows = session.read(out);
     result.outputs.insert(result.outputs.end(), rows.begin(), rows.end());

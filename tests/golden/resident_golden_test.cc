@@ -84,7 +84,7 @@ TEST(BestLogits, AreThoseOfTheWholeRow) {
     const auto last = (*engine)->last_logits();
     ASSERT_TRUE(last.ok());
     const std::vector<float> kept(last->begin(), last->end());
-    const auto row = (*engine)->eval_last(**whole, std::span(&token, 1));
+    const auto row = (*engine)->eval_last(**whole, std::span(&token, 1), StepPhase::kDecode);
     ASSERT_TRUE(row.ok());
     EXPECT_EQ(kept, std::vector<float>(row->begin(), row->end()));
     std::vector<float> values(7);

@@ -139,12 +139,15 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
       const size_t chunk = std::min(eval_count, options.chunks.size() - 1);
       n = std::min(n, static_cast<size_t>(options.chunks[chunk]));
     }
-    const Status done = (*engine)->eval(
-        **sequence, tokens.first(n), {.logits = LogitsMode::kAll, .observer = observer},
-        [&](int64_t, std::span<const float> rows) {
-          output.logits.insert(output.logits.end(), rows.begin(), rows.end());
-          return Status();
-        });
+    const Status done =
+        (*engine)->eval(**sequence, tokens.first(n),
+                        {.logits = LogitsMode::kAll,
+                         .observer = observer,
+                         .phase = eval_count == 0 ? StepPhase::kPrompt : StepPhase::kDecode},
+                        [&](int64_t, std::span<const float> rows) {
+                          output.logits.insert(output.logits.end(), rows.begin(), rows.end());
+                          return Status();
+                        });
     EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().to_string());
     if (!done.ok()) return {};
     tokens = tokens.subspan(n);

@@ -83,7 +83,7 @@ void attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
   e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
   e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
-  e.attention(mixed, q, k, v, step.state.key_value(layer),
+  e.attention(mixed, q, k, v, step.batch.key_values(layer),
               {.scale = s.scale, .window = s.window, .sinks = w.sinks});
   if (s.output_gate) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
   e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "model/blocks/early_router.h"
+#include "model/blocks/wanted_rows.h"
 
 namespace moeflux::blocks {
 namespace {
@@ -148,7 +149,7 @@ Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
   e.rms_norm(normed, x, final_norm_, spec_.rms_norm_eps);
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (!logits.is_null()) {
-    e.linear(logits, normed.slice(0, n - logits.dim(0), logits.dim(0)), lm_head_);
+    e.linear(logits, wanted_rows(e, step.batch, normed, next), lm_head_);
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// The next layer's router, applied before its turn: what it says of the token's present state is a
+// The next layer's router, applied before its turn: what it says of a token's present state is a
 // guess at what it will say, and lets experts be read while this layer computes. Changes nothing
 // but when bytes are read.
 #pragma once
@@ -17,7 +17,7 @@ struct EarlyRouter {
   const MoeSpec* spec = nullptr;
 };
 
-/// In decode, if the store wants to know: tells it what the router would choose now.
+/// Of the rows of decode, if the store wants to know: tells it what the router would choose now.
 Status apply_early(const ForwardStep& step, const EarlyRouter& router);
 
 }  // namespace moeflux::blocks

@@ -74,14 +74,13 @@ void gated_delta(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                  const GatedDeltaWeights& w, const GatedDeltaSpec& s, float rms_norm_eps) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
-  const DeltaStateView state = step.state.gated_delta(layer);
   const int64_t n = x.dim(0);
   const Projected p = project(e, x, w, s);
   const Tensor mixed = e.scratch({n, s.conv_channels()}, DType::kF32);
-  e.causal_conv(mixed, p.qkv, w.conv, state.conv);
+  e.causal_conv(mixed, p.qkv, w.conv, step.batch.conv_states(layer));
   const Tensor heads = e.scratch({n, s.values_width()}, DType::kF32);
   const Tensor per_head = heads.split_last(s.value_dim);
-  e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias, state.delta,
+  e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias, step.batch.delta_states(layer),
                 {s.key_heads, s.value_heads, s.key_dim, s.value_dim});
   e.rms_norm(per_head, per_head, w.norm, rms_norm_eps);
   const Tensor like_z = heads.split_last(p.z.shape.back());

@@ -54,7 +54,7 @@ void latent_attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const bool stacked = w.k_up_is_transposed;
   const Tensor values = scratch({n, s.num_heads, s.v_dim});
   e.latent_attention(values, q.split_last(s.nope_dim + s.rope_dim), latent, step.positions,
-                     step.state.key_value(layer),
+                     step.batch.key_values(layer),
                      {.norm = w.kv_norm,
                       .norm_eps = s.latent_norm_eps,
                       .inverse_frequencies = w.inverse_frequencies,

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "model/blocks/attention.h"
 #include "model/blocks/moe.h"
+#include "model/blocks/wanted_rows.h"
 #include "model/family.h"
 #include "model/spec_fields.h"
 
@@ -195,7 +196,7 @@ Status Gemma4::forward(const ForwardStep& step, Tensor logits) const {
   e.rms_norm(normed, x, final_norm_, eps);
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (logits.is_null()) return {};
-  e.linear(logits, normed.slice(0, n - logits.dim(0), logits.dim(0)), lm_head_);
+  e.linear(logits, blocks::wanted_rows(e, step.batch, normed, branch), lm_head_);
   if (spec_.logit_soft_cap > 0.0f) e.soft_cap(logits, spec_.logit_soft_cap);
   return {};
 }

@@ -1,0 +1,20 @@
+// Whose rows a step has, and what the step is to each of them.
+#pragma once
+
+#include <cstdint>
+
+namespace moeflux {
+
+/// kPrompt: a text is taken in. kDecode: a text goes on, token by token. Whoever asks for a step
+/// states it: it decides what counts as use of an expert, never a result.
+enum class StepPhase : uint8_t { kPrompt = 0, kDecode = 1 };
+
+/// Rows of a step that are consecutive tokens of one sequence. In a list, rows lie behind those of
+/// the sequences before, and decode comes before prompts.
+struct StepRows {
+  int64_t rows = 0;
+  int64_t position = 0;  // of the first one in its sequence
+  StepPhase phase = StepPhase::kPrompt;
+};
+
+}  // namespace moeflux

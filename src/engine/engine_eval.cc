@@ -1,0 +1,328 @@
+// How an engine evaluates: calls as steps, and steps of many sequences.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "engine/engine.h"
+#include "engine/step_guard.h"
+
+namespace moeflux {
+namespace {
+
+// As insert() grows, but before anything has happened that would have to be undone.
+void make_room(std::vector<TokenId>& tokens, size_t more) {
+  const size_t size = tokens.size() + more;
+  if (tokens.capacity() < size) tokens.reserve(std::max(size, 2 * tokens.capacity()));
+}
+
+// Fits into a string without memory of its own.
+Error out_of_memory() { return {ErrorCode::kResourceExhausted, "out of memory"}; }
+
+}  // namespace
+
+Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const {
+  if (sequence.broken_) {
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "the sequence broke at token {} in a step that failed; restore, truncate or load it, or "
+        "start a new one",
+        sequence.length());
+  }
+  if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "no tokens to evaluate");
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= spec().vocab_size) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "token {} at position {} is outside the vocabulary of {}", tokens[i],
+                        sequence.length() + static_cast<int64_t>(i), spec().vocab_size);
+    }
+  }
+  const int64_t after = sequence.length() + static_cast<int64_t>(tokens.size());
+  if (after > context_length_) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "{} tokens after {} do not fit the context of {} (see --ctx-size)",
+                      tokens.size(), sequence.length(), context_length_);
+  }
+  return {};
+}
+
+Status Engine::check_item(std::span<const StepItem> items, size_t at) const {
+  const StepItem& item = items[at];
+  MF_CHECK(item.sequence != nullptr);
+  for (size_t i = 0; i < at; ++i) {
+    if (items[i].sequence != item.sequence) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "items {} and {} are of one sequence, expected each once", i, at);
+  }
+  return check_tokens(*item.sequence, item.tokens);
+}
+
+Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
+                    const LogitsSink& sink) {
+  StepItem item{.sequence = &sequence,
+                .tokens = tokens,
+                .options = {.logits = options.logits,
+                            .stop = options.stop,
+                            .observer = options.observer,
+                            .phase = options.phase}};
+  // By reference: copies of what they hold would take memory.
+  if (options.progress) item.options.progress = std::ref(options.progress);
+  if (sink) item.sink = std::ref(sink);
+  eval_step(std::span(&item, 1));
+  return item.outcome;
+}
+
+void Engine::eval_step(std::span<StepItem> items) {
+  start_items(items);
+  while (!running_.empty()) {
+    plan_step();
+    run_step();
+    for (RunningItem& running : running_) {
+      if (running.rows == 0 || !running.item->outcome.ok()) continue;
+      try {
+        deliver(running);
+      } catch (const std::bad_alloc&) {
+        running.item->outcome = out_of_memory();
+      }
+    }
+    std::erase_if(running_, [](const RunningItem& running) { return running.is_over(); });
+  }
+}
+
+void Engine::start_items(std::span<StepItem> items) {
+  running_.clear();
+  try {
+    running_.reserve(items.size());
+    for (size_t i = 0; i < items.size(); ++i) items[i].outcome = check_item(items, i);
+  } catch (const std::bad_alloc&) {
+    for (StepItem& item : items) item.outcome = out_of_memory();
+  }
+  for (const StepPhase phase : {StepPhase::kDecode, StepPhase::kPrompt}) {
+    for (StepItem& item : items) {
+      if (item.outcome.ok() && item.options.phase == phase) running_.push_back({.item = &item});
+    }
+  }
+}
+
+// Says how many of its tokens each item has in the next step: as many as fit, with their logits,
+// behind those of the items before.
+void Engine::plan_step() {
+  int64_t rows_left = prefill_chunk_;
+  int64_t logits_left = logits_.dim(0);
+  for (RunningItem& running : running_) {
+    const LogitsMode mode = running.item->options.logits;
+    running.rows = std::min(running.tokens_left(), rows_left);
+    running.logits_rows = 0;
+    if (mode == LogitsMode::kAll) {
+      running.rows = running.logits_rows = std::min(running.rows, logits_left);
+    } else if (mode == LogitsMode::kLast && running.rows == running.tokens_left()) {
+      if (logits_left > 0) {
+        running.logits_rows = 1;
+      } else {
+        --running.rows;
+      }
+    }
+    if (running.item->options.stop.stop_requested()) {
+      running.item->outcome = Error(ErrorCode::kCancelled, "stopped");
+      running.rows = running.logits_rows = 0;
+    }
+    rows_left -= running.rows;
+    logits_left -= running.logits_rows;
+  }
+}
+
+// Memory may run out anywhere in a step: whoever has tokens in it then has failed.
+void Engine::run_step() {
+  StepGuard guard(*encoder_);
+  Status done;
+  try {
+    if (const uint64_t bytes = pressure_.bytes_to_release(); bytes > 0) {
+      experts_->release_memory(bytes);
+    }
+    fill_batch();
+    if (batch_.rows() > 0) done = forward();
+  } catch (const std::bad_alloc&) {
+    done = out_of_memory();
+  }
+  if (done.ok()) {
+    end_step();
+    if (batch_.rows() > 0) guard.has_run();
+    return;
+  }
+  for (RunningItem& running : running_) {
+    if (running.rows > 0) running.item->outcome = done;
+  }
+}
+
+// A sequence is broken from the beginning of a step to its end, so that it stays so however the
+// step ends otherwise. Without room it is what it was.
+Status Engine::reserve(Sequence& sequence, int64_t rows) {
+  make_room(sequence.past_.tokens, static_cast<size_t>(rows));
+  sequence.broken_ = true;
+  SequenceState& state = *sequence.past_.state;
+  Status reserved = state.reserve(state.length() + rows, *encoder_);
+  if (!reserved.ok()) sequence.broken_ = false;
+  return reserved;
+}
+
+// The items that there is memory for; the others have failed.
+void Engine::fill_batch() {
+  batch_.clear();
+  for (RunningItem& running : running_) {
+    if (running.rows == 0) continue;
+    StepItem& item = *running.item;
+    try {
+      item.outcome = reserve(*item.sequence, running.rows);
+    } catch (const std::bad_alloc&) {
+      item.outcome = out_of_memory();
+    }
+    if (!item.outcome.ok()) {
+      running.rows = running.logits_rows = 0;
+      continue;
+    }
+    running.logits_begin = batch_.logits_rows();
+    batch_.add(
+        *item.sequence->past_.state,
+        {.rows = running.rows, .phase = item.options.phase, .logits_rows = running.logits_rows});
+  }
+}
+
+Status Engine::forward() {
+  const int64_t n = batch_.rows();
+  // One write brings both: positions lie behind the ids.
+  host_inputs_.clear();
+  HiddenObserver* observer = nullptr;
+  for (const RunningItem& running : running_) {
+    const std::span<const TokenId> tokens = running.step_tokens();
+    host_inputs_.insert(host_inputs_.end(), tokens.begin(), tokens.end());
+    if (running.rows > 0 && observer == nullptr) observer = running.item->options.observer;
+  }
+  for (const StepRows& rows : batch_.sequences()) {
+    const size_t begin = host_inputs_.size();
+    host_inputs_.resize(begin + static_cast<size_t>(rows.rows));
+    std::iota(host_inputs_.begin() + static_cast<ptrdiff_t>(begin), host_inputs_.end(),
+              static_cast<int32_t>(rows.position));
+  }
+  const Tensor ids = step_inputs_.slice(0, 0, n);
+  const Tensor positions = step_inputs_.slice(0, n, n);
+  encoder_->write(step_inputs_.slice(0, 0, 2 * n), std::as_bytes(std::span(host_inputs_)));
+  const int64_t wanted = batch_.logits_rows();
+  const Tensor logits = wanted > 0 ? logits_.slice(0, 0, wanted) : Tensor{};
+  experts_->begin_step(batch_.sequences());
+  const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer};
+  MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
+  if (wanted > 0) return read_results();
+  return encoder_->wait(encoder_->submit());
+}
+
+// All rows at once, unless some are wanted in part.
+Status Engine::read_results() {
+  const bool wants_best = std::ranges::any_of(running_, [](const RunningItem& running) {
+    return running.logits_rows > 0 && running.item->options.best.count > 0;
+  });
+  host_logits_.resize(static_cast<size_t>(batch_.logits_rows() * spec().vocab_size));
+  if (!wants_best) return read_logits(0, batch_.logits_rows());
+  for (const RunningItem& running : running_) {
+    const BestLogits& best = running.item->options.best;
+    if (running.logits_rows == 0) continue;
+    MF_CHECK(best.count == 0 || running.logits_rows == 1);
+    MF_RETURN_IF_ERROR(best.count > 0 ? read_best(running.logits_begin, best, running.item->best)
+                                      : read_logits(running.logits_begin, running.logits_rows));
+  }
+  return {};
+}
+
+void Engine::end_step() {
+  for (const RunningItem& running : running_) {
+    if (running.rows == 0) continue;
+    Sequence& sequence = *running.item->sequence;
+    const std::span<const TokenId> tokens = running.step_tokens();
+    sequence.past_.state->advance(running.rows);
+    sequence.past_.tokens.insert(sequence.past_.tokens.end(), tokens.begin(), tokens.end());
+    sequence.broken_ = false;
+  }
+}
+
+void Engine::deliver(RunningItem& running) {
+  StepItem& item = *running.item;
+  running.evaluated += running.rows;
+  if (running.logits_rows > 0 && item.sink && item.options.best.count == 0) {
+    const auto width = static_cast<size_t>(spec().vocab_size);
+    const auto begin = static_cast<size_t>(running.logits_begin) * width;
+    item.outcome = item.sink(item.sequence->length() - running.logits_rows,
+                             std::span<const float>(host_logits_)
+                                 .subspan(begin, static_cast<size_t>(running.logits_rows) * width));
+    if (!item.outcome.ok()) return;
+  }
+  const bool goes_on = !item.options.progress || item.options.progress(running.evaluated);
+  if (!goes_on && running.tokens_left() > 0) {
+    item.outcome = Error(ErrorCode::kCancelled, "stopped");
+  }
+}
+
+// Into the same rows of host_logits_.
+Status Engine::read_logits(int64_t begin, int64_t rows) {
+  const auto width = static_cast<size_t>(spec().vocab_size);
+  const auto to =
+      std::span(host_logits_)
+          .subspan(static_cast<size_t>(begin) * width, static_cast<size_t>(rows) * width);
+  return encoder_->read(std::as_writable_bytes(to), logits_.slice(0, begin, rows));
+}
+
+// One read brings both: ids lie behind the values.
+Status Engine::read_best(int64_t row, const BestLogits& best, std::vector<TokenLogit>& into) {
+  MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
+  const auto k = static_cast<size_t>(best.count);
+  const Tensor values =
+      Tensor::view(*best_.buffer, best_.offset_bytes, {1, best.count}, DType::kF32);
+  const Tensor ids = Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(),
+                                  {1, best.count}, DType::kI32);
+  encoder_->top_rows(values, ids, logits_.slice(0, row, 1).slice(1, 0, best.of));
+  std::array<uint32_t, 2 * kTopRowsMax> words;
+  MF_RETURN_IF_ERROR(encoder_->read(
+      std::as_writable_bytes(std::span(words).first(2 * k)),
+      Tensor::view(*best_.buffer, best_.offset_bytes, {2, best.count}, DType::kF32)));
+  into.clear();
+  for (size_t i = 0; i < k; ++i) {
+    into.push_back({std::bit_cast<float>(words[i]), static_cast<TokenId>(words[k + i])});
+  }
+  return {};
+}
+
+Result<std::span<const TokenLogit>> Engine::eval_best(Sequence& sequence,
+                                                      std::span<const TokenId> tokens,
+                                                      const BestLogits& best) {
+  StepItem item{.sequence = &sequence,
+                .tokens = tokens,
+                .options = {.best = best, .phase = StepPhase::kDecode},
+                .best = std::move(host_best_)};
+  eval_step(std::span(&item, 1));
+  host_best_ = std::move(item.best);
+  MF_RETURN_IF_ERROR(item.outcome);
+  return std::span<const TokenLogit>(host_best_);
+}
+
+Result<std::span<const float>> Engine::last_logits() {
+  host_logits_.resize(static_cast<size_t>(spec().vocab_size));
+  MF_RETURN_IF_ERROR(read_logits(0, 1));
+  return std::span<const float>(host_logits_);
+}
+
+Result<std::span<const float>> Engine::eval_last(Sequence& sequence,
+                                                 std::span<const TokenId> tokens, StepPhase phase,
+                                                 std::stop_token stop) {
+  std::span<const float> last;
+  MF_RETURN_IF_ERROR(eval(sequence, tokens, {.stop = std::move(stop), .phase = phase},
+                          [&](int64_t, std::span<const float> rows) {
+                            last = rows;
+                            return Status();
+                          }));
+  return last;
+}
+
+}  // namespace moeflux
