@@ -100,6 +100,11 @@ THROW = re.compile(r"\bthrow\b")
 THROW_ALLOWED = {
     "src/engine/allocation_test.cc": "an operator new that fails: the language knows no other way",
 }
+# Whether tokens are a prompt or decode is stated (StepPhase): a step of one row may be either.
+ONE_ROW = re.compile(
+    r"\b(?:n|tokens|rows|num_tokens|num_rows)(?:\(\)|\.size\(\))?\s*[!=]=\s*1\b"
+    r"|\bdim\(0\)\s*[!=]=\s*1\b")
+ONE_ROW_FORBIDDEN = ("src/experts/", "src/state/", "src/model/", "src/engine/", "src/chat/")
 USING_NAMESPACE = re.compile(r"\busing\s+namespace\b")
 
 # A cheap reading of "no mutable globals": in this code style nothing but namespace scope starts in
@@ -281,6 +286,10 @@ class Checker:
         if thread and not path.startswith(THREADS_ALLOWED):
             self.report(path, number, f"{thread.group()}, allowed only in "
                                       + ", ".join(THREADS_ALLOWED))
+        one_row = ONE_ROW.search(line)
+        if one_row and path.startswith(ONE_ROW_FORBIDDEN):
+            self.report(path, number, f"'{one_row.group()}' as if it told the phase, allowed: a "
+                                      "StepPhase that the caller states")
         if SAMPLER.search(line) and not path.startswith(SAMPLER_ALLOWED):
             self.report(path, number, "Sampler::create, allowed only in "
                                       + ", ".join(SAMPLER_ALLOWED) + ": use a Session")

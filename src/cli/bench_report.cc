@@ -13,6 +13,15 @@ std::vector<double> as_doubles(const std::vector<uint64_t>& values) {
   return {values.begin(), values.end()};
 }
 
+std::vector<double> speeds_of(std::span<const uint64_t> samples_ns, int64_t tokens) {
+  std::vector<double> speeds;
+  for (const uint64_t ns : samples_ns) {
+    speeds.push_back(1e9 * static_cast<double>(tokens) /
+                     static_cast<double>(std::max<uint64_t>(1, ns)));
+  }
+  return speeds;
+}
+
 uint64_t rounded(double value) { return static_cast<uint64_t>(std::llround(value)); }
 
 double per_token(uint64_t total, const BenchResult& result) {
@@ -109,6 +118,14 @@ std::string markdown_rule(const std::vector<size_t>& widths) {
   return line + "|\n";
 }
 
+// Below the table, of tests of several sequences.
+std::string parallel_line(const BenchResult& r) {
+  if (r.test.n_parallel == 0) return {};
+  return format("\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives\n", r.name(),
+                summarize(r.samples_ts()).mean / static_cast<double>(r.test.n_parallel),
+                r.over_turns());
+}
+
 // Below the table, of tests that read experts.
 std::string drive_line(const BenchResult& r) {
   if (r.run.experts.bytes_read == 0) return {};
@@ -139,7 +156,7 @@ std::string render_markdown(std::span<const BenchResult> results) {
     text += markdown_line(rows[line], widths);
     if (line == 0) text += markdown_rule(widths);
   }
-  for (const BenchResult& r : results) text += drive_line(r);
+  for (const BenchResult& r : results) text += parallel_line(r) + drive_line(r);
   const BenchResult& last = results.back();
   return text + format(
                     "\nmemory bandwidth {:.2f} GB/s with {} threads | peak memory {} | "
@@ -165,18 +182,28 @@ SampleStats summarize(std::span<const double> samples) {
 }
 
 std::vector<double> BenchResult::samples_ts() const {
-  std::vector<double> speeds;
-  for (const uint64_t ns : run.samples_ns) {
-    speeds.push_back(1e9 * static_cast<double>(test.tokens()) /
-                     static_cast<double>(std::max<uint64_t>(1, ns)));
+  return speeds_of(run.samples_ns, test.tokens());
+}
+
+std::vector<double> BenchResult::turns_ts() const { return speeds_of(run.turns_ns, test.tokens()); }
+
+double BenchResult::over_turns() const {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < run.turns_ns.size(); ++i) {
+    ratios.push_back(static_cast<double>(run.turns_ns[i]) /
+                     static_cast<double>(std::max<uint64_t>(1, run.samples_ns[i])));
   }
-  return speeds;
+  if (ratios.empty()) return 0.0;
+  std::ranges::sort(ratios);
+  const size_t half = ratios.size() / 2;
+  return ratios.size() % 2 == 1 ? ratios[half] : (ratios[half - 1] + ratios[half]) / 2;
 }
 
 std::string BenchResult::name() const {
   std::string name;
   if (test.n_prompt > 0) name += format("pp{}", test.n_prompt);
   if (test.n_gen > 0) name += format("{}tg{}", name.empty() ? "" : "+", test.n_gen);
+  if (test.n_parallel > 0) name += format(" x{}", test.n_parallel);
   return test.n_depth > 0 ? format("{} @ d{}", name, test.n_depth) : name;
 }
 
@@ -245,6 +272,11 @@ Json bench_fields(const BenchResult& r) {
   json["peak_memory_bytes"] = r.peak_memory_bytes;
   json["samples_ns"] = r.run.samples_ns;
   json["samples_ts"] = r.samples_ts();
+  json["n_parallel"] = r.test.n_parallel;
+  json["avg_ts_per_sequence"] = speed.mean / static_cast<double>(r.test.sequences());
+  json["avg_turns_ts"] = summarize(r.turns_ts()).mean;
+  json["over_turns"] = r.over_turns();
+  json["turns_ns"] = r.run.turns_ns;
   return json;
 }
 

@@ -39,9 +39,13 @@ struct BenchResult {
   uint64_t expert_cache_bytes = 0;
   uint64_t peak_memory_bytes = 0;
 
-  /// Tokens per second of each repetition.
+  /// Tokens per second of each repetition, of all sequences.
   std::vector<double> samples_ts() const;
-  /// "pp512", "tg32 @ d4096".
+  /// The same tokens by turns; empty without BenchmarkTest::n_parallel.
+  std::vector<double> turns_ts() const;
+  /// How many times as fast common steps are: the median of the repetitions; 0 without them.
+  double over_turns() const;
+  /// "pp512", "tg32 @ d4096", "tg32 x8".
   std::string name() const;
   /// The least time per token, at the measured bandwidth, over the time it took.
   double share_of_bound() const;

@@ -116,6 +116,27 @@ TEST(BenchJson, HasLlamaBenchsFieldsAndOurs) {
   EXPECT_EQ(fields["samples_ns"], Json({1000, 3000}));
 }
 
+TEST(BenchParallel, TellsTheRateOfAllOfEachAndOfTakingTurns) {
+  BenchResult result = sample();
+  result.test = {.n_gen = 4, .n_parallel = 8};
+  result.run.samples_ns = {1000, 4000, 2000};
+  result.run.turns_ns = {2000, 6000, 6000};
+  EXPECT_EQ(result.name(), "tg4 x8");
+  EXPECT_EQ(result.samples_ts()[0], 32e6);  // 32 tokens in a microsecond
+  EXPECT_EQ(result.turns_ts()[0], 16e6);
+  EXPECT_DOUBLE_EQ(result.over_turns(), 2.0);  // of 2, 1.5 and 3
+  const auto json = parse_json(render_bench({&result, 1}, BenchFormat::kJson), "report");
+  ASSERT_TRUE(json.ok()) << json.error().to_string();
+  const Json& fields = (*json)[0];
+  EXPECT_EQ(fields["n_parallel"], 8);
+  EXPECT_EQ(fields["over_turns"], 2.0);
+  EXPECT_EQ(fields["turns_ns"], Json({2000, 6000, 6000}));
+  EXPECT_DOUBLE_EQ(fields["avg_ts_per_sequence"].get<double>(), fields["avg_ts"].get<double>() / 8);
+  const std::string table = render_bench({&result, 1}, BenchFormat::kMarkdown);
+  EXPECT_NE(table.find("tg4 x8: 2333333.33 t/s a sequence, 2.000 times"), std::string::npos)
+      << table;
+}
+
 TEST(BenchJson, NamesThatAreNotUtf8DoNotBreakIt) {
   BenchResult result = sample();
   result.model_filename = "bad \xff name";

@@ -34,7 +34,15 @@ class TokenSource {
 struct Repetition {
   uint64_t ns = 0;
   ExpertStats experts;
+  uint64_t turns_ns = 0;
 };
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t ns_since(Clock::time_point begin) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
+  return static_cast<uint64_t>(ns.count());
+}
 
 Status evaluate(Engine& engine, Sequence& sequence, std::span<const TokenId> tokens,
                 const EvalOptions& options) {
@@ -43,17 +51,57 @@ Status evaluate(Engine& engine, Sequence& sequence, std::span<const TokenId> tok
 }
 
 // A token as generation takes it: where that is less work, only the best logit is read.
-Status evaluate_one(Engine& engine, Sequence& sequence, TokenId token) {
-  if (!engine.has_fast_best()) {
-    return evaluate(engine, sequence, std::span(&token, 1), {.phase = StepPhase::kDecode});
+EvalOptions generating(const Engine& engine) {
+  EvalOptions options{.phase = StepPhase::kDecode};
+  if (engine.has_fast_best()) {
+    options.best = {.count = 1, .of = static_cast<int32_t>(engine.spec().vocab_size)};
   }
-  const auto count = static_cast<int32_t>(engine.spec().vocab_size);
-  const auto best = engine.eval_best(sequence, std::span(&token, 1), {.count = 1, .of = count});
-  return best.ok() ? Status() : Status(best.error());
+  return options;
+}
+
+// A token of every sequence, of which tokens[i] is the next.
+Status evaluate_step(Engine& engine, std::span<StepItem> items, std::span<const TokenId> tokens) {
+  for (size_t i = 0; i < items.size(); ++i) items[i].tokens = tokens.subspan(i, 1);
+  engine.eval_step(items);
+  for (const StepItem& item : items) MF_RETURN_IF_ERROR(item.outcome);
+  return {};
+}
+
+Result<Repetition> repeat_in_common(Engine& engine, const BenchmarkTest& test,
+                                    TokenSource& source) {
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  std::vector<StepItem> items;
+  for (int64_t i = 0; i < test.n_parallel; ++i) {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine.create_sequence());
+    const std::vector<TokenId> depth = source.take(test.n_depth);
+    if (!depth.empty()) {
+      MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
+    }
+    items.push_back({.sequence = sequence.get(), .options = generating(engine)});
+    items.back().sink = [](int64_t, std::span<const float>) { return Status(); };
+    sequences.push_back(std::move(sequence));
+  }
+  Repetition repetition;
+  for (int64_t round = 0; round < test.n_gen; ++round) {
+    const std::vector<TokenId> tokens = source.take(2 * test.n_parallel);
+    const auto together = std::span(tokens).first(items.size());
+    const auto by_turns = std::span(tokens).last(items.size());
+    const ExpertStats before = engine.expert_stats();
+    Clock::time_point begin = Clock::now();
+    MF_RETURN_IF_ERROR(evaluate_step(engine, items, together));
+    repetition.ns += ns_since(begin);
+    repetition.experts += engine.expert_stats() - before;
+    begin = Clock::now();
+    for (size_t i = 0; i < items.size(); ++i) {
+      MF_RETURN_IF_ERROR(evaluate_step(engine, std::span(&items[i], 1), by_turns.subspan(i, 1)));
+    }
+    repetition.turns_ns += ns_since(begin);
+  }
+  return repetition;
 }
 
 Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenSource& source) {
-  using Clock = std::chrono::steady_clock;
+  if (test.n_parallel > 0) return repeat_in_common(engine, test, source);
   const std::vector<TokenId> depth = source.take(test.n_depth);
   const std::vector<TokenId> prompt = source.take(test.n_prompt);
   const std::vector<TokenId> generated = source.take(test.n_gen);
@@ -66,11 +114,10 @@ Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenS
   if (!prompt.empty()) {
     MF_RETURN_IF_ERROR(evaluate(engine, *sequence, prompt, {}));
   }
-  for (const TokenId token : generated) {
-    MF_RETURN_IF_ERROR(evaluate_one(engine, *sequence, token));
+  for (const TokenId& token : generated) {
+    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, std::span(&token, 1), generating(engine)));
   }
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
-  return Repetition{static_cast<uint64_t>(ns.count()), engine.expert_stats() - before};
+  return Repetition{ns_since(begin), engine.expert_stats() - before};
 }
 
 }  // namespace
@@ -84,6 +131,7 @@ Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
     if (options.progress) options.progress(i + 1);
     if (i < options.warm_ups) continue;
     run.samples_ns.push_back(repetition.ns);
+    if (test.n_parallel > 0) run.turns_ns.push_back(repetition.turns_ns);
     run.experts += repetition.experts;
   }
   return run;

@@ -17,9 +17,15 @@ struct BenchmarkTest {
   int64_t n_prompt = 0;
   int64_t n_gen = 0;
   int64_t n_depth = 0;
+  /// Sequences that generate in common steps, 0: one by itself. Between any two of their steps each
+  /// takes a token in a step of its own, timed apart: what they would do without common steps.
+  int64_t n_parallel = 0;
 
-  int64_t tokens() const { return n_prompt + n_gen; }
-  int64_t context() const { return n_depth + n_prompt + n_gen; }
+  int64_t sequences() const { return n_parallel > 0 ? n_parallel : 1; }
+  /// Of a sequence, from one of its timed tokens to the next.
+  int64_t tokens_a_round() const { return n_parallel > 0 ? 2 : 1; }
+  int64_t tokens() const { return n_prompt + sequences() * n_gen; }
+  int64_t context() const { return n_depth + n_prompt + tokens_a_round() * n_gen; }
 };
 
 struct BenchmarkOptions {
@@ -34,9 +40,11 @@ struct BenchmarkOptions {
 struct BenchmarkRun {
   std::vector<uint64_t> samples_ns;  // of each repetition
   ExpertStats experts;               // of the timed parts of all repetitions
+  std::vector<uint64_t> turns_ns;    // the same tokens by turns; empty without n_parallel
 };
 
-/// Every repetition begins with an empty sequence and its own tokens. Fails as Engine::eval does.
+/// Every repetition begins with empty sequences and its own tokens. A test has either a prompt or
+/// n_parallel. Fails as Engine::eval does.
 Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
                                    const BenchmarkOptions& options);
 

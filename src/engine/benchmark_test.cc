@@ -145,6 +145,21 @@ TEST_F(BenchmarkTestCase, CountsTheTimedTokensOfCountedRepetitionsOnly) {
   EXPECT_EQ(run->experts.hits + run->experts.misses, 3u * 5u * 4u * 4u);
 }
 
+TEST_F(BenchmarkTestCase, SequencesInCommonAreTimedApartFromTheirTurns) {
+  write({});
+  const auto engine = open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});
+  const BenchmarkTest test{.n_gen = 5, .n_depth = 20, .n_parallel = 3};
+  EXPECT_EQ(test.tokens(), 15);
+  EXPECT_EQ(test.context(), 30);
+  const std::vector<TokenId> text = {7};
+  const auto run = run_benchmark(*engine, test, {.repetitions = 2, .text = text});
+  ASSERT_TRUE(run.ok()) << run.error().to_string();
+  EXPECT_EQ(run->samples_ns.size(), 2u);
+  EXPECT_EQ(run->turns_ns.size(), 2u);
+  // The same token for all three: a layer's lookups are those of one, and turns do not count.
+  EXPECT_EQ(run->experts.hits + run->experts.misses, 2u * 5u * 4u * 4u);
+}
+
 TEST_F(BenchmarkTestCase, TakesTokensFromATextAgainAndAgain) {
   write({});
   const auto engine = open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});

@@ -10,13 +10,21 @@
 namespace moeflux {
 namespace {
 
-// Sizes of the steps that a test is evaluated in.
-std::vector<int64_t> steps_of(const BenchmarkTest& test, int64_t batch) {
-  std::vector<int64_t> steps;
-  for (int64_t left = test.n_prompt; left > 0; left -= steps.back()) {
-    steps.push_back(std::min(left, batch));
+// A step's rows, and how many tokens longer each of its sequences is then.
+struct TestStep {
+  int64_t rows = 0;
+  int64_t grows = 0;
+};
+
+// The timed steps that a test is evaluated in.
+std::vector<TestStep> steps_of(const BenchmarkTest& test, int64_t batch) {
+  std::vector<TestStep> steps;
+  for (int64_t left = test.n_prompt; left > 0; left -= steps.back().rows) {
+    const int64_t rows = std::min(left, batch);
+    steps.push_back({rows, rows});
   }
-  steps.insert(steps.end(), static_cast<size_t>(test.n_gen), 1);
+  steps.insert(steps.end(), static_cast<size_t>(test.n_gen),
+               {test.sequences(), test.tokens_a_round()});
   return steps;
 }
 
@@ -52,18 +60,20 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
   const uint64_t lookups = run.experts.hits + run.experts.misses;
   std::map<int64_t, uint64_t> dense_bytes;  // by size of the step
   int64_t length = test.n_depth;
-  for (const int64_t step : steps_of(test, batch)) {
-    if (!dense_bytes.contains(step)) {
-      MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, step, 1));
-      dense_bytes[step] = dry.weight_bytes;
+  for (const TestStep& step : steps_of(test, batch)) {
+    if (!dense_bytes.contains(step.rows)) {
+      MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, step.rows, 1));
+      dense_bytes[step.rows] = dry.weight_bytes;
     }
-    traffic.dense_bytes += static_cast<double>(dense_bytes[step]);
-    if (lookups == 0) traffic.expert_bytes += expected_expert_bytes(model, step);
-    length += step;
+    traffic.dense_bytes += static_cast<double>(dense_bytes[step.rows]);
+    if (lookups == 0) traffic.expert_bytes += expected_expert_bytes(model, step.rows);
+    length += step.grows;
     for (const LayerStateSpec& layer : state_specs(model.spec())) {
       const int64_t seen = layer.window > 0 ? std::min(layer.window, length) : length;
-      traffic.state_bytes += static_cast<double>(
-          layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(seen));
+      traffic.state_bytes +=
+          static_cast<double>(test.sequences()) *
+          static_cast<double>(layer.bytes_fixed() +
+                              layer.bytes_per_token() * static_cast<uint64_t>(seen));
     }
   }
   if (lookups > 0) {

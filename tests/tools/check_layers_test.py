@@ -145,6 +145,14 @@ class CheckLayersTest(unittest.TestCase):
 
     # --- Words ---
 
+    def test_a_phase_is_not_told_from_a_count(self):
+        self.write("src/backend/x.cc", "bool f(int n) { return n == 1; }\n")
+        self.write("src/engine/x_test.cc", "bool f(int rows) { return rows == 1; }\n")
+        self.write("src/engine/y.cc", "bool f(int reruns) { return reruns == 1; }\n")
+        self.assert_clean()
+        self.write("src/engine/x.cc", "\nbool f(S s) { return s.tokens.size() == 1; }\n")
+        self.assert_fires("src/engine/x.cc", 2, "tokens.size() == 1", "StepPhase")
+
     def test_a_family_name_stays_in_families(self):
         self.write("src/model/families/qwen3_moe.cc", 'const char* kName = "qwen3_moe";\n')
         self.write("src/base/units.h", "// As in llama.cpp.\n")

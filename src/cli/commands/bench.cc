@@ -33,6 +33,7 @@ struct Options {
   std::vector<int64_t> prompts = {512};
   std::vector<int64_t> generations = {128};
   std::vector<int64_t> depths = {0};
+  std::vector<int64_t> parallel;
   int repetitions = 5;
   int64_t batch = 0;
   uint64_t seed = 0;
@@ -43,7 +44,8 @@ struct Options {
   double probe_seconds = 1.0;
 };
 
-// Prompts, then generations, each at every depth; zeros ask for nothing.
+// Prompts, then generations of each number of sequences, each at every depth; zeros ask for
+// nothing.
 std::vector<BenchmarkTest> tests_of(const Options& options) {
   std::vector<BenchmarkTest> tests;
   for (const int64_t depth : options.depths) {
@@ -51,7 +53,11 @@ std::vector<BenchmarkTest> tests_of(const Options& options) {
       if (n > 0) tests.push_back({.n_prompt = n, .n_depth = depth});
     }
     for (const int64_t n : options.generations) {
-      if (n > 0) tests.push_back({.n_gen = n, .n_depth = depth});
+      if (n == 0) continue;
+      if (options.parallel.empty()) tests.push_back({.n_gen = n, .n_depth = depth});
+      for (const int64_t sequences : options.parallel) {
+        tests.push_back({.n_gen = n, .n_depth = depth, .n_parallel = sequences});
+      }
     }
   }
   return tests;
@@ -245,6 +251,11 @@ RegisteredCommand add_bench_command(CLI::App& program) {
   add_counts("-p,--n-prompt", options->prompts, "Tokens of a prompt, like 512 or 128,512; 0: none");
   add_counts("-n,--n-gen", options->generations, "Tokens generated one by one; 0: none");
   add_counts("-d,--n-depth", options->depths, "Tokens in the context before");
+  app->add_option("--parallel", options->parallel,
+                  "Sequences that generate in common steps, like 1,2,4,8, against taking turns")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app->add_option("-r,--repetitions", options->repetitions, "Repetitions, after one that warms up")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
