@@ -11,9 +11,13 @@ namespace {
 namespace py = pybind11;
 using Tokens = std::vector<int32_t>;
 
+py::object exception_of(const moeflux::Error& error) {
+  return py::module_::import("moeflux._errors")
+      .attr("error_for")(static_cast<int>(error.code), error.message);
+}
+
 [[noreturn]] void raise(const moeflux::Error& error) {
-  const py::object exception = py::module_::import("moeflux._errors")
-                                   .attr("error_for")(static_cast<int>(error.code), error.message);
+  const py::object exception = exception_of(error);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw py::error_already_set();
 }
@@ -106,6 +110,28 @@ void eval(moeflux::Sequence& sequence, const Tokens& tokens, bool all,
   });
 }
 
+// A sequence, its tokens, and where the last one's logits go.
+using BatchItem = std::tuple<moeflux::Sequence*, Tokens, py::buffer>;
+
+// For each item None or what it failed with.
+py::list eval_batch(moeflux::Model& model, const std::vector<BatchItem>& items, int32_t phase) {
+  std::vector<py::buffer_info> infos;
+  std::vector<moeflux::BatchItem> batch;
+  for (const auto& [sequence, tokens, logits] : items) {
+    infos.push_back(logits.request(true));
+    batch.push_back({sequence, tokens, floats_of(infos.back()), phase});
+  }
+  const std::vector<moeflux::Status> statuses = [&] {
+    const py::gil_scoped_release release;
+    return model.eval_batch(batch);
+  }();
+  py::list outcomes;
+  for (const moeflux::Status& status : statuses) {
+    outcomes.append(status ? py::object(py::none()) : exception_of(status.error()));
+  }
+  return outcomes;
+}
+
 py::tuple generate(moeflux::Sequence& sequence, const Tokens& prompt,
                    moeflux::GenerateOptions options, const py::object& on_text,
                    const py::object& on_progress) {
@@ -179,6 +205,7 @@ void bind_model(py::module_& module) {
            [](const Model& self, const Tokens& tokens, uint32_t flags) {
              return unlocked([&] { return self.detokenize(tokens, flags); });
            })
+      .def("eval_batch", &eval_batch)
       .def("create_sequence",
            [](Model& self) { return unlocked([&] { return self.create_sequence(); }); });
 }

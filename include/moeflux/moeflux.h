@@ -258,6 +258,10 @@ MF_API mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, 
 typedef int (*mf_logits_fn)(void* user_data, int64_t first_position, const float* rows,
                             size_t num_rows, size_t vocab_size);
 
+/// What tokens are. It decides which experts stay in the cache and are read ahead, never a result.
+/// MF_PHASE_AUTO: a single token is decode, several are a prompt.
+enum { MF_PHASE_AUTO = 0, MF_PHASE_PROMPT = 1, MF_PHASE_DECODE = 2 };
+
 typedef struct mf_eval_options {
   size_t struct_size;
   int32_t all_positions;       // not 0: logits of every token, otherwise of the last
@@ -266,6 +270,7 @@ typedef struct mf_eval_options {
   mf_logits_fn on_logits;      // or null
   mf_progress_fn on_progress;  // between chunks: tokens of this call; or null
   void* user_data;             // for both
+  int32_t phase;               // one of MF_PHASE_*
 } mf_eval_options;
 
 /// Appends tokens[count], of which there is at least one. `options` may be null. A call that was
@@ -275,6 +280,28 @@ typedef struct mf_eval_options {
 /// or loaded.
 MF_API mf_code mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
                                 const mf_eval_options* options, mf_error* error) MF_NOEXCEPT;
+
+/// What mf_model_eval_batch() is to do for one sequence.
+typedef struct mf_batch_item {
+  size_t struct_size;
+  mf_sequence* sequence;  // of the model, each once
+  const int32_t* tokens;  // [count], at least one
+  size_t count;
+  float* logits;        // [vocab_size], of the last token; or null
+  size_t logits_count;  // floats in `logits`: vocab_size
+  int32_t phase;        // one of MF_PHASE_*
+} mf_batch_item;
+
+/// Appends tokens to several sequences, items[count], in common steps, which takes less time than
+/// one call for each. Every sequence gets the logits, bit for bit, that it would get alone. All
+/// items have one struct_size. The call takes one turn, for which it waits as the model's option
+/// says. results[count], unless null, receives how each item ended; the call itself returns the
+/// first item's code that is not MF_OK, and its message. An item that cannot be evaluated fails
+/// alone, and so does one that mf_sequence_cancel() stops, at its last whole step: the others run.
+/// After MF_ERROR_IO or MF_ERROR_CORRUPTION all items that had tokens in the failed step may be
+/// broken, as mf_sequence_eval() says. Where the call gets no turn, every item ends as it does.
+MF_API mf_code mf_model_eval_batch(mf_model* model, const mf_batch_item* items, size_t count,
+                                   mf_error* results, mf_error* error) MF_NOEXCEPT;
 
 /// The logits of the last token into logits[count], count being vocab_size. After
 /// mf_sequence_truncate() they are computed anew. MF_ERROR_FAILED_PRECONDITION when it is empty.

@@ -389,6 +389,15 @@ class Sequence {
   mf_sampler_options default_sampler_;
 };
 
+/// A sequence's part of Model::eval_batch(). `logits`, if not empty, receives those of the last
+/// token: [vocab_size].
+struct BatchItem {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens = {};
+  std::span<float> logits = {};
+  int32_t phase = MF_PHASE_AUTO;
+};
+
 /// Weights, device and cache.
 class Model {
  public:
@@ -429,6 +438,10 @@ class Model {
     if (!created) return created.error();
     return Sequence(*created, static_cast<size_t>(info_.vocab_size), default_sampler_);
   }
+
+  /// Appends tokens to several sequences in common steps: mf_model_eval_batch(). How each item
+  /// ended, in their order.
+  std::vector<Status> eval_batch(std::span<const BatchItem> items);
 
  private:
   explicit Model(mf_model* model) : model_(model) {}
@@ -491,6 +504,25 @@ inline Status Sequence::eval(std::span<const int32_t> tokens, bool all, std::spa
   });
   callbacks.catcher.rethrow();
   return done;
+}
+
+inline std::vector<Status> Model::eval_batch(std::span<const BatchItem> items) {
+  std::vector<mf_batch_item> c;
+  for (const BatchItem& item : items) {
+    auto next = detail::sized<mf_batch_item>();
+    next.sequence = item.sequence == nullptr ? nullptr : item.sequence->get();
+    next.tokens = item.tokens.data();
+    next.count = item.tokens.size();
+    next.logits = item.logits.data();
+    next.logits_count = item.logits.size();
+    next.phase = item.phase;
+    c.push_back(next);
+  }
+  std::vector<mf_error> results(items.size());
+  (void)mf_model_eval_batch(get(), c.data(), c.size(), results.data(), nullptr);
+  std::vector<Status> statuses;
+  for (const mf_error& result : results) statuses.push_back(detail::to_status(result.code, result));
+  return statuses;
 }
 
 inline Status Sequence::set_sampler(const SamplerOptions& options) {

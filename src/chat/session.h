@@ -49,6 +49,15 @@ struct GenerateResult {
   ExpertStats decode_experts;
 };
 
+/// A session's part of Session::eval_batch(), and how that ended.
+struct SessionStep {
+  std::shared_ptr<Session> session;
+  std::span<const TokenId> tokens = {};
+  StepPhase phase = StepPhase::kPrompt;
+  std::stop_token stop = {};
+  Status outcome = {};
+};
+
 class Session {
  public:
   /// An empty text with the model's default sampler.
@@ -75,6 +84,9 @@ class Session {
   /// As Engine::eval(), with logits; the last token's are kept.
   Status eval(std::span<const TokenId> tokens, const EvalOptions& options = {},
               const LogitsSink& sink = {});
+  /// The same for several sessions of one model in common steps, with the last tokens' logits, as
+  /// Engine::eval_step() does: who cannot be evaluated fails alone.
+  static void eval_batch(std::span<SessionStep> steps);
   /// The last token's, [vocab_size], until the session changes. Where they are not known, as after
   /// truncate(), the token is evaluated again. Fails with kFailedPrecondition on an empty session,
   /// and with kCancelled when stopped, which leaves the session as it was.

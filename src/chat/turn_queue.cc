@@ -1,5 +1,6 @@
 #include "chat/turn_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -15,9 +16,9 @@ constexpr int64_t kTimeoutMaxMs = int64_t{366} * 24 * 3600 * 1000;
 
 void TurnQueue::cancel(const Session& session) {
   const std::lock_guard lock(mutex_);
-  if (running_ != nullptr && running_->session_ == &session) running_->stop_.request_stop();
+  if (running_ != nullptr) running_->stop(session);
   std::erase_if(waiting_, [&](Turn* turn) {
-    const bool cancelled = turn->session_ == &session;
+    const bool cancelled = turn->stop(session);
     if (cancelled) turn->decide(Turn::State::kCancelled);
     return cancelled;
   });
@@ -40,7 +41,7 @@ void TurnQueue::pass_on() {
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      running_->session_ = nullptr;
+      for (Turn::Caller& caller : running_->callers_) caller.session = nullptr;
       unused.swap(retired_);
       if (unused.empty()) {
         running_ = waiting_.empty() ? nullptr : waiting_.front();
@@ -55,11 +56,12 @@ void TurnQueue::pass_on() {
   }
 }
 
-Turn::Turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session, int64_t timeout_ms)
-    : model_(std::move(model)),
-      kept_(std::move(session)),
-      session_(kept_.get()),
-      thread_(std::this_thread::get_id()) {
+Turn::Turn(std::shared_ptr<OpenModel> model, const std::vector<std::shared_ptr<Session>>& sessions,
+           int64_t timeout_ms)
+    : model_(std::move(model)), thread_(std::this_thread::get_id()) {
+  for (const std::shared_ptr<Session>& session : sessions) {
+    callers_.push_back({session, session.get(), {}});
+  }
   TurnQueue& queue = model_->turns;
   std::unique_lock lock(queue.mutex_);
   if (queue.running_ == nullptr) {
@@ -70,6 +72,18 @@ Turn::Turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session, i
   } else {
     wait(lock, timeout_ms);
   }
+}
+
+bool Turn::stop(const Session& session) {
+  bool is_concerned = false;
+  for (Caller& caller : callers_) {
+    if (caller.session != &session) continue;
+    is_concerned = true;
+    caller.stop.request_stop();
+  }
+  return is_concerned && std::ranges::all_of(callers_, [](const Caller& caller) {
+           return caller.stop.stop_requested();
+         });
 }
 
 void Turn::wait(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
@@ -91,7 +105,8 @@ void Turn::decide(State state) {
 }
 
 Turn::~Turn() {
-  kept_.reset();  // first: if it was the last to keep the session, its memory goes in this turn
+  // First: if it was the last to keep a session, its memory goes in this turn.
+  for (Caller& caller : callers_) caller.kept.reset();
   if (state_ == State::kRunning) model_->turns.pass_on();
 }
 

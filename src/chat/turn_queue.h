@@ -49,27 +49,36 @@ class Turn {
 
   /// Waits in the queue: not at all for 0, without end below 0, otherwise for so many milliseconds.
   /// A call from a callback of the running call never waits, as it would wait for itself. The turn
-  /// keeps the model alive, and the session whose call it is, which may be null.
-  Turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session, int64_t timeout_ms);
+  /// keeps the model alive, and the sessions whose call it is, of which some may be null.
+  Turn(std::shared_ptr<OpenModel> model, const std::vector<std::shared_ptr<Session>>& sessions,
+       int64_t timeout_ms);
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// kRunning: it has the turn. kBusy: others kept it for too long. kCancelled: while it waited.
+  /// kRunning: it has the turn. kBusy: others kept it for too long. kCancelled: while it waited,
+  /// all of its sessions were.
   State state() const { return state_; }
-  /// A running call looks at it: TurnQueue::cancel() requests the stop.
-  std::stop_token stop_token() const { return stop_.get_token(); }
+  /// A running call looks at its sessions' tokens: TurnQueue::cancel() requests the stop.
+  std::stop_token stop_token(size_t session = 0) const {
+    return callers_[session].stop.get_token();
+  }
 
  private:
   friend class TurnQueue;
+  struct Caller {
+    std::shared_ptr<Session> kept;
+    const Session* session;  // the same, for others to compare; guarded by the queue's mutex
+    std::stop_source stop;
+  };
+  /// With the queue's lock. True when no session is left that was not stopped.
+  bool stop(const Session& session);
   void wait(std::unique_lock<std::mutex>& lock, int64_t timeout_ms);
   void decide(State state);
 
   std::shared_ptr<OpenModel> model_;
-  std::shared_ptr<Session> kept_;
-  const Session* session_;  // the same, for others to compare; guarded by the queue's mutex
+  std::vector<Caller> callers_;
   std::thread::id thread_;
-  std::stop_source stop_;
   std::condition_variable changed_;
   State state_ = State::kWaiting;
 };

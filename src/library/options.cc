@@ -103,6 +103,20 @@ Result<OpenModelOptions> open_options(const mf_model_options& options) {
   return open;
 }
 
+Result<StepPhase> step_phase(int32_t phase, size_t tokens) {
+  switch (phase) {
+    case MF_PHASE_AUTO:
+      return tokens == 1 ? StepPhase::kDecode : StepPhase::kPrompt;
+    case MF_PHASE_PROMPT:
+      return StepPhase::kPrompt;
+    case MF_PHASE_DECODE:
+      return StepPhase::kDecode;
+    default:
+      return make_error(ErrorCode::kInvalidArgument, "phase is {}, expected one of MF_PHASE_*",
+                        phase);
+  }
+}
+
 Result<SamplerOptions> sampler_options(const mf_sampler_options& options) {
   MF_RETURN_IF_ERROR(check_list("logit_bias", options.logit_bias, options.logit_bias_count));
   SamplerOptions sampler{.temperature = options.temperature,

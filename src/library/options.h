@@ -22,6 +22,8 @@ constexpr size_t kFirstSize = sizeof(T);
 template <>
 inline constexpr size_t kFirstSize<mf_model_options> = offsetof(mf_model_options, on_log);
 template <>
+inline constexpr size_t kFirstSize<mf_eval_options> = offsetof(mf_eval_options, phase);
+template <>
 inline constexpr size_t kFirstSize<mf_metrics> = offsetof(mf_metrics, waiting_calls);
 
 /// Fails unless `size` can be that of some version of the struct, and what lies past the `known`
@@ -55,6 +57,9 @@ Status check_turn_timeout(int64_t timeout_ms);
 Result<OpenModelOptions> open_options(const mf_model_options& options);
 
 /// Not validated: Session::set_sampler() does that.
+/// One of MF_PHASE_*, for a call of so many tokens.
+Result<StepPhase> step_phase(int32_t phase, size_t tokens);
+
 Result<SamplerOptions> sampler_options(const mf_sampler_options& options);
 mf_sampler_options to_c(const SamplerOptions& options);
 

@@ -66,7 +66,7 @@ template <typename Body, typename Cancelled>
 mf_code in_turn(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> session,
                 int64_t timeout_ms, mf_error* error, Body&& body, Cancelled&& cancelled) noexcept {
   return guarded(error, [&]() -> Outcome {
-    const Turn turn(std::move(model), std::move(session), timeout_ms);
+    const Turn turn(std::move(model), {std::move(session)}, timeout_ms);
     if (turn.state() == Turn::State::kBusy) return busy(timeout_ms);
     if (turn.state() == Turn::State::kCancelled) return cancelled();
     return body(turn.stop_token());

@@ -19,6 +19,7 @@ Outcome eval(Session& session, std::span<const TokenId> tokens, const mf_eval_op
     return options.logits_count < wanted ? Outcome(MF_ERROR_BUFFER_TOO_SMALL, error.message())
                                          : Outcome(error);
   }
+  MF_ASSIGN_OR_RETURN(const StepPhase phase, step_phase(options.phase, tokens.size()));
   float* out = options.logits;
   const LogitsSink sink = [&](int64_t first, std::span<const float> rows) -> Status {
     if (out != nullptr) out = std::copy(rows.begin(), rows.end(), out);
@@ -31,7 +32,8 @@ Outcome eval(Session& session, std::span<const TokenId> tokens, const mf_eval_op
   return session.eval(tokens,
                       {.logits = all ? LogitsMode::kAll : LogitsMode::kLast,
                        .stop = std::move(stop),
-                       .progress = token_progress(options, tokens.size())},
+                       .progress = token_progress(options, tokens.size()),
+                       .phase = phase},
                       sink);
 }
 

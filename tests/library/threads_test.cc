@@ -89,6 +89,55 @@ TEST_F(Threads, WaitingCallsGetTheirTurnsInTheOrderTheyCame) {
   for (Sequence& sequence : sequences) EXPECT_EQ(logits(sequence), fresh_logits(story()));
 }
 
+// What is cancelled while the call waits ends as such when its turn comes; the others run.
+TEST_F(Threads, ABatchGoesOnWithoutTheSequenceThatIsCancelled) {
+  Sequence first = take(model_.create_sequence());
+  Sequence second = take(model_.create_sequence());
+  const Tokens tokens = story();
+  for (const bool cancels_both : {false, true}) {
+    Gate gate;
+    std::jthread holder = hold_turn(gate);
+    std::vector<Status> statuses;
+    std::jthread batch([&] {
+      statuses = model_.eval_batch(std::vector<BatchItem>{{&first, tokens}, {&second, tokens}});
+    });
+    wait_for_waiting(1);
+    first.cancel();
+    if (cancels_both) {
+      second.cancel();
+      batch.join();  // without its turn
+    }
+    gate.open();
+    holder.join();
+    if (batch.joinable()) batch.join();
+    ASSERT_EQ(statuses.size(), 2u);
+    expect_error(statuses[0], Code::kCancelled, {});
+    EXPECT_EQ(take(first.position()), 0);
+    if (cancels_both) {
+      expect_error(statuses[1], Code::kCancelled, {"waited"});
+    } else {
+      expect_ok(statuses[1]);
+    }
+    EXPECT_EQ(logits(second), fresh_logits(tokens));
+  }
+}
+
+TEST_F(Threads, ABatchThatGetsNoTurnChangesNothing) {
+  Model busy = open();
+  Sequence first = take(busy.create_sequence());
+  Sequence second = take(busy.create_sequence());
+  const Tokens tokens = story();
+  expect_ok(first.eval(tokens, {}, [&](uint64_t, uint64_t) {
+    const std::vector<Status> statuses =
+        busy.eval_batch(std::vector<BatchItem>{{&second, tokens}, {&first, tokens}});
+    EXPECT_EQ(statuses.size(), 2u);
+    for (const Status& status : statuses) expect_error(status, Code::kBusy, {"one at a time"});
+    return true;
+  }));
+  EXPECT_EQ(take(second.position()), 0);
+  EXPECT_EQ(logits(first), fresh_logits(tokens));
+}
+
 TEST_F(Threads, ACallThatDoesNotWaitLongEnoughIsBusy) {
   Sequence sequence = take(model_.create_sequence());
   Gate gate;

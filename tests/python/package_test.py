@@ -48,6 +48,29 @@ class PackageTest(unittest.TestCase):
             with self.assertRaises(moeflux.InvalidArgumentError):
                 sequence.logits(out=wrong)
 
+    def test_sequences_in_common_steps_have_the_logits_they_have_alone(self):
+        texts = [self.tokens, self.tokens[:3], self.tokens[2:]]
+        sequences = [self.model.sequence() for _ in texts]
+        alone = [self.model.sequence().eval(text) for text in texts]
+        together = self.model.eval_batch(list(zip(sequences, texts)))
+        for got, expected in zip(together, alone):
+            np.testing.assert_array_equal(got, expected)
+        following = [[int(np.argmax(row))] for row in together]
+        together = self.model.eval_batch(list(zip(sequences, following)), decode=True)
+        for sequence, text, more, got in zip(sequences, texts, following, together):
+            np.testing.assert_array_equal(got, self.model.sequence().eval(list(text) + more))
+            self.assertEqual(len(sequence), len(text) + 1)
+
+    def test_an_item_of_a_batch_fails_alone(self):
+        good, bad = self.model.sequence(), self.model.sequence()
+        items = [(bad, [-1]), (good, self.tokens)]
+        error, row = self.model.eval_batch(items, return_errors=True)
+        self.assertIsInstance(error, moeflux.InvalidArgumentError)
+        np.testing.assert_array_equal(row, good.logits())
+        with self.assertRaises(moeflux.InvalidArgumentError):
+            self.model.eval_batch(items)
+        self.assertEqual(len(good), 2 * len(self.tokens))
+
     def test_a_stream_is_the_text_of_generate(self):
         whole = self.model.sequence()
         whole.set_sampler(seed=7)
