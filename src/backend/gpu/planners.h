@@ -34,7 +34,7 @@ Plan plan_down_sum(const Chain& chain, const DownOp& down);
 /// The whole chain; with `down`, the products that wait for it.
 void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down);
 
-// --- Heads and attention: heads_plans.cc, attention_ops.cc, latent_ops.cc ---
+// --- Heads and attention: heads_plans.cc, attention_plans.cc, latent_plans.cc ---
 
 /// Heads that attention does not follow.
 void record_heads(Recorder& recorder, const AllHeads& all);
@@ -87,7 +87,7 @@ struct LatentOp {
 };
 void record_latent_attention(Recorder& recorder, const LatentOp& op);
 
-// --- Recurrent layers: delta_ops.cc, sequence_ops.cc ---
+// --- Recurrent layers: delta_plans.cc, conv_plans.cc ---
 
 /// Many tokens, or heads of other sizes than the kernel for one knows.
 Plan plan_delta(const DeltaOp& op, const Platform& platform);
