@@ -179,7 +179,7 @@ Status Session::run_steps(Continuation& text, bool keep_last_token, int64_t& ste
     MF_ASSIGN_OR_RETURN(last, eval_next(*token, text.best_needed(engine().spec().vocab_size)));
     ++steps;
   }
-  if (!last.best.empty()) {
+  if (!last.best.empty() && keep_last_token) {
     MF_ASSIGN_OR_RETURN(last.all, engine().last_logits());
   }
   extra_.logits.assign(last.all.begin(), last.all.end());
