@@ -17,7 +17,7 @@ struct EarlyRouter {
   const MoeSpec* spec = nullptr;
 };
 
-/// Of the rows of decode, if the store wants to know: tells it what the router would choose now.
+/// Tells the store, if it wants to know, what the router would choose for the rows of decode.
 Status apply_early(const ForwardStep& step, const EarlyRouter& router);
 
 }  // namespace moeflux::blocks
