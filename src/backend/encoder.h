@@ -100,12 +100,12 @@ class Encoder {
   virtual void rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
                     const RopeOptions& options) = 0;
   /// Appends k [n, kv_heads, head_dim] and v [n, kv_heads, v_head_dim] to each sequence's cache at
-  /// its kv.length, then causal attention of q [n, heads, head_dim] over what each token sees of
-  /// its own sequence; query head h reads kv head h / (heads / kv_heads). A null v means that the
+  /// its kv.length. Then q [n, heads, head_dim] attends, causally, to what each token sees of its
+  /// own sequence; query head h reads kv head h / (heads / kv_heads). A null v means that the
   /// pages of values are views of the pages of keys. out [n, heads, v_head_dim].
   virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v,
                          std::span<const KvRows> sequences, const AttentionOptions& options) = 0;
-  /// Of one sequence.
+  /// The same for one sequence.
   void attention(Tensor out, Tensor q, Tensor k, Tensor v, const KvView& kv,
                  const AttentionOptions& options) {
     const KvRows all{q.dim(0), kv};
@@ -120,7 +120,7 @@ class Encoder {
   /// unless a device knows better.
   virtual void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
                                 std::span<const KvRows> sequences, const LatentHeads& heads);
-  /// Of one sequence.
+  /// The same for one sequence.
   void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions, const KvView& kv,
                         const LatentHeads& heads) {
     const KvRows all{q.dim(0), kv};
@@ -134,7 +134,7 @@ class Encoder {
   /// the inputs before its first row and is updated.
   virtual void causal_conv(Tensor out, Tensor x, Tensor weight,
                            std::span<const StateRows> sequences) = 0;
-  /// Of one sequence.
+  /// The same for one sequence.
   void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
     const StateRows all{x.dim(0), state};
     causal_conv(out, x, weight, std::span(&all, 1));
@@ -149,7 +149,7 @@ class Encoder {
   virtual void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                            std::span<const StateRows> sequences,
                            const GatedDeltaOptions& options) = 0;
-  /// Of one sequence.
+  /// The same for one sequence.
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                    Tensor state, const GatedDeltaOptions& options) {
     const StateRows all{qkv.dim(0), state};

@@ -22,7 +22,7 @@ struct BenchmarkTest {
   int64_t n_parallel = 0;
 
   int64_t sequences() const { return n_parallel > 0 ? n_parallel : 1; }
-  /// Of a sequence, from one of its timed tokens to the next.
+  /// Tokens that a sequence grows by from one of its timed tokens to the next.
   int64_t tokens_a_round() const { return n_parallel > 0 ? 2 : 1; }
   int64_t tokens() const { return n_prompt + sequences() * n_gen; }
   int64_t context() const { return n_depth + n_prompt + tokens_a_round() * n_gen; }

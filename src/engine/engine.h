@@ -227,7 +227,7 @@ class Engine {
   struct RunningItem {
     StepItem* item = nullptr;
     int64_t evaluated = 0;
-    // Of the step at hand:
+    // These are its part of the step at hand.
     int64_t rows = 0;
     int64_t logits_rows = 0;
     int64_t logits_begin = 0;

@@ -165,7 +165,7 @@ TEST(LayerVisit, APromptDoesNotDisplaceWhatDecodeUses) {
   EXPECT_TRUE(is_cached(cache, 1) && is_cached(cache, 2));
 }
 
-// Of a step with a token of decode and a prompt, decode's experts are kept, the prompt's pass.
+// A step with a token of decode and a prompt keeps decode's experts; the prompt's pass through.
 TEST(LayerVisit, APromptBesideDecodeDoesNotDisplaceWhatDecodeUses) {
   ExpertCache cache = make_cache(5, 2);
   use(cache, {1, 2});

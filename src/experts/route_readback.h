@@ -22,7 +22,7 @@ class RouteReadback {
   Result<std::span<const LayerRoutes>> read(LayerId layer, Encoder& encoder, const Routes& routes);
   /// The same without a cut: what all rows chose.
   std::span<const int32_t> ids() const { return ids_; }
-  /// Tells the observer which experts of the last read() were misses.
+  /// Tells the observer of what read() gave last.
   void tell(std::span<const ExpertId> misses);
 
  private:

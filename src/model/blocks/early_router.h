@@ -17,7 +17,7 @@ struct EarlyRouter {
   const MoeSpec* spec = nullptr;
 };
 
-/// Tells the store, if it wants to know, what the router would choose for the rows of decode.
+/// Tells the store, if it wants to know, what the router would choose now for the rows of decode.
 Status apply_early(const ForwardStep& step, const EarlyRouter& router);
 
 }  // namespace moeflux::blocks
