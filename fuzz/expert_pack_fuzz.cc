@@ -34,13 +34,12 @@ void check(const moeflux::PackedLayer& layer) {
   require(layer.stride % moeflux::kBlobAlignment == 0);
   require(layer.file_bytes() / static_cast<uint64_t>(layer.num_experts) == layer.stride + 8);
   Parts parts(layer.stride);
-  for (const moeflux::PackedMatrix& matrix : layer.matrices) {
-    const moeflux::WeightBytes bytes =
-        moeflux::weight_bytes(matrix.format, matrix.rows, matrix.cols);
-    require(bytes.data > 0);
-    parts.take(matrix.data_offset, bytes.data);
-    parts.take(matrix.scales_offset, bytes.scales);
-    parts.take(matrix.biases_offset, bytes.biases);
+  for (const moeflux::Weight& matrix : layer.matrices) {
+    require(matrix.size_bytes() > 0);
+    for (const moeflux::PartRole role : moeflux::kPartRoles) {
+      if (!matrix.has(role)) continue;
+      parts.take(matrix.parts[role].offset_bytes, matrix.parts[role].size_bytes());
+    }
   }
   for (const moeflux::PackedBias& bias : layer.biases) parts.take(bias.offset, bias.bytes());
 }

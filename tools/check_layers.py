@@ -79,6 +79,44 @@ FAMILIES = re.compile(
     r"qwen|deepseek|mixtral|mistral|olmoe|gpt[-_]?oss|minimax|llama|granite|\bglm|\bglm\d|ernie"
     r"|kimi|gemma", re.IGNORECASE)
 
+# What a storage format is made of is known to its definition, to those who decode or compute with
+# it, and to those who choose or spell it. Everybody else asks its traits.
+FORMAT_INSIDES = re.compile(
+    r"(?:\.|->)group_size\b|\b(?:format|f|stated|quant|wanted|assumed_?|options|model|w|matrix|m"
+    r"|needs)(?:\(\))?(?:\.|->)bits\b|\brouter_bits\b|\bQuantFormat::affine\b|\baffine::"
+    r"|\btiled::")
+FORMAT_HOMES = (
+    "src/quant/",
+    # Decoders and the kernels of formats that have some, with the files that choose among them.
+    "src/backend/cpu/decoders/", "src/backend/cpu/isa/", "src/backend/cpu/kernels/",
+    "src/backend/cpu/kernel_args.h", "src/backend/cpu/tile_products.",
+    "src/backend/cpu/cpu_device.cc", "src/backend/cpu/cpu_encoder.h",
+    "src/backend/gpu/kernels/", "src/backend/gpu/mma_",
+    "src/backend/gpu/down_sum_plans.cc", "src/backend/gpu/few_slots_plans.cc",
+    "src/backend/gpu/latent_plans.cc",
+    "src/backend/gpu/plan_building.cc",
+    # Makes checkpoints of affine matrices.
+    "src/model/families/synthetic/")
+FORMAT_HOMES_BESIDES = {
+    "src/checkpoint/expert_pack.cc": "spells formats in manifests",
+    "src/checkpoint/expert_pack_parse.cc": "reads them",
+    "src/checkpoint/synthetic.cc": "makes affine tensors",
+    "src/cli/commands/inspect.cc": "has flags for what is assumed",
+    "src/cli/commands/pack.cc": "has flags for what to quantise to",
+    "src/cli/commands/plan.cc": "has flags for what is assumed",
+    "src/cli/commands/synth.cc": "has flags for what to make",
+    "src/engine/pack_plan.cc": "chooses what to quantise to",
+    "src/model/assumed_weights.cc": "chooses what is assumed",
+    "src/model/quant_config.cc": "reads what config.json says of MLX's formats",
+    "src/model/stored_formats.cc": "finds MLX's formats by their tensors' shapes",
+    "src/model/tiled_read.cc": "arranges tiles while it reads",
+    "src/model/weight_origin.h": "chooses what is assumed",
+}
+# Folders in which the same words mean other things: threads of a group, bits of a lane.
+FORMAT_WORDS_ELSEWHERE = (
+    "src/backend/cuda/", "src/backend/gpu/emulator/", "src/backend/gpu/plan.", "src/backend/metal/",
+    "src/tensor/dtype.")
+
 FILE_ACCESS = re.compile(
     r"#\s*include\s*<(?:fstream|filesystem|fcntl\.h|dirent\.h|sys/stat\.h)>"
     r"|\bstd::(?:basic_)?[io]?fstream\b|\bstd::filesystem\b"
@@ -274,6 +312,12 @@ class Checker:
             self.check_places(path, number, line, strings)
 
     def check_places(self, path, number, line, strings):
+        insides = FORMAT_INSIDES.search(line)
+        if (insides and not path.startswith(FORMAT_HOMES + FORMAT_WORDS_ELSEWHERE)
+                and path not in FORMAT_HOMES_BESIDES):
+            self.report(path, number, f"'{insides.group()}' of a storage format, allowed only in "
+                                      "src/quant/, decoders and kernels, and the files that "
+                                      "FORMAT_HOMES_BESIDES names")
         family = FAMILIES.search(strings)
         if family and not path.startswith("src/model/families/"):
             self.report(path, number, f"model family '{family.group()}', allowed only in "

@@ -29,8 +29,8 @@ Weight make_weight(BenchDevice& device, int64_t rows, int64_t cols) {
   w.format = kFormat;
   w.rows = rows;
   w.cols = cols;
-  const auto bytes = static_cast<int64_t>(weight_bytes(kFormat, rows, cols).total());
-  w.data = device.filled({bytes}, DType::kU8);
+  const auto bytes = static_cast<int64_t>(weight_bytes(kFormat, rows, cols));
+  w.parts.codes = device.filled({bytes}, DType::kU8);
   return w;
 }
 

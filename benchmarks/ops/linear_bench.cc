@@ -22,23 +22,10 @@ struct Problem {
 };
 
 Weight make_weight(BenchDevice& device, const Problem& p) {
-  Weight w;
-  w.format = p.format;
-  w.rows = p.rows;
-  w.cols = p.cols;
-  if (p.format.kind == QuantKind::kPlain) {
-    w.data = device.filled({p.rows, p.cols}, p.format.dtype);
-    return w;
+  Weight w = lay_out(p.format, p.rows, p.cols);
+  for (const PartRole role : kPartRoles) {
+    if (w.has(role)) w.parts[role] = device.filled(w.parts[role].shape, w.parts[role].dtype);
   }
-  if (p.format.order == WeightOrder::kTiled) {
-    const auto bytes = static_cast<int64_t>(weight_bytes(p.format, p.rows, p.cols).total());
-    w.data = device.filled({bytes}, DType::kU8);
-    return w;
-  }
-  const int64_t groups = p.cols / p.format.group_size;
-  w.data = device.filled({p.rows, p.cols * p.format.bits / 32}, DType::kU32);
-  w.scales = device.filled({p.rows, groups}, p.format.dtype);
-  w.biases = device.filled({p.rows, groups}, p.format.dtype);
   return w;
 }
 
@@ -47,7 +34,7 @@ void run_linear(benchmark::State& state, const Problem& p) {
       BenchDevice::open(state, {.threads = p.threads, .isa = p.isa, .precision = p.precision});
   if (device == nullptr) return;
   // A decode step reads every weight once: enough matrices that none is still in a private cache.
-  const uint64_t matrix_bytes = weight_bytes(p.format, p.rows, p.cols).total();
+  const uint64_t matrix_bytes = weight_bytes(p.format, p.rows, p.cols);
   const uint64_t matrices = p.n == 1 ? (uint64_t{512} << 20) / matrix_bytes + 1 : 1;
   std::vector<Weight> weights;
   for (uint64_t i = 0; i < matrices; ++i) weights.push_back(make_weight(*device, p));

@@ -1,4 +1,4 @@
-// The text side of a model folder: tokenizer, generation defaults and stop tokens.
+// The text side of a model: tokenizer, generation defaults and stop tokens.
 #pragma once
 
 #include <string>
@@ -7,21 +7,24 @@
 #include "base/format.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "engine/model_source.h"
 #include "sampling/sampler.h"
 #include "text/tokenizer.h"
 
 namespace moeflux {
 
-/// Reads DIR/tokenizer.json or, without one, DIR/tiktoken.model and DIR/tokenizer_config.json.
-/// Fails with kNotFound naming the files.
-Result<Tokenizer> load_tokenizer(const std::string& directory);
+/// Reads a folder's tokenizer.json or, without one, tiktoken.model and tokenizer_config.json. Fails
+/// with kNotFound naming the files.
+Result<Tokenizer> load_tokenizer(const ModelSource& source);
+Result<Tokenizer> load_tokenizer(const std::string& path);
 
 /// Sampling and stopping as generation_config.json and config.json have them; both may be absent.
 struct GenerationDefaults {
   SamplerOptions sampler;
   std::vector<TokenId> stop_tokens;
 };
-Result<GenerationDefaults> load_generation_defaults(const std::string& directory);
+Result<GenerationDefaults> load_generation_defaults(const ModelSource& source);
+Result<GenerationDefaults> load_generation_defaults(const std::string& path);
 
 /// Both.
 struct ModelText {

@@ -3,6 +3,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/checksum.h"
+#include "quant/format_traits.h"
 
 namespace moeflux {
 namespace {
@@ -22,11 +23,9 @@ void lay_out_blob(PackedLayer& layer) {
     end = round_up(end + bytes, kBlobPartAlignment);
     return begin;
   };
-  for (PackedMatrix& matrix : layer.matrices) {
-    const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
-    matrix.data_offset = place(bytes.data);
-    matrix.scales_offset = bytes.scales == 0 ? 0 : place(bytes.scales);
-    matrix.biases_offset = bytes.biases == 0 ? 0 : place(bytes.biases);
+  for (Weight& matrix : layer.matrices) {
+    matrix = lay_out(matrix.format, matrix.rows, matrix.cols);
+    end = place_parts(matrix, end, kBlobPartAlignment);
   }
   for (PackedBias& bias : layer.biases) bias.offset = bias.size == 0 ? 0 : place(bias.bytes());
   layer.stride = round_up(end, kBlobAlignment);
@@ -34,6 +33,34 @@ void lay_out_blob(PackedLayer& layer) {
 
 std::string packed_layer_name(int32_t layer) {
   return format("{}/layer-{:05}.experts", kExpertPackFolder, layer);
+}
+
+const char* offset_key(PartRole role) {
+  switch (role) {
+    case PartRole::kCodes:
+      return "offset";
+    case PartRole::kScales:
+      return "scales_offset";
+    case PartRole::kOffsets:
+      return "biases_offset";
+    case PartRole::kOuterScale:
+      return "outer_scale_offset";
+    case PartRole::kColumnMap:
+      return "column_map_offset";
+  }
+  __builtin_unreachable();
+}
+
+static void write_format(Json& entry, const QuantFormat& format) {
+  if (!format.is_plain() && !format.is_affine()) {
+    entry["format"] = format.kind->name;
+    return;
+  }
+  entry["dtype"] = dtype_name(format.dtype);
+  if (format.is_plain()) return;
+  entry["bits"] = format.bits;
+  entry["group_size"] = format.group_size;
+  entry["order"] = format.order == WeightOrder::kTiled ? "tiled" : "row-major";
 }
 
 Json packed_layer_json(const PackedLayer& layer) {
@@ -44,20 +71,13 @@ Json packed_layer_json(const PackedLayer& layer) {
   json["experts"] = layer.num_experts;
   json["stride"] = layer.stride;
   for (size_t m = 0; m < kMatrixNames.size(); ++m) {
-    const PackedMatrix& matrix = layer.matrices[m];
+    const Weight& matrix = layer.matrices[m];
     Json& entry = json[kMatrixNames[m]];
     entry["rows"] = matrix.rows;
     entry["cols"] = matrix.cols;
-    entry["dtype"] = dtype_name(matrix.format.dtype);
-    if (matrix.format.kind == QuantKind::kAffine) {
-      entry["bits"] = matrix.format.bits;
-      entry["group_size"] = matrix.format.group_size;
-      entry["order"] = matrix.format.order == WeightOrder::kTiled ? "tiled" : "row-major";
-    }
-    entry["offset"] = matrix.data_offset;
-    if (weight_bytes(matrix.format, matrix.rows, matrix.cols).scales > 0) {
-      entry["scales_offset"] = matrix.scales_offset;
-      entry["biases_offset"] = matrix.biases_offset;
+    write_format(entry, matrix.format);
+    for (const PartRole role : kPartRoles) {
+      if (matrix.has(role)) entry[offset_key(role)] = matrix.parts[role].offset_bytes;
     }
     const PackedBias& bias = layer.biases[m];
     if (bias.size > 0) {

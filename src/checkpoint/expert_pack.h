@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "io/file.h"
-#include "quant/format.h"
+#include "quant/weight.h"
 
 namespace moeflux {
 
@@ -31,18 +31,7 @@ constexpr uint64_t kBlobAlignment = 4096;
 /// Matrices and biases inside a blob begin at a cache line.
 constexpr uint64_t kBlobPartAlignment = 64;
 
-/// Offsets are relative to the blob. Scales and biases have places of their own only in row-major
-/// affine matrices.
-struct PackedMatrix {
-  QuantFormat format;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  uint64_t data_offset = 0;
-  uint64_t scales_offset = 0;
-  uint64_t biases_offset = 0;
-  friend bool operator==(const PackedMatrix&, const PackedMatrix&) = default;
-};
-
+/// Offsets are relative to the blob.
 struct PackedBias {
   DType dtype = DType::kF32;
   int64_t size = 0;  // 0: there is none
@@ -57,7 +46,7 @@ struct PackedLayer {
   std::string gate_tensor;  // where the source held the first gate: tells its naming scheme
   int32_t num_experts = 0;
   uint64_t stride = 0;
-  std::array<PackedMatrix, 3> matrices;  // gate, up, down
+  std::array<Weight, 3> matrices;  // gate, up, down; offsets of parts are relative to the blob
   std::array<PackedBias, 3> biases;
   uint64_t table_checksum = 0;  // of the table of checksums
 
@@ -79,6 +68,9 @@ void lay_out_blob(PackedLayer& layer);
 
 /// "experts/layer-00012.experts".
 std::string packed_layer_name(int32_t layer);
+
+/// Under which key a matrix's manifest says where the part lies.
+const char* offset_key(PartRole role);
 
 /// Parses and checks a manifest; `what` names it in messages. Everything that holds for the result
 /// without looking at other files: ranges, formats, parts inside the blob in order and apart,

@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/expert_pack.h"
-#include "quant/formats/affine.h"
+#include "quant/format_traits.h"
 #include "quant/formats/tiled.h"
 
 namespace moeflux {
@@ -81,7 +81,21 @@ class Fields {
   Status status_;
 };
 
+/// A format that its name says all of.
+Result<QuantFormat> parse_named_format(Fields& fields, int64_t rows, int64_t cols) {
+  const FormatTraits* found = find_format(fields.text("format"));
+  if (found == nullptr || found == &plain_format || found == &affine_format) {
+    fields.refuse(format("has format {}, which is not known", json_excerpt(*fields.find("format"))),
+                  ErrorCode::kUnsupported);
+  } else if (!is_valid(QuantFormat::of(*found), cols)) {
+    fields.refuse(format("is {} x {} in {}, which do not go together", rows, cols, found->name));
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  return QuantFormat::of(*found);
+}
+
 Result<QuantFormat> parse_format(Fields& fields, int64_t rows, int64_t cols) {
+  if (fields.find("format") != nullptr) return parse_named_format(fields, rows, cols);
   QuantFormat format = QuantFormat::plain(fields.dtype());
   if (fields.find("bits") == nullptr) {
     MF_RETURN_IF_ERROR(fields.status());
@@ -134,16 +148,16 @@ class BlobParts {
   uint64_t end_ = 0;
 };
 
-Status parse_matrix(Fields& fields, BlobParts& parts, PackedMatrix& matrix) {
-  matrix.rows = fields.integer("rows", 1, kExtentMax);
-  matrix.cols = fields.integer("cols", 1, kExtentMax);
+Status parse_matrix(Fields& fields, BlobParts& parts, Weight& matrix) {
+  const int64_t rows = fields.integer("rows", 1, kExtentMax);
+  const int64_t cols = fields.integer("cols", 1, kExtentMax);
   MF_RETURN_IF_ERROR(fields.status());
-  MF_ASSIGN_OR_RETURN(matrix.format, parse_format(fields, matrix.rows, matrix.cols));
-  const WeightBytes bytes = weight_bytes(matrix.format, matrix.rows, matrix.cols);
-  matrix.data_offset = parts.place(fields, "offset", bytes.data);
-  if (bytes.scales > 0) {
-    matrix.scales_offset = parts.place(fields, "scales_offset", bytes.scales);
-    matrix.biases_offset = parts.place(fields, "biases_offset", bytes.biases);
+  MF_ASSIGN_OR_RETURN(const QuantFormat format, parse_format(fields, rows, cols));
+  matrix = lay_out(format, rows, cols);
+  for (const PartRole role : kPartRoles) {
+    if (!matrix.has(role)) continue;
+    Tensor& part = matrix.parts[role];
+    part.offset_bytes = parts.place(fields, offset_key(role), part.size_bytes());
   }
   return fields.status();
 }

@@ -19,9 +19,9 @@ PackedLayer some_layer(int32_t number) {
   layer.gate_tensor = "model.layers.0.mlp.switch_mlp.gate_proj.weight";
   layer.num_experts = 3;
   const QuantFormat affine = QuantFormat::affine(4, 32, DType::kBf16);
-  layer.matrices[0] = {affine.with_order(WeightOrder::kTiled), 48, 96, 0, 0, 0};
-  layer.matrices[1] = {affine, 40, 96, 0, 0, 0};
-  layer.matrices[2] = {QuantFormat::plain(DType::kF16), 96, 7, 0, 0, 0};
+  layer.matrices[0] = lay_out(affine.with_order(WeightOrder::kTiled), 48, 96);
+  layer.matrices[1] = lay_out(affine, 40, 96);
+  layer.matrices[2] = lay_out(QuantFormat::plain(DType::kF16), 96, 7);
   layer.biases[2] = {DType::kF32, 96, 0};
   layer.table_checksum = 0x0123456789abcdefu;
   lay_out_blob(layer);
@@ -49,13 +49,14 @@ void expect_refused(Change change, std::initializer_list<std::string_view> piece
 
 TEST(ExpertPack, PartsFollowOneAnotherInOrderOfConsumption) {
   const PackedLayer layer = some_layer(0);
-  EXPECT_EQ(layer.matrices[0].data_offset, 0u);
-  const uint64_t gate = weight_bytes(layer.matrices[0].format, 48, 96).total();
+  EXPECT_EQ(layer.matrices[0].parts.codes.offset_bytes, 0u);
+  const uint64_t gate = weight_bytes(layer.matrices[0].format, 48, 96);
   EXPECT_EQ(gate, 48u * 96 / 2 + 2 * 2 * 48 * 3);
-  EXPECT_EQ(layer.matrices[1].data_offset, 2880u);  // 45 lines
-  EXPECT_EQ(layer.matrices[1].scales_offset, 2880u + 1920);
-  EXPECT_EQ(layer.matrices[1].biases_offset, 2880u + 1920 + 256);  // 240 in whole lines
-  EXPECT_EQ(layer.matrices[2].data_offset, 5312u);
+  EXPECT_EQ(layer.matrices[1].parts.codes.offset_bytes, 2880u);  // 45 lines
+  EXPECT_EQ(layer.matrices[1].parts.scales.offset_bytes, 2880u + 1920);
+  EXPECT_EQ(layer.matrices[1].parts.offsets.offset_bytes,
+            2880u + 1920 + 256);  // 240 in whole lines
+  EXPECT_EQ(layer.matrices[2].parts.codes.offset_bytes, 5312u);
   EXPECT_EQ(layer.biases[2].offset, 5312u + 1344);
   EXPECT_EQ(layer.stride, 8192u);
   EXPECT_EQ(layer.file_bytes(), 3u * 8192 + 24);

@@ -29,21 +29,21 @@ void load_floats(const std::byte* from, DType dtype, std::span<float> out) {
 }
 
 Status BlobMaker::put_matrix(size_t i, std::byte* slot, std::byte* blob) const {
-  const std::array<const ExpertMatrix*, 3> matrices = {&source_.gate, &source_.up, &source_.down};
-  const ExpertMatrix& from = *matrices[i];
-  const ExpertMatrix to = to_matrix(target_.matrices[i]);
-  const MatrixParts source = from.parts(slot);
-  const MatrixParts target = to.parts(blob);
+  const std::array<const Weight*, 3> matrices = {&source_.gate, &source_.up, &source_.down};
+  const Weight& from = *matrices[i];
+  const Weight& to = target_.matrices[i];
+  const Parts<std::span<std::byte>> source = from.bytes_in(slot);
+  const Parts<std::span<std::byte>> target = to.bytes_in(blob);
   if (from.format.kind == to.format.kind) {
-    reorder_matrix(to, target, from.format.order, source);
+    reorder_parts(to.format, to.rows, to.cols, target, from.format.order, source);
     return {};
   }
   std::vector<float> values(static_cast<size_t>(from.rows * from.cols));
-  load_floats(source.data.data(), from.format.dtype, values);
+  load_floats(source.codes.data(), from.format.dtype, values);
   const QuantFormat row_major = to.format.with_order(WeightOrder::kRowMajor);
-  MF_ASSIGN_OR_RETURN(AffineMatrix made,
+  MF_ASSIGN_OR_RETURN(EncodedParts made,
                       quantize_affine({values, from.rows, from.cols}, row_major));
-  reorder_matrix(to, target, WeightOrder::kRowMajor, {made.codes, made.scales, made.biases});
+  reorder_parts(to.format, to.rows, to.cols, target, WeightOrder::kRowMajor, spans_of(made));
   return {};
 }
 

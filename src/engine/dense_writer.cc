@@ -38,55 +38,59 @@ class ShardMaker {
                           .write = write_});
   }
 
-  // Codes go to the file as they are made; scales and biases, an eighth of them or less, wait.
+  // Codes go to the file as they are made; the other parts, an eighth of them or less, wait.
   Status quantise(const DenseItem& item) {
-    const WeightBytes bytes = weight_bytes(*item.format, item.rows, item.cols);
-    const auto rows = static_cast<uint64_t>(item.rows);
-    const uint64_t row_codes = bytes.data / rows;
+    const Parts<uint64_t> bytes = part_bytes(*item.format, item.rows, item.cols);
+    const uint64_t row_codes = bytes.codes / static_cast<uint64_t>(item.rows);
     const uint64_t task_rows = std::max<uint64_t>(1, kTaskBytes / row_codes);
-    std::vector<std::byte> scales(bytes.scales);
-    std::vector<std::byte> biases(bytes.biases);
+    EncodedParts waiting;
+    uint64_t waiting_bytes = 0;
+    for (const PartRole role : kPartRoles) {
+      if (role == PartRole::kCodes) continue;
+      waiting[role].resize(bytes[role]);
+      waiting_bytes += bytes[role];
+    }
     MF_RETURN_IF_ERROR(pipeline_.run(
-        {.total_bytes = bytes.data,
+        {.total_bytes = bytes.codes,
          .task_bytes = task_rows * row_codes,
          .make =
              [&](uint64_t offset, std::span<std::byte> codes) {
-               const uint64_t first = offset / row_codes;
-               const size_t row_params = bytes.scales / rows;
-               const auto params_of = [&](std::vector<std::byte>& all) {
-                 return std::span(all).subspan(first * row_params,
-                                               codes.size() / row_codes * row_params);
-               };
-               return quantise_rows(item, first, {codes, params_of(scales), params_of(biases)});
+               return quantise_rows(item, {offset / row_codes, codes.size() / row_codes}, codes,
+                                    waiting);
              },
          .write = write_}));
-    MF_RETURN_IF_ERROR(write_(scales));
-    MF_RETURN_IF_ERROR(write_(biases));
-    pipeline_.skip(bytes.scales + bytes.biases);
+    for (const PartRole role : kPartRoles) {
+      if (!waiting[role].empty()) MF_RETURN_IF_ERROR(write_(waiting[role]));
+    }
+    pipeline_.skip(waiting_bytes);
     return {};
   }
 
-  struct Rows {
-    std::span<std::byte> codes;
-    std::span<std::byte> scales;
-    std::span<std::byte> biases;
+  struct RowRange {
+    uint64_t first;
+    uint64_t count;
   };
 
-  Status quantise_rows(const DenseItem& item, uint64_t first, const Rows& out) const {
-    const auto cols = static_cast<uint64_t>(item.cols);
-    const uint64_t row_bytes = item.source.size_bytes / static_cast<uint64_t>(item.rows);
-    const uint64_t count = out.codes.size() * 8 / (cols * static_cast<uint64_t>(item.format->bits));
-    std::vector<std::byte> stored(count * row_bytes);
+  /// Writes the rows' codes to `codes` and their share of the other parts, which are whole, to
+  /// `others`.
+  Status quantise_rows(const DenseItem& item, const RowRange& rows, std::span<std::byte> codes,
+                       EncodedParts& others) const {
+    const auto all_rows = static_cast<uint64_t>(item.rows);
+    const uint64_t row_bytes = item.source.size_bytes / all_rows;
+    std::vector<std::byte> stored(rows.count * row_bytes);
     MF_RETURN_IF_ERROR(source_.file(item.source.file)
-                           .read_at(item.source.offset_bytes + first * row_bytes, stored));
-    std::vector<float> values(count * cols);
+                           .read_at(item.source.offset_bytes + rows.first * row_bytes, stored));
+    std::vector<float> values(rows.count * static_cast<uint64_t>(item.cols));
     load_floats(stored.data(), item.source.dtype, values);
     MF_ASSIGN_OR_RETURN(
-        const AffineMatrix parts,
-        quantize_affine({values, static_cast<int64_t>(count), item.cols}, *item.format));
-    std::copy(parts.codes.begin(), parts.codes.end(), out.codes.begin());
-    std::copy(parts.scales.begin(), parts.scales.end(), out.scales.begin());
-    std::copy(parts.biases.begin(), parts.biases.end(), out.biases.begin());
+        const EncodedParts made,
+        quantize_affine({values, static_cast<int64_t>(rows.count), item.cols}, *item.format));
+    std::copy(made.codes.begin(), made.codes.end(), codes.begin());
+    for (const PartRole role : kPartRoles) {
+      if (role == PartRole::kCodes) continue;
+      const uint64_t begin = others[role].size() / all_rows * rows.first;
+      std::copy(made[role].begin(), made[role].end(), others[role].data() + begin);
+    }
     return {};
   }
 

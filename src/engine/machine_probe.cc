@@ -7,7 +7,7 @@
 
 #include "backend/encoder.h"
 #include "base/format.h"
-#include "quant/formats/tiled.h"
+#include "quant/quantize.h"
 #include "quant/weight.h"
 
 namespace moeflux {
@@ -30,16 +30,6 @@ class Numbers {
     for (float& value : values) value = between(-1.0f, 1.0f);
     return values;
   }
-  std::vector<uint64_t> bits(size_t bytes) {
-    std::vector<uint64_t> words(bytes / sizeof(uint64_t));
-    for (uint64_t& word : words) word = random_();
-    return words;
-  }
-  std::vector<Bf16> scales(int64_t n, float low, float high) {
-    std::vector<Bf16> values(static_cast<size_t>(n));
-    for (Bf16& value : values) value = to_bf16(between(low, high));
-    return values;
-  }
 
  private:
   std::mt19937_64 random_;  // its sequence is fixed by the standard
@@ -54,34 +44,21 @@ Result<Tensor> upload(Device& device, std::vector<std::unique_ptr<Buffer>>& buff
   return Tensor::view(*buffers.back(), 0, shape, dtype);
 }
 
-// Codes of all values, with scales and biases that spread them around zero.
+// Quantised from numbers around zero: codes of all values.
 Result<Weight> make_weight(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
                            Numbers& numbers) {
-  Weight weight{.format = QuantFormat::affine(4, 64, DType::kBf16), .rows = kRows, .cols = kCols};
-  weight.format.order = device.preferred_order(weight.format, kRows, kCols);
-  const WeightBytes bytes = weight_bytes(weight.format, kRows, kCols);
-  const Shape groups{kRows, kCols / weight.format.group_size};
-  const std::vector<uint64_t> codes =
-      numbers.bits(static_cast<size_t>(kRows * kCols * weight.format.bits / 8));
-  const std::vector<Bf16> scales = numbers.scales(groups.num_elements(), 0.002f, 0.004f);
-  const std::vector<Bf16> biases = numbers.scales(groups.num_elements(), -0.03f, -0.015f);
-  const tiled::RowMajorParts parts{.codes = std::as_bytes(std::span(codes)),
-                                   .scales = std::as_bytes(std::span(scales)),
-                                   .biases = std::as_bytes(std::span(biases))};
-  if (weight.format.order == WeightOrder::kTiled) {
-    std::vector<std::byte> tiles(bytes.total());
-    tiled::tile(tiles, parts, weight.format, kRows, kCols);
-    MF_ASSIGN_OR_RETURN(weight.data, upload(device, buffers, {static_cast<int64_t>(bytes.total())},
-                                            DType::kU8, std::span<const std::byte>(tiles)));
-    return weight;
-  }
-  const Shape words{kRows, kCols * weight.format.bits / 32};
-  MF_ASSIGN_OR_RETURN(weight.data, upload(device, buffers, words, DType::kU32, parts.codes));
-  MF_ASSIGN_OR_RETURN(weight.scales,
-                      upload(device, buffers, groups, weight.format.dtype, parts.scales));
-  MF_ASSIGN_OR_RETURN(weight.biases,
-                      upload(device, buffers, groups, weight.format.dtype, parts.biases));
-  return weight;
+  QuantFormat format = usual_quantisation();
+  const std::vector<float> values = numbers.floats(kRows * kCols);
+  MF_ASSIGN_OR_RETURN(EncodedParts made, quantize_affine({values, kRows, kCols}, format));
+  format.order = device.preferred_order(format, kRows, kCols);
+  Weight weight = lay_out(format, kRows, kCols);
+  constexpr uint64_t kAlignment = 64;
+  std::vector<std::byte> bytes(place_parts(weight, 0, kAlignment));
+  reorder_parts(format, kRows, kCols, weight.bytes_in(bytes.data()), WeightOrder::kRowMajor,
+                spans_of(made));
+  MF_ASSIGN_OR_RETURN(const Tensor memory, upload(device, buffers, {std::ssize(bytes)}, DType::kU8,
+                                                  std::span<const std::byte>(bytes)));
+  return weight.at(*memory.buffer, memory.offset_bytes);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& prob
                                       MemoryKind::kDevice));
   MF_ASSIGN_OR_RETURN(const auto encoder, device.create_encoder(0));
   Weight weight{.format = QuantFormat::plain(DType::kF32), .rows = rows, .cols = kCols};
-  weight.data = Tensor::view(*matrix, 0, {rows, kCols}, DType::kF32);
+  weight.parts.codes = Tensor::view(*matrix, 0, {rows, kCols}, DType::kF32);
   const Tensor x = Tensor::view(*vectors, 0, {1, kCols}, DType::kF32);
   const Tensor out = Tensor::view(*vectors, row_bytes, {1, rows}, DType::kF32);
   // Pages that were never written may all be the same page of zeros, and equal numbers cost a bus
@@ -51,7 +51,7 @@ Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& prob
   encoder->write(x, std::as_bytes(std::span(numbers).first(kCols)));
   for (int64_t row = 0; row < rows; ++row) {
     const auto begin = static_cast<size_t>(row % kCols);
-    encoder->write(weight.data.slice(0, row, 1),
+    encoder->write(weight.parts.codes.slice(0, row, 1),
                    std::as_bytes(std::span(numbers).subspan(begin, kCols)));
   }
   float last = 0.0f;

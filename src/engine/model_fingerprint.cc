@@ -26,7 +26,7 @@ Result<std::string> describe_tensor(const TensorIndex& index, const std::string&
                 entry.shape.to_string(), checksum_text(checksum64(sample)));
 }
 
-std::string describe_format(const ExpertMatrix& matrix) {
+std::string describe_format(const Weight& matrix) {
   const QuantFormat format = matrix.format.with_order(WeightOrder::kRowMajor);
   return moeflux::format(" {} {}x{}", format.to_string(), matrix.rows, matrix.cols);
 }
@@ -59,7 +59,7 @@ Result<std::string> describe_experts(const LoadedModel& model) {
     if (layer.num_experts > 0) {
       first = first == nullptr ? &layer : first;
       last = &layer;
-      for (const ExpertMatrix* matrix : {&layer.gate, &layer.up, &layer.down}) {
+      for (const Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
         text += describe_format(*matrix);
       }
     }

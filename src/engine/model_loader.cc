@@ -4,17 +4,15 @@
 #include <utility>
 
 #include "base/format.h"
-#include "base/units.h"
 #include "checkpoint/checksum.h"
+#include "engine/model_source.h"
+#include "io/file.h"
 #include "model/config.h"
 #include "model/family.h"
 #include "model/quant_config.h"
 
 namespace moeflux {
 namespace {
-
-constexpr uint64_t kConfigBytesMax =
-    64 * kMiB;  // the largest public ones, with per-module entries, reach 1 MiB
 
 struct Description {
   std::string config_text;
@@ -39,8 +37,8 @@ Result<Description> describe_config(std::string text) {
   return description;
 }
 
-Result<Description> describe(const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(std::string text, read_config_text(directory));
+Result<Description> describe(const ModelSource& source) {
+  MF_ASSIGN_OR_RETURN(std::string text, source.config());
   return describe_config(std::move(text));
 }
 
@@ -76,23 +74,15 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   return loaded;
 }
 
-/// Also true for an index without its shards: then they are missing, not absent on purpose.
-Result<bool> holds_weights(const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
-  });
-}
-
 std::string assumption(const Description& description, const AssumedFormat& assumed) {
   if (!description.quant_status.ok()) {
-    return format("assumed affine-{}/{}; what config.json says is not supported: {}", assumed.bits,
-                  assumed.group_size, description.quant_status.error().message());
+    return format("assumed {}; what config.json says is not supported: {}", assumed.to_string(),
+                  description.quant_status.error().message());
   }
   if (const std::optional<ModuleQuant> stated = description.quant.lookup(""); stated) {
-    return format("assumed affine-{}/{} as config.json says", stated->bits, stated->group_size);
+    return format("assumed {} as config.json says", stated->to_string());
   }
-  return format("assumed affine-{}/{}", assumed.bits, assumed.group_size);
+  return "assumed " + assumed.to_string();
 }
 
 Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Device& device,
@@ -122,8 +112,8 @@ Status check_model_folder(const std::string& directory) {
 }
 
 Result<std::string> read_config_text(const std::string& directory) {
-  MF_RETURN_IF_ERROR(check_model_folder(directory));
-  return read_text_file(directory + "/config.json", kConfigBytesMax);
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  return source->config();
 }
 
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
@@ -134,7 +124,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, Te
 }
 
 Result<ModelSpec> read_model_spec(const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(Description description, describe(directory));
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  MF_ASSIGN_OR_RETURN(Description description, describe(*source));
   return std::move(description.spec);
 }
 
@@ -148,9 +139,10 @@ std::string unknown_keys_warning(const ModelSpec& spec) {
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading,
                                                 const LoadProgress& progress) {
-  MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
   MF_RETURN_IF_ERROR(description.quant_status);
-  MF_ASSIGN_OR_RETURN(TensorIndex index, TensorIndex::open(directory));
+  MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors());
   return build(description, std::move(index), device, {.loading = loading}, progress);
 }
 
@@ -162,8 +154,9 @@ Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, 
 
 Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
                                                     const AssumedFormat& assumed) {
-  MF_ASSIGN_OR_RETURN(const Description description, describe(directory));
-  MF_ASSIGN_OR_RETURN(const bool has_weights, holds_weights(directory));
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
+  MF_ASSIGN_OR_RETURN(const bool has_weights, source->holds_tensors());
   if (has_weights) return load_model(directory, device, WeightLoading::kCheckOnly);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded, assume(description, device, assumed));
   loaded->assumed_weights += " (no *.safetensors in the folder)";

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "checkpoint/checksum.h"
 #include "engine/expert_tensors.h"
+#include "model/stored_formats.h"
 #include "quant/formats/affine.h"
 #include "quant/formats/tiled.h"
 
@@ -18,7 +19,7 @@ constexpr int kRouterBits = 8;
 constexpr std::array<const char*, 3> kMatrixNames = {"gate", "up", "down"};
 
 bool is_quantised(const LoadedModel& loaded) {
-  const auto coded = [](const QuantFormat& format) { return format.kind != QuantKind::kPlain; };
+  const auto coded = [](const QuantFormat& format) { return !format.is_plain(); };
   return std::any_of(loaded.modules.begin(), loaded.modules.end(),
                      [&](const ClaimedModule& module) { return coded(module.format); }) ||
          std::any_of(loaded.experts.layers.begin(), loaded.experts.layers.end(),
@@ -58,7 +59,7 @@ std::string gate_tensor_of(const TensorIndex& index, int32_t layer_number,
   return {};
 }
 
-Result<QuantFormat> target_format(const ExpertMatrix& matrix, const PackFormat& wanted) {
+Result<QuantFormat> target_format(const Weight& matrix, const PackFormat& wanted) {
   QuantFormat format = matrix.format;
   if (wanted.bits) format = QuantFormat::affine(*wanted.bits, wanted.group_size, format.dtype);
   if (!is_valid(format, matrix.cols)) {
@@ -77,7 +78,7 @@ Result<PackedLayer> plan_layer(const TensorIndex& index, int32_t number, const E
   packed.file = packed_layer_name(number);
   packed.gate_tensor = gate_tensor_of(index, number, layer);
   packed.num_experts = layer.num_experts;
-  const std::array<const ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  const std::array<const Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   const std::array<const ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias,
                                                    &layer.down_bias};
   for (size_t i = 0; i < matrices.size(); ++i) {
@@ -143,15 +144,18 @@ std::vector<safetensors::PlannedTensor> tensors_of(const DenseItem& item) {
   if (!item.format) {
     return {{item.name, item.source.dtype, item.source.shape, item.source.size_bytes}};
   }
-  const WeightBytes bytes = weight_bytes(*item.format, item.rows, item.cols);
-  Shape codes = item.source.shape;
-  codes.set(codes.rank() - 1, item.cols * item.format->bits / 32);
-  Shape groups = item.source.shape;
-  groups.set(groups.rank() - 1, item.cols / item.format->group_size);
   const std::string module = item.name.substr(0, item.name.size() - 7);  // ".weight"
-  return {{item.name, DType::kU32, codes, bytes.data},
-          {module + ".scales", item.format->dtype, groups, bytes.scales},
-          {module + ".biases", item.format->dtype, groups, bytes.biases}};
+  const Parts<std::string> names = affine_names(module, ".weight");
+  const Weight laid = lay_out(*item.format, item.rows, item.cols);
+  std::vector<safetensors::PlannedTensor> tensors;
+  for (const PartRole role : kPartRoles) {
+    if (!laid.has(role)) continue;
+    const Tensor& part = laid.parts[role];
+    Shape shape = item.source.shape;
+    shape.set(shape.rank() - 1, part.shape.back());
+    tensors.push_back({names[role], part.dtype, shape, part.size_bytes()});
+  }
+  return tensors;
 }
 
 uint64_t size_of(const std::vector<safetensors::PlannedTensor>& tensors) {

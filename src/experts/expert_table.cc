@@ -4,50 +4,8 @@
 #include <cstring>
 
 #include "base/units.h"
-#include "quant/formats/tiled.h"
 
 namespace moeflux {
-
-Weight ExpertMatrix::view(Buffer& buffer, size_t slot_offset) const {
-  Weight weight;
-  weight.format = format;
-  weight.rows = rows;
-  weight.cols = cols;
-  switch (format.kind) {
-    case QuantKind::kPlain:
-      weight.data =
-          Tensor::view(buffer, slot_offset + data_offset, Shape{rows, cols}, format.dtype);
-      return weight;
-    case QuantKind::kAffine: {
-      if (format.order == WeightOrder::kTiled) {
-        const auto bytes = static_cast<int64_t>(weight.size_bytes());
-        weight.data = Tensor::view(buffer, slot_offset + data_offset, Shape{bytes}, DType::kU8);
-        return weight;
-      }
-      const int64_t groups = cols / format.group_size;
-      weight.data = Tensor::view(buffer, slot_offset + data_offset,
-                                 Shape{rows, cols * format.bits / 32}, DType::kU32);
-      weight.scales =
-          Tensor::view(buffer, slot_offset + scales_offset, Shape{rows, groups}, format.dtype);
-      weight.biases =
-          Tensor::view(buffer, slot_offset + biases_offset, Shape{rows, groups}, format.dtype);
-      return weight;
-    }
-  }
-  __builtin_unreachable();
-}
-
-ExpertMatrix to_matrix(const PackedMatrix& packed) {
-  return {packed.format,      packed.rows,          packed.cols,
-          packed.data_offset, packed.scales_offset, packed.biases_offset};
-}
-
-MatrixParts ExpertMatrix::parts(std::byte* slot) const {
-  const WeightBytes bytes = weight_bytes(format, rows, cols);
-  return {{slot + data_offset, bytes.data},
-          {slot + scales_offset, bytes.scales},
-          {slot + biases_offset, bytes.biases}};
-}
 
 Tensor ExpertBias::view(Buffer& buffer, size_t slot_offset) const {
   if (size == 0) return {};
@@ -56,8 +14,8 @@ Tensor ExpertBias::view(Buffer& buffer, size_t slot_offset) const {
 
 uint64_t ExpertLayer::bytes_per_expert() const {
   uint64_t bytes = 0;
-  for (const ExpertMatrix* matrix : {&gate, &up, &down}) {
-    bytes += weight_bytes(matrix->format, matrix->rows, matrix->cols).total();
+  for (const Weight* matrix : {&gate, &up, &down}) {
+    bytes += weight_bytes(matrix->format, matrix->rows, matrix->cols);
   }
   for (const ExpertBias* bias : {&gate_bias, &up_bias, &down_bias}) {
     bytes += static_cast<uint64_t>(bias->size * dtype_bits(bias->dtype) / 8);
@@ -67,9 +25,9 @@ uint64_t ExpertLayer::bytes_per_expert() const {
 
 ExpertWeights ExpertLayer::weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const {
   return {expert,
-          gate.view(buffer, slot_offset),
-          up.view(buffer, slot_offset),
-          down.view(buffer, slot_offset),
+          gate.at(buffer, slot_offset),
+          up.at(buffer, slot_offset),
+          down.at(buffer, slot_offset),
           gate_bias.view(buffer, slot_offset),
           up_bias.view(buffer, slot_offset),
           down_bias.view(buffer, slot_offset)};
@@ -105,30 +63,14 @@ void lay_out_slot(ExpertLayer& layer) {
     end = round_up(end + bytes, kAlignment);
     return begin;
   };
-  for (ExpertMatrix* matrix : {&layer.gate, &layer.up, &layer.down}) {
-    const WeightBytes bytes = weight_bytes(matrix->format, matrix->rows, matrix->cols);
-    matrix->data_offset = place(bytes.data);
-    matrix->scales_offset = place(bytes.scales);
-    matrix->biases_offset = place(bytes.biases);
+  for (Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
+    *matrix = lay_out(matrix->format, matrix->rows, matrix->cols);
+    end = place_parts(*matrix, end, kAlignment);
   }
   for (ExpertBias* bias : {&layer.gate_bias, &layer.up_bias, &layer.down_bias}) {
     bias->offset = place(static_cast<uint64_t>(bias->size * dtype_bits(bias->dtype) / 8));
   }
   layer.slot_bytes = end;
-}
-
-void reorder_matrix(const ExpertMatrix& matrix, const MatrixParts& to, WeightOrder from_order,
-                    const MatrixParts& from) {
-  const QuantFormat& format = matrix.format;
-  if (format.order == from_order) {
-    std::copy(from.data.begin(), from.data.end(), to.data.begin());
-    std::copy(from.scales.begin(), from.scales.end(), to.scales.begin());
-    std::copy(from.biases.begin(), from.biases.end(), to.biases.begin());
-  } else if (format.order == WeightOrder::kTiled) {
-    tiled::tile(to.data, {from.data, from.scales, from.biases}, format, matrix.rows, matrix.cols);
-  } else {
-    tiled::untile(to.data, to.scales, to.biases, from.data, format, matrix.rows, matrix.cols);
-  }
 }
 
 namespace {
@@ -162,19 +104,53 @@ void arrange_input_major(const ExpertLayer& layer, std::byte* slot, const std::b
   const std::byte* down = raw + static_cast<size_t>(2 * m * h) * element;
   const std::byte* in_bias = down + static_cast<size_t>(m * h) * element;
   const std::byte* out_bias = in_bias + static_cast<size_t>(2 * m) * element;
-  copy_transposed({slot + layer.gate.data_offset, raw, m, h, 2 * m, 2, 0}, element);
-  copy_transposed({slot + layer.up.data_offset, raw, m, h, 2 * m, 2, 1}, element);
-  copy_transposed({slot + layer.down.data_offset, down, h, m, h, 1, 0}, element);
+  copy_transposed({slot + layer.gate.parts.codes.offset_bytes, raw, m, h, 2 * m, 2, 0}, element);
+  copy_transposed({slot + layer.up.parts.codes.offset_bytes, raw, m, h, 2 * m, 2, 1}, element);
+  copy_transposed({slot + layer.down.parts.codes.offset_bytes, down, h, m, h, 1, 0}, element);
   copy_transposed({slot + layer.gate_bias.offset, in_bias, m, 1, 2 * m, 2, 0}, element);
   copy_transposed({slot + layer.up_bias.offset, in_bias, m, 1, 2 * m, 2, 1}, element);
   std::memcpy(slot + layer.down_bias.offset, out_bias, static_cast<size_t>(h) * element);
 }
 
+// Rows of `from` in turn to `even` and `odd`, each of `row_bytes`.
+void deal_rows(std::span<std::byte> even, std::span<std::byte> odd, const std::byte* from,
+               size_t row_bytes) {
+  for (size_t at = 0; at < even.size(); at += row_bytes, from += 2 * row_bytes) {
+    std::memcpy(even.data() + at, from, row_bytes);
+    std::memcpy(odd.data() + at, from + row_bytes, row_bytes);
+  }
+}
+
+std::span<std::byte> bytes_of(const ExpertBias& bias, std::byte* slot) {
+  return {slot + bias.offset, static_cast<size_t>(bias.size * dtype_bits(bias.dtype) / 8)};
+}
+
+void arrange_alternate_rows(const ExpertLayer& layer, std::byte* slot, const std::byte* raw) {
+  const Parts<std::span<std::byte>> gate = layer.gate.bytes_in(slot);
+  const Parts<std::span<std::byte>> up = layer.up.bytes_in(slot);
+  const Parts<std::span<std::byte>> down = layer.down.bytes_in(slot);
+  for (const PartRole role : kPartRoles) {
+    if (!layer.gate.has(role)) continue;
+    deal_rows(gate[role], up[role], raw, gate[role].size() / static_cast<size_t>(layer.gate.rows));
+    raw += gate[role].size() + up[role].size();
+  }
+  for (const PartRole role : kPartRoles) {
+    std::copy_n(raw, down[role].size(), down[role].begin());
+    raw += down[role].size();
+  }
+  const std::span<std::byte> gate_bias = bytes_of(layer.gate_bias, slot);
+  const std::span<std::byte> up_bias = bytes_of(layer.up_bias, slot);
+  const std::span<std::byte> down_bias = bytes_of(layer.down_bias, slot);
+  deal_rows(gate_bias, up_bias, raw, static_cast<size_t>(dtype_bits(layer.gate_bias.dtype)) / 8);
+  std::copy_n(raw + gate_bias.size() + up_bias.size(), down_bias.size(), down_bias.begin());
+}
+
 void reorder(const ExpertLayer& layer, std::byte* slot, std::byte* raw) {
-  const std::array<const ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  const std::array<const Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   for (size_t i = 0; i < matrices.size(); ++i) {
-    reorder_matrix(*matrices[i], matrices[i]->parts(slot), layer.stored[i].format.order,
-                   layer.stored[i].parts(raw));
+    const Weight& to = *matrices[i];
+    reorder_parts(to.format, to.rows, to.cols, to.bytes_in(slot), layer.stored[i].format.order,
+                  layer.stored[i].bytes_in(raw));
   }
   const std::array<const ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias,
                                                    &layer.down_bias};
@@ -185,18 +161,15 @@ void reorder(const ExpertLayer& layer, std::byte* slot, std::byte* raw) {
 }
 
 // One matrix at a time, so that both copies of it fit a core's cache.
-void arrange_tiles(const ExpertMatrix& matrix, std::byte* slot, std::byte* scratch) {
+void arrange_tiles(const Weight& matrix, std::byte* slot, std::byte* scratch) {
   if (matrix.format.order != WeightOrder::kTiled) return;
-  const QuantFormat stored = matrix.format.with_order(WeightOrder::kRowMajor);
-  const WeightBytes bytes = weight_bytes(stored, matrix.rows, matrix.cols);
-  std::byte* tiles = slot + matrix.data_offset;
-  std::memcpy(scratch, tiles, bytes.total());
-  const std::span<const std::byte> parts(scratch, bytes.total());
-  tiled::tile({tiles, bytes.total()},
-              {.codes = parts.first(bytes.data),
-               .scales = parts.subspan(bytes.data, bytes.scales),
-               .biases = parts.last(bytes.biases)},
-              stored, matrix.rows, matrix.cols);
+  Weight stored =
+      lay_out(matrix.format.with_order(WeightOrder::kRowMajor), matrix.rows, matrix.cols);
+  place_parts(stored, 0, 1);
+  const std::span<std::byte> tiles = matrix.bytes_in(slot).codes;
+  std::memcpy(scratch, tiles.data(), tiles.size());
+  reorder_parts(matrix.format, matrix.rows, matrix.cols, matrix.bytes_in(slot),
+                WeightOrder::kRowMajor, stored.bytes_in(scratch));
 }
 
 }  // namespace
@@ -208,7 +181,7 @@ void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
       return;
     case ExpertArrangement::kRowMajorParts:
       MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
-      for (const ExpertMatrix* matrix : {&layer.gate, &layer.up, &layer.down}) {
+      for (const Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
         arrange_tiles(*matrix, slot.data(), scratch.data());
       }
       return;
@@ -216,6 +189,11 @@ void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
       MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
       std::memcpy(scratch.data(), slot.data(), layer.slot_bytes);
       arrange_input_major(layer, slot.data(), scratch.data());
+      return;
+    case ExpertArrangement::kAlternateRows:
+      MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);
+      std::memcpy(scratch.data(), slot.data(), layer.slot_bytes);
+      arrange_alternate_rows(layer, slot.data(), scratch.data());
       return;
     case ExpertArrangement::kReordered:
       MF_CHECK(scratch.size() >= layer.slot_bytes && slot.size() >= layer.slot_bytes);

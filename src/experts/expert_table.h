@@ -11,34 +11,10 @@
 #include "backend/ops.h"
 #include "base/ids.h"
 #include "checkpoint/expert_pack.h"
-#include "quant/format.h"
+#include "quant/weight.h"
 #include "tensor/tensor.h"
 
 namespace moeflux {
-
-/// The bytes of a matrix, wherever they lie; tiles are all `data`.
-struct MatrixParts {
-  std::span<std::byte> data;
-  std::span<std::byte> scales;
-  std::span<std::byte> biases;
-};
-
-/// One matrix of an expert inside a slot, `format` being what it is once it has been arranged.
-/// Offsets are relative to the slot and 64-byte aligned.
-struct ExpertMatrix {
-  QuantFormat format;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  size_t data_offset = 0;
-  size_t scales_offset = 0;
-  size_t biases_offset = 0;
-
-  Weight view(Buffer& buffer, size_t slot_offset) const;
-  MatrixParts parts(std::byte* slot) const;
-};
-
-/// The same place in a slot as in the blob of a pack.
-ExpertMatrix to_matrix(const PackedMatrix& packed);
 
 /// A contiguous piece of a checkpoint file and where it goes in the slot.
 struct ExpertExtent {
@@ -67,6 +43,9 @@ enum class ExpertArrangement : uint8_t {
   /// down as [intermediate, hidden], then both biases; extents put these one after another at the
   /// slot's begin.
   kInputMajorInterleaved,
+  /// The file holds gate_up as rows of gate and of up in turn, down, then biases in turn as well;
+  /// extents put them one after another at the slot's begin, each part by part.
+  kAlternateRows,
   /// Matrices and biases arrive as `stored`; the device wants other orders.
   kReordered,
 };
@@ -74,14 +53,15 @@ enum class ExpertArrangement : uint8_t {
 /// The experts of one layer: all alike in shape and format. gate, up, down in order of consumption.
 struct ExpertLayer {
   int32_t num_experts = 0;
-  ExpertMatrix gate;
-  ExpertMatrix up;
-  ExpertMatrix down;
+  // As they are once arranged; offsets of parts are relative to the slot and 64-byte aligned.
+  Weight gate;
+  Weight up;
+  Weight down;
   ExpertBias gate_bias;
   ExpertBias up_bias;
   ExpertBias down_bias;
   ExpertArrangement arrangement = ExpertArrangement::kAsStored;
-  std::array<ExpertMatrix, 3> stored;  // of kReordered: gate, up, down as they arrive
+  std::array<Weight, 3> stored;  // of kReordered: gate, up, down as they arrive
   std::array<ExpertBias, 3> stored_biases;
   size_t slot_bytes = 0;
   int32_t extents_per_expert = 0;
@@ -116,10 +96,6 @@ struct ExpertTable {
 
 /// Places matrices and biases one after another: fills their offsets and slot_bytes.
 void lay_out_slot(ExpertLayer& layer);
-
-/// Writes a matrix to `to` in its own order from parts in `from_order`. They must not overlap.
-void reorder_matrix(const ExpertMatrix& matrix, const MatrixParts& to, WeightOrder from_order,
-                    const MatrixParts& from);
 
 /// Turns what has arrived in `slot` into the layer's layout. `scratch` is as large as the slot.
 void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -11,20 +12,12 @@
 namespace moeflux {
 namespace {
 
-ExpertMatrix matrix(const QuantFormat& format, int64_t rows, int64_t cols) {
-  ExpertMatrix result;
-  result.format = format;
-  result.rows = rows;
-  result.cols = cols;
-  return result;
-}
-
 ExpertLayer make_layer(const QuantFormat& format, int32_t experts) {
   ExpertLayer layer;
   layer.num_experts = experts;
-  layer.gate = matrix(format, 24, 64);
-  layer.up = matrix(format, 24, 64);
-  layer.down = matrix(format, 64, 64);
+  layer.gate = lay_out(format, 24, 64);
+  layer.up = lay_out(format, 24, 64);
+  layer.down = lay_out(format, 64, 64);
   lay_out_slot(layer);
   return layer;
 }
@@ -35,17 +28,13 @@ TEST(ExpertTable, PartsOfASlotAreAlignedInOrderAndApart) {
   for (const QuantFormat& format : {QuantFormat::plain(DType::kF16), kThreeBits}) {
     const ExpertLayer layer = make_layer(format, 2);
     size_t end = 0;
-    for (const ExpertMatrix* m : {&layer.gate, &layer.up, &layer.down}) {
-      const WeightBytes bytes = weight_bytes(m->format, m->rows, m->cols);
-      EXPECT_GE(m->data_offset, end);
-      end = m->data_offset + bytes.data;
-      if (bytes.scales > 0) {
-        EXPECT_GE(m->scales_offset, end);
-        EXPECT_GE(m->biases_offset, m->scales_offset + bytes.scales);
-        end = m->biases_offset + bytes.biases;
-        EXPECT_EQ(m->scales_offset % 64 + m->biases_offset % 64, 0u);
+    for (const Weight* m : {&layer.gate, &layer.up, &layer.down}) {
+      for (const PartRole role : kPartRoles) {
+        if (!m->has(role)) continue;
+        EXPECT_GE(m->parts[role].offset_bytes, end);
+        EXPECT_EQ(m->parts[role].offset_bytes % 64, 0u);
+        end = m->parts[role].offset_bytes + m->parts[role].size_bytes();
       }
-      EXPECT_EQ(m->data_offset % 64, 0u);
     }
     EXPECT_GE(layer.slot_bytes, end);
     EXPECT_LT(layer.slot_bytes, end + 64);
@@ -58,10 +47,10 @@ TEST(ExpertTable, ViewsOfASlotStayInsideIt) {
   ASSERT_TRUE(buffer.ok());
   const ExpertWeights weights = layer.weights(ExpertId{1}, **buffer, layer.slot_bytes);
   EXPECT_EQ(weights.expert, ExpertId{1});
-  EXPECT_EQ(weights.gate.data.offset_bytes, layer.slot_bytes);
-  EXPECT_EQ(weights.gate.data.shape, (Shape{24, 64 * 3 / 32}));
-  EXPECT_EQ(weights.down.biases.shape, (Shape{64, 2}));
-  EXPECT_LE(weights.down.biases.offset_bytes + weights.down.biases.size_bytes(),
+  EXPECT_EQ(weights.gate.parts.codes.offset_bytes, layer.slot_bytes);
+  EXPECT_EQ(weights.gate.parts.codes.shape, (Shape{24, 64 * 3 / 32}));
+  EXPECT_EQ(weights.down.parts.offsets.shape, (Shape{64, 2}));
+  EXPECT_LE(weights.down.parts.offsets.offset_bytes + weights.down.parts.offsets.size_bytes(),
             2 * layer.slot_bytes);
 }
 
@@ -89,21 +78,18 @@ std::vector<float> decoded(const Weight& weight) {
 }
 
 // Random codes, and parameters of two small bytes each: never NaN.
-std::vector<std::byte> random_parts(const ExpertMatrix& m, uint32_t seed) {
+std::vector<std::byte> random_parts(const Weight& m, uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<std::byte> bytes(weight_bytes(m.format, m.rows, m.cols).total());
+  std::vector<std::byte> bytes(weight_bytes(m.format, m.rows, m.cols));
   for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0x3fu);
   return bytes;
 }
 
 /// A row-major view of parts that lie one after another, as they arrive.
-Weight as_arrived(const ExpertMatrix& m, Buffer& buffer) {
-  const WeightBytes bytes = weight_bytes(m.format, m.rows, m.cols);
-  ExpertMatrix packed = m;
-  packed.data_offset = 0;
-  packed.scales_offset = bytes.data;
-  packed.biases_offset = bytes.data + bytes.scales;
-  return packed.view(buffer, 0);
+Weight as_arrived(const Weight& m, Buffer& buffer) {
+  Weight packed = m;
+  place_parts(packed, 0, 1);
+  return packed.at(buffer, 0);
 }
 
 TEST(ExpertTable, RowMajorPartsBecomeTilesWhereTheLayoutHasThem) {
@@ -119,17 +105,65 @@ TEST(ExpertTable, RowMajorPartsBecomeTilesWhereTheLayoutHasThem) {
     ASSERT_TRUE(slot.ok() && arrived.ok());
     const std::vector<std::byte> down = random_parts(rows.down, 1);
     std::memcpy((*arrived)->host_data(), down.data(), down.size());
-    std::memcpy((*slot)->host_data() + layer.down.data_offset, down.data(), down.size());
+    std::memcpy((*slot)->host_data() + layer.down.parts.codes.offset_bytes, down.data(),
+                down.size());
     const std::vector<std::byte> gate = random_parts(rows.gate, 2);
-    std::memcpy((*slot)->host_data() + layer.gate.data_offset, gate.data(), gate.size());
+    std::memcpy((*slot)->host_data() + layer.gate.parts.codes.offset_bytes, gate.data(),
+                gate.size());
 
     std::vector<std::byte> scratch(layer.slot_bytes);
     arrange_slot(layer, {(*slot)->host_data(), layer.slot_bytes}, scratch);
     const ExpertWeights weights = layer.weights(ExpertId{0}, **slot, 0);
     EXPECT_EQ(weights.down.format.order, WeightOrder::kTiled);
     EXPECT_EQ(decoded(weights.down), decoded(as_arrived(rows.down, **arrived))) << bits;
-    EXPECT_EQ(std::memcmp((*slot)->host_data() + layer.gate.data_offset, gate.data(), gate.size()),
+    EXPECT_EQ(std::memcmp((*slot)->host_data() + layer.gate.parts.codes.offset_bytes, gate.data(),
+                          gate.size()),
               0);
+  }
+}
+
+// Gate's rows and up's come in turn, each part by part, and their biases do.
+TEST(ExpertTable, AlternateRowsAreDealtToGateAndUp) {
+  constexpr auto kRow = [](int64_t r) { return static_cast<std::byte>(r); };
+  for (const QuantFormat& format : {kThreeBits, QuantFormat::plain(DType::kF16)}) {
+    ExpertLayer layer = make_layer(format, 1);
+    layer.gate_bias = layer.up_bias = {DType::kBf16, 24, 0};
+    layer.down_bias = {DType::kBf16, 64, 0};
+    layer.arrangement = ExpertArrangement::kAlternateRows;
+    lay_out_slot(layer);
+    std::vector<std::byte> slot(layer.slot_bytes);
+    size_t at = 0;
+    const auto put_rows = [&](int64_t rows, uint64_t part, int64_t times) {
+      for (int64_t r = 0; r < rows * times; ++r, at += part / static_cast<uint64_t>(rows)) {
+        std::fill_n(slot.begin() + static_cast<std::ptrdiff_t>(at),
+                    part / static_cast<uint64_t>(rows), kRow(r));
+      }
+    };
+    for (const auto& [matrix, times] : {std::pair(layer.gate, 2), std::pair(layer.down, 1)}) {
+      for (const PartRole role : kPartRoles) {
+        if (matrix.has(role)) put_rows(matrix.rows, matrix.parts[role].size_bytes(), times);
+      }
+    }
+    put_rows(24, 48, 2);
+    put_rows(64, 128, 1);
+    std::vector<std::byte> scratch(layer.slot_bytes);
+    arrange_slot(layer, slot, scratch);
+    const auto expect_rows = [&](std::span<const std::byte> part, int64_t rows, int64_t step,
+                                 int64_t first) {
+      const size_t row_bytes = part.size() / static_cast<size_t>(rows);
+      for (size_t i = 0; i < part.size(); ++i) {
+        ASSERT_EQ(part[i], kRow(static_cast<int64_t>(i / row_bytes) * step + first));
+      }
+    };
+    for (const PartRole role : kPartRoles) {
+      if (!layer.gate.has(role)) continue;
+      expect_rows(layer.gate.bytes_in(slot.data())[role], 24, 2, 0);
+      expect_rows(layer.up.bytes_in(slot.data())[role], 24, 2, 1);
+      expect_rows(layer.down.bytes_in(slot.data())[role], 64, 1, 0);
+    }
+    expect_rows(std::span(slot).subspan(layer.gate_bias.offset, 48), 24, 2, 0);
+    expect_rows(std::span(slot).subspan(layer.up_bias.offset, 48), 24, 2, 1);
+    expect_rows(std::span(slot).subspan(layer.down_bias.offset, 128), 64, 1, 0);
   }
 }
 

@@ -115,8 +115,8 @@ class ExpertWorld {
     for (size_t m = 0; m < matrices.size(); ++m) {
       const std::string expected =
           matrix_bytes(layer, moeflux::index(expert.expert), m, matrices[m]->size_bytes());
-      if (std::memcmp(host_ptr<std::byte>(matrices[m]->data), expected.data(), expected.size()) !=
-          0) {
+      if (std::memcmp(host_ptr<std::byte>(matrices[m]->parts.codes), expected.data(),
+                      expected.size()) != 0) {
         return false;
       }
     }
@@ -141,15 +141,15 @@ class ExpertWorld {
     layer.num_experts = kExperts;
     layer.gate.rows = layer.up.rows = layer.down.cols = 4 + 4 * l;
     layer.gate.cols = layer.up.cols = layer.down.rows = kHidden;
-    const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
-    for (ExpertMatrix* matrix : matrices) matrix->format = QuantFormat::plain(DType::kF32);
+    const std::array<Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+    for (Weight* matrix : matrices) matrix->format = QuantFormat::plain(DType::kF32);
     lay_out_slot(layer);
     layer.extents_per_expert = 3;
     const auto part = static_cast<uint64_t>(layer.gate.rows * kHidden) * sizeof(float);
     for (uint64_t e = 0; e < kExperts; ++e) {
       for (uint64_t m = 0; m < 3; ++m) {
         layer.extents.push_back(
-            {0, begin + (m * kExperts + e) * part, part, matrices[m]->data_offset});
+            {0, begin + (m * kExperts + e) * part, part, matrices[m]->parts.codes.offset_bytes});
       }
     }
     std::string bytes;

@@ -29,13 +29,13 @@ class AssumedOrigin : public WeightOrigin {
 
   std::optional<ExpertLayer> experts(LayerId, std::string_view prefix, ExpertLayer layer,
                                      bool with_bias) override {
-    const std::array<std::pair<ExpertMatrix*, ExpertBias*>, 3> parts = {
+    const std::array<std::pair<Weight*, ExpertBias*>, 3> parts = {
         {{&layer.gate, &layer.gate_bias},
          {&layer.up, &layer.up_bias},
          {&layer.down, &layer.down_bias}}};
     constexpr std::array<std::string_view, 3> kProjections = {"gate_proj", "up_proj", "down_proj"};
     for (size_t m = 0; m < parts.size(); ++m) {
-      ExpertMatrix& matrix = *parts[m].first;
+      Weight& matrix = *parts[m].first;
       const std::string module = format("{}.switch_mlp.{}", prefix, kProjections[m]);
       matrix.format = format_of(module, matrix.cols, assumed_.bits);
       if (with_bias) *parts[m].second = {matrix.format.dtype, matrix.rows, 0};
@@ -69,6 +69,8 @@ class AssumedOrigin : public WeightOrigin {
 };
 
 }  // namespace
+
+std::string AssumedFormat::to_string() const { return ModuleQuant{bits, group_size}.to_string(); }
 
 std::unique_ptr<WeightOrigin> make_assumed_origin(const NameScheme& scheme,
                                                   const QuantConfig& quant, const Device& device,

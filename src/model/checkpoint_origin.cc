@@ -27,10 +27,9 @@ class CheckpointOrigin : public WeightOrigin {
     constexpr std::string_view kWeight = ".weight";
     std::string module = claims_.full_name(std::string(name) + std::string(kWeight));
     module.resize(module.size() - kWeight.size());
-    const std::optional<QuantFormat> format = find_format(claims_, quant_, module, kWeight, shape);
-    if (!format) return std::nullopt;
-    std::vector<const TensorEntry*> parts = claim_parts(claims_, module, kWeight, *format);
-    return StoredModule{std::move(module), *format, std::move(parts)};
+    std::optional<StoredModule> found = find_module(claims_, quant_, module, kWeight, shape);
+    if (found) claim_parts(claims_, *found);
+    return found;
   }
 
   std::optional<StoredFloats> floats(std::string_view name, const Shape& shape) override {

@@ -5,14 +5,18 @@
 //   fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h, m] (Hugging Face)
 //   fused, input-major
 //              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss)
+//   fused, rows in turn
+//              P.experts.gate_up_proj + a registered format's suffixes, rows of gate and of up in
+//              turn where there are biases (gpt-oss)
 //   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face)
 #include "model/expert_claims.h"
 
 #include <array>
-#include <functional>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
+#include "model/expert_extents.h"
 #include "model/stored_formats.h"
 
 namespace moeflux {
@@ -22,72 +26,6 @@ using Projections = std::array<std::string_view, 3>;
 constexpr Projections kNamedProjections = {"gate_proj", "up_proj", "down_proj"};
 constexpr Projections kNumberedProjections = {"w1", "w3", "w2"};
 
-struct PartSource {
-  const TensorEntry* entry = nullptr;
-  uint64_t offset = 0;  // inside the tensor
-};
-/// Where part (0 data, 1 scales, 2 biases) of matrix (0 gate, 1 up, 2 down) of an expert lies.
-using SourceOf = std::function<PartSource(int64_t expert, size_t matrix, size_t part)>;
-
-struct Part {
-  uint64_t bytes;
-  size_t slot_offset;
-};
-
-/// As checkpoints hold them: row-major.
-std::vector<Part> parts_of(const ExpertMatrix& matrix) {
-  const QuantFormat stored = matrix.format.with_order(WeightOrder::kRowMajor);
-  const WeightBytes bytes = weight_bytes(stored, matrix.rows, matrix.cols);
-  std::vector<Part> parts = {{bytes.data, matrix.data_offset}};
-  if (matrix.format.order == WeightOrder::kTiled) {
-    parts.push_back({bytes.scales, parts.back().slot_offset + bytes.data});
-    parts.push_back({bytes.biases, parts.back().slot_offset + bytes.scales});
-  } else if (matrix.format.kind == QuantKind::kAffine) {
-    parts.push_back({bytes.scales, matrix.scales_offset});
-    parts.push_back({bytes.biases, matrix.biases_offset});
-  }
-  return parts;
-}
-
-std::array<ExpertMatrix*, 3> matrices(ExpertLayer& layer) {
-  return {&layer.gate, &layer.up, &layer.down};
-}
-
-std::array<ExpertBias*, 3> biases(ExpertLayer& layer) {
-  return {&layer.gate_bias, &layer.up_bias, &layer.down_bias};
-}
-
-uint64_t bytes_of_expert(const ExpertLayer& layer, const TensorEntry& stacked) {
-  return stacked.size_bytes / static_cast<uint64_t>(layer.num_experts);
-}
-
-/// Row-major tensors of the checkpoint, in the layer's layout; `stacked_biases` are [E, size]
-/// tensors of gate, up and down; empty when there are none.
-void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
-                  const std::vector<const TensorEntry*>& stacked_biases = {}) {
-  lay_out_slot(layer);
-  const std::array<std::vector<Part>, 3> parts = {parts_of(layer.gate), parts_of(layer.up),
-                                                  parts_of(layer.down)};
-  for (int64_t expert = 0; expert < layer.num_experts; ++expert) {
-    for (size_t matrix = 0; matrix < parts.size(); ++matrix) {
-      for (size_t part = 0; part < parts[matrix].size(); ++part) {
-        const PartSource source = source_of(expert, matrix, part);
-        layer.extents.push_back({source.entry->file, source.entry->offset_bytes + source.offset,
-                                 parts[matrix][part].bytes, parts[matrix][part].slot_offset});
-      }
-    }
-    for (size_t b = 0; b < stacked_biases.size(); ++b) {
-      const TensorEntry& entry = *stacked_biases[b];
-      const uint64_t bytes = bytes_of_expert(layer, entry);
-      layer.extents.push_back({entry.file,
-                               entry.offset_bytes + static_cast<uint64_t>(expert) * bytes, bytes,
-                               biases(layer)[b]->offset});
-    }
-  }
-  layer.extents_per_expert =
-      static_cast<int32_t>(layer.extents.size() / static_cast<size_t>(layer.num_experts));
-}
-
 class ExpertSpellings {
  public:
   ExpertSpellings(TensorClaims& claims, const QuantConfig& quant, const Device& device)
@@ -96,15 +34,17 @@ class ExpertSpellings {
   bool claim(ExpertLayer& layer, const std::string& prefix, bool with_bias);
 
  private:
-  const TensorEntry* claim_bias(const std::string& name, const Shape& shape, DType dtype);
+  const TensorEntry* claim_bias(const std::string& name, const Shape& shape,
+                                const QuantFormat& format);
   bool stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused(ExpertLayer& layer, const std::string& prefix);
   bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
+  bool fused_alternate(ExpertLayer& layer, const std::string& prefix);
   bool separate(ExpertLayer& layer, const std::string& prefix,
                 std::span<const std::string_view> projections);
-  std::optional<QuantFormat> find(const std::string& module, std::string_view weight_name,
-                                  const Shape& shape) {
-    return find_format(claims_, quant_, module, weight_name, shape);
+  std::optional<StoredModule> find(const std::string& module, std::string_view weight_name,
+                                   const Shape& shape) {
+    return find_module(claims_, quant_, module, weight_name, shape);
   }
 
   TensorClaims& claims_;
@@ -125,46 +65,55 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
     const std::string full = under(".experts.gate_up_proj");
     return with_bias ? fused_input_major(layer, full) : fused(layer, full);
   }
+  for (const StoredFormat* stored : stored_formats()) {
+    const std::string gate_up = ".experts.gate_up_proj" + std::string(stored->suffixes.codes);
+    if (!claims_.has(prefix + gate_up)) continue;
+    return with_bias ? fused_alternate(layer, under(gate_up)) : fused(layer, under(gate_up));
+  }
   if (claims_.has(prefix + ".experts.0.w1.weight")) {
     return separate(layer, under(".experts.0.w1.weight"), kNumberedProjections);
   }
   return separate(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
 }
 
+// The bias has the dtype of the module's floats, or, where the module has none, any float type.
 const TensorEntry* ExpertSpellings::claim_bias(const std::string& name, const Shape& shape,
-                                               DType dtype) {
+                                               const QuantFormat& format) {
   const TensorEntry* entry = claims_.claim(name);
   if (entry == nullptr) return nullptr;
-  if (entry->shape == shape && entry->dtype == dtype) return entry;
+  const bool has_type =
+      is_plain_float(format.dtype) ? entry->dtype == format.dtype : is_plain_float(entry->dtype);
+  if (entry->shape == shape && has_type) return entry;
   claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", name,
-                          dtype_name(entry->dtype), entry->shape.to_string(), dtype_name(dtype),
+                          dtype_name(entry->dtype), entry->shape.to_string(),
+                          is_plain_float(format.dtype) ? dtype_name(format.dtype) : "floats",
                           shape.to_string()));
   return nullptr;
 }
 
 bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
-  std::array<std::vector<const TensorEntry*>, 3> entries;
+  std::array<StoredModule, 3> modules;
   std::vector<const TensorEntry*> bias_entries;
   for (size_t m = 0; m < kNamedProjections.size(); ++m) {
-    ExpertMatrix& matrix = *matrices(layer)[m];
+    Weight& matrix = *matrices_of(layer)[m];
     const std::string module = prefix + std::string(kNamedProjections[m]);
-    const std::optional<QuantFormat> format =
+    const std::optional<StoredModule> found =
         find(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
-    if (!format) return false;
-    matrix.format = *format;
-    entries[m] = claim_parts(claims_, module, ".weight", *format);
+    if (!found) return false;
+    modules[m] = *found;
+    matrix.format = found->format;
+    claim_parts(claims_, *found);
     if (!with_bias) continue;
-    ExpertBias& bias = *biases(layer)[m];
-    bias = {format->dtype, matrix.rows, 0};
     bias_entries.push_back(
-        claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}, format->dtype));
+        claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}, found->format));
     if (bias_entries.back() == nullptr) return false;
+    *biases_of(layer)[m] = {bias_entries.back()->dtype, matrix.rows, 0};
   }
   choose_orders_of_stored(layer, device_);
   fill_extents(
       layer,
-      [&](int64_t expert, size_t matrix, size_t part) {
-        const TensorEntry* entry = entries[matrix][part];
+      [&](int64_t expert, size_t matrix, PartRole role) {
+        const TensorEntry* entry = modules[matrix].parts[role].entry;
         return PartSource{entry, static_cast<uint64_t>(expert) * bytes_of_expert(layer, *entry)};
       },
       bias_entries);
@@ -172,24 +121,54 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, boo
 }
 
 bool ExpertSpellings::fused(ExpertLayer& layer, const std::string& prefix) {
-  const std::string gate_up = prefix + ".experts.gate_up_proj";
-  const std::string down = prefix + ".experts.down_proj";
-  const std::optional<QuantFormat> in_format =
-      find(gate_up, "", Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
-  const std::optional<QuantFormat> out_format =
-      find(down, "", Shape{layer.num_experts, layer.down.rows, layer.down.cols});
-  if (!in_format || !out_format) return false;
-  layer.gate.format = layer.up.format = *in_format;
-  layer.down.format = *out_format;
-  const std::vector<const TensorEntry*> in = claim_parts(claims_, gate_up, "", *in_format);
-  const std::vector<const TensorEntry*> out = claim_parts(claims_, down, "", *out_format);
+  const std::optional<StoredModule> in =
+      find(prefix + ".experts.gate_up_proj", "",
+           Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
+  const std::optional<StoredModule> out =
+      find(prefix + ".experts.down_proj", "",
+           Shape{layer.num_experts, layer.down.rows, layer.down.cols});
+  if (!in || !out) return false;
+  layer.gate.format = layer.up.format = in->format;
+  layer.down.format = out->format;
+  claim_parts(claims_, *in);
+  claim_parts(claims_, *out);
   choose_orders_of_stored(layer, device_);
-  fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
-    const TensorEntry* entry = matrix == 2 ? out[part] : in[part];
+  fill_extents(layer, [&](int64_t expert, size_t matrix, PartRole role) {
+    const TensorEntry* entry = (matrix == 2 ? out : in)->parts[role].entry;
     const uint64_t stride = bytes_of_expert(layer, *entry);
     const uint64_t up_half = matrix == 1 ? stride / 2 : 0;  // rows of gate, then rows of up
     return PartSource{entry, static_cast<uint64_t>(expert) * stride + up_half};
   });
+  return true;
+}
+
+bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& prefix) {
+  const int64_t count = layer.num_experts;
+  const int64_t m = layer.gate.rows;
+  const int64_t h = layer.gate.cols;
+  const std::string in_name = prefix + ".experts.gate_up_proj";
+  const std::string out_name = prefix + ".experts.down_proj";
+  const std::optional<StoredModule> in = find(in_name, "", Shape{count, 2 * m, h});
+  const std::optional<StoredModule> out = find(out_name, "", Shape{count, h, m});
+  if (!in || !out) return false;
+  std::vector<const TensorEntry*> pieces;
+  for (const StoredModule* module : {&*in, &*out}) {
+    claim_parts(claims_, *module);
+    for (const PartRole role : kPartRoles) {
+      const TensorEntry* entry = module->parts[role].entry;
+      if (entry != nullptr) pieces.push_back(entry);
+    }
+  }
+  const TensorEntry* in_bias = claim_bias(in_name + "_bias", Shape{count, 2 * m}, in->format);
+  const TensorEntry* out_bias = claim_bias(out_name + "_bias", Shape{count, h}, out->format);
+  if (in_bias == nullptr || out_bias == nullptr) return false;
+  pieces.insert(pieces.end(), {in_bias, out_bias});
+  layer.gate.format = layer.up.format = in->format;
+  layer.down.format = out->format;
+  layer.gate_bias = layer.up_bias = {in_bias->dtype, m, 0};
+  layer.down_bias = {out_bias->dtype, h, 0};
+  layer.arrangement = ExpertArrangement::kAlternateRows;
+  fill_extents_in_turn(layer, pieces);
   return true;
 }
 
@@ -199,68 +178,56 @@ bool ExpertSpellings::fused_input_major(ExpertLayer& layer, const std::string& p
   const int64_t h = layer.gate.cols;
   const std::string in = prefix + ".experts.gate_up_proj";
   const std::string out = prefix + ".experts.down_proj";
-  const std::optional<QuantFormat> format = find(in, "", Shape{count, h, 2 * m});
-  if (!format) return false;
-  if (format->kind != QuantKind::kPlain) {
+  const std::optional<StoredModule> found = find(in, "", Shape{count, h, 2 * m});
+  if (!found) return false;
+  const QuantFormat& format = found->format;
+  if (!format.is_plain()) {
     claims_.fail(make_error(ErrorCode::kUnsupported,
                             "tensor {} is {}; input-major experts are supported as plain floats",
-                            in, format->to_string()));
+                            in, format.to_string()));
     return false;
   }
   const std::array<const TensorEntry*, 4> pieces = {
-      claim_bias(in, Shape{count, h, 2 * m}, format->dtype),
-      claim_bias(out, Shape{count, m, h}, format->dtype),
-      claim_bias(in + "_bias", Shape{count, 2 * m}, format->dtype),
-      claim_bias(out + "_bias", Shape{count, h}, format->dtype)};
+      claim_bias(in, Shape{count, h, 2 * m}, format), claim_bias(out, Shape{count, m, h}, format),
+      claim_bias(in + "_bias", Shape{count, 2 * m}, format),
+      claim_bias(out + "_bias", Shape{count, h}, format)};
   for (const TensorEntry* piece : pieces) {
     if (piece == nullptr) return false;
   }
-  layer.gate.format = layer.up.format = layer.down.format = *format;
-  layer.gate_bias = layer.up_bias = {format->dtype, m, 0};
-  layer.down_bias = {format->dtype, h, 0};
+  layer.gate.format = layer.up.format = layer.down.format = format;
+  layer.gate_bias = layer.up_bias = {format.dtype, m, 0};
+  layer.down_bias = {format.dtype, h, 0};
   layer.arrangement = ExpertArrangement::kInputMajorInterleaved;
-  lay_out_slot(layer);
-  layer.extents_per_expert = static_cast<int32_t>(pieces.size());
-  for (int64_t expert = 0; expert < count; ++expert) {
-    size_t slot_offset = 0;
-    for (const TensorEntry* piece : pieces) {
-      const uint64_t bytes = bytes_of_expert(layer, *piece);
-      layer.extents.push_back({piece->file,
-                               piece->offset_bytes + static_cast<uint64_t>(expert) * bytes, bytes,
-                               slot_offset});
-      slot_offset += bytes;
-    }
-  }
+  fill_extents_in_turn(layer, pieces);
   return true;
 }
 
 bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
                                std::span<const std::string_view> projections) {
-  // [expert][matrix] -> parts
-  std::vector<std::array<std::vector<const TensorEntry*>, 3>> entries(
-      static_cast<size_t>(layer.num_experts));
-  for (size_t expert = 0; expert < entries.size(); ++expert) {
+  std::vector<std::array<StoredModule, 3>> modules(static_cast<size_t>(layer.num_experts));
+  for (size_t expert = 0; expert < modules.size(); ++expert) {
     for (size_t m = 0; m < projections.size(); ++m) {
-      ExpertMatrix& matrix = *matrices(layer)[m];
+      Weight& matrix = *matrices_of(layer)[m];
       const std::string module = format("{}.experts.{}.{}", prefix, expert, projections[m]);
-      const std::optional<QuantFormat> found =
+      const std::optional<StoredModule> found =
           find(module, ".weight", Shape{matrix.rows, matrix.cols});
       if (!found) return false;
-      if (expert == 0) matrix.format = *found;
-      if (!(*found == matrix.format)) {
+      if (expert == 0) matrix.format = found->format;
+      if (!(found->format == matrix.format)) {
         claims_.fail(
             make_error(ErrorCode::kUnsupported,
                        "module {} is stored as {}, expert 0 of the layer as {}; the experts of a "
                        "layer must share one format",
-                       module, found->to_string(), matrix.format.to_string()));
+                       module, found->format.to_string(), matrix.format.to_string()));
         return false;
       }
-      entries[expert][m] = claim_parts(claims_, module, ".weight", *found);
+      claim_parts(claims_, *found);
+      modules[expert][m] = *found;
     }
   }
   choose_orders_of_stored(layer, device_);
-  fill_extents(layer, [&](int64_t expert, size_t matrix, size_t part) {
-    return PartSource{entries[static_cast<size_t>(expert)][matrix][part], 0};
+  fill_extents(layer, [&](int64_t expert, size_t matrix, PartRole role) {
+    return PartSource{modules[static_cast<size_t>(expert)][matrix].parts[role].entry, 0};
   });
   return true;
 }
@@ -268,7 +235,7 @@ bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
 }  // namespace
 
 void choose_orders_of_stored(ExpertLayer& layer, const Device& device) {
-  for (ExpertMatrix* matrix : matrices(layer)) {
+  for (Weight* matrix : matrices_of(layer)) {
     matrix->format.order = device.preferred_order(matrix->format, matrix->rows, matrix->cols);
     if (matrix->format.order == WeightOrder::kTiled) {
       layer.arrangement = ExpertArrangement::kRowMajorParts;

@@ -16,8 +16,9 @@ ExpertBias to_bias(const PackedBias& packed) { return {packed.dtype, packed.size
 /// Three stretches that lie one after another and cover the blob: gate; up; down with biases.
 void fill_extents(ExpertLayer& layer, const PackedExperts& packed) {
   const PackedLayer& layout = packed.layout;
-  const std::array<uint64_t, 4> begins = {0, layout.matrices[1].data_offset,
-                                          layout.matrices[2].data_offset, layout.stride};
+  const std::array<uint64_t, 4> begins = {0, layout.matrices[1].parts.codes.offset_bytes,
+                                          layout.matrices[2].parts.codes.offset_bytes,
+                                          layout.stride};
   layer.extents_per_expert = 3;
   layer.extents.reserve(static_cast<size_t>(layout.num_experts) * 3);
   for (uint64_t expert = 0; expert < static_cast<uint64_t>(layout.num_experts); ++expert) {
@@ -31,10 +32,10 @@ void fill_extents(ExpertLayer& layer, const PackedExperts& packed) {
 /// Gives the layer the orders the device prefers; where these are the stored ones, nothing is
 /// rearranged.
 void choose_orders(ExpertLayer& layer, const Device& device) {
-  const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  const std::array<Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   bool as_stored = true;
   for (size_t i = 0; i < matrices.size(); ++i) {
-    ExpertMatrix& matrix = *matrices[i];
+    Weight& matrix = *matrices[i];
     layer.stored[i] = matrix;
     const WeightOrder order = device.preferred_order(matrix.format, matrix.rows, matrix.cols);
     as_stored = as_stored && order == matrix.format.order;
@@ -68,10 +69,10 @@ std::optional<ExpertLayer> packed_experts(TensorClaims& claims, const Device& de
                            index(id), layout.num_experts, layer.num_experts));
     return std::nullopt;
   }
-  const std::array<ExpertMatrix*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
+  const std::array<Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   const std::array<ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias, &layer.down_bias};
   for (size_t i = 0; i < matrices.size(); ++i) {
-    const PackedMatrix& matrix = layout.matrices[i];
+    const Weight& matrix = layout.matrices[i];
     const int64_t bias_size = with_bias ? matrices[i]->rows : 0;
     if (matrix.rows != matrices[i]->rows || matrix.cols != matrices[i]->cols ||
         layout.biases[i].size != bias_size) {
@@ -83,7 +84,7 @@ std::optional<ExpertLayer> packed_experts(TensorClaims& claims, const Device& de
                      layout.biases[i].size, matrices[i]->rows, matrices[i]->cols, bias_size));
       return std::nullopt;
     }
-    *matrices[i] = to_matrix(matrix);
+    *matrices[i] = matrix;
     *biases[i] = to_bias(layout.biases[i]);
   }
   layer.slot_bytes = layer.checked_bytes = layout.stride;

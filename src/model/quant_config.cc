@@ -1,6 +1,10 @@
 #include "model/quant_config.h"
 
+#include <algorithm>
+#include <string>
+
 #include "base/format.h"
+#include "model/stored_formats.h"
 #include "quant/formats/affine.h"
 
 namespace moeflux {
@@ -24,6 +28,8 @@ Result<ModuleQuant> read_module(const Json& object, const std::string& where) {
 
 }  // namespace
 
+std::string ModuleQuant::to_string() const { return format("affine-{}/{}", bits, group_size); }
+
 Result<QuantConfig> QuantConfig::read(const Config& config) {
   QuantConfig result;
   const Json* section = config.find("quantization");
@@ -38,6 +44,12 @@ Result<QuantConfig> QuantConfig::read(const Config& config) {
                       json_excerpt(*section));
   }
   if (const auto method = section->find("quant_method"); method != section->end()) {
+    const auto formats = stored_formats();
+    const bool is_known =
+        method->is_string() && std::any_of(formats.begin(), formats.end(), [&](const auto* stored) {
+          return stored->quant_method == method->get<std::string>();
+        });
+    if (is_known) return result;  // each module's tensors say the rest
     return make_error(ErrorCode::kUnsupported,
                       "{}: quant_method {} is not supported; MLX affine groups and plain "
                       "bf16, f16, f32 weights are",

@@ -15,6 +15,8 @@ namespace moeflux {
 struct ModuleQuant {
   int bits = 4;
   int group_size = 64;
+  /// "affine-4/64".
+  std::string to_string() const;
   friend bool operator==(const ModuleQuant&, const ModuleQuant&) = default;
 };
 

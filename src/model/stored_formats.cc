@@ -1,6 +1,7 @@
 #include "model/stored_formats.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/format.h"
 
@@ -8,10 +9,12 @@ namespace moeflux {
 namespace {
 
 /// The packed widths tell bits and group size.
-std::optional<QuantFormat> find_affine(TensorClaims& claims, const std::string& module,
-                                       const TensorEntry& codes, const TensorEntry& scales,
+std::optional<QuantFormat> find_affine(TensorClaims& claims, const StoredModule& found,
                                        const Shape& shape) {
-  const TensorEntry* biases = claims.index().find(module + ".biases");
+  const std::string& module = found.name;
+  const TensorEntry& codes = *found.parts.codes.entry;
+  const TensorEntry& scales = *found.parts.scales.entry;
+  const TensorEntry* biases = found.parts.offsets.entry;
   if (biases == nullptr || codes.dtype != DType::kU32) {
     claims.fail(
         make_error(ErrorCode::kUnsupported,
@@ -46,61 +49,95 @@ std::optional<QuantFormat> find_affine(TensorClaims& claims, const std::string& 
   return format;
 }
 
+std::optional<StoredModule> find_plain(TensorClaims& claims, StoredModule found,
+                                       const Shape& shape) {
+  const auto& [name, entry] = found.parts.codes;
+  if (entry->shape != shape) {
+    claims.fail(make_error(ErrorCode::kCorruption, "tensor {} has shape {}, config.json means {}",
+                           name, entry->shape.to_string(), shape.to_string()));
+    return std::nullopt;
+  }
+  found.format = QuantFormat::plain(entry->dtype);
+  if (is_valid(found.format, shape.back())) return found;
+  claims.fail(make_error(ErrorCode::kUnsupported,
+                         "tensor {} has dtype {}, supported for weights are F32, F16, BF16 and "
+                         "MLX affine groups",
+                         name, dtype_name(entry->dtype)));
+  return std::nullopt;
+}
+
+/// A module in one of the registered spellings; the first value is false when it is in none.
+std::pair<bool, std::optional<StoredModule>> find_registered(TensorClaims& claims,
+                                                             const std::string& module,
+                                                             const Shape& shape) {
+  for (const StoredFormat* stored : stored_formats()) {
+    StoredModule found{.name = module};
+    if (claims.index().find(module + std::string(stored->suffixes.codes)) == nullptr) continue;
+    bool is_whole = true;
+    for (const PartRole role : kPartRoles) {
+      if (stored->suffixes[role].empty()) continue;
+      std::string name = module + std::string(stored->suffixes[role]);
+      const TensorEntry* entry = claims.index().find(name);
+      if (entry == nullptr) claims.fail_missing(name);
+      is_whole = is_whole && entry != nullptr;
+      found.parts[role] = {std::move(name), entry};
+    }
+    if (!is_whole) return {true, std::nullopt};
+    const Result<QuantFormat> format = stored->read(found, shape);
+    if (!format.ok()) {
+      claims.fail(format.error());
+      return {true, std::nullopt};
+    }
+    found.format = *format;
+    return {true, std::move(found)};
+  }
+  return {false, std::nullopt};
+}
+
 }  // namespace
 
-std::optional<QuantFormat> find_format(TensorClaims& claims, const QuantConfig& quant,
-                                       const std::string& module, std::string_view weight_name,
-                                       const Shape& shape) {
-  const std::string name = module + std::string(weight_name);
-  const TensorEntry* entry = claims.index().find(name);
-  if (entry == nullptr) {
-    claims.fail_missing(name);
+Parts<std::string> affine_names(const std::string& module, std::string_view weight_name) {
+  return {.codes = module + std::string(weight_name),
+          .scales = module + ".scales",
+          .offsets = module + ".biases"};
+}
+
+std::optional<StoredModule> find_module(TensorClaims& claims, const QuantConfig& quant,
+                                        const std::string& module, std::string_view weight_name,
+                                        const Shape& shape) {
+  if (auto [is_registered, found] = find_registered(claims, module, shape); is_registered) {
+    return found;
+  }
+  const Parts<std::string> names = affine_names(module, weight_name);
+  StoredModule found{.name = module};
+  found.parts.codes = {names.codes, claims.index().find(names.codes)};
+  if (found.parts.codes.entry == nullptr) {
+    claims.fail_missing(names.codes);
     return std::nullopt;
   }
-  const int64_t cols = shape.back();
-  const TensorEntry* scales = claims.index().find(module + ".scales");
-  if (scales == nullptr) {
-    if (entry->shape != shape) {
-      claims.fail(make_error(ErrorCode::kCorruption, "tensor {} has shape {}, config.json means {}",
-                             name, entry->shape.to_string(), shape.to_string()));
-      return std::nullopt;
-    }
-    const QuantFormat format = QuantFormat::plain(entry->dtype);
-    if (is_valid(format, cols)) return format;
-    claims.fail(
-        make_error(ErrorCode::kUnsupported,
-                   "tensor {} has dtype {}, supported for weights are F32, F16, BF16 and MLX "
-                   "affine groups",
-                   name, dtype_name(entry->dtype)));
-    return std::nullopt;
-  }
-  const std::optional<QuantFormat> format = find_affine(claims, module, *entry, *scales, shape);
+  const TensorEntry* scales = claims.index().find(names.scales);
+  if (scales == nullptr) return find_plain(claims, std::move(found), shape);
+  found.parts.scales = {names.scales, scales};
+  found.parts.offsets = {names.offsets, claims.index().find(names.offsets)};
+  const std::optional<QuantFormat> format = find_affine(claims, found, shape);
   if (!format) return std::nullopt;
   const std::optional<ModuleQuant> stated = quant.lookup(module);
   if (stated && (stated->bits != format->bits || stated->group_size != format->group_size)) {
-    claims.fail(
-        make_error(ErrorCode::kCorruption,
-                   "module {} is stored with {} bits in groups of {}, config.json says {} bits "
-                   "in groups of {}",
-                   module, format->bits, format->group_size, stated->bits, stated->group_size));
+    claims.fail(make_error(ErrorCode::kCorruption,
+                           "module {} is stored with {} bits in groups of {}, config.json says {} "
+                           "bits in groups of {}",
+                           module, format->bits, format->group_size, stated->bits,
+                           stated->group_size));
     return std::nullopt;
   }
-  return format;
+  found.format = *format;
+  return found;
 }
 
-std::vector<const TensorEntry*> claim_parts(TensorClaims& claims, const std::string& module,
-                                            std::string_view weight_name,
-                                            const QuantFormat& format) {
-  std::vector<const TensorEntry*> parts = {claims.claim(module + std::string(weight_name))};
-  switch (format.kind) {
-    case QuantKind::kPlain:
-      break;
-    case QuantKind::kAffine:
-      parts.push_back(claims.claim(module + ".scales"));
-      parts.push_back(claims.claim(module + ".biases"));
-      break;
+void claim_parts(TensorClaims& claims, const StoredModule& module) {
+  for (const PartRole role : kPartRoles) {
+    if (module.parts[role].entry != nullptr) claims.claim(module.parts[role].name);
   }
-  return parts;
 }
 
 }  // namespace moeflux

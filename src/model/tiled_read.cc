@@ -40,14 +40,14 @@ class Rows {
 }  // namespace
 
 Status read_as_tiles(Device& device, const Tensor& tiles, const TensorIndex& index,
-                     const AffineEntries& entries, const QuantFormat& format, int64_t rows) {
+                     const AffineEntries& entries, const Weight& weight) {
+  const int64_t rows = weight.rows;
   const uint64_t panel_bytes = tiles.size_bytes() / static_cast<uint64_t>(rows / tiled::kPanelRows);
   const auto panels = static_cast<int64_t>(std::max<uint64_t>(1, kStagingBytes / panel_bytes));
   const int64_t rows_at_once = std::min(rows, panels * tiled::kPanelRows);
   Rows codes(index, entries.codes, rows, rows_at_once);
   Rows scales(index, entries.scales, rows, rows_at_once);
   Rows biases(index, entries.biases, rows, rows_at_once);
-  const int64_t cols = static_cast<int64_t>(entries.codes.size_bytes) / rows * 8 / format.bits;
   const bool in_place = tiles.buffer->host_data() != nullptr;
   std::vector<std::byte> staging;  // tiles on their way to memory that the host cannot address
   uint64_t done = 0;
@@ -61,7 +61,7 @@ Status read_as_tiles(Device& device, const Tensor& tiles, const TensorIndex& ind
     if (!in_place) staging.resize(bytes);
     const std::span<std::byte> out =
         in_place ? std::span(host_ptr<std::byte>(tiles) + done, bytes) : std::span(staging);
-    tiled::tile(out, parts, format, n, cols);
+    tiled::tile(out, parts, weight.format, n, weight.cols);
     if (!in_place) {
       MF_RETURN_IF_ERROR(device.upload(*tiles.buffer, tiles.offset_bytes + done, out));
     }

@@ -6,7 +6,7 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "checkpoint/tensor_index.h"
-#include "quant/format.h"
+#include "quant/weight.h"
 
 namespace moeflux {
 
@@ -16,10 +16,10 @@ struct AffineEntries {
   const TensorEntry& biases;
 };
 
-/// Fills `tiles`, which are `device`'s, with the tiles of a tileable matrix of `rows` rows whose
-/// entries have been checked. Reads front to back in pieces of a few panels: a matrix is never in
-/// memory twice. Memory that the host cannot address is uploaded to, piece by piece.
+/// Fills `tiles`, which are `device`'s, with the tiles of a tileable `weight` whose entries have
+/// been checked. Reads front to back in pieces of a few panels: a matrix is never in memory twice.
+/// Memory that the host cannot address is uploaded to, piece by piece.
 Status read_as_tiles(Device& device, const Tensor& tiles, const TensorIndex& index,
-                     const AffineEntries& entries, const QuantFormat& format, int64_t rows);
+                     const AffineEntries& entries, const Weight& weight);
 
 }  // namespace moeflux

@@ -134,7 +134,7 @@ TEST(WeightOrder, ExpertsAreTiledAndSaySo) {
       const ExpertLayer& layer = table.layer(LayerId{1});
       ASSERT_EQ(layer.num_experts, 4);
       const bool tiles = bits == 4 || bits == 8;
-      for (const ExpertMatrix* matrix : {&layer.gate, &layer.up, &layer.down}) {
+      for (const Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
         EXPECT_EQ(matrix->format.order, tiles ? WeightOrder::kTiled : WeightOrder::kRowMajor);
       }
       EXPECT_EQ(layer.arrangement,
@@ -253,10 +253,11 @@ TEST(WeightOrder, MatrixReadInPiecesHoldsEveryRowOnAnyMemory) {
   const Weight uploaded = load(own, own_buffers);
   ASSERT_EQ(order_of(uploaded), WeightOrder::kTiled);
   EXPECT_EQ(own.uploads, 3);
-  const auto& memory = static_cast<OwnMemoryDevice::OwnBuffer&>(*uploaded.data.buffer).bytes_;
-  EXPECT_TRUE(std::equal(memory.data() + uploaded.data.offset_bytes,
-                         memory.data() + uploaded.data.offset_bytes + uploaded.size_bytes(),
-                         host_ptr<std::byte>(tiles.data)));
+  const auto& memory =
+      static_cast<OwnMemoryDevice::OwnBuffer&>(*uploaded.parts.codes.buffer).bytes_;
+  EXPECT_TRUE(std::equal(memory.data() + uploaded.parts.codes.offset_bytes,
+                         memory.data() + uploaded.parts.codes.offset_bytes + uploaded.size_bytes(),
+                         host_ptr<std::byte>(tiles.parts.codes)));
 }
 
 }  // namespace

@@ -24,14 +24,23 @@ struct AssumedFormat {
   int bits = 4;
   int router_bits = 8;
   int group_size = 64;
+
+  /// What linear layers are taken to be: "affine-4/64".
+  std::string to_string() const;
+};
+
+/// A tensor that holds a part of a module.
+struct StoredPart {
+  std::string name;                    // complete
+  const TensorEntry* entry = nullptr;  // null when assumed
 };
 
 /// A linear module or embedding as it is stored.
 struct StoredModule {
-  std::string name;    // complete, without ".weight"
-  QuantFormat format;  // row-major
-  /// Codes, then scales and biases where the format has them. Empty when assumed.
-  std::vector<const TensorEntry*> parts;
+  std::string name;         // complete, without ".weight"
+  QuantFormat format;       // row-major
+  Parts<StoredPart> parts;  // those that the format has
+  bool is_assumed() const { return parts.codes.entry == nullptr; }
 };
 
 /// A small tensor of floats as it is stored.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "base/units.h"
 #include "model/tiled_read.h"
@@ -31,23 +32,31 @@ Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype)
   return Tensor::view(*buffers_.back(), 0, shape, dtype);
 }
 
-void WeightReads::add_tensor(const Tensor& to, std::string name, const TensorEntry& from) {
-  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from]() -> Status {
-                      const Status read = fill(to, from);
-                      if (!read.ok()) return read.error().with_context("tensor " + name);
+void WeightReads::add_module(const Weight& to, const StoredModule& from) {
+  if (to.format.order == WeightOrder::kTiled) return add_tiles(to, from);
+  for (const PartRole role : kPartRoles) {
+    if (to.has(role)) add_tensor(to.parts[role], from.parts[role]);
+  }
+}
+
+void WeightReads::add_tensor(const Tensor& to, const StoredPart& from) {
+  MF_CHECK(from.entry->size_bytes == to.size_bytes());
+  reads_.push_back({from.entry->size_bytes, [this, to, from]() -> Status {
+                      const Status read = fill(to, *from.entry);
+                      if (!read.ok()) return read.error().with_context("tensor " + from.name);
                       return {};
                     }});
 }
 
-void WeightReads::add_tiles(const Tensor& to, const StoredModule& from, const Weight& weight) {
-  reads_.push_back(
-      {weight.size_bytes(), [this, to, from, weight]() -> Status {
-         const AffineEntries parts{
-             .codes = *from.parts[0], .scales = *from.parts[1], .biases = *from.parts[2]};
-         const Status read = read_as_tiles(device_, to, index_, parts, weight.format, weight.rows);
-         if (!read.ok()) return read.error().with_context("module " + from.name);
-         return {};
-       }});
+void WeightReads::add_tiles(const Weight& to, const StoredModule& from) {
+  reads_.push_back({to.size_bytes(), [this, to, from]() -> Status {
+                      const AffineEntries parts{.codes = *from.parts.codes.entry,
+                                                .scales = *from.parts.scales.entry,
+                                                .biases = *from.parts.offsets.entry};
+                      const Status read = read_as_tiles(device_, to.parts.codes, index_, parts, to);
+                      if (!read.ok()) return read.error().with_context("module " + from.name);
+                      return {};
+                    }});
 }
 
 void WeightReads::add_floats(const Tensor& to, std::string name, const TensorEntry& from,

@@ -33,10 +33,8 @@ class WeightReads {
 
   // The work of run(), in the order of these calls. Tensors are places of place().
 
-  /// The entry's bytes as they are. `name` is for messages.
-  void add_tensor(const Tensor& to, std::string name, const TensorEntry& from);
-  /// The tiles of a row-major module; `to` takes weight.size_bytes().
-  void add_tiles(const Tensor& to, const StoredModule& from, const Weight& weight);
+  /// A module in the order that its weight has.
+  void add_module(const Weight& to, const StoredModule& from);
   /// Numbers of any float dtype as f32, each with `add` added.
   void add_floats(const Tensor& to, std::string name, const TensorEntry& from, float add);
   void add_constant(const Tensor& to, std::span<const float> values);
@@ -53,6 +51,8 @@ class WeightReads {
     std::function<Status()> run;
   };
 
+  void add_tensor(const Tensor& to, const StoredPart& from);
+  void add_tiles(const Weight& to, const StoredModule& from);
   Status fill(const Tensor& tensor, const TensorEntry& entry);
 
   const TensorIndex& index_;

@@ -67,40 +67,25 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
                                 bool is_router) {
   const std::optional<StoredModule> module = origin_->module(name, shape, is_router);
   if (!module) return {};
-  const bool is_stored = !module->parts.empty();
-  if (is_stored) modules_.push_back({module->name, shape, module->format, is_router});
-  Weight weight;
-  weight.cols = shape.back();
-  weight.rows = shape.num_elements() / weight.cols;
-  weight.format = module->format;
+  if (!module->is_assumed()) {
+    modules_.push_back({module->name, shape, module->format, is_router});
+  }
+  const int64_t cols = shape.back();
+  const int64_t rows = shape.num_elements() / cols;
+  QuantFormat format = module->format;
   if (placement == Placement::kPreferred) {
-    weight.format.order = device_.preferred_order(weight.format, weight.rows, weight.cols);
+    format.order = device_.preferred_order(format, rows, cols);
   }
-  const WeightBytes bytes = weight_bytes(weight.format, weight.rows, weight.cols);
+  Weight weight = lay_out(format, rows, cols);
   sizes_.parameters += static_cast<uint64_t>(shape.num_elements());
-  sizes_.stored_bytes += bytes.total();
-  if (weight.format.order == WeightOrder::kTiled) {
-    weight.data = place(bytes.data, {static_cast<int64_t>(bytes.data)}, DType::kU8);
-    if (is_stored && !weight.data.is_null()) reads_.add_tiles(weight.data, *module, weight);
-    return weight;
+  sizes_.stored_bytes += weight.size_bytes();
+  for (const PartRole role : kPartRoles) {
+    if (!weight.has(role)) continue;
+    Tensor& part = weight.parts[role];
+    part = place(part.size_bytes(), part.shape, part.dtype);
+    if (part.is_null()) return {};
   }
-  const auto part = [&](size_t i, std::string_view suffix, uint64_t size, const Shape& extents,
-                        DType dtype) {
-    const Tensor tensor = place(size, extents, dtype);
-    if (is_stored && !tensor.is_null()) {
-      reads_.add_tensor(tensor, module->name + std::string(suffix), *module->parts[i]);
-    }
-    return tensor;
-  };
-  if (weight.format.kind == QuantKind::kPlain) {
-    weight.data = part(0, ".weight", bytes.data, {weight.rows, weight.cols}, weight.format.dtype);
-    return weight;
-  }
-  const Shape words{weight.rows, weight.cols * weight.format.bits / 32};
-  const Shape groups{weight.rows, weight.cols / weight.format.group_size};
-  weight.data = part(0, ".weight", bytes.data, words, DType::kU32);
-  weight.scales = part(1, ".scales", bytes.scales, groups, weight.format.dtype);
-  weight.biases = part(2, ".biases", bytes.biases, groups, weight.format.dtype);
+  if (!module->is_assumed()) reads_.add_module(weight, *module);
   return weight;
 }
 

@@ -60,9 +60,9 @@ TEST(DecodeRow, AppliesScaleAndBiasOfEachGroup) {
   w.format = QuantFormat::affine(4, 32, DType::kBf16);
   w.rows = 2;
   w.cols = 64;
-  w.data = Tensor::view(data, 0, {2, 8}, DType::kU32);
-  w.scales = Tensor::view(scales, 0, {2, 2}, DType::kBf16);
-  w.biases = Tensor::view(biases, 0, {2, 2}, DType::kBf16);
+  w.parts.codes = Tensor::view(data, 0, {2, 8}, DType::kU32);
+  w.parts.scales = Tensor::view(scales, 0, {2, 2}, DType::kBf16);
+  w.parts.offsets = Tensor::view(biases, 0, {2, 2}, DType::kBf16);
   std::vector<float> row(64);
   decode_row(w, 0, row);
   // Byte 3 holds codes 3 and 12; byte 16 starts the second group with codes 0 and 15.
@@ -82,13 +82,13 @@ TEST(DecodeRow, ReadsPlainHalfAndBrainFloats) {
   w.format = QuantFormat::plain(DType::kF16);
   w.rows = 1;
   w.cols = 3;
-  w.data = Tensor::view(half, 0, {1, 3}, DType::kF16);
+  w.parts.codes = Tensor::view(half, 0, {1, 3}, DType::kF16);
   std::vector<float> row(3);
   decode_row(w, 0, row);
   EXPECT_EQ(row, (std::vector<float>{1.0f, -2.0f, 0x1p-24f}));
   HostBytes brain({0x80, 0x3f, 0x20, 0xc1, 0x00, 0x00});
   w.format = QuantFormat::plain(DType::kBf16);
-  w.data = Tensor::view(brain, 0, {1, 3}, DType::kBf16);
+  w.parts.codes = Tensor::view(brain, 0, {1, 3}, DType::kBf16);
   decode_row(w, 0, row);
   EXPECT_EQ(row, (std::vector<float>{1.0f, -10.0f, 0.0f}));
 }
@@ -140,11 +140,11 @@ TEST(AffineEncode, KeepsTheLargestMagnitudeExactly) {
 }
 
 TEST(QuantFormat, KnowsItsBytesAndWhatFits) {
-  const WeightBytes bytes = weight_bytes(QuantFormat::affine(4, 64, DType::kBf16), 8, 128);
-  EXPECT_EQ(bytes.data, 512u);
+  const Parts<uint64_t> bytes = part_bytes(QuantFormat::affine(4, 64, DType::kBf16), 8, 128);
+  EXPECT_EQ(bytes.codes, 512u);
   EXPECT_EQ(bytes.scales, 32u);
-  EXPECT_EQ(bytes.biases, 32u);
-  EXPECT_EQ(weight_bytes(QuantFormat::plain(DType::kBf16), 3, 5).total(), 30u);
+  EXPECT_EQ(bytes.offsets, 32u);
+  EXPECT_EQ(weight_bytes(QuantFormat::plain(DType::kBf16), 3, 5), 30u);
   EXPECT_TRUE(is_valid(QuantFormat::affine(3, 64, DType::kBf16), 128));
   EXPECT_FALSE(is_valid(QuantFormat::affine(7, 64, DType::kBf16), 128));
   EXPECT_FALSE(is_valid(QuantFormat::affine(4, 64, DType::kBf16), 96));

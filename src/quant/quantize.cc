@@ -24,16 +24,25 @@ float store_rounded(std::vector<std::byte>& array, size_t i, float value, DType 
 
 }  // namespace
 
-Result<AffineMatrix> quantize_affine(const MatrixView& matrix, const QuantFormat& format) {
-  if (format.kind != QuantKind::kAffine || !is_valid(format, matrix.cols)) {
+Parts<std::span<std::byte>> spans_of(EncodedParts& parts) {
+  Parts<std::span<std::byte>> spans;
+  for (const PartRole role : kPartRoles) spans[role] = parts[role];
+  return spans;
+}
+
+QuantFormat usual_quantisation() { return QuantFormat::affine(4, 64, DType::kBf16); }
+
+Result<EncodedParts> quantize_affine(const MatrixView& matrix, const QuantFormat& format) {
+  if (!format.is_affine() || !is_valid(format, matrix.cols)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "cannot quantise rows of {} numbers to {} with {} scales", matrix.cols,
                       format.to_string(), dtype_name(format.dtype));
   }
   MF_CHECK(static_cast<int64_t>(matrix.values.size()) == matrix.rows * matrix.cols);
-  const WeightBytes bytes = weight_bytes(format, matrix.rows, matrix.cols);
-  AffineMatrix result{std::vector<std::byte>(bytes.data), std::vector<std::byte>(bytes.scales),
-                      std::vector<std::byte>(bytes.biases)};
+  const Parts<uint64_t> bytes = part_bytes(format, matrix.rows, matrix.cols);
+  EncodedParts result{.codes = std::vector<std::byte>(bytes.codes),
+                      .scales = std::vector<std::byte>(bytes.scales),
+                      .offsets = std::vector<std::byte>(bytes.offsets)};
   const auto group_size = static_cast<size_t>(format.group_size);
   const auto cols = static_cast<size_t>(matrix.cols);
   const size_t row_bytes = cols * static_cast<size_t>(format.bits) / 8;
@@ -45,7 +54,7 @@ Result<AffineMatrix> quantize_affine(const MatrixView& matrix, const QuantFormat
         finite ? affine::choose_group_params(group, format.bits) : affine::GroupParams{0, 0};
     const affine::GroupParams stored = {
         store_rounded(result.scales, begin / group_size, exact.scale, format.dtype),
-        store_rounded(result.biases, begin / group_size, exact.bias, format.dtype)};
+        store_rounded(result.offsets, begin / group_size, exact.bias, format.dtype)};
     if (!finite || !std::isfinite(stored.scale) || !std::isfinite(stored.bias)) {
       return make_error(ErrorCode::kInvalidArgument, "row {}, columns {} to {}: {} in {}",
                         begin / cols, begin % cols, begin % cols + group_size - 1,

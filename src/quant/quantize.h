@@ -19,12 +19,15 @@ struct MatrixView {
   int64_t cols = 0;
 };
 
-struct AffineMatrix {
-  std::vector<std::byte> codes;   // U32 [rows, cols * bits / 32], little-endian
-  std::vector<std::byte> scales;  // format.dtype [rows, cols / group_size]
-  std::vector<std::byte> biases;  // like scales
-};
+/// The bytes of a matrix's parts.
+using EncodedParts = Parts<std::vector<std::byte>>;
+Parts<std::span<std::byte>> spans_of(EncodedParts& parts);
 
+/// What weights are quantised to where nobody chooses: 4 bits in groups of 64, scales in BF16.
+QuantFormat usual_quantisation();
+
+/// Row-major MLX affine groups: codes U32 [rows, cols * bits / 32], little-endian, scales and
+/// offsets of format.dtype [rows, cols / group_size].
 /// Quantises with the parameters of affine::choose_group_params(), rounded to format.dtype before
 /// codes are chosen: each code is the nearest one under the numbers a reader will see. (MLX chooses
 /// codes before it rounds; with F32 scales the results are the same bit for bit, with narrower ones
@@ -33,6 +36,6 @@ struct AffineMatrix {
 /// what the rounding of its two parameters moves it. Fails with kInvalidArgument when `format` is
 /// not affine or does not fit the columns, when a number is not finite, or when a scale or bias is
 /// not finite in format.dtype (F16 ends at 65504).
-Result<AffineMatrix> quantize_affine(const MatrixView& matrix, const QuantFormat& format);
+Result<EncodedParts> quantize_affine(const MatrixView& matrix, const QuantFormat& format);
 
 }  // namespace moeflux

@@ -56,10 +56,10 @@ struct Grid {
   float high;
 };
 
-Grid grid_of(const AffineMatrix& matrix, const QuantFormat& format, size_t group) {
+Grid grid_of(const EncodedParts& matrix, const QuantFormat& format, size_t group) {
   const auto at = static_cast<int64_t>(group);
   const float scale = load_float(matrix.scales.data(), at, format.dtype);
-  const float bias = load_float(matrix.biases.data(), at, format.dtype);
+  const float bias = load_float(matrix.offsets.data(), at, format.dtype);
   const float end = bias + scale * static_cast<float>((1 << format.bits) - 1);
   return {std::abs(scale), std::min(bias, end), std::max(bias, end)};
 }
@@ -102,10 +102,10 @@ TEST(QuantizeAffine, PartsHaveTheSizesOfACheckpoint) {
   for (const QuantFormat& format : formats()) {
     const auto matrix = quantize_affine({values, kRows, kCols}, format);
     ASSERT_TRUE(matrix.ok());
-    const WeightBytes bytes = weight_bytes(format, kRows, kCols);
-    EXPECT_EQ(matrix->codes.size(), bytes.data) << describe(format);
+    const Parts<uint64_t> bytes = part_bytes(format, kRows, kCols);
+    EXPECT_EQ(matrix->codes.size(), bytes.codes) << describe(format);
     EXPECT_EQ(matrix->scales.size(), bytes.scales) << describe(format);
-    EXPECT_EQ(matrix->biases.size(), bytes.biases) << describe(format);
+    EXPECT_EQ(matrix->offsets.size(), bytes.offsets) << describe(format);
   }
 }
 

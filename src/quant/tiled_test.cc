@@ -38,9 +38,9 @@ std::vector<Case> cases() {
 // A row-major matrix of random codes and small parameters.
 struct RowMajor {
   explicit RowMajor(const Case& c) : format(QuantFormat::affine(c.bits, c.group_size, c.dtype)) {
-    const WeightBytes bytes = weight_bytes(format, c.rows, c.cols);
+    const Parts<uint64_t> bytes = part_bytes(format, c.rows, c.cols);
     std::mt19937 random(7);
-    codes.resize(bytes.data);
+    codes.resize(bytes.codes);
     for (std::byte& b : codes) b = static_cast<std::byte>(random());
     for (std::vector<std::byte>* part : {&scales, &biases}) {
       part->resize(bytes.scales);
@@ -72,20 +72,22 @@ TEST(Tiled, DecodesToTheSameRowsAndGivesTheBytesBack) {
     const RowMajor m(c);
     const QuantFormat tiled_format = m.format.with_order(WeightOrder::kTiled);
     ASSERT_TRUE(tiled::is_tileable(m.format, c.rows));
-    const uint64_t total = weight_bytes(m.format, c.rows, c.cols).total();
-    ASSERT_EQ(weight_bytes(tiled_format, c.rows, c.cols).total(), total);
+    const uint64_t total = weight_bytes(m.format, c.rows, c.cols);
+    ASSERT_EQ(weight_bytes(tiled_format, c.rows, c.cols), total);
     std::vector<std::byte> tiles(total);
     tiled::tile(tiles, {m.codes, m.scales, m.biases}, m.format, c.rows, c.cols);
 
     std::unique_ptr<Buffer> buffers[4];
-    const Weight rows{copy_to(buffers[0], m.codes, DType::kU8),
-                      copy_to(buffers[1], m.scales, c.dtype),
-                      copy_to(buffers[2], m.biases, c.dtype),
-                      m.format,
-                      c.rows,
-                      c.cols};
-    const Weight panels{
-        copy_to(buffers[3], tiles, DType::kU8), {}, {}, tiled_format, c.rows, c.cols};
+    const Weight rows{.parts = {.codes = copy_to(buffers[0], m.codes, DType::kU8),
+                                .scales = copy_to(buffers[1], m.scales, c.dtype),
+                                .offsets = copy_to(buffers[2], m.biases, c.dtype)},
+                      .format = m.format,
+                      .rows = c.rows,
+                      .cols = c.cols};
+    const Weight panels{.parts = {.codes = copy_to(buffers[3], tiles, DType::kU8)},
+                        .format = tiled_format,
+                        .rows = c.rows,
+                        .cols = c.cols};
     std::vector<float> expected(static_cast<size_t>(c.cols)), actual(expected);
     for (int64_t row = 0; row < c.rows; ++row) {
       decode_row(rows, row, expected);

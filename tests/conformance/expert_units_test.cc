@@ -92,7 +92,7 @@ std::shared_ptr<std::vector<ExpertWeights>> place_experts(Session& s, const MoeP
     std::vector<Weight> views;
     for (const auto* weights : parts) {
       Weight w = s.weight((*weights)[e]);
-      for (Tensor* tensor : {&w.data, &w.scales, &w.biases}) {
+      for (Tensor* tensor : {&w.parts.codes, &w.parts.scales, &w.parts.offsets}) {
         if (placement != Placement::kEvenly) break;
         tensor->buffer = all.buffer;
         tensor->offset_bytes = all.offset_bytes + at;

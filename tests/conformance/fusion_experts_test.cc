@@ -49,9 +49,10 @@ struct ExpertsProblem {
       all.push_back({ExpertId{static_cast<int32_t>(e)}, s.weight(experts.gate[e]),
                      s.weight(experts.up[e]), s.weight(experts.down[e])});
       if (experts.gate_bias.empty()) continue;
-      all.back().gate_bias = s.weight(experts.gate_bias[e]).data.reshape({experts.intermediate});
-      all.back().up_bias = s.weight(experts.up_bias[e]).data.reshape({experts.intermediate});
-      all.back().down_bias = s.weight(experts.down_bias[e]).data.reshape({experts.hidden});
+      all.back().gate_bias =
+          s.weight(experts.gate_bias[e]).parts.codes.reshape({experts.intermediate});
+      all.back().up_bias = s.weight(experts.up_bias[e]).parts.codes.reshape({experts.intermediate});
+      all.back().down_bias = s.weight(experts.down_bias[e]).parts.codes.reshape({experts.hidden});
     }
     return all;
   }

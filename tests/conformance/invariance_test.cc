@@ -49,7 +49,7 @@ void check_rows(const std::string& what, int64_t in_width, int64_t out_width,
 TEST(TokenInvariance, LinearInEveryFormat) {
   Random random(40);
   for (const QuantFormat& format : all_formats()) {
-    const int64_t cols = format.kind == QuantKind::kPlain ? 650 : 640;
+    const int64_t cols = format.is_plain() ? 650 : 640;
     const EncodedWeight w = random_weight(random, format, 13, cols);
     check_rows(
         "linear " + format.to_string(), cols, 13, random.floats(70 * cols),
@@ -227,7 +227,7 @@ TEST(TokenInvariance, HeadLinearInEveryFormat) {
   Random random(53);
   const HeadRows rows{.head_stride = 20, .row_begin = 5, .rows_per_head = 11};
   for (const QuantFormat& format : all_formats()) {
-    const int64_t cols = format.kind == QuantKind::kPlain ? 301 : 384;
+    const int64_t cols = format.is_plain() ? 301 : 384;
     for (const bool transposed : {false, true}) {
       check_sequence("head_linear " + format.to_string(),
                      HeadProblem::make(random, format, rows, 3, cols, 70, transposed),

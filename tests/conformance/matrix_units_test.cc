@@ -89,9 +89,9 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
       Session s(units);
       Weight moved = s.weight(w);
       Tensor room = s.zeros({static_cast<int64_t>(w.data.size()) + 4}, DType::kU8);
-      moved.data.buffer = room.buffer;
-      moved.data.offset_bytes = room.offset_bytes + 4;
-      s.encoder().write(moved.data, w.data);
+      moved.parts.codes.buffer = room.buffer;
+      moved.parts.codes.offset_bytes = room.offset_bytes + 4;
+      s.encoder().write(moved.parts.codes, w.data);
       const Tensor out = s.zeros({72, w.rows});
       s.encoder().linear(out, s.floats({72, w.cols}, x), moved);
       expect_same_bits(what + ", 4 bytes further", got, s.read(out));

@@ -204,9 +204,9 @@ std::vector<float> MoeProblem::run_tokens(Session& s, int64_t begin, int64_t cou
     all.push_back(
         {ExpertId{static_cast<int32_t>(e)}, s.weight(gate[e]), s.weight(up[e]), s.weight(down[e])});
     if (gate_bias.empty()) continue;
-    all.back().gate_bias = s.weight(gate_bias[e]).data.reshape({intermediate});
-    all.back().up_bias = s.weight(up_bias[e]).data.reshape({intermediate});
-    all.back().down_bias = s.weight(down_bias[e]).data.reshape({hidden});
+    all.back().gate_bias = s.weight(gate_bias[e]).parts.codes.reshape({intermediate});
+    all.back().up_bias = s.weight(up_bias[e]).parts.codes.reshape({intermediate});
+    all.back().down_bias = s.weight(down_bias[e]).parts.codes.reshape({hidden});
   }
   const Tensor input = s.floats({count, hidden}, part(x, hidden));
   const Routes routes{s.ints({count, top_k}, part(ids, top_k)),

@@ -245,16 +245,16 @@ EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t r
   if (format.order == WeightOrder::kTiled) {
     return tiled(random_weight(random, format.with_order(WeightOrder::kRowMajor), rows, cols));
   }
-  const WeightBytes sizes = weight_bytes(format, rows, cols);
+  const Parts<uint64_t> sizes = part_bytes(format, rows, cols);
   EncodedWeight w{format,
                   rows,
                   cols,
-                  std::vector<std::byte>(sizes.data),
+                  std::vector<std::byte>(sizes.codes),
                   std::vector<std::byte>(sizes.scales),
-                  std::vector<std::byte>(sizes.biases),
+                  std::vector<std::byte>(sizes.offsets),
                   std::vector<float>(static_cast<size_t>(rows * cols))};
   const std::vector<float> values = random.floats(rows * cols);
-  if (format.kind == QuantKind::kAffine) {
+  if (format.is_affine()) {
     encode_affine(w, values);
   } else {
     std::byte* to = w.data.data();
@@ -280,10 +280,10 @@ EncodedWeight tiled(const EncodedWeight& w) {
 EncodedWeight untiled(const EncodedWeight& w) {
   const QuantFormat format = w.format.with_order(WeightOrder::kRowMajor);
   EncodedWeight to{format, w.rows, w.cols, {}, {}, {}, w.decoded};
-  const WeightBytes bytes = weight_bytes(format, w.rows, w.cols);
-  to.data.resize(bytes.data);
+  const Parts<uint64_t> bytes = part_bytes(format, w.rows, w.cols);
+  to.data.resize(bytes.codes);
   to.scales.resize(bytes.scales);
-  to.biases.resize(bytes.biases);
+  to.biases.resize(bytes.offsets);
   tiled::untile(to.data, to.scales, to.biases, w.data, format, w.rows, w.cols);
   return to;
 }
@@ -358,8 +358,8 @@ Weight Session::weight(const EncodedWeight& w) {
   weight.format = w.format;
   weight.rows = w.rows;
   weight.cols = w.cols;
-  if (w.format.kind == QuantKind::kPlain) {
-    weight.data = bytes({w.rows, w.cols}, w.format.dtype, w.data);
+  if (w.format.is_plain()) {
+    weight.parts.codes = bytes({w.rows, w.cols}, w.format.dtype, w.data);
     return weight;
   }
   if (w.format.order == WeightOrder::kTiled) {
@@ -368,13 +368,13 @@ Weight Session::weight(const EncodedWeight& w) {
     if (device_.preferred_order(rows, w.rows, w.cols) != WeightOrder::kTiled) {
       return this->weight(untiled(w));
     }
-    weight.data = bytes({static_cast<int64_t>(w.data.size())}, DType::kU8, w.data);
+    weight.parts.codes = bytes({static_cast<int64_t>(w.data.size())}, DType::kU8, w.data);
     return weight;
   }
   const int64_t groups = w.cols / w.format.group_size;
-  weight.data = bytes({w.rows, w.cols * w.format.bits / 32}, DType::kU32, w.data);
-  weight.scales = bytes({w.rows, groups}, w.format.dtype, w.scales);
-  weight.biases = bytes({w.rows, groups}, w.format.dtype, w.biases);
+  weight.parts.codes = bytes({w.rows, w.cols * w.format.bits / 32}, DType::kU32, w.data);
+  weight.parts.scales = bytes({w.rows, groups}, w.format.dtype, w.scales);
+  weight.parts.offsets = bytes({w.rows, groups}, w.format.dtype, w.biases);
   return weight;
 }
 

@@ -1,6 +1,7 @@
 // A format that a device has no kernel for is refused by its name: it never gives numbers.
 #include <gtest/gtest.h>
 
+#include "quant/format_traits.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 #include "tests/support/expect_error.h"
@@ -10,7 +11,14 @@ namespace {
 
 using testing::expect_error;
 
-constexpr auto kUnknownKind = static_cast<QuantKind>(7);
+/// A format that somebody defined and no backend has a decoder for.
+constexpr FormatTraits kUndecoded = {
+    "undecoded", [](const QuantFormat&) { return std::string("a format called undecoded"); },
+    [](const QuantFormat&, int64_t) { return true; },
+    [](Weight& weight) {
+      weight.parts.codes = unplaced({weight.rows, weight.cols}, DType::kU8);
+    },
+    nullptr};
 
 std::vector<std::pair<std::string, Device*>> every_device() {
   std::vector<std::pair<std::string, Device*>> all = {{"reference", &reference()}};
@@ -22,7 +30,7 @@ std::vector<std::pair<std::string, Device*>> every_device() {
 Weight made_up_weight(Session& s, Random& random, int64_t rows, int64_t cols) {
   Weight weight =
       s.weight(random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), rows, cols));
-  weight.format.kind = kUnknownKind;
+  weight.format.kind = &kUndecoded;
   return weight;
 }
 
@@ -36,7 +44,7 @@ void expect_refusal(const std::string& what, const Op& op) {
     const Tensor out = op(s, random);
     std::vector<float> values(static_cast<size_t>(out.num_elements()));
     const Status read = s.encoder().read(std::as_writable_bytes(std::span(values)), out);
-    expect_error(read, ErrorCode::kUnsupported, {"of unknown kind 7"});
+    expect_error(read, ErrorCode::kUnsupported, {"a format called undecoded"});
   }
 }
 
@@ -88,7 +96,7 @@ TEST(UnknownFormat, IsRefusedByExpertsWhicheverMatrixHasIt) {
         ready.push_back(
             {ExpertId{e}, s.weight(p.gate[at]), s.weight(p.up[at]), s.weight(p.down[at])});
         Weight* const parts[] = {&ready.back().gate, &ready.back().up, &ready.back().down};
-        parts[which]->format.kind = kUnknownKind;
+        parts[which]->format.kind = &kUndecoded;
       }
       const Routes routes{s.ints({3, 2}, p.ids), s.floats({3, 2}, p.weights)};
       const Tensor slots = s.zeros({3, 2, 64});

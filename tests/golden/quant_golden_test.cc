@@ -39,10 +39,12 @@ class QuantGolden : public ::testing::TestWithParam<DType> {
     return bytes;
   }
 
-  AffineMatrix of_mlx(const QuantFormat& format) {
+  EncodedParts of_mlx(const QuantFormat& format) {
     const std::string dtype = QuantFormat::plain(format.dtype).to_string();
     const std::string key = moeflux::format("{}.{}.{}.", dtype, format.bits, format.group_size);
-    return {part(key + "codes"), part(key + "scales"), part(key + "biases")};
+    return {.codes = part(key + "codes"),
+            .scales = part(key + "scales"),
+            .offsets = part(key + "biases")};
   }
 
   std::vector<QuantFormat> formats() const {
@@ -65,9 +67,9 @@ TEST_P(QuantGolden, ScalesAndBiasesAreThoseOfMlxBitForBit) {
   for (const QuantFormat& format : formats()) {
     const auto ours = quantize_affine({weights_, rows_, cols_}, format);
     ASSERT_TRUE(ours.ok()) << ours.error().to_string();
-    const AffineMatrix theirs = of_mlx(format);
+    const EncodedParts theirs = of_mlx(format);
     EXPECT_EQ(ours->scales, theirs.scales) << format.to_string();
-    EXPECT_EQ(ours->biases, theirs.biases) << format.to_string();
+    EXPECT_EQ(ours->offsets, theirs.offsets) << format.to_string();
     if (format.dtype == DType::kF32) {
       EXPECT_EQ(ours->codes, theirs.codes) << format.to_string();
     }

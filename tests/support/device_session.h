@@ -41,7 +41,7 @@ class DeviceSession {
   /// A [rows, cols] matrix of plain f32.
   Weight weight(int64_t rows, int64_t cols, std::span<const float> values) {
     Weight w;
-    w.data = floats({rows, cols}, values);
+    w.parts.codes = floats({rows, cols}, values);
     w.format = QuantFormat::plain(DType::kF32);
     w.rows = rows;
     w.cols = cols;

@@ -23,19 +23,19 @@ class HostBytes : public Buffer {
 };
 
 /// The numbers that a reader of `matrix` gets, row after row.
-inline std::vector<float> decode(const AffineMatrix& matrix, const QuantFormat& format,
+inline std::vector<float> decode(const EncodedParts& matrix, const QuantFormat& format,
                                  int64_t rows, int64_t cols) {
   HostBytes codes(matrix.codes);
   HostBytes scales(matrix.scales);
-  HostBytes biases(matrix.biases);
+  HostBytes biases(matrix.offsets);
   const Shape groups{rows, cols / format.group_size};
   Weight weight;
   weight.format = format;
   weight.rows = rows;
   weight.cols = cols;
-  weight.data = Tensor::view(codes, 0, {rows, cols * format.bits / 32}, DType::kU32);
-  weight.scales = Tensor::view(scales, 0, groups, format.dtype);
-  weight.biases = Tensor::view(biases, 0, groups, format.dtype);
+  weight.parts.codes = Tensor::view(codes, 0, {rows, cols * format.bits / 32}, DType::kU32);
+  weight.parts.scales = Tensor::view(scales, 0, groups, format.dtype);
+  weight.parts.offsets = Tensor::view(biases, 0, groups, format.dtype);
   std::vector<float> values(static_cast<size_t>(rows * cols));
   for (int64_t r = 0; r < rows; ++r) {
     const auto begin = static_cast<size_t>(r * cols);

@@ -218,7 +218,7 @@ FloatTensor Copier::add_module(const std::string& original, const FloatTensor& w
   groups.set(groups.rank() - 1, cols / group);
   mlx_.add(module + ".weight", DType::kU32, codes, std::move(parts->codes));
   mlx_.add(module + ".scales", format.dtype, groups, std::move(parts->scales));
-  mlx_.add(module + ".biases", format.dtype, groups, std::move(parts->biases));
+  mlx_.add(module + ".biases", format.dtype, groups, std::move(parts->offsets));
   return seen;
 }
 

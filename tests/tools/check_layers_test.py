@@ -160,6 +160,18 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/engine/x.cc", '\nbool is_it(Text t) { return t == "Qwen3"; }\n')
         self.assert_fires("src/engine/x.cc", 2, "Qwen", "src/model/families/")
 
+    def test_what_a_format_is_made_of_stays_with_those_who_decode_it(self):
+        self.write("src/quant/formats/x.cc", "const int n = format.group_size * format.bits;\n")
+        self.write("src/backend/cpu/decoders/x.cc", "const int n = weight.format.group_size;\n")
+        self.write("src/tensor/dtype.cc", "const int n = value.bits;\n")
+        self.assert_clean()
+        self.write("src/model/x.cc", "// format.bits\nconst int n = weight.format.group_size;\n")
+        self.assert_fires("src/model/x.cc", 2, "group_size", "src/quant/")
+        self.write("src/model/x.cc", "const auto f = QuantFormat::affine(4, 64, DType::kBf16);\n")
+        self.assert_fires("src/model/x.cc", 1, "QuantFormat::affine", "src/quant/")
+        self.write("src/model/x.cc", "if (matrix.format.bits == 4) tile();\n")
+        self.assert_fires("src/model/x.cc", 1, "bits", "src/quant/")
+
     def test_files_are_read_only_in_io(self):
         self.write("src/io/posix/file.cc", "#include <fcntl.h>\nint f = ::open(path, 0);\n"
                    .replace("int f", "const int f"))

@@ -32,11 +32,42 @@ Status CpuEncoder::read(std::span<std::byte> to, Tensor from) {
 
 bool CpuEncoder::supports(const char* op, const Weight& weight) {
   if (!status_.ok()) return false;
-  if (has_kernels(weight) && is_valid(weight.format, weight.cols)) return true;
+  const bool is_known = has_kernels(weight) || find_decoder(weight.format) != nullptr;
+  if (is_known && is_valid(weight.format, weight.cols)) return true;
   status_ = make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}", op,
                        weight.rows, weight.cols, weight.format.to_string(),
                        dtype_name(weight.format.dtype));
   return false;
+}
+
+void CpuEncoder::row_major_product(const RowMajorProduct& p, std::byte* space) {
+  if (has_kernels(p.weight)) {
+    return kernels_.matmul({.w = matrix_args(p.weight),
+                            .bias = {},
+                            .x = p.x,
+                            .out = p.out,
+                            .tokens = p.tokens,
+                            .row_begin = p.row_begin,
+                            .row_end = p.row_end,
+                            .out_row = p.out_row});
+  }
+  const RowDecoder& decoder = *find_decoder(p.weight.format);
+  for (int64_t row = p.row_begin; row < p.row_end; row += kDecodedRows) {
+    const int64_t rows = std::min(kDecodedRows, p.row_end - row);
+    decoder.decode(p.weight, row, rows, reinterpret_cast<float*>(space));
+    kernels_.matmul({.w = decoded_args(space, rows, p.weight.cols),
+                     .bias = {},
+                     .x = p.x,
+                     .out = p.out,
+                     .tokens = p.tokens,
+                     .row_begin = 0,
+                     .row_end = rows,
+                     .out_row = p.out_row - row});
+  }
+}
+
+std::byte* CpuEncoder::decode_spaces(size_t bytes) {
+  return worker_space_.get(bytes * static_cast<size_t>(pool_.threads()));
 }
 
 int64_t CpuEncoder::rows_per_task(int64_t rows, int64_t matrices) const {

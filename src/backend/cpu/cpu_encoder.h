@@ -17,6 +17,7 @@
 
 #include "backend/cpu/isa_choice.h"
 #include "backend/cpu/kernels/kernel_table.h"
+#include "backend/cpu/row_decoder.h"
 #include "backend/cpu/tile_products.h"
 #include "backend/encoder.h"
 #include "backend/host_buffer.h"
@@ -122,6 +123,17 @@ class CpuEncoder : public Encoder {
     float* const* out;
     int64_t out_row;
     const uint8_t* next;  // what will be read after this
+    std::byte* space;     // of decoded_bytes(), for a weight that has to be decoded
+  };
+  /// out[t][r - out_row] = weight[r] . x[t] for rows [row_begin, row_end) of a row-major weight.
+  struct RowMajorProduct {
+    const Weight& weight;
+    const float* const* x;  // in permuted order where wants_permuted(weight)
+    float* const* out;
+    int64_t tokens;
+    int64_t row_begin;
+    int64_t row_end;
+    int64_t out_row;
   };
   /// Activations of the sorted slots in one TileShape.
   struct SlotRows {
@@ -174,6 +186,11 @@ class CpuEncoder : public Encoder {
   /// Points inputs_ and outputs_ [heads, n] at rows of [n, heads, cols] tensors.
   void collect_heads(const RowsView& from, const RowsView& to, int64_t n, int64_t heads);
 
+  /// By the format's kernels, or by those of plain numbers after decoding into `space` of
+  /// decoded_bytes().
+  void row_major_product(const RowMajorProduct& product, std::byte* space);
+  /// `bytes` of workspace for each thread, `bytes` apart.
+  std::byte* decode_spaces(size_t bytes);
   void linear_row_major(const RowsView& to, const RowsView& from, const Weight& weight);
   bool depends_on_pending(const Tensor& out, const Tensor& x) const;
   size_t input_of(const PendingLinear& item);

@@ -12,10 +12,13 @@ constexpr uint64_t kLine = 64;
 
 bool is_tiled(const Weight& weight) { return weight.format.order == WeightOrder::kTiled; }
 
+/// Row-major, and in a format that kernels read.
+bool is_direct(const Weight& weight) { return !is_tiled(weight) && has_kernels(weight); }
+
 /// Where row `row`'s panel begins; null when there are no tiles.
 const uint8_t* tiles_at(const Weight& weight, int64_t row) {
   if (!is_tiled(weight)) return nullptr;
-  return bytes_of(weight.data) +
+  return bytes_of(weight.parts.codes) +
          row / kTilePanelRows *
              (static_cast<int64_t>(weight.size_bytes()) / (weight.rows / kTilePanelRows));
 }
@@ -159,8 +162,9 @@ void CpuEncoder::plan_experts(int64_t experts, int64_t rows, int64_t row_bytes) 
   }
 }
 
-/// Bytes for the interleaved tokens of one expert's product with `weight`.
+/// Bytes for the interleaved tokens of one expert's product with `weight`, or for decoded rows.
 size_t CpuEncoder::product_space(const Weight& weight, int64_t tokens) const {
+  if (!has_kernels(weight)) return decoded_bytes(weight) + kLine;
   if (!is_tiled(weight) || !TileShape::wants_blocks(tokens)) return 0;
   const TileShape shape = tile_shape(weight);
   const BlockPlan plan = BlockPlan::of(tokens, shape.kernels->block_tokens);
@@ -206,14 +210,14 @@ void CpuEncoder::expert_product(const ExpertProduct& p, const ExpertTask& task) 
               .next = p.next});
   } else {
     const std::vector<const float*>& x = wants_permuted(p.weight) ? permuted_inputs_ : inputs_;
-    kernels_.matmul({.w = matrix_args(p.weight),
-                     .bias = {},
-                     .x = x.data() + first,
-                     .out = p.out,
-                     .tokens = tokens,
-                     .row_begin = task.begin,
-                     .row_end = task.end,
-                     .out_row = p.out_row});
+    row_major_product({.weight = p.weight,
+                       .x = x.data() + first,
+                       .out = p.out,
+                       .tokens = tokens,
+                       .row_begin = task.begin,
+                       .row_end = task.end,
+                       .out_row = p.out_row},
+                      p.space);
   }
   add_row_bias(p.bias, task.begin, task.end, p.out, tokens, p.out_row);
 }
@@ -223,7 +227,7 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
   const int64_t first = expert_slots_.begin[static_cast<size_t>(task.expert)];
   const int64_t tokens = expert_slots_.begin[static_cast<size_t>(task.expert) + 1] - first;
   float* const* out = outputs_.data() + first;
-  if (!is_tiled(expert.gate) && !is_tiled(expert.up)) {
+  if (is_direct(expert.gate) && is_direct(expert.up)) {
     const auto x = [&](const Weight& weight) {
       return (wants_permuted(weight) ? permuted_inputs_ : inputs_).data() + first;
     };
@@ -251,7 +255,8 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
                   .blocks = gate_blocks,
                   .out = gate_rows,
                   .out_row = task.begin,
-                  .next = tiles_at(expert.up, task.begin)},
+                  .next = tiles_at(expert.up, task.begin),
+                  .space = blocks},
                  task);
   const bool alike = is_tiled(expert.gate) && is_tiled(expert.up) &&
                      tile_shape(expert.gate) == tile_shape(expert.up);
@@ -260,7 +265,8 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
                   .blocks = alike ? gate_blocks : pack_slots(expert.up, task, blocks),
                   .out = out,
                   .out_row = 0,
-                  .next = next},
+                  .next = next,
+                  .space = blocks},
                  task);
   for (int64_t t = 0; t < tokens; ++t) {
     float* up = out[t] + task.begin;
@@ -367,7 +373,8 @@ void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
                               .blocks = pack_slots(expert.down, task, own),
                               .out = outputs_.data() + begin[task.expert],
                               .out_row = 0,
-                              .next = next_tiles(i, ready, &ExpertWeights::down)},
+                              .next = next_tiles(i, ready, &ExpertWeights::down),
+                              .space = own},
                              task);
             });
 }

@@ -35,21 +35,22 @@ void CpuEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const H
                  permuted_inputs_);
     inputs = permuted_inputs_.data();
   }
-  const MatrixArgs matrix = matrix_args(weight);
+  const size_t space = has_kernels(weight) ? 0 : decoded_bytes(weight);
+  std::byte* spaces = decode_spaces(space);
   const int64_t step = rows_per_task(to.cols, heads);
   const int64_t blocks = (to.cols + step - 1) / step;
-  for_tasks(heads * blocks, from.rows * from.cols * to.cols, [&](int64_t task) {
+  for_tasks(heads * blocks, from.rows * from.cols * to.cols, [&](int64_t task, int thread) {
     const int64_t h = task / blocks;
     const int64_t begin = task % blocks * step;
     const int64_t first = h * rows.head_stride + rows.row_begin;
-    kernels_.matmul({.w = matrix,
-                     .bias = {},
-                     .x = inputs + h * n,
-                     .out = outputs_.data() + h * n,
-                     .tokens = n,
-                     .row_begin = first + begin,
-                     .row_end = first + std::min(to.cols, begin + step),
-                     .out_row = first});
+    row_major_product({.weight = weight,
+                       .x = inputs + h * n,
+                       .out = outputs_.data() + h * n,
+                       .tokens = n,
+                       .row_begin = first + begin,
+                       .row_end = first + std::min(to.cols, begin + step),
+                       .out_row = first},
+                      spaces + space * static_cast<size_t>(thread));
   });
 }
 
@@ -66,16 +67,26 @@ void CpuEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& weig
   if (!supports("head_linear_transposed", weight) || from.rows == 0 || to.cols == 0) return;
   MF_CHECK((heads - 1) * rows.head_stride + rows.row_begin + rows.rows_per_head <= weight.rows);
   collect_heads(from, to, n, heads);
-  const MatrixArgs matrix = matrix_args(weight);
+  const RowDecoder* decoder = has_kernels(weight) ? nullptr : find_decoder(weight.format);
+  const auto head_floats = static_cast<size_t>(rows.rows_per_head * weight.cols);
+  const size_t space = decoder == nullptr ? 0 : head_floats * sizeof(float);
+  std::byte* spaces = decode_spaces(space);
   const int64_t blocks = (to.cols + kTransposedColumns - 1) / kTransposedColumns;
-  for_tasks(heads * blocks, from.rows * from.cols * to.cols, [&](int64_t task) {
+  for_tasks(heads * blocks, from.rows * from.cols * to.cols, [&](int64_t task, int thread) {
     const int64_t h = task / blocks;
     const int64_t begin = task % blocks * kTransposedColumns;
-    kernels_.transposed_matmul({.w = matrix,
+    const int64_t first = h * rows.head_stride + rows.row_begin;
+    std::byte* own = spaces + space * static_cast<size_t>(thread);
+    if (decoder != nullptr) {
+      decoder->decode(weight, first, rows.rows_per_head, reinterpret_cast<float*>(own));
+    }
+    kernels_.transposed_matmul({.w = decoder == nullptr
+                                         ? matrix_args(weight)
+                                         : decoded_args(own, rows.rows_per_head, weight.cols),
                                 .x = inputs_.data() + h * n,
                                 .out = outputs_.data() + h * n,
                                 .tokens = n,
-                                .first_row = h * rows.head_stride + rows.row_begin,
+                                .first_row = decoder == nullptr ? first : 0,
                                 .rows = rows.rows_per_head,
                                 .col_begin = begin,
                                 .col_end = std::min(to.cols, begin + kTransposedColumns)});

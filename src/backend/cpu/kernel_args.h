@@ -28,32 +28,40 @@ inline const float* floats_or_null(const Tensor& tensor) {
 /// for those of another one.
 inline bool has_kernels(const Weight& weight) {
   const QuantFormat& format = weight.format;
-  switch (format.kind) {
-    case QuantKind::kPlain:
-      return true;
-    case QuantKind::kAffine:
-      return format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, weight.rows);
-  }
-  return false;
+  if (format.is_plain()) return true;
+  return format.is_affine() &&
+         (format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, weight.rows));
 }
 
 inline MatrixArgs matrix_args(const Weight& weight) {
   MF_CHECK(weight.format.order == WeightOrder::kRowMajor);
-  return {.data = bytes_of(weight.data),
-          .scales = bytes_of(weight.scales),
-          .biases = bytes_of(weight.biases),
+  return {.data = bytes_of(weight.parts.codes),
+          .scales = bytes_of(weight.parts.scales),
+          .biases = bytes_of(weight.parts.offsets),
           .rows = weight.rows,
           .cols = weight.cols,
           .type = element_type(weight.format.dtype),
-          .bits = weight.format.kind == QuantKind::kAffine ? weight.format.bits : 0,
+          .bits = weight.format.is_affine() ? weight.format.bits : 0,
           .group_size = weight.format.group_size};
+}
+
+/// Rows that have been decoded to f32.
+inline MatrixArgs decoded_args(const std::byte* floats, int64_t rows, int64_t cols) {
+  return {.data = reinterpret_cast<const uint8_t*>(floats),
+          .scales = nullptr,
+          .biases = nullptr,
+          .rows = rows,
+          .cols = cols,
+          .type = ElementType::kF32,
+          .bits = 0,
+          .group_size = 0};
 }
 
 inline BiasArgs bias_args(const Tensor& bias) { return {bytes_of(bias), element_type(bias.dtype)}; }
 
 /// 4-bit codes are multiplied in the order they decode to.
 inline bool wants_permuted(const Weight& weight) {
-  return weight.format.kind == QuantKind::kAffine && weight.format.bits == 4;
+  return weight.format.is_affine() && weight.format.bits == 4;
 }
 
 inline ActivationKind kernel_activation(Activation activation) {

@@ -55,18 +55,20 @@ void CpuEncoder::linear_row_major(const RowsView& to, const RowsView& from, cons
     permute_rows({inputs, static_cast<size_t>(n)}, from.cols, permuted_, permuted_inputs_);
     inputs = permuted_inputs_.data();
   }
-  const MatrixArgs matrix = matrix_args(weight);
+  const size_t space = has_kernels(weight) ? 0 : decoded_bytes(weight);
+  std::byte* spaces = decode_spaces(space);
   const int64_t step = rows_per_task(weight.rows, 1);
-  for_tasks((weight.rows + step - 1) / step, weight.rows * weight.cols * n, [&](int64_t task) {
-    kernels_.matmul({.w = matrix,
-                     .bias = {},
-                     .x = inputs,
-                     .out = outputs,
-                     .tokens = n,
-                     .row_begin = task * step,
-                     .row_end = std::min(weight.rows, (task + 1) * step),
-                     .out_row = 0});
-  });
+  for_tasks((weight.rows + step - 1) / step, weight.rows * weight.cols * n,
+            [&](int64_t task, int thread) {
+              row_major_product({.weight = weight,
+                                 .x = inputs,
+                                 .out = outputs,
+                                 .tokens = n,
+                                 .row_begin = task * step,
+                                 .row_end = std::min(weight.rows, (task + 1) * step),
+                                 .out_row = 0},
+                                spaces + space * static_cast<size_t>(thread));
+            });
 }
 
 bool CpuEncoder::depends_on_pending(const Tensor& out, const Tensor& x) const {
@@ -162,7 +164,7 @@ int64_t CpuEncoder::plan_pending() {
 
 void CpuEncoder::run_pending(const PendingLinear& item, int64_t task) {
   const bool is_last = &item == &pending_.back();
-  const uint8_t* after = is_last ? nullptr : bytes_of((&item + 1)->weight.data);
+  const uint8_t* after = is_last ? nullptr : bytes_of((&item + 1)->weight.parts.codes);
   const LinearInput& input = linear_inputs_[item.input];
   const int64_t panels = item.weight.rows / kTilePanelRows;
   const int64_t end = std::min(panels, (task + 1) * item.task_panels);

@@ -90,7 +90,7 @@ struct TileProduct {
 void multiply(const TileProduct& product);
 
 inline TileMatrix tile_matrix(const Weight& weight) {
-  return {.tiles = bytes_of(weight.data),
+  return {.tiles = bytes_of(weight.parts.codes),
           .cols = weight.cols,
           .type = element_type(weight.format.dtype),
           .bits = weight.format.bits,

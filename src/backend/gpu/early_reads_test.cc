@@ -91,8 +91,8 @@ TEST_F(EarlyReads, LatentQueriesAwaitPositionsAndPagesThatTheLaunchBeforeWrites)
   both.format = QuantFormat::affine(4, 64, DType::kBf16);
   both.rows = 16;
   both.cols = 64;
-  both.data = s_.zeros({16, 8}, DType::kI32);
-  both.scales = both.biases = s_.zeros({16, 1}, DType::kBf16);
+  both.parts.codes = s_.zeros({16, 8}, DType::kI32);
+  both.parts.scales = both.parts.offsets = s_.zeros({16, 1}, DType::kBf16);
   const LatentHeads heads{.norm = s_.zeros({64}),
                           .norm_eps = 1e-6f,
                           .inverse_frequencies = s_.zeros({4}),

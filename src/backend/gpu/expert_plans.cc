@@ -108,8 +108,7 @@ void record_any_experts(Recorder& recorder, const ExpertLaunch& launch, const Ex
   const KernelId fused =
       like.gate.format == like.up.format
           ? matrix_kernel(KernelId::expert_gate_up_f32_t1, like.gate.format, launch.tile)
-          : matrix_kernel(KernelId::expert_gate_up_any_t1, QuantFormat::plain(DType::kF32),
-                          launch.tile);
+          : any_format_kernel(KernelId::expert_gate_up_any_t1, launch.tile);
   const bool one_token = launch.tile == 1;
   record_step(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, t.x, t.intermediate);
   p.gate = matrix_layout(like.down);

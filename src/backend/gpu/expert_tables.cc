@@ -54,8 +54,8 @@ bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 
 }  // namespace
 
 ExpertMatrix expert_addresses(const Recorder& recorder, const Weight& weight, const Tensor& bias) {
-  return {recorder.address_of(weight.data), recorder.address_of(weight.scales),
-          recorder.address_of(weight.biases), recorder.address_of(bias)};
+  return {recorder.address_of(weight.parts.codes), recorder.address_of(weight.parts.scales),
+          recorder.address_of(weight.parts.offsets), recorder.address_of(bias)};
 }
 
 ExpertTables::Staying* ExpertTables::find(std::span<const ExpertWeights> experts) {

@@ -160,9 +160,9 @@ Weight codes(DeviceSession& s, int64_t rows, int64_t cols) {
   w.format = QuantFormat::affine(4, 64, DType::kBf16);
   w.rows = rows;
   w.cols = cols;
-  w.data = s.zeros({rows, cols / 8}, DType::kI32);
-  w.scales = s.zeros({rows, cols / 64}, DType::kBf16);
-  w.biases = s.zeros({rows, cols / 64}, DType::kBf16);
+  w.parts.codes = s.zeros({rows, cols / 8}, DType::kI32);
+  w.parts.scales = s.zeros({rows, cols / 64}, DType::kBf16);
+  w.parts.offsets = s.zeros({rows, cols / 64}, DType::kBf16);
   return w;
 }
 

@@ -17,7 +17,7 @@ constexpr uint32_t bytes_of(uint32_t words) { return words * static_cast<uint32_
 // Whether the kernels of latent.h read the matrix of heads as it lies.
 bool fits_latent(const Weight& weight) {
   const QuantFormat& f = weight.format;
-  return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
+  return f.is_affine() && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
          f.order == WeightOrder::kRowMajor && weight.cols % 32 == 0 &&
          weight.cols <= int64_t{kLatentRankMax} && matrix_layout(weight).wide != 0;
 }

@@ -57,9 +57,8 @@ KernelId few_kernel(DType dtype, bool normed) {
 // way; nothing if a core has too little memory for a row and the token.
 std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& weight,
                                   const Tensor& x, const Chain* made, const Platform& platform) {
-  if (product.weight.rows > kFewRowsMax || weight.format.kind != QuantKind::kPlain ||
-      product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0 ||
-      product.weight.cols > kFewColsMax) {
+  if (product.weight.rows > kFewRowsMax || !weight.format.is_plain() || product.weight.wide == 0 ||
+      !is_wide(x) || product.weight.cols % 8 != 0 || product.weight.cols > kFewColsMax) {
     return std::nullopt;
   }
   FewRowsParams p{};
@@ -120,7 +119,7 @@ std::optional<Plan> plan_few_rows(const FewRowsOp& op, const Weight& weight, con
   std::optional<Plan> plan =
       few_rows_plan(linear_params(op.out, op.x, weight), weight, op.x, made, platform);
   if (!plan) return plan;
-  plan->bind(range_of(weight.data, Access::kRead));
+  plan->bind(range_of(weight.parts.codes, Access::kRead));
   if (made != nullptr) {
     plan->bind(range_of(made->base, Access::kRead));
     plan->bind(range_of(made->addends[0], Access::kRead));

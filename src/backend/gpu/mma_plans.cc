@@ -9,7 +9,7 @@ namespace moeflux::gpu {
 
 bool fits_mma(const Weight& weight) {
   const QuantFormat& f = weight.format;
-  return f.kind == QuantKind::kAffine && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
+  return f.is_affine() && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
          f.group_size >= int64_t{kMmaBlock} &&
          weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
 }
@@ -23,7 +23,7 @@ bool uses_mma(const Platform& platform, const Weight& weight) {
 
 bool has_wide_scales(const Weight& weight) {
   return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
-         weight.scales.offset_bytes % 16 == 0 && weight.biases.offset_bytes % 16 == 0;
+         weight.parts.scales.offset_bytes % 16 == 0 && weight.parts.offsets.offset_bytes % 16 == 0;
 }
 
 MmaMatrix mma_matrix(const Weight& weight) {
@@ -51,9 +51,9 @@ uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t ro
 }
 
 void bind_weight(Plan& plan, const Weight& weight) {
-  plan.bind(range_of(weight.data, Access::kRead));
-  plan.bind(range_of(weight.scales, Access::kRead));
-  plan.bind(range_of(weight.biases, Access::kRead));
+  plan.bind(range_of(weight.parts.codes, Access::kRead));
+  plan.bind(range_of(weight.parts.scales, Access::kRead));
+  plan.bind(range_of(weight.parts.offsets, Access::kRead));
 }
 
 Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {

@@ -2,29 +2,47 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <span>
+#include <string_view>
 
+#include "backend/gpu/kernels/coded_list.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "quant/format_traits.h"
 
 namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kTiles = 3;  // of 1, 4 and 8 tokens
 
-uint32_t format_index(const QuantFormat& format) {
-  switch (format.kind) {
-    case QuantKind::kPlain:
-      return format.dtype == DType::kF32 ? 0 : format.dtype == DType::kF16 ? 1 : 2;
-    case QuantKind::kAffine:
-      return format.bits == 8 ? 8 : 3 + static_cast<uint32_t>(format.bits - 2);
+// Names of the formats that kernels read number by number, in the order of their numbers.
+constexpr std::string_view kCodedFormats[] = {"",
+#define MF_CODED_NAME(name) #name,
+                                              MF_CODED_FORMATS(MF_CODED_NAME)
+#undef MF_CODED_NAME
+};
+
+/// kFormatCoded and up; 0 for a format that kernels do not read so.
+uint32_t coded_number(const QuantFormat& format) {
+  for (size_t i = 1; i < std::size(kCodedFormats); ++i) {
+    if (kCodedFormats[i] == format.kind->name) return kFormatCoded + static_cast<uint32_t>(i) - 1;
   }
-  __builtin_unreachable();
+  return 0;
 }
 
-static_assert(static_cast<int>(KernelId::linear_w8_t8) -
+uint32_t format_index(const QuantFormat& format) {
+  constexpr uint32_t kAny = 9;
+  if (format.is_plain()) {
+    return format.dtype == DType::kF32 ? 0 : format.dtype == DType::kF16 ? 1 : 2;
+  }
+  if (!format.is_affine()) return kAny;
+  return format.bits == 8 ? 8 : 3 + static_cast<uint32_t>(format.bits - 2);
+}
+
+static_assert(static_cast<int>(KernelId::linear_any_t8) -
                   static_cast<int>(KernelId::linear_f32_t1) ==
-              8 * 3 + 2);
+              9 * 3 + 2);
 
 uint64_t element_bytes(DType dtype) { return static_cast<uint64_t>(dtype_bits(dtype)) / 8; }
 
@@ -146,21 +164,17 @@ u32 float_format(DType dtype) {
 }
 
 bool has_kernels(const QuantFormat& format) {
-  switch (format.kind) {
-    case QuantKind::kPlain:
-    case QuantKind::kAffine:
-      return true;
-  }
-  return false;
+  return format.is_plain() || format.is_affine() || coded_number(format) != 0;
 }
 
 Status check_weight(const char* op, const Weight& weight) {
   const QuantFormat& format = weight.format;
+  // Plain numbers and scales are read whole, affine codes in words, the parts of others in bytes.
   const auto element = static_cast<size_t>(dtype_bits(format.dtype)) / 8;
-  const bool is_affine = format.kind == QuantKind::kAffine;
-  const bool is_aligned = weight.data.offset_bytes % (is_affine ? 4 : element) == 0 &&
-                          weight.scales.offset_bytes % element == 0 &&
-                          weight.biases.offset_bytes % element == 0;
+  const bool is_aligned =
+      weight.parts.codes.offset_bytes % (format.is_affine() ? 4 : element) == 0 &&
+      weight.parts.scales.offset_bytes % element == 0 &&
+      weight.parts.offsets.offset_bytes % element == 0;
   if (has_kernels(format) && is_valid(format, weight.cols) &&
       format.order == WeightOrder::kRowMajor && is_aligned) {
     return {};
@@ -171,30 +185,35 @@ Status check_weight(const char* op, const Weight& weight) {
 }
 
 MatrixLayout matrix_layout(const Weight& weight) {
+  const QuantFormat& format = weight.format;
   MatrixLayout layout{};
   layout.rows = static_cast<u32>(weight.rows);
   layout.cols = static_cast<u32>(weight.cols);
-  layout.scales = float_format(weight.format.dtype);
+  layout.scales = float_format(format.dtype);
   uint64_t row_bytes = 0;
-  switch (weight.format.kind) {
-    case QuantKind::kPlain:
-      layout.format = layout.scales;
-      row_bytes = static_cast<uint64_t>(weight.cols) * element_bytes(weight.format.dtype);
-      break;
-    case QuantKind::kAffine:
-      layout.format = static_cast<u32>(weight.format.bits);
-      layout.group_shift =
-          static_cast<u32>(std::countr_zero(static_cast<uint32_t>(weight.format.group_size)));
-      row_bytes = static_cast<uint64_t>(weight.cols * weight.format.bits / 8);
-      break;
+  if (format.is_plain()) {
+    layout.format = layout.scales;
+    row_bytes = static_cast<uint64_t>(weight.cols) * element_bytes(format.dtype);
+  } else if (format.is_affine()) {
+    layout.format = static_cast<u32>(format.bits);
+    layout.group_shift =
+        static_cast<u32>(std::countr_zero(static_cast<uint32_t>(format.group_size)));
+    row_bytes = static_cast<uint64_t>(weight.cols * format.bits / 8);
+  } else {
+    layout.format = coded_number(format);
   }
-  layout.wide = weight.data.offset_bytes % 16 == 0 && row_bytes % 16 == 0 ? 1 : 0;
+  layout.wide = weight.parts.codes.offset_bytes % 16 == 0 && row_bytes % 16 == 0 ? 1 : 0;
   return layout;
 }
 
-KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t tokens) {
+KernelId any_format_kernel(KernelId first, uint32_t tokens) {
   const uint32_t tile = tokens == 1 ? 0 : tokens == 4 ? 1 : 2;
-  return static_cast<KernelId>(static_cast<uint32_t>(first) + format_index(format) * kTiles + tile);
+  return static_cast<KernelId>(static_cast<uint32_t>(first) + tile);
+}
+
+KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t tokens) {
+  const auto of_format = static_cast<uint32_t>(first) + format_index(format) * kTiles;
+  return any_format_kernel(static_cast<KernelId>(of_format), tokens);
 }
 
 uint32_t stage_cols(int64_t cols, uint32_t tokens) {

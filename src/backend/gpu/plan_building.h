@@ -42,7 +42,7 @@ bool is_wide(const Tensor& tensor);
 
 /// kUnsupported, with the operation's name, when no kernel reads the weight as it lies.
 Status check_weight(const char* op, const Weight& weight);
-/// False for a kind of format that matrix_layout() and matrix_kernel() have no place for.
+/// False for a format that no kernel reads.
 bool has_kernels(const QuantFormat& format);
 MatrixLayout matrix_layout(const Weight& weight);
 /// Threads that sum over a row of so many columns in a norm: its bits depend on it.
@@ -53,6 +53,8 @@ u32 float_format(DType dtype);
 /// Where the format's variant for tiles of `tokens` (1, 4 or 8) stands among those of a kernel
 /// whose first variant is `first`.
 KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t tokens);
+/// The same for kernels that look at MatrixLayout::format, the first of which is `first`.
+KernelId any_format_kernel(KernelId first, uint32_t tokens);
 /// Columns of x in shared memory at a time for tiles of `tokens` tokens.
 uint32_t stage_cols(int64_t cols, uint32_t tokens);
 /// The tile for n tokens.

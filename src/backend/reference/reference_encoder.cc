@@ -48,7 +48,7 @@ double dot(std::span<const float> a, const float* b) {
 }  // namespace
 
 std::span<const float> ReferenceEncoder::decoded_row(const Weight& weight, int64_t row) {
-  if (is_valid(weight.format, weight.cols)) {
+  if (can_decode(weight)) {
     row_.resize(static_cast<size_t>(weight.cols));
     decode_row(weight, row, row_);
     return row_;

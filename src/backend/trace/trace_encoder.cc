@@ -118,7 +118,7 @@ void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const int64_t n = token_ids.num_elements();
   record(format("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),
                 table.format.to_string()),
-         moeflux::weight_bytes(table.format, n, table.cols).total());
+         moeflux::weight_bytes(table.format, n, table.cols));
 }
 
 void TraceEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
@@ -132,7 +132,7 @@ void TraceEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const
   const int64_t heads = x.dim(1);
   MF_CHECK(x.shape.back() == weight.cols && out.shape.back() == rows.rows_per_head);
   record(format("head_linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
-         moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols).total(),
+         moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols),
          product(x.num_elements(), rows.rows_per_head, 1));
 }
 
@@ -142,7 +142,7 @@ void TraceEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& we
   MF_CHECK(out.shape.back() == weight.cols && x.shape.back() == rows.rows_per_head);
   record(format("head_linear_transposed {} = {} x {}", text_of(out), text_of(x),
                 weight.format.to_string()),
-         moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols).total(),
+         moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols),
          product(x.num_elements(), weight.cols, 1));
 }
 

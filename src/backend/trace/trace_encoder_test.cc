@@ -47,9 +47,9 @@ TEST(TraceEncoder, LinearCountsBytesAndMultiplyAdds) {
   weight.format = QuantFormat::affine(4, 64, DType::kBf16);
   weight.rows = 512;
   weight.cols = 256;
-  weight.data = Tensor::view(*buffer, 0, {512, 32}, DType::kU32);
-  weight.scales = Tensor::view(*buffer, 0, {512, 4}, DType::kBf16);
-  weight.biases = weight.scales;
+  weight.parts.codes = Tensor::view(*buffer, 0, {512, 32}, DType::kU32);
+  weight.parts.scales = Tensor::view(*buffer, 0, {512, 4}, DType::kBf16);
+  weight.parts.offsets = weight.parts.scales;
   TraceEncoder e;
   const Tensor x = e.scratch({3, 256}, DType::kF32);
   const Tensor out = e.scratch({3, 512}, DType::kF32);

@@ -23,8 +23,7 @@ constexpr int64_t kLineBytes = 64;
 
 /// True when an affine matrix of this format may be stored in tiles: 4 or 8 bits, whole panels.
 constexpr bool is_tileable(const QuantFormat& format, int64_t rows) {
-  return format.kind == QuantKind::kAffine && (format.bits == 4 || format.bits == 8) &&
-         rows % kPanelRows == 0;
+  return format.is_affine() && (format.bits == 4 || format.bits == 8) && rows % kPanelRows == 0;
 }
 
 /// Bytes of the codes of one group of a panel: whole lines.
@@ -46,7 +45,7 @@ struct RowMajorParts {
   std::span<const std::byte> biases;
 };
 
-/// Reorders a tileable [rows, cols] matrix. `out` takes weight_bytes().total() bytes and must not
+/// Reorders a tileable [rows, cols] matrix. `out` takes weight_bytes() bytes and must not
 /// overlap the parts. `format.order` is ignored.
 void tile(std::span<std::byte> out, const RowMajorParts& parts, const QuantFormat& format,
           int64_t rows, int64_t cols);

@@ -32,8 +32,8 @@ struct RowsParams {
   f32 up_offset;
 };
 
-/// How numbers are stored. Affine formats are their bits.
-enum : u32 { kFormatF16 = 16, kFormatBf16 = 17, kFormatF32 = 32 };
+/// How numbers are stored. Affine formats are their bits; from kFormatCoded on, coded_list.h.
+enum : u32 { kFormatF16 = 16, kFormatBf16 = 17, kFormatF32 = 32, kFormatCoded = 64 };
 
 /// A row-major matrix in its storage format.
 struct MatrixLayout {

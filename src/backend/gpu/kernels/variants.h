@@ -1,4 +1,5 @@
-// Variants of matrix products: of 1, 4 and 8 tokens a group, for every storage format. Plans choose
+// Variants of matrix products: of 1, 4 and 8 tokens a group, for every storage format, and for
+// those that say theirs in MatrixLayout::format alone. Plans choose
 // with matrix_kernel(), which counts on this order.
 #pragma once
 
@@ -15,4 +16,5 @@
   MF_TILES(X, name##_w4, bindings, Params)    \
   MF_TILES(X, name##_w5, bindings, Params)    \
   MF_TILES(X, name##_w6, bindings, Params)    \
-  MF_TILES(X, name##_w8, bindings, Params)
+  MF_TILES(X, name##_w8, bindings, Params)    \
+  MF_TILES(X, name##_any, bindings, Params)

@@ -184,10 +184,10 @@ MF_FN void expert_gate_up_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(cons
   MF_EXPERT_TILES(name##_w4, function, 4u)            \
   MF_EXPERT_TILES(name##_w5, function, 5u)            \
   MF_EXPERT_TILES(name##_w6, function, 6u)            \
-  MF_EXPERT_TILES(name##_w8, function, 8u)
+  MF_EXPERT_TILES(name##_w8, function, 8u)            \
+  MF_EXPERT_TILES(name##_any, function, 0u)
 MF_EXPERT_FORMATS(expert_linear, expert_linear_tile)
 MF_EXPERT_FORMATS(expert_gate_up, expert_gate_up_tile)
-MF_EXPERT_TILES(expert_gate_up_any, expert_gate_up_tile, 0u)
 #undef MF_EXPERT_FORMATS
 #undef MF_EXPERT_TILES
 #undef MF_EXPERT

@@ -10,7 +10,6 @@
   X(expert_tiles, 2, ExpertListParams, kWaits)               \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)              \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)             \
-  MF_TILES(X, expert_gate_up_any, 7, ExpertParams)           \
   X(combine_slots, 3, CombineParams, kWaits)                 \
   X(mma_gate_up_w4_t1, 10, MmaExpertsOneParams, kWaits)      \
   X(mma_gate_up_w8_t1, 10, MmaExpertsOneParams, kWaits)      \

@@ -74,6 +74,7 @@ MF_LINEAR_TILES(linear_w4, 4u)
 MF_LINEAR_TILES(linear_w5, 5u)
 MF_LINEAR_TILES(linear_w6, 6u)
 MF_LINEAR_TILES(linear_w8, 8u)
+MF_LINEAR_TILES(linear_any, 0u)
 #undef MF_LINEAR_TILES
 #undef MF_LINEAR
 

@@ -184,6 +184,28 @@ MF_FN void accumulate_plain(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, MF_GLOBAL
   }
 }
 
+/// Like accumulate_plain() for numbers that decode one by one.
+template <u32 ROWS, u32 TOKENS>
+MF_FN void accumulate_coded(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, CodedParts parts,
+                            MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
+                            u32 begin, u32 count) {
+  for (u32 c = t.lane * 8u; c < count; c += 8u * 32u) {
+    for (u32 k = 0u; k < 8u && c + k < count; ++k) {
+      f32 values[ROWS];
+      MF_UNROLL
+      for (u32 r = 0u; r < ROWS; ++r) values[r] = coded_at(m, parts, rows[r], begin + c + k);
+      MF_UNROLL
+      for (u32 j = 0u; j < TOKENS; ++j) {
+        const f32 x = staged[j * stage_cols + staged_at(c + k)];
+        MF_UNROLL
+        for (u32 r = 0u; r < ROWS; ++r) {
+          acc[r * TOKENS + j] = mf_fma(values[r], x, acc[r * TOKENS + j]);
+        }
+      }
+    }
+  }
+}
+
 /// Either of the two. FORMAT 0 looks at the layout instead: one kernel for matrices of any format.
 template <u32 FORMAT, u32 ROWS, u32 TOKENS>
 struct Accumulate {
@@ -232,6 +254,10 @@ struct Accumulate<0u, ROWS, TOKENS> {
     MF_ANY_CASE(5u)
     MF_ANY_CASE(6u)
     MF_ANY_CASE(8u)
+    if (m.format >= kFormatCoded) {
+      accumulate_coded<ROWS, TOKENS>(t, acc, m, CodedParts{data, scales, biases}, rows, staged,
+                                     stage_cols, begin, count);
+    }
   }
 };
 #undef MF_ANY_CASE

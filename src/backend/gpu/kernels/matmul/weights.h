@@ -1,6 +1,7 @@
 // Decoding of stored numbers.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/coded_formats.h"
 #include "backend/gpu/kernels/params.h"
 
 namespace moeflux {
@@ -26,6 +27,7 @@ MF_FN u32 code_at(MF_GLOBAL(const u32) row, u32 i, u32 bits) {
 /// One number of a matrix, as decode_row() defines it.
 MF_FN f32 decode_at(MatrixLayout m, MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
                     MF_GLOBAL(const u8) biases, u64 row, u32 col) {
+  if (m.format >= kFormatCoded) return coded_at(m, CodedParts{data, scales, biases}, row, col);
   if (m.format >= kFormatF16) return load_plain(data, row * m.cols + col, m.format);
   const u32 words = m.cols / 32u * m.format;
   const u32 code = code_at(MF_CAST(const u32, data) + row * words, col, m.format);

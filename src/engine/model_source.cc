@@ -1,0 +1,97 @@
+#include "engine/model_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "checkpoint/expert_pack.h"
+#include "engine/model_loader.h"
+#include "io/file.h"
+
+namespace moeflux {
+namespace {
+
+constexpr uint64_t kConfigBytesMax =
+    64 * kMiB;  // the largest public ones, with per-module entries, reach 1 MiB
+constexpr uint64_t kTokenizerBytesMax = kGiB;
+constexpr uint64_t kRanksBytesMax = 64 * kMiB;
+
+class FolderSource : public ModelSource {
+ public:
+  explicit FolderSource(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const override { return path_; }
+
+  Result<std::string> config() const override {
+    return read_text_file(path_ + "/config.json", kConfigBytesMax);
+  }
+
+  Result<TensorIndex> tensors() const override { return TensorIndex::open(path_); }
+
+  Result<bool> holds_tensors() const override {
+    MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(path_));
+    return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+      return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+    });
+  }
+
+  Result<TokenizerText> tokenizer() const override {
+    const std::string json = path_ + "/tokenizer.json";
+    const std::string ranks = path_ + "/tiktoken.model";
+    TokenizerText tokenizer{.name = json};
+    if (path_exists(json) || !path_exists(ranks)) {
+      if (!path_exists(json)) {
+        return make_error(ErrorCode::kNotFound,
+                          "{}: the model folder has neither tokenizer.json nor tiktoken.model",
+                          path_);
+      }
+      MF_ASSIGN_OR_RETURN(tokenizer.text, read_text_file(json, kTokenizerBytesMax));
+      return tokenizer;
+    }
+    tokenizer.kind = TokenizerText::Kind::kTiktoken;
+    tokenizer.name = ranks;
+    MF_ASSIGN_OR_RETURN(tokenizer.text, read_text_file(ranks, kRanksBytesMax));
+    MF_ASSIGN_OR_RETURN(tokenizer.config,
+                        read_text_file(path_ + "/tokenizer_config.json", kConfigBytesMax));
+    return tokenizer;
+  }
+
+  Result<std::optional<std::string>> generation_config() const override {
+    return read_optional("generation_config.json");
+  }
+
+  // A file of its own, or a string of tokenizer_config.json; several by name are no template.
+  Result<std::optional<std::string>> chat_template() const override {
+    MF_ASSIGN_OR_RETURN(std::optional<std::string> jinja, read_optional("chat_template.jinja"));
+    if (jinja) return jinja;
+    MF_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                        read_optional("tokenizer_config.json"));
+    if (!text) return std::optional<std::string>();
+    MF_ASSIGN_OR_RETURN(const Json config, parse_json(*text, path_ + "/tokenizer_config.json"));
+    if (!config.is_object()) return std::optional<std::string>();
+    const auto found = config.find("chat_template");
+    if (found == config.end() || !found->is_string()) return std::optional<std::string>();
+    return std::optional<std::string>(found->get<std::string>());
+  }
+
+ private:
+  Result<std::optional<std::string>> read_optional(const char* name) const {
+    const std::string path = format("{}/{}", path_, name);
+    if (!path_exists(path)) return std::optional<std::string>();
+    MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path, kConfigBytesMax));
+    return std::optional<std::string>(std::move(text));
+  }
+
+  std::string path_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path) {
+  MF_RETURN_IF_ERROR(check_model_folder(path));
+  return std::unique_ptr<ModelSource>(std::make_unique<FolderSource>(path));
+}
+
+}  // namespace moeflux

@@ -1,0 +1,50 @@
+// ModelSource: what a model is made of, wherever it lies. Gives texts and tensors as they are
+// stored; what they mean is known above.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "checkpoint/tensor_index.h"
+
+namespace moeflux {
+
+/// A tokenizer as it is stored.
+struct TokenizerText {
+  enum class Kind : uint8_t {
+    kJson,      // `text` is a tokenizer.json
+    kTiktoken,  // `text` is a tiktoken.model, `config` its tokenizer_config.json
+  };
+  Kind kind = Kind::kJson;
+  std::string text;
+  std::string config;
+  std::string name;  // of the file that `text` is from, for messages
+};
+
+/// Stateless: each call reads. Failures name the file.
+class ModelSource {
+ public:
+  virtual ~ModelSource() = default;
+  /// The path it was opened with.
+  virtual const std::string& path() const = 0;
+  /// The text of config.json, or what says the same.
+  virtual Result<std::string> config() const = 0;
+  virtual Result<TensorIndex> tensors() const = 0;
+  /// False when there is no weight at all. Also true for an index without its shards: then they are
+  /// missing, not absent on purpose.
+  virtual Result<bool> holds_tensors() const = 0;
+  /// Fails with kNotFound when there is none.
+  virtual Result<TokenizerText> tokenizer() const = 0;
+  /// The text of generation_config.json; nullopt when there is none.
+  virtual Result<std::optional<std::string>> generation_config() const = 0;
+  /// The Jinja text that turns messages into a prompt; nullopt when there is none.
+  virtual Result<std::optional<std::string>> chat_template() const = 0;
+};
+
+/// A folder of Hugging Face or MLX files. Fails with kNotFound, saying what is there instead,
+/// unless `path` is a folder, and with kFailedPrecondition when a packing into it has not finished.
+Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path);
+
+}  // namespace moeflux

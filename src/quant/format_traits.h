@@ -1,0 +1,34 @@
+// FormatTraits: a storage format as data. Whoever stores, reads, packs or counts weights asks these
+// and names no format; a backend adds its own decoder to a format (its decoders/ folder or list)
+// and refuses a format that it has none for.
+//
+// Every .cc file in formats/ that ends in _format.cc defines `const FormatTraits <file>`; the list
+// of them is generated, so that adding a format is adding a file.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quant/format.h"
+#include "quant/weight.h"
+
+namespace moeflux {
+
+struct FormatTraits {
+  std::string_view name;
+  /// What messages call one concrete format of this kind.
+  std::string (*to_string)(const QuantFormat& format);
+  bool (*is_valid)(const QuantFormat& format, int64_t cols);
+  /// Gives the weight, of which format, rows and cols are set, the shapes and types of its parts.
+  void (*lay_out)(Weight& weight);
+  /// The definition: row `row` in f32. Host memory only. Null: nobody knows what it means.
+  void (*decode_row)(const Weight& weight, int64_t row, std::span<float> out);
+};
+
+/// Every format there is.
+std::span<const FormatTraits* const> known_formats();
+/// By name; null when there is none.
+const FormatTraits* find_format(std::string_view name);
+
+}  // namespace moeflux

@@ -1,0 +1,32 @@
+// Arrays of F32, F16 or BF16.
+#include <string>
+
+#include "quant/format_traits.h"
+
+namespace moeflux {
+namespace {
+
+std::string name_of(const QuantFormat& format) {
+  std::string name(dtype_name(format.dtype));
+  for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return name;
+}
+
+bool fits(const QuantFormat& format, int64_t) { return is_plain_float(format.dtype); }
+
+void lay_out_parts(Weight& weight) {
+  weight.parts.codes = unplaced({weight.rows, weight.cols}, weight.format.dtype);
+}
+
+void decode(const Weight& weight, int64_t row, std::span<float> out) {
+  const std::byte* numbers = host_ptr<std::byte>(weight.parts.codes);
+  for (int64_t c = 0; c < weight.cols; ++c) {
+    out[static_cast<size_t>(c)] = load_float(numbers, row * weight.cols + c, weight.format.dtype);
+  }
+}
+
+}  // namespace
+
+const FormatTraits plain_format = {"plain", name_of, fits, lay_out_parts, decode};
+
+}  // namespace moeflux

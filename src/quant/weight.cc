@@ -1,0 +1,100 @@
+#include "quant/weight.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "quant/format_traits.h"
+#include "quant/formats/tiled.h"
+
+namespace moeflux {
+
+uint64_t Weight::size_bytes() const {
+  uint64_t bytes = 0;
+  for (const PartRole role : kPartRoles) {
+    if (has(role)) bytes += parts[role].size_bytes();
+  }
+  return bytes;
+}
+
+Weight Weight::at(Buffer& buffer, size_t begin) const {
+  Weight placed = *this;
+  for (const PartRole role : kPartRoles) {
+    Tensor& part = placed.parts[role];
+    if (!has(role)) continue;
+    part.buffer = &buffer;
+    part.offset_bytes += begin;
+    MF_CHECK(part.offset_bytes + part.size_bytes() <= buffer.size_bytes());
+  }
+  return placed;
+}
+
+Parts<std::span<std::byte>> Weight::bytes_in(std::byte* begin) const {
+  Parts<std::span<std::byte>> bytes;
+  for (const PartRole role : kPartRoles) {
+    const Tensor& part = parts[role];
+    if (has(role)) bytes[role] = {begin + part.offset_bytes, part.size_bytes()};
+  }
+  return bytes;
+}
+
+bool operator==(const Weight& a, const Weight& b) {
+  return a.format == b.format && a.rows == b.rows && a.cols == b.cols &&
+         std::all_of(kPartRoles.begin(), kPartRoles.end(), [&](PartRole role) {
+           return a.has(role) == b.has(role) && a.parts[role].buffer == b.parts[role].buffer &&
+                  a.parts[role].offset_bytes == b.parts[role].offset_bytes;
+         });
+}
+
+Weight lay_out(const QuantFormat& format, int64_t rows, int64_t cols) {
+  Weight weight{.format = format, .rows = rows, .cols = cols};
+  format.kind->lay_out(weight);
+  return weight;
+}
+
+Tensor unplaced(const Shape& shape, DType dtype) {
+  Tensor part;
+  part.shape = shape;
+  part.dtype = dtype;
+  int64_t stride = 1;
+  for (int i = shape.rank(); i-- > 0; stride *= shape[i]) {
+    part.strides[static_cast<size_t>(i)] = stride;
+  }
+  return part;
+}
+
+uint64_t place_parts(Weight& weight, uint64_t begin, uint64_t alignment) {
+  for (const PartRole role : kPartRoles) {
+    if (!weight.has(role)) continue;
+    Tensor& part = weight.parts[role];
+    part.offset_bytes = begin;
+    begin = round_up(begin + part.size_bytes(), alignment);
+  }
+  return begin;
+}
+
+void reorder_parts(const QuantFormat& format, int64_t rows, int64_t cols,
+                   const Parts<std::span<std::byte>>& to, WeightOrder from_order,
+                   const Parts<std::span<std::byte>>& from) {
+  if (format.order == from_order) {
+    for (const PartRole role : kPartRoles) {
+      std::copy(from[role].begin(), from[role].end(), to[role].begin());
+    }
+  } else if (format.order == WeightOrder::kTiled) {
+    tiled::tile(to.codes, {from.codes, from.scales, from.offsets}, format, rows, cols);
+  } else {
+    tiled::untile(to.codes, to.scales, to.offsets, from.codes, format, rows, cols);
+  }
+}
+
+void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
+  MF_CHECK(static_cast<int64_t>(out.size()) == weight.cols && row >= 0 && row < weight.rows);
+  MF_CHECK(weight.format.kind->decode_row != nullptr);
+  weight.format.kind->decode_row(weight, row, out);
+}
+
+bool can_decode(const Weight& weight) {
+  return weight.format.kind->decode_row != nullptr && is_valid(weight.format, weight.cols);
+}
+
+}  // namespace moeflux
