@@ -2,4 +2,4 @@
 // in the list is the number that MatrixLayout::format has, from kFormatCoded on.
 #pragma once
 
-#define MF_CODED_FORMATS(X)
+#define MF_CODED_FORMATS(X) X(mxfp4)
