@@ -53,9 +53,9 @@ void run_attention(benchmark::State& state, const Problem& p) {
 
 void add(const Problem& p) {
   const std::string name =
-      format("attention/{}/{}x{}{}{}/n:{}/depth:{}/threads:{}", p.isa, p.heads, p.head_dim,
-             p.values_are_keys ? "-latent" : format("-kv{}", p.kv_heads),
-             p.window > 0 ? format("-window{}", p.window) : "", p.n, p.depth, p.threads);
+      formatted("attention/{}/{}x{}{}{}/n:{}/depth:{}/threads:{}", p.isa, p.heads, p.head_dim,
+                p.values_are_keys ? "-latent" : formatted("-kv{}", p.kv_heads),
+                p.window > 0 ? formatted("-window{}", p.window) : "", p.n, p.depth, p.threads);
   benchmark::RegisterBenchmark(name.c_str(),
                                [p](benchmark::State& state) { run_attention(state, p); })
       ->UseRealTime()

@@ -64,8 +64,8 @@ void run_conv(benchmark::State& state, const Problem& p) {
 
 void add(const std::string& op, const Problem& p, void (*run)(benchmark::State&, const Problem&)) {
   const GatedDeltaOptions& o = p.heads;
-  const std::string name = format("{}/{}/{}-{}x{}x{}/n:{}/threads:{}", op, p.isa, o.key_heads,
-                                  o.value_heads, o.key_dim, o.value_dim, p.n, p.threads);
+  const std::string name = formatted("{}/{}/{}-{}x{}x{}/n:{}/threads:{}", op, p.isa, o.key_heads,
+                                     o.value_heads, o.key_dim, o.value_dim, p.n, p.threads);
   benchmark::RegisterBenchmark(name.c_str(), [p, run](benchmark::State& state) { run(state, p); })
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);

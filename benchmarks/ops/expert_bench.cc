@@ -75,9 +75,9 @@ void run_experts(benchmark::State& state, const Problem& p) {
 }
 
 void add(const Problem& p) {
-  const std::string name = format("expert_ffn/{}{}/{}x{}-top{}/n:{}/threads:{}", p.isa,
-                                  p.precision == Precision::kInt8 ? "-int8" : "", p.intermediate,
-                                  p.hidden, p.top_k, p.n, p.threads);
+  const std::string name = formatted("expert_ffn/{}{}/{}x{}-top{}/n:{}/threads:{}", p.isa,
+                                     p.precision == Precision::kInt8 ? "-int8" : "", p.intermediate,
+                                     p.hidden, p.top_k, p.n, p.threads);
   benchmark::RegisterBenchmark(name.c_str(),
                                [p](benchmark::State& state) { run_experts(state, p); })
       ->UseRealTime()

@@ -58,9 +58,9 @@ std::string format_name(const Problem& p) {
 }
 
 void add(const Problem& p) {
-  const std::string name = format("linear/{}{}/{}/{}x{}x{}/threads:{}", p.isa,
-                                  p.precision == Precision::kInt8 ? "-int8" : "", format_name(p),
-                                  p.n, p.rows, p.cols, p.threads);
+  const std::string name = formatted("linear/{}{}/{}/{}x{}x{}/threads:{}", p.isa,
+                                     p.precision == Precision::kInt8 ? "-int8" : "", format_name(p),
+                                     p.n, p.rows, p.cols, p.threads);
   benchmark::RegisterBenchmark(name.c_str(), [p](benchmark::State& state) { run_linear(state, p); })
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);

@@ -10,7 +10,12 @@
 
 namespace moeflux {
 
-using fmt::format;
+/// formatted("{} of {}", a, b). Its name is not `format`: std::format, which many standard headers
+/// bring, would be as good a match for arguments of std.
+template <typename... Args>
+std::string formatted(fmt::format_string<Args...> text, Args&&... args) {
+  return fmt::format(text, std::forward<Args>(args)...);
+}
 
 /// An Error with a formatted message.
 template <typename... Args>

@@ -40,7 +40,7 @@ class Inspector final : public nlohmann::json_sax<Json> {
   bool start_array(size_t) override { return enter(); }
   bool end_array() override { return leave(); }
   bool parse_error(size_t position, const std::string&, const Json::exception&) override {
-    problem_ = format("not valid JSON at byte {}", position);
+    problem_ = formatted("not valid JSON at byte {}", position);
     return false;
   }
 
@@ -49,7 +49,7 @@ class Inspector final : public nlohmann::json_sax<Json> {
 
   bool enter() {
     if (++depth_ <= kDepthMax) return true;
-    problem_ = format("nested deeper than {}", kDepthMax);
+    problem_ = formatted("nested deeper than {}", kDepthMax);
     return false;
   }
   bool leave() {

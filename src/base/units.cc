@@ -62,14 +62,14 @@ Result<uint64_t> parse_bytes(std::string_view text) {
 
 std::string format_bytes(uint64_t bytes) {
   constexpr std::array<std::string_view, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return format("{} B", bytes);
+  if (bytes < 1024) return formatted("{} B", bytes);
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
   while (value >= 1024.0 && unit + 1 < kNames.size()) {
     value /= 1024.0;
     ++unit;
   }
-  return format("{:.{}f} {}", value, value < 10.0 ? 2 : 1, kNames[unit]);
+  return formatted("{:.{}f} {}", value, value < 10.0 ? 2 : 1, kNames[unit]);
 }
 
 }  // namespace moeflux

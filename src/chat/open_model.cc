@@ -14,7 +14,7 @@ Status warn_of_unknown_keys(const std::string& directory, const OpenModelOptions
   MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
   const std::string warning = unknown_keys_warning(spec);
   if (warning.empty()) return {};
-  std::string line = format("{}: {}", directory, warning);
+  std::string line = formatted("{}: {}", directory, warning);
   // A key is any text that JSON can spell.
   std::ranges::replace_if(
       line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');

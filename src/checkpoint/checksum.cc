@@ -12,7 +12,7 @@ uint64_t checksum64(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-std::string checksum_text(uint64_t checksum) { return format("{:016x}", checksum); }
+std::string checksum_text(uint64_t checksum) { return formatted("{:016x}", checksum); }
 
 std::optional<uint64_t> parse_checksum(std::string_view text) {
   if (text.size() != 16) return std::nullopt;

@@ -32,7 +32,7 @@ void lay_out_blob(PackedLayer& layer) {
 }
 
 std::string packed_layer_name(int32_t layer) {
-  return format("{}/layer-{:05}.experts", kExpertPackFolder, layer);
+  return formatted("{}/layer-{:05}.experts", kExpertPackFolder, layer);
 }
 
 const char* offset_key(PartRole role) {

@@ -22,7 +22,7 @@ constexpr int64_t kStrideMax = int64_t{1} << 40;
 class Fields {
  public:
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) refuse(format("is {}, expected an object", json_excerpt(object)));
+    if (!object.is_object()) refuse(formatted("is {}, expected an object", json_excerpt(object)));
   }
 
   const Json* find(const char* key) const {
@@ -40,27 +40,28 @@ class Fields {
         return static_cast<int64_t>(found);
       }
     }
-    refuse(format("has {} {}, expected an integer from {} to {}", key, shown(value), low, high));
+    refuse(formatted("has {} {}, expected an integer from {} to {}", key, shown(value), low, high));
     return low;
   }
 
   std::string text(const char* key) {
     const Json* value = find(key);
     if (value != nullptr && value->is_string()) return value->get<std::string>();
-    refuse(format("has {} {}, expected a string", key, shown(value)));
+    refuse(formatted("has {} {}, expected a string", key, shown(value)));
     return {};
   }
 
   uint64_t checksum(const char* key) {
     const std::optional<uint64_t> found = parse_checksum(text(key));
-    if (!found) refuse(format("has {} {}, expected 16 hexadecimal digits", key, shown(find(key))));
+    if (!found)
+      refuse(formatted("has {} {}, expected 16 hexadecimal digits", key, shown(find(key))));
     return found.value_or(0);
   }
 
   DType dtype() {
     const std::optional<DType> found = parse_dtype(text("dtype"));
     if (found == DType::kF32 || found == DType::kF16 || found == DType::kBf16) return *found;
-    refuse(format("has dtype {}, expected \"F32\", \"F16\" or \"BF16\"", shown(find("dtype"))),
+    refuse(formatted("has dtype {}, expected \"F32\", \"F16\" or \"BF16\"", shown(find("dtype"))),
            ErrorCode::kUnsupported);
     return DType::kF32;
   }
@@ -85,10 +86,11 @@ class Fields {
 Result<QuantFormat> parse_named_format(Fields& fields, int64_t rows, int64_t cols) {
   const FormatTraits* found = find_format(fields.text("format"));
   if (found == nullptr || found == &plain_format || found == &affine_format) {
-    fields.refuse(format("has format {}, which is not known", json_excerpt(*fields.find("format"))),
-                  ErrorCode::kUnsupported);
+    fields.refuse(
+        formatted("has format {}, which is not known", json_excerpt(*fields.find("format"))),
+        ErrorCode::kUnsupported);
   } else if (!is_valid(QuantFormat::of(*found), cols)) {
-    fields.refuse(format("is {} x {} in {}, which do not go together", rows, cols, found->name));
+    fields.refuse(formatted("is {} x {} in {}, which do not go together", rows, cols, found->name));
   }
   MF_RETURN_IF_ERROR(fields.status());
   return QuantFormat::of(*found);
@@ -108,16 +110,16 @@ Result<QuantFormat> parse_format(Fields& fields, int64_t rows, int64_t cols) {
   if (order == "tiled") {
     format.order = WeightOrder::kTiled;
   } else if (order != "row-major") {
-    fields.refuse(moeflux::format("has order {}, expected \"tiled\" or \"row-major\"",
-                                  json_excerpt(Json(order))),
-                  ErrorCode::kUnsupported);
+    fields.refuse(
+        formatted("has order {}, expected \"tiled\" or \"row-major\"", json_excerpt(Json(order))),
+        ErrorCode::kUnsupported);
   }
   MF_RETURN_IF_ERROR(fields.status());
   const bool fits = is_valid(format, cols) &&
                     (format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, rows));
   if (!fits) {
-    fields.refuse(moeflux::format("is {} x {} in {}, which do not go together", rows, cols,
-                                  format.to_string()));
+    fields.refuse(
+        formatted("is {} x {} in {}, which do not go together", rows, cols, format.to_string()));
   }
   MF_RETURN_IF_ERROR(fields.status());
   return format;
@@ -134,9 +136,9 @@ class BlobParts {
     if (offset % kBlobPartAlignment != 0 || offset < end_ || offset > stride_ ||
         bytes > stride_ - offset) {
       fields.refuse(
-          format("has {} {} for {} bytes, expected a multiple of {} from {} on that ends "
-                 "within the stride of {}",
-                 key, offset, bytes, kBlobPartAlignment, end_, stride_));
+          formatted("has {} {} for {} bytes, expected a multiple of {} from {} on that ends "
+                    "within the stride of {}",
+                    key, offset, bytes, kBlobPartAlignment, end_, stride_));
       return 0;
     }
     end_ = offset + bytes;
@@ -178,7 +180,7 @@ Status parse_blob(const Fields& layer_fields, PackedLayer& layer) {
   for (size_t m = 0; m < kNames.size(); ++m) {
     const Json* json = layer_fields.find(kNames[m]);
     Fields fields(json == nullptr ? missing : *json,
-                  format("{}: {}", layer_fields.where(), kNames[m]));
+                  formatted("{}: {}", layer_fields.where(), kNames[m]));
     MF_RETURN_IF_ERROR(fields.status());
     MF_RETURN_IF_ERROR(parse_matrix(fields, parts, layer.matrices[m]));
   }
@@ -186,7 +188,7 @@ Status parse_blob(const Fields& layer_fields, PackedLayer& layer) {
     const Json& matrix = *layer_fields.find(kNames[m]);
     const auto bias = matrix.find("bias");
     if (bias == matrix.end()) continue;
-    MF_RETURN_IF_ERROR(parse_bias(*bias, format("{}: {} bias", layer_fields.where(), kNames[m]),
+    MF_RETURN_IF_ERROR(parse_bias(*bias, formatted("{}: {} bias", layer_fields.where(), kNames[m]),
                                   parts, layer.biases[m]));
   }
   return {};
@@ -199,7 +201,7 @@ Status check_header(Fields& fields) {
   MF_RETURN_IF_ERROR(fields.status());
   const int64_t version = fields.integer("version", 0, INT64_MAX);
   if (version != kExpertPackVersion) {
-    fields.refuse(format("has version {}, expected {}", version, kExpertPackVersion),
+    fields.refuse(formatted("has version {}, expected {}", version, kExpertPackVersion),
                   ErrorCode::kUnsupported);
   }
   return fields.status();
@@ -217,7 +219,8 @@ Result<PackedLayer> parse_packed_layer(const Json& json, const std::string& what
   layer.stride = static_cast<uint64_t>(fields.integer("stride", kBlobAlignment, kStrideMax));
   layer.table_checksum = fields.checksum("checksums");
   if (layer.stride % kBlobAlignment != 0) {
-    fields.refuse(format("has stride {}, expected a multiple of {}", layer.stride, kBlobAlignment));
+    fields.refuse(
+        formatted("has stride {}, expected a multiple of {}", layer.stride, kBlobAlignment));
   }
   MF_RETURN_IF_ERROR(fields.status());
   MF_RETURN_IF_ERROR(parse_blob(fields, layer));
@@ -239,7 +242,7 @@ Result<ExpertPackManifest> parse_expert_pack(std::string_view text, std::string_
   }
   MF_RETURN_IF_ERROR(fields.status());
   for (const Json& entry : *layers) {
-    const std::string where = format("{}: entry {} of layers", what, manifest.layers.size());
+    const std::string where = formatted("{}: entry {} of layers", what, manifest.layers.size());
     MF_ASSIGN_OR_RETURN(PackedLayer layer, parse_packed_layer(entry, where));
     if (!manifest.layers.empty() && layer.layer <= manifest.layers.back().layer) {
       return make_error(ErrorCode::kCorruption, "{} is layer {}, expected one after layer {}",

@@ -51,7 +51,7 @@ class EntryParser {
  private:
   template <typename... Args>
   Error corrupt(fmt::format_string<Args...> text, Args&&... args) const {
-    return refuse(ErrorCode::kCorruption, format(text, std::forward<Args>(args)...));
+    return refuse(ErrorCode::kCorruption, formatted(text, std::forward<Args>(args)...));
   }
   Error refuse(ErrorCode code, std::string_view problem) const {
     return make_error(code, "tensor {} {}", in_quotes(name_), problem);
@@ -71,9 +71,9 @@ class EntryParser {
     const auto dtype = parse_dtype(value->get_ref<const std::string&>());
     if (dtype) return *dtype;
     return refuse(ErrorCode::kUnsupported,
-                  format("has dtype {}, expected one of the format's element types, such as "
-                         "\"BF16\", \"F32\" or \"U32\"",
-                         excerpt(*value)));
+                  formatted("has dtype {}, expected one of the format's element types, such as "
+                            "\"BF16\", \"F32\" or \"U32\"",
+                            excerpt(*value)));
   }
 
   Result<Shape> parse_shape() const {
@@ -83,8 +83,8 @@ class EntryParser {
       return corrupt("has shape {}, expected a list of integers", excerpt(*value));
     }
     if (value->size() > static_cast<size_t>(Shape::kRankMax)) {
-      return refuse(ErrorCode::kUnsupported, format("has {} dimensions, expected at most {}",
-                                                    value->size(), Shape::kRankMax));
+      return refuse(ErrorCode::kUnsupported, formatted("has {} dimensions, expected at most {}",
+                                                       value->size(), Shape::kRankMax));
     }
     std::array<int64_t, Shape::kRankMax> extents{};
     size_t rank = 0;

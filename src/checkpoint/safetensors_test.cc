@@ -292,7 +292,7 @@ TEST(SafetensorsHeader, HundredThousandTensorsAreNotQuadratic) {
   std::string json = "{";
   constexpr int kTensors = 100'000;
   for (int i = 0; i < kTensors; ++i) {
-    json += format(
+    json += formatted(
         R"({}"model.mlp.experts.{}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})",
         i == 0 ? "" : ",", i, i, i + 1);
   }

@@ -22,7 +22,7 @@ std::string json_string(std::string_view text) {
       out += '\\';
       out += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += format("\\u{:04x}", static_cast<int>(c));
+      out += formatted("\\u{:04x}", static_cast<int>(c));
     } else {
       out += c;
     }
@@ -33,11 +33,11 @@ std::string json_string(std::string_view text) {
 std::string entry_json(const PlannedTensor& entry, uint64_t begin) {
   std::string extents;
   for (int i = 0; i < entry.shape.rank(); ++i) {
-    extents += format("{}{}", i == 0 ? "" : ",", entry.shape[i]);
+    extents += formatted("{}{}", i == 0 ? "" : ",", entry.shape[i]);
   }
-  return format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                json_string(entry.name), dtype_name(entry.dtype), extents, begin,
-                begin + entry.size_bytes);
+  return formatted("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                   json_string(entry.name), dtype_name(entry.dtype), extents, begin,
+                   begin + entry.size_bytes);
 }
 
 std::string header_json(std::span<const PlannedTensor> entries,

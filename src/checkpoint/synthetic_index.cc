@@ -12,7 +12,7 @@ namespace {
 class SyntheticFile final : public File {
  public:
   SyntheticFile(std::vector<SyntheticTensor> tensors, uint64_t seed)
-      : path_(format("synthetic checkpoint of seed {}", seed)),
+      : path_(formatted("synthetic checkpoint of seed {}", seed)),
         seed_(seed),
         tensors_(std::move(tensors)) {
     uint64_t end = 0;

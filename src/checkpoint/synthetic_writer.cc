@@ -39,7 +39,7 @@ std::vector<Shard> plan_shards(std::span<const SyntheticTensor> tensors, uint64_
     shard.ends.push_back((shard.ends.empty() ? 0 : shard.ends.back()) + bytes);
   }
   for (size_t i = 0; i < shards.size(); ++i) {
-    shards[i].name = format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    shards[i].name = formatted("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
   }
   return shards;
 }
@@ -138,8 +138,9 @@ Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWri
       index["weight_map"][tensor.name] = shard.name;
   }
   MF_RETURN_IF_ERROR(
-      write_text_file(format("{}/{}", options.directory, kIndexName), index.dump(1) + "\n"));
-  return write_text_file(format("{}/{}", options.directory, kConfigName), checkpoint.config_json);
+      write_text_file(formatted("{}/{}", options.directory, kIndexName), index.dump(1) + "\n"));
+  return write_text_file(formatted("{}/{}", options.directory, kConfigName),
+                         checkpoint.config_json);
 }
 
 }  // namespace moeflux

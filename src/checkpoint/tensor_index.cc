@@ -53,7 +53,7 @@ std::string list_some(const std::vector<std::string>& names) {
   for (size_t i = 0; i < std::min(names.size(), kShownMax); ++i) {
     text += (i == 0 ? "" : ", ") + names[i];
   }
-  if (names.size() > kShownMax) text += format(" and {} more", names.size() - kShownMax);
+  if (names.size() > kShownMax) text += formatted(" and {} more", names.size() - kShownMax);
   return text;
 }
 
@@ -127,7 +127,7 @@ Result<Contents> open_sharded(const std::string& directory, const std::string& i
     Result<std::unique_ptr<File>> file = open_file(*path);
     if (!file.ok()) {
       return file.error().with_context(
-          format("{} names the shard {}", index_path, in_quotes(shard)));
+          formatted("{} names the shard {}", index_path, in_quotes(shard)));
     }
     MF_RETURN_IF_ERROR(add_shard(index_path, weight_map, shard, std::move(file).value(), contents));
   }
@@ -210,7 +210,8 @@ Status TensorIndex::open_expert_pack(const std::string& directory) {
     if (!file_path.ok()) return file_path.error().with_context(path);
     Result<std::unique_ptr<File>> file = open_file(*file_path);
     if (!file.ok()) {
-      return file.error().with_context(format("{} names the file of layer {}", path, layer.layer));
+      return file.error().with_context(
+          formatted("{} names the file of layer {}", path, layer.layer));
     }
     MF_ASSIGN_OR_RETURN(std::vector<uint64_t> checksums, read_blob_checksums(**file, layer));
     const int32_t number = layer.layer;
@@ -236,8 +237,8 @@ Result<std::string> fingerprint_text(const TensorIndex& index, std::string_view 
   MF_ASSIGN_OR_RETURN(const SortedJson config, parse_sorted_json(config_json, "config.json"));
   std::string text = config.dump() + "\n";
   for (const auto& [name, entry] : index.entries()) {
-    text += format("{} {} {} {}\n", in_quotes(name), dtype_name(entry.dtype),
-                   entry.shape.to_string(), entry.size_bytes);
+    text += formatted("{} {} {} {}\n", in_quotes(name), dtype_name(entry.dtype),
+                      entry.shape.to_string(), entry.size_bytes);
   }
   return text;
 }

@@ -112,7 +112,7 @@ TEST_F(TensorIndexTest, SeveralFilesWithoutAnIndexAreListed) {
 }
 
 TEST_F(TensorIndexTest, OnlyTheFirstOfVeryManyFilesAreListed) {
-  for (int i = 0; i < 9; ++i) write_shard(format("s{}.safetensors", i), {"a"});
+  for (int i = 0; i < 9; ++i) write_shard(formatted("s{}.safetensors", i), {"a"});
   expect_refused(ErrorCode::kNotFound, {"s4.safetensors and 4 more"});
 }
 

@@ -80,17 +80,17 @@ Row markdown_row(const BenchResult& r) {
   const SampleStats speed = summarize(r.samples_ts());
   return {cell(r.model_type),
           format_bytes(r.model_size),
-          format("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9),
+          formatted("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9),
           r.backend,
-          format("{}", r.threads),
+          formatted("{}", r.threads),
           r.name(),
-          format("{:.2f} ± {:.2f}", speed.mean, speed.deviation),
+          formatted("{:.2f} ± {:.2f}", speed.mean, speed.deviation),
           format_bytes(rounded(r.traffic.total())),
-          format("{:.2f}", r.bytes_per_second() / 1e9),
-          format("{:.0f} %", 100.0 * r.share_of_bound()),
-          format("{:.1f} %", 100.0 * r.expert_hit_rate()),
+          formatted("{:.2f}", r.bytes_per_second() / 1e9),
+          formatted("{:.0f} %", 100.0 * r.share_of_bound()),
+          formatted("{:.1f} %", 100.0 * r.expert_hit_rate()),
           format_bytes(rounded(per_token(r.run.experts.bytes_read, r))),
-          format("{:.2f}", per_token(r.run.experts.stall_us, r) / 1e3)};
+          formatted("{:.2f}", per_token(r.run.experts.stall_us, r) / 1e3)};
 }
 
 // Columns of a terminal, not bytes: continuation bytes of UTF-8 take no room.
@@ -105,7 +105,7 @@ std::string markdown_line(const Row& row, const std::vector<size_t>& widths) {
   std::string line;
   for (size_t i = 0; i < row.size(); ++i) {
     const std::string room(widths[i] - width_of(row[i]), ' ');
-    line += i == 0 ? format("| {}{} ", row[i], room) : format("| {}{} ", room, row[i]);
+    line += i == 0 ? formatted("| {}{} ", row[i], room) : formatted("| {}{} ", room, row[i]);
   }
   return line + "|\n";
 }
@@ -113,7 +113,7 @@ std::string markdown_line(const Row& row, const std::vector<size_t>& widths) {
 std::string markdown_rule(const std::vector<size_t>& widths) {
   std::string line;
   for (size_t i = 0; i < widths.size(); ++i) {
-    line += format("| {}{} ", std::string(widths[i] - 1, '-'), i == 0 ? '-' : ':');
+    line += formatted("| {}{} ", std::string(widths[i] - 1, '-'), i == 0 ? '-' : ':');
   }
   return line + "|\n";
 }
@@ -121,23 +121,23 @@ std::string markdown_rule(const std::vector<size_t>& widths) {
 // Below the table, of tests of several sequences.
 std::string parallel_line(const BenchResult& r) {
   if (r.test.n_parallel == 0) return {};
-  return format("\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives\n", r.name(),
-                summarize(r.samples_ts()).mean / static_cast<double>(r.test.n_parallel),
-                r.over_turns());
+  return formatted("\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives\n", r.name(),
+                   summarize(r.samples_ts()).mean / static_cast<double>(r.test.n_parallel),
+                   r.over_turns());
 }
 
 // Below the table, of tests that read experts.
 std::string drive_line(const BenchResult& r) {
   if (r.run.experts.bytes_read == 0) return {};
-  std::string line = format("\n{}: drive {:.2f} GB/s while reading", r.name(),
-                            r.run.experts.read_bytes_per_second() / 1e9);
+  std::string line = formatted("\n{}: drive {:.2f} GB/s while reading", r.name(),
+                               r.run.experts.read_bytes_per_second() / 1e9);
   if (r.drive_probe_bytes_per_second > 0.0) {
-    line += format(", {:.0f} % of the {:.2f} GB/s it can", 100.0 * r.share_of_drive(),
-                   r.drive_probe_bytes_per_second / 1e9);
+    line += formatted(", {:.0f} % of the {:.2f} GB/s it can", 100.0 * r.share_of_drive(),
+                      r.drive_probe_bytes_per_second / 1e9);
   }
   if (r.run.experts.prefetches > 0) {
-    line += format("; {} of {} prefetches useful", r.run.experts.prefetches_useful,
-                   r.run.experts.prefetches);
+    line += formatted("; {} of {} prefetches useful", r.run.experts.prefetches_useful,
+                      r.run.experts.prefetches);
   }
   return line + "\n";
 }
@@ -158,7 +158,7 @@ std::string render_markdown(std::span<const BenchResult> results) {
   }
   for (const BenchResult& r : results) text += parallel_line(r) + drive_line(r);
   const BenchResult& last = results.back();
-  return text + format(
+  return text + formatted(
                     "\nmemory bandwidth {:.2f} GB/s with {} threads | peak memory {} | "
                     "expert cache {} | {}\n",
                     last.bandwidth_bytes_per_second / 1e9, last.threads,
@@ -201,10 +201,10 @@ double BenchResult::over_turns() const {
 
 std::string BenchResult::name() const {
   std::string name;
-  if (test.n_prompt > 0) name += format("pp{}", test.n_prompt);
-  if (test.n_gen > 0) name += format("{}tg{}", name.empty() ? "" : "+", test.n_gen);
-  if (test.n_parallel > 0) name += format(" x{}", test.n_parallel);
-  return test.n_depth > 0 ? format("{} @ d{}", name, test.n_depth) : name;
+  if (test.n_prompt > 0) name += formatted("pp{}", test.n_prompt);
+  if (test.n_gen > 0) name += formatted("{}tg{}", name.empty() ? "" : "+", test.n_gen);
+  if (test.n_parallel > 0) name += formatted(" x{}", test.n_parallel);
+  return test.n_depth > 0 ? formatted("{} @ d{}", name, test.n_depth) : name;
 }
 
 double BenchResult::bytes_per_second() const {

@@ -27,10 +27,10 @@ std::string parent_of(const std::string& path) {
 // tree's models in one of the folders above it.
 Result<std::string> find_embedded_model() {
   const std::string start = executable_directory();
-  const std::string installed = format("{}/share/moeflux/{}", parent_of(start), kEmbeddedModel);
+  const std::string installed = formatted("{}/share/moeflux/{}", parent_of(start), kEmbeddedModel);
   if (path_exists(installed + "/config.json")) return installed;
   for (std::string folder = start; !folder.empty(); folder = parent_of(folder)) {
-    std::string candidate = format("{}/{}", folder, kEmbeddedModel);
+    std::string candidate = formatted("{}/{}", folder, kEmbeddedModel);
     if (path_exists(candidate + "/config.json")) return candidate;
   }
   return make_error(ErrorCode::kNotFound,

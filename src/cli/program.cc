@@ -17,7 +17,7 @@ int report_usage_error(const CLI::App& program, const CLI::ParseError& error) {
   for (const CLI::App* sub : program.get_subcommands()) app = sub;
   std::string command = "moeflux";
   if (app != &program) command += " " + app->get_name();
-  print_error(format("{} (see {} --help)", error.what(), command));
+  print_error(formatted("{} (see {} --help)", error.what(), command));
   return 2;
 }
 

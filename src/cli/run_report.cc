@@ -55,10 +55,10 @@ Json phase_json(const ExpertStats& experts, int64_t tokens, double seconds) {
 std::string drive_text(const ExpertStats& decode, uint64_t steps) {
   if (decode.bytes_read == 0) return {};
   std::string text =
-      format(" at {:.2f} GB/s | stall {:.1f} ms/token", decode.read_bytes_per_second() / 1e9,
-             static_cast<double>(decode.stall_us / steps) / 1e3);
+      formatted(" at {:.2f} GB/s | stall {:.1f} ms/token", decode.read_bytes_per_second() / 1e9,
+                static_cast<double>(decode.stall_us / steps) / 1e3);
   if (decode.prefetches > 0) {
-    text += format(" | prefetch {} of {} useful", decode.prefetches_useful, decode.prefetches);
+    text += formatted(" | prefetch {} of {} useful", decode.prefetches_useful, decode.prefetches);
   }
   return text;
 }
@@ -69,21 +69,21 @@ std::string run_statistics_line(const RunStatistics& run) {
   const GenerateResult& result = run.result;
   const ExpertStats& decode = result.decode_experts;
   std::string line =
-      format("prefill {} tokens, {:.1f} tokens/s", result.prompt_tokens,
-             ratio(static_cast<double>(result.prompt_tokens), result.prefill_seconds));
+      formatted("prefill {} tokens, {:.1f} tokens/s", result.prompt_tokens,
+                ratio(static_cast<double>(result.prompt_tokens), result.prefill_seconds));
   if (result.decode_steps > 0) {
     const auto steps = static_cast<uint64_t>(result.decode_steps);
-    line += format(" | decode {} tokens, {:.1f} tokens/s | expert hits {:.1f} % | read {}/token",
-                   result.decode_steps,
-                   ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
-                   100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
+    line += formatted(" | decode {} tokens, {:.1f} tokens/s | expert hits {:.1f} % | read {}/token",
+                      result.decode_steps,
+                      ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
+                      100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
     line += drive_text(decode, steps);
   }
-  line +=
-      format(" | prompt read {} | peak memory {}", format_bytes(result.prefill_experts.bytes_read),
-             format_bytes(run.peak_memory_bytes));
+  line += formatted(" | prompt read {} | peak memory {}",
+                    format_bytes(result.prefill_experts.bytes_read),
+                    format_bytes(run.peak_memory_bytes));
   if (!run.failed && result.reason == FinishReason::kTokensMax) return line;
-  return format("{} | {}", line, end_of(run));
+  return formatted("{} | {}", line, end_of(run));
 }
 
 Json run_statistics_json(const RunStatistics& run) {

@@ -47,18 +47,18 @@ void print_err(std::string_view line) {
 
 void print_error(std::string_view message) {
   const std::string line = printable(message);
-  print_err(stderr_is_terminal() ? format("\x1b[31merror:\x1b[0m {}", line)
-                                 : format("error: {}", line));
+  print_err(stderr_is_terminal() ? formatted("\x1b[31merror:\x1b[0m {}", line)
+                                 : formatted("error: {}", line));
 }
 
 void print_warning(std::string_view message) {
   const std::string line = printable(message);
-  print_err(stderr_is_terminal() ? format("\x1b[33mwarning:\x1b[0m {}", line)
-                                 : format("warning: {}", line));
+  print_err(stderr_is_terminal() ? formatted("\x1b[33mwarning:\x1b[0m {}", line)
+                                 : formatted("warning: {}", line));
 }
 
 void print_note(std::string_view message) {
-  print_err(stderr_is_terminal() ? format("\x1b[2m{}\x1b[0m", message) : std::string(message));
+  print_err(stderr_is_terminal() ? formatted("\x1b[2m{}\x1b[0m", message) : std::string(message));
 }
 
 void end_interrupted() {
@@ -94,9 +94,9 @@ std::string ProgressBar::counts(uint64_t done) const {
     case ProgressUnit::kNone:
       return {};
     case ProgressUnit::kBytes:
-      return format("  {} of {}", format_bytes(done), format_bytes(total_));
+      return formatted("  {} of {}", format_bytes(done), format_bytes(total_));
     case ProgressUnit::kTokens:
-      return format("  {} of {} tokens", done, total_);
+      return formatted("  {} of {} tokens", done, total_);
   }
   __builtin_unreachable();
 }

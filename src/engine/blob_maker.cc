@@ -55,7 +55,7 @@ Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
         index_.file(extent.file)
             .read_at(extent.offset, std::span(slot).subspan(extent.slot_offset, extent.bytes)));
   }
-  const auto where = [&] { return format("layer {} expert {}", target_.layer, index(expert)); };
+  const auto where = [&] { return formatted("layer {} expert {}", target_.layer, index(expert)); };
   if (const Status whole = check_source(source_, expert, slot); !whole.ok()) {
     return whole.error().with_context(where());
   }

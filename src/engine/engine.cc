@@ -161,7 +161,7 @@ Status Engine::open_prefixes(const EngineOptions& options) {
   MF_ASSIGN_OR_RETURN(fingerprint_, model_fingerprint(*loaded_));
   if (options.prefix_cache_bytes > 0) {
     // Other devices compute other last bits: what they keep is not for this one.
-    const std::string owner = moeflux::format("{:016x} {}", fingerprint_, device_->bits_key());
+    const std::string owner = formatted("{:016x} {}", fingerprint_, device_->bits_key());
     MF_ASSIGN_OR_RETURN(
         prefixes_,
         PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,

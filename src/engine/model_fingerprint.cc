@@ -22,13 +22,13 @@ Result<std::string> describe_tensor(const TensorIndex& index, const std::string&
   std::vector<std::byte> sample(std::min<uint64_t>(kSampleBytes, entry.size_bytes));
   const uint64_t begin = (entry.size_bytes - sample.size()) / 2;
   MF_RETURN_IF_ERROR(index.file(entry.file).read_at(entry.offset_bytes + begin, sample));
-  return format("{} {} {} {} {}\n", name.size(), name, dtype_name(entry.dtype),
-                entry.shape.to_string(), checksum_text(checksum64(sample)));
+  return formatted("{} {} {} {} {}\n", name.size(), name, dtype_name(entry.dtype),
+                   entry.shape.to_string(), checksum_text(checksum64(sample)));
 }
 
 std::string describe_format(const Weight& matrix) {
   const QuantFormat format = matrix.format.with_order(WeightOrder::kRowMajor);
-  return moeflux::format(" {} {}x{}", format.to_string(), matrix.rows, matrix.cols);
+  return formatted(" {} {}x{}", format.to_string(), matrix.rows, matrix.cols);
 }
 
 /// How often each half-byte lies in an expert's bytes, which no order of them changes. Zeros are
@@ -46,7 +46,7 @@ Result<std::string> count_half_bytes(const TensorIndex& index, const ExpertLayer
     }
   }
   std::string text;
-  for (size_t value = 1; value < counts.size(); ++value) text += format(" {}", counts[value]);
+  for (size_t value = 1; value < counts.size(); ++value) text += formatted(" {}", counts[value]);
   return text;
 }
 
@@ -55,7 +55,7 @@ Result<std::string> describe_experts(const LoadedModel& model) {
   const ExpertLayer* first = nullptr;
   const ExpertLayer* last = nullptr;
   for (const ExpertLayer& layer : model.experts.layers) {
-    text += format("{}", layer.num_experts);
+    text += formatted("{}", layer.num_experts);
     if (layer.num_experts > 0) {
       first = first == nullptr ? &layer : first;
       last = &layer;

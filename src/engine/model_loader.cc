@@ -76,11 +76,11 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
 
 std::string assumption(const Description& description, const AssumedFormat& assumed) {
   if (!description.quant_status.ok()) {
-    return format("assumed {}; what config.json says is not supported: {}", assumed.to_string(),
-                  description.quant_status.error().message());
+    return formatted("assumed {}; what config.json says is not supported: {}", assumed.to_string(),
+                     description.quant_status.error().message());
   }
   if (const std::optional<ModuleQuant> stated = description.quant.lookup(""); stated) {
-    return format("assumed {} as config.json says", stated->to_string());
+    return formatted("assumed {} as config.json says", stated->to_string());
   }
   return "assumed " + assumed.to_string();
 }
@@ -98,8 +98,8 @@ Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Devi
 
 Status check_model_folder(const std::string& directory) {
   if (is_directory(directory)) {
-    const bool packed = path_exists(format("{}/{}", directory, kExpertPackName));
-    if (packed || !path_exists(format("{}/{}", directory, kExpertPackNotesName))) return {};
+    const bool packed = path_exists(formatted("{}/{}", directory, kExpertPackName));
+    if (packed || !path_exists(formatted("{}/{}", directory, kExpertPackNotesName))) return {};
     return make_error(ErrorCode::kFailedPrecondition,
                       "{}: packing into this folder has not finished; the same moeflux command "
                       "goes on where it stopped",
@@ -133,7 +133,7 @@ std::string unknown_keys_warning(const ModelSpec& spec) {
   std::string names;
   for (const std::string& key : spec.unread_keys) names += (names.empty() ? "" : ", ") + key;
   if (names.empty()) return names;
-  return format("config.json has keys that are not known and have no effect: {}", names);
+  return formatted("config.json has keys that are not known and have no effect: {}", names);
 }
 
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,

@@ -20,7 +20,7 @@ constexpr uint64_t kOverheadBytes = 16 * kMiB;
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 std::string inside(const std::string& directory, std::string_view name) {
-  return format("{}/{}", directory, name);
+  return formatted("{}/{}", directory, name);
 }
 
 struct LayerRun {

@@ -29,7 +29,7 @@ std::unique_ptr<LoadedModel> describe(const std::string& directory) {
 }
 
 std::string giga(uint64_t value, int digits) {
-  return format("{:.{}f}", static_cast<double>(value) / 1e9, digits);
+  return formatted("{:.{}f}", static_cast<double>(value) / 1e9, digits);
 }
 
 // Bytes of a router's parameter: affine groups of 64 with two bf16 each, or bf16.
@@ -158,7 +158,7 @@ TEST_P(PublicModelSizes, StateOfASequenceAgrees) {
     }
   }
   const auto stored = sizes.recurrent_bytes - 2 * static_cast<uint64_t>(convolution_elements);
-  EXPECT_EQ(format("{:.1f}", static_cast<double>(stored) / 1e6), expected.recurrent_mega);
+  EXPECT_EQ(formatted("{:.1f}", static_cast<double>(stored) / 1e6), expected.recurrent_mega);
 }
 
 // The configs are in the spelling of their publishers: every key must mean something here.

@@ -78,7 +78,7 @@ class FolderSource : public ModelSource {
 
  private:
   Result<std::optional<std::string>> read_optional(const char* name) const {
-    const std::string path = format("{}/{}", path_, name);
+    const std::string path = formatted("{}/{}", path_, name);
     if (!path_exists(path)) return std::optional<std::string>();
     MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path, kConfigBytesMax));
     return std::optional<std::string>(std::move(text));

@@ -6,7 +6,7 @@
 
 namespace moeflux {
 
-std::string PackNotes::path() const { return format("{}/{}", directory_, kExpertPackNotesName); }
+std::string PackNotes::path() const { return formatted("{}/{}", directory_, kExpertPackNotesName); }
 
 Result<PackNotes> PackNotes::open(const std::string& directory, uint64_t recipe) {
   PackNotes notes(directory, recipe);
@@ -15,7 +15,7 @@ Result<PackNotes> PackNotes::open(const std::string& directory, uint64_t recipe)
 }
 
 bool PackNotes::is_finished(const std::string& shard) const {
-  return shards_.contains(shard) && path_exists(format("{}/{}", directory_, shard));
+  return shards_.contains(shard) && path_exists(formatted("{}/{}", directory_, shard));
 }
 
 Status PackNotes::read() {

@@ -85,7 +85,7 @@ Result<PackedLayer> plan_layer(const TensorIndex& index, int32_t number, const E
     const Result<QuantFormat> target = target_format(*matrices[i], format);
     if (!target.ok()) {
       return target.error().with_context(
-          moeflux::format("experts of layer {}: {}", number, kMatrixNames[i]));
+          formatted("experts of layer {}: {}", number, kMatrixNames[i]));
     }
     packed.matrices[i] = {.format = *target, .rows = matrices[i]->rows, .cols = matrices[i]->cols};
     packed.biases[i] = {.dtype = biases[i]->dtype, .size = biases[i]->size};
@@ -177,16 +177,16 @@ std::vector<DenseShard> plan_shards(std::vector<DenseItem> items, uint64_t bytes
     }
   }
   for (size_t i = 0; i < shards.size(); ++i) {
-    shards[i].file = format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    shards[i].file = formatted("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
   }
   return shards;
 }
 
 uint64_t recipe_of(const PackSource& source, uint64_t fingerprint, const PackFormat& format) {
-  return checksum64(moeflux::format("{} {} {} order {} bits {} group {} shards {}",
-                                    kExpertPackVersion, checksum_text(fingerprint), source.identity,
-                                    static_cast<int>(format.order), format.bits.value_or(0),
-                                    format.group_size, format.shard_bytes_max));
+  return checksum64(formatted("{} {} {} order {} bits {} group {} shards {}", kExpertPackVersion,
+                              checksum_text(fingerprint), source.identity,
+                              static_cast<int>(format.order), format.bits.value_or(0),
+                              format.group_size, format.shard_bytes_max));
 }
 
 }  // namespace

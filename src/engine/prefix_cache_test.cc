@@ -289,7 +289,8 @@ TEST_P(PrefixCacheFolder, FilesThatAreNoStatesAreNeitherCountedNorTouched) {
 
 TEST_P(PrefixCacheFolder, TemporaryFilesStayWhileTheirWriterLives) {
   const std::string state = directory() + "/0123456789abcdef-0123456789abcdef.snapshot";
-  const std::string dead = format("{}.tmp-{}-7", state, getpid());  // the id is in use, and not it
+  const std::string dead =
+      formatted("{}.tmp-{}-7", state, getpid());  // the id is in use, and not it
   open(kRoomy);
   testing::write_bytes(dead, "half a state");
   testing::write_bytes(directory() + "/notes.tmp-1-0", "mine");

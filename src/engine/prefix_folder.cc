@@ -45,11 +45,11 @@ PrefixFolder::PrefixFolder(std::string directory, uint64_t owner)
 Status PrefixFolder::create() const { return create_folder(directory_, FileAccess::kPrivate); }
 
 std::string PrefixFolder::path_of(uint64_t tokens) const {
-  return path_of(format("{}{}{}", own_prefix_, checksum_text(tokens), kSuffix));
+  return path_of(formatted("{}{}{}", own_prefix_, checksum_text(tokens), kSuffix));
 }
 
 std::string PrefixFolder::path_of(const std::string& name) const {
-  return format("{}/{}", directory_, name);
+  return formatted("{}/{}", directory_, name);
 }
 
 bool PrefixFolder::is_own(std::string_view name) const { return name.starts_with(own_prefix_); }

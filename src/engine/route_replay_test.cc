@@ -112,7 +112,7 @@ TEST_F(RouteReplayTest, ForcedRoutesAreWhatTheEngineUses) {
   std::string text =
       "# route_trace v1\n# model=hand n_layer=1 n_expert=100 n_expert_used=1\n"
       "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n";
-  for (int step = 0; step < 5; ++step) text += format("0,1,{},0,0,{},1,0,0\n", step, step % 2);
+  for (int step = 0; step < 5; ++step) text += formatted("0,1,{},0,0,{},1,0,0\n", step, step % 2);
   const auto forced = RouteTrace::parse(text);
   ASSERT_TRUE(forced.ok());
   const auto engine = open({.expert_cache_bytes = uint64_t{1} << 30, .forced_routes = &*forced});

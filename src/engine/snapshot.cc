@@ -53,7 +53,7 @@ void write_le(std::span<std::byte> bytes, uint64_t offset, T value) {
 
 template <typename... Args>
 Error corrupt(fmt::format_string<Args...> text, Args&&... args) {
-  return Error(ErrorCode::kCorruption, "snapshot: " + format(text, std::forward<Args>(args)...));
+  return Error(ErrorCode::kCorruption, "snapshot: " + formatted(text, std::forward<Args>(args)...));
 }
 
 /// Where in a record: kind, flags, extents, window, checksum of the layer's bytes.
@@ -93,7 +93,7 @@ Result<LayerStateSpec> read_record(std::span<const std::byte> record, uint64_t l
     const bool belongs = recurrent == (i >= kKeyValueExtents);
     if (belongs ? extent == 0 || extent > kExtentMax : extent != 0) {
       return corrupt("layer {} has an extent of {}, expected {}", layer, extent,
-                     belongs ? format("1 to {}", kExtentMax) : "0");
+                     belongs ? formatted("1 to {}", kExtentMax) : "0");
     }
     spec.*kExtents[i] = extent;
   }

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 2> kProbes = {"probe-a", "probe-b"};  // 
 constexpr std::string_view kTemporary = ".tmp-";  // of an AtomicFileWriter
 
 std::string inside(const std::string& folder, std::string_view name) {
-  return format("{}/{}", folder, name);
+  return formatted("{}/{}", folder, name);
 }
 
 /// The folders of names "folder/file".
@@ -168,7 +168,7 @@ Status WrittenFolder::check_foreign(const std::set<std::string>& ours) const {
     if (path_exists(path) && !is_directory(path)) found.insert(name);
   }
   if (found.empty()) return {};
-  const std::string others = found.size() > 1 ? format(" and {} more", found.size() - 1) : "";
+  const std::string others = found.size() > 1 ? formatted(" and {} more", found.size() - 1) : "";
   return make_error(ErrorCode::kInvalidArgument,
                     "{}: {}{} would be replaced, but {} does not say that moeflux wrote it; choose "
                     "another folder, or remove it yourself",
@@ -239,7 +239,7 @@ Status WrittenFolder::check_exchange() const {
   if (able.ok()) able = exchange_folders(probes[0], probes[1]);
   for (const std::string& probe : probes) MF_RETURN_IF_ERROR(remove_empty_folder(probe));
   if (able.ok()) return {};
-  return able.error().with_context(format(
+  return able.error().with_context(formatted(
       "{}: cannot be replaced by one whole model after another; choose another folder", real_));
 }
 

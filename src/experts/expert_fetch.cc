@@ -106,7 +106,7 @@ void ExpertFetch::finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arri
   }
   if (!loading.status.ok()) {
     const Error error = loading.status.error().with_context(
-        format("layer {} expert {}", index(loading.key.layer), index(loading.key.expert)));
+        formatted("layer {} expert {}", index(loading.key.layer), index(loading.key.expert)));
     arrivals.push_back({loading.key, slot, error});
     return;
   }

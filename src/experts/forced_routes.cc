@@ -167,7 +167,7 @@ Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<Ex
 std::string describe_forced_routes(const RouteTrace& trace, int64_t layers, int64_t experts,
                                    int64_t top_k) {
   const RouteTraceHeader& header = trace.header();
-  return format(
+  return formatted(
       "routes forced from {} ({} layers of {} experts, {} a token) onto {} layers of {} experts, "
       "{} a token: layers and experts modulo, missing ranks from the tokens that follow, weights "
       "the router's; the text is meaningless",

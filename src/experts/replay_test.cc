@@ -17,7 +17,7 @@ namespace {
 std::string natural_trace(uint64_t seed, int layers, int experts, int top_k, int prompt,
                           int decode) {
   std::mt19937_64 random(seed);
-  std::string text = format(
+  std::string text = formatted(
       "# route_trace v1\n# model=m n_layer={} n_expert={} n_expert_used={}\n"
       "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n",
       layers, experts, top_k);
@@ -30,7 +30,7 @@ std::string natural_trace(uint64_t seed, int layers, int experts, int top_k, int
     }
     int slot = 0;
     for (const uint64_t id : ids) {
-      text += format("0,{},{},{},{},{},1,1,0\n", phase, step, layer, slot++, id);
+      text += formatted("0,{},{},{},{},{},1,1,0\n", phase, step, layer, slot++, id);
     }
   };
   for (int l = 0; l < layers; ++l) {

@@ -89,19 +89,19 @@ class RouteTraceParser {
         return make_error(ErrorCode::kUnsupported, "line 1: found '{}', expected '{}'",
                           excerpt(line_), kMagic);
       }
-      return corrupt(format("'{}'", excerpt(line_)), format("'{}'", kMagic));
+      return corrupt(formatted("'{}'", excerpt(line_)), formatted("'{}'", kMagic));
     }
     while (next_line()) {
       if (line_.empty()) continue;
       if (line_.front() != '#') return read_columns();
       MF_RETURN_IF_ERROR(read_comment());
     }
-    return corrupt("the end", format("the columns '{}'", kColumns));
+    return corrupt("the end", formatted("the columns '{}'", kColumns));
   }
 
   Status read_columns() {
     const bool ours = line_ == std::string(kColumns) + ",visit";
-    if (!ours && line_ != kColumns) return corrupt(line_, format("the columns '{}'", kColumns));
+    if (!ours && line_ != kColumns) return corrupt(line_, formatted("the columns '{}'", kColumns));
     num_fields_ = ours ? 10 : 9;
     const RouteTraceHeader& header = trace_.header_;
     if (header.num_layers == 0 || header.num_experts == 0) {
@@ -109,8 +109,8 @@ class RouteTraceParser {
     }
     const int64_t all = int64_t{header.num_layers} * header.num_experts;
     if (all > kExpertsOfAllLayersMax) {
-      return corrupt(format("{} layers of {} experts", header.num_layers, header.num_experts),
-                     format("at most {} experts in all", kExpertsOfAllLayersMax));
+      return corrupt(formatted("{} layers of {} experts", header.num_layers, header.num_experts),
+                     formatted("at most {} experts in all", kExpertsOfAllLayersMax));
     }
     return {};
   }
@@ -141,7 +141,7 @@ class RouteTraceParser {
       const int64_t most = key == "n_layer" ? kLayersMax : kExpertsMax;
       if (num_fields_ > 0) return corrupt(line_, "the model's shape before the columns");
       if (!number || *number < 1 || *number > most) {
-        return corrupt(format("{}={}", key, value), format("a number from 1 to {}", most));
+        return corrupt(formatted("{}={}", key, value), formatted("a number from 1 to {}", most));
       }
       int32_t& field = key == "n_layer"    ? header.num_layers
                        : key == "n_expert" ? header.num_experts
@@ -151,13 +151,14 @@ class RouteTraceParser {
     }
     if (key == "layer") {
       if (!number || *number < 0 || *number >= header.num_layers) {
-        return corrupt(format("layer={}", value), format("a layer below {}", header.num_layers));
+        return corrupt(formatted("layer={}", value),
+                       formatted("a layer below {}", header.num_layers));
       }
       layer = *number;
       return {};
     }
     if (!number || *number < 0 || layer < 0) {
-      return corrupt(format("expert_bytes={}", value), "a number of bytes after layer=");
+      return corrupt(formatted("expert_bytes={}", value), "a number of bytes after layer=");
     }
     header.expert_bytes.resize(static_cast<size_t>(header.num_layers));
     header.expert_bytes[static_cast<size_t>(layer)] = static_cast<uint64_t>(*number);
@@ -177,7 +178,7 @@ class RouteTraceParser {
     const bool whole =
         fields[count - 1].data() + fields[count - 1].size() == line_.data() + line_.size();
     if (count != num_fields_ || !whole) {
-      return corrupt(format("'{}'", excerpt(line_)), format("{} fields", num_fields_));
+      return corrupt(formatted("'{}'", excerpt(line_)), formatted("{} fields", num_fields_));
     }
     Row row;
     const std::array<int64_t*, 6> to = {&row.turn,  &row.phase, &row.step,
@@ -198,18 +199,20 @@ class RouteTraceParser {
     return row;
   }
   Error bad_field(size_t column, std::string_view found) const {
-    return corrupt(format("'{}' in column {}", excerpt(found), column + 1),
+    return corrupt(formatted("'{}' in column {}", excerpt(found), column + 1),
                    column == 6 ? "a finite number" : "a whole number of 0 or more");
   }
 
   Status check_row(const Row& row) const {
     const RouteTraceHeader& header = trace_.header_;
-    if (row.phase > 1) return corrupt(format("phase {}", row.phase), "0 or 1");
+    if (row.phase > 1) return corrupt(formatted("phase {}", row.phase), "0 or 1");
     if (row.layer >= header.num_layers) {
-      return corrupt(format("layer {}", row.layer), format("one below {}", header.num_layers));
+      return corrupt(formatted("layer {}", row.layer),
+                     formatted("one below {}", header.num_layers));
     }
     if (row.expert >= header.num_experts) {
-      return corrupt(format("expert {}", row.expert), format("one below {}", header.num_experts));
+      return corrupt(formatted("expert {}", row.expert),
+                     formatted("one below {}", header.num_experts));
     }
     return {};
   }
@@ -221,13 +224,13 @@ class RouteTraceParser {
       MF_RETURN_IF_ERROR(end_token());
       begin_token(row);
     } else if (!continues_token(row)) {
-      return corrupt(format("slot {}", row.slot),
+      return corrupt(formatted("slot {}", row.slot),
                      "slots of one token and layer that count up from 0");
     }
     const auto token = trace_.ids_.end() - slots_;
     const auto id = static_cast<int32_t>(row.expert);
     if (std::find(token, trace_.ids_.end(), id) != trace_.ids_.end()) {
-      return corrupt(format("expert {} again", id), "distinct experts for a token");
+      return corrupt(formatted("expert {} again", id), "distinct experts for a token");
     }
     trace_.ids_.push_back(id);
     trace_.weights_.push_back(row.weight);
@@ -264,7 +267,7 @@ class RouteTraceParser {
     if (slots_ == 0) return {};
     RouteTrace::Visit& visit = trace_.visits_.back();
     if (visit.tokens > 0 && static_cast<int64_t>(visit.count) != visit.tokens * slots_) {
-      return corrupt(format("a token of {} experts", slots_),
+      return corrupt(formatted("a token of {} experts", slots_),
                      "as many experts as the tokens before it in this layer");
     }
     ++visit.tokens;

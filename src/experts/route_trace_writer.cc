@@ -38,12 +38,12 @@ RouteTraceWriter::RouteTraceWriter(std::unique_ptr<AtomicFileWriter> file,
                                    const RouteTraceHeader& header)
     : file_(std::move(file)), header_(header), seen_(static_cast<size_t>(header.num_experts), -1) {
   pending_ =
-      format("# route_trace v1\n# model={} arch={} n_layer={} n_expert={} n_expert_used={}\n",
-             one_word(header.model), one_word(header.arch), header.num_layers, header.num_experts,
-             header.top_k);
+      formatted("# route_trace v1\n# model={} arch={} n_layer={} n_expert={} n_expert_used={}\n",
+                one_word(header.model), one_word(header.arch), header.num_layers,
+                header.num_experts, header.top_k);
   for (size_t l = 0; l < header.expert_bytes.size(); ++l) {
     if (header.expert_bytes[l] == 0) continue;
-    pending_ += format("# layer={} expert_bytes={}\n", l, header.expert_bytes[l]);
+    pending_ += formatted("# layer={} expert_bytes={}\n", l, header.expert_bytes[l]);
   }
   pending_ += "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes,visit\n";
 }

@@ -35,9 +35,10 @@ Result<uint64_t> parse_count(const Json& value, std::string_view what) {
 }
 
 Result<std::vector<uint64_t>> parse_layer(const Json& value, size_t layer) {
-  const std::string what = format("layer {}", layer);
+  const std::string what = formatted("layer {}", layer);
   if (!value.is_array() || value.size() > kExpertsMax) {
-    return corrupt(what, json_excerpt(value), format("a list of at most {} counts", kExpertsMax));
+    return corrupt(what, json_excerpt(value),
+                   formatted("a list of at most {} counts", kExpertsMax));
   }
   std::vector<uint64_t> uses;
   for (const Json& count : value) {
@@ -53,7 +54,7 @@ Result<UsageProfile> UsageProfile::parse(std::string_view text) {
   MF_ASSIGN_OR_RETURN(const Json json, parse_json(text, "usage profile"));
   if (!json.is_object()) return corrupt("file", json_excerpt(json), "an object");
   MF_ASSIGN_OR_RETURN(const Json* kind, member(json, "format"));
-  if (*kind != kFormat) return corrupt("format", json_excerpt(*kind), format("\"{}\"", kFormat));
+  if (*kind != kFormat) return corrupt("format", json_excerpt(*kind), formatted("\"{}\"", kFormat));
   UsageProfile profile;
   MF_ASSIGN_OR_RETURN(const Json* model, member(json, "model"));
   if (!model->is_string()) return corrupt("model", json_excerpt(*model), "a name");
@@ -62,7 +63,7 @@ Result<UsageProfile> UsageProfile::parse(std::string_view text) {
   MF_ASSIGN_OR_RETURN(profile.tokens, parse_count(*tokens, "tokens"));
   MF_ASSIGN_OR_RETURN(const Json* layers, member(json, "layers"));
   if (!layers->is_array() || layers->size() > kLayersMax) {
-    return corrupt("layers", json_excerpt(*layers), format("a list of at most {}", kLayersMax));
+    return corrupt("layers", json_excerpt(*layers), formatted("a list of at most {}", kLayersMax));
   }
   for (const Json& layer : *layers) {
     MF_ASSIGN_OR_RETURN(std::vector<uint64_t> uses, parse_layer(layer, profile.layers.size()));

@@ -71,7 +71,7 @@ Error null_argument(const char* name) {
 
 Outcome busy(int64_t timeout_ms) {
   std::string message = "another call of this model is running; one at a time may compute";
-  if (timeout_ms > 0) message += format(" (waited at most {} ms)", timeout_ms);
+  if (timeout_ms > 0) message += formatted(" (waited at most {} ms)", timeout_ms);
   return {MF_ERROR_BUSY, std::move(message)};
 }
 
@@ -83,7 +83,7 @@ Outcome fit(const char* what, size_t count, size_t capacity, size_t* stored) {
   *stored = count;
   if (count <= capacity) return {};
   return {MF_ERROR_BUFFER_TOO_SMALL,
-          format("{} {} do not fit a buffer of {}", count, what, capacity)};
+          formatted("{} {} do not fit a buffer of {}", count, what, capacity)};
 }
 
 Outcome copy_tokens(std::span<const TokenId> from, int32_t* tokens, size_t capacity,

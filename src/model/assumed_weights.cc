@@ -36,7 +36,7 @@ class AssumedOrigin : public WeightOrigin {
     constexpr std::array<std::string_view, 3> kProjections = {"gate_proj", "up_proj", "down_proj"};
     for (size_t m = 0; m < parts.size(); ++m) {
       Weight& matrix = *parts[m].first;
-      const std::string module = format("{}.switch_mlp.{}", prefix, kProjections[m]);
+      const std::string module = formatted("{}.switch_mlp.{}", prefix, kProjections[m]);
       matrix.format = format_of(module, matrix.cols, assumed_.bits);
       if (with_bias) *parts[m].second = {matrix.format.dtype, matrix.rows, 0};
     }

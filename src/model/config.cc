@@ -55,7 +55,7 @@ const Json* Config::take(std::string_view key) {
 
 bool Config::has(std::string_view key) const { return find(key) != nullptr; }
 
-std::string Config::name_of(std::string_view key) const { return format("{}: {}", path_, key); }
+std::string Config::name_of(std::string_view key) const { return formatted("{}: {}", path_, key); }
 
 void Config::fail(ErrorCode code, std::string message) {
   if (status_.ok()) status_ = make_error(code, "{}: {}", path_, message);
@@ -64,7 +64,7 @@ void Config::fail(ErrorCode code, std::string message) {
 int64_t Config::require_int(std::string_view key, IntRange range) {
   const Json* value = take(key);
   if (value == nullptr) {
-    fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
+    fail(ErrorCode::kInvalidArgument, formatted("{} is missing", key));
     return range.min;
   }
   const Result<int64_t> number = json_int(*value, name_of(key));
@@ -74,7 +74,7 @@ int64_t Config::require_int(std::string_view key, IntRange range) {
   }
   if (*number < range.min || *number > range.max) {
     fail(ErrorCode::kInvalidArgument,
-         format("{} is {}, expected {} to {}", key, *number, range.min, range.max));
+         formatted("{} is {}, expected {} to {}", key, *number, range.min, range.max));
     return range.min;
   }
   return *number;
@@ -88,13 +88,15 @@ int64_t Config::int_or(std::string_view key, int64_t fallback, IntRange range) {
 double Config::require_number(std::string_view key, double min, double max) {
   const Json* value = take(key);
   if (value == nullptr || !value->is_number()) {
-    fail(ErrorCode::kInvalidArgument, format("{} is {}, expected a number", key,
-                                             value == nullptr ? "missing" : json_excerpt(*value)));
+    fail(ErrorCode::kInvalidArgument,
+         formatted("{} is {}, expected a number", key,
+                   value == nullptr ? "missing" : json_excerpt(*value)));
     return min;
   }
   const auto number = value->get<double>();
   if (!(number >= min && number <= max)) {
-    fail(ErrorCode::kInvalidArgument, format("{} is {}, expected {} to {}", key, number, min, max));
+    fail(ErrorCode::kInvalidArgument,
+         formatted("{} is {}, expected {} to {}", key, number, min, max));
     return min;
   }
   return number;
@@ -110,7 +112,7 @@ bool Config::bool_or(std::string_view key, bool fallback) {
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
   fail(ErrorCode::kInvalidArgument,
-       format("{} is {}, expected true or false", key, json_excerpt(*value)));
+       formatted("{} is {}, expected true or false", key, json_excerpt(*value)));
   return fallback;
 }
 
@@ -119,7 +121,7 @@ std::string Config::string_or(std::string_view key, std::string_view fallback) {
   if (value == nullptr) return std::string(fallback);
   if (value->is_string()) return value->get<std::string>();
   fail(ErrorCode::kInvalidArgument,
-       format("{} is {}, expected a string", key, json_excerpt(*value)));
+       formatted("{} is {}, expected a string", key, json_excerpt(*value)));
   return std::string(fallback);
 }
 
@@ -134,8 +136,9 @@ std::vector<std::string> Config::require_strings(std::string_view key) {
     }
   }
   if (!valid) {
-    fail(ErrorCode::kInvalidArgument, format("{} is {}, expected a list of strings", key,
-                                             value == nullptr ? "missing" : json_excerpt(*value)));
+    fail(ErrorCode::kInvalidArgument,
+         formatted("{} is {}, expected a list of strings", key,
+                   value == nullptr ? "missing" : json_excerpt(*value)));
   }
   return strings;
 }
@@ -152,7 +155,7 @@ std::vector<int64_t> Config::ints_or(std::string_view key, std::vector<int64_t> 
   }
   if (valid) return numbers;
   fail(ErrorCode::kInvalidArgument,
-       format("{} is {}, expected a list of integers", key, json_excerpt(*value)));
+       formatted("{} is {}, expected a list of integers", key, json_excerpt(*value)));
   return fallback;
 }
 
@@ -160,10 +163,10 @@ Config Config::object(std::string_view key) {
   const Json* value = take(key);
   if (value != nullptr && !value->is_object()) {
     fail(ErrorCode::kInvalidArgument,
-         format("{} is {}, expected an object", key, json_excerpt(*value)));
+         formatted("{} is {}, expected an object", key, json_excerpt(*value)));
     value = nullptr;
   }
-  return Config(value == nullptr ? Json::object() : *value, format("{}: {}", path_, key));
+  return Config(value == nullptr ? Json::object() : *value, formatted("{}: {}", path_, key));
 }
 
 void Config::absorb(const Config& nested) {
@@ -171,7 +174,7 @@ void Config::absorb(const Config& nested) {
   const std::string own = path_ + ": ";
   const std::string path = nested.path_.starts_with(own) ? nested.path_.substr(own.size()) : "";
   for (UnreadKey& unread : nested.unread()) {
-    unread.name = format("{}: {}", path, unread.name);
+    unread.name = formatted("{}: {}", path, unread.name);
     unread_nested_[unread.name] = unread;
   }
 }
@@ -180,21 +183,21 @@ void Config::expect_string(std::string_view key, std::string_view supported) {
   const std::string value = string_or(key, supported);
   if (value != supported) {
     fail(ErrorCode::kUnsupported,
-         format("{} is \"{}\", only \"{}\" is supported", key, value, supported));
+         formatted("{} is \"{}\", only \"{}\" is supported", key, value, supported));
   }
 }
 
 void Config::expect_bool(std::string_view key, bool supported) {
   if (bool_or(key, supported) != supported) {
     fail(ErrorCode::kUnsupported,
-         format("{} is {}, only {} is supported", key, !supported, supported));
+         formatted("{} is {}, only {} is supported", key, !supported, supported));
   }
 }
 
 void Config::expect_absent(std::string_view key, std::string_view reason) {
   if (const Json* value = take(key); value != nullptr) {
     fail(ErrorCode::kUnsupported,
-         format("{} is {}: {} is not supported here", key, json_excerpt(*value), reason));
+         formatted("{} is {}: {} is not supported here", key, json_excerpt(*value), reason));
   }
 }
 
@@ -202,11 +205,11 @@ void Config::expect_number(std::string_view key, double supported) {
   const Json* value = take(key);
   if (value == nullptr || (value->is_number() && value->get<double>() == supported)) return;
   fail(ErrorCode::kUnsupported,
-       format("{} is {}, only {} is supported", key, json_excerpt(*value), supported));
+       formatted("{} is {}, only {} is supported", key, json_excerpt(*value), supported));
 }
 
 void Config::expect_present(std::string_view key) {
-  if (!has(key)) fail(ErrorCode::kInvalidArgument, format("{} is missing", key));
+  if (!has(key)) fail(ErrorCode::kInvalidArgument, formatted("{} is missing", key));
 }
 
 std::vector<UnreadKey> Config::unread() const {

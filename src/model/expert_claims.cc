@@ -208,7 +208,7 @@ bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
   for (size_t expert = 0; expert < modules.size(); ++expert) {
     for (size_t m = 0; m < projections.size(); ++m) {
       Weight& matrix = *matrices_of(layer)[m];
-      const std::string module = format("{}.experts.{}.{}", prefix, expert, projections[m]);
+      const std::string module = formatted("{}.experts.{}.{}", prefix, expert, projections[m]);
       const std::optional<StoredModule> found =
           find(module, ".weight", Shape{matrix.rows, matrix.cols});
       if (!found) return false;

@@ -18,9 +18,9 @@ Result<ModuleQuant> read_module(const Json& object, const std::string& where) {
   quant.group_size = static_cast<int>(fields.int_or("group_size", 64, {1, 4096}));
   if (!affine::is_valid_bits(quant.bits) || !affine::is_valid_group(quant.group_size)) {
     fields.fail(ErrorCode::kUnsupported,
-                format("bits {} with group_size {}; supported are bits 2, 3, 4, 5, 6, 8 and "
-                       "groups of 32, 64, 128",
-                       quant.bits, quant.group_size));
+                formatted("bits {} with group_size {}; supported are bits 2, 3, 4, 5, 6, 8 and "
+                          "groups of 32, 64, 128",
+                          quant.bits, quant.group_size));
   }
   MF_RETURN_IF_ERROR(fields.status());
   return quant;
@@ -28,7 +28,7 @@ Result<ModuleQuant> read_module(const Json& object, const std::string& where) {
 
 }  // namespace
 
-std::string ModuleQuant::to_string() const { return format("affine-{}/{}", bits, group_size); }
+std::string ModuleQuant::to_string() const { return formatted("affine-{}/{}", bits, group_size); }
 
 Result<QuantConfig> QuantConfig::read(const Config& config) {
   QuantConfig result;

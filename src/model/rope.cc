@@ -42,8 +42,9 @@ void check_dialects_agree(Config& c, const Config& parameters) {
   for (const UnreadKey& unread : scaling.unread()) {
     const Json* other = parameters.find(unread.key == "type" ? "rope_type" : unread.key);
     if (other != nullptr && *other == unread.value) continue;
-    c.fail(ErrorCode::kInvalidArgument,
-           format("rope_scaling: {} is {}, rope_parameters say {}", unread.key,
+    c.fail(
+        ErrorCode::kInvalidArgument,
+        formatted("rope_scaling: {} is {}, rope_parameters say {}", unread.key,
                   json_excerpt(unread.value), other == nullptr ? "nothing" : json_excerpt(*other)));
   }
 }
@@ -123,14 +124,14 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   } else if (type == "yarn") {
     read_yarn(r, theta, spec);
   } else {
-    r.fail(
-        ErrorCode::kUnsupported,
-        format("rope_type \"{}\" is not supported; known are default, yarn, proportional", type));
+    r.fail(ErrorCode::kUnsupported,
+           formatted("rope_type \"{}\" is not supported; known are default, yarn, proportional",
+                     type));
   }
   if (spec.rotary_dim % 2 != 0) {
     r.fail(ErrorCode::kInvalidArgument,
-           format("partial_rotary_factor {} of {} dimensions rotates an odd number of them",
-                  fraction, defaults.head_dim));
+           formatted("partial_rotary_factor {} of {} dimensions rotates an odd number of them",
+                     fraction, defaults.head_dim));
   }
   c.absorb(r);
   if (nested) {  // beside the kinds of layers: what would hold for all of them

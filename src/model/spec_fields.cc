@@ -13,7 +13,7 @@ void expect_multiple(Config& c, std::string_view a_name, int64_t a, std::string_
                      int64_t b) {
   if (a % b == 0) return;
   c.fail(ErrorCode::kInvalidArgument,
-         format("{} {} is not a multiple of {} {}", a_name, a, b_name, b));
+         formatted("{} {} is not a multiple of {} {}", a_name, a, b_name, b));
 }
 
 // One number under any of several names, which must not contradict each other.
@@ -28,7 +28,7 @@ int64_t require_any(Config& c, std::initializer_list<std::string_view> keys, Int
       value = own;
     } else if (own != value) {
       c.fail(ErrorCode::kInvalidArgument,
-             format("{} is {}, its synonym {} is {}", found, value, key, own));
+             formatted("{} is {}, its synonym {} is {}", found, value, key, own));
     }
   }
   // Reports the usual name as missing.
@@ -46,8 +46,8 @@ void judge_unread_keys(Config& c, ModelSpec& spec) {
         break;
       case KeyMeaning::kChanges:
         c.fail(ErrorCode::kUnsupported,
-               format("{} is {}, which models of type {} are not run with", unread.name,
-                      json_excerpt(unread.value), c.model_type()));
+               formatted("{} is {}, which models of type {} are not run with", unread.name,
+                         json_excerpt(unread.value), c.model_type()));
         break;
     }
   }
@@ -127,8 +127,8 @@ MoeSpec read_experts(Config& c, std::string_view width_key) {
       {1, 1024});
   moe.moe_intermediate_size = c.require_int(width_key);
   if (moe.experts_per_token > moe.num_experts) {
-    c.fail(ErrorCode::kInvalidArgument, format("num_experts_per_tok {} exceeds num_experts {}",
-                                               moe.experts_per_token, moe.num_experts));
+    c.fail(ErrorCode::kInvalidArgument, formatted("num_experts_per_tok {} exceeds num_experts {}",
+                                                  moe.experts_per_token, moe.num_experts));
   }
   return moe;
 }
@@ -146,8 +146,8 @@ void read_noaux_tc(Config& c, MoeSpec& moe) {
   moe.router.scale = static_cast<float>(c.number_or("routed_scaling_factor", 1.0, 0.0, 1e6));
   expect_multiple(c, "n_routed_experts", moe.num_experts, "n_group", moe.router.num_groups);
   if (moe.router.groups_kept > moe.router.num_groups) {
-    c.fail(ErrorCode::kInvalidArgument, format("topk_group {} exceeds n_group {}",
-                                               moe.router.groups_kept, moe.router.num_groups));
+    c.fail(ErrorCode::kInvalidArgument, formatted("topk_group {} exceeds n_group {}",
+                                                  moe.router.groups_kept, moe.router.num_groups));
   }
 }
 
@@ -162,14 +162,14 @@ std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const L
     }
   }
   if (static_cast<int64_t>(types.size()) != num_layers) {
-    c.fail(ErrorCode::kInvalidArgument,
-           format("{} has {} entries, num_hidden_layers is {}", t.key, types.size(), num_layers));
+    c.fail(ErrorCode::kInvalidArgument, formatted("{} has {} entries, num_hidden_layers is {}",
+                                                  t.key, types.size(), num_layers));
     types.resize(static_cast<size_t>(num_layers), t.usual);
   }
   for (const std::string& type : types) {
     if (type != t.usual && type != t.periodic) {
       c.fail(ErrorCode::kUnsupported,
-             format("{} has \"{}\", known are {} and {}", t.key, type, t.usual, t.periodic));
+             formatted("{} has \"{}\", known are {} and {}", t.key, type, t.usual, t.periodic));
     }
   }
   return types;
@@ -232,7 +232,7 @@ NameScheme usual_names(const ModelSpec& spec) {
       .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "mtp.", "model.mtp.",
                            "language_model.mtp.", "multi_modal_projector."}};
   for (const std::string& prefix : usual_prefixes()) {
-    scheme.ignored_prefixes.push_back(format("{}layers.{}.", prefix, spec.num_layers()));
+    scheme.ignored_prefixes.push_back(formatted("{}layers.{}.", prefix, spec.num_layers()));
   }
   return scheme;
 }

@@ -20,7 +20,7 @@ std::string first_of(std::span<const std::string> texts, std::string_view separa
     all += text;
   }
   if (texts.size() > kNamedMax) {
-    all += format("{}and {} more", separator, texts.size() - kNamedMax);
+    all += formatted("{}and {} more", separator, texts.size() - kNamedMax);
   }
   return all;
 }
@@ -63,10 +63,10 @@ Status TensorClaims::failures() const {
   for (const Error& error : errors_) what.push_back(error.message());
   const ErrorCode code = errors_.empty() ? ErrorCode::kNotFound : errors_.front().code();
   if (missing_.size() == 1) {
-    what.push_back(format("tensor {} is missing from the checkpoint", missing_.front()));
+    what.push_back(formatted("tensor {} is missing from the checkpoint", missing_.front()));
   } else if (!missing_.empty()) {
-    what.push_back(format("{} tensors are missing from the checkpoint: {}", missing_.size(),
-                          first_of(missing_, ", ")));
+    what.push_back(formatted("{} tensors are missing from the checkpoint: {}", missing_.size(),
+                             first_of(missing_, ", ")));
   }
   return Error(code, first_of(what, "; "));
 }

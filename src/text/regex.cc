@@ -40,7 +40,7 @@ struct FreeJitStack {
 
 std::string message_of(int error) {
   PCRE2_UCHAR text[160];
-  if (pcre2_get_error_message(error, text, sizeof(text)) < 0) return format("error {}", error);
+  if (pcre2_get_error_message(error, text, sizeof(text)) < 0) return formatted("error {}", error);
   return reinterpret_cast<const char*>(text);
 }
 

@@ -39,7 +39,7 @@ struct Escape {
 };
 
 Escape set_escape(std::string_view content) {
-  return {std::string(content), format("[{}]", content), true};
+  return {std::string(content), formatted("[{}]", content), true};
 }
 
 Escape literal_escape(std::string text) { return {text, text, false}; }
@@ -101,7 +101,7 @@ class Translator {
       at_ += group.size();
       return {};
     }
-    return unsupported(format("the group ({}", pattern_.substr(at_, 3)));
+    return unsupported(formatted("the group ({}", pattern_.substr(at_, 3)));
   }
 
   // {n}, {n,}, {n,m} and {,m}; anything else is a literal brace in both syntaxes.
@@ -124,8 +124,8 @@ class Translator {
     at_ = end + 1;
     if (starts("+")) return unsupported("{n,m}+");  // greedy of greedy here, possessive in PCRE2
     if (!has_comma && starts("?")) return unsupported("{n}?");
-    out_ += format("{{{}", low.empty() ? "0" : low);
-    if (has_comma) out_ += format(",{}", high);
+    out_ += formatted("{{{}", low.empty() ? "0" : low);
+    if (has_comma) out_ += formatted(",{}", high);
     out_ += '}';
     return {};
   }
@@ -152,7 +152,7 @@ class Translator {
       case 's':
         return set_escape(kSpace);
       case 'S':
-        return Escape{std::string(kNotSpace), format("[^{}]", kSpace), true};
+        return Escape{std::string(kNotSpace), formatted("[^{}]", kSpace), true};
       case 'd':
         return set_escape("\\p{Nd}");
       case 'D':
@@ -164,7 +164,7 @@ class Translator {
         return Escape{"", std::string("\\") + c, true};
       default:
         --at_;
-        return unsupported(format("the escape \\{}", c));
+        return unsupported(formatted("the escape \\{}", c));
     }
   }
 
@@ -187,7 +187,7 @@ class Translator {
                                        name) != std::end(kGeneralCategories);
     at_ = close + 1;
     return set_escape(
-        format("\\{}{{{}{}}}", negated ? 'P' : 'p', is_category ? "" : script_prefix_, name));
+        formatted("\\{}{{{}{}}}", negated ? 'P' : 'p', is_category ? "" : script_prefix_, name));
   }
 
   // \xHH (ASCII only: above, Oniguruma means a raw byte), \x{H...} and \uHHHH.
@@ -204,7 +204,7 @@ class Translator {
     if (is_short_x && pattern_[begin] >= '8') return unsupported("a raw byte escape");
     const std::string digits(pattern_.substr(begin, end - begin));
     at_ = end + (is_braced ? 1 : 0);
-    return literal_escape(format("\\x{{{}}}", digits));
+    return literal_escape(formatted("\\x{{{}}}", digits));
   }
 
   // Reads from '[' to its ']' and returns an expression that matches one character of the class.
@@ -223,13 +223,13 @@ class Translator {
     }
     ++at_;
     if (operands.size() == 1 && operands[0].starts_with("[") && !operands[0].starts_with("[^")) {
-      return negated ? format("[^{}", std::string_view(operands[0]).substr(1)) : operands[0];
+      return negated ? formatted("[^{}", std::string_view(operands[0]).substr(1)) : operands[0];
     }
     std::string all;
-    for (size_t i = 0; i + 1 < operands.size(); ++i) all += format("(?={})", operands[i]);
+    for (size_t i = 0; i + 1 < operands.size(); ++i) all += formatted("(?={})", operands[i]);
     all += operands.back();
-    if (negated) return format("(?:(?!{})\\p{{Any}})", all);
-    return format("(?:{})", all);
+    if (negated) return formatted("(?:(?!{})\\p{{Any}})", all);
+    return formatted("(?:{})", all);
   }
 
   // A union: everything up to "&&" or the closing bracket, which is left unread.
@@ -249,13 +249,13 @@ class Translator {
       flat += item;
     }
     if (flat.empty() && nested.empty()) return broken("an empty class");
-    if (nested.empty()) return format("[{}]", flat);
-    std::string all = flat.empty() ? "" : format("[{}]", flat);
+    if (nested.empty()) return formatted("[{}]", flat);
+    std::string all = flat.empty() ? "" : formatted("[{}]", flat);
     for (const std::string& text : nested) {
       if (!all.empty()) all += '|';
       all += text;
     }
-    return format("(?:{})", all);
+    return formatted("(?:{})", all);
   }
 
   // One character, set or range.
@@ -287,7 +287,7 @@ class Translator {
     }
     std::string text(pattern_.substr(at_, end - at_));
     at_ = end;
-    if (c == '^' || c == '[' || c == '-') text = format("\\{}", text);
+    if (c == '^' || c == '[' || c == '-') text = formatted("\\{}", text);
     return literal_escape(std::move(text));
   }
 

@@ -103,7 +103,7 @@ class TiktokenBuilder {
     std::unordered_map<std::string_view, TokenId> id_of;
     TokenId id = first_id_;
     for (AddedToken& token : added_) {
-      if (token.content.empty()) token = {id, format("<|reserved_token_{}|>", id), true};
+      if (token.content.empty()) token = {id, formatted("<|reserved_token_{}|>", id), true};
       const auto [known, is_new] = id_of.emplace(token.content, id);
       if (!is_new) {
         return make_error(ErrorCode::kCorruption, "added tokens {} and {} are both {}",

@@ -112,7 +112,7 @@ Result<Vocabulary> parse_tiktoken_ranks(std::string_view text) {
   Table table(lines.size());
   for (const Line& line : lines) {
     const Status added = table.add(line);
-    if (!added.ok()) return added.error().with_context(format("line {}", line.number));
+    if (!added.ok()) return added.error().with_context(formatted("line {}", line.number));
   }
   return std::move(table).finish();
 }

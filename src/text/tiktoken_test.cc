@@ -29,7 +29,7 @@ std::string encode_base64(std::string_view bytes) {
 }
 
 std::string line_of(std::string_view bytes, size_t rank) {
-  return format("{} {}\n", encode_base64(bytes), rank);
+  return formatted("{} {}\n", encode_base64(bytes), rank);
 }
 
 // The single bytes in 256 lines, then these.
@@ -111,7 +111,7 @@ TEST(TiktokenParse, RefusesConfigurationsThatContradictTheTable) {
   constexpr auto kBad = ErrorCode::kCorruption;
   const std::string table = table_of({"ab"});
   const auto decoder = [](std::string_view entries) {
-    return format("{{\"added_tokens_decoder\":{{{}}}}}", entries);
+    return formatted("{{\"added_tokens_decoder\":{{{}}}}}", entries);
   };
   const std::vector<std::pair<std::string, std::string>> configs = {
       {"", "tokenizer_config.json"},

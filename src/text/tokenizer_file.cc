@@ -31,7 +31,7 @@ class Reader {
     }
     const size_t space = value.find(' ');
     if (space == value.npos || value.find(' ', space + 1) != value.npos) {
-      return fail(format("merge \"{}\", expected two tokens and one space", value));
+      return fail(formatted("merge \"{}\", expected two tokens and one space", value));
     }
     file_->merges.emplace_back(value.substr(0, space), value.substr(space + 1));
     return true;
@@ -67,8 +67,9 @@ class Reader {
       return true;
     }
     Frame& frame = stack_.back();
-    if (frame.value.contains(name)) return fail(format("key \"{}\" appears twice", name));
-    if (frame.value.size() >= kKeysMax) return fail(format("an object of over {} keys", kKeysMax));
+    if (frame.value.contains(name)) return fail(formatted("key \"{}\" appears twice", name));
+    if (frame.value.size() >= kKeysMax)
+      return fail(formatted("an object of over {} keys", kKeysMax));
     frame.key = std::move(name);
     frame.value[frame.key] = nullptr;
     return true;
@@ -87,13 +88,13 @@ class Reader {
       return true;
     }
     in_pair_ = false;
-    if (pair_.size() != 2) return fail(format("a merge of {} tokens, expected 2", pair_.size()));
+    if (pair_.size() != 2) return fail(formatted("a merge of {} tokens, expected 2", pair_.size()));
     file_->merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
     return true;
   }
 
   bool parse_error(size_t position, const std::string&, const Json::exception&) {
-    return fail(format("not valid JSON at byte {}", position));
+    return fail(formatted("not valid JSON at byte {}", position));
   }
 
  private:
@@ -140,8 +141,8 @@ class Reader {
 
   bool scalar(Json value) {
     if (place_ == Place::kTree) return attach(std::move(value));
-    return fail(format("{} inside model.{}", json_excerpt(value),
-                       place_ == Place::kVocab ? "vocab, expected a token id" : "merges"));
+    return fail(formatted("{} inside model.{}", json_excerpt(value),
+                          place_ == Place::kVocab ? "vocab, expected a token id" : "merges"));
   }
 
   bool integer(int64_t number, Json value) {

@@ -27,10 +27,10 @@ float attention_tolerance(const AttentionProblem& p) {
 void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_slow_devices = true) {
   const std::vector<float> tolerance(static_cast<size_t>(p.n * p.heads * p.v_head_dim),
                                      attention_tolerance(p));
-  const std::string label =
-      format("{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
-             p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
-             p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
+  const std::string label = formatted(
+      "{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
+      p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
+      p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
   compare_with_reference({"attention", label, p.v_head_dim, tolerance, on_slow_devices},
                          [&](Session& s) { return p.run(s, chunks); });
 }

@@ -24,8 +24,8 @@ float tolerance_of(const AttentionProblem& p) {
 /// Whole against the reference, and every cut against the whole.
 void check_units(const AttentionProblem& p, const std::vector<Chunks>& cuts,
                  bool fast_only = false) {
-  const std::string label = format("{} heads of {}/{} on {}, {} tokens, window {}", p.heads,
-                                   p.head_dim, p.v_head_dim, p.kv_heads, p.n, p.window);
+  const std::string label = formatted("{} heads of {}/{} on {}, {} tokens, window {}", p.heads,
+                                      p.head_dim, p.v_head_dim, p.kv_heads, p.n, p.window);
   Session oracle(reference());
   const std::vector<float> expected = p.run(oracle, {p.n});
   const float tolerance = tolerance_of(p);
@@ -41,7 +41,7 @@ void check_units(const AttentionProblem& p, const std::vector<Chunks>& cuts,
     EXPECT_LE(worst, tolerance) << label << ": " << worst / tolerance << " of the tolerance";
     for (const Chunks& chunks : cuts) {
       Session s(*named->device);
-      expect_same_bits(format("{}, {} calls", label, chunks.size()), got, p.run(s, chunks));
+      expect_same_bits(formatted("{}, {} calls", label, chunks.size()), got, p.run(s, chunks));
     }
   }
 }

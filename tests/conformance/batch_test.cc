@@ -87,7 +87,7 @@ void check(const std::string& what, const std::vector<Problem>& problems,
     const std::vector<std::vector<float>> results = run_together(together, steps);
     for (size_t i = 0; i < problems.size(); ++i) {
       Session alone(*device.device);
-      expect_same_bits(format("{}[{}, sequence {}]", what, device.name, i),
+      expect_same_bits(formatted("{}[{}, sequence {}]", what, device.name, i),
                        problems[i].run(alone, {problems[i].n}), results[i]);
     }
   }
@@ -187,7 +187,7 @@ TEST(SequenceInvariance, AttentionAtDepth) {
     const auto results = attend_together(together, steps, problems);
     for (size_t i = 0; i < problems.size(); ++i) {
       Session alone(*device.device);
-      expect_same_bits(format("attention at depth[{}, sequence {}]", device.name, i),
+      expect_same_bits(formatted("attention at depth[{}, sequence {}]", device.name, i),
                        problems[i].run(alone, {problems[i].n}), results[i]);
     }
   }

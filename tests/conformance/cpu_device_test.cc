@@ -30,7 +30,7 @@ TEST(CpuDevice, PrecisionIsInt8WhereThatIsFasterUnlessForced) {
       const auto device = make_cpu_device(options);
       EXPECT_TRUE(got.ok() && device.ok());
       const char* name = *got == Precision::kInt8 ? "int8" : "f32";
-      EXPECT_EQ((*device)->description(), format("cpu ({} {}, 1 thread)", isa, name));
+      EXPECT_EQ((*device)->description(), formatted("cpu ({} {}, 1 thread)", isa, name));
       return *got;
     };
     EXPECT_EQ(chosen(Precision::kF32), Precision::kF32);

@@ -99,8 +99,8 @@ class Writer {
         (out.begin == a.begin || !out.overlaps(a)) && (out.begin == b.begin || !out.overlaps(b));
     const Range to = fits ? out : apart(slot(), {a, b});
     const bool turned = chance(30);
-    add_step(format("add {} = {} + {}", to.begin, turned ? b.begin : a.begin,
-                    turned ? a.begin : b.begin),
+    add_step(formatted("add {} = {} + {}", to.begin, turned ? b.begin : a.begin,
+                       turned ? a.begin : b.begin),
              [=](World& w) {
                w.encoder.add(w.rows(to.begin), w.rows((turned ? b : a).begin),
                              w.rows((turned ? a : b).begin));
@@ -111,7 +111,7 @@ class Writer {
 
   Range write_norm(const Range& x) {
     const Range out = chance(25) ? x : apart(slot(), {x});
-    add_step(format("rms_norm {} = {}", out.begin, x.begin), [=](World& w) {
+    add_step(formatted("rms_norm {} = {}", out.begin, x.begin), [=](World& w) {
       w.encoder.rms_norm(w.rows(out.begin), w.rows(x.begin), w.norm, 1e-6f);
     });
     return out;
@@ -121,7 +121,7 @@ class Writer {
     const Range out = apart(slot(), {x});
     // Two in five of 4 bits, as most matrices are.
     const auto which = static_cast<size_t>(random_.below(5));
-    add_step(format("linear {} = {} by matrix {}", out.begin, x.begin, which), [=](World& w) {
+    add_step(formatted("linear {} = {} by matrix {}", out.begin, x.begin, which), [=](World& w) {
       w.encoder.linear(w.rows(out.begin), w.rows(x.begin), w.squares[which]);
     });
     return out;
@@ -133,7 +133,7 @@ class Writer {
     const Range out = chance(50) ? x : apart(slot(), {x, gate});
     const bool is_apart = !gate.overlaps(out) && (out.begin == x.begin || !x.overlaps(out));
     const int64_t kind = random_.below(is_apart ? 6 : 2);
-    add_step(format("element op {}: {} = {}, {}", kind, out.begin, x.begin, gate.begin),
+    add_step(formatted("element op {}: {} = {}, {}", kind, out.begin, x.begin, gate.begin),
              [=](World& w) {
                Encoder& e = w.encoder;
                if (kind == 0) e.soft_cap(w.rows(x.begin), 3.0f);
@@ -151,7 +151,7 @@ class Writer {
   void write_to_memory() {
     const Range to = any(slot());
     const std::vector<float> values = random_.floats(slot());
-    add_step(format("write {}", to.begin), [=](World& w) {
+    add_step(formatted("write {}", to.begin), [=](World& w) {
       w.encoder.write(w.rows(to.begin), std::as_bytes(std::span(values)));
     });
   }
@@ -174,7 +174,7 @@ class Writer {
     const Range x = outs[static_cast<size_t>(random_.below(static_cast<int64_t>(outs.size())))];
     const Range out = apart(slot(), {x});
     const size_t layer = any_layer();
-    add_step(format("causal_conv {} = {}, layer {}", out.begin, x.begin, layer), [=](World& w) {
+    add_step(formatted("causal_conv {} = {}, layer {}", out.begin, x.begin, layer), [=](World& w) {
       w.encoder.causal_conv(w.rows(out.begin), w.rows(x.begin), w.conv_weight,
                             w.layers[layer].conv_state);
     });
@@ -200,8 +200,8 @@ class Writer {
     const Range out = apart(slot(), {q, k, v});
     const size_t layer = any_layer();
     const int64_t length = random_.below(2 * World::kPageTokens - program_.n);
-    add_step(format("attention {} = {}, {}, {} behind {}, layer {}", out.begin, q.begin, k.begin,
-                    v.begin, length, layer),
+    add_step(formatted("attention {} = {}, {}, {} behind {}, layer {}", out.begin, q.begin, k.begin,
+                       v.begin, length, layer),
              [=](World& w) {
                const World::Layer& l = w.layers[layer];
                w.encoder.attention(
@@ -215,13 +215,13 @@ class Writer {
   void write_head_norm(const Range& x) {
     const Range out = chance(90) ? x : apart(slot(), {x});
     const bool has_weight = chance(80);
-    add_step(format("rms_norm of heads {} = {}", out.begin, x.begin), [=](World& w) {
+    add_step(formatted("rms_norm of heads {} = {}", out.begin, x.begin), [=](World& w) {
       w.encoder.rms_norm(w.heads(out.begin), w.heads(x.begin), has_weight ? w.head_norm : Tensor{},
                          1e-6f);
     });
   }
   void write_turn(const Range& x, bool other) {
-    add_step(format("rope {}{}", x.begin, other ? " by other frequencies" : ""), [=](World& w) {
+    add_step(formatted("rope {}{}", x.begin, other ? " by other frequencies" : ""), [=](World& w) {
       w.encoder.rope(w.heads(x.begin), w.positions, other ? w.other_frequencies : w.frequencies,
                      {.rotary_dim = World::kHeadDim});
     });
@@ -230,7 +230,7 @@ class Writer {
     const Range gate = apart(slot(), {x});
     const Range out = chance(85) ? x : apart(slot(), {x, gate});
     const Activation activation = chance(85) ? usual : Activation::kGeluTanh;
-    add_step(format("gate {} = {} by {}", out.begin, x.begin, gate.begin), [=](World& w) {
+    add_step(formatted("gate {} = {} by {}", out.begin, x.begin, gate.begin), [=](World& w) {
       w.encoder.mul_activated(w.heads(out.begin), w.heads(x.begin), w.heads(gate.begin),
                               activation);
     });
@@ -250,21 +250,22 @@ class Writer {
     const auto heads = [](World& w, const Range& x) {
       return w.at(x.begin, {1, 1, World::kDeltaDim});
     };
-    add_step(format("gated_delta {} = {}, layer {}", out.begin, qkv.begin, layer), [=](World& w) {
-      const GatedDeltaOptions options{1, 1, World::kDeltaDim, World::kDeltaDim};
-      w.encoder.gated_delta(heads(w, out), w.at(qkv.begin, {1, qkv.count}), w.at(a.begin, {1, 1}),
-                            w.at(b.begin, {1, 1}), w.delta_rates, w.delta_rates,
-                            w.layers[layer].delta_state, options);
-    });
+    add_step(formatted("gated_delta {} = {}, layer {}", out.begin, qkv.begin, layer),
+             [=](World& w) {
+               const GatedDeltaOptions options{1, 1, World::kDeltaDim, World::kDeltaDim};
+               w.encoder.gated_delta(heads(w, out), w.at(qkv.begin, {1, qkv.count}),
+                                     w.at(a.begin, {1, 1}), w.at(b.begin, {1, 1}), w.delta_rates,
+                                     w.delta_rates, w.layers[layer].delta_state, options);
+             });
     intrude();
     if (with_norm) {
-      add_step(format("rms_norm of delta {}", out.begin), [=](World& w) {
+      add_step(formatted("rms_norm of delta {}", out.begin), [=](World& w) {
         w.encoder.rms_norm(heads(w, out), heads(w, out), w.delta_norm, 1e-6f);
       });
       intrude();
     }
     if (!with_gate) return;
-    add_step(format("gate delta {} by {}", out.begin, gate.begin), [=](World& w) {
+    add_step(formatted("gate delta {} by {}", out.begin, gate.begin), [=](World& w) {
       w.encoder.mul_activated(heads(w, out), heads(w, out), heads(w, gate), Activation::kSilu);
     });
     intrude();
@@ -280,13 +281,13 @@ class Writer {
     const bool by_router = chance(70);
     const auto router = static_cast<size_t>(random_.below(2));
     if (by_router) {
-      add_step(format("router {} = {} by {}", logits.begin, x.begin, router), [=](World& w) {
+      add_step(formatted("router {} = {} by {}", logits.begin, x.begin, router), [=](World& w) {
         w.encoder.linear(w.at(logits.begin, {n, World::kExperts}), w.rows(x.begin),
                          w.routers[router]);
       });
       intrude();
     }
-    add_step(format("route {} from {}, layer {}", weights.begin, logits.begin, layer),
+    add_step(formatted("route {} from {}, layer {}", weights.begin, logits.begin, layer),
              [=](World& w) {
                w.encoder.route({w.layers[layer].ids, w.at(weights.begin, {n, World::kTopK})},
                                w.at(logits.begin, {n, World::kExperts}), {});
@@ -302,8 +303,8 @@ class Writer {
     const int64_t n = program_.n;
     const bool has_gate = chance(60);
     const size_t which = chance(85) ? set : 1 - set;
-    add_step(format("gated_ffn {} = {} by {}{}", out.begin, x.begin, which,
-                    has_gate ? format(", gate {}", gate.begin) : ""),
+    add_step(formatted("gated_ffn {} = {} by {}{}", out.begin, x.begin, which,
+                       has_gate ? formatted(", gate {}", gate.begin) : ""),
              [=](World& w) {
                w.encoder.gated_ffn(w.rows(out.begin), w.rows(x.begin), w.networks[which],
                                    has_gate ? w.at(gate.begin, {n, 1}) : Tensor{}, {});
@@ -318,8 +319,8 @@ class Writer {
     const Range slots = apart(wide, {x, weights});
     const Range space = apart(wide, {x, weights, slots});
     const int64_t way = random_.below(4);  // staying, staying again, at once, in waves
-    add_step(format("expert_ffn {} = {} through {}, layer {}, set {}, way {}", slots.begin, x.begin,
-                    space.begin, layer, set, way),
+    add_step(formatted("expert_ffn {} = {} through {}, layer {}, set {}, way {}", slots.begin,
+                       x.begin, space.begin, layer, set, way),
              [=](World& w) {
                const Shape shape{n, World::kTopK, kCols};
                const Routes routes{w.layers[layer].ids, w.at(weights.begin, {n, World::kTopK})};
@@ -333,7 +334,7 @@ class Writer {
              });
     intrude();
     Range value = apart(slot(), {slots, weights});
-    add_step(format("combine_experts {} = {} by {}", value.begin, slots.begin, weights.begin),
+    add_step(formatted("combine_experts {} = {} by {}", value.begin, slots.begin, weights.begin),
              [=](World& w) {
                w.encoder.combine_experts(
                    w.rows(value.begin), w.at(slots.begin, {n, World::kTopK, kCols}),

@@ -39,7 +39,8 @@ std::string difference(Device& device, const Program& program) {
     if (got[i].size() != expected[i].size()) return "a device failed";
     for (size_t j = 0; j < expected[i].size(); ++j) {
       if (are_alike(got[i][j], expected[i][j])) continue;
-      return format("memory {} at {}: {} apart, {} as it comes", i, j, expected[i][j], got[i][j]);
+      return formatted("memory {} at {}: {} apart, {} as it comes", i, j, expected[i][j],
+                       got[i][j]);
     }
   }
   return "";
@@ -59,8 +60,8 @@ void expect_same_memory(const NamedDevice& named, uint64_t seed) {
   const Program program = make_program(seed);
   if (difference(*named.device, program).empty()) return;
   const Program few = shortened(*named.device, program);
-  std::string text = format("seed {} on {}, {} tokens: {}; the steps it takes:", seed, named.name,
-                            program.n, difference(*named.device, few));
+  std::string text = formatted("seed {} on {}, {} tokens: {}; the steps it takes:", seed,
+                               named.name, program.n, difference(*named.device, few));
   for (const Step& step : few.steps) text += "\n  " + step.text;
   ADD_FAILURE() << text;
 }

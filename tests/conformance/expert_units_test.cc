@@ -39,7 +39,7 @@ TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
       for (const int64_t t : {int64_t{0}, n - 1}) {
         Session s(units);
         const std::vector<float> alone = p.run_tokens(s, t, 1, p.all_at_once());
-        expect_same_bits(moeflux::format("{}, token {}", format.to_string(), t),
+        expect_same_bits(formatted("{}, token {}", format.to_string(), t),
                          std::span(got).subspan(static_cast<size_t>(t) * slots, slots),
                          std::span(alone).first(slots));
       }
@@ -154,7 +154,7 @@ void expect_one_layer(const std::string& what, const LayerProblem& p, bool fast_
   const int64_t n = p.experts.n;
   const std::vector<float> expected = run_layer(reference(), p, 0, n, Placement::kInWaves, true);
   for (const NamedDevice* named : devices_with_units(fast_only)) {
-    SCOPED_TRACE(format("{} on {}", what, named->name));
+    SCOPED_TRACE(formatted("{} on {}", what, named->name));
     const std::vector<float> apart = run_layer(*named->device, p, 0, n, Placement::kInWaves, true);
     ASSERT_EQ(apart.size(), expected.size());
     double error = 0.0;
@@ -163,7 +163,7 @@ void expect_one_layer(const std::string& what, const LayerProblem& p, bool fast_
     for (const Placement placement :
          {Placement::kEvenly, Placement::kUnevenly, Placement::kInWaves}) {
       for (const bool alone : {false, true}) {
-        expect_same_bits(format("placement {}, alone {}", static_cast<int>(placement), alone),
+        expect_same_bits(formatted("placement {}, alone {}", static_cast<int>(placement), alone),
                          apart, run_layer(*named->device, p, 0, n, placement, alone));
       }
     }
@@ -215,7 +215,7 @@ void expect_one_real_layer(const MoeSizes& sizes, std::initializer_list<int64_t>
   p.router = router;
   for (const int64_t n : counts) {
     p.experts.n = n;
-    expect_one_layer(moeflux::format("{} tokens", n), p, /*fast_only=*/true);
+    expect_one_layer(formatted("{} tokens", n), p, /*fast_only=*/true);
   }
 }
 

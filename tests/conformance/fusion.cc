@@ -37,7 +37,7 @@ size_t launches(const Ops& ops) {
 void expect_same_bits_in(size_t expected_launches, const std::string& what, const Ops& ops) {
   EXPECT_EQ(launches(ops), expected_launches) << what;
   for (const NamedDevice* named : devices_with_units()) {
-    expect_same_results(format("{}, {}", named->name, what), results(*named->device, ops, true),
+    expect_same_results(formatted("{}, {}", named->name, what), results(*named->device, ops, true),
                         results(*named->device, ops, false));
   }
 }

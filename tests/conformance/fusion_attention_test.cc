@@ -50,8 +50,8 @@ struct GatedProblem {
 
 void check_gated(size_t expected_launches, const GatedProblem& p) {
   expect_same_bits_in(expected_launches,
-                      format("{} tokens behind {}, heads of {} on {} in pages of {}", p.n, p.before,
-                             p.dim, p.kv_heads, p.page_tokens),
+                      formatted("{} tokens behind {}, heads of {} on {} in pages of {}", p.n,
+                                p.before, p.dim, p.kv_heads, p.page_tokens),
                       [&](Session& s, const Between& between) { return p.run(s, between); });
 }
 

@@ -50,8 +50,8 @@ void check_gated_heads(size_t expected_launches, const GatedHeadsProblem& p) {
   const GatedDeltaOptions& o = p.delta.options;
   expect_same_bits_in(
       expected_launches,
-      format("{} tokens, {} of {} heads, {}x{}, gate {}, own output {}", p.delta.n, o.key_heads,
-             o.value_heads, o.key_dim, o.value_dim, p.has_gate, p.own_out),
+      formatted("{} tokens, {} of {} heads, {}x{}, gate {}, own output {}", p.delta.n, o.key_heads,
+                o.value_heads, o.key_dim, o.value_dim, p.has_gate, p.own_out),
       [&](Session& s, const Between& between) { return p.run(s, between); });
 }
 

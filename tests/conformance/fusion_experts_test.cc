@@ -123,7 +123,7 @@ TEST(Fusion, TheSumOfSlotsFollowsDownInOneLaunch) {
         const ExpertsProblem p = ExpertsProblem::make(
             random, bits,
             {.hidden = 64, .intermediate = 128, .experts = 9, .top_k = top_k, .n = n});
-        check_experts(2, format("{} bits, {} of experts, {} tokens", bits, top_k, n), p);
+        check_experts(2, formatted("{} bits, {} of experts, {} tokens", bits, top_k, n), p);
       }
     }
   }
@@ -162,9 +162,9 @@ TEST(Fusion, AnySumsMayFollowDown) {
        {Sums::kCombined, Sums::kSharedFirst, Sums::kResidualFirst, Sums::kResidual}) {
     p.sums = sums;
     p.has_norm = false;
-    check_experts(2, format("sums {}", static_cast<int>(sums)), p);
+    check_experts(2, formatted("sums {}", static_cast<int>(sums)), p);
     p.has_norm = true;
-    check_experts(3, format("sums {} and a norm", static_cast<int>(sums)), p);
+    check_experts(3, formatted("sums {} and a norm", static_cast<int>(sums)), p);
   }
 }
 

@@ -74,7 +74,7 @@ TEST(Fusion, SumsAndTheirNormAreOneLaunch) {
           const bool in_place = (cols / 4 + n + adds) % 2 == 0;
           const ChainProblem p = ChainProblem::make(random, n, cols, top_k, adds, in_place);
           expect_same_bits_in(
-              1, format("{}x{}, {} slots, {} adds, in place {}", n, cols, top_k, adds, in_place),
+              1, formatted("{}x{}, {} slots, {} adds, in place {}", n, cols, top_k, adds, in_place),
               [&](Session& s, const Between& between) { return p.run(s, between); });
         }
       }
@@ -87,7 +87,7 @@ TEST(Fusion, SumsWithoutANormAreOneLaunch) {
   for (const int64_t cols : {4, 260, 2048}) {
     for (const int64_t top_k : {0, 8, 11}) {
       const ChainProblem p = ChainProblem::make(random, 3, cols, top_k, 2, cols == 260);
-      expect_same_bits_in(1, format("{} columns, {} slots", cols, top_k),
+      expect_same_bits_in(1, formatted("{} columns, {} slots", cols, top_k),
                           [&](Session& s, const Between& between) {
                             return p.run(s, between, /*with_norm=*/false);
                           });
@@ -99,7 +99,7 @@ TEST(Fusion, SumsOfOddRowsStayApart) {
   Random random(91);
   for (const int64_t cols : {1, 7, 33, 8196}) {
     const ChainProblem p = ChainProblem::make(random, 2, cols, 2, 1, false);
-    expect_same_bits_in(3, format("{} columns", cols),
+    expect_same_bits_in(3, formatted("{} columns", cols),
                         [&](Session& s, const Between& between) { return p.run(s, between); });
   }
 }
@@ -130,7 +130,7 @@ TEST(Fusion, ANormOfHeadsAndItsGateAreOneLaunch) {
       const std::vector<float> x = random.floats(n * 3 * dim);
       const std::vector<float> gates = random.floats(n * 3 * 2 * dim, -4.0f, 4.0f);
       const std::vector<float> w = random.floats(dim);
-      expect_same_bits_in(1, format("{} tokens, 3x{}", n, dim),
+      expect_same_bits_in(1, formatted("{} tokens, 3x{}", n, dim),
                           [&](Session& s, const Between& between) {
                             const Tensor heads = s.floats({n, 3, dim}, x);
                             const Tensor gate = s.floats({n, 3, 2 * dim}, gates).slice(2, dim, dim);
@@ -187,7 +187,7 @@ TEST(Fusion, ANormIsMadeByTheProductsThatFollow) {
         if (n > 1 && cols > 1088) continue;  // the emulator is slow
         const auto p = NormedProblem::make(
             random, ChainProblem::make(random, n, cols, 0, adds, false), {38, 3, 16, 17});
-        expect_same_bits_in(1, format("{}x{}, {} adds", n, cols, adds),
+        expect_same_bits_in(1, formatted("{}x{}, {} adds", n, cols, adds),
                             [&](Session& s, const Between& between) { return p.run(s, between); });
       }
     }
@@ -199,7 +199,7 @@ TEST(Fusion, ANormIsMadeByProductsOfFourBitsOnly) {
   for (const int64_t cols : {128, 1088}) {
     const auto p =
         NormedProblem::make(random, ChainProblem::make(random, 2, cols, 0, 1, false), {38, 16});
-    expect_same_bits_in(1, format("{} columns", cols),
+    expect_same_bits_in(1, formatted("{} columns", cols),
                         [&](Session& s, const Between& between) { return p.run(s, between); });
   }
 }
@@ -211,7 +211,8 @@ TEST(Fusion, ANormIsMadeByARouterThatFollows) {
       for (const int adds : {0, 1}) {
         NormedProblem p{ChainProblem::make(random, 1, cols, 0, adds, false), {}};
         p.weights.push_back(random_weight(random, QuantFormat::plain(dtype), 37, cols));
-        expect_same_bits_in(1, format("{} columns of {}, {} adds", cols, dtype_name(dtype), adds),
+        expect_same_bits_in(1,
+                            formatted("{} columns of {}, {} adds", cols, dtype_name(dtype), adds),
                             [&](Session& s, const Between& between) { return p.run(s, between); });
       }
     }
@@ -284,7 +285,7 @@ TEST(Fusion, ProductsThatOverwriteWhatTheyReadStayApart) {
     };
   };
   for (const int target : {0, 1, 2}) {
-    expect_same_bits_in(2, format("the product overwrites {}", target), ops(target));
+    expect_same_bits_in(2, formatted("the product overwrites {}", target), ops(target));
   }
 }
 
@@ -295,7 +296,7 @@ void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t tap
                                      {19, 70, 16});
   const std::vector<float> w = random.floats(70 * taps);
   const std::vector<float> past = random.floats((taps - 1) * 70);
-  expect_same_bits_in(expected_launches, format("{} tokens, {} taps, {} columns", n, taps, cols),
+  expect_same_bits_in(expected_launches, formatted("{} tokens, {} taps, {} columns", n, taps, cols),
                       [&](Session& s, const Between& between) {
                         const Tensor weight = s.floats({70, taps}, w);
                         const Tensor state = s.floats({taps - 1, 70}, past);
@@ -394,8 +395,8 @@ struct HeadsProblem {
 
 void check_heads(size_t expected_launches, const HeadsProblem& p) {
   expect_same_bits_in(expected_launches,
-                      format("{} tokens, heads of {}, norms {} {} {}, {} turn", p.n, p.dim,
-                             p.q_norm, p.k_norm, p.v_norm, p.rotary),
+                      formatted("{} tokens, heads of {}, norms {} {} {}, {} turn", p.n, p.dim,
+                                p.q_norm, p.k_norm, p.v_norm, p.rotary),
                       [&](Session& s, const Between& between) { return p.run(s, between); });
 }
 

@@ -40,9 +40,9 @@ std::vector<float> head_tolerance(const HeadProblem& p) {
 
 void check_heads(const HeadProblem& p) {
   const std::string label =
-      format("{} {}, {} heads of {} rows at {} of {}, {} columns, {} tokens",
-             p.weight.format.to_string(), dtype_name(p.weight.format.dtype), p.heads,
-             p.rows.rows_per_head, p.rows.row_begin, p.rows.head_stride, p.weight.cols, p.n);
+      formatted("{} {}, {} heads of {} rows at {} of {}, {} columns, {} tokens",
+                p.weight.format.to_string(), dtype_name(p.weight.format.dtype), p.heads,
+                p.rows.rows_per_head, p.rows.row_begin, p.rows.head_stride, p.weight.cols, p.n);
   compare_with_reference({p.transposed ? "head_linear_t" : "head_linear", label,
                           p.out_width() + HeadProblem::kGap, head_tolerance(p)},
                          [&](Session& s) { return p.run(s, {p.n}); });

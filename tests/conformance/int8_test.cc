@@ -26,7 +26,7 @@ const std::vector<NamedDevice>& int8_devices() {
         auto device =
             make_cpu_device({.threads = threads, .isa = isa, .precision = Precision::kInt8});
         EXPECT_TRUE(device.ok());
-        list.push_back({format("{} int8/{}", isa, threads), isa, std::move(device).value()});
+        list.push_back({formatted("{} int8/{}", isa, threads), isa, std::move(device).value()});
       }
     }
     return list;
@@ -127,8 +127,8 @@ void check_definition(const EncodedWeight& w, const std::vector<float>& x, int64
                       const std::string& what) {
   const std::vector<float> expected = define_linear(w, x, n);
   for (const NamedDevice& device : int8_devices()) {
-    expect_same_bits(format("{}[{}, {} {}, {}x{}x{}]", what, device.name, w.format.to_string(),
-                            dtype_name(w.format.dtype), n, w.rows, w.cols),
+    expect_same_bits(formatted("{}[{}, {} {}, {}x{}x{}]", what, device.name, w.format.to_string(),
+                               dtype_name(w.format.dtype), n, w.rows, w.cols),
                      expected, run_tiles(*device.device, w, x, n));
   }
 }
@@ -305,7 +305,7 @@ TEST(Int8ExpertFfn, IsThreeProductsAndAGatedUnit) {
         Session s(*device.device);
         const std::vector<float> expected = define_slots(s, p);
         const std::vector<float> got = p.run(s, p.all_at_once());
-        expect_same_bits(moeflux::format("{}, {}, {} tokens", device.name, format.to_string(), n),
+        expect_same_bits(formatted("{}, {}, {} tokens", device.name, format.to_string(), n),
                          expected, std::span(got).first(expected.size()));
       }
     }
@@ -347,8 +347,8 @@ TEST(Int8Invariance, LinearInAnyCutOfItsTokens) {
           at += count;
         }
         expect_same_bits(
-            moeflux::format("{}, {}, {} calls", device.name, format.to_string(), chunks.size()),
-            expected, got);
+            formatted("{}, {}, {} calls", device.name, format.to_string(), chunks.size()), expected,
+            got);
       }
     }
   }
@@ -370,13 +370,13 @@ TEST(Int8Invariance, ExpertFfnInAnyPartitionOfReadyExpertsAndAnyToken) {
     const std::vector<float> expected = p.run(whole, p.all_at_once());
     for (const auto& waves : partitions) {
       Session s(*device.device);
-      expect_same_bits(moeflux::format("{}, {} waves", device.name, waves.size()), expected,
+      expect_same_bits(formatted("{}, {} waves", device.name, waves.size()), expected,
                        p.run(s, waves));
     }
     for (int64_t t = 0; t < p.n; ++t) {
       Session s(*device.device);
       const std::vector<float> got = p.run_tokens(s, t, 1, p.all_at_once());
-      expect_same_bits(moeflux::format("{}, token {}", device.name, t),
+      expect_same_bits(formatted("{}, token {}", device.name, t),
                        std::span(expected).subspan(static_cast<size_t>(t) * slots, slots),
                        std::span(got).first(slots));
     }

@@ -21,7 +21,7 @@ const std::vector<Chunks>& cuts_of_70() {
 }
 
 std::string cut_label(const NamedDevice& device, const std::string& what, const Chunks& chunks) {
-  return format("{}[{}, {} calls]", what, device.name, chunks.size());
+  return formatted("{}[{}, {} calls]", what, device.name, chunks.size());
 }
 
 /// Runs a row-wise op over 70 tokens whole and in every cut.
@@ -64,7 +64,7 @@ TEST(TokenInvariance, LinearOfFewPlainRows) {
     for (const int64_t cols : {8, 648, 3336}) {
       const EncodedWeight w = random_weight(random, QuantFormat::plain(dtype), 37, cols);
       check_rows(
-          format("linear {}x{}", dtype_name(dtype), cols), cols, 37, random.floats(70 * cols),
+          formatted("linear {}x{}", dtype_name(dtype), cols), cols, 37, random.floats(70 * cols),
           [&](Session& s, Tensor out, Tensor in) { s.encoder().linear(out, in, s.weight(w)); });
     }
   }
@@ -272,7 +272,7 @@ TEST(TokenInvariance, GatedDeltaInWhateverSharedMemoryThereIs) {
       Session s(*device);
       results.push_back(p.run(s, {21}));
     }
-    expect_same_bits(moeflux::format("keys of {}", o.key_dim), results[0], results[1]);
+    expect_same_bits(formatted("keys of {}", o.key_dim), results[0], results[1]);
   }
 }
 
@@ -300,7 +300,7 @@ TEST(TokenInvariance, ExpertFfn) {
         Session s(*device->device);
         const std::vector<float> got = p.run_tokens(s, t, 1, p.all_at_once());
         expect_same_bits(
-            moeflux::format("expert_ffn {}[{}, token {}]", format.to_string(), device->name, t),
+            formatted("expert_ffn {}[{}, token {}]", format.to_string(), device->name, t),
             std::span(expected).subspan(static_cast<size_t>(t) * slots, slots),
             std::span(got).first(slots));
       }
@@ -320,8 +320,8 @@ TEST(ArrivalInvariance, ExpertFfnInAnyPartitionOfReadyExperts) {
       const std::vector<float> expected = p.run(whole, p.all_at_once());
       for (const auto& waves : partitions) {
         Session s(*device->device);
-        expect_same_bits(moeflux::format("expert_ffn {}[{}, {} waves]", format.to_string(),
-                                         device->name, waves.size()),
+        expect_same_bits(formatted("expert_ffn {}[{}, {} waves]", format.to_string(), device->name,
+                                   waves.size()),
                          expected, p.run(s, waves));
       }
     }

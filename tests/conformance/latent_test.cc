@@ -74,14 +74,14 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
 
 void expect_same(const LatentProblem& p, bool fast_only = false) {
   const std::string what =
-      format("{} tokens behind {}, {} heads of {} + {} and {}, rank {}, {}", p.n, p.before, p.heads,
-             p.nope, p.rope, p.v_dim, p.rank, p.format.to_string());
+      formatted("{} tokens behind {}, {} heads of {} + {} and {}, rank {}, {}", p.n, p.before,
+                p.heads, p.nope, p.rope, p.v_dim, p.rank, p.format.to_string());
   std::vector<const NamedDevice*> gpus = devices_with_units(fast_only);
   for (const NamedDevice* device : one_device_per_family()) {
     if (device->family == "emulator" && !fast_only) gpus.push_back(device);
   }
   for (const NamedDevice* named : gpus) {
-    expect_same_results(format("{}, {}", named->name, what), run(*named->device, p, true),
+    expect_same_results(formatted("{}, {}", named->name, what), run(*named->device, p, true),
                         run(*named->device, p, false));
   }
 }

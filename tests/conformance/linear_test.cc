@@ -57,7 +57,7 @@ TEST(Linear, HalfPrecisionWeightsKeepSubnormalsAndExtremes) {
   for (int64_t i = 0; i < 8; ++i) {
     std::vector<float> x(8, 0.0f);
     x[static_cast<size_t>(i)] = 1.0f;
-    compare_with_reference({"linear", format("f16 element {}", i), 1, {0.0f}}, [&](Session& s) {
+    compare_with_reference({"linear", formatted("f16 element {}", i), 1, {0.0f}}, [&](Session& s) {
       const Tensor out = s.zeros({1, 1});
       s.encoder().linear(out, s.floats({1, 8}, x), s.weight(w));
       return s.read(out);

@@ -60,7 +60,7 @@ TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
                 << format.to_string() << ", " << cols << " columns, token " << t << ", row " << r;
           }
         }
-        const std::string what = moeflux::format("{}, {} columns", format.to_string(), cols);
+        const std::string what = formatted("{}, {} columns", format.to_string(), cols);
         for (const int64_t t : {int64_t{0}, n - 1}) {
           expect_same_bits(what, row_of(got, t, rows), product(units, w, row_of(x, t, cols), 1));
         }
@@ -82,7 +82,7 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
           random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), 257, 192);
       const std::vector<float> x = random.floats(72 * w.cols, -2.0f, 2.0f);
       const std::vector<float> got = product(units, w, x, 72);
-      const std::string what = moeflux::format("{} bits", bits);
+      const std::string what = formatted("{} bits", bits);
       for (const int64_t t : {0, 63, 71}) {
         expect_same_bits(what, product(units, w, row_of(x, t, w.cols), 1), row_of(got, t, w.rows));
       }
@@ -116,14 +116,14 @@ TEST(MatrixUnits, TilesOfEverySizeHaveTheBitsOfTokensAlone) {
         const std::span<const float> some = std::span(x).first(static_cast<size_t>(n * w.cols));
         const std::span<const float> expected =
             std::span(all).first(static_cast<size_t>(n * w.rows));
-        const std::string what = moeflux::format("{} bits, {} tokens", bits, n);
+        const std::string what = formatted("{} bits, {} tokens", bits, n);
         expect_same_bits(what, expected, product(units, w, some, n));
         if (named->is_slow) {
           expect_same_bits(what + ", less memory", expected, product(*small, w, some, n));
         }
       }
       for (const int64_t t : {0, 8, 15, 16, 31, 40, 63}) {
-        expect_same_bits(moeflux::format("{} bits, token {}", bits, t), row_of(all, t, w.rows),
+        expect_same_bits(formatted("{} bits, token {}", bits, t), row_of(all, t, w.rows),
                          product(units, w, row_of(x, t, w.cols), 1));
       }
     }
@@ -146,7 +146,7 @@ TEST(MatrixUnits, LongRowsTakeTurnsInWhateverSharedMemoryThereIs) {
         make_emulator_device({.seed = 3, .matrix_units = true, .shared_bytes = c.shared_bytes});
     const std::vector<float> got = product(*device, w, x, 1);
     if (c.same_bits) {
-      expect_same_bits(format("{} bytes", c.shared_bytes), expected, got);
+      expect_same_bits(formatted("{} bytes", c.shared_bytes), expected, got);
       continue;
     }
     for (int64_t r = 0; r < w.rows; ++r) {
@@ -178,7 +178,7 @@ TEST(MatrixUnits, GroupsThatStayWalkOverAllTiles) {
       const std::vector<float> many = product(units, w, x, 5);
       for (const int64_t n : {1, 2}) {
         const auto some = static_cast<size_t>(n);
-        expect_same_bits(format("{}x{} of {} bits, {} tokens", rows, c.cols, c.bits, n),
+        expect_same_bits(formatted("{}x{} of {} bits, {} tokens", rows, c.cols, c.bits, n),
                          std::span(many).first(some * static_cast<size_t>(rows)),
                          product(units, w, std::span(x).first(some * w.cols), n));
       }
@@ -207,8 +207,8 @@ TEST(MatrixUnits, ProductsOfOneInputShareALaunchAndKeepTheirBits) {
       for (const EncodedWeight& w : weights) views.push_back(s.weight(w));
       for (size_t i = 0; i < weights.size(); ++i) s.encoder().linear(outs[i], in, views[i]);
       for (size_t i = 0; i < weights.size(); ++i) {
-        expect_same_bits(format("matrix {}, {} tokens", i, n), product(units, weights[i], some, n),
-                         s.read(outs[i]));
+        expect_same_bits(formatted("matrix {}, {} tokens", i, n),
+                         product(units, weights[i], some, n), s.read(outs[i]));
       }
     }
   }

@@ -241,8 +241,8 @@ void check_linear(const std::string& op, Random& random, const QuantFormat& form
       tolerance.push_back(dot_tolerance(row_of(w.decoded, r, p.cols), row_of(x, t, p.cols)));
     }
   }
-  const std::string label = moeflux::format("{} {}, {}x{}x{}", format.to_string(),
-                                            dtype_name(format.dtype), p.n, p.rows, p.cols);
+  const std::string label = formatted("{} {}, {}x{}x{}", format.to_string(),
+                                      dtype_name(format.dtype), p.n, p.rows, p.cols);
   compare_with_reference({op, label, p.rows, std::move(tolerance)}, [&](Session& s) {
     const Tensor out = s.zeros({p.n, p.rows});
     s.encoder().linear(out, s.floats({p.n, p.cols}, x), s.weight(w));

@@ -75,7 +75,7 @@ TEST(ExpertFfn, MatchesTheReferenceInManyFormats) {
     for (const int64_t n : {1, 2, 3, 7, 17, 64}) {
       const MoeProblem p = MoeProblem::make(
           random, format, {.hidden = 256, .intermediate = 128, .experts = 5, .top_k = 3, .n = n});
-      compare_with_reference({"expert_ffn", moeflux::format("{}, {} tokens", format.to_string(), n),
+      compare_with_reference({"expert_ffn", formatted("{}, {} tokens", format.to_string(), n),
                               p.hidden, moe_tolerance(p), /*on_slow_devices=*/n <= 17},
                              [&](Session& s) { return p.run(s, p.all_at_once()); });
     }
@@ -89,7 +89,7 @@ TEST(ExpertFfn, KnowsCodesOfTwoAndFiveBits) {
     for (const int64_t n : {1, 9, 30}) {
       const MoeProblem p = MoeProblem::make(
           random, format, {.hidden = 64, .intermediate = 64, .experts = 6, .top_k = 2, .n = n});
-      compare_with_reference({"expert_ffn", moeflux::format("{}, {} tokens", format.to_string(), n),
+      compare_with_reference({"expert_ffn", formatted("{}, {} tokens", format.to_string(), n),
                               p.hidden, moe_tolerance(p)},
                              [&](Session& s) { return p.run(s, p.all_at_once()); });
     }
@@ -106,7 +106,7 @@ TEST(ExpertFfn, GateAndUpMayDifferInFormatAtAnyTokenCount) {
       up = random_weight(random, QuantFormat::affine(8, 32, DType::kF32), 64, 64);
     }
     compare_with_reference(
-        {"expert_ffn", format("4-bit gate, 8-bit up, {} tokens", n), p.hidden, moe_tolerance(p)},
+        {"expert_ffn", formatted("4-bit gate, 8-bit up, {} tokens", n), p.hidden, moe_tolerance(p)},
         [&](Session& s) { return p.run(s, p.all_at_once()); });
   }
 }
@@ -118,7 +118,7 @@ TEST(ExpertFfn, PlainExpertsMayHaveAnyWidth) {
         MoeProblem::make(random, QuantFormat::plain(DType::kBf16),
                          {.hidden = 37, .intermediate = 19, .experts = 3, .top_k = 2, .n = n});
     compare_with_reference(
-        {"expert_ffn", format("bf16 37x19, {} tokens", n), p.hidden, moe_tolerance(p)},
+        {"expert_ffn", formatted("bf16 37x19, {} tokens", n), p.hidden, moe_tolerance(p)},
         [&](Session& s) { return p.run(s, p.all_at_once()); });
   }
 }
@@ -146,8 +146,9 @@ TEST(ExpertFfn, KnowsEveryGatedUnit) {
           MoeProblem::make(random, QuantFormat::affine(4, 64, DType::kBf16),
                            {.hidden = 128, .intermediate = 64, .experts = 4, .top_k = 2, .n = n});
       p.glu = glu;
-      const std::string label = format("activation {}, alpha {}, limit {}, {} tokens",
-                                       static_cast<int>(glu.activation), glu.alpha, glu.limit, n);
+      const std::string label =
+          formatted("activation {}, alpha {}, limit {}, {} tokens",
+                    static_cast<int>(glu.activation), glu.alpha, glu.limit, n);
       compare_with_reference({"expert_ffn", label, p.hidden, moe_tolerance(p)},
                              [&](Session& s) { return p.run(s, p.all_at_once()); });
     }
@@ -163,7 +164,7 @@ TEST(ExpertFfn, AddsBiasesOfEveryPlainType) {
                            {.hidden = 45, .intermediate = 37, .experts = 4, .top_k = 2, .n = n});
       p.add_biases(random, dtype);
       p.glu = {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f};
-      const std::string label = format("biases {}, {} tokens", dtype_name(dtype), n);
+      const std::string label = formatted("biases {}, {} tokens", dtype_name(dtype), n);
       compare_with_reference({"expert_ffn", label, p.hidden, moe_tolerance(p)},
                              [&](Session& s) { return p.run(s, p.all_at_once()); });
     }

@@ -40,8 +40,8 @@ TEST(Route, MatchesTheReference) {
           for (const float w : expected.weights) {
             tolerance.push_back(kRounding * roundings * 2.0f * w + 1e-30f);
           }
-          const std::string label =
-              format("{} of {}, {} tokens{}", top_k, experts, n, normalize ? ", normalised" : "");
+          const std::string label = formatted("{} of {}, {} tokens{}", top_k, experts, n,
+                                              normalize ? ", normalised" : "");
           compare_with_reference({"route", label, top_k, tolerance}, [&](Session& s) {
             const RouteResult got = run_route(s, logits, n, top_k, options);
             EXPECT_EQ(got.ids, expected.ids) << label;
@@ -100,9 +100,10 @@ void check_route_case(Random& random, const RouteCase& c, int64_t experts, int64
   std::vector<float> tolerance;
   const float roundings = 16.0f + std::sqrt(static_cast<float>(experts));
   for (const float w : expected.weights) tolerance.push_back(kRounding * roundings * 2.0f * w);
-  const std::string label = format("{} experts, {} of {} groups{}, {}, {} tokens", experts, c.kept,
-                                   c.groups, c.group_score == GroupScore::kMax ? "" : " by two",
-                                   c.score == RouterScore::kSigmoid ? "sigmoid" : "softmax", n);
+  const std::string label =
+      formatted("{} experts, {} of {} groups{}, {}, {} tokens", experts, c.kept, c.groups,
+                c.group_score == GroupScore::kMax ? "" : " by two",
+                c.score == RouterScore::kSigmoid ? "sigmoid" : "softmax", n);
   compare_with_reference({"route", label, kTopK, tolerance}, [&](Session& s) {
     const RouteResult got = run(s);
     EXPECT_EQ(got.ids, expected.ids) << label;
@@ -148,7 +149,7 @@ TEST(Route, ATokenAmongManyIsJudgedAsAloneToTheBit) {
                       6, options);
         const auto own = static_cast<size_t>(t * 6);
         const std::string label =
-            format("{} experts in {} groups[{}, token {}]", experts, groups, device->name, t);
+            formatted("{} experts in {} groups[{}, token {}]", experts, groups, device->name, t);
         EXPECT_TRUE(std::ranges::equal(got.ids, std::span(expected.ids).subspan(own, 6))) << label;
         expect_same_bits(label, std::span(expected.weights).subspan(own, 6), got.weights);
       }

@@ -43,7 +43,7 @@ TEST(RmsNorm, MatchesTheReference) {
                             1e-30f);
       }
       compare_with_reference(
-          {"rms_norm", format("{}x{}", rows, cols), cols, tolerance}, [&](Session& s) {
+          {"rms_norm", formatted("{}x{}", rows, cols), cols, tolerance}, [&](Session& s) {
             const Tensor out = s.zeros({rows, cols});
             s.encoder().rms_norm(out, s.floats({rows, cols}, x), s.floats({cols}, w), 1e-6f);
             return s.read(out);
@@ -88,7 +88,7 @@ TEST(Add, IsExactAndMayBeInPlace) {
       const std::vector<float> a = random.floats(rows * cols);
       const std::vector<float> b = random.floats(rows * cols);
       const std::vector<float> exact(a.size(), 0.0f);
-      const std::string label = format("{}x{}", rows, cols);
+      const std::string label = formatted("{}x{}", rows, cols);
       compare_with_reference({"add", label, cols, exact}, [&](Session& s) {
         const Tensor out = s.zeros({rows, cols});
         s.encoder().add(out, s.floats({rows, cols}, a), s.floats({rows, cols}, b));
@@ -132,7 +132,7 @@ TEST(MulActivated, MatchesTheReferenceOverTheWholeRangeOfGates) {
                 8.0 * kRounding * std::abs(factor * x[static_cast<size_t>(i)]) + 1e-36));
           }
           compare_with_reference(
-              {"mul_activated", format("{}x{} gate {}", rows, cols, gate_cols), cols, tolerance},
+              {"mul_activated", formatted("{}x{} gate {}", rows, cols, gate_cols), cols, tolerance},
               [&](Session& s) {
                 const Tensor out = s.floats({rows, cols}, x);
                 s.encoder().mul_activated(out, out, s.floats({rows, gate_cols}, gate), activation);
@@ -175,8 +175,8 @@ TEST(Glu, MatchesTheReferenceForEveryUnit) {
       for (size_t i = 0; i < gate.size(); ++i) {
         tolerance.push_back(gated_unit_tolerance(gate[i], up[i], unit));
       }
-      const std::string label = format("3x{}, activation {}, alpha {}", cols,
-                                       static_cast<int>(unit.activation), unit.alpha);
+      const std::string label = formatted("3x{}, activation {}, alpha {}", cols,
+                                          static_cast<int>(unit.activation), unit.alpha);
       for (const bool in_place : {false, true}) {
         compare_with_reference({"glu", label, cols, tolerance}, [&](Session& s) {
           const Tensor gates = s.floats({3, cols}, gate);
@@ -195,7 +195,7 @@ TEST(RmsNorm, MayHaveNoWeight) {
     const std::vector<float> x = random.floats(5 * cols, 1.0f, 3.0f);
     const auto root = static_cast<float>(std::sqrt(static_cast<double>(cols)));
     const std::vector<float> tolerance(x.size(), kRounding * (6.0f + root) * 3.0f);
-    compare_with_reference({"rms_norm", format("5x{}, no weight", cols), cols, tolerance},
+    compare_with_reference({"rms_norm", formatted("5x{}, no weight", cols), cols, tolerance},
                            [&](Session& s) {
                              const Tensor out = s.zeros({5, cols});
                              s.encoder().rms_norm(out, s.floats({5, cols}, x), Tensor{}, 1e-6f);
@@ -211,7 +211,7 @@ TEST(AddBias, IsExact) {
       const std::vector<float> x = random.floats(rows * cols);
       const std::vector<float> bias = random.floats(cols);
       const std::vector<float> exact(x.size(), 0.0f);
-      compare_with_reference({"add_bias", format("{}x{}", rows, cols), cols, exact},
+      compare_with_reference({"add_bias", formatted("{}x{}", rows, cols), cols, exact},
                              [&](Session& s) {
                                const Tensor out = s.floats({rows, cols}, x);
                                s.encoder().add_bias(out, s.floats({cols}, bias));
@@ -247,7 +247,7 @@ TEST(SoftCap, MatchesTheReferenceOverTheWholeRange) {
       x[0] = 1e30f;
       // Roundings of 1 in the quotient, which are absolute in units of the cap.
       const std::vector<float> tolerance(x.size(), kRounding * 8.0f * cap);
-      compare_with_reference({"soft_cap", format("2x{}, cap {}", cols, cap), cols, tolerance},
+      compare_with_reference({"soft_cap", formatted("2x{}, cap {}", cols, cap), cols, tolerance},
                              [&](Session& s) {
                                const Tensor out = s.floats({2, cols}, x);
                                s.encoder().soft_cap(out, cap);

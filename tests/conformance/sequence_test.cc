@@ -26,7 +26,7 @@ TEST(Rope, MatchesTheReferenceInBothPairings) {
         // Cosine, sine and two products: a few roundings of values below 2 * attention_factor.
         const std::vector<float> tolerance(x.size(), 6.0f * kRounding * 2.0f * 1.2f);
         const std::string label =
-            format("{} of {}{}", rotary, head_dim, interleaved ? ", interleaved" : "");
+            formatted("{} of {}{}", rotary, head_dim, interleaved ? ", interleaved" : "");
         compare_with_reference({"rope", label, head_dim, tolerance}, [&](Session& s) {
           const Tensor heads_tensor = s.floats({n, heads, head_dim}, x);
           s.encoder().rope(
@@ -49,7 +49,7 @@ TEST(CausalConv, MatchesTheReference) {
                                      kRounding * 6.0f * 2.0f * static_cast<float>(taps));
         tolerance.resize(tolerance.size() + static_cast<size_t>((taps - 1) * channels), 0.0f);
         compare_with_reference(
-            {"causal_conv", format("{} taps, {}x{}", taps, n, channels), channels, tolerance},
+            {"causal_conv", formatted("{} taps, {}x{}", taps, n, channels), channels, tolerance},
             [&](Session& s) { return p.run(s, {n}); });
       }
     }
@@ -66,8 +66,8 @@ void check_delta(Random& random, const GatedDeltaOptions& o, int64_t n) {
                                           o.value_heads * o.key_dim * o.value_dim);
   const std::vector<float> tolerance(size,
                                      kRounding * value * (1.0f + std::sqrt(static_cast<float>(n))));
-  const std::string label = format("{}/{} heads, {}x{}, {} tokens", o.key_heads, o.value_heads,
-                                   o.key_dim, o.value_dim, n);
+  const std::string label = formatted("{}/{} heads, {}x{}, {} tokens", o.key_heads, o.value_heads,
+                                      o.key_dim, o.value_dim, n);
   compare_with_reference({"gated_delta", label, o.value_dim, tolerance},
                          [&](Session& s) { return p.run(s, {n}); });
 }

@@ -32,16 +32,16 @@ class Matrix : public ::testing::Environment {
   }
   void TearDown() override {
     if (worst_.empty()) return;
-    std::string text = format("\n{:<16}", "worst error");
-    for (const NamedDevice& device : devices()) text += format("{:>18}", device.name);
+    std::string text = formatted("\n{:<16}", "worst error");
+    for (const NamedDevice& device : devices()) text += formatted("{:>18}", device.name);
     for (const auto& [op, row] : worst_) {
-      text += format("\n{:<16}", op);
+      text += formatted("\n{:<16}", op);
       for (const NamedDevice& device : devices()) {
         const auto cell = row.find(device.name);
         if (cell == row.end()) {
-          text += format("{:>18}", "-");
+          text += formatted("{:>18}", "-");
         } else {
-          text += format("{:>13} {:.2f}", cell->second <= 1.0 ? "ok" : "FAIL", cell->second);
+          text += formatted("{:>13} {:.2f}", cell->second <= 1.0 ? "ok" : "FAIL", cell->second);
         }
       }
     }
@@ -110,7 +110,7 @@ double compare(const Comparison& c, const std::string& device, double allowed,
     }
   }
   if (worst > 1.0) {
-    ADD_FAILURE() << format(
+    ADD_FAILURE() << formatted(
         "{}[{}, {}]: row {} element {} expected {} got {}, error {:.1f}x tolerance", c.op, device,
         c.label, static_cast<int64_t>(at) / c.row_width, static_cast<int64_t>(at) % c.row_width,
         expected[at], got[at], worst);
@@ -129,7 +129,11 @@ NamedDevice on_platform(const std::string& family, int run, bool is_slow,
   const bool has_units = platform->has_matrix_units();
   auto launches = std::make_unique<testing::LaunchCounts>();
   auto device = make_gpu_device(testing::make_watched_platform(std::move(platform), *launches));
-  return {format("{}/{}", family, run), family, std::move(device), is_slow, has_units,
+  return {formatted("{}/{}", family, run),
+          family,
+          std::move(device),
+          is_slow,
+          has_units,
           std::move(launches)};
 }
 
@@ -176,7 +180,7 @@ const std::vector<NamedDevice>& devices() {
           EXPECT_EQ(device.error().code(), ErrorCode::kUnsupported) << device.error().to_string();
           continue;
         }
-        list.push_back({format("{}/{}", isa, threads), isa, std::move(device).value()});
+        list.push_back({formatted("{}/{}", isa, threads), isa, std::move(device).value()});
       }
     }
     add_emulators(list);
@@ -409,7 +413,7 @@ void compare_with_reference(const Comparison& comparison, const Run& run) {
       first = got;
     } else {
       expect_same_bits(
-          format("{}[{} against 1 thread, {}]", comparison.op, device.name, comparison.label),
+          formatted("{}[{} against 1 thread, {}]", comparison.op, device.name, comparison.label),
           first, got);
     }
   }
@@ -420,8 +424,8 @@ void expect_same_bits(const std::string& what, std::span<const float> expected,
   ASSERT_EQ(expected.size(), got.size()) << what;
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::memcmp(&expected[i], &got[i], sizeof(float)) == 0) continue;
-    ADD_FAILURE() << format("{}: element {} of {} expected {:a} got {:a}", what, i, expected.size(),
-                            expected[i], got[i]);
+    ADD_FAILURE() << formatted("{}: element {} of {} expected {:a} got {:a}", what, i,
+                               expected.size(), expected[i], got[i]);
     return;
   }
 }
@@ -430,7 +434,7 @@ void expect_same_results(const std::string& what, const std::vector<std::vector<
                          const std::vector<std::vector<float>>& got) {
   ASSERT_EQ(expected.size(), got.size()) << what;
   for (size_t i = 0; i < expected.size(); ++i) {
-    expect_same_bits(format("{}, result {}", what, i), expected[i], got[i]);
+    expect_same_bits(formatted("{}, result {}", what, i), expected[i], got[i]);
   }
 }
 

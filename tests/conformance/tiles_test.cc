@@ -49,7 +49,7 @@ TEST(TiledLinear, ATokensBitsDoNotDependOnItsCompany) {
           at += count;
         }
         expect_same_bits(
-            moeflux::format("{}, {}, {} calls", device->name, format.to_string(), chunks.size()),
+            formatted("{}, {}, {} calls", device->name, format.to_string(), chunks.size()),
             s.read(whole), s.read(out));
       }
     }
@@ -95,7 +95,7 @@ TEST(TiledLinear, ProductsPutOffTogetherAreThoseOfOneAfterTheOther) {
         }
         return all;
       };
-      expect_same_bits(moeflux::format("{}, {} tokens", device->name, n), run(false), run(true));
+      expect_same_bits(formatted("{}, {} tokens", device->name, n), run(false), run(true));
     }
   }
 }

@@ -52,7 +52,7 @@ TEST(TopRows, AgreesWithTheReferenceOnRowsOfAnyWidth) {
       for (size_t i = 0; i < x.size(); ++i) {
         if (i % 3 != 0) x[i] = std::round(x[i]) * (i % 2 == 0 ? 1.0f : -1.0f);
       }
-      expect_top(format("{} of {}", k, cols), x, n, cols, k);
+      expect_top(formatted("{} of {}", k, cols), x, n, cols, k);
     }
   }
 }

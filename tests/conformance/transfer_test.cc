@@ -57,7 +57,7 @@ TEST(Transfer, BytesArriveInAnyNumberAndAtAnyPlace) {
     for (const size_t count : {0,    1,    2,    3,    4,    5,    31,   255,  256,   257,
                                1022, 1023, 1024, 1025, 4094, 4095, 4096, 4097, 16384, 65537}) {
       for (const size_t offset : {0, 1, 2, 3, 8, 4099}) {
-        const std::string what = format("{}: {} bytes at {}", device.name, count, offset);
+        const std::string what = formatted("{}: {} bytes at {}", device.name, count, offset);
         memory.write(offset, random_bytes(random, count));
         memory.expect(what, offset, count);
         memory.expect_all(what);
@@ -78,7 +78,7 @@ TEST(Transfer, OfOverlappingWritesTheLaterOnesStay) {
         memory.write(random.next() % (kBytes - count), random_bytes(random, count));
       }
       const size_t few = random.next() % 4200;
-      const std::string what = format("{}, round {}", device.name, round);
+      const std::string what = formatted("{}, round {}", device.name, round);
       memory.expect(what, random.next() % (kBytes - few), few);
       memory.expect_all(what);
     }
@@ -110,7 +110,8 @@ void expect_order(const NamedDevice& device, int64_t cols, int64_t launches) {
     ASSERT_TRUE(e.read(std::as_writable_bytes(std::span(got).first(1)), last.reshape({1})).ok());
     EXPECT_EQ(got.front(), expected.back()) << device.name << ", round " << round;
     ASSERT_TRUE(e.read(std::as_writable_bytes(std::span(got)), out).ok());
-    expect_same_bits(format("{}: {} launches of {}", device.name, launches, cols), expected, got);
+    expect_same_bits(formatted("{}: {} launches of {}", device.name, launches, cols), expected,
+                     got);
   }
 }
 

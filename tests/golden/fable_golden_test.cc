@@ -27,9 +27,10 @@ struct Case {
 std::vector<Case> cases() {
   auto golden = read_golden(tests_directory() + "/golden/models/fable-20m.safetensors");
   std::vector<Case> all;
-  for (int i = 0; golden.contains(format("tokens{}", i)); ++i) {
-    all.push_back({golden[format("tokens{}", i)].ints, golden[format("prompt_len{}", i)].ints.at(0),
-                   golden[format("logits{}", i)], golden[format("margins{}", i)].floats});
+  for (int i = 0; golden.contains(formatted("tokens{}", i)); ++i) {
+    all.push_back({golden[formatted("tokens{}", i)].ints,
+                   golden[formatted("prompt_len{}", i)].ints.at(0),
+                   golden[formatted("logits{}", i)], golden[formatted("margins{}", i)].floats});
   }
   EXPECT_EQ(all.size(), 3u);
   return all;

@@ -109,7 +109,7 @@ TEST_P(Int8Golden, EachLayerAgreesGivenTheReferencesInput) {
   ASSERT_EQ(output.logits.size(), reference_.logits.size());
   ASSERT_EQ(layers.cosines().size(), reference_.hidden_states.size());
   for (const auto& [layer, cosines] : layers.cosines()) {
-    SCOPED_TRACE(format("after layer {}", layer));
+    SCOPED_TRACE(formatted("after layer {}", layer));
     expect_cosines(cosines, bound_of(kLayerBounds, GetParam()));
   }
 }

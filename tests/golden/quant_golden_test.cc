@@ -41,7 +41,7 @@ class QuantGolden : public ::testing::TestWithParam<DType> {
 
   EncodedParts of_mlx(const QuantFormat& format) {
     const std::string dtype = QuantFormat::plain(format.dtype).to_string();
-    const std::string key = moeflux::format("{}.{}.{}.", dtype, format.bits, format.group_size);
+    const std::string key = formatted("{}.{}.{}.", dtype, format.bits, format.group_size);
     return {.codes = part(key + "codes"),
             .scales = part(key + "scales"),
             .offsets = part(key + "biases")};

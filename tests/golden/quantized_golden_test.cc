@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizedKvB,
 TEST(QuantizedFormats, EveryWidthAndScaleTypeLoads) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
     for (const int bits : {2, 3, 4, 5, 6, 8}) {
-      SCOPED_TRACE(format("{} bits, {}", bits, dtype_name(dtype)));
+      SCOPED_TRACE(formatted("{} bits, {}", bits, dtype_name(dtype)));
       expect_twins_agree(
           Copies("qwen3_5_moe_text", {.bits = bits, .router_bits = bits, .scale_dtype = dtype}));
     }

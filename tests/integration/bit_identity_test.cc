@@ -93,7 +93,7 @@ void fuse_experts(Tensors& tensors, const std::string& layer, int num_experts) {
   StoredTensor gate_up;
   StoredTensor down;
   for (int expert = 0; expert < num_experts; ++expert) {
-    const std::string name = format("{}experts.{}.", layer, expert);
+    const std::string name = formatted("{}experts.{}.", layer, expert);
     for (const char* part : {"gate_proj.weight", "up_proj.weight", "down_proj.weight"}) {
       auto taken = tensors.extract(name + part);
       ASSERT_FALSE(taken.empty()) << name << part;
@@ -108,14 +108,14 @@ void fuse_experts(Tensors& tensors, const std::string& layer, int num_experts) {
 }
 
 std::string shard_name(size_t shard) {
-  return format("model-0000{}-of-00003.safetensors", shard + 1);
+  return formatted("model-0000{}-of-00003.safetensors", shard + 1);
 }
 
 /// tiny_model() with fused experts in three files and their index.
 void write_sharded_copy(const std::string& to) {
   Tensors tensors = read_tensors(tiny_model() + "/model.safetensors");
   for (int layer = 0; layer < 4; ++layer) {
-    fuse_experts(tensors, format("model.layers.{}.mlp.", layer), 8);
+    fuse_experts(tensors, formatted("model.layers.{}.mlp.", layer), 8);
   }
   std::array<Tensors, 3> shards;
   Json index = {{"metadata", Json::object()}, {"weight_map", Json::object()}};
@@ -151,7 +151,7 @@ TEST(BitIdentity, FourBitsAgreeWithSixteenInDirection) {
   const GoldenTensor& sixteen = golden["logits"];
   std::string tokens;
   for (const int32_t token : golden["tokens"].ints) {
-    tokens += format("{}{}", tokens.empty() ? "" : ",", token);
+    tokens += formatted("{}{}", tokens.empty() ? "" : ",", token);
   }
   const GoldenTensor four = logits(fable(), tokens, {});
   ASSERT_EQ(four.rows(), sixteen.rows());

@@ -271,7 +271,7 @@ void Copier::copy_separate_experts(const std::string& first) {
   std::string projection = first.substr(zero + 11);
   ASSERT_TRUE(cut_end(projection, ".weight")) << first;
   const auto name_of = [&](int64_t expert) {
-    return format("{}.experts.{}.{}.weight", before, expert, projection);
+    return formatted("{}.experts.{}.{}.weight", before, expert, projection);
   };
   FloatTensor stacked{{0, tensors_.at(first).shape[0], tensors_.at(first).shape[1]}, {}};
   for (int64_t e = 0; tensors_.contains(name_of(e)); ++e) {

@@ -166,7 +166,7 @@ class Builder {
     const std::array<std::string, 3> names = {"gate_proj", "up_proj", "down_proj"};
     for (size_t m = 0; m < names.size(); ++m) {
       for (int64_t e = 0; e < kExperts; ++e) {
-        const std::string name = format("{}experts.{}.{}", p, e, names[m]);
+        const std::string name = formatted("{}experts.{}.{}", p, e, names[m]);
         const int64_t rows = m == 2 ? kHidden : kIntermediate;
         const int64_t cols = m == 2 ? kIntermediate : kHidden;
         all[m].push_back(matrix(name, rows, cols, options_.bits));

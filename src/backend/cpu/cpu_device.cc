@@ -20,9 +20,9 @@ class CpuDevice : public Device {
         int8_(int8),
         threads_(threads),
         placement_(placement),
-        bits_key_(format("cpu {} {}", kernels.name, int8 ? "int8" : "f32")),
-        description_(format("cpu ({} {}, {} thread{})", kernels.name, int8 ? "int8" : "f32",
-                            threads, threads == 1 ? "" : "s")) {}
+        bits_key_(formatted("cpu {} {}", kernels.name, int8 ? "int8" : "f32")),
+        description_(formatted("cpu ({} {}, {} thread{})", kernels.name, int8 ? "int8" : "f32",
+                               threads, threads == 1 ? "" : "s")) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view description() const override { return description_; }

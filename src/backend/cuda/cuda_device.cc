@@ -31,16 +31,16 @@ class CudaPlatform : public gpu::Platform {
                                   options.shared_kib_max * 1024)),
         cores_(at_most(static_cast<uint32_t>(properties.multiProcessorCount),
                        options.multiprocessors_max)),
-        name_(format("cuda:{}", options.device)),
-        model_(format("({}, compute capability {}.{}, {} multiprocessors)",
-                      static_cast<const char*>(properties.name), properties.major, properties.minor,
-                      properties.multiProcessorCount)),
+        name_(formatted("cuda:{}", options.device)),
+        model_(formatted("({}, compute capability {}.{}, {} multiprocessors)",
+                         static_cast<const char*>(properties.name), properties.major,
+                         properties.minor, properties.multiProcessorCount)),
         description_(
-            format("{} {}{}", name_, model_,
-                   options.shared_kib_max == 0 && options.multiprocessors_max == 0
-                       ? std::string()
-                       : format(" as if {} with {} KiB", cores_, shared_bytes_max_ / 1024))),
-        bits_key_(format("cuda {}", model_)) {}
+            formatted("{} {}{}", name_, model_,
+                      options.shared_kib_max == 0 && options.multiprocessors_max == 0
+                          ? std::string()
+                          : formatted(" as if {} with {} KiB", cores_, shared_bytes_max_ / 1024))),
+        bits_key_(formatted("cuda {}", model_)) {}
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
@@ -101,8 +101,8 @@ Status check_kernels(int device) {
       cudaFuncGetAttributes(&attributes, gpu::cuda_kernel(gpu::KernelId::copy_rows)),
       "cudaFuncGetAttributes");
   if (found.ok()) return {};
-  return found.error().with_context(
-      format("cuda:{}: this build has no kernels for it (see MOEFLUX_CUDA_ARCHITECTURES)", device));
+  return found.error().with_context(formatted(
+      "cuda:{}: this build has no kernels for it (see MOEFLUX_CUDA_ARCHITECTURES)", device));
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ Status check_kernels(int device) {
 Result<std::unique_ptr<gpu::Platform>> make_cuda_platform(const CudaOptions& options) {
   int count = 0;
   const Status counted = gpu::cuda_status(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-  if (!counted.ok()) return counted.error().with_context(format("cuda:{}", options.device));
+  if (!counted.ok()) return counted.error().with_context(formatted("cuda:{}", options.device));
   if (options.device < 0 || options.device >= count) {
     return make_error(ErrorCode::kNotFound, "cuda:{}: this machine has {} CUDA devices",
                       options.device, count);

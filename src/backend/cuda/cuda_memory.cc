@@ -21,7 +21,7 @@ Result<std::unique_ptr<Buffer>> CudaBuffer::allocate(int device, size_t bytes, M
   void* memory = nullptr;
   if (kind == MemoryKind::kDevice) {
     MF_RETURN_IF_ERROR(
-        cuda_status(cudaMalloc(&memory, size), format("cudaMalloc of {}", format_bytes(size))));
+        cuda_status(cudaMalloc(&memory, size), formatted("cudaMalloc of {}", format_bytes(size))));
     buffer->device_data_ = static_cast<std::byte*>(memory);
     MF_RETURN_IF_ERROR(cuda_status(cudaMemset(memory, 0, size), "cudaMemset"));
     // Work of other streams must not overtake the zeros.
@@ -30,7 +30,7 @@ Result<std::unique_ptr<Buffer>> CudaBuffer::allocate(int device, size_t bytes, M
   }
   MF_RETURN_IF_ERROR(
       cuda_status(cudaHostAlloc(&memory, size, cudaHostAllocMapped | cudaHostAllocPortable),
-                  format("cudaHostAlloc of {}", format_bytes(size))));
+                  formatted("cudaHostAlloc of {}", format_bytes(size))));
   buffer->host_ = static_cast<std::byte*>(memory);
   std::memset(memory, 0, size);
   void* address = nullptr;

@@ -38,7 +38,7 @@ TEST(MmaOneLaunch, GroupsTakeAllTilesEvenly) {
               mma_one_launch({.bits = bits, .cols = cols, .tiles = tiles, .rows = rows}, kCores,
                              kMmaSharedBytesMax);
           const std::string what =
-              format("{} bits, {} columns, {} x {} tiles", bits, cols, tiles, rows);
+              formatted("{} bits, {} columns, {} x {} tiles", bits, cols, tiles, rows);
           const Shares shares = shares_of(launch);
           EXPECT_EQ(shares.tiles, tiles) << what;
           EXPECT_LE(shares.most, shares.least + 1) << what;

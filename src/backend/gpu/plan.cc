@@ -22,9 +22,9 @@ std::string_view access_name(Access access) {
 }  // namespace
 
 std::string to_string(const Plan& plan) {
-  std::string text = format("{} {}x{}x{} groups of {}", kernel_info(plan.kernel).name,
-                            plan.groups.x, plan.groups.y, plan.groups.z, plan.group_size);
-  if (plan.shared_bytes > 0) text += format(", {} shared", plan.shared_bytes);
+  std::string text = formatted("{} {}x{}x{} groups of {}", kernel_info(plan.kernel).name,
+                               plan.groups.x, plan.groups.y, plan.groups.z, plan.group_size);
+  if (plan.shared_bytes > 0) text += formatted(", {} shared", plan.shared_bytes);
   std::array<const Buffer*, Plan::kBindingsMax> seen{};
   size_t count = 0;
   for (uint32_t i = 0; i < plan.num_bindings; ++i) {
@@ -36,7 +36,7 @@ std::string to_string(const Plan& plan) {
     size_t number = 0;
     while (number < count && seen[number] != binding.buffer) ++number;
     if (number == count) seen[count++] = binding.buffer;
-    text += format("; {} {} of #{}", access_name(binding.access), binding.size_bytes, number);
+    text += formatted("; {} {} of #{}", access_name(binding.access), binding.size_bytes, number);
   }
   return text;
 }

@@ -14,7 +14,7 @@ namespace {
 class MetalPlatform : public gpu::Platform {
  public:
   explicit MetalPlatform(std::unique_ptr<gpu::MetalGpu> gpu)
-      : gpu_(std::move(gpu)), description_(format("metal ({})", gpu_->name())) {}
+      : gpu_(std::move(gpu)), description_(formatted("metal ({})", gpu_->name())) {}
 
   std::string_view name() const override { return "metal"; }
   std::string_view description() const override { return description_; }

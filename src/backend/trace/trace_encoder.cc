@@ -88,8 +88,8 @@ void TraceEncoder::add(Tensor out, Tensor a, Tensor b) {
 
 void TraceEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) {
   MF_CHECK(out.shape == x.shape);
-  record(format("mul_{} {} = {} * {}", activation_name(activation), text_of(out), text_of(x),
-                text_of(gate)));
+  record(formatted("mul_{} {} = {} * {}", activation_name(activation), text_of(out), text_of(x),
+                   text_of(gate)));
 }
 
 void TraceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float) {
@@ -111,27 +111,27 @@ void TraceEncoder::scale(Tensor out, Tensor x, float) {
 void TraceEncoder::soft_cap(Tensor x, float) { record("soft_cap " + text_of(x)); }
 
 void TraceEncoder::top_rows(Tensor values, Tensor, Tensor x) {
-  record(format("top_rows {} of {}", text_of(values), text_of(x)));
+  record(formatted("top_rows {} of {}", text_of(values), text_of(x)));
 }
 
 void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const int64_t n = token_ids.num_elements();
-  record(format("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),
-                table.format.to_string()),
+  record(formatted("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),
+                   table.format.to_string()),
          moeflux::weight_bytes(table.format, n, table.cols));
 }
 
 void TraceEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   MF_CHECK(x.shape.back() == weight.cols && out.shape.back() == weight.rows);
   const int64_t n = x.num_elements() / weight.cols;
-  record(format("linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
+  record(formatted("linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
          weight.size_bytes(), product(n, weight.rows, weight.cols));
 }
 
 void TraceEncoder::head_linear(Tensor out, Tensor x, const Weight& weight, const HeadRows& rows) {
   const int64_t heads = x.dim(1);
   MF_CHECK(x.shape.back() == weight.cols && out.shape.back() == rows.rows_per_head);
-  record(format("head_linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
+  record(formatted("head_linear {} = {} x {}", text_of(out), text_of(x), weight.format.to_string()),
          moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols),
          product(x.num_elements(), rows.rows_per_head, 1));
 }
@@ -140,15 +140,15 @@ void TraceEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& we
                                           const HeadRows& rows) {
   const int64_t heads = x.dim(1);
   MF_CHECK(out.shape.back() == weight.cols && x.shape.back() == rows.rows_per_head);
-  record(format("head_linear_transposed {} = {} x {}", text_of(out), text_of(x),
-                weight.format.to_string()),
+  record(formatted("head_linear_transposed {} = {} x {}", text_of(out), text_of(x),
+                   weight.format.to_string()),
          moeflux::weight_bytes(weight.format, heads * rows.rows_per_head, weight.cols),
          product(x.num_elements(), weight.cols, 1));
 }
 
 void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
-  record(format("rope {} rotary {}{}", text_of(x), options.rotary_dim,
-                options.interleaved ? " interleaved" : ""));
+  record(formatted("rope {} rotary {}{}", text_of(x), options.rotary_dim,
+                   options.interleaved ? " interleaved" : ""));
 }
 
 void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor,
@@ -156,10 +156,10 @@ void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor,
   int64_t row = 0;
   for (const KvRows& s : sequences) {
     const Tensor queries = q.slice(0, row, s.rows);
-    record(format("attention {} = {} over {} + {}{}{}", text_of(out.slice(0, row, s.rows)),
-                  text_of(queries), text_of(k.slice(0, row, s.rows)), s.kv.length,
-                  options.window > 0 ? format(" window {}", options.window) : "",
-                  options.sinks.is_null() ? "" : " sinks"),
+    record(formatted("attention {} = {} over {} + {}{}{}", text_of(out.slice(0, row, s.rows)),
+                     text_of(queries), text_of(k.slice(0, row, s.rows)), s.kv.length,
+                     options.window > 0 ? formatted(" window {}", options.window) : "",
+                     options.sinks.is_null() ? "" : " sinks"),
            0, 2 * product(queries.num_elements(), s.kv.length + s.rows, 1));
     row += s.rows;
   }
@@ -169,7 +169,7 @@ void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight,
                                std::span<const StateRows> sequences) {
   int64_t row = 0;
   for (const StateRows& s : sequences) {
-    record(format("causal_conv {} taps {}", text_of(out.slice(0, row, s.rows)), weight.dim(1)));
+    record(formatted("causal_conv {} taps {}", text_of(out.slice(0, row, s.rows)), weight.dim(1)));
     row += s.rows;
   }
 }
@@ -178,29 +178,29 @@ void TraceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor, Tensor, Tensor, T
                                std::span<const StateRows> sequences, const GatedDeltaOptions&) {
   int64_t row = 0;
   for (const StateRows& s : sequences) {
-    record(format("gated_delta {} = {} state {}", text_of(out.slice(0, row, s.rows)),
-                  text_of(qkv.slice(0, row, s.rows)), text_of(s.state)),
+    record(formatted("gated_delta {} = {} state {}", text_of(out.slice(0, row, s.rows)),
+                     text_of(qkv.slice(0, row, s.rows)), text_of(s.state)),
            0, 3 * product(s.rows, s.state.num_elements(), 1));
     row += s.rows;
   }
 }
 
 void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions&) {
-  record(format("route {} from {}", text_of(out.ids), text_of(logits)));
+  record(formatted("route {} from {}", text_of(out.ids), text_of(logits)));
 }
 
 void TraceEncoder::expert_ffn(Tensor slots, Tensor, Tensor x, const Routes&,
                               std::span<const ExpertWeights> ready, const GluOptions&) {
-  record(format("expert_ffn {} = {} experts {}", text_of(slots), text_of(x), ready.size()));
+  record(formatted("expert_ffn {} = {} experts {}", text_of(slots), text_of(x), ready.size()));
 }
 
 void TraceEncoder::combine_experts(Tensor out, Tensor slots, const Routes&) {
-  record(format("combine_experts {} = {}", text_of(out), text_of(slots)));
+  record(formatted("combine_experts {} = {}", text_of(out), text_of(slots)));
 }
 
 void TraceEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) {
   MF_CHECK(out.shape == gate.shape && out.shape == up.shape);
-  record(format("glu_{} {}", activation_name(options.activation), text_of(out)));
+  record(formatted("glu_{} {}", activation_name(options.activation), text_of(out)));
 }
 
 }  // namespace moeflux

@@ -126,7 +126,7 @@ std::string render(const Json& section) {
     } else if (value.is_object()) {
       for (const auto& [name, bytes] : value.items()) {
         shown += (shown.empty() ? "" : ", ") +
-                 format("{} {}", name, format_bytes(bytes.get<uint64_t>()));
+                 formatted("{} {}", name, format_bytes(bytes.get<uint64_t>()));
       }
     } else if (value.is_array()) {
       for (const Json& item : value) shown += (shown.empty() ? "" : ", ") + item.get<std::string>();
@@ -135,7 +135,7 @@ std::string render(const Json& section) {
       shown = value.is_string() ? value.get<std::string>() : value.dump();
     }
     for (char& c : label) c = c == '_' ? ' ' : c;
-    text += format("  {:<34}{}\n", label, shown);
+    text += formatted("  {:<34}{}\n", label, shown);
   }
   return text;
 }
@@ -170,7 +170,7 @@ Status run(const Options& options) {
   }
   std::string text = directory + "\n";
   for (const auto& [name, section] : report.items()) {
-    if (name == "weights") text += format("weights {}\n", section.get<std::string>());
+    if (name == "weights") text += formatted("weights {}\n", section.get<std::string>());
     if (!section.is_object()) continue;
     std::string title = name;
     for (char& c : title) c = c == '_' ? ' ' : c;

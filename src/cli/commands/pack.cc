@@ -63,7 +63,7 @@ Status verify(const Options& options, const InterruptListener& interrupts) {
     MF_RETURN_IF_ERROR(packer != nullptr ? packer->compare(run) : verify_expert_pack(index, run));
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return print_out(format(
+  return print_out(formatted(
       "{}: {}; {}\n", options.output,
       packer != nullptr ? "every byte is what the source gives" : "every expert has its checksum",
       describe_rate(bytes, seconds.count())));

@@ -143,16 +143,16 @@ Status score_window(Models& models, std::span<const TokenId> window, Scores& sco
 }
 
 std::string describe(const TextScore& score) {
-  return format("{:.4f} +/- {:.4f} ({:.5f} nats/token", score.perplexity(),
-                score.perplexity_error(), score.mean());
+  return formatted("{:.4f} +/- {:.4f} ({:.5f} nats/token", score.perplexity(),
+                   score.perplexity_error(), score.mean());
 }
 
 std::string describe_comparison(const Models& models, const Scores& scores) {
-  return format("base perplexity {}, {} on {})\n", describe(scores.base), models.base->directory,
-                models.base->device->name()) +
-         format("KL(base || this) mean {:.6f}, p99 {:.6f} nats; same top token {:.3f} %\n",
-                scores.apart.mean(), scores.apart.quantile(0.99),
-                100.0 * scores.apart.same_top_share());
+  return formatted("base perplexity {}, {} on {})\n", describe(scores.base), models.base->directory,
+                   models.base->device->name()) +
+         formatted("KL(base || this) mean {:.6f}, p99 {:.6f} nats; same top token {:.3f} %\n",
+                   scores.apart.mean(), scores.apart.quantile(0.99),
+                   100.0 * scores.apart.same_top_share());
 }
 
 Status run(Options options) {
@@ -183,8 +183,8 @@ Status run(Options options) {
     }
   }
   std::string report =
-      format("perplexity {}, {} tokens, {} windows of {}, {})\n", describe(scores.subject),
-             scores.subject.tokens(), windows, window, models.subject->device->name());
+      formatted("perplexity {}, {} tokens, {} windows of {}, {})\n", describe(scores.subject),
+                scores.subject.tokens(), windows, window, models.subject->device->name());
   if (models.base) report += describe_comparison(models, scores);
   return print_out(report);
 }

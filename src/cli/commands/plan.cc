@@ -204,30 +204,32 @@ std::string render_json(const Report& r) {
 }
 
 std::string memory_line(std::string_view what, uint64_t bytes, std::string_view note = "") {
-  return format("  {:<24}{:>10}{}{}\n", what, format_bytes(bytes), note.empty() ? "" : "  ", note);
+  return formatted("  {:<24}{:>10}{}{}\n", what, format_bytes(bytes), note.empty() ? "" : "  ",
+                   note);
 }
 
 std::string decode_line(std::string_view what, const DecodeForecast& decode) {
-  return format("  {:<24}{:>8.0f} %{:>12}{:>11.1f}   {}\n", what, 100.0 * decode.hit_rate,
-                format_bytes(static_cast<uint64_t>(decode.read_bytes)), decode.tokens_per_second(),
-                limit_name(decode.cost.limit));
+  return formatted("  {:<24}{:>8.0f} %{:>12}{:>11.1f}   {}\n", what, 100.0 * decode.hit_rate,
+                   format_bytes(static_cast<uint64_t>(decode.read_bytes)),
+                   decode.tokens_per_second(), limit_name(decode.cost.limit));
 }
 
 std::string prompt_line(std::string_view what, const PromptForecast& prompt) {
-  return format("  {:<24}{:>10}{:>12}{:>11.1f}   {}\n", what, "",
-                format_bytes(static_cast<uint64_t>(prompt.read_bytes)), prompt.tokens_per_second(),
-                limit_name(prompt.cost.limit));
+  return formatted("  {:<24}{:>10}{:>12}{:>11.1f}   {}\n", what, "",
+                   format_bytes(static_cast<uint64_t>(prompt.read_bytes)),
+                   prompt.tokens_per_second(), limit_name(prompt.cost.limit));
 }
 
 std::string render_memory(const Report& r) {
   const MemoryPlan& plan = r.plan;
-  std::string text = format("memory: {} may be used\n", format_bytes(plan.available_bytes));
+  std::string text = formatted("memory: {} may be used\n", format_bytes(plan.available_bytes));
   text += memory_line("dense weights", plan.dense_bytes);
-  text += memory_line("state", plan.state_bytes, format("of a text of {} tokens", r.context));
+  text += memory_line("state", plan.state_bytes, formatted("of a text of {} tokens", r.context));
   text += memory_line("scratch", plan.scratch_bytes + plan.reader_bytes, "with reads on their way");
   text += memory_line("reserve", plan.reserve_bytes, "what nobody counts");
-  const std::string share = format("{:.1f} % of the experts' {}", 100.0 * r.forecast.cached_share,
-                                   format_bytes(plan.experts_bytes));
+  const std::string share =
+      formatted("{:.1f} % of the experts' {}", 100.0 * r.forecast.cached_share,
+                format_bytes(plan.experts_bytes));
   text += memory_line("expert cache", plan.expert_cache_bytes, share);
   if (plan.fits()) return text;
   return text +
@@ -240,24 +242,24 @@ std::string render_text(const Report& r) {
   const std::string& weights = r.loaded->assumed_weights;
   std::string text = r.model + (weights.empty() ? "" : ", weights " + weights) + "\n";
   text += render_memory(r);
-  text += format("speeds\n  {:<24}{:>7.2f} GB/s  {}\n  {:<24}{:>7.2f} GB/s  {}\n", "drive",
-                 r.speeds.drive.per_second / 1e9, r.speeds.drive.origin, "memory",
-                 r.speeds.memory.per_second / 1e9, r.speeds.memory.origin);
-  text += format("  {:<24}{:>7.0f} billion multiply-adds a second  {}\n", "arithmetic",
-                 r.speeds.arithmetic.per_second / 1e9, r.speeds.arithmetic.origin);
-  text += format("{:<26}{:>10}{:>12}{:>11}   {}\n", "text, token by token", "hits", "read/token",
-                 "tokens/s", "limit");
+  text += formatted("speeds\n  {:<24}{:>7.2f} GB/s  {}\n  {:<24}{:>7.2f} GB/s  {}\n", "drive",
+                    r.speeds.drive.per_second / 1e9, r.speeds.drive.origin, "memory",
+                    r.speeds.memory.per_second / 1e9, r.speeds.memory.origin);
+  text += formatted("  {:<24}{:>7.0f} billion multiply-adds a second  {}\n", "arithmetic",
+                    r.speeds.arithmetic.per_second / 1e9, r.speeds.arithmetic.origin);
+  text += formatted("{:<26}{:>10}{:>12}{:>11}   {}\n", "text, token by token", "hits", "read/token",
+                    "tokens/s", "limit");
   text += decode_line("natural text, at best", f.natural_high);
   text += decode_line("natural text, at worst", f.natural_low);
   text += decode_line("random routing", f.uniform);
-  text += format("{:<26}{:>10}{:>12}{:>11}   {}\n",
-                 format("a prompt of {} tokens", f.cold_prompt.tokens), "", "read", "tokens/s",
-                 "limit");
+  text += formatted("{:<26}{:>10}{:>12}{:>11}   {}\n",
+                    formatted("a prompt of {} tokens", f.cold_prompt.tokens), "", "read",
+                    "tokens/s", "limit");
   text += prompt_line("nothing cached", f.cold_prompt);
   text += prompt_line("cache full", f.warm_prompt);
-  return text + format("Text is limited by {}.\nA prompt is limited by {}.\n",
-                       explain_limit(f.natural_low.cost.limit),
-                       explain_limit(f.cold_prompt.cost.limit));
+  return text + formatted("Text is limited by {}.\nA prompt is limited by {}.\n",
+                          explain_limit(f.natural_low.cost.limit),
+                          explain_limit(f.cold_prompt.cost.limit));
 }
 
 Status run(const Options& options) {

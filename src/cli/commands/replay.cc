@@ -114,16 +114,16 @@ std::string render_text(const RouteTrace& trace, const Options& options,
                         const std::vector<Line>& lines) {
   const DistinctExperts distinct = distinct_experts(trace);
   const ReplayResult& first = lines.front().chosen;
-  std::string out = format(
+  std::string out = formatted(
       "{}: {} prompt and {} decode tokens, {} experts a token; {} of {} experts touched, {} by "
       "decode\n",
       trace.header().model, first.prefill.tokens, first.decode.tokens, trace.demand().per_token,
       distinct.all, distinct.of, distinct.decode);
-  out += format("{:>7} {:>7} {:>7} {:>7} {:>7} {:>12} {:>11}\n", "cache", "slots", options.policy,
-                "lru", "belady", "misses/token", "read/token");
+  out += formatted("{:>7} {:>7} {:>7} {:>7} {:>7} {:>12} {:>11}\n", "cache", "slots",
+                   options.policy, "lru", "belady", "misses/token", "read/token");
   for (const Line& line : lines) {
     const ReplayCounts& decode = line.chosen.decode;
-    out += format(
+    out += formatted(
         "{:>6.2f}% {:>7} {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>12.1f} {:>11}{}\n", line.percent,
         line.slots, 100.0 * decode.hit_rate(), 100.0 * line.lru.decode.hit_rate(),
         100.0 * line.belady.decode.hit_rate(), per_token(decode.misses, decode),

@@ -171,7 +171,7 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
   loaded.seed = sampler.seed;
-  if (options.sampling.seed == "-1" && !options.json) print_note(format("seed {}", loaded.seed));
+  if (options.sampling.seed == "-1" && !options.json) print_note(formatted("seed {}", loaded.seed));
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));

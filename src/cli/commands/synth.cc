@@ -45,9 +45,9 @@ std::string describe_shapes(const SyntheticModelOptions& options) {
     if (fitting.num_layers > shape.num_layers) fitting.num_layers = shape.num_layers;
     const auto checkpoint = make_synthetic_model(shape.name, fitting);
     if (!checkpoint.ok()) continue;
-    text += format("{:<20} {:>11}  {:>2} layers  {}\n", shape.name,
-                   format_bytes(checkpoint->size_bytes()),
-                   fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.note);
+    text += formatted("{:<20} {:>11}  {:>2} layers  {}\n", shape.name,
+                      format_bytes(checkpoint->size_bytes()),
+                      fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.note);
   }
   return text;
 }
@@ -63,7 +63,7 @@ Status check_disk(const std::string& directory, uint64_t bytes) {
 Status pack(const Options& options, const SyntheticCheckpoint& checkpoint,
             const InterruptListener& interrupts) {
   PackSource source = {.name = "--like " + options.like,
-                       .identity = format("seed {}", options.seed),
+                       .identity = formatted("seed {}", options.seed),
                        .config_json = checkpoint.config_json,
                        .index = index_synthetic(checkpoint, options.seed)};
   source.side_files.push_back({std::string(kTokenizerName), byte_tokenizer_json()});
@@ -87,7 +87,7 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
   MF_RETURN_IF_ERROR(check_disk(folder->path(), bytes));
   MF_RETURN_IF_ERROR(folder->begin());
   MF_RETURN_IF_ERROR(
-      write_text_file(format("{}/{}", folder->path(), kTokenizerName), byte_tokenizer_json()));
+      write_text_file(formatted("{}/{}", folder->path(), kTokenizerName), byte_tokenizer_json()));
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar progress("synth", bytes);
@@ -105,8 +105,9 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
   }
   MF_RETURN_IF_ERROR(folder->finish());
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return print_out(format("{}: {} in {:.1f} s, {:.0f} MB/s\n", options.output, format_bytes(bytes),
-                          seconds.count(), static_cast<double>(bytes) / 1e6 / seconds.count()));
+  return print_out(formatted("{}: {} in {:.1f} s, {:.0f} MB/s\n", options.output,
+                             format_bytes(bytes), seconds.count(),
+                             static_cast<double>(bytes) / 1e6 / seconds.count()));
 }
 
 Status run(const Options& options) {

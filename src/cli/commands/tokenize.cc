@@ -37,9 +37,9 @@ Status run(Options options, bool text_given) {
   std::string out;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (options.ids) {
-      out += format("{}{}", i == 0 ? "" : ",", tokens[i]);
+      out += formatted("{}{}", i == 0 ? "" : ",", tokens[i]);
     } else {
-      out += format("{:>8}  {}\n", tokens[i], Json(tokenizer.token_text(tokens[i])).dump());
+      out += formatted("{:>8}  {}\n", tokens[i], Json(tokenizer.token_text(tokens[i])).dump());
     }
   }
   if (options.ids) out += "\n";

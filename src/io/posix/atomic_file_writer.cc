@@ -111,7 +111,7 @@ Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::create(const std::st
   const mode_t mode = access == FileAccess::kPrivate ? 0600 : 0666;
   // O_EXCL makes the name ours: other threads and leftovers of a dead process move us to the next.
   for (int attempt = 0; attempt < kNameAttemptsMax; ++attempt) {
-    std::string temporary = format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    std::string temporary = formatted("{}.tmp-{}-{}", path, ::getpid(), attempt);
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (fd.is_open() && !lock_as_writer(fd.get())) continue;
     if (fd.is_open()) {

@@ -56,8 +56,8 @@ Result<std::string> join_inside(const std::string& directory, std::string_view n
   for (const char c : name) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return refuse("has a control character");
   }
-  if (name.front() == '/') return refuse(format("is absolute ('{}')", name));
-  if (has_climbing_component(name)) return refuse(format("climbs out with '..' ('{}')", name));
+  if (name.front() == '/') return refuse(formatted("is absolute ('{}')", name));
+  if (has_climbing_component(name)) return refuse(formatted("climbs out with '..' ('{}')", name));
   if (directory.empty()) return std::string(name);
   return directory + (directory.back() == '/' ? "" : "/") + std::string(name);
 }

@@ -100,12 +100,12 @@ Result<FileId> file_id(const std::string& path) {
 Status move_contents(const std::string& from, const std::string& to) {
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_entries(from));
   for (const std::string& name : names) {
-    const std::string source = format("{}/{}", from, name);
-    const std::string target = format("{}/{}", to, name);
+    const std::string source = formatted("{}/{}", from, name);
+    const std::string target = formatted("{}/{}", to, name);
     struct stat info = {};
     if (::lstat(target.c_str(), &info) != 0) {
       if (::rename(source.c_str(), target.c_str()) != 0) {
-        return errno_error(errno, source, format("cannot move to {}", target));
+        return errno_error(errno, source, formatted("cannot move to {}", target));
       }
     } else if (is_folder_itself(source) && S_ISDIR(info.st_mode)) {
       MF_RETURN_IF_ERROR(move_contents(source, target));
@@ -124,7 +124,7 @@ Status exchange_folders(const std::string& a, const std::string& b) {
     return make_error(ErrorCode::kUnsupported,
                       "{}: its file system cannot exchange two folders in one step", a);
   }
-  if (number != 0) return errno_error(number, a, format("cannot exchange with {}", b));
+  if (number != 0) return errno_error(number, a, formatted("cannot exchange with {}", b));
   MF_RETURN_IF_ERROR(sync_folder(folder_of(a)));
   return sync_folder(folder_of(b));
 }

@@ -54,7 +54,7 @@ class Decoder : public Model {
 LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
                                  const DecoderOptions& options) const {
   const int64_t h = spec_.hidden_size;
-  const std::string p = format("layers.{}.", index(id));
+  const std::string p = formatted("layers.{}.", index(id));
   const DecoderNames& names = options.names;
   const LayerSpec& s = layer_spec(id);
   LayerWeights w;

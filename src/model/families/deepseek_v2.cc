@@ -23,12 +23,12 @@ void read_router(Config& c, MoeSpec& moe) {
     moe.router.groups_kept = kept;
     if (moe.num_experts % groups != 0 || kept > groups) {
       c.fail(ErrorCode::kInvalidArgument,
-             format("n_group {} and topk_group {} do not divide n_routed_experts {}", groups, kept,
-                    moe.num_experts));
+             formatted("n_group {} and topk_group {} do not divide n_routed_experts {}", groups,
+                       kept, moe.num_experts));
     }
   } else if (method != "greedy") {
     c.fail(ErrorCode::kUnsupported,
-           format("topk_method \"{}\", known are greedy and group_limited_greedy", method));
+           formatted("topk_method \"{}\", known are greedy and group_limited_greedy", method));
   }
 }
 

@@ -25,7 +25,7 @@ void read_layer_overrides(Config& c, Config& per_layer, size_t i, bool sliding,
         c.int_or("num_global_key_value_heads", attention.num_kv_heads, {1, 4096});
     if (attention.v_is_k) attention.num_kv_heads = global_kv_heads;
   }
-  Config own = per_layer.object(format("{}", i));
+  Config own = per_layer.object(formatted("{}", i));
   attention.head_dim = own.int_or("head_dim", attention.head_dim, {2, 4096});
   attention.num_kv_heads = own.int_or("num_key_value_heads", attention.num_kv_heads, {1, 4096});
   attention.v_head_dim = attention.head_dim;
@@ -43,7 +43,7 @@ Result<ModelSpec> read_spec(Config& c) {
   c.expect_bool("attention_bias", false);
   for (const std::string_view key : {"hidden_size_per_layer_input", "num_kv_shared_layers"}) {
     if (c.int_or(key, 0, {0, 1 << 24}) != 0) {
-      c.fail(ErrorCode::kUnsupported, format("{} is not 0", key));
+      c.fail(ErrorCode::kUnsupported, formatted("{} is not 0", key));
     }
   }
   c.ignore("vocab_size_per_layer_input");
@@ -115,7 +115,7 @@ class Gemma4 : public Model {
 
 LayerWeights Gemma4::take_layer(WeightStore& weights, int32_t i) const {
   const int64_t h = spec_.hidden_size;
-  const std::string p = format("layers.{}.", i);
+  const std::string p = formatted("layers.{}.", i);
   const LayerSpec& s = spec_.layers[static_cast<size_t>(i)];
   const auto norm = [&](std::string_view name) {
     return weights.vector(p + std::string(name) + ".weight", {h});

@@ -20,8 +20,8 @@ std::vector<bool> read_pattern(Config& c, int64_t num_layers) {
   for (const int64_t kind : c.ints_or("hybrid_layer_pattern", {})) sliding.push_back(kind == 1);
   if (static_cast<int64_t>(sliding.size()) != num_layers) {
     c.fail(ErrorCode::kInvalidArgument,
-           format("hybrid_layer_pattern has {} entries, num_hidden_layers is {}", sliding.size(),
-                  num_layers));
+           formatted("hybrid_layer_pattern has {} entries, num_hidden_layers is {}", sliding.size(),
+                     num_layers));
     sliding.resize(static_cast<size_t>(num_layers));
   }
   return sliding;
@@ -36,9 +36,9 @@ std::vector<bool> read_dense(Config& c, int64_t num_layers) {
   std::vector<bool> dense;
   for (const int64_t sparse : c.ints_or("moe_layer_freq", {})) dense.push_back(sparse == 0);
   if (static_cast<int64_t>(dense.size()) != num_layers) {
-    c.fail(
-        ErrorCode::kInvalidArgument,
-        format("moe_layer_freq has {} entries, num_hidden_layers is {}", dense.size(), num_layers));
+    c.fail(ErrorCode::kInvalidArgument,
+           formatted("moe_layer_freq has {} entries, num_hidden_layers is {}", dense.size(),
+                     num_layers));
     dense.resize(static_cast<size_t>(num_layers));
   }
   return dense;

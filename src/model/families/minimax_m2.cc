@@ -30,7 +30,7 @@ Result<ModelSpec> read_spec(Config& c) {
   for (const int64_t type : c.ints_or("attn_type_list", {})) {
     if (type == 1) continue;  // softmax attention
     c.fail(ErrorCode::kUnsupported,
-           format("attn_type_list has {}, only 1 (softmax attention) is supported", type));
+           formatted("attn_type_list has {}, only 1 (softmax attention) is supported", type));
   }
   for (const std::string_view beta :
        {"layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"}) {

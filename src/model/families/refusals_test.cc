@@ -334,7 +334,7 @@ const std::vector<Variant> kVariants = {
 
 TEST(Refusals, VariantsOfEachFamily) {
   for (const Variant& variant : kVariants) {
-    SCOPED_TRACE(format("{} {}", variant.model, variant.key));
+    SCOPED_TRACE(formatted("{} {}", variant.model, variant.key));
     const auto spec = read_with(variant.model, variant.key, variant.value);
     expect_error(spec, variant.code, {variant.key});
     for (const std::string& piece : variant.pieces) expect_error(spec, variant.code, {piece});

@@ -8,8 +8,8 @@ namespace moeflux {
 namespace {
 
 std::string name_of(const QuantFormat& f) {
-  return format("affine-{}/{}{}", f.bits, f.group_size,
-                f.order == WeightOrder::kTiled ? " tiled" : "");
+  return formatted("affine-{}/{}{}", f.bits, f.group_size,
+                   f.order == WeightOrder::kTiled ? " tiled" : "");
 }
 
 bool fits(const QuantFormat& format, int64_t cols) {

@@ -39,8 +39,8 @@ std::string_view exchange_name(Exchange op) {
 std::string text_of(Place place) {
   const std::string_view path(place.file);
   const size_t slash = path.find_last_of('/');
-  return format("{}:{}", slash == std::string_view::npos ? path : path.substr(slash + 1),
-                place.line);
+  return formatted("{}:{}", slash == std::string_view::npos ? path : path.substr(slash + 1),
+                   place.line);
 }
 
 // The order of simd_sum in dialect/common.h: halves fold onto each other.
@@ -315,20 +315,20 @@ void Machine::shuffle(std::vector<u32>& order) {
 }
 
 std::string Machine::where() const {
-  return format("kernel {}, group ({}, {}, {})", launch_->name, group_.x, group_.y, group_.z);
+  return formatted("kernel {}, group ({}, {}, {})", launch_->name, group_.x, group_.y, group_.z);
 }
 
 std::string Machine::describe(const Lane& lane) const {
   switch (lane.state) {
     case State::kReady:
-      return format("thread {} runs", lane.index);
+      return formatted("thread {} runs", lane.index);
     case State::kFinished:
-      return format("thread {} has finished", lane.index);
+      return formatted("thread {} has finished", lane.index);
     case State::kAtBarrier:
-      return format("thread {} waits at barrier ({})", lane.index, text_of(lane.place));
+      return formatted("thread {} waits at barrier ({})", lane.index, text_of(lane.place));
     case State::kAtExchange:
-      return format("thread {} waits at {} ({})", lane.index, exchange_name(lane.op),
-                    text_of(lane.place));
+      return formatted("thread {} waits at {} ({})", lane.index, exchange_name(lane.op),
+                       text_of(lane.place));
   }
   __builtin_unreachable();
 }
@@ -340,12 +340,12 @@ void Machine::report_divergence() {
   const auto differs = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
     return lane.state != waits->state || lane.op != waits->op || !(lane.place == waits->place);
   });
-  fault_ = format("{}: divergence: {}", where(), describe(*waits));
-  if (differs != lanes_.end()) fault_ += format(" while {}", describe(*differs));
+  fault_ = formatted("{}: divergence: {}", where(), describe(*waits));
+  if (differs != lanes_.end()) fault_ += formatted(" while {}", describe(*differs));
 }
 
 void Machine::fault(u32 thread, const std::string& what) {
-  fault_ = format("{}, thread {}: {}", where(), thread, what);
+  fault_ = formatted("{}, thread {}: {}", where(), thread, what);
 }
 
 void Machine::stop(u32 thread) { fibers_[thread]->finish(); }
@@ -355,39 +355,40 @@ void Machine::report_race(u32 thread, uint64_t word, const char* verb) {
   const bool by_write = is_concurrent(shadow.write, thread);
   const Touch& other =
       by_write ? shadow.write : shadow.reads[is_concurrent(shadow.reads[0], thread) ? 0 : 1];
-  fault(thread, format("race on shared bytes {}..{}: {} what thread {} {} since the last barrier",
-                       word * 4, word * 4 + 3, verb, other.thread, by_write ? "wrote" : "read"));
+  fault(thread,
+        formatted("race on shared bytes {}..{}: {} what thread {} {} since the last barrier",
+                  word * 4, word * 4 + 3, verb, other.thread, by_write ? "wrote" : "read"));
   stop(thread);
 }
 
 void Machine::report_unwritten(u32 thread, uint64_t word) {
-  fault(thread, format("reads shared bytes {}..{}, which nobody wrote", word * 4, word * 4 + 3));
+  fault(thread, formatted("reads shared bytes {}..{}, which nobody wrote", word * 4, word * 4 + 3));
   stop(thread);
 }
 
 void Machine::report_shared_bounds(u32 thread, uint64_t offset_bytes) {
-  fault(thread, format("shared byte {} of {}, or not on a 4-byte boundary",
-                       static_cast<int64_t>(offset_bytes), shared_bytes_));
+  fault(thread, formatted("shared byte {} of {}, or not on a 4-byte boundary",
+                          static_cast<int64_t>(offset_bytes), shared_bytes_));
   stop(thread);
 }
 
 void Machine::report_bounds(u32 thread, const BoundRange& range, int64_t offset_bytes,
                             size_t bytes) {
-  fault(thread, format("out of bounds: {}, index {} of {} elements of {} bytes",
-                       range.index < 0 ? std::string("memory found through an address")
-                                       : format("binding {}", range.index),
-                       offset_bytes / static_cast<int64_t>(bytes),
-                       static_cast<size_t>(range.end - range.begin) / bytes, bytes));
+  fault(thread, formatted("out of bounds: {}, index {} of {} elements of {} bytes",
+                          range.index < 0 ? std::string("memory found through an address")
+                                          : formatted("binding {}", range.index),
+                          offset_bytes / static_cast<int64_t>(bytes),
+                          static_cast<size_t>(range.end - range.begin) / bytes, bytes));
   stop(thread);
 }
 
 void Machine::report_early(u32 thread, const BoundRange& range) {
-  fault(thread, format("touches binding {} before its inputs are there", range.index));
+  fault(thread, formatted("touches binding {} before its inputs are there", range.index));
   stop(thread);
 }
 
 void Machine::report_misaligned(u32 thread, const BoundRange& range, size_t bytes) {
-  fault(thread, format("misaligned: binding {} for an access of {} bytes", range.index, bytes));
+  fault(thread, formatted("misaligned: binding {} for an access of {} bytes", range.index, bytes));
   stop(thread);
 }
 
@@ -405,7 +406,7 @@ BoundRange Machine::resolve(u32 thread, u64 address) {
       return recent;
     }
   }
-  fault(thread, format("address {:#x} from a table lies in no allocation", address));
+  fault(thread, formatted("address {:#x} from a table lies in no allocation", address));
   stop(thread);
 }
 

@@ -73,7 +73,7 @@ class LatentBuilder {
     out_.add_linear("model.embed_tokens", {spec_.vocab_size, spec_.hidden_size}, format_,
                     kEmbeddingDeviation);
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
-      add_layer(format("model.layers.{}.", i), spec_.layers[i]);
+      add_layer(formatted("model.layers.{}.", i), spec_.layers[i]);
     }
     add_norm("model.norm.weight", spec_.hidden_size);
     add_linear("lm_head", {spec_.vocab_size, spec_.hidden_size}, 1.0f);

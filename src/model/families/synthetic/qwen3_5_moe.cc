@@ -88,7 +88,7 @@ class QwenBuilder {
 
  private:
   static std::string layer_prefix(int64_t i) {
-    return format("language_model.model.layers.{}.", i);
+    return formatted("language_model.model.layers.{}.", i);
   }
   bool has_attention(int64_t i) const { return (i + 1) % s_.interval == 0; }
 
