@@ -48,7 +48,7 @@ TEST(QuantConfig, QuantizationComesBeforeQuantizationConfig) {
 }
 
 TEST(QuantConfig, OtherMethodsAreRefusedByName) {
-  for (const std::string method : {"fp8", "awq", "mxfp4", "gptq"}) {
+  for (const std::string method : {"fp8", "awq", "nvfp4", "gptq"}) {
     expect_error(read(R"(, "quantization_config": {"quant_method": ")" + method + "\"}"),
                  ErrorCode::kUnsupported, {"quantization_config", method});
   }
