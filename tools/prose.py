@@ -19,18 +19,21 @@ def comment_blocks(text, code, hashes=False):
     mark = "#" if hashes else "//"
     blocks = []
     current = None
+    column = None  # of the comment behind code that lines below may go on with
     for number, (line, without) in enumerate(zip(text.split("\n"), code.split("\n")), 1):
         alone = whole_line.match(line) if not without.strip() else None
         if alone and line.strip():
-            if current is None:
+            if current is None or column not in (None, line.find(mark)):
+                column = None
                 current = (number, [])
                 blocks.append(current)
             current[1].append(alone.group(1))
             continue
-        current = None
+        current = column = None
         begin = line.find(mark, len(without.rstrip()))
         if without.strip() and begin >= 0:
-            # Lines below that hold nothing but a comment go on with this one.
+            # Lines below that hold nothing but a comment in the same column go on with this one.
+            column = begin
             current = (number, [line[begin:].lstrip("/#<!").strip()])
             blocks.append(current)
     return blocks

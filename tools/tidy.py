@@ -146,7 +146,7 @@ class Tidy:
 
     def run(self):
         for path in tracked_files(self.root):
-            if path.startswith(DATA) or not is_text(path):
+            if (path.startswith(DATA) and not path.endswith(CPP)) or not is_text(path):
                 continue
             with open(os.path.join(self.root, path), "rb") as file:
                 data = file.read()

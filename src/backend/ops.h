@@ -146,7 +146,7 @@ struct ExpertWeights {
   Weight gate;  // [moe_intermediate, hidden]
   Weight up;    // [moe_intermediate, hidden]
   Weight down;  // [hidden, moe_intermediate]
-  // Of a plain float dtype, added to the products; null when the family has none.
+  // Biases have a plain float dtype and are added to the products; null when the family has none.
   Tensor gate_bias = {};  // [moe_intermediate]
   Tensor up_bias = {};    // [moe_intermediate]
   Tensor down_bias = {};  // [hidden]

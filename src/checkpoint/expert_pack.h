@@ -26,7 +26,7 @@ constexpr std::string_view kExpertPackNotesName = "expert_pack.unfinished.json";
 constexpr std::string_view kExpertPackFolder = "experts";
 constexpr int64_t kExpertPackVersion = 1;
 constexpr uint64_t kExpertPackBytesMax = uint64_t{64} << 20;  // of the manifest
-/// Of blobs: what direct reads ask of offsets, sizes and addresses.
+/// Blobs are aligned as direct reads ask of offsets, sizes and addresses.
 constexpr uint64_t kBlobAlignment = 4096;
 /// Matrices and biases inside a blob begin at a cache line.
 constexpr uint64_t kBlobPartAlignment = 64;

@@ -24,7 +24,7 @@ constexpr uint64_t kTokensChecksumAt = 48;
 constexpr uint64_t kExtraChecksumAt = 56;
 constexpr uint64_t kFixedBytes = 64;   // then the layers' records
 constexpr uint64_t kRecordBytes = 56;  // of a layer
-// Of every extent: far beyond any model, and products of three still fit 64 bits.
+// No extent is larger: far beyond any model, and products of three still fit 64 bits.
 constexpr uint32_t kExtentMax = 1 << 20;
 constexpr uint32_t kValuesInKeys = 1;
 

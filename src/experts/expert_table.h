@@ -66,7 +66,8 @@ struct ExpertLayer {
   size_t slot_bytes = 0;
   int32_t extents_per_expert = 0;
   std::vector<ExpertExtent> extents;  // [num_experts][extents_per_expert]
-  /// Of the first checked_bytes of a slot as an expert arrives; empty where nobody took them.
+  /// One an expert, over the first checked_bytes of its slot as it arrives; empty where nobody took
+  /// them.
   std::vector<uint64_t> checksums;
   size_t checked_bytes = 0;
 

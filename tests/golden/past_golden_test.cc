@@ -43,14 +43,14 @@ class Subject {
     EXPECT_TRUE(sequence.ok());
     return std::move(sequence).value();
   }
-  /// Of the last token.
+  /// The logits of the last token.
   Logits eval(Sequence& sequence, std::span<const TokenId> tokens) {
     const auto last = engine_->eval_last(sequence, tokens);
     EXPECT_TRUE(last.ok()) << (last.ok() ? "" : last.error().to_string());
     return last.ok() ? Logits(last->begin(), last->end()) : Logits();
   }
   Logits fresh(std::span<const TokenId> tokens) { return eval(*start(), tokens); }
-  /// Of every token of a fresh sequence.
+  /// The logits of every token of a fresh sequence.
   std::vector<Logits> all(const Tokens& tokens) {
     std::vector<Logits> rows;
     const auto width = static_cast<size_t>(engine_->spec().vocab_size);
@@ -207,7 +207,7 @@ TEST_P(PastGolden, PrefixHitIsAColdStart) {
     const Tokens other = subject->text(kText, 9);
     const SequencePtr miss = subject->start();
     EXPECT_EQ(expect_value(subject->engine().reuse_prefix(*miss, other)), 0);
-    // Of the same text, all but the last token at most: as many as layers can keep.
+    // The same text gives all but the last token at most: as many as layers can keep.
     const SequencePtr again = subject->start();
     const int64_t reused =
         expect_value(subject->engine().reuse_prefix(*again, std::span(text).first(kText / 2)));

@@ -22,17 +22,17 @@
 namespace moeflux::testing {
 namespace {
 
-// Of the cosines of all positions: what none falls below, and what seven eighths reach.
+// What no cosine of a position falls below, and what seven eighths of them reach.
 struct Bound {
   double all = 0.999;
   double most = 0.999;
 };
 using Bounds = std::map<std::string, Bound>;
 
-// Models whose tiny random weights turn any rounding far, as that of f32 shows: the cosine of their
-// f32 logits with the reference's is 2e-10 (gemma4_text) to 1e-9 (the gated delta rule's, which
-// divides each head's output by its norm, and some are nearly zero) below 1, that of the others
-// 1e-12 to 4e-12, of glm4_moe 9e-12. Int8 moves all of them in proportion.
+// Models whose tiny random weights turn any rounding far, as that of f32 shows. The cosine of f32
+// logits with the reference's is below 1 by 2e-10 (gemma4_text) to 1e-9 (the gated delta rule's
+// models), by 9e-12 for glm4_moe and by 1e-12 to 4e-12 for the others. The gated delta rule divides
+// each head's output by its norm, and some are nearly zero. Int8 moves all of them in proportion.
 const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.97}},
                              {"qwen3_next", {.all = 0.98}}};

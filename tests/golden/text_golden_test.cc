@@ -42,7 +42,7 @@ struct Comparison {
   DivergenceScore apart;
   std::vector<double> cosines;  // by position
 
-  /// Of perplexities.
+  /// The perplexity of the subject against that of the base: 0 where they are equal.
   double relative_difference() const { return subject.perplexity() / base.perplexity() - 1.0; }
   double least_cosine() const { return *std::min_element(cosines.begin(), cosines.end()); }
   int64_t cosines_below(double bound) const {

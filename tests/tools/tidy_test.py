@@ -146,6 +146,11 @@ class TidyTest(unittest.TestCase):
         self.assert_fires(2, "41 words", JOB + behind + below * 40)
         self.assert_clean(JOB + (behind + below * 30) * 2)
 
+    def test_a_comment_in_another_column_than_the_one_behind_code_is_its_own(self):
+        self.assert_clean(JOB + "int x;  // one\n" + "// one\n" * 40)
+        self.assert_fires(3, "begins with", JOB + "int x;  // one\n// Of a row.\n")
+        self.assert_fires(3, "41 words", JOB + "int x;  // one\n" + "// one\n" * 41)
+
     def test_sentences_end_at_stops_list_items_and_text_that_is_set_out(self):
         words = ("word " * 30).strip()
         self.assert_clean(f"{words} (one,\ne.g. this). {words}.\n\n- {words}\n- {words}\n\n"
@@ -163,6 +168,9 @@ class TidyTest(unittest.TestCase):
 
     def test_data_is_left_alone(self):
         self.assert_clean("TO" "DO  \n", path="tests/golden/x.txt")
+
+    def test_code_beside_data_is_not(self):
+        self.assert_fires(2, "begins with", JOB + "// Of a row.\n", path="tests/golden/x_test.cc")
 
     def test_bytes_that_are_not_utf8_are_reported(self):
         full = os.path.join(self.folder.name, "x.md")
