@@ -16,6 +16,22 @@ if(MOEFLUX_SANITIZE)
 endif()
 target_include_directories(moeflux_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
+# moeflux_registry(PREFIX TYPE SUFFIX files...)
+# Every file defines `const TYPE <file>SUFFIX`; sets PREFIX_DECLARATIONS and PREFIX_ADDRESSES for a list of them all. So
+# adding one is adding a file, and the linker cannot drop it.
+function(moeflux_registry prefix type suffix)
+  set(declarations "")
+  set(addresses "")
+  foreach(source ${ARGN})
+    get_filename_component(name ${source} NAME_WE)
+    string(APPEND declarations "extern const ${type} ${name}${suffix};\n")
+    list(APPEND addresses "&${name}${suffix}")
+  endforeach()
+  list(JOIN addresses ", " addresses)
+  set(${prefix}_DECLARATIONS "${declarations}" PARENT_SCOPE)
+  set(${prefix}_ADDRESSES "${addresses}" PARENT_SCOPE)
+endfunction()
+
 # moeflux_module(NAME [DEPENDS modules...] [PRIVATE libraries...])
 # One folder, one static library: all *.cc of the folder but tests. Tests (*_test.cc) beside the sources join the
 # module's test program.
