@@ -6,6 +6,7 @@
 
 #include "model/config.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/model_spec.h"
 #include "model/quant_config.h"
 
@@ -21,11 +22,12 @@ void check(const moeflux::ModelSpec& spec) {
   require(moeflux::state_specs(spec).size() == spec.layers.size());
   for (const moeflux::LayerSpec& layer : spec.layers) {
     require(layer.moe.experts_per_token <= layer.moe.num_experts);
-    if (layer.mixer != moeflux::MixerKind::kAttention) continue;
-    require(layer.attention.num_heads % layer.attention.num_kv_heads == 0);
-    require(layer.attention.rope.rotary_dim <= layer.attention.head_dim);
-    const auto& frequencies = layer.attention.rope.inverse_frequencies;
-    require(static_cast<int64_t>(frequencies.size()) == layer.attention.rope.rotary_dim / 2);
+    const auto* attention = moeflux::mixer_as<moeflux::AttentionSpec>(layer);
+    if (attention == nullptr) continue;
+    require(attention->num_heads % attention->num_kv_heads == 0);
+    require(attention->rope.rotary_dim <= attention->head_dim);
+    const auto& frequencies = attention->rope.inverse_frequencies;
+    require(static_cast<int64_t>(frequencies.size()) == attention->rope.rotary_dim / 2);
   }
 }
 

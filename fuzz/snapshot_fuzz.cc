@@ -53,10 +53,10 @@ void put(std::vector<std::byte>& bytes, size_t at, uint64_t value) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Bytes input = std::as_bytes(std::span(data, size));
   check(input);
-  if (size < 72) return 0;
+  if (size < 80) return 0;
   std::vector<std::byte> bytes(input.begin(), input.end());
-  const size_t layers = static_cast<size_t>(bytes[12]) | static_cast<size_t>(bytes[13]) << 8;
-  const size_t checksum_at = 64 + layers * 56;
+  const size_t tensors = static_cast<size_t>(bytes[64]) | static_cast<size_t>(bytes[65]) << 8;
+  const size_t checksum_at = 72 + tensors * 48;
   if (checksum_at + 8 > size) return 0;
   put(bytes, 40, size);
   put(bytes, checksum_at, moeflux::checksum64(std::span(bytes).first(checksum_at)));

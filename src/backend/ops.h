@@ -37,11 +37,11 @@ struct RopeOptions {
 
 /// Keys and values of one layer and one sequence, in pages of page_tokens. The token at position t
 /// lies in page (t / page_tokens) % k_pages.size(): a layer with a window keeps a ring of pages
-/// that covers the window and the step. Pages may be strided views: latent attention's values are
-/// the first part of its keys.
+/// that covers the window and the step. Pages may be strided views, and values the first elements
+/// of the keys: latent attention has the same pages for both.
 struct KvView {
   std::span<const Tensor> k_pages;  // each f32 [page_tokens, kv_heads, head_dim]
-  std::span<const Tensor> v_pages;  // each f32 [page_tokens, kv_heads, v_head_dim]
+  std::span<const Tensor> v_pages;  // each f32 [page_tokens, kv_heads, v_head_dim or more]
   int64_t page_tokens = 0;
   int64_t length = 0;  // tokens stored before this step; the op stores n more behind them
 };
@@ -91,12 +91,6 @@ struct LatentHeads {
   Weight v_up;                      // per head, v_dim rows over the latent
   HeadRows v_rows;
   float scale = 1.0f;  // multiplies q . k
-};
-
-/// State of one gated DeltaNet layer and one sequence. Updated in place.
-struct DeltaStateView {
-  Tensor conv;   // f32 [kernel - 1, channels]: the last inputs of the convolution, oldest first
-  Tensor delta;  // f32 [value_heads, key_dim, value_dim]
 };
 
 struct GatedDeltaOptions {

@@ -284,7 +284,7 @@ TEST_F(EvalStepTest, AnItemWithoutMemoryFailsAloneAndCanBeTriedAgain) {
   std::vector<StepItem> items;
   items.push_back(next(a, 5));
   items.push_back(next(b, 5));
-  device.left = 1;  // the page of the first one's only layer with keys and values
+  device.left = 2;  // pages of keys and of values of the first one's only attention layer
   (*engine)->eval_step(items);
   EXPECT_TRUE(items[0].outcome.ok());
   expect_error(items[1].outcome, ErrorCode::kResourceExhausted, {"out of memory"});

@@ -11,9 +11,7 @@ namespace {
 double state_bytes(const ModelSpec& spec, int64_t length) {
   double bytes = 0.0;
   for (const LayerStateSpec& layer : state_specs(spec)) {
-    const int64_t seen = layer.window > 0 ? std::min(layer.window, length) : length;
-    bytes += static_cast<double>(layer.bytes_fixed()) +
-             static_cast<double>(layer.bytes_per_token()) * static_cast<double>(seen);
+    bytes += static_cast<double>(layer.bytes_seen(length));
   }
   return bytes;
 }

@@ -40,11 +40,8 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.reader_bytes = kReaderDepth * ReaderOptions{}.chunk_bytes;
   plan.reserve_bytes = memory_reserve(request.available_bytes);
   for (const LayerStateSpec& layer : state_specs(model.spec())) {
-    const int64_t tokens =
-        SequenceState::kPageTokens *
-        SequenceState::pages_needed(layer, request.context_length, request.step_tokens_max);
     plan.state_bytes +=
-        layer.bytes_fixed() + layer.bytes_per_token() * static_cast<uint64_t>(tokens);
+        SequenceState::bytes_held(layer, request.context_length, request.step_tokens_max);
   }
   plan.experts_bytes = model.experts.bytes_total();
   plan.expert_slot_bytes = model.experts.slot_bytes_max();

@@ -153,9 +153,8 @@ TEST_P(PublicModelSizes, StateOfASequenceAgrees) {
   EXPECT_EQ(sizes.kv_bytes_per_token, 2 * expected.kv_bytes_bf16);
   int64_t convolution_elements = 0;
   for (const LayerStateSpec& layer : state_specs(model->spec())) {
-    if (layer.kind == StateKind::kGatedDelta) {
-      convolution_elements += (layer.conv_taps - 1) * layer.conv_channels;
-    }
+    const bool is_recurrent = !layer.tensors.front().is_per_token();
+    if (is_recurrent) convolution_elements += layer.tensors.front().shape.num_elements();
   }
   const auto stored = sizes.recurrent_bytes - 2 * static_cast<uint64_t>(convolution_elements);
   EXPECT_EQ(formatted("{:.1f}", static_cast<double>(stored) / 1e6), expected.recurrent_mega);

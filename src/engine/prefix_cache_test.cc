@@ -22,12 +22,7 @@ Bytes snapshot_of(const Tokens& tokens) {
   SnapshotHeader header{.model = 1,
                         .num_tokens = tokens.size(),
                         .extra_bytes = 0,
-                        .layers = {{.kind = StateKind::kGatedDelta,
-                                    .conv_taps = 1,
-                                    .conv_channels = 1,
-                                    .value_heads = 1,
-                                    .key_dim = 8,
-                                    .value_dim = 8}}};
+                        .layers = {{{{.extent = StateExtent::kFixed, .shape = {1, 8, 8}}}}}};
   return SnapshotBuilder(header, tokens, {}).finish();
 }
 

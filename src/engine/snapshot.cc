@@ -22,18 +22,14 @@ constexpr uint64_t kExtraAt = 32;
 constexpr uint64_t kTotalAt = 40;
 constexpr uint64_t kTokensChecksumAt = 48;
 constexpr uint64_t kExtraChecksumAt = 56;
-constexpr uint64_t kFixedBytes = 64;   // then the layers' records
-constexpr uint64_t kRecordBytes = 56;  // of a layer
+constexpr uint64_t kTensorsAt = 64;
+constexpr uint64_t kFixedBytes = 72;   // then the records of tensors
+constexpr uint64_t kRecordBytes = 48;  // of a tensor
 // No extent is larger: far beyond any model, and products of three still fit 64 bits.
 constexpr uint32_t kExtentMax = 1 << 20;
-constexpr uint32_t kValuesInKeys = 1;
-
-// The extents of a record, in its order.
-constexpr std::array<int64_t LayerStateSpec::*, 8> kExtents = {
-    &LayerStateSpec::num_kv_heads, &LayerStateSpec::head_dim,      &LayerStateSpec::v_head_dim,
-    &LayerStateSpec::conv_taps,    &LayerStateSpec::conv_channels, &LayerStateSpec::value_heads,
-    &LayerStateSpec::key_dim,      &LayerStateSpec::value_dim};
-constexpr size_t kKeyValueExtents = 3;  // the first ones; the others are of recurrent states
+constexpr uint32_t kRankMax = 3;
+// Element types as records spell them.
+constexpr std::array<DType, 2> kTypes = {DType::kF32, DType::kF16};
 
 template <typename T>
 T read_le(std::span<const std::byte> bytes, uint64_t offset) {
@@ -56,52 +52,64 @@ Error corrupt(fmt::format_string<Args...> text, Args&&... args) {
   return Error(ErrorCode::kCorruption, "snapshot: " + formatted(text, std::forward<Args>(args)...));
 }
 
-/// Where in a record: kind, flags, extents, window, checksum of the layer's bytes.
-constexpr uint64_t kFlagsAt = 4;
-constexpr uint64_t kExtentsAt = 8;
-constexpr uint64_t kWindowAt = 40;
-constexpr uint64_t kChecksumAt = 48;
+// Places in a record.
+constexpr uint64_t kExtentAt = 4;
+constexpr uint64_t kTypeAt = 8;
+constexpr uint64_t kRankAt = 12;
+constexpr uint64_t kShapeAt = 16;
+constexpr uint64_t kWindowAt = 32;
+constexpr uint64_t kChecksumAt = 40;
 
-void write_record(std::span<std::byte> record, const LayerStateSpec& spec, uint64_t checksum) {
-  write_le(record, 0, static_cast<uint32_t>(spec.kind));
-  write_le(record, kFlagsAt, spec.values_in_keys ? kValuesInKeys : 0u);
-  for (size_t i = 0; i < kExtents.size(); ++i) {
-    write_le(record, kExtentsAt + 4 * i, static_cast<uint32_t>(spec.*kExtents[i]));
+void write_record(std::span<std::byte> record, size_t layer, const StateTensor& spec,
+                  uint64_t checksum) {
+  write_le(record, 0, static_cast<uint32_t>(layer));
+  write_le(record, kExtentAt, static_cast<uint32_t>(spec.extent));
+  const auto* type = std::ranges::find(kTypes, spec.dtype);
+  write_le(record, kTypeAt, static_cast<uint32_t>(type - kTypes.begin()));
+  write_le(record, kRankAt, static_cast<uint32_t>(spec.shape.rank()));
+  for (int i = 0; i < spec.shape.rank(); ++i) {
+    write_le(record, kShapeAt + 4 * static_cast<uint64_t>(i), static_cast<uint32_t>(spec.shape[i]));
   }
   write_le(record, kWindowAt, static_cast<uint64_t>(spec.window));
   write_le(record, kChecksumAt, checksum);
 }
 
-Result<LayerStateSpec> read_record(std::span<const std::byte> record, uint64_t layer) {
-  LayerStateSpec spec;
-  const auto kind = read_le<uint32_t>(record, 0);
-  const auto flags = read_le<uint32_t>(record, kFlagsAt);
-  const auto window = read_le<uint64_t>(record, kWindowAt);
-  const bool recurrent = kind == static_cast<uint32_t>(StateKind::kGatedDelta);
-  if (kind > static_cast<uint32_t>(StateKind::kGatedDelta) || flags > kValuesInKeys ||
-      window > INT32_MAX || (recurrent && (flags != 0 || window != 0))) {
-    return corrupt(
-        "layer {} has kind {}, flags {} and window {}, expected a known kind with what "
-        "belongs to it",
-        layer, kind, flags, window);
+Result<Shape> read_shape(std::span<const std::byte> record, uint64_t tensor) {
+  const auto rank = read_le<uint32_t>(record, kRankAt);
+  if (rank == 0 || rank > kRankMax) {
+    return corrupt("tensor {} has rank {}, expected 1 to {}", tensor, rank, kRankMax);
   }
-  spec.kind = static_cast<StateKind>(kind);
-  spec.values_in_keys = flags == kValuesInKeys;
-  spec.window = static_cast<int64_t>(window);
-  for (size_t i = 0; i < kExtents.size(); ++i) {
-    const auto extent = read_le<uint32_t>(record, kExtentsAt + 4 * i);
-    const bool belongs = recurrent == (i >= kKeyValueExtents);
+  std::array<int64_t, kRankMax> extents{};
+  for (uint32_t i = 0; i < kRankMax; ++i) {
+    const auto extent = read_le<uint32_t>(record, kShapeAt + 4 * uint64_t{i});
+    const bool belongs = i < rank;
     if (belongs ? extent == 0 || extent > kExtentMax : extent != 0) {
-      return corrupt("layer {} has an extent of {}, expected {}", layer, extent,
+      return corrupt("tensor {} has an extent of {}, expected {}", tensor, extent,
                      belongs ? formatted("1 to {}", kExtentMax) : "0");
     }
-    spec.*kExtents[i] = extent;
+    extents[i] = extent;
   }
-  if (spec.values_in_keys && spec.v_head_dim > spec.head_dim) {
-    return corrupt("layer {} has values of {} in keys of {}", layer, spec.v_head_dim,
-                   spec.head_dim);
+  return Shape(std::span(extents).first(rank));
+}
+
+Result<StateTensor> read_record(std::span<const std::byte> record, uint64_t tensor) {
+  const auto extent = read_le<uint32_t>(record, kExtentAt);
+  const auto type = read_le<uint32_t>(record, kTypeAt);
+  const auto window = read_le<uint64_t>(record, kWindowAt);
+  const bool is_fixed = extent == static_cast<uint32_t>(StateExtent::kFixed);
+  if (extent > static_cast<uint32_t>(StateExtent::kFixed) || type >= kTypes.size() ||
+      window > INT32_MAX || read_le<uint32_t>(record, kShapeAt + 4 * uint64_t{kRankMax}) != 0 ||
+      (is_fixed && (type != 0 || window != 0))) {
+    return corrupt(
+        "tensor {} has extent {}, type {} and window {}, expected a known extent with what "
+        "belongs to it",
+        tensor, extent, type, window);
   }
-  return spec;
+  MF_ASSIGN_OR_RETURN(const Shape shape, read_shape(record, tensor));
+  return StateTensor{.extent = static_cast<StateExtent>(extent),
+                     .shape = shape,
+                     .dtype = kTypes[type],
+                     .window = static_cast<int64_t>(window)};
 }
 
 /// A sum of sizes that may say anything.
@@ -133,16 +141,19 @@ Result<uint64_t> check_beginning(std::span<const std::byte> bytes) {
                       kSnapshotVersion);
   }
   const uint64_t layers = read_le<uint32_t>(bytes, kLayersAt);
-  const uint64_t header_bytes = kFixedBytes + layers * kRecordBytes + sizeof(uint64_t);
-  if (layers == 0 || layers > kSnapshotLayersMax || header_bytes > bytes.size()) {
-    return corrupt("says {} layers in {} bytes, expected 1 to {} with {} bytes each", layers,
-                   bytes.size(), kSnapshotLayersMax, kRecordBytes);
+  const uint64_t tensors = read_le<uint64_t>(bytes, kTensorsAt);
+  const uint64_t header_bytes = kFixedBytes + tensors * kRecordBytes + sizeof(uint64_t);
+  if (layers == 0 || layers > kSnapshotLayersMax || tensors > kSnapshotTensorsMax ||
+      header_bytes > bytes.size()) {
+    return corrupt(
+        "says {} layers and {} tensors in {} bytes, expected up to {} and {} with {} bytes each",
+        layers, tensors, bytes.size(), kSnapshotLayersMax, kSnapshotTensorsMax, kRecordBytes);
   }
   const uint64_t checksum_at = header_bytes - sizeof(uint64_t);
   if (checksum64(bytes.first(checksum_at)) != read_le<uint64_t>(bytes, checksum_at)) {
     return corrupt("the header does not have its checksum");
   }
-  return layers;
+  return tensors;
 }
 
 }  // namespace
@@ -153,30 +164,36 @@ bool begins_as_snapshot(std::span<const std::byte> bytes) {
 }
 
 uint64_t snapshot_header_bytes_max() {
-  return kFixedBytes + kSnapshotLayersMax * kRecordBytes + sizeof(uint64_t);
+  return kFixedBytes + kSnapshotTensorsMax * kRecordBytes + sizeof(uint64_t);
 }
 
 Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> bytes,
                                              uint64_t total_bytes) {
-  MF_ASSIGN_OR_RETURN(const uint64_t num_layers, check_beginning(bytes));
+  MF_ASSIGN_OR_RETURN(const uint64_t num_tensors, check_beginning(bytes));
   SnapshotHeader header{.model = read_le<uint64_t>(bytes, kModelAt),
                         .num_tokens = read_le<uint64_t>(bytes, kTokensAt),
                         .extra_bytes = read_le<uint64_t>(bytes, kExtraAt),
-                        .layers = {}};
+                        .layers = std::vector<LayerStateSpec>(read_le<uint32_t>(bytes, kLayersAt))};
   if (header.num_tokens > total_bytes || header.num_tokens > INT32_MAX ||
       header.extra_bytes > total_bytes) {
     return corrupt("says {} tokens and {} extra bytes in {} bytes", header.num_tokens,
                    header.extra_bytes, total_bytes);
   }
   Total total;
-  for (uint64_t i = 0; i < num_layers; ++i) {
-    MF_ASSIGN_OR_RETURN(
-        LayerStateSpec spec,
-        read_record(bytes.subspan(kFixedBytes + i * kRecordBytes, kRecordBytes), i));
+  uint64_t layer_before = 0;
+  for (uint64_t i = 0; i < num_tensors; ++i) {
+    const auto record = bytes.subspan(kFixedBytes + i * kRecordBytes, kRecordBytes);
+    const uint64_t layer = read_le<uint32_t>(record, 0);
+    if (layer < layer_before || layer >= header.layers.size()) {
+      return corrupt("tensor {} is of layer {}, expected {} to {}", i, layer, layer_before,
+                     header.layers.size() - 1);
+    }
+    layer_before = layer;
+    MF_ASSIGN_OR_RETURN(StateTensor spec, read_record(record, i));
     const auto length = static_cast<int64_t>(header.num_tokens);
-    total.add(spec.bytes_fixed());
-    total.add(static_cast<uint64_t>(length - spec.first_read(length)), spec.bytes_per_token());
-    header.layers.push_back(std::move(spec));
+    const int64_t count = spec.is_per_token() ? length - spec.first_read(length) : 1;
+    total.add(static_cast<uint64_t>(count), spec.bytes());
+    header.layers[layer].tensors.push_back(std::move(spec));
   }
   total.add(header.front_bytes() + header.extra_bytes);
   if (read_le<uint64_t>(bytes, kTotalAt) != total_bytes || !total.is(total_bytes)) {
@@ -187,7 +204,13 @@ Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> bytes,
 }
 
 uint64_t SnapshotHeader::header_bytes() const {
-  return kFixedBytes + layers.size() * kRecordBytes + sizeof(uint64_t);
+  return kFixedBytes + num_tensors() * kRecordBytes + sizeof(uint64_t);
+}
+
+uint64_t SnapshotHeader::num_tensors() const {
+  uint64_t count = 0;
+  for (const LayerStateSpec& layer : layers) count += layer.tensors.size();
+  return count;
 }
 
 uint64_t SnapshotHeader::front_bytes() const {
@@ -232,11 +255,18 @@ Result<SnapshotView> parse_snapshot(std::span<const std::byte> bytes) {
     offset += size;
     return bytes.subspan(offset - size, size);
   };
+  const auto length = static_cast<int64_t>(header.num_tokens);
+  uint64_t checksum_at = kFixedBytes + kChecksumAt;
   for (size_t i = 0; i < header.layers.size(); ++i) {
     view.layers.push_back(take(header.layer_bytes(i)));
-    const uint64_t record = kFixedBytes + i * kRecordBytes;
-    if (checksum64(view.layers.back()) != read_le<uint64_t>(bytes, record + kChecksumAt)) {
-      return corrupt("layer {} does not have its checksum", i);
+    std::span<const std::byte> rest = view.layers.back();
+    for (const StateTensor& tensor : header.layers[i].tensors) {
+      const uint64_t size = tensor.bytes_after(length);
+      if (checksum64(rest.first(size)) != read_le<uint64_t>(bytes, checksum_at)) {
+        return corrupt("layer {} does not have its checksum", i);
+      }
+      rest = rest.subspan(size);
+      checksum_at += kRecordBytes;
     }
   }
   view.extra = take(header.extra_bytes);
@@ -277,9 +307,17 @@ std::vector<std::byte> SnapshotBuilder::finish() && {
   write_le(bytes, kTokensChecksumAt,
            checksum64(bytes.subspan(header_bytes, header_.num_tokens * sizeof(TokenId))));
   write_le(bytes, kExtraChecksumAt, checksum64(bytes.last(header_.extra_bytes)));
+  write_le(bytes, kTensorsAt, header_.num_tensors());
+  uint64_t record_at = kFixedBytes;
+  uint64_t contents_at = header_.front_bytes();
   for (size_t i = 0; i < header_.layers.size(); ++i) {
-    write_record(bytes.subspan(kFixedBytes + i * kRecordBytes, kRecordBytes), header_.layers[i],
-                 checksum64(layer(i)));
+    for (const StateTensor& tensor : header_.layers[i].tensors) {
+      const uint64_t size = tensor.bytes_after(static_cast<int64_t>(header_.num_tokens));
+      write_record(bytes.subspan(record_at, kRecordBytes), i, tensor,
+                   checksum64(bytes.subspan(contents_at, size)));
+      record_at += kRecordBytes;
+      contents_at += size;
+    }
   }
   const uint64_t checksum_at = header_bytes - sizeof(uint64_t);
   write_le(bytes, checksum_at, checksum64(bytes.first(checksum_at)));

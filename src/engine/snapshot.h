@@ -13,9 +13,10 @@
 
 namespace moeflux {
 
-constexpr uint32_t kSnapshotVersion = 1;
-/// More than any model has; bounds what a header can ask for.
+constexpr uint32_t kSnapshotVersion = 2;
+// More than any model has; they bound what a header can ask for.
 constexpr uint64_t kSnapshotLayersMax = 4096;
+constexpr uint64_t kSnapshotTensorsMax = 16384;  // of all layers
 
 /// The beginning of a snapshot: its model, and the sizes that follow.
 struct SnapshotHeader {
@@ -27,6 +28,7 @@ struct SnapshotHeader {
   uint64_t header_bytes() const;
   uint64_t front_bytes() const;  // of header and tokens
   uint64_t layer_bytes(size_t layer) const;
+  uint64_t num_tensors() const;
   uint64_t total_bytes() const;
 };
 

@@ -17,18 +17,17 @@ SnapshotHeader some_header() {
           .num_tokens = 5,
           .extra_bytes = 3,
           .layers = {
-              {.kind = StateKind::kGatedDelta,
-               .conv_taps = 4,
-               .conv_channels = 3,
-               .value_heads = 2,
-               .key_dim = 2,
-               .value_dim = 3},
-              {.num_kv_heads = 2, .head_dim = 3, .v_head_dim = 2},
-              {.num_kv_heads = 1, .head_dim = 2, .v_head_dim = 2, .window = 3},
-              {.num_kv_heads = 1, .head_dim = 4, .v_head_dim = 3, .values_in_keys = true},
+              {{{.extent = StateExtent::kFixed, .shape = {3, 3}},
+                {.extent = StateExtent::kFixed, .shape = {2, 2, 3}}}},
+              {{{.shape = {2, 3}}, {.shape = {2, 2}}}},
+              {{{.shape = {1, 2}, .window = 3}, {.shape = {1, 2}, .window = 3}}},
+              {},
+              {{{.shape = {1, 4}, .dtype = DType::kF16}}},
           }};
 }
 
+// Behind the header, seven records of tensors and the header's checksum.
+constexpr size_t kTokensBegin = 72 + 7 * 48 + 8;
 const std::vector<TokenId> kTokens = {7, 0, 65535, 3, 2};
 const Bytes kExtra = {std::byte{1}, std::byte{2}, std::byte{3}};
 
@@ -49,8 +48,8 @@ TEST(Snapshot, GivesBackWhatWasPutIn) {
   EXPECT_EQ(view->header.layers, some_header().layers);
   EXPECT_EQ(view->tokens, kTokens);
   EXPECT_TRUE(std::ranges::equal(view->extra, kExtra));
-  ASSERT_EQ(view->layers.size(), 4u);
-  const std::vector<size_t> sizes = {(9u + 12u) * 4, 5u * 10 * 4, 2u * 4 * 4, 5u * 4 * 4};
+  ASSERT_EQ(view->layers.size(), 5u);
+  const std::vector<size_t> sizes = {(9u + 12u) * 4, 5u * 10 * 4, 2u * 4 * 4, 0, 5u * 4 * 2};
   for (size_t i = 0; i < sizes.size(); ++i) {
     EXPECT_EQ(view->layers[i].size(), sizes[i]) << i;
     EXPECT_TRUE(std::ranges::all_of(
@@ -67,17 +66,19 @@ TEST(Snapshot, LiesAsDocumented) {
     return value;
   };
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), 8), "MFLXSNAP");
-  EXPECT_EQ(u32(8), 1u);
-  EXPECT_EQ(u32(12), 4u);
+  EXPECT_EQ(u32(8), 2u);
+  EXPECT_EQ(u32(12), 5u);
   EXPECT_EQ(u32(16), 0x89abcdefu);
   EXPECT_EQ(u32(24), 5u);
   EXPECT_EQ(u32(32), 3u);
   EXPECT_EQ(u32(40), bytes.size());
-  EXPECT_EQ(u32(64), 1u);                                   // a gated delta layer
-  EXPECT_EQ(u32(64 + 3 * 56 + 4), 1u);                      // values in keys
-  EXPECT_EQ(u32(64 + 2 * 56 + 40), 3u);                     // a window
-  EXPECT_EQ(u32(64 + 4 * 56 + 8), 7u);                      // the first token
-  EXPECT_EQ(bytes[64 + 4 * 56 + 8 + 5 * 4], std::byte{1});  // the first layer's first byte
+  EXPECT_EQ(u32(64), 7u);                                // tensors
+  EXPECT_EQ(u32(72 + 4), 1u);                            // of a fixed size
+  EXPECT_EQ(u32(72 + 2 * 48), 1u);                       // of the second layer
+  EXPECT_EQ(u32(72 + 4 * 48 + 32), 3u);                  // a window
+  EXPECT_EQ(u32(72 + 6 * 48 + 8), 1u);                   // f16
+  EXPECT_EQ(u32(kTokensBegin), 7u);                      // the first token
+  EXPECT_EQ(bytes[kTokensBegin + 5 * 4], std::byte{1});  // the first layer's first byte
   EXPECT_EQ(bytes.back(), std::byte{3});
 }
 
@@ -110,18 +111,19 @@ TEST(Snapshot, SizesThatOverflowAreRefused) {
     change(header);
     SnapshotBuilder builder(
         {.model = 1, .num_tokens = 0, .extra_bytes = 0, .layers = header.layers}, {}, {});
-    expect_error(parse_snapshot(std::move(builder).finish()), ErrorCode::kCorruption, {"layer "});
+    expect_error(parse_snapshot(std::move(builder).finish()), ErrorCode::kCorruption, {"tensor "});
   };
-  refused([](SnapshotHeader& h) { h.layers[1].num_kv_heads = (1 << 20) + 1; });
-  refused([](SnapshotHeader& h) { h.layers[1].head_dim = 0; });
-  refused([](SnapshotHeader& h) { h.layers[1].conv_taps = 4; });
-  refused([](SnapshotHeader& h) { h.layers[3].v_head_dim = 5; });
-  refused([](SnapshotHeader& h) { h.layers[2].window = int64_t{1} << 40; });
+  refused([](SnapshotHeader& h) { h.layers[1].tensors[0].shape.set(0, (1 << 20) + 1); });
+  refused([](SnapshotHeader& h) { h.layers[1].tensors[1].shape.set(1, 0); });
+  refused([](SnapshotHeader& h) { h.layers[1].tensors[0].shape = {}; });
+  refused([](SnapshotHeader& h) { h.layers[2].tensors[0].window = int64_t{1} << 40; });
+  refused([](SnapshotHeader& h) { h.layers[0].tensors[0].window = 4; });
+  refused([](SnapshotHeader& h) { h.layers[0].tensors[1].dtype = DType::kF16; });
 }
 
 TEST(Snapshot, FrontIsReadWithoutTheRest) {
   const Bytes bytes = some_snapshot();
-  const size_t front_bytes = 64 + 4 * 56 + 8 + 5 * 4;
+  const size_t front_bytes = kTokensBegin + 5 * 4;
   const auto front = parse_snapshot_front(std::span(bytes).first(front_bytes), bytes.size());
   ASSERT_TRUE(front.ok()) << front.error().to_string();
   EXPECT_EQ(front->tokens, kTokens);

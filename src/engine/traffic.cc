@@ -69,11 +69,8 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
     if (lookups == 0) traffic.expert_bytes += expected_expert_bytes(model, step.rows);
     length += step.grows;
     for (const LayerStateSpec& layer : state_specs(model.spec())) {
-      const int64_t seen = layer.window > 0 ? std::min(layer.window, length) : length;
       traffic.state_bytes +=
-          static_cast<double>(test.sequences()) *
-          static_cast<double>(layer.bytes_fixed() +
-                              layer.bytes_per_token() * static_cast<uint64_t>(seen));
+          static_cast<double>(test.sequences()) * static_cast<double>(layer.bytes_seen(length));
     }
   }
   if (lookups > 0) {

@@ -123,11 +123,7 @@ bool is_neutral(const Json& value, Neutral neutral) {
 Json layer_types(const ModelSpec& spec) {
   Json types = Json::array();
   for (const LayerSpec& layer : spec.layers) {
-    const bool recurrent = layer.mixer == MixerKind::kGatedDelta;
-    const bool sliding = layer.mixer == MixerKind::kAttention && layer.attention.window > 0;
-    types.push_back(recurrent ? "linear_attention"
-                    : sliding ? "sliding_attention"
-                              : "full_attention");
+    types.push_back(layer.mixer->config_value("layer_type"));
   }
   return types;
 }
@@ -141,37 +137,15 @@ Json mlp_layer_types(const ModelSpec& spec) {
 }
 
 // Scales, norms and widths of attention: of layers that differ in one, nothing.
-Json attention_value(const ModelSpec& spec, Json (*value_of)(const LayerSpec& layer)) {
+Json attention_says(const ModelSpec& spec, std::string_view key) {
   Json value;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.mixer == MixerKind::kGatedDelta) continue;
-    const Json own = value_of(layer);
+    const Json own = layer.mixer->config_value(key);
+    if (own.is_null()) continue;
     if (!value.is_null() && value != own) return nullptr;
     value = own;
   }
   return value;
-}
-
-double scale_of(const LayerSpec& layer) {
-  return layer.mixer == MixerKind::kLatentAttention ? layer.latent.scale : layer.attention.scale;
-}
-
-Json attention_says(const ModelSpec& spec, std::string_view key) {
-  if (key == "attention_multiplier") {
-    return attention_value(spec, [](const LayerSpec& l) { return Json(scale_of(l)); });
-  }
-  if (key == "query_pre_attn_scalar") {
-    return attention_value(spec,
-                           [](const LayerSpec& l) { return Json(std::pow(scale_of(l), -2.0)); });
-  }
-  if (key == "rotary_dim") {
-    return attention_value(spec, [](const LayerSpec& l) {
-      const bool latent = l.mixer == MixerKind::kLatentAttention;
-      return Json(latent ? l.latent.rope.rotary_dim : l.attention.rope.rotary_dim);
-    });
-  }
-  return attention_value(
-      spec, [](const LayerSpec& l) { return Json(l.attention.qk_norm != QkNorm::kNone); });
 }
 
 // Values that a spec has under other families' names.
@@ -182,9 +156,10 @@ struct SpecKeys {
 
 const MoeSpec& moe_of(const ModelSpec& spec) { return spec.layers.back().moe; }
 
-constexpr std::array<SpecKeys, 16> kSpecKeys = {{
-    {"attention_multiplier query_pre_attn_scalar rotary_dim use_qk_norm qk_layernorm qk_norm",
-     attention_says},
+constexpr std::array<SpecKeys, 17> kSpecKeys = {{
+    {"attention_multiplier query_pre_attn_scalar rotary_dim", attention_says},
+    {"use_qk_norm qk_layernorm qk_norm",
+     [](const ModelSpec& s, std::string_view) { return attention_says(s, "qk_norm"); }},
     {"layer_types", [](const ModelSpec& s, std::string_view) { return layer_types(s); }},
     {"mlp_layer_types", [](const ModelSpec& s, std::string_view) { return mlp_layer_types(s); }},
     {"activation_function hidden_activation mlp_hidden_act",

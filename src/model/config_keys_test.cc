@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/mixers/attention.h"
+
 namespace moeflux {
 namespace {
 
@@ -9,7 +11,10 @@ ModelSpec sparse_and_dense() {
   ModelSpec spec;
   spec.layers.resize(2);
   spec.layers[0].dense_intermediate_size = 64;
-  spec.layers[0].attention.window = 16;
+  AttentionSpec sliding;
+  sliding.window = 16;
+  spec.layers[0].mixer = share_mixer(sliding);
+  spec.layers[1].mixer = share_mixer(AttentionSpec{});
   spec.layers[1].moe = {.num_experts = 8, .experts_per_token = 2};
   return spec;
 }
@@ -70,7 +75,9 @@ TEST(ConfigKeys, WhatTheSpecHasIsNeutralUnderOtherNames) {
 TEST(ConfigKeys, LayersThatDifferAgreeWithNoSingleNumber) {
   ModelSpec spec = sparse_and_dense();
   EXPECT_EQ(meaning_of(spec, "attention_multiplier", 1.0), KeyMeaning::kNeutral);
-  spec.layers[1].attention.scale = 0.5f;
+  AttentionSpec other;
+  other.scale = 0.5f;
+  spec.layers[1].mixer = share_mixer(other);
   EXPECT_EQ(meaning_of(spec, "attention_multiplier", 1.0), KeyMeaning::kChanges);
   EXPECT_EQ(meaning_of(spec, "attention_multiplier", 0.5), KeyMeaning::kChanges);
 }

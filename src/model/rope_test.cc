@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/family.h"
+#include "model/mixers/latent_attention.h"
 
 namespace moeflux {
 namespace {
@@ -129,7 +130,7 @@ float latent_scale(int nope, int rope, const std::string& scaling) {
   EXPECT_TRUE(family.ok());
   const auto spec = (*family)->read_spec(*config);
   EXPECT_TRUE(spec.ok()) << (spec.ok() ? "" : spec.error().to_string());
-  return spec.ok() ? spec->layers.at(3).latent.scale : 0.0f;
+  return spec.ok() ? mixer_as<LatentAttentionSpec>(spec->layers.at(3))->scale : 0.0f;
 }
 
 std::string yarn_of(int factor) {

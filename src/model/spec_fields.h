@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/mixers/attention.h"
+#include "model/mixers/gated_delta.h"
+#include "model/mixers/latent_attention.h"
 #include "model/model_spec.h"
 #include "model/weight_store.h"
 

@@ -27,21 +27,30 @@ std::string first_of(std::span<const std::string> texts, std::string_view separa
 
 }  // namespace
 
-std::string TensorClaims::full_name(std::string_view name) const {
-  for (const std::string& prefix : scheme_.prefixes) {
-    std::string full = prefix + std::string(name);
-    if (index_.find(full) != nullptr) return full;
+std::string TensorClaims::renamed(std::string_view name) const {
+  std::string all = formatted(".{}.", name);
+  for (const auto& [part, own] : scheme_.renamed) {
+    const size_t at = all.find(formatted(".{}.", part));
+    if (at != std::string::npos) all.replace(at + 1, part.size(), own);
   }
-  return (scheme_.prefixes.empty() ? std::string() : scheme_.prefixes.front()) + std::string(name);
+  return all.substr(1, all.size() - 2);
 }
 
-bool TensorClaims::has(std::string_view name) const {
-  if (index_.find(full_name(name)) != nullptr) return true;
+std::string TensorClaims::full_name(std::string_view canonical) const {
+  const std::string name = renamed(canonical);
+  for (const std::string& prefix : scheme_.prefixes) {
+    std::string full = prefix + name;
+    if (index_.find(full) != nullptr) return full;
+  }
+  return (scheme_.prefixes.empty() ? std::string() : scheme_.prefixes.front()) + name;
+}
+
+bool TensorClaims::has(std::string_view canonical) const {
+  if (index_.find(full_name(canonical)) != nullptr) return true;
+  const std::string name = renamed(canonical);
   const auto names_it = [&](const auto& item) {
     const std::string& gate = item.second.layout.gate_tensor;
-    const auto spelled_with = [&](const std::string& prefix) {
-      return gate == prefix + std::string(name);
-    };
+    const auto spelled_with = [&](const std::string& prefix) { return gate == prefix + name; };
     return gate == name ||
            std::any_of(scheme_.prefixes.begin(), scheme_.prefixes.end(), spelled_with);
   };

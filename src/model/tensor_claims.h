@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +19,9 @@ namespace moeflux {
 struct NameScheme {
   /// Prepended to canonical names, first match wins: "language_model.model.", "model.", "".
   std::vector<std::string> prefixes;
+  /// Parts of canonical names and what this family calls them. A part is some components in a row:
+  /// "mlp" is one of "layers.0.mlp.gate", "lp.gate" is none. They apply in order.
+  std::vector<std::pair<std::string, std::string>> renamed;
   /// Tensors whose name starts with one of these belong to parts we do not run (vision towers, MTP
   /// heads).
   std::vector<std::string> ignored_prefixes;
@@ -54,6 +58,8 @@ class TensorClaims {
   Status failures() const;
   Status unclaimed() const;
   Status check_pack_is_used() const;
+
+  std::string renamed(std::string_view name) const;
 
   const TensorIndex& index_;
   NameScheme scheme_;

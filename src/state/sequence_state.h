@@ -1,7 +1,7 @@
-// What one sequence remembers, layer by layer: pages of keys and values, or a recurrent state.
-// Memory is allocated as the sequence grows, never inside a step, and may be shared by several
-// states until one of them writes to it. Thread-compatible, together with the states it shares
-// memory with.
+// What one sequence remembers: the tensors of every layer's LayerStateSpec, those per token in
+// pages. Memory is allocated as the sequence grows, never inside a step, and may be shared by
+// several states until one of them writes to it. Thread-compatible, together with the states it
+// shares memory with.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,13 @@
 #include "backend/ops.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "state/state_spec.h"
 
 namespace moeflux {
 
-enum class StateKind : uint8_t { kKeyValue, kGatedDelta };
-
-/// What a layer needs to remember.
-struct LayerStateSpec {
-  StateKind kind = StateKind::kKeyValue;
-  // kKeyValue
-  int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t v_head_dim = 0;
-  int64_t window = 0;           // > 0: only the last `window` tokens are ever read
-  bool values_in_keys = false;  // values are the first v_head_dim elements of the keys
-  // kGatedDelta
-  int64_t conv_taps = 0;
-  int64_t conv_channels = 0;
-  int64_t value_heads = 0;
-  int64_t key_dim = 0;
-  int64_t value_dim = 0;
-
-  uint64_t bytes_per_token() const;  // of keys and values
-  uint64_t bytes_fixed() const;      // of recurrent state
-  /// The first position that the token at `length` and those after it may read.
-  int64_t first_read(int64_t length) const;
-
-  friend bool operator==(const LayerStateSpec&, const LayerStateSpec&) = default;
-};
-
 class SequenceState {
  public:
-  /// Tokens in one key-value page.
+  /// Tokens in one page.
   static constexpr int64_t kPageTokens = 256;
 
   /// `step_tokens_max` bounds the tokens of one step: a window's ring of pages covers both.
@@ -73,8 +48,8 @@ class SequenceState {
   }
 
   /// True when every layer still holds what evaluating the first `length` tokens left behind.
-  /// `length` is at most length(). After a reserve() without its advance(), recurrent states count
-  /// as lost.
+  /// `length` is at most length(). After a reserve() without its advance(), tensors of a fixed size
+  /// count as lost.
   bool can_truncate(int64_t length) const;
   /// Forgets the tokens from `length` on, which can_truncate().
   void truncate(int64_t length);
@@ -82,12 +57,20 @@ class SequenceState {
   /// truncated: 0, or `length` itself.
   static int64_t shortest_truncation(std::span<const LayerStateSpec> layers, int64_t length);
 
+  /// A tensor of each token, as pages [kPageTokens, shape...]: the token at position t lies in page
+  /// (t / kPageTokens) % pages.size().
+  std::span<const Tensor> pages(LayerId layer, size_t tensor) const;
+  /// A tensor of a fixed size.
+  Tensor fixed(LayerId layer, size_t tensor) const;
+  /// Keys in tensor 0 of the layer and values in tensor 1; or both in tensor 0, if it is the only
+  /// one, the values being the first elements of the keys.
   KvView key_value(LayerId layer) const;
-  DeltaStateView gated_delta(LayerId layer) const;
 
-  /// Bytes of a layer as snapshots hold it: keys, then values, each [tokens, heads, dim], of the
-  /// tokens that later ones may read (LayerStateSpec::first_read); or convolution, then delta.
-  static uint64_t layer_bytes(const LayerStateSpec& spec, int64_t length);
+  /// Bytes of a layer as snapshots hold it: its tensors in order, each [tokens, shape...] of the
+  /// tokens that later ones may read (StateTensor::first_read), or [shape...].
+  static uint64_t layer_bytes(const LayerStateSpec& spec, int64_t length) {
+    return spec.bytes_after(length);
+  }
   /// Waits for the device. `into` has layer_bytes().
   Status read_layer(Encoder& encoder, LayerId layer, std::span<std::byte> into) const;
   /// The first `length` tokens of a state of `of`: at least its shortest_truncation().
@@ -101,40 +84,42 @@ class SequenceState {
 
   /// Bytes of all it holds, shared or not.
   uint64_t size_bytes() const;
-  /// Pages a layer holds for a sequence of `length` tokens.
-  static int64_t pages_needed(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);
+  /// Bytes that a layer holds for a sequence of `length` tokens: whole pages of them, or a ring.
+  static uint64_t bytes_held(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);
 
  private:
-  /// Device memory: one page of a layer, or one layer's recurrent state.
+  /// Device memory: one page of a tensor, or all of one of a fixed size.
   using Block = std::shared_ptr<Buffer>;
 
+  struct Held {
+    StateTensor spec;
+    std::vector<Block> blocks;
+    std::vector<Tensor> views;  // of blocks
+    int64_t held_from = 0;      // a ring has overwritten the tokens before it
+  };
   struct Layer {
     LayerStateSpec spec;
-    std::vector<Block> blocks;    // of each page; or one, of the recurrent state
-    std::vector<Tensor> k_pages;  // views of blocks
-    std::vector<Tensor> v_pages;
-    DeltaStateView delta;
-    int64_t held_from = 0;  // a ring has overwritten the tokens before it
+    std::vector<Held> tensors;
   };
 
   SequenceState(Device& device, std::vector<LayerStateSpec> layers, int64_t step_tokens_max);
   SequenceState(const SequenceState&) = default;
   const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
-  Result<Block> allocate(const LayerStateSpec& spec);
-  static void view_page(Layer& layer, size_t page);
-  static void view_delta(Layer& layer);
-  Status grow(Layer& layer, int64_t length);
-  Status reserve_layers(int64_t length, Encoder& encoder);
-  Status own_pages(Layer& layer, int64_t length, Encoder& encoder);
-  Status own_delta(Layer& layer, Encoder& encoder);
+  Result<Block> allocate(const StateTensor& spec);
+  static void view_block(Held& held, size_t block);
+  Status add_block(Held& held);
+  Status reserve_tensor(Held& held, int64_t length, Encoder& encoder);
+  Status grow(Held& held, int64_t length);
+  Status own_pages(Held& held, int64_t length, Encoder& encoder);
+  Status own_block(Held& held, size_t block, bool is_read, Encoder& encoder);
   template <typename Visit>
-  static Status visit_pieces(const Layer& layer, Part part, const Visit& visit);
+  static Status visit_pieces(const Held& held, Part part, const Visit& visit);
 
   Device& device_;
   std::vector<Layer> layers_;
   int64_t step_tokens_max_;
   int64_t length_ = 0;
-  bool in_step_ = false;  // reserved, not advanced: recurrent states may have moved
+  bool in_step_ = false;  // reserved, not advanced: what has a fixed size may have moved
   bool torn_ = false;     // reserve() did not return: layers may be of different lengths
 };
 

@@ -13,17 +13,11 @@ namespace {
 
 constexpr int64_t kPage = SequenceState::kPageTokens;
 
-LayerStateSpec key_value_layer() {
-  return {.kind = StateKind::kKeyValue, .num_kv_heads = 2, .head_dim = 8, .v_head_dim = 4};
-}
+LayerStateSpec key_value_layer() { return {{{.shape = {2, 8}}, {.shape = {2, 4}}}}; }
 
 LayerStateSpec delta_layer() {
-  return {.kind = StateKind::kGatedDelta,
-          .conv_taps = 4,
-          .conv_channels = 10,
-          .value_heads = 3,
-          .key_dim = 8,
-          .value_dim = 5};
+  return {{{.extent = StateExtent::kFixed, .shape = {3, 10}},
+           {.extent = StateExtent::kFixed, .shape = {3, 8, 5}}}};
 }
 
 constexpr int64_t kStepTokensMax = 1 << 20;
@@ -48,7 +42,7 @@ class SequenceStateTest : public ::testing::Test {
   std::unique_ptr<Encoder> encoder_;
 };
 
-TEST(LayerStateSpec, CountsBytesByKind) {
+TEST(LayerStateSpec, CountsBytesByExtent) {
   EXPECT_EQ(key_value_layer().bytes_per_token(), 2u * (8 + 4) * sizeof(float));
   EXPECT_EQ(key_value_layer().bytes_fixed(), 0u);
   EXPECT_EQ(delta_layer().bytes_per_token(), 0u);
@@ -59,10 +53,9 @@ TEST_F(SequenceStateTest, StartsEmptyWithItsRecurrentStateZero) {
   const auto state = make_state(*device_);
   EXPECT_EQ(state->length(), 0);
   EXPECT_TRUE(state->key_value(kAttention).k_pages.empty());
-  const DeltaStateView delta = state->gated_delta(kDelta);
-  EXPECT_EQ(delta.conv.shape, (Shape{3, 10}));
-  EXPECT_EQ(delta.delta.shape, (Shape{3, 8, 5}));
-  for (const Tensor& tensor : {delta.conv, delta.delta}) {
+  EXPECT_EQ(state->fixed(kDelta, 0).shape, (Shape{3, 10}));
+  EXPECT_EQ(state->fixed(kDelta, 1).shape, (Shape{3, 8, 5}));
+  for (const Tensor& tensor : {state->fixed(kDelta, 0), state->fixed(kDelta, 1)}) {
     const float* values = host_ptr<float>(tensor);
     EXPECT_TRUE(
         std::all_of(values, values + tensor.num_elements(), [](float v) { return v == 0.0f; }));
@@ -158,8 +151,8 @@ TEST_F(SequenceStateTest, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
 
-  SmallDevice two(2);
-  const auto state = make_state(two);
+  SmallDevice four(4);
+  const auto state = make_state(four);
   ASSERT_TRUE(state->reserve(kPage, *encoder_).ok());
   const Status grown = state->reserve(kPage + 1, *encoder_);
   ASSERT_FALSE(grown.ok());
@@ -170,17 +163,11 @@ TEST_F(SequenceStateTest, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
 
 LayerStateSpec window_layer(int64_t window) {
   LayerStateSpec spec = key_value_layer();
-  spec.window = window;
+  for (StateTensor& tensor : spec.tensors) tensor.window = window;
   return spec;
 }
 
-LayerStateSpec latent_layer() {
-  return {.kind = StateKind::kKeyValue,
-          .num_kv_heads = 1,
-          .head_dim = 6,
-          .v_head_dim = 4,
-          .values_in_keys = true};
-}
+LayerStateSpec latent_layer() { return {{{.shape = {1, 6}}}}; }
 
 /// Steps whose keys, values and recurrent state say at which token and in whose hands they were
 /// written.
@@ -208,15 +195,15 @@ class WrittenStateTest : public SequenceStateTest {
     }
   }
   static void write(SequenceState& state, LayerId layer, int64_t n, float mark) {
-    if (state.spec(layer).kind == StateKind::kGatedDelta) {
-      *host_ptr<float>(state.gated_delta(layer).delta) += mark * static_cast<float>(n);
-      *host_ptr<float>(state.gated_delta(layer).conv) = mark;
+    if (!state.spec(layer).tensors.front().is_per_token()) {
+      *host_ptr<float>(state.fixed(layer, 1)) += mark * static_cast<float>(n);
+      *host_ptr<float>(state.fixed(layer, 0)) = mark;
       return;
     }
     const KvView kv = state.key_value(layer);
     for (int64_t t = kv.length; t < kv.length + n; ++t) {
       *row(kv.k_pages, t) = mark + static_cast<float>(t);
-      if (!state.spec(layer).values_in_keys) *row(kv.v_pages, t) = -mark - static_cast<float>(t);
+      if (state.spec(layer).tensors.size() > 1) *row(kv.v_pages, t) = -mark - static_cast<float>(t);
     }
   }
   static float key(const SequenceState& state, LayerId layer, int64_t position) {
@@ -226,7 +213,7 @@ class WrittenStateTest : public SequenceStateTest {
     return *row(state.key_value(layer).v_pages, position);
   }
   static float delta(const SequenceState& state, LayerId layer) {
-    return *host_ptr<float>(state.gated_delta(layer).delta);
+    return *host_ptr<float>(state.fixed(layer, 1));
   }
   std::vector<std::vector<std::byte>> bytes_of(const SequenceState& state) {
     std::vector<std::vector<std::byte>> all;
@@ -382,8 +369,8 @@ TEST_F(WrittenStateTest, FilledRingHoldsItsWindowOnly) {
 }
 
 TEST_F(WrittenStateTest, MemoryThatRunsOutWhileCopyingKeepsThePast) {
-  SmallDevice three(3);
-  auto made = SequenceState::create(three, {delta_layer(), key_value_layer()}, kStep);
+  SmallDevice five(5);
+  auto made = SequenceState::create(five, {delta_layer(), key_value_layer()}, kStep);
   ASSERT_TRUE(made.ok());
   const State state = std::move(made).value();
   append(*state, 5, 1.0f);

@@ -40,20 +40,12 @@ std::span<const KvRows> StepBatch::key_values(LayerId layer) {
   return key_values_;
 }
 
-std::span<const StateRows> StepBatch::conv_states(LayerId layer) {
-  conv_states_.clear();
+std::span<const StateRows> StepBatch::states(LayerId layer, size_t tensor) {
+  fixed_states_.clear();
   for (size_t i = 0; i < states_.size(); ++i) {
-    conv_states_.push_back({sequences_[i].rows, states_[i]->gated_delta(layer).conv});
+    fixed_states_.push_back({sequences_[i].rows, states_[i]->fixed(layer, tensor)});
   }
-  return conv_states_;
-}
-
-std::span<const StateRows> StepBatch::delta_states(LayerId layer) {
-  delta_states_.clear();
-  for (size_t i = 0; i < states_.size(); ++i) {
-    delta_states_.push_back({sequences_[i].rows, states_[i]->gated_delta(layer).delta});
-  }
-  return delta_states_;
+  return fixed_states_;
 }
 
 }  // namespace moeflux

@@ -43,9 +43,10 @@ class StepBatch {
 
   // What a layer remembers of each sequence, in the order of rows. A span lives until the next call
   // of its function.
+  /// SequenceState::key_value().
   std::span<const KvRows> key_values(LayerId layer);
-  std::span<const StateRows> conv_states(LayerId layer);
-  std::span<const StateRows> delta_states(LayerId layer);
+  /// A tensor of a fixed size: SequenceState::fixed().
+  std::span<const StateRows> states(LayerId layer, size_t tensor);
 
  private:
   std::vector<StepRows> sequences_;
@@ -55,8 +56,7 @@ class StepBatch {
   int64_t decode_rows_ = 0;
   int64_t logits_rows_ = 0;
   std::vector<KvRows> key_values_;
-  std::vector<StateRows> conv_states_;
-  std::vector<StateRows> delta_states_;
+  std::vector<StateRows> fixed_states_;
 };
 
 }  // namespace moeflux

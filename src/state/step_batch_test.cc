@@ -24,16 +24,11 @@ Ranges ranges_of(const StepBatch& batch) {
 class StepBatchTest : public ::testing::Test {
  protected:
   std::unique_ptr<SequenceState> state(int64_t length) {
-    auto made = SequenceState::create(
-        *device_,
-        {{.kind = StateKind::kKeyValue, .num_kv_heads = 1, .head_dim = 4, .v_head_dim = 4},
-         {.kind = StateKind::kGatedDelta,
-          .conv_taps = 4,
-          .conv_channels = 8,
-          .value_heads = 1,
-          .key_dim = 2,
-          .value_dim = 2}},
-        64);
+    auto made = SequenceState::create(*device_,
+                                      {{{{.shape = {1, 4}}, {.shape = {1, 4}}}},
+                                       {{{.extent = StateExtent::kFixed, .shape = {3, 8}},
+                                         {.extent = StateExtent::kFixed, .shape = {1, 2, 2}}}}},
+                                      64);
     EXPECT_TRUE(made.ok() && (*made)->reserve(length, *encoder_).ok());
     (*made)->advance(length);
     return std::move(made).value();
@@ -60,11 +55,13 @@ TEST_F(StepBatchTest, KnowsWhoseTheRowsAre) {
   EXPECT_EQ(rows[0].kv.length, 7);
   EXPECT_EQ(rows[1].rows, 5);
   EXPECT_EQ(rows[1].kv.k_pages.data(), second->key_value(LayerId{0}).k_pages.data());
-  const std::span<const StateRows> conv = batch.conv_states(LayerId{1});
-  const std::span<const StateRows> delta = batch.delta_states(LayerId{1});
+  const std::span<const StateRows> conv = batch.states(LayerId{1}, 0);
   ASSERT_EQ(conv.size(), 2u);
-  EXPECT_EQ(conv[1].state.buffer, second->gated_delta(LayerId{1}).conv.buffer);
-  EXPECT_EQ(delta[0].state.offset_bytes, first->gated_delta(LayerId{1}).delta.offset_bytes);
+  EXPECT_EQ(conv[1].rows, 5);
+  EXPECT_EQ(conv[1].state.buffer, second->fixed(LayerId{1}, 0).buffer);
+  const std::span<const StateRows> delta = batch.states(LayerId{1}, 1);
+  ASSERT_EQ(delta.size(), 2u);
+  EXPECT_EQ(delta[0].state.buffer, first->fixed(LayerId{1}, 1).buffer);
   EXPECT_EQ(delta[0].state.shape, (Shape{1, 2, 2}));
 }
 

@@ -1,7 +1,7 @@
 // Latent attention as the block computes it, absorbed into the latents, against a second opinion in
 // f64 that expands every head's keys and values. Head sizes, rope and scale are DeepSeek-V3's;
 // there are fewer heads and a narrower trunk.
-#include "model/blocks/latent_attention.h"
+#include "model/mixers/latent_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -200,9 +200,9 @@ Weight place(DeviceSession& session, const Matrix& m) {
   return session.weight(m.rows, m.cols, m.values);
 }
 
-blocks::LatentAttentionWeights place_weights(DeviceSession& session, const Weights& w,
-                                             const LatentAttentionSpec& spec, UpProjection up) {
-  blocks::LatentAttentionWeights placed;
+LatentAttentionWeights place_weights(DeviceSession& session, const Weights& w,
+                                     const LatentAttentionSpec& spec, UpProjection up) {
+  LatentAttentionWeights placed;
   placed.q = place(session, w.q_a);
   placed.q_norm = session.floats({kQueryRank}, w.q_norm.values);
   placed.q_b = place(session, w.q_b);
@@ -239,9 +239,9 @@ blocks::LatentAttentionWeights place_weights(DeviceSession& session, const Weigh
 Opinion run_block(Device& device, const Weights& w, UpProjection up,
                   const std::vector<int64_t>& chunks) {
   const ModelSpec model = read_model_spec();
-  const LatentAttentionSpec& spec = model.layers.at(0).latent;
+  const LatentAttentionSpec& spec = *mixer_as<LatentAttentionSpec>(model.layers.at(0));
   DeviceSession session(device);
-  const blocks::LatentAttentionWeights placed = place_weights(session, w, spec, up);
+  const LatentAttentionMixer mixer(spec, place_weights(session, w, spec, up));
   auto state = SequenceState::create(device, state_specs(model), kTokens);
   EXPECT_TRUE(state.ok());
   const std::unique_ptr<ExpertStore> experts = make_empty_expert_store();
@@ -261,7 +261,7 @@ Opinion run_block(Device& device, const Weights& w, UpProjection up,
     StepBatch batch;
     batch.add(**state, {.rows = n});
     const ForwardStep step{session.encoder(), {}, position, batch, *experts};
-    blocks::latent_attention(step, LayerId{0}, out, x, placed, spec);
+    mixer.forward(step, LayerId{0}, out, x);
     const std::vector<float> rows = session.read(out);
     result.outputs.insert(result.outputs.end(), rows.begin(), rows.end());
     (*state)->advance(n);

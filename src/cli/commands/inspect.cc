@@ -24,23 +24,11 @@ struct Options {
   int assume_bits = 4;
 };
 
-std::string mixer_name(MixerKind kind) {
-  switch (kind) {
-    case MixerKind::kAttention:
-      return "attention";
-    case MixerKind::kLatentAttention:
-      return "latent_attention";
-    case MixerKind::kGatedDelta:
-      return "gated_delta";
-  }
-  __builtin_unreachable();
-}
-
 Json describe_architecture(const LoadedModel& model) {
   const ModelSpec& spec = model.spec();
   std::map<std::string, int64_t> mixers;
   for (const LayerSpec& layer : spec.layers) {
-    ++mixers[mixer_name(layer.mixer)];
+    ++mixers[std::string(layer.mixer->kind())];
   }
   Json json;
   json["model_type"] = spec.model_type;

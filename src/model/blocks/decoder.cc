@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "model/blocks/early_router.h"
+#include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
 
 namespace moeflux::blocks {
@@ -12,9 +13,7 @@ namespace {
 struct LayerWeights {
   Tensor input_norm;
   Tensor post_norm;
-  AttentionWeights attention;
-  LatentAttentionWeights latent;
-  GatedDeltaWeights gated_delta;
+  std::unique_ptr<Mixer> mixer;
   MoeWeights moe;
   GluWeights dense;
 };
@@ -40,7 +39,6 @@ class Decoder : public Model {
     return spec_.layers[static_cast<size_t>(index(id))];
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
-  void mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
   Status look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const;
 
@@ -60,18 +58,10 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   LayerWeights w;
   w.input_norm = weights.vector(p + "input_layernorm.weight", {h}, options.norm_add);
   w.post_norm = weights.vector(p + "post_attention_layernorm.weight", {h}, options.norm_add);
-  switch (s.mixer) {
-    case MixerKind::kAttention:
-      w.attention = take_attention(weights, {p + "self_attn.", names.sinks}, s.attention, h,
-                                   options.norm_add);
-      break;
-    case MixerKind::kLatentAttention:
-      w.latent = take_latent_attention(weights, p + "self_attn.", s.latent, h);
-      break;
-    case MixerKind::kGatedDelta:
-      w.gated_delta = take_gated_delta(weights, p + "linear_attn.", s.gated_delta, h);
-      break;
-  }
+  w.mixer = s.mixer->take(weights, {.layer = p,
+                                    .hidden_size = h,
+                                    .rms_norm_eps = spec_.rms_norm_eps,
+                                    .norm_add = options.norm_add});
   if (s.moe.num_experts > 0) {
     w.moe = take_moe(weights, id,
                      {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
@@ -81,20 +71,6 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
     w.dense = take_glu(weights, p + "mlp", h, s.dense_intermediate_size);
   }
   return w;
-}
-
-void Decoder::mixer(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
-  const LayerSpec& s = layer_spec(id);
-  const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
-  switch (s.mixer) {
-    case MixerKind::kAttention:
-      return attention(step, id, out, x, w.attention, s.attention, spec_.rms_norm_eps);
-    case MixerKind::kLatentAttention:
-      return latent_attention(step, id, out, x, w.latent, s.latent);
-    case MixerKind::kGatedDelta:
-      return gated_delta(step, id, out, x, w.gated_delta, s.gated_delta, spec_.rms_norm_eps);
-  }
-  __builtin_unreachable();
 }
 
 Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
@@ -123,33 +99,26 @@ Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);
-  Tensor x = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  Tensor next = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  ResidualStream residual(e, n, spec_.hidden_size);
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  // The residual stream has two places, so that a sum and what reads it may be one launch, in which
-  // no part overwrites what another still reads.
-  const auto add_branch = [&] {
-    e.add(next, x, branch);
-    std::swap(x, next);
-  };
-  e.embed(x, embed_, step.token_ids);
+  e.embed(residual.read(), embed_, step.token_ids);
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
-    if (step.observer != nullptr) step.observer->hidden_state(e, i, x);
-    e.rms_norm(normed, x, w.input_norm, spec_.rms_norm_eps);
-    mixer(step, LayerId{i}, branch, normed);
-    add_branch();
-    e.rms_norm(normed, x, w.post_norm, spec_.rms_norm_eps);
+    if (step.observer != nullptr) step.observer->hidden_state(e, i, residual.read());
+    e.rms_norm(normed, residual.read(), w.input_norm, spec_.rms_norm_eps);
+    w.mixer->forward(step, LayerId{i}, branch, normed);
+    residual.add(branch);
+    e.rms_norm(normed, residual.read(), w.post_norm, spec_.rms_norm_eps);
     MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
-    add_branch();
-    MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, x));
+    residual.add(branch);
+    MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, residual.read()));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
-  e.rms_norm(normed, x, final_norm_, spec_.rms_norm_eps);
+  e.rms_norm(normed, residual.read(), final_norm_, spec_.rms_norm_eps);
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (!logits.is_null()) {
-    e.linear(logits, wanted_rows(e, step.batch, normed, next), lm_head_);
+    e.linear(logits, wanted_rows(e, step.batch, normed, residual.spare()), lm_head_);
   }
   return {};
 }

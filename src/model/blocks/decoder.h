@@ -7,9 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "model/blocks/attention.h"
-#include "model/blocks/gated_delta.h"
-#include "model/blocks/latent_attention.h"
 #include "model/blocks/moe.h"
 #include "model/model.h"
 #include "model/weight_store.h"
@@ -23,7 +20,6 @@ struct DecoderNames {
   std::string correction_bias = "mlp.gate.e_score_correction_bias";
   std::string shared = "mlp.shared_experts";
   std::string shared_gate = "mlp.shared_expert_gate";
-  std::string sinks = "sinks";  // below self_attn
 };
 
 struct DecoderOptions {

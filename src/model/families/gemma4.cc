@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/format.h"
-#include "model/blocks/attention.h"
 #include "model/blocks/moe.h"
 #include "model/blocks/wanted_rows.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -51,10 +51,10 @@ Result<ModelSpec> read_spec(Config& c) {
   spec.logit_soft_cap = static_cast<float>(c.number_or("final_logit_softcapping", 0.0, 0.0, 1e6));
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.scale = 1.0f;
-  layer.attention.qk_norm = QkNorm::kPerHead;
-  layer.attention.v_norm = true;
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  attention.scale = 1.0f;
+  attention.qk_norm = QkNorm::kPerHead;
+  attention.v_norm = true;
   layer.moe = read_experts(c);
   layer.moe.glu.activation = Activation::kGeluTanh;
   layer.dense_intermediate_size = c.require_int("intermediate_size");
@@ -64,11 +64,13 @@ Result<ModelSpec> read_spec(Config& c) {
   Config per_layer = c.object("per_layer_config");
   for (size_t i = 0; i < pattern.size(); ++i) {
     LayerSpec own = layer;
-    read_layer_overrides(c, per_layer, i, pattern[i], own.attention);
-    own.attention.window = pattern[i] ? window : 0;
-    own.attention.rope =
-        read_rope(c, {.head_dim = own.attention.head_dim,
+    AttentionSpec of_layer = attention;
+    read_layer_overrides(c, per_layer, i, pattern[i], of_layer);
+    of_layer.window = pattern[i] ? window : 0;
+    of_layer.rope =
+        read_rope(c, {.head_dim = of_layer.head_dim,
                       .layer_type = pattern[i] ? "sliding_attention" : "full_attention"});
+    own.mixer = share_mixer(std::move(of_layer));
     spec.layers.push_back(std::move(own));
   }
   return finish_spec(c, std::move(spec));
@@ -83,7 +85,7 @@ struct LayerWeights {
   Tensor post_experts_norm;
   Tensor post_norm;
   float layer_scalar = 1.0f;
-  blocks::AttentionWeights attention;
+  std::unique_ptr<Mixer> mixer;
   GluWeights dense;
   Tensor router_scale;
   Weight router;
@@ -129,7 +131,8 @@ LayerWeights Gemma4::take_layer(WeightStore& weights, int32_t i) const {
   w.post_experts_norm = norm("post_feedforward_layernorm_2");
   w.post_norm = norm("post_feedforward_layernorm");
   w.layer_scalar = weights.scalar(p + "layer_scalar");
-  w.attention = blocks::take_attention(weights, {p + "self_attn."}, s.attention, h);
+  w.mixer =
+      s.mixer->take(weights, {.layer = p, .hidden_size = h, .rms_norm_eps = spec_.rms_norm_eps});
   w.dense = blocks::take_glu(weights, p + "mlp", h, s.dense_intermediate_size);
   w.router_scale = weights.vector(p + "router.scale", {h});
   w.router = weights.router(p + "router.proj", s.moe.num_experts, h);
@@ -183,8 +186,7 @@ Status Gemma4::forward(const ForwardStep& step, Tensor logits) const {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, x);
     e.rms_norm(normed, x, w.input_norm, eps);
-    blocks::attention(step, LayerId{i}, branch, normed, w.attention,
-                      spec_.layers[static_cast<size_t>(i)].attention, eps);
+    w.mixer->forward(step, LayerId{i}, branch, normed);
     e.rms_norm(branch, branch, w.post_attention_norm, eps);
     e.add(x, x, branch);
     MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, x));

@@ -3,6 +3,7 @@
 
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -12,11 +13,11 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.qkv_bias = c.bool_or("attention_bias", false);
-  layer.attention.qk_norm = c.bool_or("use_qk_norm", false) ? QkNorm::kPerHead : QkNorm::kNone;
-  layer.attention.rope =
-      read_rope(c, {.head_dim = layer.attention.head_dim, .partial_rotary_factor = 0.5});
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  attention.qkv_bias = c.bool_or("attention_bias", false);
+  attention.qk_norm = c.bool_or("use_qk_norm", false) ? QkNorm::kPerHead : QkNorm::kNone;
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.5});
+  layer.mixer = share_mixer(attention);
   MoeSpec moe = read_experts(c);
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);

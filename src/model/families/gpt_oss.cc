@@ -4,6 +4,7 @@
 
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -14,8 +15,7 @@ Result<ModelSpec> read_spec(Config& c) {
   for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  AttentionSpec& attention = layer.attention;
-  attention = read_heads(c, spec.hidden_size);
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
   attention.qkv_bias = attention.o_bias = c.bool_or("attention_bias", true);
   attention.sinks = true;
   attention.rope = read_rope(c, {.head_dim = attention.head_dim});
@@ -29,6 +29,7 @@ Result<ModelSpec> read_spec(Config& c) {
                    .up_offset = 1.0f};
   for (const bool sliding : read_sliding_layers(c, num_layers)) {
     attention.window = sliding ? window : 0;
+    layer.mixer = share_mixer(attention);
     spec.layers.push_back(layer);
   }
   return finish_spec(c, std::move(spec));

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -77,7 +78,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const std::vector<bool> pattern = read_pattern(c, num_layers);
   for (size_t i = 0; i < pattern.size(); ++i) {
     LayerSpec layer;
-    layer.attention = pattern[i] ? sliding : full;
+    layer.mixer = share_mixer(pattern[i] ? sliding : full);
     layer.moe = dense[i] ? MoeSpec{} : moe;
     layer.dense_intermediate_size = dense[i] ? dense_size : 0;
     spec.layers.push_back(std::move(layer));
@@ -85,15 +86,19 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  scheme.renamed = {{"self_attn.sinks", "self_attn.attention_sink_bias"}};
+  return scheme;
+}
+
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  blocks::DecoderOptions options;
-  options.names.sinks = "attention_sink_bias";
-  return blocks::make_decoder(spec, weights, options);
+  return blocks::make_decoder(spec, weights, {});
 }
 
 }  // namespace
 
 extern const Family mimo_v2_flash_family;
-const Family mimo_v2_flash_family = {{"mimo_v2_flash"}, read_spec, usual_names, create};
+const Family mimo_v2_flash_family = {{"mimo_v2_flash"}, read_spec, names, create};
 
 }  // namespace moeflux

@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -15,14 +16,14 @@ Result<ModelSpec> read_spec(Config& c) {
   for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  AttentionSpec& attention = layer.attention;
-  attention = read_heads(c, spec.hidden_size);
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
   attention.qk_norm = c.bool_or("use_qk_norm", true) ? QkNorm::kWhole : QkNorm::kNone;
   c.expect_string("qk_norm_type", "per_layer");
   const int64_t rotary_dim = c.int_or("rotary_dim", attention.head_dim, {2, attention.head_dim});
   attention.rope = read_rope(c, {.head_dim = attention.head_dim,
                                  .partial_rotary_factor = static_cast<double>(rotary_dim) /
                                                           static_cast<double>(attention.head_dim)});
+  layer.mixer = share_mixer(attention);
   layer.moe = read_experts(c, "intermediate_size");
   read_noaux_tc(c, layer.moe);
   c.expect_bool("use_routing_bias", true);

@@ -3,6 +3,7 @@
 
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -12,9 +13,10 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
-  layer.attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim});
+  attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  layer.mixer = share_mixer(attention);
   layer.moe = read_experts(c, "intermediate_size");
   c.ignore("router_jitter_noise");
   spec.layers.assign(static_cast<size_t>(num_layers), layer);

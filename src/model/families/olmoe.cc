@@ -3,6 +3,7 @@
 
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -12,12 +13,13 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.qk_norm = QkNorm::kWhole;
-  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  attention.qk_norm = QkNorm::kWhole;
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim});
   c.expect_bool("attention_bias", false);
   if (c.has("clip_qkv")) c.fail(ErrorCode::kUnsupported, "clip_qkv is set; only null is supported");
   c.ignore("clip_qkv");
+  layer.mixer = share_mixer(attention);
   layer.moe = read_experts(c, "intermediate_size");
   layer.moe.router.normalize = c.bool_or("norm_topk_prob", false);
   spec.layers.assign(static_cast<size_t>(num_layers), layer);

@@ -3,8 +3,11 @@
 // only.
 #include <utility>
 
+#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
+#include "model/mixers/gated_delta.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -18,15 +21,16 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   const bool is_next = c.model_type() == "qwen3_next";
   LayerSpec layer;
-  layer.attention = read_heads(c, spec.hidden_size);
-  layer.attention.qk_norm = QkNorm::kPerHead;
-  layer.attention.output_gate = true;
-  layer.attention.rope =
-      read_rope(c, {.head_dim = layer.attention.head_dim, .partial_rotary_factor = 0.25});
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  attention.qk_norm = QkNorm::kPerHead;
+  attention.output_gate = true;
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.25});
   c.expect_bool("attention_bias", false);
   c.expect_bool("attn_output_gate", true);
-  layer.gated_delta = read_gated_delta(c);
-  layer.gated_delta.grouped_projections = is_next;
+  GatedDeltaSpec delta = read_gated_delta(c);
+  delta.grouped_projections = is_next;
+  const auto full = share_mixer(attention);
+  const auto linear = share_mixer(delta);
   layer.moe = read_experts(c);
   layer.moe.shared_intermediate_size = c.require_int("shared_expert_intermediate_size");
   layer.moe.shared_gate = true;
@@ -43,16 +47,27 @@ Result<ModelSpec> read_spec(Config& c) {
   for (const std::string& type : read_layer_types(
            c, num_layers,
            {"layer_types", "linear_attention", std::string(kFullAttention), interval})) {
-    layer.mixer = type == kFullAttention ? MixerKind::kAttention : MixerKind::kGatedDelta;
+    layer.mixer = type == kFullAttention ? full : linear;
     spec.layers.push_back(layer);
   }
   return finish_spec(c, std::move(spec));
 }
 
+// Hugging Face stores these models' norms as w of (1 + w) and convolutions as [channels, 1, taps];
+// MLX stores 1 + w and [channels, taps, 1]. One convolution tells for the whole model: returns
+// what to add to norm weights.
+float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers) {
+  for (int64_t i = 0; i < num_layers; ++i) {
+    const TensorEntry* conv = weights.find(formatted("layers.{}.linear_attn.conv1d.weight", i));
+    if (conv != nullptr && conv->shape.rank() == 3) return conv->shape.back() != 1 ? 1.0f : 0.0f;
+  }
+  return weights.has("layers.0.mlp.switch_mlp.gate_proj.weight") ? 0.0f : 1.0f;
+}
+
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
   options.names.shared = "mlp.shared_expert";
-  options.norm_add = blocks::zero_centred_norm_add(weights, spec.num_layers());
+  options.norm_add = zero_centred_norm_add(weights, spec.num_layers());
   return blocks::make_decoder(spec, weights, options);
 }
 

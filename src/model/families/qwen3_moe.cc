@@ -4,6 +4,7 @@
 
 #include "model/blocks/decoder.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/spec_fields.h"
 
 namespace moeflux {
@@ -25,19 +26,20 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   const bool is_qwen2 = c.model_type() == "qwen2_moe";
   LayerSpec layer;
-  layer.attention = read_heads(c, spec.hidden_size);
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
   if (is_qwen2) {
-    layer.attention.qkv_bias = c.bool_or("qkv_bias", true);
+    attention.qkv_bias = c.bool_or("qkv_bias", true);
   } else {
     c.expect_bool("qkv_bias", false);
     c.expect_bool("use_qk_norm", true);
   }
-  layer.attention.qk_norm = is_qwen2 ? QkNorm::kNone : QkNorm::kPerHead;
-  layer.attention.rope = read_rope(c, {.head_dim = layer.attention.head_dim});
+  attention.qk_norm = is_qwen2 ? QkNorm::kNone : QkNorm::kPerHead;
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim});
   c.expect_bool("attention_bias", false);
   c.expect_bool("use_sliding_window", false);
   c.ignore("sliding_window");
   (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
+  layer.mixer = share_mixer(attention);
   MoeSpec moe = read_experts(c);
   moe.router.normalize = c.bool_or("norm_topk_prob", false);
   if (is_qwen2) {

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/public_models.h"
 #include "model/quant_config.h"
 #include "tests/support/expect_error.h"
@@ -57,6 +58,10 @@ const std::vector<std::string> kEveryFamily = {
     "kimi-k2",         "kimi-k2.5",          "glm-4.5",       "glm-4.7-flash", "minimax-m2",
     "mixtral-8x7b",    "olmoe-1b-7b",        "deepseek-v2",   "gpt-oss-20b",   "gemma4_text",
     "mimo_v2_flash"};
+
+const AttentionSpec& attention_of(const LayerSpec& layer) {
+  return *mixer_as<AttentionSpec>(layer);
+}
 
 TEST(Refusals, TheConfigsThemselvesAreAccepted) {
   for (const std::string& model : kEveryFamily) {
@@ -147,9 +152,9 @@ TEST(Refusals, NullRopeScalingMeansNone) {
     json.erase("rope_scaling");
     const auto without = read(json);
     ASSERT_TRUE(with_null.ok() && without.ok());
-    EXPECT_EQ(with_null->layers[0].attention.rope.inverse_frequencies,
-              without->layers[0].attention.rope.inverse_frequencies);
-    EXPECT_EQ(with_null->layers[0].attention.rope.attention_factor, 1.0f);
+    EXPECT_EQ(attention_of(with_null->layers[0]).rope.inverse_frequencies,
+              attention_of(without->layers[0]).rope.inverse_frequencies);
+    EXPECT_EQ(attention_of(with_null->layers[0]).rope.attention_factor, 1.0f);
   }
 }
 
@@ -382,7 +387,7 @@ TEST(Refusals, StorageOfThePublicCheckpointsThatIsNotSupported) {
 TEST(Variants, MixtralsWindowHoldsInEveryLayer) {
   const auto spec = read_with("mixtral-8x7b", "sliding_window", 4096);
   ASSERT_TRUE(spec.ok());
-  for (const LayerSpec& layer : spec->layers) EXPECT_EQ(layer.attention.window, 4096);
+  for (const LayerSpec& layer : spec->layers) EXPECT_EQ(attention_of(layer).window, 4096);
 }
 
 TEST(Variants, DenseLayersOfQwen3AreWhereTheConfigPutsThem) {
@@ -421,12 +426,12 @@ TEST(Variants, MimoReadsItsOriginalSpelling) {
   ASSERT_TRUE(spec.ok()) << spec.error().to_string();
   EXPECT_EQ(spec->rms_norm_eps, expected->rms_norm_eps);
   for (size_t i = 0; i < 4; ++i) {
-    const LayerSpec& a = expected->layers[i];
-    const LayerSpec& b = spec->layers[i];
-    EXPECT_EQ(a.attention.window, b.attention.window);
-    EXPECT_EQ(a.attention.num_kv_heads, b.attention.num_kv_heads);
-    EXPECT_EQ(a.attention.rope.inverse_frequencies, b.attention.rope.inverse_frequencies);
-    EXPECT_EQ(a.moe.num_experts, b.moe.num_experts);
+    const AttentionSpec& a = attention_of(expected->layers[i]);
+    const AttentionSpec& b = attention_of(spec->layers[i]);
+    EXPECT_EQ(a.window, b.window);
+    EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+    EXPECT_EQ(a.rope.inverse_frequencies, b.rope.inverse_frequencies);
+    EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
   }
 }
 

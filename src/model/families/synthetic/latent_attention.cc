@@ -1,5 +1,7 @@
 // Models with latent attention as random checkpoints: of the public configs, whose tensors follow
 // from what their family reads in them.
+#include "model/mixers/latent_attention.h"
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -96,7 +98,7 @@ class LatentBuilder {
   void add_layer(const std::string& p, const LayerSpec& layer) {
     add_norm(p + "input_layernorm.weight", spec_.hidden_size);
     add_norm(p + "post_attention_layernorm.weight", spec_.hidden_size);
-    add_attention(p + "self_attn.", layer.latent);
+    add_attention(p + "self_attn.", *mixer_as<LatentAttentionSpec>(layer));
     if (layer.moe.num_experts > 0) {
       add_moe(p + "mlp.", layer.moe);
     } else {

@@ -1,9 +1,18 @@
-#include "model/blocks/latent_attention.h"
+#include "model/mixers/latent_attention.h"
 
-namespace moeflux::blocks {
+#include <cmath>
+#include <string>
 
-LatentAttentionWeights take_latent_attention(WeightStore& weights, const std::string& p,
-                                             const LatentAttentionSpec& s, int64_t hidden_size) {
+#include "model/model.h"
+#include "model/weight_store.h"
+
+namespace moeflux {
+namespace {
+
+LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionSpec& s,
+                                    const MixerPlace& place) {
+  const std::string p = place.layer + "self_attn.";
+  const int64_t hidden_size = place.hidden_size;
   LatentAttentionWeights w;
   const int64_t q_rows = s.num_heads * (s.nope_dim + s.rope_dim);
   if (s.q_lora_rank > 0) {
@@ -29,8 +38,12 @@ LatentAttentionWeights take_latent_attention(WeightStore& weights, const std::st
   return w;
 }
 
-void latent_attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
-                      const LatentAttentionWeights& w, const LatentAttentionSpec& s) {
+}  // namespace
+
+void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
+                                   Tensor x) const {
+  const LatentAttentionSpec& s = spec_;
+  const LatentAttentionWeights& w = weights_;
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
@@ -68,4 +81,23 @@ void latent_attention(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   e.linear(out, values.reshape({n, s.num_heads * s.v_dim}), w.o);
 }
 
-}  // namespace moeflux::blocks
+LayerStateSpec LatentAttentionSpec::state(const CacheTypes& types) const {
+  // Values are the first kv_lora_rank elements of the keys.
+  return {{{.extent = StateExtent::kPerToken, .shape = {1, latent_dim()}, .dtype = types.keys}}};
+}
+
+std::unique_ptr<Mixer> LatentAttentionSpec::take(WeightStore& weights,
+                                                 const MixerPlace& place) const {
+  return std::make_unique<LatentAttentionMixer>(*this, take_weights(weights, *this, place));
+}
+
+Json LatentAttentionSpec::config_value(std::string_view key) const {
+  if (key == "layer_type") return "full_attention";
+  if (key == "attention_multiplier") return scale;
+  if (key == "query_pre_attn_scalar") return std::pow(static_cast<double>(scale), -2.0);
+  if (key == "rotary_dim") return rope.rotary_dim;
+  if (key == "qk_norm") return false;
+  return nullptr;
+}
+
+}  // namespace moeflux

@@ -1,11 +1,33 @@
-#include "model/blocks/gated_delta.h"
+#include "model/mixers/gated_delta.h"
 
-#include "base/format.h"
+#include <string>
 
-namespace moeflux::blocks {
+#include "model/model.h"
+#include "model/weight_store.h"
 
-GatedDeltaWeights take_gated_delta(WeightStore& weights, const std::string& p,
-                                   const GatedDeltaSpec& s, int64_t hidden_size) {
+namespace moeflux {
+namespace {
+
+// Tensors of the state.
+constexpr size_t kConvState = 0;
+constexpr size_t kDeltaState = 1;
+
+struct GatedDeltaWeights {
+  Weight qkv;  // q | k | v of all heads; with grouped projections q | k | v | z per key head
+  Weight z;    // null with grouped projections
+  Weight b;    // with grouped projections b | a per key head
+  Weight a;    // null with grouped projections
+  Weight out;
+  Tensor conv;
+  Tensor a_log;
+  Tensor dt_bias;
+  Tensor norm;
+};
+
+GatedDeltaWeights take_weights(WeightStore& weights, const GatedDeltaSpec& s,
+                               const MixerPlace& place) {
+  const std::string p = place.layer + "linear_attn.";
+  const int64_t hidden_size = place.hidden_size;
   GatedDeltaWeights w;
   if (s.grouped_projections) {
     w.qkv = weights.matrix(p + "in_proj_qkvz", s.conv_channels() + s.values_width(), hidden_size);
@@ -23,8 +45,6 @@ GatedDeltaWeights take_gated_delta(WeightStore& weights, const std::string& p,
   w.norm = weights.vector(p + "norm.weight", {s.value_dim});
   return w;
 }
-
-namespace {
 
 // Results of a layer's projections: the convolution's input, the output gate and the two scalars a
 // head.
@@ -68,32 +88,55 @@ Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedD
   return p;
 }
 
-}  // namespace
+class GatedDeltaMixer : public Mixer {
+ public:
+  GatedDeltaMixer(const GatedDeltaSpec& spec, WeightStore& weights, const MixerPlace& place)
+      : spec_(spec),
+        weights_(take_weights(weights, spec, place)),
+        rms_norm_eps_(place.rms_norm_eps) {}
 
-void gated_delta(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
-                 const GatedDeltaWeights& w, const GatedDeltaSpec& s, float rms_norm_eps) {
+  void forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const override;
+
+ private:
+  const GatedDeltaSpec spec_;
+  const GatedDeltaWeights weights_;
+  const float rms_norm_eps_;
+};
+
+void GatedDeltaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const {
+  const GatedDeltaSpec& s = spec_;
+  const GatedDeltaWeights& w = weights_;
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
   const Projected p = project(e, x, w, s);
   const Tensor mixed = e.scratch({n, s.conv_channels()}, DType::kF32);
-  e.causal_conv(mixed, p.qkv, w.conv, step.batch.conv_states(layer));
+  e.causal_conv(mixed, p.qkv, w.conv, step.batch.states(layer, kConvState));
   const Tensor heads = e.scratch({n, s.values_width()}, DType::kF32);
   const Tensor per_head = heads.split_last(s.value_dim);
-  e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias, step.batch.delta_states(layer),
+  e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias,
+                step.batch.states(layer, kDeltaState),
                 {s.key_heads, s.value_heads, s.key_dim, s.value_dim});
-  e.rms_norm(per_head, per_head, w.norm, rms_norm_eps);
+  e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
   const Tensor like_z = heads.split_last(p.z.shape.back());
   e.mul_activated(like_z, like_z, p.z, Activation::kSilu);
   e.linear(out, heads, w.out);
 }
 
-float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers) {
-  for (int64_t i = 0; i < num_layers; ++i) {
-    const TensorEntry* conv = weights.find(formatted("layers.{}.linear_attn.conv1d.weight", i));
-    if (conv != nullptr && conv->shape.rank() == 3) return conv->shape.back() != 1 ? 1.0f : 0.0f;
-  }
-  return weights.has("layers.0.mlp.switch_mlp.gate_proj.weight") ? 0.0f : 1.0f;
+}  // namespace
+
+LayerStateSpec GatedDeltaSpec::state(const CacheTypes&) const {
+  // The last inputs of the convolution, oldest first, and the delta rule's matrix of each head.
+  return {{{.extent = StateExtent::kFixed, .shape = {conv_taps - 1, conv_channels()}},
+           {.extent = StateExtent::kFixed, .shape = {value_heads, key_dim, value_dim}}}};
 }
 
-}  // namespace moeflux::blocks
+std::unique_ptr<Mixer> GatedDeltaSpec::take(WeightStore& weights, const MixerPlace& place) const {
+  return std::make_unique<GatedDeltaMixer>(*this, weights, place);
+}
+
+Json GatedDeltaSpec::config_value(std::string_view key) const {
+  return key == "layer_type" ? Json("linear_attention") : Json();
+}
+
+}  // namespace moeflux

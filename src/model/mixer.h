@@ -1,0 +1,62 @@
+// Mixer: what moves information between the tokens of a layer. A kind of mixer is a MixerSpec and a
+// Mixer in one file of mixers/; nothing else lists the kinds.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/json.h"
+#include "state/state_spec.h"
+#include "tensor/tensor.h"
+
+namespace moeflux {
+
+struct ForwardStep;
+class WeightStore;
+
+/// Element types of keys and values in a sequence's state.
+struct CacheTypes {
+  DType keys = DType::kF32;    // kF32 or kF16
+  DType values = DType::kF32;  // the same
+};
+
+/// A mixer whose weights are in place. Immutable.
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  /// Records out [n, hidden] from x [n, hidden], and updates the layer's state.
+  virtual void forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const = 0;
+};
+
+/// Whose weights a mixer takes.
+struct MixerPlace {
+  std::string layer;  // "layers.0."
+  int64_t hidden_size = 0;
+  float rms_norm_eps = 0.0f;
+  float norm_add = 0.0f;  // added to norm weights where the checkpoint stores w of (1 + w)
+};
+
+/// A mixer as plain data: the family reads it from config.json.
+class MixerSpec {
+ public:
+  virtual ~MixerSpec() = default;
+  /// The kind: "attention".
+  virtual std::string_view kind() const = 0;
+  virtual LayerStateSpec state(const CacheTypes& types) const = 0;
+  /// Claims the weights below `place`.
+  virtual std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const = 0;
+  /// What a key of config.json would say of this mixer, were the family to read it; null where it
+  /// says nothing. "layer_type" is an entry of layer_types.
+  virtual Json config_value(std::string_view key) const = 0;
+};
+
+/// For LayerSpec::mixer.
+template <typename Spec>
+std::shared_ptr<const MixerSpec> share_mixer(Spec spec) {
+  return std::make_shared<const Spec>(std::move(spec));
+}
+
+}  // namespace moeflux

@@ -1,0 +1,154 @@
+#include "model/mixers/attention.h"
+
+#include <cmath>
+#include <string>
+
+#include "model/model.h"
+#include "model/weight_store.h"
+
+namespace moeflux {
+namespace {
+
+struct AttentionWeights {
+  Weight q;
+  Weight k;
+  Weight v;  // null when values are the keys
+  Weight o;
+  Tensor q_bias;
+  Tensor k_bias;
+  Tensor v_bias;
+  Tensor o_bias;
+  Tensor q_norm;
+  Tensor k_norm;
+  Tensor sinks;
+  Tensor inverse_frequencies;
+};
+
+Tensor project(Encoder& e, Tensor x, const Weight& weight, Tensor bias) {
+  const Tensor out = e.scratch({x.dim(0), weight.rows}, DType::kF32);
+  e.linear(out, x, weight);
+  if (!bias.is_null()) e.add_bias(out, bias);
+  return out;
+}
+
+AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
+                              const MixerPlace& place) {
+  const std::string p = place.layer + "self_attn.";
+  const int64_t hidden_size = place.hidden_size;
+  const int64_t q_rows = s.num_heads * s.head_dim;
+  const int64_t k_rows = s.num_kv_heads * s.head_dim;
+  const int64_t v_rows = s.num_kv_heads * s.v_head_dim;
+  AttentionWeights w;
+  w.q = weights.matrix(p + "q_proj", s.output_gate ? 2 * q_rows : q_rows, hidden_size);
+  w.k = weights.matrix(p + "k_proj", k_rows, hidden_size);
+  if (!s.v_is_k) w.v = weights.matrix(p + "v_proj", v_rows, hidden_size);
+  w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_head_dim);
+  if (s.qkv_bias) {
+    w.q_bias = weights.vector(p + "q_proj.bias", {w.q.rows});
+    w.k_bias = weights.vector(p + "k_proj.bias", {k_rows});
+    if (!s.v_is_k) w.v_bias = weights.vector(p + "v_proj.bias", {v_rows});
+  }
+  if (s.o_bias) w.o_bias = weights.vector(p + "o_proj.bias", {hidden_size});
+  switch (s.qk_norm) {
+    case QkNorm::kNone:
+      break;
+    case QkNorm::kPerHead:
+      w.q_norm = weights.vector(p + "q_norm.weight", {s.head_dim}, place.norm_add);
+      w.k_norm = weights.vector(p + "k_norm.weight", {s.head_dim}, place.norm_add);
+      break;
+    case QkNorm::kWhole:
+      w.q_norm = weights.vector(p + "q_norm.weight", {q_rows}, place.norm_add);
+      w.k_norm = weights.vector(p + "k_norm.weight", {k_rows}, place.norm_add);
+      break;
+  }
+  if (s.sinks) w.sinks = weights.vector(p + "sinks", {s.num_heads});
+  w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
+  return w;
+}
+
+class AttentionMixer : public Mixer {
+ public:
+  AttentionMixer(const AttentionSpec& spec, WeightStore& weights, const MixerPlace& place)
+      : spec_(spec),
+        weights_(take_weights(weights, spec, place)),
+        rms_norm_eps_(place.rms_norm_eps) {}
+
+  void forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const override;
+
+ private:
+  const AttentionSpec spec_;
+  const AttentionWeights weights_;
+  const float rms_norm_eps_;
+};
+
+void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const {
+  const AttentionSpec& s = spec_;
+  const AttentionWeights& w = weights_;
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = x.dim(0);
+  Tensor q = project(e, x, w.q, w.q_bias);
+  Tensor k = project(e, x, w.k, w.k_bias);
+  Tensor v;
+  if (s.v_is_k) {
+    v = e.scratch({n, w.k.rows}, DType::kF32);
+    e.copy(v, k);
+  } else {
+    v = project(e, x, w.v, w.v_bias);
+  }
+  if (s.qk_norm == QkNorm::kWhole) {
+    e.rms_norm(q, q, w.q_norm, rms_norm_eps_);
+    e.rms_norm(k, k, w.k_norm, rms_norm_eps_);
+  }
+  Tensor gate;
+  if (s.output_gate) {
+    const Tensor per_head = q.split_last(2 * s.head_dim);  // [n, heads, query | gate]
+    q = per_head.slice(2, 0, s.head_dim);
+    gate = per_head.slice(2, s.head_dim, s.head_dim);
+  } else {
+    q = q.split_last(s.head_dim);
+  }
+  k = k.split_last(s.head_dim);
+  v = v.split_last(s.v_head_dim);
+  if (s.qk_norm == QkNorm::kPerHead) {
+    e.rms_norm(q, q, w.q_norm, rms_norm_eps_);
+    e.rms_norm(k, k, w.k_norm, rms_norm_eps_);
+  }
+  if (s.v_norm) e.rms_norm(v, v, Tensor{}, rms_norm_eps_);
+  if (s.value_scale != 1.0f) e.scale(v, v, s.value_scale);
+  e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
+  e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
+  const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
+  e.attention(mixed, q, k, v, step.batch.key_values(layer),
+              {.scale = s.scale, .window = s.window, .sinks = w.sinks});
+  if (s.output_gate) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
+  e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);
+  if (!w.o_bias.is_null()) e.add_bias(out, w.o_bias);
+}
+
+}  // namespace
+
+LayerStateSpec AttentionSpec::state(const CacheTypes& types) const {
+  const auto of = [&](int64_t width, DType type) {
+    return StateTensor{.extent = StateExtent::kPerToken,
+                       .shape = {num_kv_heads, width},
+                       .dtype = type,
+                       .window = window};
+  };
+  return {{of(head_dim, types.keys), of(v_head_dim, types.values)}};
+}
+
+std::unique_ptr<Mixer> AttentionSpec::take(WeightStore& weights, const MixerPlace& place) const {
+  return std::make_unique<AttentionMixer>(*this, weights, place);
+}
+
+Json AttentionSpec::config_value(std::string_view key) const {
+  if (key == "layer_type") return window > 0 ? "sliding_attention" : "full_attention";
+  if (key == "attention_multiplier") return scale;
+  if (key == "query_pre_attn_scalar") return std::pow(static_cast<double>(scale), -2.0);
+  if (key == "rotary_dim") return rope.rotary_dim;
+  if (key == "qk_norm") return qk_norm != QkNorm::kNone;
+  return nullptr;
+}
+
+}  // namespace moeflux

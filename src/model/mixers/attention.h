@@ -1,0 +1,44 @@
+// Attention over keys and values: grouped queries, q/k norms, partial rope, windows, sinks, output
+// gates.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "model/mixer.h"
+#include "model/rope.h"
+
+namespace moeflux {
+
+enum class QkNorm : uint8_t {
+  kNone,
+  kPerHead,  // one weight [head_dim] for every head
+  kWhole,    // over the concatenated heads, weights [heads * head_dim]
+};
+
+struct AttentionSpec : MixerSpec {
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t v_head_dim = 0;
+  float scale = 1.0f;
+  int64_t window = 0;  // 0: all
+  RopeSpec rope;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  /// q_proj holds query | gate per head; the output is multiplied by sigmoid(gate).
+  bool output_gate = false;
+  bool v_norm = false;  // RMS norm without weight on each value head
+  bool v_is_k = false;  // no v_proj: values are the keys before norm and rope
+  bool sinks = false;
+  float value_scale = 1.0f;  // multiplies the values
+
+  std::string_view kind() const override { return "attention"; }
+  LayerStateSpec state(const CacheTypes& types) const override;
+  std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const override;
+  Json config_value(std::string_view key) const override;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,55 @@
+// What a layer remembers of a sequence, as its mixer asks for it: named tensors, of each token, of
+// a window of tokens, or of a fixed size. Memory plans, checkpoints, snapshots and prefixes follow
+// from this alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace moeflux {
+
+enum class StateExtent : uint8_t {
+  kPerToken,  // one `shape` a token, in pages
+  kFixed,     // one `shape`, which every step updates in place; zeros at first
+};
+
+struct StateTensor {
+  StateExtent extent = StateExtent::kPerToken;
+  Shape shape;
+  DType dtype = DType::kF32;  // kF32, or kF16 where the tensor is per token
+  /// Later tokens read only the last `window` tokens, their own among them; 0 means all. 0 unless
+  /// per token.
+  int64_t window = 0;
+
+  bool is_per_token() const { return extent == StateExtent::kPerToken; }
+  /// What `shape` takes: one token, or the whole.
+  uint64_t bytes() const;
+  /// The first position that the token at `length` and those after it may read.
+  int64_t first_read(int64_t length) const;
+  /// What evaluating `length` tokens left behind that later tokens may read.
+  uint64_t bytes_after(int64_t length) const;
+
+  friend bool operator==(const StateTensor&, const StateTensor&) = default;
+};
+
+/// A layer's tensors; the mixer knows which is which. May be empty.
+struct LayerStateSpec {
+  std::vector<StateTensor> tensors;
+
+  uint64_t bytes_per_token() const;
+  uint64_t bytes_fixed() const;
+  uint64_t bytes_after(int64_t length) const;
+  /// What the step of token `length` - 1 reads.
+  uint64_t bytes_seen(int64_t length) const;
+
+  friend bool operator==(const LayerStateSpec&, const LayerStateSpec&) = default;
+};
+
+/// "f16 [2, 128] a token, the last 512", "f32 [3, 64]".
+std::string to_string(const StateTensor& tensor);
+
+}  // namespace moeflux
