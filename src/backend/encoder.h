@@ -127,17 +127,17 @@ class Encoder {
     latent_attention(out, q, latent, positions, std::span(&all, 1), heads);
   }
 
-  // --- Gated DeltaNet ---
+  // --- Convolution and gated DeltaNet ---
 
-  /// Depthwise causal convolution, then SiLU. x, out [n, channels]; weight f32 [channels, kernel],
-  /// the last tap multiplies the current token; a sequence's state f32 [kernel - 1, channels] holds
-  /// the inputs before its first row and is updated.
-  virtual void causal_conv(Tensor out, Tensor x, Tensor weight,
+  /// Depthwise causal convolution, then SiLU or nothing (kIdentity). x, out [n, channels]; weight
+  /// f32 [channels, kernel], the last tap multiplies the current token; a sequence's state f32
+  /// [kernel - 1, channels] holds the inputs before its first row and is updated.
+  virtual void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                            std::span<const StateRows> sequences) = 0;
   /// The same for one sequence.
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Tensor state) {
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation, Tensor state) {
     const StateRows all{x.dim(0), state};
-    causal_conv(out, x, weight, std::span(&all, 1));
+    causal_conv(out, x, weight, activation, std::span(&all, 1));
   }
   /// The gated delta rule over each sequence's tokens in order. qkv [n, 2 * key_heads * key_dim +
   /// value_heads * value_dim] holds q | k | v after the convolution; q and k are l2-normalised (eps

@@ -11,7 +11,7 @@
 
 namespace moeflux {
 
-enum class Activation : uint8_t { kSilu, kSigmoid, kGeluTanh };
+enum class Activation : uint8_t { kSilu, kSigmoid, kGeluTanh, kIdentity };
 
 /// A gated unit: (clamp(up, -limit, limit) + up_offset) * g * sigmoid(alpha * g) with
 /// g = min(gate, limit) for kSilu; gelu_tanh(gate) * up for kGeluTanh, which knows no clamp.

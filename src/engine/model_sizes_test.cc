@@ -103,6 +103,7 @@ constexpr PublicSizes kModels[] = {
      "0.0"},
     {"gpt-oss-120b", 14014080, "64.58", "1.20", "65.8", "2.896", "2.018", "116.83", "5.13", 73728,
      "0.0"},
+    {"lfm2-8b-a1b", 6193152, "4.36", "0.33", "4.7", "0.877", "0.545", "8.34", "1.56", 12288, "0.1"},
 };
 
 class PublicModelSizes : public ::testing::TestWithParam<PublicSizes> {

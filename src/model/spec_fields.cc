@@ -35,6 +35,14 @@ int64_t require_any(Config& c, std::initializer_list<std::string_view> keys, Int
   return found.empty() ? c.require_int(*keys.begin(), range) : value;
 }
 
+// The epsilon of norms under any of the names in use.
+std::string_view norm_eps_key(const Config& c) {
+  for (const std::string_view key : {"layernorm_epsilon", "norm_eps"}) {
+    if (c.has(key)) return key;
+  }
+  return "rms_norm_eps";
+}
+
 // Keys that would change what the spec computes are refused, others kept for whoever loads it.
 void judge_unread_keys(Config& c, ModelSpec& spec) {
   for (const UnreadKey& unread : c.unread()) {
@@ -61,8 +69,7 @@ ModelSpec read_trunk(Config& c) {
   spec.hidden_size = c.require_int("hidden_size");
   spec.vocab_size = c.require_int("vocab_size");
   spec.max_position_embeddings = c.int_or("max_position_embeddings", 262144, {1, 1 << 30});
-  spec.rms_norm_eps = static_cast<float>(c.require_number(
-      c.has("layernorm_epsilon") ? "layernorm_epsilon" : "rms_norm_eps", 0.0, 1.0));
+  spec.rms_norm_eps = static_cast<float>(c.require_number(norm_eps_key(c), 0.0, 1.0));
   spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", false);
   c.expect_string("hidden_act", "silu");
   return spec;

@@ -215,7 +215,7 @@ TEST(SequenceInvariance, CausalConv) {
         std::vector<StateRows> rows;
         for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
         const Tensor out = s.zeros({n, channels});
-        s.encoder().causal_conv(out, x, weight, rows);
+        s.encoder().causal_conv(out, x, weight, Activation::kSilu, rows);
         scatter(step, channels, s.read(out), results);
       }
       for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));

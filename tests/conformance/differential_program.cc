@@ -174,10 +174,13 @@ class Writer {
     const Range x = outs[static_cast<size_t>(random_.below(static_cast<int64_t>(outs.size())))];
     const Range out = apart(slot(), {x});
     const size_t layer = any_layer();
-    add_step(formatted("causal_conv {} = {}, layer {}", out.begin, x.begin, layer), [=](World& w) {
-      w.encoder.causal_conv(w.rows(out.begin), w.rows(x.begin), w.conv_weight,
-                            w.layers[layer].conv_state);
-    });
+    const Activation activation = chance(85) ? Activation::kSilu : Activation::kIdentity;
+    add_step(formatted("causal_conv {} = {}, layer {}, activation {}", out.begin, x.begin, layer,
+                       static_cast<int>(activation)),
+             [=](World& w) {
+               w.encoder.causal_conv(w.rows(out.begin), w.rows(x.begin), w.conv_weight, activation,
+                                     w.layers[layer].conv_state);
+             });
     intrude();
   }
   size_t any_layer() { return static_cast<size_t>(random_.below(World::kLayers)); }

@@ -117,7 +117,8 @@ std::vector<float> ConvProblem::run(Session& s, const Chunks& chunks) const {
   const Tensor past = s.floats({taps - 1, channels}, state);
   int64_t at = 0;
   for (const int64_t count : chunks) {
-    s.encoder().causal_conv(out.slice(0, at, count), all_x.slice(0, at, count), taps_tensor, past);
+    s.encoder().causal_conv(out.slice(0, at, count), all_x.slice(0, at, count), taps_tensor,
+                            activation, past);
     at += count;
   }
   std::vector<float> result = s.read(out);

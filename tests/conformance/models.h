@@ -59,6 +59,7 @@ struct ConvProblem {
   int64_t taps = 4;
   int64_t n = 1;
   std::vector<float> x, weight, state;
+  Activation activation = Activation::kSilu;
 
   static ConvProblem make(Random& random, int64_t channels, int64_t taps, int64_t n);
   /// out [n, channels], then the final state.

@@ -44,7 +44,8 @@ TEST(CausalConv, MatchesTheReference) {
   for (const int64_t taps : {2, 3, 4, 5}) {
     for (const int64_t channels : {1, 7, 16, 33, 100, 1100}) {
       for (const int64_t n : kTokens) {
-        const ConvProblem p = ConvProblem::make(random, channels, taps, n);
+        ConvProblem p = ConvProblem::make(random, channels, taps, n);
+        p.activation = taps == 3 ? Activation::kIdentity : Activation::kSilu;
         std::vector<float> tolerance(static_cast<size_t>(n * channels),
                                      kRounding * 6.0f * 2.0f * static_cast<float>(taps));
         tolerance.resize(tolerance.size() + static_cast<size_t>((taps - 1) * channels), 0.0f);

@@ -33,11 +33,13 @@ using Bounds = std::map<std::string, Bound>;
 // logits with the reference's is below 1 by 2e-10 (gemma4_text) to 1e-9 (the gated delta rule's
 // models), by 9e-12 for glm4_moe and by 1e-12 to 4e-12 for the others. The gated delta rule divides
 // each head's output by its norm, and some are nearly zero. Int8 moves all of them in proportion.
+// lfm2_moe multiplies three rounded rows in every short convolution.
 const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.97}},
                              {"qwen3_next", {.all = 0.98}}};
 const Bounds kLogitBounds = {{"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"glm4_moe", {.all = 0.997}},
+                             {"lfm2_moe", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.7, .most = 0.95}},
                              {"qwen3_next", {.all = 0.7, .most = 0.95}}};
 

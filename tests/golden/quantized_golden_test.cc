@@ -67,9 +67,8 @@ TEST_P(QuantizedGolden, TilesDoNotChangeABit) {
 
 TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   const Copies copies(GetParam(), {});
-  for (const std::string module : {"model.embed_tokens", "lm_head"}) {
-    EXPECT_TRUE(copies.report.modules.contains(module)) << module;
-  }
+  EXPECT_TRUE(copies.report.modules.contains("model.embed_tokens"));
+  EXPECT_EQ(copies.report.modules.contains("lm_head"), GetParam() != "lfm2_moe");  // it ties them
   // Those two, attention or its like, router and three stacks of experts.
   EXPECT_GE(copies.report.modules.size(), 9u);
 }

@@ -64,7 +64,7 @@ class CpuEncoder : public Encoder {
             const RopeOptions& options) override;
   void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
-  void causal_conv(Tensor out, Tensor x, Tensor weight,
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                    std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;

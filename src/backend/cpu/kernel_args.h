@@ -72,12 +72,14 @@ inline ActivationKind kernel_activation(Activation activation) {
       return ActivationKind::kSigmoid;
     case Activation::kGeluTanh:
       return ActivationKind::kGeluTanh;
+    case Activation::kIdentity:
+      return ActivationKind::kIdentity;
   }
   __builtin_unreachable();
 }
 
 inline GluArgs glu_args(const GluOptions& options) {
-  MF_CHECK(options.activation != Activation::kSigmoid);
+  MF_CHECK(options.activation == Activation::kSilu || options.activation == Activation::kGeluTanh);
   return {.activation = kernel_activation(options.activation),
           .alpha = options.alpha,
           .limit = options.limit,

@@ -54,7 +54,7 @@ int64_t CpuEncoder::list_first_rows(std::span<const StateRows> sequences) {
   return row;
 }
 
-void CpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
+void CpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                              std::span<const StateRows> sequences) {
   flush();
   const RowsView to(out);
@@ -83,6 +83,7 @@ void CpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
                           .state = host_ptr<float>(s.state),
                           .channels = channels,
                           .taps = taps,
+                          .activation = kernel_activation(activation),
                           .n = s.rows,
                           .begin = begin,
                           .end = std::min(channels, begin + kChannelsPerTask)});

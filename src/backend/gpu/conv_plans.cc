@@ -10,13 +10,14 @@ constexpr uint32_t kThreads = 128;
 }  // namespace
 
 void record_conv(Recorder& recorder, const ConvOp& op) {
-  const auto& [out, x, weight, state] = op;
+  const auto& [out, x, weight, state, activation] = op;
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(x);
   p.channels = static_cast<u32>(out.shape.back());
   p.taps = static_cast<u32>(weight.dim(1));
+  p.activation = activation_code(activation);
   const uint32_t columns = groups_for(p.channels, kThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
     Plan one = make_plan(KernelId::causal_conv_t1, {columns, 1, 1}, kThreads);

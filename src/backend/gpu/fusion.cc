@@ -222,8 +222,9 @@ bool fits(const Waiting& waiting, const FewRowsOp& op) {
 }
 
 bool fits(const Waiting& waiting, const ConvOp& op) {
-  return rows_of(op.x) == 1 && op.weight.dim(1) <= int64_t{kConvOneTapsMax} &&
-         op.out.is_contiguous() && is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
+  return op.activation == Activation::kSilu && rows_of(op.x) == 1 &&
+         op.weight.dim(1) <= int64_t{kConvOneTapsMax} && op.out.is_contiguous() &&
+         is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
          !have_overlap(op.out, op.state) && find_product(waiting.products, op.x) != nullptr;
 }
 

@@ -84,6 +84,9 @@ TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
               ProductOp{first.out, first.x, weight()});
   const ConvOp conv{row(), first.out, make({64, 4}), make({3, 64})};
   expect_edge(State::kProducts, s, conv, ConvOp{first.x, first.out, conv.weight, conv.state});
+  ConvOp plain = conv;
+  plain.activation = Activation::kIdentity;
+  expect_edge(State::kProducts, s, conv, plain);
 
   s = with({}, delta());
   const Tensor out = s.delta.op.out;

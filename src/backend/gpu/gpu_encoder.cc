@@ -305,7 +305,7 @@ void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor&
   record_latent_attention(recorder_, {out, q, latent, positions, sequence.kv, heads, query, mixed});
 }
 
-void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
+void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                              std::span<const StateRows> sequences) {
   const int64_t channels = out.shape.back();
   MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && weight.is_contiguous());
@@ -313,7 +313,7 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
   for (const StateRows& s : sequences) {
     MF_CHECK(s.state.dim(0) == weight.dim(1) - 1 && s.state.dim(1) == channels &&
              s.state.is_contiguous());
-    convolve({out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, s.state});
+    convolve({out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, s.state, activation});
     row += s.rows;
   }
   MF_CHECK(row == x.dim(0));

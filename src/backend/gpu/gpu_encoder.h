@@ -55,7 +55,7 @@ class GpuEncoder : public Encoder {
   void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
                         std::span<const KvRows> sequences, const LatentHeads& heads) override;
 
-  void causal_conv(Tensor out, Tensor x, Tensor weight,
+  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                    std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;

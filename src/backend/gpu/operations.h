@@ -62,6 +62,7 @@ struct ConvOp {
   Tensor x;
   Tensor weight;
   Tensor state;
+  Activation activation = Activation::kSilu;
 };
 
 struct DeltaOp {

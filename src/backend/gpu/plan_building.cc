@@ -79,6 +79,12 @@ void bind_output(Plan& plan, const Tensor& tensor) {
   plan.bind(output);
 }
 
+static_assert(static_cast<int>(Activation::kSilu) == 0 &&
+              static_cast<int>(Activation::kSigmoid) == 1 &&
+              static_cast<int>(Activation::kGeluTanh) == 2 &&
+              static_cast<int>(Activation::kIdentity) == 3);
+uint32_t activation_code(Activation activation) { return static_cast<uint32_t>(activation); }
+
 RowsLayout rows_layout(const Tensor& tensor) {
   const int rank = tensor.shape.rank();
   MF_CHECK(tensor.dtype == DType::kF32 && rank >= 1 && rank <= 4);

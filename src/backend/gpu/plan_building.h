@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/gpu/plan.h"
+#include "backend/ops.h"
 #include "base/result.h"
 #include "quant/weight.h"
 #include "tensor/tensor.h"
@@ -20,6 +21,9 @@ Binding range_of(const Tensor& tensor, Access access);
 /// with what is already bound, kReadWrite otherwise. Bind inputs first. A null tensor gives a null
 /// binding.
 void bind_output(Plan& plan, const Tensor& tensor);
+
+/// As kernels number them: activate() of kernels/rows/elements.h.
+uint32_t activation_code(Activation activation);
 
 RowsLayout rows_layout(const Tensor& tensor);
 /// Elements in all but the innermost dimension.

@@ -45,11 +45,6 @@ Plan columns_plan(KernelId kernel, const Tensor& out, u32 wide) {
                    kThreads);
 }
 
-u32 activation_code(Activation activation) { return static_cast<u32>(activation); }
-static_assert(static_cast<int>(Activation::kSilu) == 0 &&
-              static_cast<int>(Activation::kSigmoid) == 1 &&
-              static_cast<int>(Activation::kGeluTanh) == 2);
-
 }  // namespace
 
 Plan plan_copy(const Tensor& out, const Tensor& x) {

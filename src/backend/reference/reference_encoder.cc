@@ -17,6 +17,8 @@ double activate(double x, Activation activation) {
       return x * sigmoid;
     case Activation::kSigmoid:
       return sigmoid;
+    case Activation::kIdentity:
+      return x;
     case Activation::kGeluTanh: {
       constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
       return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));
@@ -333,7 +335,8 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
 
 namespace {
 
-void convolve(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& state) {
+void convolve(const Tensor& out, const Tensor& x, const Tensor& weight, Activation activation,
+              const Tensor& state) {
   const RowsView to(out);
   const RowsView from(x);
   const int64_t channels = to.cols;
@@ -349,7 +352,7 @@ void convolve(const Tensor& out, const Tensor& x, const Tensor& weight, const Te
         sum += static_cast<double>(w[c * taps + j]) * past[j * channels + c];
       }
       sum += static_cast<double>(w[c * taps + taps - 1]) * from.row(t)[c];
-      to.row(t)[c] = static_cast<float>(activate(sum, Activation::kSilu));
+      to.row(t)[c] = static_cast<float>(activate(sum, activation));
     }
     std::copy(past + channels, past + (taps - 1) * channels, past);
     std::copy_n(from.row(t), channels, past + (taps - 2) * channels);
@@ -358,11 +361,11 @@ void convolve(const Tensor& out, const Tensor& x, const Tensor& weight, const Te
 
 }  // namespace
 
-void ReferenceEncoder::causal_conv(Tensor out, Tensor x, Tensor weight,
+void ReferenceEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                                    std::span<const StateRows> sequences) {
   int64_t row = 0;
   for (const StateRows& s : sequences) {
-    convolve(out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, s.state);
+    convolve(out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, activation, s.state);
     row += s.rows;
   }
   MF_CHECK(row == x.dim(0));

@@ -24,6 +24,8 @@ std::string_view activation_name(Activation activation) {
       return "sigmoid";
     case Activation::kGeluTanh:
       return "gelu_tanh";
+    case Activation::kIdentity:
+      return "identity";
   }
   __builtin_unreachable();
 }
@@ -165,11 +167,12 @@ void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor,
   }
 }
 
-void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight,
+void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight, Activation activation,
                                std::span<const StateRows> sequences) {
   int64_t row = 0;
   for (const StateRows& s : sequences) {
-    record(formatted("causal_conv {} taps {}", text_of(out.slice(0, row, s.rows)), weight.dim(1)));
+    record(formatted("causal_conv {} taps {} {}", text_of(out.slice(0, row, s.rows)), weight.dim(1),
+                     activation_name(activation)));
     row += s.rows;
   }
 }

@@ -2,13 +2,19 @@
 
 #include <utility>
 
+#include "base/format.h"
+
 namespace moeflux::blocks {
 
 GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
                     int64_t intermediate_size) {
-  return {weights.matrix(prefix + ".gate_proj", intermediate_size, hidden_size),
-          weights.matrix(prefix + ".up_proj", intermediate_size, hidden_size),
-          weights.matrix(prefix + ".down_proj", hidden_size, intermediate_size)};
+  const bool is_numbered = weights.has(prefix + ".w1.weight");
+  const auto name = [&](std::string_view usual, std::string_view numbered) {
+    return formatted("{}.{}", prefix, is_numbered ? numbered : usual);
+  };
+  return {weights.matrix(name("gate_proj", "w1"), intermediate_size, hidden_size),
+          weights.matrix(name("up_proj", "w3"), intermediate_size, hidden_size),
+          weights.matrix(name("down_proj", "w2"), hidden_size, intermediate_size)};
 }
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,

@@ -57,7 +57,7 @@ const std::vector<std::string> kEveryFamily = {
     "qwen3.5-35b-a3b", "qwen3-next-80b-a3b", "qwen3-30b-a3b", "qwen2_moe",     "deepseek-v3",
     "kimi-k2",         "kimi-k2.5",          "glm-4.5",       "glm-4.7-flash", "minimax-m2",
     "mixtral-8x7b",    "olmoe-1b-7b",        "deepseek-v2",   "gpt-oss-20b",   "gemma4_text",
-    "mimo_v2_flash"};
+    "mimo_v2_flash",   "lfm2-8b-a1b"};
 
 const AttentionSpec& attention_of(const LayerSpec& layer) {
   return *mixer_as<AttentionSpec>(layer);
@@ -163,7 +163,8 @@ TEST(Refusals, MissingKeysAreNamed) {
     for (const std::string key : {"hidden_size", "vocab_size", "num_hidden_layers",
                                   "num_attention_heads", "rms_norm_eps"}) {
       Json json = config_of(model);
-      ASSERT_EQ(text_of(json).erase(key), 1u) << model;
+      const bool has_own_name = key == "rms_norm_eps" && text_of(json).contains("norm_eps");
+      ASSERT_EQ(text_of(json).erase(has_own_name ? "norm_eps" : key), 1u) << model;
       json.erase(key);
       expect_error(read(json), kInvalid, {key, "missing"});
     }
@@ -381,6 +382,23 @@ TEST(Refusals, StorageOfThePublicCheckpointsThatIsNotSupported) {
     ASSERT_TRUE(config.ok());
     expect_error(QuantConfig::read(*config), kUnsupported, {"quant_method", method});
   }
+}
+
+TEST(Variants, LayersOfLfm2AttendWhereTheirListSaysSo) {
+  Json json = config_of("lfm2-8b-a1b");
+  json.erase("layer_types");
+  expect_error(read(json), ErrorCode::kInvalidArgument, {"layer_types"});
+  json["full_attn_idxs"] = {1, 23};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  for (size_t i = 0; i < spec->layers.size(); ++i) {
+    EXPECT_EQ(spec->layers[i].mixer->kind(), i == 1 || i == 23 ? "attention" : "short_conv");
+  }
+  json["full_attn_idxs"] = {24};
+  expect_error(read(json), ErrorCode::kInvalidArgument, {"full_attn_idxs", "24"});
+  expect_error(read_with("lfm2-8b-a1b", "conv_bias", true), kUnsupported, {"conv_bias"});
+  expect_error(read_with("lfm2-8b-a1b", "conv_L_cache", 9), ErrorCode::kInvalidArgument,
+               {"conv_L_cache"});
 }
 
 // A window is honoured where the family has one.

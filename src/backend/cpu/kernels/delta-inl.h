@@ -179,7 +179,7 @@ static void convolve(const CausalConvArgs& args, int64_t begin, int64_t end) {
       for (int64_t j = 0; j < args.taps; ++j) {
         sum = vfma(vload(taps[j] + c), vload_some(inputs[j] + c, left), sum);
       }
-      vstore_some(out + c, vactivate(sum, ActivationKind::kSilu), left);
+      vstore_some(out + c, vactivate(sum, args.activation), left);
     }
   }
 }

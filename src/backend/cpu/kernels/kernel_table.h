@@ -52,7 +52,7 @@ struct TransposedMatmulArgs {
 };
 constexpr int64_t kTransposedColumns = 256;
 
-enum class ActivationKind : int32_t { kSilu, kSigmoid, kGeluTanh };
+enum class ActivationKind : int32_t { kSilu, kSigmoid, kGeluTanh, kIdentity };
 
 /// A gated unit, as GluOptions defines it.
 struct GluArgs {
@@ -167,6 +167,7 @@ struct CausalConvArgs {
   float* state;         // [taps - 1, channels]
   int64_t channels;
   int64_t taps;
+  ActivationKind activation;
   int64_t n;
   int64_t begin;
   int64_t end;

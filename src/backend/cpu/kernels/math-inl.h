@@ -42,6 +42,8 @@ MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
       return vsigmoid_of(x, vset(1.0f));
     case ActivationKind::kGeluTanh:
       return vgelu_tanh(x);
+    case ActivationKind::kIdentity:
+      return x;
   }
   __builtin_unreachable();
 }

@@ -1,4 +1,4 @@
-// Depthwise causal convolution with SiLU, and the update of what it remembers.
+// Depthwise causal convolution with SiLU or without, and the update of what it remembers.
 #pragma once
 
 #include "backend/gpu/kernels/delta/conv_past.h"
@@ -8,6 +8,8 @@
 namespace moeflux {
 namespace gpu {
 namespace kernels {
+
+MF_FN f32 activated(f32 sum, u32 activation) { return activation == 0u ? silu(sum) : sum; }
 
 /// Input `at` of `channel`, counted from the oldest in the state.
 MF_FN f32 conv_input(MF_PARAMS(ConvParams) p, MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) state,
@@ -60,7 +62,7 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
       for (u32 j = 0u; j < kConvTapsHeld; ++j) {
         if (j < p.taps) sums.v[k] = mf_fma(weights[j][k], inputs[i + j].v[k], sums.v[k]);
       }
-      sums.v[k] = silu(sums.v[k]);
+      sums.v[k] = activated(sums.v[k], p.activation);
     }
     if (i < count) {
       store_some(out + (first + i) * p.out_stride, channel, CHANNELS / 4u, sums);
@@ -94,7 +96,7 @@ MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, wei
       sum = mf_fma(weight[channel * p.taps + j],
                    conv_input(p, x, MF_CAST(const f32, state), i + j, channel), sum);
     }
-    out[i * p.out_stride + channel] = silu(sum);
+    out[i * p.out_stride + channel] = activated(sum, p.activation);
   }
 }
 
@@ -105,7 +107,8 @@ MF_KERNEL(causal_conv_t1, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weigh
   const u32 channel = t.group.x * t.threads + t.index;
   if (channel >= p.channels) return;
   const ConvPast past = conv_past(weight, state, p.taps, p.channels, channel);
-  out[channel] = conv_one(&past, x[channel], state, p.taps, p.channels, channel);
+  out[channel] =
+      activated(conv_one(&past, x[channel], state, p.taps, p.channels, channel), p.activation);
 }
 
 /// The same for more taps. A thread a channel, oldest first, so that no input that is still needed

@@ -24,7 +24,7 @@ MF_FN ConvPast conv_past(MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, u32 
   return past;
 }
 
-/// The channel's output for x, which becomes the last of the inputs.
+/// The channel's sum for x, which becomes the last of the inputs.
 MF_FN f32 conv_one(MF_LOCAL(const ConvPast) past, f32 x, MF_GLOBAL(f32) state, u32 taps,
                    u32 channels, u32 channel) {
   f32 sum = 0.0f;
@@ -35,7 +35,7 @@ MF_FN f32 conv_one(MF_LOCAL(const ConvPast) past, f32 x, MF_GLOBAL(f32) state, u
     sum = mf_fma(past->weights[j], input, sum);
     if (j > 0u) state[static_cast<u64>(j - 1u) * channels + channel] = input;
   }
-  return silu(sum);
+  return sum;
 }
 
 }  // namespace kernels

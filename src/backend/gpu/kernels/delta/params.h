@@ -14,8 +14,9 @@ struct ConvParams {
   u32 tokens;
   u32 channels;
   u32 taps;
-  u32 wide;  // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
-             // boundaries
+  u32 wide;        // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
+                   // boundaries
+  u32 activation;  // 0 silu, 3 identity
 };
 
 /// The delta rule of many tokens: a group has 32 columns of a head's state. Some SIMD groups have a

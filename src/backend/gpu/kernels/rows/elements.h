@@ -33,7 +33,10 @@ MF_FN Element element_of(MF_T t, u32 rows, u32 cols) {
 }
 
 MF_FN f32 activate(f32 x, u32 activation) {
-  return activation == 0u ? silu(x) : activation == 1u ? sigmoid(x) : gelu_tanh(x);
+  return activation == 0u   ? silu(x)
+         : activation == 1u ? sigmoid(x)
+         : activation == 2u ? gelu_tanh(x)
+                            : x;
 }
 
 /// The gated unit of GluOptions.
