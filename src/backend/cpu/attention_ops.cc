@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
+#include "backend/sequence_rows.h"
 
 namespace moeflux::cpu {
 namespace {
@@ -189,13 +190,9 @@ class Attention {
 void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                            std::span<const KvRows> sequences, const AttentionOptions& options) {
   flush();
-  int64_t row = 0;
-  for (const KvRows& s : sequences) {
-    attend(out.slice(0, row, s.rows), q.slice(0, row, s.rows), k.slice(0, row, s.rows),
-           v.is_null() ? v : v.slice(0, row, s.rows), s.kv, options);
-    row += s.rows;
-  }
-  MF_CHECK(row == q.dim(0));
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    attend(part(out), part(q), part(k), part(v), s.kv, options);
+  });
 }
 
 void CpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,

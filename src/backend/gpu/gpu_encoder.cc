@@ -5,6 +5,7 @@
 
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/sequence_rows.h"
 #include "base/format.h"
 
 namespace moeflux::gpu {
@@ -234,13 +235,9 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
 void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                            std::span<const KvRows> sequences, const AttentionOptions& options) {
   MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
-  int64_t row = 0;
-  for (const KvRows& s : sequences) {
-    attend(out.slice(0, row, s.rows), q.slice(0, row, s.rows), k.slice(0, row, s.rows),
-           v.is_null() ? v : v.slice(0, row, s.rows), s.kv, options);
-    row += s.rows;
-  }
-  MF_CHECK(row == q.dim(0));
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    attend(part(out), part(q), part(k), part(v), s.kv, options);
+  });
 }
 
 void GpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -271,13 +268,9 @@ void GpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, con
 
 void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
                                   std::span<const KvRows> sequences, const LatentHeads& heads) {
-  int64_t row = 0;
-  for (const KvRows& s : sequences) {
-    attend_latent(out.slice(0, row, s.rows), q.slice(0, row, s.rows), latent.slice(0, row, s.rows),
-                  positions.slice(0, row, s.rows), s, heads);
-    row += s.rows;
-  }
-  MF_CHECK(row == q.dim(0));
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    attend_latent(part(out), part(q), part(latent), part(positions), s, heads);
+  });
 }
 
 void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
@@ -309,14 +302,11 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Activation act
                              std::span<const StateRows> sequences) {
   const int64_t channels = out.shape.back();
   MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && weight.is_contiguous());
-  int64_t row = 0;
-  for (const StateRows& s : sequences) {
+  for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
     MF_CHECK(s.state.dim(0) == weight.dim(1) - 1 && s.state.dim(1) == channels &&
              s.state.is_contiguous());
-    convolve({out.slice(0, row, s.rows), x.slice(0, row, s.rows), weight, s.state, activation});
-    row += s.rows;
-  }
-  MF_CHECK(row == x.dim(0));
+    convolve({part(out), part(x), weight, s.state, activation});
+  });
 }
 
 void GpuEncoder::convolve(const ConvOp& op) {
@@ -337,15 +327,11 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
                               kDeltaKeyDimMax));
     return;
   }
-  int64_t row = 0;
-  for (const StateRows& s : sequences) {
+  for_each_sequence(sequences, qkv.dim(0), [&](const StateRows& s, const auto& part) {
     MF_CHECK(s.state.is_contiguous());
-    const auto part = [&](const Tensor& x) { return x.slice(0, row, s.rows); };
     const DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, s.state, o};
     if (fuse(op) == Action::kLaunch) record(plan_delta(op, recorder_.platform()));
-    row += s.rows;
-  }
-  MF_CHECK(row == qkv.dim(0));
+  });
 }
 
 // --- Experts ---

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/host_buffer.h"
+#include "backend/sequence_rows.h"
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 
@@ -155,37 +156,31 @@ void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
 
 void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor,
                              std::span<const KvRows> sequences, const AttentionOptions& options) {
-  int64_t row = 0;
-  for (const KvRows& s : sequences) {
-    const Tensor queries = q.slice(0, row, s.rows);
-    record(formatted("attention {} = {} over {} + {}{}{}", text_of(out.slice(0, row, s.rows)),
-                     text_of(queries), text_of(k.slice(0, row, s.rows)), s.kv.length,
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    const Tensor queries = part(q);
+    record(formatted("attention {} = {} over {} + {}{}{}", text_of(part(out)), text_of(queries),
+                     text_of(part(k)), s.kv.length,
                      options.window > 0 ? formatted(" window {}", options.window) : "",
                      options.sinks.is_null() ? "" : " sinks"),
            0, 2 * product(queries.num_elements(), s.kv.length + s.rows, 1));
-    row += s.rows;
-  }
+  });
 }
 
 void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight, Activation activation,
                                std::span<const StateRows> sequences) {
-  int64_t row = 0;
-  for (const StateRows& s : sequences) {
-    record(formatted("causal_conv {} taps {} {}", text_of(out.slice(0, row, s.rows)), weight.dim(1),
+  for_each_sequence(sequences, out.dim(0), [&](const StateRows&, const auto& part) {
+    record(formatted("causal_conv {} taps {} {}", text_of(part(out)), weight.dim(1),
                      activation_name(activation)));
-    row += s.rows;
-  }
+  });
 }
 
 void TraceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor, Tensor, Tensor, Tensor,
                                std::span<const StateRows> sequences, const GatedDeltaOptions&) {
-  int64_t row = 0;
-  for (const StateRows& s : sequences) {
-    record(formatted("gated_delta {} = {} state {}", text_of(out.slice(0, row, s.rows)),
-                     text_of(qkv.slice(0, row, s.rows)), text_of(s.state)),
+  for_each_sequence(sequences, qkv.dim(0), [&](const StateRows& s, const auto& part) {
+    record(formatted("gated_delta {} = {} state {}", text_of(part(out)), text_of(part(qkv)),
+                     text_of(s.state)),
            0, 3 * product(s.rows, s.state.num_elements(), 1));
-    row += s.rows;
-  }
+  });
 }
 
 void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions&) {

@@ -1,0 +1,37 @@
+// The scalar functions that operations of the reference share, in f64.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+#include "backend/ops.h"
+
+namespace moeflux::reference {
+
+inline double activate(double x, Activation activation) {
+  const double sigmoid = 1.0 / (1.0 + std::exp(-x));
+  switch (activation) {
+    case Activation::kSilu:
+      return x * sigmoid;
+    case Activation::kSigmoid:
+      return sigmoid;
+    case Activation::kIdentity:
+      return x;
+    case Activation::kGeluTanh: {
+      constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
+      return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));
+    }
+  }
+  __builtin_unreachable();
+}
+
+inline double dot(std::span<const float> a, const float* b) {
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  return sum;
+}
+
+}  // namespace moeflux::reference
