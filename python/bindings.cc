@@ -165,7 +165,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("trust_experts", &ModelOptions::trust_experts)
       .def_readwrite("prefix_cache_bytes", &ModelOptions::prefix_cache_bytes)
       .def_readwrite("prefix_cache_directory", &ModelOptions::prefix_cache_directory)
-      .def_readwrite("turn_timeout_ms", &ModelOptions::turn_timeout_ms);
+      .def_readwrite("turn_timeout_ms", &ModelOptions::turn_timeout_ms)
+      .def_readwrite("cache_type_k", &ModelOptions::cache_type_k)
+      .def_readwrite("cache_type_v", &ModelOptions::cache_type_v);
   py::class_<GenerateOptions>(module, "GenerateOptions")
       .def(py::init<>())
       .def_readwrite("tokens_max", &GenerateOptions::tokens_max)

@@ -111,6 +111,8 @@ struct ModelOptions {
   uint64_t prefix_cache_bytes = 0;
   std::string prefix_cache_directory = {};
   int64_t turn_timeout_ms = 0;
+  std::string cache_type_k = {};
+  std::string cache_type_v = {};
 };
 
 /// A field that is not set is the model's default; see mf_sampler_options.
@@ -467,6 +469,8 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.prefix_cache_bytes = options.prefix_cache_bytes;
   c.prefix_cache_directory = detail::or_null(options.prefix_cache_directory);
   c.turn_timeout_ms = options.turn_timeout_ms;
+  c.cache_type_k = detail::or_null(options.cache_type_k);
+  c.cache_type_v = detail::or_null(options.cache_type_v);
   detail::Callbacks callbacks{.progress = &progress, .log = &log};
   if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;

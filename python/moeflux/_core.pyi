@@ -20,6 +20,8 @@ class ModelOptions:
     prefix_cache_bytes: int
     prefix_cache_directory: str
     turn_timeout_ms: int
+    cache_type_k: str
+    cache_type_v: str
 
 class GenerateOptions:
     tokens_max: int

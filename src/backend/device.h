@@ -51,6 +51,10 @@ class Device {
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
   /// Tokens of a prompt that are best evaluated together, if nobody says otherwise.
   virtual int64_t preferred_prefill_chunk() const { return kPrefillChunkUsual; }
+  /// True when attention() takes pages of f16 beside those of f32.
+  virtual bool takes_f16_cache() const { return false; }
+  /// What keys and values are kept in, if nobody says otherwise: f16 only where takes_f16_cache().
+  virtual DType preferred_cache_type() const { return DType::kF32; }
   /// The order in which a [rows, cols] matrix stored as `stored` is best handed to linear(),
   /// embed() and expert_ffn(), which must then take it; row-major they take always, and the other
   /// operations take nothing else. kTiled only where tiled::is_tileable().

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "engine/cache_types.h"
 
 namespace moeflux {
 namespace {
@@ -243,6 +244,8 @@ Json bench_fields(const BenchResult& r) {
   json["n_batch"] = r.batch;
   json["n_ubatch"] = r.batch;
   json["n_threads"] = r.threads;
+  json["type_k"] = cache_type_name(r.cache_types.keys);
+  json["type_v"] = cache_type_name(r.cache_types.values);
   json["n_prompt"] = r.test.n_prompt;
   json["n_gen"] = r.test.n_gen;
   json["n_depth"] = r.test.n_depth;

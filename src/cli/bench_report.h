@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "engine/benchmark.h"
 #include "engine/traffic.h"
+#include "model/mixer.h"
 
 namespace moeflux {
 
@@ -28,6 +29,7 @@ struct BenchResult {
   std::string backend;
   std::string device;     // as it describes itself
   std::string precision;  // of activations against quantised weights: "f32", "int16", "int8"
+  CacheTypes cache_types;
   int threads = 0;
   int64_t batch = 0;
   BenchmarkTest test;

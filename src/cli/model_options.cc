@@ -4,10 +4,12 @@
 #include <optional>
 #include <utility>
 
+#include "backend/cpu/cpu_device.h"
 #include "base/format.h"
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "devices/open_device.h"
+#include "engine/cache_types.h"
 #include "engine/model_loader.h"
 #include "io/file.h"
 #include "io/self_path.h"
@@ -77,6 +79,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("-c,--ctx-size", options.context_size,
                      "Context in tokens (0: the model's maximum, at most 4096)");
   command
+      .add_option("--cache-type-k", options.cache_type_k,
+                  "Keys of the context in memory: f32 or f16 (-ctk; default: f32)")
+      ->check(CLI::IsMember({"f32", "f16"}));
+  command.add_option("--cache-type-v", options.cache_type_v, "The same of values (-ctv)")
+      ->check(CLI::IsMember({"f32", "f16"}));
+  command
       .add_option("--expert-cache", options.expert_cache,
                   "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
                   "default: what is free, less a reserve)")
@@ -132,6 +140,12 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   EngineOptions engine;
   engine.context_length = options.context_size;
   engine.reader_threads = options.reader_threads;
+  if (!options.cache_type_k.empty()) {
+    MF_ASSIGN_OR_RETURN(engine.cache_type_k, parse_cache_type(options.cache_type_k));
+  }
+  if (!options.cache_type_v.empty()) {
+    MF_ASSIGN_OR_RETURN(engine.cache_type_v, parse_cache_type(options.cache_type_v));
+  }
   MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(options.expert_io));
   const std::optional<CachePolicy> policy = parse_cache_policy(options.cache_policy);
   MF_CHECK(policy.has_value());  // the command line took no other
@@ -147,6 +161,13 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
     engine.expert_cache_bytes = *bytes;
   }
   return engine;
+}
+
+Result<CacheTypes> planned_cache_types(const ModelOptions& options, const EngineOptions& engine) {
+  const auto named = open_device(options);
+  if (named.ok()) return cache_types_for(**named, engine);
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> cpu, make_cpu_device({.threads = 1}));
+  return cache_types_for(*cpu, engine);
 }
 
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,

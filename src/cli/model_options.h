@@ -22,7 +22,9 @@ struct ModelOptions {
   int threads = 0;                 // 0: one per usable core
   bool pin_threads = false;        // of the cpu device
   int64_t context_size = 0;        // 0: the model's maximum, at most 4096
-  std::string expert_cache;        // empty: what is free
+  std::string cache_type_k;        // "f32", "f16"; empty: as the device prefers
+  std::string cache_type_v;
+  std::string expert_cache;  // empty: what is free
   std::string expert_io = "auto";
   int reader_threads = 8;
   std::string cache_policy = "lfu";
@@ -46,6 +48,9 @@ Result<std::string> model_directory(const ModelOptions& options);
 DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
 Result<EngineOptions> engine_options(const ModelOptions& options);
+/// cache_types_for() the device that was named; what a CPU would take where it is not in this
+/// machine.
+Result<CacheTypes> planned_cache_types(const ModelOptions& options, const EngineOptions& engine);
 
 /// A model in `directory`, with a warning of unknown keys of config.json first and, on a terminal,
 /// a bar while weights are read. `engine` is engine_options() or what a command made of it; `text`

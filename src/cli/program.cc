@@ -2,6 +2,8 @@
 
 #include <array>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/format.h"
 #include "cli/commands/command.h"
@@ -21,6 +23,19 @@ int report_usage_error(const CLI::App& program, const CLI::ParseError& error) {
   return 2;
 }
 
+// Behind the program's name, last first, as CLI11 wants them. It knows no options of one dash and
+// several letters, which llama.cpp has: they become long ones.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string_view argument = argv[i];
+    arguments.emplace_back(argument == "-ctk"   ? "--cache-type-k"
+                           : argument == "-ctv" ? "--cache-type-v"
+                                                : argument);
+  }
+  return arguments;
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
@@ -34,7 +49,7 @@ int run_program(int argc, char** argv) {
       add_synth_command(program),    add_replay_command(program),     add_pack_command(program),
       add_plan_command(program)};
   try {  // CLI11 reports by exceptions; they end here
-    program.parse(argc, argv);
+    program.parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {
     return report_usage_error(program, error);
   }

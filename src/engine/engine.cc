@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/checksum.h"
+#include "engine/cache_types.h"
 #include "engine/dry_run.h"
 #include "engine/model_fingerprint.h"
 #include "experts/forced_routes.h"
@@ -90,6 +91,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   std::unique_ptr<Engine> engine(new Engine);
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
                                                   options.load_progress));
+  MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types, cache_types_for(device, options));
   const ModelSpec& spec = engine->spec();
   MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
   engine->prefill_chunk_ = prefill_chunk_for(device, options, engine->context_length_);
@@ -161,14 +163,16 @@ Status Engine::open_prefixes(const EngineOptions& options) {
   MF_ASSIGN_OR_RETURN(fingerprint_, model_fingerprint(*loaded_));
   if (options.prefix_cache_bytes > 0) {
     // Other devices compute other last bits: what they keep is not for this one.
-    const std::string owner = formatted("{:016x} {}", fingerprint_, device_->bits_key());
+    const CacheTypes& types = loaded_->cache_types;
+    const std::string owner = formatted("{:016x} {} {} {}", fingerprint_, device_->bits_key(),
+                                        dtype_name(types.keys), dtype_name(types.values));
     MF_ASSIGN_OR_RETURN(
         prefixes_,
         PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,
                            .directory = options.prefix_cache_directory,
                            .owner = checksum64(owner),
                            .tokens_max = context_length_,
-                           .shortest_truncation = [layers = state_specs(spec())](int64_t length) {
+                           .shortest_truncation = [layers = loaded_->states()](int64_t length) {
                              return SequenceState::shortest_truncation(layers, length);
                            }}));
   }
@@ -199,7 +203,7 @@ Status Engine::save_expert_profile() const {
 
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(*device_, state_specs(spec()), prefill_chunk_));
+                      SequenceState::create(*device_, loaded_->states(), prefill_chunk_));
   return std::unique_ptr<Sequence>(new Sequence({std::move(state), {}}));
 }
 

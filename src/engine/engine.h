@@ -44,6 +44,9 @@ struct EngineOptions {
   /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
   /// results.
   int64_t prefill_chunk = 0;
+  /// What keys and values are kept in, kF32 or kF16; none: as the device prefers.
+  std::optional<DType> cache_type_k = {};
+  std::optional<DType> cache_type_v = {};
   /// Which experts stay in the cache. Does not change the results.
   EvictionPolicyOptions eviction = {};
   /// Whether experts are read before their router asks for them. Does not change the results.
@@ -124,6 +127,7 @@ class Engine {
   ~Engine();
 
   const ModelSpec& spec() const { return loaded_->spec(); }
+  const CacheTypes& cache_types() const { return loaded_->cache_types; }
   const MemoryPlan& memory_plan() const { return plan_; }
   int64_t context_length() const { return context_length_; }
   int64_t prefill_chunk() const { return prefill_chunk_; }

@@ -40,6 +40,21 @@ bool serves(const SnapshotView& snapshot, std::span<const TokenId> text, int64_t
   return std::ranges::equal(std::span(snapshot.tokens).first(n), text.first(n));
 }
 
+Status check_states(std::span<const LayerStateSpec> found,
+                    std::span<const LayerStateSpec> expected) {
+  if (found.size() != expected.size()) {
+    return make_error(ErrorCode::kInvalidArgument, "the snapshot has {} layers, expected {}",
+                      found.size(), expected.size());
+  }
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == expected[i]) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "layer {} of the snapshot keeps {}, expected {} (see --cache-type-k)", i,
+                      to_string(found[i]), to_string(expected[i]));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<CheckpointId> Engine::checkpoint(Sequence& sequence) {
@@ -102,7 +117,7 @@ SnapshotHeader Engine::snapshot_header(int64_t tokens, uint64_t extra_bytes) con
   return {.model = fingerprint_,
           .num_tokens = static_cast<uint64_t>(tokens),
           .extra_bytes = extra_bytes,
-          .layers = state_specs(spec())};
+          .layers = loaded_->states()};
 }
 
 Result<std::vector<std::byte>> Engine::save(const Sequence& sequence,
@@ -124,7 +139,9 @@ Result<std::vector<std::byte>> Engine::save(const Sequence& sequence,
 
 Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
   const SnapshotHeader& header = snapshot.header;
-  if (header.model != fingerprint_ || header.layers != state_specs(spec())) {
+  if (header.model == fingerprint_) {
+    MF_RETURN_IF_ERROR(check_states(header.layers, loaded_->states()));
+  } else {
     return make_error(ErrorCode::kInvalidArgument,
                       "the snapshot is of a model with fingerprint {:016x}, expected {:016x}",
                       header.model, fingerprint_);

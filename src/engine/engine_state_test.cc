@@ -286,6 +286,43 @@ TEST_F(EngineStateTest, PrefixesAreSharedByWhoeverComputesTheSameBits) {
   EXPECT_EQ(reused({.threads = 3, .isa = "generic", .precision = Precision::kInt8}), 19);
 }
 
+TEST_F(EngineStateTest, StatesInOtherTypesAreOthers) {
+  const std::string kept = folder_ / "kept";
+  const auto of = [&](DType keys, DType values) {
+    return open({.cache_type_k = keys,
+                 .cache_type_v = values,
+                 .prefix_cache_bytes = 1 << 20,
+                 .prefix_cache_directory = kept});
+  };
+  const auto f32 = of(DType::kF32, DType::kF32);
+  const auto sequence = evaluated(*f32, std::span(text_).first(19));
+  ASSERT_TRUE(f32->keep_prefix(*sequence).ok());
+  const auto snapshot = f32->save(*sequence);
+  ASSERT_TRUE(snapshot.ok());
+  for (const auto& [keys, values] : {std::pair{DType::kF16, DType::kF16},
+                                     {DType::kF16, DType::kF32},
+                                     {DType::kF32, DType::kF16}}) {
+    const auto other = of(keys, values);
+    const auto started = start(*other);
+    EXPECT_EQ(*other->reuse_prefix(*started, text_), 0);
+    expect_error(other->load(*started, *snapshot), ErrorCode::kInvalidArgument,
+                 {"layer 1", "F32", "F16"});
+    const auto own = other->save(*evaluated(*other, std::span(text_).first(19)));
+    ASSERT_TRUE(own.ok());
+    EXPECT_LT(own->size(), snapshot->size());
+    ASSERT_TRUE(other->load(*started, *own).ok());
+    expect_goes_on(*other, *started, text_);
+  }
+  const auto again = of(DType::kF32, DType::kF32);
+  EXPECT_EQ(*again->reuse_prefix(*start(*again), text_), 19);
+}
+
+TEST_F(EngineStateTest, DevicesRefuseTypesTheyDoNotKeep) {
+  device_ = testing::make_test_device({.device = "emulator"});
+  expect_error(Engine::open(folder_.path(), *device_, {.cache_type_v = DType::kF16}),
+               ErrorCode::kUnsupported, {"f16", "emulator", "--cache-type-k"});
+}
+
 TEST_F(EngineStateTest, PrefixLongerThanTheContextIsAShorterOne) {
   write_attention_model();
   const std::string kept = folder_ / "kept";

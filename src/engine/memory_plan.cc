@@ -39,7 +39,7 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.scratch_bytes = request.scratch_bytes;
   plan.reader_bytes = kReaderDepth * ReaderOptions{}.chunk_bytes;
   plan.reserve_bytes = memory_reserve(request.available_bytes);
-  for (const LayerStateSpec& layer : state_specs(model.spec())) {
+  for (const LayerStateSpec& layer : model.states()) {
     plan.state_bytes +=
         SequenceState::bytes_held(layer, request.context_length, request.step_tokens_max);
   }

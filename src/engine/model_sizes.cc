@@ -23,7 +23,7 @@ ModelSizes measure_model(const LoadedModel& model) {
   }
   sizes.active_bytes_per_token =
       sizes.dense_bytes - model.dense.lookup_bytes + sizes.active_experts_bytes_per_token;
-  for (const LayerStateSpec& layer : state_specs(model.spec())) {
+  for (const LayerStateSpec& layer : model.states()) {
     sizes.kv_bytes_per_token += layer.bytes_per_token();
     sizes.recurrent_bytes += layer.bytes_fixed();
   }

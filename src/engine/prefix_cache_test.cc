@@ -274,11 +274,17 @@ TEST_P(PrefixCacheFolder, FilesThatAreNoStatesAreNeitherCountedNorTouched) {
   for (const std::string& name : {foreign, foreign + ".old", std::string("notes.snapshot")}) {
     testing::write_bytes(directory() + "/" + name, std::string(1000, 'n'));
   }
+  const auto write_version = [&](uint32_t version) {
+    const std::string text = {static_cast<char>(version), 0, 0, 0};
+    testing::write_bytes(directory() + "/" + foreign, "MFLXSNAP" + text + std::string(1000, 'n'));
+  };
   keep(*cache, {1, 1});
   EXPECT_EQ(files().size(), 4u);
-  // It begins as one, of whatever version.
-  testing::write_bytes(directory() + "/" + foreign, "MFLXSNAP" + std::string(1000, 'n'));
+  write_version(kSnapshotVersion - 1);  // nobody's to remove
   keep(*cache, {2, 2});
+  EXPECT_EQ(files().size(), 4u);
+  write_version(kSnapshotVersion);
+  keep(*cache, {3, 3});
   EXPECT_EQ(files().size(), 3u);
 }
 

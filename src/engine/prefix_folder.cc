@@ -54,12 +54,13 @@ std::string PrefixFolder::path_of(const std::string& name) const {
 
 bool PrefixFolder::is_own(std::string_view name) const { return name.starts_with(own_prefix_); }
 
-// Another owner's file counts as a state if it begins as one; nothing else in it is trusted.
+// Another owner's file counts as a state if it begins as one of this version; nothing else in it is
+// trusted.
 bool PrefixFolder::is_state(const FileUse& file) const {
   if (!is_state_name(file.name)) return false;
   if (is_own(file.name)) return true;
   const Result<std::unique_ptr<File>> opened = open_file(path_of(file.name));
-  std::array<std::byte, 8> begin = {};
+  std::array<std::byte, kSnapshotBeginningBytes> begin = {};
   return opened.ok() && (*opened)->read_at(0, begin).ok() && begins_as_snapshot(begin);
 }
 

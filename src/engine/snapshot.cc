@@ -128,11 +128,16 @@ class Total {
   bool fits_ = true;
 };
 
+bool has_magic(std::span<const std::byte> bytes) {
+  return std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
+// The number of tensors.
 Result<uint64_t> check_beginning(std::span<const std::byte> bytes) {
   if (bytes.size() < kFixedBytes) {
     return corrupt("has {} bytes, expected at least {}", bytes.size(), kFixedBytes);
   }
-  if (!begins_as_snapshot(bytes)) {
+  if (!has_magic(bytes)) {
     return corrupt("does not begin with {}", kMagic);
   }
   const auto version = read_le<uint32_t>(bytes, kVersionAt);
@@ -159,8 +164,8 @@ Result<uint64_t> check_beginning(std::span<const std::byte> bytes) {
 }  // namespace
 
 bool begins_as_snapshot(std::span<const std::byte> bytes) {
-  return bytes.size() >= kMagic.size() &&
-         std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  return bytes.size() >= kSnapshotBeginningBytes && has_magic(bytes) &&
+         read_le<uint32_t>(bytes, kVersionAt) == kSnapshotVersion;
 }
 
 uint64_t snapshot_header_bytes_max() {

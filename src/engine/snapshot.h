@@ -44,8 +44,9 @@ struct SnapshotView {
 /// no memory beyond a small multiple of `bytes`.
 Result<SnapshotView> parse_snapshot(std::span<const std::byte> bytes);
 
-/// True when the first bytes are those of a snapshot, of whatever version.
+/// True when the first kSnapshotBeginningBytes are those of a snapshot of this version.
 bool begins_as_snapshot(std::span<const std::byte> bytes);
+constexpr uint64_t kSnapshotBeginningBytes = 12;
 /// Reads the first bytes of a snapshot: snapshot_header_bytes_max() of them or more, or all.
 /// `total_bytes` is the size of the whole. Its sizes add up to that.
 Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> front,

@@ -68,7 +68,7 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
     traffic.dense_bytes += static_cast<double>(dense_bytes[step.rows]);
     if (lookups == 0) traffic.expert_bytes += expected_expert_bytes(model, step.rows);
     length += step.grows;
-    for (const LayerStateSpec& layer : state_specs(model.spec())) {
+    for (const LayerStateSpec& layer : model.states()) {
       traffic.state_bytes +=
           static_cast<double>(test.sequences()) * static_cast<double>(layer.bytes_seen(length));
     }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/cache_types.h"
+
 namespace moeflux {
 namespace {
 
@@ -36,6 +38,12 @@ Result<EngineOptions> engine_options(const mf_model_options& options) {
   }
   if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
   if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
+  if (options.cache_type_k != nullptr) {
+    MF_ASSIGN_OR_RETURN(engine.cache_type_k, parse_cache_type(options.cache_type_k));
+  }
+  if (options.cache_type_v != nullptr) {
+    MF_ASSIGN_OR_RETURN(engine.cache_type_v, parse_cache_type(options.cache_type_v));
+  }
   engine.check_experts = options.trust_experts == 0;
   engine.prefix_cache_bytes = options.prefix_cache_bytes;
   engine.prefix_cache_directory = text_or(options.prefix_cache_directory, "");

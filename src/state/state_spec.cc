@@ -45,11 +45,15 @@ uint64_t LayerStateSpec::bytes_seen(int64_t length) const {
   return all;
 }
 
-std::string to_string(const StateTensor& tensor) {
-  std::string text = formatted("{} {}", dtype_name(tensor.dtype), tensor.shape.to_string());
-  if (tensor.is_per_token()) text += " a token";
-  if (tensor.window > 0) text += formatted(", the last {}", tensor.window);
-  return text;
+std::string to_string(const LayerStateSpec& layer) {
+  std::string text;
+  for (const StateTensor& tensor : layer.tensors) {
+    if (!text.empty()) text += "; ";
+    text += formatted("{} {}", dtype_name(tensor.dtype), tensor.shape.to_string());
+    if (tensor.is_per_token()) text += " a token";
+    if (tensor.window > 0) text += formatted(", the last {}", tensor.window);
+  }
+  return text.empty() ? "nothing" : text;
 }
 
 }  // namespace moeflux

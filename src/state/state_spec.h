@@ -49,7 +49,7 @@ struct LayerStateSpec {
   friend bool operator==(const LayerStateSpec&, const LayerStateSpec&) = default;
 };
 
-/// "f16 [2, 128] a token, the last 512", "f32 [3, 64]".
-std::string to_string(const StateTensor& tensor);
+/// "F16 [2, 128] a token, the last 512; F32 [3, 64]"; "nothing".
+std::string to_string(const LayerStateSpec& layer);
 
 }  // namespace moeflux

@@ -31,7 +31,8 @@ void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_sl
       "{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
       p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
       p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
-  compare_with_reference({"attention", label, p.v_head_dim, tolerance, on_slow_devices},
+  const bool has_f16 = p.k_type == DType::kF16 || p.v_type == DType::kF16;
+  compare_with_reference({"attention", label, p.v_head_dim, tolerance, on_slow_devices, has_f16},
                          [&](Session& s) { return p.run(s, chunks); });
 }
 
@@ -70,6 +71,31 @@ TEST(Attention, MatchesTheReferenceAtDepth) {
       check_attention(p, {n - 20, 1, 1, 18}, /*on_slow_devices=*/heads == 1 && window == 0);
     }
   }
+}
+
+// Both round to the same f16: the tolerance is that of f32.
+TEST(Attention, TakesPagesOfF16) {
+  Random random(35);
+  for (const auto& [k_type, v_type] : {std::pair{DType::kF16, DType::kF16},
+                                       {DType::kF16, DType::kF32},
+                                       {DType::kF32, DType::kF16}}) {
+    for (const int64_t head_dim : {16, 20, 33, 64, 128, 200}) {
+      for (const int64_t n : kTokens) {
+        AttentionProblem p = AttentionProblem::make(random, 4, 2, head_dim, head_dim + 7, 16, n);
+        p.k_type = k_type;
+        p.v_type = v_type;
+        check_attention(p, {n});
+      }
+    }
+  }
+  AttentionProblem latent = AttentionProblem::make(random, 5, 1, 72, 64, 32, 90);
+  latent.values_are_keys = true;
+  latent.k_type = DType::kF16;
+  check_attention(latent, {50, 1, 39});
+  AttentionProblem window = AttentionProblem::make(random, 3, 3, 20, 33, 64, 530);
+  window.window = 130;
+  window.k_type = window.v_type = DType::kF16;
+  check_attention(window, {500, 1, 29});
 }
 
 TEST(Attention, ReadsQueriesInsideAWiderProjection) {

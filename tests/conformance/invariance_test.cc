@@ -97,10 +97,20 @@ TEST(TokenInvariance, Route) {
 }
 
 template <typename Problem>
+bool is_for(const Device&, const Problem&) {
+  return true;
+}
+bool is_for(const Device& device, const AttentionProblem& problem) {
+  const bool has_f16 = problem.k_type == DType::kF16 || problem.v_type == DType::kF16;
+  return !has_f16 || device.takes_f16_cache();
+}
+
+template <typename Problem>
 void check_sequence(const std::string& what, const Problem& problem, bool on_slow_devices = true) {
   ASSERT_EQ(problem.n, 70);
   for (const NamedDevice* device : one_device_per_family()) {
     if (device->is_slow && !on_slow_devices) continue;
+    if (!is_for(*device->device, problem)) continue;
     Session whole(*device->device);
     const std::vector<float> expected = problem.run(whole, {70});
     for (const Chunks& chunks : cuts_of_70()) {
@@ -114,6 +124,15 @@ TEST(TokenInvariance, Attention) {
   Random random(43);
   check_sequence("attention", AttentionProblem::make(random, 6, 2, 64, 48, 32, 70));
   check_sequence("attention", AttentionProblem::make(random, 7, 1, 20, 20, 5, 70));
+}
+
+TEST(TokenInvariance, AttentionOverPagesOfF16) {
+  Random random(56);
+  AttentionProblem p = AttentionProblem::make(random, 6, 2, 64, 44, 32, 70);
+  p.k_type = p.v_type = DType::kF16;
+  check_sequence("attention over f16", p);
+  p.window = 20;
+  check_sequence("attention over f16 in a ring", p);
 }
 
 TEST(TokenInvariance, AttentionWithWindowsInRings) {
@@ -162,6 +181,7 @@ void check_everywhere(const std::string& what, const Problem& problem,
   std::vector<float> expected;
   for (const NamedDevice& device : devices()) {
     if (device.is_slow && !on_slow_devices) continue;
+    if (!is_for(*device.device, problem)) continue;
     if (device.family != family) {
       Session whole(*device.device);
       expected = problem.run(whole, {problem.n});

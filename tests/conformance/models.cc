@@ -41,9 +41,9 @@ std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const
   const int64_t ring = window - 1 + *std::max_element(chunks.begin(), chunks.end());
   const int64_t room = window > 0 ? std::min(n, ring) : n;
   for (int64_t t = 0; t < room; t += page_tokens) {
-    k_pages.push_back(s.zeros({page_tokens, kv_heads, head_dim}));
+    k_pages.push_back(s.zeros({page_tokens, kv_heads, head_dim}, k_type));
     v_pages.push_back(values_are_keys ? k_pages.back().slice(2, 0, v_head_dim)
-                                      : s.zeros({page_tokens, kv_heads, v_head_dim}));
+                                      : s.zeros({page_tokens, kv_heads, v_head_dim}, v_type));
   }
   const Tensor all_q = s.floats({n, heads, head_dim}, q);
   const Tensor all_k = s.floats({n, kv_heads, head_dim}, k);

@@ -26,6 +26,8 @@ struct AttentionProblem {
   int64_t window = 0;             // with one, pages are the smallest ring that the calls allow
   std::vector<float> sinks = {};  // [heads] or empty
   bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
+  DType k_type = DType::kF32;     // of pages
+  DType v_type = DType::kF32;
 
   static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                int64_t v_head_dim, int64_t page_tokens, int64_t n);

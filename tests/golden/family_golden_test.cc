@@ -14,6 +14,7 @@ namespace {
 
 // Float32 against float32; the reference's own rounding differs in the last bits.
 constexpr double kReferenceTolerance = 1e-3;
+constexpr double kF16CacheTolerance = 2e-2;
 constexpr float kClearMargin = 0.05f;
 
 class FamilyGolden : public ::testing::TestWithParam<std::string> {
@@ -34,6 +35,17 @@ TEST_P(FamilyGolden, ReferenceDeviceAgreesAtEveryPosition) {
   ASSERT_EQ(run.logits.size(), golden_["logits"].floats.size());
   for (int64_t i = 0; i < golden_["logits"].rows(); ++i) {
     EXPECT_LE(max_abs_difference(run.row(i), golden_["logits"].row(i)), kReferenceTolerance)
+        << "position " << i;
+  }
+}
+
+// Keys and values are off by 2^-11 of themselves; logits have deviation 1.
+TEST_P(FamilyGolden, KeysAndValuesInF16AgreeAtEveryPosition) {
+  const RunOutput run =
+      run_model(directory_, tokens(), {.device = "reference", .cache_type = DType::kF16});
+  ASSERT_EQ(run.logits.size(), golden_["logits"].floats.size());
+  for (int64_t i = 0; i < golden_["logits"].rows(); ++i) {
+    EXPECT_LE(max_abs_difference(run.row(i), golden_["logits"].row(i)), kF16CacheTolerance)
         << "position " << i;
   }
 }

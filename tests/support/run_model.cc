@@ -112,6 +112,8 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
                              {.context_length = static_cast<int64_t>(tokens.size()),
                               .expert_cache_bytes = options.expert_cache_bytes,
                               .reader_threads = 2,
+                              .cache_type_k = options.cache_type,
+                              .cache_type_v = options.cache_type,
                               .forced_routes = options.forced_routes,
                               .forced_weights = options.forced_routes != nullptr});
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());

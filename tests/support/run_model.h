@@ -21,6 +21,7 @@ struct RunOptions {
                                           // "cuda:0", "cuda:0 as a small GPU", "metal"
   Precision precision = Precision::kF32;  // of the cpu device
   int threads = 2;
+  std::optional<DType> cache_type;  // of keys and values; empty: as the device prefers
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>
       chunks;  // sizes of successive evals, the last one repeated; empty: all at once

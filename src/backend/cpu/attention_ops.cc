@@ -11,25 +11,37 @@ namespace moeflux::cpu {
 namespace {
 
 /// Where each page begins; all have the strides of the first.
-const float** page_pointers(std::span<const Tensor> pages, std::vector<const float*>& storage) {
-  const float** pointers = workspace(storage, static_cast<int64_t>(pages.size()));
+const uint8_t** page_pointers(std::span<const Tensor> pages, std::vector<const uint8_t*>& storage) {
+  const uint8_t** pointers = workspace(storage, static_cast<int64_t>(pages.size()));
   for (size_t p = 0; p < pages.size(); ++p) {
-    MF_CHECK(pages[p].strides == pages[0].strides);
-    pointers[p] = host_ptr<float>(pages[p]);
+    MF_CHECK(pages[p].strides == pages[0].strides && pages[p].dtype == pages[0].dtype);
+    pointers[p] = bytes_of(pages[p]);
   }
   return pointers;
 }
 
-void append_to_cache(const Tensor& x, std::span<const Tensor> pages, const KvView& kv) {
+int64_t element_bytes(const Tensor& page) {
+  MF_CHECK(page.dtype == DType::kF32 || page.dtype == DType::kF16);
+  return dtype_bits(page.dtype) / 8;
+}
+
+void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<const Tensor> pages,
+                     const KvView& kv) {
   const RowsView rows(x);
   const int64_t heads = x.dim(1);
   for (int64_t t = 0; t < x.dim(0); ++t) {
     const int64_t position = kv.length + t;
     const Tensor& page = pages[static_cast<size_t>(position / kv.page_tokens) % pages.size()];
-    float* to = host_ptr<float>(page) + position % kv.page_tokens * page.strides[0];
+    std::byte* to = host_ptr<std::byte>(page) +
+                    position % kv.page_tokens * page.strides[0] * element_bytes(page);
     for (int64_t h = 0; h < heads; ++h) {
-      std::memcpy(to + h * page.strides[1], rows.row(t * heads + h),
-                  static_cast<size_t>(rows.cols) * sizeof(float));
+      std::byte* head = to + h * page.strides[1] * element_bytes(page);
+      const float* row = rows.row(t * heads + h);
+      if (page.dtype == DType::kF16) {
+        kernels.to_f16(reinterpret_cast<uint8_t*>(head), row, rows.cols);
+      } else {
+        std::memcpy(head, row, static_cast<size_t>(rows.cols) * sizeof(float));
+      }
     }
   }
 }
@@ -90,8 +102,8 @@ struct Segments {
 class Attention {
  public:
   Attention(const KernelTable& kernels, const Tiling& cut, Tensor out, Tensor q, const KvView& kv,
-            const AttentionOptions& options, const float* const* k_pages,
-            const float* const* v_pages)
+            const AttentionOptions& options, const uint8_t* const* k_pages,
+            const uint8_t* const* v_pages)
       : cut_(cut),
         kernels_(kernels),
         kv_(kv),
@@ -108,8 +120,10 @@ class Attention {
     shared_.v_pages = v_pages;
     shared_.pages = static_cast<int64_t>(kv.k_pages.size());
     shared_.page_tokens = kv.page_tokens;
-    shared_.k_stride = kv.k_pages[0].strides[0];
-    shared_.v_stride = kv.v_pages[0].strides[0];
+    shared_.k_type = element_type(kv.k_pages[0].dtype);
+    shared_.v_type = element_type(kv.v_pages[0].dtype);
+    shared_.k_stride = kv.k_pages[0].strides[0] * element_bytes(kv.k_pages[0]);
+    shared_.v_stride = kv.v_pages[0].strides[0] * element_bytes(kv.v_pages[0]);
     shared_.head_dim = q.dim(2);
     shared_.v_head_dim = out.dim(2);
     shared_.scale = options.scale;
@@ -142,8 +156,10 @@ class Attention {
     args.position = kv_.length + tile.token;
     args.begin = segment * kAttentionSegment;
     args.end = args.begin + kAttentionSegment;
-    args.kv_head_k_offset = tile.kv_head * kv_.k_pages[0].strides[1];
-    args.kv_head_v_offset = tile.kv_head * kv_.v_pages[0].strides[1];
+    const Tensor& keys = kv_.k_pages[0];
+    const Tensor& values = kv_.v_pages[0];
+    args.kv_head_k_offset = tile.kv_head * keys.strides[1] * element_bytes(keys);
+    args.kv_head_v_offset = tile.kv_head * values.strides[1] * element_bytes(values);
     args.workspace = panel;
     args.part = part_at(part);
     kernels_.attention(args);
@@ -205,8 +221,8 @@ void CpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, con
   MF_CHECK(v.is_null() || (v.dim(0) == n && v.dim(1) == kv_heads && v.dim(2) == out.dim(2)));
   if (!status_.ok() || n == 0) return;
   MF_CHECK(pages_cover(kv, n, options.window));
-  append_to_cache(k, kv.k_pages, kv);
-  if (!v.is_null()) append_to_cache(v, kv.v_pages, kv);
+  append_to_cache(kernels_, k, kv.k_pages, kv);
+  if (!v.is_null()) append_to_cache(kernels_, v, kv.v_pages, kv);
   const Tiling cut(n, heads, kv_heads);
   const Attention op(kernels_, cut, out, q, kv, options, page_pointers(kv.k_pages, k_pages_),
                      page_pointers(kv.v_pages, v_pages_));

@@ -38,6 +38,8 @@ class CpuDevice : public Device {
         std::make_unique<cpu::CpuEncoder>(kernels_, int8_, threads_, placement_, std::move(arena)));
   }
 
+  bool takes_f16_cache() const override { return true; }
+
   WeightOrder preferred_order(const QuantFormat& stored, int64_t rows,
                               int64_t cols) const override {
     const bool fits = is_valid(stored, cols) && tiled::is_tileable(stored, rows);

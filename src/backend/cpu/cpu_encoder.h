@@ -263,8 +263,8 @@ class CpuEncoder : public Encoder {
   std::vector<const float*> permuted_inputs_;
   std::vector<float*> outputs_;
   std::vector<int64_t> first_rows_;  // of each sequence
-  std::vector<const float*> k_pages_;
-  std::vector<const float*> v_pages_;
+  std::vector<const uint8_t*> k_pages_;
+  std::vector<const uint8_t*> v_pages_;
   std::vector<float> attention_parts_;
 };
 

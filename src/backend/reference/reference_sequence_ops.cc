@@ -1,6 +1,7 @@
 // The reference's operations along a sequence: attention, convolution and the delta rule.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "backend/reference/reference_encoder.h"
@@ -12,18 +13,38 @@ namespace moeflux {
 namespace {
 
 // The cached row of a token, wherever its page is.
-float* cached(const KvView& kv, std::span<const Tensor> pages, int64_t position, int64_t head) {
+std::byte* cached(const KvView& kv, std::span<const Tensor> pages, int64_t position, int64_t head) {
   const auto page = static_cast<size_t>(position / kv.page_tokens) % pages.size();
   const Tensor& tensor = pages[page];
-  return host_ptr<float>(tensor) + (position % kv.page_tokens) * tensor.strides[0] +
-         head * tensor.strides[1];
+  const int64_t at = position % kv.page_tokens * tensor.strides[0] + head * tensor.strides[1];
+  return host_ptr<std::byte>(tensor) + at * dtype_bits(tensor.dtype) / 8;
+}
+
+// The first elements of the same, as floats.
+void read_cached(const KvView& kv, std::span<const Tensor> pages, int64_t position, int64_t head,
+                 std::span<float> to) {
+  const std::byte* row = cached(kv, pages, position, head);
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i] = load_float(row, static_cast<int64_t>(i), pages.front().dtype);
+  }
 }
 
 void append_to_cache(const KvView& kv, std::span<const Tensor> pages, const Tensor& x) {
   const RowsView rows(x);
   const int64_t heads = x.dim(1);
+  const DType dtype = pages.front().dtype;
+  MF_CHECK(dtype == DType::kF32 || dtype == DType::kF16);
   for (int64_t r = 0; r < rows.rows; ++r) {
-    std::copy_n(rows.row(r), rows.cols, cached(kv, pages, kv.length + r / heads, r % heads));
+    std::byte* to = cached(kv, pages, kv.length + r / heads, r % heads);
+    for (int64_t i = 0; i < rows.cols; ++i) {
+      const float value = rows.row(r)[i];
+      if (dtype == DType::kF16) {
+        const F16 half = to_f16(value);
+        std::memcpy(to + 2 * i, &half, sizeof(half));
+      } else {
+        std::memcpy(to + 4 * i, &value, sizeof(value));
+      }
+    }
   }
 }
 
@@ -48,6 +69,8 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
   append_to_cache(kv, kv.k_pages, k);
   if (!v.is_null()) append_to_cache(kv, kv.v_pages, v);
   std::vector<double> scores;
+  std::vector<float> key(static_cast<size_t>(queries.cols));
+  std::vector<float> value(static_cast<size_t>(outs.cols));
   std::vector<double> sum(static_cast<size_t>(outs.cols));
   for (int64_t t = 0; t < n; ++t) {
     const int64_t end = kv.length + t + 1;
@@ -62,14 +85,15 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
       double largest = sink;
       for (int64_t s = begin; s < end; ++s) {
         double& score = scores[static_cast<size_t>(s - begin)];
-        score = reference::dot(query, cached(kv, kv.k_pages, s, kv_head)) * options.scale;
+        read_cached(kv, kv.k_pages, s, kv_head, key);
+        score = reference::dot(query, key.data()) * options.scale;
         largest = std::max(largest, score);
       }
       double total = has_sink ? std::exp(sink - largest) : 0.0;
       std::fill(sum.begin(), sum.end(), 0.0);
       for (int64_t s = begin; s < end; ++s) {
         const double p = std::exp(scores[static_cast<size_t>(s - begin)] - largest);
-        const float* value = cached(kv, kv.v_pages, s, kv_head);
+        read_cached(kv, kv.v_pages, s, kv_head, value);
         total += p;
         for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * value[d];
       }

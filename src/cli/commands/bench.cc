@@ -152,6 +152,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> text, text_tokens(options, directory));
   MF_ASSIGN_OR_RETURN(const auto open, open_model_for(options, tests, directory));
   Engine& engine = *open->engine;
+  model->cache_types = engine.cache_types();
   if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, engine);
   MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, *open));
   const size_t first = results.size();
@@ -161,6 +162,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
     result.backend = std::string(open->device->name());
     result.device = open->device_description;
     MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(options.model)));
+    result.cache_types = engine.cache_types();
     result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
     result.batch = engine.prefill_chunk();
     result.test = test;

@@ -11,6 +11,7 @@
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
+#include "engine/cache_types.h"
 #include "engine/dry_run.h"
 #include "engine/model_sizes.h"
 #include "io/host_memory.h"
@@ -74,8 +75,10 @@ Json describe_experts(const LoadedModel& model, const ModelSizes& sizes) {
   return json;
 }
 
-Json describe_sizes(const ModelSizes& sizes) {
+Json describe_sizes(const LoadedModel& model, const ModelSizes& sizes) {
   Json json;
+  json["cache_type_k"] = cache_type_name(model.cache_types.keys);
+  json["cache_type_v"] = cache_type_name(model.cache_types.values);
   json["parameters"] = sizes.parameters;
   json["active_parameters"] = sizes.active_parameters;
   json["total_bytes"] = sizes.total_bytes();
@@ -135,6 +138,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       describe_model(directory, *device, {.bits = options.assume_bits}));
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(options.model, engine));
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
   const int64_t chunk = prefill_chunk_for(*device, engine, context);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
@@ -151,7 +155,7 @@ Status run(const Options& options) {
   report["architecture"] = describe_architecture(*model);
   if (model->assumed_weights.empty()) report["checkpoint"] = describe_checkpoint(*model);
   report["experts"] = describe_experts(*model, sizes);
-  report["sizes"] = describe_sizes(sizes);
+  report["sizes"] = describe_sizes(*model, sizes);
   report["memory_plan"] = describe_plan(plan, context, token);
   if (options.json) {
     return print_out(report.dump(2) + "\n");

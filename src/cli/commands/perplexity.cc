@@ -35,6 +35,7 @@ ModelOptions base_options(const Options& options) {
   }
   base.device = options.base;
   base.precision = "f32";
+  base.cache_type_k = base.cache_type_v = "f32";
   base.pin_threads = false;
   return base;
 }
@@ -203,7 +204,7 @@ RegisteredCommand add_perplexity_command(CLI::App& program) {
          "--compare", options->base,
          "Also evaluate the text with a base: another model folder of the same vocabulary, "
          "on the same device and in the same precision, or this model on another device "
-         "(reference, cpu, cuda:0, ...) in f32. Prints the base's perplexity, KL(base || "
+         "(reference, cpu, cuda:0, ...) with all in f32. Prints the base's perplexity, KL(base || "
          "this) in nats a token (mean and 99th percentile) and the share of tokens for "
          "which both expect the same one first. Both models are in memory; --expert-cache "
          "holds for each, by default each takes half of what is free")

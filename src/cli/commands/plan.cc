@@ -11,6 +11,7 @@
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
+#include "engine/cache_types.h"
 #include "engine/dry_run.h"
 #include "engine/forecast.h"
 #include "engine/machine_probe.h"
@@ -182,6 +183,8 @@ std::string render_json(const Report& r) {
   json["memory"] = {{"available_bytes", r.plan.available_bytes},
                     {"dense_bytes", r.plan.dense_bytes},
                     {"state_bytes", r.plan.state_bytes},
+                    {"cache_type_k", cache_type_name(r.loaded->cache_types.keys)},
+                    {"cache_type_v", cache_type_name(r.loaded->cache_types.values)},
                     {"scratch_bytes", r.plan.scratch_bytes},
                     {"reader_bytes", r.plan.reader_bytes},
                     {"reserve_bytes", r.plan.reserve_bytes},
@@ -224,7 +227,10 @@ std::string render_memory(const Report& r) {
   const MemoryPlan& plan = r.plan;
   std::string text = formatted("memory: {} may be used\n", format_bytes(plan.available_bytes));
   text += memory_line("dense weights", plan.dense_bytes);
-  text += memory_line("state", plan.state_bytes, formatted("of a text of {} tokens", r.context));
+  text += memory_line("state", plan.state_bytes,
+                      formatted("of a text of {} tokens, keys {} and values {}", r.context,
+                                cache_type_name(r.loaded->cache_types.keys),
+                                cache_type_name(r.loaded->cache_types.values)));
   text += memory_line("scratch", plan.scratch_bytes + plan.reader_bytes, "with reads on their way");
   text += memory_line("reserve", plan.reserve_bytes, "what nobody counts");
   const std::string share =
@@ -272,6 +278,7 @@ Status run(const Options& options) {
   Report report;
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       open_description(options, *trace, report.model));
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(options.model, engine));
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));

@@ -28,11 +28,21 @@ struct AttentionBlock {
   int64_t token_begin;  // tokens that see some of the block
   int64_t token_end;
   const float* q[kAttentionRowsMax];
-  const float* k[kPositions + kPanelKeys];  // and of the panel behind, to fetch it ahead
-  const float* v[kPositions];
+  const uint8_t* k[kPositions + kPanelKeys];  // and of the panel behind, to fetch it ahead
+  const uint8_t* v[kPositions];
   float factors[kAttentionRowsMax];                    // of what was accumulated before this block
   alignas(64) float p[kAttentionRowsMax][kPositions];  // scores, then probabilities
 };
+
+constexpr int64_t size_of(ElementType type) { return type == ElementType::kF16 ? 2 : 4; }
+
+/// Elements from `d` on of a row of keys or values, of which `left` are left.
+template <ElementType kType>
+MF_INLINE Vec vload_cached(const uint8_t* row, int64_t d, int64_t left) {
+  const uint8_t* p = row + d * size_of(kType);
+  if (kType == ElementType::kF32) return vload_some(reinterpret_cast<const float*>(p), left);
+  return left < kLanes ? vload_f16_partial(p, left) : vload_f16(p);
+}
 
 /// The part of a block that token t sees.
 MF_INLINE SeenPart seen_by(const AttentionArgs& args, int64_t t, int64_t begin) {
@@ -65,21 +75,24 @@ static void find_rows(const AttentionArgs& args, AttentionBlock& block) {
 }
 
 /// panel[d][i] = element d of key `first` + i, kVecs vectors of keys.
-template <int kVecs>
+template <int kVecs, ElementType kType>
 static void transpose_keys(const AttentionArgs& args, const AttentionBlock& block, int64_t first,
                            float* panel) {
   for (int v = 0; v < kVecs; ++v) {
-    const float* const* keys = block.k + first + v * kLanes;
-    const float* const* values = block.v + first + v * kLanes;
+    const uint8_t* const* keys = block.k + first + v * kLanes;
+    const uint8_t* const* values = block.v + first + v * kLanes;
     const bool has_values =
         first + v * kLanes >= block.seen.first && first + (v + 1) * kLanes <= block.seen.last;
     for (int64_t d = 0; d < args.head_dim; d += kLanes) {
       Vec m[kLanes];
-      for (int i = 0; i < kLanes; ++i) m[i] = vload_some(keys[i] + d, args.head_dim - d);
+      for (int i = 0; i < kLanes; ++i) {
+        m[i] = vload_cached<kType>(keys[i], d, args.head_dim - d);
+      }
       // Rows are too short and too many for the hardware's prefetchers.
-      for (int i = 0; i < kLanes; ++i) __builtin_prefetch(keys[i + kPanelKeys] + d, 0, 2);
+      const int64_t at = d * size_of(kType);
+      for (int i = 0; i < kLanes; ++i) __builtin_prefetch(keys[i + kPanelKeys] + at, 0, 2);
       if (has_values) {
-        for (int i = 0; i < kLanes; ++i) __builtin_prefetch(values[i] + d, 0, 2);
+        for (int i = 0; i < kLanes; ++i) __builtin_prefetch(values[i] + at, 0, 2);
       }
       vtranspose(m);
       float* to = panel + d * kPanelKeys + v * kLanes;
@@ -116,7 +129,11 @@ static void score_tile(const AttentionArgs& args, AttentionBlock& block, int64_t
 
 template <int kVecs>
 static void score_keys(const AttentionArgs& args, AttentionBlock& block, int64_t first) {
-  transpose_keys<kVecs>(args, block, first, args.workspace);
+  if (args.k_type == ElementType::kF16) {
+    transpose_keys<kVecs, ElementType::kF16>(args, block, first, args.workspace);
+  } else {
+    transpose_keys<kVecs, ElementType::kF32>(args, block, first, args.workspace);
+  }
   int64_t row = block.token_begin * args.heads;
   const int64_t end = block.token_end * args.heads;
   for (; row + kQueryRows <= end; row += kQueryRows)
@@ -162,7 +179,7 @@ static void update_softmax(const AttentionPart& part, AttentionBlock& block, int
 }
 
 /// out = factor * out + sum over seen positions in order of p * v: kVecs vectors of kRows rows.
-template <int kRows, int kVecs, bool kWhole>
+template <int kRows, int kVecs, bool kWhole, ElementType kType>
 static void value_tile(const AttentionArgs& args, const AttentionBlock& block, int64_t row,
                        SeenPart seen, int64_t d) {
   Vec acc[kRows][kVecs];
@@ -177,8 +194,8 @@ static void value_tile(const AttentionArgs& args, const AttentionBlock& block, i
   for (int64_t j = seen.first; j < seen.last; ++j) {
     Vec values[kVecs];
     for (int v = 0; v < kVecs; ++v) {
-      const float* from = block.v[j] + d + v * kLanes;
-      values[v] = kWhole ? vload(from) : vload_some(from, args.v_head_dim - d);
+      values[v] = vload_cached<kType>(block.v[j], d + v * kLanes,
+                                      kWhole ? int64_t{kLanes} : args.v_head_dim - d);
     }
     for (int r = 0; r < kRows; ++r) {
       const Vec weight = vset(p[r * kPositions + j]);
@@ -192,28 +209,29 @@ static void value_tile(const AttentionArgs& args, const AttentionBlock& block, i
   }
 }
 
-template <int kVecs, bool kWhole>
+template <int kVecs, bool kWhole, ElementType kType>
 static void add_values(const AttentionArgs& args, const AttentionBlock& block, int64_t row,
                        int64_t end, SeenPart seen, int64_t d) {
   for (; row + kQueryRows <= end; row += kQueryRows) {
-    value_tile<kQueryRows, kVecs, kWhole>(args, block, row, seen, d);
+    value_tile<kQueryRows, kVecs, kWhole, kType>(args, block, row, seen, d);
   }
-  for (; row + 4 <= end; row += 4) value_tile<4, kVecs, kWhole>(args, block, row, seen, d);
-  for (; row + 2 <= end; row += 2) value_tile<2, kVecs, kWhole>(args, block, row, seen, d);
-  for (; row < end; ++row) value_tile<1, kVecs, kWhole>(args, block, row, seen, d);
+  for (; row + 4 <= end; row += 4) value_tile<4, kVecs, kWhole, kType>(args, block, row, seen, d);
+  for (; row + 2 <= end; row += 2) value_tile<2, kVecs, kWhole, kType>(args, block, row, seen, d);
+  for (; row < end; ++row) value_tile<1, kVecs, kWhole, kType>(args, block, row, seen, d);
 }
 
 /// The rows of tokens [first, last), which see the same positions.
+template <ElementType kType>
 static void add_values_of(const AttentionArgs& args, const AttentionBlock& block, int64_t first,
                           int64_t last, SeenPart seen) {
   const int64_t row = first * args.heads;
   const int64_t end = last * args.heads;
   int64_t d = 0;
   for (; d + kPanelVecs * kLanes <= args.v_head_dim; d += kPanelVecs * kLanes) {
-    add_values<kPanelVecs, true>(args, block, row, end, seen, d);
+    add_values<kPanelVecs, true, kType>(args, block, row, end, seen, d);
   }
   for (; d < args.v_head_dim; d += kLanes) {
-    add_values<1, false>(args, block, row, end, seen, d);
+    add_values<1, false, kType>(args, block, row, end, seen, d);
   }
 }
 
@@ -242,7 +260,11 @@ static void attend_block(const AttentionArgs& args, AttentionBlock& block) {
       const SeenPart other = seen_by(args, next, block.begin);
       if (other.first != seen.first || other.last != seen.last) break;
     }
-    add_values_of(args, block, t, next, seen);
+    if (args.v_type == ElementType::kF16) {
+      add_values_of<ElementType::kF16>(args, block, t, next, seen);
+    } else {
+      add_values_of<ElementType::kF32>(args, block, t, next, seen);
+    }
     t = next;
   }
 }

@@ -103,13 +103,15 @@ struct AttentionArgs {
   int64_t window;    // positions a token sees up to its own; 0: all
   int64_t begin;     // the segment, of which a token sees what is not behind it
   int64_t end;
-  const float* const* k_pages;  // position t lies in page (t / page_tokens) % pages
-  const float* const* v_pages;
+  const uint8_t* const* k_pages;  // position t lies in page (t / page_tokens) % pages
+  const uint8_t* const* v_pages;
+  ElementType k_type;  // kF32 or kF16
+  ElementType v_type;
   int64_t pages;
   int64_t page_tokens;
-  int64_t k_stride;  // between positions of a page
+  int64_t k_stride;  // bytes between positions of a page
   int64_t v_stride;
-  int64_t kv_head_k_offset;
+  int64_t kv_head_k_offset;  // bytes
   int64_t kv_head_v_offset;
   int64_t head_dim;
   int64_t v_head_dim;
@@ -226,6 +228,8 @@ struct KernelTable {
   void (*rms_norm)(float* out, const float* x, const float* weight, int64_t n, float eps);
   void (*add)(float* out, const float* a, const float* b, int64_t n);
   void (*scale)(float* out, const float* x, float factor, int64_t n);
+  /// out[n] in f16, rounded to nearest even.
+  void (*to_f16)(uint8_t* out, const float* x, int64_t n);
   /// x = cap * tanh(x / cap).
   void (*soft_cap)(float* x, float cap, int64_t n);
   void (*glu)(float* out, const float* gate, const float* up, int64_t n, const GluArgs& args);

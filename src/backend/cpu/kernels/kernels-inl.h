@@ -34,6 +34,7 @@ constexpr KernelTable make_table(const char* name) {
           .rms_norm = rms_norm,
           .add = add,
           .scale = scale,
+          .to_f16 = to_f16,
           .soft_cap = soft_cap,
           .glu = glu,
           .mul_activated = mul_activated,

@@ -34,6 +34,12 @@ static void scale(float* out, const float* x, float factor, int64_t n) {
   }
 }
 
+static void to_f16(uint8_t* out, const float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore_f16(out + 2 * i, vload(x + i));
+  if (i < n) vstore_f16_partial(out + 2 * i, vload_partial(x + i, n - i), n - i);
+}
+
 static void soft_cap(float* x, float cap, int64_t n) {
   // tanh(y) = (e^2y - 1) / (e^2y + 1): exact to a few roundings of 1, and 1 beyond 10.
   const Vec most = vset(10.0f);

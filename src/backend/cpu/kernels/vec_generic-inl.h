@@ -95,6 +95,37 @@ MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
   __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
   return vload_f16(bytes);
 }
+MF_INLINE uint16_t scalar_to_f16(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {  // NaN, which becomes a quiet one
+    return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+  }
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // from 65520 on
+  if (magnitude < 0x38800000u) {
+    // Subnormal: one half is in units of the half of its last place.
+    const float rounded = scalar_from_bits(magnitude) + 0.5f;
+    __builtin_memcpy(&bits, &rounded, sizeof(bits));
+    return static_cast<uint16_t>(sign | (bits - 0x3f000000u));
+  }
+  magnitude += 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<uint16_t>(sign | (magnitude - 0x38000000u) >> 13);
+}
+/// Rounds to nearest even, as all of them do.
+MF_INLINE void vstore_f16(uint8_t* p, Vec v) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint16_t half = scalar_to_f16(v[i]);
+    __builtin_memcpy(p + 2 * i, &half, sizeof(half));
+  }
+}
+/// The first `count` < kLanes elements.
+MF_INLINE void vstore_f16_partial(uint8_t* p, Vec v, int64_t count) {
+  uint8_t bytes[2 * kLanes];
+  vstore_f16(bytes, v);
+  __builtin_memcpy(p, bytes, static_cast<uint64_t>(2 * count));
+}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   return Vec{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
              static_cast<float>(p[3])};
