@@ -37,7 +37,8 @@ using Bounds = std::map<std::string, Bound>;
 const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.97}},
                              {"qwen3_next", {.all = 0.98}}};
-const Bounds kLogitBounds = {{"gemma4_text", {.all = 0.95, .most = 0.98}},
+const Bounds kLogitBounds = {{"deepseek_v3", {.all = 0.998}},
+                             {"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"glm4_moe", {.all = 0.997}},
                              {"lfm2_moe", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.7, .most = 0.95}},

@@ -42,7 +42,8 @@ Comparison compared(const std::vector<std::string>& arguments) {
 }
 
 TEST(PerplexityCompare, FindsNothingBetweenAModelAndItself) {
-  const Comparison same = compared({"--precision", "f32", "--compare", "cpu"});
+  const Comparison same =
+      compared({"--precision", "f32", "-ctk", "f32", "-ctv", "f32", "--compare", "cpu"});
   EXPECT_EQ(same.perplexity, same.base_perplexity);
   EXPECT_EQ(same.kl_mean, 0.0);
   EXPECT_EQ(same.kl_p99, 0.0);

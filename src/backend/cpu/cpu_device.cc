@@ -39,6 +39,7 @@ class CpuDevice : public Device {
   }
 
   bool takes_f16_cache() const override { return true; }
+  DType preferred_cache_type() const override { return DType::kF16; }
 
   WeightOrder preferred_order(const QuantFormat& stored, int64_t rows,
                               int64_t cols) const override {
