@@ -20,13 +20,15 @@ std::byte* cached(const KvView& kv, std::span<const Tensor> pages, int64_t posit
   return host_ptr<std::byte>(tensor) + at * dtype_bits(tensor.dtype) / 8;
 }
 
-// The first elements of the same, as floats.
-void read_cached(const KvView& kv, std::span<const Tensor> pages, int64_t position, int64_t head,
-                 std::span<float> to) {
+// The first elements of the same as floats, in `space` unless they are floats where they lie.
+const float* read_cached(const KvView& kv, std::span<const Tensor> pages, int64_t position,
+                         int64_t head, std::span<float> space) {
   const std::byte* row = cached(kv, pages, position, head);
-  for (size_t i = 0; i < to.size(); ++i) {
-    to[i] = load_float(row, static_cast<int64_t>(i), pages.front().dtype);
+  if (pages.front().dtype == DType::kF32) return reinterpret_cast<const float*>(row);
+  for (size_t i = 0; i < space.size(); ++i) {
+    space[i] = load_float(row, static_cast<int64_t>(i), pages.front().dtype);
   }
+  return space.data();
 }
 
 void append_to_cache(const KvView& kv, std::span<const Tensor> pages, const Tensor& x) {
@@ -69,8 +71,7 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
   append_to_cache(kv, kv.k_pages, k);
   if (!v.is_null()) append_to_cache(kv, kv.v_pages, v);
   std::vector<double> scores;
-  std::vector<float> key(static_cast<size_t>(queries.cols));
-  std::vector<float> value(static_cast<size_t>(outs.cols));
+  std::vector<float> space(static_cast<size_t>(std::max(queries.cols, outs.cols)));
   std::vector<double> sum(static_cast<size_t>(outs.cols));
   for (int64_t t = 0; t < n; ++t) {
     const int64_t end = kv.length + t + 1;
@@ -85,15 +86,15 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
       double largest = sink;
       for (int64_t s = begin; s < end; ++s) {
         double& score = scores[static_cast<size_t>(s - begin)];
-        read_cached(kv, kv.k_pages, s, kv_head, key);
-        score = reference::dot(query, key.data()) * options.scale;
+        const float* key = read_cached(kv, kv.k_pages, s, kv_head, space);
+        score = reference::dot(query, key) * options.scale;
         largest = std::max(largest, score);
       }
       double total = has_sink ? std::exp(sink - largest) : 0.0;
       std::fill(sum.begin(), sum.end(), 0.0);
       for (int64_t s = begin; s < end; ++s) {
         const double p = std::exp(scores[static_cast<size_t>(s - begin)] - largest);
-        read_cached(kv, kv.v_pages, s, kv_head, value);
+        const float* value = read_cached(kv, kv.v_pages, s, kv_head, space);
         total += p;
         for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * value[d];
       }
