@@ -260,8 +260,8 @@ MF_API mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, 
 typedef int (*mf_logits_fn)(void* user_data, int64_t first_position, const float* rows,
                             size_t num_rows, size_t vocab_size);
 
-/// What tokens are. It decides which experts stay in the cache and are read ahead, never a result.
-/// MF_PHASE_AUTO: a single token is decode, several are a prompt.
+/// The phase of tokens. It decides which experts stay in the cache and are read ahead, never a
+/// result. MF_PHASE_AUTO: a single token is decode, several are a prompt.
 enum { MF_PHASE_AUTO = 0, MF_PHASE_PROMPT = 1, MF_PHASE_DECODE = 2 };
 
 typedef struct mf_eval_options {
@@ -283,7 +283,7 @@ typedef struct mf_eval_options {
 MF_API mf_code mf_sequence_eval(mf_sequence* sequence, const int32_t* tokens, size_t count,
                                 const mf_eval_options* options, mf_error* error) MF_NOEXCEPT;
 
-/// What mf_model_eval_batch() is to do for one sequence.
+/// The work of mf_model_eval_batch() for one sequence.
 typedef struct mf_batch_item {
   size_t struct_size;
   mf_sequence* sequence;  // of the model, each once

@@ -53,7 +53,7 @@ class Device {
   virtual int64_t preferred_prefill_chunk() const { return kPrefillChunkUsual; }
   /// True when attention() takes pages of f16 beside those of f32.
   virtual bool takes_f16_cache() const { return false; }
-  /// What keys and values are kept in, if nobody says otherwise: f16 only where takes_f16_cache().
+  /// The type of keys and values, if nobody says otherwise: f16 only where takes_f16_cache().
   virtual DType preferred_cache_type() const { return DType::kF32; }
   /// The order in which a [rows, cols] matrix stored as `stored` is best handed to linear(),
   /// embed() and expert_ffn(), which must then take it; row-major they take always, and the other

@@ -1,4 +1,4 @@
-// Whose rows a step has, and what the step is to each of them.
+// The rows of a step: their sequences, positions and phase.
 #pragma once
 
 #include <cstdint>

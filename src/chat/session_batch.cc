@@ -57,7 +57,7 @@ void Session::eval_batch(std::span<SessionStep> steps) {
     };
   }
   steps.front().session->engine().eval_step(items);
-  // Those that failed first: a session that came twice has the logits of the item that did not.
+  // Failed items come first: a session that came twice has the logits of the item that did not.
   for (size_t i = 0; i < steps.size(); ++i) {
     steps[i].outcome = items[i].outcome;
     if (!items[i].outcome.ok() && running[i].evaluated > 0) steps[i].session->extra_.logits.clear();

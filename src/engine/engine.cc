@@ -22,7 +22,7 @@ constexpr int64_t kContextDefaultMax = 4096;
 // How many of kReaderDepth reads may be guesses: a demand read behind so few is late by a
 // millisecond or two.
 constexpr int kSpeculativeDepth = 8;
-// What tables, workspace and the driver take of a device's own memory.
+// Tables, workspace and the driver take this much of a device's own memory.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,

@@ -44,7 +44,7 @@ struct EngineOptions {
   /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
   /// results.
   int64_t prefill_chunk = 0;
-  /// What keys and values are kept in, kF32 or kF16; none: as the device prefers.
+  /// The types of keys and values in memory, kF32 or kF16; none: as the device prefers.
   std::optional<DType> cache_type_k = {};
   std::optional<DType> cache_type_v = {};
   /// Which experts stay in the cache. Does not change the results.
@@ -82,8 +82,8 @@ int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, in
 /// The largest blob that a caller may put into a snapshot.
 constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
 
-/// What is read back of a last row of logits instead of all of it: the `count` best of ids below
-/// `of`; nothing for 0. count at most kTopRowsMax and `of`, `of` at most vocab_size.
+/// The part of a last row of logits that is read back: the `count` best of ids below `of`; all of
+/// it for 0. count at most kTopRowsMax and `of`, `of` at most vocab_size.
 struct BestLogits {
   int32_t count = 0;
   int32_t of = 0;
@@ -101,7 +101,7 @@ struct EvalOptions {
   /// Told after each chunk how many tokens of this call have been evaluated; false stops as `stop`
   /// does.
   std::function<bool(int64_t evaluated)> progress = {};
-  /// What the tokens are: decides which experts stay in the cache and are read ahead. Does not
+  /// Prompt or decode: decides which experts stay in the cache and are read ahead. Does not
   /// change the results.
   StepPhase phase = StepPhase::kPrompt;
 };
@@ -109,7 +109,7 @@ struct EvalOptions {
 /// Receives f32 [rows, vocab_size], the first row belonging to the token at `first_position`.
 using LogitsSink = std::function<Status(int64_t first_position, std::span<const float> rows)>;
 
-/// What eval_step() is to do for one sequence, and how that ended.
+/// The work of eval_step() for one sequence, and how it ended.
 struct StepItem {
   Sequence* sequence = nullptr;
   std::span<const TokenId> tokens = {};
@@ -141,7 +141,7 @@ class Engine {
   void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
   /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
-  /// What IoMode::kAuto became.
+  /// The reader that IoMode::kAuto became.
   std::string_view expert_io() const { return reader_->name(); }
 
   /// Adds this engine's uses to the profile it was opened with and replaces the file. Nothing
@@ -159,9 +159,9 @@ class Engine {
               const LogitsSink& sink);
   /// eval() for several sequences at once, in steps of at most prefill_chunk() tokens of all of
   /// them: decode first, then prompts in their order. A sequence's logits are those it has alone.
-  /// What an item asks for in vain, for a sequence that has an item before it too, fails that item
-  /// alone. A step that fails, by kIo or "out of memory", fails and breaks every item with tokens
-  /// in it. A sink is called between steps and may use no sequence of the call.
+  /// An item fails alone where it asks in vain, or has the sequence of an item before it. A step
+  /// that fails, by kIo or "out of memory", fails and breaks every item with tokens in it. A sink
+  /// is called between steps and may use no sequence of the call.
   void eval_step(std::span<StepItem> items);
   /// The best of the last token's logits in decode, best first, equal ones in the order of ids,
   /// what is no number before all others: a view that lives until the next call. Less work than

@@ -26,11 +26,11 @@ struct LoadedModel {
   DenseSizes dense;
   std::vector<ClaimedModule> modules;  // the linear ones, without routed experts
   CacheTypes cache_types;              // of its sequences' keys and values
-  /// What the weights are taken to be where the folder holds none; empty when it does.
+  /// The format the weights are taken to have where the folder holds none; empty when it does.
   std::string assumed_weights;
 
   const ModelSpec& spec() const { return model->spec(); }
-  /// What each layer keeps for a sequence.
+  /// The state that each layer keeps for a sequence.
   std::vector<LayerStateSpec> states() const { return state_specs(spec(), cache_types); }
 };
 

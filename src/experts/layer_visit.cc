@@ -35,7 +35,7 @@ void LayerVisit::count_uses(std::span<const LayerRoutes> routes) {
                  std::back_inserter(distinct_));
 }
 
-// What prompts alone want shall not displace what decode uses.
+// Experts that prompts alone want shall not displace those that decode uses.
 Purpose LayerVisit::purpose_of(ExpertId expert) const {
   const bool passes = cache_->num_staging() > 0 &&
                       !std::binary_search(of_decode_.begin(), of_decode_.end(), index(expert));

@@ -31,7 +31,7 @@ class Mixer {
   virtual void forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const = 0;
 };
 
-/// Whose weights a mixer takes.
+/// The place of a mixer in the model, whose weights it takes.
 struct MixerPlace {
   std::string layer;  // "layers.0."
   int64_t hidden_size = 0;
@@ -48,8 +48,8 @@ class MixerSpec {
   virtual LayerStateSpec state(const CacheTypes& types) const = 0;
   /// Claims the weights below `place`.
   virtual std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const = 0;
-  /// What a key of config.json would say of this mixer, were the family to read it; null where it
-  /// says nothing. "layer_type" is an entry of layer_types.
+  /// The value of a key of config.json that would describe this mixer; null where the key says
+  /// nothing of it. "layer_type" is an entry of layer_types.
   virtual Json config_value(std::string_view key) const = 0;
 };
 

@@ -14,7 +14,7 @@ struct RopeSpec {
   int64_t rotary_dim = 0;
   bool interleaved = false;
   float attention_factor = 1.0f;  // multiplies cos and sin
-  /// What YaRN models multiply the softmax scale with, squared: 0.1 * mscale_all_dim * ln(factor)
+  /// YaRN models multiply the softmax scale with its square: 0.1 * mscale_all_dim * ln(factor)
   /// + 1.
   double softmax_mscale = 1.0;
   std::vector<float> inverse_frequencies;  // [rotary_dim / 2]

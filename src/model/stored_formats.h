@@ -20,7 +20,7 @@ namespace moeflux {
 struct StoredFormat {
   /// The quant_method of config.json's quantization_config that means it.
   std::string_view quant_method;
-  /// What follows the module's name in the names of its parts; empty for parts that there are not.
+  /// They follow the module's name in the names of its parts; empty for parts that there are not.
   Parts<std::string_view> suffixes;
   /// The format of a module [leading..., rows, cols] whose parts these are, all that suffixes name.
   /// Fails when they do not make one.

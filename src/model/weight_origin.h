@@ -25,7 +25,7 @@ struct AssumedFormat {
   int router_bits = 8;
   int group_size = 64;
 
-  /// What linear layers are taken to be: "affine-4/64".
+  /// The format that linear layers are taken to have: "affine-4/64".
   std::string to_string() const;
 };
 

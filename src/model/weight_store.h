@@ -109,7 +109,7 @@ class WeightStore {
   std::vector<std::unique_ptr<Buffer>> take_buffers() { return reads_.take_buffers(); }
 
  private:
-  /// Whose order a matrix takes in memory.
+  /// The order of a matrix in memory.
   enum class Placement : uint8_t {
     kPreferred,  // the device's
     kAsStored,   // the checkpoint's: row-major

@@ -50,7 +50,7 @@ struct QuantFormat {
   friend bool operator==(const QuantFormat&, const QuantFormat&) = default;
 };
 
-/// What a part of a stored matrix is for. Stored matrices have their parts in this order.
+/// The purpose of a part of a stored matrix. Stored matrices have their parts in this order.
 enum class PartRole : uint8_t {
   kCodes,       // of the elements: plain numbers and tiles, which hold everything, as well
   kScales,      // a factor for each group of codes

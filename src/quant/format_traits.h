@@ -17,7 +17,7 @@ namespace moeflux {
 
 struct FormatTraits {
   std::string_view name;
-  /// What messages call one concrete format of this kind.
+  /// The name of one concrete format of this kind in messages.
   std::string (*to_string)(const QuantFormat& format);
   bool (*is_valid)(const QuantFormat& format, int64_t cols);
   /// Gives the weight, of which format, rows and cols are set, the shapes and types of its parts.

@@ -23,7 +23,8 @@ struct MatrixView {
 using EncodedParts = Parts<std::vector<std::byte>>;
 Parts<std::span<std::byte>> spans_of(EncodedParts& parts);
 
-/// What weights are quantised to where nobody chooses: 4 bits in groups of 64, scales in BF16.
+/// The format that weights are quantised to where nobody chooses: 4 bits in groups of 64, scales in
+/// BF16.
 QuantFormat usual_quantisation();
 
 /// Row-major MLX affine groups: codes U32 [rows, cols * bits / 32], little-endian, scales and

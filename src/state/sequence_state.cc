@@ -177,7 +177,7 @@ bool SequenceState::can_truncate(int64_t length) const {
 
 void SequenceState::truncate(int64_t length) {
   MF_CHECK(length >= 0 && length <= length_ && can_truncate(length));
-  // What a ring holds from `length` on was forgotten, so whatever comes will be held.
+  // A ring has forgotten the tokens from `length` on, so whatever comes will be held.
   for (Layer& layer : layers_) {
     for (Held& held : layer.tensors) held.held_from = std::min(held.held_from, length);
   }

@@ -1,5 +1,5 @@
-// What one sequence remembers: the tensors of every layer's LayerStateSpec, those per token in
-// pages. Memory is allocated as the sequence grows, never inside a step, and may be shared by
+// The memory of one sequence: the tensors of every layer's LayerStateSpec, those per token in
+// pages. It is allocated as the sequence grows, never inside a step, and may be shared by
 // several states until one of them writes to it. Thread-compatible, together with the states it
 // shares memory with.
 #pragma once

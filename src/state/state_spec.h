@@ -1,5 +1,5 @@
-// What a layer remembers of a sequence, as its mixer asks for it: named tensors, of each token, of
-// a window of tokens, or of a fixed size. Memory plans, checkpoints, snapshots and prefixes follow
+// The state of a layer for a sequence, as its mixer asks for it: tensors of each token, of a window
+// of tokens, or of a fixed size. Memory plans, checkpoints, snapshots and prefixes follow
 // from this alone.
 #pragma once
 
@@ -26,11 +26,11 @@ struct StateTensor {
   int64_t window = 0;
 
   bool is_per_token() const { return extent == StateExtent::kPerToken; }
-  /// What `shape` takes: one token, or the whole.
+  /// The bytes of `shape`: of one token, or of the whole.
   uint64_t bytes() const;
   /// The first position that the token at `length` and those after it may read.
   int64_t first_read(int64_t length) const;
-  /// What evaluating `length` tokens left behind that later tokens may read.
+  /// The bytes that evaluating `length` tokens left behind and later tokens may read.
   uint64_t bytes_after(int64_t length) const;
 
   friend bool operator==(const StateTensor&, const StateTensor&) = default;
@@ -43,7 +43,7 @@ struct LayerStateSpec {
   uint64_t bytes_per_token() const;
   uint64_t bytes_fixed() const;
   uint64_t bytes_after(int64_t length) const;
-  /// What the step of token `length` - 1 reads.
+  /// The bytes that the step of token `length` - 1 reads.
   uint64_t bytes_seen(int64_t length) const;
 
   friend bool operator==(const LayerStateSpec&, const LayerStateSpec&) = default;

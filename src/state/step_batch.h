@@ -41,7 +41,7 @@ class StepBatch {
   std::span<const RowRange> logits_ranges() const { return logits_ranges_; }
   int64_t logits_rows() const { return logits_rows_; }
 
-  // What a layer remembers of each sequence, in the order of rows. A span lives until the next call
+  // The state of a layer for each sequence, in the order of rows. A span lives until the next call
   // of its function.
   /// SequenceState::key_value().
   std::span<const KvRows> key_values(LayerId layer);

@@ -144,7 +144,7 @@ class CpuEncoder : public Encoder {
   static constexpr size_t kPendingMax = 8;
   static constexpr size_t kSlotShapes = 6;  // two kinds, three group sizes
 
-  // What ops along the sequence are for each sequence.
+  // The part that operations along the sequence have for each sequence.
   void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
               const KvView& kv, const AttentionOptions& options);
   /// Fills first_rows_ in; gives the rows of all.

@@ -35,8 +35,8 @@ struct TileRun {
   const uint8_t* codes;  // lines of the first panel
   int64_t next_panel;    // bytes from them to those of the second
   int64_t group_stride;  // bytes between groups
-  // What will be read next, of each panel: asked for bit by bit while this run is multiplied, in
-  // steps of one group and one block.
+  // The bytes of each panel that are read next: asked for bit by bit while this run is multiplied,
+  // in steps of one group and one block.
   const uint8_t* ahead;
   const uint8_t* ahead_end;
   int64_t ahead_next_panel;

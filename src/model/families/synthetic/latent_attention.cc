@@ -21,7 +21,7 @@ struct LatentShape {
   std::string_view name;
   std::string_view note;
   std::string_view like;  // of the public models
-  /// What is smaller than there, for tests; empty: nothing.
+  /// The keys that are smaller than there, for tests; empty: none.
   std::string_view changes;
 };
 
