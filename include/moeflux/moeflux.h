@@ -27,8 +27,8 @@
 // that knows more fields takes those that are missing as zero, which always means the default;
 // one that knows fewer refuses a field it does not know, unless it is zero.
 //
-// Results depend on the tokens, the model, the device and the precision; never on threads, cache
-// sizes, chunks or I/O.
+// Results depend on the tokens, the model, the device, the precision and the types of keys and
+// values; never on threads, cache sizes, chunks or I/O.
 #pragma once
 
 #include <stddef.h>

@@ -34,8 +34,8 @@ class ExpertSpellings {
   bool claim(ExpertLayer& layer, const std::string& prefix, bool with_bias);
 
  private:
-  const TensorEntry* claim_bias(const std::string& name, const Shape& shape,
-                                const QuantFormat& format);
+  const TensorEntry* claim_tensor(const std::string& name, const Shape& shape,
+                                  const QuantFormat& format);
   bool stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused(ExpertLayer& layer, const std::string& prefix);
   bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
@@ -76,9 +76,10 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
   return separate(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
 }
 
-// The bias has the dtype of the module's floats, or, where the module has none, any float type.
-const TensorEntry* ExpertSpellings::claim_bias(const std::string& name, const Shape& shape,
-                                               const QuantFormat& format) {
+// A tensor of all experts beside or in place of a module, such as biases. It has the dtype of the
+// module's floats, or, where the module has none, any float type.
+const TensorEntry* ExpertSpellings::claim_tensor(const std::string& name, const Shape& shape,
+                                                 const QuantFormat& format) {
   const TensorEntry* entry = claims_.claim(name);
   if (entry == nullptr) return nullptr;
   const bool has_type =
@@ -105,7 +106,7 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, boo
     claim_parts(claims_, *found);
     if (!with_bias) continue;
     bias_entries.push_back(
-        claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}, found->format));
+        claim_tensor(module + ".bias", Shape{layer.num_experts, matrix.rows}, found->format));
     if (bias_entries.back() == nullptr) return false;
     *biases_of(layer)[m] = {bias_entries.back()->dtype, matrix.rows, 0};
   }
@@ -159,8 +160,8 @@ bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& pre
       if (entry != nullptr) pieces.push_back(entry);
     }
   }
-  const TensorEntry* in_bias = claim_bias(in_name + "_bias", Shape{count, 2 * m}, in->format);
-  const TensorEntry* out_bias = claim_bias(out_name + "_bias", Shape{count, h}, out->format);
+  const TensorEntry* in_bias = claim_tensor(in_name + "_bias", Shape{count, 2 * m}, in->format);
+  const TensorEntry* out_bias = claim_tensor(out_name + "_bias", Shape{count, h}, out->format);
   if (in_bias == nullptr || out_bias == nullptr) return false;
   pieces.insert(pieces.end(), {in_bias, out_bias});
   layer.gate.format = layer.up.format = in->format;
@@ -188,9 +189,10 @@ bool ExpertSpellings::fused_input_major(ExpertLayer& layer, const std::string& p
     return false;
   }
   const std::array<const TensorEntry*, 4> pieces = {
-      claim_bias(in, Shape{count, h, 2 * m}, format), claim_bias(out, Shape{count, m, h}, format),
-      claim_bias(in + "_bias", Shape{count, 2 * m}, format),
-      claim_bias(out + "_bias", Shape{count, h}, format)};
+      claim_tensor(in, Shape{count, h, 2 * m}, format),
+      claim_tensor(out, Shape{count, m, h}, format),
+      claim_tensor(in + "_bias", Shape{count, 2 * m}, format),
+      claim_tensor(out + "_bias", Shape{count, h}, format)};
   for (const TensorEntry* piece : pieces) {
     if (piece == nullptr) return false;
   }

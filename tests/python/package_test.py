@@ -48,6 +48,20 @@ class PackageTest(unittest.TestCase):
             with self.assertRaises(moeflux.InvalidArgumentError):
                 sequence.logits(out=wrong)
 
+    def test_keys_and_values_are_kept_in_the_types_that_were_asked_for(self):
+        def logits(**types):
+            model = moeflux.Model(FABLE, context_length=256, threads=1, precision="f32", **types)
+            row = model.sequence().eval(self.tokens)
+            return row, model.metrics["sequence_bytes"]
+
+        wide, wide_bytes = logits(cache_type_k="f32", cache_type_v="f32")
+        narrow, narrow_bytes = logits(cache_type_k="f16", cache_type_v="f16")
+        self.assertLess(narrow_bytes, wide_bytes)
+        self.assertFalse(np.array_equal(wide, narrow))
+        np.testing.assert_allclose(wide, narrow, atol=0.02)
+        with self.assertRaises(moeflux.InvalidArgumentError):
+            moeflux.Model(FABLE, cache_type_k="q8_0")
+
     def test_sequences_in_common_steps_have_the_logits_they_have_alone(self):
         texts = [self.tokens, self.tokens[:3], self.tokens[2:]]
         sequences = [self.model.sequence() for _ in texts]

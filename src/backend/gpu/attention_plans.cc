@@ -15,7 +15,7 @@ constexpr uint32_t kMergeThreads = 256;
 // at a time.
 constexpr uint32_t kGroupsWanted = 512;
 // More rows of a kv head than this have keys and values brought into halves once for all.
-constexpr uint64_t kFewRowsMax = 64;
+constexpr uint64_t kFewQueryRowsMax = 64;
 constexpr uint64_t kPartialBytesMax = 96 * kMiB;
 constexpr float kLog2OfE = 1.44269504f;
 
@@ -140,7 +140,7 @@ void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
 /// The kernel for many rows and how their tiles are divided; nothing for few rows, or where there
 /// is not enough shared memory.
 const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
-  if (rows_of_kv_head(p) <= kFewRowsMax) return nullptr;
+  if (rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
   const ManyKernel* largest = nullptr;
   for (const ManyKernel* kernel : {&kMany128, &kMany64}) {

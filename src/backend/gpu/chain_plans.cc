@@ -49,7 +49,7 @@ Plan plan_normed_chain(const Chain& chain, uint32_t threads) {
   const uint32_t rows = rows_of(chain.value);
   const bool is_long = threads == kNormLongThreads;
   const bool is_short =
-      !is_long && rows > kSingleTokensMax && p.cols <= 4 * threads * kChainVectorsShort;
+      !is_long && rows > kFewTokensMax && p.cols <= 4 * threads * kChainVectorsShort;
   const KernelId kernel = is_long    ? KernelId::rms_norm_chain_long
                           : is_short ? KernelId::rms_norm_chain_short
                                      : KernelId::rms_norm_chain;
@@ -85,7 +85,7 @@ void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down) {
   const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
   const uint32_t threads = norm_threads(chain.value.shape.back());
   const bool is_long = threads == kNormLongThreads;
-  if (is_long && rows_of(chain.value) <= kSingleTokensMax &&
+  if (is_long && rows_of(chain.value) <= kFewTokensMax &&
       (chain.slots.is_null() || down != nullptr)) {
     recorder.record(plan_long_chain(chain));
   } else if (!has_sums || down != nullptr) {

@@ -150,7 +150,7 @@ Plan plan_route(const RouteOp& route) {
   const uint32_t shared_words =
       by_group ? uint32_t{kRouteWords} : 2 * p.experts + p.num_groups + p.top_k;
   // Few tokens wait for their steps, many for each other.
-  Plan plan = by_group && p.tokens > kSingleTokensMax
+  Plan plan = by_group && p.tokens > kFewTokensMax
                   ? make_plan(KernelId::route_many, {groups_for(p.tokens, kRouteSimds), 1, 1},
                               kRouteSimds * kSimdLanes)
                   : make_plan(KernelId::route_tokens, {p.tokens, 1, 1},

@@ -209,7 +209,7 @@ bool fits(const Waiting& waiting, const RopeOp& op) {
 bool fits(const Waiting& waiting, const ProductOp& op) {
   const Products& products = waiting.products;
   const bool joins = products.empty()
-                         ? rows_of(op.x) <= kSingleTokensMax &&
+                         ? rows_of(op.x) <= kFewTokensMax &&
                                op.x.shape.back() <= int64_t{kMmaMadeColsMax} &&
                                can_norm(waiting.chain, op.x)
                          : products.size() < kMmaMatricesMax && are_same(products[0].x, op.x);
@@ -244,7 +244,7 @@ bool may_wait(const CombineOp& op, bool) {
 bool may_wait(const NormOp& op, bool matrix_units) {
   if (is_norm_of_heads(op)) return true;
   return matrix_units && !op.weight.is_null() && is_wide(op.weight) &&
-         rows_of(op.x) <= kSingleTokensMax && can_chain(op.x) && can_chain(op.out);
+         rows_of(op.x) <= kFewTokensMax && can_chain(op.x) && can_chain(op.out);
 }
 
 bool may_wait(const RopeOp& op, bool) { return op.x.dim(2) <= int64_t{kNormNarrowCols}; }

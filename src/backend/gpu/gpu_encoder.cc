@@ -358,7 +358,7 @@ void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tens
   const auto has_kernels = [&](const Weight& weight) {
     return uses_mma(recorder_.platform(), weight);
   };
-  const bool fits = rows_of(x) > 0 && rows_of(x) <= kSingleTokensMax && x.is_contiguous() &&
+  const bool fits = rows_of(x) > 0 && rows_of(x) <= kFewTokensMax && x.is_contiguous() &&
                     out.is_contiguous() && has_kernels(weights.gate) && has_kernels(weights.up) &&
                     has_kernels(weights.down) && weights.gate.format == weights.up.format &&
                     !have_overlap(out, x);

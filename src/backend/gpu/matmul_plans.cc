@@ -13,7 +13,7 @@ constexpr uint32_t kThreads = 128;
 constexpr uint32_t kSimds = kThreads / kSimdLanes;
 // Up to so many rows times one token are shared out so that all cores have some: a router of 256
 // rows took 19 us on an H200 in groups of four that stage their token.
-constexpr uint32_t kFewRowsMax = 1024;
+constexpr uint32_t kFewWeightRowsMax = 1024;
 
 LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weight,
                          const HeadRows& rows) {
@@ -57,8 +57,9 @@ KernelId few_kernel(DType dtype, bool normed) {
 // way; nothing if a core has too little memory for a row and the token.
 std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& weight,
                                   const Tensor& x, const Chain* made, const Platform& platform) {
-  if (product.weight.rows > kFewRowsMax || !weight.format.is_plain() || product.weight.wide == 0 ||
-      !is_wide(x) || product.weight.cols % 8 != 0 || product.weight.cols > kFewColsMax) {
+  if (product.weight.rows > kFewWeightRowsMax || !weight.format.is_plain() ||
+      product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0 ||
+      product.weight.cols > kFewColsMax) {
     return std::nullopt;
   }
   FewRowsParams p{};

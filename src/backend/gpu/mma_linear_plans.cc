@@ -134,7 +134,7 @@ const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x) {
 }
 
 void record_products(Recorder& recorder, const Waiting& waiting) {
-  if (rows_of(waiting.products.front().x) > kSingleTokensMax) {
+  if (rows_of(waiting.products.front().x) > kFewTokensMax) {
     record_products_of_many(recorder, waiting.products);
   } else {
     record_products_of_few(recorder, waiting);

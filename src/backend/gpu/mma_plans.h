@@ -29,7 +29,7 @@ uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t ro
 void bind_weight(Plan& plan, const Weight& weight);
 
 /// Up to here every token reads the matrix by itself.
-constexpr uint32_t kSingleTokensMax = 4;
+constexpr uint32_t kFewTokensMax = 4;
 /// Up to here each slot reads its expert by itself; above, slots of one expert share a read.
 constexpr uint32_t kDirectSlotsMax = 16;
 

@@ -162,7 +162,7 @@ MF_INLINE void unpack_codes(const uint8_t* from, int64_t count, uint8_t* to) {
 
 /// 2, 3, 5 and 6 bits: a run is unpacked to bytes first.
 template <int kBits>
-struct AffineOddRow : AffineRow {
+struct AffinePackedRow : AffineRow {
   using Params = ByteParams;
   static constexpr int kChunkBytes = kChunk / 8 * kBits;
   const uint8_t* row;

@@ -222,15 +222,15 @@ using PanelFn = void (*)(const MatrixArgs& w, int64_t row0, int rows, const floa
 static PanelFn panel_kernel(const MatrixArgs& w) {
   switch (w.bits) {
     case 2:
-      return panel_of<AffineOddRow<2>>;
+      return panel_of<AffinePackedRow<2>>;
     case 3:
-      return panel_of<AffineOddRow<3>>;
+      return panel_of<AffinePackedRow<3>>;
     case 4:
       return panel_of<Affine4Row>;
     case 5:
-      return panel_of<AffineOddRow<5>>;
+      return panel_of<AffinePackedRow<5>>;
     case 6:
-      return panel_of<AffineOddRow<6>>;
+      return panel_of<AffinePackedRow<6>>;
     case 8:
       return panel_of<Affine8Row>;
     case 0:

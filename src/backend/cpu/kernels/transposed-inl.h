@@ -117,15 +117,15 @@ static void transposed_of(const TransposedMatmulArgs& args) {
 static void transposed_matmul(const TransposedMatmulArgs& args) {
   switch (args.w.bits) {
     case 2:
-      return transposed_of<AffineOddRow<2>>(args);
+      return transposed_of<AffinePackedRow<2>>(args);
     case 3:
-      return transposed_of<AffineOddRow<3>>(args);
+      return transposed_of<AffinePackedRow<3>>(args);
     case 4:
       return transposed_of<Affine4Row>(args);
     case 5:
-      return transposed_of<AffineOddRow<5>>(args);
+      return transposed_of<AffinePackedRow<5>>(args);
     case 6:
-      return transposed_of<AffineOddRow<6>>(args);
+      return transposed_of<AffinePackedRow<6>>(args);
     case 8:
       return transposed_of<Affine8Row>(args);
     case 0:

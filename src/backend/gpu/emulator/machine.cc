@@ -36,7 +36,7 @@ std::string_view exchange_name(Exchange op) {
   __builtin_unreachable();
 }
 
-std::string text_of(Place place) {
+std::string text_of(SourceLine place) {
   const std::string_view path(place.file);
   const size_t slash = path.find_last_of('/');
   return formatted("{}:{}", slash == std::string_view::npos ? path : path.substr(slash + 1),
@@ -155,14 +155,14 @@ void Machine::run_lane(void* argument) {
   self.fibers_[lane.index]->finish();
 }
 
-void Machine::barrier(u32 thread, Place place) {
+void Machine::barrier(u32 thread, SourceLine place) {
   lanes_[thread].state = State::kAtBarrier;
   lanes_[thread].place = place;
   fibers_[thread]->pause();
 }
 
 bool Machine::release_barrier() {
-  const Place place = lanes_.front().place;
+  const SourceLine place = lanes_.front().place;
   for (const Lane& lane : lanes_) {
     if (lane.state != State::kAtBarrier || !(lane.place == place)) return false;
   }
@@ -171,7 +171,7 @@ bool Machine::release_barrier() {
   return true;
 }
 
-u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place) {
+u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, SourceLine place) {
   Lane& lane = lanes_[thread];
   lane.state = State::kAtExchange;
   lane.op = op;
@@ -182,7 +182,7 @@ u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place plac
   return lane.result;
 }
 
-void Machine::multiply(u32 thread, const MatrixPart& part, Place place) {
+void Machine::multiply(u32 thread, const MatrixPart& part, SourceLine place) {
   lanes_[thread].part = &part;
   exchange(thread, Exchange::kMultiply, 0, 0, place);
 }

@@ -24,13 +24,14 @@ struct Thread;
 namespace moeflux::gpu::emulator {
 
 /// A line of kernel text.
-struct Place {
+struct SourceLine {
   const char* file = "";
   int line = 0;
-  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  static constexpr SourceLine here(const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE()) {
     return {file, line};
   }
-  friend bool operator==(const Place& a, const Place& b) {
+  friend bool operator==(const SourceLine& a, const SourceLine& b) {
     return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
   }
 };
@@ -88,12 +89,12 @@ class Machine {
 
   // --- What kernels call, through the host dialect ---
 
-  void barrier(u32 thread, Place place);
+  void barrier(u32 thread, SourceLine place);
   /// Exchanges with the other lanes; returns this lane's result as bits.
-  u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, Place place);
+  u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, SourceLine place);
   /// Multiplies what all lanes hold, product by product in the order of columns of a; all lanes
   /// have numbers of one kind.
-  void multiply(u32 thread, const MatrixPart& part, Place place);
+  void multiply(u32 thread, const MatrixPart& part, SourceLine place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
     const uint64_t word = checked_word(thread, offset_bytes);
     if (is_conflict_on_read(thread, word)) report_race(thread, word, "reads");
@@ -129,7 +130,7 @@ class Machine {
     u32 operand = 0;
     u32 result = 0;
     const MatrixPart* part = nullptr;
-    Place place{};
+    SourceLine place{};
   };
   struct Touch {
     u32 epoch = 0;       // of group barriers

@@ -259,7 +259,7 @@ MF_KERNEL(waits_at_two_barriers, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b
 
 MF_KERNEL(exchanges_on_one_line_of_two_files, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
   MF_THREAD;
-  const Place place = t.lane < 16u ? Place{"one.h", 7} : Place{"another.h", 7};
+  const SourceLine place = t.lane < 16u ? SourceLine{"one.h", 7} : SourceLine{"another.h", 7};
   b[t.index] = simd_shuffle(t, a[t.index], 0u, place);
 }
 
