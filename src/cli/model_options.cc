@@ -164,9 +164,9 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   return engine;
 }
 
-Result<CacheTypes> planned_cache_types(const ModelOptions& options, const EngineOptions& engine) {
-  const auto named = open_device(options);
-  if (named.ok()) return cache_types_for(**named, engine);
+Result<CacheTypes> planned_cache_types(const Result<std::unique_ptr<Device>>& device,
+                                       const EngineOptions& engine) {
+  if (device.ok()) return cache_types_for(**device, engine);
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> cpu, make_cpu_device({.threads = 1}));
   return cache_types_for(*cpu, engine);
 }

@@ -48,9 +48,10 @@ Result<std::string> model_directory(const ModelOptions& options);
 DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
 Result<EngineOptions> engine_options(const ModelOptions& options);
-/// cache_types_for() the device that was named; what a CPU would take where it is not in this
-/// machine.
-Result<CacheTypes> planned_cache_types(const ModelOptions& options, const EngineOptions& engine);
+/// cache_types_for() the device that open_device() gave; those of a CPU where it gave none, as
+/// plans need no device.
+Result<CacheTypes> planned_cache_types(const Result<std::unique_ptr<Device>>& device,
+                                       const EngineOptions& engine);
 
 /// A model in `directory`, with a warning of unknown keys of config.json first and, on a terminal,
 /// a bar while weights are read. `engine` is engine_options() or what a command made of it; `text`

@@ -8,19 +8,12 @@
 namespace moeflux {
 namespace {
 
-double state_bytes(const LoadedModel& model, int64_t length) {
-  double bytes = 0.0;
-  for (const LayerStateSpec& layer : model.states()) {
-    bytes += static_cast<double>(layer.bytes_seen(length));
-  }
-  return bytes;
-}
-
 Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t length) {
   MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, tokens, 1));
-  StepWork work{.dense_bytes = static_cast<double>(dry.weight_bytes) + state_bytes(model, length),
-                .expert_bytes = expected_expert_bytes(model, tokens),
-                .multiply_adds = static_cast<double>(dry.multiply_adds)};
+  StepWork work{
+      .dense_bytes = static_cast<double>(dry.weight_bytes) + state_bytes_seen(model, length),
+      .expert_bytes = expected_expert_bytes(model, tokens),
+      .multiply_adds = static_cast<double>(dry.multiply_adds)};
   for (size_t i = 0; i < model.experts.layers.size(); ++i) {
     const ExpertLayer& layer = model.experts.layers[i];
     if (layer.num_experts == 0) continue;

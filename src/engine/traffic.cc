@@ -54,6 +54,14 @@ double expected_expert_bytes(const LoadedModel& model, int64_t tokens) {
   return bytes;
 }
 
+double state_bytes_seen(const LoadedModel& model, int64_t length) {
+  double bytes = 0.0;
+  for (const LayerStateSpec& layer : model.states()) {
+    bytes += static_cast<double>(layer.bytes_seen(length));
+  }
+  return bytes;
+}
+
 Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest& test,
                                   int64_t batch, const BenchmarkRun& run) {
   Traffic traffic;
@@ -68,10 +76,7 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
     traffic.dense_bytes += static_cast<double>(dense_bytes[step.rows]);
     if (lookups == 0) traffic.expert_bytes += expected_expert_bytes(model, step.rows);
     length += step.grows;
-    for (const LayerStateSpec& layer : model.states()) {
-      traffic.state_bytes +=
-          static_cast<double>(test.sequences()) * static_cast<double>(layer.bytes_seen(length));
-    }
+    traffic.state_bytes += static_cast<double>(test.sequences()) * state_bytes_seen(model, length);
   }
   if (lookups > 0) {
     const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));

@@ -31,9 +31,9 @@ void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_sl
       "{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
       p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
       p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
-  const bool has_f16 = p.k_type == DType::kF16 || p.v_type == DType::kF16;
-  compare_with_reference({"attention", label, p.v_head_dim, tolerance, on_slow_devices, has_f16},
-                         [&](Session& s) { return p.run(s, chunks); });
+  compare_with_reference(
+      {"attention", label, p.v_head_dim, tolerance, on_slow_devices, p.has_f16_cache()},
+      [&](Session& s) { return p.run(s, chunks); });
 }
 
 TEST(Attention, MatchesTheReferenceAtEveryHeadSize) {

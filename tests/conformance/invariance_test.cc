@@ -101,8 +101,7 @@ bool is_for(const Device&, const Problem&) {
   return true;
 }
 bool is_for(const Device& device, const AttentionProblem& problem) {
-  const bool has_f16 = problem.k_type == DType::kF16 || problem.v_type == DType::kF16;
-  return !has_f16 || device.takes_f16_cache();
+  return !problem.has_f16_cache() || device.takes_f16_cache();
 }
 
 template <typename Problem>

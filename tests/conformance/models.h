@@ -28,6 +28,7 @@ struct AttentionProblem {
   bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
   DType k_type = DType::kF32;     // of pages
   DType v_type = DType::kF32;
+  bool has_f16_cache() const { return k_type == DType::kF16 || v_type == DType::kF16; }
 
   static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                int64_t v_head_dim, int64_t page_tokens, int64_t n);

@@ -138,7 +138,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       describe_model(directory, *device, {.bits = options.assume_bits}));
-  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(options.model, engine));
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(open_device(options.model), engine));
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
   const int64_t chunk = prefill_chunk_for(*device, engine, context);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));

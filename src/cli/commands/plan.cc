@@ -92,7 +92,8 @@ Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, De
   return describe_model(name, device, assumed);
 }
 
-Result<Speeds> find_speeds(const Options& options, const LoadedModel& model) {
+Result<Speeds> find_speeds(const Options& options, const LoadedModel& model,
+                           const Result<std::unique_ptr<Device>>& device) {
   Speeds speeds;
   if (options.drive_gb) {
     speeds.drive = {*options.drive_gb * 1e9, "given"};
@@ -106,15 +107,15 @@ Result<Speeds> find_speeds(const Options& options, const LoadedModel& model) {
   if (options.memory_gb) speeds.memory = {*options.memory_gb * 1e9, "given"};
   if (options.arithmetic_g) speeds.arithmetic = {*options.arithmetic_g * 1e9, "given"};
   if (options.memory_gb && options.arithmetic_g) return speeds;
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_device(options.model));
+  if (!device.ok()) return device.error();
   if (!options.memory_gb) {
     MF_ASSIGN_OR_RETURN(speeds.memory.per_second,
-                        measure_read_bandwidth(*device, {.seconds = kProbeSeconds / 2}));
+                        measure_read_bandwidth(**device, {.seconds = kProbeSeconds / 2}));
     speeds.memory.origin = "measured";
   }
   if (!options.arithmetic_g) {
     MF_ASSIGN_OR_RETURN(speeds.arithmetic.per_second,
-                        measure_multiply_adds(*device, kProbeSeconds / 2));
+                        measure_multiply_adds(**device, kProbeSeconds / 2));
     speeds.arithmetic.origin = "measured";
   }
   return speeds;
@@ -278,11 +279,12 @@ Status run(const Options& options) {
   Report report;
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       open_description(options, *trace, report.model));
-  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(options.model, engine));
+  const auto device = open_device(options.model);
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(device, engine));
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));
-  MF_ASSIGN_OR_RETURN(report.speeds, find_speeds(options, *model));
+  MF_ASSIGN_OR_RETURN(report.speeds, find_speeds(options, *model, device));
   MF_ASSIGN_OR_RETURN(report.forecast,
                       forecast(*model, report.plan, report.context,
                                std::min(kPromptTokens, report.context), report.speeds.machine()));

@@ -34,14 +34,11 @@ struct AttentionBlock {
   alignas(64) float p[kAttentionRowsMax][kPositions];  // scores, then probabilities
 };
 
-constexpr int64_t size_of(ElementType type) { return type == ElementType::kF16 ? 2 : 4; }
-
 /// Elements from `d` on of a row of keys or values, of which `left` are left.
 template <ElementType kType>
 MF_INLINE Vec vload_cached(const uint8_t* row, int64_t d, int64_t left) {
-  const uint8_t* p = row + d * size_of(kType);
-  if (kType == ElementType::kF32) return vload_some(reinterpret_cast<const float*>(p), left);
-  return left < kLanes ? vload_f16_partial(p, left) : vload_f16(p);
+  const uint8_t* p = row + d * element_bytes(kType);
+  return left < kLanes ? vload_element_partial(p, kType, left) : vload_element(p, kType);
 }
 
 /// The part of a block that token t sees.
@@ -89,7 +86,7 @@ static void transpose_keys(const AttentionArgs& args, const AttentionBlock& bloc
         m[i] = vload_cached<kType>(keys[i], d, args.head_dim - d);
       }
       // Rows are too short and too many for the hardware's prefetchers.
-      const int64_t at = d * size_of(kType);
+      const int64_t at = d * element_bytes(kType);
       for (int i = 0; i < kLanes; ++i) __builtin_prefetch(keys[i + kPanelKeys] + at, 0, 2);
       if (has_values) {
         for (int i = 0; i < kLanes; ++i) __builtin_prefetch(values[i] + at, 0, 2);

@@ -37,7 +37,10 @@ static void scale(float* out, const float* x, float factor, int64_t n) {
 static void to_f16(uint8_t* out, const float* x, int64_t n) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) vstore_f16(out + 2 * i, vload(x + i));
-  if (i < n) vstore_f16_partial(out + 2 * i, vload_partial(x + i, n - i), n - i);
+  if (i == n) return;
+  uint8_t last[2 * kLanes];
+  vstore_f16(last, vload_partial(x + i, n - i));
+  __builtin_memcpy(out + 2 * i, last, static_cast<uint64_t>(2 * (n - i)));
 }
 
 static void soft_cap(float* x, float cap, int64_t n) {

@@ -70,12 +70,6 @@ MF_INLINE void vstore_f16(uint8_t* p, Vec v) {
   const __m256i halves = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
   __builtin_memcpy(p, &halves, sizeof(halves));
 }
-/// The first `count` < kLanes elements.
-MF_INLINE void vstore_f16_partial(uint8_t* p, Vec v, int64_t count) {
-  uint8_t bytes[2 * kLanes];
-  vstore_f16(bytes, v);
-  __builtin_memcpy(p, bytes, static_cast<uint64_t>(2 * count));
-}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
 }

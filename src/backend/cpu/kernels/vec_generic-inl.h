@@ -120,12 +120,6 @@ MF_INLINE void vstore_f16(uint8_t* p, Vec v) {
     __builtin_memcpy(p + 2 * i, &half, sizeof(half));
   }
 }
-/// The first `count` < kLanes elements.
-MF_INLINE void vstore_f16_partial(uint8_t* p, Vec v, int64_t count) {
-  uint8_t bytes[2 * kLanes];
-  vstore_f16(bytes, v);
-  __builtin_memcpy(p, bytes, static_cast<uint64_t>(2 * count));
-}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   return Vec{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
              static_cast<float>(p[3])};

@@ -64,12 +64,6 @@ MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
 }
 /// Rounds to nearest even, as all of them do.
 MF_INLINE void vstore_f16(uint8_t* p, Vec v) { vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v))); }
-/// The first `count` < kLanes elements.
-MF_INLINE void vstore_f16_partial(uint8_t* p, Vec v, int64_t count) {
-  uint8_t bytes[2 * kLanes];
-  vstore_f16(bytes, v);
-  __builtin_memcpy(p, bytes, static_cast<uint64_t>(2 * count));
-}
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   uint32_t word;
   __builtin_memcpy(&word, p, sizeof(word));
