@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,6 +52,12 @@ class Encoder {
   /// Waits for the work recorded so far, then copies a contiguous tensor out. Fails with the sticky
   /// error.
   virtual Status read(std::span<std::byte> to, Tensor from) = 0;
+
+  /// Work of the host on the threads that compute here, if any do: fn(0) to fn(count - 1), perhaps
+  /// at once. Returns when all have run; recorded work may run meanwhile.
+  virtual void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) {
+    for (int64_t i = 0; i < count; ++i) fn(i);
+  }
 
   // --- Element-wise and rows ---
 

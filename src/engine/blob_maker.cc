@@ -6,15 +6,16 @@
 
 #include "base/format.h"
 #include "checkpoint/checksum.h"
+#include "experts/expert_arrangement.h"
 #include "quant/quantize.h"
 
 namespace moeflux {
 namespace {
 
-Status check_source(const ExpertLayer& source, ExpertId expert, std::span<const std::byte> slot) {
+Status check_source(const ExpertLayer& source, ExpertId expert, const std::byte* arrived) {
   if (source.checksums.empty()) return {};
   const uint64_t expected = source.checksums[static_cast<size_t>(index(expert))];
-  const uint64_t found = checksum64(slot.first(source.checked_bytes));
+  const uint64_t found = checksum64({arrived, source.checked_bytes});
   if (found == expected) return {};
   return make_error(ErrorCode::kCorruption, "checksum {}, expected {}; the file is damaged",
                     checksum_text(found), checksum_text(expected));
@@ -49,19 +50,22 @@ Status BlobMaker::put_matrix(size_t i, std::byte* slot, std::byte* blob) const {
 
 Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
   MF_CHECK(blob.size() == target_.stride);
+  const bool apart = source_.arrangement != ExpertArrangement::kAsStored;
   std::vector<std::byte> slot(source_.slot_bytes);
+  std::vector<std::byte> memory(apart ? LandedExpert::bytes_for(source_) : 0);
+  const LandedExpert landed(source_, expert, memory.data());
   for (const ExpertExtent& extent : source_.extents_of(expert)) {
-    MF_RETURN_IF_ERROR(
-        index_.file(extent.file)
-            .read_at(extent.offset, std::span(slot).subspan(extent.slot_offset, extent.bytes)));
+    std::byte* const into =
+        apart ? landed.at(extent.slot_offset) : slot.data() + extent.slot_offset;
+    MF_RETURN_IF_ERROR(index_.file(extent.file).read_at(extent.offset, {into, extent.bytes}));
   }
   const auto where = [&] { return formatted("layer {} expert {}", target_.layer, index(expert)); };
-  if (const Status whole = check_source(source_, expert, slot); !whole.ok()) {
+  const std::byte* const arrived = apart ? landed.at(0) : slot.data();
+  if (const Status whole = check_source(source_, expert, arrived); !whole.ok()) {
     return whole.error().with_context(where());
   }
-  if (source_.arrangement != ExpertArrangement::kAsStored) {
-    std::vector<std::byte> scratch(slot.size());
-    arrange_slot(source_, slot, scratch);
+  for (int64_t task = 0; apart && task < kArrangeTasks; ++task) {
+    arrange(source_, landed, slot, task);
   }
   std::fill(blob.begin(), blob.end(), std::byte{0});
   for (size_t i = 0; i < target_.matrices.size(); ++i) {

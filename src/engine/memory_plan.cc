@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "experts/expert_fetch.h"
 #include "io/reader_factory.h"
 
 namespace moeflux {
@@ -9,6 +10,15 @@ namespace {
 
 constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
 constexpr uint64_t kReserveBytesMax = 512 * kMiB;
+
+// Experts read into their slots need a chunk for each read that does not begin where its slot does.
+uint64_t reader_bytes(const ExpertTable& experts) {
+  const bool any_as_stored = std::ranges::any_of(experts.layers, [](const ExpertLayer& layer) {
+    return layer.num_experts > 0 && layer.arrangement == ExpertArrangement::kAsStored;
+  });
+  const uint64_t chunks = any_as_stored ? kReaderDepth * ReaderOptions{}.chunk_bytes : 0;
+  return chunks + landing_bytes(experts);
+}
 
 }  // namespace
 
@@ -37,7 +47,7 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.available_bytes = request.available_bytes;
   plan.dense_bytes = model.dense.bytes;
   plan.scratch_bytes = request.scratch_bytes;
-  plan.reader_bytes = kReaderDepth * ReaderOptions{}.chunk_bytes;
+  plan.reader_bytes = reader_bytes(model.experts);
   plan.reserve_bytes = memory_reserve(request.available_bytes);
   for (const LayerStateSpec& layer : model.states()) {
     plan.state_bytes +=

@@ -14,7 +14,7 @@ struct MemoryPlan {
   uint64_t dense_bytes = 0;
   uint64_t state_bytes = 0;    // of one sequence at full context
   uint64_t scratch_bytes = 0;  // activations of one prefill chunk, and logits
-  uint64_t reader_bytes = 0;   // what reads that do not begin at a page land in first
+  uint64_t reader_bytes = 0;   // where bytes land that are not read into their slots
   uint64_t reserve_bytes = 0;  // what nobody counts; see memory_reserve()
   uint64_t experts_bytes = 0;  // all of them, were they resident
   uint64_t expert_slot_bytes = 0;

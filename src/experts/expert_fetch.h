@@ -1,16 +1,20 @@
 // Reads experts from storage into equal slots of memory: one blob or several extents each, checked
-// and arranged on arrival. Knows slots and files; which expert deserves a slot is decided
-// elsewhere.
+// and arranged on arrival. Experts that are arranged land in memory apart, which passes from one to
+// the next. Knows slots and files; which expert deserves a slot is decided elsewhere.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/units.h"
 #include "checkpoint/tensor_index.h"
 #include "experts/arrival_check.h"
 #include "experts/drive_load.h"
@@ -19,6 +23,14 @@
 #include "io/async_reader.h"
 
 namespace moeflux {
+
+/// Runs fn(0) to fn(count - 1), perhaps at once on several threads, and returns when all have run.
+using HostTasks = std::function<void(int64_t count, const std::function<void(int64_t)>& fn)>;
+/// One after another.
+void run_in_turn(int64_t count, const std::function<void(int64_t)>& fn);
+
+/// Memory for experts that land apart from their slots, for all of a table's layers.
+uint64_t landing_bytes(const ExpertTable& table);
 
 /// Thread-compatible: the engine's thread. References must outlive it. Its destructor waits for
 /// what is in flight, which writes into slots.
@@ -35,6 +47,8 @@ class ExpertFetch {
     size_t slot_bytes = 0;        // at least table.slot_bytes_max()
     /// Compare experts of a pack with their checksums when they first arrive.
     bool check_arrivals = true;
+    /// Room for experts to land, of which two are there in any case: 60 ms of a drive of 2 GB/s.
+    uint64_t landing_bytes = 128 * kMiB;
   };
   ExpertFetch(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
               const Options& options);
@@ -42,22 +56,25 @@ class ExpertFetch {
   ExpertFetch(const ExpertFetch&) = delete;
   ExpertFetch& operator=(const ExpertFetch&) = delete;
 
-  /// Starts reading the expert into its slot, which nobody touches until it arrives. Extents that
-  /// lie together in file and slot are one read. Where memory runs out, nothing has been started.
+  /// Starts reading the expert into its slot, which nobody touches until it arrives; an expert that
+  /// lands apart begins once there is room to land. Extents that lie together in file and memory
+  /// are one read. Where memory runs out, nothing has been started.
   void start(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority);
   /// A guess that came true is waited for: what has not begun of it goes first now.
-  void promote(ExpertCache::Slot slot) { reader_.promote(static_cast<uint64_t>(slot)); }
-
+  void promote(ExpertCache::Slot slot);
   /// Gives up what has not begun; it arrives as kCancelled.
-  void cancel(ExpertCache::Slot slot) { reader_.cancel(static_cast<uint64_t>(slot)); }
+  void cancel(ExpertCache::Slot slot);
 
-  /// Blocks until something has arrived; at least one expert must be in flight.
-  std::vector<Arrival> wait();
+  /// Blocks until something has arrived; at least one expert must be in flight. `tasks` arrange
+  /// what has.
+  std::vector<Arrival> wait(const HostTasks& tasks = run_in_turn);
   /// The experts that have arrived, perhaps none. Keeps the reader busy while the caller computes.
-  std::vector<Arrival> poll();
+  std::vector<Arrival> poll(const HostTasks& tasks = run_in_turn);
 
   size_t in_flight() const { return in_flight_; }
-  bool is_in_flight(ExpertCache::Slot slot) const { return at(slot).reads_left > 0; }
+  bool is_in_flight(ExpertCache::Slot slot) const { return at(slot).is_in_flight; }
+  /// Where experts land that are arranged; empty where none are. For register_buffers().
+  std::span<std::byte> landing_memory() const { return {landing_.get(), landing_size_}; }
   uint64_t bytes_read() const { return bytes_read_; }
   /// Intervals with something in flight, until its arrival was noticed.
   uint64_t busy_us() const { return busy_us_; }
@@ -68,8 +85,16 @@ class ExpertFetch {
   using Clock = std::chrono::steady_clock;
   struct Loading {
     ExpertKey key;
+    bool is_in_flight = false;
+    ReadPriority priority = ReadPriority::kDemand;
     size_t reads_left = 0;
-    Status status;  // the first failure
+    std::byte* landing = nullptr;  // null: read into the slot
+    Status status;                 // the first failure
+  };
+  struct FreeAligned {
+    void operator()(std::byte* bytes) const {
+      ::operator delete[](bytes, std::align_val_t{kDirectAlignment});
+    }
   };
 
   Loading& at(ExpertCache::Slot slot) { return loading_[static_cast<size_t>(slot)]; }
@@ -79,8 +104,12 @@ class ExpertFetch {
     return options_.memory.subspan(static_cast<size_t>(slot) * options_.slot_bytes,
                                    layer.slot_bytes);
   }
-  void finish(std::vector<ReadCompletion> completions, std::vector<Arrival>& arrivals);
-  void finish_slot(ExpertCache::Slot slot, std::vector<Arrival>& arrivals);
+  void list_requests(ExpertCache::Slot slot, const Loading& loading);
+  void begin_waiting();
+  std::vector<Arrival> collect(std::vector<ReadCompletion> completions, const HostTasks& tasks);
+  void check(ExpertCache::Slot slot);
+  void arrange_whole(const HostTasks& tasks);
+  Arrival arrival_of(ExpertCache::Slot slot);
   Clock::duration end_busy();
 
   const ExpertTable& table_;
@@ -88,9 +117,13 @@ class ExpertFetch {
   AsyncReader& reader_;
   Options options_;
   ArrivalCheck arrivals_;
-  std::vector<std::byte> arrange_scratch_;
   std::vector<Loading> loading_;  // by slot
   std::vector<ReadRequest> requests_;
+  size_t landing_size_ = 0;
+  std::unique_ptr<std::byte[], FreeAligned> landing_;
+  std::vector<std::byte*> free_landings_;
+  std::vector<ExpertCache::Slot> waiting_;  // for room to land, in order
+  std::vector<ExpertCache::Slot> whole_;    // nothing more to read of them
   size_t in_flight_ = 0;
   uint64_t bytes_read_ = 0;
   Clock::time_point busy_since_;

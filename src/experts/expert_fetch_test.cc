@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "checkpoint/checksum.h"
@@ -96,6 +97,100 @@ TEST_F(ExpertFetchTest, ExtentsThatLieTogetherInFileAndSlotAreOneRead) {
   EXPECT_EQ(reader.reads_submitted(), 5u);
   EXPECT_TRUE(all(fetch).at(1).status.ok());
   EXPECT_TRUE(holds(Slot{1}, key(0, 1)));
+}
+
+/// Experts of layers 0 and 2 are copied to their slots from where they land; two may at a time.
+class LandingTest : public ExpertFetchTest {
+ protected:
+  LandingTest() : table_(world_.table()) {
+    for (const size_t layer : {0, 2}) {
+      table_.layers[layer].arrangement = ExpertArrangement::kRowMajorParts;
+    }
+    options_ = options();
+    options_.landing_bytes = 0;
+  }
+  ExpertTable table_;
+  ExpertFetch::Options options_;
+};
+
+TEST_F(LandingTest, ExpertsBeyondTheRoomToLandWaitAndArriveWhole) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    FaultyReader reader({.seed = seed, .delay_waits_max = 3, .completions_per_wait_max = 1});
+    ExpertFetch fetch(table_, world_.index(), reader, options_);
+    const std::vector<ExpertKey> keys = {key(0, 3), key(2, 11), key(1, 0), key(2, 4)};
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+      fetch.start(keys[slot], Slot{slot}, ReadPriority::kDemand);
+    }
+    EXPECT_EQ(reader.reads_submitted(), 3u * 3u);
+    EXPECT_TRUE(fetch.is_in_flight(Slot{3}));
+    const auto arrived = all(fetch);
+    ASSERT_EQ(arrived.size(), kSlots);
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+      EXPECT_TRUE(arrived.at(slot).status.ok());
+      EXPECT_TRUE(holds(Slot{slot}, keys[slot])) << "seed " << seed << ", slot " << slot;
+    }
+  }
+}
+
+TEST_F(LandingTest, APromotedGuessLandsBeforeTheOthers) {
+  FaultyReader reader({.completions_per_wait_max = 1});
+  ExpertFetch fetch(table_, world_.index(), reader, options_);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    fetch.start(key(0, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kSpeculative);
+  }
+  fetch.promote(Slot{3});
+  std::vector<uint32_t> order;
+  while (fetch.in_flight() > 0) {
+    for (const ExpertFetch::Arrival& arrival : fetch.wait()) {
+      order.push_back(static_cast<uint32_t>(arrival.slot));
+    }
+  }
+  EXPECT_LT(std::ranges::find(order, 3u), std::ranges::find(order, 2u));
+}
+
+TEST_F(LandingTest, WhatIsCancelledWhileItWaitsArrivesAsCancelled) {
+  FaultyReader reader({});
+  ExpertFetch fetch(table_, world_.index(), reader, options_);
+  for (uint32_t slot = 0; slot < 3; ++slot) {
+    fetch.start(key(0, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kDemand);
+  }
+  fetch.cancel(Slot{2});
+  const auto arrived = all(fetch);
+  ASSERT_EQ(arrived.size(), 3u);
+  EXPECT_TRUE(arrived.at(0).status.ok() && arrived.at(1).status.ok());
+  expect_error(arrived.at(2).status, ErrorCode::kCancelled, {"layer 0 expert 2"});
+  EXPECT_EQ(reader.reads_submitted(), 2u * 3u);
+  fetch.start(key(0, 5), Slot{2}, ReadPriority::kDemand);  // the slot can be used again
+  EXPECT_TRUE(all(fetch).at(2).status.ok());
+  EXPECT_TRUE(holds(Slot{2}, key(0, 5)));
+}
+
+TEST_F(LandingTest, AFailedReadGivesItsRoomBack) {
+  FaultyReader reader({.failing_reads = {0, 4}});
+  ExpertFetch fetch(table_, world_.index(), reader, options_);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    fetch.start(key(2, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kDemand);
+  }
+  const auto arrived = all(fetch);
+  expect_error(arrived.at(0).status, ErrorCode::kIo, {"layer 2 expert 0"});
+  expect_error(arrived.at(1).status, ErrorCode::kIo, {"layer 2 expert 1"});
+  for (uint32_t slot = 2; slot < kSlots; ++slot) {
+    EXPECT_TRUE(arrived.at(slot).status.ok());
+    EXPECT_TRUE(holds(Slot{slot}, key(2, static_cast<int32_t>(slot))));
+  }
+}
+
+TEST_F(LandingTest, TasksOfArrivalsMayRunInAnyOrder) {
+  FaultyReader reader({});
+  ExpertFetch fetch(table_, world_.index(), reader, options_);
+  fetch.start(key(0, 7), Slot{0}, ReadPriority::kDemand);
+  fetch.start(key(2, 7), Slot{1}, ReadPriority::kDemand);
+  while (fetch.in_flight() > 0) {
+    (void)fetch.wait([](int64_t count, const std::function<void(int64_t)>& fn) {
+      for (int64_t i = count; i-- > 0;) fn(i);
+    });
+  }
+  EXPECT_TRUE(holds(Slot{0}, key(0, 7)) && holds(Slot{1}, key(2, 7)));
 }
 
 TEST_F(ExpertFetchTest, AFailedReadNamesItsExpertAndLeavesTheOthers) {

@@ -33,9 +33,10 @@ struct ExpertBias {
   Tensor view(Buffer& buffer, size_t slot_offset) const;
 };
 
-/// The work on a slot's bytes once they have all arrived.
+/// From the bytes of a file to those of a slot. Extents say where each byte would come in a slot;
+/// kAsStored reads there, the others read elsewhere (LandedExpert) and write the slot from it.
 enum class ExpertArrangement : uint8_t {
-  kAsStored,  // nothing: what arrives is the layout, tiles included
+  kAsStored,  // what arrives is the layout, tiles included
   /// Matrices in tiled order arrive as codes, scales and biases one after another at data_offset,
   /// where the tiles will be; the other matrices as they stay.
   kRowMajorParts,
@@ -97,9 +98,5 @@ struct ExpertTable {
 
 /// Places matrices and biases one after another: fills their offsets and slot_bytes.
 void lay_out_slot(ExpertLayer& layer);
-
-/// Turns what has arrived in `slot` into the layer's layout. `scratch` is as large as the slot.
-void arrange_slot(const ExpertLayer& layer, std::span<std::byte> slot,
-                  std::span<std::byte> scratch);
 
 }  // namespace moeflux

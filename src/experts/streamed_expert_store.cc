@@ -1,6 +1,7 @@
 #include "experts/streamed_expert_store.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <new>
 #include <optional>
@@ -50,6 +51,7 @@ class StreamedExpertStore : public ExpertStore {
         num_experts_(table.num_experts_total()),
         guesses_(cache_.num_slots()) {
     fetch_.measure(&meter_);
+    register_memory(cache_.capacity_bytes());
   }
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
@@ -91,6 +93,7 @@ class StreamedExpertStore : public ExpertStore {
     state->wave.clear();
     spare_states_.push_back(std::move(state));
   }
+  void register_memory(size_t cache_bytes);
   bool read_ahead(LayerId after);
   void start_guess(ExpertKey key, ExpertPin pin, ReadPriority priority);
   void list_absent(LayerId layer, size_t top_k);
@@ -226,10 +229,16 @@ void StreamedExpertStore::release_memory(uint64_t bytes) {
   if (slots == 0) return;
   cache_.shrink_to(cache_.slot_limit() - slots);
   const size_t kept = cache_.compact() * slot_bytes;
+  register_memory(kept);
   Buffer& buffer = cache_.buffer();
-  const std::span<std::byte> memory(buffer.host_data(), kept);
-  (void)reader_.register_buffers(std::span(&memory, 1));
   discard_host_memory(buffer, kept, buffer.size_bytes() - kept);
+}
+
+// Where it is refused, reads still work.
+void StreamedExpertStore::register_memory(size_t cache_bytes) {
+  const std::array<std::span<std::byte>, 2> regions = {
+      std::span(cache_.buffer().host_data(), cache_bytes), fetch_.landing_memory()};
+  (void)reader_.register_buffers(std::span(regions).first(regions[1].empty() ? 1 : 2));
 }
 
 /// The slot is given up unless its read has been asked for: nobody would end its wait.
@@ -287,7 +296,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
   Result<std::span<const ExpertWeights>> wait_some() override {
     Status failure;
     // The first wave is the hits alone: reads have only just been asked for.
-    if (polls_) take(store_.fetch_.poll(), failure);
+    if (polls_) take(store_.fetch_.poll(host_tasks_), failure);
     polls_ = true;
     MF_RETURN_IF_ERROR(make_room());
     const LayerVisit& visit = state_->visit;
@@ -347,7 +356,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
   void wait(Status& failure) {
     const Clock::time_point begin = Clock::now();
     (void)encoder_.submit();  // what needs none of them computes meanwhile; errors stick
-    std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait();
+    std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait(host_tasks_);
     store_.stats_.stall_us += us_since(begin);
     take(std::move(arrivals), failure);
   }
@@ -388,6 +397,9 @@ class StreamedExpertStore::Lease : public ExpertLease {
   StreamedExpertStore& store_;
   LayerId layer_;
   Encoder& encoder_;
+  HostTasks host_tasks_ = [this](int64_t count, const std::function<void(int64_t)>& fn) {
+    encoder_.run_on_host(count, fn);
+  };
   bool reads_ahead_ = false;
   bool polls_ = false;
   bool ahead_needs_slots_ = false;
@@ -453,8 +465,6 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
                       device.allocate(slots * slot_bytes, MemoryKind::kHostVisible));
   MF_CHECK(buffer->host_data() != nullptr);
-  const std::span<std::byte> memory(buffer->host_data(), buffer->size_bytes());
-  (void)reader.register_buffers(std::span(&memory, 1));  // where it is refused, reads still work
   ExpertCache::Options cache{.slot_bytes = slot_bytes,
                              .num_slots = slots,
                              .shape = shape_of(table),

@@ -75,6 +75,9 @@ class CpuEncoder : public Encoder {
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
 
+  void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) override {
+    pool_.parallel_for(count, fn);
+  }
   EventId submit() override {
     flush();
     return EventId{++events_};

@@ -1,0 +1,215 @@
+#include "experts/expert_arrangement.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "io/async_reader.h"
+
+namespace moeflux {
+namespace {
+
+constexpr int64_t kDown = 2;
+
+const Weight& matrix_of(const ExpertLayer& layer, int64_t i) {
+  return *std::array{&layer.gate, &layer.up, &layer.down}[static_cast<size_t>(i)];
+}
+const ExpertBias& bias_of(const ExpertLayer& layer, size_t i) {
+  return *std::array{&layer.gate_bias, &layer.up_bias, &layer.down_bias}[i];
+}
+
+size_t element_bytes(const ExpertBias& bias) {
+  return static_cast<size_t>(dtype_bits(bias.dtype)) / 8;
+}
+
+std::span<std::byte> bytes_of(const ExpertBias& bias, std::byte* slot) {
+  return {slot + bias.offset, static_cast<size_t>(bias.size) * element_bytes(bias)};
+}
+
+bool adjoins(const ExpertExtent& extent, const ExpertExtent* last) {
+  return last != nullptr && last->file == extent.file &&
+         last->offset + last->bytes == extent.offset;
+}
+
+/// Where `extent` lands behind `last`, which ends at `end`: in a page of its own, so that whole
+/// pages around it can be read.
+size_t landing_of(const ExpertExtent& extent, const ExpertExtent* last, size_t end) {
+  if (adjoins(extent, last)) return end;
+  return static_cast<size_t>(round_up(end, uint64_t{kDirectAlignment}) +
+                             extent.offset % kDirectAlignment);
+}
+
+// to[r][c] = from[c][r * step + first]: `from` has rows of `from_cols` elements.
+struct TransposedCopy {
+  std::byte* to;
+  const std::byte* from;
+  int64_t rows;
+  int64_t cols;
+  int64_t from_cols;
+  int64_t step;
+  int64_t first;
+};
+
+void copy_transposed(const TransposedCopy& c, size_t element_bytes) {
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t col = 0; col < c.cols; ++col) {
+      std::memcpy(
+          c.to + static_cast<size_t>(row * c.cols + col) * element_bytes,
+          c.from + static_cast<size_t>(col * c.from_cols + row * c.step + c.first) * element_bytes,
+          element_bytes);
+    }
+  }
+}
+
+void input_major(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot,
+                 int64_t task) {
+  const auto element = static_cast<size_t>(dtype_bits(layer.gate.format.dtype)) / 8;
+  const int64_t m = layer.gate.rows;
+  const int64_t h = layer.gate.cols;
+  const size_t down_at = static_cast<size_t>(2 * m * h) * element;
+  const size_t in_bias_at = down_at + static_cast<size_t>(m * h) * element;
+  const size_t out_bias_at = in_bias_at + static_cast<size_t>(2 * m) * element;
+  if (task == kDown) {
+    std::byte* to = slot + layer.down.parts.codes.offset_bytes;
+    return copy_transposed({to, from.at(down_at), h, m, h, 1, 0}, element);
+  }
+  if (task < kDown) {
+    std::byte* to = slot + matrix_of(layer, task).parts.codes.offset_bytes;
+    return copy_transposed({to, from.at(0), m, h, 2 * m, 2, task}, element);
+  }
+  const std::byte* in_bias = from.at(in_bias_at);
+  copy_transposed({slot + layer.gate_bias.offset, in_bias, m, 1, 2 * m, 2, 0}, element);
+  copy_transposed({slot + layer.up_bias.offset, in_bias, m, 1, 2 * m, 2, 1}, element);
+  std::memcpy(slot + layer.down_bias.offset, from.at(out_bias_at),
+              static_cast<size_t>(h) * element);
+}
+
+// Every second row of `from`, from the first or the second on.
+void take_rows(std::span<std::byte> to, const std::byte* from, size_t row_bytes, int64_t first) {
+  from += static_cast<size_t>(first) * row_bytes;
+  for (size_t at = 0; at < to.size(); at += row_bytes, from += 2 * row_bytes) {
+    std::memcpy(to.data() + at, from, row_bytes);
+  }
+}
+
+void alternate_rows(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot,
+                    int64_t task) {
+  const Parts<std::span<std::byte>> gate = layer.gate.bytes_in(slot);
+  const Parts<std::span<std::byte>> down = layer.down.bytes_in(slot);
+  size_t at = 0;
+  for (const PartRole role : kPartRoles) {
+    if (!layer.gate.has(role)) continue;
+    if (task < kDown) {
+      const std::span<std::byte> to = matrix_of(layer, task).bytes_in(slot)[role];
+      take_rows(to, from.at(at), to.size() / static_cast<size_t>(layer.gate.rows), task);
+    }
+    at += 2 * gate[role].size();
+  }
+  for (const PartRole role : kPartRoles) {
+    if (!layer.down.has(role)) continue;
+    if (task == kDown) std::copy_n(from.at(at), down[role].size(), down[role].begin());
+    at += down[role].size();
+  }
+  if (task <= kDown || layer.gate_bias.size == 0) return;
+  const std::span<std::byte> gate_bias = bytes_of(layer.gate_bias, slot);
+  const std::span<std::byte> down_bias = bytes_of(layer.down_bias, slot);
+  take_rows(gate_bias, from.at(at), element_bytes(layer.gate_bias), 0);
+  take_rows(bytes_of(layer.up_bias, slot), from.at(at), element_bytes(layer.up_bias), 1);
+  std::copy_n(from.at(at + 2 * gate_bias.size()), down_bias.size(), down_bias.begin());
+}
+
+void reordered(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot, int64_t task) {
+  if (task <= kDown) {
+    const Weight& to = matrix_of(layer, task);
+    const Weight& stored = layer.stored[static_cast<size_t>(task)];
+    return reorder_parts(to.format, to.rows, to.cols, to.bytes_in(slot), stored.format.order,
+                         from.parts_of(stored));
+  }
+  for (size_t i = 0; i < layer.stored_biases.size(); ++i) {
+    const std::span<std::byte> to = bytes_of(bias_of(layer, i), slot);
+    if (!to.empty()) std::copy_n(from.at(layer.stored_biases[i].offset), to.size(), to.begin());
+  }
+}
+
+void row_major_parts(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot,
+                     int64_t task) {
+  if (task > kDown) {
+    for (size_t i = 0; i < 3; ++i) {
+      const ExpertBias& bias = bias_of(layer, i);
+      const std::span<std::byte> to = bytes_of(bias, slot);
+      if (!to.empty()) std::copy_n(from.at(bias.offset), to.size(), to.begin());
+    }
+    return;
+  }
+  const Weight& matrix = matrix_of(layer, task);
+  if (matrix.format.order == WeightOrder::kTiled) {
+    Weight stored =
+        lay_out(matrix.format.with_order(WeightOrder::kRowMajor), matrix.rows, matrix.cols);
+    place_parts(stored, matrix.parts.codes.offset_bytes, 1);
+    return reorder_parts(matrix.format, matrix.rows, matrix.cols, matrix.bytes_in(slot),
+                         WeightOrder::kRowMajor, from.parts_of(stored));
+  }
+  const Parts<std::span<std::byte>> to = matrix.bytes_in(slot);
+  const Parts<std::span<std::byte>> parts = from.parts_of(matrix);
+  for (const PartRole role : kPartRoles) {
+    if (matrix.has(role)) std::copy_n(parts[role].data(), to[role].size(), to[role].begin());
+  }
+}
+
+}  // namespace
+
+size_t LandedExpert::bytes_for(const ExpertLayer& layer) {
+  if (layer.num_experts == 0) return 0;
+  size_t bytes = 0;
+  for (const ExpertExtent& extent : layer.extents_of(ExpertId{0})) {
+    bytes += extent.bytes + 2 * (kDirectAlignment - 1);
+  }
+  return static_cast<size_t>(round_up(bytes, uint64_t{kDirectAlignment}));
+}
+
+std::byte* LandedExpert::at(size_t slot_offset) const {
+  size_t end = 0;
+  const ExpertExtent* last = nullptr;
+  for (const ExpertExtent& extent : extents_) {
+    const size_t begin = landing_of(extent, last, end);
+    if (slot_offset >= extent.slot_offset && slot_offset - extent.slot_offset < extent.bytes) {
+      return memory_ + begin + (slot_offset - extent.slot_offset);
+    }
+    end = begin + extent.bytes;
+    last = &extent;
+  }
+  MF_CHECK(false && "no extent brings this byte");
+  return nullptr;
+}
+
+Parts<std::span<std::byte>> LandedExpert::parts_of(const Weight& placed) const {
+  Parts<std::span<std::byte>> parts;
+  for (const PartRole role : kPartRoles) {
+    const Tensor& part = placed.parts[role];
+    if (placed.has(role)) parts[role] = {at(part.offset_bytes), part.size_bytes()};
+  }
+  return parts;
+}
+
+void arrange(const ExpertLayer& layer, const LandedExpert& from, std::span<std::byte> slot,
+             int64_t task) {
+  MF_CHECK(slot.size() >= layer.slot_bytes && task >= 0 && task < kArrangeTasks);
+  switch (layer.arrangement) {
+    case ExpertArrangement::kAsStored:
+      MF_CHECK(false && "what is as stored is read into its slot");
+      return;
+    case ExpertArrangement::kRowMajorParts:
+      return row_major_parts(layer, from, slot.data(), task);
+    case ExpertArrangement::kInputMajorInterleaved:
+      return input_major(layer, from, slot.data(), task);
+    case ExpertArrangement::kAlternateRows:
+      return alternate_rows(layer, from, slot.data(), task);
+    case ExpertArrangement::kReordered:
+      return reordered(layer, from, slot.data(), task);
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace moeflux

@@ -1,0 +1,43 @@
+// From the bytes of an expert as its file holds them to the layout of its slot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "experts/expert_table.h"
+#include "quant/weight.h"
+
+namespace moeflux {
+
+/// An expert's extents in memory apart from its slot. Each begins at the same place in a page as in
+/// the file and has its pages to itself, so that a direct read of whole pages brings it; extents
+/// that adjoin in the file adjoin here.
+class LandedExpert {
+ public:
+  /// Memory that any expert of this layer fits in, whole pages.
+  static size_t bytes_for(const ExpertLayer& layer);
+
+  /// `memory` begins at a page and holds bytes_for(layer).
+  LandedExpert(const ExpertLayer& layer, ExpertId expert, std::byte* memory)
+      : extents_(layer.extents_of(expert)), memory_(memory) {}
+
+  /// Where the byte lands that would come at `slot_offset`: it and those behind it of its extent.
+  std::byte* at(size_t slot_offset) const;
+  /// The parts of a matrix that lies so in a slot.
+  Parts<std::span<std::byte>> parts_of(const Weight& placed) const;
+
+ private:
+  std::span<const ExpertExtent> extents_;
+  std::byte* memory_;
+};
+
+/// Tasks of arrange(): gate, up, down and the biases.
+constexpr int64_t kArrangeTasks = 4;
+
+/// Writes what `task` (below kArrangeTasks) stands for to `slot`, of an arrangement other than
+/// kAsStored. Tasks touch different bytes: they may run at once.
+void arrange(const ExpertLayer& layer, const LandedExpert& from, std::span<std::byte> slot,
+             int64_t task);
+
+}  // namespace moeflux
