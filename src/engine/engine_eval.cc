@@ -69,6 +69,7 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
                 .options = {.logits = options.logits,
                             .stop = options.stop,
                             .observer = options.observer,
+                            .best = options.best,
                             .phase = options.phase}};
   // By reference: copies of what they hold would take memory.
   if (options.progress) item.options.progress = std::ref(options.progress);

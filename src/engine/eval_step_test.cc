@@ -196,6 +196,20 @@ TEST_F(EvalStepTest, TheBestAreEachItemsOwn) {
   EXPECT_TRUE(a.rows.empty());
 }
 
+TEST_F(EvalStepTest, ACallForTheBestReadsNoRow) {
+  const auto engine = open({});
+  Part a = part(*engine, tokens_from(3, 5));
+  int rows = 0;
+  const auto count_rows = [&](int64_t, std::span<const float>) {
+    ++rows;
+    return Status();
+  };
+  const Status done =
+      engine->eval(*start(*engine), a.text, {.best = {.count = 1, .of = kVocab}}, count_rows);
+  EXPECT_TRUE(done.ok());
+  EXPECT_EQ(rows, 0);
+}
+
 // Where the file ends, one expert lacks a matrix: with some tokens a step can be had, with others
 // it fails, and with it all that are in it.
 TEST_F(EvalStepTest, AFailedReadBreaksEveryItemOfTheStep) {
