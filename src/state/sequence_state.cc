@@ -7,22 +7,13 @@ namespace moeflux {
 namespace {
 
 /// Keeps memory that a copy reads until the copy has finished.
-class KeptBuffer : public Retained {
+class KeptBlock : public Retained {
  public:
-  explicit KeptBuffer(std::shared_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
+  explicit KeptBlock(std::shared_ptr<const void> block) : block_(std::move(block)) {}
 
  private:
-  std::shared_ptr<Buffer> buffer_;
+  std::shared_ptr<const void> block_;
 };
-
-/// A block as f32, whatever its type: what copies move.
-Tensor words_of(Buffer& block, const StateTensor& spec) {
-  if (!spec.is_per_token()) return Tensor::view(block, 0, spec.shape, DType::kF32);
-  constexpr auto kWord = static_cast<int64_t>(sizeof(float));
-  return Tensor::view(block, 0,
-                      {SequenceState::kPageTokens / kWord, static_cast<int64_t>(spec.bytes())},
-                      DType::kF32);
-}
 
 int64_t pages_needed(int64_t length) {
   return (length + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens;
@@ -61,7 +52,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(Device& device,
       new SequenceState(device, std::move(layers), step_tokens_max));
   for (Layer& layer : state->layers_) {
     for (Held& held : layer.tensors) {
-      if (!held.spec.is_per_token()) MF_RETURN_IF_ERROR(state->add_block(held));
+      if (!held.spec.is_per_token()) MF_RETURN_IF_ERROR(state->add_blocks(held, 1));
     }
   }
   return state;
@@ -71,11 +62,29 @@ std::unique_ptr<SequenceState> SequenceState::share() const {
   return std::unique_ptr<SequenceState>(new SequenceState(*this));
 }
 
-Result<SequenceState::Block> SequenceState::allocate(const StateTensor& spec) {
+Result<std::vector<SequenceState::Block>> SequenceState::allocate(const StateTensor& spec,
+                                                                  size_t count) {
   const uint64_t tokens = spec.is_per_token() ? static_cast<uint64_t>(kPageTokens) : 1;
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
-                      device_.allocate(tokens * spec.bytes(), MemoryKind::kDevice));
-  return Block(std::move(buffer));
+  const uint64_t bytes = tokens * spec.bytes();
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> memory,
+                      device_.allocate(count * bytes, MemoryKind::kDevice));
+  const std::shared_ptr<Buffer> buffer = std::move(memory);
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < count; ++i) {
+    blocks.push_back(std::make_shared<const BlockMemory>(BlockMemory{buffer, i * bytes, bytes}));
+  }
+  return blocks;
+}
+
+// A block as f32, whatever its type: what copies move.
+Tensor SequenceState::words_of(const BlockMemory& block, const StateTensor& spec) {
+  Buffer& buffer = *block.buffer;
+  if (!spec.is_per_token()) {
+    return Tensor::view(buffer, block.offset_bytes, spec.shape, DType::kF32);
+  }
+  constexpr auto kWord = static_cast<int64_t>(sizeof(float));
+  const Shape shape{kPageTokens / kWord, static_cast<int64_t>(spec.bytes())};
+  return Tensor::view(buffer, block.offset_bytes, shape, DType::kF32);
 }
 
 void SequenceState::view_block(Held& held, size_t block) {
@@ -85,14 +94,17 @@ void SequenceState::view_block(Held& held, size_t block) {
     for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
     shape = Shape(extents);
   }
-  held.views[block] = Tensor::view(*held.blocks[block], 0, shape, held.spec.dtype);
+  const BlockMemory& memory = *held.blocks[block];
+  held.views[block] = Tensor::view(*memory.buffer, memory.offset_bytes, shape, held.spec.dtype);
 }
 
-Status SequenceState::add_block(Held& held) {
-  MF_ASSIGN_OR_RETURN(Block block, allocate(held.spec));
-  held.views.emplace_back();
-  held.blocks.push_back(std::move(block));
-  view_block(held, held.blocks.size() - 1);
+Status SequenceState::add_blocks(Held& held, size_t count) {
+  MF_ASSIGN_OR_RETURN(std::vector<Block> blocks, allocate(held.spec, count));
+  for (Block& block : blocks) {
+    held.views.emplace_back();
+    held.blocks.push_back(std::move(block));
+    view_block(held, held.blocks.size() - 1);
+  }
   return {};
 }
 
@@ -131,8 +143,8 @@ Status SequenceState::reserve_tensor(Held& held, int64_t length, Encoder& encode
 
 Status SequenceState::grow(Held& held, int64_t length) {
   const auto pages = static_cast<size_t>(pages_held(held.spec, length, step_tokens_max_));
-  while (held.blocks.size() < pages) MF_RETURN_IF_ERROR(add_block(held));
-  return {};
+  const size_t held_pages = held.blocks.size();
+  return pages > held_pages ? add_blocks(held, pages - held_pages) : Status();
 }
 
 // Pages that the tokens from length_ to `length` are written to become this state's own.
@@ -155,12 +167,12 @@ Status SequenceState::own_pages(Held& held, int64_t length, Encoder& encoder) {
 // A block that others share is left to them; the new one gets its contents where they are read.
 Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder& encoder) {
   if (held.blocks[block].use_count() == 1) return {};
-  MF_ASSIGN_OR_RETURN(Block own, allocate(held.spec));
-  const Block shared = std::exchange(held.blocks[block], std::move(own));
+  MF_ASSIGN_OR_RETURN(const std::vector<Block> own, allocate(held.spec, 1));
+  const Block shared = std::exchange(held.blocks[block], own.front());
   view_block(held, block);
   if (!is_read) return {};
   encoder.copy(words_of(*held.blocks[block], held.spec), words_of(*shared, held.spec));
-  encoder.keep_alive(std::make_unique<KeptBuffer>(shared));
+  encoder.keep_alive(std::make_unique<KeptBlock>(shared));
   return {};
 }
 
@@ -267,7 +279,7 @@ uint64_t SequenceState::size_bytes() const {
   uint64_t bytes = 0;
   for (const Layer& layer : layers_) {
     for (const Held& held : layer.tensors) {
-      for (const Block& block : held.blocks) bytes += block->size_bytes();
+      for (const Block& block : held.blocks) bytes += block->size_bytes;
     }
   }
   return bytes;

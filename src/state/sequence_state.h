@@ -88,8 +88,15 @@ class SequenceState {
   static uint64_t bytes_held(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);
 
  private:
-  /// Device memory: one page of a tensor, or all of one of a fixed size.
-  using Block = std::shared_ptr<Buffer>;
+  /// One page of a tensor, or all of one of a fixed size. Pages that a step needs together are
+  /// parts of one allocation, as a GPU takes some 15 us for each: 320 pages are 3 % of a prompt of
+  /// 4096 tokens on an H200.
+  struct BlockMemory {
+    std::shared_ptr<Buffer> buffer;
+    uint64_t offset_bytes = 0;
+    uint64_t size_bytes = 0;
+  };
+  using Block = std::shared_ptr<const BlockMemory>;
 
   struct Held {
     StateTensor spec;
@@ -105,9 +112,10 @@ class SequenceState {
   SequenceState(Device& device, std::vector<LayerStateSpec> layers, int64_t step_tokens_max);
   SequenceState(const SequenceState&) = default;
   const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
-  Result<Block> allocate(const StateTensor& spec);
+  Result<std::vector<Block>> allocate(const StateTensor& spec, size_t count);
+  static Tensor words_of(const BlockMemory& block, const StateTensor& spec);
   static void view_block(Held& held, size_t block);
-  Status add_block(Held& held);
+  Status add_blocks(Held& held, size_t count);
   Status reserve_tensor(Held& held, int64_t length, Encoder& encoder);
   Status grow(Held& held, int64_t length);
   Status own_pages(Held& held, int64_t length, Encoder& encoder);

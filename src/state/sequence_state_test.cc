@@ -77,6 +77,18 @@ TEST_F(SequenceStateTest, PagesGrowAtTheirBoundariesOnly) {
   EXPECT_EQ(state->key_value(kAttention).v_pages[4].shape, (Shape{kPage, 2, 4}));
 }
 
+TEST_F(SequenceStateTest, PagesOfOneStepAreOneAllocation) {
+  const auto state = make_state(*device_);
+  ASSERT_TRUE(state->reserve(kPage, *encoder_).ok());
+  ASSERT_TRUE(state->reserve(5 * kPage, *encoder_).ok());
+  const KvView kv = state->key_value(kAttention);
+  EXPECT_NE(kv.k_pages[0].buffer, kv.k_pages[1].buffer);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(kv.k_pages[i].buffer, kv.k_pages[1].buffer);
+    EXPECT_EQ(kv.k_pages[i].offset_bytes, (i - 1) * kv.k_pages[1].size_bytes());
+  }
+}
+
 TEST_F(SequenceStateTest, GrowingMovesNoPage) {
   const auto state = make_state(*device_);
   ASSERT_TRUE(state->reserve(1, *encoder_).ok());
