@@ -54,6 +54,7 @@ const char* offset_key(PartRole role) {
 static void write_format(Json& entry, const QuantFormat& format) {
   if (!format.is_plain() && !format.is_affine()) {
     entry["format"] = format.kind->name;
+    if (format.outer_scale) entry["outer_scale"] = true;
     return;
   }
   entry["dtype"] = dtype_name(format.dtype);

@@ -93,7 +93,15 @@ Result<QuantFormat> parse_named_format(Fields& fields, int64_t rows, int64_t col
     fields.refuse(formatted("is {} x {} in {}, which do not go together", rows, cols, found->name));
   }
   MF_RETURN_IF_ERROR(fields.status());
-  return QuantFormat::of(*found);
+  const QuantFormat format = QuantFormat::of(*found);
+  const Json* outer_scale = fields.find("outer_scale");
+  if (outer_scale == nullptr) return format;
+  if (*outer_scale != Json(true) || found->block.elements == 0) {
+    fields.refuse(formatted("has outer_scale {} beside {}, expected true beside a format of blocks",
+                            json_excerpt(*outer_scale), found->name));
+  }
+  MF_RETURN_IF_ERROR(fields.status());
+  return format.with_outer_scale();
 }
 
 Result<QuantFormat> parse_format(Fields& fields, int64_t rows, int64_t cols) {

@@ -29,6 +29,7 @@ struct QuantFormat {
   int bits = 0;               // affine: 2, 3, 4, 5, 6 or 8
   int group_size = 0;         // affine: 32, 64 or 128
   WeightOrder order = WeightOrder::kRowMajor;  // affine
+  bool outer_scale = false;  // formats of blocks: one more factor, an f32 of the matrix
 
   static QuantFormat plain(DType dtype) { return {&plain_format, dtype, 0, 0, {}}; }
   static QuantFormat affine(int bits, int group_size, DType scale_dtype) {
@@ -43,6 +44,12 @@ struct QuantFormat {
   QuantFormat with_order(WeightOrder to) const {
     QuantFormat format = *this;
     format.order = to;
+    return format;
+  }
+  /// The same with a factor of the whole matrix beside it.
+  QuantFormat with_outer_scale() const {
+    QuantFormat format = *this;
+    format.outer_scale = true;
     return format;
   }
   /// "bf16", "affine-4/64", "affine-4/64 tiled".

@@ -2,10 +2,12 @@
 // and names no format; a backend adds its own decoder to a format (its decoders/ folder or list)
 // and refuses a format that it has none for.
 //
-// Every .cc file in formats/ that ends in _format.cc defines `const FormatTraits <file>`; the list
-// of them is generated, so that adding a format is adding a file.
+// Every file in formats/ that ends in _format.cc defines `const FormatTraits <file>`, and every one
+// that ends in _formats.cc defines `std::span<const FormatTraits> <file>()`; the list of them all
+// is generated, so that adding a format is adding a file.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +16,15 @@
 #include "quant/weight.h"
 
 namespace moeflux {
+
+/// How a row is cut where it is blocks, one after another, that hold all parts of some neighbouring
+/// numbers.
+struct BlockLayout {
+  int64_t elements = 0;  // of a block; 0: the format has no blocks
+  int64_t bytes = 0;
+  /// The definition: number `e` of a block. Any bits are a block, and nothing outside it is read.
+  float (*number)(const uint8_t* block, int e) = nullptr;
+};
 
 struct FormatTraits {
   std::string_view name;
@@ -24,6 +35,7 @@ struct FormatTraits {
   void (*lay_out)(Weight& weight);
   /// The definition: row `row` in f32. Host memory only. Null: nobody knows what it means.
   void (*decode_row)(const Weight& weight, int64_t row, std::span<float> out);
+  BlockLayout block{};
 };
 
 /// Every format there is.

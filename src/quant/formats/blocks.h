@@ -1,0 +1,30 @@
+// Formats whose rows are blocks, one after another, that hold all parts of some neighbouring
+// numbers: GGML's types. A format states what one number of a block is; the rest is common.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "quant/format_traits.h"
+
+namespace moeflux {
+
+/// The traits of a format of blocks. `name` outlives everything.
+FormatTraits make_block_format(std::string_view name, const BlockLayout& layout);
+
+namespace blocks {
+
+/// Integers and halves at any address, little-endian as files are.
+inline uint32_t u16_at(const uint8_t* p) { return p[0] | static_cast<uint32_t>(p[1]) << 8; }
+inline uint32_t u32_at(const uint8_t* p) { return u16_at(p) | u16_at(p + 2) << 16; }
+inline float f16_at(const uint8_t* p) { return to_float(F16{static_cast<uint16_t>(u16_at(p))}); }
+
+/// 32 codes of 4 bits in 16 bytes: the low halves are the first sixteen.
+inline int nibble_of_32(const uint8_t* codes, int e) {
+  return e < 16 ? codes[e] & 15 : codes[e - 16] >> 4;
+}
+
+}  // namespace blocks
+}  // namespace moeflux
