@@ -12,9 +12,6 @@ namespace {
 
 constexpr size_t kSplitsMax = 32;
 
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 // Appends the pieces of one text. An empty match cuts where it stands, but not right behind the
 // match before it.
 Status split_one(Regex::Matcher& matcher, std::string_view text,
@@ -42,6 +39,12 @@ Status split_one(Regex::Matcher& matcher, std::string_view text,
 }
 
 }  // namespace
+
+Result<PreTokenizer> PreTokenizer::create(std::span<const std::string_view> patterns) {
+  PreTokenizer pre;
+  for (const std::string_view pattern : patterns) MF_RETURN_IF_ERROR(pre.add_pattern(pattern));
+  return pre;
+}
 
 Result<PreTokenizer> PreTokenizer::parse(const Json& spec) {
   PreTokenizer pre;

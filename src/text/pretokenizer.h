@@ -2,6 +2,7 @@
 // Immutable and thread-safe; a call allocates what it needs and keeps nothing.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,15 @@
 
 namespace moeflux {
 
+/// What a ByteLevel without a pattern of its own splits by.
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
 class PreTokenizer {
  public:
+  /// Splits by each pattern in turn; by none at all when there are none.
+  static Result<PreTokenizer> create(std::span<const std::string_view> patterns);
+
   /// Reads a Sequence of Split (Isolated), Digits and a final ByteLevel, or a lone ByteLevel. Fails
   /// with kUnsupported, naming the type or field, for everything else.
   static Result<PreTokenizer> parse(const Json& spec);

@@ -1,4 +1,4 @@
-// The pattern is a constant here: it is in the code that ships with the models, not in their data.
+// Ranks and configuration to the parts of a tokenizer. The pattern is not in these files.
 #include "text/tiktoken.h"
 
 #include <charconv>
@@ -10,32 +10,12 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "text/added_token_spec.h"
+#include "text/named_splits.h"
 #include "text/spec_fields.h"
 #include "text/tiktoken_ranks.h"
 
 namespace moeflux {
 namespace {
-
-// Han runs; words, which begin with or without a capital; numbers of three digits; the rest.
-constexpr std::string_view kPattern =
-    R"([\p{Han}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-Result<PreTokenizer> make_pre_tokenizer() {
-  Json split = {{"type", "Split"}, {"behavior", "Isolated"}};
-  split["pattern"]["Regex"] = kPattern;
-  const Json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  Json spec = {{"type", "Sequence"}};
-  spec["pretokenizers"] = Json::array({split, byte_level});
-  return PreTokenizer::parse(spec);
-}
-
-}  // namespace
 
 class TiktokenBuilder {
  public:
@@ -62,17 +42,16 @@ class TiktokenBuilder {
   Result<Tokenizer> build() && {
     // First, while all tokens are those with ranks.
     MF_ASSIGN_OR_RETURN(Bpe bpe, Bpe::create_from_ranks(vocabulary_));
-    MF_ASSIGN_OR_RETURN(PreTokenizer pre, make_pre_tokenizer());
+    MF_ASSIGN_OR_RETURN(PreTokenizer pre, PreTokenizer::create(tiktoken_splits()));
     MF_RETURN_IF_ERROR(name_reserved());
-    std::vector<std::pair<std::string, AddedToken>> needles;
     for (const AddedToken& token : added_) {
       MF_RETURN_IF_ERROR(vocabulary_.add(token.id, token.content, false));
-      needles.emplace_back(token.content, token);
     }
-    Tokenizer tokenizer(std::move(vocabulary_), std::move(bpe), std::move(pre), std::move(added_),
-                        AddedTokenMatcher(needles), AddedTokenMatcher({}));
-    tokenizer.ignore_merges_ = true;
-    return tokenizer;
+    return Tokenizer({.vocabulary = std::move(vocabulary_),
+                      .bpe = std::move(bpe),
+                      .pre_tokenizer = std::move(pre),
+                      .added_tokens = std::move(added_),
+                      .ignore_merges = true});
   }
 
  private:
@@ -118,6 +97,8 @@ class TiktokenBuilder {
   TokenId first_id_;
   std::vector<AddedToken> added_;  // by id from first_id_ on; without content until named
 };
+
+}  // namespace
 
 Result<Tokenizer> parse_tiktoken(std::string_view ranks_file,
                                  std::string_view tokenizer_config_json, std::string_view what) {

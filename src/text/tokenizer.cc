@@ -37,6 +37,16 @@ class PieceCache {
 
 constexpr size_t kCachedPieceBytesMax = 128;
 
+std::vector<std::pair<std::string, AddedToken>> needles_of(const TokenizerParts& parts,
+                                                           bool normalized) {
+  std::vector<std::pair<std::string, AddedToken>> needles;
+  for (const AddedToken& token : parts.added_tokens) {
+    if (token.normalized != normalized) continue;
+    needles.emplace_back(std::string(parts.vocabulary.bytes(token.id)), token);
+  }
+  return needles;
+}
+
 }  // namespace
 
 // One encode() call.
@@ -45,7 +55,7 @@ class Tokenizer::Encoding {
   Encoding(const Tokenizer& tokenizer, size_t text_bytes, EncodeOptions options)
       : tokenizer_(tokenizer),
         options_(options),
-        matchers_(tokenizer.pre_tokenizer_.make_matchers()),
+        matchers_(tokenizer.parts_.pre_tokenizer.make_matchers()),
         cache_(text_bytes) {
     out_.reserve(text_bytes / 4 + 8);
   }
@@ -54,7 +64,7 @@ class Tokenizer::Encoding {
     const auto append = [&](const std::vector<TokenId>& ids) {
       if (options_.add_special_tokens) out_.insert(out_.end(), ids.begin(), ids.end());
     };
-    append(tokenizer_.prefix_);
+    append(tokenizer_.parts_.prefix);
     for (const TextSegment& segment : cut(tokenizer_.raw_matcher_, text)) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
@@ -62,7 +72,7 @@ class Tokenizer::Encoding {
         MF_RETURN_IF_ERROR(encode_raw(segment.text));
       }
     }
-    append(tokenizer_.suffix_);
+    append(tokenizer_.parts_.suffix);
     return std::move(out_);
   }
 
@@ -78,7 +88,7 @@ class Tokenizer::Encoding {
   }
 
   Status encode_raw(std::string_view text) {
-    if (tokenizer_.normalize_nfc_) {
+    if (tokenizer_.parts_.normalize_nfc) {
       const auto is_ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
       if (!std::all_of(text.begin(), text.end(), is_ascii)) {
         MF_ASSIGN_OR_RETURN(std::string normalized, normalize_nfc(text));
@@ -98,7 +108,7 @@ class Tokenizer::Encoding {
   Status encode_normalized(std::string_view text) {
     pieces_.assign(1, text);
     std::vector<std::string> prefixed;
-    MF_RETURN_IF_ERROR(tokenizer_.pre_tokenizer_.split(matchers_, &pieces_, &prefixed));
+    MF_RETURN_IF_ERROR(tokenizer_.parts_.pre_tokenizer.split(matchers_, &pieces_, &prefixed));
     for (const std::string_view piece : pieces_) encode_piece(piece);
     // The cache may point into these strings; moving the vector leaves them where they are.
     if (!prefixed.empty()) kept_lists_.push_back(std::move(prefixed));
@@ -121,14 +131,14 @@ class Tokenizer::Encoding {
   }
 
   void encode_anew(std::string_view piece) {
-    if (tokenizer_.ignore_merges_) {
-      const auto id = tokenizer_.vocabulary_.find(piece);
+    if (tokenizer_.parts_.ignore_merges) {
+      const auto id = tokenizer_.parts_.vocabulary.find(piece);
       if (id && !tokenizer_.is_special(*id)) {
         out_.push_back(*id);
         return;
       }
     }
-    tokenizer_.bpe_.append(piece, &scratch_, &out_);
+    tokenizer_.parts_.bpe.append(piece, &scratch_, &out_);
   }
 
   const Tokenizer& tokenizer_;
@@ -142,17 +152,12 @@ class Tokenizer::Encoding {
   std::vector<TokenId> out_;
 };
 
-Tokenizer::Tokenizer(Vocabulary vocabulary, Bpe bpe, PreTokenizer pre_tokenizer,
-                     std::vector<AddedToken> added_tokens, AddedTokenMatcher raw_matcher,
-                     AddedTokenMatcher normalized_matcher)
-    : vocabulary_(std::move(vocabulary)),
-      bpe_(std::move(bpe)),
-      pre_tokenizer_(std::move(pre_tokenizer)),
-      added_tokens_(std::move(added_tokens)),
-      raw_matcher_(std::move(raw_matcher)),
-      normalized_matcher_(std::move(normalized_matcher)) {
-  special_.resize(static_cast<size_t>(vocabulary_.size()));
-  for (const AddedToken& token : added_tokens_) {
+Tokenizer::Tokenizer(TokenizerParts parts)
+    : parts_(std::move(parts)),
+      raw_matcher_(needles_of(parts_, false)),
+      normalized_matcher_(needles_of(parts_, true)),
+      special_(static_cast<size_t>(parts_.vocabulary.size())) {
+  for (const AddedToken& token : parts_.added_tokens) {
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
   }
 }
@@ -184,10 +189,10 @@ bool Tokenizer::is_special(TokenId id) const {
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view bytes) const {
-  for (const AddedToken& token : added_tokens_) {
+  for (const AddedToken& token : parts_.added_tokens) {
     if (token.content == bytes) return token.id;
   }
-  return vocabulary_.find(bytes);
+  return parts_.vocabulary.find(bytes);
 }
 
 }  // namespace moeflux

@@ -49,9 +49,23 @@ struct DecodeOptions {
   bool skip_special = false;  // leaves out added tokens marked special
 };
 
-/// Immutable after parse(), pure and thread-safe.
+/// What a tokenizer is made of, whichever file said it.
+struct TokenizerParts {
+  Vocabulary vocabulary;  // with the added tokens, spelled as they are to be matched
+  Bpe bpe;
+  PreTokenizer pre_tokenizer;
+  std::vector<AddedToken> added_tokens;  // of two with one spelling the first is matched
+  std::vector<TokenId> prefix;           // what add_special_tokens puts before a text
+  std::vector<TokenId> suffix;           // and behind it
+  bool normalize_nfc = false;
+  bool ignore_merges = false;  // a piece that is a token becomes it without merging
+};
+
+/// Immutable after construction, pure and thread-safe.
 class Tokenizer {
  public:
+  explicit Tokenizer(TokenizerParts parts);
+
   /// Parses the bytes of a tokenizer.json. `what` names the source in messages. Fails with
   /// kCorruption for files that contradict themselves and kUnsupported for what is not honoured.
   static Result<Tokenizer> parse(std::string_view tokenizer_json, std::string_view what);
@@ -69,40 +83,28 @@ class Tokenizer {
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
   /// The bytes of a token, maybe a part of a character; empty for ids that nobody defined.
-  std::string_view token_bytes(TokenId id) const { return vocabulary_.bytes(id); }
+  std::string_view token_bytes(TokenId id) const { return parts_.vocabulary.bytes(id); }
   /// The same, fit for a terminal: U+FFFD for broken characters.
   std::string token_text(TokenId id) const;
-  bool contains(TokenId id) const { return vocabulary_.contains(id); }
+  bool contains(TokenId id) const { return parts_.vocabulary.contains(id); }
   bool is_special(TokenId id) const;
 
   /// The id of an added token by its content, else of the token with these bytes.
   std::optional<TokenId> find(std::string_view bytes) const;
 
   /// One past the highest id. Ids below it may be undefined; models may have more logits than this.
-  int32_t vocab_size() const { return vocabulary_.size(); }
+  int32_t vocab_size() const { return parts_.vocabulary.size(); }
 
   /// In the order of the file.
-  const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
+  const std::vector<AddedToken>& added_tokens() const { return parts_.added_tokens; }
 
  private:
-  friend class TokenizerBuilder;  // of tokenizer.json
-  friend class TiktokenBuilder;   // of tiktoken.model
   class Encoding;
-  Tokenizer(Vocabulary vocabulary, Bpe bpe, PreTokenizer pre_tokenizer,
-            std::vector<AddedToken> added_tokens, AddedTokenMatcher raw_matcher,
-            AddedTokenMatcher normalized_matcher);
 
-  Vocabulary vocabulary_;
-  Bpe bpe_;
-  PreTokenizer pre_tokenizer_;
-  std::vector<AddedToken> added_tokens_;
+  TokenizerParts parts_;
   AddedTokenMatcher raw_matcher_;         // before normalisation
   AddedTokenMatcher normalized_matcher_;  // after it
   std::vector<bool> special_;             // by id; ids past its end are not
-  std::vector<TokenId> prefix_;           // of the post_processor's template
-  std::vector<TokenId> suffix_;
-  bool normalize_nfc_ = false;
-  bool ignore_merges_ = false;
 };
 
 }  // namespace moeflux

@@ -11,6 +11,7 @@
 #include "text/unicode.h"
 
 namespace moeflux {
+namespace {
 
 class TokenizerBuilder {
  public:
@@ -27,18 +28,14 @@ class TokenizerBuilder {
     MF_ASSIGN_OR_RETURN(PreTokenizer pre,
                         PreTokenizer::parse(spec_field(file_.rest, "pre_tokenizer")));
     MF_RETURN_IF_ERROR(read_post_processor(spec_field(file_.rest, "post_processor"), 0));
-    std::vector<std::pair<std::string, AddedToken>> raw;
-    std::vector<std::pair<std::string, AddedToken>> normalized;
-    for (size_t i = 0; i < added_.size(); ++i) {
-      (added_[i].normalized ? normalized : raw).emplace_back(added_text_[i], added_[i]);
-    }
-    Tokenizer tokenizer(std::move(vocabulary_), std::move(bpe), std::move(pre), std::move(added_),
-                        AddedTokenMatcher(raw), AddedTokenMatcher(normalized));
-    tokenizer.prefix_ = std::move(prefix_);
-    tokenizer.suffix_ = std::move(suffix_);
-    tokenizer.normalize_nfc_ = nfc_;
-    tokenizer.ignore_merges_ = ignore_merges_;
-    return tokenizer;
+    return Tokenizer({.vocabulary = std::move(vocabulary_),
+                      .bpe = std::move(bpe),
+                      .pre_tokenizer = std::move(pre),
+                      .added_tokens = std::move(added_),
+                      .prefix = std::move(prefix_),
+                      .suffix = std::move(suffix_),
+                      .normalize_nfc = nfc_,
+                      .ignore_merges = ignore_merges_});
   }
 
  private:
@@ -225,6 +222,8 @@ class TokenizerBuilder {
   bool nfc_ = false;
   bool ignore_merges_ = false;
 };
+
+}  // namespace
 
 Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json, std::string_view what) {
   MF_ASSIGN_OR_RETURN(TokenizerFile file, parse_tokenizer_file(tokenizer_json, what));

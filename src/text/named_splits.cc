@@ -1,0 +1,133 @@
+// Sources: the tokenizer.json files of the models, and the code that ships with those that have a
+// tiktoken.model. Names with one meaning share a row.
+#include "text/named_splits.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "text/pretokenizer.h"
+
+namespace moeflux {
+namespace {
+
+using Patterns = std::string_view;
+
+constexpr Patterns kGpt2[] = {kGpt2Pattern};
+
+constexpr Patterns kQwen2[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// With marks among the letters.
+constexpr Patterns kQwen35[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+    R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// With numbers of up to three digits.
+constexpr Patterns kLlama3[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+constexpr Patterns kO200k[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// Without contractions, and digits one by one.
+constexpr Patterns kTekken[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+constexpr Patterns kDeepseekV3[] = {
+    R"(\p{N}{1,3})", R"([\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+)",
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// The letters are the cased ones of an older Unicode, with gaps: a list, not a property.
+constexpr Patterns kDeepseekLlm[] = {
+    R"([\r\n])",
+    R"(\s?[)"
+    R"(A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293})"
+    R"(\x{295}-\x{2af}\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a})"
+    R"(\x{38c}\x{38e}-\x{3a1}\x{3a3}-\x{3f5}\x{3f7}-\x{481}\x{48a}-\x{52f}\x{531}-\x{556})"
+    R"(\x{10a0}-\x{10c5}\x{13a0}-\x{13f5}\x{13f8}-\x{13fd}\x{1c90}-\x{1cba}\x{1cbd}-\x{1cbf})"
+    R"(\x{1d00}-\x{1d2b}\x{1d6b}-\x{1d77}\x{1d79}-\x{1d9a}\x{1e00}-\x{1f15}\x{1f18}-\x{1f1d})"
+    R"(\x{1f20}-\x{1f45}\x{1f48}-\x{1f4d}\x{1f50}-\x{1f57}\x{1f59}\x{1f5b}\x{1f5d})"
+    R"(\x{1f5f}-\x{1f7d}\x{1f80}-\x{1fb4}\x{1fb6}-\x{1fbc}\x{1fbe}\x{1fc2}-\x{1fc4})"
+    R"(\x{1fc6}-\x{1fcc}\x{1fd0}-\x{1fd3}\x{1fd6}-\x{1fdb}\x{1fe0}-\x{1fec}\x{1ff2}-\x{1ff4})"
+    R"(\x{1ff6}-\x{1ffc}\x{2102}\x{2107}\x{210a}-\x{2113}\x{2115}\x{2119}-\x{211d}\x{2124})"
+    R"(\x{2126}\x{2128}\x{212a}-\x{212d}\x{212f}-\x{2134}\x{2139}\x{213c}-\x{213f})"
+    R"(\x{2145}-\x{2149}\x{214e}\x{2183}\x{2184}\x{2c00}-\x{2c7b}\x{2c7e}-\x{2ce4})"
+    R"(\x{2ceb}-\x{2cee}\x{2cf2}\x{2cf3}\x{a640}-\x{a66d}\x{a680}-\x{a69b}\x{a722}-\x{a76f})"
+    R"(\x{a771}-\x{a787}\x{a78b}-\x{a78e}\x{ab70}-\x{abbf}\x{fb00}-\x{fb06}\x{fb13}-\x{fb17})"
+    R"(\x{ff21}-\x{ff3a}\x{ff41}-\x{ff5a}\x{10400}-\x{1044f}\x{104b0}-\x{104d3})"
+    R"(\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df})"
+    R"(\x{1e900}-\x{1e943})"
+    R"(]+)",
+    R"(\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+)",
+    R"(\s+$)",
+    R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)",
+    R"(\p{N})"};
+
+// Han runs; words, which begin with or without a capital; numbers of three digits; the rest.
+constexpr Patterns kKimi[] = {
+    R"([\p{Han}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+struct Row {
+  std::string_view name;
+  NamedSplits splits;
+};
+
+constexpr NamedSplits kWithNfc = {.patterns = kQwen2, .normalize_nfc = true};
+constexpr NamedSplits kThreeDigits = {.patterns = kLlama3};
+constexpr NamedSplits kThreeDigitsWhole = {.patterns = kLlama3, .ignore_merges = true};
+constexpr NamedSplits kThreeDigitsWholeBos = {
+    .patterns = kLlama3, .ignore_merges = true, .add_bos = true};
+
+constexpr Row kRows[] = {
+    {"chatglm-bpe", kThreeDigits},
+    {"deepseek-llm", {.patterns = kDeepseekLlm}},
+    {"deepseek-r1-qwen", kWithNfc},
+    {"deepseek-v3", {.patterns = kDeepseekV3}},
+    {"glm4", kThreeDigitsWhole},
+    {"glm5", kThreeDigitsWhole},
+    {"gpt-2", {.patterns = kGpt2}},
+    {"gpt-4o", {.patterns = kO200k}},
+    {"hunyuan-dense", {.patterns = kDeepseekV3}},
+    {"hy_v4", {.patterns = kDeepseekV3}},
+    {"joyai-llm", {.patterns = kDeepseekV3}},
+    {"kimi-k2", {.patterns = kKimi, .ignore_merges = true, .merges_by_rank = true}},
+    {"kormo", kWithNfc},
+    {"llama-bpe", kThreeDigitsWholeBos},
+    {"llama3", kThreeDigitsWholeBos},
+    {"llama4", {.patterns = kO200k}},
+    {"megrez", kWithNfc},
+    {"minimax-m2", {.patterns = kO200k}},
+    {"mpt", {.patterns = kGpt2}},
+    {"olmo", {.patterns = kGpt2, .normalize_nfc = true}},
+    {"qwen2", kWithNfc},
+    {"qwen35", {.patterns = kQwen35, .normalize_nfc = true}},
+    {"tekken", {.patterns = kTekken, .ignore_merges = true, .add_bos = true}},
+};
+
+}  // namespace
+
+Result<NamedSplits> find_named_splits(std::string_view name) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const Row& candidate) { return candidate.name == name; });
+  if (row != std::end(kRows)) return row->splits;
+  return make_error(ErrorCode::kUnsupported,
+                    "pre-tokenizer \"{}\" (tokenizer.ggml.pre) is not known", name);
+}
+
+std::span<const std::string_view> tiktoken_splits() { return kKimi; }
+
+}  // namespace moeflux

@@ -1,0 +1,28 @@
+// How GGUF names a pre-tokenizer: one word for the expressions that cut a text, the normaliser and
+// how pieces are merged. tokenizer.json spells these out; here is what the words stand for.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+struct NamedSplits {
+  std::span<const std::string_view> patterns;  // applied one after another, each to the pieces left
+  bool normalize_nfc = false;
+  bool ignore_merges = false;   // a piece that is a token becomes it without merging
+  bool merges_by_rank = false;  // any two tokens that make a token merge, the lowest id first
+  bool add_bos = false;         // where the file does not say
+};
+
+/// The meaning of tokenizer.ggml.pre. The expressions are those of the models' own tokenizer.json,
+/// also where other engines approximate them. Fails with kUnsupported, naming the word, when nobody
+/// is known to use it; "default" is no pre-tokenizer but a file that lost its own.
+Result<NamedSplits> find_named_splits(std::string_view name);
+
+/// The expressions of the models that come as a tiktoken.model.
+std::span<const std::string_view> tiktoken_splits();
+
+}  // namespace moeflux

@@ -1,0 +1,62 @@
+// A vocabulary as a list of tokens with their scores and kinds, which is how GGUF and SentencePiece
+// store it, and the tokenizer that it means. Knows nothing about the files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace moeflux {
+
+/// The kinds of tokens, with the numbers of tokenizer.ggml.token_type and of sentencepiece's Type.
+enum class TokenKind : int32_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,      // hidden when text is shown
+  kUserDefined = 4,  // always one token wherever its text stands
+  kUnused = 5,
+  kByte = 6,  // spelled <0xNN>
+};
+
+/// What a file says, unchecked. The fields are the keys of GGUF of the same names below
+/// "tokenizer.ggml."; nullopt and empty are absent keys.
+struct StoredVocabulary {
+  std::string model;                // "gpt2", "llama", "gemma4", ...
+  std::string pre;                  // names the splits of a "gpt2"
+  std::vector<std::string> tokens;  // by id; in the byte alphabet for a "gpt2", else UTF-8
+  std::vector<float> scores;        // empty, or one a token: higher merges first ("llama")
+  std::vector<int32_t> token_type;  // empty, or a TokenKind a token
+  std::vector<std::string> merges;  // "left right", the first merges first ("gpt2", "gemma4")
+  std::optional<int64_t> bos_token_id;
+  std::optional<int64_t> eos_token_id;
+  std::optional<int64_t> eot_token_id;
+  std::optional<int64_t> eom_token_id;
+  std::optional<int64_t> unknown_token_id;
+  std::optional<int64_t> padding_token_id;
+  std::optional<bool> add_bos_token;
+  std::optional<bool> add_eos_token;
+  std::optional<bool> add_space_prefix;
+  std::optional<bool> remove_extra_whitespaces;
+};
+
+/// The tokenizer of a stored vocabulary; `what` names its source in messages. Fails with
+/// kUnsupported, naming it, for a model or pre-tokenizer that is not known. Fails with kCorruption,
+/// naming the token, the merge or the key, for contents that contradict themselves. Such are two
+/// tokens with one spelling, a merge whose parts or whole are no tokens, lists of different
+/// lengths, and special ids beyond the tokens. Takes some tenths of a second for 250,000 tokens.
+///
+/// "gpt2" is byte-level BPE. Control and user-defined tokens are added tokens; unused ones are left
+/// out, since they fill the vocabulary up to the rows of the embedding.
+Result<Tokenizer> make_tokenizer(const StoredVocabulary& stored, std::string_view what);
+
+/// The tokens that end a text: eos, eot, eom, and control tokens whose names say so. Sorted, each
+/// once; ids beyond the tokens are left out.
+std::vector<TokenId> end_of_text_tokens(const StoredVocabulary& stored);
+
+}  // namespace moeflux
