@@ -9,7 +9,7 @@ Continuation::Continuation(const Tokenizer& tokenizer, Sampler& sampler, TextLim
                            const TextSink& sink)
     : sampler_(sampler),
       limits_(std::move(limits)),
-      detokenizer_(tokenizer, {.skip_special = true}),
+      detokenizer_(tokenizer, {.skip_special = true, .continues_text = true}),
       stop_strings_(limits_.stop_strings),
       sink_(sink) {
   if (limits_.tokens_max == 0) end_ = FinishReason::kTokensMax;

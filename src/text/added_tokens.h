@@ -37,6 +37,13 @@ class AddedTokenMatcher {
 
   bool empty() const { return flags_.empty(); }
 
+  struct Found {
+    size_t bytes_count = 0;
+    int32_t needle = -1;
+  };
+  /// The longest needle that begins at `begin`, its flags not heeded; nothing has no bytes.
+  Found longest_at(std::string_view text, size_t begin) const;
+
   /// Cuts `text` at the leftmost-longest matches, appending to `out`. Costs at most the text's
   /// length times that of the longest needle; in practice one table look-up a byte.
   void split(std::string_view text, std::vector<TextSegment>* out) const;
@@ -46,12 +53,6 @@ class AddedTokenMatcher {
     std::vector<std::pair<uint8_t, uint32_t>> children;
     int32_t needle = -1;  // the one that ends here
   };
-  struct Found {
-    size_t bytes_count = 0;
-    int32_t needle = -1;
-  };
-  Found longest_at(std::string_view text, size_t begin) const;
-
   std::vector<Node> nodes_;            // a trie; children of the root are in roots_
   std::array<uint32_t, 256> roots_{};  // node by first byte; 0 is none
   std::vector<AddedToken> flags_;      // by needle

@@ -1,4 +1,5 @@
-// Byte-pair merging of one piece. Immutable and thread-safe once filled; scratch is the caller's.
+// Byte-level byte-pair encoding of one piece. Immutable and thread-safe once filled; scratch is the
+// caller's.
 #pragma once
 
 #include <array>
@@ -8,15 +9,10 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "text/merge_table.h"
 #include "text/vocabulary.h"
 
 namespace moeflux {
-
-struct BpeMerge {
-  TokenId left;
-  TokenId right;
-  TokenId merged;
-};
 
 class Bpe {
  public:
@@ -32,18 +28,8 @@ class Bpe {
 
   /// Memory that append() reuses from piece to piece.
   struct Scratch {
-    struct Symbol {
-      TokenId id;
-      int32_t previous;
-      int32_t next;  // -1 at the end; a merged-away symbol has id -1
-    };
-    struct Candidate {
-      uint32_t rank;
-      int32_t place;
-      TokenId merged;
-    };
-    std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    std::vector<TokenId> bytes;
+    MergeTable::Scratch merging;
   };
 
   /// Appends the tokens of a non-empty piece of well-formed UTF-8: single bytes, then always the
@@ -51,24 +37,10 @@ class Bpe {
   void append(std::string_view piece, Scratch* scratch, std::vector<TokenId>* out) const;
 
  private:
-  struct Slot {
-    uint64_t pair;
-    uint32_t rank;
-    TokenId merged;
-  };
-  static constexpr uint64_t kFree = ~uint64_t{0};
-  static constexpr uint32_t kNoRank = ~uint32_t{0};
-
   Status read_bytes(const Vocabulary& vocabulary);
-  void reserve(size_t pairs_count);
-  void put(Slot entry);
-  Slot find(TokenId left, TokenId right) const;
-  void append_short(std::string_view piece, std::vector<TokenId>* out) const;
-  void append_long(std::string_view piece, Scratch* scratch, std::vector<TokenId>* out) const;
-  void push_candidate(Scratch* scratch, int32_t place) const;
 
   std::array<TokenId, 256> byte_ids_{};
-  std::vector<Slot> slots_;  // open addressing, at most 2/3 full
+  MergeTable merges_;
 };
 
 }  // namespace moeflux

@@ -5,14 +5,14 @@ namespace moeflux {
 
 std::string Detokenizer::push(TokenId id) {
   std::string text;
-  if (options_.skip_special && tokenizer_->is_special(id)) return text;
-  stream_.push(tokenizer_->token_bytes(id), &text);
+  stream_.push(tokenizer_->decode_next(id, options_, &state_), &text);
   return text;
 }
 
 std::string Detokenizer::finish() {
   std::string text;
   stream_.finish(&text);
+  state_ = {};
   return text;
 }
 

@@ -26,6 +26,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   DecodeOptions options_;
+  DecodeState state_;
   Utf8Stream stream_;
 };
 

@@ -2,13 +2,12 @@
 #include "text/stored_vocabulary.h"
 
 #include <algorithm>
-#include <charconv>
-#include <unordered_set>
 
 #include "base/format.h"
 #include "base/json.h"
 #include "text/byte_alphabet.h"
 #include "text/named_splits.h"
+#include "text/stored_tokens.h"
 
 namespace moeflux {
 namespace {
@@ -18,11 +17,6 @@ constexpr std::string_view kEndNames[] = {
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>",
     "<|return|>", "<|call|>",      "<|user|>",   "<|observation|>", "<end_of_turn>",
     "<turn|>",    "[EOT]",         "[e~["};
-
-TokenKind kind_of(const StoredVocabulary& stored, size_t id) {
-  return stored.token_type.empty() ? TokenKind::kNormal
-                                   : static_cast<TokenKind>(stored.token_type[id]);
-}
 
 Status check_id(std::string_view key, const std::optional<int64_t>& id, size_t count) {
   if (!id || (*id >= 0 && static_cast<uint64_t>(*id) < count)) return {};
@@ -53,37 +47,6 @@ Status check_lists(const StoredVocabulary& stored) {
   return check_id("padding_token_id", stored.padding_token_id, count);
 }
 
-// What add_special_tokens puts around a text.
-Status read_affixes(const StoredVocabulary& stored, bool adds_bos, TokenizerParts* parts) {
-  const auto read = [](std::string_view key, std::optional<bool> stated, bool fallback,
-                       std::optional<int64_t> id, std::vector<TokenId>* out) -> Status {
-    if (!stated.value_or(fallback)) return {};
-    if (id) {
-      out->push_back(static_cast<TokenId>(*id));
-    } else if (stated) {
-      return make_error(ErrorCode::kCorruption, "{} is true, but there is no such token", key);
-    }
-    return {};
-  };
-  MF_RETURN_IF_ERROR(
-      read("add_bos_token", stored.add_bos_token, adds_bos, stored.bos_token_id, &parts->prefix));
-  return read("add_eos_token", stored.add_eos_token, false, stored.eos_token_id, &parts->suffix);
-}
-
-// The byte that a token of kind kByte spells.
-Result<char> byte_of_token(size_t id, std::string_view spelling) {
-  uint8_t byte = 0;
-  const bool is_framed =
-      spelling.size() == 6 && spelling.starts_with("<0x") && spelling.ends_with('>');
-  if (is_framed) {
-    const char* digits = spelling.data() + 3;
-    const auto [end, problem] = std::from_chars(digits, digits + 2, byte, 16);
-    if (problem == std::errc() && end == digits + 2) return static_cast<char>(byte);
-  }
-  return make_error(ErrorCode::kCorruption, "byte token {} is {}, expected <0x00> to <0xFF>", id,
-                    json_excerpt(spelling));
-}
-
 Status add_token(const StoredVocabulary& stored, size_t id, TokenizerParts* parts) {
   const std::string& spelling = stored.tokens[id];
   const TokenKind kind = kind_of(stored, id);
@@ -103,37 +66,21 @@ Status add_token(const StoredVocabulary& stored, size_t id, TokenizerParts* part
   return parts->vocabulary.add(static_cast<int64_t>(id), spelling, bytes && *bytes == spelling);
 }
 
-Status check_added_tokens(const std::vector<AddedToken>& tokens) {
-  std::unordered_set<std::string_view> seen;
-  for (const AddedToken& token : tokens) {
-    if (!seen.insert(token.content).second) {
-      return make_error(ErrorCode::kCorruption, "added token {} is in the vocabulary twice",
-                        json_excerpt(token.content));
-    }
-  }
-  return {};
-}
-
 Result<std::vector<BpeMerge>> read_merges(const StoredVocabulary& stored,
                                           const Vocabulary& vocabulary) {
   std::vector<BpeMerge> merges;
   merges.reserve(stored.merges.size());
   for (size_t i = 0; i < stored.merges.size(); ++i) {
-    const std::string_view merge = stored.merges[i];
-    const size_t space = merge.find(' ');
-    if (space == merge.npos || merge.find(' ', space + 1) != merge.npos) {
-      return make_error(ErrorCode::kCorruption, "merge {} is {}, expected two tokens and one space",
-                        i, json_excerpt(std::string(merge)));
-    }
-    const auto left = bytes_of_spelling(merge.substr(0, space));
-    const auto right = bytes_of_spelling(merge.substr(space + 1));
+    MF_ASSIGN_OR_RETURN(const auto parts, parts_of_merge(stored, i));
+    const auto left = bytes_of_spelling(parts.first);
+    const auto right = bytes_of_spelling(parts.second);
     const auto left_id = left ? vocabulary.find(*left) : std::nullopt;
     const auto right_id = right ? vocabulary.find(*right) : std::nullopt;
     const auto merged_id = left_id && right_id ? vocabulary.find(*left + *right) : std::nullopt;
     if (!merged_id) {
       return make_error(ErrorCode::kCorruption,
                         "merge {} ({}): a part or the whole is not in the vocabulary", i,
-                        json_excerpt(std::string(merge)));
+                        json_excerpt(stored.merges[i]));
     }
     merges.push_back({*left_id, *right_id, *merged_id});
   }
@@ -173,8 +120,10 @@ Result<Tokenizer> make_byte_level(const StoredVocabulary& stored) {
 Result<Tokenizer> make_by_model(const StoredVocabulary& stored) {
   MF_RETURN_IF_ERROR(check_lists(stored));
   if (stored.model == "gpt2") return make_byte_level(stored);
+  if (stored.model == "llama") return make_from_scores(stored);
+  if (stored.model == "gemma4") return make_from_character_merges(stored);
   return make_error(ErrorCode::kUnsupported,
-                    "tokenizer model {} (tokenizer.ggml.model), expected gpt2",
+                    "tokenizer model {} (tokenizer.ggml.model), expected gpt2, llama or gemma4",
                     json_excerpt(stored.model));
 }
 

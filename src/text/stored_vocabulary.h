@@ -43,6 +43,11 @@ struct StoredVocabulary {
   std::optional<bool> add_eos_token;
   std::optional<bool> add_space_prefix;
   std::optional<bool> remove_extra_whitespaces;
+  std::string precompiled_charsmap;  // replacements, see SentencePieceNormalizer
+  // What only a tokenizer.model says.
+  bool escape_whitespaces = true;
+  bool whitespace_as_suffix = false;
+  std::optional<std::string> unknown_surface;  // how decoding shows the unknown token
 };
 
 /// The tokenizer of a stored vocabulary; `what` names its source in messages. Fails with
@@ -50,6 +55,12 @@ struct StoredVocabulary {
 /// naming the token, the merge or the key, for contents that contradict themselves. Such are two
 /// tokens with one spelling, a merge whose parts or whole are no tokens, lists of different
 /// lengths, and special ids beyond the tokens. Takes some tenths of a second for 250,000 tokens.
+///
+/// "llama" is SentencePiece's BPE: neighbours merge that make a token, the highest score first. A
+/// text begins with a space unless add_space_prefix says no, also behind an added token in it;
+/// add_bos_token defaults to true. User-defined tokens are matched as sentencepiece does, in inert
+/// text as well. "gemma4" merges characters by a list; it adds the bos token whatever the file
+/// says, as converters wrote a wrong value and the model knows no text without it.
 ///
 /// "gpt2" is byte-level BPE. Control and user-defined tokens are added tokens; unused ones are left
 /// out, since they fill the vocabulary up to the rows of the embedding.

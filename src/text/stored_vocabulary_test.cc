@@ -86,7 +86,7 @@ TEST_P(StoredVocabularyGolden, EncodesAndDecodesAsItsTokenizerJson) {
 INSTANTIATE_TEST_SUITE_P(Splits, StoredVocabularyGolden,
                          testing::Values(Named{"gpt2", "gpt-2"}, Named{"gpt2", "olmo"},
                                          Named{"llama3", "llama-bpe"}, Named{"qwen2", "qwen2"},
-                                         Named{"fable-20m", "qwen2"}, Named{"qwen35", "qwen35"},
+                                         Named{"fable-20m", "qwen35"}, Named{"qwen35", "qwen35"},
                                          Named{"glm4", "glm4"}, Named{"glm4", "chatglm-bpe"},
                                          Named{"deepseek", "deepseek-v3"},
                                          Named{"o200k", "gpt-4o"}),

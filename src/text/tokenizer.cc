@@ -42,7 +42,8 @@ std::vector<std::pair<std::string, AddedToken>> needles_of(const TokenizerParts&
   std::vector<std::pair<std::string, AddedToken>> needles;
   for (const AddedToken& token : parts.added_tokens) {
     if (token.normalized != normalized) continue;
-    needles.emplace_back(std::string(parts.vocabulary.bytes(token.id)), token);
+    needles.emplace_back(normalized ? std::string(parts.vocabulary.bytes(token.id)) : token.content,
+                         token);
   }
   return needles;
 }
@@ -88,6 +89,7 @@ class Tokenizer::Encoding {
   }
 
   Status encode_raw(std::string_view text) {
+    if (tokenizer_.parts_.sentencepiece) return encode_sentencepiece(text);
     if (tokenizer_.parts_.normalize_nfc) {
       const auto is_ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
       if (!std::all_of(text.begin(), text.end(), is_ascii)) {
@@ -96,6 +98,21 @@ class Tokenizer::Encoding {
       }
     }
     for (const TextSegment& segment : cut(tokenizer_.normalized_matcher_, text)) {
+      if (segment.id >= 0) {
+        out_.push_back(segment.id);
+      } else {
+        MF_RETURN_IF_ERROR(encode_normalized(segment.text));
+      }
+    }
+    return {};
+  }
+
+  // User-defined symbols are a part of the model, so they are found in inert text, too.
+  Status encode_sentencepiece(std::string_view text) {
+    const SentencePieceNormalizer& normalizer = *tokenizer_.parts_.sentencepiece;
+    std::vector<TextSegment> segments;
+    normalizer.symbols().split(kept_.emplace_back(normalizer.apply(text)), &segments);
+    for (const TextSegment& segment : segments) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
@@ -138,7 +155,11 @@ class Tokenizer::Encoding {
         return;
       }
     }
-    tokenizer_.parts_.bpe.append(piece, &scratch_, &out_);
+    if (tokenizer_.parts_.character_bpe) {
+      tokenizer_.parts_.character_bpe->append(piece, &character_scratch_, &out_);
+    } else {
+      tokenizer_.parts_.bpe.append(piece, &scratch_, &out_);
+    }
   }
 
   const Tokenizer& tokenizer_;
@@ -146,6 +167,7 @@ class Tokenizer::Encoding {
   std::vector<Regex::Matcher> matchers_;
   PieceCache cache_;
   Bpe::Scratch scratch_;
+  CharacterBpe::Scratch character_scratch_;
   std::vector<std::string_view> pieces_;
   std::deque<std::string> kept_;                     // normalised texts that pieces point into
   std::deque<std::vector<std::string>> kept_lists_;  // likewise, of add_prefix_space
@@ -174,10 +196,23 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions options) const {
   std::string bytes;
-  for (const TokenId id : ids) {
-    if (!options.skip_special || !is_special(id)) bytes += token_bytes(id);
-  }
+  DecodeState state;
+  for (const TokenId id : ids) bytes += decode_next(id, options, &state);
   return replace_invalid_utf8(bytes);
+}
+
+std::string_view Tokenizer::decode_next(TokenId id, DecodeOptions options,
+                                        DecodeState* state) const {
+  std::string_view bytes = token_bytes(id);
+  if (bytes.empty() || (options.skip_special && is_special(id))) return {};
+  const bool may_strip = state->at_start && !options.continues_text && parts_.sentencepiece &&
+                         parts_.sentencepiece->strips_first_space();
+  state->at_start = false;
+  if (!may_strip || !bytes.starts_with(' ') || is_special(id)) return bytes;
+  if (parts_.character_bpe && id == parts_.character_bpe->byte_token(' ')) return bytes;
+  bytes.remove_prefix(1);
+  state->at_start = bytes.empty() && parts_.sentencepiece->strips_leading_spaces();
+  return bytes;
 }
 
 std::string Tokenizer::token_text(TokenId id) const {

@@ -32,7 +32,9 @@
 #include "base/result.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/character_bpe.h"
 #include "text/pretokenizer.h"
+#include "text/sentencepiece_normalizer.h"
 #include "text/vocabulary.h"
 
 namespace moeflux {
@@ -47,12 +49,22 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool skip_special = false;  // leaves out added tokens marked special
+  /// The tokens go on with a text, so that a first space is one. SentencePiece begins texts with a
+  /// space that nobody wrote, which decoding a whole text takes away.
+  bool continues_text = false;
+};
+
+/// How far decoding has come.
+struct DecodeState {
+  bool at_start = true;  // no text yet
 };
 
 /// What a tokenizer is made of, whichever file said it.
 struct TokenizerParts {
-  Vocabulary vocabulary;  // with the added tokens, spelled as they are to be matched
+  Vocabulary vocabulary;  // what decoding shows; normalised where an added token is matched so
   Bpe bpe;
+  std::optional<CharacterBpe> character_bpe;  // in place of bpe
+  std::optional<SentencePieceNormalizer> sentencepiece;
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added_tokens;  // of two with one spelling the first is matched
   std::vector<TokenId> prefix;           // what add_special_tokens puts before a text
@@ -81,6 +93,9 @@ class Tokenizer {
   /// library reads contents all of the byte alphabet's characters, as "caf\u00e9", as bytes
   /// instead.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
+
+  /// What the next token adds to a text that is decoded token by token.
+  std::string_view decode_next(TokenId id, DecodeOptions options, DecodeState* state) const;
 
   /// The bytes of a token, maybe a part of a character; empty for ids that nobody defined.
   std::string_view token_bytes(TokenId id) const { return parts_.vocabulary.bytes(id); }
