@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "sampling/generation_config.h"
+#include "text/sentencepiece_model.h"
 #include "text/tiktoken.h"
 
 namespace moeflux {
@@ -18,6 +19,8 @@ Result<Tokenizer> load_tokenizer(const ModelSource& source) {
       return Tokenizer::parse(stored.text, stored.name);
     case TokenizerText::Kind::kTiktoken:
       return parse_tiktoken(stored.text, stored.config, stored.name);
+    case TokenizerText::Kind::kSentencePiece:
+      return parse_sentencepiece(stored.text, stored.config, stored.name);
   }
   __builtin_unreachable();
 }

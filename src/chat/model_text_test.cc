@@ -35,6 +35,16 @@ TEST(LoadTokenizer, ReadsTheRanksOfAFolderWithoutTokenizerJson) {
   EXPECT_EQ(tokenizer->vocab_size(), 698 + 256);
 }
 
+TEST(LoadTokenizer, ReadsThePiecesOfAFolderWithNothingElse) {
+  const TempFolder folder;
+  write_bytes(folder / "tokenizer.model",
+              read_bytes(kGolden + "sentencepiece-plain.tokenizer.model"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  EXPECT_EQ(tokenizer->find("<|im_end|>"), 4);
+  EXPECT_EQ(tokenizer->decode(*tokenizer->encode("Hello, world.")), "Hello, world.");
+}
+
 TEST(LoadTokenizer, PrefersTokenizerJson) {
   const TempFolder folder;
   copy_ranks(folder);

@@ -38,23 +38,25 @@ class FolderSource : public ModelSource {
   }
 
   Result<TokenizerText> tokenizer() const override {
+    using Kind = TokenizerText::Kind;
     const std::string json = path_ + "/tokenizer.json";
+    if (path_exists(json)) return read_tokenizer(Kind::kJson, json, kTokenizerBytesMax);
     const std::string ranks = path_ + "/tiktoken.model";
-    TokenizerText tokenizer{.name = json};
-    if (path_exists(json) || !path_exists(ranks)) {
-      if (!path_exists(json)) {
-        return make_error(ErrorCode::kNotFound,
-                          "{}: the model folder has neither tokenizer.json nor tiktoken.model",
-                          path_);
-      }
-      MF_ASSIGN_OR_RETURN(tokenizer.text, read_text_file(json, kTokenizerBytesMax));
-      return tokenizer;
+    const std::string pieces = path_ + "/tokenizer.model";
+    const std::string config = path_ + "/tokenizer_config.json";
+    const bool has_ranks = path_exists(ranks);
+    if (!has_ranks && !path_exists(pieces)) {
+      return make_error(ErrorCode::kNotFound,
+                        "{}: the model folder has no tokenizer.json, tiktoken.model or "
+                        "tokenizer.model",
+                        path_);
     }
-    tokenizer.kind = TokenizerText::Kind::kTiktoken;
-    tokenizer.name = ranks;
-    MF_ASSIGN_OR_RETURN(tokenizer.text, read_text_file(ranks, kRanksBytesMax));
-    MF_ASSIGN_OR_RETURN(tokenizer.config,
-                        read_text_file(path_ + "/tokenizer_config.json", kConfigBytesMax));
+    MF_ASSIGN_OR_RETURN(TokenizerText tokenizer,
+                        has_ranks ? read_tokenizer(Kind::kTiktoken, ranks, kRanksBytesMax)
+                                  : read_tokenizer(Kind::kSentencePiece, pieces, kRanksBytesMax));
+    if (has_ranks || path_exists(config)) {
+      MF_ASSIGN_OR_RETURN(tokenizer.config, read_text_file(config, kConfigBytesMax));
+    }
     return tokenizer;
   }
 
@@ -77,6 +79,13 @@ class FolderSource : public ModelSource {
   }
 
  private:
+  static Result<TokenizerText> read_tokenizer(TokenizerText::Kind kind, const std::string& path,
+                                              uint64_t bytes_max) {
+    TokenizerText tokenizer{.kind = kind, .name = path};
+    MF_ASSIGN_OR_RETURN(tokenizer.text, read_text_file(path, bytes_max));
+    return tokenizer;
+  }
+
   Result<std::optional<std::string>> read_optional(const char* name) const {
     const std::string path = formatted("{}/{}", path_, name);
     if (!path_exists(path)) return std::optional<std::string>();

@@ -14,8 +14,9 @@ namespace moeflux {
 /// A tokenizer as it is stored.
 struct TokenizerText {
   enum class Kind : uint8_t {
-    kJson,      // `text` is a tokenizer.json
-    kTiktoken,  // `text` is a tiktoken.model, `config` its tokenizer_config.json
+    kJson,           // `text` is a tokenizer.json
+    kTiktoken,       // `text` is a tiktoken.model, `config` its tokenizer_config.json
+    kSentencePiece,  // `text` is a tokenizer.model, `config` a tokenizer_config.json or empty
   };
   Kind kind = Kind::kJson;
   std::string text;

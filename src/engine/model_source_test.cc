@@ -45,7 +45,8 @@ TEST(ModelSource, SaysWhatAFolderDoesNotHave) {
   const auto source = open(folder);
   const auto holds = source->holds_tensors();
   EXPECT_TRUE(holds.ok() && !*holds);
-  expect_error(source->tokenizer(), ErrorCode::kNotFound, {"tokenizer.json", "tiktoken.model"});
+  expect_error(source->tokenizer(), ErrorCode::kNotFound,
+               {"tokenizer.json", "tiktoken.model", "tokenizer.model"});
   const auto generation = source->generation_config();
   EXPECT_TRUE(generation.ok() && !generation->has_value());
   const auto chat = source->chat_template();
@@ -53,11 +54,18 @@ TEST(ModelSource, SaysWhatAFolderDoesNotHave) {
   expect_error(open_model_source(folder / "nowhere"), ErrorCode::kNotFound, {"no such folder"});
 }
 
-TEST(ModelSource, PrefersTokenizerJsonToRanks) {
+TEST(ModelSource, PrefersTokenizerJsonToRanksAndRanksToPieces) {
   const TempFolder folder;
-  put(folder, "tiktoken.model", "ranks");
-  put(folder, "tokenizer_config.json", "{}");
+  put(folder, "tokenizer.model", "pieces");
   auto tokenizer = open(folder)->tokenizer();
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->kind, TokenizerText::Kind::kSentencePiece);
+  EXPECT_EQ(tokenizer->text, "pieces");
+  EXPECT_EQ(tokenizer->config, "");
+  put(folder, "tokenizer_config.json", "{}");
+  EXPECT_EQ(open(folder)->tokenizer()->config, "{}");
+  put(folder, "tiktoken.model", "ranks");
+  tokenizer = open(folder)->tokenizer();
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_EQ(tokenizer->kind, TokenizerText::Kind::kTiktoken);
   EXPECT_EQ(tokenizer->text, "ranks");
