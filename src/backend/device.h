@@ -51,6 +51,8 @@ class Device {
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
   /// Tokens of a prompt that are best evaluated together, if nobody says otherwise.
   virtual int64_t preferred_prefill_chunk() const { return kPrefillChunkUsual; }
+  /// True when expert_ffn() takes parts of experts that begin at any multiple of their elements.
+  virtual bool takes_unaligned_experts() const { return false; }
   /// True when attention() takes pages of f16 beside those of f32.
   virtual bool takes_f16_cache() const { return false; }
   /// The type of keys and values, if nobody says otherwise: f16 only where takes_f16_cache().

@@ -29,9 +29,8 @@ void load_floats(const std::byte* from, DType dtype, std::span<float> out) {
   }
 }
 
-Status BlobMaker::put_matrix(size_t i, std::byte* slot, std::byte* blob) const {
-  const std::array<const Weight*, 3> matrices = {&source_.gate, &source_.up, &source_.down};
-  const Weight& from = *matrices[i];
+Status BlobMaker::put_matrix(ExpertId expert, size_t i, std::byte* slot, std::byte* blob) const {
+  const Weight from = source_.matrix_of(expert, i);
   const Weight& to = target_.matrices[i];
   const Parts<std::span<std::byte>> source = from.bytes_in(slot);
   const Parts<std::span<std::byte>> target = to.bytes_in(blob);
@@ -50,17 +49,18 @@ Status BlobMaker::put_matrix(size_t i, std::byte* slot, std::byte* blob) const {
 
 Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
   MF_CHECK(blob.size() == target_.stride);
-  const bool apart = source_.arrangement != ExpertArrangement::kAsStored;
+  const bool as_stored = source_.arrangement == ExpertArrangement::kAsStored;
+  const bool apart = !as_stored && source_.arrangement != ExpertArrangement::kInPlace;
   std::vector<std::byte> slot(source_.slot_bytes);
-  std::vector<std::byte> memory(apart ? LandedExpert::bytes_for(source_) : 0);
-  const LandedExpert landed(source_, expert, memory.data());
+  std::vector<std::byte> memory(apart ? landing_bytes(source_) : 0);
+  const LandedExpert landed(source_, expert, apart ? memory.data() : slot.data());
   for (const ExpertExtent& extent : source_.extents_of(expert)) {
     std::byte* const into =
-        apart ? landed.at(extent.slot_offset) : slot.data() + extent.slot_offset;
+        as_stored ? slot.data() + extent.slot_offset : landed.at(extent.slot_offset);
     MF_RETURN_IF_ERROR(index_.file(extent.file).read_at(extent.offset, {into, extent.bytes}));
   }
   const auto where = [&] { return formatted("layer {} expert {}", target_.layer, index(expert)); };
-  const std::byte* const arrived = apart ? landed.at(0) : slot.data();
+  const std::byte* const arrived = as_stored ? slot.data() : landed.at(0);
   if (const Status whole = check_source(source_, expert, arrived); !whole.ok()) {
     return whole.error().with_context(where());
   }
@@ -69,14 +69,13 @@ Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
   }
   std::fill(blob.begin(), blob.end(), std::byte{0});
   for (size_t i = 0; i < target_.matrices.size(); ++i) {
-    const Status put = put_matrix(i, slot.data(), blob.data());
+    const Status put = put_matrix(expert, i, slot.data(), blob.data());
     if (!put.ok()) return put.error().with_context(where());
   }
-  const std::array<const ExpertBias*, 3> biases = {&source_.gate_bias, &source_.up_bias,
-                                                   &source_.down_bias};
-  for (size_t i = 0; i < biases.size(); ++i) {
+  for (size_t i = 0; i < target_.biases.size(); ++i) {
     const PackedBias& to = target_.biases[i];
-    std::copy_n(slot.data() + biases[i]->offset, to.bytes(), blob.data() + to.offset);
+    std::copy_n(slot.data() + source_.bias_of(expert, i).offset, to.bytes(),
+                blob.data() + to.offset);
   }
   return {};
 }

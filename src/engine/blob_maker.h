@@ -23,7 +23,7 @@ class BlobMaker {
   const PackedLayer& target() const { return target_; }
 
  private:
-  Status put_matrix(size_t i, std::byte* slot, std::byte* blob) const;
+  Status put_matrix(ExpertId expert, size_t i, std::byte* slot, std::byte* blob) const;
 
   const ExpertLayer& source_;
   const TensorIndex& index_;

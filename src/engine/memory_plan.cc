@@ -17,7 +17,7 @@ uint64_t reader_bytes(const ExpertTable& experts) {
     return layer.num_experts > 0 && layer.arrangement == ExpertArrangement::kAsStored;
   });
   const uint64_t chunks = any_as_stored ? kReaderDepth * ReaderOptions{}.chunk_bytes : 0;
-  return chunks + landing_bytes(experts);
+  return chunks + landing_memory_bytes(experts);
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/units.h"
-#include "io/async_reader.h"
 
 namespace moeflux {
 namespace {
@@ -26,19 +24,6 @@ size_t element_bytes(const ExpertBias& bias) {
 
 std::span<std::byte> bytes_of(const ExpertBias& bias, std::byte* slot) {
   return {slot + bias.offset, static_cast<size_t>(bias.size) * element_bytes(bias)};
-}
-
-bool adjoins(const ExpertExtent& extent, const ExpertExtent* last) {
-  return last != nullptr && last->file == extent.file &&
-         last->offset + last->bytes == extent.offset;
-}
-
-/// Where `extent` lands behind `last`, which ends at `end`: in a page of its own, so that whole
-/// pages around it can be read.
-size_t landing_of(const ExpertExtent& extent, const ExpertExtent* last, size_t end) {
-  if (adjoins(extent, last)) return end;
-  return static_cast<size_t>(round_up(end, uint64_t{kDirectAlignment}) +
-                             extent.offset % kDirectAlignment);
 }
 
 // to[r][c] = from[c][r * step + first]: `from` has rows of `from_cols` elements.
@@ -160,30 +145,6 @@ void row_major_parts(const ExpertLayer& layer, const LandedExpert& from, std::by
 
 }  // namespace
 
-size_t LandedExpert::bytes_for(const ExpertLayer& layer) {
-  if (layer.num_experts == 0) return 0;
-  size_t bytes = 0;
-  for (const ExpertExtent& extent : layer.extents_of(ExpertId{0})) {
-    bytes += extent.bytes + 2 * (kDirectAlignment - 1);
-  }
-  return static_cast<size_t>(round_up(bytes, uint64_t{kDirectAlignment}));
-}
-
-std::byte* LandedExpert::at(size_t slot_offset) const {
-  size_t end = 0;
-  const ExpertExtent* last = nullptr;
-  for (const ExpertExtent& extent : extents_) {
-    const size_t begin = landing_of(extent, last, end);
-    if (slot_offset >= extent.slot_offset && slot_offset - extent.slot_offset < extent.bytes) {
-      return memory_ + begin + (slot_offset - extent.slot_offset);
-    }
-    end = begin + extent.bytes;
-    last = &extent;
-  }
-  MF_CHECK(false && "no extent brings this byte");
-  return nullptr;
-}
-
 Parts<std::span<std::byte>> LandedExpert::parts_of(const Weight& placed) const {
   Parts<std::span<std::byte>> parts;
   for (const PartRole role : kPartRoles) {
@@ -198,7 +159,8 @@ void arrange(const ExpertLayer& layer, const LandedExpert& from, std::span<std::
   MF_CHECK(slot.size() >= layer.slot_bytes && task >= 0 && task < kArrangeTasks);
   switch (layer.arrangement) {
     case ExpertArrangement::kAsStored:
-      MF_CHECK(false && "what is as stored is read into its slot");
+    case ExpertArrangement::kInPlace:
+      MF_CHECK(false && "these are read into their slots");
       return;
     case ExpertArrangement::kRowMajorParts:
       return row_major_parts(layer, from, slot.data(), task);

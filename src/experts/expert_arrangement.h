@@ -10,20 +10,17 @@
 
 namespace moeflux {
 
-/// An expert's extents in memory apart from its slot. Each begins at the same place in a page as in
-/// the file and has its pages to itself, so that a direct read of whole pages brings it; extents
-/// that adjoin in the file adjoin here.
+/// An expert's extents in memory, each where landing_offset() says.
 class LandedExpert {
  public:
-  /// Memory that any expert of this layer fits in, whole pages.
-  static size_t bytes_for(const ExpertLayer& layer);
-
-  /// `memory` begins at a page and holds bytes_for(layer).
+  /// `memory` begins at a page and holds landing_bytes(layer).
   LandedExpert(const ExpertLayer& layer, ExpertId expert, std::byte* memory)
       : extents_(layer.extents_of(expert)), memory_(memory) {}
 
   /// Where the byte lands that would come at `slot_offset`: it and those behind it of its extent.
-  std::byte* at(size_t slot_offset) const;
+  std::byte* at(size_t slot_offset) const {
+    return memory_ + landing_offset(extents_, slot_offset);
+  }
   /// The parts of a matrix that lies so in a slot.
   Parts<std::span<std::byte>> parts_of(const Weight& placed) const;
 
@@ -36,7 +33,7 @@ class LandedExpert {
 constexpr int64_t kArrangeTasks = 4;
 
 /// Writes what `task` (below kArrangeTasks) stands for to `slot`, of an arrangement other than
-/// kAsStored. Tasks touch different bytes: they may run at once.
+/// kAsStored and kInPlace. Tasks touch different bytes: they may run at once.
 void arrange(const ExpertLayer& layer, const LandedExpert& from, std::span<std::byte> slot,
              int64_t task);
 

@@ -41,7 +41,7 @@ void add_extent(ExpertLayer& layer, uint64_t bytes, size_t slot_offset) {
 class Memory {
  public:
   explicit Memory(const ExpertLayer& layer)
-      : bytes_(new (std::align_val_t{kDirectAlignment}) std::byte[LandedExpert::bytes_for(layer)]),
+      : bytes_(new (std::align_val_t{kDirectAlignment}) std::byte[landing_bytes(layer)]),
         landed_(layer, kOnly, bytes_.get()) {}
   const LandedExpert& landed() const { return landed_; }
   std::byte* begin() const { return bytes_.get(); }
@@ -94,7 +94,7 @@ TEST(LandedExpert, EveryExtentHasItsPagesToItselfAndItsPlaceInThem) {
     EXPECT_EQ(memory.landed().at(extent.slot_offset + extent.bytes - 1),
               memory.begin() + begin + extent.bytes - 1);
   }
-  EXPECT_LE(end, LandedExpert::bytes_for(layer));
+  EXPECT_LE(end, landing_bytes(layer));
 }
 
 TEST(LandedExpert, ExtentsThatAdjoinInTheFileAdjoinHere) {
@@ -104,6 +104,31 @@ TEST(LandedExpert, ExtentsThatAdjoinInTheFileAdjoinHere) {
   const Memory memory(layer);
   EXPECT_EQ(memory.landed().at(300), memory.landed().at(299) + 1);
   EXPECT_NE(memory.landed().at(9300), memory.landed().at(9299) + 1);  // another file
+}
+
+TEST(ExpertInPlace, StaysInItsLayoutWhereAPartIsNotAtItsElements) {
+  for (const uint64_t odd : {0u, 1u}) {
+    ExpertLayer layer = make_layer(QuantFormat::plain(DType::kF16));
+    for (const Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
+      const Tensor& codes = matrix->parts.codes;
+      layer.extents.push_back(
+          {0, 1000 + odd + codes.offset_bytes, codes.size_bytes(), codes.offset_bytes});
+    }
+    layer.extents_per_expert = 3;
+    compute_in_place(layer, 1e6);
+    EXPECT_EQ(layer.arrangement,
+              odd != 0 ? ExpertArrangement::kAsStored : ExpertArrangement::kInPlace);
+  }
+}
+
+TEST(ExpertInPlace, PagesOfAPackStayAsTheyAre) {
+  ExpertLayer layer = make_layer(QuantFormat::plain(DType::kF16));
+  layer.extents = {{0, 3 * kDirectAlignment, layer.slot_bytes, 0}};
+  layer.extents_per_expert = 1;
+  const size_t bytes = layer.slot_bytes;
+  compute_in_place(layer, 1e6);
+  EXPECT_EQ(layer.arrangement, ExpertArrangement::kAsStored);
+  EXPECT_EQ(layer.slot_bytes, bytes);
 }
 
 TEST(ExpertArrangement, RowMajorPartsBecomeTilesWhereTheLayoutHasThem) {

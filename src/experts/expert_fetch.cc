@@ -15,13 +15,14 @@ namespace {
 constexpr size_t kLandings = 64;
 
 bool lands_apart(const ExpertLayer& layer) {
-  return layer.arrangement != ExpertArrangement::kAsStored;
+  return layer.arrangement != ExpertArrangement::kAsStored &&
+         layer.arrangement != ExpertArrangement::kInPlace;
 }
 
 size_t largest_landing(const ExpertTable& table) {
   size_t bytes = 0;
   for (const ExpertLayer& layer : table.layers) {
-    if (lands_apart(layer)) bytes = std::max(bytes, LandedExpert::bytes_for(layer));
+    if (lands_apart(layer)) bytes = std::max(bytes, landing_bytes(layer));
   }
   return bytes;
 }
@@ -46,7 +47,7 @@ void run_in_turn(int64_t count, const std::function<void(int64_t)>& fn) {
   for (int64_t i = 0; i < count; ++i) fn(i);
 }
 
-uint64_t landing_bytes(const ExpertTable& table) {
+uint64_t landing_memory_bytes(const ExpertTable& table) {
   const size_t bytes = largest_landing(table);
   return bytes * landings_of(bytes, ExpertFetch::Options{}.landing_bytes);
 }
@@ -79,13 +80,14 @@ ExpertFetch::~ExpertFetch() {
 /// requests_ = the reads of an expert.
 void ExpertFetch::list_requests(ExpertCache::Slot slot, const Loading& loading) {
   const ExpertLayer& layer = table_.layer(loading.key.layer);
-  const LandedExpert landed(layer, loading.key.expert, loading.landing);
   std::byte* const base = bytes_of(slot, layer).data();
+  const bool as_stored = layer.arrangement == ExpertArrangement::kAsStored;
+  const LandedExpert landed(layer, loading.key.expert,
+                            loading.landing != nullptr ? loading.landing : base);
   requests_.clear();
   const ExpertExtent* last = nullptr;
   for (const ExpertExtent& extent : layer.extents_of(loading.key.expert)) {
-    std::byte* const into =
-        loading.landing != nullptr ? landed.at(extent.slot_offset) : base + extent.slot_offset;
+    std::byte* const into = as_stored ? base + extent.slot_offset : landed.at(extent.slot_offset);
     if (last != nullptr && last->file == extent.file &&
         last->offset + last->bytes == extent.offset &&
         requests_.back().into.data() + requests_.back().into.size() == into) {
@@ -100,7 +102,7 @@ void ExpertFetch::list_requests(ExpertCache::Slot slot, const Loading& loading) 
     }
     last = &extent;
   }
-  if (loading.landing == nullptr) return;
+  if (as_stored) return;
   for (ReadRequest& request : requests_) widen(request);
 }
 

@@ -30,7 +30,7 @@ using HostTasks = std::function<void(int64_t count, const std::function<void(int
 void run_in_turn(int64_t count, const std::function<void(int64_t)>& fn);
 
 /// Memory for experts that land apart from their slots, for all of a table's layers.
-uint64_t landing_bytes(const ExpertTable& table);
+uint64_t landing_memory_bytes(const ExpertTable& table);
 
 /// Thread-compatible: the engine's thread. References must outlive it. Its destructor waits for
 /// what is in flight, which writes into slots.

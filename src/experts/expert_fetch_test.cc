@@ -180,6 +180,35 @@ TEST_F(LandingTest, AFailedReadGivesItsRoomBack) {
   }
 }
 
+TEST_F(LandingTest, ExpertsReadInPlaceAreWholeWhereTheirViewsSay) {
+  for (ExpertLayer& layer : table_.layers) {
+    layer.arrangement = ExpertArrangement::kAsStored;
+    compute_in_place(layer);
+    ASSERT_EQ(layer.arrangement, ExpertArrangement::kAsStored);  // for so few bytes
+    compute_in_place(layer, 1e6);
+    ASSERT_EQ(layer.arrangement, ExpertArrangement::kInPlace);
+  }
+  const size_t slot_bytes = table_.slot_bytes_max();
+  EXPECT_EQ(slot_bytes % kDirectAlignment, 0u);
+  auto memory = allocate_host_buffer(kSlots * slot_bytes);
+  ASSERT_TRUE(memory.ok());
+  FaultyReader reader({.delay_waits_max = 2});
+  ExpertFetch fetch(
+      table_, world_.index(), reader,
+      {.memory = {(*memory)->host_data(), kSlots * slot_bytes}, .slot_bytes = slot_bytes});
+  EXPECT_TRUE(fetch.landing_memory().empty());
+  const std::vector<ExpertKey> keys = {key(0, 3), key(2, 11), key(1, 0), key(2, 4)};
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    fetch.start(keys[slot], Slot{slot}, ReadPriority::kDemand);
+  }
+  for (const auto& [slot, arrival] : all(fetch)) {
+    EXPECT_TRUE(arrival.status.ok());
+    const ExpertWeights weights =
+        table_.layer(arrival.key.layer).weights(arrival.key.expert, **memory, slot * slot_bytes);
+    EXPECT_TRUE(world_.holds_its_bytes(index(arrival.key.layer), weights)) << slot;
+  }
+}
+
 TEST_F(LandingTest, TasksOfArrivalsMayRunInAnyOrder) {
   FaultyReader reader({});
   ExpertFetch fetch(table_, world_.index(), reader, options_);

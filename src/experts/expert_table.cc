@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/units.h"
+#include "io/async_reader.h"
 
 namespace moeflux {
 
@@ -22,20 +24,38 @@ uint64_t ExpertLayer::bytes_per_expert() const {
   return bytes;
 }
 
+Weight ExpertLayer::matrix_of(ExpertId expert, size_t matrix) const {
+  Weight placed = *std::array{&gate, &up, &down}[matrix];
+  if (arrangement != ExpertArrangement::kInPlace) return placed;
+  for (const PartRole role : kPartRoles) {
+    size_t& offset = placed.parts[role].offset_bytes;
+    if (placed.has(role)) offset = landing_offset(extents_of(expert), offset);
+  }
+  return placed;
+}
+
+ExpertBias ExpertLayer::bias_of(ExpertId expert, size_t matrix) const {
+  ExpertBias placed = *std::array{&gate_bias, &up_bias, &down_bias}[matrix];
+  if (arrangement == ExpertArrangement::kInPlace && placed.size > 0) {
+    placed.offset = landing_offset(extents_of(expert), placed.offset);
+  }
+  return placed;
+}
+
 ExpertWeights ExpertLayer::weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const {
-  return {expert,
-          gate.at(buffer, slot_offset),
-          up.at(buffer, slot_offset),
-          down.at(buffer, slot_offset),
-          gate_bias.view(buffer, slot_offset),
-          up_bias.view(buffer, slot_offset),
-          down_bias.view(buffer, slot_offset)};
+  const auto matrix = [&](size_t i) { return matrix_of(expert, i).at(buffer, slot_offset); };
+  const auto bias = [&](size_t i) { return bias_of(expert, i).view(buffer, slot_offset); };
+  return {expert, matrix(0), matrix(1), matrix(2), bias(0), bias(1), bias(2)};
 }
 
 size_t ExpertTable::slot_bytes_max() const {
   size_t bytes = 0;
-  for (const ExpertLayer& layer : layers) bytes = std::max(bytes, layer.slot_bytes);
-  return bytes;
+  bool in_place = false;
+  for (const ExpertLayer& layer : layers) {
+    bytes = std::max(bytes, layer.slot_bytes);
+    in_place = in_place || layer.arrangement == ExpertArrangement::kInPlace;
+  }
+  return in_place ? static_cast<size_t>(round_up(bytes, uint64_t{kDirectAlignment})) : bytes;
 }
 
 uint64_t ExpertTable::num_experts_total() const {
@@ -70,6 +90,87 @@ void lay_out_slot(ExpertLayer& layer) {
     bias->offset = place(static_cast<uint64_t>(bias->size * dtype_bits(bias->dtype) / 8));
   }
   layer.slot_bytes = end;
+}
+
+namespace {
+
+bool adjoins(const ExpertExtent& extent, const ExpertExtent* last) {
+  return last != nullptr && last->file == extent.file &&
+         last->offset + last->bytes == extent.offset;
+}
+
+/// Where `extent` lands behind `last`, which ends at `end`: in a page of its own, so that whole
+/// pages around it can be read.
+size_t landing_of(const ExpertExtent& extent, const ExpertExtent* last, size_t end) {
+  if (adjoins(extent, last)) return end;
+  return static_cast<size_t>(round_up(end, uint64_t{kDirectAlignment}) +
+                             extent.offset % kDirectAlignment);
+}
+
+// Whether whole pages of the file are what is read already.
+bool comes_in_pages(const ExpertLayer& layer) {
+  const ExpertExtent* last = nullptr;
+  for (const ExpertExtent& extent : layer.extents_of(ExpertId{0})) {
+    if (!adjoins(extent, last) && extent.offset % kDirectAlignment != 0) return false;
+    last = &extent;
+  }
+  return true;
+}
+
+size_t element_bytes(DType dtype) {
+  return static_cast<size_t>(std::max(dtype_bits(dtype) / 8, 1));
+}
+
+// Extents that bring several parts at once come from packs, which are in pages.
+bool elements_are_aligned(const ExpertLayer& layer) {
+  for (int32_t e = 0; e < layer.num_experts; ++e) {
+    for (size_t m = 0; m < 3; ++m) {
+      const Weight matrix = layer.matrix_of(ExpertId{e}, m);
+      for (const PartRole role : kPartRoles) {
+        const Tensor& part = matrix.parts[role];
+        if (matrix.has(role) && part.offset_bytes % element_bytes(part.dtype) != 0) return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+size_t landing_offset(std::span<const ExpertExtent> extents, size_t slot_offset) {
+  size_t end = 0;
+  const ExpertExtent* last = nullptr;
+  for (const ExpertExtent& extent : extents) {
+    const size_t begin = landing_of(extent, last, end);
+    if (slot_offset >= extent.slot_offset && slot_offset - extent.slot_offset < extent.bytes) {
+      return begin + (slot_offset - extent.slot_offset);
+    }
+    end = begin + extent.bytes;
+    last = &extent;
+  }
+  MF_CHECK(false && "no extent brings this byte");
+  return 0;
+}
+
+size_t landing_bytes(const ExpertLayer& layer) {
+  if (layer.num_experts == 0) return 0;
+  size_t bytes = 0;
+  for (const ExpertExtent& extent : layer.extents_of(ExpertId{0})) {
+    bytes += extent.bytes + 2 * (kDirectAlignment - 1);
+  }
+  return static_cast<size_t>(round_up(bytes, uint64_t{kDirectAlignment}));
+}
+
+void compute_in_place(ExpertLayer& layer, double growth_max) {
+  if (layer.arrangement != ExpertArrangement::kAsStored || comes_in_pages(layer)) return;
+  const auto slot_bytes = static_cast<double>(layer.slot_bytes);
+  if (static_cast<double>(landing_bytes(layer)) > slot_bytes * (1.0 + growth_max)) return;
+  layer.arrangement = ExpertArrangement::kInPlace;
+  if (!elements_are_aligned(layer)) {
+    layer.arrangement = ExpertArrangement::kAsStored;
+    return;
+  }
+  layer.slot_bytes = landing_bytes(layer);
 }
 
 }  // namespace moeflux

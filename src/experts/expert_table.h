@@ -34,9 +34,11 @@ struct ExpertBias {
 };
 
 /// From the bytes of a file to those of a slot. Extents say where each byte would come in a slot;
-/// kAsStored reads there, the others read elsewhere (LandedExpert) and write the slot from it.
+/// kAsStored reads there. kInPlace reads where LandedExpert says, and computes with it there. The
+/// others read so elsewhere and write the slot from it.
 enum class ExpertArrangement : uint8_t {
   kAsStored,  // what arrives is the layout, tiles included
+  kInPlace,   // parts begin anywhere; expert by expert elsewhere
   /// Matrices in tiled order arrive as codes, scales and biases one after another at data_offset,
   /// where the tiles will be; the other matrices as they stay.
   kRowMajorParts,
@@ -82,7 +84,11 @@ struct ExpertLayer {
     return static_cast<uint64_t>(gate.rows * gate.cols + up.rows * up.cols + down.rows * down.cols +
                                  gate_bias.size + up_bias.size + down_bias.size);
   }
+  /// Its matrices and biases in a slot that begins at `slot_offset` of `buffer`.
   ExpertWeights weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const;
+  /// Matrix 0 (gate), 1 (up) or 2 (down) with the places of its parts in a slot of this expert.
+  Weight matrix_of(ExpertId expert, size_t matrix) const;
+  ExpertBias bias_of(ExpertId expert, size_t matrix) const;
 };
 
 /// Indexed by layer; layers without routed experts have num_experts 0.
@@ -90,7 +96,7 @@ struct ExpertTable {
   std::vector<ExpertLayer> layers;
 
   const ExpertLayer& layer(LayerId id) const { return layers[static_cast<size_t>(index(id))]; }
-  /// The largest slot any layer needs.
+  /// The largest slot any layer needs; whole pages where one is read in place.
   size_t slot_bytes_max() const;
   uint64_t num_experts_total() const;
   uint64_t bytes_total() const;
@@ -98,5 +104,17 @@ struct ExpertTable {
 
 /// Places matrices and biases one after another: fills their offsets and slot_bytes.
 void lay_out_slot(ExpertLayer& layer);
+
+/// Where the bytes of an expert with these extents land that would come at `slot_offset` of a slot:
+/// bytes behind a page's begin. Each extent begins at the same place in a page as in its file and
+/// has its pages to itself, so that a direct read of whole pages brings it; extents that adjoin in
+/// the file adjoin here.
+size_t landing_offset(std::span<const ExpertExtent> extents, size_t slot_offset);
+/// Whole pages that any expert of this layer lands in.
+size_t landing_bytes(const ExpertLayer& layer);
+/// Makes a layer that is kAsStored kInPlace. Leaves it as it is where reads come to whole pages
+/// already, and where a part would not lie at a multiple of its elements. Also where slots would
+/// grow by more than `growth_max`: many small parts, each with pages to itself.
+void compute_in_place(ExpertLayer& layer, double growth_max = 1.0 / 16);
 
 }  // namespace moeflux

@@ -251,6 +251,7 @@ std::optional<ExpertLayer> stored_experts(TensorClaims& claims, const QuantConfi
   if (!ExpertSpellings(claims, quant, device).claim(layer, std::string(prefix), with_bias)) {
     return std::nullopt;
   }
+  if (device.takes_unaligned_experts()) compute_in_place(layer);
   return layer;
 }
 

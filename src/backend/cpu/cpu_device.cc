@@ -38,6 +38,7 @@ class CpuDevice : public Device {
         std::make_unique<cpu::CpuEncoder>(kernels_, int8_, threads_, placement_, std::move(arena)));
   }
 
+  bool takes_unaligned_experts() const override { return true; }
   bool takes_f16_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
 
