@@ -32,6 +32,26 @@ function(moeflux_registry prefix type suffix)
   set(${prefix}_ADDRESSES "${addresses}" PARENT_SCOPE)
 endfunction()
 
+# moeflux_families(PREFIX TYPE ENDING list)
+# Takes files that end in ENDING out of a list for moeflux_registry. Every one of them defines `std::span<const TYPE>
+# <file>()` instead, several things at once; sets PREFIX_FAMILY_DECLARATIONS and PREFIX_FAMILY_CALLS.
+function(moeflux_families prefix type ending list)
+  set(declarations "")
+  set(calls "")
+  foreach(source ${${list}})
+    if(source MATCHES "${ending}$")
+      get_filename_component(name ${source} NAME_WE)
+      string(APPEND declarations "std::span<const ${type}> ${name}();\n")
+      list(APPEND calls "${name}()")
+      list(REMOVE_ITEM ${list} ${source})
+    endif()
+  endforeach()
+  list(JOIN calls ", " calls)
+  set(${prefix}_FAMILY_DECLARATIONS "${declarations}" PARENT_SCOPE)
+  set(${prefix}_FAMILY_CALLS "${calls}" PARENT_SCOPE)
+  set(${list} "${${list}}" PARENT_SCOPE)
+endfunction()
+
 # moeflux_module(NAME [DEPENDS modules...] [PRIVATE libraries...])
 # One folder, one static library: all *.cc of the folder but tests. Tests (*_test.cc) beside the sources join the
 # module's test program.

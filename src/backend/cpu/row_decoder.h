@@ -12,8 +12,9 @@
 
 namespace moeflux::cpu {
 
-/// Every file in decoders/ defines `const RowDecoder <file>_decoder`; the list of them is
-/// generated, so that adding a decoder is adding a file.
+/// Every file in decoders/ defines `const RowDecoder <file>_decoder`, or, where its name ends in
+/// _decoders, `std::span<const RowDecoder> <file>()`; the list of them is generated, so that adding
+/// a decoder is adding a file.
 struct RowDecoder {
   std::string_view format;  // FormatTraits::name
   /// Rows [begin, begin + count) as f32 [count, cols].

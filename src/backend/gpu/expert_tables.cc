@@ -55,7 +55,7 @@ bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 
 
 ExpertMatrix expert_addresses(const Recorder& recorder, const Weight& weight, const Tensor& bias) {
   return {recorder.address_of(weight.parts.codes), recorder.address_of(weight.parts.scales),
-          recorder.address_of(weight.parts.offsets), recorder.address_of(bias)};
+          recorder.address_of(added_part(weight)), recorder.address_of(bias)};
 }
 
 ExpertTables::Staying* ExpertTables::find(std::span<const ExpertWeights> experts) {

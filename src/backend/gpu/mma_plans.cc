@@ -53,7 +53,7 @@ uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t ro
 void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(weight.parts.codes, Access::kRead));
   plan.bind(range_of(weight.parts.scales, Access::kRead));
-  plan.bind(range_of(weight.parts.offsets, Access::kRead));
+  plan.bind(range_of(added_part(weight), Access::kRead));
 }
 
 Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages) {

@@ -22,11 +22,19 @@ constexpr std::string_view kCodedFormats[] = {"",
                                               MF_CODED_FORMATS(MF_CODED_NAME)
 #undef MF_CODED_NAME
 };
+constexpr std::string_view kGgmlFormats[] = {
+#define MF_GGML_NAME(name, elements, bytes) #name,
+    MF_GGML_FORMATS(MF_GGML_NAME)
+#undef MF_GGML_NAME
+};
 
-/// kFormatCoded and up; 0 for a format that kernels do not read so.
+/// kFormatCoded or kFormatGgml and up; 0 for a format that kernels do not read so.
 uint32_t coded_number(const QuantFormat& format) {
   for (size_t i = 1; i < std::size(kCodedFormats); ++i) {
     if (kCodedFormats[i] == format.kind->name) return kFormatCoded + static_cast<uint32_t>(i) - 1;
+  }
+  for (size_t i = 0; i < std::size(kGgmlFormats); ++i) {
+    if (kGgmlFormats[i] == format.kind->name) return kFormatGgml + static_cast<uint32_t>(i);
   }
   return 0;
 }
@@ -180,7 +188,8 @@ Status check_weight(const char* op, const Weight& weight) {
   const bool is_aligned =
       weight.parts.codes.offset_bytes % (format.is_affine() ? 4 : element) == 0 &&
       weight.parts.scales.offset_bytes % element == 0 &&
-      weight.parts.offsets.offset_bytes % element == 0;
+      weight.parts.offsets.offset_bytes % element == 0 &&
+      weight.parts.outer_scale.offset_bytes % sizeof(float) == 0;
   if (has_kernels(format) && is_valid(format, weight.cols) &&
       format.order == WeightOrder::kRowMajor && is_aligned) {
     return {};
@@ -188,6 +197,10 @@ Status check_weight(const char* op, const Weight& weight) {
   return make_error(ErrorCode::kUnsupported, "{}: a [{}, {}] weight in format {} of {}{}", op,
                     weight.rows, weight.cols, format.to_string(), dtype_name(format.dtype),
                     is_aligned ? "" : ", not aligned");
+}
+
+const Tensor& added_part(const Weight& weight) {
+  return weight.has(PartRole::kOuterScale) ? weight.parts.outer_scale : weight.parts.offsets;
 }
 
 MatrixLayout matrix_layout(const Weight& weight) {
@@ -207,6 +220,7 @@ MatrixLayout matrix_layout(const Weight& weight) {
     row_bytes = static_cast<uint64_t>(weight.cols * format.bits / 8);
   } else {
     layout.format = coded_number(format);
+    if (layout.format >= kFormatGgml && format.outer_scale) layout.scales = kFormatF32;
   }
   layout.wide = weight.parts.codes.offset_bytes % 16 == 0 && row_bytes % 16 == 0 ? 1 : 0;
   return layout;

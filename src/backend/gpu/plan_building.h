@@ -49,6 +49,8 @@ Status check_weight(const char* op, const Weight& weight);
 /// False for a format that no kernel reads.
 bool has_kernels(const QuantFormat& format);
 MatrixLayout matrix_layout(const Weight& weight);
+/// The third part that kernels take: offsets, or the outer scale of a format that has one.
+const Tensor& added_part(const Weight& weight);
 /// Threads that sum over a row of so many columns in a norm: its bits depend on it.
 uint32_t norm_threads(int64_t cols);
 

@@ -15,12 +15,16 @@
 //     one wrote.
 //   MF_UNROLL and MF_ROLLED before a loop: always, never.
 //   MF_FN marks a function of kernels; it takes `MF_T t` first if it needs the thread.
+//   MF_FN_APART marks one that is too large to be copied to where it is called.
+//   MF_TABLE(T, name) = {...} defines an array of constants, to be used in this file only.
 //   t.index, t.threads, t.lane, t.simd, t.simds, t.group.x/y/z: where the thread is.
 #pragma once
 
 #include "backend/gpu/dialect/types.h"
 
 #define MF_FN static __device__ __forceinline__
+#define MF_FN_APART static __device__ __noinline__
+#define MF_TABLE(T, name) static __device__ const T name[]
 #define MF_FN_MEMBER __device__ __forceinline__
 #define MF_T const ::moeflux::gpu::Thread&
 #define MF_GLOBAL(T) T*

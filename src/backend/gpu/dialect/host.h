@@ -14,6 +14,8 @@
 #include "tensor/dtype.h"
 
 #define MF_FN inline
+#define MF_FN_APART inline
+#define MF_TABLE(T, name) static const T name[]
 #define MF_FN_MEMBER
 #define MF_T const ::moeflux::gpu::Thread&
 #define MF_GLOBAL(T) ::moeflux::gpu::GlobalPointer<T>

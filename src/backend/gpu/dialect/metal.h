@@ -17,6 +17,8 @@
 #include "backend/gpu/dialect/types.h"
 
 #define MF_FN static inline
+#define MF_FN_APART static __attribute__((noinline))
+#define MF_TABLE(T, name) constant T name[]
 #define MF_FN_MEMBER
 #define MF_T const thread ::moeflux::gpu::Thread&
 #define MF_GLOBAL(T) device T*

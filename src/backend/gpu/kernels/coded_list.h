@@ -3,3 +3,29 @@
 #pragma once
 
 #define MF_CODED_FORMATS(X) X(mxfp4)
+
+// GGML's types: name, numbers of a block, its bytes. Numbers from kFormatGgml on.
+// clang-format off
+#define MF_GGML_FORMATS(X) \
+  X(q4_0, 32u, 18u) \
+  X(q4_1, 32u, 20u) \
+  X(q5_0, 32u, 22u) \
+  X(q5_1, 32u, 24u) \
+  X(q8_0, 32u, 34u) \
+  X(q2_k, 256u, 84u) \
+  X(q3_k, 256u, 110u) \
+  X(q4_k, 256u, 144u) \
+  X(q5_k, 256u, 176u) \
+  X(q6_k, 256u, 210u) \
+  X(iq2_xxs, 256u, 66u) \
+  X(iq2_xs, 256u, 74u) \
+  X(iq2_s, 256u, 82u) \
+  X(iq3_xxs, 256u, 98u) \
+  X(iq3_s, 256u, 110u) \
+  X(iq1_s, 256u, 50u) \
+  X(iq1_m, 256u, 56u) \
+  X(iq4_nl, 32u, 18u) \
+  X(iq4_xs, 256u, 136u) \
+  X(mxfp4_gguf, 32u, 17u) \
+  X(nvfp4_gguf, 64u, 36u)
+// clang-format on

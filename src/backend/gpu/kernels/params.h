@@ -33,7 +33,13 @@ struct RowsParams {
 };
 
 /// How numbers are stored. Affine formats are their bits; from kFormatCoded on, coded_list.h.
-enum : u32 { kFormatF16 = 16, kFormatBf16 = 17, kFormatF32 = 32, kFormatCoded = 64 };
+enum : u32 {
+  kFormatF16 = 16,
+  kFormatBf16 = 17,
+  kFormatF32 = 32,
+  kFormatCoded = 64,
+  kFormatGgml = 96
+};
 
 /// A row-major matrix in its storage format.
 struct MatrixLayout {

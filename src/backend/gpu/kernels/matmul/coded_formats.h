@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/coded_list.h"
+#include "backend/gpu/kernels/matmul/ggml_formats.h"
 #include "backend/gpu/kernels/params.h"
 
 namespace moeflux {
@@ -33,9 +34,23 @@ MF_FN f32 mxfp4_at(MatrixLayout, CodedParts parts, u64 at) {
   return factor * ((code & 8u) != 0u ? -magnitude : magnitude);
 }
 
+/// One number of a matrix in one of GGML's types; an outer scale lies where offsets would.
+MF_FN_APART f32 ggml_at(MatrixLayout m, CodedParts parts, u64 at) {
+  f32 value = 0.0f;
+  u32 number = kFormatGgml;
+#define MF_GGML_CASE(name, elements, bytes)                                                      \
+  if (m.format == number++) {                                                                    \
+    value = name##_number(parts.codes + at / elements * bytes, static_cast<u32>(at % elements)); \
+  }
+  MF_GGML_FORMATS(MF_GGML_CASE)
+#undef MF_GGML_CASE
+  return m.scales == kFormatF32 ? value * MF_CAST(const f32, parts.offsets)[0] : value;
+}
+
 /// One number of a matrix in one of these formats.
 MF_FN f32 coded_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   const u64 at = row * m.cols + col;
+  if (m.format >= kFormatGgml) return ggml_at(m, parts, at);
   u32 number = kFormatCoded;
 #define MF_CODED_CASE(name) \
   if (m.format == number++) return name##_at(m, parts, at);
