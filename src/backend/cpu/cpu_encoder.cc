@@ -40,6 +40,20 @@ bool CpuEncoder::supports(const char* op, const Weight& weight) {
   return false;
 }
 
+const BlockKernel* CpuEncoder::block_kernel(const Weight& weight) const {
+  if (int8_ == nullptr || weight.exact_activations) return nullptr;
+  if (int8_->blocks == nullptr || weight.rows % kTilePanelRows != 0) return nullptr;
+  const std::optional<BlockKind> kind = block_kind(weight.format);
+  return kind ? &int8_->blocks->of[static_cast<size_t>(*kind)] : nullptr;
+}
+
+const uint8_t* CpuEncoder::panel_at(const Weight& weight, int64_t row) const {
+  if (!uses_tiles(weight)) return nullptr;
+  const int64_t panels = weight.rows / kTilePanelRows;
+  const auto panel_bytes = static_cast<int64_t>(weight.parts.codes.size_bytes()) / panels;
+  return bytes_of(weight.parts.codes) + row / kTilePanelRows * panel_bytes;
+}
+
 void CpuEncoder::row_major_product(const RowMajorProduct& p, std::byte* space) {
   if (has_kernels(p.weight)) {
     return kernels_.matmul({.w = matrix_args(p.weight),

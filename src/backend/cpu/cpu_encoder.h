@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -145,7 +146,7 @@ class CpuEncoder : public Encoder {
     std::vector<TileToken> tokens;  // by sorted slot
   };
   static constexpr size_t kPendingMax = 8;
-  static constexpr size_t kSlotShapes = 6;  // two kinds, three group sizes
+  static constexpr size_t kSlotShapes = 8;  // two kinds, four group sizes
 
   // The part that operations along the sequence have for each sequence.
   void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -225,19 +226,35 @@ class CpuEncoder : public Encoder {
                                         std::byte* space);
   void expert_product(const ExpertProduct& product, const ExpertTask& task);
 
-  /// Which kernels multiply a tiled weight. Depends on the weight alone, so that a token's bits do
-  /// not depend on what else is computed.
+  /// How a weight of blocks is multiplied as it is stored; null: not so. Depends on the weight
+  /// alone.
+  const BlockKernel* block_kernel(const Weight& weight) const;
+  /// Whether products of a weight are those of TileKernels.
+  bool uses_tiles(const Weight& weight) const {
+    return weight.format.order == WeightOrder::kTiled || block_kernel(weight) != nullptr;
+  }
+  TileMatrix tile_matrix(const Weight& weight) const {
+    return cpu::tile_matrix(weight, block_kernel(weight));
+  }
+  /// Where row `row`'s panel begins; null where uses_tiles() is false.
+  const uint8_t* panel_at(const Weight& weight, int64_t row) const;
+  /// Columns that share a scale, in a weight that uses_tiles().
+  int64_t tile_group(const Weight& weight) const {
+    const BlockKernel* block = block_kernel(weight);
+    return block != nullptr ? block->group_size : weight.format.group_size;
+  }
+  /// Which kernels multiply a weight that uses_tiles(). Depends on the weight alone, so that a
+  /// token's bits do not depend on what else is computed.
   const TileKernels& tile_kernels(const Weight& weight) const {
     return int8_ != nullptr && !weight.exact_activations ? *int8_ : f32_;
   }
   TileShape tile_shape(const Weight& weight) const {
-    return {&tile_kernels(weight), weight.cols, weight.format.group_size};
+    return {&tile_kernels(weight), weight.cols, tile_group(weight)};
   }
   SlotRows& slot_rows(const Weight& weight) {
-    const size_t group = weight.format.group_size == 32   ? 0
-                         : weight.format.group_size == 64 ? 1
-                                                          : 2;
-    return slot_rows_[(&tile_kernels(weight) == &f32_ ? 3 : 0) + group];
+    const auto group = static_cast<size_t>(
+        std::countr_zero(static_cast<uint64_t>(tile_group(weight) / kTileGroupMin)));
+    return slot_rows_[(&tile_kernels(weight) == &f32_ ? kSlotShapes / 2 : 0) + group];
   }
 
   const KernelTable& kernels_;

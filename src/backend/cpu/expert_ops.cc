@@ -10,17 +10,9 @@ namespace {
 
 constexpr uint64_t kLine = 64;
 
-bool is_tiled(const Weight& weight) { return weight.format.order == WeightOrder::kTiled; }
-
 /// Row-major, and in a format that kernels read.
-bool is_direct(const Weight& weight) { return !is_tiled(weight) && has_kernels(weight); }
-
-/// Where row `row`'s panel begins; null when there are no tiles.
-const uint8_t* tiles_at(const Weight& weight, int64_t row) {
-  if (!is_tiled(weight)) return nullptr;
-  return bytes_of(weight.parts.codes) +
-         row / kTilePanelRows *
-             (static_cast<int64_t>(weight.size_bytes()) / (weight.rows / kTilePanelRows));
+bool is_direct(const Weight& weight) {
+  return weight.format.order != WeightOrder::kTiled && has_kernels(weight);
 }
 
 /// out[t][r - out_row] += bias[r] for rows [begin, end).
@@ -91,7 +83,7 @@ void CpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
 }
 
 void CpuEncoder::want_slots(const Weight& weight) {
-  if (!is_tiled(weight)) return;
+  if (!uses_tiles(weight)) return;
   SlotRows& slots = slot_rows(weight);
   if (slots.wanted) return;
   slots.wanted = true;
@@ -164,8 +156,8 @@ void CpuEncoder::plan_experts(int64_t experts, int64_t rows, int64_t row_bytes) 
 
 /// Bytes for the interleaved tokens of one expert's product with `weight`, or for decoded rows.
 size_t CpuEncoder::product_space(const Weight& weight, int64_t tokens) const {
-  if (!has_kernels(weight)) return decoded_bytes(weight) + kLine;
-  if (!is_tiled(weight) || !TileShape::wants_blocks(tokens)) return 0;
+  if (!uses_tiles(weight) && !has_kernels(weight)) return decoded_bytes(weight) + kLine;
+  if (!uses_tiles(weight) || !TileShape::wants_blocks(tokens)) return 0;
   const TileShape shape = tile_shape(weight);
   const BlockPlan plan = BlockPlan::of(tokens, shape.kernels->block_tokens);
   return static_cast<size_t>(plan.blocks) *
@@ -177,7 +169,7 @@ std::span<const TileBlock> CpuEncoder::pack_slots(const Weight& weight, const Ex
                                                   std::byte* space) {
   const int64_t first = expert_slots_.begin[static_cast<size_t>(task.expert)];
   const int64_t tokens = expert_slots_.begin[static_cast<size_t>(task.expert) + 1] - first;
-  if (!is_tiled(weight) || !TileShape::wants_blocks(tokens)) return {};
+  if (!uses_tiles(weight) || !TileShape::wants_blocks(tokens)) return {};
   const SlotRows& slots = slot_rows(weight);
   const TileShape& shape = slots.rows.shape();
   const BlockPlan plan = BlockPlan::of(tokens, shape.kernels->block_tokens);
@@ -196,7 +188,7 @@ std::span<const TileBlock> CpuEncoder::pack_slots(const Weight& weight, const Ex
 void CpuEncoder::expert_product(const ExpertProduct& p, const ExpertTask& task) {
   const int64_t first = expert_slots_.begin[static_cast<size_t>(task.expert)];
   const int64_t tokens = expert_slots_.begin[static_cast<size_t>(task.expert) + 1] - first;
-  if (is_tiled(p.weight)) {
+  if (uses_tiles(p.weight)) {
     const SlotRows& slots = slot_rows(p.weight);
     multiply({.kernels = slots.rows.shape().kernels,
               .w = tile_matrix(p.weight),
@@ -255,10 +247,10 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
                   .blocks = gate_blocks,
                   .out = gate_rows,
                   .out_row = task.begin,
-                  .next = tiles_at(expert.up, task.begin),
+                  .next = panel_at(expert.up, task.begin),
                   .space = blocks},
                  task);
-  const bool alike = is_tiled(expert.gate) && is_tiled(expert.up) &&
+  const bool alike = uses_tiles(expert.gate) && uses_tiles(expert.up) &&
                      tile_shape(expert.gate) == tile_shape(expert.up);
   expert_product({.weight = expert.up,
                   .bias = expert.up_bias,
@@ -279,7 +271,7 @@ const uint8_t* CpuEncoder::next_tiles(int64_t task, std::span<const ExpertWeight
   const auto next = static_cast<size_t>(task) + 1;
   if (next >= expert_tasks_.size()) return nullptr;
   const ExpertTask& t = expert_tasks_[next];
-  return tiles_at(ready[static_cast<size_t>(t.expert)].*matrix, t.begin);
+  return panel_at(ready[static_cast<size_t>(t.expert)].*matrix, t.begin);
 }
 
 size_t CpuEncoder::gate_up_space(std::span<const ExpertWeights> ready) const {
@@ -313,7 +305,7 @@ void CpuEncoder::expert_gate_up(const RowsView& hidden, const RowsView& from, in
   for (const ExpertWeights& e : ready) {
     for (const Weight* w : {&e.gate, &e.up}) {
       want_slots(*w);
-      any_permuted = any_permuted || (!is_tiled(*w) && wants_permuted(*w));
+      any_permuted = any_permuted || (!uses_tiles(*w) && wants_permuted(*w));
     }
   }
   prepare_slots(from.cols);
@@ -352,7 +344,7 @@ void CpuEncoder::expert_down(const RowsView& to, const RowsView& hidden,
   for (int64_t e = 0; e < experts; ++e) {
     const Weight& down = ready[static_cast<size_t>(e)].down;
     want_slots(down);
-    any_permuted = any_permuted || (!is_tiled(down) && wants_permuted(down));
+    any_permuted = any_permuted || (!uses_tiles(down) && wants_permuted(down));
     space = std::max(space, product_space(down, begin[e + 1] - begin[e]));
   }
   prepare_slots(hidden.cols);

@@ -33,7 +33,7 @@ void CpuEncoder::linear(Tensor out, Tensor x, const Weight& weight) {
   const RowsView from(x);
   MF_CHECK(to.rows == from.rows && to.cols == weight.rows && from.cols == weight.cols);
   if (!supports("linear", weight) || to.rows == 0 || weight.rows == 0) return;
-  if (weight.format.order != WeightOrder::kTiled) {
+  if (!uses_tiles(weight)) {
     flush();
     return linear_row_major(to, from, weight);
   }
@@ -168,10 +168,8 @@ void CpuEncoder::run_pending(const PendingLinear& item, int64_t task) {
   const LinearInput& input = linear_inputs_[item.input];
   const int64_t panels = item.weight.rows / kTilePanelRows;
   const int64_t end = std::min(panels, (task + 1) * item.task_panels);
-  const TileMatrix matrix = tile_matrix(item.weight);
-  const auto panel_bytes = static_cast<int64_t>(item.weight.size_bytes()) / panels;
   multiply({.kernels = input.rows.shape().kernels,
-            .w = matrix,
+            .w = tile_matrix(item.weight),
             .tokens = input.rows.tokens(),
             .count = input.plan.tokens,
             .blocks = input.blocks,
@@ -179,7 +177,7 @@ void CpuEncoder::run_pending(const PendingLinear& item, int64_t task) {
             .panel_begin = task * item.task_panels,
             .panel_end = end,
             .out_row = 0,
-            .next = end < panels ? matrix.tiles + end * panel_bytes : after});
+            .next = end < panels ? panel_at(item.weight, end * kTilePanelRows) : after});
 }
 
 void CpuEncoder::flush() {

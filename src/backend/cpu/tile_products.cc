@@ -1,10 +1,12 @@
 #include "backend/cpu/tile_products.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/units.h"
+#include "quant/format_traits.h"
 
 namespace moeflux::cpu {
 namespace {
@@ -71,8 +73,10 @@ TileBlock pack_block(const TileShape& shape, const TileToken* tokens, int64_t co
   float* sums = scales + count * groups;
   const int64_t chunk_bytes =
       shape.kernels->chunk_of(shape.group_size) * shape.kernels->value_bytes;
-  MF_CHECK(chunk_bytes == 32 || chunk_bytes == 64);
-  if (chunk_bytes == 32) {
+  MF_CHECK(chunk_bytes == 16 || chunk_bytes == 32 || chunk_bytes == 64);
+  if (chunk_bytes == 16) {
+    interleave<16>(shape, tokens, count, values);
+  } else if (chunk_bytes == 32) {
     interleave<32>(shape, tokens, count, values);
   } else {
     interleave<64>(shape, tokens, count, values);
@@ -112,6 +116,42 @@ void multiply(const TileProduct& p) {
                      .next = p.next});
     for (int64_t i = 0; i < count; ++i) out += p.blocks[static_cast<size_t>(b + i)].tokens;
   }
+}
+
+TileMatrix tile_matrix(const Weight& weight, const BlockKernel* block) {
+  TileMatrix matrix = {.tiles = bytes_of(weight.parts.codes),
+                       .cols = weight.cols,
+                       .type = ElementType::kF32,
+                       .bits = 8,
+                       .group_size = weight.format.group_size,
+                       .block = block,
+                       .outer_scale = 1.0f};
+  if (block == nullptr) {
+    matrix.type = element_type(weight.format.dtype);
+    matrix.bits = weight.format.bits;
+    return matrix;
+  }
+  matrix.group_size = block->group_size;
+  if (weight.has(PartRole::kOuterScale)) {
+    matrix.outer_scale = load_float(host_ptr<std::byte>(weight.parts.outer_scale), 0, DType::kF32);
+  }
+  return matrix;
+}
+
+std::optional<BlockKind> block_kind(const QuantFormat& format) {
+  // By BlockKind.
+  static const std::array<const FormatTraits*, kBlockKinds> kKinds = {
+      find_format("q4_0"),    find_format("q4_1"),       find_format("q5_0"),
+      find_format("q5_1"),    find_format("q8_0"),       find_format("q2_k"),
+      find_format("q3_k"),    find_format("q4_k"),       find_format("q5_k"),
+      find_format("q6_k"),    find_format("iq4_nl"),     find_format("iq4_xs"),
+      find_format("iq2_xxs"), find_format("iq2_xs"),     find_format("iq2_s"),
+      find_format("iq3_xxs"), find_format("iq3_s"),      find_format("iq1_s"),
+      find_format("iq1_m"),   find_format("mxfp4_gguf"), find_format("nvfp4_gguf")};
+  if (format.kind->block.elements == 0) return std::nullopt;
+  const auto found = std::find(kKinds.begin(), kKinds.end(), format.kind);
+  if (found == kKinds.end()) return std::nullopt;
+  return static_cast<BlockKind>(found - kKinds.begin());
 }
 
 }  // namespace moeflux::cpu

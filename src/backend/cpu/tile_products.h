@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,12 +90,10 @@ struct TileProduct {
 };
 void multiply(const TileProduct& product);
 
-inline TileMatrix tile_matrix(const Weight& weight) {
-  return {.tiles = bytes_of(weight.parts.codes),
-          .cols = weight.cols,
-          .type = element_type(weight.format.dtype),
-          .bits = weight.format.bits,
-          .group_size = weight.format.group_size};
-}
+/// A weight in the terms of kernels: tiles, or, where `block` is not null, rows of such blocks.
+TileMatrix tile_matrix(const Weight& weight, const BlockKernel* block);
+
+/// Which kind of blocks a format has; nullopt for formats of other kinds.
+std::optional<BlockKind> block_kind(const QuantFormat& format);
 
 }  // namespace moeflux::cpu

@@ -1,6 +1,7 @@
 // Int8 kernels for x86-64 with AVX2, FMA and F16C; compiled with exactly those flags.
 #include <immintrin.h>
 
+#include "backend/cpu/kernels/block_tables.h"
 #include "backend/cpu/kernels/tile_table.h"
 //
 #include "backend/cpu/kernels/inline_macros-inl.h"
@@ -10,6 +11,14 @@ namespace isa_int8_avx2 {
 #include "backend/cpu/kernels/int8_lanes_avx2-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
+//
+#include "backend/cpu/kernels/block_codes-inl.h"
+//
+#include "backend/cpu/kernels/block_lanes_avx2-inl.h"
+//
+#include "backend/cpu/kernels/block_words-inl.h"
+//
+#include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/int8_tiles-inl.h"
 }  // namespace isa_int8_avx2

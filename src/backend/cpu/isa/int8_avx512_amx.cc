@@ -156,6 +156,7 @@ const TileKernels kAvx512AmxInt8Tiles = {"avx512-amx",
                                          isa_int8_avx512_amx::kBlockTokens,
                                          isa_int8_avx512_amx::prepare,
                                          isa_int8_avx512_amx::few,
-                                         isa_int8_avx512_amx::many};
+                                         isa_int8_avx512_amx::many,
+                                         &kAvx512VnniBlocks};
 
 }  // namespace moeflux::cpu

@@ -1,6 +1,7 @@
 // Int8 kernels for x86-64 with AVX-512 VNNI (and F, BW, VL, DQ); compiled with exactly those flags.
 #include <immintrin.h>
 
+#include "backend/cpu/kernels/block_tables.h"
 #include "backend/cpu/kernels/tile_table.h"
 //
 #include "backend/cpu/kernels/inline_macros-inl.h"
@@ -10,6 +11,14 @@ namespace isa_int8_avx512_vnni {
 #include "backend/cpu/kernels/int8_lanes_avx512-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
+//
+#include "backend/cpu/kernels/block_codes-inl.h"
+//
+#include "backend/cpu/kernels/block_lanes_avx512-inl.h"
+//
+#include "backend/cpu/kernels/block_words-inl.h"
+//
+#include "backend/cpu/kernels/block_fill-inl.h"
 
 constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 registers
 
@@ -17,5 +26,6 @@ constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 re
 }  // namespace isa_int8_avx512_vnni
 
 const TileKernels kAvx512VnniInt8Tiles = isa_int8_avx512_vnni::make_int8_tiles("avx512-vnni");
+const BlockKernels kAvx512VnniBlocks = isa_int8_avx512_vnni::kBlockKernels;
 
 }  // namespace moeflux::cpu

@@ -1,4 +1,5 @@
 // Int8 kernels for any machine: portable C++, one product after the other.
+#include "backend/cpu/kernels/block_tables.h"
 #include "backend/cpu/kernels/tile_table.h"
 //
 #include "backend/cpu/kernels/inline_macros-inl.h"
@@ -6,6 +7,14 @@
 namespace moeflux::cpu {
 namespace isa_int8_generic {
 #include "backend/cpu/kernels/int8_quantize-inl.h"
+//
+#include "backend/cpu/kernels/block_codes-inl.h"
+//
+#include "backend/cpu/kernels/block_lanes_generic-inl.h"
+//
+#include "backend/cpu/kernels/block_words-inl.h"
+//
+#include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/vec_generic-inl.h"
 
@@ -56,6 +65,54 @@ struct GroupOfToken {
   float sum;
 };
 
+/// A group of a panel's rows: its codes and what they are multiplied by.
+struct GroupOfRows {
+  int16_t codes[kTilePanelRows][kTileGroupMax];
+  float scales[kTilePanelRows];
+  float biases[kTilePanelRows];
+};
+
+/// Some columns of a panel of blocks.
+struct FilledPanel {
+  uint8_t lines[kBlockFillCols / 4][64];
+  float scales[kBlockFillCols / 16][kTilePanelRows];
+  float biases[kBlockFillCols / 16][kTilePanelRows];
+};
+
+/// Group `g` of the panel of blocks that begins at `rows`; the columns around it are filled when
+/// the first of them is asked for.
+static void load_filled(const TileMatrix& w, const uint8_t* rows, int64_t g, FilledPanel& filled,
+                        GroupOfRows& to) {
+  const BlockKernel& block = *w.block;
+  const int64_t col = g * w.group_size;
+  const int64_t at = col % kBlockFillCols;
+  if (at == 0) {
+    const int64_t left = w.cols - col;
+    const int64_t cols = left < kBlockFillCols ? left : kBlockFillCols;
+    block.fill({rows + col / block.elements * block.bytes, w.cols / block.elements * block.bytes,
+                cols / block.elements, filled.lines[0], filled.scales[0], filled.biases[0],
+                kTilePanelRows});
+  }
+  TileMatrix lines = w;
+  lines.bits = 8;
+  unpack_group(filled.lines[at / 4], lines, to.codes);
+  for (int64_t r = 0; r < kTilePanelRows; ++r) {
+    to.scales[r] = filled.scales[at / w.group_size][r] * w.outer_scale;
+    to.biases[r] = filled.biases[at / w.group_size][r] * w.outer_scale;
+  }
+}
+
+/// The group of a panel of tiles that begins at `p`.
+static void load_tile(const TileMatrix& w, const uint8_t* p, GroupOfRows& to) {
+  const int64_t code_bytes = kTilePanelRows * w.group_size * w.bits / 8;
+  const int64_t param_bytes = kTilePanelRows * (w.type == ElementType::kF32 ? 4 : 2);
+  unpack_group(p, w, to.codes);
+  for (int64_t r = 0; r < kTilePanelRows; ++r) {
+    to.scales[r] = element(p + code_bytes, r, w.type);
+    to.biases[r] = element(p + code_bytes + param_bytes, r, w.type);
+  }
+}
+
 /// fn(group, token) gives the activations; acc is [token][row].
 template <class Fn>
 static void panel_of(const TileMatrix& w, int64_t panel, int64_t tokens,
@@ -63,22 +120,26 @@ static void panel_of(const TileMatrix& w, int64_t panel, int64_t tokens,
   const int64_t groups = w.cols / w.group_size;
   const int64_t code_bytes = kTilePanelRows * w.group_size * w.bits / 8;
   const int64_t param_bytes = kTilePanelRows * (w.type == ElementType::kF32 ? 4 : 2);
-  const uint8_t* p = w.tiles + panel * groups * (code_bytes + 2 * param_bytes);
-  int16_t codes[kTilePanelRows][kTileGroupMax];
+  const int64_t group_bytes = code_bytes + 2 * param_bytes;
+  FilledPanel filled;
+  GroupOfRows rows;
   GroupOfToken x;
   for (int64_t t = 0; t < tokens; ++t) {
     for (float& sum : acc[t]) sum = 0.0f;
   }
-  for (int64_t g = 0; g < groups; ++g, p += code_bytes + 2 * param_bytes) {
-    unpack_group(p, w, codes);
+  for (int64_t g = 0; g < groups; ++g) {
+    if (w.block != nullptr) {
+      const int64_t row_bytes = w.cols / w.block->elements * w.block->bytes;
+      load_filled(w, w.tiles + panel * kTilePanelRows * row_bytes, g, filled, rows);
+    } else {
+      load_tile(w, w.tiles + (panel * groups + g) * group_bytes, rows);
+    }
     for (int64_t t = 0; t < tokens; ++t) {
       fn(g, t, x);
       for (int64_t r = 0; r < kTilePanelRows; ++r) {
-        const float scale = element(p + code_bytes, r, w.type);
-        const float bias = element(p + code_bytes + param_bytes, r, w.type);
-        const auto sum = static_cast<float>(dot(codes[r], x.codes, w.group_size));
-        acc[t][r] = __builtin_fmaf(scale * x.scale, sum, acc[t][r]);
-        acc[t][r] = __builtin_fmaf(bias, x.sum, acc[t][r]);
+        const auto sum = static_cast<float>(dot(rows.codes[r], x.codes, w.group_size));
+        acc[t][r] = __builtin_fmaf(rows.scales[r] * x.scale, sum, acc[t][r]);
+        acc[t][r] = __builtin_fmaf(rows.biases[r], x.sum, acc[t][r]);
       }
     }
   }
@@ -109,8 +170,9 @@ static void many(const TileManyArgs& args) {
       panel_of(args.w, panel, block.tokens, acc, [&](int64_t g, int64_t t, GroupOfToken& x) {
         const int8_t* values = static_cast<const int8_t*>(block.values);
         for (int64_t i = 0; i < args.w.group_size; ++i) {
-          const int64_t chunk = (g * args.w.group_size + i) / kChunk;
-          x.codes[i] = values[(chunk * block.tokens + t) * kChunk + i % kChunk];
+          const int64_t kept = args.w.group_size < kChunk ? args.w.group_size : kChunk;
+          const int64_t chunk = (g * args.w.group_size + i) / kept;
+          x.codes[i] = values[(chunk * block.tokens + t) * kept + i % kept];
         }
         x.scale = block.scales[g * block.tokens + t];
         x.sum = block.sums[g * block.tokens + t];
@@ -131,6 +193,7 @@ const TileKernels kGenericInt8Tiles = {"generic",
                                        isa_int8_generic::kBlockTokens,
                                        isa_int8_generic::int8_prepare,
                                        isa_int8_generic::few,
-                                       isa_int8_generic::many};
+                                       isa_int8_generic::many,
+                                       &isa_int8_generic::kBlockKernels};
 
 }  // namespace moeflux::cpu

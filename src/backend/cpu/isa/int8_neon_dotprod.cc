@@ -1,6 +1,7 @@
 // Int8 kernels for 64-bit Arm with dot products; compiled with exactly those flags.
 #include <arm_neon.h>
 
+#include "backend/cpu/kernels/block_tables.h"
 #include "backend/cpu/kernels/tile_table.h"
 //
 #include "backend/cpu/kernels/inline_macros-inl.h"
@@ -10,6 +11,14 @@ namespace isa_int8_neon_dotprod {
 #include "backend/cpu/kernels/int8_lanes_neon-inl.h"
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
+//
+#include "backend/cpu/kernels/block_codes-inl.h"
+//
+#include "backend/cpu/kernels/block_lanes_neon-inl.h"
+//
+#include "backend/cpu/kernels/block_words-inl.h"
+//
+#include "backend/cpu/kernels/block_fill-inl.h"
 
 constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 registers
 
@@ -17,5 +26,6 @@ constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 re
 }  // namespace isa_int8_neon_dotprod
 
 const TileKernels kNeonDotprodInt8Tiles = isa_int8_neon_dotprod::make_int8_tiles("neon-dotprod");
+const BlockKernels kNeonDotprodBlocks = isa_int8_neon_dotprod::kBlockKernels;
 
 }  // namespace moeflux::cpu

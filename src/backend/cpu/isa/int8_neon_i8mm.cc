@@ -52,6 +52,7 @@ template <int kTokens>
 MF_INLINE void group_dots(const uint8_t* codes, const int8_t* values, int64_t group_size,
                           IVec* dots) {
   constexpr int kTokenPairs = (kTokens + 1) / 2;
+  const int64_t chunk = group_size < kChunkCols ? group_size : kChunkCols;
   MF_UNROLL
   for (int i = 0; i < kTokenPairs * kPairs; ++i) dots[i] = izero();
   for (int64_t col = 0; col < group_size; col += 16) {
@@ -60,11 +61,11 @@ MF_INLINE void group_dots(const uint8_t* codes, const int8_t* values, int64_t gr
     load_rows(codes, low);
     load_rows(codes + 2 * kLine, high);
     codes += 4 * kLine;
-    const int8_t* from = values + col / kChunkCols * kChunkCols * kTokens + col % kChunkCols;
+    const int8_t* from = values + col / chunk * chunk * kTokens + col % chunk;
     MF_UNROLL
     for (int pair = 0; pair < kTokenPairs; ++pair) {
-      const int8_t* first = from + 2 * pair * kChunkCols;
-      const TokenPair x = load_tokens(first, 2 * pair + 1 < kTokens ? first + kChunkCols : first);
+      const int8_t* first = from + 2 * pair * chunk;
+      const TokenPair x = load_tokens(first, 2 * pair + 1 < kTokens ? first + chunk : first);
       MF_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         IVec& dot = dots[pair * kPairs + i];
@@ -119,6 +120,7 @@ const TileKernels kNeonI8mmInt8Tiles = {"neon-i8mm",
                                         isa_int8_neon_i8mm::kBlockTokens,
                                         isa_int8_neon_i8mm::prepare,
                                         isa_int8_neon_i8mm::few,
-                                        isa_int8_neon_i8mm::multiply_many};
+                                        isa_int8_neon_i8mm::multiply_many,
+                                        &kNeonDotprodBlocks};
 
 }  // namespace moeflux::cpu

@@ -5,6 +5,7 @@ using FVec = Vec;
 using Dot = Vec;
 constexpr int kVecLanes = kLanes;
 constexpr int kLineCols = 1;
+constexpr bool kTakesBlocks = false;
 constexpr int kPairPanels = kLanes == 16 ? 2 : 1;
 // Times the vectors of a panel or a pair: what fits the registers beside weights and a broadcast.
 constexpr int kBlockTokens = kLanes == 16 ? 12 : kRegisters >= 32 ? 6 : kLanes == 8 ? 6 : 3;
@@ -132,5 +133,5 @@ static void f32_prepare(const float* x, int64_t cols, int64_t group_size, void* 
 }
 
 constexpr TileKernels make_f32_tiles(const char* name) {
-  return {name, 4, kChunkCols, kBlockTokens, f32_prepare, few, multiply_many};
+  return {name, 4, kChunkCols, kBlockTokens, f32_prepare, few, multiply_many, nullptr};
 }

@@ -33,10 +33,10 @@ MF_INLINE IVec idot(IVec acc, IVec codes, IVec x) {
 #if defined(MF_INT8_DPBUSD)
   return MF_INT8_DPBUSD(acc, codes, x);
 #else
-  // Pairs are summed in 16 bits with saturation, which 4-bit codes cannot reach (2 * 15 * 127) and
-  // 8-bit ones can: those are multiplied by nibbles.
+  // Pairs are summed in 16 bits with saturation, which codes below 128 cannot reach (2 * 127 * 127)
+  // and 8-bit ones can: those are multiplied by nibbles.
   const IVec one = _mm256_set1_epi16(1);
-  if constexpr (kBits == 4) {
+  if constexpr (kBits < 8) {
     return iadd(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), one));
   } else {
     const IVec low = _mm256_maddubs_epi16(ilow_nibbles(codes), x);

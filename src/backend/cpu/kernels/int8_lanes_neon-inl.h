@@ -30,7 +30,7 @@ MF_INLINE IVec ihigh_nibbles(IVec v) {
 template <int kBits>
 MF_INLINE IVec idot(IVec acc, IVec codes, IVec x) {
   const int8x16_t factor = vreinterpretq_s8_s32(x);
-  if constexpr (kBits == 4) {
+  if constexpr (kBits < 8) {
     return vdotq_s32(acc, vreinterpretq_s8_s32(codes), factor);
   } else {
     const uint8x16_t less = veorq_u8(vreinterpretq_u8_s32(codes), vdupq_n_u8(0x80));

@@ -2,6 +2,7 @@
 
 constexpr int kVecLanes = kIntLanes;
 constexpr int kLineCols = 4;
+constexpr bool kTakesBlocks = true;
 
 template <int kBits>
 MF_INLINE void unpack_line(const uint8_t* line, uint8_t* to) {

@@ -10,6 +10,10 @@
 //   acc = fma(w_scale[g], dot[g], acc)
 //   acc = fma(w_bias[g], x_sum[g], acc),       x_sum[g] = sum of x, four interleaved sums s by
 // column: (s[0] + s[1]) + (s[2] + s[3]). The portable kernels round a product before they add it.
+//
+// Blocks (BlockKind) are multiplied as they are stored, by int8 activations only. A panel of
+// sixteen rows is filled, some columns at a time, with lines of unsigned 8-bit codes and the scales
+// and biases that make them the stored numbers. The int8 definition holds for these.
 #pragma once
 
 #include "backend/cpu/kernels/kernel_table.h"
@@ -17,18 +21,75 @@
 namespace moeflux::cpu {
 
 constexpr int64_t kTilePanelRows = 16;
+constexpr int64_t kTileGroupMin = 16;
 constexpr int64_t kTileGroupMax = 128;
 /// Up to so many tokens are multiplied as the weights are read; more share unpacked weights.
 constexpr int64_t kTileFewTokens = 4;
 /// Tokens of one call of many(), at most.
 constexpr int64_t kTileManyTokens = 512;
 
+/// Storage formats of blocks that are multiplied as they are stored: GGML's types.
+enum class BlockKind : uint8_t {
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kIq4Xs,
+  kIq2Xxs,
+  kIq2Xs,
+  kIq2S,
+  kIq3Xxs,
+  kIq3S,
+  kIq1S,
+  kIq1M,
+  kMxfp4,
+  kNvfp4,
+};
+constexpr int kBlockKinds = 21;
+/// Columns that are filled at a time, at most: a multiple of every block.
+constexpr int64_t kBlockFillCols = 256;
+
+/// Fills columns of one panel from blocks.
+struct BlockFillArgs {
+  const uint8_t* rows;  // the first block of the first row
+  int64_t row_bytes;
+  int64_t blocks;  // of each row
+  uint8_t* lines;  // 64 bytes for every four columns, as tiles of 8-bit codes lie
+  float* scales;   // [group][row], groups `stride` apart
+  float* biases;
+  int64_t stride;
+};
+
+/// How one instruction set fills from one kind of blocks.
+struct BlockKernel {
+  int32_t elements;  // of a block
+  int32_t bytes;
+  int32_t group_size;  // columns that share a scale: 16 or 32
+  bool narrow;         // codes are below 128
+  void (*fill)(const BlockFillArgs& args);
+};
+
+/// By BlockKind.
+struct BlockKernels {
+  BlockKernel of[kBlockKinds];
+};
+
+/// Tiles of an affine matrix, or the rows of one of blocks.
 struct TileMatrix {
   const uint8_t* tiles;
   int64_t cols;
   ElementType type;  // of scales and biases
   int32_t bits;      // 4 or 8
   int32_t group_size;
+  const BlockKernel* block = nullptr;  // of blocks only; then bits and type say nothing
+  float outer_scale = 1.0f;            // a factor of all numbers; of blocks only
 };
 
 /// A token's activations as prepare() leaves them.
@@ -82,6 +143,7 @@ struct TileKernels {
                   float* sums);
   void (*few)(const TileFewArgs& args);
   void (*many)(const TileManyArgs& args);
+  const BlockKernels* blocks;
 
   constexpr int64_t chunk_of(int64_t group_size) const {
     return chunk < group_size ? chunk : group_size;
@@ -95,6 +157,10 @@ extern const TileKernels kAvx512VnniInt8Tiles;
 extern const TileKernels kAvx512AmxInt8Tiles;
 extern const TileKernels kNeonDotprodInt8Tiles;
 extern const TileKernels kNeonI8mmInt8Tiles;
+
+// Those of instruction sets that others extend.
+extern const BlockKernels kAvx512VnniBlocks;
+extern const BlockKernels kNeonDotprodBlocks;
 
 extern const TileKernels kGenericF32Tiles;
 extern const TileKernels kAvx2F32Tiles;

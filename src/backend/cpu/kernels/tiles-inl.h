@@ -10,15 +10,15 @@
 
 #include "backend/cpu/kernels/tiles_run-inl.h"
 
-constexpr int kChunkLines = 8;  // what a token keeps together in a block: 32 bytes of activations
+// What a token keeps together in a block: 32 bytes of activations, half in groups of 16.
+constexpr int kChunkLines = 8;
 constexpr int kChunkCols = kChunkLines * kLineCols;
-constexpr int kChunkBytes = 32;
 
 /// Adds a run's products to acc [token][panel][row]. Loops over accumulators are flat, and a
 /// chunk's lines are unrolled: else g++ keeps accumulators in memory.
-template <int kBits, int kPanels, int kTokens>
-static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int64_t group,
-                       int64_t groups, float* acc) {
+template <int kBits, int kPanels, int kTokens, int kChunk>
+static void many_chunks(TileRun& run, const TileBlock& x, int64_t group_size, int64_t group,
+                        int64_t groups, float* acc) {
   constexpr int kAll = kPanels * kVecs;
   constexpr bool kTight = kTokens * kAll > 16;
   const uint8_t* values =
@@ -28,9 +28,9 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
     Dot dots[kTokens * kAll];
     MF_UNROLL
     for (int i = 0; i < kTokens * kAll; ++i) dots[i] = dzero();
-    for (int64_t col = 0; col < group_size; col += kChunkCols) {
+    for (int64_t col = 0; col < group_size; col += kChunk * kLineCols) {
       MF_UNROLL
-      for (int line = 0; line < kChunkLines; ++line, codes += kLine) {
+      for (int line = 0; line < kChunk; ++line, codes += kLine) {
         Dot w[kAll];
         MF_UNROLL
         for (int v = 0; v < kAll; ++v) {
@@ -38,11 +38,11 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
         }
         MF_UNROLL
         for (int i = 0; i < kTokens * kAll; ++i) {
-          const Dot value = dbroadcast(values + i / kAll * kChunkBytes + line * 4);
+          const Dot value = dbroadcast(values + i / kAll * kChunk * 4 + line * 4);
           dots[i] = dmultiply<kBits, kTight>(dots[i], w[i % kAll], value);
         }
       }
-      values += kTokens * kChunkBytes;
+      values += kTokens * kChunk * 4;
     }
     ask_ahead<kPanels>(run);
     FVec scales[kAll];
@@ -61,6 +61,18 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
       fstore(to, ffma(biases[i % kAll], fbroadcast(x_sums + i / kAll), sum));
     }
   }
+}
+
+template <int kBits, int kPanels, int kTokens>
+static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int64_t group,
+                       int64_t groups, float* acc) {
+  if constexpr (kTakesBlocks) {
+    if (group_size < kChunkCols) {
+      return many_chunks<kBits, kPanels, kTokens, kChunkLines / 2>(run, x, group_size, group,
+                                                                   groups, acc);
+    }
+  }
+  many_chunks<kBits, kPanels, kTokens, kChunkLines>(run, x, group_size, group, groups, acc);
 }
 
 #include "backend/cpu/kernels/tiles_many-inl.h"

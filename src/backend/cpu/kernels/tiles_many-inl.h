@@ -28,8 +28,12 @@ static void many_panels(const TileManyArgs& args, const TileExtents& e, int64_t 
   for (int64_t group = 0; group < e.groups; group += run_groups) {
     const int64_t groups = e.groups - group < run_groups ? e.groups - group : run_groups;
     for (int p = 0; p < kPanels; ++p) {
-      unpack_run<kBits>(run, args.w, e, tiles + p * e.panel_bytes + group * e.group_bytes, p,
-                        groups);
+      const uint8_t* panel_tiles = tiles + p * e.panel_bytes;
+      if (kTakesBlocks && args.w.block != nullptr) {
+        fill_run(run, args.w, panel_tiles, p, group, groups);
+      } else {
+        unpack_run<kBits>(run, args.w, e, panel_tiles + group * e.group_bytes, p, groups);
+      }
     }
     plan_ahead(run, e, tiles, after, group, groups, run_groups, args.blocks);
     float* block_acc = acc;
@@ -59,10 +63,19 @@ static void many_of(const TileManyArgs& args) {
   for (; panel < args.panel_end; ++panel) many_panels<kBits, 1>(args, e, panel, after(panel + 1));
 }
 
-static void multiply_many(const TileManyArgs& args) {
+/// kNarrowBits: what the codes of blocks have, if they are not of 8 bits.
+template <int kNarrowBits>
+static void multiply_many_of(const TileManyArgs& args) {
+  if constexpr (kTakesBlocks) {
+    if (args.w.block != nullptr) {
+      return args.w.block->narrow ? many_of<kNarrowBits>(args) : many_of<8>(args);
+    }
+  }
   if (args.w.bits == 4) {
     many_of<4>(args);
   } else {
     many_of<8>(args);
   }
 }
+
+static void multiply_many(const TileManyArgs& args) { multiply_many_of<7>(args); }

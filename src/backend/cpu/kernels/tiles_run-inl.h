@@ -1,7 +1,7 @@
 // Weights of one or two panels unpacked to lines, a run of columns at a time: what comes before
 // many tokens are multiplied by them. Included inside a namespace of one ISA, after what defines
 // the vectors: FVec of kVecLanes f32 with fstore and fload_element; kLineCols, the columns that one
-// unpacked line covers; unpack_line<kBits>; kPairPanels.
+// unpacked line covers; unpack_line<kBits>; kPairPanels; kTakesBlocks, whether rows of blocks come.
 //
 // A line is 64 bytes: a 32-bit lane for each of the sixteen rows of a panel. A run fits the L1
 // cache beside its activations; all tokens are multiplied by it, a block at a time.
@@ -10,7 +10,7 @@ constexpr int kVecs = static_cast<int>(kTilePanelRows) / kVecLanes;  // of one p
 constexpr int kLine = 64;
 constexpr int kRunLines = 128;
 constexpr int kRunCols = kRunLines * kLineCols;
-constexpr int kRunGroupsMax = kRunCols / 32;
+constexpr int kRunGroupsMax = kRunCols / 16;
 
 struct TileExtents {
   int64_t groups;
@@ -23,6 +23,11 @@ struct TileExtents {
 MF_INLINE TileExtents tile_extents(const TileMatrix& w) {
   TileExtents e;
   e.groups = w.cols / w.group_size;
+  if (w.block != nullptr) {
+    e.code_bytes = e.param_bytes = e.group_bytes = 0;
+    e.panel_bytes = kTilePanelRows * (w.cols / w.block->elements) * w.block->bytes;
+    return e;
+  }
   e.code_bytes = kTilePanelRows * w.group_size * w.bits / 8;
   e.param_bytes = kTilePanelRows * (w.type == ElementType::kF32 ? 4 : 2);
   e.group_bytes = e.code_bytes + 2 * e.param_bytes;
@@ -75,11 +80,49 @@ static void unpack_run(TileRun& run, const TileMatrix& w, const TileExtents& e,
     run.group_stride = e.group_bytes;
   }
 }
+/// Fills `cols` columns from `col` on of the panel whose rows begin at `panel`.
+MF_INLINE void fill_panel(const TileMatrix& w, const uint8_t* panel, int64_t col, int64_t cols,
+                          uint8_t* lines, float* scales, float* biases, int64_t stride) {
+  const BlockKernel& block = *w.block;
+  block.fill({panel + col / block.elements * block.bytes, w.cols / block.elements * block.bytes,
+              cols / block.elements, lines, scales, biases, stride});
+  if (w.outer_scale == 1.0f) return;
+  for (int64_t g = 0; g < cols / block.group_size; ++g) {
+    for (int64_t r = 0; r < kTilePanelRows; ++r) {
+      scales[g * stride + r] *= w.outer_scale;
+      biases[g * stride + r] *= w.outer_scale;
+    }
+  }
+}
+
+/// Like unpack_run() for blocks. `group` is the run's first one of the panel at `rows`.
+static void fill_run(TileRun& run, const TileMatrix& w, const uint8_t* rows, int panel,
+                     int64_t group, int64_t groups) {
+  constexpr int64_t kStride = kPairPanels * kTilePanelRows;
+  const int64_t end = (group + groups) * w.group_size;
+  for (int64_t col = group * w.group_size; col < end; col += kBlockFillCols) {
+    const int64_t at = col - group * w.group_size;
+    const int64_t cols = end - col < kBlockFillCols ? end - col : kBlockFillCols;
+    fill_panel(w, rows, col, cols, run.unpacked[panel][at / 4],
+               run.scales[at / w.group_size][panel], run.biases[at / w.group_size][panel], kStride);
+  }
+  run.codes = run.unpacked[0][0];
+  run.next_panel = kRunLines * kLine;
+  run.group_stride = w.group_size / kLineCols * kLine;
+}
+
 /// Plans what to ask for while groups [group, group + groups) of the panels at `tiles` are
 /// multiplied: their next run, or the first one of the panels at `after`.
 MF_INLINE void plan_ahead(TileRun& run, const TileExtents& e, const uint8_t* tiles,
                           const uint8_t* after, int64_t group, int64_t groups, int64_t run_groups,
                           int64_t blocks) {
+  if (e.group_bytes == 0) {  // rows of blocks: a part of what comes after
+    run.ahead = after == nullptr ? nullptr : after + e.panel_bytes * group / e.groups;
+    run.ahead_end = after == nullptr ? nullptr : run.ahead + e.panel_bytes * groups / e.groups;
+    run.ahead_next_panel = e.panel_bytes;
+    run.ahead_step = (e.panel_bytes / (e.groups * blocks) / kLine + 1) * kLine;
+    return;
+  }
   const bool is_last = group + groups == e.groups;
   const int64_t from = is_last ? 0 : group + groups;
   const int64_t count = e.groups - from < run_groups ? e.groups - from : run_groups;

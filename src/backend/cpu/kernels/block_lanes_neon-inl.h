@@ -1,0 +1,62 @@
+// Transposing and looking up for block_fill-inl.h, in 128-bit registers of Arm.
+
+constexpr int kWordBytes = 16;
+
+/// Lines 0 to 3 at `to`: the four words of 16 bytes of each of sixteen rows.
+MF_INLINE void transpose_words(const uint8_t* from, int64_t row_bytes, uint8_t* to) {
+  MF_UNROLL
+  for (int k = 0; k < 16; k += 4) {
+    const auto part = [&](int row) {
+      return vreinterpretq_u32_u8(vld1q_u8(from + (k + row) * row_bytes));
+    };
+    const auto store = [&](int line, uint32x4_t low, uint32x4_t high, bool upper) {
+      const uint64x2_t a = vreinterpretq_u64_u32(low);
+      const uint64x2_t b = vreinterpretq_u64_u32(high);
+      vst1q_u8(to + line * 64 + k * 4,
+               vreinterpretq_u8_u64(upper ? vzip2q_u64(a, b) : vzip1q_u64(a, b)));
+    };
+    const uint32x4_t a = vzip1q_u32(part(0), part(1));
+    const uint32x4_t b = vzip2q_u32(part(0), part(1));
+    const uint32x4_t c = vzip1q_u32(part(2), part(3));
+    const uint32x4_t d = vzip2q_u32(part(2), part(3));
+    store(0, a, c, false);
+    store(1, a, c, true);
+    store(2, b, d, false);
+    store(3, b, d, true);
+  }
+}
+
+/// The halves at `from` of sixteen rows.
+MF_INLINE void gather_halves(const uint8_t* from, int64_t row_bytes, float* to) {
+  uint32_t bits[16];
+  for (int r = 0; r < 16; ++r) bits[r] = load_u16(from + r * row_bytes);
+  for (int r = 0; r < 16; ++r) to[r] = half_bits(bits[r]);
+}
+
+/// to[i] = table[from[i] & 15] of a line, and the same of the high halves.
+MF_INLINE void look_up_line(const uint8_t* from, const uint8_t (&table)[16], uint8_t* low,
+                            uint8_t* high) {
+  const uint8x16_t numbers = vld1q_u8(table);
+  MF_UNROLL
+  for (int i = 0; i < 64; i += 16) {
+    const uint8x16_t codes = vld1q_u8(from + i);
+    vst1q_u8(low + i, vqtbl1q_u8(numbers, vandq_u8(codes, vdupq_n_u8(15))));
+    vst1q_u8(high + i, vqtbl1q_u8(numbers, vshrq_n_u8(codes, 4)));
+  }
+}
+
+/// to[i] = table[from[i]] of a line of numbers below 16.
+MF_INLINE void look_up_bytes(const uint8_t* from, const uint8_t (&table)[16], uint8_t* to) {
+  const uint8x16_t numbers = vld1q_u8(table);
+  MF_UNROLL
+  for (int i = 0; i < 64; i += 16) vst1q_u8(to + i, vqtbl1q_u8(numbers, vld1q_u8(from + i)));
+}
+
+/// Entries of a grid for a line of indices of 16 bits.
+template <int kSize>
+MF_INLINE void look_up_entries(const uint8_t* index, const uint16_t (&grid)[kSize], uint8_t* to) {
+  for (int i = 0; i < 64; i += 2) {
+    const uint16_t entry = grid[load_u16(index + i) & (kSize - 1)];
+    __builtin_memcpy(to + i, &entry, 2);
+  }
+}
