@@ -63,7 +63,10 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
       for (u32 j = 0u; j < kConvTapsHeld; ++j) {
         if (j < p.taps) sums.v[k] = mf_fma(weights[j][k], inputs[i + j].v[k], sums.v[k]);
       }
-      sums.v[k] = activated(sums.v[k], p.activation);
+    }
+    if (p.activation == 0u) {  // one branch for all channels
+      MF_UNROLL
+      for (u32 k = 0u; k < CHANNELS; ++k) sums.v[k] = silu(sums.v[k]);
     }
     if (i < count) {
       store_some(out + (first + i) * p.out_stride, channel, CHANNELS / 4u, sums);
