@@ -118,6 +118,53 @@ TEST(AttentionOnMatrixUnits, MatchesTheReferenceAtTheSizesOfRealModels) {
   check_units(latent, {{100, 44, 4, 1, 1}, {62, 1, 1, 2, 4, 80}}, /*fast_only=*/true);
 }
 
+// Whatever kernel reads a page turns its numbers into the same f32. Rows are multiples of eight
+// columns, which matrix units take of either type.
+void check_halves(AttentionProblem p, const Chunks& chunks, bool fast_only = false) {
+  AttentionProblem halves = p;
+  halves.k_type = halves.v_type = DType::kF16;
+  for (std::vector<float>* numbers : {&p.k, &p.v}) {
+    for (float& x : *numbers) x = to_float(to_f16(x));
+  }
+  const std::string label = formatted("{} heads of {}/{} on {}, {} tokens", p.heads, p.head_dim,
+                                      p.v_head_dim, p.kv_heads, p.n);
+  for (const NamedDevice* named : devices_with_units(fast_only)) {
+    SCOPED_TRACE(named->name);
+    Session s(*named->device);
+    const std::vector<float> expected = p.run(s, {p.n});
+    for (const Chunks& cut : {Chunks{p.n}, chunks}) {
+      Session own(*named->device);
+      expect_same_bits(label, expected, halves.run(own, cut));
+    }
+  }
+}
+
+TEST(AttentionOnMatrixUnits, PagesOfF16HaveTheBitsOfTheirNumbersInF32) {
+  Random random(80);
+  check_halves(AttentionProblem::make(random, 4, 2, 16, 40, 32, 9), {4, 1, 4});
+  check_halves(AttentionProblem::make(random, 3, 1, 256, 256, 32, 70), {66, 1, 3});
+  check_halves(AttentionProblem::make(random, 5, 1, 288, 264, 32, 40), {30, 1, 9});
+  AttentionProblem ring = AttentionProblem::make(random, 4, 2, 64, 56, 64, 290);
+  ring.window = 150;
+  ring.sinks = random.floats(4, -5.0f, 5.0f);
+  check_halves(ring, {80, 209, 1});
+  AttentionProblem latent = AttentionProblem::make(random, 20, 1, 576, 512, 32, 37);
+  latent.values_are_keys = true;
+  check_halves(latent, {35, 1, 1});
+}
+
+TEST(AttentionOnMatrixUnits, TakesPagesOfF16AtTheSizesOfRealModels) {
+  if (devices_with_units(/*fast_only=*/true).empty()) {
+    GTEST_SKIP() << "hardware: no device is fast enough";
+  }
+  Random random(81);
+  check_halves(AttentionProblem::make(random, 16, 2, 256, 256, 256, 600), {512, 84, 1, 2, 1},
+               /*fast_only=*/true);
+  AttentionProblem latent = AttentionProblem::make(random, 128, 1, 576, 512, 256, 150);
+  latent.values_are_keys = true;
+  check_halves(latent, {100, 44, 4, 1, 1}, /*fast_only=*/true);
+}
+
 TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {
   Random random(75);
   AttentionProblem p = AttentionProblem::make(random, 4, 2, 32, 32, 32, 20);

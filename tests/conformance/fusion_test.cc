@@ -335,6 +335,7 @@ struct HeadsProblem {
   bool interleaved = false;
   bool null_values = false;  // the pages of values are those of keys
   bool same_rope = true;
+  DType page_type = DType::kF32;
 
   static constexpr int64_t kHeads = 4;
   static constexpr int64_t kKvHeads = 2;
@@ -360,9 +361,13 @@ struct HeadsProblem {
     const Tensor positions = s.ints({n}, numbers);
     std::vector<Tensor> k_pages;
     std::vector<Tensor> v_pages;
+    const auto page = [&] {
+      const Shape shape{kPageTokens, kKvHeads, dim};
+      return s.floats(shape, random.floats(shape.num_elements()), page_type);
+    };
     for (int64_t i = 0; i < (kBefore + n + kPageTokens - 1) / kPageTokens; ++i) {
-      k_pages.push_back(floats({kPageTokens, kKvHeads, dim}));
-      v_pages.push_back(null_values ? k_pages.back() : floats({kPageTokens, kKvHeads, dim}));
+      k_pages.push_back(page());
+      v_pages.push_back(null_values ? k_pages.back() : page());
     }
     const Tensor out = s.zeros({n, kHeads, dim});
     Encoder& e = s.encoder();
@@ -409,6 +414,8 @@ TEST(Fusion, HeadsReachAttentionInOneLaunch) {
   check_heads(2, {.dim = 256, .q_norm = false, .rotary = 64});
   check_heads(2, {.n = 3, .q_norm = false, .k_norm = false, .rotary = 32, .null_values = true});
   check_heads(2, {.n = 2, .q_norm = false, .k_norm = false});
+  check_heads(2, {.n = 3, .rotary = 16, .page_type = DType::kF16});
+  check_heads(2, {.n = 2, .dim = 22, .rotary = 20, .page_type = DType::kF16});
 }
 
 TEST(Fusion, HeadsOfDifferentTurnsStayApart) {

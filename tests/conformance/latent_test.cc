@@ -22,6 +22,7 @@ struct LatentProblem {
   bool stacked = false;  // keys' matrices transposed, in a format of their own
   QuantFormat k_format = QuantFormat::affine(4, 32, DType::kBf16);
   int64_t page_tokens = 256;
+  DType page_type = DType::kF32;
 };
 
 std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool made_of_others) {
@@ -40,7 +41,8 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
   std::vector<Tensor> keys;
   std::vector<Tensor> values;
   for (int64_t i = 0; i < (p.before + p.n + p.page_tokens - 1) / p.page_tokens; ++i) {
-    keys.push_back(floats({p.page_tokens, 1, p.rank + p.rope}));
+    const Shape shape{p.page_tokens, 1, p.rank + p.rope};
+    keys.push_back(s.floats(shape, random.floats(shape.num_elements()), p.page_type));
     values.push_back(keys.back().slice(2, 0, p.rank));
   }
   const int64_t per_head = p.nope + p.v_dim;
@@ -93,6 +95,22 @@ TEST(LatentAttention, HasTheBitsOfItsParts) {
     expect_same({.n = 3, .before = 0, .format = format});
     expect_same(
         {.n = 2, .heads = 2, .rank = 512, .nope = 128, .rope = 64, .v_dim = 128, .format = format});
+  }
+}
+
+TEST(LatentAttention, HasTheBitsOfItsPartsOverPagesOfF16) {
+  expect_same({.page_type = DType::kF16});
+  expect_same({.n = 2, .rank = 160, .nope = 131, .rope = 6, .v_dim = 1, .page_type = DType::kF16});
+  for (const int64_t before : {0, 62, 300}) {
+    expect_same({.n = 3,
+                 .before = before,
+                 .heads = 2,
+                 .rank = 512,
+                 .nope = 128,
+                 .rope = 64,
+                 .v_dim = 128,
+                 .format = QuantFormat::affine(4, 64, DType::kBf16),
+                 .page_type = DType::kF16});
   }
 }
 
@@ -166,8 +184,12 @@ TEST(LatentAttention, HasTheBitsOfItsPartsAtTheSizesOfRealModels) {
                     .v_dim = 128,
                     .format = QuantFormat::affine(4, 64, DType::kBf16)};
     expect_same(p, /*fast_only=*/true);
+    p.page_type = DType::kF16;
+    expect_same(p, /*fast_only=*/true);
     p.stacked = true;
     p.k_format = p.format;
+    expect_same(p, /*fast_only=*/true);
+    p.page_type = DType::kF32;
     expect_same(p, /*fast_only=*/true);
   }
 }

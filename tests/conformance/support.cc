@@ -348,6 +348,13 @@ Tensor Session::floats(const Shape& shape, std::span<const float> values) {
   return bytes(shape, DType::kF32, std::as_bytes(values));
 }
 
+Tensor Session::floats(const Shape& shape, std::span<const float> values, DType type) {
+  if (type == DType::kF32) return floats(shape, values);
+  std::vector<F16> halves;
+  for (const float value : values) halves.push_back(to_f16(value));
+  return bytes(shape, DType::kF16, std::as_bytes(std::span(halves)));
+}
+
 Tensor Session::ints(const Shape& shape, std::span<const int32_t> values) {
   return bytes(shape, DType::kI32, std::as_bytes(values));
 }
@@ -383,7 +390,14 @@ Weight Session::weight(const EncodedWeight& w) {
 }
 
 std::vector<float> Session::read(const Tensor& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
+  const auto count = static_cast<size_t>(tensor.num_elements());
+  std::vector<float> values(count);
+  if (tensor.dtype == DType::kF16) {
+    std::vector<F16> halves(count);
+    EXPECT_TRUE(encoder_->read(std::as_writable_bytes(std::span(halves)), tensor).ok());
+    std::ranges::transform(halves, values.begin(), [](F16 half) { return to_float(half); });
+    return values;
+  }
   const Status status = encoder_->read(std::as_writable_bytes(std::span(values)), tensor);
   EXPECT_TRUE(status.ok());
   return values;

@@ -87,9 +87,12 @@ class Session {
 
   Encoder& encoder() { return *encoder_; }
   Tensor floats(const Shape& shape, std::span<const float> values);
+  /// Rounded to f16, if that is the type.
+  Tensor floats(const Shape& shape, std::span<const float> values, DType type);
   Tensor ints(const Shape& shape, std::span<const int32_t> values);
   Tensor zeros(const Shape& shape, DType dtype = DType::kF32);
   Weight weight(const EncodedWeight& encoded);
+  /// The numbers of a tensor of f32 or f16.
   std::vector<float> read(const Tensor& tensor);
   std::vector<int32_t> read_ints(const Tensor& tensor);
 

@@ -58,8 +58,29 @@ uint64_t rows_of_kv_head(const AttentionParams& p) {
 }
 uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
 
+/// A kernel over pages of f32, and the same over pages of f16. Matrix units have none for keys and
+/// values of different types.
+struct ByType {
+  KernelId f32;
+  KernelId f16;
+  KernelId of(DType type) const { return type == DType::kF16 ? f16 : f32; }
+};
+DType key_type(const KvView& kv) { return kv.k_pages.front().dtype; }
+DType value_type(const KvView& kv) { return kv.v_pages.front().dtype; }
+
+KernelId heads_kernel(const KvView& kv) {
+  if (key_type(kv) == value_type(kv)) {
+    return ByType{KernelId::attention_heads, KernelId::attention_heads_f16}.of(key_type(kv));
+  }
+  return key_type(kv) == DType::kF16 ? KernelId::attention_heads_keys_f16
+                                     : KernelId::attention_heads_values_f16;
+}
+
 bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
-  const auto wide = [](const Tensor& page) { return is_wide(page) && page.dim(2) % 4 == 0; };
+  if (key_type(kv) != value_type(kv)) return false;
+  const auto wide = [](const Tensor& page) {
+    return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
+  };
   return wide(q) && wide(out) && std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
          std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
 }
@@ -77,11 +98,11 @@ constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words
 // --- Tiles of 64 keys: mma_attention_few.h, mma_attention_many.h ---
 
 /// Rows of values begin on banks 4 apart, as pairs of them are read together.
-void lay_out_tiles(AttentionParams& p) {
+void lay_out_tiles(AttentionParams& p, DType values) {
   p.key_steps = (p.head_dim + 15) / 16;
   p.value_blocks = (p.v_head_dim + 31) / 32;
   p.key_words = (p.head_dim + 31) / 32 * 32;
-  p.value_words = p.value_blocks * 32 + 4;
+  p.value_words = p.value_blocks * 8 * static_cast<u32>(dtype_bits(values)) / 8 + 4;
   count_parts(p, kTileKeys);
 }
 
@@ -90,10 +111,16 @@ uint32_t few_bytes(const AttentionParams& p) {
   return bytes_of(kTileFewRows * row_words + kTileKeys * (uint64_t{p.value_words} + 3));
 }
 
-KernelId few_kernel(const AttentionParams& p) {
+KernelId few_kernel(const AttentionParams& p, DType type) {
+  constexpr ByType kWalks{KernelId::mma_attention_few, KernelId::mma_attention_few_f16};
+  constexpr ByType kParts{KernelId::mma_attention_few_parts, KernelId::mma_attention_few_parts_f16};
+  constexpr ByType kFullWalks{KernelId::mma_attention_few_d256,
+                              KernelId::mma_attention_few_f16_d256};
+  constexpr ByType kFullParts{KernelId::mma_attention_few_parts_d256,
+                              KernelId::mma_attention_few_parts_f16_d256};
   const bool is_full = p.head_dim == kTileSteps * 16 && p.v_head_dim == kTileBlocks * 32;
-  if (p.walks != 0) return is_full ? KernelId::mma_attention_few_d256 : KernelId::mma_attention_few;
-  return is_full ? KernelId::mma_attention_few_parts_d256 : KernelId::mma_attention_few_parts;
+  if (p.walks != 0) return (is_full ? kFullWalks : kWalks).of(type);
+  return (is_full ? kFullParts : kParts).of(type);
 }
 
 /// A kernel of mma_attention_many.h.
@@ -161,11 +188,13 @@ const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
 // --- Wide rows: mma_attention_wide.h ---
 
 struct WideKernel {
-  KernelId id;
+  ByType ids;
   uint32_t rows;
 };
-constexpr WideKernel kWide16{KernelId::mma_attention_wide_r16, 16};
-constexpr WideKernel kWide32{KernelId::mma_attention_wide_r32, 32};
+constexpr WideKernel kWide16{
+    {KernelId::mma_attention_wide_r16, KernelId::mma_attention_wide_f16_r16}, 16};
+constexpr WideKernel kWide32{
+    {KernelId::mma_attention_wide_r32, KernelId::mma_attention_wide_f16_r32}, 32};
 constexpr uint32_t kWideThreads = 512;
 // Groups of single tiles for every core, at most: at 1000 positions they take 20 us on an H200,
 // where splits take 42.
@@ -260,8 +289,9 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     p.num_parts = std::min(parts, end - begin);
     p.resumes = begin > first ? 1 : 0;
     p.finishes = begin + p.num_parts == end ? 1 : 0;
+    constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16};
     Plan split =
-        make_plan(KernelId::mma_attention_halves, {p.num_parts, kv_heads_of(p), 2}, kThreads);
+        make_plan(kHalves.of(key_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2}, kThreads);
     split.set_params(p);
     split.bind(heads.k_table);
     split.bind(heads.v_table);
@@ -303,7 +333,8 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
 bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
   if (!take_partials(recorder, result)) return false;
   const AttentionParams& p = result.params;
-  Plan plan = make_plan(KernelId::mma_attention_wide_few,
+  constexpr ByType kFew{KernelId::mma_attention_wide_few, KernelId::mma_attention_wide_few_f16};
+  Plan plan = make_plan(kFew.of(key_type(heads.kv)),
                         {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
                         kWideThreads);
   plan.shared_bytes = wide_bytes(p, kWideFewRows);
@@ -324,7 +355,8 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
   const uint64_t rows = rows_of_kv_head(p);
   const uint32_t kv_heads = kv_heads_of(p);
   Plan plan;
-  if (lay_out_tiles(p); fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
+  if (lay_out_tiles(p, value_type(heads.kv));
+      fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
     p.column_factor = 0x1p-28f;  // weights and values are times 2^14
     if (const ManyKernel* many = choose_many(p, platform); many != nullptr) {
       return record_many(recorder, heads, *many, result);
@@ -334,8 +366,8 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
                       partial_bytes(p) > kPartialBytesMax
                   ? 1
                   : 0;
-    plan = make_plan(few_kernel(p), {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts},
-                     kFewThreads);
+    plan = make_plan(few_kernel(p, key_type(heads.kv)),
+                     {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
     plan.shared_bytes = few_bytes(p);
   } else if (lay_out_wide(p, share_rows(heads.kv));
              fits_wide(p, heads.out, heads.q, heads.kv, platform)) {
@@ -343,14 +375,14 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
       return record_wide_tiles(recorder, heads, result);
     }
     const WideKernel kernel = choose_wide(p, platform);
-    plan = make_plan(kernel.id,
+    plan = make_plan(kernel.ids.of(key_type(heads.kv)),
                      {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
                      kWideThreads);
     plan.shared_bytes = wide_bytes(p, kernel.rows);
   } else {
     count_parts(p, kAttentionSplit);
     p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
-    plan = make_plan(KernelId::attention_heads, {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
+    plan = make_plan(heads_kernel(heads.kv), {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
                      kThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
   }
   if (!take_partials(recorder, result)) return false;

@@ -17,7 +17,8 @@ constexpr int64_t kDeltaKeyDimMax = 256;
 
 bool have_equal_layouts(std::span<const Tensor> pages) {
   return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
-    return page.strides == pages.front().strides && page.dtype == DType::kF32;
+    return page.strides == pages.front().strides && page.dtype == pages.front().dtype &&
+           (page.dtype == DType::kF32 || page.dtype == DType::kF16);
   });
 }
 

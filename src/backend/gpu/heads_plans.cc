@@ -24,7 +24,10 @@ Heads find_heads(const AllHeads& all, const Tensor& x) {
 HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages) {
   HeadsPart part{};
   part.x = heads_layout(heads.x);
-  if (!pages.empty()) part.page = heads_layout(pages.front());
+  if (!pages.empty()) {
+    part.page = heads_layout(pages.front());
+    part.f16 = pages.front().dtype == DType::kF16 ? 1 : 0;
+  }
   part.heads = static_cast<u32>(heads.x.dim(1));
   part.cols = static_cast<u32>(heads.x.dim(2));
   part.has_norm = heads.norm.out.is_null() ? 0 : 1;

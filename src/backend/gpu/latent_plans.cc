@@ -68,6 +68,7 @@ void record_queries(Recorder& recorder, const LatentOp& op, const Binding& k_tab
   const bool is_wide_latent =
       is_wide(latent) && is_wide(heads.norm) && have_wide_pages(kv) && p.rank % 4 == 0;
   p.wide_latent = is_wide_latent ? 1 : 0;
+  p.f16 = kv.k_pages.front().dtype == DType::kF16 ? 1 : 0;
   p.factor = heads.rope.attention_factor;
   p.epsilon = heads.norm_eps;
   const bool by_rows = heads.k_up_is_transposed;

@@ -113,7 +113,8 @@ uint32_t rows_of(const Tensor& tensor) {
 }
 
 HeadsLayout heads_layout(const Tensor& tensor) {
-  MF_CHECK(tensor.dtype == DType::kF32 && tensor.shape.rank() == 3);
+  MF_CHECK((tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16) &&
+           tensor.shape.rank() == 3);
   MF_CHECK(tensor.strides[2] == 1 || tensor.shape[2] <= 1);
   return {static_cast<u64>(tensor.strides[0]), static_cast<u64>(tensor.strides[1])};
 }
@@ -160,10 +161,12 @@ bool writes(const Plan& plan, const Tensor& tensor) {
   });
 }
 
+int64_t wide_elements(DType type) { return 128 / dtype_bits(type); }
+
 bool is_wide(const Tensor& tensor) {
   bool wide = tensor.offset_bytes % 16 == 0;
   for (int i = 0; i + 1 < tensor.shape.rank(); ++i) {
-    wide = wide && tensor.strides[static_cast<size_t>(i)] % 4 == 0;
+    wide = wide && tensor.strides[static_cast<size_t>(i)] % wide_elements(tensor.dtype) == 0;
   }
   return wide;
 }

@@ -41,7 +41,9 @@ bool have_overlap(const Binding& a, const Binding& b);
 /// True when a plan may write to a byte of the tensor.
 bool writes(const Plan& plan, const Tensor& tensor);
 
-/// True when every row of an f32 tensor begins on a 16-byte boundary.
+/// Elements of 16 bytes.
+int64_t wide_elements(DType type);
+/// True when every row of a tensor begins on a 16-byte boundary.
 bool is_wide(const Tensor& tensor);
 
 /// kUnsupported, with the operation's name, when no kernel reads the weight as it lies.

@@ -34,7 +34,7 @@
   ::moeflux::gpu::await_inputs(t)
 #define MF_UNROLL
 #define MF_ROLLED
-#define MF_CAST(T, pointer) (pointer).cast<T>()
+#define MF_CAST(T, pointer) (pointer).template cast<T>()
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
 #define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)
 #define MF_HAS_REDUCTIONS 1
@@ -238,6 +238,9 @@ inline void store4(const SharedPointer<u32>& to, W4 value) {
 }
 inline void store2(const SharedPointer<u32>& to, W2 value) {
   for (int i = 0; i < 2; ++i) to[i] = value.v[i];
+}
+inline void store2(const GlobalPointer<u32>& to, W2 value) {
+  *reinterpret_cast<W2*>(to.checked(0, 2)) = value;
 }
 inline void store4(const GlobalPointer<u32>& to, W4 value) {
   *reinterpret_cast<W4*>(to.checked(0, 4)) = value;

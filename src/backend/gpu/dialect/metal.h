@@ -136,11 +136,17 @@ MF_FN void store4(threadgroup u32* to, W4 value) {
 MF_FN void store4(device u32* to, W4 value) {
   *reinterpret_cast<device uint4*>(to) = as_vector(value);
 }
-MF_FN void store2(threadgroup u32* to, W2 value) {
+MF_FN uint2 as_vector(W2 value) {
   uint2 v;
   v.x = value.v[0];
   v.y = value.v[1];
-  *reinterpret_cast<threadgroup uint2*>(to) = v;
+  return v;
+}
+MF_FN void store2(threadgroup u32* to, W2 value) {
+  *reinterpret_cast<threadgroup uint2*>(to) = as_vector(value);
+}
+MF_FN void store2(device u32* to, W2 value) {
+  *reinterpret_cast<device uint2*>(to) = as_vector(value);
 }
 MF_FN float4 as_vector(F4 value) {
   float4 v;

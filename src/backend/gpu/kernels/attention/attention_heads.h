@@ -6,6 +6,7 @@
 // way.
 #pragma once
 
+#include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/kernels/attention/softmax.h"
 #include "backend/gpu/kernels/params.h"
@@ -15,11 +16,12 @@ namespace gpu {
 namespace kernels {
 
 /// The row of one position in its page.
-MF_FN MF_GLOBAL(const f32)
+template <typename Stored>
+MF_FN MF_GLOBAL(const Stored)
     cached_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, HeadsLayout layout,
                u32 position, u32 kv_head) {
   const u64 address = pages[position / p.page_tokens % p.num_pages];
-  return MF_AT(t, const f32, address) +
+  return MF_AT(t, const Stored, address) +
          (position % p.page_tokens * layout.token_stride + kv_head * layout.head_stride);
 }
 
@@ -74,22 +76,25 @@ MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOB
 enum : u32 { kPositionsAtOnce = 8 };
 
 /// scores[position - tile] of positions [low, high) of a tile; a SIMD group a position.
+template <typename Key>
 MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 kv_head,
                       u32 tile, u32 low, u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   if (p.page_tokens % kAttentionTile != 0u) {
     for (u32 position = low + t.simd; position < high; position += t.simds) {
-      MF_GLOBAL(const f32) key = cached_row(t, p, pages, p.k_page, position, kv_head);
+      MF_GLOBAL(const Key) key = cached_row<Key>(t, p, pages, p.k_page, position, kv_head);
       f32 dot = 0.0f;
-      for (u32 d = t.lane; d < p.head_dim; d += 32u) dot = mf_fma(query[d], key[d], dot);
+      for (u32 d = t.lane; d < p.head_dim; d += 32u) {
+        dot = mf_fma(query[d], cached_number(key[d]), dot);
+      }
       dot = simd_sum(t, dot);
       if (t.lane == 0u) scores[position - tile] = dot * p.scale;
     }
     return;
   }
   // The tile lies in one page. Past the end, the last position is summed again and not stored.
-  MF_GLOBAL(const f32) keys = cached_row(t, p, pages, p.k_page, tile, kv_head);
+  MF_GLOBAL(const Key) keys = cached_row<Key>(t, p, pages, p.k_page, tile, kv_head);
   for (u32 first = low + t.simd; first < high; first += t.simds * kPositionsAtOnce) {
     u64 at[kPositionsAtOnce];
     f32 dots[kPositionsAtOnce];
@@ -102,7 +107,9 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
     for (u32 d = t.lane; d < p.head_dim; d += 32u) {
       const f32 q = query[d];
       MF_UNROLL
-      for (u32 k = 0u; k < kPositionsAtOnce; ++k) dots[k] = mf_fma(q, keys[at[k] + d], dots[k]);
+      for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
+        dots[k] = mf_fma(q, cached_number(keys[at[k] + d]), dots[k]);
+      }
     }
     MF_UNROLL
     for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
@@ -115,13 +122,14 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
 
 /// Adds weights[position - tile] times the values of positions [low, high), in order; a thread a
 /// column.
+template <typename Value>
 MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
                          MF_GLOBAL(const u64) pages, u32 kv_head, u32 tile, u32 low, u32 high) {
   if (t.index >= p.v_head_dim) return sum;
   MF_SHARED(f32) weights = MF_SHARED_AT(t, f32, 0u) + (p.head_dim + kAttentionTile);
   u32 position = low;
   if (p.page_tokens % kAttentionTile == 0u) {
-    MF_GLOBAL(const f32) values = cached_row(t, p, pages, p.v_page, tile, kv_head);
+    MF_GLOBAL(const Value) values = cached_row<Value>(t, p, pages, p.v_page, tile, kv_head);
     for (; position + kPositionsAtOnce <= high; position += kPositionsAtOnce) {
       const u64 at = (position - tile) * p.v_page.token_stride;
       MF_UNROLL
@@ -131,7 +139,7 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
         f32 held[kPositionsAtOnce];
         MF_UNROLL
         for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
-          held[k] = values[at + k * p.v_page.token_stride + d];
+          held[k] = cached_number(values[at + k * p.v_page.token_stride + d]);
         }
         MF_UNROLL
         for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
@@ -141,25 +149,27 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
     }
   }
   for (; position < high; ++position) {
-    MF_GLOBAL(const f32) value = cached_row(t, p, pages, p.v_page, position, kv_head);
+    MF_GLOBAL(const Value) value = cached_row<Value>(t, p, pages, p.v_page, position, kv_head);
     const f32 weight = weights[position - tile];
     MF_UNROLL
     for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
       const u32 d = t.index + i * t.threads;
-      if (d < p.v_head_dim) sum.columns[i] = mf_fma(weight, value[d], sum.columns[i]);
+      if (d >= p.v_head_dim) continue;
+      sum.columns[i] = mf_fma(weight, cached_number(value[d]), sum.columns[i]);
     }
   }
   return sum;
 }
 
 /// Adds keys [low, high) of one tile, which begins at `tile`, to the sum of its split.
+template <typename Key, typename Value>
 MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 kv_head,
                           u32 tile, u32 low, u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   MF_SHARED(f32) weights = scores + kAttentionTile;
-  score_keys(t, p, k_pages, kv_head, tile, low, high);
+  score_keys<Key>(t, p, k_pages, kv_head, tile, low, high);
   barrier(t);
   f32 largest = sum.largest;
   for (u32 i = t.lane; i < kAttentionTile; i += 32u) {
@@ -178,15 +188,16 @@ MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
   sum.total = mf_fma(sum.total, keep, total);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) sum.columns[i] = sum.columns[i] * keep;
-  return add_values(t, p, sum, v_pages, kv_head, tile, low, high);
+  return add_values<Value>(t, p, sum, v_pages, kv_head, tile, low, high);
 }
 
 /// Group x: a head; y: a query; z: a split, if there is more than one. 128 threads. Shared: the
 /// query, and scores and weights of a tile.
-MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),
-          MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),
-          MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {
-  MF_THREAD;
+template <typename Key, typename Value>
+MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                       MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
+                       MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
+                       MF_GLOBAL(const f32) gate) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   const u32 head = t.group.x;
   const u32 token = t.group.y;
@@ -207,8 +218,8 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
     HeadSum sum = empty_sum<kAttentionColumnsMax>();
     for (u32 tile = low / kAttentionTile * kAttentionTile; tile < high; tile += kAttentionTile) {
       const u32 tile_end = tile + kAttentionTile;
-      sum = attend_tile(t, p, sum, k_pages, v_pages, kv_head, tile, low > tile ? low : tile,
-                        high < tile_end ? high : tile_end);
+      sum = attend_tile<Key, Value>(t, p, sum, k_pages, v_pages, kv_head, tile,
+                                    low > tile ? low : tile, high < tile_end ? high : tile_end);
     }
     all = alone ? merged(all, sum) : sum;
   }
@@ -230,6 +241,19 @@ MF_KERNEL(attention_heads, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, 
     if (d < p.v_head_dim) partial[d] = all.columns[i];
   }
 }
+
+#define MF_ATTENTION_HEADS(name, KEY, VALUE)                                         \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),     \
+            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
+            MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {                     \
+    MF_THREAD;                                                                       \
+    attend_head<KEY, VALUE>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);  \
+  }
+MF_ATTENTION_HEADS(attention_heads, f32, f32)
+MF_ATTENTION_HEADS(attention_heads_f16, u16, u16)
+MF_ATTENTION_HEADS(attention_heads_keys_f16, u16, f32)
+MF_ATTENTION_HEADS(attention_heads_values_f16, f32, u16)
+#undef MF_ATTENTION_HEADS
 
 }  // namespace kernels
 }  // namespace gpu

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/attention/attention_heads.h"
+#include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/latent_params.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide.h"
 #include "backend/gpu/kernels/attention/params.h"
@@ -186,7 +187,7 @@ MF_FN void turn_heads(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 token, u32 h
 /// The latent's norm by a SIMD group, in place and into its page. Weights are on their way before
 /// the inputs.
 MF_FN void norm_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(f32) row,
-                       MF_GLOBAL(f32) page, MF_GLOBAL(const f32) weight) {
+                       MF_GLOBAL(u16) page, MF_GLOBAL(const f32) weight) {
   enum : u32 { kHeld = kLatentRankMax / 128u };
   F4 weights[kHeld];
   F4 held[kHeld];
@@ -215,7 +216,7 @@ MF_FN void norm_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, MF_GLOBAL(f32) 
     if (c >= p.rank) continue;
     const F4 four = times(times(held[i], factor), weights[i]);
     store_columns(row, c, p.rank, p.wide_latent, four);
-    store_columns(page, c, p.rank, p.wide_latent, four);
+    store_cached_columns(page, c, p.rank, p.wide_latent, p.f16, four);
   }
 }
 
@@ -230,9 +231,9 @@ MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_
   const u32 own = group * t.simds + t.simd;
   const u32 place = p.begin + token;
   MF_GLOBAL(f32) row = latent + token * p.latent_stride;
-  MF_GLOBAL(f32)
-  page = MF_AT(t, f32, pages[place / p.page_tokens % p.num_pages]) +
-         place % p.page_tokens * p.page_stride;
+  MF_GLOBAL(u16)
+  page = cached_place(t, pages[place / p.page_tokens % p.num_pages],
+                      place % p.page_tokens * p.page_stride, p.f16);
   if (own == 0u) return norm_latent(t, p, row, page, weight);
   if (p.early == 0u) await_inputs(t);
   const i32 position = positions[token];
@@ -248,8 +249,8 @@ MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_
     const Rotated both = rotated(row[p.rank + at.first], row[p.rank + at.second], its);
     row[p.rank + at.first] = both.first;
     row[p.rank + at.second] = both.second;
-    page[p.rank + at.first] = both.first;
-    page[p.rank + at.second] = both.second;
+    store_cached(page, p.rank + at.first, p.f16, both.first);
+    store_cached(page, p.rank + at.second, p.f16, both.second);
   }
 }
 

@@ -64,6 +64,7 @@ struct LatentQueriesParams {
   u32 half;   // of the turned columns
   u32 interleaved;
   u32 wide_latent;  // latents, their pages and the norm begin on 16-byte boundaries
+  u32 f16;          // pages are
   u32 groups;       // of a head
   u32 early;        // the kernel before writes neither positions nor pages
   f32 factor;

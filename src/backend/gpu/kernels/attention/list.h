@@ -4,28 +4,39 @@
 #include "backend/gpu/kernels/attention/latent_params.h"
 #include "backend/gpu/kernels/attention/params.h"
 
-#define MF_ATTENTION_KERNELS(X)                                    \
-  X(rope_heads, 3, RopeParams, kWaits)                             \
-  X(write_heads, 10, WriteHeadsParams, kReadsEarly)                \
-  X(attention_heads, 7, AttentionParams, kWaits)                   \
-  X(attention_merge, 4, AttentionParams, kWaits)                   \
-  X(mma_attention_halves, 3, AttentionParams, kWaits)              \
-  X(mma_attention_few, 7, AttentionParams, kReadsEarly)            \
-  X(mma_attention_few_parts, 7, AttentionParams, kReadsEarly)      \
-  X(mma_attention_few_d256, 7, AttentionParams, kReadsEarly)       \
-  X(mma_attention_few_parts_d256, 7, AttentionParams, kReadsEarly) \
-  X(mma_attention_many_r128, 6, AttentionParams, kWaits)           \
-  X(mma_attention_many_r64, 6, AttentionParams, kWaits)            \
-  X(mma_attention_many_parts_r128, 6, AttentionParams, kWaits)     \
-  X(mma_attention_many_parts_r64, 6, AttentionParams, kWaits)      \
-  X(mma_attention_wide_r16, 6, AttentionParams, kWaits)            \
-  X(mma_attention_wide_r32, 6, AttentionParams, kWaits)            \
-  X(mma_attention_wide_few, 3, AttentionParams, kReadsEarly)       \
-  X(latent_queries_w4, 10, LatentQueriesParams, kReadsEarly)       \
-  X(latent_queries_w8, 10, LatentQueriesParams, kReadsEarly)       \
-  X(latent_queries_rows_w4, 10, LatentQueriesParams, kReadsEarly)  \
-  X(latent_queries_rows_w8, 10, LatentQueriesParams, kReadsEarly)  \
-  X(latent_queries_few_w4, 10, LatentQueriesParams, kReadsEarly)   \
-  X(latent_values_w4, 6, LatentValuesParams, kWaits)               \
-  X(latent_values_few_w4, 6, LatentValuesParams, kWaits)           \
+#define MF_ATTENTION_KERNELS(X)                                        \
+  X(rope_heads, 3, RopeParams, kWaits)                                 \
+  X(write_heads, 10, WriteHeadsParams, kReadsEarly)                    \
+  X(attention_heads, 7, AttentionParams, kWaits)                       \
+  X(attention_heads_f16, 7, AttentionParams, kWaits)                   \
+  X(attention_heads_keys_f16, 7, AttentionParams, kWaits)              \
+  X(attention_heads_values_f16, 7, AttentionParams, kWaits)            \
+  X(attention_merge, 4, AttentionParams, kWaits)                       \
+  X(mma_attention_halves, 3, AttentionParams, kWaits)                  \
+  X(mma_attention_halves_f16, 3, AttentionParams, kWaits)              \
+  X(mma_attention_few, 7, AttentionParams, kReadsEarly)                \
+  X(mma_attention_few_parts, 7, AttentionParams, kReadsEarly)          \
+  X(mma_attention_few_d256, 7, AttentionParams, kReadsEarly)           \
+  X(mma_attention_few_parts_d256, 7, AttentionParams, kReadsEarly)     \
+  X(mma_attention_few_f16, 7, AttentionParams, kReadsEarly)            \
+  X(mma_attention_few_parts_f16, 7, AttentionParams, kReadsEarly)      \
+  X(mma_attention_few_f16_d256, 7, AttentionParams, kReadsEarly)       \
+  X(mma_attention_few_parts_f16_d256, 7, AttentionParams, kReadsEarly) \
+  X(mma_attention_many_r128, 6, AttentionParams, kWaits)               \
+  X(mma_attention_many_r64, 6, AttentionParams, kWaits)                \
+  X(mma_attention_many_parts_r128, 6, AttentionParams, kWaits)         \
+  X(mma_attention_many_parts_r64, 6, AttentionParams, kWaits)          \
+  X(mma_attention_wide_r16, 6, AttentionParams, kWaits)                \
+  X(mma_attention_wide_r32, 6, AttentionParams, kWaits)                \
+  X(mma_attention_wide_f16_r16, 6, AttentionParams, kWaits)            \
+  X(mma_attention_wide_f16_r32, 6, AttentionParams, kWaits)            \
+  X(mma_attention_wide_few, 3, AttentionParams, kReadsEarly)           \
+  X(mma_attention_wide_few_f16, 3, AttentionParams, kReadsEarly)       \
+  X(latent_queries_w4, 10, LatentQueriesParams, kReadsEarly)           \
+  X(latent_queries_w8, 10, LatentQueriesParams, kReadsEarly)           \
+  X(latent_queries_rows_w4, 10, LatentQueriesParams, kReadsEarly)      \
+  X(latent_queries_rows_w8, 10, LatentQueriesParams, kReadsEarly)      \
+  X(latent_queries_few_w4, 10, LatentQueriesParams, kReadsEarly)       \
+  X(latent_values_w4, 6, LatentValuesParams, kWaits)                   \
+  X(latent_values_few_w4, 6, LatentValuesParams, kWaits)               \
   X(latent_values_w8, 6, LatentValuesParams, kWaits)

@@ -43,9 +43,11 @@ MF_FN FewShared few_shared(MF_PARAMS(AttentionParams) p) {
 
 /// Starts to read a SIMD group's keys and values of a tile, of which [low, high) are needed.
 template <typename Tile>
-MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys,
-                     MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 tile, u32 low,
-                     u32 high) {
+MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p,
+                     MF_LOCAL(KeyRows<typename Tile::Number>) keys, MF_GLOBAL(const u64) k_pages,
+                     MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
+  typedef typename Tile::Number Number;
+  enum : u32 { kBytes = sizeof(Number), kWordsMax = kTileBlocks * 8u * kBytes };
   const u32 first = tile + t.simd * 8u;
   // Eight positions from a multiple of eight lie in one page; where there are none, in any.
   const bool any = first < high && first + 8u > low;
@@ -57,34 +59,38 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) key
   const u64 v_page = v_pages[at];
   const u32 key = first + t.lane / 4u;
   keys->load(t,
-             MF_AT(t, const f32, k_page) + ((within + t.lane / 4u) * p.k_page.token_stride +
-                                            t.group.y * p.k_page.head_stride),
+             MF_AT(t, const Number, k_page) + ((within + t.lane / 4u) * p.k_page.token_stride +
+                                               t.group.y * p.k_page.head_stride),
              Tile::head_dim(p), key >= low && key < high);
   simd_barrier(t);  // so that keys, which are needed first, are asked for first
   MF_SHARED(u32)
   to =
       MF_SHARED_AT(t, u32, (few_shared<Tile>(p).values + t.simd * 8u * Tile::value_words(p)) * 4u) +
       t.lane * 4u;
-  MF_GLOBAL(const u32)
-  from = MF_AT(t, const u32, v_page) +
-         (within * p.v_page.token_stride + t.group.y * p.v_page.head_stride + t.lane * 4u);
+  MF_GLOBAL(const Number)
+  row = MF_AT(t, const Number, v_page) +
+        (within * p.v_page.token_stride + t.group.y * p.v_page.head_stride);
+  MF_GLOBAL(const u32) from = MF_CAST(const u32, row) + t.lane * 4u;
+  const u32 row_words = Tile::value_blocks(p) * 8u * kBytes;
+  const u32 own_words = Tile::v_head_dim(p) * kBytes / 4u;
   MF_UNROLL
   for (u32 i = 0u; i < 8u; ++i) {
     const bool exists = first + i >= low && first + i < high;
     MF_UNROLL
-    for (u32 c = 0u; c < kTileBlocks * 32u; c += 128u) {
-      if (c + t.lane * 4u >= Tile::value_blocks(p) * 32u) continue;
-      copy_async4_if(t, to + c, from + c, exists && c + t.lane * 4u < Tile::v_head_dim(p));
+    for (u32 c = 0u; c < kWordsMax; c += 128u) {
+      if (c + t.lane * 4u >= row_words) continue;
+      copy_async4_if(t, to + c, from + c, exists && c + t.lane * 4u < own_words);
     }
     to = to + Tile::value_words(p);
-    from = from + p.v_page.token_stride;
+    from = from + p.v_page.token_stride * kBytes / 4u;
   }
   copies_commit(t);
 }
 
 /// Scores of a SIMD group's eight keys, without their values' exponents.
 template <typename Tile>
-MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys) {
+MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p,
+                       MF_LOCAL(KeyRows<typename Tile::Number>) keys) {
   const FewShared at = few_shared<Tile>(p);
   const u32 exponent = keys->exponent(t);
   const f32 into = into_halves(exponent);
@@ -95,7 +101,7 @@ MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) k
   MF_UNROLL
   for (u32 s = 0u; s < kTileSteps; ++s) {
     if (s >= Tile::key_steps(p)) continue;
-    const W4 k = split_four(scaled(keys->held[s], into));
+    const W4 k = split_four(scaled(keys->held[s].numbers(), into));
     dots.add(t, load_rows(x + s * kTileRowsWords), &k);
   }
   const u32 g = t.lane / 4u;
@@ -119,18 +125,24 @@ MF_FN void measure_values(MF_T t, MF_PARAMS(AttentionParams) p) {
   const FewShared at = few_shared<Tile>(p);
   const u32 key = t.simd * 8u + t.lane / 4u;
   const u32 pieces = Tile::value_blocks(p) * 8u;
-  MF_SHARED(f32) row = MF_SHARED_AT(t, f32, (at.values + key * Tile::value_words(p)) * 4u);
+  enum : u32 { kWords = sizeof(typename Tile::Number) };  // of a piece
+  MF_SHARED(u32) row = MF_SHARED_AT(t, u32, (at.values + key * Tile::value_words(p)) * 4u);
   u32 bits = 0u;
   MF_ROLLED
   for (u32 begin = t.lane & 3u; begin < pieces; begin += 32u) {
     MF_UNROLL
     for (u32 u = begin; u < begin + 32u; u += 4u) {
-      if (u < pieces) bits = largest_bits(load4(row + u * 4u), bits);
+      if (u >= pieces) continue;
+      CachedFour<typename Tile::Number> four;
+      four.take(row + u * kWords);
+      bits = largest_bits(four.numbers(), bits);
     }
   }
   const u32 exponent = block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
   if (exponent == kNotFinite) {
-    for (u32 u = t.lane & 3u; u < pieces; u += 4u) store4(row + u * 4u, no_columns());
+    for (u32 u = t.lane & 3u; u < pieces; u += 4u) {
+      for (u32 w = 0u; w < kWords; ++w) row[u * kWords + w] = 0u;
+    }
   }
   if ((t.lane & 3u) != 0u) return;
   MF_SHARED_AT(t, f32, at.shifts * 4u)[key] = value_shift(exponent);
@@ -179,7 +191,9 @@ template <typename Tile>
 MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums) {
   const FewShared at = few_shared<Tile>(p);
   const u32 quad = t.lane & 3u;
-  MF_SHARED(f32) values = MF_SHARED_AT(t, f32, at.values * 4u) + (t.simd * 32u + t.lane / 4u * 4u);
+  enum : u32 { kWords = sizeof(typename Tile::Number) };  // of four columns
+  MF_SHARED(u32)
+  values = MF_SHARED_AT(t, u32, at.values * 4u) + (t.simd * 8u + t.lane / 4u) * kWords;
   MF_SHARED(f32) scales = MF_SHARED_AT(t, f32, at.scales * 4u);
   MF_SHARED(u32) x = MF_SHARED_AT(t, u32, at.weights * 4u) + t.lane * 4u;
   MF_UNROLL
@@ -190,7 +204,9 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) {
       const u32 key = k + value_key(quad, i);
-      rows[i] = scaled(load4(values + key * Tile::value_words(p)), scales[key]);
+      CachedFour<typename Tile::Number> four;
+      four.take(values + key * Tile::value_words(p));
+      rows[i] = scaled(four.numbers(), scales[key]);
     }
     W4 halves[4];
     MF_UNROLL
@@ -211,8 +227,9 @@ struct FewRows {
 
 /// Takes up a tile whose keys and values have been asked for.
 template <typename Tile, bool WALKS>
-MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(KeyRows) keys,
-                              u32 tile, MF_LOCAL(FewRows) rows) {
+MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p,
+                              MF_LOCAL(KeyRows<typename Tile::Number>) keys, u32 tile,
+                              MF_LOCAL(FewRows) rows) {
   const FewShared at = few_shared<Tile>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keeps * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.adds * 4u);
@@ -301,7 +318,7 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   // The launch before writes the positions from p.begin on.
   const bool waits = tile + kTileKeys <= p.begin;
   if (!waits) await_inputs(t);
-  KeyRows keys;
+  KeyRows<typename Tile::Number> keys;
   read_tile<Tile>(t, p, &keys, k_pages, v_pages, tile, begin, end);
   if (waits) await_inputs(t);
   MF_UNROLL
@@ -332,10 +349,14 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
     MF_THREAD_EARLY;                                                                  \
     attend_few<TILE, WALKS>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);   \
   }
-MF_ATTENTION_FEW(mma_attention_few, AnyTile, true, 1)
-MF_ATTENTION_FEW(mma_attention_few_parts, AnyTile, false, 2)
-MF_ATTENTION_FEW(mma_attention_few_d256, FullTile, true, 1)
-MF_ATTENTION_FEW(mma_attention_few_parts_d256, FullTile, false, 2)
+MF_ATTENTION_FEW(mma_attention_few, AnyTile<f32>, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts, AnyTile<f32>, false, 2)
+MF_ATTENTION_FEW(mma_attention_few_d256, FullTile<f32>, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts_d256, FullTile<f32>, false, 2)
+MF_ATTENTION_FEW(mma_attention_few_f16, AnyTile<u16>, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts_f16, AnyTile<u16>, false, 2)
+MF_ATTENTION_FEW(mma_attention_few_f16_d256, FullTile<u16>, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts_f16_d256, FullTile<u16>, false, 2)
 #undef MF_ATTENTION_FEW
 
 }  // namespace kernels

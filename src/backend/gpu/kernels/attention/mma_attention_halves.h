@@ -6,6 +6,7 @@
 // number is below 2^-60 lose bits at the other end.
 #pragma once
 
+#include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/kernels/matmul/block_exponent.h"
 #include "backend/gpu/kernels/params.h"
@@ -50,30 +51,32 @@ MF_FN F4 no_columns() {
 }
 
 /// The row of a position that exists; rows are read by many lanes in steps of four columns.
-MF_FN MF_GLOBAL(const f32)
+template <typename Stored>
+MF_FN MF_GLOBAL(const Stored)
     position_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages,
                  HeadsLayout layout, u32 position, u32 kv_head) {
   const u32 number = position / p.page_tokens;
-  return MF_AT(t, const f32, pages[number % p.num_pages]) +
+  return MF_AT(t, const Stored, pages[number % p.num_pages]) +
          ((position - number * p.page_tokens) * layout.token_stride + kv_head * layout.head_stride);
 }
 
 /// Eight keys: lane 4 g + i has of key g the columns 16 s + 4 i to 16 s + 4 i + 3 for every s.
+template <typename Stored>
 struct KeyRows {
-  F4 held[kTileSteps];
+  CachedFour<Stored> held[kTileSteps];
 
-  MF_FN_MEMBER void load(MF_T t, MF_GLOBAL(const f32) row, u32 cols, bool exists) {
+  MF_FN_MEMBER void load(MF_T t, MF_GLOBAL(const Stored) row, u32 cols, bool exists) {
     MF_UNROLL
     for (u32 s = 0u; s < kTileSteps; ++s) {
       const u32 c = s * 16u + (t.lane & 3u) * 4u;
-      held[s] = no_columns();
-      if (exists && c < cols) held[s] = load4(row + c);
+      held[s].clear();
+      if (exists && c < cols) held[s].load(row + c);
     }
   }
   MF_FN_MEMBER u32 exponent(MF_T t) const {
     u32 bits = 0u;
     MF_UNROLL
-    for (u32 s = 0u; s < kTileSteps; ++s) bits = largest_bits(held[s], bits);
+    for (u32 s = 0u; s < kTileSteps; ++s) bits = largest_bits(held[s].numbers(), bits);
     return block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
   }
 };
@@ -111,6 +114,7 @@ MF_FN HalvesLayout halves_layout(MF_PARAMS(AttentionParams) p) {
 }
 
 /// A tile's keys in halves; `factors` of positions are written too.
+template <typename Stored>
 MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
                       MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
   const u32 end = p.begin + p.tokens;
@@ -118,22 +122,24 @@ MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
   for (u32 n = t.simd; n < kTileKeys / 8u; n += 4u) {
     const u32 key = n * 8u + t.lane / 4u;
     const bool exists = tile + key >= p.first_key && tile + key < end;
-    KeyRows keys;
-    keys.load(t, position_row(t, p, pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
-              p.head_dim, exists);
+    KeyRows<Stored> keys;
+    keys.load(
+        t, position_row<Stored>(t, p, pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
+        p.head_dim, exists);
     const u32 exponent = keys.exponent(t);
     if ((t.lane & 3u) == 0u) factors[key] = out_of_halves(exponent);
     MF_UNROLL
     for (u32 s = 0u; s < kTileSteps; ++s) {
       if (s >= p.key_steps) continue;
       store4(to + ((n * p.key_steps + s) * 32u + t.lane) * 4u,
-             split_four(scaled(keys.held[s], into_halves(exponent))));
+             split_four(scaled(keys.held[s].numbers(), into_halves(exponent))));
     }
   }
 }
 
 /// A tile's values in halves, 16 of them a SIMD group's. A row with NaN or infinity becomes zeros
 /// with a factor that is not finite, so that queries that do not see it stay clean.
+template <typename Stored>
 MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 tile,
                         MF_GLOBAL(u32) to, MF_GLOBAL(f32) factors) {
   const u32 end = p.begin + p.tokens;
@@ -144,14 +150,16 @@ MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
   for (u32 i = 0u; i < 4u; ++i) {
     const u32 key = t.simd * 16u + value_key(t.lane & 3u, i);
     const bool exists = tile + key >= p.first_key && tile + key < end;
-    MF_GLOBAL(const f32)
-    row = position_row(t, p, pages, p.v_page, exists ? tile + key : end - 1u, t.group.y);
+    MF_GLOBAL(const Stored)
+    row = position_row<Stored>(t, p, pages, p.v_page, exists ? tile + key : end - 1u, t.group.y);
     u32 bits = 0u;
     MF_UNROLL
     for (u32 b = 0u; b < kTileBlocks; ++b) {
       const u32 c = b * 32u + g * 4u;
-      rows[b][i] = no_columns();
-      if (exists && c < p.v_head_dim) rows[b][i] = load4(row + c);
+      CachedFour<Stored> four;
+      four.clear();
+      if (exists && c < p.v_head_dim) four.load(row + c);
+      rows[b][i] = four.numbers();
       bits = largest_bits(rows[b][i], bits);
     }
     const u32 exponent =
@@ -179,21 +187,31 @@ MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
 }
 
 /// Group x: a tile, from the first of p; y: a kv head; z: its keys or its values. 128 threads.
-MF_FITS(128, 2)
-MF_KERNEL(mma_attention_halves, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1, u64, v_pages),
-          MF_WRITE(2, u32, halves)) {
-  MF_THREAD;
+template <typename Stored>
+MF_FN void bring_halves(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
+                        MF_GLOBAL(const u64) v_pages, MF_GLOBAL(u32) halves) {
   const HalvesLayout at = halves_layout(p);
   MF_GLOBAL(u32)
   own = halves + (static_cast<u64>(t.group.y) * p.num_parts + t.group.x) * at.tile;
   MF_GLOBAL(f32) factors = MF_CAST(f32, own + at.factors);
   const u32 tile = (p.first_part + t.group.x) * kTileKeys;
   if (t.group.z == 0u) {
-    bring_keys(t, p, k_pages, tile, own, factors);
+    bring_keys<Stored>(t, p, k_pages, tile, own, factors);
   } else {
-    bring_values(t, p, v_pages, tile, own + at.values, factors);
+    bring_values<Stored>(t, p, v_pages, tile, own + at.values, factors);
   }
 }
+
+#define MF_ATTENTION_HALVES(name, STORED)                                              \
+  MF_FITS(128, 2)                                                                      \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, u64, k_pages), MF_READ(1, u64, v_pages), \
+            MF_WRITE(2, u32, halves)) {                                                \
+    MF_THREAD;                                                                         \
+    bring_halves<STORED>(t, p, k_pages, v_pages, halves);                              \
+  }
+MF_ATTENTION_HALVES(mma_attention_halves, f32)
+MF_ATTENTION_HALVES(mma_attention_halves_f16, u16)
+#undef MF_ATTENTION_HALVES
 
 }  // namespace kernels
 }  // namespace gpu

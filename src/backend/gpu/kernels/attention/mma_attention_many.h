@@ -313,8 +313,8 @@ MF_FN void stage_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   }
   MF_ROLLED
   for (u32 r = 0u; r < 16u; ++r) {
-    const f32 factor = stage_query<AnyTile>(t, p, q, query_row(t, p, first_row + r), r,
-                                            MF_SHARED_AT(t, u32, queries * 4u));
+    const f32 factor = stage_query<AnyTile<f32>>(t, p, q, query_row(t, p, first_row + r), r,
+                                                 MF_SHARED_AT(t, u32, queries * 4u));
     if (t.lane / 4u == r % 8u && r < 8u) rows[0].factor = factor;
     if (t.lane / 4u == r % 8u && r >= 8u) rows[1].factor = factor;
   }

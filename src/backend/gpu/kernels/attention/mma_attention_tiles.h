@@ -44,18 +44,24 @@ MF_FN void store_piece(MF_SHARED(u32) rows, u32 r, u32 i, W4 piece) {
 }
 
 /// Sizes of tiles as parameters say, or those of heads of 256, which the compiler knows then: a
-/// single token waits for every instruction.
+/// single token waits for every instruction. Pages hold numbers of a type.
+template <typename Stored>
 struct AnyTile {
+  typedef Stored Number;
   static MF_FN_MEMBER u32 key_steps(MF_PARAMS(AttentionParams) p) { return p.key_steps; }
   static MF_FN_MEMBER u32 value_blocks(MF_PARAMS(AttentionParams) p) { return p.value_blocks; }
   static MF_FN_MEMBER u32 value_words(MF_PARAMS(AttentionParams) p) { return p.value_words; }
   static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams) p) { return p.head_dim; }
   static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams) p) { return p.v_head_dim; }
 };
+template <typename Stored>
 struct FullTile {
+  typedef Stored Number;
   static MF_FN_MEMBER u32 key_steps(MF_PARAMS(AttentionParams)) { return kTileSteps; }
   static MF_FN_MEMBER u32 value_blocks(MF_PARAMS(AttentionParams)) { return kTileBlocks; }
-  static MF_FN_MEMBER u32 value_words(MF_PARAMS(AttentionParams)) { return kTileValueWords; }
+  static MF_FN_MEMBER u32 value_words(MF_PARAMS(AttentionParams)) {
+    return kTileBlocks * 8u * static_cast<u32>(sizeof(Stored)) + 4u;
+  }
   static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams)) { return kTileSteps * 16u; }
   static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams)) { return kTileBlocks * 32u; }
 };

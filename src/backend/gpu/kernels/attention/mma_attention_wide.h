@@ -252,9 +252,9 @@ MF_FN PartSum weigh_tile_of_split(MF_T t, MF_PARAMS(AttentionParams) p, PartSum 
 }
 
 /// The tile of a split that is on its way, and the pages it is read from.
-template <u32 SIMDS, u32 UNITS>
+template <typename Stored, u32 SIMDS, u32 UNITS>
 struct WideReader {
-  RowStage<kWideKeys / SIMDS, UNITS> rows;
+  RowStage<Stored, kWideKeys / SIMDS, UNITS> rows;
   WidePages pages;
 
   template <u32 BEGIN, u32 END>
@@ -356,7 +356,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
 
 /// Group x: ROWS rows, the last ones first, as they take longest; y: a kv head; z: a split, if
 /// there is more than one. The result of the splits so far lies in `out`.
-template <u32 ROWS, u32 SIMDS, u32 UNITS>
+template <typename Stored, u32 ROWS, u32 SIMDS, u32 UNITS>
 MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                        MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                        MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials) {
@@ -378,7 +378,7 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   PartSum all = no_sum();
   const QueryRow row = query_row(t, p, first_row + own_row);
   f32 columns[WideOwner<ROWS, SIMDS>::kSums];
-  WideReader<SIMDS, UNITS> reader;
+  WideReader<Stored, SIMDS, UNITS> reader;
   reader.pages.end = 0u;
   MF_ROLLED
   for (bool is_first = true; split <= last; ++split, is_first = false) {
@@ -415,16 +415,18 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   }
 }
 
-#define MF_ATTENTION_WIDE(name, ROWS)                                                \
-  MF_FITS(512, 1)                                                                    \
-  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),     \
-            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
-            MF_WRITE(5, f32, partials)) {                                            \
-    MF_THREAD;                                                                       \
-    attend_wide<ROWS, 16u, 5u>(t, p, q, k_pages, v_pages, sinks, out, partials);     \
+#define MF_ATTENTION_WIDE(name, STORED, ROWS)                                            \
+  MF_FITS(512, 1)                                                                        \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),         \
+            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),     \
+            MF_WRITE(5, f32, partials)) {                                                \
+    MF_THREAD;                                                                           \
+    attend_wide<STORED, ROWS, 16u, 5u>(t, p, q, k_pages, v_pages, sinks, out, partials); \
   }
-MF_ATTENTION_WIDE(mma_attention_wide_r16, 16u)
-MF_ATTENTION_WIDE(mma_attention_wide_r32, 32u)
+MF_ATTENTION_WIDE(mma_attention_wide_r16, f32, 16u)
+MF_ATTENTION_WIDE(mma_attention_wide_r32, f32, 32u)
+MF_ATTENTION_WIDE(mma_attention_wide_f16_r16, u16, 16u)
+MF_ATTENTION_WIDE(mma_attention_wide_f16_r32, u16, 32u)
 #undef MF_ATTENTION_WIDE
 
 }  // namespace kernels

@@ -16,32 +16,37 @@ namespace kernels {
 enum : u32 { kWideFewPieces = 5 };
 
 /// Starts to copy a row of keys or queries to where its halves will be; zeros, if it does not
-/// exist. Each lane has pieces of its own.
-MF_FN void copy_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row, MF_GLOBAL(const f32) from,
-                         bool exists) {
+/// exist. Four words at a time go to the place of their first piece (RowStage::take_row).
+template <typename Stored>
+MF_FN void copy_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row,
+                         MF_GLOBAL(const Stored) from, bool exists) {
+  enum : u32 { kPieces = 4u / sizeof(Stored), kCols = kPieces * 4u };
   MF_GLOBAL(const u32) own = MF_CAST(const u32, from) + t.lane * 4u;
   MF_SHARED(u32)
-  to = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + wide_piece(row, t.lane) * 4u);
+  to = MF_SHARED_AT(t, u32, 0u) + (row * p.key_words + wide_piece(row, t.lane * kPieces) * 4u);
+  const u32 pieces = kWideFewPieces;
   MF_UNROLL
-  for (u32 u = 0u; u < kWideFewPieces; ++u) {
-    const u32 c = t.lane * 4u + u * 128u;
+  for (u32 u = 0u; u < (pieces + kPieces - 1u) / kPieces; ++u) {
+    const u32 c = (t.lane + u * 32u) * kCols;
     if (c >= wide_columns(p.head_dim)) continue;
-    copy_async4_if(t, to + u * 128u, own + u * 128u, exists && c < p.head_dim);
+    copy_async4_if(t, to + u * 128u * kPieces, own + u * 128u, exists && c < p.head_dim);
   }
 }
 
 /// Turns the copied row into halves in place. Returns the row's exponent.
+template <typename Stored>
 MF_FN u32 split_wide_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
   const u32 at = row * p.key_words * 4u;
-  RowStage<1u, kWideFewPieces> stage;
-  stage.take_row(t, 0u, MF_SHARED_AT(t, f32, at), row, wide_columns(p.head_dim));
+  RowStage<Stored, 1u, kWideFewPieces> stage;
+  stage.take_row(t, 0u, MF_SHARED_AT(t, u32, at), row, wide_columns(p.head_dim));
   const u32 exponent = stage.exponent(t, 0u);
   stage.store_row(t, 0u, MF_SHARED_AT(t, u32, at), row, wide_columns(p.head_dim), exponent);
   return exponent;
 }
+template <typename Stored>
 MF_FN void split_wide_key(MF_T t, MF_PARAMS(AttentionParams) p, u32 key) {
   const WideShared at = wide_shared<kWideFewRows>(p);
-  const u32 exponent = split_wide_row(t, p, kWideFewRows + key);
+  const u32 exponent = split_wide_row<Stored>(t, p, kWideFewRows + key);
   if (t.lane > 0u) return;
   MF_SHARED_AT(t, f32, at.key_factors * 4u)[key] = out_of_halves(exponent);
   MF_SHARED_AT(t, f32, at.value_factors * 4u)[key] = value_factor(exponent);
@@ -111,20 +116,21 @@ MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 piece, MF
 }
 
 /// A group's tile, and the keys of it that each SIMD group brings.
+template <typename Stored>
 struct WideTile {
   enum : u32 { kKeysOwn = 2u };
   u32 first;  // position
   u32 low;    // positions that any of the rows sees
   u32 high;
-  MF_GLOBAL(const f32) keys;
+  MF_GLOBAL(const Stored) keys;
 
   /// Whether the launch before writes a position that exists.
   MF_FN_MEMBER bool is_new(MF_PARAMS(AttentionParams) p, u32 key) const {
     return first + key >= p.begin && first + key < high;
   }
   MF_FN_MEMBER void copy(MF_T t, MF_PARAMS(AttentionParams) p, u32 key) const {
-    copy_wide_row(t, p, kWideFewRows + key, keys + key * p.k_page.token_stride,
-                  first + key >= low && first + key < high);
+    copy_wide_row<Stored>(t, p, kWideFewRows + key, keys + key * p.k_page.token_stride,
+                          first + key >= low && first + key < high);
   }
   MF_FN_MEMBER void copy_old(MF_T t, MF_PARAMS(AttentionParams) p) const {
     MF_UNROLL
@@ -139,7 +145,7 @@ struct WideTile {
     MF_ROLLED
     for (u32 i = 0u; i < kKeysOwn; ++i) {
       const u32 key = t.simd * kKeysOwn + i;
-      if (!is_new(p, key)) split_wide_key(t, p, key);
+      if (!is_new(p, key)) split_wide_key<Stored>(t, p, key);
     }
   }
   /// The new keys, every eighth from number `own` on.
@@ -150,7 +156,7 @@ struct WideTile {
       copy(t, p, key);
       copies_commit(t);
       copies_wait<0>(t);
-      split_wide_key(t, p, key);
+      split_wide_key<Stored>(t, p, key);
     }
   }
 };
@@ -158,11 +164,11 @@ struct WideTile {
 /// A SIMD group's query.
 MF_FN void bring_wide_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                             QueryRow row) {
-  copy_wide_row(t, p, t.simd, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
-                row.end > 0u);
+  copy_wide_row<f32>(t, p, t.simd, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
+                     row.end > 0u);
   copies_commit(t);
   copies_wait<0>(t);
-  const u32 exponent = split_wide_row(t, p, t.simd);
+  const u32 exponent = split_wide_row<f32>(t, p, t.simd);
   MF_SHARED(f32)
   factors = MF_SHARED_AT(t, f32, wide_shared<kWideFewRows>(p).query_factors * 4u);
   if (t.lane == 0u) factors[t.simd] = out_of_halves(exponent) * p.scale;
@@ -192,10 +198,9 @@ struct WideFewPlaces {
 
 /// Group x: eight rows; y: a kv head; z: a tile. Few registers, so that groups of other launches
 /// fit beside it.
-MF_FITS(512, 2)
-MF_KERNEL(mma_attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages),
-          MF_WRITE(2, f32, partials)) {
-  MF_THREAD_EARLY;
+template <typename Stored>
+MF_FN void attend_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
+                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(f32) partials) {
   let_next_start(t);  // which reads nothing but weights before its inputs
   enum : u32 { kLanes = 8u };
   const u32 rows = p.tokens * p.heads_per_kv_head;
@@ -205,8 +210,9 @@ MF_KERNEL(mma_attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(
   const u32 number = begin / p.page_tokens;
   const u64 offset =
       (begin - number * p.page_tokens) * p.k_page.token_stride + t.group.y * p.k_page.head_stride;
-  const WideTile tile = {begin, query_row(t, p, first_row).begin, query_row(t, p, last_row).end,
-                         MF_AT(t, const f32, k_pages[number % p.num_pages]) + offset};
+  const WideTile<Stored> tile = {begin, query_row(t, p, first_row).begin,
+                                 query_row(t, p, last_row).end,
+                                 MF_AT(t, const Stored, k_pages[number % p.num_pages]) + offset};
   tile.copy_old(t, p);
   // Where rows are and go, while keys are on their way.
   const QueryRow query = query_row(t, p, first_row + t.simd % kWideFewRows);
@@ -238,6 +244,17 @@ MF_KERNEL(mma_attention_wide_few, AttentionParams, MF_READ(0, f32, q), MF_CONST(
     to[1] = sum.total;
   }
 }
+
+#define MF_ATTENTION_WIDE_FEW(name, STORED)                                       \
+  MF_FITS(512, 2)                                                                 \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_CONST(1, u64, k_pages), \
+            MF_WRITE(2, f32, partials)) {                                         \
+    MF_THREAD_EARLY;                                                              \
+    attend_wide_few<STORED>(t, p, q, k_pages, partials);                          \
+  }
+MF_ATTENTION_WIDE_FEW(mma_attention_wide_few, f32)
+MF_ATTENTION_WIDE_FEW(mma_attention_wide_few_f16, u16)
+#undef MF_ATTENTION_WIDE_FEW
 
 }  // namespace kernels
 }  // namespace gpu

@@ -26,6 +26,7 @@ struct HeadsPart {
   u32 has_weight;
   u32 half;  // of the columns that turn; 0: none do
   u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+  u32 f16;   // pages are
   f32 epsilon;
 };
 struct WriteHeadsParams {
@@ -49,8 +50,7 @@ enum : u32 {
   kTileSteps = 16,
   kTileBlocks = 8,
   kTileFewRows = 16,
-  kTileValueWords = kTileBlocks * 32 + 4,  // from one row of values to the next, if it is full
-  kTileScoreWords = kTileKeys + 4,         // from one row of scores to the next
+  kTileScoreWords = kTileKeys + 4,  // from one row of scores to the next
 };
 /// Wider rows are summed over in splits. The first splits keep largest scores and sums for each
 /// tile and merge them. The others carry them from tile to tile, which takes less time where one

@@ -2,6 +2,7 @@
 // of two, in halves of f16, in shared memory in the order in which lanes read them.
 #pragma once
 
+#include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/kernels/attention/softmax.h"
@@ -28,49 +29,50 @@ MF_FN u32 wide_columns(u32 cols) { return (cols + 31u) & ~31u; }
 
 /// COUNT rows of up to UNITS * 128 columns that a SIMD group brings to shared memory; a lane has
 /// every 32nd piece of 4 columns.
-template <u32 COUNT, u32 UNITS>
+template <typename Stored, u32 COUNT, u32 UNITS>
 struct RowStage {
+  typedef Stored Number;
   enum : u32 { kCount = COUNT };
-  F4 held[COUNT * UNITS];
+  CachedFour<Stored> held[COUNT * UNITS];
 
   /// Row i, or zeros where it does not exist.
-  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const f32) from, u32 cols, bool exists) {
-    MF_GLOBAL(const f32) own = from + t.lane * 4u;
+  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const Stored) from, u32 cols, bool exists) {
+    MF_GLOBAL(const Stored) own = from + t.lane * 4u;
     const u32 left = exists ? cols : 0u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (t.lane * 4u + 128u * u < left) four = load4(own + 128u * u);
+      CachedFour<Stored> four;
+      four.clear();
+      if (t.lane * 4u + 128u * u < left) four.load(own + 128u * u);
       held[i * UNITS + u] = four;
     }
   }
-  /// Row i from where its halves will be.
-  MF_FN_MEMBER void take_row(MF_T t, u32 i, MF_SHARED(f32) from, u32 row, u32 cols) {
-    MF_SHARED(f32) own = from + wide_piece(row, t.lane) * 4u;
+  /// Row i from where its halves will be. As many lanes as four words have pieces find theirs in
+  /// the place of the first.
+  MF_FN_MEMBER void take_row(MF_T t, u32 i, MF_SHARED(u32) from, u32 row, u32 cols) {
+    enum : u32 { kWords = sizeof(Stored), kTogether = 4u / kWords };
+    const u32 within = t.lane % kTogether;
+    if (kTogether > 1u) simd_barrier(t);  // another lane's copy brought a half
+    MF_SHARED(u32) own = from + (wide_piece(row, t.lane - within) * 4u + within * kWords);
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      F4 four = {{0.0f, 0.0f, 0.0f, 0.0f}};
-      if (t.lane * 4u + 128u * u < cols) four = load4(own + 128u * u);
+      CachedFour<Stored> four;
+      four.clear();
+      if (t.lane * 4u + 128u * u < cols) four.take(own + 128u * u);
       held[i * UNITS + u] = four;
     }
+    if (kTogether > 1u) simd_barrier(t);
   }
   MF_FN_MEMBER void clear_row(u32 i) {
-    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
-    for (u32 u = 0u; u < UNITS; ++u) held[i * UNITS + u] = nothing;
+    for (u32 u = 0u; u < UNITS; ++u) held[i * UNITS + u].clear();
   }
   /// The exponent of the largest number of row i. A row with NaN or infinity is stored as zeros
   /// with a factor that is not finite, so that results whose weight for it is zero stay clean.
   MF_FN_MEMBER u32 exponent(MF_T t, u32 i) {
     u32 bits = 0u;
     MF_UNROLL
-    for (u32 u = 0u; u < UNITS; ++u) {
-      MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) {
-        const u32 own = as_bits(held[i * UNITS + u].v[e]) & 0x7fffffffu;
-        bits = own > bits ? own : bits;
-      }
-    }
+    for (u32 u = 0u; u < UNITS; ++u) bits = largest_bits(held[i * UNITS + u].numbers(), bits);
     const u32 exponent = row_exponent(t, bits);
     if (exponent == kNotFinite) clear_row(i);
     return exponent;
@@ -82,10 +84,7 @@ struct RowStage {
     MF_SHARED(u32) own = to + wide_piece(row, t.lane) * 4u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
-      F4 scaled;
-      MF_UNROLL
-      for (u32 e = 0u; e < 4u; ++e) scaled.v[e] = held[i * UNITS + u].v[e] * factor;
-      const W4 piece = split_four(scaled);
+      const W4 piece = split_four(scaled(held[i * UNITS + u].numbers(), factor));
       // The branch is not around the whole loop: pieces must not wait for each other.
       if (t.lane * 4u + 128u * u < cols) store4(own + 128u * u, piece);
     }
@@ -117,8 +116,8 @@ template <u32 BEGIN, u32 END, typename Stage>
 MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
                           HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {
   const u32 begin = first + t.simd * Stage::kCount;
-  MF_GLOBAL(const f32)
-  from = MF_AT(t, const f32, page) +
+  MF_GLOBAL(const typename Stage::Number)
+  from = MF_AT(t, const typename Stage::Number, page) +
          ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
   for (u32 i = BEGIN * Stage::kCount / 2u; i < END * Stage::kCount / 2u; ++i) {
@@ -158,7 +157,7 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
   const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
-  RowStage<1u, UNITS> stage;
+  RowStage<f32, 1u, UNITS> stage;
   for (u32 r = t.simd; r < ROWS; r += SIMDS) {
     const QueryRow row = query_row(t, p, first_row + r);
     stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),

@@ -2,6 +2,7 @@
 // heads go through on their way to attention.
 #pragma once
 
+#include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/kernels/attention/rope.h"
 #include "backend/gpu/kernels/norm/sums.h"
@@ -16,7 +17,7 @@ namespace kernels {
 template <u32 WIDE>
 MF_FN void place_head(MF_T t, MF_PARAMS(WriteHeadsParams) p, HeadsPart part, MF_GLOBAL(f32) x,
                       MF_GLOBAL(const f32) weight, MF_SHARED(f32) row, u32 which,
-                      MF_GLOBAL(f32) page) {
+                      MF_GLOBAL(u16) page) {
   MF_GLOBAL(const f32) from = MF_CAST(const f32, x);
   MF_SHARED(f32) turns = row + p.stage_cols;
   f32 factor = 1.0f;
@@ -53,11 +54,11 @@ MF_FN void place_head(MF_T t, MF_PARAMS(WriteHeadsParams) p, HeadsPart part, MF_
     if (WIDE != 0u) {
       const F4 four = load4(row + c);
       if (changes) store4(x + c, four);
-      if (which != 0u) store4(page + c, four);
+      if (which != 0u) store_cached4(page, c, part.f16, four);
     } else {
       const f32 one = row[c];
       if (changes) x[c] = one;
-      if (which != 0u) page[c] = one;
+      if (which != 0u) store_cached(page, c, part.f16, one);
     }
   }
 }
@@ -100,10 +101,10 @@ MF_KERNEL(write_heads, WriteHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   const u64 page_address = which == 0u ? 0u : which == 1u ? k_pages[at] : v_pages[at];
   if (p.early != 0u) await_inputs(t);
   const u32 within = position - number * p.page_tokens;
-  MF_GLOBAL(f32) page = x;
+  MF_GLOBAL(u16) page = MF_CAST(u16, x);
   if (which != 0u) {
-    page = MF_AT(t, f32, page_address) +
-           (within * part.page.token_stride + head * part.page.head_stride);
+    page = cached_place(t, page_address,
+                        within * part.page.token_stride + head * part.page.head_stride, part.f16);
   }
   if (part.wide != 0u) {
     place_head<1u>(t, p, part, x, weight, row, which, page);
