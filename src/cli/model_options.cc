@@ -79,9 +79,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("-c,--ctx-size", options.context_size,
                      "Context in tokens (0: the model's maximum, at most 4096)");
   command
-      .add_option(
-          "--cache-type-k", options.cache_type_k,
-          "Keys of the context in memory: f16 or f32 (-ctk; default: f16 on the CPU, else f32)")
+      .add_option("--cache-type-k", options.cache_type_k,
+                  "Keys of the context in memory: f16 or f32 (-ctk; default: f16, f32 on the "
+                  "reference device)")
       ->check(CLI::IsMember({"f32", "f16"}));
   command.add_option("--cache-type-v", options.cache_type_v, "The same of values (-ctv)")
       ->check(CLI::IsMember({"f32", "f16"}));

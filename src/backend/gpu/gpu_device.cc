@@ -22,6 +22,7 @@ class GpuDevice : public Device {
   }
   std::optional<uint64_t> free_bytes() const override { return platform_->free_bytes(); }
   bool takes_f16_cache() const override { return true; }
+  DType preferred_cache_type() const override { return DType::kF16; }
   int64_t preferred_prefill_chunk() const override {
     // Experts get enough tokens to fill tiles of matrix units: 64 each of 2048, if 8 of 256 serve
     // a token. Twice as many fill them better, where the memory of a step is not missed.

@@ -37,6 +37,12 @@ TEST(GpuDevice, WantsLongChunksOnMatrixUnitsAndLongerOnesInMuchMemory) {
   EXPECT_GT(chunk({.matrix_units = true, .memory_bytes = uint64_t{100} << 30}), little);
 }
 
+TEST(GpuDevice, PrefersKeysAndValuesInF16) {
+  const std::unique_ptr<Device> device = make_emulator_device({});
+  EXPECT_TRUE(device->takes_f16_cache());
+  EXPECT_EQ(device->preferred_cache_type(), DType::kF16);
+}
+
 TEST(GpuEncoder, KeepsLeasesUntilTheWorkHasFinished) {
   const auto device = make_emulator_device({});
   DeviceSession s(*device);
