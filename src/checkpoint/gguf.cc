@@ -48,7 +48,9 @@ Status check_numbers(const Keys::Values& keys, size_t part, size_t parts) {
 }
 
 /// A file that says that it is a part, and whose name does not say of what.
-Status check_is_whole(const Keys::Values& keys) {
+Status check_is_whole(const Header& header) {
+  const Keys::Values& keys = header.keys;
+  if (header.tensors.empty()) return {};  // keys alone
   MF_ASSIGN_OR_RETURN(const int64_t number, split_key(keys, "split.no", 0));
   MF_ASSIGN_OR_RETURN(const int64_t count, split_key(keys, "split.count", 1));
   if (count <= 1) return {};
@@ -71,6 +73,7 @@ Status check_sums(const std::vector<std::unique_ptr<File>>& files,
     }
   }
   for (size_t i = 0; i < headers.size(); ++i) {
+    if (tensors == 0) break;  // keys alone
     const Result<int64_t> stated = split_key(headers[i].keys, "split.tensors.count", tensors);
     if (!stated.ok()) return stated.error().with_context(files[i]->path());
     if (*stated == tensors) continue;
@@ -231,7 +234,7 @@ Result<Container> Container::read(std::vector<std::unique_ptr<File>> files) {
   for (const std::unique_ptr<File>& file : files) {
     MF_ASSIGN_OR_RETURN(Header header, read_header(*file));
     const Status fits = files.size() == 1
-                            ? check_is_whole(header.keys)
+                            ? check_is_whole(header)
                             : check_numbers(header.keys, headers.size(), files.size());
     if (!fits.ok()) return fits.error().with_context(file->path());
     headers.push_back(std::move(header));
@@ -245,6 +248,15 @@ Result<Container> Container::read(std::vector<std::unique_ptr<File>> files) {
   container.tensors_ = take_tensors(headers);
   container.files_ = std::move(files);
   return container;
+}
+
+Result<std::string> copy_keys(const File& file) {
+  constexpr size_t kTensorCountBegin = 8;
+  MF_ASSIGN_OR_RETURN(const Header header, read_header(file));
+  std::string bytes(header.keys_end, '\0');  // read_header() has read as much
+  MF_RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(bytes))));
+  std::fill_n(bytes.begin() + kTensorCountBegin, sizeof(uint64_t), '\0');
+  return bytes;
 }
 
 bool begins_with_magic(const std::string& path) {

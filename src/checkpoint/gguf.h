@@ -120,6 +120,9 @@ class Container {
   std::vector<std::unique_ptr<File>> files_;
 };
 
+/// The bytes of a file that has the keys of `file` and no tensors.
+Result<std::string> copy_keys(const File& file);
+
 /// True of a file whose first four bytes are GGUF's. False also where it cannot be read.
 bool begins_with_magic(const std::string& path);
 

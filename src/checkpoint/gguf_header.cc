@@ -278,6 +278,7 @@ Result<Header> read_unnamed(const File& file) {
   MF_ASSIGN_OR_RETURN(const Counts counts, read_counts(reader));
   Header header;
   MF_ASSIGN_OR_RETURN(header.keys, read_keys(reader, counts.keys));
+  header.keys_end = reader.offset();
   MF_ASSIGN_OR_RETURN(header.tensors, read_tensors(reader, counts.tensors));
   MF_ASSIGN_OR_RETURN(const uint64_t alignment, alignment_of(header.keys));
   MF_RETURN_IF_ERROR(place_tensors(header.tensors, round_up(reader.offset(), alignment), alignment,

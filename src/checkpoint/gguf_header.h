@@ -11,6 +11,7 @@ namespace moeflux::gguf {
 
 struct Header {
   Keys::Values keys;
+  uint64_t keys_end = 0;            // where the keys end in the file
   std::vector<TensorInfo> tensors;  // `file` is 0
 };
 

@@ -298,9 +298,19 @@ TEST(GgufSplit, RefusesPartsThatDoNotBelongTogether) {
 
 TEST(GgufSplit, APartNeedsAPartsName) {
   const TempFolder folder;
-  write_bytes(folder / "blob", Part{}.bytes());
+  write_bytes(folder / "blob", Part{.tensor = "a"}.bytes());
   expect_error(Container::open(folder / "blob"), ErrorCode::kCorruption,
                {"blob", "part 1 of 3", "name"});
+}
+
+TEST(GgufSplit, KeysOfTheFirstPartAreAFileOfTheirOwn) {
+  const MemoryFile part("m", Part{.tensor = "a"}.bytes());
+  const auto keys = copy_keys(part);
+  ASSERT_TRUE(keys.ok()) << keys.error().to_string();
+  const auto found = read(*keys);
+  ASSERT_TRUE(found.ok()) << found.error().to_string();
+  EXPECT_EQ(found->architecture(), "toy");
+  EXPECT_TRUE(found->tensors().empty());
 }
 
 TEST(GgufSplit, NamesOfParts) {

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
+#include "quant/format_traits.h"
 
 namespace moeflux {
 namespace {
@@ -26,6 +27,7 @@ using WeightMap = std::map<std::string, std::string>;
 struct Contents {
   std::vector<std::unique_ptr<File>> files;
   std::map<std::string, TensorEntry, std::less<>> entries;
+  bool has_canonical_names = false;
 };
 
 /// As text of a message: plain ASCII, whatever the file called it.
@@ -57,18 +59,58 @@ std::string list_some(const std::vector<std::string>& names) {
   return text;
 }
 
-TensorEntry to_tensor_entry(const safetensors::HeaderEntry& entry, uint64_t data_offset,
-                            int32_t file) {
-  return {file, data_offset + entry.begin, entry.end - entry.begin, entry.dtype, entry.shape};
+/// Gives a tensor of U8 rows the format that the metadata names.
+Status read_block_format(const safetensors::Header& header, const std::string& name,
+                         TensorEntry& entry) {
+  const auto stated = header.metadata.find(block_format_key(name));
+  if (stated == header.metadata.end()) return {};
+  const FormatTraits* format = find_format(stated->second);
+  if (format == nullptr || format->block.elements == 0) {
+    return make_error(ErrorCode::kUnsupported, "tensor {} has blocks of {}, which is not known",
+                      in_quotes(name), in_quotes(stated->second));
+  }
+  const int rank = entry.shape.rank();
+  const int64_t row_bytes = rank == 0 ? 0 : entry.shape.back();
+  if (entry.dtype != DType::kU8 || row_bytes % format->block.bytes != 0 ||
+      row_bytes / format->block.bytes > INT64_MAX / format->block.elements) {
+    return make_error(ErrorCode::kCorruption,
+                      "tensor {} is {} {}, expected U8 rows of whole blocks of {} bytes ({})",
+                      in_quotes(name), dtype_name(entry.dtype), entry.shape.to_string(),
+                      format->block.bytes, format->name);
+  }
+  entry.shape.set(rank - 1, row_bytes / format->block.bytes * format->block.elements);
+  entry.format = QuantFormat::of(*format);
+  return {};
+}
+
+Result<TensorEntry> to_tensor_entry(const safetensors::Header& header,
+                                    const safetensors::HeaderEntry& entry, int32_t file) {
+  TensorEntry made{.file = file,
+                   .offset_bytes = header.data_offset + entry.begin,
+                   .size_bytes = entry.end - entry.begin,
+                   .dtype = entry.dtype,
+                   .shape = entry.shape};
+  MF_RETURN_IF_ERROR(read_block_format(header, entry.name, made));
+  return made;
+}
+
+/// Adds the tensors of a file's header.
+Status add_entries(const safetensors::Header& header, const File& file, int32_t number,
+                   Contents& contents) {
+  for (const safetensors::HeaderEntry& entry : header.entries) {
+    Result<TensorEntry> made = to_tensor_entry(header, entry, number);
+    if (!made.ok()) return made.error().with_context(file.path());
+    contents.entries.emplace(entry.name, std::move(made).value());
+  }
+  contents.has_canonical_names = header.metadata.contains(std::string(kCanonicalNamesKey));
+  return {};
 }
 
 Result<Contents> open_single(const std::string& path) {
   Contents contents;
   MF_ASSIGN_OR_RETURN(std::unique_ptr<File> file, open_file(path));
   MF_ASSIGN_OR_RETURN(const safetensors::Header header, safetensors::read_header(*file));
-  for (const safetensors::HeaderEntry& entry : header.entries) {
-    contents.entries.emplace(entry.name, to_tensor_entry(entry, header.data_offset, 0));
-  }
+  MF_RETURN_IF_ERROR(add_entries(header, *file, 0, contents));
   contents.files.push_back(std::move(file));
   return contents;
 }
@@ -110,8 +152,8 @@ Status add_shard(const std::string& index_path, const WeightMap& weight_map,
                         "{}: tensor {} is in {}, but the index lists it in {}", index_path,
                         in_quotes(entry.name), file->path(), in_quotes(promised->second));
     }
-    contents.entries.emplace(entry.name, to_tensor_entry(entry, header.data_offset, number));
   }
+  MF_RETURN_IF_ERROR(add_entries(header, *file, number, contents));
   contents.files.push_back(std::move(file));
   return {};
 }
@@ -188,6 +230,7 @@ Result<TensorIndex> TensorIndex::open(const std::string& directory) {
   TensorIndex index;
   index.files_ = std::move(contents.files);
   index.entries_ = std::move(contents.entries);
+  index.has_canonical_names_ = contents.has_canonical_names;
   MF_RETURN_IF_ERROR(index.open_expert_pack(directory));
   return index;
 }
@@ -196,6 +239,12 @@ TensorIndex TensorIndex::from_parts(std::vector<std::unique_ptr<File>> files, En
   TensorIndex index;
   index.files_ = std::move(files);
   index.entries_ = std::move(entries);
+  return index;
+}
+
+TensorIndex TensorIndex::canonical(std::vector<std::unique_ptr<File>> files, Entries entries) {
+  TensorIndex index = from_parts(std::move(files), std::move(entries));
+  index.has_canonical_names_ = true;
   return index;
 }
 
@@ -221,6 +270,14 @@ Status TensorIndex::open_expert_pack(const std::string& directory) {
   return {};
 }
 
+std::string TensorEntry::type_name() const {
+  return format ? format->to_string() : std::string(dtype_name(dtype));
+}
+
+std::string block_format_key(std::string_view tensor) {
+  return formatted("moeflux.blocks.{}", tensor);
+}
+
 const TensorEntry* TensorIndex::find(std::string_view name) const {
   const auto found = entries_.find(name);
   return found == entries_.end() ? nullptr : &found->second;
@@ -237,8 +294,8 @@ Result<std::string> fingerprint_text(const TensorIndex& index, std::string_view 
   MF_ASSIGN_OR_RETURN(const SortedJson config, parse_sorted_json(config_json, "config.json"));
   std::string text = config.dump() + "\n";
   for (const auto& [name, entry] : index.entries()) {
-    text += formatted("{} {} {} {}\n", in_quotes(name), dtype_name(entry.dtype),
-                      entry.shape.to_string(), entry.size_bytes);
+    text += formatted("{} {} {} {}\n", in_quotes(name), entry.type_name(), entry.shape.to_string(),
+                      entry.size_bytes);
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "checkpoint/expert_pack.h"
 #include "io/file.h"
+#include "quant/format.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
@@ -21,9 +23,14 @@ namespace moeflux {
 struct TensorEntry {
   int32_t file = 0;           // into TensorIndex::files()
   uint64_t offset_bytes = 0;  // absolute in the file; any alignment, even odd
-  uint64_t size_bytes = 0;    // equals shape x dtype
-  DType dtype = DType::kF32;
+  uint64_t size_bytes = 0;    // of the shape in dtype, or of its rows in format
+  DType dtype = DType::kF32;  // kU8 where there is a format
   Shape shape;
+  /// How rows are stored whose blocks hold codes and scales together (GGUF).
+  std::optional<QuantFormat> format = {};
+
+  /// "BF16", "q4_k".
+  std::string type_name() const;
 };
 
 /// One layer of the folder's expert pack.
@@ -46,12 +53,18 @@ class TensorIndex {
   static Result<TensorIndex> open(const std::string& directory);
   /// Over files that are known to hold what `entries` say.
   static TensorIndex from_parts(std::vector<std::unique_ptr<File>> files, Entries entries);
+  /// The same whose names are the canonical ones of the model's families.
+  static TensorIndex canonical(std::vector<std::unique_ptr<File>> files, Entries entries);
 
   const TensorEntry* find(std::string_view name) const;  // null when absent
   const Entries& entries() const { return entries_; }
   const File& file(int32_t i) const { return *files_[static_cast<size_t>(i)]; }
   int32_t num_files() const { return static_cast<int32_t>(files_.size()); }
 
+  /// Adds the expert pack of a folder; nothing where there is none.
+  Status open_expert_pack(const std::string& directory);
+
+  bool has_canonical_names() const { return has_canonical_names_; }
   bool has_expert_pack() const { return !packed_.empty(); }
   /// The layers of the folder's expert pack, by number.
   const std::map<int32_t, PackedExperts>& packed_layers() const { return packed_; }
@@ -59,13 +72,20 @@ class TensorIndex {
   uint64_t packed_model() const { return packed_model_; }
 
  private:
-  Status open_expert_pack(const std::string& directory);
-
   std::vector<std::unique_ptr<File>> files_;
   Entries entries_;
+  bool has_canonical_names_ = false;
   std::map<int32_t, PackedExperts> packed_;
   uint64_t packed_model_ = 0;
 };
+
+// Metadata of .safetensors files that a packer wrote from GGUF.
+
+/// The key whose value names the format of a tensor's blocks, as find_format() knows it. Such a
+/// tensor is U8, and its last extent is the bytes of a row.
+std::string block_format_key(std::string_view tensor);
+/// The key that is there when names are the canonical ones.
+inline constexpr std::string_view kCanonicalNamesKey = "moeflux.canonical_names";
 
 /// Tells one model from another: names, shapes, dtypes and sizes of the tensors, and config.json
 /// apart from its white space. Where and in how many files tensors lie does not matter. Fails when

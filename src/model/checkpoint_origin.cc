@@ -38,7 +38,7 @@ class CheckpointOrigin : public WeightOrigin {
     if (entry == nullptr) return std::nullopt;
     if (squeezed(entry->shape) != squeezed(shape) || !is_plain_float(entry->dtype)) {
       claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected floats {}",
-                              full, dtype_name(entry->dtype), entry->shape.to_string(),
+                              full, entry->type_name(), entry->shape.to_string(),
                               shape.to_string()));
       return std::nullopt;
     }

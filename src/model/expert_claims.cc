@@ -36,6 +36,7 @@ class ExpertSpellings {
  private:
   const TensorEntry* claim_tensor(const std::string& name, const Shape& shape,
                                   const QuantFormat& format);
+  const TensorEntry* claim_bias(const std::string& name, const Shape& shape);
   bool stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused(ExpertLayer& layer, const std::string& prefix);
   bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
@@ -92,6 +93,15 @@ const TensorEntry* ExpertSpellings::claim_tensor(const std::string& name, const 
   return nullptr;
 }
 
+// Biases of a stack, in any float type: GGUF keeps them in F32 beside weights of another.
+const TensorEntry* ExpertSpellings::claim_bias(const std::string& name, const Shape& shape) {
+  const TensorEntry* entry = claims_.claim(name);
+  if (entry == nullptr || (entry->shape == shape && is_plain_float(entry->dtype))) return entry;
+  claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected floats {}", name,
+                          entry->type_name(), entry->shape.to_string(), shape.to_string()));
+  return nullptr;
+}
+
 bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
   std::array<StoredModule, 3> modules;
   std::vector<const TensorEntry*> bias_entries;
@@ -105,8 +115,7 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, boo
     matrix.format = found->format;
     claim_parts(claims_, *found);
     if (!with_bias) continue;
-    bias_entries.push_back(
-        claim_tensor(module + ".bias", Shape{layer.num_experts, matrix.rows}, found->format));
+    bias_entries.push_back(claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}));
     if (bias_entries.back() == nullptr) return false;
     *biases_of(layer)[m] = {bias_entries.back()->dtype, matrix.rows, 0};
   }
@@ -137,7 +146,8 @@ bool ExpertSpellings::fused(ExpertLayer& layer, const std::string& prefix) {
   fill_extents(layer, [&](int64_t expert, size_t matrix, PartRole role) {
     const TensorEntry* entry = (matrix == 2 ? out : in)->parts[role].entry;
     const uint64_t stride = bytes_of_expert(layer, *entry);
-    const uint64_t up_half = matrix == 1 ? stride / 2 : 0;  // rows of gate, then rows of up
+    // Rows of gate, then rows of up, with one factor for both.
+    const uint64_t up_half = matrix == 1 && role != PartRole::kOuterScale ? stride / 2 : 0;
     return PartSource{entry, static_cast<uint64_t>(expert) * stride + up_half};
   });
   return true;

@@ -49,6 +49,24 @@ std::optional<QuantFormat> find_affine(TensorClaims& claims, const StoredModule&
   return format;
 }
 
+/// A factor of each matrix beside rows of blocks, M.scale F32 [1] or [leading extent]. False when
+/// there is one that does not fit.
+bool find_outer_scale(TensorClaims& claims, StoredModule& found, const Shape& shape) {
+  if (!found.parts.codes.entry->format) return true;
+  const std::string name = found.name + ".scale";
+  const TensorEntry* scale = claims.index().find(name);
+  if (scale == nullptr) return true;
+  const int64_t matrices = shape.rank() > 2 ? shape[0] : 1;
+  if (scale->dtype != DType::kF32 || scale->shape.num_elements() != matrices) {
+    claims.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected F32 [{}]", name,
+                           scale->type_name(), scale->shape.to_string(), matrices));
+    return false;
+  }
+  found.format = found.format.with_outer_scale();
+  found.parts.outer_scale = {name, scale};
+  return true;
+}
+
 std::optional<StoredModule> find_plain(TensorClaims& claims, StoredModule found,
                                        const Shape& shape) {
   const auto& [name, entry] = found.parts.codes;
@@ -57,12 +75,13 @@ std::optional<StoredModule> find_plain(TensorClaims& claims, StoredModule found,
                            name, entry->shape.to_string(), shape.to_string()));
     return std::nullopt;
   }
-  found.format = QuantFormat::plain(entry->dtype);
+  found.format = entry->format ? *entry->format : QuantFormat::plain(entry->dtype);
+  if (!find_outer_scale(claims, found, shape)) return std::nullopt;
   if (is_valid(found.format, shape.back())) return found;
   claims.fail(make_error(ErrorCode::kUnsupported,
                          "tensor {} has dtype {}, supported for weights are F32, F16, BF16 and "
                          "MLX affine groups",
-                         name, dtype_name(entry->dtype)));
+                         name, entry->type_name()));
   return std::nullopt;
 }
 
