@@ -150,7 +150,7 @@ class Encoder {
   /// value_heads * value_dim] holds q | k | v after the convolution; q and k are l2-normalised (eps
   /// 1e-6 on the sum), q scaled by key_dim^-0.5. a, b [n, value_heads]; a_log, dt_bias f32
   /// [value_heads]; decay = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b). Per value
-  /// head i, with key head i / (value_heads / key_heads):
+  /// head i, with key head options.key_head_of(i):
   ///   S = decay * S;  S += k (beta * (v - S^T k))^T;  out = S^T q.
   /// out [n, value_heads, value_dim]; states f32 [value_heads, key_dim, value_dim] are updated.
   virtual void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,

@@ -99,6 +99,19 @@ struct GatedDeltaOptions {
   int64_t value_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  /// The value heads of a key head are key_heads apart (GGUF), not side by side.
+  bool tiled_value_heads = false;
+
+  int64_t heads_per_key() const { return value_heads / key_heads; }
+  /// Value heads side by side that share a key head.
+  int64_t heads_together() const { return tiled_value_heads ? 1 : heads_per_key(); }
+  int64_t key_head_of(int64_t value_head) const {
+    return value_head / heads_together() % key_heads;
+  }
+  /// Value head `i` of those of a key head.
+  int64_t value_head_of(int64_t key_head, int64_t i) const {
+    return tiled_value_heads ? i * key_heads + key_head : key_head * heads_per_key() + i;
+  }
 };
 
 enum class RouterScore : uint8_t { kSoftmax, kSigmoid };

@@ -60,10 +60,10 @@ void WeightReads::add_tiles(const Weight& to, const StoredModule& from) {
 }
 
 void WeightReads::add_floats(const Tensor& to, std::string name, const TensorEntry& from,
-                             float add) {
-  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from, add]() -> Status {
+                             const std::function<float(float)>& map) {
+  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from, map]() -> Status {
                       MF_ASSIGN_OR_RETURN(std::vector<float> values, read_floats(name, from));
-                      for (float& value : values) value += add;
+                      for (float& value : values) value = map(value);
                       return device_.upload(*to.buffer, to.offset_bytes,
                                             std::as_bytes(std::span(values)));
                     }});

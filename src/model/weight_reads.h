@@ -35,8 +35,9 @@ class WeightReads {
 
   /// A module in the order that its weight has.
   void add_module(const Weight& to, const StoredModule& from);
-  /// Numbers of any float dtype as f32, each with `add` added.
-  void add_floats(const Tensor& to, std::string name, const TensorEntry& from, float add);
+  /// Numbers of any float dtype as f32, each mapped.
+  void add_floats(const Tensor& to, std::string name, const TensorEntry& from,
+                  const std::function<float(float)>& map);
   void add_constant(const Tensor& to, std::span<const float> values);
 
   /// `total_bytes` is the sum of what has been added.

@@ -90,6 +90,11 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
 }
 
 Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add) {
+  return mapped_vector(name, shape, [add](float value) { return value + add; });
+}
+
+Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
+                                  const std::function<float(float)>& map) {
   const std::optional<StoredFloats> stored = origin_->floats(name, shape);
   if (!stored) return {};
   const auto elements = static_cast<uint64_t>(shape.num_elements());
@@ -97,7 +102,7 @@ Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add)
   sizes_.stored_bytes += stored->stored_bytes;
   const Tensor tensor = place(elements * sizeof(float), shape, DType::kF32);
   if (stored->entry != nullptr && !tensor.is_null()) {
-    reads_.add_floats(tensor, stored->name, *stored->entry, add);
+    reads_.add_floats(tensor, stored->name, *stored->entry, map);
   }
   return tensor;
 }

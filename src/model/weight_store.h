@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -82,6 +83,9 @@ class WeightStore {
   /// Extents of 1 in the file are ignored when shapes are compared. `add` is added to every
   /// element.
   Tensor vector(std::string_view name, const Shape& shape, float add = 0.0f);
+  /// The same with each element mapped as it is read.
+  Tensor mapped_vector(std::string_view name, const Shape& shape,
+                       const std::function<float(float)>& map);
   /// The routed experts of a layer: of the expert pack where the folder has one, otherwise below
   /// `prefix` ("layers.0.mlp"), in any of the spellings of expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);

@@ -175,7 +175,6 @@ void CpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
            to.rows == n * o.value_heads && qkv.shape.rank() == 2);
   MF_CHECK(list_first_rows(sequences) == n);
   if (!status_.ok() || n == 0) return;
-  const int64_t group = o.value_heads / o.key_heads;
   const int64_t row_size = 2 * o.key_dim;  // of a head's queries and keys
   const int64_t strip_size = o.key_dim * kDeltaColumns;
   float* strips =
@@ -199,7 +198,7 @@ void CpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
       const int64_t row = task / o.value_heads;
       const int64_t head = task % o.value_heads;
       inputs.find_gates(head, row, row + 1);
-      inputs.normalize(kernels_, head / group, row, row + 1, qk + task * row_size);
+      inputs.normalize(kernels_, o.key_head_of(head), row, row + 1, qk + task * row_size);
       steps.run(static_cast<size_t>(row), head, qk + task * row_size, 0, o.value_dim, nullptr);
     });
     return;
@@ -207,7 +206,9 @@ void CpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   for_tasks(o.key_heads, n * (8 * o.key_heads * o.key_dim + 256 * o.value_heads),
             [&](int64_t key_head) {
               inputs.normalize(kernels_, key_head, 0, n, qk + key_head * n * row_size);
-              for (int64_t i = 0; i < group; ++i) inputs.find_gates(key_head * group + i, 0, n);
+              for (int64_t i = 0; i < o.heads_per_key(); ++i) {
+                inputs.find_gates(o.value_head_of(key_head, i), 0, n);
+              }
             });
   const int64_t blocks = (o.value_dim + kDeltaColumns - 1) / kDeltaColumns;
   const auto count = static_cast<int64_t>(sequences.size());
@@ -217,7 +218,7 @@ void CpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
     const int64_t begin = task / o.value_heads % blocks * kDeltaColumns;
     const auto sequence = static_cast<size_t>(task / o.value_heads / blocks);
     if (sequences[sequence].rows == 0) return;
-    const float* head_qk = qk + (head / group * n + first_rows_[sequence]) * row_size;
+    const float* head_qk = qk + (o.key_head_of(head) * n + first_rows_[sequence]) * row_size;
     steps.run(sequence, head, head_qk, begin, std::min(o.value_dim, begin + kDeltaColumns),
               strips + slot * strip_size);
   });

@@ -19,7 +19,7 @@ DeltaParams delta_params(const DeltaOp& delta) {
   p.out = heads_layout(delta.out);
   p.tokens = rows_of(delta.qkv);
   p.key_heads = static_cast<u32>(o.key_heads);
-  p.value_heads = static_cast<u32>(o.value_heads);
+  p.heads_together = static_cast<u32>(o.heads_together());
   p.key_dim = static_cast<u32>(o.key_dim);
   p.value_dim = static_cast<u32>(o.value_dim);
   p.wide = is_wide(delta.qkv) && p.key_dim % 4 == 0 && p.value_dim % 4 == 0 ? 1 : 0;
@@ -50,8 +50,9 @@ Plan plan_delta(const DeltaOp& delta, const Platform& platform) {
   if (block_bytes(p) > platform.shared_bytes_max()) p.block_tokens = kDeltaBlockMin;
   const KernelId kernel =
       key_units(p) == 4 ? KernelId::gated_delta_heads : KernelId::gated_delta_heads_wide;
+  const auto value_heads = static_cast<u32>(delta.options.value_heads);
   Plan plan =
-      make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), p.value_heads, 1}, kDeltaThreads);
+      make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), value_heads, 1}, kDeltaThreads);
   plan.shared_bytes = block_bytes(p);
   plan.set_params(p);
   bind_inputs(plan, delta);
@@ -66,15 +67,18 @@ Plan plan_delta_one(const Recorder& recorder, const Delta& waiting, const Tensor
   DeltaOneParams p{};
   if (!gate.is_null()) p.gate_head_stride = heads_layout(gate).head_stride;
   p.out_head_stride = heads_layout(delta.out).head_stride;
-  p.key_heads = static_cast<u32>(delta.options.key_heads);
-  p.heads_per_key = static_cast<u32>(delta.options.value_heads / delta.options.key_heads);
+  const GatedDeltaOptions& o = delta.options;
+  p.key_heads = static_cast<u32>(o.key_heads);
+  p.key_head_step = static_cast<u32>(o.tiled_value_heads ? 1 : o.heads_per_key());
+  p.value_head_step = static_cast<u32>(o.tiled_value_heads ? o.key_heads : 1);
   p.query_factor = query_factor(kDeltaOneDim);
   p.has_norm = norm.out.is_null() ? 0 : 1;
   p.has_gate = gate.is_null() ? 0 : 1;
   p.epsilon = norm.eps;
   p.early = recorder.has_just_written(delta.state) ? 0 : 1;
-  Plan plan = make_plan(KernelId::gated_delta_t1_d128, {p.heads_per_key, p.key_heads, 1},
-                        kDeltaOneThreads, kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
+  Plan plan = make_plan(KernelId::gated_delta_t1_d128,
+                        {static_cast<u32>(o.heads_per_key()), p.key_heads, 1}, kDeltaOneThreads,
+                        kDeltaOneWords * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_inputs(plan, delta);
   plan.bind(range_of(norm.weight, Access::kRead));

@@ -177,7 +177,7 @@ void update_delta(const DeltaTensors& tensors, const GatedDeltaOptions& o) {
   std::vector<double> memory(static_cast<size_t>(o.value_dim));
   for (int64_t t = 0; t < rows.rows; ++t) {
     for (int64_t head = 0; head < o.value_heads; ++head) {
-      const int64_t key_head = head / (o.value_heads / o.key_heads);
+      const int64_t key_head = o.key_head_of(head);
       const float* row = rows.row(t);
       const std::vector<double> q = l2_normalized(row + key_head * o.key_dim, o.key_dim,
                                                   1.0 / std::sqrt(static_cast<double>(o.key_dim)));

@@ -14,7 +14,8 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  attention.rope = read_rope(c, {.head_dim = attention.head_dim});
+  attention.rope = read_rope(
+      c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
   attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
   layer.mixer = share_mixer(attention);
   layer.moe = read_experts(c, "intermediate_size");

@@ -29,6 +29,7 @@ Result<ModelSpec> read_spec(Config& c) {
   c.expect_bool("attn_output_gate", true);
   GatedDeltaSpec delta = read_gated_delta(c);
   delta.grouped_projections = is_next;
+  delta.tiled_value_heads = c.bool_or("linear_tiled_value_heads", false);  // GGUF's order
   const auto full = share_mixer(attention);
   const auto linear = share_mixer(delta);
   layer.moe = read_experts(c);

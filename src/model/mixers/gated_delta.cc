@@ -1,5 +1,6 @@
 #include "model/mixers/gated_delta.h"
 
+#include <cmath>
 #include <string>
 
 #include "model/model.h"
@@ -13,10 +14,10 @@ constexpr size_t kConvState = 0;
 constexpr size_t kDeltaState = 1;
 
 struct GatedDeltaWeights {
-  Weight qkv;  // q | k | v of all heads; with grouped projections q | k | v | z per key head
-  Weight z;    // null with grouped projections
-  Weight b;    // with grouped projections b | a per key head
-  Weight a;    // null with grouped projections
+  Weight qkv;  // q | k | v of all heads; where grouped q | k | v | z per key head
+  Weight z;    // null where grouped
+  Weight b;    // where grouped b | a per key head
+  Weight a;    // null where grouped
   Weight out;
   Tensor conv;
   Tensor a_log;
@@ -24,23 +25,32 @@ struct GatedDeltaWeights {
   Tensor norm;
 };
 
+float log_of_negated(float rate) { return std::log(-rate); }
+
 GatedDeltaWeights take_weights(WeightStore& weights, const GatedDeltaSpec& s,
                                const MixerPlace& place) {
   const std::string p = place.layer + "linear_attn.";
   const int64_t hidden_size = place.hidden_size;
   GatedDeltaWeights w;
-  if (s.grouped_projections) {
+  // GGUF files ungroup the first of the grouped projections.
+  if (s.grouped_projections && !weights.has(p + "in_proj_qkv.weight")) {
     w.qkv = weights.matrix(p + "in_proj_qkvz", s.conv_channels() + s.values_width(), hidden_size);
-    w.b = weights.matrix(p + "in_proj_ba", 2 * s.value_heads, hidden_size);
   } else {
     w.qkv = weights.matrix(p + "in_proj_qkv", s.conv_channels(), hidden_size);
     w.z = weights.matrix(p + "in_proj_z", s.values_width(), hidden_size);
+  }
+  if (s.grouped_projections) {
+    w.b = weights.matrix(p + "in_proj_ba", 2 * s.value_heads, hidden_size);
+  } else {
     w.b = weights.matrix(p + "in_proj_b", s.value_heads, hidden_size);
     w.a = weights.matrix(p + "in_proj_a", s.value_heads, hidden_size);
   }
   w.out = weights.matrix(p + "out_proj", hidden_size, s.values_width());
   w.conv = weights.vector(p + "conv1d.weight", {s.conv_channels(), s.conv_taps});
-  w.a_log = weights.vector(p + "A_log", {s.value_heads});
+  // GGUF stores the rate itself. Its logarithm and the exponential that undoes it lose a rounding.
+  w.a_log = weights.has(p + "decay_rate")
+                ? weights.mapped_vector(p + "decay_rate", {s.value_heads}, log_of_negated)
+                : weights.vector(p + "A_log", {s.value_heads});
   w.dt_bias = weights.vector(p + "dt_bias", {s.value_heads});
   w.norm = weights.vector(p + "norm.weight", {s.value_dim});
   return w;
@@ -55,26 +65,9 @@ struct Projected {
   Tensor b;
 };
 
-Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedDeltaSpec& s) {
-  const int64_t n = x.dim(0);
-  const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
-  Projected p{scratch(s.conv_channels()), {}, scratch(s.value_heads), scratch(s.value_heads)};
-  if (!s.grouped_projections) {
-    p.z = scratch(s.values_width());
-    e.linear(p.qkv, x, w.qkv);
-    e.linear(p.z, x, w.z);
-    e.linear(p.b, x, w.b);
-    e.linear(p.a, x, w.a);
-    p.z = p.z.split_last(s.value_dim);
-    return p;
-  }
-  // Each key head's group of rows holds q | k | v | z of its own and its value heads' dimensions.
+/// Each key head's group of rows holds q | k | v | z of its own and its value heads' dimensions.
+void ungroup_qkvz(Encoder& e, Projected& p, Tensor qkvz, const GatedDeltaSpec& s) {
   const int64_t values = s.values_width() / s.key_heads;
-  const int64_t group_heads = s.value_heads / s.key_heads;
-  const Tensor qkvz = scratch(w.qkv.rows);
-  const Tensor ba = scratch(w.b.rows);
-  e.linear(qkvz, x, w.qkv);
-  e.linear(ba, x, w.b);
   const Tensor groups = qkvz.split_last(2 * s.key_dim + 2 * values);
   const int64_t keys = s.keys_width();
   e.copy(p.qkv.slice(1, 0, keys).split_last(s.key_dim), groups.slice(2, 0, s.key_dim));
@@ -82,9 +75,33 @@ Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedD
   e.copy(p.qkv.slice(1, 2 * keys, s.values_width()).split_last(values),
          groups.slice(2, 2 * s.key_dim, values));
   p.z = groups.slice(2, 2 * s.key_dim + values, values);
-  const Tensor scalars = ba.split_last(2 * group_heads);
-  e.copy(p.b.split_last(group_heads), scalars.slice(2, 0, group_heads));
-  e.copy(p.a.split_last(group_heads), scalars.slice(2, group_heads, group_heads));
+}
+
+Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedDeltaSpec& s) {
+  const int64_t n = x.dim(0);
+  const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
+  Projected p{scratch(s.conv_channels()), {}, scratch(s.value_heads), scratch(s.value_heads)};
+  const bool has_grouped_qkvz = w.z.is_null();
+  const bool has_grouped_ba = w.a.is_null();
+  const Tensor qkvz = has_grouped_qkvz ? scratch(w.qkv.rows) : p.qkv;
+  const Tensor ba = has_grouped_ba ? scratch(w.b.rows) : p.b;
+  if (!has_grouped_qkvz) p.z = scratch(s.values_width());
+  // Beside each other, as they share their x.
+  e.linear(qkvz, x, w.qkv);
+  if (!has_grouped_qkvz) e.linear(p.z, x, w.z);
+  e.linear(ba, x, w.b);
+  if (!has_grouped_ba) e.linear(p.a, x, w.a);
+  if (has_grouped_qkvz) {
+    ungroup_qkvz(e, p, qkvz, s);
+  } else {
+    p.z = p.z.split_last(s.value_dim);
+  }
+  if (has_grouped_ba) {
+    const int64_t group_heads = s.value_heads / s.key_heads;
+    const Tensor scalars = ba.split_last(2 * group_heads);
+    e.copy(p.b.split_last(group_heads), scalars.slice(2, 0, group_heads));
+    e.copy(p.a.split_last(group_heads), scalars.slice(2, group_heads, group_heads));
+  }
   return p;
 }
 
@@ -116,7 +133,7 @@ void GatedDeltaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out
   const Tensor per_head = heads.split_last(s.value_dim);
   e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias,
                 step.batch.states(layer, kDeltaState),
-                {s.key_heads, s.value_heads, s.key_dim, s.value_dim});
+                {s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.tiled_value_heads});
   e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
   const Tensor like_z = heads.split_last(p.z.shape.back());
   e.mul_activated(like_z, like_z, p.z, Activation::kSilu);

@@ -110,7 +110,7 @@ struct DeltaStage {
     const u32 head = t.group.y;
     const u32 keys = p.key_heads * p.key_dim;
     MF_GLOBAL(const f32) row = qkv + (has_token ? token : 0u) * p.qkv_stride;
-    MF_GLOBAL(const f32) from = row + head / (p.value_heads / p.key_heads) * p.key_dim;
+    MF_GLOBAL(const f32) from = row + head / p.heads_together % p.key_heads * p.key_dim;
     query.load(from, own, Block::kStageLanes * 4u, has_token ? p.key_dim : 0u, p.wide);
     key.load(from + keys, own, Block::kStageLanes * 4u, has_token ? p.key_dim : 0u, p.wide);
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};

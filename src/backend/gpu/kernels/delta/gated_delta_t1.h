@@ -20,7 +20,7 @@ enum : u32 { kDeltaDecaySimd = 4, kDeltaBetaSimd = 5, kDeltaMatchSimd = 8, kDelt
 
 /// The value head of the group.
 MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
-  return t.group.y * p.heads_per_key + t.group.x;
+  return t.group.y * p.key_head_step + t.group.x * p.value_head_step;
 }
 
 /// The thread's part of the state, which has row i at delta_row(i).

@@ -46,7 +46,7 @@ struct DeltaParams {
   HeadsLayout out;
   u32 tokens;
   u32 key_heads;
-  u32 value_heads;
+  u32 heads_together;  // value heads side by side that share a key head
   u32 key_dim;
   u32 value_dim;
   u32 wide;          // queries, keys and values begin on 16-byte boundaries
@@ -74,7 +74,9 @@ struct DeltaOneParams {
   u64 gate_head_stride;
   u64 out_head_stride;
   u32 key_heads;
-  u32 heads_per_key;
+  // From the first value head of a key head to that of the next, and to the next of the same.
+  u32 key_head_step;
+  u32 value_head_step;
   u32 has_norm;
   u32 has_gate;
   u32 early;  // the kernel before does not write the state
