@@ -1,8 +1,10 @@
 // rope, causal_conv and gated_delta against the reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "backend/reference/reference_device.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
@@ -87,6 +89,61 @@ TEST(GatedDelta, MatchesTheReference) {
                                      {2, 4, 100, 203}}) {
     for (const int64_t n : kTokens) check_delta(random, o, n);
   }
+}
+
+TEST(GatedDelta, TiledHeadsMatchTheReference) {
+  Random random(27);
+  for (const GatedDeltaOptions& o :
+       {GatedDeltaOptions{2, 4, 32, 33, true}, {3, 6, 64, 64, true}, {2, 4, 128, 128, true}}) {
+    for (const int64_t n : kTokens) check_delta(random, o, n);
+  }
+}
+
+/// Rows of `heads` times `size` numbers with tiled head j * key_heads + g from head g * r + j.
+std::vector<float> tiled(std::span<const float> from, int64_t rows, const GatedDeltaOptions& o,
+                         int64_t size) {
+  std::vector<float> to;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t head = 0; head < o.value_heads; ++head) {
+      const int64_t other = head % o.key_heads * o.heads_per_key() + head / o.key_heads;
+      const auto begin = from.begin() + (row * o.value_heads + other) * size;
+      to.insert(to.end(), begin, begin + size);
+    }
+  }
+  return to;
+}
+
+TEST(GatedDelta, TiledHeadsAreTheOthersInAnotherOrder) {
+  Random random(28);
+  const GatedDeltaOptions o{2, 6, 8, 5};
+  constexpr int64_t n = 3;
+  const DeltaProblem grouped = DeltaProblem::make(random, o, n);
+  DeltaProblem p = grouped;
+  p.options.tiled_value_heads = true;
+  const int64_t keys = 2 * o.key_heads * o.key_dim;
+  const int64_t values = o.value_heads * o.value_dim;
+  for (int64_t t = 0; t < n; ++t) {
+    const auto begin = p.qkv.begin() + t * (keys + values) + keys;
+    std::ranges::copy(tiled(std::span(begin, static_cast<size_t>(values)), 1, o, o.value_dim),
+                      begin);
+  }
+  p.a = tiled(p.a, n, o, 1);
+  p.b = tiled(p.b, n, o, 1);
+  p.a_log = tiled(p.a_log, 1, o, 1);
+  p.dt_bias = tiled(p.dt_bias, 1, o, 1);
+  p.state = tiled(p.state, 1, o, o.key_dim * o.value_dim);
+  const auto device = make_reference_device();
+  Session first(*device);
+  const std::vector<float> expected = grouped.run(first, {n});
+  Session second(*device);
+  const std::vector<float> found = p.run(second, {n});
+  const std::span<const float> all(expected);
+  std::vector<float> in_order =
+      tiled(all.first(static_cast<size_t>(n * values)), n, o, o.value_dim);
+  const std::vector<float> cells =
+      tiled(all.subspan(static_cast<size_t>(n * values)), 1, o, o.key_dim * o.value_dim);
+  in_order.insert(in_order.end(), cells.begin(), cells.end());
+  EXPECT_EQ(found, in_order);
 }
 
 }  // namespace
