@@ -1,0 +1,24 @@
+// GLM-4.5, 4.5-Air, 4.6 and 4.7 as GGUF files spell them.
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+void config(GgufKeys& keys, Json& c) {
+  c["model_type"] = "glm4_moe";
+  read_gguf_attention(keys, c);
+  c["attention_bias"] = keys.any_block_has("attn_q.bias");
+  c["use_qk_norm"] = keys.any_block_has("attn_q_norm.weight");
+  read_gguf_experts(keys, c);
+  read_gguf_noaux_tc(keys, c);
+  c["n_shared_experts"] = keys.int_or("expert_shared_count", 0);
+  c["intermediate_size"] = keys.require_int("feed_forward_length");
+  c["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);
+}
+
+}  // namespace
+
+extern const GgufArchitecture glm4moe_gguf;
+const GgufArchitecture glm4moe_gguf = {.names = {"glm4moe"}, .config = config, .tensors = {}};
+
+}  // namespace moeflux

@@ -1,0 +1,30 @@
+// gpt-oss as GGUF files spell it: gate and up apart, F32 biases. That YaRN's range is not rounded
+// is in OpenAI's config.json and in no key of these files.
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+void config(GgufKeys& keys, Json& c) {
+  c["model_type"] = "gpt_oss";
+  read_gguf_attention(keys, c);
+  if (c.contains("rope_scaling")) c["rope_scaling"]["truncate"] = false;
+  read_gguf_experts(keys, c);
+  c["intermediate_size"] = c["moe_intermediate_size"];
+  c.erase("moe_intermediate_size");
+  keys.ignore("feed_forward_length");  // the same
+  c["sliding_window"] = keys.require_int("attention.sliding_window");
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+  }
+  c["layer_types"] = types;
+}
+
+}  // namespace
+
+extern const GgufArchitecture gpt_oss_gguf;
+const GgufArchitecture gpt_oss_gguf = {
+    .names = {"gpt-oss"}, .config = config, .tensors = {{"ffn_gate_inp", "mlp.router"}}};
+
+}  // namespace moeflux

@@ -1,0 +1,36 @@
+// LFM2 with experts as GGUF files spell it: blocks without key-value heads convolve.
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+void config(GgufKeys& keys, Json& c) {
+  c["model_type"] = "lfm2_moe";
+  read_gguf_attention(keys, c);
+  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    types.push_back(kv_heads[static_cast<size_t>(i)] == 0 ? "conv" : "full_attention");
+  }
+  c["layer_types"] = types;
+  c["conv_L_cache"] = keys.require_int("shortconv.l_cache");
+  read_gguf_experts(keys, c);
+  keys.expect_int("expert_gating_func", 2);
+  c["use_expert_bias"] = keys.any_block_has("exp_probs_b.bias");
+  c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
+  c["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+  c["num_dense_layers"] = keys.int_or("leading_dense_block_count", 0);
+  c["intermediate_size"] = keys.require_int("feed_forward_length");
+}
+
+}  // namespace
+
+extern const GgufArchitecture lfm2moe_gguf;
+const GgufArchitecture lfm2moe_gguf = {.names = {"lfm2moe"},
+                                       .config = config,
+                                       .tensors = {{"token_embd_norm", "norm"},
+                                                   {"shortconv.conv", "conv.conv"},
+                                                   {"shortconv.in_proj", "conv.in_proj"},
+                                                   {"shortconv.out_proj", "conv.out_proj"}}};
+
+}  // namespace moeflux

@@ -1,0 +1,58 @@
+// MiMo-V2-Flash as GGUF files spell it: key-value heads and windows by block.
+#include <algorithm>
+
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+/// The key-value heads of the layers that slide or do not; they must agree.
+int64_t kv_heads_where(GgufKeys& keys, const std::vector<int64_t>& sliding, bool slides) {
+  const std::vector<int64_t> heads = keys.of_blocks("attention.head_count_kv");
+  int64_t found = 0;
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if ((sliding[at] != 0) != slides) continue;
+    if (found != 0 && heads[at] != found) {
+      keys.fail(ErrorCode::kUnsupported,
+                "attention.head_count_kv differs among layers of one kind");
+    }
+    found = heads[at];
+  }
+  return std::max<int64_t>(found, 1);
+}
+
+void config(GgufKeys& keys, Json& c) {
+  c["model_type"] = "mimo_v2_flash";
+  const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern");
+  const int64_t head_dim = keys.require_int("attention.key_length");
+  c["num_attention_heads"] = keys.require_int("attention.head_count");
+  c["num_key_value_heads"] = kv_heads_where(keys, sliding, false);
+  c["swa_num_key_value_heads"] = kv_heads_where(keys, sliding, true);
+  c["head_dim"] = head_dim;
+  c["v_head_dim"] = keys.int_or("attention.value_length", head_dim);
+  c["attention_value_scale"] = keys.number_or("attention.value_scale", 1.0);
+  c["sliding_window"] = keys.require_int("attention.sliding_window");
+  c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
+  c["swa_rope_theta"] = keys.number_or("rope.freq_base_swa", 10000.0);
+  c["partial_rotary_factor"] = static_cast<double>(keys.int_or("rope.dimension_count", head_dim)) /
+                               static_cast<double>(std::max<int64_t>(head_dim, 1));
+  c["add_swa_attention_sink_bias"] = keys.any_block_has("attn_sinks.weight");
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    types.push_back(sliding[static_cast<size_t>(i)] != 0 ? "sliding_attention" : "full_attention");
+  }
+  c["layer_types"] = types;
+  read_gguf_experts(keys, c);
+  read_gguf_noaux_tc(keys, c);
+  c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
+  c["intermediate_size"] = keys.require_int("feed_forward_length");
+  c["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);
+}
+
+}  // namespace
+
+extern const GgufArchitecture mimo2_gguf;
+const GgufArchitecture mimo2_gguf = {.names = {"mimo2"}, .config = config, .tensors = {}};
+
+}  // namespace moeflux

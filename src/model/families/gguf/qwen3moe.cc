@@ -1,0 +1,34 @@
+// Qwen3 and Qwen2 mixture-of-experts models as GGUF files spell them.
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+void config(GgufKeys& keys, Json& c) {
+  const bool is_qwen2 = keys.architecture() == "qwen2moe";
+  c["model_type"] = is_qwen2 ? "qwen2_moe" : "qwen3_moe";
+  read_gguf_attention(keys, c);
+  read_gguf_experts(keys, c);
+  c["intermediate_size"] =
+      keys.int_or("feed_forward_length", 1);  // of dense layers: there are none
+  c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", !is_qwen2);
+  if (!is_qwen2) return;
+  c["qkv_bias"] = keys.any_block_has("attn_q.bias");
+  int64_t shared = keys.int_or("expert_shared_feed_forward_length", 0);
+  // Older files do not say the width, but their tensors do.
+  const gguf::TensorInfo* gate = keys.tensor("blk.0.ffn_gate_shexp.weight");
+  if (shared == 0 && gate != nullptr && gate->shape.rank() == 2) shared = gate->shape[0];
+  c["shared_expert_intermediate_size"] = shared;
+}
+
+}  // namespace
+
+extern const GgufArchitecture qwen3moe_gguf;
+const GgufArchitecture qwen3moe_gguf = {
+    .names = {"qwen3moe", "qwen2moe"},
+    .config = config,
+    .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
+
+}  // namespace moeflux

@@ -1,0 +1,232 @@
+#include "model/gguf_model.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "io/memory/memory_file.h"
+#include "model/config.h"
+#include "model/family.h"
+#include "model/gguf_architecture.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/gguf_bytes.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+using testing::GgufBytes;
+using testing::GgufImage;
+
+constexpr uint32_t kF32 = 0;
+constexpr uint32_t kQ80 = 8;
+constexpr uint32_t kArray = 9;
+
+Result<gguf::Container> open(const GgufImage& image) {
+  std::vector<std::unique_ptr<File>> files;
+  files.push_back(std::make_unique<MemoryFile>("m.gguf", image.bytes()));
+  return gguf::Container::read(std::move(files));
+}
+
+Result<std::string> config_of(const GgufImage& image) {
+  MF_ASSIGN_OR_RETURN(const gguf::Container model, open(image));
+  return gguf_config(model);
+}
+
+Result<ModelSpec> spec_of(const GgufImage& image) {
+  MF_ASSIGN_OR_RETURN(const std::string text, config_of(image));
+  MF_ASSIGN_OR_RETURN(Config config, Config::parse(text));
+  MF_ASSIGN_OR_RETURN(const Family* family, find_family(config.model_type()));
+  return family->read_spec(config);
+}
+
+Result<TensorIndex> tensors_of(const GgufImage& image) {
+  MF_ASSIGN_OR_RETURN(gguf::Container model, open(image));
+  return gguf_tensors(std::move(model));
+}
+
+/// Keys that all architectures have.
+GgufImage model_of(const std::string& architecture, uint32_t blocks = 2) {
+  GgufImage image;
+  image.text("general.architecture", architecture);
+  const auto u32 = [&](const char* key, uint32_t value) {
+    image.u32(architecture + "." + key, value);
+  };
+  u32("block_count", blocks);
+  u32("embedding_length", 64);
+  u32("context_length", 512);
+  u32("vocab_size", 256);
+  u32("feed_forward_length", 128);
+  u32("attention.head_count", 4);
+  u32("expert_count", 8);
+  u32("expert_used_count", 2);
+  u32("expert_feed_forward_length", 96);
+  image.f32(architecture + ".attention.layer_norm_rms_epsilon", 1e-6f);
+  return image;
+}
+
+std::string array_of(std::initializer_list<uint32_t> values) {
+  GgufBytes bytes;
+  bytes.number<uint32_t>(4).number<uint64_t>(values.size());
+  for (const uint32_t value : values) bytes.number(value);
+  return bytes.text();
+}
+
+TEST(GgufConfig, KeysBecomeWhatTheFamilyReads) {
+  GgufImage image = model_of("qwen3moe");
+  image.u32("qwen3moe.attention.head_count_kv", 2).u32("qwen3moe.attention.key_length", 32);
+  image.f32("qwen3moe.rope.freq_base", 1e6f);
+  const auto spec = spec_of(image);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->num_layers(), 2);
+  EXPECT_EQ(spec->hidden_size, 64);
+  EXPECT_EQ(spec->vocab_size, 256);
+  EXPECT_EQ(spec->max_position_embeddings, 512);
+  EXPECT_FLOAT_EQ(spec->rms_norm_eps, 1e-6f);
+  EXPECT_TRUE(spec->tie_word_embeddings);  // there is no output.weight
+  const MoeSpec& moe = spec->layers[1].moe;
+  EXPECT_EQ(moe.num_experts, 8);
+  EXPECT_EQ(moe.moe_intermediate_size, 96);
+  EXPECT_TRUE(moe.router.normalize);  // the file does not say so, the architecture does
+  EXPECT_TRUE(spec->unread_keys.empty());
+}
+
+TEST(GgufConfig, PredictingBlocksAreNoLayers) {
+  GgufImage image = model_of("qwen3moe", 3);
+  image.u32("qwen3moe.nextn_predict_layers", 1);
+  EXPECT_EQ(spec_of(image)->num_layers(), 2);
+}
+
+TEST(GgufConfig, AKeyMayBeANumberOrOneForEachBlock) {
+  GgufImage image = model_of("qwen3moe");
+  image.key("qwen3moe.attention.head_count_kv", kArray, array_of({2, 2}));
+  ASSERT_TRUE(spec_of(image).ok());
+  GgufImage differing = model_of("qwen3moe");
+  differing.key("qwen3moe.attention.head_count_kv", kArray, array_of({2, 4}));
+  expect_error(spec_of(differing), ErrorCode::kUnsupported,
+               {"m.gguf", "qwen3moe.attention.head_count_kv", "2 and 4"});
+  GgufImage longer = model_of("qwen3moe");
+  longer.key("qwen3moe.attention.head_count_kv", kArray, array_of({2, 2, 2}));
+  expect_error(spec_of(longer), ErrorCode::kCorruption,
+               {"qwen3moe.attention.head_count_kv", "3 elements", "expected 2"});
+}
+
+TEST(GgufConfig, LatentModelsAreToldApartByTheirKeys) {
+  const auto latent = [](uint32_t blocks, uint32_t vocab_size) {
+    GgufImage image = model_of("deepseek2", blocks);
+    image.keys.erase(image.keys.begin() + 4);  // vocab_size
+    image.u32("deepseek2.vocab_size", vocab_size);
+    image.u32("deepseek2.attention.kv_lora_rank", 64).u32("deepseek2.rope.dimension_count", 16);
+    image.u32("deepseek2.attention.key_length_mla", 48);
+    image.u32("deepseek2.attention.value_length_mla", 32);
+    return image;
+  };
+  const auto type_of = [](const GgufImage& image) {
+    const auto spec = spec_of(image);
+    return spec.ok() ? spec->model_type : spec.error().to_string();
+  };
+  EXPECT_EQ(type_of(latent(2, 256)), "deepseek_v2");  // no key: softmax
+  EXPECT_EQ(type_of(latent(2, 256).u32("deepseek2.expert_gating_func", 1)), "deepseek_v2");
+  EXPECT_EQ(type_of(latent(2, 256).u32("deepseek2.expert_gating_func", 2)), "deepseek_v3");
+  EXPECT_EQ(type_of(latent(47, 154880)), "deepseek_v3");
+  expect_error(spec_of(latent(2, 256).u32("deepseek2.expert_gating_func", 3)),
+               ErrorCode::kUnsupported, {"deepseek2.expert_gating_func", "3"});
+}
+
+TEST(GgufConfig, NamesWhatIsWrong) {
+  expect_error(config_of(model_of("toy")), ErrorCode::kUnsupported,
+               {"m.gguf", "\"toy\"", "qwen3moe", "gpt-oss"});
+  expect_error(config_of(model_of("qwen3moe", 0)), ErrorCode::kCorruption,
+               {"qwen3moe.block_count", "0", "1 to 1024"});
+  expect_error(config_of(model_of("qwen3moe", 1025)), ErrorCode::kCorruption, {"1025"});
+  GgufImage without = model_of("qwen3moe");
+  without.keys.erase(without.keys.begin() + 2);
+  expect_error(config_of(without), ErrorCode::kCorruption,
+               {"m.gguf", "qwen3moe.embedding_length", "missing"});
+  GgufImage wrong_type = model_of("qwen3moe");
+  wrong_type.text("qwen3moe.attention.head_count_kv", "2");
+  expect_error(config_of(wrong_type), ErrorCode::kCorruption,
+               {"qwen3moe.attention.head_count_kv", "string", "whole number"});
+  GgufImage dense = model_of("llama");
+  dense.keys.erase(dense.keys.begin() + 7);
+  expect_error(config_of(dense), ErrorCode::kUnsupported, {"llama.expert_count"});
+  GgufImage experts = model_of("qwen3moe");
+  experts.keys[7] = GgufImage().u32("qwen3moe.expert_count", 5000).keys[0];
+  expect_error(config_of(experts), ErrorCode::kUnsupported, {"5000", "4096"});
+}
+
+TEST(GgufConfig, KeysThatNobodyKnowsAreNamed) {
+  GgufImage image = model_of("qwen3moe");
+  image.u32("qwen3moe.attention.strange", 3);
+  const auto spec = spec_of(image);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->unread_keys, std::vector<std::string>{"qwen3moe.attention.strange"});
+}
+
+TEST(GgufTensors, HaveCanonicalNamesAndTheirFormats) {
+  GgufImage image = model_of("qwen3moe");
+  image.tensor("token_embd.weight", {64, 256}, kQ80, 0);
+  image.tensor("blk.1.attn_norm.weight", {64}, kF32, 17408);
+  image.tensor("blk.1.ffn_gate_exps.weight", {64, 96, 8}, kQ80, 17664);
+  image.tensor("blk.1.strange.weight", {8}, kF32, 69888);
+  image.tensor("blk.2.attn_norm.weight", {64}, kF32, 69920);  // of a block beyond the layers
+  const auto index = tensors_of(image.zeros(70176));
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_TRUE(index->has_canonical_names());
+  const TensorEntry* embedding = index->find("embed_tokens.weight");
+  ASSERT_NE(embedding, nullptr);
+  EXPECT_EQ(embedding->shape, Shape({256, 64}));
+  EXPECT_EQ(embedding->type_name(), "q8_0");
+  EXPECT_EQ(embedding->size_bytes, 256u * 68);
+  EXPECT_EQ(index->find("layers.1.input_layernorm.weight")->dtype, DType::kF32);
+  EXPECT_EQ(index->find("layers.1.mlp.switch_mlp.gate_proj.weight")->shape, Shape({8, 96, 64}));
+  EXPECT_NE(index->find("blk.1.strange.weight"), nullptr);  // loading will refuse it by its name
+  EXPECT_EQ(index->entries().size(), 4u);
+}
+
+TEST(GgufTensors, FusedQueriesKeysAndValuesAreViewsOfTheirRows) {
+  GgufImage image = model_of("qwen3moe");
+  image.u32("qwen3moe.attention.head_count_kv", 2).u32("qwen3moe.attention.key_length", 16);
+  image.tensor("blk.0.attn_qkv.weight", {64, 128}, kQ80, 0);
+  const auto index = tensors_of(image.zeros(128 * 68));
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  const TensorEntry* q = index->find("layers.0.self_attn.q_proj.weight");
+  const TensorEntry* k = index->find("layers.0.self_attn.k_proj.weight");
+  const TensorEntry* v = index->find("layers.0.self_attn.v_proj.weight");
+  ASSERT_TRUE(q != nullptr && k != nullptr && v != nullptr);
+  EXPECT_EQ(q->shape, Shape({64, 64}));
+  EXPECT_EQ(k->shape, Shape({32, 64}));
+  EXPECT_EQ(k->offset_bytes, q->offset_bytes + 64 * 68);
+  EXPECT_EQ(v->offset_bytes, k->offset_bytes + 32 * 68);
+  EXPECT_EQ(v->size_bytes, 32u * 68);
+  GgufImage few = model_of("qwen3moe");
+  few.tensor("blk.0.attn_qkv.weight", {64, 64}, kQ80, 0);
+  expect_error(tensors_of(few.zeros(64 * 68)), ErrorCode::kCorruption,
+               {"m.gguf", "blk.0.attn_qkv.weight", "64 rows"});
+}
+
+TEST(GgufTensors, OneMeaningHasOneTensor) {
+  GgufImage image = model_of("qwen3moe");
+  image.tensor("blk.0.ffn_norm.weight", {64}, kF32, 0);
+  image.tensor("blk.0.post_attention_norm.weight", {64}, kF32, 256);
+  expect_error(tensors_of(image.zeros(512)), ErrorCode::kCorruption,
+               {"m.gguf", "blk.0.post_attention_norm.weight", "post_attention_layernorm"});
+}
+
+TEST(GgufArchitectures, EachNameBelongsToOne) {
+  std::set<std::string_view> names;
+  for (const GgufArchitecture* architecture : gguf_architectures()) {
+    EXPECT_FALSE(architecture->names.empty());
+    for (const std::string_view name : architecture->names) {
+      EXPECT_TRUE(names.insert(name).second) << name;
+    }
+  }
+  for (const char* name :
+       {"qwen35moe", "qwen3next", "qwen3moe", "qwen2moe", "olmoe", "llama", "deepseek2", "glm4moe",
+        "gpt-oss", "minimax-m2", "gemma4", "mimo2", "lfm2moe"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,52 @@
+// GgufArchitecture: what the keys and names of GGUF files of one architecture say. Keys become the
+// config.json that the family reads, and names become the canonical ones, so that a family knows
+// nothing of GGUF. A file in families/gguf defines one object `<name>_gguf`; the build lists them
+// in a generated table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "model/gguf_keys.h"
+
+namespace moeflux {
+
+/// A tensor's name behind "blk.7.", and what it is behind "layers.7.". `stored` is the whole of it,
+/// or what stands before the last dot: suffixes stay.
+struct GgufName {
+  std::string_view stored;
+  std::string_view canonical;  // empty: the tensor says nothing that the model needs
+  /// The name does not count in blocks that have this tensor.
+  std::string_view unless = {};
+};
+
+struct GgufArchitecture {
+  /// Values of general.architecture.
+  std::vector<std::string_view> names;
+  /// Completes a config.json in which read_gguf_trunk() has written. Problems stick to the keys.
+  void (*config)(GgufKeys& keys, Json& config);
+  /// They come before those that all architectures share.
+  std::vector<GgufName> tensors;
+  /// What routed experts are below: "mlp" for "layers.7.mlp".
+  std::string_view experts = "mlp";
+};
+
+std::span<const GgufArchitecture* const> gguf_architectures();
+
+// Parts that many architectures share. Each writes what config.json would say.
+
+/// Layers, widths, vocabulary, eps, context length, embedding tying.
+void read_gguf_trunk(GgufKeys& keys, Json& config);
+/// Heads, their size and rotary positions, with YaRN.
+void read_gguf_attention(GgufKeys& keys, Json& config);
+/// Number, choice and width of experts.
+void read_gguf_experts(GgufKeys& keys, Json& config);
+/// Sigmoid scores with a bias that selects, groups, and weights that are scaled.
+void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
+/// The rope_scaling of config.json; null where positions are not scaled.
+Json read_gguf_rope_scaling(GgufKeys& keys);
+
+}  // namespace moeflux

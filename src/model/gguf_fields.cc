@@ -1,0 +1,94 @@
+// Keys that architectures share, as the keys of a config.json.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/format.h"
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+// Values of expert_gating_func.
+constexpr int64_t kSigmoid = 2;
+constexpr double kFreqBaseUsual = 10000.0;
+constexpr int64_t kExpertsMax = 4096;
+
+}  // namespace
+
+void read_gguf_trunk(GgufKeys& keys, Json& config) {
+  config["num_hidden_layers"] = keys.num_layers();
+  config["hidden_size"] = keys.require_int("embedding_length");
+  const gguf::TensorInfo* embedding = keys.tensor("token_embd.weight");
+  int64_t vocab_size = keys.int_or("vocab_size", 0);
+  if (vocab_size == 0 && embedding != nullptr && embedding->shape.rank() == 2) {
+    vocab_size = embedding->shape[0];
+  }
+  config["vocab_size"] = vocab_size;
+  if (keys.has("context_length")) {
+    config["max_position_embeddings"] = keys.require_int("context_length");
+  }
+  config["rms_norm_eps"] = keys.require_number("attention.layer_norm_rms_epsilon");
+  config["tie_word_embeddings"] = keys.tensor("output.weight") == nullptr;
+}
+
+Json read_gguf_rope_scaling(GgufKeys& keys) {
+  const std::string type = keys.text_or("rope.scaling.type", "none");
+  const double factor = keys.number_or("rope.scaling.factor", 1.0);
+  if (type == "none" || type.empty()) return nullptr;
+  Json scaling = {{"type", type}, {"factor", factor}};
+  if (keys.has("rope.scaling.original_context_length")) {
+    scaling["original_max_position_embeddings"] =
+        keys.require_int("rope.scaling.original_context_length");
+  }
+  if (type != "yarn") return scaling;
+  scaling["beta_fast"] = keys.number_or("rope.scaling.yarn_beta_fast", 32.0);
+  scaling["beta_slow"] = keys.number_or("rope.scaling.yarn_beta_slow", 1.0);
+  return scaling;
+}
+
+void read_gguf_attention(GgufKeys& keys, Json& config) {
+  const int64_t heads = keys.require_int("attention.head_count");
+  const int64_t hidden_size = keys.require_int("embedding_length");
+  config["num_attention_heads"] = heads;
+  config["num_key_value_heads"] = keys.int_or("attention.head_count_kv", heads);
+  const int64_t head_dim =
+      keys.int_or("attention.key_length", hidden_size / std::max<int64_t>(heads, 1));
+  keys.expect_int("attention.value_length", head_dim);
+  config["head_dim"] = head_dim;
+  config["rope_theta"] = keys.number_or("rope.freq_base", kFreqBaseUsual);
+  const int64_t rotary = keys.int_or("rope.dimension_count", head_dim);
+  config["partial_rotary_factor"] =
+      static_cast<double>(rotary) / static_cast<double>(std::max<int64_t>(head_dim, 1));
+  keys.ignore("rope.dimension_sections");  // of images; a text's positions are all the same
+  const Json scaling = read_gguf_rope_scaling(keys);
+  if (!scaling.is_null()) config["rope_scaling"] = scaling;
+}
+
+void read_gguf_experts(GgufKeys& keys, Json& config) {
+  const int64_t experts = keys.require_int("expert_count");
+  if (experts > kExpertsMax) {
+    keys.fail(ErrorCode::kUnsupported,
+              formatted("expert_count is {}, expected at most {}", experts, kExpertsMax));
+  }
+  config["num_experts"] = experts;
+  config["num_experts_per_tok"] = keys.require_int("expert_used_count");
+  // Older files do not say the width of experts, but their tensors do.
+  int64_t width = keys.int_or("expert_feed_forward_length", 0);
+  for (int64_t i = 0; width == 0 && i < keys.num_layers(); ++i) {
+    const gguf::TensorInfo* down = keys.tensor(formatted("blk.{}.ffn_down_exps.weight", i));
+    if (down != nullptr && down->shape.rank() == 3) width = down->shape[2];
+  }
+  config["moe_intermediate_size"] = width;
+}
+
+void read_gguf_noaux_tc(GgufKeys& keys, Json& config) {
+  keys.expect_int("expert_gating_func", kSigmoid);
+  config["scoring_func"] = "sigmoid";
+  config["n_group"] = keys.int_or("expert_group_count", 1);
+  config["topk_group"] = keys.int_or("expert_group_used_count", 1);
+  config["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);
+  config["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+}
+
+}  // namespace moeflux

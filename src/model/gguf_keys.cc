@@ -1,0 +1,194 @@
+#include "model/gguf_keys.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+// No model comes near; the bounds keep a hostile file from asking for work.
+constexpr int64_t kBlocksMax = 1024;
+constexpr int64_t kReadFloatsMax = 65536;
+
+}  // namespace
+
+std::string GgufKeys::full(std::string_view key) const {
+  return formatted("{}.{}", model_.architecture(), key);
+}
+
+const gguf::Value* GgufKeys::take(std::string_view key) {
+  asked_.insert(full(key));
+  return find(key);
+}
+
+void GgufKeys::fail(ErrorCode code, std::string message) {
+  if (status_.ok()) status_ = Error(code, std::move(message));
+}
+
+void GgufKeys::fail_type(std::string_view key, const gguf::Value& value,
+                         std::string_view expected) {
+  fail(ErrorCode::kCorruption, formatted("key {} is of type {}, expected {}", full(key),
+                                         gguf::value_type_name(value.type), expected));
+}
+
+int64_t GgufKeys::as_int(std::string_view key, const gguf::Value& value) {
+  if (const auto* number = std::get_if<int64_t>(&value.data)) return *number;
+  if (value.type != gguf::ValueType::kArray) {
+    fail_type(key, value, "a whole number");
+    return 0;
+  }
+  const std::vector<int64_t> all = of_blocks(key);
+  int64_t found = 0;
+  for (const int64_t number : all) {
+    if (number == 0 || number == found) continue;
+    if (found != 0) {
+      fail(ErrorCode::kUnsupported,
+           formatted("key {} has {} and {}, which models of this architecture are not run with",
+                     full(key), found, number));
+    }
+    found = number;
+  }
+  return found;
+}
+
+int64_t GgufKeys::require_int(std::string_view key) {
+  if (const gguf::Value* value = take(key)) return as_int(key, *value);
+  fail(ErrorCode::kCorruption, formatted("key {} is missing", full(key)));
+  return 0;
+}
+
+int64_t GgufKeys::int_or(std::string_view key, int64_t fallback) {
+  const gguf::Value* value = take(key);
+  return value == nullptr ? fallback : as_int(key, *value);
+}
+
+double GgufKeys::require_number(std::string_view key) {
+  if (!has(key)) fail(ErrorCode::kCorruption, formatted("key {} is missing", full(key)));
+  return number_or(key, 0.0);
+}
+
+double GgufKeys::number_or(std::string_view key, double fallback) {
+  const gguf::Value* value = take(key);
+  if (value == nullptr) return fallback;
+  if (const auto* number = std::get_if<double>(&value->data)) return *number;
+  if (const auto* whole = std::get_if<int64_t>(&value->data)) return static_cast<double>(*whole);
+  fail_type(key, *value, "a number");
+  return fallback;
+}
+
+bool GgufKeys::bool_or(std::string_view key, bool fallback) {
+  const gguf::Value* value = take(key);
+  if (value == nullptr) return fallback;
+  if (const auto* flag = std::get_if<bool>(&value->data)) return *flag;
+  fail_type(key, *value, "a bool");
+  return fallback;
+}
+
+std::string GgufKeys::text_or(std::string_view key, std::string_view fallback) {
+  const gguf::Value* value = take(key);
+  if (value == nullptr) return std::string(fallback);
+  if (const auto* text = std::get_if<std::string>(&value->data)) return *text;
+  fail_type(key, *value, "a short string");
+  return std::string(fallback);
+}
+
+std::vector<int64_t> GgufKeys::of_blocks(std::string_view key) {
+  const int64_t blocks = num_blocks();
+  const gguf::Value* value = take(key);
+  if (value == nullptr) {
+    fail(ErrorCode::kCorruption, formatted("key {} is missing", full(key)));
+    return std::vector<int64_t>(static_cast<size_t>(blocks));
+  }
+  if (value->type != gguf::ValueType::kArray) {
+    return std::vector<int64_t>(static_cast<size_t>(blocks), as_int(key, *value));
+  }
+  const auto& stored = std::get<gguf::Stored>(value->data);
+  if (stored.count != static_cast<uint64_t>(blocks)) {
+    fail(ErrorCode::kCorruption, formatted("key {} has {} elements, expected {}, one a block",
+                                           full(key), stored.count, blocks));
+    return std::vector<int64_t>(static_cast<size_t>(blocks));
+  }
+  Result<std::vector<int64_t>> numbers = model_.keys().ints(full(key));
+  if (numbers.ok()) return std::move(numbers).value();
+  fail(numbers.error().code(), numbers.error().message());
+  return std::vector<int64_t>(static_cast<size_t>(blocks));
+}
+
+void GgufKeys::expect_int(std::string_view key, int64_t supported) {
+  const int64_t found = int_or(key, supported);
+  if (found == supported) return;
+  fail(ErrorCode::kUnsupported,
+       formatted("key {} is {}, supported is {}", full(key), found, supported));
+}
+
+int64_t GgufKeys::num_blocks() {
+  const gguf::Value* value = take("block_count");
+  const auto* count = value == nullptr ? nullptr : std::get_if<int64_t>(&value->data);
+  if (count != nullptr && *count >= 1 && *count <= kBlocksMax) return *count;
+  fail(ErrorCode::kCorruption,
+       formatted("key {} is {}, expected 1 to {}", full("block_count"),
+                 count == nullptr ? "missing or no whole number" : std::to_string(*count),
+                 kBlocksMax));
+  return 1;
+}
+
+int64_t GgufKeys::num_layers() {
+  const int64_t blocks = num_blocks();
+  const int64_t predicting = int_or("nextn_predict_layers", 0);
+  if (predicting >= 0 && predicting < blocks) return blocks - predicting;
+  fail(ErrorCode::kCorruption, formatted("key {} is {}, expected 0 to {}",
+                                         full("nextn_predict_layers"), predicting, blocks - 1));
+  return 1;
+}
+
+const gguf::TensorInfo* GgufKeys::tensor(std::string_view name) const {
+  for (const gguf::TensorInfo& tensor : model_.tensors()) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+bool GgufKeys::any_block_has(std::string_view rest) const {
+  return std::any_of(model_.tensors().begin(), model_.tensors().end(), [&](const auto& tensor) {
+    const std::string_view name = tensor.name;
+    if (!name.starts_with("blk.") || !name.ends_with(rest)) return false;
+    const size_t dot = name.find('.', 4);
+    return dot != std::string_view::npos && name.substr(dot + 1) == rest;
+  });
+}
+
+std::vector<float> GgufKeys::read_floats(std::string_view name) {
+  const gguf::TensorInfo* found = tensor(name);
+  const bool fits = found != nullptr && found->shape.num_elements() <= kReadFloatsMax &&
+                    found->type->format == QuantFormat::plain(DType::kF32);
+  if (!fits) {
+    fail(ErrorCode::kCorruption,
+         formatted("tensor {} is {}, expected F32 of at most {} elements", name,
+                   found == nullptr ? "missing" : found->type->name, kReadFloatsMax));
+    return {};
+  }
+  std::vector<std::byte> bytes(found->size_bytes);
+  const Status read = model_.file(found->file).read_at(found->offset_bytes, bytes);
+  if (!read.ok()) fail(read.error().code(), read.error().message());
+  std::vector<float> numbers(static_cast<size_t>(found->shape.num_elements()));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = load_float(bytes.data(), static_cast<int64_t>(i), DType::kF32);
+  }
+  return numbers;
+}
+
+std::vector<std::string> GgufKeys::unread() const {
+  std::vector<std::string> names;
+  const std::string prefix = full("");
+  for (const auto& item : model_.keys().values()) {
+    if (item.first.starts_with(prefix) && !asked_.contains(item.first)) {
+      names.push_back(item.first);
+    }
+  }
+  return names;
+}
+
+}  // namespace moeflux

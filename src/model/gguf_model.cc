@@ -1,0 +1,257 @@
+#include "model/gguf_model.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+/// Names of every architecture, behind its own.
+constexpr std::array<GgufName, 21> kUsualNames = {{
+    {"token_embd", "embed_tokens"},
+    {"output", "lm_head"},
+    {"output_norm", "norm"},
+    {"attn_norm", "input_layernorm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_sinks.weight", "self_attn.sinks"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+}};
+constexpr std::string_view kSharedGate = "ffn_gate_inp_shexp.weight";
+constexpr std::string_view kFusedExperts = "ffn_gate_up_exps.weight";
+
+Result<const GgufArchitecture*> find_architecture(const gguf::Container& model) {
+  std::string known;
+  for (const GgufArchitecture* architecture : gguf_architectures()) {
+    for (const std::string_view name : architecture->names) {
+      if (name == model.architecture()) return architecture;
+      known += (known.empty() ? "" : ", ") + std::string(name);
+    }
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "general.architecture is {}, which is not supported; known are {}",
+                    json_excerpt(Json(model.architecture())), known);
+}
+
+/// Behind `stored` in `name`: nothing, or a dot and a last component. Nullopt: another name.
+std::optional<std::string_view> suffix_behind(std::string_view name, std::string_view stored) {
+  if (!name.starts_with(stored)) return std::nullopt;
+  const std::string_view suffix = name.substr(stored.size());
+  if (suffix.empty()) return suffix;
+  if (suffix[0] != '.' || suffix.find('.', 1) != std::string_view::npos) return std::nullopt;
+  return suffix;
+}
+
+/// "blk.7.attn_q.weight" as 7 and "attn_q.weight"; nullopt for tensors of no block.
+std::optional<std::pair<int64_t, std::string_view>> split_block(std::string_view name) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!name.starts_with(kBlock)) return std::nullopt;
+  int64_t block = 0;
+  const char* begin = name.data() + kBlock.size();
+  const char* end = name.data() + name.size();
+  const auto [rest, problem] = std::from_chars(begin, end, block);
+  if (problem != std::errc() || rest == end || *rest != '.') return std::nullopt;
+  return std::pair(block, std::string_view(rest + 1, static_cast<size_t>(end - rest - 1)));
+}
+
+/// Turns a file's tensors into entries.
+class Translator {
+ public:
+  Translator(const gguf::Container& model, const GgufArchitecture& architecture, const Json& config)
+      : model_(model), architecture_(architecture), config_(config) {
+    for (const gguf::TensorInfo& tensor : model.tensors()) by_name_.emplace(tensor.name, &tensor);
+  }
+
+  Result<TensorIndex::Entries> run() {
+    const int64_t layers = config_["num_hidden_layers"];
+    for (const gguf::TensorInfo& tensor : model_.tensors()) {
+      const auto block = split_block(tensor.name);
+      if (!block) {
+        MF_RETURN_IF_ERROR(add(tensor, "", "", tensor.name));
+      } else if (block->first < layers) {
+        const std::string before = formatted("blk.{}.", block->first);
+        MF_RETURN_IF_ERROR(
+            add(tensor, before, formatted("layers.{}.", block->first), block->second));
+      }  // others predict further tokens
+    }
+    return std::move(entries_);
+  }
+
+ private:
+  bool has(const std::string& name) const { return by_name_.contains(name); }
+
+  static TensorEntry entry_of(const gguf::TensorInfo& tensor) {
+    TensorEntry entry{.file = tensor.file,
+                      .offset_bytes = tensor.offset_bytes,
+                      .size_bytes = tensor.size_bytes,
+                      .dtype = DType::kU8,
+                      .shape = tensor.shape};
+    if (tensor.type->format->is_plain()) {
+      entry.dtype = tensor.type->format->dtype;
+    } else {
+      entry.format = *tensor.type->format;
+    }
+    return entry;
+  }
+
+  Status put(std::string name, TensorEntry entry, const gguf::TensorInfo& from) {
+    if (entries_.emplace(name, std::move(entry)).second) return {};
+    return make_error(ErrorCode::kCorruption, "tensor {} and another one both are {}", from.name,
+                      name);
+  }
+
+  /// `rest` is the name behind `before` in the file, `to` what stands in its place.
+  Status add(const gguf::TensorInfo& tensor, const std::string& before, const std::string& to,
+             std::string_view rest) {
+    if (rest.ends_with(".input_scale")) return {};  // of 4-bit activations
+    for (const std::span<const GgufName> names : {std::span<const GgufName>(architecture_.tensors),
+                                                  std::span<const GgufName>(kUsualNames)}) {
+      for (const GgufName& name : names) {
+        const auto suffix = suffix_behind(rest, name.stored);
+        if (!suffix || (!name.unless.empty() && has(before + std::string(name.unless)))) continue;
+        if (name.canonical.empty()) return {};
+        return add_named(tensor, formatted("{}{}{}", to, name.canonical, *suffix));
+      }
+    }
+    if (rest == kSharedGate) return add_shared_gate(tensor, to);
+    if (rest.starts_with("attn_qkv.")) return add_fused(tensor, to, rest.substr(9));
+    for (const std::string_view projection : {"gate", "up", "down", "gate_up"}) {
+      const auto suffix = suffix_behind(rest, formatted("ffn_{}_exps", projection));
+      if (suffix) return add_experts(tensor, before, to, projection, *suffix);
+    }
+    return put(tensor.name, entry_of(tensor), tensor);
+  }
+
+  Status add_named(const gguf::TensorInfo& tensor, std::string name) {
+    TensorEntry entry = entry_of(tensor);
+    // As MLX has it, whose norms also carry their one: families tell the two spellings apart by it.
+    if (name.ends_with(".conv1d.weight") && entry.shape.rank() == 2) {
+      entry.shape = Shape{entry.shape[0], entry.shape[1], 1};
+    }
+    return put(std::move(name), std::move(entry), tensor);
+  }
+
+  /// A vector, or a matrix of one row.
+  Status add_shared_gate(const gguf::TensorInfo& tensor, const std::string& to) {
+    TensorEntry entry = entry_of(tensor);
+    if (entry.shape.rank() == 1) entry.shape = Shape{1, entry.shape[0]};
+    return put(to + "mlp.shared_expert_gate.weight", std::move(entry), tensor);
+  }
+
+  /// Stacks of experts, gate and up together or apart.
+  Status add_experts(const gguf::TensorInfo& tensor, const std::string& before,
+                     const std::string& to, std::string_view projection, std::string_view suffix) {
+    std::string below = to + std::string(architecture_.experts);
+    if (!below.empty() && below.back() != '.') below += '.';
+    if (!has(before + std::string(kFusedExperts))) {
+      return put(formatted("{}switch_mlp.{}_proj{}", below, projection, suffix), entry_of(tensor),
+                 tensor);
+    }
+    const std::string_view own = suffix == ".weight" ? "" : suffix;
+    return put(formatted("{}experts.{}_proj{}", below, projection, own), entry_of(tensor), tensor);
+  }
+
+  /// Rows of q, then of k, then of v. A factor holds for all of them.
+  Status add_fused(const gguf::TensorInfo& tensor, const std::string& to, std::string_view suffix) {
+    const TensorEntry all = entry_of(tensor);
+    const int64_t head_dim = config_.value("head_dim", int64_t{0});
+    const int64_t kv_heads = config_.value("num_key_value_heads", int64_t{0});
+    const int64_t k_rows = kv_heads * head_dim;
+    const int64_t v_rows = kv_heads * config_.value("v_head_dim", head_dim);
+    const int64_t rows = all.shape.rank() == 0 ? 0 : all.shape[0];
+    const bool is_factor = suffix == "scale";
+    if (!is_factor && (k_rows <= 0 || v_rows <= 0 || k_rows + v_rows >= rows)) {
+      return make_error(ErrorCode::kCorruption,
+                        "tensor {} has {} rows, expected those of queries, {} of keys and {} of "
+                        "values",
+                        tensor.name, rows, k_rows, v_rows);
+    }
+    const std::array<std::pair<const char*, int64_t>, 3> parts = {
+        {{"q_proj", rows - k_rows - v_rows}, {"k_proj", k_rows}, {"v_proj", v_rows}}};
+    uint64_t begin = 0;
+    for (const auto& [name, own_rows] : parts) {
+      TensorEntry entry = all;
+      if (!is_factor) {
+        entry.shape.set(0, own_rows);
+        entry.size_bytes =
+            all.size_bytes / static_cast<uint64_t>(rows) * static_cast<uint64_t>(own_rows);
+        entry.offset_bytes += begin;
+        begin += entry.size_bytes;
+      }
+      MF_RETURN_IF_ERROR(
+          put(formatted("{}self_attn.{}.{}", to, name, suffix), std::move(entry), tensor));
+    }
+    return {};
+  }
+
+  const gguf::Container& model_;
+  const GgufArchitecture& architecture_;
+  const Json& config_;
+  std::map<std::string_view, const gguf::TensorInfo*> by_name_;
+  TensorIndex::Entries entries_;
+};
+
+/// A value of a key that nobody knows, as far as a message wants it.
+Json unknown_value(const gguf::Value& value) {
+  if (const auto* number = std::get_if<int64_t>(&value.data)) return *number;
+  if (const auto* number = std::get_if<double>(&value.data)) return *number;
+  if (const auto* flag = std::get_if<bool>(&value.data)) return *flag;
+  return std::string(gguf::value_type_name(value.type));
+}
+
+Result<Json> read_config(const gguf::Container& model, const GgufArchitecture& architecture) {
+  GgufKeys keys(model);
+  Json config = Json::object();
+  read_gguf_trunk(keys, config);
+  architecture.config(keys, config);
+  MF_RETURN_IF_ERROR(keys.status());
+  for (const std::string& key : keys.unread()) {
+    config[key] = unknown_value(*model.keys().find(key));
+  }
+  return config;
+}
+
+}  // namespace
+
+Result<std::string> gguf_config(const gguf::Container& model) {
+  const std::string& path = model.file(0).path();
+  const Result<const GgufArchitecture*> architecture = find_architecture(model);
+  if (!architecture.ok()) return architecture.error().with_context(path);
+  const Result<Json> config = read_config(model, **architecture);
+  if (!config.ok()) return config.error().with_context(path);
+  return config->dump(2, ' ', true, Json::error_handler_t::replace);
+}
+
+Result<TensorIndex> gguf_tensors(gguf::Container model) {
+  const std::string path = model.file(0).path();
+  const Result<const GgufArchitecture*> architecture = find_architecture(model);
+  if (!architecture.ok()) return architecture.error().with_context(path);
+  const Result<Json> config = read_config(model, **architecture);
+  if (!config.ok()) return config.error().with_context(path);
+  Result<TensorIndex::Entries> entries = Translator(model, **architecture, *config).run();
+  if (!entries.ok()) return entries.error().with_context(path);
+  return TensorIndex::canonical(model.take_files(), std::move(entries).value());
+}
+
+}  // namespace moeflux
