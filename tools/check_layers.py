@@ -34,7 +34,8 @@ MODULES = {
     "text": {"base"},
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
-    "chat": {"base", "io", "backend", "text", "sampling", "engine", "devices"},
+    # From the checkpoint chat reads the vocabulary that a GGUF file holds.
+    "chat": {"base", "io", "backend", "checkpoint", "text", "sampling", "engine", "devices"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},

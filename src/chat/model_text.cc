@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "chat/gguf_vocabulary.h"
 #include "sampling/generation_config.h"
 #include "text/sentencepiece_model.h"
 #include "text/tiktoken.h"
@@ -21,6 +22,11 @@ Result<Tokenizer> load_tokenizer(const ModelSource& source) {
       return parse_tiktoken(stored.text, stored.config, stored.name);
     case TokenizerText::Kind::kSentencePiece:
       return parse_sentencepiece(stored.text, stored.config, stored.name);
+    case TokenizerText::Kind::kGguf: {
+      MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary,
+                          read_gguf_vocabulary(stored.gguf->keys()));
+      return make_tokenizer(vocabulary, stored.name);
+    }
   }
   __builtin_unreachable();
 }
@@ -40,6 +46,16 @@ void add_stops(const std::vector<TokenId>& stops, GenerationDefaults& defaults) 
   }
 }
 
+/// A vocabulary of GGUF says itself what ends a text.
+Status add_vocabulary_stops(const ModelSource& source, GenerationDefaults& defaults) {
+  const Result<TokenizerText> stored = source.tokenizer();
+  if (!stored.ok() || stored->kind != TokenizerText::Kind::kGguf) return {};
+  MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary,
+                      read_gguf_vocabulary(stored->gguf->keys()));
+  add_stops(end_of_text_tokens(vocabulary), defaults);
+  return {};
+}
+
 }  // namespace
 
 Result<GenerationDefaults> load_generation_defaults(const ModelSource& source) {
@@ -55,6 +71,7 @@ Result<GenerationDefaults> load_generation_defaults(const ModelSource& source) {
     if (!stops.ok()) return stops.error().with_context(path);
     add_stops(*stops, defaults);
   }
+  MF_RETURN_IF_ERROR(add_vocabulary_stops(source, defaults));
   const Result<std::string> config = source.config();
   if (!config.ok() && config.error().code() == ErrorCode::kNotFound) return defaults;
   if (!config.ok()) return config.error();

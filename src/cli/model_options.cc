@@ -48,9 +48,10 @@ CLI::Validator not_empty() {
 
 void add_model_folder_option(CLI::App& command, ModelOptions& options) {
   command
-      .add_option("-m,--model", options.model,
-                  "Model folder: config.json, *.safetensors, tokenizer.json "
-                  "(default: the embedded fable-20m)")
+      .add_option(
+          "-m,--model", options.model,
+          "Model folder (config.json, *.safetensors, tokenizer.json) or GGUF file, any part "
+          "of a split one (default: the embedded fable-20m)")
       ->check(not_empty());
 }
 

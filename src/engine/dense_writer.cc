@@ -1,11 +1,13 @@
 #include "engine/dense_writer.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "base/format.h"
 #include "base/units.h"
 #include "engine/blob_maker.h"
+#include "quant/format_traits.h"
 #include "quant/quantize.h"
 
 namespace moeflux {
@@ -99,6 +101,17 @@ class ShardMaker {
   const ByteSink& write_;
 };
 
+/// What the file's reader cannot see in its tensors.
+std::map<std::string, std::string> metadata_of(const DenseShard& shard, const TensorIndex& source) {
+  std::map<std::string, std::string> metadata = {{"format", "mlx"}};
+  if (source.has_canonical_names()) metadata.emplace(kCanonicalNamesKey, "true");
+  for (const DenseItem& item : shard.items) {
+    const std::optional<QuantFormat>& blocks = item.source.format;
+    if (blocks && !item.format) metadata.emplace(block_format_key(item.name), blocks->kind->name);
+  }
+  return metadata;
+}
+
 }  // namespace
 
 Status make_dense_shard(const DenseShard& shard, const TensorIndex& source, Pipeline& pipeline,
@@ -112,7 +125,7 @@ Status write_dense_shard(const DenseShard& shard, const TensorIndex& source,
                          const std::string& directory, Pipeline& pipeline) {
   MF_ASSIGN_OR_RETURN(const auto file,
                       safetensors::StreamWriter::create(directory + "/" + shard.file, shard.tensors,
-                                                        {{"format", "mlx"}}));
+                                                        metadata_of(shard, source)));
   MF_RETURN_IF_ERROR(
       make_dense_shard(shard, source, pipeline,
                        [&](std::span<const std::byte> bytes) { return file->write(bytes); }));

@@ -60,7 +60,11 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config_json = description.config_text;
   loaded->index = std::move(index);
-  options.scheme = description.family->name_scheme(description.spec);
+  if (loaded->index.has_canonical_names()) {
+    options.scheme = {.prefixes = {""}, .renamed = {}, .ignored_prefixes = {}};
+  } else {
+    options.scheme = description.family->name_scheme(description.spec);
+  }
   options.num_layers = description.spec.num_layers();
   const bool reads = options.loading == WeightLoading::kRead;
   WeightStore weights(loaded->index, description.quant, device, std::move(options));
@@ -96,19 +100,19 @@ Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Devi
 
 }  // namespace
 
-Status check_model_folder(const std::string& directory) {
-  if (is_directory(directory)) {
-    const bool packed = path_exists(formatted("{}/{}", directory, kExpertPackName));
-    if (packed || !path_exists(formatted("{}/{}", directory, kExpertPackNotesName))) return {};
+Status check_model_folder(const std::string& path) {
+  if (is_directory(path)) {
+    const bool packed = path_exists(formatted("{}/{}", path, kExpertPackName));
+    if (packed || !path_exists(formatted("{}/{}", path, kExpertPackNotesName))) return {};
     return make_error(ErrorCode::kFailedPrecondition,
                       "{}: packing into this folder has not finished; the same moeflux command "
                       "goes on where it stopped",
-                      directory);
+                      path);
   }
-  return make_error(ErrorCode::kNotFound, "{}: {}", directory,
-                    path_exists(directory)
-                        ? "not a folder; a model is a folder with config.json and weights"
-                        : "no such folder");
+  if (gguf::begins_with_magic(path)) return {};
+  return make_error(ErrorCode::kNotFound, "{}: {}", path,
+                    path_exists(path) ? "not a folder with config.json and weights, nor a GGUF file"
+                                      : "no such folder or file");
 }
 
 Result<std::string> read_config_text(const std::string& directory) {

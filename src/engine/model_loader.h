@@ -34,9 +34,9 @@ struct LoadedModel {
   std::vector<LayerStateSpec> states() const { return state_specs(spec(), cache_types); }
 };
 
-/// Fails with kNotFound, saying what is there instead, unless `directory` is a folder, and with
-/// kFailedPrecondition when a packing into it has not finished.
-Status check_model_folder(const std::string& directory);
+/// Fails with kNotFound, saying what is there instead, unless `path` is a folder or a GGUF file,
+/// and with kFailedPrecondition when a packing into it has not finished.
+Status check_model_folder(const std::string& path);
 
 /// Told how many bytes of dense weights have been read of how many; false stops loading with
 /// kCancelled.

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "checkpoint/expert_pack.h"
+#include "engine/gguf_source.h"
 #include "engine/model_loader.h"
 #include "io/file.h"
 
@@ -42,6 +43,8 @@ class FolderSource : public ModelSource {
     const std::string json = path_ + "/tokenizer.json";
     if (path_exists(json)) return read_tokenizer(Kind::kJson, json, kTokenizerBytesMax);
     const std::string ranks = path_ + "/tiktoken.model";
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> keys, open_keys());
+    if (keys != nullptr) return keys->tokenizer();
     const std::string pieces = path_ + "/tokenizer.model";
     const std::string config = path_ + "/tokenizer_config.json";
     const bool has_ranks = path_exists(ranks);
@@ -61,11 +64,15 @@ class FolderSource : public ModelSource {
   }
 
   Result<std::optional<std::string>> generation_config() const override {
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> keys, open_keys());
+    if (keys != nullptr) return keys->generation_config();
     return read_optional("generation_config.json");
   }
 
   // A file of its own, or a string of tokenizer_config.json; several by name are no template.
   Result<std::optional<std::string>> chat_template() const override {
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> keys, open_keys());
+    if (keys != nullptr) return keys->chat_template();
     MF_ASSIGN_OR_RETURN(std::optional<std::string> jinja, read_optional("chat_template.jinja"));
     if (jinja) return jinja;
     MF_ASSIGN_OR_RETURN(const std::optional<std::string> text,
@@ -78,6 +85,10 @@ class FolderSource : public ModelSource {
     return std::optional<std::string>(found->get<std::string>());
   }
 
+  Result<std::optional<std::string>> keys_without_tensors() const override {
+    return read_optional(kGgufKeysName);
+  }
+
  private:
   static Result<TokenizerText> read_tokenizer(TokenizerText::Kind kind, const std::string& path,
                                               uint64_t bytes_max) {
@@ -86,7 +97,14 @@ class FolderSource : public ModelSource {
     return tokenizer;
   }
 
-  Result<std::optional<std::string>> read_optional(const char* name) const {
+  /// Keys of a GGUF file that this folder was packed from; null where it was not.
+  Result<std::unique_ptr<ModelSource>> open_keys() const {
+    const std::string path = formatted("{}/{}", path_, kGgufKeysName);
+    if (!path_exists(path)) return std::unique_ptr<ModelSource>();
+    return open_gguf_source(path, path);
+  }
+
+  Result<std::optional<std::string>> read_optional(std::string_view name) const {
     const std::string path = formatted("{}/{}", path_, name);
     if (!path_exists(path)) return std::optional<std::string>();
     MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path, kConfigBytesMax));
@@ -100,6 +118,8 @@ class FolderSource : public ModelSource {
 
 Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path) {
   MF_RETURN_IF_ERROR(check_model_folder(path));
+  MF_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(path));
+  if (gguf) return open_gguf_source(path, *gguf);
   return std::unique_ptr<ModelSource>(std::make_unique<FolderSource>(path));
 }
 

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
+#include "checkpoint/gguf.h"
 #include "checkpoint/tensor_index.h"
 
 namespace moeflux {
@@ -17,11 +19,13 @@ struct TokenizerText {
     kJson,           // `text` is a tokenizer.json
     kTiktoken,       // `text` is a tiktoken.model, `config` its tokenizer_config.json
     kSentencePiece,  // `text` is a tokenizer.model, `config` a tokenizer_config.json or empty
+    kGguf,           // a vocabulary in the keys of `gguf`
   };
   Kind kind = Kind::kJson;
   std::string text;
   std::string config;
   std::string name;  // of the file that `text` is from, for messages
+  std::shared_ptr<const gguf::Container> gguf;
 };
 
 /// Stateless: each call reads. Failures name the file.
@@ -42,10 +46,17 @@ class ModelSource {
   virtual Result<std::optional<std::string>> generation_config() const = 0;
   /// The Jinja text that turns messages into a prompt; nullopt when there is none.
   virtual Result<std::optional<std::string>> chat_template() const = 0;
+  /// A GGUF file that has all keys and no tensor; nullopt where the model has no keys.
+  virtual Result<std::optional<std::string>> keys_without_tensors() const = 0;
 };
 
-/// A folder of Hugging Face or MLX files. Fails with kNotFound, saying what is there instead,
-/// unless `path` is a folder, and with kFailedPrecondition when a packing into it has not finished.
+/// A file of keys without tensors in a folder that was packed from GGUF: what tokenizer.json,
+/// generation_config.json and chat_template.jinja say elsewhere.
+inline constexpr std::string_view kGgufKeysName = "keys.gguf";
+
+/// A folder of Hugging Face or MLX files, or what find_gguf() finds. Fails with kNotFound, saying
+/// what is there instead, unless `path` is either, and with kFailedPrecondition when a packing into
+/// it has not finished.
 Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path);
 
 }  // namespace moeflux

@@ -142,7 +142,12 @@ class DenseFormats {
 
 std::vector<safetensors::PlannedTensor> tensors_of(const DenseItem& item) {
   if (!item.format) {
-    return {{item.name, item.source.dtype, item.source.shape, item.source.size_bytes}};
+    Shape shape = item.source.shape;
+    if (item.source.format) {  // bytes of rows
+      const int64_t rows = shape.num_elements() / shape.back();
+      shape.set(shape.rank() - 1, static_cast<int64_t>(item.source.size_bytes) / rows);
+    }
+    return {{item.name, item.source.dtype, shape, item.source.size_bytes}};
   }
   const std::string module = item.name.substr(0, item.name.size() - 7);  // ".weight"
   const Parts<std::string> names = affine_names(module, ".weight");

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "base/units.h"
-#include "engine/model_loader.h"
+#include "engine/model_source.h"
 #include "engine/written_folder.h"
 
 namespace moeflux {
@@ -30,8 +32,14 @@ Result<PackSource> open_pack_source(const std::string& directory) {
   PackSource source;
   source.name = directory;
   source.directory = directory;
-  MF_ASSIGN_OR_RETURN(source.config_json, read_config_text(directory));
-  MF_ASSIGN_OR_RETURN(source.index, TensorIndex::open(directory));
+  MF_ASSIGN_OR_RETURN(const auto model, open_model_source(directory));
+  MF_ASSIGN_OR_RETURN(source.config_json, model->config());
+  MF_ASSIGN_OR_RETURN(source.index, model->tensors());
+  MF_ASSIGN_OR_RETURN(std::optional<std::string> keys, model->keys_without_tensors());
+  if (keys) {
+    source.side_files.push_back({std::string(kGgufKeysName), std::move(*keys)});
+    return source;
+  }
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
   for (const std::string& name : names) {
     if (!is_side_file(name)) continue;

@@ -24,7 +24,8 @@ struct PackSource {
   std::vector<SideFile> side_files;
 };
 
-/// A folder with config.json and tensors; it may be a pack itself.
+/// A model folder, which may be a pack itself, or a GGUF file. Vocabulary, chat template and
+/// sampling defaults of the latter become a side file kGgufKeysName.
 Result<PackSource> open_pack_source(const std::string& directory);
 
 }  // namespace moeflux

@@ -1,5 +1,5 @@
-// moeflux inspect: what a model folder holds and what running it takes here. Reads headers, no
-// weights; a folder with only config.json is described under an assumed storage format.
+// moeflux inspect: what a model holds and what running it takes here. Reads headers, no weights; a
+// folder with only config.json is described under an assumed storage format.
 #include <map>
 #include <memory>
 #include <string>
@@ -51,7 +51,7 @@ Json describe_checkpoint(const LoadedModel& model) {
   std::map<std::string, uint64_t> bytes_by_dtype;
   uint64_t total = 0;
   for (const auto& [name, entry] : model.index.entries()) {
-    bytes_by_dtype[std::string(dtype_name(entry.dtype))] += entry.size_bytes;
+    bytes_by_dtype[entry.type_name()] += entry.size_bytes;
     total += entry.size_bytes;
   }
   Json json;
@@ -59,7 +59,28 @@ Json describe_checkpoint(const LoadedModel& model) {
   json["tensors"] = model.index.entries().size();
   json["tensor_bytes"] = total;
   json["bytes_by_dtype"] = bytes_by_dtype;
+  json["bytes_by_module"] = dense_bytes_by_module(model);
   return json;
+}
+
+/// "q4_k" where all matrices of an expert have one format, else "q4_k, q4_k, q6_k" of gate, up and
+/// down.
+std::string formats_of(const ExpertLayer& layer) {
+  const std::string gate = layer.gate.format.to_string();
+  if (layer.up.format == layer.gate.format && layer.down.format == layer.gate.format) return gate;
+  return formatted("{}, {}, {}", gate, layer.up.format.to_string(), layer.down.format.to_string());
+}
+
+/// Bytes of the other modules by what they are called in every layer, and their format.
+Json dense_bytes_by_module(const LoadedModel& model) {
+  std::map<std::string, uint64_t> bytes;
+  for (const ClaimedModule& module : model.modules) {
+    const std::string name = module.name.substr(module.name.rfind('.') + 1);
+    const int64_t cols = module.shape.back();
+    bytes[formatted("{} {}", name, module.format.to_string())] +=
+        weight_bytes(module.format, module.shape.num_elements() / cols, cols);
+  }
+  return bytes;
 }
 
 Json describe_experts(const LoadedModel& model, const ModelSizes& sizes) {
@@ -67,10 +88,16 @@ Json describe_experts(const LoadedModel& model, const ModelSizes& sizes) {
   json["count"] = sizes.experts;
   json["bytes"] = sizes.experts_bytes;
   json["bytes_per_expert"] = sizes.bytes_per_expert;
+  std::map<std::string, uint64_t> bytes_by_format;
   for (const ExpertLayer& layer : model.experts.layers) {
     if (layer.num_experts == 0) continue;
-    json["format"] = layer.gate.format.to_string();
+    json["format"] = formats_of(layer);
+    bytes_by_format[formats_of(layer)] = layer.bytes_per_expert();
     if (layer.extents_per_expert > 0) json["reads_per_expert"] = layer.extents_per_expert;
+  }
+  if (bytes_by_format.size() > 1) {
+    json["format"] = "by layer";
+    json["bytes_per_expert_by_format"] = bytes_by_format;
   }
   return json;
 }

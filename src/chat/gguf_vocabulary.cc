@@ -1,0 +1,113 @@
+#include "chat/gguf_vocabulary.h"
+
+#include <string>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+constexpr uint64_t kTokensMax = uint64_t{1} << 24;
+
+/// Reads keys one after another; the first failure stays.
+class Reader {
+ public:
+  explicit Reader(const gguf::Keys& keys) : keys_(keys) {}
+
+  std::string text(std::string_view name) { return read(name, &gguf::Keys::text); }
+
+  std::vector<std::string> texts(std::string_view name) {
+    std::vector<std::string> all;
+    if (find(name) == nullptr) return all;
+    const Status status = keys_.for_each_text(full(name), [&](std::string_view text) -> Status {
+      all.emplace_back(text);
+      if (all.size() <= kTokensMax) return {};
+      return make_error(ErrorCode::kCorruption, "{} has more than {} elements", full(name),
+                        kTokensMax);
+    });
+    if (!status.ok()) keep(status.error());
+    return all;
+  }
+
+  std::vector<float> floats(std::string_view name) {
+    const std::vector<double> numbers = read(name, &gguf::Keys::numbers);
+    return {numbers.begin(), numbers.end()};
+  }
+
+  std::vector<int32_t> ints(std::string_view name) {
+    std::vector<int32_t> all;
+    for (const int64_t number : read(name, &gguf::Keys::ints)) {
+      all.push_back(static_cast<int32_t>(number));
+    }
+    return all;
+  }
+
+  template <typename T>
+  std::optional<T> one(std::string_view name, std::string_view expected) {
+    const gguf::Value* value = find(name);
+    if (value == nullptr) return std::nullopt;
+    if (const auto* found = std::get_if<T>(&value->data)) return *found;
+    keep(make_error(ErrorCode::kCorruption, "key {} is of type {}, expected {}", full(name),
+                    gguf::value_type_name(value->type), expected));
+    return std::nullopt;
+  }
+  std::optional<int64_t> id(std::string_view name) { return one<int64_t>(name, "a whole number"); }
+  std::optional<bool> flag(std::string_view name) { return one<bool>(name, "a bool"); }
+
+  /// An array of bytes.
+  std::string bytes(std::string_view name) {
+    std::string all;
+    for (const int64_t byte : read(name, &gguf::Keys::ints)) all += static_cast<char>(byte);
+    return all;
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  static std::string full(std::string_view name) { return formatted("tokenizer.ggml.{}", name); }
+  const gguf::Value* find(std::string_view name) const { return keys_.find(full(name)); }
+  void keep(const Error& error) {
+    if (status_.ok()) status_ = error;
+  }
+
+  template <typename T>
+  T read(std::string_view name, Result<T> (gguf::Keys::*get)(std::string_view) const) {
+    if (find(name) == nullptr) return {};
+    Result<T> found = (keys_.*get)(full(name));
+    if (found.ok()) return std::move(found).value();
+    keep(found.error());
+    return {};
+  }
+
+  const gguf::Keys& keys_;
+  Status status_;
+};
+
+}  // namespace
+
+Result<StoredVocabulary> read_gguf_vocabulary(const gguf::Keys& keys) {
+  Reader r(keys);
+  StoredVocabulary stored;
+  stored.model = r.text("model");
+  stored.pre = r.text("pre");
+  stored.tokens = r.texts("tokens");
+  stored.scores = r.floats("scores");
+  stored.token_type = r.ints("token_type");
+  stored.merges = r.texts("merges");
+  stored.bos_token_id = r.id("bos_token_id");
+  stored.eos_token_id = r.id("eos_token_id");
+  stored.eot_token_id = r.id("eot_token_id");
+  stored.eom_token_id = r.id("eom_token_id");
+  stored.unknown_token_id = r.id("unknown_token_id");
+  stored.padding_token_id = r.id("padding_token_id");
+  stored.add_bos_token = r.flag("add_bos_token");
+  stored.add_eos_token = r.flag("add_eos_token");
+  stored.add_space_prefix = r.flag("add_space_prefix");
+  stored.remove_extra_whitespaces = r.flag("remove_extra_whitespaces");
+  stored.precompiled_charsmap = r.bytes("precompiled_charsmap");
+  MF_RETURN_IF_ERROR(r.status());
+  return stored;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,16 @@
+// The vocabulary in the keys of a GGUF file.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "checkpoint/gguf.h"
+#include "text/stored_vocabulary.h"
+
+namespace moeflux {
+
+/// Reads the keys below "tokenizer.ggml.". Fails with kCorruption, naming the file and the key, for
+/// a key of another type; what the values mean is checked by make_tokenizer().
+Result<StoredVocabulary> read_gguf_vocabulary(const gguf::Keys& keys);
+
+}  // namespace moeflux

@@ -1,0 +1,132 @@
+#include "engine/gguf_source.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "checkpoint/expert_pack.h"
+#include "io/file.h"
+#include "model/gguf_model.h"
+
+namespace moeflux {
+namespace {
+
+class GgufSource : public ModelSource {
+ public:
+  GgufSource(std::string path, std::string file, std::shared_ptr<const gguf::Container> model)
+      : path_(std::move(path)), file_(std::move(file)), model_(std::move(model)) {}
+
+  const std::string& path() const override { return path_; }
+
+  Result<std::string> config() const override { return gguf_config(*model_); }
+
+  Result<TensorIndex> tensors() const override {
+    MF_ASSIGN_OR_RETURN(gguf::Container model, gguf::Container::open(file_));
+    MF_ASSIGN_OR_RETURN(TensorIndex index, gguf_tensors(std::move(model)));
+    if (path_ != file_) MF_RETURN_IF_ERROR(index.open_expert_pack(path_));
+    return index;
+  }
+
+  Result<bool> holds_tensors() const override { return !model_->tensors().empty(); }
+
+  Result<TokenizerText> tokenizer() const override {
+    const gguf::Keys& keys = model_->keys();
+    TokenizerText tokenizer{.kind = TokenizerText::Kind::kGguf, .name = file_};
+    constexpr const char* kWhole = "tokenizer.huggingface.json";
+    if (keys.find(kWhole) != nullptr) {
+      tokenizer.kind = TokenizerText::Kind::kJson;
+      MF_ASSIGN_OR_RETURN(tokenizer.text, keys.text(kWhole));
+      return tokenizer;
+    }
+    if (keys.find("tokenizer.ggml.tokens") == nullptr) {
+      return make_error(ErrorCode::kNotFound,
+                        "{} has no vocabulary: it has no key tokenizer.ggml.tokens", file_);
+    }
+    tokenizer.gguf = model_;
+    return tokenizer;
+  }
+
+  Result<std::optional<std::string>> generation_config() const override {
+    constexpr std::array<std::pair<const char*, const char*>, 5> kNames = {
+        {{"temp", "temperature"},
+         {"top_k", "top_k"},
+         {"top_p", "top_p"},
+         {"min_p", "min_p"},
+         {"penalty_repeat", "repetition_penalty"}}};
+    Json config = Json::object();
+    for (const auto& [stored, name] : kNames) {
+      const gguf::Value* value = model_->keys().find(formatted("general.sampling.{}", stored));
+      if (value == nullptr) continue;
+      if (const auto* number = std::get_if<int64_t>(&value->data)) config[name] = *number;
+      // An f32 as people wrote it: 0.8, not 0.800000011920929.
+      if (const auto* number = std::get_if<double>(&value->data)) {
+        config[name] = Json::parse(formatted("{}", static_cast<float>(*number)), nullptr, false);
+      }
+    }
+    if (config.empty()) return std::optional<std::string>();
+    return std::optional<std::string>(config.dump());
+  }
+
+  Result<std::optional<std::string>> chat_template() const override {
+    constexpr const char* kTemplate = "tokenizer.chat_template";
+    if (model_->keys().find(kTemplate) == nullptr) return std::optional<std::string>();
+    MF_ASSIGN_OR_RETURN(std::string text, model_->keys().text(kTemplate));
+    return std::optional<std::string>(std::move(text));
+  }
+
+  Result<std::optional<std::string>> keys_without_tensors() const override {
+    MF_ASSIGN_OR_RETURN(std::string text, gguf::copy_keys(model_->file(0)));
+    return std::optional<std::string>(std::move(text));
+  }
+
+ private:
+  const std::string path_;
+  const std::string file_;
+  const std::shared_ptr<const gguf::Container> model_;
+};
+
+}  // namespace
+
+Result<std::optional<std::string>> find_gguf(const std::string& path) {
+  if (!is_directory(path)) {
+    if (gguf::begins_with_magic(path)) return std::optional(path);
+    return std::optional<std::string>();
+  }
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(path));
+  const auto has = [&](std::string_view ending) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return name.ends_with(ending); });
+  };
+  const bool has_tensors = has(".safetensors") || has(".safetensors.index.json");
+  if (has_tensors && path_exists(path + "/config.json")) return std::optional<std::string>();
+  std::vector<std::string> found;  // of a split its first part, there or not
+  for (const std::string& name : names) {
+    if (!name.ends_with(".gguf") || name.starts_with("mmproj")) continue;
+    gguf::SplitName split;
+    std::string first = gguf::parse_split_name(name, split) ? split.path_of(0) : name;
+    if (std::find(found.begin(), found.end(), first) == found.end()) {
+      found.push_back(std::move(first));
+    }
+  }
+  if (found.empty()) return std::optional<std::string>();
+  if (found.size() == 1) return std::optional(formatted("{}/{}", path, found.front()));
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(found.size(), 5); ++i) {
+    list += (i == 0 ? "" : ", ") + found[i];
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "{} has {} GGUF models, expected one; name the file itself: {}{}", path,
+                    found.size(), list, found.size() > 5 ? ", ..." : "");
+}
+
+Result<std::unique_ptr<ModelSource>> open_gguf_source(const std::string& path,
+                                                      const std::string& file) {
+  MF_ASSIGN_OR_RETURN(gguf::Container model, gguf::Container::open(file));
+  return std::unique_ptr<ModelSource>(std::make_unique<GgufSource>(
+      path, file, std::make_shared<const gguf::Container>(std::move(model))));
+}
+
+}  // namespace moeflux

@@ -1,0 +1,102 @@
+#include "engine/gguf_source.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/model_loader.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/gguf_bytes.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+using testing::GgufBytes;
+using testing::GgufImage;
+using testing::small_gguf;
+using testing::TempFolder;
+using testing::write_bytes;
+
+TEST(FindGguf, AFileIsItselfWhateverItsName) {
+  const TempFolder folder;
+  const std::string blob = folder / "sha256-0a1b";
+  write_bytes(blob, small_gguf().bytes());
+  EXPECT_EQ(**find_gguf(blob), blob);
+  EXPECT_TRUE(check_model_folder(blob).ok());
+  write_bytes(folder / "other.gguf", "not one");
+  EXPECT_FALSE(find_gguf(folder / "other.gguf")->has_value());
+  expect_error(open_model_source(folder / "other.gguf"), ErrorCode::kNotFound,
+               {"other.gguf", "not a folder", "GGUF"});
+}
+
+TEST(FindGguf, AFolderHasOneOrOneSplitSet) {
+  const TempFolder folder;
+  EXPECT_FALSE(find_gguf(folder.path())->has_value());
+  write_bytes(folder / "mmproj-m.gguf", "");
+  write_bytes(folder / "config.json", "{}");
+  EXPECT_FALSE(find_gguf(folder.path())->has_value());
+  write_bytes(folder / "m-00002-of-00003.gguf", "");
+  write_bytes(folder / "m-00001-of-00003.gguf", "");
+  EXPECT_EQ(**find_gguf(folder.path()), folder / "m-00001-of-00003.gguf");
+  write_bytes(folder / "n.gguf", "");
+  expect_error(find_gguf(folder.path()), ErrorCode::kInvalidArgument,
+               {folder.path(), "2 GGUF models", "m-00001-of-00003.gguf", "n.gguf"});
+}
+
+TEST(FindGguf, AFolderOfSafetensorsStaysOne) {
+  const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
+  write_bytes(folder / "model.safetensors", "");
+  write_bytes(folder / "keys.gguf", small_gguf().bytes());
+  EXPECT_FALSE(find_gguf(folder.path())->has_value());
+}
+
+std::unique_ptr<ModelSource> open(const TempFolder& folder, const GgufImage& image) {
+  write_bytes(folder / "m.gguf", image.bytes());
+  auto source = open_model_source(folder.path());
+  EXPECT_TRUE(source.ok()) << (source.ok() ? "" : source.error().to_string());
+  return source.ok() ? std::move(source).value() : nullptr;
+}
+
+TEST(GgufSource, GivesTheTemplateAndTheSamplingOfTheFile) {
+  const TempFolder folder;
+  GgufImage image = small_gguf();
+  image.text("tokenizer.chat_template", "{{ messages }}");
+  image.f32("general.sampling.temp", 0.8f).u32("general.sampling.top_k", 40);
+  const auto source = open(folder, image);
+  ASSERT_NE(source, nullptr);
+  EXPECT_EQ(**source->chat_template(), "{{ messages }}");
+  EXPECT_EQ(**source->generation_config(), R"({"temperature":0.8,"top_k":40})");
+  EXPECT_FALSE(*source->holds_tensors());
+}
+
+TEST(GgufSource, AFileWithoutVocabularySaysSoWhereTextIsWanted) {
+  const TempFolder folder;
+  GgufImage image = small_gguf();
+  image.text("tokenizer.ggml.model", "none");
+  const auto source = open(folder, image);
+  ASSERT_NE(source, nullptr);
+  expect_error(source->tokenizer(), ErrorCode::kNotFound, {"m.gguf", "tokenizer.ggml.tokens"});
+  EXPECT_FALSE(source->chat_template()->has_value());
+  EXPECT_FALSE(source->generation_config()->has_value());
+}
+
+TEST(GgufSource, AWholeTokenizerInTheFileIsPreferred) {
+  const TempFolder folder;
+  GgufImage image = small_gguf();
+  image.text("tokenizer.huggingface.json", "{}");
+  image.key("tokenizer.ggml.tokens", 9,
+            GgufBytes().number<uint32_t>(8).number<uint64_t>(1).string("a").text());
+  auto tokenizer = open(folder, image)->tokenizer();
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->kind, TokenizerText::Kind::kJson);
+  EXPECT_EQ(tokenizer->text, "{}");
+  image.keys.erase(image.keys.begin() + 1);
+  tokenizer = open(folder, image)->tokenizer();
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->kind, TokenizerText::Kind::kGguf);
+  EXPECT_NE(tokenizer->gguf->keys().find("tokenizer.ggml.tokens"), nullptr);
+}
+
+}  // namespace
+}  // namespace moeflux
