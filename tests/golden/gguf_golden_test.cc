@@ -1,0 +1,129 @@
+// Models in GGUF files of every block type and architecture, against the logits that transformers
+// computed from the weights that an independent library decodes out of the same files. Small files
+// are in tests/golden/formats; where a checkout has shared/formats beside it, the large ones there
+// are read as well.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "checkpoint/gguf.h"
+#include "engine/model_source.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/packed_copy.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+constexpr double kCosineLeast = 0.9999;
+
+std::string in_tree() { return tests_directory() + "/golden/formats/"; }
+
+std::string folder_of(const std::string& name) {
+  const std::string own = in_tree() + name;
+  return std::filesystem::exists(own) ? own : tests_directory() + "/../../shared/formats/" + name;
+}
+
+/// Folders gguf-*, by name.
+std::vector<std::string> all_cases() {
+  std::set<std::string> names;
+  for (const std::string& root : {in_tree(), tests_directory() + "/../../shared/formats/"}) {
+    if (!std::filesystem::is_directory(root)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(root)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("gguf-")) names.insert(name);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+struct Text {
+  std::vector<TokenId> tokens;
+  int64_t first_row = 0;  // of the logits that are known
+  GoldenTensor logits;
+};
+
+/// One text of random tokens, or prompts with what the model wrote.
+std::vector<Text> texts_of(const std::string& folder) {
+  auto golden = read_golden(folder + "/golden.safetensors");
+  if (golden.contains("tokens")) return {{golden["tokens"].ints, 0, golden["logits"]}};
+  std::vector<Text> texts;
+  for (int i = 0; golden.contains(formatted("tokens{}", i)); ++i) {
+    Text text{golden[formatted("tokens{}", i)].ints,
+              golden[formatted("prompt_len{}", i)].ints.at(0) - 1,
+              golden[formatted("logits{}", i)]};
+    text.tokens.resize(static_cast<size_t>(text.first_row + text.logits.rows()));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+class GgufGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void expect_agreement(const std::string& device) {
+    const std::string folder = folder_of(GetParam());
+    const std::vector<Text> texts = texts_of(folder);
+    ASSERT_FALSE(texts.empty());
+    for (const Text& text : texts) {
+      const RunOutput run = run_model(folder, text.tokens, {.device = device});
+      ASSERT_FALSE(run.logits.empty());
+      for (int64_t i = 0; i < text.logits.rows(); ++i) {
+        EXPECT_GE(cosine(run.row(text.first_row + i), text.logits.row(i)), kCosineLeast)
+            << "position " << text.first_row + i;
+      }
+    }
+  }
+};
+
+TEST_P(GgufGolden, TheReferenceDeviceAgrees) { expect_agreement("reference"); }
+
+// Experts of a file begin at any multiple of 32 bytes, and an expert cache of one slot reads them
+// again and again.
+TEST_P(GgufGolden, StreamingThroughTheSmallestCacheChangesNoBit) {
+  const std::string folder = folder_of(GetParam());
+  std::vector<TokenId> tokens = texts_of(folder).front().tokens;
+  tokens.resize(std::min<size_t>(tokens.size(), 12));
+  const RunOutput whole = run_model(folder, tokens, {.device = "reference"});
+  const RunOutput streamed = run_model(
+      folder, tokens, {.device = "reference", .expert_cache_bytes = 0, .chunks = {5, 1, 3, 1}});
+  ASSERT_FALSE(whole.logits.empty());
+  EXPECT_EQ(whole.logits, streamed.logits);
+}
+
+TEST_P(GgufGolden, APackKeepsTheStoredBits) {
+  const std::string folder = folder_of(GetParam());
+  std::vector<TokenId> tokens = texts_of(folder).front().tokens;
+  tokens.resize(std::min<size_t>(tokens.size(), 8));
+  const RunOutput whole = run_model(folder, tokens, {.device = "reference"});
+  ASSERT_FALSE(whole.logits.empty());
+  const TempFolder packed;
+  expect_packed(folder, packed.path(), {});
+  EXPECT_EQ(run_model(packed.path(), tokens, {.device = "reference"}).logits, whole.logits);
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param.substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GgufGolden, ::testing::ValuesIn(all_cases()), name_of);
+
+TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
+  const std::vector<std::string> cases = all_cases();
+  for (const char* name : {"gguf-deepseek_v3", "gguf-gemma4_text", "gguf-glm4_moe", "gguf-iq1_m",
+                           "gguf-iq1_s", "gguf-iq2_s", "gguf-iq2_xs", "gguf-iq2_xxs",
+                           "gguf-minimax_m2", "gguf-mixtral", "gguf-mxfp4-gpt_oss", "gguf-q2_k",
+                           "gguf-qwen2_moe", "gguf-qwen3_moe", "gguf-qwen3_next", "gguf-split"}) {
+    EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::testing
