@@ -53,8 +53,14 @@ const char* offset_key(PartRole role) {
 
 static void write_format(Json& entry, const QuantFormat& format) {
   if (!format.is_plain() && !format.is_affine()) {
+    const QuantFormat usual = QuantFormat::of(*format.kind);
     entry["format"] = format.kind->name;
     if (format.outer_scale) entry["outer_scale"] = true;
+    if (format.dtype != usual.dtype) entry["dtype"] = dtype_name(format.dtype);
+    if (format.bits != usual.bits) entry["bits"] = format.bits;
+    if (format.group_size != usual.group_size) entry["group_size"] = format.group_size;
+    if (format.group_rows != usual.group_rows) entry["group_rows"] = format.group_rows;
+    if (format.variant != usual.variant) entry["variant"] = format.variant;
     return;
   }
   entry["dtype"] = dtype_name(format.dtype);

@@ -1,6 +1,7 @@
 // Reading manifests of expert packs. The file comes from anywhere: every number is checked before
 // it is used, and every refusal names the place, what was found and what was expected.
 #include <algorithm>
+#include <type_traits>
 
 #include "base/format.h"
 #include "base/units.h"
@@ -82,26 +83,42 @@ class Fields {
   Status status_;
 };
 
-/// A format that its name says all of.
+/// A format by its name and what else it says.
 Result<QuantFormat> parse_named_format(Fields& fields, int64_t rows, int64_t cols) {
   const FormatTraits* found = find_format(fields.text("format"));
   if (found == nullptr || found == &plain_format || found == &affine_format) {
     fields.refuse(
         formatted("has format {}, which is not known", json_excerpt(*fields.find("format"))),
         ErrorCode::kUnsupported);
-  } else if (!is_valid(QuantFormat::of(*found), cols)) {
-    fields.refuse(formatted("is {} x {} in {}, which do not go together", rows, cols, found->name));
   }
   MF_RETURN_IF_ERROR(fields.status());
-  const QuantFormat format = QuantFormat::of(*found);
-  const Json* outer_scale = fields.find("outer_scale");
-  if (outer_scale == nullptr) return format;
-  if (*outer_scale != Json(true) || found->block.elements == 0) {
-    fields.refuse(formatted("has outer_scale {} beside {}, expected true beside a format of blocks",
-                            json_excerpt(*outer_scale), found->name));
+  QuantFormat format = QuantFormat::of(*found);
+  if (const Json* outer_scale = fields.find("outer_scale"); outer_scale != nullptr) {
+    if (*outer_scale != Json(true) || found->block.elements == 0) {
+      fields.refuse(
+          formatted("has outer_scale {} beside {}, expected true beside a format of blocks",
+                    json_excerpt(*outer_scale), found->name));
+    }
+    format = format.with_outer_scale();
+  }
+  const auto number = [&](const char* key, auto& value, int64_t max) {
+    if (fields.find(key) == nullptr) return;
+    value = static_cast<std::remove_reference_t<decltype(value)>>(fields.integer(key, 0, max));
+  };
+  number("bits", format.bits, 64);
+  number("group_size", format.group_size, 1 << 16);
+  number("group_rows", format.group_rows, 1 << 16);
+  number("variant", format.variant, 255);
+  if (fields.find("dtype") != nullptr) {
+    const std::optional<DType> dtype = parse_dtype(fields.text("dtype"));
+    if (!dtype) fields.refuse("has a dtype that is not known", ErrorCode::kUnsupported);
+    format.dtype = dtype.value_or(format.dtype);
   }
   MF_RETURN_IF_ERROR(fields.status());
-  return format.with_outer_scale();
+  if (is_valid(format, cols)) return format;
+  fields.refuse(formatted("is {} x {} in {} with what it says of it, which do not go together",
+                          rows, cols, found->name));
+  return fields.status().error();
 }
 
 Result<QuantFormat> parse_format(Fields& fields, int64_t rows, int64_t cols) {

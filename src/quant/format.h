@@ -27,9 +27,11 @@ struct QuantFormat {
   const FormatTraits* kind = &plain_format;
   DType dtype = DType::kF32;  // of the elements (plain) or of scales and biases (affine)
   int bits = 0;               // affine: 2, 3, 4, 5, 6 or 8
-  int group_size = 0;         // affine: 32, 64 or 128
+  int group_size = 0;         // affine: 32, 64 or 128; others: columns that share a scale
   WeightOrder order = WeightOrder::kRowMajor;  // affine
   bool outer_scale = false;  // formats of blocks: one more factor, an f32 of the matrix
+  int group_rows = 0;        // rows that share scales, where that is more than one
+  uint8_t variant = 0;       // what else a format tells apart: its file says
 
   static QuantFormat plain(DType dtype) { return {&plain_format, dtype, 0, 0, {}}; }
   static QuantFormat affine(int bits, int group_size, DType scale_dtype) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,14 @@ struct FormatTraits {
   /// The definition: row `row` in f32. Host memory only. Null: nobody knows what it means.
   void (*decode_row)(const Weight& weight, int64_t row, std::span<float> out);
   BlockLayout block{};
+  /// Formats that only files have: the format of the same numbers, bit for bit, in memory. Nullopt
+  /// where this matrix has none. Null: the format is one of memory.
+  std::optional<QuantFormat> (*in_memory)(const QuantFormat& format, int64_t rows,
+                                          int64_t cols) = nullptr;
+  /// Rows [begin, begin + count) of a matrix in in_memory()'s format, row-major; `to` has room for
+  /// count rows. Any bytes may come: none of them leads outside.
+  void (*convert_rows)(const Weight& stored, const Parts<std::span<std::byte>>& from, int64_t begin,
+                       int64_t count, const Parts<std::span<std::byte>>& to) = nullptr;
 };
 
 /// Every format there is.

@@ -1,6 +1,7 @@
 #include "quant/weight.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -84,6 +85,36 @@ void reorder_parts(const QuantFormat& format, int64_t rows, int64_t cols,
     tiled::tile(to.codes, {from.codes, from.scales, from.offsets}, format, rows, cols);
   } else {
     tiled::untile(to.codes, to.scales, to.offsets, from.codes, format, rows, cols);
+  }
+}
+
+QuantFormat format_in_memory(const QuantFormat& stored, int64_t rows, int64_t cols) {
+  if (stored.kind->in_memory == nullptr) return stored;
+  return stored.kind->in_memory(stored, rows, cols).value_or(stored);
+}
+
+void arrange_matrix(const Weight& to, const Parts<std::span<std::byte>>& to_bytes,
+                    const Weight& from, const Parts<std::span<std::byte>>& from_bytes) {
+  MF_CHECK(to.rows == from.rows && to.cols == from.cols);
+  if (to.format.kind == from.format.kind) {
+    return reorder_parts(to.format, to.rows, to.cols, to_bytes, from.format.order, from_bytes);
+  }
+  const auto convert = from.format.kind->convert_rows;
+  MF_CHECK(convert != nullptr);
+  if (to.format.order == WeightOrder::kRowMajor) {
+    return convert(from, from_bytes, 0, from.rows, to_bytes);
+  }
+  // A panel at a time, so that it is tiled from the cache.
+  const QuantFormat row_major = to.format.with_order(WeightOrder::kRowMajor);
+  Weight panel = lay_out(row_major, tiled::kPanelRows, to.cols);
+  std::vector<std::byte> memory(place_parts(panel, 0, 64));
+  const Parts<std::span<std::byte>> rows = panel.bytes_in(memory.data());
+  const size_t panel_bytes = weight_bytes(row_major, tiled::kPanelRows, to.cols);
+  for (int64_t row = 0; row < to.rows; row += tiled::kPanelRows) {
+    convert(from, from_bytes, row, tiled::kPanelRows, rows);
+    const size_t begin = static_cast<size_t>(row / tiled::kPanelRows) * panel_bytes;
+    tiled::tile(to_bytes.codes.subspan(begin, panel_bytes), {rows.codes, rows.scales, rows.offsets},
+                to.format, tiled::kPanelRows, to.cols);
   }
 }
 

@@ -50,6 +50,13 @@ void reorder_parts(const QuantFormat& format, int64_t rows, int64_t cols,
                    const Parts<std::span<std::byte>>& to, WeightOrder from_order,
                    const Parts<std::span<std::byte>>& from);
 
+/// The format that a matrix stored so has in memory: the same numbers, row-major.
+QuantFormat format_in_memory(const QuantFormat& stored, int64_t rows, int64_t cols);
+/// Writes the matrix `from` to `to`, which has its format in memory, in any order. Both are laid
+/// out; they must not overlap. Takes memory where formats differ.
+void arrange_matrix(const Weight& to, const Parts<std::span<std::byte>>& to_bytes,
+                    const Weight& from, const Parts<std::span<std::byte>>& from_bytes);
+
 /// Decodes row `row` into out[cols], exactly as the format defines it, in f32. Host memory only.
 /// This is the definition every backend's decoder is tested against.
 void decode_row(const Weight& weight, int64_t row, std::span<float> out);

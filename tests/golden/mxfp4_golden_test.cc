@@ -1,5 +1,5 @@
-// MXFP4: its numbers, every product on every kind of device against the definition, and gpt-oss's
-// checkpoint against logits that transformers computed from independently decoded weights.
+// MXFP4: its numbers, and gpt-oss's checkpoint against logits that transformers computed from
+// independently decoded weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,6 @@ namespace moeflux::testing {
 namespace {
 
 const std::string kFolder = tests_directory() + "/golden/formats/mxfp4_gpt_oss";
-const char* const kDevices[] = {"reference", "cpu", "emulator", "emulator with matrix units"};
 
 QuantFormat mxfp4() {
   const FormatTraits* found = find_format("mxfp4");
@@ -46,22 +45,6 @@ struct Matrix {
   Weight layout;
   std::vector<std::byte> bytes;
 };
-
-std::vector<float> random_floats(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> number(-1.0f, 1.0f);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = number(random);
-  return values;
-}
-
-void expect_near(std::span<const float> actual, std::span<const float> expected, float tolerance,
-                 const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], tolerance) << what << ", element " << i;
-  }
-}
 
 TEST(Mxfp4, CodesAndScalesAreThoseOfTheStandard) {
   Matrix m(2, 64, 1);
@@ -95,83 +78,6 @@ TEST(Mxfp4, RowsThatAreNoWholeGroupsAreRefused) {
   EXPECT_TRUE(is_valid(mxfp4(), 96));
   EXPECT_FALSE(is_valid(mxfp4(), 48));
   EXPECT_EQ(mxfp4().to_string(), "mxfp4");
-}
-
-// A number of tokens on every device, and each alone: near the definition, and the same bits.
-TEST(Mxfp4, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
-  const Matrix m(37, 160, 2);
-  for (const char* name : kDevices) {
-    const auto device = make_test_device({.device = name});
-    const auto reference = make_test_device({.device = "reference"});
-    std::vector<std::unique_ptr<Buffer>> buffers;
-    DeviceSession s(*device);
-    DeviceSession expected_session(*reference);
-    const Weight w = m.on(*device, buffers);
-    const Weight same = m.on(*reference, buffers);
-    const std::vector<float> x = random_floats(9 * 160, 3);
-    for (const int64_t n : {1, 3, 9}) {
-      const std::span<const float> tokens = std::span(x).first(static_cast<size_t>(n * 160));
-      const auto product = [&](DeviceSession& session, const Weight& weight) {
-        const Tensor out = session.zeros({n, 37});
-        session.encoder().linear(out, session.floats({n, 160}, tokens), weight);
-        return session.read(out);
-      };
-      const std::vector<float> together = product(s, w);
-      expect_near(together, product(expected_session, same), 2e-3f, name);
-      for (int64_t t = 0; t < n; ++t) {
-        const Tensor out = s.zeros({1, 37});
-        s.encoder().linear(
-            out, s.floats({1, 160}, tokens.subspan(static_cast<size_t>(t * 160), 160)), w);
-        const std::vector<float> alone = s.read(out);
-        EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + t * 37))
-            << name << ", token " << t << " of " << n;
-      }
-    }
-  }
-}
-
-TEST(Mxfp4, EmbeddingsAreTheDefinitionBitForBit) {
-  const Matrix m(12, 96, 4);
-  for (const char* name : kDevices) {
-    const auto device = make_test_device({.device = name});
-    const auto reference = make_test_device({.device = "reference"});
-    std::vector<std::unique_ptr<Buffer>> buffers;
-    DeviceSession s(*device);
-    const Weight w = m.on(*device, buffers);
-    const Weight host = m.on(*reference, buffers);
-    const std::vector<int32_t> ids = {11, 0, 5};
-    const Tensor out = s.zeros({3, 96});
-    s.encoder().embed(out, w, s.ints({3}, ids));
-    const std::vector<float> rows = s.read(out);
-    std::vector<float> expected(96);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      decode_row(host, ids[i], expected);
-      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), rows.data() + i * 96)) << name;
-    }
-  }
-}
-
-TEST(Mxfp4, ProductsPerHeadAgreeWithTheDefinition) {
-  const Matrix m(2 * 40, 64, 5);
-  const HeadRows rows{.head_stride = 40, .row_begin = 8, .rows_per_head = 24};
-  const std::vector<float> x = random_floats(5 * 2 * 64, 6);
-  const std::vector<float> y = random_floats(5 * 2 * 24, 7);
-  const auto run = [&](const char* name) {
-    const auto device = make_test_device({.device = name});
-    std::vector<std::unique_ptr<Buffer>> buffers;
-    DeviceSession s(*device);
-    const Weight w = m.on(*device, buffers);
-    const Tensor out = s.zeros({5, 2, 24});
-    s.encoder().head_linear(out, s.floats({5, 2, 64}, x), w, rows);
-    std::vector<float> results = s.read(out);
-    const Tensor transposed = s.zeros({5, 2, 64});
-    s.encoder().head_linear_transposed(transposed, s.floats({5, 2, 24}, y), w, rows);
-    const std::vector<float> back = s.read(transposed);
-    results.insert(results.end(), back.begin(), back.end());
-    return results;
-  };
-  const std::vector<float> expected = run("reference");
-  for (const char* name : kDevices) expect_near(run(name), expected, 1e-3f, name);
 }
 
 class Mxfp4Golden : public ::testing::TestWithParam<std::string> {};

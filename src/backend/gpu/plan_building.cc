@@ -202,6 +202,11 @@ Status check_weight(const char* op, const Weight& weight) {
                     is_aligned ? "" : ", not aligned");
 }
 
+// Without groups everything shares one scale.
+static u32 shift_of(int group) {
+  return group == 0 ? 31u : static_cast<u32>(std::countr_zero(static_cast<uint32_t>(group)));
+}
+
 const Tensor& added_part(const Weight& weight) {
   return weight.has(PartRole::kOuterScale) ? weight.parts.outer_scale : weight.parts.offsets;
 }
@@ -223,6 +228,10 @@ MatrixLayout matrix_layout(const Weight& weight) {
     row_bytes = static_cast<uint64_t>(weight.cols * format.bits / 8);
   } else {
     layout.format = coded_number(format);
+    layout.group_shift = shift_of(format.group_size);
+    layout.row_shift = shift_of(format.group_rows);
+    layout.variant = format.variant;
+    if (format.dtype == DType::kF8E8M0) layout.scales = kScalesE8m0;
     if (layout.format >= kFormatGgml && format.outer_scale) layout.scales = kFormatF32;
   }
   layout.wide = weight.parts.codes.offset_bytes % 16 == 0 && row_bytes % 16 == 0 ? 1 : 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "quant/format_traits.h"
+#include "quant/formats/tensor_formats.h"
 #include "quant/small_floats.h"
 
 namespace moeflux {
@@ -14,7 +15,9 @@ constexpr int64_t kGroup = 32;
 
 std::string name_of(const QuantFormat&) { return "mxfp4"; }
 
-bool fits(const QuantFormat&, int64_t cols) { return cols % kGroup == 0; }
+bool fits(const QuantFormat& format, int64_t cols) {
+  return cols > 0 && cols % kGroup == 0 && format == QuantFormat::of(mxfp4_format);
+}
 
 void lay_out_parts(Weight& weight) {
   weight.parts.codes = unplaced({weight.rows, weight.cols / 2}, DType::kU8);
@@ -34,7 +37,6 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 
 }  // namespace
 
-extern const FormatTraits mxfp4_format;
 const FormatTraits mxfp4_format = {"mxfp4", name_of, fits, lay_out_parts, decode};
 
 }  // namespace moeflux

@@ -34,6 +34,7 @@ struct RowsParams {
 
 /// How numbers are stored. Affine formats are their bits; from kFormatCoded on, coded_list.h.
 enum : u32 {
+  kScalesE8m0 = 8,  // powers of two, of a byte: scales only
   kFormatF16 = 16,
   kFormatBf16 = 17,
   kFormatF32 = 32,
@@ -46,9 +47,11 @@ struct MatrixLayout {
   u32 rows;
   u32 cols;
   u32 format;
-  u32 group_shift;  // log2 of the affine group
+  u32 group_shift;  // log2 of the columns that share a scale
   u32 scales;       // format of scales and biases
   u32 wide;         // rows begin on 16-byte boundaries
+  u32 row_shift;    // log2 of the rows that share a scale, in formats read number by number
+  u32 variant;      // QuantFormat::variant
 };
 
 /// No expert; in the map from expert ids to entries: not ready.

@@ -1,0 +1,104 @@
+// What compressed-tensors calls pack-quantized: rows of codes of 4 or 8 bits as one stream in
+// words, the first in the lowest bits; a scale for each group of columns. Codes stand for what they
+// are less a zero point: half of their range, or one for each group, which are packed along rows.
+// With a column map, column c belongs to group map[c].
+// Source: the library of that name, and the checkpoints that it wrote.
+#include "base/format.h"
+#include "quant/format_traits.h"
+#include "quant/formats/integer_groups.h"
+#include "quant/formats/tensor_formats.h"
+
+namespace moeflux {
+namespace {
+
+using integer_groups::affine_of;
+using integer_groups::bytes_of;
+using integer_groups::code_in;
+using integer_groups::convert_params;
+using integer_groups::group_of;
+using integer_groups::groups_of;
+using integer_groups::has_valid_fields;
+using integer_groups::Params;
+using integer_groups::word_at;
+using integer_groups::words_for;
+
+using ConstBytes = std::span<const std::byte>;
+
+std::string name_of(const QuantFormat& f) {
+  const std::string group = f.group_size == 0 ? "channel" : formatted("{}", f.group_size);
+  return formatted("int{}/{}{}{}", f.bits, group, has_zeros(f) ? " zeros" : "",
+                   has_column_map(f) ? " mapped" : "");
+}
+
+bool fits(const QuantFormat& format, int64_t cols) {
+  return has_valid_fields(format, cols) && format.variant < 4 &&
+         (format.group_size == 0 || cols % format.group_size == 0);
+}
+
+void lay_out_parts(Weight& weight) {
+  const QuantFormat& f = weight.format;
+  const int64_t groups = groups_of(f, weight.cols);
+  weight.parts.codes = unplaced({weight.rows, words_for(weight.cols, f.bits)}, DType::kI32);
+  weight.parts.scales = unplaced({weight.rows, groups}, f.dtype);
+  if (has_zeros(f)) {
+    weight.parts.offsets = unplaced({words_for(weight.rows, f.bits), groups}, DType::kI32);
+  }
+  if (has_column_map(f)) weight.parts.column_map = unplaced({weight.cols}, DType::kI32);
+}
+
+Params params_at(const Weight& weight, ConstBytes scales, ConstBytes zeros, int64_t row,
+                 int64_t group) {
+  const QuantFormat& f = weight.format;
+  const int64_t groups = groups_of(f, weight.cols);
+  Params params{load_float(scales.data(), row * groups + group, f.dtype), 1 << (f.bits - 1)};
+  if (!zeros.empty()) {
+    params.zero = code_in(word_at(zeros, row / (32 / f.bits) * groups + group), row, f.bits);
+  }
+  return params;
+}
+
+void decode(const Weight& weight, int64_t row, std::span<float> out) {
+  const QuantFormat& f = weight.format;
+  const ConstBytes codes = bytes_of(weight.parts.codes);
+  const ConstBytes map = bytes_of(weight.parts.column_map);
+  const int64_t first = row * words_for(weight.cols, f.bits);
+  for (int64_t c = 0; c < weight.cols; ++c) {
+    const int64_t group = group_of(f, weight.cols, map, c);
+    const Params params = params_at(weight, bytes_of(weight.parts.scales),
+                                    bytes_of(weight.parts.offsets), row, group);
+    const int code = code_in(word_at(codes, first + c * f.bits / 32), c, f.bits);
+    out[static_cast<size_t>(c)] = static_cast<float>(code - params.zero) * params.scale;
+  }
+}
+
+/// Half of a code's range times a scale is a number of the scale's own type, but where eight bits
+/// reach beyond F16.
+std::optional<QuantFormat> in_memory(const QuantFormat& f, int64_t, int64_t cols) {
+  if (has_column_map(f)) return std::nullopt;
+  const bool is_own = !has_zeros(f) && !(f.bits == 8 && f.dtype == DType::kF16);
+  return affine_of(f, cols, is_own ? f.dtype : DType::kF32);
+}
+
+void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int64_t begin,
+             int64_t count, const Parts<std::span<std::byte>>& to) {
+  const auto row_bytes = static_cast<size_t>(stored.cols * stored.format.bits / 8);
+  const auto codes = from.codes.subspan(static_cast<size_t>(begin) * row_bytes,
+                                        static_cast<size_t>(count) * row_bytes);
+  std::copy(codes.begin(), codes.end(), to.codes.begin());
+  const QuantFormat affine = *in_memory(stored.format, stored.rows, stored.cols);
+  convert_params(stored, begin, count, affine, to, [&](int64_t row, int64_t group) {
+    return params_at(stored, from.scales, from.offsets, row, group);
+  });
+}
+
+}  // namespace
+
+const FormatTraits packed_int_format = {.name = "packed_int",
+                                        .to_string = name_of,
+                                        .is_valid = fits,
+                                        .lay_out = lay_out_parts,
+                                        .decode_row = decode,
+                                        .in_memory = in_memory,
+                                        .convert_rows = convert};
+
+}  // namespace moeflux
