@@ -101,6 +101,8 @@ FORMAT_HOMES = (
     "src/backend/gpu/down_sum_plans.cc", "src/backend/gpu/few_slots_plans.cc",
     "src/backend/gpu/latent_plans.cc",
     "src/backend/gpu/plan_building.cc",
+    # Spellings of formats in checkpoints.
+    "src/model/stored_formats/",
     # Makes checkpoints of affine matrices.
     "src/model/families/synthetic/")
 FORMAT_HOMES_BESIDES = {
@@ -114,6 +116,7 @@ FORMAT_HOMES_BESIDES = {
     "src/engine/pack_plan.cc": "chooses what to quantise to",
     "src/model/assumed_weights.cc": "chooses what is assumed",
     "src/model/quant_config.cc": "reads what config.json says of MLX's formats",
+    "src/model/quant_rule.cc": "reads what config.json says of other formats",
     "src/model/stored_formats.cc": "finds MLX's formats by their tensors' shapes",
     "src/model/tiled_read.cc": "arranges tiles while it reads",
     "src/model/weight_origin.h": "chooses what is assumed",

@@ -13,6 +13,7 @@ std::set<std::string> names_of_expert_tensors(const TensorIndex& index, const Ex
   }
   std::set<std::string> names;
   for (const ExpertLayer& layer : table.layers) {
+    names.insert(layer.tensors_beside.begin(), layer.tensors_beside.end());
     for (const ExpertExtent& extent : layer.extents) {
       // The files of a pack hold no tensors.
       const auto found = by_place.upper_bound({extent.file, extent.offset});

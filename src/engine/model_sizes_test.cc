@@ -260,13 +260,13 @@ TEST_F(ConfigOnly, BitsAreThoseOfTheConfigElseThoseAskedFor) {
 
 TEST_F(ConfigOnly, StorageThatIsNotSupportedIsSaidAndAssumedAway) {
   Json config = testing::make_tiny_model({}).config;
-  config["quantization_config"] = {{"quant_method", "fp8"}};
+  config["quantization_config"] = {{"quant_method", "quark"}};
   write(config);
   const auto model = describe_with({});
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_NE((*model)->assumed_weights.find("fp8"), std::string::npos);
+  EXPECT_NE((*model)->assumed_weights.find("quark"), std::string::npos);
   expect_error(load_model(folder_.path(), *device_, WeightLoading::kRead), ErrorCode::kUnsupported,
-               {"quantization_config", "fp8"});
+               {"quantization_config", "quark"});
 }
 
 }  // namespace

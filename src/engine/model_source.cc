@@ -25,8 +25,26 @@ class FolderSource : public ModelSource {
 
   const std::string& path() const override { return path_; }
 
+  // With Model Optimizer's own file where config.json has no section of it.
   Result<std::string> config() const override {
-    return read_text_file(path_ + "/config.json", kConfigBytesMax);
+    MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path_ + "/config.json", kConfigBytesMax));
+    MF_ASSIGN_OR_RETURN(const std::optional<std::string> beside,
+                        read_optional("hf_quant_config.json"));
+    if (!beside) return text;
+    MF_ASSIGN_OR_RETURN(Json config, parse_json(text, "config.json"));
+    if (!config.is_object() || config.contains("quantization") ||
+        config.contains("quantization_config")) {
+      return text;
+    }
+    MF_ASSIGN_OR_RETURN(Json section, parse_json(*beside, "hf_quant_config.json"));
+    if (!section.is_object()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}/hf_quant_config.json is {}, expected an object", path_,
+                        json_excerpt(section));
+    }
+    section["quant_method"] = "modelopt";
+    config["quantization_config"] = std::move(section);
+    return config.dump(4) + "\n";
   }
 
   Result<TensorIndex> tensors() const override { return TensorIndex::open(path_); }

@@ -109,8 +109,7 @@ void reordered(const ExpertLayer& layer, const LandedExpert& from, std::byte* sl
   if (task <= kDown) {
     const Weight& to = matrix_of(layer, task);
     const Weight& stored = layer.stored[static_cast<size_t>(task)];
-    return reorder_parts(to.format, to.rows, to.cols, to.bytes_in(slot), stored.format.order,
-                         from.parts_of(stored));
+    return arrange_matrix(to, to.bytes_in(slot), stored, from.parts_of(stored));
   }
   for (size_t i = 0; i < layer.stored_biases.size(); ++i) {
     const std::span<std::byte> to = bytes_of(bias_of(layer, i), slot);

@@ -15,8 +15,11 @@ Tensor ExpertBias::view(Buffer& buffer, size_t slot_offset) const {
 
 uint64_t ExpertLayer::bytes_per_expert() const {
   uint64_t bytes = 0;
-  for (const Weight* matrix : {&gate, &up, &down}) {
-    bytes += weight_bytes(matrix->format, matrix->rows, matrix->cols);
+  const bool is_converted = arrangement == ExpertArrangement::kReordered;
+  const std::array<const Weight*, 3> matrices = {&gate, &up, &down};
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const Weight& matrix = is_converted ? stored[i] : *matrices[i];
+    bytes += weight_bytes(matrix.format, matrix.rows, matrix.cols);
   }
   for (const ExpertBias* bias : {&gate_bias, &up_bias, &down_bias}) {
     bytes += static_cast<uint64_t>(bias->size * dtype_bits(bias->dtype) / 8);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/ops.h"
@@ -49,7 +50,8 @@ enum class ExpertArrangement : uint8_t {
   /// The file holds gate_up as rows of gate and of up in turn, down, then biases in turn as well;
   /// extents put them one after another at the slot's begin, each part by part.
   kAlternateRows,
-  /// Matrices and biases arrive as `stored`; the device wants other orders.
+  /// Matrices and biases arrive as `stored`; the device wants other orders, or other formats of the
+  /// same numbers.
   kReordered,
 };
 
@@ -73,6 +75,8 @@ struct ExpertLayer {
   /// them.
   std::vector<uint64_t> checksums;
   size_t checked_bytes = 0;
+  /// Names of tensors of the layer's experts that no extent reads: what a loader has looked at.
+  std::vector<std::string> tensors_beside;
 
   std::span<const ExpertExtent> extents_of(ExpertId expert) const {
     const auto per_expert = static_cast<size_t>(extents_per_expert);

@@ -25,8 +25,7 @@ class CheckpointOrigin : public WeightOrigin {
 
   std::optional<StoredModule> module(std::string_view name, const Shape& shape, bool) override {
     constexpr std::string_view kWeight = ".weight";
-    std::string module = claims_.full_name(std::string(name) + std::string(kWeight));
-    module.resize(module.size() - kWeight.size());
+    const std::string module = full_module_name(claims_, std::string(name), kWeight);
     std::optional<StoredModule> found = find_module(claims_, quant_, module, kWeight, shape);
     if (found) claim_parts(claims_, *found);
     return found;

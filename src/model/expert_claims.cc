@@ -6,9 +6,10 @@
 //   fused, input-major
 //              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss)
 //   fused, rows in turn
-//              P.experts.gate_up_proj + a registered format's suffixes, rows of gate and of up in
-//              turn where there are biases (gpt-oss)
-//   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face)
+//              P.experts.gate_up_proj_blocks and what else a registered spelling has, rows of gate
+//              and of up in turn where there are biases (gpt-oss)
+//   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face), in any registered
+//              spelling
 #include "model/expert_claims.h"
 
 #include <array>
@@ -39,10 +40,12 @@ class ExpertSpellings {
   const TensorEntry* claim_bias(const std::string& name, const Shape& shape);
   bool stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused(ExpertLayer& layer, const std::string& prefix);
+  bool can_be_halved(const StoredModule& gate_up, const ExpertLayer& layer);
   bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
   bool fused_alternate(ExpertLayer& layer, const std::string& prefix);
   bool separate(ExpertLayer& layer, const std::string& prefix,
                 std::span<const std::string_view> projections);
+  void take(ExpertLayer& layer, const StoredModule& module);
   std::optional<StoredModule> find(const std::string& module, std::string_view weight_name,
                                    const Shape& shape) {
     return find_module(claims_, quant_, module, weight_name, shape);
@@ -53,10 +56,20 @@ class ExpertSpellings {
   const Device& device_;
 };
 
+void ExpertSpellings::take(ExpertLayer& layer, const StoredModule& module) {
+  claim_parts(claims_, module);
+  layer.tensors_beside.insert(layer.tensors_beside.end(), module.others.begin(),
+                              module.others.end());
+}
+
 bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
   const auto under = [&](std::string_view name) {
     const std::string full = claims_.full_name(prefix + std::string(name));
     return full.substr(0, full.size() - name.size());
+  };
+  const auto under_module = [&](std::string_view module) {
+    const std::string full = full_module_name(claims_, prefix + std::string(module), ".weight");
+    return full.substr(0, full.size() - module.size());
   };
   for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu."}) {
     const std::string gate = stack + "gate_proj.weight";
@@ -66,30 +79,28 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
     const std::string full = under(".experts.gate_up_proj");
     return with_bias ? fused_input_major(layer, full) : fused(layer, full);
   }
-  for (const StoredFormat* stored : stored_formats()) {
-    const std::string gate_up = ".experts.gate_up_proj" + std::string(stored->suffixes.codes);
-    if (!claims_.has(prefix + gate_up)) continue;
-    return with_bias ? fused_alternate(layer, under(gate_up)) : fused(layer, under(gate_up));
+  if (const auto codes = find_codes(claims_, prefix + ".experts.gate_up_proj", "")) {
+    const std::string full = under(std::string_view(*codes).substr(prefix.size()));
+    return with_bias ? fused_alternate(layer, full) : fused(layer, full);
   }
-  if (claims_.has(prefix + ".experts.0.w1.weight")) {
-    return separate(layer, under(".experts.0.w1.weight"), kNumberedProjections);
+  if (find_codes(claims_, prefix + ".experts.0.w1", ".weight")) {
+    return separate(layer, under_module(".experts.0.w1"), kNumberedProjections);
   }
-  return separate(layer, under(".experts.0.gate_proj.weight"), kNamedProjections);
+  return separate(layer, under_module(".experts.0.gate_proj"), kNamedProjections);
 }
 
-// A tensor of all experts beside or in place of a module, such as biases. It has the dtype of the
-// module's floats, or, where the module has none, any float type.
+// A tensor of all experts beside or in place of a module, such as biases. It has the dtype of a
+// plain or affine module's floats; beside others it has any float type.
 const TensorEntry* ExpertSpellings::claim_tensor(const std::string& name, const Shape& shape,
                                                  const QuantFormat& format) {
   const TensorEntry* entry = claims_.claim(name);
   if (entry == nullptr) return nullptr;
-  const bool has_type =
-      is_plain_float(format.dtype) ? entry->dtype == format.dtype : is_plain_float(entry->dtype);
+  const bool has_own = format.is_plain() || format.is_affine();
+  const bool has_type = has_own ? entry->dtype == format.dtype : is_plain_float(entry->dtype);
   if (entry->shape == shape && has_type) return entry;
   claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", name,
                           dtype_name(entry->dtype), entry->shape.to_string(),
-                          is_plain_float(format.dtype) ? dtype_name(format.dtype) : "floats",
-                          shape.to_string()));
+                          has_own ? dtype_name(format.dtype) : "floats", shape.to_string()));
   return nullptr;
 }
 
@@ -113,7 +124,7 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, boo
     if (!found) return false;
     modules[m] = *found;
     matrix.format = found->format;
-    claim_parts(claims_, *found);
+    take(layer, *found);
     if (!with_bias) continue;
     bias_entries.push_back(claim_bias(module + ".bias", Shape{layer.num_experts, matrix.rows}));
     if (bias_entries.back() == nullptr) return false;
@@ -140,16 +151,36 @@ bool ExpertSpellings::fused(ExpertLayer& layer, const std::string& prefix) {
   if (!in || !out) return false;
   layer.gate.format = layer.up.format = in->format;
   layer.down.format = out->format;
-  claim_parts(claims_, *in);
-  claim_parts(claims_, *out);
+  take(layer, *in);
+  take(layer, *out);
+  if (!can_be_halved(*in, layer)) return false;
   choose_orders_of_stored(layer, device_);
   fill_extents(layer, [&](int64_t expert, size_t matrix, PartRole role) {
     const TensorEntry* entry = (matrix == 2 ? out : in)->parts[role].entry;
     const uint64_t stride = bytes_of_expert(layer, *entry);
-    // Rows of gate, then rows of up, with one factor for both.
-    const uint64_t up_half = matrix == 1 && role != PartRole::kOuterScale ? stride / 2 : 0;
+    // Rows of gate, then rows of up; they share what a matrix has once.
+    const uint64_t own = part_bytes(in->format, layer.gate.rows, layer.gate.cols)[role];
+    const uint64_t up_half = matrix == 1 && stride == 2 * own ? own : 0;
     return PartSource{entry, static_cast<uint64_t>(expert) * stride + up_half};
   });
+  return true;
+}
+
+// Each part of gate_up is that of gate and then that of up, or one for both.
+bool ExpertSpellings::can_be_halved(const StoredModule& gate_up, const ExpertLayer& layer) {
+  const Parts<uint64_t> half = part_bytes(gate_up.format, layer.gate.rows, layer.gate.cols);
+  for (const PartRole role : kPartRoles) {
+    if (half[role] == 0) continue;
+    const uint64_t stride = bytes_of_expert(layer, *gate_up.parts[role].entry);
+    if (stride == 2 * half[role] || (stride == half[role] && role == PartRole::kOuterScale)) {
+      continue;
+    }
+    claims_.fail(make_error(ErrorCode::kUnsupported,
+                            "module {}: {} of {} rows cannot be cut into gate and up between two "
+                            "of its scales",
+                            gate_up.name, gate_up.format.to_string(), 2 * layer.gate.rows));
+    return false;
+  }
   return true;
 }
 
@@ -164,7 +195,7 @@ bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& pre
   if (!in || !out) return false;
   std::vector<const TensorEntry*> pieces;
   for (const StoredModule* module : {&*in, &*out}) {
-    claim_parts(claims_, *module);
+    take(layer, *module);
     for (const PartRole role : kPartRoles) {
       const TensorEntry* entry = module->parts[role].entry;
       if (entry != nullptr) pieces.push_back(entry);
@@ -233,7 +264,7 @@ bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
                        module, found->format.to_string(), matrix.format.to_string()));
         return false;
       }
-      claim_parts(claims_, *found);
+      take(layer, *found);
       modules[expert][m] = *found;
     }
   }
@@ -247,12 +278,18 @@ bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
 }  // namespace
 
 void choose_orders_of_stored(ExpertLayer& layer, const Device& device) {
-  for (Weight* matrix : matrices_of(layer)) {
-    matrix->format.order = device.preferred_order(matrix->format, matrix->rows, matrix->cols);
-    if (matrix->format.order == WeightOrder::kTiled) {
+  bool is_converted = false;
+  for (size_t i = 0; i < 3; ++i) {
+    Weight& matrix = *matrices_of(layer)[i];
+    layer.stored[i] = matrix;
+    matrix.format = format_in_memory(matrix.format, matrix.rows, matrix.cols);
+    is_converted = is_converted || matrix.format.kind != layer.stored[i].format.kind;
+    matrix.format.order = device.preferred_order(matrix.format, matrix.rows, matrix.cols);
+    if (matrix.format.order == WeightOrder::kTiled) {
       layer.arrangement = ExpertArrangement::kRowMajorParts;
     }
   }
+  if (is_converted) layer.arrangement = ExpertArrangement::kReordered;
 }
 
 std::optional<ExpertLayer> stored_experts(TensorClaims& claims, const QuantConfig& quant,

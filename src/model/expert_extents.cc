@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace moeflux {
 namespace {
@@ -15,7 +16,7 @@ struct Part {
 
 /// As checkpoints hold them: row-major. Those of tiles arrive one after another where the tiles
 /// will be.
-std::vector<Part> parts_of(const Weight& matrix) {
+std::vector<Part> arriving_parts(const Weight& matrix) {
   const bool is_tiled = matrix.format.order == WeightOrder::kTiled;
   const Parts<uint64_t> bytes =
       part_bytes(matrix.format.with_order(WeightOrder::kRowMajor), matrix.rows, matrix.cols);
@@ -27,6 +28,31 @@ std::vector<Part> parts_of(const Weight& matrix) {
     tiles_end += bytes[role];
   }
   return parts;
+}
+
+std::vector<Part> parts_of(const Weight& stored) {
+  std::vector<Part> parts;
+  for (const PartRole role : kPartRoles) {
+    if (!stored.has(role)) continue;
+    parts.push_back({role, stored.parts[role].size_bytes(), stored.parts[role].offset_bytes});
+  }
+  return parts;
+}
+
+/// Places what arrives for a layer whose matrices and biases are made of it.
+void lay_out_stored(ExpertLayer& layer) {
+  constexpr uint64_t kAlignment = 64;
+  uint64_t end = 0;
+  for (Weight& matrix : layer.stored) {
+    matrix = lay_out(matrix.format, matrix.rows, matrix.cols);
+    end = place_parts(matrix, end, kAlignment);
+  }
+  for (size_t i = 0; i < layer.stored_biases.size(); ++i) {
+    ExpertBias& bias = layer.stored_biases[i];
+    bias = *biases_of(layer)[i];
+    bias.offset = end;
+    end += round_up(static_cast<uint64_t>(bias.size * dtype_bits(bias.dtype) / 8), kAlignment);
+  }
 }
 
 void count_extents(ExpertLayer& layer) {
@@ -43,8 +69,15 @@ uint64_t bytes_of_expert(const ExpertLayer& layer, const TensorEntry& stacked) {
 void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
                   std::span<const TensorEntry* const> stacked_biases) {
   lay_out_slot(layer);
-  const std::array<std::vector<Part>, 3> parts = {parts_of(layer.gate), parts_of(layer.up),
-                                                  parts_of(layer.down)};
+  const bool is_converted = layer.arrangement == ExpertArrangement::kReordered;
+  if (is_converted) lay_out_stored(layer);
+  std::array<std::vector<Part>, 3> parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i] = is_converted ? parts_of(layer.stored[i]) : arriving_parts(*matrices_of(layer)[i]);
+  }
+  const auto bias_at = [&](size_t b) {
+    return is_converted ? layer.stored_biases[b].offset : biases_of(layer)[b]->offset;
+  };
   for (int64_t expert = 0; expert < layer.num_experts; ++expert) {
     for (size_t matrix = 0; matrix < parts.size(); ++matrix) {
       for (const Part& part : parts[matrix]) {
@@ -58,7 +91,7 @@ void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
       const uint64_t bytes = bytes_of_expert(layer, entry);
       layer.extents.push_back({entry.file,
                                entry.offset_bytes + static_cast<uint64_t>(expert) * bytes, bytes,
-                               biases_of(layer)[b]->offset});
+                               bias_at(b)});
     }
   }
   count_extents(layer);

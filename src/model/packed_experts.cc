@@ -37,9 +37,9 @@ void choose_orders(ExpertLayer& layer, const Device& device) {
   for (size_t i = 0; i < matrices.size(); ++i) {
     Weight& matrix = *matrices[i];
     layer.stored[i] = matrix;
-    const WeightOrder order = device.preferred_order(matrix.format, matrix.rows, matrix.cols);
-    as_stored = as_stored && order == matrix.format.order;
-    matrix.format.order = order;
+    matrix.format = format_in_memory(matrix.format, matrix.rows, matrix.cols);
+    matrix.format.order = device.preferred_order(matrix.format, matrix.rows, matrix.cols);
+    as_stored = as_stored && matrix.format == layer.stored[i].format;
   }
   if (as_stored) return;
   layer.stored_biases = {layer.gate_bias, layer.up_bias, layer.down_bias};

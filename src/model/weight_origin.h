@@ -37,9 +37,10 @@ struct StoredPart {
 
 /// A linear module or embedding as it is stored.
 struct StoredModule {
-  std::string name;         // complete, without ".weight"
-  QuantFormat format;       // row-major
-  Parts<StoredPart> parts;  // those that the format has
+  std::string name;                 // complete, without ".weight"
+  QuantFormat format;               // row-major
+  Parts<StoredPart> parts;          // those that the format has
+  std::vector<std::string> others;  // tensors of the module that hold no part of it
   bool is_assumed() const { return parts.codes.entry == nullptr; }
 };
 

@@ -33,6 +33,7 @@ Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype)
 }
 
 void WeightReads::add_module(const Weight& to, const StoredModule& from) {
+  if (to.format.kind != from.format.kind) return add_converted(to, from);
   if (to.format.order == WeightOrder::kTiled) return add_tiles(to, from);
   for (const PartRole role : kPartRoles) {
     if (to.has(role)) add_tensor(to.parts[role], from.parts[role]);
@@ -57,6 +58,36 @@ void WeightReads::add_tiles(const Weight& to, const StoredModule& from) {
                       if (!read.ok()) return read.error().with_context("module " + from.name);
                       return {};
                     }});
+}
+
+void WeightReads::add_converted(const Weight& to, const StoredModule& from) {
+  const Weight stored = lay_out(from.format, to.rows, to.cols);
+  reads_.push_back({stored.size_bytes(), [this, to, stored, from]() -> Status {
+                      const Status read = read_converted(to, stored, from);
+                      if (!read.ok()) return read.error().with_context("module " + from.name);
+                      return {};
+                    }});
+}
+
+// Both forms are in memory at once: a transposed matrix is read from end to end for its first row.
+Status WeightReads::read_converted(const Weight& to, Weight stored, const StoredModule& from) {
+  std::vector<std::byte> arrived(place_parts(stored, 0, 64));
+  const Parts<std::span<std::byte>> parts = stored.bytes_in(arrived.data());
+  for (const PartRole role : kPartRoles) {
+    if (!stored.has(role)) continue;
+    const TensorEntry& entry = *from.parts[role].entry;
+    MF_RETURN_IF_ERROR(index_.file(entry.file).read_at(entry.offset_bytes, parts[role]));
+  }
+  Weight made = lay_out(to.format, to.rows, to.cols);
+  std::vector<std::byte> memory(place_parts(made, 0, 64));
+  const Parts<std::span<std::byte>> converted = made.bytes_in(memory.data());
+  arrange_matrix(made, converted, stored, parts);
+  for (const PartRole role : kPartRoles) {
+    if (!to.has(role)) continue;
+    const Tensor& part = to.parts[role];
+    MF_RETURN_IF_ERROR(device_.upload(*part.buffer, part.offset_bytes, converted[role]));
+  }
+  return {};
 }
 
 void WeightReads::add_floats(const Tensor& to, std::string name, const TensorEntry& from,

@@ -54,6 +54,8 @@ class WeightReads {
 
   void add_tensor(const Tensor& to, const StoredPart& from);
   void add_tiles(const Weight& to, const StoredModule& from);
+  void add_converted(const Weight& to, const StoredModule& from);
+  Status read_converted(const Weight& to, Weight stored, const StoredModule& from);
   Status fill(const Tensor& tensor, const TensorEntry& entry);
 
   const TensorIndex& index_;

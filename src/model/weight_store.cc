@@ -1,6 +1,9 @@
 #include "model/weight_store.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "base/format.h"
 
 namespace moeflux {
 
@@ -63,6 +66,16 @@ Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype) {
   return *placed;
 }
 
+/// A stack of matrices can be taken for one of all their rows unless rows share scales.
+static bool is_stored_as(const StoredModule& module, const Weight& stored) {
+  return std::all_of(kPartRoles.begin(), kPartRoles.end(), [&](PartRole role) {
+    const TensorEntry* entry = module.parts[role].entry;
+    return stored.has(role)
+               ? entry != nullptr && entry->size_bytes == stored.parts[role].size_bytes()
+               : entry == nullptr;
+  });
+}
+
 Weight WeightStore::take_module(std::string_view name, const Shape& shape, Placement placement,
                                 bool is_router) {
   const std::optional<StoredModule> module = origin_->module(name, shape, is_router);
@@ -72,13 +85,20 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
   }
   const int64_t cols = shape.back();
   const int64_t rows = shape.num_elements() / cols;
-  QuantFormat format = module->format;
+  QuantFormat format = format_in_memory(module->format, rows, cols);
   if (placement == Placement::kPreferred) {
     format.order = device_.preferred_order(format, rows, cols);
   }
   Weight weight = lay_out(format, rows, cols);
   sizes_.parameters += static_cast<uint64_t>(shape.num_elements());
-  sizes_.stored_bytes += weight.size_bytes();
+  const Weight stored = lay_out(module->format, rows, cols);
+  if (!module->is_assumed() && !is_stored_as(*module, stored)) {
+    claims_.fail(make_error(ErrorCode::kUnsupported,
+                            "module {}: scales of {} {} are not those of one matrix", module->name,
+                            module->format.to_string(), shape.to_string()));
+    return {};
+  }
+  sizes_.stored_bytes += stored.size_bytes();
   for (const PartRole role : kPartRoles) {
     if (!weight.has(role)) continue;
     Tensor& part = weight.parts[role];
