@@ -1,9 +1,12 @@
 // Arguments of ops in the plain terms of the kernels.
 #pragma once
 
+#include <optional>
+
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/ops.h"
 #include "base/check.h"
+#include "quant/formats/tensor_formats.h"
 #include "quant/formats/tiled.h"
 #include "quant/weight.h"
 
@@ -24,25 +27,48 @@ inline const float* floats_or_null(const Tensor& tensor) {
   return tensor.is_null() ? nullptr : host_ptr<float>(tensor);
 }
 
+/// Formats of small floats that kernels read; nullopt for others.
+inline std::optional<CodeKind> code_kind(const QuantFormat& format) {
+  if (format.kind == &fp8_format) return CodeKind::kFp8;
+  if (format.kind == &mxfp4_format) return CodeKind::kMxfp4;
+  if (format.kind == &nvfp4_format) return CodeKind::kNvfp4;
+  return std::nullopt;
+}
+
 /// False for a format that MatrixArgs and TileMatrix do not describe: its numbers would be taken
 /// for those of another one.
 inline bool has_kernels(const Weight& weight) {
   const QuantFormat& format = weight.format;
   if (format.is_plain()) return true;
+  if (code_kind(format)) return true;
   return format.is_affine() &&
          (format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, weight.rows));
 }
 
+/// What NVFP4 multiplies its scales with.
+inline float outer_factor(const Weight& weight) {
+  const auto outer = static_cast<OuterScale>(weight.format.variant);
+  if (weight.format.kind != &nvfp4_format || outer == OuterScale::kNone) return 1.0f;
+  const float value = load_float(host_ptr<std::byte>(weight.parts.outer_scale), 0, DType::kF32);
+  return outer == OuterScale::kDivisor ? 1.0f / value : value;
+}
+
 inline MatrixArgs matrix_args(const Weight& weight) {
-  MF_CHECK(weight.format.order == WeightOrder::kRowMajor);
+  const QuantFormat& format = weight.format;
+  MF_CHECK(format.order == WeightOrder::kRowMajor);
+  const CodeKind simple = format.is_affine() ? CodeKind::kAffine : CodeKind::kPlain;
   return {.data = bytes_of(weight.parts.codes),
           .scales = bytes_of(weight.parts.scales),
           .biases = bytes_of(weight.parts.offsets),
           .rows = weight.rows,
           .cols = weight.cols,
-          .type = element_type(weight.format.dtype),
-          .bits = weight.format.is_affine() ? weight.format.bits : 0,
-          .group_size = weight.format.group_size};
+          .type = is_plain_float(format.dtype) ? element_type(format.dtype) : ElementType::kF32,
+          .kind = code_kind(format).value_or(simple),
+          .bits = format.is_affine() ? format.bits : 0,
+          .group_size = format.group_size,
+          .group_rows = format.group_rows,
+          .has_power_scales = format.dtype == DType::kF8E8M0,
+          .outer_scale = outer_factor(weight)};
 }
 
 /// Rows that have been decoded to f32.
@@ -53,15 +79,20 @@ inline MatrixArgs decoded_args(const std::byte* floats, int64_t rows, int64_t co
           .rows = rows,
           .cols = cols,
           .type = ElementType::kF32,
+          .kind = CodeKind::kPlain,
           .bits = 0,
-          .group_size = 0};
+          .group_size = 0,
+          .group_rows = 0,
+          .has_power_scales = false,
+          .outer_scale = 1.0f};
 }
 
 inline BiasArgs bias_args(const Tensor& bias) { return {bytes_of(bias), element_type(bias.dtype)}; }
 
-/// 4-bit codes are multiplied in the order they decode to.
+/// Pairs of codes are multiplied in the order they decode to: is_permuted() of the kernels.
 inline bool wants_permuted(const Weight& weight) {
-  return weight.format.is_affine() && weight.format.bits == 4;
+  const std::optional<CodeKind> kind = code_kind(weight.format);
+  return kind ? *kind != CodeKind::kFp8 : weight.format.is_affine() && weight.format.bits == 4;
 }
 
 inline ActivationKind kernel_activation(Activation activation) {

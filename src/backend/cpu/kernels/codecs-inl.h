@@ -185,3 +185,121 @@ struct AffinePackedRow : AffineRow {
     }
   }
 };
+
+/// Whether a codec yields the order of permute_chunk().
+MF_INLINE bool is_permuted(const MatrixArgs& w) {
+  return w.kind == CodeKind::kMxfp4 || w.kind == CodeKind::kNvfp4 ||
+         (w.kind == CodeKind::kAffine && w.bits == 4);
+}
+
+/// Chunks for which group() holds; the last group of a run may have fewer.
+MF_INLINE int64_t group_chunks_of(const MatrixArgs& w) {
+  if (w.kind == CodeKind::kAffine) return w.group_size / kChunk;
+  if (w.kind != CodeKind::kFp8) return 1;
+  return w.group_size == 0 ? kRun / kChunk : w.group_size / kChunk;
+}
+
+MF_INLINE float scalar_float(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+/// 2^(scale - 127); 255 is NaN.
+MF_INLINE float scalar_power(uint8_t scale) {
+  if (scale == 0) return 0x1p-127f;
+  return scalar_float(scale == 255 ? 0x7fc00000u : static_cast<uint32_t>(scale) << 23);
+}
+
+/// e4m3 codes with a scale for each rectangle of them.
+struct Fp8Row {
+  using Params = Vec;
+  static constexpr bool kHasTail = true;
+  static constexpr int kChunkBytes = kChunk;
+  const uint8_t* row;
+  const uint8_t* run;
+  const uint8_t* scales;
+  int64_t width;
+  ElementType type;
+  bool is_power;
+  float run_scales[kRunGroupsMax];  // times 256: codes are so much too small
+
+  MF_INLINE void open(const MatrixArgs& w, int64_t r) {
+    row = w.data + r * w.cols;
+    width = w.group_size == 0 ? w.cols : w.group_size;
+    type = w.type;
+    is_power = w.has_power_scales;
+    const int64_t groups = (w.cols + width - 1) / width;
+    const int64_t first = w.group_rows == 0 ? 0 : r / w.group_rows * groups;
+    scales = w.scales + first * (is_power ? 1 : element_bytes(type));
+  }
+  MF_INLINE float scale_at(int64_t group) const {
+    if (is_power) return 256.0f * scalar_power(scales[group]);
+    float value;
+    convert_elements(scales + group * element_bytes(type), type, 1, &value);
+    return 256.0f * value;
+  }
+  MF_INLINE void begin_run(const MatrixArgs&, int64_t k0, int64_t count) {
+    run = row + k0;
+    for (int64_t k = k0, g = 0; k < k0 + count; k += width, ++g) {
+      run_scales[g] = scale_at(k / width);
+    }
+  }
+  MF_INLINE Params group(int64_t g) const { return vset(run_scales[g]); }
+  MF_INLINE void chunk(const Params& scale, int64_t c, Vec* out) const {
+    for (int v = 0; v < kChunkVecs; ++v) {
+      out[v] = vmul(vload_e4m3(run + c * kChunk + v * kLanes), scale);
+    }
+  }
+  MF_INLINE void tail(int64_t k0, int64_t count, float* out) const {
+    uint8_t codes[kChunk] = {};
+    __builtin_memcpy(codes, row + k0, static_cast<uint64_t>(count));
+    const Vec scale = vset(scale_at(k0 / width));
+    for (int v = 0; v < kChunkVecs; ++v) {
+      vstore(out + v * kLanes, vmul(vload_e4m3(codes + v * kLanes), scale));
+    }
+  }
+};
+
+/// e2m1 codes, two a byte, with a scale of a byte for each group of 32 or 16.
+template <int kGroup>
+struct Fp4Row {
+  using Params = int;
+  static constexpr bool kHasTail = false;
+  static constexpr int kChunkBytes = kChunk / 2;
+  const uint8_t* row;
+  const uint8_t* run;
+  const uint8_t* scales;
+  float outer;
+  float run_scales[kRun / kGroup];
+
+  MF_INLINE void open(const MatrixArgs& w, int64_t r) {
+    row = w.data + r * (w.cols / 2);
+    scales = w.scales + r * (w.cols / kGroup);
+    outer = w.outer_scale;
+  }
+  MF_INLINE void begin_run(const MatrixArgs&, int64_t k0, int64_t count) {
+    run = row + k0 / 2;
+    const uint8_t* from = scales + k0 / kGroup;
+    if (kGroup == 32) {
+      for (int64_t g = 0; g < count / kGroup; ++g) run_scales[g] = scalar_power(from[g]);
+      return;
+    }
+    // A chunk is two groups of 16, so that counts are even; a vector's lanes may be more.
+    uint8_t codes[kLanes];
+    const Vec factor = vset(256.0f * outer);
+    for (int64_t g = 0; g < count / kGroup; g += kLanes) {
+      const int64_t left = count / kGroup - g;
+      const int64_t lanes = left < kLanes ? left : kLanes;
+      __builtin_memset(codes, 0, sizeof(codes));
+      __builtin_memcpy(codes, from + g, static_cast<uint64_t>(lanes));
+      vstore_partial(run_scales + g, vmul(vload_e4m3(codes), factor), lanes);
+    }
+  }
+  MF_INLINE Params group(int64_t) const { return 0; }
+  MF_INLINE void chunk(const Params&, int64_t c, Vec* out) const {
+    const Vec scale =
+        kGroup == 32 ? vset(run_scales[c]) : vhalves(run_scales[2 * c], run_scales[2 * c + 1]);
+    vdecode_e2m1(run + c * (kChunk / 2), scale, out);
+  }
+  MF_INLINE void tail(int64_t, int64_t, float*) const {}
+};

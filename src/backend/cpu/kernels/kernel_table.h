@@ -9,6 +9,15 @@ namespace moeflux::cpu {
 
 enum class ElementType : int32_t { kF32, kF16, kBf16 };
 
+/// How numbers are made of codes.
+enum class CodeKind : int32_t {
+  kPlain,   // they are what is stored
+  kAffine,  // MLX's groups
+  kFp8,     // quant/formats/fp8_format.cc
+  kMxfp4,   // quant/formats/mxfp4_format.cc
+  kNvfp4,   // quant/formats/nvfp4_format.cc
+};
+
 /// A weight matrix as stored.
 struct MatrixArgs {
   const uint8_t* data;
@@ -16,9 +25,13 @@ struct MatrixArgs {
   const uint8_t* biases;
   int64_t rows;
   int64_t cols;
-  ElementType type;  // of the elements (plain) or of scales and biases (affine)
-  int32_t bits;      // 0: plain
-  int32_t group_size;
+  ElementType type;  // of the elements (plain) or of scales and biases
+  CodeKind kind;
+  int32_t bits;           // affine
+  int32_t group_size;     // affine; columns that share a scale, 0: all
+  int32_t group_rows;     // rows that share scales, 0: all
+  bool has_power_scales;  // of a byte, whatever `type` says
+  float outer_scale;      // nvfp4
 };
 
 /// A vector of a plain type that is added to products; null data adds nothing.
@@ -31,7 +44,7 @@ struct BiasArgs {
 struct MatmulArgs {
   MatrixArgs w;
   BiasArgs bias;
-  const float* const* x;  // per token; in permuted order when w.bits == 4
+  const float* const* x;  // per token; in permuted order where is_permuted(w)
   float* const* out;      // per token
   int64_t tokens;
   int64_t row_begin;
@@ -68,7 +81,7 @@ struct GluMatmulArgs {
   MatrixArgs up;
   BiasArgs gate_bias;
   BiasArgs up_bias;
-  const float* const* x_gate;  // per token; in permuted order when gate.bits == 4
+  const float* const* x_gate;  // per token; in permuted order where is_permuted(gate)
   const float* const* x_up;
   float* const* out;
   int64_t tokens;

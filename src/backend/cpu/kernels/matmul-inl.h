@@ -56,7 +56,7 @@ static void direct_rows(const MatrixArgs& w, int64_t row0, const float* const* x
   const float* tokens[kTokens];
   for (int t = 0; t < kTokens; ++t) tokens[t] = x[t];
   const int64_t main_cols = w.cols / kChunk * kChunk;
-  const int64_t group_chunks = w.bits == 0 ? 1 : w.group_size / kChunk;
+  const int64_t group_chunks = group_chunks_of(w);
   const int64_t ahead = main_cols / kChunk * Row::kChunkBytes * kRows;
   for (int64_t k0 = 0; k0 < main_cols; k0 += kRun) {
     const int64_t count = main_cols - k0 < kRun ? main_cols - k0 : kRun;
@@ -65,7 +65,8 @@ static void direct_rows(const MatrixArgs& w, int64_t row0, const float* const* x
     for (int64_t c0 = 0, g = 0; c0 < chunks; c0 += group_chunks, ++g) {
       typename Row::Params params[kRows];
       for (int r = 0; r < kRows; ++r) params[r] = rows[r].group(g);
-      for (int64_t c = c0; c < c0 + group_chunks; ++c) {
+      const int64_t c1 = c0 + group_chunks < chunks ? c0 + group_chunks : chunks;
+      for (int64_t c = c0; c < c1; ++c) {
         const int64_t k = k0 + c * kChunk;
         if (starts_cache_line<Row>(c)) {
           for (int r = 0; r < kRows; ++r) prefetch_chunk<Row>(rows[r].run, c, ahead);
@@ -165,16 +166,18 @@ static void shared_panel(const MatrixArgs& w, int64_t row0, int rows, const floa
     for (int64_t t = 0; t < tokens; ++t) vstore(panel.acc[r][t], vset(0.0f));
   }
   const int64_t main_cols = w.cols / kChunk * kChunk;
-  const int64_t group_chunks = w.bits == 0 ? 1 : w.group_size / kChunk;
+  const int64_t group_chunks = group_chunks_of(w);
   Row row;
   for (int64_t k0 = 0; k0 < main_cols; k0 += kPanelRun) {
     const int64_t count = main_cols - k0 < kPanelRun ? main_cols - k0 : kPanelRun;
     for (int r = 0; r < rows; ++r) {
       row.open(w, row0 + r);
       row.begin_run(w, k0, count);
-      for (int64_t c0 = 0, g = 0; c0 < count / kChunk; c0 += group_chunks, ++g) {
+      const int64_t chunks = count / kChunk;
+      for (int64_t c0 = 0, g = 0; c0 < chunks; c0 += group_chunks, ++g) {
         const typename Row::Params params = row.group(g);
-        for (int64_t c = c0; c < c0 + group_chunks; ++c) {
+        const int64_t c1 = c0 + group_chunks < chunks ? c0 + group_chunks : chunks;
+        for (int64_t c = c0; c < c1; ++c) {
           Vec weights[kChunkVecs];
           row.chunk(params, c, weights);
           for (int v = 0; v < kChunkVecs; ++v) {
@@ -219,7 +222,7 @@ static void panel_of(const MatrixArgs& w, int64_t row0, int rows, const float* c
 using PanelFn = void (*)(const MatrixArgs& w, int64_t row0, int rows, const float* const* x,
                          int64_t tokens, const TailTokens& tail, PanelResults& results);
 
-static PanelFn panel_kernel(const MatrixArgs& w) {
+static PanelFn affine_panel(const MatrixArgs& w) {
   switch (w.bits) {
     case 2:
       return panel_of<AffinePackedRow<2>>;
@@ -233,10 +236,23 @@ static PanelFn panel_kernel(const MatrixArgs& w) {
       return panel_of<AffinePackedRow<6>>;
     case 8:
       return panel_of<Affine8Row>;
-    case 0:
-      break;
     default:
       __builtin_trap();  // has_kernels() lets nothing else through
+  }
+}
+
+static PanelFn panel_kernel(const MatrixArgs& w) {
+  switch (w.kind) {
+    case CodeKind::kPlain:
+      break;
+    case CodeKind::kAffine:
+      return affine_panel(w);
+    case CodeKind::kFp8:
+      return panel_of<Fp8Row>;
+    case CodeKind::kMxfp4:
+      return panel_of<Fp4Row<32>>;
+    case CodeKind::kNvfp4:
+      return panel_of<Fp4Row<16>>;
   }
   if (w.type == ElementType::kBf16) return panel_of<PlainRow<ElementType::kBf16>>;
   if (w.type == ElementType::kF16) return panel_of<PlainRow<ElementType::kF16>>;
@@ -286,7 +302,7 @@ static void glu_matmul(const GluMatmulArgs& args) {
   PanelResults ups;
   for (int64_t t0 = 0; t0 < args.tokens; t0 += kTokenBlock) {
     const int64_t tokens = args.tokens - t0 < kTokenBlock ? args.tokens - t0 : kTokenBlock;
-    // A tail exists only in plain formats, where both matrices see x in its natural order.
+    // A tail exists only in plain formats and FP8, where both matrices see x in its natural order.
     tail.gather(args.x_gate + t0, tail_cols == 0 ? 0 : tokens, main_cols, tail_cols);
     for (int64_t row = args.row_begin; row < args.row_end; row += kPanelRows) {
       const int64_t left = args.row_end - row;

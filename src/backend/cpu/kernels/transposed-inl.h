@@ -54,12 +54,14 @@ template <class Row>
 static void decode_columns(Row& row, const MatrixArgs& w, int64_t r, int64_t begin, int64_t end,
                            float* out) {
   const int64_t whole = (end - begin) / kChunk * kChunk;
-  const int64_t group_chunks = w.bits == 0 ? 1 : w.group_size / kChunk;
+  const int64_t chunks = whole / kChunk;
+  const int64_t group_chunks = group_chunks_of(w);
   row.open(w, r);
   row.begin_run(w, begin, whole);
-  for (int64_t c0 = 0, g = 0; c0 < whole / kChunk; c0 += group_chunks, ++g) {
+  for (int64_t c0 = 0, g = 0; c0 < chunks; c0 += group_chunks, ++g) {
     const typename Row::Params params = row.group(g);
-    for (int64_t c = c0; c < c0 + group_chunks; ++c) {
+    const int64_t c1 = c0 + group_chunks < chunks ? c0 + group_chunks : chunks;
+    for (int64_t c = c0; c < c1; ++c) {
       Vec weights[kChunkVecs];
       row.chunk(params, c, weights);
       for (int v = 0; v < kChunkVecs; ++v) vstore(out + c * kChunk + v * kLanes, weights[v]);
@@ -109,12 +111,13 @@ static void transposed_of(const TransposedMatmulArgs& args) {
       add_transposed(panel, rows, args.x + t0, r0, tokens, width);
     }
     for (int64_t t = 0; t < tokens; ++t) {
-      store_transposed(panel.sums[t], count, args.w.bits == 4, args.out[t0 + t] + args.col_begin);
+      store_transposed(panel.sums[t], count, is_permuted(args.w),
+                       args.out[t0 + t] + args.col_begin);
     }
   }
 }
 
-static void transposed_matmul(const TransposedMatmulArgs& args) {
+static void transposed_affine(const TransposedMatmulArgs& args) {
   switch (args.w.bits) {
     case 2:
       return transposed_of<AffinePackedRow<2>>(args);
@@ -128,10 +131,23 @@ static void transposed_matmul(const TransposedMatmulArgs& args) {
       return transposed_of<AffinePackedRow<6>>(args);
     case 8:
       return transposed_of<Affine8Row>(args);
-    case 0:
-      break;
     default:
       __builtin_trap();  // has_kernels() lets nothing else through
+  }
+}
+
+static void transposed_matmul(const TransposedMatmulArgs& args) {
+  switch (args.w.kind) {
+    case CodeKind::kPlain:
+      break;
+    case CodeKind::kAffine:
+      return transposed_affine(args);
+    case CodeKind::kFp8:
+      return transposed_of<Fp8Row>(args);
+    case CodeKind::kMxfp4:
+      return transposed_of<Fp4Row<32>>(args);
+    case CodeKind::kNvfp4:
+      return transposed_of<Fp4Row<16>>(args);
   }
   if (args.w.type == ElementType::kBf16) return transposed_of<PlainRow<ElementType::kBf16>>(args);
   if (args.w.type == ElementType::kF16) return transposed_of<PlainRow<ElementType::kF16>>(args);

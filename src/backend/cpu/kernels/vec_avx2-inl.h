@@ -82,6 +82,21 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
 
+/// The lower half of lanes a, the upper b.
+MF_INLINE Vec vhalves(float a, float b) {
+  return _mm256_insertf128_ps(_mm256_set1_ps(a), _mm_set1_ps(b), 1);
+}
+/// Eight e4m3 codes, each 256 times too small: halves that have the same bits.
+MF_INLINE Vec vload_e4m3(const uint8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i codes = _mm_cvtepu8_epi16(bytes);
+  const __m128i most = _mm_set1_epi16(0x3f80);
+  const __m128i magnitude = _mm_and_si128(_mm_slli_epi16(codes, 7), most);
+  const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(magnitude, most), _mm_set1_epi16(0x7e00));
+  const __m128i sign = _mm_and_si128(_mm_slli_epi16(codes, 8), _mm_set1_epi16(-0x8000));
+  return _mm256_cvtph_ps(_mm_or_si128(_mm_or_si128(magnitude, nan), sign));
+}
+
 struct NibbleTable {
   Vec scale;
   Vec bias;
@@ -99,6 +114,19 @@ MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* 
   out[1] = vfma(_mm256_cvtepi32_ps(c1), table.scale, table.bias);
   out[2] = vfma(_mm256_cvtepi32_ps(c2), table.scale, table.bias);
   out[3] = vfma(_mm256_cvtepi32_ps(c3), table.scale, table.bias);
+}
+/// The same order, of e2m1 codes times the scale of each lane.
+MF_INLINE void vdecode_e2m1(const uint8_t* p, Vec scale, Vec* out) {
+  const __m256 magnitudes = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+  const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
+  __m256i codes = _mm256_cvtepu16_epi32(load_16_bytes(p));
+  for (int k = 0; k < 4; ++k) {
+    // A permute looks at the lowest three bits of each lane.
+    const __m256 value = _mm256_permutevar8x32_ps(magnitudes, codes);
+    const __m256i negative = _mm256_and_si256(_mm256_slli_epi32(codes, 28), sign);
+    out[k] = _mm256_mul_ps(_mm256_xor_ps(value, _mm256_castsi256_ps(negative)), scale);
+    codes = _mm256_srli_epi32(codes, 4);
+  }
 }
 /// Lane i of out[j] is p[4 i + j].
 MF_INLINE void vload_deinterleaved4(const float* p, Vec* out) {

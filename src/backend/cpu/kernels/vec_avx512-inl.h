@@ -74,6 +74,21 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
 }
 
+/// The lower half of lanes a, the upper b.
+MF_INLINE Vec vhalves(float a, float b) {
+  return _mm512_mask_mov_ps(_mm512_set1_ps(a), 0xff00, _mm512_set1_ps(b));
+}
+/// 16 e4m3 codes, each 256 times too small: halves that have the same bits.
+MF_INLINE Vec vload_e4m3(const uint8_t* p) {
+  const __m256i codes = _mm256_cvtepu8_epi16(load_16_bytes(p));
+  const __m256i most = _mm256_set1_epi16(0x3f80);
+  const __m256i magnitude = _mm256_and_si256(_mm256_slli_epi16(codes, 7), most);
+  const __m256i nan =
+      _mm256_and_si256(_mm256_cmpeq_epi16(magnitude, most), _mm256_set1_epi16(0x7e00));
+  const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(codes, 8), _mm256_set1_epi16(-0x8000));
+  return _mm512_cvtph_ps(_mm256_or_si256(_mm256_or_si256(magnitude, nan), sign));
+}
+
 /// The sixteen values a code can mean: one permute decodes sixteen codes, and it ignores the bits
 /// above the low four, so nothing has to be masked.
 struct NibbleTable {
@@ -88,6 +103,14 @@ MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* 
   const __m512i words = _mm512_cvtepu8_epi32(load_16_bytes(p));
   out[0] = _mm512_permutexvar_ps(words, table.values);
   out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4), table.values);
+}
+/// The same order, of e2m1 codes times the scale of each lane.
+MF_INLINE void vdecode_e2m1(const uint8_t* p, Vec scale, Vec* out) {
+  const Vec table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
+                                   -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+  const __m512i words = _mm512_cvtepu8_epi32(load_16_bytes(p));
+  out[0] = _mm512_mul_ps(_mm512_permutexvar_ps(words, table), scale);
+  out[1] = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(words, 4), table), scale);
 }
 /// Reorders 32 activations the way vdecode_nibbles orders codes.
 MF_INLINE void permute_chunk(const float* x, float* out) {

@@ -125,6 +125,21 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
              static_cast<float>(p[3])};
 }
 
+/// The lower half of lanes a, the upper b.
+MF_INLINE Vec vhalves(float a, float b) { return Vec{a, a, b, b}; }
+/// Four e4m3 codes, each 256 times too small.
+MF_INLINE Vec vload_e4m3(const uint8_t* p) {
+  Vec v = vset(0.0f);
+  for (int i = 0; i < 4; ++i) {
+    // Four exponent bits and three fraction bits where f32 has them, 2^120 times too small.
+    const uint32_t magnitude = p[i] & 0x7fu;
+    const uint32_t sign = (p[i] & 0x80u) << 24;
+    const float value = scalar_from_bits(magnitude << 20 | sign) * 0x1p112f;
+    v[i] = magnitude == 0x7fu ? scalar_from_bits(0x7fc00000u | sign) : value;
+  }
+  return v;
+}
+
 struct NibbleTable {
   Vec scale;
   Vec bias;
@@ -137,6 +152,18 @@ MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* 
   for (int k = 0; k < 8; ++k) {
     const VecInt codes = (words >> (4 * k)) & 15;
     out[k] = vfma(__builtin_convertvector(codes, Vec), table.scale, table.bias);
+  }
+}
+/// The same order, of e2m1 codes times the scale of each lane.
+MF_INLINE void vdecode_e2m1(const uint8_t* p, Vec scale, Vec* out) {
+  constexpr float kValues[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                 -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  VecInt words;
+  __builtin_memcpy(&words, p, sizeof(words));
+  for (int k = 0; k < 8; ++k) {
+    const VecInt codes = (words >> (4 * k)) & 15;
+    out[k] =
+        Vec{kValues[codes[0]], kValues[codes[1]], kValues[codes[2]], kValues[codes[3]]} * scale;
   }
 }
 /// Reorders 32 activations the way vdecode_nibbles orders codes.

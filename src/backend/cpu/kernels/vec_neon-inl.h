@@ -71,6 +71,20 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
   return vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)));
 }
 
+/// The lower half of lanes a, the upper b.
+MF_INLINE Vec vhalves(float a, float b) { return vcombine_f32(vdup_n_f32(a), vdup_n_f32(b)); }
+/// Four e4m3 codes, each 256 times too small: halves that have the same bits.
+MF_INLINE Vec vload_e4m3(const uint8_t* p) {
+  uint32_t word;
+  __builtin_memcpy(&word, p, sizeof(word));
+  const uint16x4_t codes = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word))));
+  const uint16x4_t most = vdup_n_u16(0x3f80);
+  const uint16x4_t magnitude = vand_u16(vshl_n_u16(codes, 7), most);
+  const uint16x4_t nan = vand_u16(vceq_u16(magnitude, most), vdup_n_u16(0x7e00));
+  const uint16x4_t sign = vand_u16(vshl_n_u16(codes, 8), vdup_n_u16(0x8000));
+  return vcvt_f32_f16(vreinterpret_f16_u16(vorr_u16(vorr_u16(magnitude, nan), sign)));
+}
+
 struct NibbleTable {
   Vec scale;
   Vec bias;
@@ -83,6 +97,19 @@ MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* 
   for (int k = 0; k < 8; ++k) {
     const uint32x4_t codes = vandq_u32(vshlq_u32(words, vdupq_n_s32(-4 * k)), mask);
     out[k] = vfma(vcvtq_f32_u32(codes), table.scale, table.bias);
+  }
+}
+/// The same order, of e2m1 codes times the scale of each lane.
+MF_INLINE void vdecode_e2m1(const uint8_t* p, Vec scale, Vec* out) {
+  const uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8(p));
+  const Vec factor = vdupq_n_f32(0x1p126f);
+  for (int k = 0; k < 8; ++k) {
+    // Two exponent bits and a fraction bit where f32 has them, 2^126 times too small.
+    const uint32x4_t codes = vshlq_u32(words, vdupq_n_s32(-4 * k));
+    const uint32x4_t magnitude = vandq_u32(vshlq_n_u32(codes, 22), vdupq_n_u32(7u << 22));
+    const uint32x4_t sign = vandq_u32(vshlq_n_u32(codes, 28), vdupq_n_u32(0x80000000u));
+    const Vec value = vmulq_f32(vreinterpretq_f32_u32(vorrq_u32(magnitude, sign)), factor);
+    out[k] = vmulq_f32(value, scale);
   }
 }
 /// Reorders 32 activations the way vdecode_nibbles orders codes.
