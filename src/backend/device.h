@@ -53,6 +53,12 @@ class Device {
   virtual int64_t preferred_prefill_chunk() const { return kPrefillChunkUsual; }
   /// True when expert_ffn() takes parts of experts that begin at any multiple of their elements.
   virtual bool takes_unaligned_experts() const { return false; }
+  /// True when expert_ffn() makes the same bits of row-major matrices of this format, however many
+  /// rows they have in tiles, as of tiles: what is streamed need not be brought into them.
+  virtual bool multiplies_rows_as_tiles(const QuantFormat& stored) const {
+    (void)stored;
+    return false;
+  }
   /// True when attention() takes pages of f16 beside those of f32.
   virtual bool takes_f16_cache() const { return false; }
   /// The type of keys and values, if nobody says otherwise: f16 only where takes_f16_cache().

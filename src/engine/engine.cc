@@ -110,20 +110,23 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                       dry_run(*engine->loaded_->model, n, engine->logits_.dim(0)));
   MF_ASSIGN_OR_RETURN(engine->encoder_, device.create_encoder(needs.scratch_bytes));
 
-  engine->plan_ = plan_memory(*engine->loaded_,
-                              {.available_bytes = available,
-                               .context_length = engine->context_length_,
-                               .step_tokens_max = n,
-                               .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
-                               .expert_cache_bytes = options.expert_cache_bytes});
+  const MemoryPlanRequest request = {
+      .available_bytes = available,
+      .context_length = engine->context_length_,
+      .step_tokens_max = n,
+      .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
+      .expert_cache_bytes = options.expert_cache_bytes};
+  engine->plan_ = plan_memory(*engine->loaded_, request);
+  const bool streams = engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes;
+  if (streams && compute_as_stored(engine->loaded_->experts, device)) {
+    engine->plan_ = plan_memory(*engine->loaded_, request);
+  }
   // When half of the reserve is gone, all of it is made good.
   engine->pressure_ =
       MemoryPressure(options.read_memory, {.low_bytes = engine->plan_.reserve_bytes / 2,
                                            .high_bytes = engine->plan_.reserve_bytes,
                                            .interval = options.memory_interval});
-  if (engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes) {
-    drop_cached_files(engine->loaded_->index);
-  }
+  if (streams) drop_cached_files(engine->loaded_->index);
   MF_RETURN_IF_ERROR(engine->open_experts(options));
   MF_RETURN_IF_ERROR(engine->open_prefixes(options));
   engine->profile_path_ = options.expert_profile;

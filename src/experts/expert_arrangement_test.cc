@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/host_buffer.h"
+#include "experts/expert_world_test_util.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -129,6 +130,57 @@ TEST(ExpertInPlace, PagesOfAPackStayAsTheyAre) {
   compute_in_place(layer, 1e6);
   EXPECT_EQ(layer.arrangement, ExpertArrangement::kAsStored);
   EXPECT_EQ(layer.slot_bytes, bytes);
+}
+
+/// Multiplies rows of 4 bits as tiles.
+class RowsAsTilesDevice : public HostMemoryDevice {
+ public:
+  bool multiplies_rows_as_tiles(const QuantFormat& stored) const override {
+    return stored.bits == 4;
+  }
+};
+
+TEST(ExpertInPlace, ComputesWithRowsInsteadOfTilesWhereTheDeviceDoesTheSame) {
+  const RowsAsTilesDevice device;
+  for (const int bits : {4, 8}) {
+    const QuantFormat stored = QuantFormat::affine(bits, 64, DType::kBf16);
+    ExpertTable table;
+    ExpertLayer& layer = table.layers.emplace_back();
+    layer.num_experts = 1;
+    layer.gate = layer.up = lay_out(stored.with_order(WeightOrder::kTiled), 1024, 1024);
+    layer.down = layer.gate;
+    lay_out_slot(layer);
+    layer.arrangement = ExpertArrangement::kRowMajorParts;
+    std::vector<Weight> rows;
+    for (const Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
+      rows.push_back(lay_out(stored, 1024, 1024));
+      place_parts(rows.back(), matrix->parts.codes.offset_bytes, 1);
+      for (const PartRole role : kPartRoles) {
+        const Tensor& part = rows.back().parts[role];
+        if (rows.back().has(role)) {
+          layer.extents.push_back(
+              {0, 1'000'004 * (layer.extents.size() + 1), part.size_bytes(), part.offset_bytes});
+        }
+      }
+    }
+    layer.extents_per_expert = static_cast<int32_t>(layer.extents.size());
+    const size_t tiled_bytes = layer.slot_bytes;
+
+    EXPECT_EQ(compute_as_stored(table, device), bits == 4);
+    EXPECT_EQ(layer.arrangement == ExpertArrangement::kInPlace, bits == 4);
+    if (bits == 8) continue;
+    EXPECT_GT(layer.slot_bytes, tiled_bytes);
+    EXPECT_LE(layer.slot_bytes, tiled_bytes + tiled_bytes / 16);
+    for (size_t m = 0; m < rows.size(); ++m) {
+      const Weight matrix = layer.matrix_of(kOnly, m);
+      EXPECT_EQ(matrix.format, stored);
+      for (const PartRole role : kPartRoles) {
+        if (!matrix.has(role)) continue;
+        EXPECT_EQ(matrix.parts[role].offset_bytes,
+                  landing_offset(layer.extents_of(kOnly), rows[m].parts[role].offset_bytes));
+      }
+    }
+  }
 }
 
 TEST(ExpertArrangement, RowMajorPartsBecomeTilesWhereTheLayoutHasThem) {

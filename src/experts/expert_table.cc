@@ -1,6 +1,8 @@
 #include "experts/expert_table.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -174,6 +176,39 @@ void compute_in_place(ExpertLayer& layer, double growth_max) {
     return;
   }
   layer.slot_bytes = landing_bytes(layer);
+}
+
+namespace {
+
+// The parts of tiles lie where they would arrive: one after another where the tiles would be.
+std::optional<ExpertLayer> without_tiles(const ExpertLayer& tiled, const Device& device) {
+  ExpertLayer layer = tiled;
+  for (Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
+    if (matrix->format.order != WeightOrder::kTiled) continue;
+    const QuantFormat format = matrix->format.with_order(WeightOrder::kRowMajor);
+    if (!device.multiplies_rows_as_tiles(format)) return std::nullopt;
+    const uint64_t begin = matrix->parts.codes.offset_bytes;
+    *matrix = lay_out(format, matrix->rows, matrix->cols);
+    place_parts(*matrix, begin, 1);
+  }
+  layer.arrangement = ExpertArrangement::kAsStored;
+  compute_in_place(layer);
+  if (layer.arrangement != ExpertArrangement::kInPlace) return std::nullopt;
+  return layer;
+}
+
+}  // namespace
+
+bool compute_as_stored(ExpertTable& table, const Device& device) {
+  bool changed = false;
+  for (ExpertLayer& layer : table.layers) {
+    if (layer.num_experts == 0 || layer.arrangement != ExpertArrangement::kRowMajorParts) continue;
+    std::optional<ExpertLayer> stored = without_tiles(layer, device);
+    if (!stored) continue;
+    layer = std::move(*stored);
+    changed = true;
+  }
+  return changed;
 }
 
 }  // namespace moeflux

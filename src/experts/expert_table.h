@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/device.h"
 #include "backend/ops.h"
 #include "base/ids.h"
 #include "checkpoint/expert_pack.h"
@@ -120,5 +121,10 @@ size_t landing_bytes(const ExpertLayer& layer);
 /// already, and where a part would not lie at a multiple of its elements. Also where slots would
 /// grow by more than `growth_max`: many small parts, each with pages to itself.
 void compute_in_place(ExpertLayer& layer, double growth_max = 1.0 / 16);
+
+/// Gives up the tiles of kRowMajorParts where the device makes the same bits of rows as they are
+/// stored: an expert that is used once or twice before it goes is not worth arranging. Layers that
+/// would not be kInPlace then stay as they are. True when anything changed.
+bool compute_as_stored(ExpertTable& table, const Device& device);
 
 }  // namespace moeflux

@@ -130,6 +130,9 @@ void check_definition(const EncodedWeight& w, const std::vector<float>& x, int64
     expect_same_bits(formatted("{}[{}, {} {}, {}x{}x{}]", what, device.name, w.format.to_string(),
                                dtype_name(w.format.dtype), n, w.rows, w.cols),
                      expected, run_tiles(*device.device, w, x, n));
+    expect_same_bits(formatted("{} in rows[{}, {} {}, {}x{}x{}]", what, device.name,
+                               w.format.to_string(), dtype_name(w.format.dtype), n, w.rows, w.cols),
+                     expected, run_linear(*device.device, w, x, n));
   }
 }
 

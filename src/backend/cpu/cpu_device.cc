@@ -39,6 +39,9 @@ class CpuDevice : public Device {
   }
 
   bool takes_unaligned_experts() const override { return true; }
+  bool multiplies_rows_as_tiles(const QuantFormat& stored) const override {
+    return int8_ && cpu::block_kind(stored).has_value();
+  }
   bool takes_f16_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
 

@@ -233,6 +233,8 @@ class CpuEncoder : public Encoder {
   bool uses_tiles(const Weight& weight) const {
     return weight.format.order == WeightOrder::kTiled || block_kernel(weight) != nullptr;
   }
+  /// Whether the kernels of row-major numbers multiply it.
+  bool is_direct(const Weight& weight) const { return !uses_tiles(weight) && has_kernels(weight); }
   TileMatrix tile_matrix(const Weight& weight) const {
     return cpu::tile_matrix(weight, block_kernel(weight));
   }

@@ -10,11 +10,6 @@ namespace {
 
 constexpr uint64_t kLine = 64;
 
-/// Row-major, and in a format that kernels read.
-bool is_direct(const Weight& weight) {
-  return weight.format.order != WeightOrder::kTiled && has_kernels(weight);
-}
-
 /// out[t][r - out_row] += bias[r] for rows [begin, end).
 void add_row_bias(const Tensor& bias, int64_t begin, int64_t end, float* const* out, int64_t tokens,
                   int64_t out_row) {

@@ -132,22 +132,44 @@ TileMatrix tile_matrix(const Weight& weight, const BlockKernel* block) {
     return matrix;
   }
   matrix.group_size = block->group_size;
+  if (weight.format.is_affine()) {
+    matrix.type = element_type(weight.format.dtype);
+    matrix.scale_rows = bytes_of(weight.parts.scales);
+    matrix.bias_rows = bytes_of(weight.parts.offsets);
+    return matrix;
+  }
   if (weight.has(PartRole::kOuterScale)) {
     matrix.outer_scale = load_float(host_ptr<std::byte>(weight.parts.outer_scale), 0, DType::kF32);
   }
   return matrix;
 }
 
+namespace {
+
+std::optional<BlockKind> affine_kind(const QuantFormat& format) {
+  const bool known =
+      (format.bits == 4 || format.bits == 8) &&
+      (format.group_size == 32 || format.group_size == 64 || format.group_size == 128) &&
+      format.order == WeightOrder::kRowMajor;
+  if (!known) return std::nullopt;
+  const auto first =
+      static_cast<int>(format.bits == 4 ? BlockKind::kAffine4x32 : BlockKind::kAffine8x32);
+  return static_cast<BlockKind>(first + format.group_size / 64);
+}
+
+}  // namespace
+
 std::optional<BlockKind> block_kind(const QuantFormat& format) {
+  if (format.is_affine()) return affine_kind(format);
   // By BlockKind.
-  static const std::array<const FormatTraits*, kBlockKinds> kKinds = {
-      find_format("q4_0"),    find_format("q4_1"),       find_format("q5_0"),
-      find_format("q5_1"),    find_format("q8_0"),       find_format("q2_k"),
-      find_format("q3_k"),    find_format("q4_k"),       find_format("q5_k"),
-      find_format("q6_k"),    find_format("iq4_nl"),     find_format("iq4_xs"),
-      find_format("iq2_xxs"), find_format("iq2_xs"),     find_format("iq2_s"),
-      find_format("iq3_xxs"), find_format("iq3_s"),      find_format("iq1_s"),
-      find_format("iq1_m"),   find_format("mxfp4_gguf"), find_format("nvfp4_gguf")};
+  static const std::array<const FormatTraits*, static_cast<size_t>(BlockKind::kAffine4x32)> kKinds =
+      {find_format("q4_0"),    find_format("q4_1"),       find_format("q5_0"),
+       find_format("q5_1"),    find_format("q8_0"),       find_format("q2_k"),
+       find_format("q3_k"),    find_format("q4_k"),       find_format("q5_k"),
+       find_format("q6_k"),    find_format("iq4_nl"),     find_format("iq4_xs"),
+       find_format("iq2_xxs"), find_format("iq2_xs"),     find_format("iq2_s"),
+       find_format("iq3_xxs"), find_format("iq3_s"),      find_format("iq1_s"),
+       find_format("iq1_m"),   find_format("mxfp4_gguf"), find_format("nvfp4_gguf")};
   if (format.kind->block.elements == 0) return std::nullopt;
   const auto found = std::find(kKinds.begin(), kKinds.end(), format.kind);
   if (found == kKinds.end()) return std::nullopt;

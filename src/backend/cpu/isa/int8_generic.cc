@@ -17,6 +17,8 @@ namespace isa_int8_generic {
 #include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/vec_generic-inl.h"
+//
+#include "backend/cpu/kernels/fill_args-inl.h"
 
 constexpr int64_t kChunk = 32;
 constexpr int64_t kBlockTokens = 8;
@@ -83,15 +85,13 @@ struct FilledPanel {
 /// the first of them is asked for.
 static void load_filled(const TileMatrix& w, const uint8_t* rows, int64_t g, FilledPanel& filled,
                         GroupOfRows& to) {
-  const BlockKernel& block = *w.block;
   const int64_t col = g * w.group_size;
   const int64_t at = col % kBlockFillCols;
   if (at == 0) {
     const int64_t left = w.cols - col;
     const int64_t cols = left < kBlockFillCols ? left : kBlockFillCols;
-    block.fill({rows + col / block.elements * block.bytes, w.cols / block.elements * block.bytes,
-                cols / block.elements, filled.lines[0], filled.scales[0], filled.biases[0],
-                kTilePanelRows});
+    w.block->fill(fill_args(w, rows, col, cols, filled.lines[0], filled.scales[0], filled.biases[0],
+                            kTilePanelRows));
   }
   TileMatrix lines = w;
   lines.bits = 8;

@@ -386,6 +386,7 @@ struct FillIq4Xs {
   }
 };
 
+#include "backend/cpu/kernels/affine_fill-inl.h"
 #include "backend/cpu/kernels/block_grids-inl.h"
 
 // --- The table ---
@@ -411,15 +412,31 @@ constexpr BlockKernel block_kernel(bool narrow) {
 
 /// By BlockKind.
 constexpr BlockKernels kBlockKernels = {{
-    block_kernel<BlockQ4_0, FillQ4_0>(true),     block_kernel<BlockQ4_1, FillQ4_1>(true),
-    block_kernel<BlockQ5_0, FillQ5_0>(true),     block_kernel<BlockQ5_1, FillQ5_1>(true),
-    block_kernel<BlockQ8_0, FillQ8_0>(false),    block_kernel<BlockQ2K, FillQ2K>(true),
-    block_kernel<BlockQ3K, FillQ3K>(true),       block_kernel<BlockQ4K, FillQ4K>(true),
-    block_kernel<BlockQ5K, FillQ5K>(true),       block_kernel<BlockQ6K, FillQ6K>(true),
-    block_kernel<BlockIq4Nl, FillIq4Nl>(false),  block_kernel<BlockIq4Xs, FillIq4Xs>(false),
-    block_kernel<BlockIq2Xxs, FillIq2Xxs>(true), block_kernel<BlockIq2Xs, FillIq2Xs>(true),
-    block_kernel<BlockIq2S, FillIq2S>(true),     block_kernel<BlockIq3Xxs, FillIq3Xxs>(true),
-    block_kernel<BlockIq3S, FillIq3S>(true),     block_kernel<BlockIq1S, FillIq1S>(true),
-    block_kernel<BlockIq1M, FillIq1M>(true),     block_kernel<BlockMxfp4, FillMxfp4>(true),
+    block_kernel<BlockQ4_0, FillQ4_0>(true),
+    block_kernel<BlockQ4_1, FillQ4_1>(true),
+    block_kernel<BlockQ5_0, FillQ5_0>(true),
+    block_kernel<BlockQ5_1, FillQ5_1>(true),
+    block_kernel<BlockQ8_0, FillQ8_0>(false),
+    block_kernel<BlockQ2K, FillQ2K>(true),
+    block_kernel<BlockQ3K, FillQ3K>(true),
+    block_kernel<BlockQ4K, FillQ4K>(true),
+    block_kernel<BlockQ5K, FillQ5K>(true),
+    block_kernel<BlockQ6K, FillQ6K>(true),
+    block_kernel<BlockIq4Nl, FillIq4Nl>(false),
+    block_kernel<BlockIq4Xs, FillIq4Xs>(false),
+    block_kernel<BlockIq2Xxs, FillIq2Xxs>(true),
+    block_kernel<BlockIq2Xs, FillIq2Xs>(true),
+    block_kernel<BlockIq2S, FillIq2S>(true),
+    block_kernel<BlockIq3Xxs, FillIq3Xxs>(true),
+    block_kernel<BlockIq3S, FillIq3S>(true),
+    block_kernel<BlockIq1S, FillIq1S>(true),
+    block_kernel<BlockIq1M, FillIq1M>(true),
+    block_kernel<BlockMxfp4, FillMxfp4>(true),
     block_kernel<BlockNvfp4, FillNvfp4>(true),
+    affine_kernel<4, 32>(),
+    affine_kernel<4, 64>(),
+    affine_kernel<4, 128>(),
+    affine_kernel<8, 32>(),
+    affine_kernel<8, 64>(),
+    affine_kernel<8, 128>(),
 }};

@@ -120,27 +120,30 @@ struct FilledPanel {
   alignas(64) float biases[kBlockFillCols / 16][kTilePanelRows];
 };
 
-/// One group of kGroupLines lines, added to acc [token][vec].
+/// One group of kGroupLines lines, added to acc [token][vec]. Eight lines at a time are unrolled.
 template <int kBits, int kGroupLines, int kTokens>
 MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& panel, int64_t at,
                                 int64_t group, FVec* acc) {
   constexpr int kSums = kTokens * kVecs;
+  constexpr int kPart = kGroupLines < 8 ? kGroupLines : 8;
   IVec sums[2 * kSums];
   MF_UNROLL
   for (int i = 0; i < 2 * kSums; ++i) sums[i] = izero();
-  MF_UNROLL
-  for (int line = 0; line < kGroupLines; ++line) {
-    IVec w[kVecs];
+  for (int64_t part = 0; part < kGroupLines; part += kPart) {
     MF_UNROLL
-    for (int v = 0; v < kVecs; ++v) {
-      w[v] = iload(panel.lines[at * kGroupLines + line] + v * kIntLanes * 4);
-    }
-    MF_UNROLL
-    for (int i = 0; i < kSums; ++i) {
-      const auto* x = static_cast<const uint8_t*>(args.x[i / kVecs].values);
-      const IVec four = ibroadcast(x + (group * kGroupLines + line) * kLineCols);
-      IVec& sum = sums[line % 2 * kSums + i];
-      sum = idot<kBits>(sum, w[i % kVecs], four);
+    for (int line = 0; line < kPart; ++line) {
+      IVec w[kVecs];
+      MF_UNROLL
+      for (int v = 0; v < kVecs; ++v) {
+        w[v] = iload(panel.lines[at * kGroupLines + part + line] + v * kIntLanes * 4);
+      }
+      MF_UNROLL
+      for (int i = 0; i < kSums; ++i) {
+        const auto* x = static_cast<const uint8_t*>(args.x[i / kVecs].values);
+        const IVec four = ibroadcast(x + (group * kGroupLines + part + line) * kLineCols);
+        IVec& sum = sums[line % 2 * kSums + i];
+        sum = idot<kBits>(sum, w[i % kVecs], four);
+      }
     }
   }
   MF_UNROLL
@@ -193,11 +196,17 @@ static void few_blocks_by_tokens(const TileFewArgs& args) {
 
 static void few_tiles_or_blocks(const TileFewArgs& args) {
   if (args.w.block == nullptr) return few(args);
-  if (args.w.block->group_size == 16) {
-    return args.w.block->narrow ? few_blocks_by_tokens<7, 4>(args)
-                                : few_blocks_by_tokens<8, 4>(args);
+  const bool narrow = args.w.block->narrow;
+  switch (args.w.block->group_size) {
+    case 16:
+      return narrow ? few_blocks_by_tokens<7, 4>(args) : few_blocks_by_tokens<8, 4>(args);
+    case 32:
+      return narrow ? few_blocks_by_tokens<7, 8>(args) : few_blocks_by_tokens<8, 8>(args);
+    case 64:
+      return narrow ? few_blocks_by_tokens<7, 16>(args) : few_blocks_by_tokens<8, 16>(args);
+    default:
+      return narrow ? few_blocks_by_tokens<7, 32>(args) : few_blocks_by_tokens<8, 32>(args);
   }
-  return args.w.block->narrow ? few_blocks_by_tokens<7, 8>(args) : few_blocks_by_tokens<8, 8>(args);
 }
 
 constexpr TileKernels make_int8_tiles(const char* name) {

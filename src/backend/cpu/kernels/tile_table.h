@@ -28,7 +28,8 @@ constexpr int64_t kTileFewTokens = 4;
 /// Tokens of one call of many(), at most.
 constexpr int64_t kTileManyTokens = 512;
 
-/// Storage formats of blocks that are multiplied as they are stored: GGML's types.
+/// Storage formats that are multiplied as they are stored: GGML's types, which are blocks, and rows
+/// of affine groups by bits and group size.
 enum class BlockKind : uint8_t {
   kQ4_0,
   kQ4_1,
@@ -51,8 +52,14 @@ enum class BlockKind : uint8_t {
   kIq1M,
   kMxfp4,
   kNvfp4,
+  kAffine4x32,
+  kAffine4x64,
+  kAffine4x128,
+  kAffine8x32,
+  kAffine8x64,
+  kAffine8x128,
 };
-constexpr int kBlockKinds = 21;
+constexpr int kBlockKinds = 27;
 /// Columns that are filled at a time, at most: a multiple of every block.
 constexpr int64_t kBlockFillCols = 256;
 
@@ -65,13 +72,18 @@ struct BlockFillArgs {
   float* scales;   // [group][row], groups `stride` apart
   float* biases;
   int64_t stride;
+  // Scales and biases of affine groups, from the first group of the first row on.
+  const uint8_t* scale_rows = nullptr;
+  const uint8_t* bias_rows = nullptr;
+  int64_t param_row_bytes = 0;
+  ElementType param_type = ElementType::kF32;
 };
 
 /// How one instruction set fills from one kind of blocks.
 struct BlockKernel {
   int32_t elements;  // of a block
   int32_t bytes;
-  int32_t group_size;  // columns that share a scale: 16 or 32
+  int32_t group_size;  // columns that share a scale: 16 to 128
   bool narrow;         // codes are below 128
   void (*fill)(const BlockFillArgs& args);
 };
@@ -88,8 +100,10 @@ struct TileMatrix {
   ElementType type;  // of scales and biases
   int32_t bits;      // 4 or 8
   int32_t group_size;
-  const BlockKernel* block = nullptr;  // of blocks only; then bits and type say nothing
-  float outer_scale = 1.0f;            // a factor of all numbers; of blocks only
+  const BlockKernel* block = nullptr;   // of what is multiplied as it is stored; bits say nothing
+  float outer_scale = 1.0f;             // a factor of all numbers; of blocks only
+  const uint8_t* scale_rows = nullptr;  // of row-major affine groups
+  const uint8_t* bias_rows = nullptr;
 };
 
 /// A token's activations as prepare() leaves them.

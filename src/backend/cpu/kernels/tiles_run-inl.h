@@ -6,6 +6,8 @@
 // A line is 64 bytes: a 32-bit lane for each of the sixteen rows of a panel. A run fits the L1
 // cache beside its activations; all tokens are multiplied by it, a block at a time.
 
+#include "backend/cpu/kernels/fill_args-inl.h"
+
 constexpr int kVecs = static_cast<int>(kTilePanelRows) / kVecLanes;  // of one panel
 constexpr int kLine = 64;
 constexpr int kRunLines = 128;
@@ -84,8 +86,7 @@ static void unpack_run(TileRun& run, const TileMatrix& w, const TileExtents& e,
 MF_INLINE void fill_panel(const TileMatrix& w, const uint8_t* panel, int64_t col, int64_t cols,
                           uint8_t* lines, float* scales, float* biases, int64_t stride) {
   const BlockKernel& block = *w.block;
-  block.fill({panel + col / block.elements * block.bytes, w.cols / block.elements * block.bytes,
-              cols / block.elements, lines, scales, biases, stride});
+  block.fill(fill_args(w, panel, col, cols, lines, scales, biases, stride));
   if (w.outer_scale == 1.0f) return;
   for (int64_t g = 0; g < cols / block.group_size; ++g) {
     for (int64_t r = 0; r < kTilePanelRows; ++r) {
