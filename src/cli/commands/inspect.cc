@@ -47,6 +47,18 @@ Json describe_architecture(const LoadedModel& model) {
   return json;
 }
 
+/// Bytes of the other modules by what they are called in every layer, and their format.
+Json dense_bytes_by_module(const LoadedModel& model) {
+  std::map<std::string, uint64_t> bytes;
+  for (const ClaimedModule& module : model.modules) {
+    const std::string name = module.name.substr(module.name.rfind('.') + 1);
+    const int64_t cols = module.shape.back();
+    bytes[formatted("{} {}", name, module.format.to_string())] +=
+        weight_bytes(module.format, module.shape.num_elements() / cols, cols);
+  }
+  return bytes;
+}
+
 Json describe_checkpoint(const LoadedModel& model) {
   std::map<std::string, uint64_t> bytes_by_dtype;
   uint64_t total = 0;
@@ -69,18 +81,6 @@ std::string formats_of(const ExpertLayer& layer) {
   const std::string gate = layer.gate.format.to_string();
   if (layer.up.format == layer.gate.format && layer.down.format == layer.gate.format) return gate;
   return formatted("{}, {}, {}", gate, layer.up.format.to_string(), layer.down.format.to_string());
-}
-
-/// Bytes of the other modules by what they are called in every layer, and their format.
-Json dense_bytes_by_module(const LoadedModel& model) {
-  std::map<std::string, uint64_t> bytes;
-  for (const ClaimedModule& module : model.modules) {
-    const std::string name = module.name.substr(module.name.rfind('.') + 1);
-    const int64_t cols = module.shape.back();
-    bytes[formatted("{} {}", name, module.format.to_string())] +=
-        weight_bytes(module.format, module.shape.num_elements() / cols, cols);
-  }
-  return bytes;
 }
 
 Json describe_experts(const LoadedModel& model, const ModelSizes& sizes) {
