@@ -86,6 +86,9 @@ std::string assumption(const Description& description, const AssumedFormat& assu
   if (const std::optional<ModuleQuant> stated = description.quant.lookup(""); stated) {
     return formatted("assumed {} as config.json says", stated->to_string());
   }
+  if (const std::string& method = description.quant.rule().method; !method.empty()) {
+    return formatted("assumed {}; config.json's quant_method is {}", assumed.to_string(), method);
+  }
   return "assumed " + assumed.to_string();
 }
 

@@ -258,6 +258,24 @@ TEST_F(ConfigOnly, BitsAreThoseOfTheConfigElseThoseAskedFor) {
             kParameters * 2 / 3 * 9 / 8 + kParameters / 3 * 9 / 16);
 }
 
+TEST_F(ConfigOnly, ModesOfSmallFloatsAreAssumedAsConfigSays) {
+  Json config = testing::make_tiny_model({}).config;
+  config["hidden_size"] = 64;
+  config["moe_intermediate_size"] = 64;
+  config["quantization"] = {{"mode", "mxfp4"}};
+  write(config);
+  const auto model = describe_with({});
+  ASSERT_TRUE(model.ok()) << model.error().to_string();
+  EXPECT_NE((*model)->assumed_weights.find("mxfp4 as config.json says"), std::string::npos);
+  EXPECT_EQ((*model)->experts.layers[0].bytes_per_expert(), uint64_t{3 * 64 * 64} * 17 / 32);
+  config.erase("quantization");
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  write(config);
+  const auto other = describe_with({});
+  ASSERT_TRUE(other.ok()) << other.error().to_string();
+  EXPECT_NE((*other)->assumed_weights.find("quant_method is fp8"), std::string::npos);
+}
+
 TEST_F(ConfigOnly, StorageThatIsNotSupportedIsSaidAndAssumedAway) {
   Json config = testing::make_tiny_model({}).config;
   config["quantization_config"] = {{"quant_method", "quark"}};

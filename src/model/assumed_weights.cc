@@ -38,7 +38,8 @@ class AssumedOrigin : public WeightOrigin {
       Weight& matrix = *parts[m].first;
       const std::string module = formatted("{}.switch_mlp.{}", prefix, kProjections[m]);
       matrix.format = format_of(module, matrix.cols, assumed_.bits);
-      if (with_bias) *parts[m].second = {matrix.format.dtype, matrix.rows, 0};
+      const DType dtype = is_plain_float(matrix.format.dtype) ? matrix.format.dtype : DType::kBf16;
+      if (with_bias) *parts[m].second = {dtype, matrix.rows, 0};
     }
     choose_orders_of_stored(layer, device_);
     lay_out_slot(layer);
@@ -58,8 +59,8 @@ class AssumedOrigin : public WeightOrigin {
         quant = *own;
       }
     }
-    const QuantFormat affine = QuantFormat::affine(quant.bits, quant.group_size, DType::kBf16);
-    return is_valid(affine, cols) ? affine : QuantFormat::plain(DType::kBf16);
+    const QuantFormat format = quant.format(DType::kBf16);
+    return is_valid(format, cols) ? format : QuantFormat::plain(DType::kBf16);
   }
 
   const NameScheme& scheme_;
