@@ -5,6 +5,7 @@
 #include "checkpoint/checksum.h"
 #include "io/memory/memory_file.h"
 #include "quant/formats/tiled.h"
+#include "quant/ggml_types.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -70,6 +71,26 @@ TEST(ExpertPack, ManifestSurvivesTextAndBack) {
   EXPECT_EQ(parsed->recipe, manifest.recipe);
   EXPECT_EQ(parsed->model, manifest.model);
   EXPECT_EQ(parsed->layers, manifest.layers);
+}
+
+TEST(ExpertPack, MatricesOfBlocksKeepTheirOuterScale) {
+  ExpertPackManifest manifest = some_manifest();
+  const QuantFormat blocks = *find_ggml_type("NVFP4")->format;
+  PackedLayer& layer = manifest.layers[0];
+  layer.matrices[0] = lay_out(blocks.with_outer_scale(), 48, 128);
+  layer.matrices[1] = lay_out(blocks, 48, 128);
+  lay_out_blob(layer);
+  const std::string text = expert_pack_text(manifest);
+  const auto parsed = parse_expert_pack(text, "pack");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().to_string();
+  EXPECT_EQ(parsed->layers, manifest.layers);
+  EXPECT_TRUE(parsed->layers[0].matrices[0].has(PartRole::kOuterScale));
+  EXPECT_FALSE(parsed->layers[0].matrices[1].has(PartRole::kOuterScale));
+
+  Json json = *parse_json(text, "pack");
+  json["layers"][0]["gate"]["outer_scale"] = 2;
+  expect_error(parse_expert_pack(json.dump(), "p"), ErrorCode::kCorruption,
+               {"gate", "outer_scale 2", "expected true"});
 }
 
 TEST(ExpertPack, RefusesAnotherFormatOrVersion) {

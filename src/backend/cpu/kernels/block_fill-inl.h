@@ -70,18 +70,12 @@ constexpr uint32_t kNibbles = 0x0f0f0f0fu;
 
 // --- 32 numbers: sixteen bytes are four lines of low halves, then four of high ones ---
 
-/// The lowest four bits of words to the lowest of four bytes.
-MF_INLINE Words spread_bits(Words bits) {
-  const Words pairs = (bits | bits << 14) & 0x00030003u;
-  return (pairs | pairs << 7) & 0x01010101u;
-}
-
 /// Adds 16 where the row's bit of a column is set. Bit e of a row's word belongs to column e.
-MF_INLINE void add_fifth_lines(Words bits, int row, uint8_t* lines) {
-  MF_UNROLL
-  for (int j = 0; j < 8; ++j) {
-    uint8_t* line = lines + j * kLineBytes + row * 4;
-    store_words(line, load_words(line) | spread_bits(bits >> (4 * j) & 15u) << 4);
+template <int kLine = 0>
+MF_INLINE void add_fifth_lines(const uint8_t* bits, uint8_t* lines) {
+  if constexpr (kLine < 8) {
+    add_where_set<kLine>(bits, 16, lines + kLine * kLineBytes);
+    add_fifth_lines<kLine + 1>(bits, lines);
   }
 }
 
@@ -118,12 +112,14 @@ struct FillQ5_0 {
   static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
     fill_nibbles(from + 6, row_bytes, to.lines);
     const RowWords front(from, row_bytes);
+    alignas(64) uint8_t bits[kLineBytes];
     for_rows([&](int row) {
       const Words first = front.at(0, row);
-      add_fifth_lines(first >> 16 | front.at(1, row) << 16, row, to.lines);
+      store_words(bits + row * 4, first >> 16 | front.at(1, row) << 16);
       const Floats scale = halves_to_floats(first & 0xffffu);
       to.put(0, row, scale, scale * static_cast<float>(-BlockQ5_0::kZero));
     });
+    add_fifth_lines(bits, to.lines);
   }
 };
 
@@ -133,9 +129,9 @@ struct FillQ5_1 {
     const RowWords front(from, row_bytes);
     for_rows([&](int row) {
       const Words halves = front.at(0, row);
-      add_fifth_lines(front.at(1, row), row, to.lines);
       to.put(0, row, halves_to_floats(halves & 0xffffu), halves_to_floats(halves >> 16));
     });
+    add_fifth_lines(front.lines + kLineBytes, to.lines);
   }
 };
 

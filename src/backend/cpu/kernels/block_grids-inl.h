@@ -13,13 +13,17 @@ MF_INLINE Words spread_threes(Words bits) {
   const Words two = (bits | bits << 10) & 0x003f003fu;
   return (two | two << 5) & 0x07070707u;
 }
-/// The eighth sign of the lowest seven bits: an even number of them is set.
-MF_INLINE Words with_even_sign(Words bits) {
-  const Words seven = bits & 127u;
-  Words parity = seven ^ seven >> 4;
+/// The eighth sign of four times seven bits, each in a byte: an even number of them is set.
+MF_INLINE Words with_even_signs(Words sevens) {
+  Words parity = sevens ^ (sevens >> 4 & 0x07070707u);
   parity ^= parity >> 2;
   parity ^= parity >> 1;
-  return seven | (parity & 1u) << 7;
+  return sevens | (parity & 0x01010101u) << 7;
+}
+/// The lowest 28 bits in sevens.
+MF_INLINE Words signs_of_sevens(Words bits) {
+  return with_even_signs((bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |
+                         (bits << 3 & 0x7f000000u));
 }
 
 /// Stored bytes of sixteen rows: kQuarters times four words of each.
@@ -39,11 +43,12 @@ struct RowBytes {
 };
 
 /// The columns of one group of 32 of all rows: places in a grid, then its entries, in pairs of 16
-/// bits; and four bits for each column, then codes.
+/// bits; signs; a byte for each column.
 template <int kPairs>
 struct GridGroup {
   alignas(64) uint8_t index[kPairs * kLineBytes];
   alignas(64) uint8_t entries[kPairs * kLineBytes];
+  alignas(64) uint8_t signs[kLineBytes];
   alignas(64) uint8_t levels[8 * kLineBytes];
 
   MF_INLINE void set_index(int pair, int row, Words words) {
@@ -52,6 +57,7 @@ struct GridGroup {
   MF_INLINE Words entry(int pair, int row) const {
     return load_words(entries + pair * kLineBytes + row * 4);
   }
+  MF_INLINE void set_signs(int row, Words words) { store_words(signs + row * 4, words); }
   MF_INLINE void set_levels(int line, int row, Words words) {
     store_words(levels + line * kLineBytes + row * 4, words);
   }
@@ -68,17 +74,27 @@ struct GridGroup {
       look_up_bytes(levels + i * kLineBytes, table.codes, lines + i * kLineBytes);
     }
   }
+  template <int kLine = 0>
+  MF_INLINE void put_signed_codes(const LevelCodes& table, uint8_t* lines) const {
+    if constexpr (kLine < 8) {
+      look_up_signed<kLine>(levels + kLine * kLineBytes, signs, table.codes,
+                            lines + kLine * kLineBytes);
+      put_signed_codes<kLine + 1>(table, lines);
+    }
+  }
 };
 
 // --- Eight columns an entry: pair 0 has the entries of eights 0 and 2 of a group, pair 1 of 1 and
 // 3
 
-/// Levels of eight `l`, whose signs are the lowest eight bits of `signs`.
-MF_INLINE void set_eight(GridGroup<2>& group, int l, int row, Words signs) {
-  const Words entry = group.entry(l % 2, row) >> (l / 2 * 16);
-  group.set_levels(2 * l, row, spread_pairs(entry & 255u) | spread_bits(signs & 15u) << 3);
-  group.set_levels(2 * l + 1, row,
-                   spread_pairs(entry >> 8 & 255u) | spread_bits(signs >> 4 & 15u) << 3);
+/// The levels of all four eights.
+MF_INLINE void set_eights(GridGroup<2>& group, int row) {
+  MF_UNROLL
+  for (int l = 0; l < 4; ++l) {
+    const Words entry = group.entry(l % 2, row) >> (l / 2 * 16);
+    group.set_levels(2 * l, row, spread_pairs(entry & 255u));
+    group.set_levels(2 * l + 1, row, spread_pairs(entry >> 8 & 255u));
+  }
 }
 /// Four bytes of indices as two pairs of 16 bits.
 MF_INLINE void set_byte_indices(GridGroup<2>& group, int row, Words bytes) {
@@ -118,11 +134,11 @@ struct FillIq2Xxs {
       group.look_up(iq::kIq2XxsGrid);
       for_rows([&](int row) {
         const Words signs = words.at(2 * g + 1, row);
-        MF_UNROLL
-        for (int l = 0; l < 4; ++l) set_eight(group, l, row, with_even_sign(signs >> (7 * l)));
+        group.set_signs(row, signs_of_sevens(signs));
+        set_eights(group, row);
         put_scale<kGridZero>(to, g, row, quarter_scales(load_floats(d + row), signs >> 28));
       });
-      group.put_codes(kIq2Codes, to.lines + g * kOctet);
+      group.put_signed_codes(kIq2Codes, to.lines + g * kOctet);
     }
   }
 };
@@ -143,13 +159,14 @@ struct FillIq2Xs {
       });
       group.look_up(iq::kIq2XsGrid);
       for_rows([&](int row) {
-        MF_UNROLL
-        for (int l = 0; l < 4; ++l) {
-          const Words signs = words.at(2 * g + l / 2, row) >> (16 * (l % 2) + 9);
-          set_eight(group, l, row, with_even_sign(signs));
-        }
+        const Words first = words.at(2 * g, row);
+        const Words second = words.at(2 * g + 1, row);
+        group.set_signs(row,
+                        with_even_signs((first >> 9 & 0x7fu) | (first >> 17 & 0x7f00u) |
+                                        (second << 7 & 0x7f0000u) | (second >> 1 & 0x7f000000u)));
+        set_eights(group, row);
       });
-      group.put_codes(kIq2Codes, to.lines + g * kOctet);
+      group.put_signed_codes(kIq2Codes, to.lines + g * kOctet);
     }
   }
 };
@@ -173,11 +190,10 @@ struct FillIq2S {
       });
       group.look_up(iq::kIq2SGrid);
       for_rows([&](int row) {
-        const Words word = signs.at(g, row);
-        MF_UNROLL
-        for (int l = 0; l < 4; ++l) set_eight(group, l, row, word >> (8 * l) & 255u);
+        group.set_signs(row, signs.at(g, row));
+        set_eights(group, row);
       });
-      group.put_codes(kIq2Codes, to.lines + g * kOctet);
+      group.put_signed_codes(kIq2Codes, to.lines + g * kOctet);
     }
   }
 };
@@ -271,10 +287,13 @@ struct FillIq1M {
 // --- Four columns an entry: pair p has the entries of line p % 2 + p / 2 * 4 and of the line two
 // on
 
-/// Levels of line `line`, whose signs are the lowest four bits of `signs`.
-MF_INLINE void set_four(GridGroup<4>& group, int line, int row, Words signs) {
-  const Words entry = group.entry(line / 4 * 2 + line % 2, row) >> (line % 4 / 2 * 16);
-  group.set_levels(line, row, spread_threes(entry & 0xfffu) | spread_bits(signs & 15u) << 3);
+/// The levels of all lines.
+MF_INLINE void set_fours(GridGroup<4>& group, int row) {
+  MF_UNROLL
+  for (int line = 0; line < 8; ++line) {
+    const Words entry = group.entry(line / 4 * 2 + line % 2, row) >> (line % 4 / 2 * 16);
+    group.set_levels(line, row, spread_threes(entry & 0xfffu));
+  }
 }
 
 struct FillIq3Xxs {
@@ -296,16 +315,12 @@ struct FillIq3Xxs {
       group.look_up(iq::kIq3XxsGrid);
       for_rows([&](int row) {
         const Words signs = tail.at(g, row);
-        MF_UNROLL
-        for (int l = 0; l < 4; ++l) {
-          const Words eight = with_even_sign(signs >> (7 * l));
-          set_four(group, 2 * l, row, eight);
-          set_four(group, 2 * l + 1, row, eight >> 4);
-        }
+        group.set_signs(row, signs_of_sevens(signs));
+        set_fours(group, row);
         const Floats scale = quarter_scales(load_floats(d + row), signs >> 28);
         put_scale<kGridZero>(to, g, row, scale + scale);
       });
-      group.put_codes(kIq3XxsCodes, to.lines + g * kOctet);
+      group.put_signed_codes(kIq3XxsCodes, to.lines + g * kOctet);
     }
   }
 };
@@ -334,13 +349,12 @@ struct FillIq3S {
       });
       group.look_up(iq::kIq3SGrid);
       for_rows([&](int row) {
-        const Words word = signs.at(g, row);
-        MF_UNROLL
-        for (int line = 0; line < 8; ++line) set_four(group, line, row, word >> (4 * line));
+        group.set_signs(row, signs.at(g, row));
+        set_fours(group, row);
         const Words code = behind.at(3, row) >> (4 * g) & 15u;
         put_scale<kGridZero>(to, g, row, load_floats(d + row) * to_floats(code + code + 1u));
       });
-      group.put_codes(kIq3SCodes, to.lines + g * kOctet);
+      group.put_signed_codes(kIq3SCodes, to.lines + g * kOctet);
     }
   }
 };

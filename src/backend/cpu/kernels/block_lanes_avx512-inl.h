@@ -60,6 +60,39 @@ MF_INLINE void look_up_bytes(const uint8_t* from, const uint8_t (&table)[16], ui
   _mm512_storeu_si512(to, _mm512_shuffle_epi8(numbers, _mm512_loadu_si512(from)));
 }
 
+/// Whether bit 4 * kLine + b of the words of a line is set, for byte b of each.
+template <int kLine>
+MF_INLINE __mmask64 set_columns(const uint8_t* words) {
+  const __m512i byte_of_lane =
+      _mm512_add_epi32(_mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0)),
+                       _mm512_set1_epi8(kLine / 2));
+  const __m512i four = _mm512_shuffle_epi8(_mm512_loadu_si512(words), byte_of_lane);
+  return _mm512_test_epi8_mask(
+      four, _mm512_set1_epi32(kLine % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u)));
+}
+
+/// Adds `value` to the bytes of line kLine whose column is set: bit 4 * kLine + b of a row's word
+/// is that of byte b.
+template <int kLine>
+MF_INLINE void add_where_set(const uint8_t* bits, uint8_t value, uint8_t* line) {
+  const __m512i codes = _mm512_loadu_si512(line);
+  const __m512i more = _mm512_set1_epi8(static_cast<char>(value));
+  _mm512_storeu_si512(line, _mm512_mask_add_epi8(codes, set_columns<kLine>(bits), codes, more));
+}
+
+/// look_up_bytes(), and 128 less that where the sign of a column is set: bit 4 * kLine + b of a
+/// row's word is that of byte b.
+template <int kLine>
+MF_INLINE void look_up_signed(const uint8_t* from, const uint8_t* signs, const uint8_t (&table)[16],
+                              uint8_t* to) {
+  const __m512i numbers =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  const __m512i codes = _mm512_shuffle_epi8(numbers, _mm512_loadu_si512(from));
+  const __mmask64 negative = set_columns<kLine>(signs);
+  _mm512_storeu_si512(
+      to, _mm512_mask_sub_epi8(codes, negative, _mm512_set1_epi8(static_cast<char>(128)), codes));
+}
+
 /// Entries of a table of 32 << kLog by 32 indices, of which no higher bits count.
 template <int kLog>
 MF_INLINE __m512i permute_entries(const uint16_t* table, __m512i index) {
@@ -72,10 +105,23 @@ MF_INLINE __m512i permute_entries(const uint16_t* table, __m512i index) {
                                    permute_entries<kLog - 1>(table + (32 << (kLog - 1)), index));
   }
 }
-/// Entries of a grid for a line of indices of 16 bits.
+/// Entries of a grid for a line of indices of 16 bits. The largest grid takes 64 permutations with
+/// what chooses among them; loads of single entries take less.
 template <int kSize>
 MF_INLINE void look_up_entries(const uint8_t* index, const uint16_t (&grid)[kSize], uint8_t* to) {
-  constexpr int kLog = kSize == 256 ? 3 : kSize == 512 ? 4 : kSize == 1024 ? 5 : 6;
-  static_assert(kSize == 32 << kLog);
+  if constexpr (kSize == 2048) {
+    MF_UNROLL
+    for (int i = 0; i < 64; i += 8) {
+      uint64_t four = 0;
+      MF_UNROLL
+      for (int k = 0; k < 4; ++k) {
+        four |= static_cast<uint64_t>(grid[load_u16(index + i + 2 * k) & (kSize - 1)]) << (16 * k);
+      }
+      store_u64(to + i, four);
+    }
+    return;
+  }
+  constexpr int kLog = kSize == 256 ? 3 : kSize == 512 ? 4 : 5;
+  static_assert(kSize == 2048 || kSize == 32 << kLog);
   _mm512_storeu_si512(to, permute_entries<kLog>(grid, _mm512_loadu_si512(index)));
 }

@@ -33,6 +33,28 @@ MF_INLINE void look_up_bytes(const uint8_t* from, const uint8_t (&table)[16], ui
   for (int i = 0; i < 64; ++i) to[i] = table[from[i]];
 }
 
+/// Adds `value` to the bytes of line kLine whose column is set: bit 4 * kLine + b of a row's word
+/// is that of byte b.
+template <int kLine>
+MF_INLINE void add_where_set(const uint8_t* bits, uint8_t value, uint8_t* line) {
+  for (int i = 0; i < 64; ++i) {
+    const bool set = (load_u32(bits + i / 4 * 4) >> (4 * kLine + i % 4) & 1) != 0;
+    line[i] = static_cast<uint8_t>(line[i] + (set ? value : 0));
+  }
+}
+
+/// look_up_bytes(), and 128 less that where the sign of a column is set: bit 4 * kLine + b of a
+/// row's word is that of byte b.
+template <int kLine>
+MF_INLINE void look_up_signed(const uint8_t* from, const uint8_t* signs, const uint8_t (&table)[16],
+                              uint8_t* to) {
+  for (int i = 0; i < 64; ++i) {
+    const uint8_t code = table[from[i]];
+    const bool negative = (load_u32(signs + i / 4 * 4) >> (4 * kLine + i % 4) & 1) != 0;
+    to[i] = negative ? static_cast<uint8_t>(128 - code) : code;
+  }
+}
+
 /// Entries of a grid for a line of indices of 16 bits.
 template <int kSize>
 MF_INLINE void look_up_entries(const uint8_t* index, const uint16_t (&grid)[kSize], uint8_t* to) {

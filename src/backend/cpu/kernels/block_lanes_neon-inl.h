@@ -52,6 +52,41 @@ MF_INLINE void look_up_bytes(const uint8_t* from, const uint8_t (&table)[16], ui
   for (int i = 0; i < 64; i += 16) vst1q_u8(to + i, vqtbl1q_u8(numbers, vld1q_u8(from + i)));
 }
 
+/// All bits where bit 4 * kLine + b of the words is set, for byte b of each.
+template <int kLine>
+MF_INLINE uint8x16_t set_columns(uint8x16_t words) {
+  const uint8x16_t byte_of_lane = vaddq_u8(
+      vreinterpretq_u8_u32(vmulq_n_u32(uint32x4_t{0, 1, 2, 3}, 0x04040404)), vdupq_n_u8(kLine / 2));
+  const uint8x16_t bits =
+      vreinterpretq_u8_u32(vdupq_n_u32(kLine % 2 == 0 ? 0x08040201u : 0x80402010u));
+  return vtstq_u8(vqtbl1q_u8(words, byte_of_lane), bits);
+}
+
+/// Adds `value` to the bytes of line kLine whose column is set: bit 4 * kLine + b of a row's word
+/// is that of byte b.
+template <int kLine>
+MF_INLINE void add_where_set(const uint8_t* bits, uint8_t value, uint8_t* line) {
+  MF_UNROLL
+  for (int i = 0; i < 64; i += 16) {
+    const uint8x16_t more = vandq_u8(set_columns<kLine>(vld1q_u8(bits + i)), vdupq_n_u8(value));
+    vst1q_u8(line + i, vaddq_u8(vld1q_u8(line + i), more));
+  }
+}
+
+/// look_up_bytes(), and 128 less that where the sign of a column is set: bit 4 * kLine + b of a
+/// row's word is that of byte b.
+template <int kLine>
+MF_INLINE void look_up_signed(const uint8_t* from, const uint8_t* signs, const uint8_t (&table)[16],
+                              uint8_t* to) {
+  const uint8x16_t numbers = vld1q_u8(table);
+  MF_UNROLL
+  for (int i = 0; i < 64; i += 16) {
+    const uint8x16_t codes = vqtbl1q_u8(numbers, vld1q_u8(from + i));
+    const uint8x16_t negative = set_columns<kLine>(vld1q_u8(signs + i));
+    vst1q_u8(to + i, vbslq_u8(negative, vsubq_u8(vdupq_n_u8(128), codes), codes));
+  }
+}
+
 /// Entries of a grid for a line of indices of 16 bits.
 template <int kSize>
 MF_INLINE void look_up_entries(const uint8_t* index, const uint16_t (&grid)[kSize], uint8_t* to) {

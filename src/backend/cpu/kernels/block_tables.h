@@ -69,16 +69,15 @@ inline constexpr uint8_t kIq4Codes[16] = {1,   24,  45,  63,  79,  93,  106, 118
 inline constexpr uint8_t kE2m1Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28,
                                            16, 15, 14, 13, 12, 10, 8,  4};
 
-/// Codes of a grid's levels by their number, and from 8 on of those with a minus.
+/// Codes of a grid's levels by their number.
 struct LevelCodes {
   uint8_t codes[16];
 };
 template <int kLevels>
-constexpr LevelCodes signed_levels(const int8_t (&levels)[kLevels]) {
+constexpr LevelCodes level_codes(const int8_t (&levels)[kLevels]) {
   LevelCodes all{};
   for (int i = 0; i < kLevels; ++i) {
     all.codes[i] = static_cast<uint8_t>(64 + levels[i]);
-    all.codes[8 + i] = static_cast<uint8_t>(64 - levels[i]);
   }
   return all;
 }
@@ -91,9 +90,9 @@ constexpr LevelCodes moved_levels() {
   }
   return all;
 }
-inline constexpr LevelCodes kIq2Codes = signed_levels(iq::kIq2Levels);
-inline constexpr LevelCodes kIq3XxsCodes = signed_levels(iq::kIq3XxsLevels);
-inline constexpr LevelCodes kIq3SCodes = signed_levels(iq::kIq3SLevels);
+inline constexpr LevelCodes kIq2Codes = level_codes(iq::kIq2Levels);
+inline constexpr LevelCodes kIq3XxsCodes = level_codes(iq::kIq3XxsLevels);
+inline constexpr LevelCodes kIq3SCodes = level_codes(iq::kIq3SLevels);
 inline constexpr LevelCodes kIq1Codes = moved_levels();
 
 }  // namespace moeflux::cpu
