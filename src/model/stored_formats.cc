@@ -227,14 +227,17 @@ Parts<std::string> affine_names(const std::string& module, std::string_view weig
 std::optional<StoredModule> find_module(TensorClaims& claims, const QuantConfig& quant,
                                         const std::string& module, std::string_view weight_name,
                                         const Shape& shape) {
-  const ModuleTensors tensors(claims.index(), module, weight_name);
-  if (auto [is_registered, found] = find_registered(claims, quant, tensors, shape); is_registered) {
-    return found;
-  }
   const Parts<std::string> names = affine_names(module, weight_name);
   StoredModule found{.name = module};
   found.parts.codes = {names.codes, claims.index().find(names.codes)};
-  if (found.parts.codes.entry == nullptr) {
+  const TensorEntry* codes = found.parts.codes.entry;
+  if (codes != nullptr && codes->format) return find_plain(claims, std::move(found), shape);
+  const ModuleTensors tensors(claims.index(), module, weight_name);
+  if (auto [is_registered, spelled] = find_registered(claims, quant, tensors, shape);
+      is_registered) {
+    return spelled;
+  }
+  if (codes == nullptr) {
     claims.fail_missing(names.codes);
     return std::nullopt;
   }
