@@ -1,6 +1,5 @@
 // Keys that architectures share, as the keys of a config.json.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/format.h"

@@ -1,7 +1,6 @@
 #include "model/gguf_keys.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/format.h"
@@ -12,8 +11,13 @@ namespace {
 // No model comes near; the bounds keep a hostile file from asking for work.
 constexpr int64_t kBlocksMax = 1024;
 constexpr int64_t kReadFloatsMax = 65536;
+constexpr int64_t kNumberMax = int64_t{1} << 30;  // products of two of them do not overflow
 
 }  // namespace
+
+GgufKeys::GgufKeys(const gguf::Container& model) : model_(model) {
+  for (const gguf::TensorInfo& tensor : model.tensors()) tensors_.emplace(tensor.name, &tensor);
+}
 
 std::string GgufKeys::full(std::string_view key) const {
   return formatted("{}.{}", model_.architecture(), key);
@@ -34,8 +38,15 @@ void GgufKeys::fail_type(std::string_view key, const gguf::Value& value,
                                          gguf::value_type_name(value.type), expected));
 }
 
+int64_t GgufKeys::in_range(std::string_view key, int64_t number) {
+  if (number >= 0 && number <= kNumberMax) return number;
+  fail(ErrorCode::kCorruption,
+       formatted("key {} is {}, expected 0 to {}", full(key), number, kNumberMax));
+  return 0;
+}
+
 int64_t GgufKeys::as_int(std::string_view key, const gguf::Value& value) {
-  if (const auto* number = std::get_if<int64_t>(&value.data)) return *number;
+  if (const auto* number = std::get_if<int64_t>(&value.data)) return in_range(key, *number);
   if (value.type != gguf::ValueType::kArray) {
     fail_type(key, value, "a whole number");
     return 0;
@@ -112,7 +123,10 @@ std::vector<int64_t> GgufKeys::of_blocks(std::string_view key) {
     return std::vector<int64_t>(static_cast<size_t>(blocks));
   }
   Result<std::vector<int64_t>> numbers = model_.keys().ints(full(key));
-  if (numbers.ok()) return std::move(numbers).value();
+  if (numbers.ok()) {
+    for (int64_t& number : *numbers) number = in_range(key, number);
+    return std::move(numbers).value();
+  }
   fail(numbers.error().code(), numbers.error().message());
   return std::vector<int64_t>(static_cast<size_t>(blocks));
 }
@@ -145,10 +159,8 @@ int64_t GgufKeys::num_layers() {
 }
 
 const gguf::TensorInfo* GgufKeys::tensor(std::string_view name) const {
-  for (const gguf::TensorInfo& tensor : model_.tensors()) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
 }
 
 bool GgufKeys::any_block_has(std::string_view rest) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,12 +19,12 @@ namespace moeflux {
 class GgufKeys {
  public:
   /// `model` must outlive the keys.
-  explicit GgufKeys(const gguf::Container& model) : model_(model) {}
+  explicit GgufKeys(const gguf::Container& model);
 
   const std::string& architecture() const { return model_.architecture(); }
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  /// A whole number. Also an array of one for each block, which must all be the same: zeros, which
-  /// mean that a block has none, do not count.
+  /// A whole number from 0 to 2^30. Also an array of one for each block, which must all be the
+  /// same: zeros, which mean that a block has none, do not count.
   int64_t require_int(std::string_view key);
   int64_t int_or(std::string_view key, int64_t fallback);
   /// Floats and whole numbers.
@@ -61,8 +62,10 @@ class GgufKeys {
   const gguf::Value* take(std::string_view key);
   void fail_type(std::string_view key, const gguf::Value& value, std::string_view expected);
   int64_t as_int(std::string_view key, const gguf::Value& value);
+  int64_t in_range(std::string_view key, int64_t number);
 
   const gguf::Container& model_;
+  std::map<std::string_view, const gguf::TensorInfo*> tensors_;
   std::set<std::string, std::less<>> asked_;
   Status status_;
 };

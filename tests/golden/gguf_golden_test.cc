@@ -83,6 +83,8 @@ class GgufGolden : public ::testing::TestWithParam<std::string> {
 
 TEST_P(GgufGolden, TheReferenceDeviceAgrees) { expect_agreement("reference"); }
 
+TEST_P(GgufGolden, TheCpuAgrees) { expect_agreement("cpu"); }
+
 // Experts of a file begin at any multiple of 32 bytes, and an expert cache of one slot reads them
 // again and again.
 TEST_P(GgufGolden, StreamingThroughTheSmallestCacheChangesNoBit) {
@@ -100,11 +102,11 @@ TEST_P(GgufGolden, APackKeepsTheStoredBits) {
   const std::string folder = folder_of(GetParam());
   std::vector<TokenId> tokens = texts_of(folder).front().tokens;
   tokens.resize(std::min<size_t>(tokens.size(), 8));
-  const RunOutput whole = run_model(folder, tokens, {.device = "reference"});
+  const RunOutput whole = run_model(folder, tokens, {});
   ASSERT_FALSE(whole.logits.empty());
   const TempFolder packed;
   expect_packed(folder, packed.path(), {});
-  EXPECT_EQ(run_model(packed.path(), tokens, {.device = "reference"}).logits, whole.logits);
+  EXPECT_EQ(run_model(packed.path(), tokens, {}).logits, whole.logits);
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::string>& info) {

@@ -147,6 +147,10 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   wrong_type.text("qwen3moe.attention.head_count_kv", "2");
   expect_error(config_of(wrong_type), ErrorCode::kCorruption,
                {"qwen3moe.attention.head_count_kv", "string", "whole number"});
+  GgufImage huge = model_of("qwen3moe");
+  huge.key("qwen3moe.attention.head_count_kv", 10, GgufBytes().number(INT64_MAX).text());
+  expect_error(config_of(huge), ErrorCode::kCorruption,
+               {"qwen3moe.attention.head_count_kv", "9223372036854775807", "1073741824"});
   GgufImage dense = model_of("llama");
   dense.keys.erase(dense.keys.begin() + 7);
   expect_error(config_of(dense), ErrorCode::kUnsupported, {"llama.expert_count"});
