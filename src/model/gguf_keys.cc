@@ -101,8 +101,11 @@ bool GgufKeys::bool_or(std::string_view key, bool fallback) {
 std::string GgufKeys::text_or(std::string_view key, std::string_view fallback) {
   const gguf::Value* value = take(key);
   if (value == nullptr) return std::string(fallback);
-  if (const auto* text = std::get_if<std::string>(&value->data)) return *text;
-  fail_type(key, *value, "a short string");
+  const auto* text = std::get_if<std::string>(&value->data);
+  const auto is_shown = [](char c) { return c >= ' ' && c < '\x7f'; };
+  // Families repeat such texts in their messages.
+  if (text != nullptr && std::all_of(text->begin(), text->end(), is_shown)) return *text;
+  fail_type(key, *value, "a short string of ASCII");
   return std::string(fallback);
 }
 

@@ -147,6 +147,9 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   wrong_type.text("qwen3moe.attention.head_count_kv", "2");
   expect_error(config_of(wrong_type), ErrorCode::kCorruption,
                {"qwen3moe.attention.head_count_kv", "string", "whole number"});
+  GgufImage control = model_of("qwen3moe");
+  control.text("qwen3moe.rope.scaling.type", "\x1b[2J");
+  expect_error(config_of(control), ErrorCode::kCorruption, {"qwen3moe.rope.scaling.type", "ASCII"});
   GgufImage huge = model_of("qwen3moe");
   huge.key("qwen3moe.attention.head_count_kv", 10, GgufBytes().number(INT64_MAX).text());
   expect_error(config_of(huge), ErrorCode::kCorruption,
