@@ -112,6 +112,8 @@ FORMAT_HOMES_BESIDES = {
     "src/cli/commands/inspect.cc": "has flags for what is assumed",
     "src/cli/commands/pack.cc": "has flags for what to quantise to",
     "src/cli/commands/plan.cc": "has flags for what is assumed",
+    "src/cli/commands/quantize.cc": "has flags for what to quantise to",
+    "src/engine/quantize_plan.cc": "chooses what to quantise to",
     "src/cli/commands/synth.cc": "has flags for what to make",
     "src/engine/pack_plan.cc": "chooses what to quantise to",
     "src/model/assumed_weights.cc": "chooses what is assumed",

@@ -74,6 +74,9 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   loaded->experts = weights.take_expert_table();
   loaded->dense = weights.sizes();
   loaded->modules = weights.modules();
+  loaded->floats = weights.floats();
+  loaded->expert_prefixes = weights.expert_prefixes();
+  loaded->family = description.family;
   loaded->buffers = weights.take_buffers();
   return loaded;
 }

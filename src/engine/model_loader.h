@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_table.h"
+#include "model/family.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -24,8 +25,11 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   ExpertTable experts;
   DenseSizes dense;
-  std::vector<ClaimedModule> modules;  // the linear ones, without routed experts
-  CacheTypes cache_types;              // of its sequences' keys and values
+  std::vector<ClaimedModule> modules;        // the linear ones, without routed experts
+  std::vector<ClaimedFloats> floats;         // the small tensors
+  std::vector<std::string> expert_prefixes;  // by layer, canonical
+  const Family* family = nullptr;
+  CacheTypes cache_types;  // of its sequences' keys and values
   /// The format the weights are taken to have where the folder holds none; empty when it does.
   std::string assumed_weights;
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -15,6 +16,19 @@
 #include "model/weight_store.h"
 
 namespace moeflux {
+
+/// What mlx-lm calls the weights of a family, where that is not what NameScheme makes of canonical
+/// names with the usual prefix, and what it cannot read in groups.
+struct MlxNames {
+  std::string prefix = "model.";  // of all names but the head's
+  std::string head_prefix = "";
+  std::string experts = "switch_mlp";  // has the stacked experts of the module of their prefix
+  std::vector<std::pair<std::string, std::string>> renamed = {};  // as NameScheme's, after it
+  bool plain_router = false;                         // no linear module there: stays floats
+  std::vector<std::string_view> plain_modules = {};  // last components of others that do
+  /// The model_type that has this one's config.json as its "text_config"; empty: none.
+  std::string outer_model_type = "";
+};
 
 struct Family {
   /// Every model_type spelling this family answers to.
@@ -25,6 +39,8 @@ struct Family {
   /// Claims every weight; the caller runs WeightStore::finish() afterwards and drops the model when
   /// that fails.
   std::unique_ptr<Model> (*create)(const ModelSpec& spec, WeightStore& weights);
+  /// Null: the defaults.
+  MlxNames (*mlx_names)(std::string_view model_type) = nullptr;
 };
 
 /// All families in the build.

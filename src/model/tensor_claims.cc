@@ -27,9 +27,10 @@ std::string first_of(std::span<const std::string> texts, std::string_view separa
 
 }  // namespace
 
-std::string TensorClaims::renamed(std::string_view name) const {
+std::string rename_parts(std::string_view name,
+                         const std::vector<std::pair<std::string, std::string>>& renamed) {
   std::string all = formatted(".{}.", name);
-  for (const auto& [part, own] : scheme_.renamed) {
+  for (const auto& [part, own] : renamed) {
     const size_t at = all.find(formatted(".{}.", part));
     if (at != std::string::npos) all.replace(at + 1, part.size(), own);
   }
@@ -37,7 +38,7 @@ std::string TensorClaims::renamed(std::string_view name) const {
 }
 
 std::string TensorClaims::full_name(std::string_view canonical) const {
-  const std::string name = renamed(canonical);
+  const std::string name = rename_parts(canonical, scheme_.renamed);
   for (const std::string& prefix : scheme_.prefixes) {
     std::string full = prefix + name;
     if (index_.find(full) != nullptr) return full;
@@ -47,7 +48,7 @@ std::string TensorClaims::full_name(std::string_view canonical) const {
 
 bool TensorClaims::has(std::string_view canonical) const {
   if (index_.find(full_name(canonical)) != nullptr) return true;
-  const std::string name = renamed(canonical);
+  const std::string name = rename_parts(canonical, scheme_.renamed);
   const auto names_it = [&](const auto& item) {
     const std::string& gate = item.second.layout.gate_tensor;
     const auto spelled_with = [&](const std::string& prefix) { return gate == prefix + name; };

@@ -27,6 +27,10 @@ struct NameScheme {
   std::vector<std::string> ignored_prefixes;
 };
 
+/// The canonical name with parts replaced, as NameScheme::renamed says.
+std::string rename_parts(std::string_view name,
+                         const std::vector<std::pair<std::string, std::string>>& renamed);
+
 /// Failures are remembered and surface in finish(): who claims need not check each call.
 class TensorClaims {
  public:
@@ -58,8 +62,6 @@ class TensorClaims {
   Status failures() const;
   Status unclaimed() const;
   Status check_pack_is_used() const;
-
-  std::string renamed(std::string_view name) const;
 
   const TensorIndex& index_;
   NameScheme scheme_;

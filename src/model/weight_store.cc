@@ -17,6 +17,7 @@ WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Dev
                   : make_checkpoint_origin(claims_, quant, device)),
       reads_(index, device) {
   experts_.layers.resize(static_cast<size_t>(options.num_layers));
+  expert_prefixes_.resize(static_cast<size_t>(options.num_layers));
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
@@ -81,7 +82,8 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
   const std::optional<StoredModule> module = origin_->module(name, shape, is_router);
   if (!module) return {};
   if (!module->is_assumed()) {
-    modules_.push_back({module->name, shape, module->format, is_router});
+    modules_.push_back(
+        {module->name, shape, module->format, is_router, std::string(name), *module});
   }
   const int64_t cols = shape.back();
   const int64_t rows = shape.num_elements() / cols;
@@ -117,6 +119,7 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
                                   const std::function<float(float)>& map) {
   const std::optional<StoredFloats> stored = origin_->floats(name, shape);
   if (!stored) return {};
+  if (stored->entry != nullptr) floats_.push_back({std::string(name), shape, *stored, add});
   const auto elements = static_cast<uint64_t>(shape.num_elements());
   sizes_.parameters += elements;
   sizes_.stored_bytes += stored->stored_bytes;
@@ -129,6 +132,7 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
 
 float WeightStore::scalar(std::string_view name) {
   const std::optional<StoredFloats> stored = origin_->floats(name, {1});
+  if (stored && stored->entry != nullptr) floats_.push_back({std::string(name), {1}, *stored, 0});
   if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return 1.0f;
   const Result<std::vector<float>> values = reads_.read_floats(stored->name, *stored->entry);
   if (values.ok()) return values->front();
@@ -145,6 +149,7 @@ Tensor WeightStore::constant(std::span<const float> values) {
 
 void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& moe,
                           int64_t hidden_size) {
+  expert_prefixes_[static_cast<size_t>(index(id))] = std::string(prefix);
   ExpertLayer layer;
   layer.num_experts = static_cast<int32_t>(moe.num_experts);
   layer.gate.rows = layer.up.rows = layer.down.cols = moe.moe_intermediate_size;

@@ -45,6 +45,16 @@ struct ClaimedModule {
   Shape shape;       // [leading..., rows, cols]
   QuantFormat format;
   bool is_router = false;
+  std::string canonical;  // the name that the family uses
+  StoredModule stored;
+};
+
+/// A small tensor as the checkpoint holds it.
+struct ClaimedFloats {
+  std::string canonical;
+  Shape shape;  // as the family sees it
+  StoredFloats stored;
+  float add = 0;  // what the family adds to each number
 };
 
 class WeightStore {
@@ -101,6 +111,10 @@ class WeightStore {
   }
   /// The linear modules claimed so far, without routed experts; none of assumed ones.
   const std::vector<ClaimedModule>& modules() const { return modules_; }
+  /// The small tensors claimed so far; none of assumed ones.
+  const std::vector<ClaimedFloats>& floats() const { return floats_; }
+  /// By layer, what experts() was called with; empty where it was not.
+  const std::vector<std::string>& expert_prefixes() const { return expert_prefixes_; }
   /// Sizes of the weights claimed so far, without routed experts.
   const DenseSizes& sizes() const { return sizes_; }
 
@@ -129,6 +143,8 @@ class WeightStore {
   std::unique_ptr<WeightOrigin> origin_;
   WeightReads reads_;
   std::vector<ClaimedModule> modules_;
+  std::vector<ClaimedFloats> floats_;
+  std::vector<std::string> expert_prefixes_;
   DenseSizes sizes_;
   ExpertTable experts_;
 };

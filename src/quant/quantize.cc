@@ -22,6 +22,22 @@ float store_rounded(std::vector<std::byte>& array, size_t i, float value, DType 
   return dtype == DType::kF16 ? to_float(F16{bits}) : to_float(Bf16{bits});
 }
 
+// The least exponent under which `extreme` is at most 6, E2M1's largest number; that of 1 for zero.
+int mxfp4_exponent(float extreme) {
+  if (extreme == 0) return 0;
+  int exponent = 0;
+  const float fraction = std::frexp(extreme, &exponent);  // 6 is 0.75 * 2^3
+  return std::max(exponent - (fraction <= 0.75f ? 3 : 2), -127);
+}
+
+uint8_t e2m1_nearest(float value) {
+  constexpr float kBorders[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+  const float magnitude = std::abs(value);
+  uint8_t code = 0;
+  for (const float border : kBorders) code = static_cast<uint8_t>(code + (magnitude > border));
+  return code != 0 && value < 0 ? static_cast<uint8_t>(code | 8u) : code;
+}
+
 }  // namespace
 
 Parts<std::span<std::byte>> spans_of(EncodedParts& parts) {
@@ -32,7 +48,8 @@ Parts<std::span<std::byte>> spans_of(EncodedParts& parts) {
 
 QuantFormat usual_quantisation() { return QuantFormat::affine(4, 64, DType::kBf16); }
 
-Result<EncodedParts> quantize_affine(const MatrixView& matrix, const QuantFormat& format) {
+Result<EncodedParts> quantize_affine(const MatrixView& matrix, const QuantFormat& format,
+                                     AffineCodes codes) {
   if (!format.is_affine() || !is_valid(format, matrix.cols)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "cannot quantise rows of {} numbers to {} with {} scales", matrix.cols,
@@ -61,11 +78,57 @@ Result<EncodedParts> quantize_affine(const MatrixView& matrix, const QuantFormat
                         finite ? "scale or bias is not finite" : "a number is not finite",
                         finite ? dtype_name(format.dtype) : std::string_view("the matrix"));
     }
+    const affine::GroupParams& params = codes == AffineCodes::kOfStored ? stored : exact;
     std::byte* row = result.codes.data() + begin / cols * row_bytes;
     for (size_t i = 0; i < group_size; ++i) {
       affine::set_code(row, static_cast<int64_t>(begin % cols + i), format.bits,
-                       affine::encode(group[i], stored, format.bits));
+                       affine::encode(group[i], params, format.bits));
     }
+  }
+  return result;
+}
+
+Result<EncodedParts> quantize_mxfp4(const MatrixView& matrix) {
+  constexpr size_t kGroup = 32;
+  if (matrix.cols % static_cast<int64_t>(kGroup) != 0) {
+    return make_error(ErrorCode::kInvalidArgument, "cannot quantise rows of {} numbers to mxfp4",
+                      matrix.cols);
+  }
+  MF_CHECK(static_cast<int64_t>(matrix.values.size()) == matrix.rows * matrix.cols);
+  EncodedParts result{.codes = std::vector<std::byte>(matrix.values.size() / 2),
+                      .scales = std::vector<std::byte>(matrix.values.size() / kGroup)};
+  for (size_t begin = 0; begin < matrix.values.size(); begin += kGroup) {
+    const std::span<const float> group = matrix.values.subspan(begin, kGroup);
+    float extreme = 0;
+    for (const float w : group) {
+      if (!std::isfinite(w)) {
+        const auto cols = static_cast<size_t>(matrix.cols);
+        return make_error(ErrorCode::kInvalidArgument,
+                          "row {}, columns {} to {}: a number is not finite in the matrix",
+                          begin / cols, begin % cols, begin % cols + kGroup - 1);
+      }
+      extreme = std::max(extreme, std::abs(w));
+    }
+    const int exponent = mxfp4_exponent(extreme);
+    result.scales[begin / kGroup] = static_cast<std::byte>(exponent + 127);
+    for (size_t i = 0; i < kGroup; i += 2) {
+      const uint8_t low = e2m1_nearest(std::ldexp(group[i], -exponent));
+      const uint8_t high = e2m1_nearest(std::ldexp(group[i + 1], -exponent));
+      result.codes[(begin + i) / 2] = static_cast<std::byte>(low | (high << 4));
+    }
+  }
+  return result;
+}
+
+Result<EncodedParts> encode_matrix(const MatrixView& matrix, const QuantFormat& format) {
+  if (format.is_affine()) return quantize_affine(matrix, format, AffineCodes::kOfUnrounded);
+  if (format.kind == &mxfp4_format) return quantize_mxfp4(matrix);
+  MF_CHECK(format.is_plain());
+  EncodedParts result{
+      .codes = std::vector<std::byte>(matrix.values.size() *
+                                      static_cast<size_t>(dtype_bits(format.dtype)) / 8)};
+  for (size_t i = 0; i < matrix.values.size(); ++i) {
+    store_rounded(result.codes, i, matrix.values[i], format.dtype);
   }
   return result;
 }

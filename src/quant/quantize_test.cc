@@ -133,5 +133,41 @@ TEST(QuantizeAffine, RefusesWhatItCannotStore) {
                ErrorCode::kInvalidArgument, {"columns 32 to 63", "F16"});
 }
 
+// Scales and codes that mlx.core.quantize(mode="mxfp4") of mlx 0.32.4 gives.
+TEST(QuantizeMxfp4, ScalesAreTheLeastUnderWhichTheExtremeFits) {
+  const std::vector<std::pair<float, int>> scales = {
+      {1.0f, 125},      {1.5f, 125}, {1.5078125f, 126}, {6.0f, 127},
+      {6.046875f, 128}, {0.0f, 127}, {-6.0f, 127},      {3e38f, 253}};
+  for (const auto& [extreme, scale] : scales) {
+    std::vector<float> values(32, 0.0f);
+    values[7] = extreme;
+    const auto made = quantize_mxfp4({values, 1, 32});
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ(static_cast<int>(made->scales[0]), scale) << extreme;
+  }
+}
+
+TEST(QuantizeMxfp4, CodesAreTheNearestAndTheSmallerOnTies) {
+  std::vector<float> values(32, 0.0f);
+  const std::vector<std::pair<float, int>> codes = {
+      {6.0f, 7},  {5.0f, 6},   {5.1f, 7},  {-3.5f, 13}, {2.5f, 4},   {-1.25f, 10}, {1.75f, 3},
+      {0.25f, 0}, {-0.25f, 0}, {0.26f, 1}, {-0.75f, 9}, {-6.0f, 15}, {0.0f, 0}};
+  for (size_t i = 0; i < codes.size(); ++i) values[i] = codes[i].first;
+  const auto made = quantize_mxfp4({values, 1, 32});
+  ASSERT_TRUE(made.ok());
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const int pair = static_cast<int>(made->codes[i / 2]);
+    EXPECT_EQ(i % 2 == 0 ? pair & 15 : pair >> 4, codes[i].second) << codes[i].first;
+  }
+}
+
+TEST(QuantizeMxfp4, RefusesWhatItCannotStore) {
+  std::vector<float> values(48, 1.0f);
+  expect_error(quantize_mxfp4({values, 1, 48}), ErrorCode::kInvalidArgument, {"48", "mxfp4"});
+  values.resize(64);
+  values[40] = std::numeric_limits<float>::infinity();
+  expect_error(quantize_mxfp4({values, 2, 32}), ErrorCode::kInvalidArgument, {"row 1", "finite"});
+}
+
 }  // namespace
 }  // namespace moeflux

@@ -50,9 +50,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
 
+MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
+
 }  // namespace
 
 extern const Family deepseek_v2_family;
-const Family deepseek_v2_family = {{"deepseek_v2"}, read_spec, usual_names, create};
+const Family deepseek_v2_family = {{"deepseek_v2"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

@@ -30,10 +30,18 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
 
+// mlx-lm splits kv_b_proj by heads when it reads, and would quantise what it splits once more.
+MlxNames mlx_names(std::string_view) {
+  return {.plain_router = true, .plain_modules = {"kv_b_proj"}};
+}
+
 }  // namespace
 
 extern const Family deepseek_v3_family;
-const Family deepseek_v3_family = {
-    {"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite"}, read_spec, usual_names, create};
+const Family deepseek_v3_family = {{"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite"},
+                                   read_spec,
+                                   usual_names,
+                                   create,
+                                   mlx_names};
 
 }  // namespace moeflux

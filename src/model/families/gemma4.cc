@@ -207,9 +207,15 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return std::make_unique<Gemma4>(spec, weights);
 }
 
+MlxNames mlx_names(std::string_view model_type) {
+  MlxNames names{.experts = "experts.switch_glu"};
+  if (model_type == "gemma4") names.prefix = "language_model.model.";
+  return names;
+}
+
 }  // namespace
 
 extern const Family gemma4_family;
-const Family gemma4_family = {{"gemma4", "gemma4_text"}, read_spec, usual_names, create};
+const Family gemma4_family = {{"gemma4", "gemma4_text"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

@@ -29,9 +29,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
 
+MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
+
 }  // namespace
 
 extern const Family glm4_moe_family;
-const Family glm4_moe_family = {{"glm4_moe"}, read_spec, usual_names, create};
+const Family glm4_moe_family = {{"glm4_moe"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

@@ -41,9 +41,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
+MlxNames mlx_names(std::string_view) { return {.experts = "experts"}; }
+
 }  // namespace
 
 extern const Family gpt_oss_family;
-const Family gpt_oss_family = {{"gpt_oss"}, read_spec, usual_names, create};
+const Family gpt_oss_family = {{"gpt_oss"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

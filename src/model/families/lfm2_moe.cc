@@ -88,9 +88,13 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
 
+MlxNames mlx_names(std::string_view) {
+  return {.renamed = {{"w1", "gate_proj"}, {"w2", "down_proj"}, {"w3", "up_proj"}}};
+}
+
 }  // namespace
 
 extern const Family lfm2_moe_family;
-const Family lfm2_moe_family = {{"lfm2_moe"}, read_spec, names, create};
+const Family lfm2_moe_family = {{"lfm2_moe"}, read_spec, names, create, mlx_names};
 
 }  // namespace moeflux

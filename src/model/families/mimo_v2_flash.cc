@@ -96,9 +96,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
 
+MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
+
 }  // namespace
 
 extern const Family mimo_v2_flash_family;
-const Family mimo_v2_flash_family = {{"mimo_v2_flash"}, read_spec, names, create};
+const Family mimo_v2_flash_family = {{"mimo_v2_flash"}, read_spec, names, create, mlx_names};
 
 }  // namespace moeflux

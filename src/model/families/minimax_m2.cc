@@ -55,9 +55,15 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
+MlxNames mlx_names(std::string_view) {
+  return {
+      .renamed = {{"mlp.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias"},
+                  {"mlp", "block_sparse_moe"}}};
+}
+
 }  // namespace
 
 extern const Family minimax_m2_family;
-const Family minimax_m2_family = {{"minimax_m2"}, read_spec, usual_names, create};
+const Family minimax_m2_family = {{"minimax_m2"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

@@ -33,9 +33,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
+MlxNames mlx_names(std::string_view) { return {.renamed = {{"mlp", "block_sparse_moe"}}}; }
+
 }  // namespace
 
 extern const Family mixtral_family;
-const Family mixtral_family = {{"mixtral"}, read_spec, usual_names, create};
+const Family mixtral_family = {{"mixtral"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

@@ -72,10 +72,17 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
+MlxNames mlx_names(std::string_view model_type) {
+  if (model_type == "qwen3_next") return {};
+  return {.prefix = "language_model.model.",
+          .head_prefix = "language_model.",
+          .outer_model_type = "qwen3_5_moe"};
+}
+
 }  // namespace
 
 extern const Family qwen3_5_moe_family;
 const Family qwen3_5_moe_family = {
-    {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"}, read_spec, usual_names, create};
+    {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux
