@@ -26,6 +26,7 @@ RegisteredCommand add_bench_command(CLI::App& program);
 RegisteredCommand add_synth_command(CLI::App& program);
 RegisteredCommand add_replay_command(CLI::App& program);
 RegisteredCommand add_pack_command(CLI::App& program);
+RegisteredCommand add_quantize_command(CLI::App& program);
 RegisteredCommand add_plan_command(CLI::App& program);
 
 }  // namespace moeflux

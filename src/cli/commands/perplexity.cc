@@ -1,5 +1,7 @@
 // moeflux perplexity: how well a model predicts a text, over windows of the context size, and how
 // far its predictions lie from those of another device or model.
+#include "cli/commands/perplexity.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -19,12 +21,7 @@
 namespace moeflux {
 namespace {
 
-struct Options {
-  ModelOptions model;
-  std::string file;
-  int64_t windows_max = 0;
-  std::string base;  // device or model folder to compare with; empty: none
-};
+using Options = PerplexityOptions;
 
 /// The other side of a comparison: this model elsewhere, in f32, or another model in its place.
 ModelOptions base_options(const Options& options) {
@@ -151,12 +148,16 @@ std::string describe(const TextScore& score) {
 std::string describe_comparison(const Models& models, const Scores& scores) {
   return formatted("base perplexity {}, {} on {})\n", describe(scores.base), models.base->directory,
                    models.base->device->name()) +
+         formatted("change of perplexity {:+.3f} %\n",
+                   100.0 * (scores.subject.perplexity() / scores.base.perplexity() - 1.0)) +
          formatted("KL(base || this) mean {:.6f}, p99 {:.6f} nats; same top token {:.3f} %\n",
                    scores.apart.mean(), scores.apart.quantile(0.99),
                    100.0 * scores.apart.same_top_share());
 }
 
-Status run(Options options) {
+}  // namespace
+
+Status print_perplexity(PerplexityOptions options) {
   MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(options.file));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
@@ -190,8 +191,6 @@ Status run(Options options) {
   return print_out(report);
 }
 
-}  // namespace
-
 RegisteredCommand add_perplexity_command(CLI::App& program) {
   auto options = std::make_shared<Options>();
   CLI::App* app = program.add_subcommand(
@@ -209,7 +208,7 @@ RegisteredCommand add_perplexity_command(CLI::App& program) {
          "which both expect the same one first. Both models are in memory; --expert-cache "
          "holds for each, by default each takes half of what is free")
       ->check(not_empty());
-  return {app, [options] { return run(*options); }};
+  return {app, [options] { return print_perplexity(*options); }};
 }
 
 }  // namespace moeflux
