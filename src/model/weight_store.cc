@@ -119,7 +119,7 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
                                   const std::function<float(float)>& map) {
   const std::optional<StoredFloats> stored = origin_->floats(name, shape);
   if (!stored) return {};
-  if (stored->entry != nullptr) floats_.push_back({std::string(name), shape, *stored, add});
+  if (stored->entry != nullptr) floats_.push_back({std::string(name), shape, *stored, map});
   const auto elements = static_cast<uint64_t>(shape.num_elements());
   sizes_.parameters += elements;
   sizes_.stored_bytes += stored->stored_bytes;
@@ -132,7 +132,9 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
 
 float WeightStore::scalar(std::string_view name) {
   const std::optional<StoredFloats> stored = origin_->floats(name, {1});
-  if (stored && stored->entry != nullptr) floats_.push_back({std::string(name), {1}, *stored, 0});
+  if (stored && stored->entry != nullptr) {
+    floats_.push_back({std::string(name), {1}, *stored, [](float value) { return value; }});
+  }
   if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return 1.0f;
   const Result<std::vector<float>> values = reads_.read_floats(stored->name, *stored->entry);
   if (values.ok()) return values->front();

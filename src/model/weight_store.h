@@ -54,7 +54,7 @@ struct ClaimedFloats {
   std::string canonical;
   Shape shape;  // as the family sees it
   StoredFloats stored;
-  float add = 0;  // what the family adds to each number
+  std::function<float(float)> map;  // what the family makes of each number
 };
 
 class WeightStore {
