@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "engine/model_source.h"
 #include "engine/shard_quantizer.h"
 #include "io/file.h"
 #include "io/output_folder.h"
@@ -63,10 +64,21 @@ Result<WritingProgress> progress_in(const std::string& directory) {
                     "{}: the folder holds a model; --force replaces it", directory);
 }
 
+// Their value heads lie in another order, and mlx-lm wants a tokenizer.json.
+Status check_no_gguf(const PackSource& source) {
+  const bool is_gguf = std::ranges::any_of(
+      source.side_files, [](const SideFile& file) { return file.name == kGgufKeysName; });
+  if (!is_gguf) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "{} is a GGUF; quantize makes MLX folders of Hugging Face and MLX ones",
+                    source.name);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelQuantizer>> ModelQuantizer::create(PackSource source, Device& host,
                                                                const QuantizeOptions& options) {
+  MF_RETURN_IF_ERROR(check_no_gguf(source));
   std::unique_ptr<ModelQuantizer> quantizer(new ModelQuantizer(host));
   quantizer->trace_ = make_trace_device();
   MF_ASSIGN_OR_RETURN(quantizer->loaded_,
