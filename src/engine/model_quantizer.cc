@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "checkpoint/expert_pack.h"
 #include "engine/model_source.h"
 #include "engine/shard_quantizer.h"
 #include "io/file.h"
@@ -59,7 +60,12 @@ Status write_shard(const QuantizedShard& shard, const LoadedModel& loaded, Devic
 
 // Whole once config.json is there, which is written last.
 Result<WritingProgress> progress_in(const std::string& directory) {
-  if (!path_exists(inside(directory, "config.json"))) return WritingProgress::kNone;
+  if (!path_exists(inside(directory, "config.json"))) {
+    // The list of a run that was stopped; a stopped pack has notes as well, and stays.
+    const bool begun = path_exists(inside(directory, kWrittenFilesName)) &&
+                       !path_exists(inside(directory, kExpertPackNotesName));
+    return begun ? WritingProgress::kBegun : WritingProgress::kNone;
+  }
   return make_error(ErrorCode::kInvalidArgument,
                     "{}: the folder holds a model; --force replaces it", directory);
 }

@@ -39,7 +39,7 @@ class Planner {
       if (loaded_.experts.layers[i].num_experts > 0) add_experts(static_cast<int32_t>(i));
     }
     name_files();
-    MF_ASSIGN_OR_RETURN(plan_.config_json, config_text(model_type));
+    MF_ASSIGN_OR_RETURN(plan_.config_json, config_text());
     return std::move(plan_);
   }
 
@@ -188,11 +188,11 @@ class Planner {
     }
   }
 
-  Result<std::string> config_text(const std::string& model_type) const {
+  Result<std::string> config_text() const {
     MF_ASSIGN_OR_RETURN(Json config, parse_json(loaded_.config_json, "config.json"));
     config.erase("quantization");
     config.erase("quantization_config");
-    if (!names_.outer_model_type.empty() && model_type != names_.outer_model_type) {
+    if (!names_.outer_model_type.empty() && !config.contains("text_config")) {
       Json outer = {{"model_type", names_.outer_model_type}};
       for (const char* key : {"architectures", "eos_token_id", "tie_word_embeddings"}) {
         if (config.contains(key)) outer[key] = config[key];
