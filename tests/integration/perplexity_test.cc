@@ -22,6 +22,7 @@ ProgramOutput perplexity(std::vector<std::string> arguments) {
 struct Comparison {
   double perplexity = 0.0;
   double base_perplexity = 0.0;
+  double change_percent = -1.0;
   double kl_mean = -1.0;
   double kl_p99 = -1.0;
   double same_top_percent = 0.0;
@@ -32,19 +33,21 @@ Comparison compared(const std::vector<std::string>& arguments) {
   expect_success(output);
   static const std::regex kReport(
       R"(perplexity ([0-9.]+) .*\nbase perplexity ([0-9.]+) .*\n)"
+      R"(change of perplexity ([-+][0-9.]+) %\n)"
       R"(KL\(base \|\| this\) mean ([0-9.]+), p99 ([0-9.]+) nats; same top token ([0-9.]+) %\n)");
   std::smatch found;
   const bool matches = std::regex_match(output.out, found, kReport);
   EXPECT_TRUE(matches) << output.out;
   if (!matches) return {};
-  return {std::stod(found[1]), std::stod(found[2]), std::stod(found[3]), std::stod(found[4]),
-          std::stod(found[5])};
+  const auto number = [&](size_t i) { return std::stod(found[i]); };
+  return {number(1), number(2), number(3), number(4), number(5), number(6)};
 }
 
 TEST(PerplexityCompare, FindsNothingBetweenAModelAndItself) {
   const Comparison same =
       compared({"--precision", "f32", "-ctk", "f32", "-ctv", "f32", "--compare", "cpu"});
   EXPECT_EQ(same.perplexity, same.base_perplexity);
+  EXPECT_EQ(same.change_percent, 0.0);
   EXPECT_EQ(same.kl_mean, 0.0);
   EXPECT_EQ(same.kl_p99, 0.0);
   EXPECT_EQ(same.same_top_percent, 100.0);
@@ -54,6 +57,8 @@ TEST(PerplexityCompare, MeasuresWhatRoundedActivationsCost) {
   const Comparison rounded = compared({"--precision", "int8", "--compare", "reference"});
   EXPECT_NE(rounded.perplexity, rounded.base_perplexity);
   EXPECT_NEAR(rounded.perplexity / rounded.base_perplexity, 1.0, 0.05);
+  EXPECT_NEAR(rounded.change_percent, 100.0 * (rounded.perplexity / rounded.base_perplexity - 1.0),
+              0.002);
   EXPECT_GT(rounded.kl_mean, 0.0);
   EXPECT_LT(rounded.kl_mean, 0.02);
   EXPECT_GE(rounded.kl_p99, rounded.kl_mean);
