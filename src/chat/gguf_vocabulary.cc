@@ -86,21 +86,28 @@ class Reader {
 
 }  // namespace
 
-Result<StoredVocabulary> read_gguf_vocabulary(const gguf::Keys& keys) {
+Result<StoredVocabulary> read_gguf_tokens(const gguf::Keys& keys) {
   Reader r(keys);
   StoredVocabulary stored;
-  stored.model = r.text("model");
-  stored.pre = r.text("pre");
   stored.tokens = r.texts("tokens");
-  stored.scores = r.floats("scores");
   stored.token_type = r.ints("token_type");
-  stored.merges = r.texts("merges");
   stored.bos_token_id = r.id("bos_token_id");
   stored.eos_token_id = r.id("eos_token_id");
   stored.eot_token_id = r.id("eot_token_id");
   stored.eom_token_id = r.id("eom_token_id");
   stored.unknown_token_id = r.id("unknown_token_id");
   stored.padding_token_id = r.id("padding_token_id");
+  MF_RETURN_IF_ERROR(r.status());
+  return stored;
+}
+
+Result<StoredVocabulary> read_gguf_vocabulary(const gguf::Keys& keys) {
+  MF_ASSIGN_OR_RETURN(StoredVocabulary stored, read_gguf_tokens(keys));
+  Reader r(keys);
+  stored.model = r.text("model");
+  stored.pre = r.text("pre");
+  stored.scores = r.floats("scores");
+  stored.merges = r.texts("merges");
   stored.add_bos_token = r.flag("add_bos_token");
   stored.add_eos_token = r.flag("add_eos_token");
   stored.add_space_prefix = r.flag("add_space_prefix");

@@ -50,8 +50,7 @@ void add_stops(const std::vector<TokenId>& stops, GenerationDefaults& defaults) 
 Status add_vocabulary_stops(const ModelSource& source, GenerationDefaults& defaults) {
   const Result<TokenizerText> stored = source.tokenizer();
   if (!stored.ok() || stored->kind != TokenizerText::Kind::kGguf) return {};
-  MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary,
-                      read_gguf_vocabulary(stored->gguf->keys()));
+  MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary, read_gguf_tokens(stored->gguf->keys()));
   add_stops(end_of_text_tokens(vocabulary), defaults);
   return {};
 }

@@ -49,19 +49,16 @@ Status BlobMaker::put_matrix(ExpertId expert, size_t i, std::byte* slot, std::by
 
 Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
   MF_CHECK(blob.size() == target_.stride);
-  const bool as_stored = source_.arrangement == ExpertArrangement::kAsStored;
-  const bool apart = !as_stored && source_.arrangement != ExpertArrangement::kInPlace;
+  const bool apart = source_.lands_apart();
   std::vector<std::byte> slot(source_.slot_bytes);
   std::vector<std::byte> memory(apart ? landing_bytes(source_) : 0);
   const LandedExpert landed(source_, expert, apart ? memory.data() : slot.data());
   for (const ExpertExtent& extent : source_.extents_of(expert)) {
-    std::byte* const into =
-        as_stored ? slot.data() + extent.slot_offset : landed.at(extent.slot_offset);
-    MF_RETURN_IF_ERROR(index_.file(extent.file).read_at(extent.offset, {into, extent.bytes}));
+    MF_RETURN_IF_ERROR(index_.file(extent.file)
+                           .read_at(extent.offset, {landed.at(extent.slot_offset), extent.bytes}));
   }
   const auto where = [&] { return formatted("layer {} expert {}", target_.layer, index(expert)); };
-  const std::byte* const arrived = as_stored ? slot.data() : landed.at(0);
-  if (const Status whole = check_source(source_, expert, arrived); !whole.ok()) {
+  if (const Status whole = check_source(source_, expert, landed.at(0)); !whole.ok()) {
     return whole.error().with_context(where());
   }
   for (int64_t task = 0; apart && task < kArrangeTasks; ++task) {

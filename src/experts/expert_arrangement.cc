@@ -105,27 +105,28 @@ void alternate_rows(const ExpertLayer& layer, const LandedExpert& from, std::byt
   std::copy_n(from.at(at + 2 * gate_bias.size()), down_bias.size(), down_bias.begin());
 }
 
+/// Biases that arrive at the offsets of `arriving`.
+void copy_biases(const ExpertLayer& layer, const std::array<ExpertBias, 3>& arriving,
+                 const LandedExpert& from, std::byte* slot) {
+  for (size_t i = 0; i < arriving.size(); ++i) {
+    const std::span<std::byte> to = bytes_of(bias_of(layer, i), slot);
+    if (!to.empty()) std::copy_n(from.at(arriving[i].offset), to.size(), to.begin());
+  }
+}
+
 void reordered(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot, int64_t task) {
   if (task <= kDown) {
     const Weight& to = matrix_of(layer, task);
     const Weight& stored = layer.stored[static_cast<size_t>(task)];
     return arrange_matrix(to, to.bytes_in(slot), stored, from.parts_of(stored));
   }
-  for (size_t i = 0; i < layer.stored_biases.size(); ++i) {
-    const std::span<std::byte> to = bytes_of(bias_of(layer, i), slot);
-    if (!to.empty()) std::copy_n(from.at(layer.stored_biases[i].offset), to.size(), to.begin());
-  }
+  copy_biases(layer, layer.stored_biases, from, slot);
 }
 
 void row_major_parts(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot,
                      int64_t task) {
   if (task > kDown) {
-    for (size_t i = 0; i < 3; ++i) {
-      const ExpertBias& bias = bias_of(layer, i);
-      const std::span<std::byte> to = bytes_of(bias, slot);
-      if (!to.empty()) std::copy_n(from.at(bias.offset), to.size(), to.begin());
-    }
-    return;
+    return copy_biases(layer, {layer.gate_bias, layer.up_bias, layer.down_bias}, from, slot);
   }
   const Weight& matrix = matrix_of(layer, task);
   if (matrix.format.order == WeightOrder::kTiled) {

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <numeric>
 #include <random>
 #include <vector>
 
 #include "backend/host_buffer.h"
 #include "experts/expert_world_test_util.h"
+#include "io/aligned_read.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -42,18 +41,13 @@ void add_extent(ExpertLayer& layer, uint64_t bytes, size_t slot_offset) {
 class Memory {
  public:
   explicit Memory(const ExpertLayer& layer)
-      : bytes_(new (std::align_val_t{kDirectAlignment}) std::byte[landing_bytes(layer)]),
-        landed_(layer, kOnly, bytes_.get()) {}
+      : begin_(bytes_.reserve(landing_bytes(layer))), landed_(layer, kOnly, begin_) {}
   const LandedExpert& landed() const { return landed_; }
-  std::byte* begin() const { return bytes_.get(); }
+  std::byte* begin() const { return begin_; }
 
  private:
-  struct Delete {
-    void operator()(std::byte* bytes) const {
-      ::operator delete[](bytes, std::align_val_t{kDirectAlignment});
-    }
-  };
-  std::unique_ptr<std::byte[], Delete> bytes_;
+  BounceBuffer bytes_;
+  std::byte* begin_;
   LandedExpert landed_;
 };
 
@@ -82,6 +76,7 @@ std::vector<std::byte> random_bytes(size_t count, uint32_t seed) {
 
 TEST(LandedExpert, EveryExtentHasItsPagesToItselfAndItsPlaceInThem) {
   ExpertLayer layer = make_layer(kThreeBits);
+  layer.arrangement = ExpertArrangement::kInPlace;
   for (const uint64_t bytes : {1u, 4095u, 4096u, 8193u, 77u}) {
     add_extent(layer, bytes, 100'000 * layer.extents.size());
   }
@@ -100,11 +95,20 @@ TEST(LandedExpert, EveryExtentHasItsPagesToItselfAndItsPlaceInThem) {
 
 TEST(LandedExpert, ExtentsThatAdjoinInTheFileAdjoinHere) {
   ExpertLayer layer = make_layer(kThreeBits);
+  layer.arrangement = ExpertArrangement::kInPlace;
   layer.extents = {{0, 5000, 300, 0}, {0, 5300, 9000, 300}, {1, 14300, 10, 9300}};
   layer.extents_per_expert = 3;
   const Memory memory(layer);
   EXPECT_EQ(memory.landed().at(300), memory.landed().at(299) + 1);
   EXPECT_NE(memory.landed().at(9300), memory.landed().at(9299) + 1);  // another file
+}
+
+TEST(LandedExpert, LiesAsItsSlotHasItWhereItStaysAsStored) {
+  ExpertLayer layer = make_layer(kThreeBits);
+  add_extent(layer, 77, 0);
+  add_extent(layer, 4096, 77);
+  const Memory memory(layer);
+  EXPECT_EQ(memory.landed().at(78), memory.begin() + 78);
 }
 
 TEST(ExpertInPlace, StaysInItsLayoutWhereAPartIsNotAtItsElements) {

@@ -1,11 +1,11 @@
 #include "experts/expert_fetch.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
-#include "experts/expert_arrangement.h"
 
 namespace moeflux {
 namespace {
@@ -14,15 +14,10 @@ namespace {
 // ones fewer. Decode lands in the first few, again and again.
 constexpr size_t kLandings = 64;
 
-bool lands_apart(const ExpertLayer& layer) {
-  return layer.arrangement != ExpertArrangement::kAsStored &&
-         layer.arrangement != ExpertArrangement::kInPlace;
-}
-
 size_t largest_landing(const ExpertTable& table) {
   size_t bytes = 0;
   for (const ExpertLayer& layer : table.layers) {
-    if (lands_apart(layer)) bytes = std::max(bytes, landing_bytes(layer));
+    if (layer.lands_apart()) bytes = std::max(bytes, landing_bytes(layer));
   }
   return bytes;
 }
@@ -68,26 +63,30 @@ ExpertFetch::ExpertFetch(const ExpertTable& table, const TensorIndex& files, Asy
   const size_t landings = landings_of(bytes, options.landing_bytes);
   if (landings == 0) return;
   landing_size_ = landings * bytes;
-  landing_.reset(new (std::align_val_t{kDirectAlignment}) std::byte[landing_size_]);
+  landing_begin_ = landing_.reserve(landing_size_);
   free_landings_.reserve(landings);
-  for (size_t i = landings; i-- > 0;) free_landings_.push_back(landing_.get() + i * bytes);
+  for (size_t i = landings; i-- > 0;) free_landings_.push_back(landing_begin_ + i * bytes);
 }
 
 ExpertFetch::~ExpertFetch() {
   while (in_flight_ > 0) (void)wait();
 }
 
+LandedExpert ExpertFetch::arriving(ExpertCache::Slot slot, const Loading& loading) const {
+  const ExpertLayer& layer = table_.layer(loading.key.layer);
+  std::byte* const memory =
+      loading.landing != nullptr ? loading.landing : bytes_of(slot, layer).data();
+  return {layer, loading.key.expert, memory};
+}
+
 /// requests_ = the reads of an expert.
 void ExpertFetch::list_requests(ExpertCache::Slot slot, const Loading& loading) {
   const ExpertLayer& layer = table_.layer(loading.key.layer);
-  std::byte* const base = bytes_of(slot, layer).data();
-  const bool as_stored = layer.arrangement == ExpertArrangement::kAsStored;
-  const LandedExpert landed(layer, loading.key.expert,
-                            loading.landing != nullptr ? loading.landing : base);
+  const LandedExpert landed = arriving(slot, loading);
   requests_.clear();
   const ExpertExtent* last = nullptr;
   for (const ExpertExtent& extent : layer.extents_of(loading.key.expert)) {
-    std::byte* const into = as_stored ? base + extent.slot_offset : landed.at(extent.slot_offset);
+    std::byte* const into = landed.at(extent.slot_offset);
     if (last != nullptr && last->file == extent.file &&
         last->offset + last->bytes == extent.offset &&
         requests_.back().into.data() + requests_.back().into.size() == into) {
@@ -102,14 +101,14 @@ void ExpertFetch::list_requests(ExpertCache::Slot slot, const Loading& loading) 
     }
     last = &extent;
   }
-  if (as_stored) return;
+  if (layer.arrangement == ExpertArrangement::kAsStored) return;
   for (ReadRequest& request : requests_) widen(request);
 }
 
 void ExpertFetch::start(ExpertKey key, ExpertCache::Slot slot, ReadPriority priority) {
   MF_CHECK(!is_in_flight(slot));
   Loading loading{.key = key, .is_in_flight = true, .priority = priority};
-  const bool apart = lands_apart(table_.layer(key.layer));
+  const bool apart = table_.layer(key.layer).lands_apart();
   const bool waits = apart && free_landings_.empty();
   if (!waits) {
     if (apart) loading.landing = free_landings_.back();
@@ -223,10 +222,8 @@ void ExpertFetch::check(ExpertCache::Slot slot) {
   bytes_read_ += layer.bytes_per_expert();
   if (!options_.check_arrivals || layer.checksums.empty()) return;
   // The bytes of a blob lie together wherever they land.
-  const std::byte* begin = loading.landing == nullptr
-                               ? bytes_of(slot, layer).data()
-                               : LandedExpert(layer, loading.key.expert, loading.landing).at(0);
-  loading.status = arrivals_.check(loading.key, {begin, layer.checked_bytes});
+  loading.status =
+      arrivals_.check(loading.key, {arriving(slot, loading).at(0), layer.checked_bytes});
 }
 
 void ExpertFetch::arrange_whole(const HostTasks& tasks) {
@@ -239,8 +236,7 @@ void ExpertFetch::arrange_whole(const HostTasks& tasks) {
     const Loading& loading = at(slot);
     if (loading.landing == nullptr || !loading.status.ok()) return;
     const ExpertLayer& layer = table_.layer(loading.key.layer);
-    arrange(layer, LandedExpert(layer, loading.key.expert, loading.landing), bytes_of(slot, layer),
-            task % kArrangeTasks);
+    arrange(layer, arriving(slot, loading), bytes_of(slot, layer), task % kArrangeTasks);
   });
 }
 

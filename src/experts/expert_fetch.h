@@ -7,8 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
@@ -18,8 +16,10 @@
 #include "checkpoint/tensor_index.h"
 #include "experts/arrival_check.h"
 #include "experts/drive_load.h"
+#include "experts/expert_arrangement.h"
 #include "experts/expert_cache.h"
 #include "experts/expert_table.h"
+#include "io/aligned_read.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -74,7 +74,7 @@ class ExpertFetch {
   size_t in_flight() const { return in_flight_; }
   bool is_in_flight(ExpertCache::Slot slot) const { return at(slot).is_in_flight; }
   /// Where experts land that are arranged; empty where none are. For register_buffers().
-  std::span<std::byte> landing_memory() const { return {landing_.get(), landing_size_}; }
+  std::span<std::byte> landing_memory() const { return {landing_begin_, landing_size_}; }
   uint64_t bytes_read() const { return bytes_read_; }
   /// Intervals with something in flight, until its arrival was noticed.
   uint64_t busy_us() const { return busy_us_; }
@@ -91,11 +91,6 @@ class ExpertFetch {
     std::byte* landing = nullptr;  // null: read into the slot
     Status status;                 // the first failure
   };
-  struct FreeAligned {
-    void operator()(std::byte* bytes) const {
-      ::operator delete[](bytes, std::align_val_t{kDirectAlignment});
-    }
-  };
 
   Loading& at(ExpertCache::Slot slot) { return loading_[static_cast<size_t>(slot)]; }
   const Loading& at(ExpertCache::Slot slot) const { return loading_[static_cast<size_t>(slot)]; }
@@ -104,6 +99,8 @@ class ExpertFetch {
     return options_.memory.subspan(static_cast<size_t>(slot) * options_.slot_bytes,
                                    layer.slot_bytes);
   }
+  /// Where the bytes of an expert on its way arrive.
+  LandedExpert arriving(ExpertCache::Slot slot, const Loading& loading) const;
   void list_requests(ExpertCache::Slot slot, const Loading& loading);
   void begin_waiting();
   std::vector<Arrival> collect(std::vector<ReadCompletion> completions, const HostTasks& tasks);
@@ -120,7 +117,8 @@ class ExpertFetch {
   std::vector<Loading> loading_;  // by slot
   std::vector<ReadRequest> requests_;
   size_t landing_size_ = 0;
-  std::unique_ptr<std::byte[], FreeAligned> landing_;
+  BounceBuffer landing_;
+  std::byte* landing_begin_ = nullptr;
   std::vector<std::byte*> free_landings_;
   std::vector<ExpertCache::Slot> waiting_;  // for room to land, in order
   std::vector<ExpertCache::Slot> whole_;    // nothing more to read of them

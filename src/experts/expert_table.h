@@ -83,6 +83,11 @@ struct ExpertLayer {
     const auto per_expert = static_cast<size_t>(extents_per_expert);
     return std::span(extents).subspan(static_cast<size_t>(index(expert)) * per_expert, per_expert);
   }
+  /// Whether an expert is read elsewhere and its slot written from there.
+  bool lands_apart() const {
+    return arrangement != ExpertArrangement::kAsStored &&
+           arrangement != ExpertArrangement::kInPlace;
+  }
   /// Bytes read from storage for one expert.
   uint64_t bytes_per_expert() const;
   uint64_t parameters_per_expert() const {

@@ -46,6 +46,8 @@ void read_gguf_attention(GgufKeys& keys, Json& config);
 void read_gguf_experts(GgufKeys& keys, Json& config);
 /// Sigmoid scores with a bias that selects, groups, and weights that are scaled.
 void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
+/// The first layers, which have no experts, and their width.
+void read_gguf_dense_layers(GgufKeys& keys, Json& config);
 /// The rope_scaling of config.json; null where positions are not scaled.
 Json read_gguf_rope_scaling(GgufKeys& keys);
 

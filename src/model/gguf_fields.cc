@@ -90,4 +90,9 @@ void read_gguf_noaux_tc(GgufKeys& keys, Json& config) {
   config["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
 }
 
+void read_gguf_dense_layers(GgufKeys& keys, Json& config) {
+  config["intermediate_size"] = keys.require_int("feed_forward_length");
+  config["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);
+}
+
 }  // namespace moeflux

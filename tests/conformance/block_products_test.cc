@@ -15,6 +15,7 @@
 #include "base/format.h"
 #include "tests/support/device_session.h"
 #include "tests/support/random_blocks.h"
+#include "tests/support/stored_matrix.h"
 
 namespace moeflux::testing {
 namespace {
@@ -38,21 +39,6 @@ const std::vector<NamedCpu>& int8_cpus() {
     return list;
   }();
   return all;
-}
-
-std::vector<float> random_floats(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> number(-1.0f, 1.0f);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = number(random);
-  return values;
-}
-
-Weight put_on(const BlockMatrix& m, Device& device, std::vector<std::unique_ptr<Buffer>>& buffers) {
-  auto buffer = device.allocate(m.bytes.size(), MemoryKind::kDevice);
-  EXPECT_TRUE(buffer.ok() && device.upload(**buffer, 0, m.bytes).ok());
-  buffers.push_back(std::move(buffer).value());
-  return m.layout.at(*buffers.back(), 0);
 }
 
 /// What a row of activations is after its rounding in groups.

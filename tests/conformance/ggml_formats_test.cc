@@ -11,34 +11,12 @@
 #include "tests/support/device_session.h"
 #include "tests/support/random_blocks.h"
 #include "tests/support/run_model.h"
+#include "tests/support/stored_matrix.h"
 
 namespace moeflux::testing {
 namespace {
 
 const char* const kDevices[] = {"cpu", "emulator", "emulator with matrix units"};
-
-Weight put_on(const BlockMatrix& m, Device& device, std::vector<std::unique_ptr<Buffer>>& buffers) {
-  auto buffer = device.allocate(m.bytes.size(), MemoryKind::kDevice);
-  EXPECT_TRUE(buffer.ok() && device.upload(**buffer, 0, m.bytes).ok());
-  buffers.push_back(std::move(buffer).value());
-  return m.layout.at(*buffers.back(), 0);
-}
-
-std::vector<float> random_floats(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> number(-1.0f, 1.0f);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = number(random);
-  return values;
-}
-
-void expect_near(std::span<const float> actual, std::span<const float> expected, float tolerance,
-                 const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], tolerance) << what << ", element " << i;
-  }
-}
 
 // Rows begin at any address: blocks of many types have odd sizes.
 TEST(GgmlFormats, EmbeddingsAreTheDefinitionBitForBit) {

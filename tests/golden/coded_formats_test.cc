@@ -14,6 +14,7 @@
 #include "quant/formats/tensor_formats.h"
 #include "tests/support/device_session.h"
 #include "tests/support/run_model.h"
+#include "tests/support/stored_matrix.h"
 
 namespace moeflux::testing {
 namespace {
@@ -57,12 +58,6 @@ struct Matrix {
       fill_part(parts[role], layout.parts[role].dtype, is_scale, random);
     }
   }
-  Weight on(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers) const {
-    auto buffer = device.allocate(bytes.size(), MemoryKind::kDevice);
-    EXPECT_TRUE(buffer.ok() && device.upload(**buffer, 0, bytes).ok());
-    buffers.push_back(std::move(buffer).value());
-    return layout.at(*buffers.back(), 0);
-  }
   /// Largest |w| a row could have: what products' errors are measured by.
   float magnitude(const Weight& host) const {
     float most = 0.0f;
@@ -77,22 +72,6 @@ struct Matrix {
   Weight layout;
   std::vector<std::byte> bytes;
 };
-
-std::vector<float> random_floats(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> number(-1.0f, 1.0f);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = number(random);
-  return values;
-}
-
-void expect_near(std::span<const float> actual, std::span<const float> expected, float tolerance,
-                 const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], tolerance) << what << ", element " << i;
-  }
-}
 
 struct Case {
   std::string name;
@@ -126,8 +105,8 @@ TEST_P(CodedFormats, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
     std::vector<std::unique_ptr<Buffer>> buffers;
     DeviceSession s(*device);
     DeviceSession expected_session(*reference);
-    const Weight w = m.on(*device, buffers);
-    const Weight same = m.on(*reference, buffers);
+    const Weight w = put_on(m, *device, buffers);
+    const Weight same = put_on(m, *reference, buffers);
     const float tolerance = 1e-6f * m.magnitude(same) * static_cast<float>(cols);
     const std::vector<float> x = random_floats(9 * cols, 3);
     for (const int64_t n : {1, 3, 9}) {
@@ -160,8 +139,8 @@ TEST_P(CodedFormats, EmbeddingsAreTheDefinitionBitForBit) {
     const auto reference = make_test_device({.device = "reference"});
     std::vector<std::unique_ptr<Buffer>> buffers;
     DeviceSession s(*device);
-    const Weight w = m.on(*device, buffers);
-    const Weight host = m.on(*reference, buffers);
+    const Weight w = put_on(m, *device, buffers);
+    const Weight host = put_on(m, *reference, buffers);
     const std::vector<int32_t> ids = {138, 0, 5};
     const Tensor out = s.zeros({3, cols});
     s.encoder().embed(out, w, s.ints({3}, ids));
@@ -186,7 +165,7 @@ TEST_P(CodedFormats, ProductsPerHeadAgreeWithTheDefinition) {
     const auto device = make_test_device({.device = name});
     std::vector<std::unique_ptr<Buffer>> buffers;
     DeviceSession s(*device);
-    const Weight w = m.on(*device, buffers);
+    const Weight w = put_on(m, *device, buffers);
     if (tolerance == 0.0f) tolerance = 1e-6f * m.magnitude(w) * static_cast<float>(cols);
     const Tensor out = s.zeros({5, 4, 24});
     s.encoder().head_linear(out, s.floats({5, 4, cols}, x), w, rows);

@@ -23,15 +23,8 @@ MF_INLINE void transpose_words(const uint8_t* from, int64_t row_bytes, uint8_t* 
   }
 }
 
-/// Four halves, one of each of four rows.
-MF_INLINE int64_t four_halves(const uint8_t* from, int64_t row_bytes) {
-  uint64_t four = 0;
-  MF_UNROLL
-  for (int r = 0; r < 4; ++r) {
-    four |= static_cast<uint64_t>(load_u16(from + r * row_bytes)) << (16 * r);
-  }
-  return static_cast<int64_t>(four);
-}
+#include "backend/cpu/kernels/block_lanes_x86-inl.h"
+
 /// The halves at `from` of sixteen rows. Composed in general registers: what was stored in pieces
 /// cannot be loaded whole before it has reached the cache.
 MF_INLINE void gather_halves(const uint8_t* from, int64_t row_bytes, float* to) {

@@ -11,12 +11,7 @@ MF_INLINE void transpose_words(const uint8_t* from, int64_t row_bytes, uint8_t* 
   }
 }
 
-/// The halves at `from` of sixteen rows.
-MF_INLINE void gather_halves(const uint8_t* from, int64_t row_bytes, float* to) {
-  uint32_t bits[16];
-  for (int r = 0; r < 16; ++r) bits[r] = load_u16(from + r * row_bytes);
-  for (int r = 0; r < 16; ++r) to[r] = half_bits(bits[r]);
-}
+#include "backend/cpu/kernels/block_lanes_any-inl.h"
 
 /// to[i] = table[from[i] & 15] of a line, and the same of the high halves.
 MF_INLINE void look_up_line(const uint8_t* from, const uint8_t (&table)[16], uint8_t* low,

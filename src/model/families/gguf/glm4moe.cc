@@ -12,8 +12,7 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["n_shared_experts"] = keys.int_or("expert_shared_count", 0);
-  c["intermediate_size"] = keys.require_int("feed_forward_length");
-  c["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);
+  read_gguf_dense_layers(keys, c);
 }
 
 }  // namespace

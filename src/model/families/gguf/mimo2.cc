@@ -46,8 +46,7 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
-  c["intermediate_size"] = keys.require_int("feed_forward_length");
-  c["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);
+  read_gguf_dense_layers(keys, c);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
-// Matrices of this format that have no affine form: by the definition, row by row, since they are
-// rare. quant/formats/packed_int_format.cc is that definition.
+// Matrices of whole numbers that have no affine form: by their definitions, row by row, since they
+// are rare. quant/formats/awq_format.cc, gptq_format.cc and packed_int_format.cc are these.
 #include "backend/cpu/row_decoder.h"
-#include "quant/formats/tensor_formats.h"
 
 namespace moeflux::cpu {
 namespace {
@@ -15,7 +14,10 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 
 }  // namespace
 
-extern const RowDecoder packed_int_decoder;
-const RowDecoder packed_int_decoder = {"packed_int", decode};
+std::span<const RowDecoder> integer_decoders() {
+  static constexpr RowDecoder kDecoders[] = {
+      {"awq", decode}, {"gptq", decode}, {"packed_int", decode}};
+  return kDecoders;
+}
 
 }  // namespace moeflux::cpu
