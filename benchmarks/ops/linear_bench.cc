@@ -1,11 +1,13 @@
 // Matrix-vector and matrix-matrix products of the CPU backend: GB/s of weights, GOP/s (two a
-// multiply-add). Tiles are what models run on; row-major figures stand beside them.
+// multiply-add), 1e9 weights/s. Tiles are what models of affine groups run on; row-major figures
+// stand beside them. Other formats are multiplied as they are stored.
 //   linear_bench --benchmark_filter=linear/avx512-vnni-int8/affine-4/64.tiled/
 #include <string>
 #include <vector>
 
 #include "base/format.h"
 #include "bench_device.h"
+#include "quant/ggml_types.h"
 #include "quant/weight.h"
 
 namespace moeflux {
@@ -35,7 +37,7 @@ void run_linear(benchmark::State& state, const Problem& p) {
   if (device == nullptr) return;
   // A decode step reads every weight once: enough matrices that none is still in a private cache.
   const uint64_t matrix_bytes = weight_bytes(p.format, p.rows, p.cols);
-  const uint64_t matrices = p.n == 1 ? (uint64_t{512} << 20) / matrix_bytes + 1 : 1;
+  const uint64_t matrices = 1;
   std::vector<Weight> weights;
   for (uint64_t i = 0; i < matrices; ++i) weights.push_back(make_weight(*device, p));
   const Tensor x = device->noise({p.n, p.cols});
@@ -47,6 +49,7 @@ void run_linear(benchmark::State& state, const Problem& p) {
     next = (next + 1) % weights.size();
   }
   state.counters["GB/s"] = giga_rate(state, static_cast<double>(matrix_bytes));
+  state.counters["Gweights/s"] = giga_rate(state, static_cast<double>(p.rows * p.cols));
   state.counters["GOP/s"] = giga_rate(state, 2.0 * static_cast<double>(p.n * p.rows * p.cols));
 }
 
@@ -80,6 +83,24 @@ void add_sizes(Problem p) {
   }
 }
 
+/// One token and a prompt of every format that GGUF files have.
+void add_stored(Problem p) {
+  p.precision = Precision::kInt8;
+  p.rows = 4096;
+  p.cols = 2048;
+  for (const GgmlType& type : ggml_types()) {
+    if (!type.is_readable() || type.block_elements == 1) continue;
+    p.format = *type.format;
+    for (const int threads : {1, 2, 16}) {
+      p.threads = threads;
+      for (const int64_t n : {1, 256}) {
+        p.n = n;
+        add(p);
+      }
+    }
+  }
+}
+
 void add_all() {
   for (const int bits : {4, 8}) {
     const QuantFormat tiles =
@@ -87,6 +108,7 @@ void add_all() {
     for (const char* isa :
          {"avx512-amx", "avx512-vnni", "avx-vnni", "avx2", "neon-dotprod", "neon", "generic"}) {
       add_sizes({.isa = isa, .precision = Precision::kInt8, .format = tiles});
+      if (bits == 4) add_stored({.isa = isa});
     }
     for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
       add_sizes({.isa = isa, .precision = Precision::kF32, .format = tiles});

@@ -16,9 +16,9 @@ namespace isa_int8_avx512_vnni {
 //
 #include "backend/cpu/kernels/block_lanes_avx512-inl.h"
 //
-#include "backend/cpu/kernels/block_words-inl.h"
-//
 #include "backend/cpu/kernels/block_fill-inl.h"
+//
+#include "backend/cpu/kernels/block_rows-inl.h"
 
 constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 registers
 

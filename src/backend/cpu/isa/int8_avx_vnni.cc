@@ -18,9 +18,9 @@ namespace isa_int8_avx_vnni {
 //
 #include "backend/cpu/kernels/block_lanes_avx2-inl.h"
 //
-#include "backend/cpu/kernels/block_words-inl.h"
-//
 #include "backend/cpu/kernels/block_fill-inl.h"
+//
+#include "backend/cpu/kernels/block_rows-inl.h"
 //
 #include "backend/cpu/kernels/int8_tiles-inl.h"
 }  // namespace isa_int8_avx_vnni

@@ -12,9 +12,14 @@ namespace isa_int8_generic {
 //
 #include "backend/cpu/kernels/block_lanes_generic-inl.h"
 //
-#include "backend/cpu/kernels/block_words-inl.h"
-//
 #include "backend/cpu/kernels/block_fill-inl.h"
+//
+#include "backend/cpu/kernels/block_rows-inl.h"
+
+template <class Rows>
+constexpr void (*kOneToken)(const TileFewArgs&) = nullptr;
+
+#include "backend/cpu/kernels/block_table-inl.h"
 //
 #include "backend/cpu/kernels/vec_generic-inl.h"
 //

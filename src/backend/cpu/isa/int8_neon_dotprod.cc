@@ -16,9 +16,9 @@ namespace isa_int8_neon_dotprod {
 //
 #include "backend/cpu/kernels/block_lanes_neon-inl.h"
 //
-#include "backend/cpu/kernels/block_words-inl.h"
-//
 #include "backend/cpu/kernels/block_fill-inl.h"
+//
+#include "backend/cpu/kernels/block_rows-inl.h"
 
 constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 registers
 

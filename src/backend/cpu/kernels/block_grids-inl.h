@@ -6,7 +6,7 @@
 /// Four fields of 2 bits to the lowest bits of four bytes.
 MF_INLINE Words spread_pairs(Words bits) {
   const Words two = (bits | bits << 12) & 0x000f000fu;
-  return (two | two << 6) & 0x03030303u;
+  return (two | two << 6) & kBytesOf3;
 }
 /// Four fields of 3 bits.
 MF_INLINE Words spread_threes(Words bits) {
@@ -18,7 +18,7 @@ MF_INLINE Words with_even_signs(Words sevens) {
   Words parity = sevens ^ (sevens >> 4 & 0x07070707u);
   parity ^= parity >> 2;
   parity ^= parity >> 1;
-  return sevens | (parity & 0x01010101u) << 7;
+  return sevens | (parity & kBytesOf1) << 7;
 }
 /// The lowest 28 bits in sevens.
 MF_INLINE Words signs_of_sevens(Words bits) {
@@ -26,185 +26,128 @@ MF_INLINE Words signs_of_sevens(Words bits) {
                          (bits << 3 & 0x7f000000u));
 }
 
-/// Stored bytes of sixteen rows: kQuarters times four words of each.
-template <int kQuarters>
-struct RowBytes {
-  alignas(64) uint8_t lines[kQuarters * 4 * kLineBytes];
-
-  MF_INLINE RowBytes(const uint8_t* from, int64_t row_bytes) {
-    MF_UNROLL
-    for (int i = 0; i < kQuarters; ++i) {
-      transpose_words(from + 16 * i, row_bytes, lines + 4 * i * kLineBytes);
-    }
-  }
-  MF_INLINE Words at(int word, int row) const {
-    return load_words(lines + word * kLineBytes + row * 4);
-  }
-};
-
-/// The columns of one group of 32 of all rows: places in a grid, then its entries, in pairs of 16
-/// bits; signs; a byte for each column.
-template <int kPairs>
-struct GridGroup {
-  alignas(64) uint8_t index[kPairs * kLineBytes];
-  alignas(64) uint8_t entries[kPairs * kLineBytes];
-  alignas(64) uint8_t signs[kLineBytes];
-  alignas(64) uint8_t levels[8 * kLineBytes];
-
-  MF_INLINE void set_index(int pair, int row, Words words) {
-    store_words(index + pair * kLineBytes + row * 4, words);
-  }
-  MF_INLINE Words entry(int pair, int row) const {
-    return load_words(entries + pair * kLineBytes + row * 4);
-  }
-  MF_INLINE void set_signs(int row, Words words) { store_words(signs + row * 4, words); }
-  MF_INLINE void set_levels(int line, int row, Words words) {
-    store_words(levels + line * kLineBytes + row * 4, words);
-  }
-  template <int kSize>
-  MF_INLINE void look_up(const uint16_t (&grid)[kSize]) {
-    MF_UNROLL
-    for (int i = 0; i < kPairs; ++i) {
-      look_up_entries(index + i * kLineBytes, grid, entries + i * kLineBytes);
-    }
-  }
-  MF_INLINE void put_codes(const LevelCodes& table, uint8_t* lines) const {
-    MF_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      look_up_bytes(levels + i * kLineBytes, table.codes, lines + i * kLineBytes);
-    }
-  }
-  template <int kLine = 0>
-  MF_INLINE void put_signed_codes(const LevelCodes& table, uint8_t* lines) const {
-    if constexpr (kLine < 8) {
-      look_up_signed<kLine>(levels + kLine * kLineBytes, signs, table.codes,
-                            lines + kLine * kLineBytes);
-      put_signed_codes<kLine + 1>(table, lines);
-    }
-  }
-};
-
-// --- Eight columns an entry: pair 0 has the entries of eights 0 and 2 of a group, pair 1 of 1 and
-// 3
-
-/// The levels of all four eights.
-MF_INLINE void set_eights(GridGroup<2>& group, int row) {
-  MF_UNROLL
-  for (int l = 0; l < 4; ++l) {
-    const Words entry = group.entry(l % 2, row) >> (l / 2 * 16);
-    group.set_levels(2 * l, row, spread_pairs(entry & 255u));
-    group.set_levels(2 * l + 1, row, spread_pairs(entry >> 8 & 255u));
+/// The lines of 32 columns and their signs.
+template <int kLine = 0, class To>
+MF_INLINE void put_signed_lines(To& to, int line, const Words* levels, Words signs,
+                                const LevelCodes& table) {
+  if constexpr (kLine < 8) {
+    to.codes(line + kLine, look_up_signed<kLine>(levels[kLine], signs, table.codes));
+    put_signed_lines<kLine + 1>(to, line, levels, signs, table);
   }
 }
-/// Four bytes of indices as two pairs of 16 bits.
-MF_INLINE void set_byte_indices(GridGroup<2>& group, int row, Words bytes) {
-  group.set_index(0, row, bytes & 0x00ff00ffu);
-  group.set_index(1, row, bytes >> 8 & 0x00ff00ffu);
+
+// --- Eight columns an entry. Places in a grid and entries come in pairs of 16 bits: pair 0 has
+// those of eights 0 and 2 of 32 columns, pair 1 of 1 and 3.
+
+struct EntryPairs {
+  Words pairs[2];
+
+  /// Four bytes of indices, and more bits of them, as pairs.
+  static MF_INLINE EntryPairs of_bytes(Words bytes) {
+    return {{bytes & 0x00ff00ffu, bytes >> 8 & 0x00ff00ffu}};
+  }
+  template <int kSize>
+  MF_INLINE EntryPairs entries(const uint16_t (&grid)[kSize]) const {
+    return {{look_up_entries(pairs[0], grid), look_up_entries(pairs[1], grid)}};
+  }
+  /// The levels of all eight lines.
+  MF_INLINE void levels(Words* to) const {
+    MF_UNROLL
+    for (int l = 0; l < 4; ++l) {
+      const Words entry = pairs[l % 2] >> (l / 2 * 16);
+      to[2 * l] = spread_pairs(entry & 255u);
+      to[2 * l + 1] = spread_pairs(entry >> 8 & 255u);
+    }
+  }
+};
+
+template <class To>
+MF_INLINE void put_signed_eights(To& to, int line, const EntryPairs& entries, Words signs) {
+  Words levels[8];
+  entries.levels(levels);
+  put_signed_lines(to, line, levels, signs, kIq2Codes);
 }
 
 /// d * (0.5 + code) / 4
 MF_INLINE Floats quarter_scales(Floats d, Words code) {
   return d * ((to_floats(code) + 0.5f) * 0.25f);
 }
-template <int kZero>
-MF_INLINE void put_scale(const FillTo& to, int group, int row, Floats scale) {
-  to.put(group, row, scale, scale * static_cast<float>(-kZero));
-}
-/// Two scales of sixteen columns each a byte, in two words.
-MF_INLINE void put_quarter_scales(const FillTo& to, const float* d, const RowWords& words,
-                                  int first_word) {
-  for_rows([&](int row) {
-    const Floats scale = load_floats(d + row);
-    MF_UNROLL
-    for (int g = 0; g < 16; ++g) {
-      const Words code = words.at(first_word + g / 8, row) >> (4 * (g % 8)) & 15u;
-      put_scale<kGridZero>(to, g, row, quarter_scales(scale, code));
-    }
+/// The two groups of 32 columns g, two scales a byte in two words.
+template <class To>
+MF_INLINE void put_quarter_scales(To& to, int g, Floats d, Words word) {
+  unrolled<2>([&](int k) MF_INLINE_BODY {
+    const Words code = word >> (8 * (g % 4) + 4 * k) & 15u;
+    put_scale<kGridZero>(to, 2 * g + k, quarter_scales(d, code));
   });
 }
 
 struct FillIq2Xxs {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    alignas(64) float d[kPanelRows];
-    gather_halves(from, row_bytes, d);
-    const RowBytes<4> words(from + 2, row_bytes);  // of each group: indices, signs and scale
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<2> group;
-      for_rows([&](int row) { set_byte_indices(group, row, words.at(2 * g, row)); });
-      group.look_up(iq::kIq2XxsGrid);
-      for_rows([&](int row) {
-        const Words signs = words.at(2 * g + 1, row);
-        group.set_signs(row, signs_of_sevens(signs));
-        set_eights(group, row);
-        put_scale<kGridZero>(to, g, row, quarter_scales(load_floats(d + row), signs >> 28));
+  using Block = BlockIq2Xxs;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const Floats d = gather_halves(from, rows);
+    unrolled<4>([&](int two) MF_INLINE_BODY {
+      const RowWords words(from + 2 + 16 * two, rows);  // of each: indices, signs and scale
+      unrolled<2>([&](int k) MF_INLINE_BODY {
+        const int g = 2 * two + k;
+        const EntryPairs places = EntryPairs::of_bytes(words[2 * k]);
+        const Words signs = words[2 * k + 1];
+        put_signed_eights(to, 8 * g, places.entries(iq::kIq2XxsGrid), signs_of_sevens(signs));
+        put_scale<kGridZero>(to, g, quarter_scales(d, signs >> 28));
       });
-      group.put_signed_codes(kIq2Codes, to.lines + g * kOctet);
-    }
+    });
   }
 };
 
 struct FillIq2Xs {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    alignas(64) float d[kPanelRows];
-    gather_halves(from, row_bytes, d);
-    put_quarter_scales(to, d, RowWords(from + 58, row_bytes), 2);
-    const RowBytes<4> words(from + 2, row_bytes);
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<2> group;
-      for_rows([&](int row) {
-        const Words first = words.at(2 * g, row) & 0x01ff01ffu;
-        const Words second = words.at(2 * g + 1, row) & 0x01ff01ffu;
-        group.set_index(0, row, (first & 0xffffu) | second << 16);
-        group.set_index(1, row, first >> 16 | (second & 0xffff0000u));
+  using Block = BlockIq2Xs;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const Floats d = gather_halves(from, rows);
+    const RowWords tail(from + 58, rows);  // its last two words are the scales
+    unrolled<4>([&](int two) MF_INLINE_BODY {
+      const RowWords words(from + 2 + 16 * two, rows);
+      unrolled<2>([&](int k) MF_INLINE_BODY {
+        const int g = 2 * two + k;
+        const Words first = words[2 * k];
+        const Words second = words[2 * k + 1];
+        const EntryPairs places = {{(first & 0x1ffu) | (second << 16 & 0x01ff0000u),
+                                    (first >> 16 & 0x1ffu) | (second & 0x01ff0000u)}};
+        const Words signs =
+            with_even_signs((first >> 9 & 0x7fu) | (first >> 17 & 0x7f00u) |
+                            (second << 7 & 0x7f0000u) | (second >> 1 & 0x7f000000u));
+        put_signed_eights(to, 8 * g, places.entries(iq::kIq2XsGrid), signs);
+        put_quarter_scales(to, g, d, tail[2 + g / 4]);
       });
-      group.look_up(iq::kIq2XsGrid);
-      for_rows([&](int row) {
-        const Words first = words.at(2 * g, row);
-        const Words second = words.at(2 * g + 1, row);
-        group.set_signs(row,
-                        with_even_signs((first >> 9 & 0x7fu) | (first >> 17 & 0x7f00u) |
-                                        (second << 7 & 0x7f0000u) | (second >> 1 & 0x7f000000u)));
-        set_eights(group, row);
-      });
-      group.put_signed_codes(kIq2Codes, to.lines + g * kOctet);
-    }
+    });
   }
 };
 
 struct FillIq2S {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    alignas(64) float d[kPanelRows];
-    gather_halves(from, row_bytes, d);
-    const RowWords tail(from + 66, row_bytes);  // upper bits of indices, then scales
-    put_quarter_scales(to, d, tail, 2);
-    const RowBytes<2> low(from + 2, row_bytes);
-    const RowBytes<2> signs(from + 34, row_bytes);
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<2> group;
-      for_rows([&](int row) {
-        const Words bytes = low.at(g, row);
-        const Words high = tail.at(g / 4, row) >> (8 * (g % 4)) & 255u;
-        group.set_index(0, row, (bytes & 0x00ff00ffu) | (high & 3u) << 8 | (high & 0x30u) << 20);
-        group.set_index(1, row,
-                        (bytes >> 8 & 0x00ff00ffu) | (high & 12u) << 6 | (high & 0xc0u) << 18);
+  using Block = BlockIq2S;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const Floats d = gather_halves(from, rows);
+    const RowWords tail(from + 66, rows);  // upper bits of indices, then scales
+    unrolled<2>([&](int half) MF_INLINE_BODY {
+      const RowWords low(from + 2 + 16 * half, rows);
+      const RowWords signs(from + 34 + 16 * half, rows);
+      unrolled<4>([&](int k) MF_INLINE_BODY {
+        const int g = 4 * half + k;
+        const Words high = tail[half] >> (8 * k) & 255u;
+        EntryPairs places = EntryPairs::of_bytes(low[k]);
+        places.pairs[0] |= (high & 3u) << 8 | (high & 0x30u) << 20;
+        places.pairs[1] |= (high & 12u) << 6 | (high & 0xc0u) << 18;
+        put_signed_eights(to, 8 * g, places.entries(iq::kIq2SGrid), signs[k]);
+        put_quarter_scales(to, g, d, tail[2 + half]);
       });
-      group.look_up(iq::kIq2SGrid);
-      for_rows([&](int row) {
-        group.set_signs(row, signs.at(g, row));
-        set_eights(group, row);
-      });
-      group.put_signed_codes(kIq2Codes, to.lines + g * kOctet);
-    }
+    });
   }
 };
 
-/// Lines of eight `l` of IQ1: its sixteen bits of `down` are all set or none.
-MF_INLINE void set_moved_eight(GridGroup<2>& group, int l, int row, Words down) {
-  const Words entry = group.entry(l % 2, row) >> (l / 2 * 16);
-  const Words moved = down & 0x08080808u;
-  group.set_levels(2 * l, row, spread_pairs(entry & 255u) | moved);
-  group.set_levels(2 * l + 1, row, spread_pairs(entry >> 8 & 255u) | moved);
-}
 /// All bits where bit `bit` is set.
 MF_INLINE Words mask_of(Words words, int bit) {
   return reinterpret_cast<Words>(reinterpret_cast<Ints>(words << (31 - bit)) >> 31);
@@ -213,73 +156,67 @@ MF_INLINE Words mask_of(Words words, int bit) {
 MF_INLINE Floats odd_scales(Floats d, Words code) {
   return d * (to_floats(code + code + 1u) * 0.125f);
 }
+/// The lines of IQ1: down[l] are all bits of eight columns l or none.
+template <class To>
+MF_INLINE void put_moved_eights(To& to, int line, const EntryPairs& entries, const Words* down) {
+  Words levels[8];
+  entries.levels(levels);
+  unrolled<8>([&](int i) MF_INLINE_BODY {
+    to.codes(line + i, look_up_bytes(levels[i] | (down[i / 2] & 0x08080808u), kIq1Codes.codes));
+  });
+}
 
 struct FillIq1S {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    alignas(64) float d[kPanelRows];
-    gather_halves(from, row_bytes, d);
-    const RowBytes<2> low(from + 2, row_bytes);
-    const RowWords tail(from + 34, row_bytes);
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<2> group;
-      for_rows([&](int row) {
-        const Words bytes = low.at(g, row);
-        const Words high = tail.at(g / 2, row) >> (16 * (g % 2));
-        group.set_index(0, row, (bytes & 0x00ff00ffu) | (high & 7u) << 8 | (high >> 6 & 7u) << 24);
-        group.set_index(
-            1, row, (bytes >> 8 & 0x00ff00ffu) | (high >> 3 & 7u) << 8 | (high >> 9 & 7u) << 24);
-        put_scale<kIq1Zero>(to, g, row, odd_scales(load_floats(d + row), high >> 12 & 7u));
+  using Block = BlockIq1S;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const Floats d = gather_halves(from, rows);
+    const RowWords tail(from + 34, rows);
+    unrolled<2>([&](int half) MF_INLINE_BODY {
+      const RowWords low(from + 2 + 16 * half, rows);
+      unrolled<4>([&](int k) MF_INLINE_BODY {
+        const int g = 4 * half + k;
+        const Words high = tail[g / 2] >> (16 * (g % 2));
+        EntryPairs places = EntryPairs::of_bytes(low[k]);
+        places.pairs[0] |= (high & 7u) << 8 | (high >> 6 & 7u) << 24;
+        places.pairs[1] |= (high >> 3 & 7u) << 8 | (high >> 9 & 7u) << 24;
+        const Words all = mask_of(high, 15);
+        const Words down[4] = {all, all, all, all};
+        put_moved_eights(to, 8 * g, places.entries(iq::kIq1Grid), down);
+        put_scale<kIq1Zero>(to, g, odd_scales(d, high >> 12 & 7u));
       });
-      group.look_up(iq::kIq1Grid);
-      for_rows([&](int row) {
-        const Words down = mask_of(tail.at(g / 2, row), 16 * (g % 2) + 15);
-        MF_UNROLL
-        for (int l = 0; l < 4; ++l) set_moved_eight(group, l, row, down);
-      });
-      group.put_codes(kIq1Codes, to.lines + g * kOctet);
-    }
+    });
   }
 };
 
 struct FillIq1M {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    const RowWords scales(from + 40, row_bytes);  // its last two words are the scales
-    put_all_scales(scales, to);
-    const RowBytes<2> low(from, row_bytes);
-    const RowWords tail(from + 32, row_bytes);
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<2> group;
-      for_rows([&](int row) {
-        const Words bytes = low.at(g, row);
-        const Words high = tail.at(g / 2, row) >> (16 * (g % 2));
-        group.set_index(0, row, (bytes & 0x00ff00ffu) | (high & 7u) << 8 | (high >> 8 & 7u) << 24);
-        group.set_index(
-            1, row, (bytes >> 8 & 0x00ff00ffu) | (high >> 4 & 7u) << 8 | (high >> 12 & 7u) << 24);
+  using Block = BlockIq1M;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const RowWords scales(from + 40, rows);  // its last two words are the scales
+    const Words w[2] = {scales[2], scales[3]};
+    const Floats d = halves_to_floats((w[0] >> 12 & 15u) | (w[0] >> 28) << 4 |
+                                      (w[1] >> 12 & 15u) << 8 | (w[1] >> 28) << 12);
+    const RowWords tail(from + 32, rows);
+    unrolled<2>([&](int half) MF_INLINE_BODY {
+      const RowWords low(from + 16 * half, rows);
+      unrolled<4>([&](int k) MF_INLINE_BODY {
+        const int g = 4 * half + k;
+        const Words high = tail[g / 2] >> (16 * (g % 2));
+        EntryPairs places = EntryPairs::of_bytes(low[k]);
+        places.pairs[0] |= (high & 7u) << 8 | (high >> 8 & 7u) << 24;
+        places.pairs[1] |= (high >> 4 & 7u) << 8 | (high >> 12 & 7u) << 24;
+        const Words down[4] = {mask_of(high, 3), mask_of(high, 7), mask_of(high, 11),
+                               mask_of(high, 15)};
+        put_moved_eights(to, 8 * g, places.entries(iq::kIq1Grid), down);
+        unrolled<2>([&](int i) MF_INLINE_BODY {
+          const int group = 2 * g + i;
+          const Words code = w[group / 8] >> (16 * (group / 4 % 2) + 3 * (group % 4)) & 7u;
+          put_scale<kIq1Zero>(to, group, odd_scales(d, code));
+        });
       });
-      group.look_up(iq::kIq1Grid);
-      for_rows([&](int row) {
-        const Words high = tail.at(g / 2, row);
-        MF_UNROLL
-        for (int l = 0; l < 4; ++l) {
-          set_moved_eight(group, l, row, mask_of(high, 16 * (g % 2) + 4 * l + 3));
-        }
-      });
-      group.put_codes(kIq1Codes, to.lines + g * kOctet);
-    }
-  }
-
- private:
-  static MF_INLINE void put_all_scales(const RowWords& words, const FillTo& to) {
-    for_rows([&](int row) {
-      const Words w[2] = {words.at(2, row), words.at(3, row)};
-      const Words bits =
-          (w[0] >> 12 & 15u) | (w[0] >> 28) << 4 | (w[1] >> 12 & 15u) << 8 | (w[1] >> 28) << 12;
-      const Floats d = halves_to_floats(bits);
-      MF_UNROLL
-      for (int g = 0; g < 16; ++g) {
-        const Words code = w[g / 8] >> (16 * (g / 4 % 2) + 3 * (g % 4)) & 7u;
-        put_scale<kIq1Zero>(to, g, row, odd_scales(d, code));
-      }
     });
   }
 };
@@ -287,74 +224,69 @@ struct FillIq1M {
 // --- Four columns an entry: pair p has the entries of line p % 2 + p / 2 * 4 and of the line two
 // on
 
-/// The levels of all lines.
-MF_INLINE void set_fours(GridGroup<4>& group, int row) {
+template <class To, int kSize>
+MF_INLINE void put_signed_fours(To& to, int line, const Words* places, Words signs,
+                                const uint16_t (&grid)[kSize], const LevelCodes& table) {
+  Words entries[4];
   MF_UNROLL
-  for (int line = 0; line < 8; ++line) {
-    const Words entry = group.entry(line / 4 * 2 + line % 2, row) >> (line % 4 / 2 * 16);
-    group.set_levels(line, row, spread_threes(entry & 0xfffu));
+  for (int p = 0; p < 4; ++p) entries[p] = look_up_entries(places[p], grid);
+  Words levels[8];
+  MF_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    levels[i] = spread_threes(entries[i / 4 * 2 + i % 2] >> (i % 4 / 2 * 16) & 0xfffu);
   }
+  put_signed_lines(to, line, levels, signs, table);
 }
 
 struct FillIq3Xxs {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    alignas(64) float d[kPanelRows];
-    gather_halves(from, row_bytes, d);
-    const RowBytes<4> low(from + 2, row_bytes);
-    const RowBytes<2> tail(from + 66, row_bytes);
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<4> group;
-      for_rows([&](int row) {
-        MF_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const Words bytes = low.at(2 * g + half, row);
-          group.set_index(2 * half, row, bytes & 0x00ff00ffu);
-          group.set_index(2 * half + 1, row, bytes >> 8 & 0x00ff00ffu);
-        }
+  using Block = BlockIq3Xxs;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const Floats d = gather_halves(from, rows);
+    const RowOctet tail(from + 66, rows);
+    unrolled<4>([&](int two) MF_INLINE_BODY {
+      const RowWords low(from + 2 + 16 * two, rows);
+      unrolled<2>([&](int k) MF_INLINE_BODY {
+        const int g = 2 * two + k;
+        const EntryPairs first = EntryPairs::of_bytes(low[2 * k]);
+        const EntryPairs second = EntryPairs::of_bytes(low[2 * k + 1]);
+        const Words places[4] = {first.pairs[0], first.pairs[1], second.pairs[0], second.pairs[1]};
+        const Words signs = tail[g];
+        put_signed_fours(to, 8 * g, places, signs_of_sevens(signs), iq::kIq3XxsGrid, kIq3XxsCodes);
+        const Floats scale = quarter_scales(d, signs >> 28);
+        put_scale<kGridZero>(to, g, scale + scale);
       });
-      group.look_up(iq::kIq3XxsGrid);
-      for_rows([&](int row) {
-        const Words signs = tail.at(g, row);
-        group.set_signs(row, signs_of_sevens(signs));
-        set_fours(group, row);
-        const Floats scale = quarter_scales(load_floats(d + row), signs >> 28);
-        put_scale<kGridZero>(to, g, row, scale + scale);
-      });
-      group.put_signed_codes(kIq3XxsCodes, to.lines + g * kOctet);
-    }
+    });
   }
 };
 
 struct FillIq3S {
-  static MF_INLINE void fill(const uint8_t* from, int64_t row_bytes, const FillTo& to) {
-    alignas(64) float d[kPanelRows];
-    gather_halves(from, row_bytes, d);
-    const RowBytes<4> low(from + 2, row_bytes);
-    const RowWords high(from + 66, row_bytes);  // its first two words
-    const RowBytes<2> signs(from + 74, row_bytes);
-    const RowWords behind(from + 94, row_bytes);  // its last word is the scales
-    for (int g = 0; g < 8; ++g) {
-      GridGroup<4> group;
-      for_rows([&](int row) {
-        const Words bits = high.at(g / 4, row) >> (8 * (g % 4)) & 255u;
+  using Block = BlockIq3S;
+  static constexpr bool kNarrow = true;
+  template <class To>
+  static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
+    const Floats d = gather_halves(from, rows);
+    const RowWords high(from + 66, rows);  // its first two words
+    const RowOctet signs(from + 74, rows);
+    const Words scales = gather_words(from + 106, rows);
+    unrolled<4>([&](int two) MF_INLINE_BODY {
+      const RowWords low(from + 2 + 16 * two, rows);
+      unrolled<2>([&](int k) MF_INLINE_BODY {
+        const int g = 2 * two + k;
+        const Words bits = high[g / 4] >> (8 * (g % 4));
+        Words places[4];
         MF_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const Words bytes = low.at(2 * g + half, row);
+          const EntryPairs bytes = EntryPairs::of_bytes(low[2 * k + half]);
           const Words four = bits >> (4 * half);
-          group.set_index(2 * half, row,
-                          (bytes & 0x00ff00ffu) | (four & 1u) << 8 | (four & 4u) << 22);
-          group.set_index(2 * half + 1, row,
-                          (bytes >> 8 & 0x00ff00ffu) | (four & 2u) << 7 | (four & 8u) << 21);
+          places[2 * half] = bytes.pairs[0] | (four & 1u) << 8 | (four & 4u) << 22;
+          places[2 * half + 1] = bytes.pairs[1] | (four & 2u) << 7 | (four & 8u) << 21;
         }
+        put_signed_fours(to, 8 * g, places, signs[g], iq::kIq3SGrid, kIq3SCodes);
+        const Words code = scales >> (4 * g) & 15u;
+        put_scale<kGridZero>(to, g, d * to_floats(code + code + 1u));
       });
-      group.look_up(iq::kIq3SGrid);
-      for_rows([&](int row) {
-        group.set_signs(row, signs.at(g, row));
-        set_fours(group, row);
-        const Words code = behind.at(3, row) >> (4 * g) & 15u;
-        put_scale<kGridZero>(to, g, row, load_floats(d + row) * to_floats(code + code + 1u));
-      });
-      group.put_signed_codes(kIq3SCodes, to.lines + g * kOctet);
-    }
+    });
   }
 };

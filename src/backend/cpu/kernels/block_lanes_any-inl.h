@@ -1,8 +1,18 @@
 // The part of block_lanes_*-inl.h that takes no instruction of its own.
 
-/// The halves at `from` of sixteen rows.
-MF_INLINE void gather_halves(const uint8_t* from, int64_t row_bytes, float* to) {
-  uint32_t bits[16];
-  for (int r = 0; r < 16; ++r) bits[r] = load_u16(from + r * row_bytes);
-  for (int r = 0; r < 16; ++r) to[r] = half_bits(bits[r]);
+/// The 32 bits, 16 bits, halves at `from` of all rows.
+MF_INLINE Words gather_words(const uint8_t* from, const RowSteps& rows) {
+  return words_of([&](int row) { return load_u32(from + row * rows.one); });
+}
+MF_INLINE Words gather_u16(const uint8_t* from, const RowSteps& rows) {
+  return words_of([&](int row) { return load_u16(from + row * rows.one); });
+}
+MF_INLINE Floats gather_halves(const uint8_t* from, const RowSteps& rows) {
+  return halves_to_floats(gather_u16(from, rows));
+}
+
+/// Entries of a grid for indices of 16 bits.
+template <int kSize>
+MF_INLINE Words look_up_entries(Words index, const uint16_t (&grid)[kSize]) {
+  return look_up_one_by_one(index, grid);
 }

@@ -1,60 +1,45 @@
 // Transposing and looking up for block_fill-inl.h, in portable C++.
 
 constexpr int kWordBytes = 16;
+#include "backend/cpu/kernels/block_words-inl.h"
 
-/// Lines 0 to 3 at `to`: the four words of 16 bytes of each of sixteen rows.
-MF_INLINE void transpose_words(const uint8_t* from, int64_t row_bytes, uint8_t* to) {
-  for (int row = 0; row < 16; ++row) {
-    for (int word = 0; word < 4; ++word) {
-      __builtin_memcpy(to + word * 64 + row * 4, from + row * row_bytes + word * 4, 4);
-    }
+/// The four words of 16 bytes of each row.
+MF_INLINE void transpose_words(const uint8_t* from, const RowSteps& rows, Words* to) {
+  for (int word = 0; word < 4; ++word) {
+    to[word] = words_of([&](int row) { return load_u32(from + row * rows.one + word * 4); });
   }
 }
 
 #include "backend/cpu/kernels/block_lanes_any-inl.h"
 
-/// to[i] = table[from[i] & 15] of a line, and the same of the high halves.
-MF_INLINE void look_up_line(const uint8_t* from, const uint8_t (&table)[16], uint8_t* low,
-                            uint8_t* high) {
-  for (int i = 0; i < 64; ++i) {
-    const uint8_t code = from[i];
-    low[i] = table[code & 15];
-    high[i] = table[code >> 4];
-  }
+/// table[byte] of bytes below 16.
+MF_INLINE Words look_up_bytes(Words from, const uint8_t (&table)[16]) {
+  uint8_t bytes[kWordBytes];
+  __builtin_memcpy(bytes, &from, kWordBytes);
+  for (uint8_t& byte : bytes) byte = table[byte & 15];
+  return same_bits<Words>(bytes);
 }
 
-/// to[i] = table[from[i]] of a line of numbers below 16.
-MF_INLINE void look_up_bytes(const uint8_t* from, const uint8_t (&table)[16], uint8_t* to) {
-  for (int i = 0; i < 64; ++i) to[i] = table[from[i]];
+/// All bits of byte b of a row where bit 4 * kLine + b of its word is set.
+template <int kLine>
+MF_INLINE Words set_columns(Words words) {
+  Words mask = {};
+  for (int b = 0; b < 4; ++b) mask |= (words >> (4 * kLine + b) & 1u) * (0xffu << (8 * b));
+  return mask;
 }
 
 /// Adds `value` to the bytes of line kLine whose column is set: bit 4 * kLine + b of a row's word
-/// is that of byte b.
+/// is that of byte b. Bytes do not carry.
 template <int kLine>
-MF_INLINE void add_where_set(const uint8_t* bits, uint8_t value, uint8_t* line) {
-  for (int i = 0; i < 64; ++i) {
-    const bool set = (load_u32(bits + i / 4 * 4) >> (4 * kLine + i % 4) & 1) != 0;
-    line[i] = static_cast<uint8_t>(line[i] + (set ? value : 0));
-  }
+MF_INLINE Words add_where_set(Words codes, Words bits, uint8_t value) {
+  return codes + (set_columns<kLine>(bits) & value * 0x01010101u);
 }
 
 /// look_up_bytes(), and 128 less that where the sign of a column is set: bit 4 * kLine + b of a
 /// row's word is that of byte b.
 template <int kLine>
-MF_INLINE void look_up_signed(const uint8_t* from, const uint8_t* signs, const uint8_t (&table)[16],
-                              uint8_t* to) {
-  for (int i = 0; i < 64; ++i) {
-    const uint8_t code = table[from[i]];
-    const bool negative = (load_u32(signs + i / 4 * 4) >> (4 * kLine + i % 4) & 1) != 0;
-    to[i] = negative ? static_cast<uint8_t>(128 - code) : code;
-  }
-}
-
-/// Entries of a grid for a line of indices of 16 bits.
-template <int kSize>
-MF_INLINE void look_up_entries(const uint8_t* index, const uint16_t (&grid)[kSize], uint8_t* to) {
-  for (int i = 0; i < 64; i += 2) {
-    const uint16_t entry = grid[load_u16(index + i) & (kSize - 1)];
-    __builtin_memcpy(to + i, &entry, 2);
-  }
+MF_INLINE Words look_up_signed(Words from, Words signs, const uint8_t (&table)[16]) {
+  const Words negative = set_columns<kLine>(signs);
+  const Words codes = look_up_bytes(from, table);
+  return (codes & ~negative) | ((0x80808080u - codes) & negative);
 }

@@ -22,6 +22,16 @@ MF_INLINE IVec ibroadcast(const uint8_t* four) {
   __builtin_memcpy(&word, four, 4);
   return _mm256_set1_epi32(word);
 }
+/// The bytes at even and odd places of eight, in every lane.
+MF_INLINE IVec ibroadcast_picked(const uint8_t* eight, int32_t places) {
+  int64_t word;
+  __builtin_memcpy(&word, eight, 8);
+  return _mm256_shuffle_epi8(_mm256_set1_epi64x(word), _mm256_set1_epi32(places));
+}
+MF_INLINE IVec ibroadcast_even(const uint8_t* eight) {
+  return ibroadcast_picked(eight, 0x06040200);
+}
+MF_INLINE IVec ibroadcast_odd(const uint8_t* eight) { return ibroadcast_picked(eight, 0x07050301); }
 MF_INLINE IVec ilow_nibbles(IVec v) { return _mm256_and_si256(v, _mm256_set1_epi8(0x0f)); }
 MF_INLINE IVec ihigh_nibbles(IVec v) {
   return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(0x0f));
@@ -47,6 +57,12 @@ MF_INLINE IVec idot(IVec acc, IVec codes, IVec x) {
 #endif
 }
 
+/// Whether one instruction takes codes up to 255.
+#if defined(MF_INT8_DPBUSD)
+constexpr bool kDotsWholeBytes = true;
+#else
+constexpr bool kDotsWholeBytes = false;
+#endif
 template <int kBits>
 MF_INLINE IVec idot_tight(IVec acc, IVec codes, IVec x) {
   return idot<kBits>(acc, codes, x);

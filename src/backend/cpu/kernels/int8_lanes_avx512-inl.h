@@ -14,6 +14,16 @@ MF_INLINE IVec ibroadcast(const uint8_t* four) {
   __builtin_memcpy(&word, four, 4);
   return _mm512_set1_epi32(word);
 }
+/// The bytes at even and odd places of eight, in every lane.
+MF_INLINE IVec ibroadcast_picked(const uint8_t* eight, int32_t places) {
+  int64_t word;
+  __builtin_memcpy(&word, eight, 8);
+  return _mm512_shuffle_epi8(_mm512_set1_epi64(word), _mm512_set1_epi32(places));
+}
+MF_INLINE IVec ibroadcast_even(const uint8_t* eight) {
+  return ibroadcast_picked(eight, 0x06040200);
+}
+MF_INLINE IVec ibroadcast_odd(const uint8_t* eight) { return ibroadcast_picked(eight, 0x07050301); }
 /// acc + unsigned codes times signed x, summed by fours.
 template <int kBits>
 MF_INLINE IVec idot(IVec acc, IVec codes, IVec x) {
@@ -30,6 +40,8 @@ MF_INLINE IVec idot_tight(IVec acc, IVec codes, IVec x) {
   return acc;
 #endif
 }
+/// Whether one instruction takes codes up to 255.
+constexpr bool kDotsWholeBytes = true;
 MF_INLINE IVec ilow_nibbles(IVec v) { return _mm512_and_si512(v, _mm512_set1_epi8(0x0f)); }
 MF_INLINE IVec ihigh_nibbles(IVec v) {
   return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(0x0f));

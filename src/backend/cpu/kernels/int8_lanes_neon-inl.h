@@ -18,6 +18,17 @@ MF_INLINE IVec ibroadcast(const uint8_t* four) {
   __builtin_memcpy(&word, four, 4);
   return vdupq_n_s32(word);
 }
+/// The bytes at even and odd places of eight, in every lane.
+MF_INLINE IVec ibroadcast_even(const uint8_t* eight) {
+  const uint8x8_t bytes = vld1_u8(eight);
+  const uint8x8_t even = vuzp1_u8(bytes, bytes);
+  return vreinterpretq_s32_u8(vcombine_u8(even, even));
+}
+MF_INLINE IVec ibroadcast_odd(const uint8_t* eight) {
+  const uint8x8_t bytes = vld1_u8(eight);
+  const uint8x8_t odd = vuzp2_u8(bytes, bytes);
+  return vreinterpretq_s32_u8(vcombine_u8(odd, odd));
+}
 MF_INLINE IVec ilow_nibbles(IVec v) {
   return vreinterpretq_s32_u8(vandq_u8(vreinterpretq_u8_s32(v), vdupq_n_u8(0x0f)));
 }
@@ -38,6 +49,8 @@ MF_INLINE IVec idot(IVec acc, IVec codes, IVec x) {
     return vsubq_s32(vdotq_s32(acc, vreinterpretq_s8_u8(less), factor), minus);
   }
 }
+/// Whether one instruction takes codes up to 255.
+constexpr bool kDotsWholeBytes = false;
 template <int kBits>
 MF_INLINE IVec idot_tight(IVec acc, IVec codes, IVec x) {
   return idot<kBits>(acc, codes, x);

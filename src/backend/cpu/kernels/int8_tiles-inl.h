@@ -97,105 +97,12 @@ static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t pan
   store_panel<kTokens>(args, panel, acc);
 }
 
+#include "backend/cpu/kernels/block_few-inl.h"
 #include "backend/cpu/kernels/tiles_few-inl.h"
-
-// --- Few tokens and rows of blocks ---
-
-/// Asks for what lies as far behind the panel as columns [col, col + cols) of its rows take.
-MF_INLINE void ask_for_next_panel(const TileFewArgs& args, const TileExtents& e, int64_t panel,
-                                  int64_t col, int64_t cols) {
-  const uint8_t* next =
-      panel + 1 < args.panel_end ? args.w.tiles + (panel + 1) * e.panel_bytes : args.next;
-  if (next == nullptr) return;
-  const uint8_t* const end = next + e.panel_bytes * (col + cols) / args.w.cols;
-  for (const uint8_t* p = next + e.panel_bytes * col / args.w.cols; p < end; p += kLine) {
-    prefetch_far(p);
-  }
-}
-
-/// Some columns of a panel, filled.
-struct FilledPanel {
-  alignas(64) uint8_t lines[kBlockFillCols / kLineCols][kLine];
-  alignas(64) float scales[kBlockFillCols / 16][kTilePanelRows];
-  alignas(64) float biases[kBlockFillCols / 16][kTilePanelRows];
-};
-
-/// One group of kGroupLines lines, added to acc [token][vec]. Eight lines at a time are unrolled.
-template <int kBits, int kGroupLines, int kTokens>
-MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& panel, int64_t at,
-                                int64_t group, FVec* acc) {
-  constexpr int kSums = kTokens * kVecs;
-  constexpr int kPart = kGroupLines < 8 ? kGroupLines : 8;
-  IVec sums[2 * kSums];
-  MF_UNROLL
-  for (int i = 0; i < 2 * kSums; ++i) sums[i] = izero();
-  for (int64_t part = 0; part < kGroupLines; part += kPart) {
-    MF_UNROLL
-    for (int line = 0; line < kPart; ++line) {
-      IVec w[kVecs];
-      MF_UNROLL
-      for (int v = 0; v < kVecs; ++v) {
-        w[v] = iload(panel.lines[at * kGroupLines + part + line] + v * kIntLanes * 4);
-      }
-      MF_UNROLL
-      for (int i = 0; i < kSums; ++i) {
-        const auto* x = static_cast<const uint8_t*>(args.x[i / kVecs].values);
-        const IVec four = ibroadcast(x + (group * kGroupLines + part + line) * kLineCols);
-        IVec& sum = sums[line % 2 * kSums + i];
-        sum = idot<kBits>(sum, w[i % kVecs], four);
-      }
-    }
-  }
-  MF_UNROLL
-  for (int i = 0; i < kSums; ++i) {
-    const TileToken& token = args.x[i / kVecs];
-    const int64_t row = i % kVecs * kVecLanes;
-    const FVec sum = dfold(acc[i], iadd(sums[i], sums[kSums + i]), fload(panel.scales[at] + row),
-                           token.scales + group);
-    acc[i] = ffma(fload(panel.biases[at] + row), fbroadcast(token.sums + group), sum);
-  }
-}
-
-template <int kBits, int kGroupLines, int kTokens>
-static void few_blocks_of(const TileFewArgs& args) {
-  constexpr int kGroupCols = kGroupLines * kLineCols;
-  const TileExtents e = tile_extents(args.w);
-  FilledPanel filled;
-  for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-    const uint8_t* rows = args.w.tiles + panel * e.panel_bytes;
-    FVec acc[kTokens * kVecs];
-    MF_UNROLL
-    for (int i = 0; i < kTokens * kVecs; ++i) acc[i] = fzero();
-    for (int64_t col = 0; col < args.w.cols; col += kBlockFillCols) {
-      const int64_t left = args.w.cols - col;
-      const int64_t cols = left < kBlockFillCols ? left : kBlockFillCols;
-      ask_for_next_panel(args, e, panel, col, cols);
-      fill_panel(args.w, rows, col, cols, filled.lines[0], filled.scales[0], filled.biases[0],
-                 kTilePanelRows);
-      for (int64_t at = 0; at < cols / kGroupCols; ++at) {
-        few_filled_group<kBits, kGroupLines, kTokens>(args, filled, at, col / kGroupCols + at, acc);
-      }
-    }
-    store_panel<kTokens>(args, panel, acc);
-  }
-}
-
-template <int kBits, int kGroupLines>
-static void few_blocks_by_tokens(const TileFewArgs& args) {
-  switch (args.tokens) {
-    case 1:
-      return few_blocks_of<kBits, kGroupLines, 1>(args);
-    case 2:
-      return few_blocks_of<kBits, kGroupLines, 2>(args);
-    case 3:
-      return few_blocks_of<kBits, kGroupLines, 3>(args);
-    default:
-      return few_blocks_of<kBits, kGroupLines, 4>(args);
-  }
-}
 
 static void few_tiles_or_blocks(const TileFewArgs& args) {
   if (args.w.block == nullptr) return few(args);
+  if (args.tokens == 1) return args.w.block->one_token(args);
   const bool narrow = args.w.block->narrow;
   switch (args.w.block->group_size) {
     case 16:

@@ -79,13 +79,16 @@ struct BlockFillArgs {
   ElementType param_type = ElementType::kF32;
 };
 
-/// How one instruction set fills from one kind of blocks.
+struct TileFewArgs;
+
+/// How one instruction set reads one kind of blocks.
 struct BlockKernel {
   int32_t elements;  // of a block
   int32_t bytes;
   int32_t group_size;  // columns that share a scale: 16 to 128
   bool narrow;         // codes are below 128
   void (*fill)(const BlockFillArgs& args);
+  void (*one_token)(const TileFewArgs& args);  // null in portable kernels
 };
 
 /// By BlockKind.
@@ -101,7 +104,7 @@ struct TileMatrix {
   int32_t bits;      // 4 or 8
   int32_t group_size;
   const BlockKernel* block = nullptr;   // of what is multiplied as it is stored; bits say nothing
-  float outer_scale = 1.0f;             // a factor of all numbers; of blocks only
+  float outer_scale = 1.0f;             // a factor of all numbers; of NVFP4 only
   const uint8_t* scale_rows = nullptr;  // of row-major affine groups
   const uint8_t* bias_rows = nullptr;
 };

@@ -1,0 +1,204 @@
+// Few tokens and rows of blocks, for int8_tiles-inl.h. One token is multiplied by codes as they are
+// unpacked, in registers. More tokens share codes that are filled into lines, some columns at a
+// time.
+
+/// Asks for what lies as far behind the panel as columns [col, col + cols) of its rows take.
+MF_INLINE void ask_for_next_panel(const TileFewArgs& args, const TileExtents& e, int64_t panel,
+                                  int64_t col, int64_t cols) {
+  const uint8_t* next =
+      panel + 1 < args.panel_end ? args.w.tiles + (panel + 1) * e.panel_bytes : args.next;
+  if (next == nullptr) return;
+  const uint8_t* const end = next + e.panel_bytes * (col + cols) / args.w.cols;
+  for (const uint8_t* p = next + e.panel_bytes * col / args.w.cols; p < end; p += kLine) {
+    prefetch_far(p);
+  }
+}
+
+// --- Two tokens and more ---
+
+/// Some columns of a panel, filled.
+struct FilledPanel {
+  alignas(64) uint8_t lines[kBlockFillCols / kLineCols][kLine];
+  alignas(64) float scales[kBlockFillCols / 16][kTilePanelRows];
+  alignas(64) float biases[kBlockFillCols / 16][kTilePanelRows];
+};
+
+/// One group of kGroupLines lines, added to acc [token][vec]. Eight lines at a time are unrolled.
+template <int kBits, int kGroupLines, int kTokens>
+MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& panel, int64_t at,
+                                int64_t group, FVec* acc) {
+  constexpr int kSums = kTokens * kVecs;
+  constexpr int kPart = kGroupLines < 8 ? kGroupLines : 8;
+  IVec sums[2 * kSums];
+  MF_UNROLL
+  for (int i = 0; i < 2 * kSums; ++i) sums[i] = izero();
+  for (int64_t part = 0; part < kGroupLines; part += kPart) {
+    MF_UNROLL
+    for (int line = 0; line < kPart; ++line) {
+      IVec w[kVecs];
+      MF_UNROLL
+      for (int v = 0; v < kVecs; ++v) {
+        w[v] = iload(panel.lines[at * kGroupLines + part + line] + v * kIntLanes * 4);
+      }
+      MF_UNROLL
+      for (int i = 0; i < kSums; ++i) {
+        const auto* x = static_cast<const uint8_t*>(args.x[i / kVecs].values);
+        const IVec four = ibroadcast(x + (group * kGroupLines + part + line) * kLineCols);
+        IVec& sum = sums[line % 2 * kSums + i];
+        sum = idot<kBits>(sum, w[i % kVecs], four);
+      }
+    }
+  }
+  MF_UNROLL
+  for (int i = 0; i < kSums; ++i) {
+    const TileToken& token = args.x[i / kVecs];
+    const int64_t row = i % kVecs * kVecLanes;
+    const FVec sum = dfold(acc[i], iadd(sums[i], sums[kSums + i]), fload(panel.scales[at] + row),
+                           token.scales + group);
+    acc[i] = ffma(fload(panel.biases[at] + row), fbroadcast(token.sums + group), sum);
+  }
+}
+
+template <int kBits, int kGroupLines, int kTokens>
+static void few_blocks_of(const TileFewArgs& args) {
+  constexpr int kGroupCols = kGroupLines * kLineCols;
+  const TileExtents e = tile_extents(args.w);
+  FilledPanel filled;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+    const uint8_t* rows = args.w.tiles + panel * e.panel_bytes;
+    FVec acc[kTokens * kVecs];
+    MF_UNROLL
+    for (int i = 0; i < kTokens * kVecs; ++i) acc[i] = fzero();
+    for (int64_t col = 0; col < args.w.cols; col += kBlockFillCols) {
+      const int64_t left = args.w.cols - col;
+      const int64_t cols = left < kBlockFillCols ? left : kBlockFillCols;
+      ask_for_next_panel(args, e, panel, col, cols);
+      fill_panel(args.w, rows, col, cols, filled.lines[0], filled.scales[0], filled.biases[0],
+                 kTilePanelRows);
+      for (int64_t at = 0; at < cols / kGroupCols; ++at) {
+        few_filled_group<kBits, kGroupLines, kTokens>(args, filled, at, col / kGroupCols + at, acc);
+      }
+    }
+    store_panel<kTokens>(args, panel, acc);
+  }
+}
+
+template <int kBits, int kGroupLines>
+static void few_blocks_by_tokens(const TileFewArgs& args) {
+  switch (args.tokens) {
+    case 2:
+      return few_blocks_of<kBits, kGroupLines, 2>(args);
+    case 3:
+      return few_blocks_of<kBits, kGroupLines, 3>(args);
+    default:
+      return few_blocks_of<kBits, kGroupLines, 4>(args);
+  }
+}
+
+// --- One token ---
+
+/// What sixteen rows of a block multiply: sums of its groups, and of all before it.
+template <class Rows>
+struct RowDots {
+  static constexpr int kBits = Rows::kNarrow ? 7 : 8;
+  static constexpr int kGroupLines = Rows::kGroup / kLineCols;
+  static constexpr int kGroups = Rows::kElements / Rows::kGroup;
+  const uint8_t* x;       // of the block's columns
+  const float* x_scales;  // of its groups
+  const float* x_sums;
+  float outer_scale;
+  FVec acc;
+  IVec dots[kGroups];
+  IVec high_dots[kGroups];  // sixteen times what is missing in `dots`
+
+  MF_INLINE RowDots(const TileFewArgs& args, int64_t block, FVec before)
+      : x(static_cast<const uint8_t*>(args.x[0].values) + block * Rows::kElements),
+        x_scales(args.x[0].scales + block * kGroups),
+        x_sums(args.x[0].sums + block * kGroups),
+        outer_scale(args.w.outer_scale),
+        acc(before) {
+    unrolled<kGroups>([&](int g) MF_INLINE_BODY { dots[g] = high_dots[g] = izero(); });
+  }
+  MF_INLINE void codes(int line, Words words) { add(dots[line / kGroupLines], line, words); }
+  /// High halves are multiplied where they are, and the sum is divided.
+  MF_INLINE void halves(int low, int high, Words bytes) {
+    codes(low, bytes & kNibbles);
+    if constexpr (kDotsWholeBytes) {
+      add(high_dots[high / kGroupLines], high, bytes & ~kNibbles);
+    } else {
+      codes(high, bytes >> 4 & kNibbles);
+    }
+  }
+  /// Eight codes, the first in the lowest bits: low halves are the even columns.
+  MF_INLINE void nibbles(int line, Words eight) {
+    const uint8_t* columns = x + line * kLineCols;
+    IVec& dot = dots[line / kGroupLines];
+    dot = idot<kBits>(dot, same_bits<IVec>(eight & kNibbles), ibroadcast_even(columns));
+    if constexpr (kDotsWholeBytes) {
+      IVec& high = high_dots[line / kGroupLines];
+      high = idot<kBits>(high, same_bits<IVec>(eight & ~kNibbles), ibroadcast_odd(columns));
+    } else {
+      dot = idot<kBits>(dot, same_bits<IVec>(eight >> 4 & kNibbles), ibroadcast_odd(columns));
+    }
+  }
+  MF_INLINE void group(int at, Floats scale, Floats bias) {
+    if constexpr (Rows::kHasOuterScale) {
+      scale *= outer_scale;
+      bias *= outer_scale;
+    }
+    const Ints high = same_bits<Ints>(high_dots[at]) >> 4;
+    const IVec dot = iadd(dots[at], same_bits<IVec>(high));
+    acc = dfold(acc, dot, same_bits<FVec>(scale), x_scales + at);
+    acc = ffma(same_bits<FVec>(bias), fbroadcast(x_sums + at), acc);
+  }
+
+ private:
+  MF_INLINE void add(IVec& dot, int line, Words words) {
+    dot = idot<kBits>(dot, same_bits<IVec>(words), ibroadcast(x + line * kLineCols));
+  }
+};
+
+/// Asks for a chunk of the panel at `next`.
+template <class Rows>
+MF_INLINE void ask_for_blocks(const uint8_t* next, int64_t block) {
+  constexpr int kLines = static_cast<int>(kTilePanelRows) * Rows::kBytes * Rows::kChunk / kLine;
+  if (next == nullptr) return;
+  const uint8_t* p = next + block * kTilePanelRows * Rows::kBytes;
+  MF_UNROLL
+  for (int i = 0; i < kLines; ++i) prefetch_far(p + i * kLine);
+}
+
+/// BlockKernel::one_token.
+template <class Rows>
+static void one_token_of(const TileFewArgs& args) {
+  static_assert(kWordLanes == kVecLanes);
+  const TileExtents e = tile_extents(args.w);
+  const int64_t blocks = args.w.cols / Rows::kElements;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+    const BlockFillArgs from = fill_args(args.w, args.w.tiles + panel * e.panel_bytes, 0,
+                                         args.w.cols, nullptr, nullptr, nullptr, 0);
+    const uint8_t* next = panel + 1 < args.panel_end ? from.rows + e.panel_bytes : args.next;
+    FVec acc[kVecs];
+    MF_UNROLL
+    for (int v = 0; v < kVecs; ++v) acc[v] = fzero();
+    for (int64_t block = 0; block < blocks; block += Rows::kChunk) {
+      const int64_t left = blocks - block;
+      const int64_t count = left < Rows::kChunk ? left : Rows::kChunk;
+      ask_for_blocks<Rows>(next, block);
+      MF_UNROLL
+      for (int v = 0; v < kVecs; ++v) {
+        const Rows rows(from, v * kVecLanes, block, count);
+        for (int64_t i = 0; i < count; ++i) {
+          RowDots<Rows> to(args, block + i, acc[v]);
+          rows.fill(i, to);
+          acc[v] = to.acc;
+        }
+      }
+    }
+    store_panel<1>(args, panel, acc);
+  }
+}
+template <class Rows>
+constexpr auto kOneToken = one_token_of<Rows>;
+
+#include "backend/cpu/kernels/block_table-inl.h"
