@@ -110,6 +110,9 @@ class Tokenizer {
   /// One past the highest id. Ids below it may be undefined; models may have more logits than this.
   int32_t vocab_size() const { return parts_.vocabulary.size(); }
 
+  /// What EncodeOptions::add_special_tokens puts before a text.
+  const std::vector<TokenId>& prefix() const { return parts_.prefix; }
+
   /// In the order of the file.
   const std::vector<AddedToken>& added_tokens() const { return parts_.added_tokens; }
 
