@@ -103,9 +103,7 @@ FORMAT_HOMES = (
     "src/backend/gpu/latent_plans.cc",
     "src/backend/gpu/plan_building.cc",
     # Spellings of formats in checkpoints.
-    "src/model/stored_formats/",
-    # Makes checkpoints of affine matrices.
-    "src/model/families/synthetic/")
+    "src/model/stored_formats/")
 FORMAT_HOMES_BESIDES = {
     "src/checkpoint/expert_pack.cc": "spells formats in manifests",
     "src/checkpoint/expert_pack_parse.cc": "reads them",
@@ -116,6 +114,7 @@ FORMAT_HOMES_BESIDES = {
     "src/cli/commands/quantize.cc": "has flags for what to quantise to",
     "src/engine/quantize_plan.cc": "chooses what to quantise to",
     "src/cli/commands/synth.cc": "has flags for what to make",
+    "src/engine/synthetic_model.cc": "chooses what to make",
     "src/engine/pack_plan.cc": "chooses what to quantise to",
     "src/model/assumed_weights.cc": "chooses what is assumed",
     "src/model/quant_config.cc": "reads what config.json says of MLX's formats",

@@ -139,6 +139,12 @@ void SyntheticCheckpoint::add_vector(const std::string& name, const Shape& shape
       {.name = name, .dtype = dtype, .shape = shape, .low = low, .high = high, .stream = name});
 }
 
+void SyntheticCheckpoint::add_uniform(const std::string& name, const Shape& shape, DType dtype,
+                                      float deviation) {
+  const float bound = std::sqrt(3.0f) * deviation;
+  add_vector(name, shape, dtype, -bound, bound);
+}
+
 void fill_synthetic(const SyntheticTensor& tensor, uint64_t seed, uint64_t offset,
                     std::span<std::byte> out) {
   MF_CHECK(offset + out.size() <= tensor.size_bytes());

@@ -57,6 +57,8 @@ struct SyntheticCheckpoint {
                   float deviation);
   /// Adds a tensor of values uniform between low and high.
   void add_vector(const std::string& name, const Shape& shape, DType dtype, float low, float high);
+  /// The same of mean zero and that standard deviation.
+  void add_uniform(const std::string& name, const Shape& shape, DType dtype, float deviation);
 };
 
 /// Fills `out` with the bytes of a tensor from `offset` on.

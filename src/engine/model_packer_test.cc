@@ -7,9 +7,9 @@
 
 #include "checkpoint/synthetic.h"
 #include "engine/engine.h"
+#include "engine/synthetic_model.h"
 #include "engine/tiny_engine_test_util.h"
 #include "io/output_folder.h"
-#include "model/synthetic_model.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/packed_copy.h"
 

@@ -45,9 +45,7 @@ class Planner {
 
  private:
   std::string own_name(const std::string& canonical) const {
-    const std::string name = rename_parts(rename_parts(canonical, scheme_.renamed), names_.renamed);
-    const bool is_head = canonical.starts_with("lm_head");
-    return (is_head ? names_.head_prefix : names_.prefix) + name;
+    return mlx_name(canonical, scheme_, names_);
   }
 
   // Scales are of the type that the source's numbers have, if it says one.

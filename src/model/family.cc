@@ -22,4 +22,9 @@ Result<const Family*> find_family(std::string_view model_type) {
                     list);
 }
 
+std::string mlx_name(std::string_view canonical, const NameScheme& scheme, const MlxNames& names) {
+  const std::string& prefix = canonical.starts_with("lm_head") ? names.head_prefix : names.prefix;
+  return prefix + rename_parts(rename_parts(canonical, scheme.renamed), names.renamed);
+}
+
 }  // namespace moeflux

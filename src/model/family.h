@@ -30,6 +30,9 @@ struct MlxNames {
   std::string outer_model_type = "";
 };
 
+/// mlx-lm's name of what a family calls `canonical`.
+std::string mlx_name(std::string_view canonical, const NameScheme& scheme, const MlxNames& names);
+
 struct Family {
   /// Every model_type spelling this family answers to.
   std::vector<std::string_view> model_types;

@@ -16,8 +16,10 @@ struct PublicModel {
 
 /// All there are, by name.
 std::span<const PublicModel> public_models();
+/// Small ones that nobody published, for tests: families/synthetic.
+std::span<const PublicModel> tiny_models();
 
-/// Fails with kNotFound, listing the names.
+/// Looks in both lists. Fails with kNotFound, listing the names.
 Result<PublicModel> find_public_model(std::string_view name);
 
 }  // namespace moeflux

@@ -81,10 +81,7 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
                                 bool is_router) {
   const std::optional<StoredModule> module = origin_->module(name, shape, is_router);
   if (!module) return {};
-  if (!module->is_assumed()) {
-    modules_.push_back(
-        {module->name, shape, module->format, is_router, std::string(name), *module});
-  }
+  modules_.push_back({module->name, shape, module->format, is_router, std::string(name), *module});
   const int64_t cols = shape.back();
   const int64_t rows = shape.num_elements() / cols;
   QuantFormat format = format_in_memory(module->format, rows, cols);
@@ -119,7 +116,7 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
                                   const std::function<float(float)>& map) {
   const std::optional<StoredFloats> stored = origin_->floats(name, shape);
   if (!stored) return {};
-  if (stored->entry != nullptr) floats_.push_back({std::string(name), shape, *stored, map});
+  floats_.push_back({std::string(name), shape, *stored, map});
   const auto elements = static_cast<uint64_t>(shape.num_elements());
   sizes_.parameters += elements;
   sizes_.stored_bytes += stored->stored_bytes;
@@ -132,7 +129,7 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
 
 float WeightStore::scalar(std::string_view name) {
   const std::optional<StoredFloats> stored = origin_->floats(name, {1});
-  if (stored && stored->entry != nullptr) {
+  if (stored) {
     floats_.push_back({std::string(name), {1}, *stored, [](float value) { return value; }});
   }
   if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return 1.0f;

@@ -39,7 +39,7 @@ struct DenseSizes {
   uint64_t lookup_parameters = 0;
 };
 
-/// A linear module or embedding as the checkpoint holds it.
+/// A linear module or embedding as the checkpoint holds it, or is assumed to.
 struct ClaimedModule {
   std::string name;  // complete, without ".weight"
   Shape shape;       // [leading..., rows, cols]
@@ -49,7 +49,7 @@ struct ClaimedModule {
   StoredModule stored;
 };
 
-/// A small tensor as the checkpoint holds it.
+/// A small tensor as the checkpoint holds it, or is assumed to.
 struct ClaimedFloats {
   std::string canonical;
   Shape shape;  // as the family sees it
@@ -109,9 +109,9 @@ class WeightStore {
   const TensorEntry* find(std::string_view name) const {
     return claims_.index().find(claims_.full_name(name));
   }
-  /// The linear modules claimed so far, without routed experts; none of assumed ones.
+  /// The linear modules claimed so far, without routed experts.
   const std::vector<ClaimedModule>& modules() const { return modules_; }
-  /// The small tensors claimed so far; none of assumed ones.
+  /// The small tensors claimed so far.
   const std::vector<ClaimedFloats>& floats() const { return floats_; }
   /// By layer, what experts() was called with; empty where it was not.
   const std::vector<std::string>& expert_prefixes() const { return expert_prefixes_; }

@@ -18,7 +18,6 @@
 #include "engine/memory_bandwidth.h"
 #include "io/host_memory.h"
 #include "model/public_models.h"
-#include "model/synthetic_model.h"
 
 namespace moeflux {
 namespace {
@@ -64,29 +63,14 @@ struct Report {
   Forecast forecast;
 };
 
-// Random models have names of their own, and a shape that is exactly theirs.
-Result<std::string> config_like(const std::string& name) {
-  for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
-    if (shape.name != name) continue;
-    MF_ASSIGN_OR_RETURN(const SyntheticCheckpoint checkpoint, make_synthetic_model(name, {}));
-    return checkpoint.config_json;
-  }
-  const Result<PublicModel> found = find_public_model(name);
-  if (found.ok()) return std::string(found->config_json);
-  std::string message = found.error().message();
-  for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
-    message += ", " + std::string(shape.name);
-  }
-  return make_error(ErrorCode::kNotFound, "--like: {}", message);
-}
-
 Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, Device& device,
                                                       std::string& name) {
   const AssumedFormat assumed{.bits = options.assume_bits};
   if (!options.like.empty()) {
     name = options.like;
-    MF_ASSIGN_OR_RETURN(const std::string config, config_like(options.like));
-    return assume_model(config, device, assumed);
+    const Result<PublicModel> found = find_public_model(options.like);
+    if (!found.ok()) return found.error().with_context("--like");
+    return assume_model(found->config_json, device, assumed);
   }
   MF_ASSIGN_OR_RETURN(name, model_directory(options.model));
   return describe_model(name, device, assumed);
@@ -298,8 +282,7 @@ RegisteredCommand add_plan_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "plan", "Predict a model's memory and speed, here or on a machine you describe");
   add_model_options(*app, options->model);
-  app->add_option("--like", options->like,
-                  "A public model or one that synth knows, instead of a folder")
+  app->add_option("--like", options->like, "A public model (see synth --list), instead of a folder")
       ->check(not_empty());
   app->add_option("--ram", options->memory,
                   "Memory that may be used, like 12G (default: what is free here)")

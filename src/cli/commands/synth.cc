@@ -13,11 +13,11 @@
 #include "cli/model_options.h"
 #include "cli/packing.h"
 #include "cli/terminal.h"
+#include "engine/synthetic_model.h"
 #include "engine/written_folder.h"
 #include "io/file.h"
 #include "io/interrupt.h"
 #include "io/output_folder.h"
-#include "model/synthetic_model.h"
 #include "text/byte_tokenizer.h"
 
 namespace moeflux {
@@ -45,9 +45,9 @@ std::string describe_shapes(const SyntheticModelOptions& options) {
     if (fitting.num_layers > shape.num_layers) fitting.num_layers = shape.num_layers;
     const auto checkpoint = make_synthetic_model(shape.name, fitting);
     if (!checkpoint.ok()) continue;
-    text += formatted("{:<20} {:>11}  {:>2} layers  {}\n", shape.name,
-                      format_bytes(checkpoint->size_bytes()),
-                      fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.note);
+    text += formatted(
+        "{:<22} {:>11}  {:>2} layers  {}\n", shape.name, format_bytes(checkpoint->size_bytes()),
+        fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.model_type);
   }
   return text;
 }

@@ -1,12 +1,16 @@
-#include "model/synthetic_model.h"
+#include "engine/synthetic_model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
-#include "base/json.h"
+#include "backend/trace/trace_device.h"
+#include "engine/model_loader.h"
+#include "engine/model_sizes.h"
 #include "model/config.h"
 #include "model/family.h"
+#include "model/public_models.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -54,6 +58,36 @@ TEST(SyntheticModel, ConfigsReadAsTheSpecTheyDescribe) {
       EXPECT_EQ(spec->num_layers(), layers == 0 ? shape.num_layers : layers) << shape.name;
       EXPECT_TRUE(spec->unread_keys.empty()) << shape.name << ": " << spec->unread_keys.front();
     }
+  }
+}
+
+// What is written is what the family asks for, under names that it knows: nothing is missing and
+// nothing is left over.
+TEST(SyntheticModel, EveryShapeIsReadBackWhole) {
+  const auto device = make_trace_device();
+  for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
+    for (const SyntheticModelOptions& options :
+         {SyntheticModelOptions{}, SyntheticModelOptions{.num_layers = 4},
+          SyntheticModelOptions{.num_layers = 1, .bits = 8, .group_size = 128}}) {
+      const SyntheticCheckpoint checkpoint = make(shape.name, options);
+      const auto model = load_model(checkpoint.config_json, index_synthetic(checkpoint, 0), *device,
+                                    WeightLoading::kCheckOnly);
+      ASSERT_TRUE(model.ok()) << shape.name << ": " << model.error().to_string();
+      const auto config = config_like(shape.name, options.num_layers);
+      ASSERT_TRUE(config.ok()) << config.error().to_string();
+      const auto assumed = assume_model(*config, *device, {});
+      ASSERT_TRUE(assumed.ok()) << assumed.error().to_string();
+      EXPECT_EQ(measure_model(**model).parameters, measure_model(**assumed).parameters)
+          << shape.name;
+    }
+  }
+}
+
+TEST(SyntheticModel, EveryPublicModelHasAShape) {
+  std::set<std::string_view> names;
+  for (const SyntheticModelShape& shape : synthetic_model_shapes()) names.insert(shape.name);
+  for (const PublicModel& model : public_models()) {
+    EXPECT_TRUE(names.contains(model.name)) << model.name;
   }
 }
 
