@@ -5,11 +5,13 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "checkpoint/synthetic_blocks.h"
 
 namespace moeflux {
 namespace {
 
 constexpr uint64_t kBlockBytes = 64;
+constexpr uint64_t kBlockBytesMax = 512;
 constexpr int kJitters = 16;  // magnitudes of scales; the table's other half is negative
 
 // The finaliser of SplitMix64 over a counter: a few cycles for eight bytes, no state, and far more
@@ -40,6 +42,12 @@ void put(std::byte* to, T value) {
   }
 }
 
+/// Tensors are made in blocks of that many bytes, which know nothing of each other.
+uint64_t block_bytes_of(const SyntheticTensor& tensor) {
+  if (tensor.fill != SyntheticTensor::Fill::kBlocks) return kBlockBytes;
+  return static_cast<uint64_t>(tensor.type->block_bytes);
+}
+
 void bits_block(uint64_t key, uint64_t block, std::byte* out) {
   for (uint64_t i = 0; i < 8; ++i) put(out + 8 * i, word_at(key, 8 * block + i));
 }
@@ -60,9 +68,18 @@ void uniform_block(const SyntheticTensor& tensor, uint64_t key, uint64_t block, 
     if (tensor.dtype == DType::kF32) {
       put(out + 4 * i, std::bit_cast<uint32_t>(value));
     } else {
-      put(out + 2 * i, to_bf16(value).bits);
+      put(out + 2 * i, tensor.dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits);
     }
   }
+}
+
+void ggml_block(const SyntheticTensor& tensor, uint64_t key, uint64_t block, std::byte* out) {
+  const uint64_t bytes = block_bytes_of(tensor);
+  const uint64_t words = (bytes + 7) / 8;
+  std::array<std::byte, kBlockBytesMax> bits;
+  for (uint64_t i = 0; i < words; ++i) put(bits.data() + 8 * i, word_at(key, words * block + i));
+  std::memcpy(out, bits.data(), bytes);
+  set_block_scales(tensor, out);
 }
 
 void fill_block(const SyntheticTensor& tensor, uint64_t key, uint64_t block, std::byte* out) {
@@ -73,6 +90,8 @@ void fill_block(const SyntheticTensor& tensor, uint64_t key, uint64_t block, std
       return table_block(tensor, key, block, out);
     case SyntheticTensor::Fill::kUniform:
       return uniform_block(tensor, key, block, out);
+    case SyntheticTensor::Fill::kBlocks:
+      return ggml_block(tensor, key, block, out);
   }
   __builtin_unreachable();
 }
@@ -87,6 +106,9 @@ double round_to_digits(double value, int digits) {
 }  // namespace
 
 uint64_t SyntheticTensor::size_bytes() const {
+  if (fill == Fill::kBlocks) {
+    return static_cast<uint64_t>(shape.num_elements() / type->block_elements * type->block_bytes);
+  }
   return static_cast<uint64_t>(shape.num_elements()) * static_cast<uint64_t>(dtype_bits(dtype)) / 8;
 }
 
@@ -134,7 +156,7 @@ void SyntheticCheckpoint::add_linear(const std::string& name, const Shape& shape
 
 void SyntheticCheckpoint::add_vector(const std::string& name, const Shape& shape, DType dtype,
                                      float low, float high) {
-  MF_CHECK(dtype == DType::kF32 || dtype == DType::kBf16);
+  MF_CHECK(dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16);
   tensors.push_back(
       {.name = name, .dtype = dtype, .shape = shape, .low = low, .high = high, .stream = name});
 }
@@ -149,16 +171,17 @@ void fill_synthetic(const SyntheticTensor& tensor, uint64_t seed, uint64_t offse
                     std::span<std::byte> out) {
   MF_CHECK(offset + out.size() <= tensor.size_bytes());
   const uint64_t key = key_of(seed, tensor.stream);
+  const uint64_t block_bytes = block_bytes_of(tensor);
   while (!out.empty()) {
-    const uint64_t block = offset / kBlockBytes;
-    const uint64_t skip = offset % kBlockBytes;
-    uint64_t count = kBlockBytes;
-    if (skip == 0 && out.size() >= kBlockBytes) {
+    const uint64_t block = offset / block_bytes;
+    const uint64_t skip = offset % block_bytes;
+    uint64_t count = block_bytes;
+    if (skip == 0 && out.size() >= block_bytes) {
       fill_block(tensor, key, block, out.data());
     } else {
-      std::array<std::byte, kBlockBytes> bytes;
+      std::array<std::byte, kBlockBytesMax> bytes;
       fill_block(tensor, key, block, bytes.data());
-      count = std::min<uint64_t>(kBlockBytes - skip, out.size());
+      count = std::min<uint64_t>(block_bytes - skip, out.size());
       std::memcpy(out.data(), bytes.data() + skip, count);
     }
     offset += count;

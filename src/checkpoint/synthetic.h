@@ -1,6 +1,6 @@
-// Random checkpoints in the MLX layout: tensors described by name, shape and distribution, written
-// as shards at disk speed. Every byte follows from the seed, the tensor's name and its place, so
-// that neither threads nor shard sizes show. Knows nothing about architectures.
+// Random checkpoints in the MLX layout or as GGUF: tensors described by name, shape and
+// distribution, written at disk speed. Every byte follows from the seed, the tensor's name and its
+// place, so that neither threads nor shard sizes show. Knows nothing about architectures.
 #pragma once
 
 #include <array>
@@ -14,17 +14,21 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/gguf_writer.h"
 #include "checkpoint/tensor_index.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace moeflux {
 
+struct ScalePlace;
+
 struct SyntheticTensor {
   enum class Fill : uint8_t {
-    kBits,    // every bit random
-    kTable,   // 16-bit elements, each a random entry of `table`
-    kUniform  // BF16 or F32 between low and high
+    kBits,     // every bit random
+    kTable,    // 16-bit elements, each a random entry of `table`
+    kUniform,  // BF16, F16 or F32 between low and high
+    kBlocks    // blocks of `type` with random codes: synthetic_blocks.h
   };
 
   std::string name;
@@ -34,6 +38,9 @@ struct SyntheticTensor {
   float low = 0.0f;
   float high = 0.0f;
   std::array<uint16_t, 32> table{};
+  const GgmlType* type = nullptr;      // kBlocks: the tensor's; `table` has the scales
+  const ScalePlace* place = nullptr;   // kBlocks: where they belong
+  std::array<uint16_t, 32> offsets{};  // that go with them, in types that have some
   /// Tensors of one stream draw the same numbers: scales and biases of a matrix go together.
   std::string stream;
 
@@ -59,6 +66,9 @@ struct SyntheticCheckpoint {
   void add_vector(const std::string& name, const Shape& shape, DType dtype, float low, float high);
   /// The same of mean zero and that standard deviation.
   void add_uniform(const std::string& name, const Shape& shape, DType dtype, float deviation);
+  /// Adds a matrix of a GGML type for which can_fill() is true, and whose blocks rows are whole
+  /// numbers of: the same distribution.
+  void add_ggml(const std::string& name, const Shape& shape, const GgmlType& type, float deviation);
 };
 
 /// Fills `out` with the bytes of a tensor from `offset` on.
@@ -83,6 +93,10 @@ struct SyntheticWriting {
 /// is incomplete. Memory is bounded whatever the size. Fails with kCancelled when stopped; what has
 /// been completed until then stays.
 Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWriting& options);
+/// Writes one GGUF file of that name into the folder; config_json has no place there. It appears
+/// when it is whole, otherwise as write_synthetic().
+Status write_synthetic_gguf(const gguf::KeyWriter& keys, const SyntheticCheckpoint& checkpoint,
+                            const std::string& name, const SyntheticWriting& options);
 /// Names of all files that write_synthetic() writes.
 std::set<std::string> synthetic_files(const SyntheticCheckpoint& checkpoint,
                                       uint64_t shard_bytes_max = kSyntheticShardBytes);

@@ -1,6 +1,7 @@
 // Writing a synthetic checkpoint: while one window of a shard goes to the file, the other threads
 // fill the next one.
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/format.h"
@@ -9,6 +10,7 @@
 #include "base/units.h"
 #include "checkpoint/safetensors_stream.h"
 #include "checkpoint/synthetic.h"
+#include "io/file.h"
 
 namespace moeflux {
 namespace {
@@ -20,10 +22,13 @@ constexpr uint64_t kTaskBytes = kMiB;
 struct Shard {
   std::string name;
   std::span<const SyntheticTensor> tensors;
-  std::vector<uint64_t> ends;  // of each tensor in the data section
+  // Where each tensor and the zeros behind it end in the data section.
+  std::vector<uint64_t> ends;
 
   uint64_t size_bytes() const { return ends.back(); }
 };
+
+using Sink = std::function<Status(std::span<const std::byte>)>;
 
 std::vector<Shard> plan_shards(std::span<const SyntheticTensor> tensors, uint64_t bytes_max) {
   std::vector<Shard> shards;
@@ -51,7 +56,10 @@ void fill_range(const Shard& shard, uint64_t seed, uint64_t offset, std::span<st
   while (!out.empty()) {
     const uint64_t begin = i == 0 ? 0 : shard.ends[i - 1];
     const uint64_t count = std::min<uint64_t>(out.size(), shard.ends[i] - offset);
-    fill_synthetic(shard.tensors[i], seed, offset - begin, out.first(count));
+    const uint64_t tensor_end = begin + shard.tensors[i].size_bytes();
+    const uint64_t own = offset < tensor_end ? std::min(count, tensor_end - offset) : 0;
+    fill_synthetic(shard.tensors[i], seed, offset - begin, out.first(own));
+    std::ranges::fill(out.subspan(own, count - own), std::byte{0});
     offset += count;
     out = out.subspan(count);
     ++i;
@@ -65,14 +73,8 @@ class ShardWriter {
     for (std::vector<std::byte>& window : windows_) window.resize(kWindowBytes);
   }
 
-  Status write(const Shard& shard) {
-    std::vector<safetensors::PlannedTensor> planned;
-    for (const SyntheticTensor& tensor : shard.tensors) {
-      planned.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.size_bytes()});
-    }
-    MF_ASSIGN_OR_RETURN(const auto file,
-                        safetensors::StreamWriter::create(options_.directory + "/" + shard.name,
-                                                          planned, {{"format", "mlx"}}));
+  /// The bytes of a shard's data section, in order.
+  Status write(const Shard& shard, const Sink& sink) {
     std::span<const std::byte> filled;  // but not yet written
     for (uint64_t offset = 0; offset < shard.size_bytes() || !filled.empty();) {
       if (options_.stop.stop_requested()) return Error(ErrorCode::kCancelled, "stopped");
@@ -80,24 +82,24 @@ class ShardWriter {
       const std::span<std::byte> next =
           std::span(windows_[0])
               .first(std::min<uint64_t>(kWindowBytes, shard.size_bytes() - offset));
-      MF_RETURN_IF_ERROR(advance(shard, *file, filled, offset, next));
+      MF_RETURN_IF_ERROR(advance(shard, sink, filled, offset, next));
       done_ += filled.size();
       if (options_.progress) options_.progress(done_);
       offset += next.size();
       filled = next;
     }
-    return file->commit();
+    return {};
   }
 
  private:
   // The first task writes what is filled, the others fill what comes after it.
-  Status advance(const Shard& shard, safetensors::StreamWriter& file,
-                 std::span<const std::byte> filled, uint64_t offset, std::span<std::byte> next) {
+  Status advance(const Shard& shard, const Sink& sink, std::span<const std::byte> filled,
+                 uint64_t offset, std::span<std::byte> next) {
     const uint64_t tasks = (next.size() + kTaskBytes - 1) / kTaskBytes;
     Status written;
     pool_.parallel_for(static_cast<int64_t>(tasks) + 1, [&](int64_t task) {
       if (task == 0) {
-        written = file.write(filled);
+        written = sink(filled);
         return;
       }
       const uint64_t begin = static_cast<uint64_t>(task - 1) * kTaskBytes;
@@ -112,6 +114,25 @@ class ShardWriter {
   std::array<std::vector<std::byte>, 2> windows_;
   uint64_t done_ = 0;
 };
+
+Status write_shard(ShardWriter& writer, const Shard& shard, const std::string& directory) {
+  std::vector<safetensors::PlannedTensor> planned;
+  for (const SyntheticTensor& tensor : shard.tensors) {
+    planned.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.size_bytes()});
+  }
+  MF_ASSIGN_OR_RETURN(const auto file,
+                      safetensors::StreamWriter::create(directory + "/" + shard.name, planned,
+                                                        {{"format", "mlx"}}));
+  MF_RETURN_IF_ERROR(
+      writer.write(shard, [&](std::span<const std::byte> bytes) { return file->write(bytes); }));
+  return file->commit();
+}
+
+// Floats have the type of their numbers.
+const GgmlType* type_of(const SyntheticTensor& tensor) {
+  if (tensor.fill == SyntheticTensor::Fill::kBlocks) return tensor.type;
+  return find_ggml_type(dtype_name(tensor.dtype));
+}
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kConfigName = "config.json";
@@ -133,7 +154,7 @@ Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWri
   index["metadata"]["total_size"] = checkpoint.size_bytes();
   ShardWriter writer(options);
   for (const Shard& shard : shards) {
-    MF_RETURN_IF_ERROR(writer.write(shard));
+    MF_RETURN_IF_ERROR(write_shard(writer, shard, options.directory));
     for (const SyntheticTensor& tensor : shard.tensors)
       index["weight_map"][tensor.name] = shard.name;
   }
@@ -141,6 +162,25 @@ Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWri
       write_text_file(formatted("{}/{}", options.directory, kIndexName), index.dump(1) + "\n"));
   return write_text_file(formatted("{}/{}", options.directory, kConfigName),
                          checkpoint.config_json);
+}
+
+Status write_synthetic_gguf(const gguf::KeyWriter& keys, const SyntheticCheckpoint& checkpoint,
+                            const std::string& name, const SyntheticWriting& options) {
+  std::vector<gguf::PlannedTensor> planned;
+  for (const SyntheticTensor& tensor : checkpoint.tensors) {
+    planned.push_back({tensor.name, type_of(tensor), tensor.shape});
+  }
+  const std::string path = formatted("{}/{}", options.directory, name);
+  const Result<gguf::Layout> layout = gguf::lay_out_file(keys, planned);
+  if (!layout.ok()) return layout.error().with_context(path);
+  Shard shard{.name = name, .tensors = checkpoint.tensors};
+  shard.ends.assign(layout->begins.begin() + 1, layout->begins.end());
+  shard.ends.push_back(layout->data_bytes);
+  MF_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::create(path));
+  MF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(layout->header))));
+  MF_RETURN_IF_ERROR(ShardWriter(options).write(
+      shard, [&](std::span<const std::byte> bytes) { return file->write(bytes); }));
+  return file->commit();
 }
 
 }  // namespace moeflux

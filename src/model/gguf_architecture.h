@@ -23,6 +23,12 @@ struct GgufName {
   std::string_view unless = {};
 };
 
+/// Which architecture a file of a family's models names.
+struct GgufWritten {
+  std::string_view model_type;  // of config.json
+  std::string_view name;        // one of GgufArchitecture::names
+};
+
 struct GgufArchitecture {
   /// Values of general.architecture.
   std::vector<std::string_view> names;
@@ -32,6 +38,8 @@ struct GgufArchitecture {
   std::vector<GgufName> tensors;
   /// What routed experts are below: "mlp" for "layers.7.mlp".
   std::string_view experts = "mlp";
+  /// Empty: files of it are read and not written.
+  std::vector<GgufWritten> written = {};
 };
 
 std::span<const GgufArchitecture* const> gguf_architectures();

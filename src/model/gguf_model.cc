@@ -39,6 +39,7 @@ constexpr std::array<GgufName, 21> kUsualNames = {{
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 }};
 constexpr std::string_view kSharedGate = "ffn_gate_inp_shexp.weight";
+constexpr std::string_view kSharedGateModule = "mlp.shared_expert_gate.weight";
 constexpr std::string_view kFusedExperts = "ffn_gate_up_exps.weight";
 
 Result<const GgufArchitecture*> find_architecture(const gguf::Container& model) {
@@ -156,7 +157,7 @@ class Translator {
   Status add_shared_gate(const gguf::TensorInfo& tensor, const std::string& to) {
     TensorEntry entry = entry_of(tensor);
     if (entry.shape.rank() == 1) entry.shape = Shape{1, entry.shape[0]};
-    return put(to + "mlp.shared_expert_gate.weight", std::move(entry), tensor);
+    return put(to + std::string(kSharedGateModule), std::move(entry), tensor);
   }
 
   /// Stacks of experts, gate and up together or apart.
@@ -232,7 +233,44 @@ Result<Json> read_config(const gguf::Container& model, const GgufArchitecture& a
   return config;
 }
 
+/// What stands in a file for `rest` of a block; of several names the one that says most.
+std::string stored_name(const GgufArchitecture& architecture, std::string_view rest) {
+  if (rest == kSharedGateModule) return std::string(kSharedGate);
+  const GgufName* best = nullptr;
+  std::string_view best_suffix;
+  for (const std::span<const GgufName> names :
+       {std::span<const GgufName>(architecture.tensors), std::span<const GgufName>(kUsualNames)}) {
+    for (const GgufName& name : names) {
+      if (name.canonical.empty()) continue;
+      const auto suffix = suffix_behind(rest, name.canonical);
+      if (!suffix || (best != nullptr && name.canonical.size() <= best->canonical.size())) continue;
+      best = &name;
+      best_suffix = *suffix;
+    }
+  }
+  if (best == nullptr) return std::string(rest);
+  return formatted("{}{}", best->stored, best_suffix);
+}
+
 }  // namespace
+
+Result<const GgufArchitecture*> gguf_architecture_of(std::string_view model_type) {
+  for (const GgufArchitecture* architecture : gguf_architectures()) {
+    for (const GgufWritten& written : architecture->written) {
+      if (written.model_type == model_type) return architecture;
+    }
+  }
+  return make_error(ErrorCode::kUnsupported, "models of type {} are not written as GGUF here",
+                    model_type);
+}
+
+std::string gguf_name(const GgufArchitecture& architecture, std::string_view canonical) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!canonical.starts_with(kLayers)) return stored_name(architecture, canonical);
+  const size_t dot = canonical.find('.', kLayers.size());
+  const std::string_view number = canonical.substr(kLayers.size(), dot - kLayers.size());
+  return formatted("blk.{}.{}", number, stored_name(architecture, canonical.substr(dot + 1)));
+}
 
 Result<std::string> gguf_config(const gguf::Container& model) {
   const std::string& path = model.file(0).path();

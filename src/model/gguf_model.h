@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/tensor_index.h"
+#include "model/gguf_architecture.h"
 
 namespace moeflux {
 
@@ -18,5 +20,12 @@ Result<std::string> gguf_config(const gguf::Container& model);
 /// rows, blocks of multi-token prediction left out. A tensor that the architecture does not know
 /// keeps its own name, so that loading refuses it.
 Result<TensorIndex> gguf_tensors(gguf::Container model);
+
+/// The architecture that a GGUF file of such models names. Fails with kUnsupported where such files
+/// are not written here.
+Result<const GgufArchitecture*> gguf_architecture_of(std::string_view model_type);
+/// A canonical name ("layers.7.self_attn.q_proj.weight") as files of the architecture have it
+/// ("blk.7.attn_q.weight"): what gguf_tensors() undoes. A name that it does not know stays.
+std::string gguf_name(const GgufArchitecture& architecture, std::string_view canonical);
 
 }  // namespace moeflux

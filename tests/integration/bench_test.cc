@@ -104,6 +104,43 @@ TEST(Synth, ErrorsNameWhatIsWrong) {
   expect_error_line({"synth", "--like", "tiny", "-o", out}, 1, {"is a file"});
 }
 
+TEST(Synth, WritesOneGgufFileThatRuns) {
+  const TempFolder folder;
+  const std::string file = folder / "tiny.gguf";
+  const Words words = {"synth", "--like", "tiny", "--gguf", "q4_k", "-o", file};
+  expect_success(moeflux(words));
+  const ProgramOutput inspected = moeflux({"inspect", "-m", file});
+  expect_success(inspected);
+  // Rows of 128 numbers are no whole blocks of 256.
+  for (const char* piece : {"q5_0", "q8_0", "reads per expert                  3"}) {
+    EXPECT_TRUE(contains(inspected.out, piece)) << inspected.out;
+  }
+  expect_success(moeflux({"bench", "-m", file, "-p", "4", "-n", "2", "-r", "1", "-t", "1"}));
+  const std::string before = read_bytes(file);
+  expect_error_line(words, 1, {"exists", "--force"});
+  Words again = words;
+  again.insert(again.end(), {"--force", "-s", "0", "-t", "3"});
+  expect_success(moeflux(again));
+  EXPECT_EQ(read_bytes(file), before);
+}
+
+TEST(Synth, RefusesGgufThatItCannotWrite) {
+  const TempFolder folder;
+  const auto refuse = [&](const Words& more, int status, std::vector<std::string> pieces) {
+    Words words = {"synth", "--like", "tiny", "-o", folder / "x.gguf"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_error_line(words, status, pieces);
+  };
+  refuse({"--gguf", "Q4_X"}, 1, {"Q4_X"});
+  refuse({"--gguf", "NVFP4"}, 1, {"NVFP4"});
+  refuse({"--gguf", "Q4_0", "--layers", "1"}, 1, {"attention"});
+  refuse({"--gguf", "Q4_0", "--bits", "8"}, 2, {"--bits", "--gguf"});
+  refuse({"--gguf", "Q4_0", "--pack"}, 2, {"--pack", "--gguf"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  write_bytes(folder / "x.gguf", "not a model");
+  refuse({"--gguf", "Q4_0", "--force"}, 1, {"exists", "no GGUF"});
+}
+
 TEST(Synth, SaysWhatADiskLacksAndWritesNothing) {
   const TempFolder folder;
   const uintmax_t free = std::filesystem::space(folder.path()).available;

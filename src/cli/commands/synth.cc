@@ -1,5 +1,7 @@
-// moeflux synth: a random checkpoint of a real model's shape, to measure what nobody downloaded.
+// moeflux synth: a random checkpoint of a real model's shape, to measure what nobody downloaded; as
+// GGUF also beside other programs.
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -8,16 +10,19 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "checkpoint/gguf.h"
 #include "checkpoint/synthetic.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/packing.h"
 #include "cli/terminal.h"
+#include "engine/synthetic_gguf.h"
 #include "engine/synthetic_model.h"
 #include "engine/written_folder.h"
 #include "io/file.h"
 #include "io/interrupt.h"
 #include "io/output_folder.h"
+#include "quant/ggml_types.h"
 #include "text/byte_tokenizer.h"
 
 namespace moeflux {
@@ -26,6 +31,7 @@ namespace {
 struct Options {
   std::string like;
   std::string output;
+  std::string gguf;  // a type's name; empty: the MLX layout
   SyntheticModelOptions model;
   uint64_t seed = 0;
   int threads = 0;
@@ -59,6 +65,54 @@ Status check_disk(const std::string& directory, uint64_t bytes) {
                     directory, format_bytes(bytes + kOverheadBytes), format_bytes(free));
 }
 
+/// Runs `writing` with a bar, and says what became of how many bytes.
+Status show_writing(const std::string& name, uint64_t bytes,
+                    const std::function<Status(ProgressBar&)>& writing) {
+  const auto start = std::chrono::steady_clock::now();
+  {
+    ProgressBar progress("synth", bytes);
+    const Status written = writing(progress);
+    if (!written.ok() && written.error().code() == ErrorCode::kCancelled) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; the checkpoint is incomplete",
+                        name);
+    }
+    MF_RETURN_IF_ERROR(written);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return print_out(formatted("{}: {} in {:.1f} s, {:.0f} MB/s\n", name, format_bytes(bytes),
+                             seconds.count(), static_cast<double>(bytes) / 1e6 / seconds.count()));
+}
+
+// One file, which appears when it is whole.
+Status write_gguf(const Options& options, const InterruptListener& interrupts) {
+  const GgmlType* type = find_ggml_type(options.gguf);
+  if (type == nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "--gguf {}: no type of GGML has this name",
+                      options.gguf);
+  }
+  const Result<SyntheticGguf> made =
+      make_synthetic_gguf(options.like, options.model.num_layers, *type);
+  if (!made.ok()) return made.error().with_context("--like " + options.like);
+  if (path_exists(options.output) && !(options.force && gguf::begins_with_magic(options.output))) {
+    return make_error(ErrorCode::kFailedPrecondition, "{} exists{}", options.output,
+                      options.force ? " and is no GGUF file" : "; --force replaces it");
+  }
+  const size_t slash = options.output.rfind('/');
+  const bool has_folder = slash != std::string::npos;
+  const std::string directory = has_folder ? options.output.substr(0, slash + 1) : ".";
+  const std::string name = has_folder ? options.output.substr(slash + 1) : options.output;
+  const uint64_t bytes = made->checkpoint.size_bytes();
+  MF_RETURN_IF_ERROR(check_disk(directory, bytes));
+  return show_writing(options.output, bytes, [&](ProgressBar& progress) {
+    return write_synthetic_gguf(made->keys, made->checkpoint, name,
+                                {.directory = directory,
+                                 .seed = options.seed,
+                                 .threads = options.threads,
+                                 .stop = interrupts.token(),
+                                 .progress = [&](uint64_t done) { progress.update(done); }});
+  });
+}
+
 // Nothing is written unpacked: the packer reads a checkpoint that exists nowhere.
 Status pack(const Options& options, const SyntheticCheckpoint& checkpoint,
             const InterruptListener& interrupts) {
@@ -88,26 +142,15 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
   MF_RETURN_IF_ERROR(folder->begin());
   MF_RETURN_IF_ERROR(
       write_text_file(formatted("{}/{}", folder->path(), kTokenizerName), byte_tokenizer_json()));
-  const auto start = std::chrono::steady_clock::now();
-  {
-    ProgressBar progress("synth", bytes);
-    const Status written =
+  return show_writing(options.output, bytes, [&](ProgressBar& progress) -> Status {
+    MF_RETURN_IF_ERROR(
         write_synthetic(checkpoint, {.directory = folder->path(),
                                      .seed = options.seed,
                                      .threads = options.threads,
                                      .stop = interrupts.token(),
-                                     .progress = [&](uint64_t done) { progress.update(done); }});
-    if (!written.ok() && written.error().code() == ErrorCode::kCancelled) {
-      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; the checkpoint is incomplete",
-                        folder->path());
-    }
-    MF_RETURN_IF_ERROR(written);
-  }
-  MF_RETURN_IF_ERROR(folder->finish());
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return print_out(formatted("{}: {} in {:.1f} s, {:.0f} MB/s\n", options.output,
-                             format_bytes(bytes), seconds.count(),
-                             static_cast<double>(bytes) / 1e6 / seconds.count()));
+                                     .progress = [&](uint64_t done) { progress.update(done); }}));
+    return folder->finish();
+  });
 }
 
 Status run(const Options& options) {
@@ -117,6 +160,7 @@ Status run(const Options& options) {
                       "synth needs --like NAME and -o FOLDER (--list shows the names)");
   }
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
+  if (!options.gguf.empty()) return write_gguf(options, *interrupts);
   const auto checkpoint = make_synthetic_model(options.like, options.model);
   if (!checkpoint.ok()) return checkpoint.error().with_context("--like " + options.like);
   if (options.pack) return pack(options, *checkpoint, *interrupts);
@@ -130,7 +174,8 @@ RegisteredCommand add_synth_command(CLI::App& program) {
   CLI::App* app = program.add_subcommand(
       "synth", "Write a random checkpoint of a real model's exact shape, for measurements");
   app->add_option("--like", options->like, "Whose shape (see --list)")->check(not_empty());
-  app->add_option("-o,--output", options->output, "Folder to write; made when absent")
+  app->add_option("-o,--output", options->output,
+                  "Folder to write, made when absent; with --gguf the file")
       ->check(not_empty());
   app->add_option("--layers", options->model.num_layers, "Only the first N layers (0: all)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
@@ -140,6 +185,11 @@ RegisteredCommand add_synth_command(CLI::App& program) {
   app->add_option("--group", options->model.group_size, "Weights that share a scale")
       ->check(CLI::IsMember({32, 64, 128}))
       ->capture_default_str();
+  app->add_option("--gguf", options->gguf,
+                  "Write one GGUF file, matrices mostly of this type (Q4_0, Q4_K, IQ4_XS, ...)")
+      ->check(not_empty())
+      ->excludes("--bits")
+      ->excludes("--group");
   app->add_option("-s,--seed", options->seed, "Same seed, same bytes")
       ->check(CLI::Range(int64_t{0}, INT64_MAX))
       ->capture_default_str();
@@ -147,7 +197,8 @@ RegisteredCommand add_synth_command(CLI::App& program) {
       ->check(CLI::Range(0, 1024));
   app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
   app->add_flag("--pack", options->pack,
-                "Write it packed, as moeflux pack does from an unpacked one");
+                "Write it packed, as moeflux pack does from an unpacked one")
+      ->excludes("--gguf");
   app->add_flag("--list", options->list, "Show the shapes and their sizes");
   return {app, [options] { return run(*options); }};
 }

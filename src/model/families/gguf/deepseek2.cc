@@ -88,6 +88,10 @@ const GgufArchitecture deepseek2_gguf = {
                 {"attn_k_b", "self_attn.embed_q"},  // each head's keys transposed already
                 {"attn_v_b", "self_attn.unembed_out"},
                 {"attn_kv_b", "self_attn.kv_b_proj", "attn_k_b.weight"},
-                {"attn_kv_b", ""}}};
+                {"attn_kv_b", ""}},
+    .written = {{"deepseek_v2", "deepseek2"},
+                {"deepseek_v3", "deepseek2"},
+                {"kimi_k2", "deepseek2"},
+                {"glm4_moe_lite", "deepseek2"}}};
 
 }  // namespace moeflux

@@ -18,6 +18,10 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace
 
 extern const GgufArchitecture glm4moe_gguf;
-const GgufArchitecture glm4moe_gguf = {.names = {"glm4moe"}, .config = config, .tensors = {}};
+const GgufArchitecture glm4moe_gguf = {
+    .names = {"glm4moe"},
+    .config = config,
+    .tensors = {{"post_attention_norm", "post_attention_layernorm"}},
+    .written = {{"glm4_moe", "glm4moe"}}};
 
 }  // namespace moeflux

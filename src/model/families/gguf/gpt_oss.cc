@@ -25,6 +25,10 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture gpt_oss_gguf;
 const GgufArchitecture gpt_oss_gguf = {
-    .names = {"gpt-oss"}, .config = config, .tensors = {{"ffn_gate_inp", "mlp.router"}}};
+    .names = {"gpt-oss"},
+    .config = config,
+    .tensors = {{"ffn_gate_inp", "mlp.router"},
+                {"post_attention_norm", "post_attention_layernorm"}},
+    .written = {{"gpt_oss", "gpt-oss"}}};
 
 }  // namespace moeflux

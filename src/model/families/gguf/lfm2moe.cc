@@ -31,6 +31,7 @@ const GgufArchitecture lfm2moe_gguf = {.names = {"lfm2moe"},
                                        .tensors = {{"token_embd_norm", "norm"},
                                                    {"shortconv.conv", "conv.conv"},
                                                    {"shortconv.in_proj", "conv.in_proj"},
-                                                   {"shortconv.out_proj", "conv.out_proj"}}};
+                                                   {"shortconv.out_proj", "conv.out_proj"}},
+                                       .written = {{"lfm2_moe", "lfm2moe"}}};
 
 }  // namespace moeflux

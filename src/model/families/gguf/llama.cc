@@ -21,6 +21,7 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace
 
 extern const GgufArchitecture llama_gguf;
-const GgufArchitecture llama_gguf = {.names = {"llama"}, .config = config, .tensors = {}};
+const GgufArchitecture llama_gguf = {
+    .names = {"llama"}, .config = config, .tensors = {}, .written = {{"mixtral", "llama"}}};
 
 }  // namespace moeflux

@@ -20,6 +20,9 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace
 
 extern const GgufArchitecture minimax_m2_gguf;
-const GgufArchitecture minimax_m2_gguf = {.names = {"minimax-m2"}, .config = config, .tensors = {}};
+const GgufArchitecture minimax_m2_gguf = {.names = {"minimax-m2"},
+                                          .config = config,
+                                          .tensors = {},
+                                          .written = {{"minimax_m2", "minimax-m2"}}};
 
 }  // namespace moeflux

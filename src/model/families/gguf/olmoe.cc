@@ -16,6 +16,7 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace
 
 extern const GgufArchitecture olmoe_gguf;
-const GgufArchitecture olmoe_gguf = {.names = {"olmoe"}, .config = config, .tensors = {}};
+const GgufArchitecture olmoe_gguf = {
+    .names = {"olmoe"}, .config = config, .tensors = {}, .written = {{"olmoe", "olmoe"}}};
 
 }  // namespace moeflux

@@ -48,7 +48,8 @@ extern const GgufArchitecture qwen35moe_gguf;
 const GgufArchitecture qwen35moe_gguf = {
     .names = {"qwen35moe", "qwen3next"},
     .config = config,
-    .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    .tensors = {{"post_attention_norm", "post_attention_layernorm"},
+                {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                 {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                 {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
                 // Layers of attention may hold q, k and v in a tensor of this name.
@@ -62,6 +63,9 @@ const GgufArchitecture qwen35moe_gguf = {
                 {"ssm_a", "linear_attn.decay_rate"},
                 {"ssm_dt.bias", "linear_attn.dt_bias"},
                 {"ssm_norm", "linear_attn.norm"},
-                {"ssm_out", "linear_attn.out_proj"}}};
+                {"ssm_out", "linear_attn.out_proj"}},
+    .written = {{"qwen3_5_moe", "qwen35moe"},
+                {"qwen3_5_moe_text", "qwen35moe"},
+                {"qwen3_next", "qwen3next"}}};
 
 }  // namespace moeflux

@@ -29,6 +29,7 @@ const GgufArchitecture qwen3moe_gguf = {
     .config = config,
     .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                 {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-                {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
+                {"ffn_down_shexp", "mlp.shared_expert.down_proj"}},
+    .written = {{"qwen3_moe", "qwen3moe"}, {"qwen2_moe", "qwen2moe"}}};
 
 }  // namespace moeflux
