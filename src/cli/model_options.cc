@@ -11,6 +11,7 @@
 #include "devices/open_device.h"
 #include "engine/cache_types.h"
 #include "engine/model_loader.h"
+#include "engine/pack_gain.h"
 #include "io/file.h"
 #include "io/self_path.h"
 
@@ -195,6 +196,13 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options));
   return open_model(options, directory, std::move(engine));
+}
+
+void note_pack_gain(const OpenModel& model) {
+  const MemoryPlan& plan = model.engine->memory_plan();
+  const bool streams = plan.expert_cache_bytes < plan.experts_bytes;
+  const std::string hint = pack_hint(model.directory, model.engine->experts(), streams);
+  if (!hint.empty()) print_note(hint);
 }
 
 void add_route_trace_option(CLI::App& command, ModelOptions& options) {

@@ -62,6 +62,9 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
 /// The same of model_directory() and engine_options().
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 
+/// Notes on standard error that the model would be faster packed, and how much, where that is so.
+void note_pack_gain(const OpenModel& model);
+
 /// --route-trace, for commands that run a model.
 void add_route_trace_option(CLI::App& command, ModelOptions& options);
 /// Records the engine's routes from now on, as --route-trace says; null when it does not. The

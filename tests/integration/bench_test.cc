@@ -152,6 +152,21 @@ TEST(Synth, SaysWhatADiskLacksAndWritesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder / "x"));
 }
 
+TEST(Bench, SaysWhereAPackWouldBeFaster) {
+  const TempFolder folder;
+  synthesize(folder / "model");
+  const auto hint_of = [&](const std::string& model, const char* cache) {
+    const ProgramOutput bench = moeflux({"bench", "-m", model, "-p", "0", "-n", "1", "-r", "1",
+                                         "-t", "1", "--expert-cache", cache});
+    EXPECT_EQ(bench.status, 0) << bench.err;
+    return contains(bench.err, "moeflux pack");
+  };
+  EXPECT_TRUE(hint_of(folder / "model", "100K"));
+  EXPECT_FALSE(hint_of(folder / "model", "64M"));  // nothing streams
+  expect_success(moeflux({"pack", "-m", folder / "model", "-o", folder / "packed"}));
+  EXPECT_FALSE(hint_of(folder / "packed", "100K"));
+}
+
 TEST(Bench, JsonHasARowForEveryTest) {
   const TempFolder folder;
   synthesize(folder / "model");
@@ -182,7 +197,7 @@ TEST(Bench, JsonHasARowForEveryTest) {
 TEST(Bench, ColdExpertsAreCountedAsReads) {
   const ProgramOutput bench = moeflux({"bench", "-p", "0", "-n", "4", "-r", "1", "--expert-cache",
                                        "0", "-o", "json", "--device", "reference"});
-  expect_success(bench);
+  EXPECT_EQ(bench.status, 0) << bench.err;
   const auto rows = parse_json(bench.out, "bench");
   ASSERT_TRUE(rows.ok());
   const Json& row = (*rows)[0];
