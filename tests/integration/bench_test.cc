@@ -35,6 +35,10 @@ TEST(Synth, ListsShapesWithTheirSizes) {
   for (const char* piece : {"qwen3.6-35b-a3b", "18.2 GiB", "qwen3.5-397b-a17b", "60 layers"}) {
     EXPECT_TRUE(contains(list.out, piece)) << list.out;
   }
+  const ProgramOutput gguf = moeflux({"synth", "--list", "--layers", "4", "--gguf", "Q8_0"});
+  expect_success(gguf);
+  EXPECT_TRUE(contains(gguf.out, "mixtral-8x7b")) << gguf.out;
+  EXPECT_FALSE(contains(gguf.out, "18.2 GiB")) << gguf.out;
 }
 
 TEST(Synth, ItsModelsRun) {

@@ -44,18 +44,40 @@ struct Options {
 constexpr uint64_t kOverheadBytes = 16 * kMiB;
 constexpr std::string_view kTokenizerName = "tokenizer.json";
 
-std::string describe_shapes(const SyntheticModelOptions& options) {
+Result<const GgmlType*> gguf_type(const Options& options) {
+  const GgmlType* type = find_ggml_type(options.gguf);
+  if (type != nullptr) return type;
+  return make_error(ErrorCode::kInvalidArgument, "--gguf {}: no type of GGML has this name",
+                    options.gguf);
+}
+
+/// As it would be written; 0 where these layers cannot be.
+uint64_t size_of(const SyntheticModelShape& shape, const SyntheticModelOptions& model,
+                 const GgmlType* type) {
+  if (type == nullptr) {
+    const auto checkpoint = make_synthetic_model(shape.name, model);
+    return checkpoint.ok() ? checkpoint->size_bytes() : 0;
+  }
+  const auto made = make_synthetic_gguf(shape.name, model.num_layers, *type);
+  return made.ok() ? made->checkpoint.size_bytes() : 0;
+}
+
+Status list_shapes(const Options& options) {
+  const GgmlType* type = nullptr;
+  if (!options.gguf.empty()) {
+    MF_ASSIGN_OR_RETURN(type, gguf_type(options));
+  }
   std::string text;
   for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
-    SyntheticModelOptions fitting = options;
+    SyntheticModelOptions fitting = options.model;
     if (fitting.num_layers > shape.num_layers) fitting.num_layers = shape.num_layers;
-    const auto checkpoint = make_synthetic_model(shape.name, fitting);
-    if (!checkpoint.ok()) continue;
-    text += formatted(
-        "{:<22} {:>11}  {:>2} layers  {}\n", shape.name, format_bytes(checkpoint->size_bytes()),
-        fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.model_type);
+    const uint64_t bytes = size_of(shape, fitting, type);
+    if (bytes == 0) continue;
+    text +=
+        formatted("{:<22} {:>11}  {:>2} layers  {}\n", shape.name, format_bytes(bytes),
+                  fitting.num_layers > 0 ? fitting.num_layers : shape.num_layers, shape.model_type);
   }
-  return text;
+  return print_out(text);
 }
 
 Status check_disk(const std::string& directory, uint64_t bytes) {
@@ -85,11 +107,7 @@ Status show_writing(const std::string& name, uint64_t bytes,
 
 // One file, which appears when it is whole.
 Status write_gguf(const Options& options, const InterruptListener& interrupts) {
-  const GgmlType* type = find_ggml_type(options.gguf);
-  if (type == nullptr) {
-    return make_error(ErrorCode::kInvalidArgument, "--gguf {}: no type of GGML has this name",
-                      options.gguf);
-  }
+  MF_ASSIGN_OR_RETURN(const GgmlType* type, gguf_type(options));
   const Result<SyntheticGguf> made =
       make_synthetic_gguf(options.like, options.model.num_layers, *type);
   if (!made.ok()) return made.error().with_context("--like " + options.like);
@@ -154,7 +172,7 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
 }
 
 Status run(const Options& options) {
-  if (options.list) return print_out(describe_shapes(options.model));
+  if (options.list) return list_shapes(options);
   if (options.like.empty() || options.output.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "synth needs --like NAME and -o FOLDER (--list shows the names)");
