@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/format.h"
+
 namespace moeflux {
 
 ModelSizes measure_model(const LoadedModel& model) {
@@ -28,6 +30,21 @@ ModelSizes measure_model(const LoadedModel& model) {
     sizes.recurrent_bytes += layer.bytes_fixed();
   }
   return sizes;
+}
+
+std::map<std::string, uint64_t> expert_bytes_by_format(const ExpertTable& experts) {
+  std::map<std::string, uint64_t> bytes;
+  for (const ExpertLayer& layer : experts.layers) {
+    if (layer.num_experts == 0) continue;
+    const QuantFormat& gate = layer.gate.format;
+    const bool same = layer.up.format == gate && layer.down.format == gate;
+    uint64_t& own =
+        bytes[same ? gate.to_string()
+                   : formatted("{}, {}, {}", gate.to_string(), layer.up.format.to_string(),
+                               layer.down.format.to_string())];
+    own = std::max(own, layer.bytes_per_expert());
+  }
+  return bytes;
 }
 
 }  // namespace moeflux

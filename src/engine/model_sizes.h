@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "engine/model_loader.h"
 
@@ -24,5 +26,9 @@ struct ModelSizes {
 };
 
 ModelSizes measure_model(const LoadedModel& model);
+
+/// Bytes that are read for an expert, by the formats of its matrices: "q4_k", or "q4_k, q4_k, q6_k"
+/// of gate, up and down where they differ. The largest where layers of the same formats differ.
+std::map<std::string, uint64_t> expert_bytes_by_format(const ExpertTable& experts);
 
 }  // namespace moeflux

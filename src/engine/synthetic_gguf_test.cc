@@ -226,6 +226,50 @@ TEST(SyntheticGguf, ItsModelsRun) {
   }
 }
 
+/// Its kernels take parts that begin anywhere; it is never asked to compute.
+class UnalignedDevice : public Device {
+ public:
+  std::string_view name() const override { return "unaligned"; }
+  std::string_view description() const override { return "unaligned"; }
+  Result<std::unique_ptr<Buffer>> allocate(size_t, MemoryKind) override {
+    return Error(ErrorCode::kUnsupported, "no memory");
+  }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t) override {
+    return Error(ErrorCode::kUnsupported, "no encoder");
+  }
+  bool takes_unaligned_experts() const override { return true; }
+};
+
+/// Layer 0's experts of a file with Q4_0, as a plan for `like` sees them.
+ExpertLayer planned_experts(const Device* like) {
+  const auto made = make_synthetic_gguf("qwen3.5-35b-a3b", 4, type("Q4_0"));
+  EXPECT_TRUE(made.ok());
+  auto container = open(*made);
+  EXPECT_TRUE(container.ok());
+  const auto config = gguf_config(*container);
+  EXPECT_TRUE(config.ok());
+  auto tensors = gguf_tensors(std::move(container).value());
+  EXPECT_TRUE(tensors.ok());
+  const auto device = make_trace_device(like);
+  const auto model =
+      load_model(*config, std::move(tensors).value(), *device, WeightLoading::kCheckOnly);
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().to_string());
+  return (*model)->experts.layers[0];
+}
+
+TEST(SyntheticGguf, PlansForADeviceCountTheSlotsThatItGets) {
+  constexpr uint64_t kExpertBytes = 3 * 2048 * 512 / 32 * 18;
+  const ExpertLayer stored = planned_experts(nullptr);
+  EXPECT_EQ(stored.bytes_per_expert(), kExpertBytes);
+  EXPECT_EQ(stored.arrangement, ExpertArrangement::kAsStored);
+  EXPECT_EQ(stored.slot_bytes, kExpertBytes);
+  const UnalignedDevice unaligned;
+  const ExpertLayer in_place = planned_experts(&unaligned);
+  EXPECT_EQ(in_place.bytes_per_expert(), kExpertBytes);
+  EXPECT_EQ(in_place.arrangement, ExpertArrangement::kInPlace);
+  EXPECT_GT(in_place.slot_bytes, kExpertBytes);
+}
+
 TEST(SyntheticGguf, WhatCannotBeDescribedIsRefused) {
   expect_error(make_synthetic_gguf("tiny", 0, type("NVFP4")), ErrorCode::kInvalidArgument,
                {"NVFP4"});

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "tests/integration/moeflux_program.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
@@ -83,6 +84,24 @@ TEST(Plan, MeasuresWhatItIsNotTold) {
   }
   EXPECT_EQ(json["memory"]["cached_share"], 1.0);
   EXPECT_EQ(json["weights"], "as stored");
+}
+
+// A layer whose down matrices are Q5_0 and one with Q8_0, 8 experts each, 4 of them a token.
+TEST(Plan, CountsTheBytesOfEveryTypeInAGgufFile) {
+  const std::string split = tests_directory() + "/golden/formats/gguf-split";
+  Words words = {"-m", split, "--expert-cache", "300K", "-c", "512"};
+  words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+  const Json json = plan(words);
+  const Json& memory = json["memory"];
+  EXPECT_EQ(json["weights"], "as stored");
+  EXPECT_EQ(memory["bytes_per_expert_by_format"],
+            (Json{{"q4_k, q4_k, q5_0", 29696}, {"q4_k, q4_k, q8_0", 35840}}));
+  EXPECT_EQ(memory["experts_bytes"], 8 * (29696 + 35840));
+  EXPECT_GE(memory["slot_bytes"], 35840);  // has room for the largest
+  const double share = memory["cached_share"];
+  EXPECT_NEAR(share, 300 * 1024 / (16 * memory["slot_bytes"].get<double>()), 1e-9);
+  EXPECT_NEAR(json["decode"]["uniform"]["read_bytes_per_token"].get<double>(),
+              (1.0 - share) * 4 * (29696 + 35840), 1.0);
 }
 
 TEST(Plan, RefusesTwoModels) {

@@ -7,7 +7,8 @@
 
 namespace moeflux {
 
-std::unique_ptr<Device> make_trace_device();
+/// Places weights as `like` would, which must outlive it; null: as they are stored.
+std::unique_ptr<Device> make_trace_device(const Device* like = nullptr);
 
 /// Address space without memory behind it: views of it have shapes and offsets and are never
 /// dereferenced.

@@ -75,29 +75,20 @@ Json describe_checkpoint(const LoadedModel& model) {
   return json;
 }
 
-/// "q4_k" where all matrices of an expert have one format, else "q4_k, q4_k, q6_k" of gate, up and
-/// down.
-std::string formats_of(const ExpertLayer& layer) {
-  const std::string gate = layer.gate.format.to_string();
-  if (layer.up.format == layer.gate.format && layer.down.format == layer.gate.format) return gate;
-  return formatted("{}, {}, {}", gate, layer.up.format.to_string(), layer.down.format.to_string());
-}
-
 Json describe_experts(const LoadedModel& model, const ModelSizes& sizes) {
   Json json;
   json["count"] = sizes.experts;
   json["bytes"] = sizes.experts_bytes;
   json["bytes_per_expert"] = sizes.bytes_per_expert;
-  std::map<std::string, uint64_t> bytes_by_format;
-  for (const ExpertLayer& layer : model.experts.layers) {
-    if (layer.num_experts == 0) continue;
-    json["format"] = formats_of(layer);
-    bytes_by_format[formats_of(layer)] = layer.bytes_per_expert();
-    if (layer.extents_per_expert > 0) json["reads_per_expert"] = layer.extents_per_expert;
-  }
-  if (bytes_by_format.size() > 1) {
+  const auto bytes_by_format = expert_bytes_by_format(model.experts);
+  if (bytes_by_format.size() == 1) {
+    json["format"] = bytes_by_format.begin()->first;
+  } else if (bytes_by_format.size() > 1) {
     json["format"] = "by layer";
     json["bytes_per_expert_by_format"] = bytes_by_format;
+  }
+  for (const ExpertLayer& layer : model.experts.layers) {
+    if (layer.extents_per_expert > 0) json["reads_per_expert"] = layer.extents_per_expert;
   }
   return json;
 }

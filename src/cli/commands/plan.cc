@@ -16,6 +16,7 @@
 #include "engine/forecast.h"
 #include "engine/machine_probe.h"
 #include "engine/memory_bandwidth.h"
+#include "engine/model_sizes.h"
 #include "io/host_memory.h"
 #include "model/public_models.h"
 
@@ -112,17 +113,22 @@ Result<uint64_t> available_bytes(const Options& options) {
   return *bytes;
 }
 
-Result<MemoryPlan> plan_of(const LoadedModel& model, const Device& device,
-                           const EngineOptions& engine, int64_t context, uint64_t available) {
+// As the engine plans: experts that stream stay in their file's order where the device takes it.
+Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const EngineOptions& engine,
+                           int64_t context, uint64_t available) {
   const int64_t chunk = prefill_chunk_for(device, engine, context);
   const int64_t rows = logits_rows_max(model.spec(), chunk);
   MF_ASSIGN_OR_RETURN(const DryRun needs, dry_run(*model.model, chunk, rows));
   const auto logits_bytes = static_cast<uint64_t>(rows * model.spec().vocab_size) * sizeof(float);
-  return plan_memory(model, {.available_bytes = available,
-                             .context_length = context,
-                             .step_tokens_max = chunk,
-                             .scratch_bytes = needs.scratch_bytes + logits_bytes,
-                             .expert_cache_bytes = engine.expert_cache_bytes});
+  const MemoryPlanRequest request = {.available_bytes = available,
+                                     .context_length = context,
+                                     .step_tokens_max = chunk,
+                                     .scratch_bytes = needs.scratch_bytes + logits_bytes,
+                                     .expert_cache_bytes = engine.expert_cache_bytes};
+  const MemoryPlan plan = plan_memory(model, request);
+  const bool streams = plan.expert_cache_bytes < plan.experts_bytes;
+  if (!streams || !compute_as_stored(model.experts, device)) return plan;
+  return plan_memory(model, request);
 }
 
 std::string_view limit_name(CostLimit limit) {
@@ -176,6 +182,7 @@ std::string render_json(const Report& r) {
                     {"expert_cache_bytes", r.plan.expert_cache_bytes},
                     {"experts_bytes", r.plan.experts_bytes},
                     {"slot_bytes", r.plan.expert_slot_bytes},
+                    {"bytes_per_expert_by_format", expert_bytes_by_format(r.loaded->experts)},
                     {"cached_share", f.cached_share},
                     {"fits", r.plan.fits()}};
   const auto speed = [](const Speed& s) {
@@ -222,6 +229,9 @@ std::string render_memory(const Report& r) {
       formatted("{:.1f} % of the experts' {}", 100.0 * r.forecast.cached_share,
                 format_bytes(plan.experts_bytes));
   text += memory_line("expert cache", plan.expert_cache_bytes, share);
+  for (const auto& [format, bytes] : expert_bytes_by_format(r.loaded->experts)) {
+    text += memory_line("an expert", bytes, format);
+  }
   if (plan.fits()) return text;
   return text +
          "  it does not fit: everything but experts has to be in memory; a shorter context "
@@ -259,11 +269,12 @@ Status run(const Options& options) {
   }
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const uint64_t available, available_bytes(options));
-  const std::unique_ptr<Device> trace = make_trace_device();
+  // A plan needs no device; where there is one, weights take what they take there.
+  const auto device = open_device(options.model);
+  const std::unique_ptr<Device> trace = make_trace_device(device.ok() ? device->get() : nullptr);
   Report report;
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       open_description(options, *trace, report.model));
-  const auto device = open_device(options.model);
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(device, engine));
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
