@@ -21,6 +21,7 @@ struct AddedToken {
   bool lstrip = false;       // swallows white space to its left
   bool rstrip = false;       // swallows white space to its right
   bool normalized = false;   // matched after normalisation, by its normalised content
+  std::string needle;        // that, where it is not the content
 };
 
 /// A stretch of text: one added token (id >= 0), or text between them (id -1, never empty).

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "text/space_symbol.h"
 #include "text/utf8.h"
 
 namespace moeflux {

@@ -12,9 +12,6 @@
 
 namespace moeflux {
 
-/// What stands for a space in tokens.
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
-
 /// The fields of NormalizerSpec that matter, and user-defined symbols.
 struct SentencePieceRules {
   std::string precompiled_charsmap;  // empty: characters stay as they are
@@ -36,9 +33,6 @@ class SentencePieceNormalizer {
 
   /// Finds the user-defined symbols in normalised text.
   const AddedTokenMatcher& symbols() const { return symbols_; }
-  /// Whether decoding takes the first space away, and whether it takes all that lead.
-  bool strips_first_space() const { return rules_.add_dummy_prefix || strips_leading_spaces(); }
-  bool strips_leading_spaces() const { return rules_.remove_extra_whitespaces; }
 
  private:
   explicit SentencePieceNormalizer(SentencePieceRules rules)

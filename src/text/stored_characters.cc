@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "text/space_symbol.h"
 #include "text/stored_tokens.h"
 
 namespace moeflux {
@@ -11,22 +12,6 @@ namespace {
 
 // A cut at each position of each token is looked up: a bound on what a file can make us do.
 constexpr size_t kMergedBytesMax = 1024;
-
-std::string with_spaces(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const bool is_space = text.substr(at).starts_with(kSpaceSymbol);
-    out.push_back(is_space ? ' ' : text[at]);
-    at += is_space ? kSpaceSymbol.size() : 1;
-  }
-  return out;
-}
-
-std::string with_symbols(std::string_view text) {
-  std::string out;
-  for (const char c : text) c == ' ' ? void(out += kSpaceSymbol) : out.push_back(c);
-  return out;
-}
 
 // Sorts tokens by kind into the places where they work.
 class CharacterTokens {
@@ -49,7 +34,7 @@ class CharacterTokens {
     const TokenKind stated = kind_of(stored_, id);
     // Some converters call bytes normal tokens.
     const bool is_byte = !has_byte_kind_ && stated == TokenKind::kNormal &&
-                         byte_of_token(id, stored_.tokens[id]).ok();
+                         byte_of_spelling(stored_.tokens[id]).has_value();
     return is_byte ? TokenKind::kByte : stated;
   }
 
@@ -136,21 +121,6 @@ class CharacterTokens {
   std::vector<AddedToken> user_defined_;
 };
 
-// A text may be cut before a space when no token has one behind another character: then pieces are
-// short and most are met again. Else there is one piece.
-Result<PreTokenizer> make_cuts(const std::vector<CharacterBpe::Symbol>& symbols) {
-  bool knows_space = false;
-  for (const CharacterBpe::Symbol& symbol : symbols) {
-    knows_space = knows_space || symbol.text == kSpaceSymbol;
-    std::string_view rest = symbol.text;
-    while (rest.starts_with(kSpaceSymbol)) rest.remove_prefix(kSpaceSymbol.size());
-    if (symbol.is_unused || rest.find(kSpaceSymbol) != rest.npos) return PreTokenizer();
-  }
-  constexpr std::string_view kCuts[] = {R"(\x{2581}*[^\x{2581}]+|\x{2581}+)"};
-  if (!knows_space) return PreTokenizer();
-  return PreTokenizer::create(kCuts);
-}
-
 }  // namespace
 
 Result<Tokenizer> make_from_scores(const StoredVocabulary& stored) {
@@ -171,7 +141,10 @@ Result<Tokenizer> make_from_scores(const StoredVocabulary& stored) {
   TokenizerParts parts = tokens.take_parts();
   parts.character_bpe = std::move(bpe);
   parts.sentencepiece = std::move(normalizer);
-  MF_ASSIGN_OR_RETURN(parts.pre_tokenizer, make_cuts(tokens.symbols));
+  const bool removes_spaces = stored.remove_extra_whitespaces.value_or(false);
+  parts.leading_space = {.first = removes_spaces || stored.add_space_prefix.value_or(true),
+                         .all = removes_spaces};
+  MF_ASSIGN_OR_RETURN(parts.pre_tokenizer, cuts_before_spaces(tokens.symbols));
   MF_RETURN_IF_ERROR(read_affixes(stored, true, &parts));
   return Tokenizer(std::move(parts));
 }
@@ -202,7 +175,7 @@ Result<Tokenizer> make_from_character_merges(const StoredVocabulary& stored) {
   MF_ASSIGN_OR_RETURN(parts.sentencepiece,
                       SentencePieceNormalizer::create(
                           {.add_dummy_prefix = false, .remove_extra_whitespaces = false}));
-  MF_ASSIGN_OR_RETURN(parts.pre_tokenizer, make_cuts(tokens.symbols));
+  MF_ASSIGN_OR_RETURN(parts.pre_tokenizer, cuts_before_spaces(tokens.symbols));
   StoredVocabulary affixes{.bos_token_id = stored.bos_token_id,
                            .eos_token_id = stored.eos_token_id,
                            .add_eos_token = stored.add_eos_token};

@@ -14,15 +14,19 @@ TokenKind kind_of(const StoredVocabulary& stored, size_t id) {
                                    : static_cast<TokenKind>(stored.token_type[id]);
 }
 
-Result<char> byte_of_token(size_t id, std::string_view spelling) {
+std::optional<char> byte_of_spelling(std::string_view spelling) {
   uint8_t byte = 0;
   const bool is_framed =
       spelling.size() == 6 && spelling.starts_with("<0x") && spelling.ends_with('>');
-  if (is_framed) {
-    const char* digits = spelling.data() + 3;
-    const auto [end, problem] = std::from_chars(digits, digits + 2, byte, 16);
-    if (problem == std::errc() && end == digits + 2) return static_cast<char>(byte);
-  }
+  if (!is_framed) return std::nullopt;
+  const char* digits = spelling.data() + 3;
+  const auto [end, problem] = std::from_chars(digits, digits + 2, byte, 16);
+  if (problem != std::errc() || end != digits + 2) return std::nullopt;
+  return static_cast<char>(byte);
+}
+
+Result<char> byte_of_token(size_t id, std::string_view spelling) {
+  if (const auto byte = byte_of_spelling(spelling)) return *byte;
   return make_error(ErrorCode::kCorruption, "byte token {} is {}, expected <0x00> to <0xFF>", id,
                     json_excerpt(spelling));
 }

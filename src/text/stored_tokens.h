@@ -1,6 +1,7 @@
 // What the builders of stored vocabularies share, whatever the model.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,7 +14,10 @@ namespace moeflux {
 /// kNormal where the file has no kinds. `id` is below the number of tokens, whose list is checked.
 TokenKind kind_of(const StoredVocabulary& stored, size_t id);
 
-/// The byte that a token spelled <0xNN> means. Fails with kCorruption when it is spelled otherwise.
+/// The byte that a token spelled <0xNN> means.
+std::optional<char> byte_of_spelling(std::string_view spelling);
+
+/// The same of a token that must mean one. Fails with kCorruption when it is spelled otherwise.
 Result<char> byte_of_token(size_t id, std::string_view spelling);
 
 /// The two parts of the merge at `place`. Fails with kCorruption unless one space is between them.

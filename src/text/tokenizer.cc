@@ -42,8 +42,7 @@ std::vector<std::pair<std::string, AddedToken>> needles_of(const TokenizerParts&
   std::vector<std::pair<std::string, AddedToken>> needles;
   for (const AddedToken& token : parts.added_tokens) {
     if (token.normalized != normalized) continue;
-    needles.emplace_back(normalized ? std::string(parts.vocabulary.bytes(token.id)) : token.content,
-                         token);
+    needles.emplace_back(token.needle.empty() ? token.content : token.needle, token);
   }
   return needles;
 }
@@ -70,7 +69,7 @@ class Tokenizer::Encoding {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
-        MF_RETURN_IF_ERROR(encode_raw(segment.text));
+        MF_RETURN_IF_ERROR(encode_raw(segment.text, segment.text.data() == text.data()));
       }
     }
     append(tokenizer_.parts_.suffix);
@@ -88,8 +87,9 @@ class Tokenizer::Encoding {
     return segments;
   }
 
-  Status encode_raw(std::string_view text) {
-    if (tokenizer_.parts_.sentencepiece) return encode_sentencepiece(text);
+  // `is_first`: the text begins with this.
+  Status encode_raw(std::string_view text, bool is_first) {
+    if (tokenizer_.parts_.sentencepiece) return encode_sentencepiece(text, is_first);
     if (tokenizer_.parts_.normalize_nfc) {
       const auto is_ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
       if (!std::all_of(text.begin(), text.end(), is_ascii)) {
@@ -97,32 +97,41 @@ class Tokenizer::Encoding {
         text = kept_.emplace_back(std::move(normalized));
       }
     }
+    return encode_between_added(text, is_first);
+  }
+
+  Status encode_between_added(std::string_view text, bool is_first) {
     for (const TextSegment& segment : cut(tokenizer_.normalized_matcher_, text)) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
-        MF_RETURN_IF_ERROR(encode_normalized(segment.text));
+        const bool begins = is_first && segment.text.data() == text.data();
+        MF_RETURN_IF_ERROR(encode_normalized(segment.text, begins));
       }
     }
     return {};
   }
 
   // User-defined symbols are a part of the model, so they are found in inert text, too.
-  Status encode_sentencepiece(std::string_view text) {
+  Status encode_sentencepiece(std::string_view text, bool is_first) {
     const SentencePieceNormalizer& normalizer = *tokenizer_.parts_.sentencepiece;
     std::vector<TextSegment> segments;
-    normalizer.symbols().split(kept_.emplace_back(normalizer.apply(text)), &segments);
+    const std::string& normalized = kept_.emplace_back(normalizer.apply(text));
+    normalizer.symbols().split(normalized, &segments);
     for (const TextSegment& segment : segments) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
-        MF_RETURN_IF_ERROR(encode_normalized(segment.text));
+        const bool begins = is_first && segment.text.data() == normalized.data();
+        MF_RETURN_IF_ERROR(encode_between_added(segment.text, begins));
       }
     }
     return {};
   }
 
-  Status encode_normalized(std::string_view text) {
+  Status encode_normalized(std::string_view text, bool is_first) {
+    const auto& metaspace = tokenizer_.parts_.metaspace;
+    if (metaspace) text = kept_.emplace_back(metaspace->apply(text, is_first));
     pieces_.assign(1, text);
     std::vector<std::string> prefixed;
     MF_RETURN_IF_ERROR(tokenizer_.parts_.pre_tokenizer.split(matchers_, &pieces_, &prefixed));
@@ -205,13 +214,14 @@ std::string_view Tokenizer::decode_next(TokenId id, DecodeOptions options,
                                         DecodeState* state) const {
   std::string_view bytes = token_bytes(id);
   if (bytes.empty() || (options.skip_special && is_special(id))) return {};
-  const bool may_strip = state->at_start && !options.continues_text && parts_.sentencepiece &&
-                         parts_.sentencepiece->strips_first_space();
+  const LeadingSpace& leading = parts_.leading_space;
+  const bool may_strip = state->at_start && !options.continues_text && leading.first;
   state->at_start = false;
-  if (!may_strip || !bytes.starts_with(' ') || is_special(id)) return bytes;
-  if (parts_.character_bpe && id == parts_.character_bpe->byte_token(' ')) return bytes;
+  if (!may_strip || !bytes.starts_with(' ')) return bytes;
+  const bool is_byte = parts_.character_bpe && id == parts_.character_bpe->byte_token(' ');
+  if ((is_special(id) || is_byte) && !leading.of_any_token) return bytes;
   bytes.remove_prefix(1);
-  state->at_start = bytes.empty() && parts_.sentencepiece->strips_leading_spaces();
+  state->at_start = bytes.empty() && leading.all;
   return bytes;
 }
 

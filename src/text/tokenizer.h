@@ -9,9 +9,15 @@
 // - added tokens with all their flags;
 // - decoder ByteLevel, post_processor ByteLevel and the single template of TemplateProcessing.
 //
+// A BPE model with byte_fallback works on characters, unless its decoder is ByteLevel. Then these
+// are honoured, as the files of Llama-2, Mixtral and Gemma have them:
+// - normalizer Prepend of U+2581 and Replace of spaces by it, in a Sequence or alone, or none;
+// - pre_tokenizer Metaspace with every prepend_scheme, or none;
+// - decoder Sequence of Replace, ByteFallback, Fuse and perhaps a Strip of one leading space.
+//
 // "truncation" and "padding" are a training pipeline's business and ignored.
-// Everything else (byte_fallback, prefixes and suffixes, dropout, other models, types and
-// behaviours) is refused by name with kUnsupported.
+// Everything else (prefixes and suffixes, dropout, other models, types and behaviours) is refused
+// by name with kUnsupported.
 //
 // Text that is not well-formed UTF-8 is encoded as Python's text.decode("utf-8", errors="replace")
 // would read it: one U+FFFD for each maximal ill-formed subpart.
@@ -33,6 +39,7 @@
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/character_bpe.h"
+#include "text/metaspace.h"
 #include "text/pretokenizer.h"
 #include "text/sentencepiece_normalizer.h"
 #include "text/vocabulary.h"
@@ -59,12 +66,21 @@ struct DecodeState {
   bool at_start = true;  // no text yet
 };
 
+/// What decoding a whole text takes away where it begins.
+struct LeadingSpace {
+  bool first = false;         // one space
+  bool all = false;           // and all that follow
+  bool of_any_token = false;  // even of special tokens and tokens of a byte
+};
+
 /// What a tokenizer is made of, whichever file said it.
 struct TokenizerParts {
   Vocabulary vocabulary;  // what decoding shows; normalised where an added token is matched so
   Bpe bpe;
   std::optional<CharacterBpe> character_bpe;  // in place of bpe
   std::optional<SentencePieceNormalizer> sentencepiece;
+  std::optional<Metaspace> metaspace;  // before pre_tokenizer
+  LeadingSpace leading_space;
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added_tokens;  // of two with one spelling the first is matched
   std::vector<TokenId> prefix;           // what add_special_tokens puts before a text
@@ -91,7 +107,7 @@ class Tokenizer {
   /// Ids that nobody defined (a padded vocabulary has such) are nothing. An added token is always
   /// its content, in normalised form when it is matched after normalisation; the `tokenizers`
   /// library reads contents all of the byte alphabet's characters, as "caf\u00e9", as bytes
-  /// instead.
+  /// instead. Nor does it keep the good characters of byte tokens in a row that are not all UTF-8.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
   /// What the next token adds to a text that is decoded token by token.

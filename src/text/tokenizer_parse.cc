@@ -5,7 +5,10 @@
 #include "base/format.h"
 #include "text/added_token_spec.h"
 #include "text/byte_alphabet.h"
+#include "text/character_rules.h"
+#include "text/space_symbol.h"
 #include "text/spec_fields.h"
+#include "text/stored_tokens.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_file.h"
 #include "text/unicode.h"
@@ -19,23 +22,18 @@ class TokenizerBuilder {
 
   Result<Tokenizer> build() {
     MF_RETURN_IF_ERROR(check_model());
-    MF_RETURN_IF_ERROR(check_decoder());
-    MF_RETURN_IF_ERROR(read_normalizer(spec_field(file_.rest, "normalizer"), 0));
-    MF_RETURN_IF_ERROR(read_added_tokens());
-    MF_RETURN_IF_ERROR(fill_vocabulary());
-    MF_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges, resolve_merges());
-    MF_ASSIGN_OR_RETURN(Bpe bpe, Bpe::create(vocabulary_, merges));
-    MF_ASSIGN_OR_RETURN(PreTokenizer pre,
-                        PreTokenizer::parse(spec_field(file_.rest, "pre_tokenizer")));
+    TokenizerParts parts;
+    if (rules_) {
+      MF_RETURN_IF_ERROR(make_characters(&parts));
+    } else {
+      MF_RETURN_IF_ERROR(make_bytes(&parts));
+    }
     MF_RETURN_IF_ERROR(read_post_processor(spec_field(file_.rest, "post_processor"), 0));
-    return Tokenizer({.vocabulary = std::move(vocabulary_),
-                      .bpe = std::move(bpe),
-                      .pre_tokenizer = std::move(pre),
-                      .added_tokens = std::move(added_),
-                      .prefix = std::move(prefix_),
-                      .suffix = std::move(suffix_),
-                      .normalize_nfc = nfc_,
-                      .ignore_merges = ignore_merges_});
+    parts.vocabulary = std::move(vocabulary_);
+    parts.added_tokens = std::move(added_);
+    parts.prefix = std::move(prefix_);
+    parts.suffix = std::move(suffix_);
+    return Tokenizer(std::move(parts));
   }
 
  private:
@@ -49,7 +47,6 @@ class TokenizerBuilder {
     }
     MF_ASSIGN_OR_RETURN(ignore_merges_, spec_bool(model, "ignore_merges", false, "model"));
     MF_ASSIGN_OR_RETURN(const bool fallback, spec_bool(model, "byte_fallback", false, "model"));
-    if (fallback) return make_error(ErrorCode::kUnsupported, "model byte_fallback true");
     for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json& value = spec_field(model, key);
       if (!value.is_null() && value != "") {
@@ -61,16 +58,57 @@ class TokenizerBuilder {
     if (!dropout.is_null() && dropout != 0) {
       return make_error(ErrorCode::kUnsupported, "model dropout {}", json_excerpt(dropout));
     }
-    return {};  // unk_token is never needed: a vocabulary without all bytes is refused
-  }
-
-  Status check_decoder() const {
+    // unk_token is never needed: a vocabulary without all bytes is refused. So with ByteLevel no
+    // byte falls back.
     const Json* decoder = &spec_field(file_.rest, "decoder");
     const Json& list = spec_field(*decoder, "decoders");
     if (list.is_array() && list.size() == 1) decoder = &list[0];
-    MF_ASSIGN_OR_RETURN(const std::string type, spec_type(*decoder, "decoder"));
-    if (type == "ByteLevel") return {};
-    return make_error(ErrorCode::kUnsupported, "decoder type {}, expected ByteLevel", type);
+    MF_ASSIGN_OR_RETURN(const std::string decoder_type, spec_type(*decoder, "decoder"));
+    if (decoder_type == "ByteLevel") return {};
+    if (!fallback) {
+      return make_error(ErrorCode::kUnsupported,
+                        "decoder type {}, expected ByteLevel without byte_fallback", decoder_type);
+    }
+    if (ignore_merges_) {
+      return make_error(ErrorCode::kUnsupported, "model ignore_merges true with byte_fallback");
+    }
+    MF_ASSIGN_OR_RETURN(rules_, read_character_rules(file_.rest));
+    return {};
+  }
+
+  Status make_bytes(TokenizerParts* parts) {
+    MF_RETURN_IF_ERROR(read_normalizer(spec_field(file_.rest, "normalizer"), 0));
+    MF_RETURN_IF_ERROR(read_added_tokens());
+    MF_RETURN_IF_ERROR(fill_vocabulary());
+    MF_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges, resolve_merges());
+    MF_ASSIGN_OR_RETURN(parts->bpe, Bpe::create(vocabulary_, merges));
+    MF_ASSIGN_OR_RETURN(parts->pre_tokenizer,
+                        PreTokenizer::parse(spec_field(file_.rest, "pre_tokenizer")));
+    parts->normalize_nfc = nfc_;
+    parts->ignore_merges = ignore_merges_;
+    return {};
+  }
+
+  Status make_characters(TokenizerParts* parts) {
+    MF_RETURN_IF_ERROR(read_added_tokens());
+    std::vector<CharacterBpe::Symbol> symbols;
+    MF_ASSIGN_OR_RETURN(const CharacterFallback fallback, fill_characters(&symbols));
+    const std::vector<std::pair<std::string_view, std::string_view>> merges(file_.merges.begin(),
+                                                                            file_.merges.end());
+    MF_ASSIGN_OR_RETURN(parts->character_bpe, CharacterBpe::create_from_merges(
+                                                  symbols, fallback, vocabulary_.size(), merges));
+    if (rules_->replaces_spaces) {
+      MF_ASSIGN_OR_RETURN(parts->sentencepiece, SentencePieceNormalizer::create(
+                                                    {.add_dummy_prefix = rules_->prepends_space,
+                                                     .remove_extra_whitespaces = false}));
+    }
+    parts->metaspace = rules_->metaspace;
+    parts->leading_space = {.first = rules_->strips_first_space, .of_any_token = true};
+    constexpr std::string_view kEachSpace[] = {R"(\x{2581}[^\x{2581}]*|[^\x{2581}]+)"};
+    const bool splits = rules_->metaspace && rules_->metaspace->splits();
+    MF_ASSIGN_OR_RETURN(parts->pre_tokenizer,
+                        splits ? PreTokenizer::create(kEachSpace) : cuts_before_spaces(symbols));
+    return {};
   }
 
   Status read_normalizer(const Json& spec, int depth) {
@@ -102,6 +140,8 @@ class TokenizerBuilder {
         if (token.normalized && nfc_) {
           MF_ASSIGN_OR_RETURN(text, normalize_nfc(token.content));
         }
+        if (token.normalized && rules_) text = rules_->normalize(token.content);
+        if (token.normalized) token.needle = text;
         added_text_.push_back(std::move(text));
         added_.push_back(std::move(token));
       } else if (added_[known->second].id != token.id) {
@@ -112,23 +152,63 @@ class TokenizerBuilder {
     return {};
   }
 
+  // The place of the added token that a token of the model is, if any.
+  Result<std::optional<size_t>> added_of(const std::string& spelling, int64_t id) const {
+    const auto added = added_by_content_.find(spelling);
+    if (added == added_by_content_.end()) return std::optional<size_t>();
+    if (added_[added->second].id == id) return std::optional(added->second);
+    return make_error(ErrorCode::kCorruption,
+                      "added token \"{}\" has id {}, but {} in the vocabulary", spelling,
+                      added_[added->second].id, id);
+  }
+
+  // All tokens of the model may merge, those of bytes too.
+  Result<CharacterFallback> fill_characters(std::vector<CharacterBpe::Symbol>* symbols) {
+    CharacterFallback fallback{.by_byte = {}, .unknown = -1, .has_bytes = true};
+    fallback.by_byte.fill(-1);
+    std::vector<bool> in_model(added_.size());
+    const auto show = [&](int64_t id, std::string_view text, bool findable) {
+      const auto byte = byte_of_spelling(text);
+      if (byte) return vocabulary_.add(id, std::string_view(&*byte, 1), false);
+      const std::string shown = with_spaces(text);
+      return vocabulary_.add(id, shown, findable && !vocabulary_.find(shown));
+    };
+    for (const auto& [spelling, id] : file_.vocab) {
+      MF_ASSIGN_OR_RETURN(const auto added, added_of(spelling, id));
+      if (added) in_model[*added] = true;
+      MF_RETURN_IF_ERROR(show(id, added ? added_text_[*added] : spelling, !added));
+      const auto token = static_cast<TokenId>(id);  // in range, or it could not be shown
+      symbols->push_back({.text = spelling, .id = token});
+      const auto byte = byte_of_spelling(spelling);
+      if (byte && spelling == byte_spelling(static_cast<uint8_t>(*byte))) {
+        fallback.by_byte[static_cast<uint8_t>(*byte)] = token;
+      }
+    }
+    for (size_t i = 0; i < added_.size(); ++i) {
+      if (!in_model[i]) MF_RETURN_IF_ERROR(show(added_[i].id, added_text_[i], false));
+    }
+    for (size_t byte = 0; byte < fallback.by_byte.size(); ++byte) {
+      if (fallback.by_byte[byte] >= 0) continue;
+      return make_error(ErrorCode::kUnsupported, "model byte_fallback true without a token {}",
+                        byte_spelling(byte));
+    }
+    return fallback;
+  }
+
+  // Bytes fall back to this spelling only; decoding reads small letters, too.
+  static std::string byte_spelling(size_t byte) { return formatted("<0x{:02X}>", byte); }
+
   Status fill_vocabulary() {
     std::vector<bool> in_model(added_.size());
     for (const auto& [spelling, id] : file_.vocab) {
       const auto bytes = bytes_of_spelling(spelling);
-      const auto added = added_by_content_.find(spelling);
-      if (added == added_by_content_.end()) {
+      MF_ASSIGN_OR_RETURN(const auto added, added_of(spelling, id));
+      if (!added) {
         MF_RETURN_IF_ERROR(vocabulary_.add(id, bytes ? *bytes : spelling, bytes.has_value()));
         continue;
       }
-      if (added_[added->second].id != id) {
-        return make_error(ErrorCode::kCorruption,
-                          "added token \"{}\" has id {}, but {} in the vocabulary", spelling,
-                          added_[added->second].id, id);
-      }
-      in_model[added->second] = true;
-      MF_RETURN_IF_ERROR(
-          vocabulary_.add(id, added_text_[added->second], bytes && *bytes == spelling));
+      in_model[*added] = true;
+      MF_RETURN_IF_ERROR(vocabulary_.add(id, added_text_[*added], bytes && *bytes == spelling));
     }
     for (size_t i = 0; i < added_.size(); ++i) {
       if (in_model[i]) continue;
@@ -219,6 +299,7 @@ class TokenizerBuilder {
   std::vector<TokenId> prefix_;
   std::vector<TokenId> suffix_;
   bool has_template_ = false;
+  std::optional<CharacterRules> rules_;  // where characters are the first symbols
   bool nfc_ = false;
   bool ignore_merges_ = false;
 };

@@ -45,7 +45,6 @@ TEST(TokenizerParse, RefusesByNameWhatItDoesNotHonour) {
   const std::vector<Refusal> cases = {
       {[](Json& s) { s["model"]["type"] = "Unigram"; }, kNo, "Unigram"},
       {[](Json& s) { s["model"]["type"] = "WordPiece"; }, kNo, "WordPiece"},
-      {[](Json& s) { s["model"]["byte_fallback"] = true; }, kNo, "byte_fallback"},
       {[](Json& s) { s["model"]["continuing_subword_prefix"] = "##"; }, kNo, "continuing_sub"},
       {[](Json& s) { s["model"]["end_of_word_suffix"] = "</w>"; }, kNo, "end_of_word_suffix"},
       {[](Json& s) { s["model"]["dropout"] = 0.1; }, kNo, "dropout"},
@@ -104,6 +103,98 @@ TEST(TokenizerParse, RefusesByNameWhatItDoesNotHonour) {
   }
 }
 
+TEST(TokenizerParse, RefusesByNameRulesOfCharactersItDoesNotHonour) {
+  constexpr auto kNo = ErrorCode::kUnsupported;
+  constexpr auto kBad = ErrorCode::kCorruption;
+  const auto steps = [](Json& s) -> Json& { return s["decoder"]["decoders"]; };
+  const Json metaspace = {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}};
+  const auto with = [=](const char* key, const Json& value) {
+    Json spec = metaspace;
+    spec[key] = value;
+    return [=](Json& s) { s["pre_tokenizer"] = spec; };
+  };
+  const std::vector<Refusal> cases = {
+      {[](Json& s) { s["model"]["byte_fallback"] = false; }, kNo, "byte_fallback"},
+      {[](Json& s) { s["model"]["ignore_merges"] = true; }, kNo, "ignore_merges"},
+      {[](Json& s) { s["model"]["vocab"].erase("<0xC3>"); }, kNo, "<0xC3>"},
+      {[](Json& s) { s["model"]["merges"].push_back("zz zz"); }, kBad, "\"zz\" \"zz\""},
+      {[](Json& s) { s["model"]["vocab"]["new"] = 5; }, kBad, "id 5"},
+      {[](Json& s) { s["model"]["vocab"]["new"] = -1; }, kBad, "-1"},
+      {[](Json& s) { s["added_tokens"][0]["id"] = 77; }, kBad, "77"},
+      {[](Json& s) {
+         s["normalizer"] = {{"type", "NFKC"}};
+       },
+       kNo, "NFKC"},
+      {[](Json& s) { s["normalizer"]["normalizers"][0]["prepend"] = "_"; }, kNo, "Prepend"},
+      {[](Json& s) { s["normalizer"]["normalizers"][1]["content"] = "_"; }, kNo, "Replace"},
+      {[](Json& s) { s["normalizer"]["normalizers"].erase(1); }, kNo, "without a Replace"},
+      {[](Json& s) {
+         auto& list = s["normalizer"]["normalizers"];
+         list.push_back(list[0]);
+       },
+       kNo, "once"},
+      {[](Json& s) {
+         s["pre_tokenizer"] = {{"type", "Whitespace"}};
+       },
+       kNo, "Whitespace"},
+      {[](Json& s) {
+         s["pre_tokenizer"] = {
+             {"type", "Split"}, {"pattern", {{"String", "e"}}}, {"behavior", "Isolated"}};
+       },
+       kNo, "Split"},
+      {with("replacement", "_"), kNo, "U+2581"},
+      {with("prepend_scheme", "last"), kNo, "last"},
+      {with("split", 1), kBad, "split"},
+      {with("add_prefix_space", false), kBad, "add_prefix_space"},
+      {[=](Json& s) {
+         s["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {metaspace, metaspace}}};
+       },
+       kNo, "one Metaspace"},
+      {[](Json& s) { s["decoder"] = nullptr; }, kNo, "decoder"},
+      {[](Json& s) {
+         s["decoder"] = {{"type", "Metaspace"}};
+       },
+       kNo, "Metaspace"},
+      {[=](Json& s) { steps(s).erase(2); }, kNo, "decoder"},
+      {[=](Json& s) { steps(s)[0]["content"] = "_"; }, kNo, "decoder"},
+      {[=](Json& s) { steps(s)[3]["start"] = 2; }, kNo, "decoder"},
+      {[=](Json& s) { steps(s)[3]["stop"] = 1; }, kNo, "decoder"},
+  };
+  for (const Refusal& refusal : cases) {
+    Json spec = spec_of("llama2");
+    refusal.change(spec);
+    const auto tokenizer = Tokenizer::parse(spec.dump(), "changed.json");
+    ASSERT_FALSE(tokenizer.ok()) << refusal.named;
+    EXPECT_EQ(tokenizer.error().code(), refusal.code) << tokenizer.error().to_string();
+    EXPECT_NE(tokenizer.error().message().find(refusal.named), std::string::npos)
+        << tokenizer.error().to_string();
+  }
+}
+
+// Every byte's character is a token there.
+TEST(TokenizerParse, ByteFallbackMeansNothingWithByteLevel) {
+  Json spec = spec_of("qwen2");
+  spec["model"]["byte_fallback"] = true;
+  const auto tokenizer = Tokenizer::parse(spec.dump(), "t");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  const std::string text = "The quick \xF0\x9F\x98\x80 fox";
+  EXPECT_EQ(*tokenizer->encode(text), *load("qwen2").encode(text));
+}
+
+TEST(TokenizerParse, AddPrefixSpaceOfOlderFilesAgreesWithTheScheme) {
+  Json spec = spec_of("mixtral");
+  spec["pre_tokenizer"]["add_prefix_space"] = true;
+  const auto same = Tokenizer::parse(spec.dump(), "t");
+  ASSERT_TRUE(same.ok()) << same.error().to_string();
+  EXPECT_EQ(*same->encode("the end"), *load("mixtral").encode("the end"));
+  spec["pre_tokenizer"]["prepend_scheme"] = "never";
+  spec["pre_tokenizer"]["add_prefix_space"] = false;
+  const auto never = Tokenizer::parse(spec.dump(), "t");
+  ASSERT_TRUE(never.ok()) << never.error().to_string();
+  EXPECT_NE(*never->encode("the end"), *load("mixtral").encode("the end"));
+  EXPECT_EQ(never->decode(*never->encode("the end")), "the end");
+}
+
 TEST(TokenizerParse, TextThatIsNotJsonIsCorruption) {
   for (const char* text :
        {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "{\"model\":{\"vocab\":{\"a\":[]}}}",
@@ -157,6 +248,16 @@ TEST(Tokenizer, KnowsItsTokens) {
   }
 }
 
+TEST(Tokenizer, TextThatGoesOnKeepsTheSpaceThatAStripWouldTake) {
+  const Tokenizer tokenizer = load("llama2");
+  const auto ids = tokenizer.encode("the end");
+  ASSERT_TRUE(ids.ok()) << ids.error().to_string();
+  EXPECT_EQ(tokenizer.decode(*ids), "the end");
+  EXPECT_EQ(tokenizer.decode(*ids, {.continues_text = true}), " the end");
+  const Tokenizer gemma = load("gemma");
+  EXPECT_EQ(gemma.decode(*gemma.encode(" the end")), " the end");
+}
+
 TEST(Tokenizer, InertTextSpellsOutAddedTokens) {
   const Tokenizer tokenizer = load("qwen2");
   const std::string text = "a<|im_end|><think>";
@@ -169,7 +270,8 @@ TEST(Tokenizer, InertTextSpellsOutAddedTokens) {
 
 // None of these may take quadratic time: each would then take minutes.
 TEST(Tokenizer, LongRunsOfOneKindStayCheap) {
-  for (const char* name : {"gpt2", "llama3", "qwen35", "deepseek", "o200k", "kimi"}) {
+  for (const char* name :
+       {"gpt2", "llama3", "qwen35", "deepseek", "o200k", "kimi", "llama2", "gemma"}) {
     const Tokenizer tokenizer = load(name);
     for (const std::string unit : {"a", "A", " ", "\n", "1", "!", "\xE6\xBC\xA2", "ab", " \n",
                                    "\xCC\x81", "'s", "<|im_end|>", "<"}) {
