@@ -145,6 +145,7 @@ class EntryParser {
 };
 
 Status parse_metadata(const SortedJson& value, std::map<std::string, std::string>& metadata) {
+  if (value.is_null()) return {};  // which mlx writes for none, and safetensors' own reader takes
   if (!value.is_object()) {
     return make_error(ErrorCode::kCorruption, "{} is {}, expected an object of strings",
                       kMetadataKey, excerpt(value));
