@@ -390,7 +390,8 @@ std::vector<std::string> checkpoints() {
   std::vector<std::string> folders;
   for (const char* name :
        {"fp8_ue8m0", "fp8_channel", "mxfp8", "nvfp4_modelopt", "nvfp4_ct", "mxfp4_ct",
-        "mlx_mxfp4_gpt_oss", "ct_int4_zero", "gptq", "gptq_order", "gptq_v2_zero", "awq"}) {
+        "mlx_mxfp4_gpt_oss", "mlx_lm_deepseek_v3", "mlx_lm_qwen3_next", "ct_int4_zero", "gptq",
+        "gptq_order", "gptq_v2_zero", "awq"}) {
     folders.push_back(kFormats + "/" + name);
   }
   for (const char* name : {"fp8-block", "mlx-nvfp4", "mlx-mxfp8", "ct-int4", "awq-qwen3_5"}) {
