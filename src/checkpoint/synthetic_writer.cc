@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
@@ -170,6 +171,7 @@ Status write_synthetic_gguf(const gguf::KeyWriter& keys, const SyntheticCheckpoi
   for (const SyntheticTensor& tensor : checkpoint.tensors) {
     planned.push_back({tensor.name, type_of(tensor), tensor.shape});
   }
+  MF_CHECK(!planned.empty());
   const std::string path = formatted("{}/{}", options.directory, name);
   const Result<gguf::Layout> layout = gguf::lay_out_file(keys, planned);
   if (!layout.ok()) return layout.error().with_context(path);

@@ -1,5 +1,6 @@
 // moeflux synth: a random checkpoint of a real model's shape, to measure what nobody downloaded; as
 // GGUF also beside other programs.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -87,16 +88,16 @@ Status check_disk(const std::string& directory, uint64_t bytes) {
                     directory, format_bytes(bytes + kOverheadBytes), format_bytes(free));
 }
 
-/// Runs `writing` with a bar, and says what became of how many bytes.
-Status show_writing(const std::string& name, uint64_t bytes,
+/// Runs `writing` with a bar, and says what became of how many bytes, or what is left of it when
+/// the user stopped it.
+Status show_writing(const std::string& name, uint64_t bytes, std::string_view when_stopped,
                     const std::function<Status(ProgressBar&)>& writing) {
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar progress("synth", bytes);
     const Status written = writing(progress);
     if (!written.ok() && written.error().code() == ErrorCode::kCancelled) {
-      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; the checkpoint is incomplete",
-                        name);
+      return make_error(ErrorCode::kFailedPrecondition, "{}: stopped; {}", name, when_stopped);
     }
     MF_RETURN_IF_ERROR(written);
   }
@@ -117,18 +118,20 @@ Status write_gguf(const Options& options, const InterruptListener& interrupts) {
   }
   const size_t slash = options.output.rfind('/');
   const bool has_folder = slash != std::string::npos;
-  const std::string directory = has_folder ? options.output.substr(0, slash + 1) : ".";
+  const std::string directory =
+      has_folder ? options.output.substr(0, std::max<size_t>(slash, 1)) : ".";
   const std::string name = has_folder ? options.output.substr(slash + 1) : options.output;
   const uint64_t bytes = made->checkpoint.size_bytes();
   MF_RETURN_IF_ERROR(check_disk(directory, bytes));
-  return show_writing(options.output, bytes, [&](ProgressBar& progress) {
+  const auto write_file = [&](ProgressBar& progress) {
     return write_synthetic_gguf(made->keys, made->checkpoint, name,
                                 {.directory = directory,
                                  .seed = options.seed,
                                  .threads = options.threads,
                                  .stop = interrupts.token(),
                                  .progress = [&](uint64_t done) { progress.update(done); }});
-  });
+  };
+  return show_writing(options.output, bytes, "nothing was written", write_file);
 }
 
 // Nothing is written unpacked: the packer reads a checkpoint that exists nowhere.
@@ -160,7 +163,7 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
   MF_RETURN_IF_ERROR(folder->begin());
   MF_RETURN_IF_ERROR(
       write_text_file(formatted("{}/{}", folder->path(), kTokenizerName), byte_tokenizer_json()));
-  return show_writing(options.output, bytes, [&](ProgressBar& progress) -> Status {
+  const auto write_folder = [&](ProgressBar& progress) -> Status {
     MF_RETURN_IF_ERROR(
         write_synthetic(checkpoint, {.directory = folder->path(),
                                      .seed = options.seed,
@@ -168,7 +171,8 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
                                      .stop = interrupts.token(),
                                      .progress = [&](uint64_t done) { progress.update(done); }}));
     return folder->finish();
-  });
+  };
+  return show_writing(options.output, bytes, "the checkpoint is incomplete", write_folder);
 }
 
 Status run(const Options& options) {
