@@ -56,7 +56,7 @@ void run_conv(benchmark::State& state, const Problem& p) {
   const Tensor weight = device->noise({p.channels(), kTaps});
   const Tensor past = device->noise({kTaps - 1, p.channels()});
   const Tensor out = device->noise({p.n, p.channels()});
-  for (auto _ : state) device->encoder().causal_conv(out, x, weight, past);
+  for (auto _ : state) device->encoder().causal_conv(out, x, weight, Activation::kSilu, past);
   state.counters["us/token"] =
       benchmark::Counter(1e-6 * static_cast<double>(p.n * state.iterations()),
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
