@@ -177,8 +177,9 @@ def area_check(runner):
 
 def area_release(runner):
     """The suite, and what is looked for in it; the number of its cases. Benchmarks are built."""
+    flags = f"{WERROR} -DMOEFLUX_BENCHMARKS=ON"
     _, cases = runner.suite("release", [
-        make("test", CMAKE_FLAGS=f"{WERROR} -DMOEFLUX_BENCHMARKS=ON", CTEST_FLAGS=runner.junit("release"))])
+        make("test", CMAKE_FLAGS=flags, CTEST_FLAGS=runner.junit("release"))])
     for name, required in INSIDE_RELEASE.items():
         chosen = [c for c in cases if any(re.search(p, c.name) for p in required)]
         note, problems = judge_cases(chosen, 1, required)
