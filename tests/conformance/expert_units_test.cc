@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/format.h"
+#include "quant/ggml_types.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
@@ -93,7 +94,7 @@ std::shared_ptr<std::vector<ExpertWeights>> place_experts(Session& s, const MoeP
     for (const auto* weights : parts) {
       Weight w = s.weight((*weights)[e]);
       for (Tensor* tensor : {&w.parts.codes, &w.parts.scales, &w.parts.offsets}) {
-        if (placement != Placement::kEvenly) break;
+        if (placement != Placement::kEvenly || tensor->is_null()) continue;
         tensor->buffer = all.buffer;
         tensor->offset_bytes = all.offset_bytes + at;
         at += (tensor->size_bytes() + 15) / 16 * 16;
@@ -201,6 +202,26 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
   LayerProblem clamped = make(f[0], f[0], 4, 2, 1, 64);
   clamped.experts.glu = {.alpha = 1.702f, .limit = 1.0f, .up_offset = 1.0f};
   expect_one_layer("a clamped unit", clamped);
+}
+
+TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
+  Random random(66);
+  const auto make = [&](const char* gate, const char* down, int64_t experts, int64_t top_k,
+                        int64_t n, int64_t hidden) {
+    const QuantFormat format = *find_ggml_type(gate)->format;
+    LayerProblem p = LayerProblem::make(
+        random, format, format,
+        {.hidden = hidden, .intermediate = 256, .experts = experts, .top_k = top_k, .n = n}, 256);
+    for (EncodedWeight& w : p.experts.down) {
+      w = random_weight(random, *find_ggml_type(down)->format, hidden, 256);
+    }
+    p.down = random_weight(random, *find_ggml_type(down)->format, hidden, 256);
+    return p;
+  };
+  expect_one_layer("Q4_K and Q6_K", make("Q4_K", "Q6_K", 5, 3, 1, 512));
+  expect_one_layer("wide layers", make("Q4_K", "Q4_K", 3, 1, 1, 4864));
+  expect_one_layer("two tokens of Q8_0", make("Q8_0", "Q8_0", 4, 2, 2, 256));
+  expect_one_layer("many tokens", make("Q5_K", "IQ4_XS", 3, 2, 11, 256));
 }
 
 /// A layer as wide as a real model's, of all tokens and of its first few.

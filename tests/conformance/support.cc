@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <random>
 #include <utility>
 
 #include "backend/cpu/cpu_device.h"
@@ -18,6 +19,7 @@
 #include "quant/formats/affine.h"
 #include "quant/formats/tiled.h"
 #include "tests/support/fake_metal_gpu.h"
+#include "tests/support/random_blocks.h"
 #include "tests/support/small_gpu.h"
 
 namespace moeflux::conformance {
@@ -245,6 +247,13 @@ std::vector<float> Random::floats(int64_t count, float low, float high) {
   return values;
 }
 
+static const GgmlType* ggml_type_of(const QuantFormat& format) {
+  for (const GgmlType& type : ggml_types()) {
+    if (type.format == format && type.block_elements > 1) return &type;
+  }
+  return nullptr;
+}
+
 EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols) {
   if (format.order == WeightOrder::kTiled) {
     return tiled(random_weight(random, format.with_order(WeightOrder::kRowMajor), rows, cols));
@@ -260,6 +269,11 @@ EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t r
   const std::vector<float> values = random.floats(rows * cols);
   if (format.is_affine()) {
     encode_affine(w, values);
+  } else if (const GgmlType* const type = ggml_type_of(format)) {
+    std::mt19937 blocks(static_cast<uint32_t>(random.next()));
+    for (size_t at = 0; at < w.data.size(); at += static_cast<size_t>(type->block_bytes)) {
+      testing::fill_block(*type, blocks, reinterpret_cast<uint8_t*>(w.data.data()) + at);
+    }
   } else {
     std::byte* to = w.data.data();
     for (const float value : values) to = store_float(to, value, format.dtype);
@@ -369,8 +383,9 @@ Weight Session::weight(const EncodedWeight& w) {
   weight.format = w.format;
   weight.rows = w.rows;
   weight.cols = w.cols;
-  if (w.format.is_plain()) {
-    weight.parts.codes = bytes({w.rows, w.cols}, w.format.dtype, w.data);
+  if (!w.format.is_affine()) {
+    const Tensor codes = lay_out(w.format, w.rows, w.cols).parts.codes;
+    weight.parts.codes = bytes(codes.shape, codes.dtype, w.data);
     return weight;
   }
   if (w.format.order == WeightOrder::kTiled) {

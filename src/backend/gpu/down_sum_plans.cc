@@ -28,7 +28,7 @@ std::optional<DownOp> down_that_waits(const Plan& down, const MmaExpertsOneParam
   const uint32_t ranks = count_ranks(e, s.has_ffn);
   const bool waits = s.like != nullptr && e.top_k > 0 && s.launch.slots % e.top_k == 0 &&
                      e.cols <= uint32_t{kMmaSplit} && ranks <= kMmaDownRanks && e.wide != 0 &&
-                     e.matrix.wide != 0 &&
+                     (e.matrix.wide != 0 || is_ggml(e.matrix)) &&
                      down_sum_launch(p, ranks).bytes <= platform.shared_bytes_max() &&
                      s.launch.routes.weights.is_contiguous();
   if (!waits) return std::nullopt;
@@ -51,9 +51,10 @@ Plan plan_down_sum(const Chain& chain, const DownOp& down) {
   const MmaOneLaunch launch = down_sum_launch(p.experts, ranks);
   const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
   p.experts.expert.walk = launch.walk;
-  Plan plan =
-      make_plan(e.matrix.bits == 4 ? KernelId::mma_down_sum_w4_t1 : KernelId::mma_down_sum_w8_t1,
-                {groups_for(e.matrix.rows, kMmaRows), down.tokens, 1}, threads);
+  const KernelId kernel = is_ggml(e.matrix)    ? KernelId::mma_down_sum_ggml_t1
+                          : e.matrix.bits == 4 ? KernelId::mma_down_sum_w4_t1
+                                               : KernelId::mma_down_sum_w8_t1;
+  Plan plan = make_plan(kernel, {groups_for(e.matrix.rows, kMmaRows), down.tokens, 1}, threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {

@@ -29,6 +29,7 @@ struct ExpertLaunch {
   bool use_tiles = false;
   // On matrix units.
   bool uses_mma = false;
+  bool takes_many = true;  // slots that share a read
   bool wide_scales = true;
   bool wide_down_scales = true;
   // Experts that lie evenly need no lookup: expert i is the first and i strides.

@@ -176,7 +176,9 @@ void set_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.list = launch.tiles = {};
 }
 
-bool takes_few_slots(const ExpertLaunch& launch) { return launch.uses_mma && !launch.use_tiles; }
+bool takes_few_slots(const ExpertLaunch& launch) {
+  return launch.uses_mma && (!launch.use_tiles || !launch.takes_many);
+}
 
 void record_experts(Recorder& recorder, ExpertLaunch& launch, const ExpertTensors& tensors) {
   if (launch.use_tiles && !list_slots(recorder, launch)) return;

@@ -128,6 +128,7 @@ bool ExpertTables::next(ExpertLaunch& launch) {
   launch.like = &like;
   launch.uses_mma = uses_mma(platform, like.gate) && uses_mma(platform, like.down) &&
                     like.gate.format == like.up.format;
+  launch.takes_many = takes_many(platform, like.gate) && takes_many(platform, like.down);
   const bool is_placed = place(next_, launch);
   while (next_ < ready_.size() && done_[next_] != 0) ++next_;
   return is_placed;

@@ -23,6 +23,12 @@ bool are_apart(std::initializer_list<Tensor> some, std::initializer_list<Tensor>
   });
 }
 
+KernelId kernel_of_few(const MmaMatrix& matrix, bool is_down) {
+  if (is_ggml(matrix)) return is_down ? KernelId::mma_down_ggml_t1 : KernelId::mma_gate_up_ggml_t1;
+  if (matrix.bits == 4) return is_down ? KernelId::mma_down_w4_t1 : KernelId::mma_gate_up_w4_t1;
+  return is_down ? KernelId::mma_down_w8_t1 : KernelId::mma_gate_up_w8_t1;
+}
+
 // Gate and up, or down: parameters and extents.
 Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots& s, bool is_down) {
   const GluWeights& shared = s.ffn.weights;
@@ -63,10 +69,7 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
   }
   e.matrix.wide = wide ? 1 : 0;
   e.matrix.wide_scales = wide_scales ? 1 : 0;
-  const bool is_narrow = e.matrix.bits == 4;
-  KernelId kernel = is_down
-                        ? (is_narrow ? KernelId::mma_down_w4_t1 : KernelId::mma_down_w8_t1)
-                        : (is_narrow ? KernelId::mma_gate_up_w4_t1 : KernelId::mma_gate_up_w8_t1);
+  KernelId kernel = kernel_of_few(e.matrix, is_down);
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.x) : 0;
   MmaOneNeeds needs;
   needs.bits = e.matrix.bits;
@@ -76,12 +79,13 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
   needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
   std::optional<MmaOneLaunch> launch;
   uint32_t rows = needs.rows;
-  if (is_narrow && !is_down && s.like != nullptr && s.has_ffn) {
+  if (e.matrix.bits != 8 && !is_down && s.like != nullptr && s.has_ffn) {
     launch = mma_list_launch(needs, e.top_k + 1, recorder.platform().cores(),
                              recorder.platform().shared_bytes_max());
   }
   if (launch) {
-    kernel = KernelId::mma_gate_up_list_w4_t1;
+    kernel =
+        is_ggml(e.matrix) ? KernelId::mma_gate_up_list_ggml_t1 : KernelId::mma_gate_up_list_w4_t1;
     rows = tokens;
     p.list = launch->list;
   } else {

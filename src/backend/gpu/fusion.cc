@@ -212,7 +212,8 @@ bool fits(const Waiting& waiting, const ProductOp& op) {
                          ? rows_of(op.x) <= kFewTokensMax &&
                                op.x.shape.back() <= int64_t{kMmaMadeColsMax} &&
                                can_norm(waiting.chain, op.x)
-                         : products.size() < kMmaMatricesMax && are_same(products[0].x, op.x);
+                         : products.size() < kMmaMatricesMax && are_same(products[0].x, op.x) &&
+                               is_ggml(products[0].weight) == is_ggml(op.weight);
   return joins && is_apart(waiting, op.out) && !have_overlap(op.x, op.out);
 }
 

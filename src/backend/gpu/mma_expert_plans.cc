@@ -15,9 +15,7 @@ constexpr uint32_t kFewSlots = 32;
 void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const ExpertTensors& t) {
   const ExpertWeights& like = *launch.like;
   MmaExpertParams p{};
-  const bool has_few = launch.slots < kFewSlots * launch.num_entries &&
-                       mma_many_bytes(kMmaStagesOfFew) <= recorder.platform().shared_bytes_max();
-  p.stages = has_few ? kMmaStagesOfFew : kMmaStages;
+  const bool has_few = launch.slots < kFewSlots * launch.num_entries;
   p.ids = launch.num_ids;
   p.activation = static_cast<u32>(t.glu.activation);
   p.alpha = t.glu.alpha;
@@ -28,6 +26,10 @@ void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const Ex
     const Weight& weight = is_down ? like.down : like.gate;
     const Tensor& bias = is_down ? like.down_bias : like.gate_bias;
     p.matrix = mma_matrix(weight);
+    p.walk.place_words = is_ggml(p.matrix) ? mma_place_words(p.matrix.bits) : 0;
+    const bool fits = mma_many_ggml_bytes(kMmaStagesOfFew, p.walk.place_words) <=
+                      recorder.platform().shared_bytes_max();
+    p.stages = has_few && fits ? kMmaStagesOfFew : kMmaStages;
     p.matrix.wide = (is_down ? launch.wide_down : launch.wide_gate && launch.wide_up) ? 1 : 0;
     p.matrix.wide_scales = (is_down ? launch.wide_down_scales : launch.wide_scales) ? 1 : 0;
     p.x_stride = row_stride(from);
@@ -38,9 +40,12 @@ void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const Ex
     p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
     const QuantizedRows* const rows = quantize_rows(recorder, from);
     if (rows == nullptr) return;
+    const KernelId kernel = is_ggml(p.matrix)
+                                ? (is_down ? KernelId::mma_down_ggml : KernelId::mma_gate_up_ggml)
+                                : (is_down ? KernelId::mma_down : KernelId::mma_gate_up);
     Plan plan = make_mma_many_plan(
-        is_down ? KernelId::mma_down : KernelId::mma_gate_up,
-        {groups_for(p.matrix.rows, kMmaGroupRows / (is_down ? 1 : 2)), launch.groups, 1}, p.stages);
+        kernel, {groups_for(p.matrix.rows, kMmaGroupRows / (is_down ? 1 : 2)), launch.groups, 1},
+        p.stages, p.walk.place_words);
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

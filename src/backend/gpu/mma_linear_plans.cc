@@ -16,7 +16,8 @@ MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
   needs.tiles = 0;
   for (const ProductOp& product : waiting.products) {
     needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaRows);
-    needs.bits = std::max(needs.bits, static_cast<uint32_t>(product.weight.format.bits));
+    const uint32_t bits = mma_matrix(product.weight).bits;
+    if (mma_place_words(bits) > mma_place_words(needs.bits)) needs.bits = bits;
   }
   needs.rows = rows_of(waiting.products.front().x);
   needs.makes_row = !waiting.chain.value.is_null();
@@ -48,8 +49,15 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   p.tokens = n;
   p.stages = kMmaStages;
   const uint32_t groups = list_matrices(p, products, kMmaGroupRows);
+  const bool has_ggml = is_ggml(products.front().weight);
+  for (const ProductOp& product : products) {
+    if (!has_ggml) break;
+    p.walk.place_words =
+        std::max(p.walk.place_words, mma_place_words(mma_matrix(product.weight).bits));
+  }
   Plan plan =
-      make_mma_many_plan(KernelId::mma_linear, {groups, groups_for(n, kMmaTokens), 1}, p.stages);
+      make_mma_many_plan(has_ggml ? KernelId::mma_linear_ggml : KernelId::mma_linear,
+                         {groups, groups_for(n, kMmaTokens), 1}, p.stages, p.walk.place_words);
   plan.set_params(p);
   for (const ProductOp& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
@@ -58,6 +66,20 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   for (const ProductOp& product : products) bind_output(plan, product.out);
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
   recorder.record(plan);
+}
+
+// GGML's types share no launch with others.
+KernelId kernel_of_few(const Products& products, bool normed) {
+  if (is_ggml(products.front().weight)) {
+    return normed ? KernelId::mma_normed_linear_ggml_t1 : KernelId::mma_linear_ggml_t1;
+  }
+  const bool only4 = std::all_of(products.begin(), products.end(), [](const ProductOp& product) {
+    return product.weight.format.bits == 4;
+  });
+  if (normed) {
+    return only4 ? KernelId::mma_normed_linear_w4_t1 : KernelId::mma_normed_linear_t1;
+  }
+  return only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
 }
 
 // Few tokens.
@@ -77,12 +99,7 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
   } else {
     p.walk.full = groups;  // whatever the last of a matrix has
   }
-  const bool only4 = std::all_of(products.begin(), products.end(), [](const ProductOp& product) {
-    return product.weight.format.bits == 4;
-  });
-  const KernelId made = only4 ? KernelId::mma_normed_linear_w4_t1 : KernelId::mma_normed_linear_t1;
-  const KernelId plain = only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
-  Plan plan = make_plan(normed ? made : plain, {groups, p.tokens, 1}, launch.threads);
+  Plan plan = make_plan(kernel_of_few(products, normed), {groups, p.tokens, 1}, launch.threads);
   plan.shared_bytes = launch.bytes;
   for (const ProductOp& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
@@ -134,7 +151,10 @@ const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x) {
 }
 
 void record_products(Recorder& recorder, const Waiting& waiting) {
-  if (rows_of(waiting.products.front().x) > kFewTokensMax) {
+  const bool may_share = std::all_of(
+      waiting.products.begin(), waiting.products.end(),
+      [&](const ProductOp& product) { return takes_many(recorder.platform(), product.weight); });
+  if (rows_of(waiting.products.front().x) > kFewTokensMax && may_share) {
     record_products_of_many(recorder, waiting.products);
   } else {
     record_products_of_few(recorder, waiting);

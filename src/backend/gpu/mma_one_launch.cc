@@ -22,8 +22,6 @@ constexpr uint32_t kSimdsMax = kMmaThreadsMax / kSimdLanes;
 
 uint32_t splits_of(uint32_t cols) { return groups_for(cols, kMmaSplit); }
 
-uint32_t place_words(uint32_t bits) { return kMmaRows * (bits * kMmaBitWords + kMmaScaleWords); }
-
 // Where places may begin: copies to less than a multiple of 32 bytes are asked for twice in the
 // second-level cache, which took an H200's gate and up from 41 to 47 us.
 uint32_t place_begin(uint32_t words) { return (words + 7) / 8 * 8; }
@@ -58,12 +56,13 @@ MmaOneLaunch make_launch(const MmaOneNeeds& needs, uint32_t groups, uint32_t sim
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
   walk.places = places;
+  walk.place_words = mma_place_words(needs.bits);
   const uint32_t batches = walk.batch < walk.tiles || listed > 1 ? 2 : 1;  // of one expert each
   launch.list.table = walk.splits * kMmaSplitBlocks * (kMmaBlockWords + 2) + kMmaZeroWords +
                       batches * walk.batch * walk.splits * kMmaRows;
   walk.more = launch.list.table + listed * kMmaListWords;
   walk.begin = place_begin(walk.more + needs.more);
-  const uint32_t words = walk.begin + simds * places * place_words(needs.bits);
+  const uint32_t words = walk.begin + simds * places * walk.place_words;
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
   return launch;
 }
@@ -93,7 +92,9 @@ std::optional<MmaOneLaunch> launch_at_once(const MmaOneNeeds& needs, uint32_t co
   const uint32_t few = std::max(1u, kMmaSimds / splits);
   const uint32_t places = few * splits > kMmaSimds ? uint32_t{kMmaPlaces} : 1;
   const MmaOneLaunch launch = make_launch(needs, groups_for(needs.tiles, few), kMmaSimds, places);
-  const uint32_t by_registers = needs.bits == 4 ? kMmaFits4 : kMmaFits8;
+  const uint32_t by_registers = needs.bits == 4   ? kMmaFits4
+                                : needs.bits == 8 ? kMmaFits8
+                                                  : kMmaFitsGgml;
   const uint32_t fit = std::min(groups_that_fit(launch, most), by_registers);
   if (launch.groups * needs.rows > cores * fit) return std::nullopt;
   return launch;
@@ -107,7 +108,7 @@ MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t m
   // One group a multiprocessor makes the integers of a row once; two leave none without one where
   // groups come in rows, and of wide codes one has all the memory anyway.
   std::optional<MmaOneLaunch> launch;
-  if (needs.bits == 4 && !needs.makes_row && cores % needs.rows == 0) {
+  if (needs.bits != 8 && !needs.makes_row && cores % needs.rows == 0) {
     launch = staying_launch(needs, cores, 1, kMmaSimds + 1, kSimdsMax, most);
   }
   if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kMmaSimds, most);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/mma_plans.h"
 #include "backend/gpu/plan.h"
 #include "base/format.h"
@@ -162,6 +163,22 @@ TEST(MmaOneLaunch, TheLeastMemorySuffices) {
       }
     }
   }
+}
+
+// An H200's shared memory holds what its multiprocessors need under way, whatever the type.
+TEST(MmaOneLaunch, GgmlTypesHaveRoomForManySplits) {
+  for (const uint32_t type : {u32{kGgml_q4_k}, u32{kGgml_q6_k}, u32{kGgml_q8_0}}) {
+    const MmaOneLaunch launch =
+        mma_one_launch({.bits = type, .cols = 7168, .tiles = 2304}, kCores, kMmaSharedBytesMax);
+    EXPECT_EQ(launch.walk.places, uint32_t{kMmaPlaces}) << type;
+    EXPECT_EQ(launch.walk.place_words, mma_place_words(type));
+    EXPECT_GE(launch.walk.simds * kMmaPlaces * launch.walk.place_words * sizeof(u32), 96u * 1024)
+        << type;
+    EXPECT_LE(launch.bytes, kMmaSharedBytesMax);
+  }
+  // The experts of a token, with the shared one, as one list.
+  EXPECT_TRUE(mma_list_launch({.bits = kGgml_q4_k, .cols = 2048, .tiles = 64, .rows = 9}, 9, kCores,
+                              kMmaSharedBytesMax));
 }
 
 }  // namespace

@@ -14,12 +14,16 @@
 namespace moeflux::gpu {
 
 /// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
-/// groups that fill blocks, and less than 2^32 words of codes. Depends on nothing else, as the bits
+/// groups that fill blocks, and less than 2^32 words of codes. They also know some of GGML's types
+/// (kernels/coded_list.h), in rows of whole blocks of columns. Depends on nothing else, as the bits
 /// of products must not.
 bool fits_mma(const Weight& weight);
 /// Where the platform has matrix units, too, and shared memory for long rows of wide codes.
 bool uses_mma(const Platform& platform, const Weight& weight);
 MmaMatrix mma_matrix(const Weight& weight);
+/// One of GGML's types, which have kernels of their own.
+bool is_ggml(const Weight& weight);
+constexpr bool is_ggml(const MmaMatrix& matrix) { return matrix.bits >= kFormatGgml; }
 bool has_wide_scales(const Weight& weight);
 /// Describes the matrices to a kernel and gives each as many groups as its rows take, each with
 /// `rows_of_group`; returns the number of groups.
@@ -33,10 +37,13 @@ constexpr uint32_t kFewTokensMax = 4;
 /// Up to here each slot reads its expert by itself; above, slots of one expert share a read.
 constexpr uint32_t kDirectSlotsMax = 16;
 
+/// Words of shared memory that a split of 16 rows takes, by MmaMatrix::bits.
+uint32_t mma_place_words(uint32_t bits);
+
 /// The products of a launch of mma_*_t1: `tiles` tiles of 16 rows of matrices of up to `bits` in
 /// each of `rows` rows of groups. `more` words of shared memory are for others.
 struct MmaOneNeeds {
-  uint32_t bits = 4;
+  uint32_t bits = 4;  // of GGML's types the one whose splits take most
   uint32_t cols = 0;
   uint32_t tiles = 1;
   uint32_t rows = 1;
@@ -66,8 +73,16 @@ MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 constexpr uint32_t mma_many_bytes(uint32_t stages) {
   return (kMmaStagesBegin + stages * kMmaStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
-/// A launch of one of them.
-Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages);
+/// The same where SIMD groups bring splits of GGML's types, of so many words each.
+constexpr uint32_t mma_many_ggml_bytes(uint32_t stages, uint32_t place_words) {
+  return mma_many_bytes(stages) + kMmaSimds * 2 * place_words * static_cast<uint32_t>(sizeof(u32));
+}
+/// True when groups have room for many tokens; otherwise the kernels of single tokens take them,
+/// with the same bits.
+bool takes_many(const Platform& platform, const Weight& weight);
+/// A launch of one of them. `place_words`: 0 unless matrices are of GGML's types.
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages,
+                        uint32_t place_words);
 
 /// Bytes [begin, begin + bytes) of a range.
 Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access);

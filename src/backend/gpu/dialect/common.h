@@ -54,6 +54,14 @@ MF_FN u32 even_bytes(u32 low, u32 high) {
   return (low & 0xffu) | (low >> 8u & 0xff00u) | (high & 0xffu) << 16u | (high << 8u & 0xff000000u);
 }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return even_bytes(low >> 8u, high >> 8u); }
+MF_FN u32 look_up_bytes(W4 table, u32 numbers) {
+  u32 bytes = 0u;
+  for (u32 i = 0u; i < 32u; i += 8u) {
+    const u32 number = numbers >> i & 15u;
+    bytes |= (table.v[number / 4u] >> (number % 4u * 8u) & 0xffu) << i;
+  }
+  return bytes;
+}
 /// To nearest even, through the exponent's place in f32; 0x7c00 is infinity.
 MF_FN u32 f16_bits(f32 value) {
   const u32 bits = as_bits(value);

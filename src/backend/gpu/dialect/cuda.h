@@ -201,6 +201,15 @@ MF_FN u32 pack_f16(f32 low, f32 high) {
 /// Bytes 0 and 2 of both words, and bytes 1 and 3.
 MF_FN u32 even_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420u); }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x7531u); }
+/// Looks up bytes: each of `numbers`, which are below 16, becomes that byte of a table.
+MF_FN u32 look_up_bytes(W4 table, u32 numbers) {
+  const u32 pairs = (numbers | numbers >> 4u) & 0x00770077u;
+  const u32 which = __byte_perm(pairs, 0u, 0x4420u);
+  const u32 low = __byte_perm(table.v[0], table.v[1], which);
+  const u32 high = __byte_perm(table.v[2], table.v[3], which);
+  const u32 upper = (numbers >> 3u & 0x01010101u) * 0xffu;
+  return (low & ~upper) | (high & upper);
+}
 /// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in f16. Lane 4 g + t holds
 /// - a: rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two);
 /// - b: column g at rows 2 t, 2 t + 1 and, in b1, 8 more;

@@ -5,18 +5,24 @@
 #include "backend/gpu/kernels/experts/params.h"
 #include "backend/gpu/kernels/variants.h"
 
-#define MF_EXPERTS_KERNELS(X)                                \
-  X(expert_lists, 4, ExpertListParams, kWaits)               \
-  X(expert_tiles, 2, ExpertListParams, kWaits)               \
-  MF_FORMATS(X, expert_linear, 7, ExpertParams)              \
-  MF_FORMATS(X, expert_gate_up, 7, ExpertParams)             \
-  X(combine_slots, 3, CombineParams, kWaits)                 \
-  X(mma_gate_up_w4_t1, 10, MmaExpertsOneParams, kWaits)      \
-  X(mma_gate_up_w8_t1, 10, MmaExpertsOneParams, kWaits)      \
-  X(mma_gate_up_list_w4_t1, 10, MmaExpertsOneParams, kWaits) \
-  X(mma_down_w4_t1, 11, MmaExpertsOneParams, kReadsEarly)    \
-  X(mma_down_w8_t1, 11, MmaExpertsOneParams, kReadsEarly)    \
-  X(mma_down_sum_w4_t1, 16, MmaDownSumParams, kReadsEarly)   \
-  X(mma_down_sum_w8_t1, 16, MmaDownSumParams, kReadsEarly)   \
-  X(mma_gate_up, 6, MmaExpertParams, kWaits)                 \
+#define MF_EXPERTS_KERNELS(X)                                  \
+  X(expert_lists, 4, ExpertListParams, kWaits)                 \
+  X(expert_tiles, 2, ExpertListParams, kWaits)                 \
+  MF_FORMATS(X, expert_linear, 7, ExpertParams)                \
+  MF_FORMATS(X, expert_gate_up, 7, ExpertParams)               \
+  X(combine_slots, 3, CombineParams, kWaits)                   \
+  X(mma_gate_up_w4_t1, 10, MmaExpertsOneParams, kWaits)        \
+  X(mma_gate_up_w8_t1, 10, MmaExpertsOneParams, kWaits)        \
+  X(mma_gate_up_ggml_t1, 10, MmaExpertsOneParams, kWaits)      \
+  X(mma_gate_up_list_w4_t1, 10, MmaExpertsOneParams, kWaits)   \
+  X(mma_gate_up_list_ggml_t1, 10, MmaExpertsOneParams, kWaits) \
+  X(mma_down_w4_t1, 11, MmaExpertsOneParams, kReadsEarly)      \
+  X(mma_down_w8_t1, 11, MmaExpertsOneParams, kReadsEarly)      \
+  X(mma_down_ggml_t1, 11, MmaExpertsOneParams, kReadsEarly)    \
+  X(mma_down_sum_w4_t1, 16, MmaDownSumParams, kReadsEarly)     \
+  X(mma_down_sum_w8_t1, 16, MmaDownSumParams, kReadsEarly)     \
+  X(mma_down_sum_ggml_t1, 16, MmaDownSumParams, kReadsEarly)   \
+  X(mma_gate_up_ggml, 6, MmaExpertParams, kWaits)              \
+  X(mma_down_ggml, 6, MmaExpertParams, kWaits)                 \
+  X(mma_gate_up, 6, MmaExpertParams, kWaits)                   \
   X(mma_down, 6, MmaExpertParams, kWaits)

@@ -105,7 +105,7 @@ MF_FN void store_down_sums(MF_T t, MF_PARAMS(MmaDownSumParams) p, MF_SHARED(f32)
 template <u32 BITS>
 MF_FN MmaPart<BITS> down_part(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaSlot slot) {
   MmaPart<BITS> part = mma_down_part<BITS>(t, p, slot.matrices[0]);
-  part.m.wide = 1u;
+  part.has_wide_rows();
   return part;
 }
 
@@ -122,7 +122,7 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice cho
   const u32 row = t.group.x * kMmaRows + t.lane % kMmaRows;
   const bool has_row = row < e.matrix.rows;
   const bool finishes = t.simd < count && has_row && t.lane < kMmaRows;
-  const u32 place = e.walk.begin + t.simd * static_cast<u32>(MmaPart<BITS>::kWords);
+  const u32 place = e.walk.begin + t.simd * MmaPart<BITS>::words(e.walk);
   if (slot.exists) down_part<BITS>(t, e, slot).issue(t, place, t.group.x, 0u);
   copies_commit(t);
   const f32 bias =
@@ -169,22 +169,23 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice cho
 
 // Group x: 16 rows; y: a token. A SIMD group a slot, and 256 threads at least where they choose the
 // routes. Few registers, so that groups of this launch find room beside those of gate and up.
-#define MF_MMA_DOWN_SUM(BITS, fits)                                                              \
+#define MF_MMA_DOWN_SUM(name, BITS, fits)                                                        \
   MF_FITS(kMmaDownRanks * 32, fits)                                                              \
-  MF_KERNEL(mma_down_sum_w##BITS##_t1, MmaDownSumParams, MF_READ(0, i32, ids),                   \
-            MF_READ(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),      \
-            MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),                  \
-            MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),      \
+  MF_KERNEL(name, MmaDownSumParams, MF_READ(0, i32, ids), MF_READ(1, f32, weights),              \
+            MF_READ(2, f32, logits), MF_READ(3, f32, correction), MF_READ(4, u32, map),          \
+            MF_READ(5, u64, entries), MF_READ(6, f32, x), MF_WRITE(7, f32, out),                 \
+            MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),                             \
             MF_WRITE(10, f32, shared_out), MF_READ(11, f32, addend1), MF_READ(12, f32, addend2), \
             MF_WRITE(13, f32, sum0), MF_WRITE(14, f32, sum1), MF_WRITE(15, f32, sum2)) {         \
     MF_THREAD_EARLY;                                                                             \
     const MmaChoice choice = {ids, logits, correction, map, entries};                            \
     const MmaSharedRows shared = {shared_x, shared_gate, shared_out};                            \
     const MmaDownSums sums = {addend1, addend2, sum0, sum1, sum2};                               \
-    mma_down_and_sum<BITS##u>(t, p, choice, weights, x, out, shared, sums);                      \
+    mma_down_and_sum<BITS>(t, p, choice, weights, x, out, shared, sums);                         \
   }
-MF_MMA_DOWN_SUM(4, 2)
-MF_MMA_DOWN_SUM(8, 1)
+MF_MMA_DOWN_SUM(mma_down_sum_w4_t1, 4u, 2)
+MF_MMA_DOWN_SUM(mma_down_sum_w8_t1, 8u, 1)
+MF_MMA_DOWN_SUM(mma_down_sum_ggml_t1, kMmaGgml, 1)
 #undef MF_MMA_DOWN_SUM
 
 }  // namespace kernels

@@ -4,6 +4,7 @@
 #include "backend/gpu/kernels/experts/experts.h"
 #include "backend/gpu/kernels/experts/mma_params.h"
 #include "backend/gpu/kernels/experts/params.h"
+#include "backend/gpu/kernels/matmul/mma_ggml_multiply.h"
 #include "backend/gpu/kernels/matmul/mma_multiply.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/kernels/matmul/mma_stages.h"
@@ -69,47 +70,54 @@ struct MmaGatedOutput {
   }
 };
 
-/// Group x: 64 rows of gate and of up, 8 of each a SIMD group; y: a tile of slots. 256 threads.
-MF_FITS(kMmaThreads, 2u)
-MF_KERNEL(mma_gate_up, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
-          MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
-          MF_WRITE(5, f32, out)) {
-  MF_THREAD;
-  const SlotTile tile = stage_slots_of(t, list, tiles, p.top_k);
-  if (tile.count == 0u) return;
+template <u32 BITS>
+MF_FN void mma_gate_up_tokens(MF_T t, MF_PARAMS(MmaExpertParams) p, MF_GLOBAL(const u64) entries,
+                              SlotTile tile, MF_GLOBAL(const u32) split,
+                              MF_GLOBAL(const f32) split_sums, MF_GLOBAL(f32) out) {
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
   const u32 row = t.group.x * (kMmaGroupRows / 2u) + t.simd * kMmaHalfRows;
-  const MmaMany many = {p.matrix, p.cols, p.stages, split, split_sums};
-  const MmaRows rows[2] = {{MF_AT(t, const u8, gate.data), MF_AT(t, const u8, gate.scales),
-                            MF_AT(t, const u8, gate.biases), row},
-                           {MF_AT(t, const u8, up.data), MF_AT(t, const u8, up.scales),
-                            MF_AT(t, const u8, up.biases), row}};
+  const MmaMany many = {p.matrix, p.cols, p.stages, p.walk.place_words, split, split_sums};
+  const MmaRows rows[2] = {MmaTokens<BITS>::rows(t, gate.data, gate.scales, gate.biases, row),
+                           MmaTokens<BITS>::rows(t, up.data, up.scales, up.biases, row)};
   const MmaGatedOutput output = {out,          p.out_stride, row,     p.matrix.rows,
                                  tile.count,   gate.bias,    up.bias, p.bias_format,
                                  p.activation, p.alpha,      p.limit, p.up_offset};
-  mma_multiply(t, many, rows, tile.count, &output);
+  MmaTokens<BITS>::multiply(t, many, rows, tile.count, &output);
 }
 
-/// Group x: 128 rows; y: a tile of slots. 256 threads.
-MF_FITS(kMmaThreads, 2u)
-MF_KERNEL(mma_down, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),
-          MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),
-          MF_WRITE(5, f32, out)) {
-  MF_THREAD;
-  const SlotTile tile = stage_slots_of(t, list, tiles, 1u);
-  if (tile.count == 0u) return;
+template <u32 BITS>
+MF_FN void mma_down_tokens(MF_T t, MF_PARAMS(MmaExpertParams) p, MF_GLOBAL(const u64) entries,
+                           SlotTile tile, MF_GLOBAL(const u32) split,
+                           MF_GLOBAL(const f32) split_sums, MF_GLOBAL(f32) out) {
   const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
   const u32 row = t.group.x * kMmaGroupRows + t.simd * kMmaRows;
-  const MmaMany many = {p.matrix, p.cols, p.stages, split, split_sums};
-  MF_GLOBAL(const u8) data = MF_AT(t, const u8, down.data);
-  MF_GLOBAL(const u8) scales = MF_AT(t, const u8, down.scales);
-  MF_GLOBAL(const u8) biases = MF_AT(t, const u8, down.biases);
-  const MmaRows rows[2] = {{data, scales, biases, row}, {data, scales, biases, row + kMmaHalfRows}};
+  const MmaMany many = {p.matrix, p.cols, p.stages, p.walk.place_words, split, split_sums};
+  const MmaRows first = MmaTokens<BITS>::rows(t, down.data, down.scales, down.biases, row);
+  const MmaRows rows[2] = {
+      first, {first.data, first.scales, first.biases, row + kMmaHalfRows, first.skew}};
   const MmaOutput output = {out,        p.out_stride, row,          p.matrix.rows,
                             tile.count, down.bias,    p.bias_format};
-  mma_multiply(t, many, rows, tile.count, &output);
+  MmaTokens<BITS>::multiply(t, many, rows, tile.count, &output);
 }
+
+// Group x: 64 rows of gate and of up, 8 of each a SIMD group, or 128 rows of down; y: a tile of
+// slots. 256 threads.
+#define MF_MMA_EXPERTS(name, multiply, per_row, fits)                                    \
+  MF_FITS(kMmaThreads, fits)                                                             \
+  MF_KERNEL(name, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),      \
+            MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums), \
+            MF_WRITE(5, f32, out)) {                                                     \
+    MF_THREAD;                                                                           \
+    const SlotTile tile = stage_slots_of(t, list, tiles, per_row);                       \
+    if (tile.count == 0u) return;                                                        \
+    multiply(t, p, entries, tile, split, split_sums, out);                               \
+  }
+MF_MMA_EXPERTS(mma_gate_up, mma_gate_up_tokens<8u>, p.top_k, 2u)
+MF_MMA_EXPERTS(mma_gate_up_ggml, mma_gate_up_tokens<kMmaGgml>, p.top_k, 1u)
+MF_MMA_EXPERTS(mma_down, mma_down_tokens<8u>, 1u, 2u)
+MF_MMA_EXPERTS(mma_down_ggml, mma_down_tokens<kMmaGgml>, 1u, 1u)
+#undef MF_MMA_EXPERTS
 
 }  // namespace kernels
 }  // namespace gpu

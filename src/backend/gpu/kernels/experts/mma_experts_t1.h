@@ -22,8 +22,8 @@ namespace kernels {
 /// Tiles of an expert's matrix.
 template <u32 BITS>
 MF_FN MmaPart<BITS> mma_down_part(MF_T t, MF_PARAMS(MmaExpertParams) p, ExpertMatrix from) {
-  return mma_part<BITS>(t, p.matrix, p.cols, MF_AT(t, const u8, from.data),
-                        MF_AT(t, const u8, from.scales), MF_AT(t, const u8, from.biases));
+  return MmaPart<BITS>::of_halves(t, p.matrix, p.cols, kMmaRows, from.data, from.data,
+                                  (t.lane & 1u) == 0u ? from.scales : from.biases);
 }
 
 /// Tiles of 8 rows of gate above those of up.
@@ -33,13 +33,8 @@ MF_FN MmaPart<BITS> mma_gate_up_part(MF_T t, MF_PARAMS(MmaExpertParams) p, Exper
   const bool is_gate = t.lane < 16u;
   const u64 scales = is_gate ? gate.scales : up.scales;
   const u64 biases = is_gate ? gate.biases : up.biases;
-  const MmaPart<BITS> part = {p.matrix,
-                              p.cols,
-                              kMmaRows / 2u,
-                              MF_AT(t, const u8, gate.data),
-                              MF_AT(t, const u8, up.data),
-                              MF_AT(t, const u8, (t.lane & 1u) == 0u ? scales : biases)};
-  return part;
+  return MmaPart<BITS>::of_halves(t, p.matrix, p.cols, kMmaRows / 2u, gate.data, up.data,
+                                  (t.lane & 1u) == 0u ? scales : biases);
 }
 
 /// Expert `id` where experts lie evenly.
@@ -120,7 +115,7 @@ MF_FN MF_SHARED(u32) route_words(MF_T t, MF_PARAMS(MmaExpertsOneParams) p) {
 
 template <u32 BITS>
 MF_FN MmaWalker<BITS> mma_expert_walker(MF_T t, MF_PARAMS(MmaExpertParams) p, MmaPart<BITS> part) {
-  const u32 all = (p.matrix.rows + part.tile_rows - 1u) / part.tile_rows;
+  const u32 all = (p.matrix.rows + part.tile_rows() - 1u) / part.tile_rows();
   const MmaWalker<BITS> walker = {part, p.walk, mma_tiles(p.walk, t.group.x, all), {0u, 0u}};
   return walker;
 }
@@ -264,19 +259,19 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice 
 
 // Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
 // ones need twice the registers.
-#define MF_MMA_EXPERTS_ONE(BITS, threads, fits)                                              \
+#define MF_MMA_EXPERTS_ONE(suffix, BITS, threads, fits)                                      \
   MF_FITS(threads, fits)                                                                     \
-  MF_KERNEL(mma_gate_up_w##BITS##_t1, MmaExpertsOneParams, MF_WRITE(0, i32, ids),            \
+  MF_KERNEL(mma_gate_up_##suffix, MmaExpertsOneParams, MF_WRITE(0, i32, ids),                \
             MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
             MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),   \
             MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {       \
     MF_THREAD_EARLY;                                                                         \
     const MmaChoice choice = {MF_CAST(const i32, ids), logits, correction, map, entries};    \
     const MmaRoutes routes = {expert_scale, ids, weights};                                   \
-    mma_gate_up_of_slot<BITS##u>(t, p, choice, routes, x, out, shared_out);                  \
+    mma_gate_up_of_slot<BITS>(t, p, choice, routes, x, out, shared_out);                     \
   }                                                                                          \
   MF_FITS(threads, fits)                                                                     \
-  MF_KERNEL(mma_down_w##BITS##_t1, MmaExpertsOneParams, MF_READ(0, i32, ids),                \
+  MF_KERNEL(mma_down_##suffix, MmaExpertsOneParams, MF_READ(0, i32, ids),                    \
             MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction), \
             MF_READ(4, u32, map), MF_READ(5, u64, entries), MF_READ(6, f32, x),              \
             MF_WRITE(7, f32, out), MF_READ(8, f32, shared_x), MF_READ(9, f32, shared_gate),  \
@@ -285,10 +280,11 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice 
     static_cast<void>(weights);                                                              \
     const MmaChoice choice = {ids, logits, correction, map, entries};                        \
     const MmaSharedRows shared = {shared_x, shared_gate, shared_out};                        \
-    mma_down_of_slot<BITS##u>(t, p, choice, x, out, shared);                                 \
+    mma_down_of_slot<BITS>(t, p, choice, x, out, shared);                                    \
   }
-MF_MMA_EXPERTS_ONE(4, kMmaThreadsMax, kMmaFits4 / 2)
-MF_MMA_EXPERTS_ONE(8, kMmaThreads, kMmaFits8)
+MF_MMA_EXPERTS_ONE(w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)
+MF_MMA_EXPERTS_ONE(w8_t1, 8u, kMmaThreads, kMmaFits8)
+MF_MMA_EXPERTS_ONE(ggml_t1, kMmaGgml, kMmaThreadsMax, kMmaFitsGgml / 2)
 #undef MF_MMA_EXPERTS_ONE
 
 }  // namespace kernels

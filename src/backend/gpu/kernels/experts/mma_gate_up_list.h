@@ -140,9 +140,8 @@ struct MmaListWalker {
     MF_SHARED(u32) gate = at + kListMatrices;
     MF_SHARED(u32) up = gate + kListMatrixWords;
     MF_SHARED(u32) own = t.lane < 16u ? gate : up;
-    part.upper = MF_AT(t, const u8, load_address(gate));
-    part.lower = MF_AT(t, const u8, load_address(up));
-    part.scales = MF_AT(t, const u8, load_address(own + ((t.lane & 1u) == 0u ? 2u : 4u)));
+    part.move(t, load_address(gate), load_address(up),
+              load_address(own + ((t.lane & 1u) == 0u ? 2u : 4u)));
   }
   MF_FN_MEMBER void issue(MF_T t, u32 place) {
     if (next.tile < all) {
@@ -278,16 +277,20 @@ MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaCho
 }
 
 // Group x: a share of the tiles; y: a token. A group has a multiprocessor for itself.
-MF_FITS(kMmaThreadsMax, 1)
-MF_KERNEL(mma_gate_up_list_w4_t1, MmaExpertsOneParams, MF_WRITE(0, i32, ids),
-          MF_WRITE(1, f32, weights), MF_READ(2, f32, logits), MF_READ(3, f32, correction),
-          MF_READ(4, f32, expert_scale), MF_READ(5, u32, map), MF_READ(6, u64, entries),
-          MF_READ(7, f32, x), MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {
-  MF_THREAD_EARLY;
-  const MmaChoice choice = {MF_CAST(const i32, ids), logits, correction, map, entries};
-  const MmaRoutes routes = {expert_scale, ids, weights};
-  mma_gate_up_of_token<4u>(t, p, choice, routes, x, out, shared_out);
-}
+#define MF_MMA_LIST(name, BITS)                                                                  \
+  MF_FITS(kMmaThreadsMax, 1)                                                                     \
+  MF_KERNEL(name, MmaExpertsOneParams, MF_WRITE(0, i32, ids), MF_WRITE(1, f32, weights),         \
+            MF_READ(2, f32, logits), MF_READ(3, f32, correction), MF_READ(4, f32, expert_scale), \
+            MF_READ(5, u32, map), MF_READ(6, u64, entries), MF_READ(7, f32, x),                  \
+            MF_WRITE(8, f32, out), MF_WRITE(9, f32, shared_out)) {                               \
+    MF_THREAD_EARLY;                                                                             \
+    const MmaChoice choice = {MF_CAST(const i32, ids), logits, correction, map, entries};        \
+    const MmaRoutes routes = {expert_scale, ids, weights};                                       \
+    mma_gate_up_of_token<BITS>(t, p, choice, routes, x, out, shared_out);                        \
+  }
+MF_MMA_LIST(mma_gate_up_list_w4_t1, 4u)
+MF_MMA_LIST(mma_gate_up_list_ggml_t1, kMmaGgml)
+#undef MF_MMA_LIST
 
 }  // namespace kernels
 }  // namespace gpu

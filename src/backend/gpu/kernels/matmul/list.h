@@ -17,7 +17,10 @@
   X(head_linear_transposed_t16, 5, LinearParams, kWaits)      \
   X(mma_linear_t1, 20, MmaLinearParams, kWaits)               \
   X(mma_linear_w4_t1, 20, MmaLinearParams, kWaits)            \
+  X(mma_linear_ggml_t1, 20, MmaLinearParams, kWaits)          \
   X(mma_normed_linear_t1, 24, MmaNormedParams, kWaits)        \
   X(mma_normed_linear_w4_t1, 24, MmaNormedParams, kWaits)     \
+  X(mma_normed_linear_ggml_t1, 24, MmaNormedParams, kWaits)   \
   X(mma_quantize_rows, 3, QuantizeRowsParams, kWaits)         \
-  X(mma_linear, 18, MmaLinearParams, kWaits)
+  X(mma_linear, 18, MmaLinearParams, kWaits)                  \
+  X(mma_linear_ggml, 18, MmaLinearParams, kWaits)

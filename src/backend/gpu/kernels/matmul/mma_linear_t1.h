@@ -70,7 +70,7 @@ MF_FN void mma_rows_of_one(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
                            MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
                            MF_LOCAL(const MmaRowsOut) sink) {
   MmaWalker<BITS> walker = {
-      mma_part<BITS>(t, p.matrices[share.which], p.cols, data, scales, biases),
+      MmaPart<BITS>::of_matrix(t, p.matrices[share.which], p.cols, data, scales, biases),
       p.walk,
       share.tiles,
       {0u, 0u}};
@@ -79,22 +79,23 @@ MF_FN void mma_rows_of_one(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
   walker.run(t, source, sink);
 }
 
-/// All bits or only 4: matrices of 8 take twice the registers.
+/// 4 bits and 8, only 4, or GGML's types: matrices of 8 take twice the registers.
 template <u32 BITS, class Source>
 MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
                           MF_GLOBAL(const u8) data, MF_GLOBAL(const u8) scales,
                           MF_GLOBAL(const u8) biases, MF_LOCAL(const Source) source,
                           MF_LOCAL(const MmaRowsOut) sink) {
   sink->begin(t, share.tiles);
-  if (BITS == 4u || p.matrices[share.which].bits == 4u) {
-    mma_rows_of_one<4u>(t, p, share, data, scales, biases, source, sink);
+  if (BITS != 8u || p.matrices[share.which].bits == 4u) {
+    mma_rows_of_one<BITS == 8u ? 4u : BITS>(t, p, share, data, scales, biases, source, sink);
   } else {
-    mma_rows_of_one<BITS == 4u ? 4u : 8u>(t, p, share, data, scales, biases, source, sink);
+    mma_rows_of_one<BITS>(t, p, share, data, scales, biases, source, sink);
   }
 }
 
 // Group x: tiles of rows of one of the matrices; y: a token. 256 threads or more. Rows of a single
-// token may go on through a convolution. BITS is 4 if all matrices have 4.
+// token may go on through a convolution. BITS is 4 if all matrices have 4, kMmaGgml if all are of
+// its types.
 #define MF_MMA_LINEAR_ONE(name, BITS, threads, fits)                                    \
   MF_FITS(threads, fits)                                                                \
   MF_KERNEL(name, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, f32, x),                \
@@ -117,6 +118,7 @@ MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
   }
 MF_MMA_LINEAR_ONE(mma_linear_t1, 8u, kMmaThreads, kMmaFits8)
 MF_MMA_LINEAR_ONE(mma_linear_w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)
+MF_MMA_LINEAR_ONE(mma_linear_ggml_t1, kMmaGgml, kMmaThreadsMax, kMmaFitsGgml / 2)
 #undef MF_MMA_LINEAR_ONE
 
 }  // namespace kernels

@@ -94,6 +94,7 @@ struct MmaNormedRow {
   }
 MF_MMA_NORMED_ONE(mma_normed_linear_t1, 8u, kMmaFits8)
 MF_MMA_NORMED_ONE(mma_normed_linear_w4_t1, 4u, kMmaFits4)
+MF_MMA_NORMED_ONE(mma_normed_linear_ggml_t1, kMmaGgml, kMmaFitsGgml)
 #undef MF_MMA_NORMED_ONE
 
 }  // namespace kernels

@@ -31,7 +31,10 @@ enum : u32 { kMmaPlaces = 2, kMmaZeroWords = 48 };
 /// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
 /// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
-enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaThreadsMax = 2 * kMmaThreads };
+enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaFitsGgml = 2, kMmaThreadsMax = 2 * kMmaThreads };
+
+/// Where templates take the bits of codes: any of GGML's types, which the matrix tells.
+enum : u32 { kMmaGgml = 0 };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
 /// holds the numbers of the rows of x and of the rows they become, the scales and biases of a split
@@ -53,30 +56,37 @@ enum : u32 {
   kMmaStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
 };
 
-/// One matrix of 4 or 8 bits.
+/// One matrix of 4 or 8 bits, or of one of GGML's types.
 struct MmaMatrix {
   u32 rows;
-  u32 bits;
+  u32 bits;  // or the type's number, from kFormatGgml on
   u32 group_shift;
   u32 scales;       // kFormatF16 or kFormatBf16
   u32 wide;         // rows begin on 16-byte boundaries
   u32 wide_scales;  // so do the scales of every split
+  // The rest is for GGML's types: bytes from a multiple of 32 to the first row, of a row, and of a
+  // split; words of shared memory from a row of a split to the next.
+  u32 skew;
+  u32 row_bytes;
+  u32 split_bytes;
+  u32 row_words;
 };
 
 /// How a group of products of single tokens walks over its tiles of 16 rows: SIMD groups take
 /// splits of tiles in turn, each with the next one on its way to a place of its own.
 struct MmaWalk {
-  u32 splits;      // of a row
-  u32 tiles;       // of a group,
-  u32 full;        // of so many groups; the others have one less
-  u32 batch;       // tiles between two sums over splits
-  u32 simds;       // that take splits
-  u32 tile_step;   // how far the splits of a SIMD group lie apart: tiles,
-  u32 split_step;  // and splits
-  u32 places;      // kMmaPlaces, or 1 if no SIMD group takes more than one split
-  u32 by_splits;   // SIMD groups stage the splits that they take first, before others are there
-  u32 more;        // where words of others begin in shared memory
-  u32 begin;       // and where places do
+  u32 splits;       // of a row
+  u32 tiles;        // of a group,
+  u32 full;         // of so many groups; the others have one less
+  u32 batch;        // tiles between two sums over splits
+  u32 simds;        // that take splits
+  u32 tile_step;    // how far the splits of a SIMD group lie apart: tiles,
+  u32 split_step;   // and splits
+  u32 places;       // kMmaPlaces, or 1 if no SIMD group takes more than one split
+  u32 by_splits;    // SIMD groups stage the splits that they take first, before others are there
+  u32 place_words;  // of a split on its way
+  u32 more;         // where words of others begin in shared memory
+  u32 begin;        // and where places do
 };
 
 /// Up to four matrices times the same rows of x.

@@ -55,6 +55,36 @@ struct MmaColumns<8u> {
   }
 };
 
+/// What a lane has of rows g and g + 8: the products of two blocks each.
+struct MmaProducts {
+  f32 v[2][2];
+};
+/// Adds up what the four lanes of a row have, whose blocks' activations have these factors. Leaves
+/// 16 sums in `to`.
+MF_FN void store_mma_rows(MF_T t, MmaProducts parts, f32 first_factor, f32 last_factor,
+                          MF_SHARED(f32) to) {
+  const u32 g = t.lane / 4u;
+  const u32 own = t.lane & 3u;
+  f32 totals[2] = {0.0f, 0.0f};
+  // Blocks are added in order, so that each lane continues what the one before it has.
+  MF_UNROLL
+  for (u32 step = 0u; step < 4u; ++step) {
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u; ++r) {
+      if (step > 0u) {
+        const f32 before = simd_shuffle(t, totals[r], t.lane == 0u ? 0u : t.lane - 1u);
+        totals[r] = own == 0u ? 0.0f : before;
+      }
+      totals[r] =
+          mf_fma(last_factor, parts.v[r][1], mf_fma(first_factor, parts.v[r][0], totals[r]));
+    }
+  }
+  if (own == 3u) {
+    to[g] = totals[0];
+    to[g + kMmaHalfRows] = totals[1];
+  }
+}
+
 /// Tiles of 16 rows, or of 8 rows of each of two matrices, whose splits a SIMD group brings to
 /// shared memory and multiplies. Copies bring codes, scales and biases in whole lines and without a
 /// register. Where columns end, others' codes meet activations of zero.
@@ -71,13 +101,41 @@ struct MmaPart {
   };
   MmaMatrix m;
   u32 cols;
-  u32 tile_rows;               // from a tile to the next: 16 or 8
+  u32 step;                    // rows from a tile to the next: 16 or 8
   MF_GLOBAL(const u8) upper;   // codes of the first 8 rows of tiles
   MF_GLOBAL(const u8) lower;   // and of the others
   MF_GLOBAL(const u8) scales;  // or biases: the lane's
 
+  /// Tiles of 16 rows.
+  static MF_FN_MEMBER MmaPart of_matrix(MF_T t, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
+                                        MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases) {
+    const MmaPart part = {m, cols, kMmaRows, data, data, (t.lane & 1u) == 0u ? scales : biases};
+    return part;
+  }
+  /// Tiles of 8 rows above 8 others, each `step` rows behind the one before, by their addresses.
+  static MF_FN_MEMBER MmaPart of_halves(MF_T t, MmaMatrix m, u32 cols, u32 step, u64 upper,
+                                        u64 lower, u64 own_scales) {
+    const MmaPart part = {m,
+                          cols,
+                          step,
+                          MF_AT(t, const u8, upper),
+                          MF_AT(t, const u8, lower),
+                          MF_AT(t, const u8, own_scales)};
+    return part;
+  }
+  /// The same of other rows.
+  MF_FN_MEMBER void move(MF_T t, u64 upper_at, u64 lower_at, u64 own_scales) {
+    upper = MF_AT(t, const u8, upper_at);
+    lower = MF_AT(t, const u8, lower_at);
+    scales = MF_AT(t, const u8, own_scales);
+  }
+  static MF_FN_MEMBER u32 words(MmaWalk) { return kWords; }
+  MF_FN_MEMBER u32 tile_rows() const { return step; }
+  /// Says so of rows whatever the matrix says.
+  MF_FN_MEMBER void has_wide_rows() { m.wide = 1u; }
+
   MF_FN_MEMBER u32 row_at(u32 tile, u32 r) const {
-    const u32 row = tile * tile_rows + (r < kHalf ? r : r + tile_rows - kMmaRows);
+    const u32 row = tile * step + (r < kHalf ? r : r + step - kMmaRows);
     return row < m.rows ? row : m.rows - 1u;  // past the last row that one is multiplied again
   }
 
@@ -190,44 +248,21 @@ struct MmaPart {
     // Scale and bias of the lane's two blocks, of both rows; sum and factor of the blocks.
     MF_SHARED(u32) words = MF_SHARED_AT(t, u32, (at + kScales + g * kMmaScaleWords + own) * 4u);
     const F4 sums = load4(MF_SHARED_AT(t, f32, (shared.sums + block * 2u) * 4u));
-    f32 totals[2] = {0.0f, 0.0f};
-    f32 parts[2][2];
+    MmaProducts parts;
     MF_UNROLL
     for (u32 r = 0u; r < 2u; ++r) {
       const u32 scale = words[r * kHalf * kMmaScaleWords];
       const u32 bias = words[r * kHalf * kMmaScaleWords + kMmaScaleWords / 2u];
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        parts[r][j] = mma_block(product(even, odd, j * 4u + r * 2u), mma_scale(scale, j, m.scales),
-                                mma_scale(bias, j, m.scales), sums.v[2u * j]);
+        parts.v[r][j] =
+            mma_block(product(even, odd, j * 4u + r * 2u), mma_scale(scale, j, m.scales),
+                      mma_scale(bias, j, m.scales), sums.v[2u * j]);
       }
     }
-    // Blocks are added in order, so that each lane continues what the one before it has.
-    MF_UNROLL
-    for (u32 step = 0u; step < 4u; ++step) {
-      MF_UNROLL
-      for (u32 r = 0u; r < 2u; ++r) {
-        if (step > 0u) {
-          const f32 before = simd_shuffle(t, totals[r], t.lane == 0u ? 0u : t.lane - 1u);
-          totals[r] = own == 0u ? 0.0f : before;
-        }
-        totals[r] = mf_fma(sums.v[3], parts[r][1], mf_fma(sums.v[1], parts[r][0], totals[r]));
-      }
-    }
-    if (own == 3u) {
-      to[g] = totals[0];
-      to[g + kHalf] = totals[1];
-    }
+    store_mma_rows(t, parts, sums.v[1], sums.v[3], to);
   }
 };
-
-/// Tiles of 16 rows of one matrix.
-template <u32 BITS>
-MF_FN MmaPart<BITS> mma_part(MF_T t, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
-                             MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases) {
-  const MmaPart<BITS> part = {m, cols, kMmaRows, data, data, (t.lane & 1u) == 0u ? scales : biases};
-  return part;
-}
 
 }  // namespace kernels
 }  // namespace gpu

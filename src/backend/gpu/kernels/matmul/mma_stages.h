@@ -15,6 +15,7 @@ struct MmaRows {
   MF_GLOBAL(const u8) scales;
   MF_GLOBAL(const u8) biases;
   u32 row;
+  u32 skew;  // as MmaMatrix
 
   /// Row `i` of them; past the last one of the matrix that one.
   MF_FN_MEMBER u32 at(u32 i, u32 rows) const { return row + i < rows ? row + i : rows - 1u; }
@@ -25,6 +26,7 @@ struct MmaMany {
   MmaMatrix m;
   u32 cols;
   u32 stages;
+  u32 place_words;  // of one of GGML's types
   MF_GLOBAL(const u32) split;
   MF_GLOBAL(const f32) split_sums;
 };
@@ -94,10 +96,21 @@ struct MmaStages {
     if (left > 0u) {
       issue_x(t, p.split, p.split_sums);
       issue_codes(t, own_rows, p.m.wide);
-      left -= left < static_cast<u32>(kBlocks) ? left : static_cast<u32>(kBlocks);
-      into = after(into);
+      advance();
     }
     copies_commit(t);
+  }
+  /// The same without codes.
+  MF_FN_MEMBER void issue_tokens(MF_T t, MmaMany p) {
+    if (left > 0u) {
+      issue_x(t, p.split, p.split_sums);
+      advance();
+    }
+    copies_commit(t);
+  }
+  MF_FN_MEMBER void advance() {
+    left -= left < static_cast<u32>(kBlocks) ? left : static_cast<u32>(kBlocks);
+    into = after(into);
   }
   MF_FN_MEMBER void issue_x(MF_T t, MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) sums) {
     const bool exists = t.index % kTokenPieces / 8u < left;

@@ -4,6 +4,7 @@
 // there.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/mma_ggml_part.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
 #include "backend/gpu/kernels/matmul/mma_product.h"
@@ -111,7 +112,7 @@ struct MmaMemoryRow {
 /// Where a SIMD group's copies arrive, in words of shared memory.
 template <u32 BITS>
 MF_FN u32 mma_place_at(MF_T t, MmaWalk walk, u32 place) {
-  return walk.begin + (t.simd * walk.places + place) * static_cast<u32>(MmaPart<BITS>::kWords);
+  return walk.begin + (t.simd * walk.places + place) * MmaPart<BITS>::words(walk);
 }
 /// The sums of the splits of a batch of tiles; of batches in turn.
 MF_FN MF_SHARED(f32) mma_batch_parts(MF_T t, MmaWalk walk, u32 batch) {

@@ -1,0 +1,390 @@
+// GGML's types as bytes for matrix units: from blocks in shared memory the codes of 16 columns at a
+// time, and scales and biases of 64. w = scale * code + bias; scales and biases are exact in f32.
+// quant/formats/ggml_*_formats.cc say how blocks lie.
+#pragma once
+
+#include "backend/gpu/kernels/matmul/ggml_params.h"
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+// Reads of shared memory at any byte. No word is read that has none of the bytes.
+MF_FN u32 shared_word(MF_T t, u32 at) { return MF_SHARED_AT(t, u32, at & ~3u)[0]; }
+MF_FN u32 join_words(u32 low, u32 high, u32 at) {
+  return static_cast<u32>((static_cast<u64>(high) << 32u | low) >> (at % 4u * 8u));
+}
+MF_FN u32 shared_u32(MF_T t, u32 at) {
+  return join_words(shared_word(t, at), shared_word(t, at + 3u), at);
+}
+MF_FN u32 shared_u16(MF_T t, u32 at) {
+  return join_words(shared_word(t, at), shared_word(t, at + 1u), at) & 0xffffu;
+}
+MF_FN u32 shared_u8(MF_T t, u32 at) { return shared_word(t, at) >> (at % 4u * 8u) & 0xffu; }
+MF_FN f32 shared_f16(MF_T t, u32 at) { return f16_to_float(static_cast<u16>(shared_u16(t, at))); }
+/// 16 bytes.
+MF_FN W4 shared_piece(MF_T t, u32 at) {
+  MF_SHARED(u32) from = MF_SHARED_AT(t, u32, at & ~3u);
+  u32 words[5];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) words[i] = from[i];
+  words[4] = shared_word(t, at + 15u);
+  W4 piece;
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) piece.v[i] = join_words(words[i], words[i + 1u], at);
+  return piece;
+}
+
+struct GgmlScale {
+  f32 scale;
+  f32 bias;
+};
+
+/// Bits `shift` and more of each byte.
+MF_FN u32 bits_of_bytes(u32 word, u32 shift, u32 mask) {
+  return word >> shift & mask * 0x01010101u;
+}
+
+/// How a type gives 64 columns ("block", of 8 in a split) in four parts of 16 codes. `at` is where
+/// the row's split begins.
+/// - low(), high(): pieces of 16 bytes, kLow and kHigh of them; low_piece() and high_piece() say
+///   which one a part needs;
+/// - code(): four codes of a part from word `word` of its pieces;
+/// - scales(): kScales of them, of 16 or 32 columns each.
+template <u32 TYPE>
+struct GgmlCodes;
+
+/// Types without other bits.
+template <u32 LOW, u32 SCALES>
+struct GgmlLowBits {
+  enum : u32 { kLow = LOW, kHigh = 0, kScales = SCALES };
+  static MF_FN_MEMBER u32 high_piece(u32) { return 0u; }
+  static MF_FN_MEMBER W4 high(MF_T, u32, u32, u32) {
+    const W4 nothing = {{0u, 0u, 0u, 0u}};
+    return nothing;
+  }
+};
+
+MF_FN GgmlScale scale_around(f32 scale, f32 zero) {
+  const GgmlScale own = {scale, scale * -zero};
+  return own;
+}
+
+// --- Blocks of 32 numbers: two in 64 columns ---
+
+/// Codes of 4 bits in 16 bytes: the low halves first.
+template <u32 BYTES, u32 CODES_AT>
+struct GgmlNibbles : GgmlLowBits<2u, 2u> {
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block, u32 which) {
+    return at + (block * 2u + which) * BYTES;
+  }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part / 2u; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, begin(at, block, piece) + CODES_AT);
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
+    return bits_of_bytes(low, part % 2u * 4u, 15u);
+  }
+  static MF_FN_MEMBER void scales_around(MF_T t, u32 at, u32 block, f32 zero,
+                                         MF_LOCAL(GgmlScale) to) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      to[i] = scale_around(shared_f16(t, begin(at, block, i)), zero);
+    }
+  }
+  static MF_FN_MEMBER void scales_and_mins(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      to[i].scale = shared_f16(t, begin(at, block, i));
+      to[i].bias = shared_f16(t, begin(at, block, i) + 2u);
+    }
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q4_0> : GgmlNibbles<18u, 2u> {
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    scales_around(t, at, block, 8.0f, to);
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q4_1> : GgmlNibbles<20u, 4u> {
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    scales_and_mins(t, at, block, to);
+  }
+};
+
+/// The fifth bits of 32 codes are a word before the others.
+template <u32 BYTES, u32 CODES_AT>
+struct GgmlFiveBits : GgmlNibbles<BYTES, CODES_AT> {
+  enum : u32 { kHigh = 2 };
+  static MF_FN_MEMBER u32 high_piece(u32 part) { return part / 2u; }
+  static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
+    const u32 bits =
+        shared_u32(t, GgmlNibbles<BYTES, CODES_AT>::begin(at, block, piece) + (CODES_AT - 4u));
+    const W4 words = {{bits, bits >> 4u, bits >> 8u, bits >> 12u}};
+    return words;
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32 high, u32, u32 part) {
+    // Bit i of four becomes bit 4 of byte i.
+    const u32 fifth = (high >> (part % 2u * 16u) & 15u) * 0x00204081u & 0x01010101u;
+    return bits_of_bytes(low, part % 2u * 4u, 15u) | fifth << 4u;
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q5_0> : GgmlFiveBits<22u, 6u> {
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    scales_around(t, at, block, 16.0f, to);
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q5_1> : GgmlFiveBits<24u, 8u> {
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    scales_and_mins(t, at, block, to);
+  }
+};
+
+template <>
+struct GgmlCodes<kGgml_q8_0> : GgmlLowBits<4u, 2u> {
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, at + (block * 2u + piece / 2u) * 34u + (2u + piece % 2u * 16u));
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) { return low ^ 0x80808080u; }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      to[i] = scale_around(shared_f16(t, at + (block * 2u + i) * 34u), 128.0f);
+    }
+  }
+};
+
+/// 128 more than the numbers of IQ4.
+MF_FN u32 iq4_codes(u32 numbers) {
+  const W4 table = {{0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u}};
+  return look_up_bytes(table, numbers);
+}
+template <>
+struct GgmlCodes<kGgml_iq4_nl> : GgmlNibbles<18u, 2u> {
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
+    return iq4_codes(bits_of_bytes(low, part % 2u * 4u, 15u));
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    scales_around(t, at, block, 128.0f, to);
+  }
+};
+
+/// 16 more than twice the numbers of e2m1. Scales are halves of powers of two, of which the two
+/// smallest are below the normal numbers.
+template <>
+struct GgmlCodes<kGgml_mxfp4_gguf> : GgmlNibbles<17u, 1u> {
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
+    const W4 table = {{0x13121110u, 0x1c181614u, 0x0d0e0f10u, 0x04080a0cu}};
+    return look_up_bytes(table, bits_of_bytes(low, part % 2u * 4u, 15u));
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      const u32 scale = shared_u8(t, begin(at, block, i));
+      to[i] =
+          scale_around(as_float(scale < 2u ? 0x00200000u << scale : (scale - 1u) << 23u), 16.0f);
+    }
+  }
+};
+
+// --- Blocks of 256 numbers: a quarter is 64 columns ---
+
+/// Codes of 4 bits: 32 bytes hold two times 32 numbers. Scales and minima of 6 bits each. All of it
+/// lies in pieces; WIDE: the row begins at a multiple of 16.
+template <u32 BYTES, u32 CODES_AT, bool WIDE>
+struct GgmlSixBitScales : GgmlLowBits<2u, 2u> {
+  static MF_FN_MEMBER W4 piece_at(MF_T t, u32 at) {
+    return WIDE ? load4(MF_SHARED_AT(t, u32, at)) : shared_piece(t, at);
+  }
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * BYTES; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part % 2u; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return piece_at(t, begin(at, block) + (CODES_AT + block % 4u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
+    return bits_of_bytes(low, part / 2u * 4u, 15u);
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const W4 head = piece_at(t, begin(at, block));  // two f16, then 12 bytes
+    const bool upper = block % 4u >= 2u;
+    const u32 own = head.v[3];
+    const u32 scales = upper ? (own & 0x0f0f0f0fu) | (head.v[1] >> 2u & 0x30303030u) : head.v[1];
+    const u32 least =
+        upper ? (own >> 4u & 0x0f0f0f0fu) | (head.v[2] >> 2u & 0x30303030u) : head.v[2];
+    const f32 scale = f16_half(head.v[0], 0u);
+    const f32 bias = -f16_half(head.v[0], 1u);
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      const u32 shift = (block % 2u * 2u + i) * 8u;
+      to[i].scale = scale * static_cast<f32>(scales >> shift & 63u);
+      to[i].bias = bias * static_cast<f32>(least >> shift & 63u);
+    }
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q4_k> : GgmlSixBitScales<144u, 16u, false> {};
+struct GgmlWideQ4K : GgmlSixBitScales<144u, 16u, true> {};
+
+template <bool WIDE>
+struct GgmlQ5K : GgmlSixBitScales<176u, 48u, WIDE> {
+  typedef GgmlSixBitScales<176u, 48u, WIDE> Base;
+  enum : u32 { kHigh = 2 };
+  static MF_FN_MEMBER u32 high_piece(u32 part) { return part % 2u; }
+  static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
+    return Base::piece_at(t, Base::begin(at, block) + (16u + piece * 16u));
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32 high, u32 block, u32 part) {
+    return bits_of_bytes(low, part / 2u * 4u, 15u) |
+           bits_of_bytes(high, block % 4u * 2u + part / 2u, 1u) << 4u;
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q5_k> : GgmlQ5K<false> {};
+
+/// A scale times a signed byte, for 16 columns each.
+MF_FN GgmlScale scale_of_byte(f32 scale, u32 byte, f32 zero) {
+  const i32 number = static_cast<i32>((byte & 0xffu) ^ 0x80u) - 128;
+  return scale_around(scale * static_cast<f32>(number), zero);
+}
+
+template <>
+struct GgmlCodes<kGgml_q6_k> : GgmlLowBits<4u, 4u> {
+  enum : u32 { kHigh = 2 };
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * 210u; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
+  static MF_FN_MEMBER u32 high_piece(u32 part) { return part % 2u; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, begin(at, block) + (block % 4u / 2u * 64u + piece * 16u));
+  }
+  static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, begin(at, block) + (128u + block % 4u / 2u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32 high, u32 block, u32 part) {
+    return bits_of_bytes(low, block % 2u * 4u, 15u) |
+           bits_of_bytes(high, block % 2u * 4u + part / 2u * 2u, 3u) << 4u;
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const u32 from = begin(at, block);
+    const f32 scale = shared_f16(t, from + 208u);
+    const u32 bytes = shared_u32(t, from + (192u + block % 4u * 4u));
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) to[i] = scale_of_byte(scale, bytes >> (8u * i), 32.0f);
+  }
+};
+
+/// Codes of 2 bits: 32 bytes hold four times 32 numbers.
+template <u32 BYTES, u32 CODES_AT>
+struct GgmlTwoBits : GgmlLowBits<2u, 4u> {
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * BYTES; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part % 2u; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, begin(at, block) + (CODES_AT + block % 4u / 2u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32 block, u32 part) {
+    return bits_of_bytes(low, block % 2u * 4u + part / 2u * 2u, 3u);
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q2_k> : GgmlTwoBits<84u, 16u> {
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const u32 from = begin(at, block);
+    const f32 scale = shared_f16(t, from + 80u);
+    const f32 bias = -shared_f16(t, from + 82u);
+    const u32 bytes = shared_u32(t, from + block % 4u * 4u);
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      to[i].scale = scale * static_cast<f32>(bytes >> (8u * i) & 15u);
+      to[i].bias = bias * static_cast<f32>(bytes >> (8u * i + 4u) & 15u);
+    }
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q3_k> : GgmlTwoBits<110u, 32u> {
+  enum : u32 { kHigh = 2 };
+  static MF_FN_MEMBER u32 high_piece(u32 part) { return part % 2u; }
+  static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, begin(at, block) + piece * 16u);
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32 high, u32 block, u32 part) {
+    return bits_of_bytes(low, block % 2u * 4u + part / 2u * 2u, 3u) |
+           bits_of_bytes(high, block % 4u * 2u + part / 2u, 1u) << 2u;
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const u32 from = begin(at, block) + 96u;
+    const u32 quarter = block % 4u;
+    const f32 scale = shared_f16(t, from + 12u);
+    const u32 low = shared_u32(t, from + quarter % 2u * 4u) >> (quarter / 2u * 4u);
+    const u32 high = shared_u32(t, from + 8u) >> (quarter * 2u);
+    const u32 bytes = (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4u;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      // From 0 to 63, 32 more than they are.
+      to[i] = scale_of_byte(scale, (bytes >> (8u * i) & 63u) - 32u, 4.0f);
+    }
+  }
+};
+
+template <>
+struct GgmlCodes<kGgml_iq4_xs> : GgmlLowBits<2u, 2u> {
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * 136u; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part / 2u; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_piece(t, begin(at, block) + (8u + block % 4u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
+    return iq4_codes(bits_of_bytes(low, part % 2u * 4u, 15u));
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const u32 from = begin(at, block);
+    const f32 scale = shared_f16(t, from);
+    const u32 high = shared_u16(t, from + 2u) >> (block % 4u * 4u);
+    const u32 low = shared_u8(t, from + (4u + block % 4u));
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      const u32 own = (low >> (4u * i) & 15u) | (high >> (2u * i) & 3u) << 4u;
+      to[i] = scale_of_byte(scale, own - 32u, 128.0f);
+    }
+  }
+};
+
+// --- Any type ---
+
+/// 16 codes as octets 0 and 1: even columns of both, then odd ones.
+template <class Type>
+MF_FN W4 ggml_octets(W4 low, W4 high, u32 block, u32 part) {
+  u32 words[4];
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) words[i] = Type::code(low.v[i], high.v[i], block, part);
+  const W4 octets = {{even_bytes(words[0], words[1]), even_bytes(words[2], words[3]),
+                      odd_bytes(words[0], words[1]), odd_bytes(words[2], words[3])}};
+  return octets;
+}
+
+/// 64 columns of a row, as they lie.
+template <class Type>
+struct GgmlBlock {
+  enum : u32 { kHigh = Type::kHigh == 0 ? 1u : static_cast<u32>(Type::kHigh) };
+  W4 low[Type::kLow];
+  W4 high[kHigh];
+  GgmlScale scales[Type::kScales];
+
+  MF_FN_MEMBER void load(MF_T t, u32 at, u32 block) {
+    MF_UNROLL
+    for (u32 i = 0u; i < Type::kLow; ++i) low[i] = Type::low(t, at, block, i);
+    MF_UNROLL
+    for (u32 i = 0u; i < kHigh; ++i) high[i] = Type::high(t, at, block, i);
+    Type::scales(t, at, block, scales);
+  }
+  MF_FN_MEMBER W4 octets(u32 block, u32 part) const {
+    return ggml_octets<Type>(low[Type::low_piece(part)], high[Type::high_piece(part)], block, part);
+  }
+};
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

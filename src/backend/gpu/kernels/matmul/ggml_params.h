@@ -1,0 +1,39 @@
+// GGML's types by their numbers in MatrixLayout::format, and how splits of their rows lie in shared
+// memory: what kernels and plans agree on.
+#pragma once
+
+#include "backend/gpu/kernels/coded_list.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+// clang-format off
+enum : u32 {
+  kGgmlTypesBegin = kFormatGgml - 1,
+#define MF_GGML_NUMBER(name, elements, bytes) kGgml_##name,
+  MF_GGML_FORMATS(MF_GGML_NUMBER)
+#undef MF_GGML_NUMBER
+};
+enum : u32 {
+#define MF_GGML_SPLIT(name, elements, bytes) kSplitBytes_##name = kMmaSplit / elements * bytes,
+  MF_GGML_FORMATS(MF_GGML_SPLIT)
+#undef MF_GGML_SPLIT
+};
+// clang-format on
+
+/// The splits of 16 rows in shared memory: where each row begins, and the last block; then the
+/// rows, in pieces of 16 bytes that lie to multiples of 32 as they do in memory. A row is an odd
+/// number of 32 bytes further than the one before, so that reads of neighbours meet other banks.
+enum : u32 { kMmaGgmlHeadWords = 24, kMmaGgmlLastBlock = kMmaRows };
+template <u32 SPLIT_BYTES>
+struct MmaGgmlPlace {
+  enum : u32 {
+    kRowWords = ((SPLIT_BYTES + 62u) / 32u | 1u) * 8u,
+    kWords = kMmaGgmlHeadWords + kMmaRows * kRowWords,
+  };
+};
+
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,244 @@
+// 16 rows of a matrix in one of GGML's types times a split of one row of activations: mma_part.h
+// for blocks as files have them. Copies bring the bytes of a split; where they are multiplied each
+// lane makes codes and scales of the blocks that it needs.
+#pragma once
+
+#include "backend/gpu/kernels/matmul/ggml_codes.h"
+#include "backend/gpu/kernels/matmul/ggml_params.h"
+#include "backend/gpu/kernels/matmul/mma_part.h"
+#include "backend/gpu/kernels/matmul/mma_product.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// The rows of a tile, 8 of one place and 8 of another, on their way to shared memory. Nothing is
+/// read outside of the matrix.
+struct GgmlRows {
+  MmaMatrix m;
+  u32 cols;
+  u32 step;  // rows from a tile to the next: 16 or 8
+  MF_GLOBAL(const u8) upper;
+  MF_GLOBAL(const u8) lower;
+  u32 upper_skew;  // bytes from a multiple of 32 to where they begin
+  u32 lower_skew;
+
+  /// True when all rows begin at multiples of 16 bytes.
+  MF_FN_MEMBER bool has_wide_rows() const {
+    return (upper_skew | lower_skew | m.row_bytes) % 16u == 0u;
+  }
+  /// A batch of copies.
+  MF_FN_MEMBER void issue(MF_T t, u32 at, u32 tile, u32 split) const {
+    const u32 begin = split * m.split_bytes;
+    const u32 left = m.row_bytes - begin;
+    const u32 bytes = left < m.split_bytes ? left : m.split_bytes;
+    const u32 first = at + kMmaGgmlHeadWords;
+    if (has_wide_rows() && (tile + 1u) * step <= m.rows) {
+      copy_wide_rows(t, at, first, tile * step, begin, bytes);
+    } else {
+      copy_any_rows(t, at, first, tile, begin, bytes);
+    }
+    if (t.lane == 0u) {
+      const u32 blocks = cols / kMmaBlock - split * kMmaSplitBlocks;
+      const u32 most = kMmaSplitBlocks;
+      MF_SHARED_AT(t, u32, at * 4u)[kMmaGgmlLastBlock] = (blocks < most ? blocks : most) - 1u;
+    }
+  }
+
+  /// Rows that all exist, and whose splits begin at the same byte of a piece. 16 lanes have the
+  /// pieces of a row, two lanes the last ones if these are few.
+  MF_FN_MEMBER void copy_wide_rows(MF_T t, u32 at, u32 first, u32 row, u32 begin, u32 bytes) const {
+    const u32 within = begin % 16u;
+    const u32 pieces = (within + bytes + 15u) / 16u;
+    const u32 last = pieces % 16u <= 2u ? pieces / 16u * 16u : pieces;
+    MF_ROLLED
+    for (u32 piece = t.lane % 16u; piece < last; piece += 16u) {
+      MF_UNROLL
+      for (u32 r = 0u; r < kMmaRows; r += 2u) {
+        copy_wide_piece(t, first, row, r + t.lane / 16u, begin - within, piece);
+      }
+    }
+    if (last + t.lane % 2u < pieces) {
+      copy_wide_piece(t, first, row, t.lane / 2u, begin - within, last + t.lane % 2u);
+    }
+    if (t.lane < kMmaRows) {
+      MF_SHARED_AT(t, u32, at * 4u)
+      [t.lane] =
+          (first + t.lane * m.row_words) * 4u + odd_piece(row, t.lane, begin - within) + within;
+    }
+  }
+  /// 16 where a row begins between multiples of 32, in memory and so in shared memory.
+  MF_FN_MEMBER u32 odd_piece(u32 row, u32 r, u32 begin) const {
+    const u32 skew = r < kMmaHalfRows ? upper_skew : lower_skew;
+    return (skew + own_row(row, r) * m.row_bytes + begin) & 16u;
+  }
+  MF_FN_MEMBER u32 own_row(u32 row, u32 r) const {
+    return row + (r < kMmaHalfRows ? r : r + step - kMmaRows);
+  }
+  MF_FN_MEMBER void copy_wide_piece(MF_T t, u32 first, u32 row, u32 r, u32 begin, u32 piece) const {
+    MF_GLOBAL(const u8) data = r < kMmaHalfRows ? upper : lower;
+    const u32 to = (first + r * m.row_words + piece * 4u) * 4u + odd_piece(row, r, begin);
+    const u64 from = static_cast<u64>(own_row(row, r)) * m.row_bytes + (begin + piece * 16u);
+    copy_async4(t, MF_SHARED_AT(t, u32, to), MF_CAST(const u32, data + from));
+  }
+
+  /// Any rows; past the last one it is multiplied again. Lanes take the pieces of all rows in turn.
+  MF_FN_MEMBER void copy_any_rows(MF_T t, u32 at, u32 first, u32 tile, u32 begin, u32 bytes) const {
+    const u32 pieces = (31u + bytes + 15u) / 16u;
+    const u32 inverse = 65536u / pieces + 1u;
+    const u64 end = static_cast<u64>(m.rows) * m.row_bytes;
+    MF_ROLLED
+    for (u32 i = t.lane; i < kMmaRows * pieces; i += 32u) {
+      const u32 r = i * inverse >> 16u;
+      const u32 piece = i - r * pieces;
+      const u32 row = own_row(tile * step, r);
+      const u64 from = static_cast<u64>(row < m.rows ? row : m.rows - 1u) * m.row_bytes + begin;
+      const u32 skew =
+          (static_cast<u32>(from) + (r < kMmaHalfRows ? upper_skew : lower_skew)) % 32u;
+      const u32 to = (first + r * m.row_words) * 4u;
+      if (piece == 0u) MF_SHARED_AT(t, u32, at * 4u)[r] = to + skew;
+      if (piece * 16u >= skew + bytes) continue;
+      copy_piece(t, to + piece * 16u, r < kMmaHalfRows ? upper : lower, from + piece * 16u - skew,
+                 end);
+    }
+  }
+  static MF_FN_MEMBER void copy_piece(MF_T t, u32 to, MF_GLOBAL(const u8) data, u64 from, u64 end) {
+    MF_SHARED(u32) place = MF_SHARED_AT(t, u32, to);
+    if (from < end && from + 16u <= end) {  // below 0 is past the end
+      copy_async4(t, place, MF_CAST(const u32, data + from));
+      return;
+    }
+    MF_ROLLED
+    for (u32 i = 0u; i < 4u; ++i) {
+      u32 word = 0u;
+      MF_ROLLED
+      for (u32 j = 0u; j < 4u; ++j) {
+        const u64 byte = from + (i * 4u + j);
+        if (byte < end) word |= static_cast<u32>(data[byte]) << (8u * j);
+      }
+      place[i] = word;
+    }
+  }
+};
+
+/// One scale and its columns: the product of a row's codes, of activations whose sum this is.
+MF_FN f32 add_ggml_group(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
+  return mf_fma(own.scale, static_cast<f32>(high * 256 + low), mf_fma(own.bias, sum, total));
+}
+
+/// Block `block` of two rows times a block of activations: one sum of each row. The sum of
+/// activations is that of their product with ones.
+template <class Type>
+MF_FN void multiply_ggml_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 below_at, u32 block,
+                               MF_SHARED(u32) x_bytes) {
+  enum : u32 { kParts = 4u / static_cast<u32>(Type::kScales) };
+  const u32 ones = 0x01010101u;
+  GgmlBlock<Type> above;
+  GgmlBlock<Type> below;
+  above.load(t, above_at, block);
+  below.load(t, below_at, block);
+  sums[0] = sums[1] = 0.0f;
+  MF_UNROLL
+  for (u32 g = 0u; g < Type::kScales; ++g) {
+    i32 codes[4] = {0, 0, 0, 0};
+    i32 all[4] = {0, 0, 0, 0};
+    MF_UNROLL
+    for (u32 part = g * kParts; part < (g + 1u) * kParts; ++part) {
+      const W4 x = load4(x_bytes + part * 4u);
+      const W4 a = above.octets(block, part);
+      const W4 b = below.octets(block, part);
+      MF_UNROLL
+      for (u32 o = 0u; o < 4u; o += 2u) {
+        matrix_multiply_add_bytes(t, codes, a.v[o], b.v[o], a.v[o + 1u], b.v[o + 1u], x.v[o],
+                                  x.v[o + 1u]);
+        matrix_multiply_add_bytes(t, all, ones, ones, ones, ones, x.v[o], x.v[o + 1u]);
+      }
+    }
+    const f32 sum = static_cast<f32>(all[0] * 256 + all[1]);
+    sums[0] = add_ggml_group(sums[0], codes[0], codes[1], above.scales[g], sum);
+    sums[1] = add_ggml_group(sums[1], codes[2], codes[3], below.scales[g], sum);
+  }
+}
+/// The same of any type; `wide`: rows begin at multiples of 16 bytes.
+MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sums, u32 above_at,
+                                  u32 below_at, u32 block, MF_SHARED(u32) x_bytes) {
+  if (wide && type == kGgml_q4_k) {
+    multiply_ggml_block<GgmlWideQ4K>(t, sums, above_at, below_at, block, x_bytes);
+    return;
+  }
+  if (wide && type == kGgml_q5_k) {
+    multiply_ggml_block<GgmlQ5K<true>>(t, sums, above_at, below_at, block, x_bytes);
+    return;
+  }
+#define MF_GGML_CASE(name)                                                                     \
+  if (type == kGgml_##name) {                                                                  \
+    multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, x_bytes); \
+  }
+  MF_GGML_MMA_TYPES(MF_GGML_CASE)
+#undef MF_GGML_CASE
+}
+
+template <>
+struct MmaPart<kMmaGgml> {
+  GgmlRows rows;
+
+  static MF_FN_MEMBER MmaPart of_matrix(MF_T, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
+                                        MF_GLOBAL(const u8), MF_GLOBAL(const u8)) {
+    const MmaPart part = {{m, cols, kMmaRows, data, data, m.skew, m.skew}};
+    return part;
+  }
+  static MF_FN_MEMBER MmaPart of_halves(MF_T t, MmaMatrix m, u32 cols, u32 step, u64 upper,
+                                        u64 lower, u64) {
+    const MmaPart part = {{m, cols, step, MF_AT(t, const u8, upper), MF_AT(t, const u8, lower),
+                           skew_of(upper), skew_of(lower)}};
+    return part;
+  }
+  MF_FN_MEMBER void move(MF_T t, u64 upper_at, u64 lower_at, u64) {
+    rows.upper = MF_AT(t, const u8, upper_at);
+    rows.lower = MF_AT(t, const u8, lower_at);
+    rows.upper_skew = skew_of(upper_at);
+    rows.lower_skew = skew_of(lower_at);
+  }
+  static MF_FN_MEMBER u32 skew_of(u64 address) { return static_cast<u32>(address) % 32u; }
+  MF_FN_MEMBER u32 tile_rows() const { return rows.step; }
+  MF_FN_MEMBER void has_wide_rows() {}
+  static MF_FN_MEMBER u32 words(MmaWalk walk) { return walk.place_words; }
+
+  MF_FN_MEMBER void issue(MF_T t, u32 at, u32 tile, u32 split) const {
+    rows.issue(t, at, tile, split);
+  }
+  /// As of affine rows: lanes have two blocks of a row each.
+  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, u32 count, MF_SHARED(f32) to) const {
+    const u32 g = t.lane / 4u;
+    const u32 own = t.lane & 3u;
+    const u32 block = staged * kMmaSplitBlocks + own * 2u;
+    const MmaOneShared shared = mma_one_shared(count);
+    const u32 bytes_at =
+        g / 2u == own ? block * kMmaBlockWords + (g & 1u) * (kMmaBlockWords / 2u) : shared.zeros;
+    MF_SHARED(u32) head = MF_SHARED_AT(t, u32, at * 4u);
+    const u32 above_at = head[g];
+    const u32 below_at = head[g + kMmaHalfRows];
+    const u32 last = head[kMmaGgmlLastBlock];
+    const bool wide = rows.has_wide_rows();
+    MmaProducts parts;
+    MF_ROLLED
+    for (u32 j = 0u; j < 2u; ++j) {
+      // Where columns end, the last block's codes meet activations of zero.
+      const u32 within = own * 2u + j < last ? own * 2u + j : last;
+      f32 sums[2];
+      multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within,
+                             MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u));
+      MF_UNROLL
+      for (u32 r = 0u; r < 2u; ++r) {
+        if (j == 0u) parts.v[r][0] = sums[r];
+        parts.v[r][1] = sums[r];
+      }
+    }
+    const F4 sums = load4(MF_SHARED_AT(t, f32, (shared.sums + block * 2u) * 4u));
+    store_mma_rows(t, parts, sums.v[1], sums.v[3], to);
+  }
+};
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

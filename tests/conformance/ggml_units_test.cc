@@ -1,0 +1,241 @@
+// Products of GGML's types on matrix units: against the numbers that their blocks stand for, and
+// the same bits for a token alone as among others, wherever rows begin and however much memory
+// there is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/kernels/coded_list.h"
+#include "backend/gpu/mma_plans.h"
+#include "base/format.h"
+#include "tests/conformance/support.h"
+#include "tests/support/random_blocks.h"
+#include "tests/support/stored_matrix.h"
+
+namespace moeflux::conformance {
+namespace {
+
+using testing::BlockMatrix;
+
+std::vector<float> product(Device& device, const BlockMatrix& m, std::span<const float> x) {
+  Session s(device);
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  const Weight w = testing::put_on(m, device, buffers);
+  const int64_t n = static_cast<int64_t>(x.size()) / w.cols;
+  const Tensor out = s.zeros({n, w.rows});
+  s.encoder().linear(out, s.floats({n, w.cols}, x), w);
+  return s.read(out);
+}
+
+/// Rows as their definition decodes them.
+std::vector<float> decoded(const BlockMatrix& m) {
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  const Weight w = testing::put_on(m, reference(), buffers);
+  std::vector<float> rows(static_cast<size_t>(w.rows * w.cols));
+  for (int64_t r = 0; r < w.rows; ++r) {
+    decode_row(
+        w, r,
+        std::span(rows).subspan(static_cast<size_t>(r * w.cols), static_cast<size_t>(w.cols)));
+  }
+  return rows;
+}
+
+/// Activations become integers of at least 14 bits and a sign, of one factor for 64 columns; at
+/// most half of one is lost. Codes are counted from zero: each of a block's few sums in f32 loses
+/// 2^-24 of up to four times the block's largest number, code by code.
+float tolerance_of(std::span<const float> w, std::span<const float> x) {
+  double lost = 0.0;
+  for (size_t begin = 0; begin < x.size(); begin += 64) {
+    float most = 0.0f;
+    float widest = 0.0f;
+    double sum = 0.0;
+    for (size_t i = begin; i < begin + 64; ++i) {
+      most = std::max(most, std::abs(x[i]));
+      widest = std::max(widest, std::abs(w[i]));
+      sum += std::abs(w[i]);
+    }
+    lost += 0x1p-15 * 128.0 / 127.0 * most * sum + 0x1p-22 * 64.0 * 4.0 * most * widest;
+  }
+  return static_cast<float>(lost) + dot_tolerance(w, x);
+}
+
+void expect_products(const std::string& what, const BlockMatrix& m, std::span<const float> x,
+                     std::span<const float> got) {
+  const int64_t rows = m.layout.rows;
+  const int64_t cols = m.layout.cols;
+  const std::vector<float> numbers = decoded(m);
+  for (size_t t = 0; t * static_cast<size_t>(cols) < x.size(); ++t) {
+    const auto own = x.subspan(t * static_cast<size_t>(cols), static_cast<size_t>(cols));
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::span<const float> w = row_of(numbers, r, cols);
+      double expected = 0.0;
+      for (size_t c = 0; c < own.size(); ++c) expected += static_cast<double>(w[c]) * own[c];
+      ASSERT_NEAR(got[t * static_cast<size_t>(rows) + static_cast<size_t>(r)], expected,
+                  tolerance_of(w, own))
+          << what << ", token " << t << ", row " << r;
+    }
+  }
+}
+
+size_t launches_of(const NamedDevice& device, gpu::KernelId kernel) {
+  if (device.launches == nullptr) return 0;
+  return device.launches->of_kernel[static_cast<size_t>(kernel)];
+}
+
+/// The types that matrix units multiply.
+std::vector<GgmlType> unit_types() {
+  std::vector<GgmlType> types;
+  for (const GgmlType& type : testing::block_types()) {
+    if (gpu::fits_mma(lay_out(*type.format, 16, 256))) types.push_back(type);
+  }
+  return types;
+}
+
+TEST(GgmlUnits, TakeTheTypesOfTheirList) {
+  size_t listed = 0;
+#define MF_COUNT(name) ++listed;
+  MF_GGML_MMA_TYPES(MF_COUNT)
+#undef MF_COUNT
+  EXPECT_EQ(unit_types().size(), listed);
+  const QuantFormat q4_0 = *find_ggml_type("Q4_0")->format;
+  EXPECT_FALSE(gpu::fits_mma(lay_out(q4_0, 16, 96))) << "half a block of columns";
+  EXPECT_FALSE(gpu::fits_mma(lay_out(q4_0.with_outer_scale(), 16, 256)));
+}
+
+TEST(GgmlUnits, ProductsMatchTheDefinitionAndDoNotDependOnOtherTokens) {
+  for (const NamedDevice* named : devices_with_units()) {
+    SCOPED_TRACE(named->name);
+    Device& units = *named->device;
+    Random random(80);
+    uint32_t seed = 0;
+    for (const GgmlType& type : unit_types()) {
+      // A split and more, whose last one is whole, or not; rows that fill tiles, or not.
+      const bool small = type.block_elements < 256;
+      for (const int64_t cols :
+           {small ? int64_t{64} : int64_t{256}, small ? 1216 : int64_t{1280}}) {
+        const int64_t rows = cols < 512 ? 40 : 21;
+        const int64_t n = cols < 512 ? 70 : 6;
+        // At multiples of 32, of 16, of 2, and anywhere.
+        const uint64_t begin = std::vector<uint64_t>{0, 16, 6, 35}[++seed % 4];
+        const BlockMatrix m(type, rows, cols, seed, false, begin);
+        const std::vector<float> x = random.floats(n * cols, -2.0f, 2.0f);
+        const std::vector<float> got = product(units, m, x);
+        const std::string what = formatted("{}, {} columns from {}", type.name, cols, begin);
+        expect_products(what, m, x, got);
+        for (const int64_t t : {int64_t{0}, n - 1}) {
+          expect_same_bits(what, row_of(got, t, rows), product(units, m, row_of(x, t, cols)));
+        }
+        expect_same_bits(what, std::span(got).first(static_cast<size_t>(3 * rows)),
+                         product(units, m, std::span(x).first(static_cast<size_t>(3 * cols))));
+      }
+    }
+  }
+}
+
+TEST(GgmlUnits, RowsHaveTheSameBitsWhereverTheyBegin) {
+  const auto units = make_emulator_device({.seed = 7, .matrix_units = true});
+  Random random(81);
+  for (const char* name : {"Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4"}) {
+    const std::vector<float> x = random.floats(9 * 1536, -2.0f, 2.0f);
+    std::vector<float> expected;
+    for (const uint64_t begin : {0, 1, 16, 30, 48}) {
+      const BlockMatrix m(*find_ggml_type(name), 37, 1536, 5, false, begin);
+      const std::string what = formatted("{} from {}", name, begin);
+      std::vector<float> got = product(*units, m, x);
+      const std::vector<float> one = product(*units, m, row_of(x, 0, 1536));
+      got.insert(got.end(), one.begin(), one.end());
+      if (begin == 0) expected = got;
+      expect_same_bits(what, expected, got);
+    }
+  }
+}
+
+TEST(GgmlUnits, LessMemoryGivesTheSameBits) {
+  Random random(82);
+  const auto usual = make_emulator_device({.seed = 3, .matrix_units = true});
+  // No room for tokens that share a read; then for half of the SIMD groups besides.
+  for (const uint32_t kib : {150u, 99u}) {
+    const auto small =
+        make_emulator_device({.seed = 3, .matrix_units = true, .shared_bytes = kib * 1024});
+    for (const char* name : {"Q4_K", "Q8_0"}) {
+      const BlockMatrix m(*find_ggml_type(name), 75, 1024, 6);
+      const std::vector<float> x = random.floats(7 * 1024, -2.0f, 2.0f);
+      expect_same_bits(formatted("{}, {} KiB", name, kib), product(*usual, m, x),
+                       product(*small, m, x));
+    }
+  }
+}
+
+TEST(GgmlUnits, GroupsThatStayWalkOverAllTiles) {
+  for (const NamedDevice* named : devices_with_units()) {
+    SCOPED_TRACE(named->name);
+    Device& units = *named->device;
+    Random random(83);
+    struct Case {
+      const char* type;
+      int64_t rows;
+      int64_t cols;
+    };
+    for (const Case& c :
+         {Case{"Q4_K", 405, 1536}, Case{"Q8_0", 277, 1088}, Case{"Q6_K", 149, 4352}}) {
+      const int64_t rows = named->is_slow ? c.rows : 33 * c.rows;
+      const BlockMatrix m(*find_ggml_type(c.type), rows, c.cols, 8);
+      const std::vector<float> x = random.floats(5 * c.cols, -2.0f, 2.0f);
+      const std::vector<float> many = product(units, m, x);
+      for (const size_t n : {1, 2}) {
+        expect_same_bits(formatted("{}x{} of {}, {} tokens", rows, c.cols, c.type, n),
+                         std::span(many).first(n * static_cast<size_t>(rows)),
+                         product(units, m, std::span(x).first(n * static_cast<size_t>(c.cols))));
+      }
+    }
+  }
+}
+
+TEST(GgmlUnits, TypesShareLaunchesWithEachOtherAndKeepTheirBits) {
+  for (const NamedDevice* named : devices_with_units()) {
+    SCOPED_TRACE(named->name);
+    Device& units = *named->device;
+    Random random(84);
+    std::vector<BlockMatrix> all;
+    for (const char* name : {"Q4_K", "Q6_K", "Q8_0"}) {
+      all.emplace_back(*find_ggml_type(name), 33, 512, 9);
+    }
+    const EncodedWeight other =
+        random_weight(random, QuantFormat::affine(4, 64, DType::kBf16), 20, 512);
+    for (const int64_t n : {1, 6}) {
+      const std::vector<float> x = random.floats(n * 512);
+      Session s(units);
+      std::vector<std::unique_ptr<Buffer>> buffers;
+      const Tensor rows = s.floats({n, 512}, x);
+      std::vector<Tensor> outs;
+      std::vector<Weight> weights;
+      for (const BlockMatrix& m : all) weights.push_back(testing::put_on(m, units, buffers));
+      weights.push_back(s.weight(other));
+      for (const Weight& w : weights) outs.push_back(s.zeros({n, w.rows}));
+      // Without memory for tokens that share a read each of them has groups of its own.
+      const auto launches = [&] {
+        return launches_of(*named, gpu::KernelId::mma_linear_ggml_t1) +
+               launches_of(*named, gpu::KernelId::mma_linear_ggml);
+      };
+      const size_t before = launches();
+      for (size_t i = 0; i < weights.size(); ++i) s.encoder().linear(outs[i], rows, weights[i]);
+      (void)s.encoder().submit();
+      if (named->launches != nullptr) {
+        EXPECT_EQ(launches(), before + 1) << n << " tokens";
+      }
+      for (size_t i = 0; i < all.size(); ++i) {
+        expect_same_bits(formatted("matrix {} of {} tokens", i, n), s.read(outs[i]),
+                         product(units, all[i], x));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
