@@ -13,6 +13,9 @@
 # Steps of a slice of DeepSeek-V3 (the first LAYERS of it: 8, of which 5 have experts, are 32 GiB of
 # files) come when they are named: deepseek-synth deepseek-bench deepseek-profile.
 #
+# Steps of the same model as a GGUF file of one type (TYPE: Q4_K) come when they are named as well:
+# gguf-synth gguf-bench gguf-profile. Named with bench and profile they compare both in one run.
+#
 # DEVICE (cuda:0) is what models run on. Most people's GPUs make their kernels of a build's PTX,
 # have 99 KiB of shared memory for a group and a few dozen multiprocessors. A larger one does as
 # they do with a build for -DMOEFLUX_CUDA_ARCHITECTURES=80 and
@@ -28,6 +31,8 @@ shift 2
 steps=${*:-device conformance golden memcheck racecheck synth bench profile}
 model=${SCRATCH:-/tmp}/moeflux-synthetic
 slice=${SCRATCH:-/tmp}/moeflux-deepseek-slice
+type=${TYPE:-Q4_K}
+gguf=${SCRATCH:-/tmp}/moeflux-gguf-$type
 device=${DEVICE:-cuda:0}
 shards=${SHARDS:-48}
 jobs=${JOBS:-8}
@@ -124,6 +129,18 @@ fi
 if has profile; then
   say profile
   profile "$model" profile
+fi
+if has gguf-synth; then
+  say gguf-synth
+  synthesize qwen3.6-35b-a3b "$gguf" gguf-synth --gguf "$type"
+fi
+if has gguf-bench; then
+  say gguf-bench
+  measure "$gguf" "gguf-bench-$type" "${PROMPTS:-512,4096}"
+fi
+if has gguf-profile; then
+  say gguf-profile
+  profile "$gguf" "gguf-profile-$type"
 fi
 if has deepseek-synth; then
   say deepseek-synth
