@@ -107,17 +107,21 @@ struct RowDots {
   const float* x_scales;  // of its groups
   const float* x_sums;
   float outer_scale;
+  const uint8_t* ahead;  // the same block and rows of the panel that comes next
   FVec acc;
   IVec dots[kGroups];
   IVec high_dots[kGroups];  // sixteen times what is missing in `dots`
+  IVec two_dots[kGroups];   // of the two upper bits of six
 
-  MF_INLINE RowDots(const TileFewArgs& args, int64_t block, FVec before)
+  MF_INLINE RowDots(const TileFewArgs& args, int64_t block, const uint8_t* next, FVec before)
       : x(static_cast<const uint8_t*>(args.x[0].values) + block * Rows::kElements),
         x_scales(args.x[0].scales + block * kGroups),
         x_sums(args.x[0].sums + block * kGroups),
         outer_scale(args.w.outer_scale),
+        ahead(next),
         acc(before) {
-    unrolled<kGroups>([&](int g) MF_INLINE_BODY { dots[g] = high_dots[g] = izero(); });
+    unrolled<kGroups>([&](int g)
+                          MF_INLINE_BODY { dots[g] = high_dots[g] = two_dots[g] = izero(); });
   }
   MF_INLINE void codes(int line, Words words) { add(dots[line / kGroupLines], line, words); }
   /// High halves are multiplied where they are, and the sum is divided.
@@ -128,6 +132,25 @@ struct RowDots {
     } else {
       codes(high, bytes >> 4 & kNibbles);
     }
+  }
+  /// Four bits and two are multiplied where they are, too.
+  template <int kUpper>
+  MF_INLINE void six_bits(int line, Words fours, Words twos, int j) {
+    if constexpr (kDotsWholeBytes) {
+      IVec& four_dot = kUpper == 0 ? dots[line / kGroupLines] : high_dots[line / kGroupLines];
+      add(four_dot, line, fours & (kNibbles << (4 * kUpper)));
+      add(two_dots[line / kGroupLines], line, twos & (kBytesOf3 << (4 * kUpper + 2 * j)));
+    } else {
+      codes(line, merged_six_bits<kUpper>(fours, twos, j));
+    }
+  }
+  /// The two bits of the group's codes stood at 2 * pair, and count from 4 on.
+  MF_INLINE void join_six_bits(int group, int pair) {
+    const auto sum = same_bits<Ints>(two_dots[group]);
+    const Ints twos = pair < 2 ? sum << (4 - 2 * pair) : sum >> (2 * pair - 4);
+    const Ints high = same_bits<Ints>(high_dots[group]) >> 4;
+    dots[group] = iadd(dots[group], same_bits<IVec>(twos + high));
+    high_dots[group] = izero();
   }
   /// Eight codes, the first in the lowest bits: low halves are the even columns.
   MF_INLINE void nibbles(int line, Words eight) {
@@ -146,6 +169,7 @@ struct RowDots {
       scale *= outer_scale;
       bias *= outer_scale;
     }
+    ask_ahead(at);
     const Ints high = same_bits<Ints>(high_dots[at]) >> 4;
     const IVec dot = iadd(dots[at], same_bits<IVec>(high));
     acc = dfold(acc, dot, same_bits<FVec>(scale), x_scales + at);
@@ -156,17 +180,14 @@ struct RowDots {
   MF_INLINE void add(IVec& dot, int line, Words words) {
     dot = idot<kBits>(dot, same_bits<IVec>(words), ibroadcast(x + line * kLineCols));
   }
+  /// A group's share: more lines at once would keep the panel's own loads waiting.
+  MF_INLINE void ask_ahead(int group) const {
+    constexpr int kLines = (Rows::kBytes * kVecLanes + kLine - 1) / kLine;
+    unrolled<kLines>([&](int i) MF_INLINE_BODY {
+      if (i * kGroups / kLines == group) prefetch_far(ahead + i * kLine);
+    });
+  }
 };
-
-/// Asks for a chunk of the panel at `next`.
-template <class Rows>
-MF_INLINE void ask_for_blocks(const uint8_t* next, int64_t block) {
-  constexpr int kLines = static_cast<int>(kTilePanelRows) * Rows::kBytes * Rows::kChunk / kLine;
-  if (next == nullptr) return;
-  const uint8_t* p = next + block * kTilePanelRows * Rows::kBytes;
-  MF_UNROLL
-  for (int i = 0; i < kLines; ++i) prefetch_far(p + i * kLine);
-}
 
 /// BlockKernel::one_token.
 template <class Rows>
@@ -177,19 +198,22 @@ static void one_token_of(const TileFewArgs& args) {
   for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
     const BlockFillArgs from = fill_args(args.w, args.w.tiles + panel * e.panel_bytes, 0,
                                          args.w.cols, nullptr, nullptr, nullptr, 0);
-    const uint8_t* next = panel + 1 < args.panel_end ? from.rows + e.panel_bytes : args.next;
+    // Without a next panel, what is read anyway.
+    const uint8_t* next = panel + 1 < args.panel_end ? from.rows + e.panel_bytes
+                          : args.next != nullptr     ? args.next
+                                                     : from.rows;
     FVec acc[kVecs];
     MF_UNROLL
     for (int v = 0; v < kVecs; ++v) acc[v] = fzero();
     for (int64_t block = 0; block < blocks; block += Rows::kChunk) {
       const int64_t left = blocks - block;
       const int64_t count = left < Rows::kChunk ? left : Rows::kChunk;
-      ask_for_blocks<Rows>(next, block);
       MF_UNROLL
       for (int v = 0; v < kVecs; ++v) {
         const Rows rows(from, v * kVecLanes, block, count);
         for (int64_t i = 0; i < count; ++i) {
-          RowDots<Rows> to(args, block + i, acc[v]);
+          const int64_t share = (block + i) * kVecs + v;
+          RowDots<Rows> to(args, block + i, next + share * Rows::kBytes * kVecLanes, acc[v]);
           rows.fill(i, to);
           acc[v] = to.acc;
         }

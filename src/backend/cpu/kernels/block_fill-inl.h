@@ -11,6 +11,9 @@
 // and `to` takes what comes:
 //   to.codes(line, words)         each line once, in any order
 //   to.halves(low, high, words)   two lines, of the low and the high halves of bytes
+//   to.six_bits<kUpper>(line, fours, twos, j)  the low or high halves of `fours` with the two bits
+//     at 4 * kUpper + 2 * j of `twos` above them; to.join_six_bits(group, 2 * kUpper + j) ends
+//     these
 //   to.group(group, scale, bias)  groups in order, each behind its lines
 
 /// Four words of each row.
@@ -25,11 +28,12 @@ struct RowWords {
 
 /// Eight words of each row.
 struct RowOctet {
-  RowWords parts[2];
+  Words words[8];
 
-  MF_INLINE RowOctet(const uint8_t* from, const RowSteps& rows)
-      : parts{RowWords(from, rows), RowWords(from + 16, rows)} {}
-  MF_INLINE Words operator[](int word) const { return parts[word / 4][word % 4]; }
+  MF_INLINE RowOctet(const uint8_t* from, const RowSteps& rows) {
+    transpose_octets(from, rows, words);
+  }
+  MF_INLINE Words operator[](int word) const { return words[word]; }
 };
 
 /// The scale of a group whose code of zero is kZero.
@@ -112,7 +116,7 @@ struct FillQ8_0 {
 
 /// Eight lines from `line` on: sixteen bytes of codes that choose from a table.
 template <class To>
-MF_INLINE void put_looked_up(To& to, int line, const RowWords& packed, const uint8_t (&table)[16]) {
+MF_INLINE void put_looked_up(To& to, int line, const Words* packed, const uint8_t (&table)[16]) {
   unrolled<4>([&](int i) MF_INLINE_BODY {
     to.codes(line + i, look_up_bytes(packed[i] & kNibbles, table));
     to.codes(line + 4 + i, look_up_bytes(packed[i] >> 4 & kNibbles, table));
@@ -124,7 +128,7 @@ struct FillIq4Nl {
   static constexpr bool kNarrow = false;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
-    put_looked_up(to, 0, RowWords(from + 2, rows), kIq4Codes);
+    put_looked_up(to, 0, RowWords(from + 2, rows).words, kIq4Codes);
     put_scale<Block::kZero>(to, 0, gather_halves(from, rows));
   }
 };
@@ -134,7 +138,7 @@ struct FillMxfp4 {
   static constexpr bool kNarrow = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
-    put_looked_up(to, 0, RowWords(from + 1, rows), kE2m1Codes);
+    put_looked_up(to, 0, RowWords(from + 1, rows).words, kE2m1Codes);
     const Words e = gather_u16(from, rows) & 255u;
     // As BlockMxfp4::half_scale() does it.
     const auto is_small = reinterpret_cast<Words>(e < 2u);
@@ -212,13 +216,8 @@ struct FillQ4K {
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const SixBits scales(from, rows);
     unrolled<4>([&](int c) MF_INLINE_BODY {
-      unrolled<2>([&](int half) MF_INLINE_BODY {
-        const RowWords packed(from + 16 + 32 * c + 16 * half, rows);
-        unrolled<4>([&](int i) MF_INLINE_BODY {
-          const int line = 16 * c + 4 * half + i;
-          to.halves(line, line + 8, packed[i]);
-        });
-      });
+      const RowOctet packed(from + 16 + 32 * c, rows);
+      unrolled<8>([&](int i) MF_INLINE_BODY { to.halves(16 * c + i, 16 * c + 8 + i, packed[i]); });
       scales.put(to, 2 * c);
       scales.put(to, 2 * c + 1);
     });
@@ -312,32 +311,26 @@ struct FillQ6K {
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from + 208, rows);
     const RowWords scales(from + 192, rows);
+    const auto put = [&](int g) MF_INLINE_BODY {
+      const auto word = reinterpret_cast<Ints>(scales[g / 4] << (24 - 8 * (g % 4)));
+      put_scale<Block::kZero>(to, g, d * to_floats(reinterpret_cast<Words>(word >> 24)));
+    };
     unrolled<2>([&](int half) MF_INLINE_BODY {
-      unrolled<2>([&](int k) MF_INLINE_BODY {
-        fill_lines(from + 64 * half + 16 * k, from + 128 + 32 * half + 16 * k, rows,
-                   32 * half + 4 * k, to);
+      const RowOctet twos(from + 128 + 32 * half, rows);
+      unrolled<2>([&](int j) MF_INLINE_BODY {
+        const RowOctet fours(from + 64 * half + 32 * j, rows);
+        unrolled<8>([&](int i) MF_INLINE_BODY {
+          to.template six_bits<0>(32 * half + 8 * j + i, fours[i], twos[i], j);
+          to.template six_bits<1>(32 * half + 16 + 8 * j + i, fours[i], twos[i], j);
+        });
+        unrolled<2>([&](int k) MF_INLINE_BODY {
+          const int g = 8 * half + 2 * j + k;
+          to.join_six_bits(g, j);
+          to.join_six_bits(g + 4, 2 + j);
+          put(g);
+        });
       });
-      unrolled<8>([&](int i) MF_INLINE_BODY {
-        const int g = 8 * half + i;
-        const auto word = reinterpret_cast<Ints>(scales[g / 4] << (24 - 8 * (g % 4)));
-        put_scale<Block::kZero>(to, g, d * to_floats(reinterpret_cast<Words>(word >> 24)));
-      });
-    });
-  }
-
- private:
-  /// Four lines of each of four times 32 columns.
-  template <class To>
-  static MF_INLINE void fill_lines(const uint8_t* low, const uint8_t* high, const RowSteps& rows,
-                                   int line, To& to) {
-    const RowWords twos(high, rows);
-    unrolled<2>([&](int j) MF_INLINE_BODY {
-      const RowWords fours(low + 32 * j, rows);
-      unrolled<4>([&](int i) MF_INLINE_BODY {
-        to.codes(line + 8 * j + i, (fours[i] & kNibbles) | (twos[i] >> (2 * j) & kBytesOf3) << 4);
-        to.codes(line + 16 + 8 * j + i,
-                 (fours[i] >> 4 & kNibbles) | (twos[i] >> (4 + 2 * j) & kBytesOf3) << 4);
-      });
+      unrolled<4>([&](int k) MF_INLINE_BODY { put(8 * half + 4 + k); });
     });
   }
 };
@@ -350,10 +343,14 @@ struct FillIq4Xs {
     const Words halves = gather_words(from, rows);
     const Words low = gather_words(from + 4, rows);
     const Floats d = halves_to_floats(halves & 0xffffu);
-    unrolled<8>([&](int g) MF_INLINE_BODY {
-      put_looked_up(to, 8 * g, RowWords(from + 8 + 16 * g, rows), kIq4Codes);
-      const Words code = (low >> (4 * g) & 15u) | (halves >> (16 + 2 * g) & 3u) << 4;
-      put_scale<Block::kZero>(to, g, d * to_floats(code - 32u));
+    unrolled<4>([&](int pair) MF_INLINE_BODY {
+      const RowOctet packed(from + 8 + 32 * pair, rows);
+      unrolled<2>([&](int k) MF_INLINE_BODY {
+        const int g = 2 * pair + k;
+        put_looked_up(to, 8 * g, packed.words + 4 * k, kIq4Codes);
+        const Words code = (low >> (4 * g) & 15u) | (halves >> (16 + 2 * g) & 3u) << 4;
+        put_scale<Block::kZero>(to, g, d * to_floats(code - 32u));
+      });
     });
   }
 };

@@ -26,6 +26,11 @@ MF_INLINE void transpose_words(const uint8_t* from, const RowSteps& rows, Words*
   to[2] = reinterpret_cast<Words>(_mm256_unpacklo_epi64(b, d));
   to[3] = reinterpret_cast<Words>(_mm256_unpackhi_epi64(b, d));
 }
+/// The eight words of 32 bytes of each row.
+MF_INLINE void transpose_octets(const uint8_t* from, const RowSteps& rows, Words* to) {
+  transpose_words(from, rows, to);
+  transpose_words(from + 16, rows, to + 4);
+}
 
 /// The 32 bits, 16 bits, halves at `from` of all rows.
 MF_INLINE Words gather_words(const uint8_t* from, const RowSteps& rows) {

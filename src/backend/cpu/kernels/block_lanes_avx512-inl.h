@@ -29,6 +29,37 @@ MF_INLINE void transpose_words(const uint8_t* from, const RowSteps& rows, Words*
   to[3] = reinterpret_cast<Words>(_mm512_unpackhi_epi64(b, d));
 }
 
+/// The eight words of 32 bytes of each row: fewer loads than two times four.
+MF_INLINE void transpose_octets(const uint8_t* from, const RowSteps& rows, Words* to) {
+  __m512i quads[2][4];  // words i and 4 + i of rows 8 * half to 8 * half + 7
+  MF_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const FourRows low(from, rows, 2 * half);
+    const FourRows high(from, rows, 2 * half + 1);
+    __m512i w[4];  // row k in the lower half, k + 4 in the upper one
+    MF_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      const auto load = [](const uint8_t* p) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+      };
+      w[k] = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load(low[k])), 0xf0, load(high[k]));
+    }
+    const __m512i a = _mm512_unpacklo_epi32(w[0], w[1]);
+    const __m512i b = _mm512_unpackhi_epi32(w[0], w[1]);
+    const __m512i c = _mm512_unpacklo_epi32(w[2], w[3]);
+    const __m512i d = _mm512_unpackhi_epi32(w[2], w[3]);
+    quads[half][0] = _mm512_unpacklo_epi64(a, c);
+    quads[half][1] = _mm512_unpackhi_epi64(a, c);
+    quads[half][2] = _mm512_unpacklo_epi64(b, d);
+    quads[half][3] = _mm512_unpackhi_epi64(b, d);
+  }
+  MF_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    to[i] = reinterpret_cast<Words>(_mm512_shuffle_i32x4(quads[0][i], quads[1][i], 0x88));
+    to[4 + i] = reinterpret_cast<Words>(_mm512_shuffle_i32x4(quads[0][i], quads[1][i], 0xdd));
+  }
+}
+
 /// The 32 bits, 16 bits, halves at `from` of all rows.
 MF_INLINE Words gather_words(const uint8_t* from, const RowSteps& rows) {
   __m512i words = _mm512_castsi128_si512(four_words({from, rows, 0}));

@@ -9,6 +9,11 @@ MF_INLINE void transpose_words(const uint8_t* from, const RowSteps& rows, Words*
     to[word] = words_of([&](int row) { return load_u32(from + row * rows.one + word * 4); });
   }
 }
+/// The eight words of 32 bytes of each row.
+MF_INLINE void transpose_octets(const uint8_t* from, const RowSteps& rows, Words* to) {
+  transpose_words(from, rows, to);
+  transpose_words(from + 16, rows, to + 4);
+}
 
 #include "backend/cpu/kernels/block_lanes_any-inl.h"
 

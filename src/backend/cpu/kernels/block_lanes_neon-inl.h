@@ -20,6 +20,11 @@ MF_INLINE void transpose_words(const uint8_t* from, const RowSteps& rows, Words*
   to[2] = join(b, d, false);
   to[3] = join(b, d, true);
 }
+/// The eight words of 32 bytes of each row.
+MF_INLINE void transpose_octets(const uint8_t* from, const RowSteps& rows, Words* to) {
+  transpose_words(from, rows, to);
+  transpose_words(from + 16, rows, to + 4);
+}
 
 #include "backend/cpu/kernels/block_lanes_any-inl.h"
 

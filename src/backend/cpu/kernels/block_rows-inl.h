@@ -100,6 +100,11 @@ struct AffineRows {
   }
 };
 
+template <int kUpper>
+MF_INLINE Words merged_six_bits(Words fours, Words twos, int j) {
+  return (fours >> (4 * kUpper) & kNibbles) | (twos >> (4 * kUpper + 2 * j) & kBytesOf3) << 4;
+}
+
 /// Where a panel's lines are stored.
 struct PanelLines {
   uint8_t* lines;
@@ -113,6 +118,11 @@ struct PanelLines {
     codes(low, bytes & kNibbles);
     codes(high, bytes >> 4 & kNibbles);
   }
+  template <int kUpper>
+  MF_INLINE void six_bits(int line, Words fours, Words twos, int j) const {
+    codes(line, merged_six_bits<kUpper>(fours, twos, j));
+  }
+  MF_INLINE void join_six_bits(int /*group*/, int /*pair*/) const {}
   /// Two lines of eight codes, the first in the lowest bits.
   MF_INLINE void nibbles(int line, Words eight) const {
     codes(line, spread(eight));
