@@ -37,7 +37,7 @@ void run_linear(benchmark::State& state, const Problem& p) {
   if (device == nullptr) return;
   // A decode step reads every weight once: enough matrices that none is still in a private cache.
   const uint64_t matrix_bytes = weight_bytes(p.format, p.rows, p.cols);
-  const uint64_t matrices = 1;
+  const uint64_t matrices = p.n == 1 ? (uint64_t{512} << 20) / matrix_bytes + 1 : 1;
   std::vector<Weight> weights;
   for (uint64_t i = 0; i < matrices; ++i) weights.push_back(make_weight(*device, p));
   const Tensor x = device->noise({p.n, p.cols});
