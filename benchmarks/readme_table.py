@@ -33,6 +33,8 @@ ROWS = [
     Row("cpu-2-cores", "8 layers, all in memory", "pp512", "tg64"),
     Row("cpu-2-cores-deep", "the same past depth 4096", "pp4608", "tg32 @ d4096"),
     Row("cpu-2-cores-q4_0", "8 layers, both the same GGUF in Q4_0", "pp512", "tg32"),
+    Row("cpu-2-cores-q4_k", "8 layers, the same GGUF in Q4_K, head in Q6_K", "pp512", "tg32"),
+    Row("cpu-2-cores-iq4_xs", "8 layers, the same GGUF in IQ4_XS, head in Q6_K", "pp512", "tg32"),
     Row("cpu-16-cores", "40 layers, all in memory", "pp512", "tg32"),
     Row("streaming", "40 layers (18 GB of experts)", "prefill", "decode"),
     Row("gpu", "40 layers, all on the device", "pp4096", "tg64"),
