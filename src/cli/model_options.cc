@@ -199,9 +199,8 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
 }
 
 void note_pack_gain(const OpenModel& model) {
-  const MemoryPlan& plan = model.engine->memory_plan();
-  const bool streams = plan.expert_cache_bytes < plan.experts_bytes;
-  const std::string hint = pack_hint(model.directory, model.engine->experts(), streams);
+  const std::string hint =
+      pack_hint(model.directory, model.engine->experts(), model.engine->memory_plan().streams());
   if (!hint.empty()) print_note(hint);
 }
 

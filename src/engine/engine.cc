@@ -117,7 +117,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
       .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
       .expert_cache_bytes = options.expert_cache_bytes};
   engine->plan_ = plan_memory(*engine->loaded_, request);
-  const bool streams = engine->plan_.expert_cache_bytes < engine->plan_.experts_bytes;
+  const bool streams = engine->plan_.streams();
   if (streams && compute_as_stored(engine->loaded_->experts, device)) {
     engine->plan_ = plan_memory(*engine->loaded_, request);
   }

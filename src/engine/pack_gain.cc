@@ -20,13 +20,12 @@ constexpr double kGainMax = 2.0;
 // Less is within what two runs of one program differ by.
 constexpr double kWorthALine = 1.1;
 
-/// Extents that do not go on where the one before ends.
 int reads_of(std::span<const ExpertExtent> extents) {
   int reads = 0;
-  for (size_t i = 0; i < extents.size(); ++i) {
-    const bool goes_on = i > 0 && extents[i].file == extents[i - 1].file &&
-                         extents[i].offset == extents[i - 1].offset + extents[i - 1].bytes;
-    reads += goes_on ? 0 : 1;
+  const ExpertExtent* last = nullptr;
+  for (const ExpertExtent& extent : extents) {
+    reads += adjoins(extent, last) ? 0 : 1;
+    last = &extent;
   }
   return reads;
 }

@@ -112,10 +112,7 @@ class Builder {
   /// Up-projections of keys, each head's transposed, and of values.
   void add_split(const RandomTensor& tensor) {
     const std::string before = tensor.name.substr(0, tensor.name.rfind('.') + 1);
-    const LatentAttentionSpec* latent = nullptr;
-    for (const LayerSpec& layer : model_.spec().layers) {
-      if (latent == nullptr) latent = mixer_as<LatentAttentionSpec>(layer);
-    }
+    const auto* latent = first_mixer<LatentAttentionSpec>(model_.spec());
     MF_CHECK(latent != nullptr);
     RandomTensor part = tensor;
     part.shape = {latent->num_heads, latent->kv_lora_rank, latent->nope_dim};

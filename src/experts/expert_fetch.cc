@@ -87,8 +87,7 @@ void ExpertFetch::list_requests(ExpertCache::Slot slot, const Loading& loading) 
   const ExpertExtent* last = nullptr;
   for (const ExpertExtent& extent : layer.extents_of(loading.key.expert)) {
     std::byte* const into = landed.at(extent.slot_offset);
-    if (last != nullptr && last->file == extent.file &&
-        last->offset + last->bytes == extent.offset &&
+    if (adjoins(extent, last) &&
         requests_.back().into.data() + requests_.back().into.size() == into) {
       std::span<std::byte>& joined = requests_.back().into;
       joined = {joined.data(), joined.size() + extent.bytes};

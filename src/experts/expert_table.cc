@@ -97,12 +97,12 @@ void lay_out_slot(ExpertLayer& layer) {
   layer.slot_bytes = end;
 }
 
-namespace {
-
 bool adjoins(const ExpertExtent& extent, const ExpertExtent* last) {
   return last != nullptr && last->file == extent.file &&
          last->offset + last->bytes == extent.offset;
 }
+
+namespace {
 
 /// Where `extent` lands behind `last`, which ends at `end`: in a page of its own, so that whole
 /// pages around it can be read.

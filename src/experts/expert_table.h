@@ -25,6 +25,8 @@ struct ExpertExtent {
   uint64_t bytes = 0;
   size_t slot_offset = 0;
 };
+/// Whether it goes on in the file where `last` ends; null: nothing came before.
+bool adjoins(const ExpertExtent& extent, const ExpertExtent* last);
 
 /// A bias vector of an expert inside a slot; size 0 when there is none.
 struct ExpertBias {

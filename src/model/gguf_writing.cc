@@ -20,15 +20,6 @@ constexpr int64_t kSoftmax = 1;
 constexpr int64_t kSigmoid = 2;
 constexpr int64_t kQuantizationVersion = 2;
 
-/// The first layer's mixer of a kind; null when the model has none.
-template <typename Spec>
-const Spec* first_mixer(const ModelSpec& spec) {
-  for (const LayerSpec& layer : spec.layers) {
-    if (const Spec* mixer = mixer_as<Spec>(layer)) return mixer;
-  }
-  return nullptr;
-}
-
 /// Keys tell of all layers by what the first of a kind says, so each kind must be there.
 Status check_kinds(const ModelSpec& spec) {
   const bool attends = first_mixer<AttentionSpec>(spec) != nullptr ||

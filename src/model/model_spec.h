@@ -52,6 +52,15 @@ const Spec* mixer_as(const LayerSpec& layer) {
   return dynamic_cast<const Spec*>(layer.mixer.get());
 }
 
+/// The first layer's mixer of that kind; null when the model has none.
+template <typename Spec>
+const Spec* first_mixer(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const Spec* mixer = mixer_as<Spec>(layer)) return mixer;
+  }
+  return nullptr;
+}
+
 /// State that each layer keeps for a sequence.
 std::vector<LayerStateSpec> state_specs(const ModelSpec& spec, const CacheTypes& types = {});
 

@@ -38,6 +38,19 @@ struct Refusal {
   std::string named;
 };
 
+void expect_refusals(const std::string& file, const std::vector<Refusal>& cases) {
+  for (const Refusal& refusal : cases) {
+    Json spec = spec_of(file);
+    refusal.change(spec);
+    const auto tokenizer = Tokenizer::parse(spec.dump(), "changed.json");
+    ASSERT_FALSE(tokenizer.ok()) << refusal.named;
+    EXPECT_EQ(tokenizer.error().code(), refusal.code) << tokenizer.error().to_string();
+    EXPECT_NE(tokenizer.error().message().find(refusal.named), std::string::npos)
+        << tokenizer.error().to_string();
+    EXPECT_TRUE(tokenizer.error().message().starts_with("changed.json: "));
+  }
+}
+
 TEST(TokenizerParse, RefusesByNameWhatItDoesNotHonour) {
   constexpr auto kNo = ErrorCode::kUnsupported;
   constexpr auto kBad = ErrorCode::kCorruption;
@@ -91,16 +104,7 @@ TEST(TokenizerParse, RefusesByNameWhatItDoesNotHonour) {
       {[](Json& s) { s["added_tokens"][0].erase("content"); }, kBad, "content"},
       {[](Json& s) { s.erase("model"); }, kNo, "model"},
   };
-  for (const Refusal& refusal : cases) {
-    Json spec = spec_of("qwen2");
-    refusal.change(spec);
-    const auto tokenizer = Tokenizer::parse(spec.dump(), "changed.json");
-    ASSERT_FALSE(tokenizer.ok()) << refusal.named;
-    EXPECT_EQ(tokenizer.error().code(), refusal.code) << tokenizer.error().to_string();
-    EXPECT_NE(tokenizer.error().message().find(refusal.named), std::string::npos)
-        << tokenizer.error().to_string();
-    EXPECT_TRUE(tokenizer.error().message().starts_with("changed.json: "));
-  }
+  expect_refusals("qwen2", cases);
 }
 
 TEST(TokenizerParse, RefusesByNameRulesOfCharactersItDoesNotHonour) {
@@ -160,15 +164,7 @@ TEST(TokenizerParse, RefusesByNameRulesOfCharactersItDoesNotHonour) {
       {[=](Json& s) { steps(s)[3]["start"] = 2; }, kNo, "decoder"},
       {[=](Json& s) { steps(s)[3]["stop"] = 1; }, kNo, "decoder"},
   };
-  for (const Refusal& refusal : cases) {
-    Json spec = spec_of("llama2");
-    refusal.change(spec);
-    const auto tokenizer = Tokenizer::parse(spec.dump(), "changed.json");
-    ASSERT_FALSE(tokenizer.ok()) << refusal.named;
-    EXPECT_EQ(tokenizer.error().code(), refusal.code) << tokenizer.error().to_string();
-    EXPECT_NE(tokenizer.error().message().find(refusal.named), std::string::npos)
-        << tokenizer.error().to_string();
-  }
+  expect_refusals("llama2", cases);
 }
 
 // Every byte's character is a token there.

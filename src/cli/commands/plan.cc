@@ -126,8 +126,7 @@ Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const Engin
                                      .scratch_bytes = needs.scratch_bytes + logits_bytes,
                                      .expert_cache_bytes = engine.expert_cache_bytes};
   const MemoryPlan plan = plan_memory(model, request);
-  const bool streams = plan.expert_cache_bytes < plan.experts_bytes;
-  if (!streams || !compute_as_stored(model.experts, device)) return plan;
+  if (!plan.streams() || !compute_as_stored(model.experts, device)) return plan;
   return plan_memory(model, request);
 }
 

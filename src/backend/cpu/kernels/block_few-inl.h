@@ -2,11 +2,15 @@
 // unpacked, in registers. More tokens share codes that are filled into lines, some columns at a
 // time.
 
+/// The panel that is read after `panel`, or null.
+MF_INLINE const uint8_t* next_panel(const TileFewArgs& args, const TileExtents& e, int64_t panel) {
+  return panel + 1 < args.panel_end ? args.w.tiles + (panel + 1) * e.panel_bytes : args.next;
+}
+
 /// Asks for what lies as far behind the panel as columns [col, col + cols) of its rows take.
 MF_INLINE void ask_for_next_panel(const TileFewArgs& args, const TileExtents& e, int64_t panel,
                                   int64_t col, int64_t cols) {
-  const uint8_t* next =
-      panel + 1 < args.panel_end ? args.w.tiles + (panel + 1) * e.panel_bytes : args.next;
+  const uint8_t* next = next_panel(args, e, panel);
   if (next == nullptr) return;
   const uint8_t* const end = next + e.panel_bytes * (col + cols) / args.w.cols;
   for (const uint8_t* p = next + e.panel_bytes * col / args.w.cols; p < end; p += kLine) {
@@ -148,9 +152,7 @@ struct RowDots {
   MF_INLINE void join_six_bits(int group, int pair) {
     const auto sum = same_bits<Ints>(two_dots[group]);
     const Ints twos = pair < 2 ? sum << (4 - 2 * pair) : sum >> (2 * pair - 4);
-    const Ints high = same_bits<Ints>(high_dots[group]) >> 4;
-    dots[group] = iadd(dots[group], same_bits<IVec>(twos + high));
-    high_dots[group] = izero();
+    dots[group] = iadd(dots[group], same_bits<IVec>(twos));
   }
   /// Eight codes, the first in the lowest bits: low halves are the even columns.
   MF_INLINE void nibbles(int line, Words eight) {
@@ -198,10 +200,8 @@ static void one_token_of(const TileFewArgs& args) {
   for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
     const BlockFillArgs from = fill_args(args.w, args.w.tiles + panel * e.panel_bytes, 0,
                                          args.w.cols, nullptr, nullptr, nullptr, 0);
-    // Without a next panel, what is read anyway.
-    const uint8_t* next = panel + 1 < args.panel_end ? from.rows + e.panel_bytes
-                          : args.next != nullptr     ? args.next
-                                                     : from.rows;
+    const uint8_t* next = next_panel(args, e, panel);
+    if (next == nullptr) next = from.rows;  // which is read anyway
     FVec acc[kVecs];
     MF_UNROLL
     for (int v = 0; v < kVecs; ++v) acc[v] = fzero();

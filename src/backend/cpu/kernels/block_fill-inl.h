@@ -233,14 +233,11 @@ struct FillQ5K {
     const SixBits scales(from, rows);
     const RowOctet high(from + 16, rows);
     unrolled<4>([&](int c) MF_INLINE_BODY {
-      unrolled<2>([&](int half) MF_INLINE_BODY {
-        const RowWords packed(from + 48 + 32 * c + 16 * half, rows);
-        unrolled<4>([&](int i) MF_INLINE_BODY {
-          const int line = 16 * c + 4 * half + i;
-          const Words bits = high[4 * half + i] >> (2 * c);
-          to.codes(line, (packed[i] & kNibbles) | (bits & kBytesOf1) << 4);
-          to.codes(line + 8, (packed[i] >> 4 & kNibbles) | (bits >> 1 & kBytesOf1) << 4);
-        });
+      const RowOctet packed(from + 48 + 32 * c, rows);
+      unrolled<8>([&](int i) MF_INLINE_BODY {
+        const Words bits = high[i] >> (2 * c);
+        to.codes(16 * c + i, (packed[i] & kNibbles) | (bits & kBytesOf1) << 4);
+        to.codes(16 * c + 8 + i, (packed[i] >> 4 & kNibbles) | (bits >> 1 & kBytesOf1) << 4);
       });
       scales.put(to, 2 * c);
       scales.put(to, 2 * c + 1);
@@ -248,7 +245,24 @@ struct FillQ5K {
   }
 };
 
-/// 32 bytes are four times eight lines of 2 bits.
+/// 64 bytes at `from` are two times four times eight lines of 2 bits. above(c, i): what comes above
+/// them in line i of 32 columns c; put(g): to.group() of sixteen columns g.
+template <class To, class Above, class Put>
+MF_INLINE void put_two_bits(To& to, const uint8_t* from, const RowSteps& rows, const Above& above,
+                            const Put& put) {
+  unrolled<2>([&](int half) MF_INLINE_BODY {
+    const RowOctet packed(from + 32 * half, rows);
+    unrolled<4>([&](int j) MF_INLINE_BODY {
+      const int c = 4 * half + j;
+      unrolled<8>([&](int i) MF_INLINE_BODY {
+        to.codes(8 * c + i, (packed[i] >> (2 * j) & kBytesOf3) | above(c, i));
+      });
+      put(2 * c);
+      put(2 * c + 1);
+    });
+  });
+}
+
 struct FillQ2K {
   using Block = BlockQ2K;
   static constexpr bool kNarrow = true;
@@ -258,23 +272,15 @@ struct FillQ2K {
     const Words halves = gather_words(from + 80, rows);
     const Floats d = halves_to_floats(halves & 0xffffu);
     const Floats d_min = -halves_to_floats(halves >> 16);
-    unrolled<2>([&](int half) MF_INLINE_BODY {
-      const RowOctet packed(from + 16 + 32 * half, rows);
-      unrolled<4>([&](int j) MF_INLINE_BODY {
-        unrolled<8>([&](int i) MF_INLINE_BODY {
-          to.codes(8 * (4 * half + j) + i, packed[i] >> (2 * j) & kBytesOf3);
-        });
-        unrolled<2>([&](int k) MF_INLINE_BODY {
-          const int group = 2 * (4 * half + j) + k;
-          const Words code = scales[group / 4] >> (8 * (group % 4));
-          to.group(group, d * to_floats(code & 15u), d_min * to_floats(code >> 4 & 15u));
-        });
-      });
+    const auto none = [](int, int) MF_INLINE_BODY { return Words{}; };
+    put_two_bits(to, from + 16, rows, none, [&](int g) MF_INLINE_BODY {
+      const Words code = scales[g / 4] >> (8 * (g % 4));
+      to.group(g, d * to_floats(code & 15u), d_min * to_floats(code >> 4 & 15u));
     });
   }
 };
 
-/// Like Q2_K; bit g of 32 bytes is bit 2 of the codes of 32 columns g.
+/// Like Q2_K; bit c of 32 bytes is bit 2 of the codes of 32 columns c.
 struct FillQ3K {
   using Block = BlockQ3K;
   static constexpr bool kNarrow = true;
@@ -285,20 +291,11 @@ struct FillQ3K {
     const Words upper = w[2] >> 16 | w[3] << 16;
     const Floats d = halves_to_floats(w[3] >> 16);
     const RowOctet high(from, rows);
-    unrolled<2>([&](int half) MF_INLINE_BODY {
-      const RowOctet packed(from + 32 + 32 * half, rows);
-      unrolled<4>([&](int j) MF_INLINE_BODY {
-        unrolled<8>([&](int i) MF_INLINE_BODY {
-          to.codes(8 * (4 * half + j) + i, (packed[i] >> (2 * j) & kBytesOf3) |
-                                               (high[i] >> (4 * half + j) & kBytesOf1) << 2);
-        });
-        unrolled<2>([&](int k) MF_INLINE_BODY {
-          const int g = 2 * (4 * half + j) + k;
-          const Words four = low[g / 4 % 2] >> (8 * (g % 4) + g / 8 * 4) & 15u;
-          const Words two = upper >> (8 * (g % 4) + g / 4 * 2) & 3u;
-          put_scale<Block::kZero>(to, g, d * to_floats((four | two << 4) - 32u));
-        });
-      });
+    const auto third = [&](int c, int i) MF_INLINE_BODY { return (high[i] >> c & kBytesOf1) << 2; };
+    put_two_bits(to, from + 32, rows, third, [&](int g) MF_INLINE_BODY {
+      const Words four = low[g / 4 % 2] >> (8 * (g % 4) + g / 8 * 4) & 15u;
+      const Words two = upper >> (8 * (g % 4) + g / 4 * 2) & 3u;
+      put_scale<Block::kZero>(to, g, d * to_floats((four | two << 4) - 32u));
     });
   }
 };
