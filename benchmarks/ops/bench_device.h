@@ -1,25 +1,24 @@
-// A CPU device, one encoder of it and tensors, and the start of a program: shared by all programs
-// here.
+// A device, one encoder of it and tensors, and the start of a program: shared by all programs here.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_device.h"
 #include "backend/encoder.h"
+#include "devices/open_device.h"
 
 namespace moeflux {
 
 class BenchDevice {
  public:
-  /// Null, with the reason in `state`, when this machine lacks the instruction set.
-  static std::unique_ptr<BenchDevice> open(benchmark::State& state, const CpuOptions& options) {
-    auto device = make_cpu_device(options);
+  /// Null, with the reason in `state`, when this machine lacks the device or the instruction set.
+  static std::unique_ptr<BenchDevice> open(benchmark::State& state, const DeviceOptions& options) {
+    auto device = open_device(options);
     if (!device.ok()) {
       state.SkipWithError(device.error().to_string().c_str());
       return nullptr;
@@ -31,29 +30,30 @@ class BenchDevice {
 
   /// f32 in [-1, 1): the same numbers in every run.
   Tensor noise(const Shape& shape) {
-    const Tensor tensor = allocate(shape, DType::kF32);
-    auto* x = reinterpret_cast<float*>(buffers_.back()->host_data());
-    for (int64_t i = 0; i < shape.num_elements(); ++i) {
+    std::vector<float> x(static_cast<size_t>(shape.num_elements()));
+    for (float& value : x) {
       seed_ = seed_ * 1664525u + 1013904223u;
-      x[i] = static_cast<float>(static_cast<int32_t>(seed_)) * 0x1p-31f;
+      value = static_cast<float>(static_cast<int32_t>(seed_)) * 0x1p-31f;
     }
-    return tensor;
+    return holding(shape, DType::kF32, std::as_bytes(std::span(x)));
   }
 
   /// Bytes that are codes of any width, and 1.2e-2 or so as numbers of any type.
   Tensor filled(const Shape& shape, DType dtype) {
-    const Tensor tensor = allocate(shape, dtype);
-    std::memset(buffers_.back()->host_data(), 0x3c, buffers_.back()->size_bytes());
-    return tensor;
+    const std::vector<std::byte> bytes(bytes_of(shape, dtype), std::byte{0x3c});
+    return holding(shape, dtype, bytes);
   }
 
  private:
   explicit BenchDevice(std::unique_ptr<Device> device)
       : device_(std::move(device)), encoder_(std::move(device_->create_encoder(0)).value()) {}
 
-  Tensor allocate(const Shape& shape, DType dtype) {
-    const auto bytes = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
-    buffers_.push_back(std::move(device_->allocate(bytes, MemoryKind::kDevice)).value());
+  static size_t bytes_of(const Shape& shape, DType dtype) {
+    return static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
+  }
+  Tensor holding(const Shape& shape, DType dtype, std::span<const std::byte> bytes) {
+    buffers_.push_back(std::move(device_->allocate(bytes.size(), MemoryKind::kDevice)).value());
+    MF_CHECK(device_->upload(*buffers_.back(), 0, bytes).ok());
     return Tensor::view(*buffers_.back(), 0, shape, dtype);
   }
 

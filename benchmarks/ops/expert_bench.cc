@@ -13,7 +13,7 @@ namespace {
 
 struct Problem {
   std::string isa;
-  Precision precision = Precision::kF32;
+  std::string precision = "f32";
   int threads = 1;
   int64_t n = 1;
   int64_t top_k = 8;
@@ -76,8 +76,8 @@ void run_experts(benchmark::State& state, const Problem& p) {
 
 void add(const Problem& p) {
   const std::string name = formatted("expert_ffn/{}{}/{}x{}-top{}/n:{}/threads:{}", p.isa,
-                                     p.precision == Precision::kInt8 ? "-int8" : "", p.intermediate,
-                                     p.hidden, p.top_k, p.n, p.threads);
+                                     p.precision == "int8" ? "-int8" : "", p.intermediate, p.hidden,
+                                     p.top_k, p.n, p.threads);
   benchmark::RegisterBenchmark(name.c_str(),
                                [p](benchmark::State& state) { run_experts(state, p); })
       ->UseRealTime()
@@ -89,10 +89,10 @@ void add_all() {
     for (const int64_t n : {1, 32, 128, 512}) {
       for (const char* isa :
            {"avx512-amx", "avx512-vnni", "avx-vnni", "avx2", "neon-dotprod", "generic"}) {
-        add({.isa = isa, .precision = Precision::kInt8, .threads = threads, .n = n});
+        add({.isa = isa, .precision = "int8", .threads = threads, .n = n});
       }
       for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
-        add({.isa = isa, .precision = Precision::kF32, .threads = threads, .n = n});
+        add({.isa = isa, .precision = "f32", .threads = threads, .n = n});
       }
     }
   }
