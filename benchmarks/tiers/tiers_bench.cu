@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -224,7 +225,14 @@ void round_trips(uint32_t* out) {
   });
   std::printf("{\"test\": \"layer_through_host\", \"how\": \"no host\", \"us\": %.2f}\n",
               1e6 * time / layers);
-  // A copy on a second stream, its event, and work that waits for it.
+  check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+/// A copy on a second stream, its event, and work that waits for it.
+void copies_awaited(uint32_t* out) {
+  const uint32_t times = 1000;
+  cudaStream_t stream;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   cudaStream_t copying;
   check(cudaStreamCreateWithFlags(&copying, cudaStreamNonBlocking), "cudaStreamCreate");
   cudaEvent_t event;
@@ -232,8 +240,8 @@ void round_trips(uint32_t* out) {
   std::byte* host = pinned(size_t{2} << 20);
   std::byte* device = on_device(size_t{2} << 20);
   for (const size_t bytes : {size_t{64}, size_t{8192}, size_t{1769472}}) {
-    time = least_time([&] {
-      for (uint32_t i = 0; i < layers; ++i) {
+    const double time = least_time([&] {
+      for (uint32_t i = 0; i < times; ++i) {
         check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, copying), "copy");
         check(cudaEventRecord(event, copying), "record");
         check(cudaStreamWaitEvent(stream, event, 0), "wait");
@@ -242,7 +250,7 @@ void round_trips(uint32_t* out) {
       check(cudaStreamSynchronize(stream), "copies with events");
     });
     std::printf("{\"test\": \"copy_then_event\", \"bytes\": %zu, \"us\": %.2f}\n", bytes,
-                1e6 * time / layers);
+                1e6 * time / times);
   }
 }
 
@@ -366,8 +374,8 @@ void pinning(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads =
-      argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  int threads = static_cast<int>(std::thread::hardware_concurrency());
+  if (argc > 1) std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), threads);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   std::printf("{\"test\": \"machine\", \"gpu\": \"%s\", \"cpu_threads\": %d}\n", properties.name,
@@ -388,6 +396,7 @@ int main(int argc, char** argv) {
     mapped_reads(device, "device", experts, out);
   }
   round_trips(out);
+  copies_awaited(out);
   cpu_reads(host, device, total, threads);
   pinning(threads);
   return 0;
