@@ -59,6 +59,8 @@ class Device {
     (void)stored;
     return false;
   }
+  /// True when encoders copy beside recorded work, Encoder::copy_beside().
+  virtual bool copies_beside() const { return false; }
   /// True when attention() takes pages of f16 beside those of f32.
   virtual bool takes_f16_cache() const { return false; }
   /// The type of keys and values, if nobody says otherwise: f16 only where takes_f16_cache().

@@ -2,6 +2,17 @@
 
 namespace moeflux {
 
+// Nobody asks unless the device says that it copies beside.
+CopyId Encoder::copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
+  MF_CHECK(!"the device copies beside recorded work");
+  return {};
+}
+void Encoder::await_copies(CopyId /*last*/) { MF_CHECK(!"the device copies beside recorded work"); }
+bool Encoder::has_copied(CopyId /*last*/) {
+  MF_CHECK(!"the device copies beside recorded work");
+  return true;
+}
+
 void Encoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                         const GluOptions& options) {
   ScratchScope scope(*this);

@@ -23,6 +23,29 @@
 namespace moeflux {
 
 enum class EventId : uint64_t {};
+/// Counts up from 1, in the order of copy_beside().
+enum class CopyId : uint64_t {};
+
+/// Bytes of one buffer of a device that go into another of it.
+struct BufferCopy {
+  Buffer* to = nullptr;
+  uint64_t to_offset = 0;
+  const Buffer* from = nullptr;
+  uint64_t from_offset = 0;
+  uint64_t bytes = 0;
+};
+
+/// Where experts that stay lie while the device has memory of its own for some of them.
+struct ExpertMemory {
+  /// Slots of slot_bytes in memory that the device reads slowly; null: all are in its own, and none
+  /// of them moves.
+  const Buffer* far = nullptr;
+  /// Room of its own for a few that are chosen, or null. What it holds matters to nobody between
+  /// two calls of expert_ffn().
+  Buffer* landing = nullptr;
+  uint64_t slot_bytes = 0;    // multiples of 16
+  uint64_t expert_bytes = 0;  // of a slot, those of an expert
+};
 
 /// Something that recorded work depends on (a pinned expert lease); destroyed once that work has
 /// finished.
@@ -58,6 +81,16 @@ class Encoder {
   virtual void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) {
     for (int64_t i = 0; i < count; ++i) fn(i);
   }
+
+  // --- Copies beside recorded work: only where Device::copies_beside() ---
+
+  /// Copies, once the work before `after` has finished, after the copies of earlier calls; what is
+  /// recorded runs meanwhile. The buffers must live until it is done. Errors stick to the encoder.
+  virtual CopyId copy_beside(std::span<const BufferCopy> copies, EventId after);
+  /// What is recorded from now on waits, on the device, for these copies and all before them.
+  virtual void await_copies(CopyId last);
+  /// True once these copies and all before them are done, or an error has ended them. Never blocks.
+  virtual bool has_copied(CopyId last);
 
   // --- Element-wise and rows ---
 
@@ -174,9 +207,15 @@ class Encoder {
   virtual void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                           std::span<const ExpertWeights> ready, const GluOptions& glu) = 0;
   /// Says that these experts are and stay what and where they are for as long as anybody owns the
-  /// vector: what expert_ffn finds out about them when all are ready may be remembered. Changes no
-  /// result.
-  virtual void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& /*experts*/) {}
+  /// vector, but for what experts_moved() says: what expert_ffn finds out about them when all are
+  /// ready may be remembered. Changes no result.
+  virtual void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& /*experts*/,
+                            const ExpertMemory& /*memory*/ = {}) {}
+  /// Says that the experts at these places of the vector, which lie as aligned as before, have been
+  /// given other addresses: work recorded from now on finds them there, earlier work where they
+  /// were.
+  virtual void experts_moved(const std::vector<ExpertWeights>& /*experts*/,
+                             std::span<const size_t> /*which*/) {}
   /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
   /// the bits.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;

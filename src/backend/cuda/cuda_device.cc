@@ -72,6 +72,7 @@ class CudaPlatform : public gpu::Platform {
   bool has_matrix_units() const override {
     return true;
   }  // of bf16, from 8.0 on, as all we compile for
+  bool copies_beside() const override { return true; }
   uint32_t shared_bytes_max() const override { return shared_bytes_max_; }
   uint32_t cores() const override { return cores_; }
 

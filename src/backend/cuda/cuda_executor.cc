@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -35,14 +36,19 @@ class CudaExecutor : public Executor {
     if (!use_cuda_device(device_).ok()) return;
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
     staging_.reset();
+    if (copying_ != nullptr) (void)cudaStreamSynchronize(copying_);
     for (const Submitted& submitted : in_flight_) (void)cudaEventDestroy(submitted.passed);
+    for (const Copied& copied : copies_) (void)cudaEventDestroy(copied.done);
     for (cudaEvent_t event : spare_events_) (void)cudaEventDestroy(event);
+    if (copying_ != nullptr) (void)cudaStreamDestroy(copying_);
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
   }
 
   Status open() {
     MF_RETURN_IF_ERROR(use_cuda_device(device_));
     MF_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                                   "cudaStreamCreateWithFlags"));
+    MF_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithFlags(&copying_, cudaStreamNonBlocking),
                                    "cudaStreamCreateWithFlags"));
     MF_ASSIGN_OR_RETURN(staging_, CudaStaging::create());
     MF_ASSIGN_OR_RETURN(landing_,
@@ -80,6 +86,51 @@ class CudaExecutor : public Executor {
     }
     while (status_.ok() && !in_flight_.empty()) retire();
     return status_;
+  }
+
+  // An event that is not in flight any more has passed.
+  CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) override {
+    const CopyId id{++copied_};
+    if (!status_.ok()) return id;
+    note(use_cuda_device(device_));
+    const auto at = std::ranges::find(in_flight_, after, &Submitted::id);
+    if (at != in_flight_.end()) {
+      note(cuda_status(cudaStreamWaitEvent(copying_, at->passed, 0), "cudaStreamWaitEvent"));
+    }
+    for (const BufferCopy& c : copies) {
+      MF_CHECK(c.to_offset + c.bytes <= c.to->size_bytes());
+      MF_CHECK(c.from_offset + c.bytes <= c.from->size_bytes());
+      note(cuda_status(
+          cudaMemcpyAsync(cuda_address(*c.to) + c.to_offset, cuda_address(*c.from) + c.from_offset,
+                          c.bytes, cudaMemcpyDefault, copying_),
+          "cudaMemcpyAsync"));
+    }
+    cudaEvent_t event = take_event();
+    if (event == nullptr) return id;
+    note(cuda_status(cudaEventRecord(event, copying_), "cudaEventRecord"));
+    copies_.push_back({id, event});
+    return id;
+  }
+
+  void await_copies(CopyId last) override {
+    if (!status_.ok()) return;
+    const auto at = std::ranges::find(copies_, last, &Copied::id);
+    if (at == copies_.end()) return;  // seen to be done
+    note(use_cuda_device(device_));
+    note(launches_.flush(stream_));
+    note(cuda_status(cudaStreamWaitEvent(stream_, at->done, 0), "cudaStreamWaitEvent"));
+  }
+
+  bool has_copied(CopyId last) override {
+    if (!status_.ok()) return true;
+    while (!copies_.empty() && copies_.front().id <= last) {
+      const cudaError_t code = cudaEventQuery(copies_.front().done);
+      if (code == cudaErrorNotReady) return false;
+      note(cuda_status(code, "cudaEventQuery"));
+      spare_events_.push_back(copies_.front().done);
+      copies_.pop_front();
+    }
+    return true;
   }
 
   EventId submit() override {
@@ -128,12 +179,18 @@ class CudaExecutor : public Executor {
     cudaEvent_t passed = nullptr;
   };
 
+  struct Copied {
+    CopyId id{};
+    cudaEvent_t done = nullptr;
+  };
+
   void note(const Status& status) {
     if (status_.ok() && !status.ok()) status_ = status;
   }
 
   // After an error nothing more is launched; what runs still uses its memory until it ends.
   void stop() {
+    if (!stopped_ && copying_ != nullptr) (void)cudaStreamSynchronize(copying_);
     if (!stopped_ && stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
     stopped_ = true;
   }
@@ -194,12 +251,15 @@ class CudaExecutor : public Executor {
 
   int device_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copying_ = nullptr;  // beside it
   LaunchQueue launches_;
   std::unique_ptr<CudaStaging> staging_;
   std::unique_ptr<Buffer> landing_;  // where long reads arrive before they are copied out
   std::optional<ReadOut> read_out_;  // short ones
   uint64_t submitted_ = 0;
   std::vector<Submitted> in_flight_;  // few: what read() or wait() has not seen
+  uint64_t copied_ = 0;
+  std::deque<Copied> copies_;  // what has_copied() has not seen
   std::vector<cudaEvent_t> spare_events_;
   Status status_;
   bool stopped_ = false;

@@ -30,8 +30,11 @@ class CudaBuffer : public Buffer {
  private:
   CudaBuffer(int device, size_t bytes) : device_(device), bytes_(bytes) {}
 
+  Status pin(size_t size);
+
   int device_;
   size_t bytes_;
+  std::unique_ptr<Buffer> pages_;  // of the host's memory that is pinned, where it is ours
   std::byte* host_ = nullptr;
   std::byte* device_data_ = nullptr;
 };

@@ -30,6 +30,14 @@ class Executor {
   /// Submits, waits for all of it, then copies out.
   virtual Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) = 0;
 
+  // As Encoder's, where Platform::copies_beside().
+  virtual CopyId copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
+    MF_CHECK(!"no copies beside");
+    return {};
+  }
+  virtual void await_copies(CopyId /*last*/) { MF_CHECK(!"no copies beside"); }
+  virtual bool has_copied(CopyId /*last*/) { return true; }
+
   /// Hands over what was recorded. Events count up from 1.
   virtual EventId submit() = 0;
   /// True once the work before the event has finished. Never blocks.
@@ -55,6 +63,8 @@ class Platform {
   virtual Result<std::unique_ptr<Executor>> create_executor() = 0;
   /// True where products of 4- and 8-bit matrices are better left to matrix units.
   virtual bool has_matrix_units() const { return false; }
+  /// True when executors copy beside recorded work.
+  virtual bool copies_beside() const { return false; }
   /// Shared memory of a group of a kernel for matrix units, and how many groups run at once if each
   /// takes as much as it can.
   virtual uint32_t shared_bytes_max() const { return kSharedBytesMax; }

@@ -14,6 +14,10 @@ namespace {
 constexpr uint32_t kThreads = 128;
 constexpr uint32_t kSimds = kThreads / kSimdLanes;
 constexpr uint32_t kListThreads = 512;
+// A thread a slot; and enough bytes on their way for the bus: 64 a thread.
+constexpr uint32_t kFetchThreads = 256;
+constexpr uint32_t kFetchGroupsPerCore = 2;
+constexpr uint32_t kFetchSlotsMax = 64;
 
 // Experts a thread, where a group judges them in registers.
 u32 thread_experts(const RouteParams& p) {
@@ -174,6 +178,26 @@ void set_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.groups = launch.slots;
   launch.tile = 1;
   launch.list = launch.tiles = {};
+}
+
+bool fetches(const ExpertLaunch& launch) {
+  return launch.fetch.places > 0 && launch.slots <= kFetchSlotsMax;
+}
+
+Plan plan_fetch(const Recorder& recorder, const ExpertLaunch& launch) {
+  FetchParams p = launch.fetch;
+  p.slots = launch.slots;
+  p.groups = kFetchGroupsPerCore * recorder.platform().cores();
+  Plan plan = make_plan(KernelId::fetch_experts, {p.groups, 1, 1}, kFetchThreads,
+                        (2 * p.slots + p.places + 1) * static_cast<uint32_t>(sizeof(u32)));
+  plan.set_params(p);
+  plan.bind(launch.ids);
+  plan.bind(launch.map);
+  plan.bind(launch.entries);
+  Binding fetched = launch.fetched;
+  fetched.access = Access::kReadWrite;  // entries of experts that were not chosen stay
+  plan.bind(fetched);
+  return plan;
 }
 
 bool takes_few_slots(const ExpertLaunch& launch) {

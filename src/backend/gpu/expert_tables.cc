@@ -51,6 +51,23 @@ bool share_kernels(const ExpertWeights& a, const ExpertWeights& b) {
 
 bool has_wide_rows(const Weight& weight) { return matrix_layout(weight).wide != 0; }
 
+// Kernels read as widely as every expert's parts allow.
+void narrow_to(ExpertLaunch& launch, const ExpertWeights& e) {
+  launch.wide_gate = launch.wide_gate && has_wide_rows(e.gate);
+  launch.wide_up = launch.wide_up && has_wide_rows(e.up);
+  launch.wide_down = launch.wide_down && has_wide_rows(e.down);
+  launch.wide_scales = launch.wide_scales && has_wide_scales(e.gate) && has_wide_scales(e.up);
+  launch.wide_down_scales = launch.wide_down_scales && has_wide_scales(e.down);
+}
+
+bool is_as_wide(const ExpertLaunch& launch, const ExpertWeights& e) {
+  ExpertLaunch with = launch;
+  narrow_to(with, e);
+  return with.wide_gate == launch.wide_gate && with.wide_up == launch.wide_up &&
+         with.wide_down == launch.wide_down && with.wide_scales == launch.wide_scales &&
+         with.wide_down_scales == launch.wide_down_scales;
+}
+
 }  // namespace
 
 ExpertMatrix expert_addresses(const Recorder& recorder, const Weight& weight, const Tensor& bias) {
@@ -68,20 +85,44 @@ ExpertTables::Staying* ExpertTables::find(std::span<const ExpertWeights> experts
   return nullptr;
 }
 
-void ExpertTables::stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts) {
+void ExpertTables::stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
+                        const ExpertMemory& memory) {
   if (experts == nullptr || experts->empty() || find(*experts) != nullptr) return;
   forget_absent();
   Staying& stay = staying_.emplace_back();
   stay.owner = experts;
   stay.data = experts->data();
   stay.count = experts->size();
+  stay.memory = memory;
+}
+
+// A launch of all that stay has their entries in the vector's order.
+void ExpertTables::move(std::span<const ExpertWeights> experts, std::span<const size_t> which) {
+  Staying* const stay = find(experts);
+  if (stay == nullptr || !stay->is_known || !recorder_.ok()) return;
+  MF_CHECK(stay->memory.far != nullptr);
+  for (const size_t i : which) {
+    const ExpertWeights& e = experts[i];
+    MF_CHECK(share_kernels(*stay->launch.like, e));
+    MF_CHECK(is_as_wide(stay->launch, e));
+    const ExpertEntry values = entry_of(e);
+    recorder_.write_table(*stay->table, stay->launch.entries.offset_bytes + i * sizeof(ExpertEntry),
+                          std::as_bytes(std::span(&values, 1)));
+  }
+}
+
+ExpertEntry ExpertTables::entry_of(const ExpertWeights& e) const {
+  return {expert_addresses(recorder_, e.gate, e.gate_bias),
+          expert_addresses(recorder_, e.up, e.up_bias),
+          expert_addresses(recorder_, e.down, e.down_bias)};
 }
 
 void ExpertTables::forget_absent() {
   std::erase_if(staying_, [&](Staying& stay) {
     if (!stay.owner.expired()) return false;
-    if (stay.table != nullptr) {
-      recorder_.keep_alive(std::make_unique<LeftTable>(std::move(stay.table)));
+    for (std::unique_ptr<Buffer>* table : {&stay.table, &stay.fetched}) {
+      if (*table == nullptr) continue;
+      recorder_.keep_alive(std::make_unique<LeftTable>(std::move(*table)));
     }
     return true;
   });
@@ -142,21 +183,34 @@ void ExpertTables::fill_table(size_t like, size_t map_bytes, ExpertLaunch& launc
   for (size_t i = like; i < ready_.size(); ++i) {
     const ExpertWeights& e = ready_[i];
     if (done_[i] != 0 || !share_kernels(ready_[like], e)) continue;
-    const ExpertEntry values{expert_addresses(recorder_, e.gate, e.gate_bias),
-                             expert_addresses(recorder_, e.up, e.up_bias),
-                             expert_addresses(recorder_, e.down, e.down_bias)};
+    const ExpertEntry values = entry_of(e);
     std::memcpy(bytes_.data() + static_cast<size_t>(index(e.expert)) * sizeof(u32), &entry,
                 sizeof(u32));
     std::memcpy(bytes_.data() + map_bytes + entry * sizeof(ExpertEntry), &values,
                 sizeof(ExpertEntry));
-    launch.wide_gate = launch.wide_gate && has_wide_rows(e.gate);
-    launch.wide_up = launch.wide_up && has_wide_rows(e.up);
-    launch.wide_down = launch.wide_down && has_wide_rows(e.down);
-    launch.wide_scales = launch.wide_scales && has_wide_scales(e.gate) && has_wide_scales(e.up);
-    launch.wide_down_scales = launch.wide_down_scales && has_wide_scales(e.down);
+    narrow_to(launch, e);
     done_[i] = 1;
     ++entry;
   }
+}
+
+bool ExpertTables::keep_fetched(Staying& stay, std::span<const std::byte> entries,
+                                ExpertLaunch& launch) {
+  Result<std::unique_ptr<Buffer>> made = recorder_.make_table(entries);
+  if (!made.ok()) return recorder_.fail(made.error());
+  stay.fetched = std::move(made).value();
+  launch.fetched = {stay.fetched.get(), 0, entries.size(), Access::kRead};
+  const ExpertMemory& memory = stay.memory;
+  const Platform& platform = recorder_.platform();
+  MF_CHECK(memory.expert_bytes % 16 == 0 && memory.slot_bytes % 16 == 0);
+  launch.fetch = {.far = platform.device_address(*memory.far),
+                  .far_bytes = memory.far->size_bytes(),
+                  .landing = platform.device_address(*memory.landing),
+                  .slot_bytes = memory.slot_bytes,
+                  .copy_bytes = static_cast<u32>(memory.expert_bytes),
+                  .places = static_cast<u32>(memory.landing->size_bytes() / memory.slot_bytes),
+                  .ids = launch.num_ids};
+  return true;
 }
 
 bool ExpertTables::place(size_t like, ExpertLaunch& launch) {
@@ -183,7 +237,8 @@ bool ExpertTables::place(size_t like, ExpertLaunch& launch) {
   if (keeps) {
     const std::span<const std::byte> entries = std::span(bytes_).subspan(map_bytes);
     std::memcpy(&launch.first, entries.data(), sizeof(ExpertEntry));
-    launch.stride = stride_of(ready_, entries);
+    launch.stride = stay_->memory.far != nullptr ? 0 : stride_of(ready_, entries);
+    if (stay_->memory.landing != nullptr && !keep_fetched(*stay_, entries, launch)) return false;
     stay_->launch = launch;
     stay_->is_known = true;
   }

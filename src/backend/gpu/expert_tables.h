@@ -1,5 +1,5 @@
 // Tables of experts in device memory, by which kernels find them. The tables of experts that stay
-// where they are are made once, and never used after the experts are gone.
+// are made once, written to where one of them moves, and never used after the experts are gone.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,10 @@ class ExpertTables {
   explicit ExpertTables(Recorder& recorder) : recorder_(recorder) {}
 
   /// As Encoder::experts_stay().
-  void stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts);
+  void stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
+            const ExpertMemory& memory);
+  /// As Encoder::experts_moved(); what waits has been recorded.
+  void move(std::span<const ExpertWeights> experts, std::span<const size_t> which);
 
   /// Begins with experts that are ready, which run in as many launches as they need kernels.
   void begin(std::span<const ExpertWeights> ready);
@@ -32,18 +35,22 @@ class ExpertTables {
     std::weak_ptr<const std::vector<ExpertWeights>> owner;
     const ExpertWeights* data = nullptr;
     size_t count = 0;
+    ExpertMemory memory;
     bool is_known = false;  // all run in the same kernels, launch and table are made
     ExpertLaunch launch;
     std::unique_ptr<Buffer> table;
+    std::unique_ptr<Buffer> fetched;  // entries as fetch_experts leaves them
   };
 
   /// Null unless the span is all of some experts that stay.
   Staying* find(std::span<const ExpertWeights> experts);
   void forget_absent();
   bool check(const ExpertWeights& expert);
+  ExpertEntry entry_of(const ExpertWeights& expert) const;
   bool place(size_t like, ExpertLaunch& launch);
   void fill_table(size_t like, size_t map_bytes, ExpertLaunch& launch);
   Result<Binding> keep_table(Staying& stay);
+  bool keep_fetched(Staying& stay, std::span<const std::byte> entries, ExpertLaunch& launch);
 
   Recorder& recorder_;
   std::vector<Staying> staying_;

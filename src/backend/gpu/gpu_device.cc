@@ -21,6 +21,7 @@ class GpuDevice : public Device {
     return platform_->upload(to, offset_bytes, from);
   }
   std::optional<uint64_t> free_bytes() const override { return platform_->free_bytes(); }
+  bool copies_beside() const override { return platform_->copies_beside(); }
   bool takes_f16_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
   int64_t preferred_prefill_chunk() const override {

@@ -57,6 +57,17 @@ EventId GpuEncoder::submit() {
 
 Status GpuEncoder::wait(EventId event) { return recorder_.wait(event); }
 
+CopyId GpuEncoder::copy_beside(std::span<const BufferCopy> copies, EventId after) {
+  return recorder_.copy_beside(copies, after);
+}
+
+void GpuEncoder::await_copies(CopyId last) {
+  flush();
+  recorder_.await_copies(last);
+}
+
+bool GpuEncoder::has_copied(CopyId last) { return recorder_.has_copied(last); }
+
 // --- What waits ---
 
 template <class Op>
@@ -100,6 +111,15 @@ void GpuEncoder::flush() {
       break;
   }
   waiting_.clear();
+}
+
+void GpuEncoder::flush_routes() {
+  if (waiting_.state() != State::kExperts) {
+    flush();
+  } else if (waiting_.route) {
+    recorder_.record(plan_route(*waiting_.route));
+    waiting_.route.reset();
+  }
 }
 
 void GpuEncoder::flush_tables() {
@@ -373,8 +393,15 @@ void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tens
   (void)fuse(FfnOp{out, x, out_gate, intermediate, weights, options});
 }
 
-void GpuEncoder::experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts) {
-  tables_.stay(experts);
+void GpuEncoder::experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
+                              const ExpertMemory& memory) {
+  tables_.stay(experts, memory);
+}
+
+void GpuEncoder::experts_moved(const std::vector<ExpertWeights>& experts,
+                               std::span<const size_t> which) {
+  flush();
+  tables_.move(experts, which);
 }
 
 void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
@@ -388,6 +415,11 @@ void GpuEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const R
     flush_tables();
     if (!tables_.next(launch)) return;
     set_slots(routes, launch);
+    if (fetches(launch)) {
+      flush_routes();
+      recorder_.record(plan_fetch(recorder_, launch));
+      launch.entries = launch.fetched;
+    }
     if (takes_few_slots(launch)) {
       launch_few_slots(launch, tensors);
     } else {

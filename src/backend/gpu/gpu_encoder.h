@@ -30,6 +30,10 @@ class GpuEncoder : public Encoder {
   void write(Tensor to, std::span<const std::byte> from) override;
   Status read(std::span<std::byte> to, Tensor from) override;
 
+  CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) override;
+  void await_copies(CopyId last) override;
+  bool has_copied(CopyId last) override;
+
   void copy(Tensor out, Tensor x) override;
   void add(Tensor out, Tensor a, Tensor b) override;
   void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
@@ -63,7 +67,10 @@ class GpuEncoder : public Encoder {
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
                   std::span<const ExpertWeights> ready, const GluOptions& glu) override;
-  void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts) override;
+  void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
+                    const ExpertMemory& memory) override;
+  void experts_moved(const std::vector<ExpertWeights>& experts,
+                     std::span<const size_t> which) override;
   void combine_experts(Tensor out, Tensor slots, const Routes& routes) override;
 
   EventId submit() override;
@@ -78,6 +85,8 @@ class GpuEncoder : public Encoder {
   void flush();
   /// Launches what waits for a table that the next one may take the place of.
   void flush_tables();
+  /// Launches what waits but a network for every token.
+  void flush_routes();
   /// Launches what waits, then the plan.
   void record(const Plan& plan);
   // Ops along the sequence are these for each sequence.

@@ -120,6 +120,9 @@ Plan plan_route(const RouteOp& op);
 Plan plan_combine(const CombineOp& op);
 /// Completes a launch whose table is placed.
 void set_slots(const Routes& routes, ExpertLaunch& launch);
+/// True when plan_fetch() is to be recorded before: then experts are read where it leaves them.
+bool fetches(const ExpertLaunch& launch);
+Plan plan_fetch(const Recorder& recorder, const ExpertLaunch& launch);
 /// True when record_few_slots() has the launches of these experts, otherwise record_experts() has.
 bool takes_few_slots(const ExpertLaunch& launch);
 void record_experts(Recorder& recorder, ExpertLaunch& launch, const ExpertTensors& tensors);

@@ -43,6 +43,14 @@ class Recorder {
   Status wait(EventId event);
   void keep_alive(std::unique_ptr<Retained> resource) { recorded_.push_back(std::move(resource)); }
 
+  // --- Copies beside launches, as Encoder's ---
+
+  CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) {
+    return executor_->copy_beside(copies, after);
+  }
+  void await_copies(CopyId last) { executor_->await_copies(last); }
+  bool has_copied(CopyId last) { return executor_->has_copied(last); }
+
   // --- Memory ---
 
   void write(const Tensor& to, std::span<const std::byte> from);
@@ -59,6 +67,10 @@ class Recorder {
   bool place_addresses(std::span<const Tensor> tensors, Binding& table);
   /// A table in a buffer of its own, which the caller keeps until no launch needs it.
   Result<std::unique_ptr<Buffer>> make_table(std::span<const std::byte> bytes);
+  /// Writes into such a table, in order with the launches.
+  void write_table(Buffer& table, uint64_t offset_bytes, std::span<const std::byte> bytes) {
+    executor_->write(table, offset_bytes, bytes);
+  }
   /// 0 of a null tensor.
   uint64_t address_of(const Tensor& tensor) const;
   /// Rows of activations as integers, for as long as the rows stay unchanged.

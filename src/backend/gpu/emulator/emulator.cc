@@ -1,12 +1,15 @@
 #include "backend/gpu/emulator/emulator.h"
 
 #include <cstring>
+#include <deque>
 #include <mutex>
+#include <random>
 #include <vector>
 
 #include "backend/gpu/emulator/kernel_entries.h"
 #include "backend/gpu/emulator/machine.h"
 #include "backend/host_buffer.h"
+#include "base/format.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -44,13 +47,17 @@ class EmulatorBuffer : public Buffer {
 /// Queues until submit(), as a GPU would; then runs everything at once.
 class EmulatorExecutor : public Executor {
  public:
-  EmulatorExecutor(Memory& memory, uint64_t seed) : memory_(memory), seed_(seed) {
+  EmulatorExecutor(Memory& memory, const EmulatorOptions& options)
+      : memory_(memory),
+        seed_(options.seed),
+        copy_random_(options.copy_seed),
+        failing_copy_(options.failing_copy) {
     constexpr size_t kStepsUsual = 256;
     queue_.reserve(kStepsUsual);
     bytes_.reserve(size_t{64} << 10);
   }
 
-  void record(const Plan& plan) override { queue_.push_back({plan, 0, 0, false}); }
+  void record(const Plan& plan) override { queue_.push_back({plan, 0, 0, false, 0}); }
 
   void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
     Step step;
@@ -72,11 +79,35 @@ class EmulatorExecutor : public Executor {
   EventId submit() override {
     for (const Step& step : queue_) {
       if (!status_.ok()) break;
-      status_ = step.is_write ? copy(step) : run(step.plan);
+      copy_some();
+      if (step.awaits != 0) finish_copies(CopyId{step.awaits});
+      if (step.awaits == 0) status_ = step.is_write ? copy(step) : run(step.plan);
     }
     queue_.clear();
     bytes_.clear();
     return EventId{++submitted_};
+  }
+  CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) override {
+    MF_CHECK(static_cast<uint64_t>(after) <= submitted_);
+    const CopyId id{++asked_copies_};
+    for (const BufferCopy& c : copies) {
+      MF_CHECK(c.to_offset + c.bytes <= c.to->size_bytes());
+      MF_CHECK(c.from_offset + c.bytes <= c.from->size_bytes());
+      waiting_copies_.push_back({id, c});
+      // Whoever reads the place before it has waited gets no numbers.
+      std::memset(c.to->host_data() + c.to_offset, 0xff, c.bytes);
+    }
+    copy_some();
+    return id;
+  }
+  void await_copies(CopyId last) override {
+    Step step;
+    step.awaits = static_cast<uint64_t>(last);
+    queue_.push_back(step);
+  }
+  bool has_copied(CopyId last) override {
+    copy_some();
+    return !status_.ok() || waiting_copies_.empty() || waiting_copies_.front().id > last;
   }
   bool has_passed(EventId event) override { return static_cast<uint64_t>(event) <= submitted_; }
   Status wait(EventId) override { return status_; }
@@ -87,7 +118,28 @@ class EmulatorExecutor : public Executor {
     size_t bytes_begin = 0;
     size_t bytes = 0;
     bool is_write = false;
+    uint64_t awaits = 0;  // copies up to this one; 0: a launch or a write
   };
+  struct WaitingCopy {
+    CopyId id{};
+    BufferCopy copy;
+  };
+
+  /// As many of the copies as the seed says: few, so that most are late.
+  void copy_some() {
+    while (!waiting_copies_.empty() && copy_random_() % 8 == 0) copy_next();
+  }
+  void finish_copies(CopyId last) {
+    while (!waiting_copies_.empty() && waiting_copies_.front().id <= last) copy_next();
+  }
+  void copy_next() {
+    const BufferCopy c = waiting_copies_.front().copy;
+    waiting_copies_.pop_front();
+    if (++made_copies_ == failing_copy_) {
+      status_ = make_error(ErrorCode::kIo, "copy {} fails as asked for", made_copies_);
+    }
+    std::memcpy(c.to->host_data() + c.to_offset, c.from->host_data() + c.from_offset, c.bytes);
+  }
 
   Status copy(const Step& step) {
     const Binding& to = step.plan.bindings[0];
@@ -130,6 +182,11 @@ class EmulatorExecutor : public Executor {
   std::vector<Step> queue_;
   std::vector<std::byte> bytes_;
   emulator::Machine machine_;
+  std::minstd_rand copy_random_;
+  uint64_t failing_copy_;
+  uint64_t asked_copies_ = 0;
+  uint64_t made_copies_ = 0;
+  std::deque<WaitingCopy> waiting_copies_;
   Status status_;
 };
 
@@ -141,6 +198,7 @@ class EmulatorPlatform : public Platform {
   bool has_matrix_units() const override { return options_.matrix_units; }
   uint32_t shared_bytes_max() const override { return options_.shared_bytes; }
   uint32_t cores() const override { return options_.cores; }
+  bool copies_beside() const override { return true; }
   uint64_t workspace_bytes_max() const override { return uint64_t{128} << 10; }
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
   std::string_view bits_key() const override {
@@ -156,7 +214,7 @@ class EmulatorPlatform : public Platform {
   }
   std::optional<uint64_t> free_bytes() const override { return options_.memory_bytes; }
   Result<std::unique_ptr<Executor>> create_executor() override {
-    return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(memory_, options_.seed));
+    return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(memory_, options_));
   }
 
  private:

@@ -19,6 +19,11 @@ struct EmulatorOptions {
   bool matrix_units = false;
   /// Bytes that the platform reports as free of its own memory; none: memory is the host's.
   std::optional<uint64_t> memory_bytes = {};
+  /// Chooses when copies beside launches are made: any time between the event they wait for and
+  /// the call that waits for them.
+  uint64_t copy_seed = 0;
+  /// The copy that fails, counted from 1; 0: none.
+  uint64_t failing_copy = 0;
   /// Shared memory that a group can have.
   uint32_t shared_bytes = kMmaSharedBytesMax;
   /// Multiprocessors that work is shared out to: so few that small problems reach the kernels for

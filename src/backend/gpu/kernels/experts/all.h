@@ -3,6 +3,7 @@
 
 #include "backend/gpu/kernels/experts/expert_lists.h"
 #include "backend/gpu/kernels/experts/experts.h"
+#include "backend/gpu/kernels/experts/fetch_experts.h"
 #include "backend/gpu/kernels/experts/mma_down_sum.h"
 #include "backend/gpu/kernels/experts/mma_experts.h"
 #include "backend/gpu/kernels/experts/mma_experts_t1.h"

@@ -8,6 +8,7 @@
 #define MF_EXPERTS_KERNELS(X)                                  \
   X(expert_lists, 4, ExpertListParams, kWaits)                 \
   X(expert_tiles, 2, ExpertListParams, kWaits)                 \
+  X(fetch_experts, 4, FetchParams, kWaits)                     \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)                \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)               \
   X(combine_slots, 3, CombineParams, kWaits)                   \

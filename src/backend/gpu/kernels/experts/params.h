@@ -19,6 +19,21 @@ struct ExpertEntry {
   ExpertMatrix up;
   ExpertMatrix down;
 };
+enum : u32 { kEntryWords = sizeof(ExpertEntry) / sizeof(u64) };
+
+/// Slots of experts in far memory, and places of the same size, from these addresses on.
+struct FetchParams {
+  u64 far;
+  u64 far_bytes;
+  u64 landing;
+  u64 slot_bytes;
+  u32 copy_bytes;  // of a slot, those that hold an expert; a multiple of 16
+  u32 places;
+  u32 slots;  // of routes
+  u32 ids;    // of the map
+  u32 groups;
+};
+
 struct ExpertListParams {
   u32 slots;
   u32 ids;  // of the map; ids beyond are not ready
