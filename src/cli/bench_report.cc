@@ -143,6 +143,16 @@ std::string drive_line(const BenchResult& r) {
   return line + "\n";
 }
 
+// Below the table, of tests that read experts over a device's bus.
+std::string bus_line(const BenchResult& r) {
+  if (r.run.experts.bus_bytes == 0) return {};
+  return formatted(
+      "\n{}: {} a token over the bus, {:.1f} % of choices in the device's memory, {} "
+      "experts brought there\n",
+      r.name(), format_bytes(static_cast<uint64_t>(per_token(r.run.experts.bus_bytes, r))),
+      100.0 * r.run.experts.near_hit_rate(), r.run.experts.promotions);
+}
+
 std::string render_markdown(std::span<const BenchResult> results) {
   std::vector<Row> rows = {{"model", "size", "params", "backend", "threads", "test", "t/s",
                             "bytes/token", "GB/s", "of bound", "hits", "read/token",
@@ -157,7 +167,7 @@ std::string render_markdown(std::span<const BenchResult> results) {
     text += markdown_line(rows[line], widths);
     if (line == 0) text += markdown_rule(widths);
   }
-  for (const BenchResult& r : results) text += parallel_line(r) + drive_line(r);
+  for (const BenchResult& r : results) text += parallel_line(r) + drive_line(r) + bus_line(r);
   const BenchResult& last = results.back();
   return text + formatted(
                     "\nmemory bandwidth {:.2f} GB/s with {} threads | peak memory {} | "
@@ -271,6 +281,9 @@ Json bench_fields(const BenchResult& r) {
   json["prefetches"] = r.run.experts.prefetches;
   json["prefetches_useful"] = r.run.experts.prefetches_useful;
   json["lookahead_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.lookahead_us, r));
+  json["near_hit_rate"] = r.run.experts.near_hit_rate();
+  json["promotions"] = r.run.experts.promotions;
+  json["bus_bytes_per_token"] = rounded(per_token(r.run.experts.bus_bytes, r));
   json["expert_cache_bytes"] = r.expert_cache_bytes;
   json["peak_memory_bytes"] = r.peak_memory_bytes;
   json["samples_ns"] = r.run.samples_ns;

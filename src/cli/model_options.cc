@@ -93,6 +93,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                   "default: what is free, less a reserve)")
       ->check(not_empty());
   command
+      .add_option(
+          "--near-cache", options.near_cache,
+          "Memory of the device's own for experts, where it does not hold them all (0: none, "
+          "they are read in the host's memory; default: auto, what is free)")
+      ->check(not_empty());
+  command
       .add_option("--cache-policy", options.cache_policy,
                   "Which experts stay in the cache: lfu (decayed use) or lru")
       ->check(CLI::IsMember({"lfu", "lru"}))
@@ -158,6 +164,11 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   MF_CHECK(lookahead.has_value());  // the command line took no other
   engine.lookahead = *lookahead;
   engine.check_experts = !options.trust_experts;
+  if (!options.near_cache.empty() && options.near_cache != "auto") {
+    const Result<uint64_t> bytes = parse_bytes(options.near_cache);
+    if (!bytes.ok()) return bytes.error().with_context("--near-cache");
+    engine.near_cache_bytes = *bytes;
+  }
   if (!options.expert_cache.empty()) {
     const Result<uint64_t> bytes = parse_bytes(options.expert_cache);
     if (!bytes.ok()) return bytes.error().with_context("--expert-cache");

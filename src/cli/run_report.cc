@@ -47,6 +47,9 @@ Json phase_json(const ExpertStats& experts, int64_t tokens, double seconds) {
   json["stall_seconds_per_token"] = ratio(static_cast<double>(experts.stall_us) * 1e-6, count);
   json["prefetches"] = experts.prefetches;
   json["prefetches_useful"] = experts.prefetches_useful;
+  json["near_hit_rate"] = experts.near_hit_rate();
+  json["promotions"] = experts.promotions;
+  json["bus_bytes"] = experts.bus_bytes;
   json["lookahead_seconds"] = static_cast<double>(experts.lookahead_us) * 1e-6;
   return json;
 }
@@ -78,6 +81,10 @@ std::string run_statistics_line(const RunStatistics& run) {
                       ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
                       100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
     line += drive_text(decode, steps);
+    if (decode.bus_bytes > 0) {
+      line += formatted(" | on the device {:.1f} % | over the bus {}/token",
+                        100.0 * decode.near_hit_rate(), format_bytes(decode.bus_bytes / steps));
+    }
   }
   line += formatted(" | prompt read {} | peak memory {}",
                     format_bytes(result.prefill_experts.bytes_read),

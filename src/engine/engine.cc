@@ -12,6 +12,7 @@
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
+#include "experts/tiered_expert_store.h"
 #include "io/file.h"
 #include "io/page_cache.h"
 
@@ -22,8 +23,6 @@ constexpr int64_t kContextDefaultMax = 4096;
 // How many of kReaderDepth reads may be guesses: a demand read behind so few is late by a
 // millisecond or two.
 constexpr int kSpeculativeDepth = 8;
-// Tables, workspace and the driver take this much of a device's own memory.
-constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
                                const Shape& shape, DType dtype) {
@@ -56,13 +55,31 @@ void drop_cached_files(const TensorIndex& index) {
 
 // True when the device has memory of its own that holds every expert beside a sequence's state, and
 // the user has not bounded them below that.
-bool can_hold_experts(const Device& device, const LoadedModel& model, const MemoryPlan& plan,
-                      std::optional<uint64_t> wanted) {
-  const std::optional<uint64_t> available = device.free_bytes();
-  if (!available || model.experts.num_experts_total() == 0) return false;
+bool can_hold_experts(std::optional<uint64_t> free_bytes, const LoadedModel& model,
+                      const MemoryPlan& plan, const EngineOptions& options) {
+  if (!free_bytes || model.experts.num_experts_total() == 0) return false;
   const uint64_t bytes = resident_experts_bytes(model.experts);
-  if (wanted && *wanted < bytes) return false;
-  return bytes + plan.state_bytes + kDeviceReserveBytes <= *available;
+  for (const std::optional<uint64_t>& wanted :
+       {options.expert_cache_bytes, options.near_cache_bytes}) {
+    if (wanted && *wanted < bytes) return false;
+  }
+  return bytes + plan.state_bytes + kDeviceReserveBytes <= *free_bytes;
+}
+
+// A near cache stands before memory of the host that holds every expert.
+Status check_near_cache(const Device& device, bool has_memory, const MemoryPlan& plan) {
+  if (!has_memory || !device.copies_beside()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a near cache: device {} has no memory of its own for one", device.name());
+  }
+  if (plan.streams()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "a near cache of device {}: experts take {}, expected all of them in memory "
+                      "of the host, which has {} for them (see --expert-cache)",
+                      device.name(), format_bytes(plan.experts_bytes),
+                      format_bytes(plan.expert_cache_bytes));
+  }
+  return {};
 }
 
 }  // namespace
@@ -139,10 +156,26 @@ Status Engine::open_experts(const EngineOptions& options) {
       reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
                                                .depth = kReaderDepth,
                                                .speculative_depth = kSpeculativeDepth}));
-  if (can_hold_experts(*device_, *loaded_, plan_, options.expert_cache_bytes)) {
+  const std::optional<uint64_t> device_free = device_->free_bytes();
+  if (options.near_cache_bytes) {
+    MF_RETURN_IF_ERROR(check_near_cache(*device_, device_free.has_value(), plan_));
+  }
+  if (can_hold_experts(device_free, *loaded_, plan_, options)) {
     MF_ASSIGN_OR_RETURN(
         experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
                                              {.check_arrivals = options.check_experts}));
+    plan_.expert_cache_bytes = experts_->capacity_bytes();
+  } else if (device_free && device_->copies_beside() && !plan_.streams()) {
+    const TierPlan tiers =
+        plan_tiers(loaded_->experts, *device_free, plan_.state_bytes, options.near_cache_bytes);
+    MF_ASSIGN_OR_RETURN(experts_, make_tiered_expert_store(
+                                      loaded_->experts, loaded_->index, *reader_, *device_,
+                                      {.near_bytes = tiers.near_bytes,
+                                       .ring_bytes = options.ring_bytes.value_or(tiers.ring_bytes),
+                                       .step_tokens_max = prefill_chunk_,
+                                       .experts_per_token_max = token_demand(spec()).per_layer,
+                                       .placement = options.placement,
+                                       .check_arrivals = options.check_experts}));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
   } else {
     MF_ASSIGN_OR_RETURN(

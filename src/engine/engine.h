@@ -23,6 +23,7 @@
 #include "engine/snapshot.h"
 #include "experts/expert_store.h"
 #include "experts/lookahead.h"
+#include "experts/near_placement.h"
 #include "experts/route_trace.h"
 #include "experts/usage_profile.h"
 #include "io/host_memory.h"
@@ -37,6 +38,13 @@ struct EngineOptions {
   int64_t context_length = 0;
   /// Bytes for experts; 0 is the least that can work; none: what is free.
   std::optional<uint64_t> expert_cache_bytes;
+  /// Bytes of a device's own memory for experts, where it has some and does not hold them all;
+  /// none: what is free. Does not change the results.
+  std::optional<uint64_t> near_cache_bytes;
+  /// Bytes of it through which a prompt's experts go; none: a share. Does not change the results.
+  std::optional<uint64_t> ring_bytes;
+  /// Which experts lie there. Does not change the results.
+  NearPlacementOptions placement = {};
   /// How experts are read; see make_reader(). Does not change the results.
   IoMode expert_io = IoMode::kAuto;
   /// Threads that read experts where the mode has threads: enough to keep a drive's queue filled.

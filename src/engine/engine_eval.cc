@@ -214,7 +214,7 @@ Status Engine::forward() {
   encoder_->write(step_inputs_.slice(0, 0, 2 * n), std::as_bytes(std::span(host_inputs_)));
   const int64_t wanted = batch_.logits_rows();
   const Tensor logits = wanted > 0 ? logits_.slice(0, 0, wanted) : Tensor{};
-  experts_->begin_step(batch_.sequences());
+  experts_->begin_step(batch_.sequences(), *encoder_);
   const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
   if (wanted > 0) return read_results();

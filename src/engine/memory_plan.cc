@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "experts/expert_fetch.h"
+#include "experts/tiered_expert_store.h"
 #include "io/reader_factory.h"
 
 namespace moeflux {
@@ -40,6 +41,19 @@ uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts) {
   const uint64_t left = plan.available_bytes > taken ? plan.available_bytes - taken : 0;
   const uint64_t bytes = std::min(left, plan.expert_slot_bytes * num_experts);
   return bytes < plan.expert_slot_bytes ? 0 : bytes;
+}
+
+// The ring takes no more than a quarter, and nothing where that is not even two waves.
+TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t state_bytes,
+                    std::optional<uint64_t> wanted) {
+  const uint64_t taken = state_bytes + kDeviceReserveBytes;
+  const uint64_t bytes = wanted.value_or(free_bytes > taken ? free_bytes - taken : 0);
+  const uint64_t wave = ring_wave(experts) * experts.slot_bytes_max();
+  const uint64_t waves = wave == 0 ? 0 : std::min<uint64_t>(kRingWaves, bytes / 4 / wave);
+  TierPlan plan;
+  plan.ring_bytes = waves < 2 ? 0 : waves * wave;
+  plan.near_bytes = bytes - plan.ring_bytes;
+  return plan;
 }
 
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request) {

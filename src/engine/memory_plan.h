@@ -62,4 +62,18 @@ uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts);
 
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request);
 
+/// A device's own memory for experts, where it does not hold them all and the host's does.
+struct TierPlan {
+  uint64_t near_bytes = 0;  // of those that stay
+  uint64_t ring_bytes = 0;  // that a prompt's go through
+};
+
+/// Divides what the user asked for, or what the state of a sequence and a reserve leave of
+/// `free_bytes`.
+TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t state_bytes,
+                    std::optional<uint64_t> wanted);
+
+/// Left free of a device's own memory: tables, workspace and the driver take it.
+constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
+
 }  // namespace moeflux

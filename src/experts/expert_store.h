@@ -26,11 +26,20 @@ struct ExpertStats {
   uint64_t prefetches_useful = 0;  // of these, asked for before they had to go
   uint64_t read_us = 0;            // time with a read in flight, until its arrival was noticed
   uint64_t lookahead_us = 0;       // spent on routers applied early and on what they led to
+  uint64_t near_hits = 0;          // choices of decoded tokens in a device's own memory,
+  uint64_t far_hits = 0;           // read by the device in the host's,
+  uint64_t promotions = 0;         // experts brought from there to here,
+  uint64_t bus_bytes = 0;          // and what went over the bus for all of it, and for prompts
 
   /// While reads were in flight; 0 without any.
   double read_bytes_per_second() const {
     return read_us == 0 ? 0.0
                         : static_cast<double>(bytes_read) * 1e6 / static_cast<double>(read_us);
+  }
+  /// Of decoded tokens' choices, those in a device's own memory; 1 where nobody counted.
+  double near_hit_rate() const {
+    const uint64_t choices = near_hits + far_hits;
+    return choices == 0 ? 1.0 : static_cast<double>(near_hits) / static_cast<double>(choices);
   }
   friend ExpertStats operator-(const ExpertStats& a, const ExpertStats& b) {
     return {a.hits - b.hits,
@@ -41,7 +50,11 @@ struct ExpertStats {
             a.prefetches - b.prefetches,
             a.prefetches_useful - b.prefetches_useful,
             a.read_us - b.read_us,
-            a.lookahead_us - b.lookahead_us};
+            a.lookahead_us - b.lookahead_us,
+            a.near_hits - b.near_hits,
+            a.far_hits - b.far_hits,
+            a.promotions - b.promotions,
+            a.bus_bytes - b.bus_bytes};
   }
   ExpertStats& operator+=(const ExpertStats& more) {
     hits += more.hits;
@@ -53,6 +66,10 @@ struct ExpertStats {
     prefetches_useful += more.prefetches_useful;
     read_us += more.read_us;
     lookahead_us += more.lookahead_us;
+    near_hits += more.near_hits;
+    far_hits += more.far_hits;
+    promotions += more.promotions;
+    bus_bytes += more.bus_bytes;
     return *this;
   }
 };
@@ -87,8 +104,12 @@ class ExpertStore {
   virtual Status hint(LayerId /*layer*/, Encoder& /*encoder*/, const Routes& /*routes*/) {
     return {};
   }
-  /// The leases that follow are of a step with these rows.
-  virtual void begin_step(std::span<const StepRows> /*rows*/) {}
+  /// The leases that follow are of a step with these rows, recorded by this encoder. What a store
+  /// has to record between steps it records here.
+  virtual void begin_step(std::span<const StepRows> /*rows*/, Encoder& /*encoder*/) {}
+  /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
+  /// for a store that looks at them later; null: anywhere.
+  virtual Tensor ids_memory(LayerId /*layer*/, int64_t /*tokens*/, int64_t /*top_k*/) { return {}; }
   /// Tells the observer of every lease from now on; null: nobody. Must outlive the store, or be
   /// taken away.
   virtual void observe_routes(RouteObserver* /*observer*/) {}

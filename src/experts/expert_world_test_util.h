@@ -191,7 +191,7 @@ inline Delivery deliver(const ExpertWorld& world, ExpertStore& store, RoutingEnc
                         std::span<const StepRows> rows) {
   Delivery delivery;
   const ScratchScope scope(encoder);
-  store.begin_step(rows);
+  store.begin_step(rows, encoder);
   int64_t tokens = 0;
   for (const StepRows& part : rows) tokens += part.rows;
   auto lease = store.lease(LayerId{layer}, encoder, encoder.choose(std::move(ids), tokens));

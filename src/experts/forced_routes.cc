@@ -70,9 +70,12 @@ class ForcedRoutesStore : public ExpertStore {
     }
     return store_->lease(layer, encoder, routes);
   }
-  void begin_step(std::span<const StepRows> rows) override {
+  void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
     rows_.assign(rows.begin(), rows.end());
-    store_->begin_step(rows);
+    store_->begin_step(rows, encoder);
+  }
+  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
+    return store_->ids_memory(layer, tokens, top_k);
   }
   void observe_routes(RouteObserver* observer) override { store_->observe_routes(observer); }
   ExpertStats stats() const override { return store_->stats(); }

@@ -115,7 +115,7 @@ TEST_F(ForcedRoutesTest, WeightsStayTheRoutersUnlessAskedFor) {
 TEST_F(ForcedRoutesTest, WeightsOfOtherRanksAreRefused) {
   const auto store = forced({.with_weights = true});
   const ScratchScope scope(encoder_);
-  store->begin_step(std::span(&kOneOfDecode, 1));
+  store->begin_step(std::span(&kOneOfDecode, 1), encoder_);
   expect_error(store->lease(LayerId{0}, encoder_, encoder_.choose({1, 2, 3})),
                ErrorCode::kInvalidArgument, {"layer 0", "2 weights", "model's 3"});
 }

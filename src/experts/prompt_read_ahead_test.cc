@@ -54,7 +54,7 @@ class PromptReadAheadTest : public ::testing::Test {
     }
     const ScratchScope scope(encoder_);
     const StepRows rows = prompt_of(kTokens);
-    store.begin_step(std::span(&rows, 1));
+    store.begin_step(std::span(&rows, 1), encoder_);
     auto lease = store.lease(LayerId{layer}, encoder_, encoder_.choose(std::move(ids), kTokens));
     ASSERT_TRUE(lease.ok());
     while (true) {

@@ -49,7 +49,7 @@ class ResidentExpertStore : public ExpertStore {
     encoder.experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(own, &own->experts));
     return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(own->experts));
   }
-  void begin_step(std::span<const StepRows> rows) override { routes_.begin_step(rows); }
+  void begin_step(std::span<const StepRows> rows, Encoder&) override { routes_.begin_step(rows); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override { return stats_; }
   uint64_t capacity_bytes() const override { return capacity_bytes_; }

@@ -58,7 +58,7 @@ class StreamedExpertStore : public ExpertStore {
                                              const Routes& routes) override;
   bool wants_hint(LayerId layer) override;
   Status hint(LayerId layer, Encoder& encoder, const Routes& routes) override;
-  void begin_step(std::span<const StepRows> rows) override {
+  void begin_step(std::span<const StepRows> rows, Encoder&) override {
     last_visit_.reset();
     routes_.begin_step(rows);
   }

@@ -24,7 +24,9 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
   const int64_t top_k = moe.experts_per_token;
-  const Routes routes{e.scratch({n, top_k}, DType::kI32), e.scratch({n, top_k}, DType::kF32)};
+  Tensor ids = step.experts.ids_memory(layer, n, top_k);
+  if (ids.is_null()) ids = e.scratch({n, top_k}, DType::kI32);
+  const Routes routes{ids, e.scratch({n, top_k}, DType::kF32)};
   const Tensor slots = e.scratch({n, top_k, x.dim(1)}, DType::kF32);
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
   e.route(routes, router_logits, moe.router);

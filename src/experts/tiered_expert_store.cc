@@ -1,0 +1,381 @@
+#include "experts/tiered_expert_store.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "experts/expert_fetch.h"
+#include "experts/expert_ring.h"
+#include "experts/route_log.h"
+#include "experts/route_readback.h"
+
+namespace moeflux {
+namespace {
+
+constexpr size_t kRingWaveMax = 16;
+// A prompt goes through the ring when its choices are so many times the layer's experts: then it
+// needs nearly all of them, and of each more tokens than one read in place serves.
+constexpr int64_t kRingChoices = 2;
+// Moves after a step: some always, and a share of the experts that were read over the bus, which
+// moves share with those reads.
+constexpr uint64_t kMovesLeast = 4;
+constexpr uint64_t kFarReadsPerMove = 16;
+constexpr uint64_t kMovesAfterPrompt = 256;
+
+/// All experts, in the host's memory.
+class FarExperts {
+ public:
+  FarExperts(const ExpertTable& table, Device& device) : table_(table), device_(device) {}
+
+  Status load(const TensorIndex& files, AsyncReader& reader, bool check_arrivals) {
+    slot_bytes_ = table_.slot_bytes_max();
+    for (const ExpertLayer& layer : table_.layers) {
+      first_.push_back(count_);
+      count_ += static_cast<size_t>(layer.num_experts);
+    }
+    MF_ASSIGN_OR_RETURN(buffer_, device_.allocate(count_ * slot_bytes_, MemoryKind::kHostVisible));
+    MF_CHECK(buffer_->host_data() != nullptr);
+    ExpertFetch fetch(table_, files, reader,
+                      {.memory = {buffer_->host_data(), count_ * slot_bytes_},
+                       .slot_bytes = slot_bytes_,
+                       .check_arrivals = check_arrivals});
+    for (size_t l = 0; l < table_.layers.size(); ++l) {
+      for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
+        const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
+        while (fetch.in_flight() >= kInFlight) MF_RETURN_IF_ERROR(collect(fetch));
+        fetch.start(key, ExpertCache::Slot{static_cast<uint32_t>(slot_of(key))},
+                    ReadPriority::kDemand);
+      }
+    }
+    while (fetch.in_flight() > 0) MF_RETURN_IF_ERROR(collect(fetch));
+    return {};
+  }
+
+  Buffer& buffer() const { return *buffer_; }
+  size_t offset_of(ExpertKey key) const { return slot_of(key) * slot_bytes_; }
+  size_t slot_bytes() const { return slot_bytes_; }
+  uint64_t bytes() const { return count_ * slot_bytes_; }
+
+ private:
+  // Enough for any drive's queue.
+  static constexpr size_t kInFlight = 64;
+
+  static Status collect(ExpertFetch& fetch) {
+    for (const ExpertFetch::Arrival& arrival : fetch.wait()) MF_RETURN_IF_ERROR(arrival.status);
+    return {};
+  }
+  size_t slot_of(ExpertKey key) const {
+    return first_[static_cast<size_t>(index(key.layer))] + static_cast<size_t>(index(key.expert));
+  }
+
+  const ExpertTable& table_;
+  Device& device_;
+  size_t slot_bytes_ = 0;
+  size_t count_ = 0;
+  std::vector<size_t> first_;  // by layer, slot of its expert 0
+  std::unique_ptr<Buffer> buffer_;
+};
+
+/// All of a layer's experts at once, where they lie.
+class WholeLease : public ExpertLease {
+ public:
+  explicit WholeLease(std::span<const ExpertWeights> experts) : experts_(experts) {}
+  Result<std::span<const ExpertWeights>> wait_some() override {
+    return std::exchange(experts_, {});
+  }
+
+ private:
+  std::span<const ExpertWeights> experts_;
+};
+
+/// Those in the device's memory first, then the others as they come through the ring.
+class RingLease : public ExpertLease {
+ public:
+  RingLease(std::span<const ExpertWeights> near, ExpertRing& ring, Encoder& encoder, LayerId layer)
+      : near_(near), ring_(ring), encoder_(encoder), layer_(layer) {}
+  Result<std::span<const ExpertWeights>> wait_some() override {
+    if (!near_.empty()) return std::exchange(near_, {});
+    return ring_.next(encoder_, layer_);
+  }
+
+ private:
+  std::span<const ExpertWeights> near_;
+  ExpertRing& ring_;
+  Encoder& encoder_;
+  LayerId layer_;
+};
+
+class TieredExpertStore : public ExpertStore {
+ public:
+  TieredExpertStore(const ExpertTable& table, FarExperts far, NearPlacement placement)
+      : table_(table), far_(std::move(far)), placement_(std::move(placement)) {
+    for (size_t l = 0; l < table_.layers.size(); ++l) {
+      auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
+      for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
+        const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
+        experts.push_back(table_.layers[l].weights(key.expert, far_.buffer(), far_.offset_of(key)));
+      }
+    }
+    stats_.bytes_read = table_.bytes_total();
+  }
+
+  Status open(Device& device, const TieredExpertStoreOptions& options);
+
+  Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
+                                             const Routes& routes) override;
+  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
+    return log_ ? log_->ids(layer, tokens, top_k) : Tensor{};
+  }
+  void begin_step(std::span<const StepRows> rows, Encoder& encoder) override;
+  void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
+  ExpertStats stats() const override {
+    ExpertStats stats = stats_;
+    if (ring_) stats.bus_bytes += ring_->bytes_copied();
+    return stats;
+  }
+  uint64_t capacity_bytes() const override {
+    return far_.bytes() + placement_.num_slots() * far_.slot_bytes();
+  }
+
+ private:
+  /// Copies of a few moves.
+  struct Moving {
+    CopyId arrives{};
+    std::vector<NearPlacement::Move> moves;
+  };
+
+  std::vector<ExpertWeights>& layer_of(LayerId layer) {
+    return *layers_[static_cast<size_t>(index(layer))];
+  }
+  size_t near_offset(NearPlacement::Slot slot) const { return slot * far_.slot_bytes(); }
+  BufferCopy copy_of(const NearPlacement::Move& move) const;
+  void fill();
+  void place(ExpertKey key, Buffer& buffer, size_t offset);
+  void tell_moved(Encoder& encoder);
+  void settle(Encoder& encoder);
+  void count(std::span<const RouteLog::Visit> visits);
+  void start_moves(Encoder& encoder, uint64_t most);
+  bool uses_ring(const Routes& routes, LayerId layer) const;
+  void begin_ring(Encoder& encoder, LayerId first);
+
+  const ExpertTable& table_;
+  FarExperts far_;
+  NearPlacement placement_;
+  std::unique_ptr<Buffer> near_;
+  std::vector<std::shared_ptr<std::vector<ExpertWeights>>> layers_;  // where each expert is read
+  std::vector<std::vector<size_t>> moved_;  // by layer, experts with new addresses
+  std::vector<Moving> moving_;              // in order
+  std::optional<RouteLog> log_;
+  std::optional<ExpertRing> ring_;
+  bool ring_has_begun_ = false;  // in this step
+  std::vector<ExpertRing::Source> sources_;
+  std::vector<ExpertWeights> near_experts_;  // of a layer, while a prompt goes through the ring
+  RouteReadback routes_;
+  ExpertStats stats_;
+};
+
+Status TieredExpertStore::open(Device& device, const TieredExpertStoreOptions& options) {
+  const size_t slot_bytes = far_.slot_bytes();
+  moved_.resize(table_.layers.size());
+  if (placement_.num_slots() > 0) {
+    MF_ASSIGN_OR_RETURN(near_,
+                        device.allocate(placement_.num_slots() * slot_bytes, MemoryKind::kDevice));
+    MF_ASSIGN_OR_RETURN(log_, RouteLog::create(device, table_, options.step_tokens_max,
+                                               options.experts_per_token_max));
+    fill();
+    for (const Moving& moving : moving_) {
+      for (const NearPlacement::Move& move : moving.moves) {
+        const BufferCopy copy = copy_of(move);
+        MF_RETURN_IF_ERROR(device.upload(*copy.to, copy.to_offset,
+                                         {copy.from->host_data() + copy.from_offset, copy.bytes}));
+        placement_.arrived(move.slot);
+        place(move.in, *near_, near_offset(move.slot));
+      }
+    }
+    moving_.clear();
+    for (std::vector<size_t>& moved : moved_) moved.clear();
+  }
+  const size_t wave = ring_wave(table_);
+  const size_t waves = std::min<size_t>(kRingWaves, options.ring_bytes / (wave * slot_bytes));
+  if (waves >= 2) {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
+                        device.allocate(waves * wave * slot_bytes, MemoryKind::kDevice));
+    ring_.emplace(table_, std::move(buffer), slot_bytes, wave, waves);
+  }
+  return {};
+}
+
+// As many of each layer: nobody knows yet which of them will be used.
+void TieredExpertStore::fill() {
+  Moving all;
+  for (int32_t e = 0;; ++e) {
+    bool is_any = false;
+    for (size_t l = 0; l < table_.layers.size(); ++l) {
+      if (e >= table_.layers[l].num_experts) continue;
+      is_any = true;
+      const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
+      const std::optional<NearPlacement::Slot> slot = placement_.fill(key);
+      if (slot) all.moves.push_back({key, std::nullopt, *slot});
+    }
+    if (!is_any) break;
+  }
+  moving_.push_back(std::move(all));
+}
+
+BufferCopy TieredExpertStore::copy_of(const NearPlacement::Move& move) const {
+  return {.to = near_.get(),
+          .to_offset = near_offset(move.slot),
+          .from = &far_.buffer(),
+          .from_offset = far_.offset_of(move.in),
+          .bytes = table_.layer(move.in.layer).slot_bytes};
+}
+
+void TieredExpertStore::place(ExpertKey key, Buffer& buffer, size_t offset) {
+  layer_of(key.layer)[static_cast<size_t>(index(key.expert))] =
+      table_.layer(key.layer).weights(key.expert, buffer, offset);
+  moved_[static_cast<size_t>(index(key.layer))].push_back(static_cast<size_t>(index(key.expert)));
+}
+
+void TieredExpertStore::tell_moved(Encoder& encoder) {
+  for (size_t l = 0; l < moved_.size(); ++l) {
+    if (moved_[l].empty()) continue;
+    encoder.experts_moved(*layers_[l], moved_[l]);
+    moved_[l].clear();
+  }
+}
+
+// Experts whose copies have arrived are read where these lie from now on.
+void TieredExpertStore::settle(Encoder& encoder) {
+  size_t arrived = 0;
+  while (arrived < moving_.size() && encoder.has_copied(moving_[arrived].arrives)) {
+    for (const NearPlacement::Move& move : moving_[arrived].moves) {
+      placement_.arrived(move.slot);
+      place(move.in, *near_, near_offset(move.slot));
+    }
+    ++arrived;
+  }
+  moving_.erase(moving_.begin(), moving_.begin() + static_cast<std::ptrdiff_t>(arrived));
+}
+
+void TieredExpertStore::count(std::span<const RouteLog::Visit> visits) {
+  for (const RouteLog::Visit& visit : visits) {
+    if (visit.phase == StepPhase::kDecode) {
+      placement_.note_use(visit.layer, visit.ids);
+    } else {
+      placement_.note_prompt(visit.layer, visit.ids, visit.tokens);
+      continue;
+    }
+    for (const int32_t e : visit.ids) {
+      if (placement_.slot_of({visit.layer, ExpertId{e}})) {
+        ++stats_.near_hits;
+      } else {
+        ++stats_.far_hits;
+        stats_.bus_bytes += table_.layer(visit.layer).slot_bytes;
+      }
+    }
+  }
+}
+
+// Who leaves is read in the host's memory from now on; the copies wait for the work before.
+void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
+  const std::span<const NearPlacement::Move> moves = placement_.choose_moves(most);
+  for (const NearPlacement::Move& move : moves) {
+    if (move.out) place(*move.out, far_.buffer(), far_.offset_of(*move.out));
+  }
+  tell_moved(encoder);
+  if (moves.empty()) return;
+  std::vector<BufferCopy> copies;
+  for (const NearPlacement::Move& move : moves) copies.push_back(copy_of(move));
+  for (const BufferCopy& copy : copies) stats_.bus_bytes += copy.bytes;
+  stats_.promotions += moves.size();
+  moving_.push_back({encoder.copy_beside(copies, encoder.submit()), {moves.begin(), moves.end()}});
+}
+
+void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
+  routes_.begin_step(rows);
+  if (ring_has_begun_) ring_->settle(encoder);
+  ring_has_begun_ = false;
+  if (!log_) return;
+  settle(encoder);
+  const uint64_t far_before = stats_.far_hits;
+  const std::span<const RouteLog::Visit> visits = log_->next(encoder, rows);
+  const bool is_prompt = std::ranges::any_of(
+      visits, [](const RouteLog::Visit& v) { return v.phase == StepPhase::kPrompt; });
+  for (int64_t i = 0; i < log_->tokens_of_decode(); ++i) placement_.begin_token();
+  count(visits);
+  const uint64_t far = stats_.far_hits - far_before;
+  start_moves(encoder,
+              is_prompt ? kMovesAfterPrompt : std::max(kMovesLeast, far / kFarReadsPerMove));
+}
+
+bool TieredExpertStore::uses_ring(const Routes& routes, LayerId layer) const {
+  return ring_ && routes.ids.num_elements() >= kRingChoices * table_.layer(layer).num_experts;
+}
+
+void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
+  sources_.clear();
+  for (auto l = static_cast<size_t>(index(first)); l < table_.layers.size(); ++l) {
+    for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
+      const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
+      if (placement_.slot_of(key)) continue;
+      sources_.push_back({key, &far_.buffer(), far_.offset_of(key)});
+    }
+  }
+  ring_->begin(encoder, sources_);
+  ring_has_begun_ = true;
+}
+
+Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Encoder& encoder,
+                                                              const Routes& routes) {
+  if (routes_.is_observed()) {
+    MF_RETURN_IF_ERROR(routes_.read(layer, encoder, routes));
+    routes_.tell({});
+  }
+  const std::shared_ptr<std::vector<ExpertWeights>>& own =
+      layers_[static_cast<size_t>(index(layer))];
+  if (!ring_has_begun_ && !uses_ring(routes, layer)) {
+    encoder.experts_stay(own, {.far = &far_.buffer(),
+                               .landing = ring_ ? &ring_->memory() : nullptr,
+                               .slot_bytes = far_.slot_bytes(),
+                               .expert_bytes = table_.layer(layer).slot_bytes});
+    return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(*own));
+  }
+  if (!ring_has_begun_) begin_ring(encoder, layer);
+  near_experts_.clear();
+  for (const ExpertWeights& expert : *own) {
+    if (placement_.slot_of({layer, expert.expert})) near_experts_.push_back(expert);
+  }
+  return std::unique_ptr<ExpertLease>(
+      std::make_unique<RingLease>(near_experts_, *ring_, encoder, layer));
+}
+
+}  // namespace
+
+size_t ring_wave(const ExpertTable& table) {
+  int32_t experts = 0;
+  for (const ExpertLayer& layer : table.layers) experts = std::max(experts, layer.num_experts);
+  return std::min(kRingWaveMax, static_cast<size_t>(experts));
+}
+
+Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
+    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
+    const TieredExpertStoreOptions& options) {
+  if (table.slot_bytes_max() == 0) return make_empty_expert_store();
+  MF_CHECK(device.copies_beside());
+  FarExperts far(table, device);
+  MF_RETURN_IF_ERROR(far.load(index, reader, options.check_arrivals));
+  ExpertShape shape{.num_layers = static_cast<int32_t>(table.layers.size())};
+  for (const ExpertLayer& layer : table.layers) {
+    shape.num_experts = std::max(shape.num_experts, layer.num_experts);
+  }
+  const uint64_t slots =
+      std::min(options.near_bytes / table.slot_bytes_max(), table.num_experts_total());
+  auto store = std::make_unique<TieredExpertStore>(
+      table, std::move(far), NearPlacement(shape, static_cast<size_t>(slots), options.placement));
+  MF_RETURN_IF_ERROR(store->open(device, options));
+  return std::unique_ptr<ExpertStore>(std::move(store));
+}
+
+}  // namespace moeflux

@@ -1,0 +1,46 @@
+// The store of a device with memory of its own that does not hold all experts, on a machine whose
+// memory does. All lie in memory of the host that the device reads over its bus; those used most
+// lie in slots of the device's memory as well. Kernels find each by a table of addresses, so the
+// host has no part in a token: what routers chose it learns a step later, and moves experts between
+// steps while the device computes. Where an expert lies changes no bits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/device.h"
+#include "checkpoint/tensor_index.h"
+#include "experts/expert_store.h"
+#include "experts/expert_table.h"
+#include "experts/near_placement.h"
+#include "io/async_reader.h"
+
+namespace moeflux {
+
+/// Waves in the ring through which a prompt's experts go, at most: one computes, others arrive.
+constexpr size_t kRingWaves = 4;
+/// Experts in a wave.
+size_t ring_wave(const ExpertTable& table);
+
+struct TieredExpertStoreOptions {
+  /// Bytes of the device's memory for experts that stay.
+  uint64_t near_bytes = 0;
+  /// Bytes of the device's memory through which a prompt's experts go; less than a wave: none, and
+  /// prompts read them where they lie.
+  uint64_t ring_bytes = 0;
+  int64_t step_tokens_max = 0;
+  int64_t experts_per_token_max = 0;
+  NearPlacementOptions placement;
+  /// Compare experts of a pack with their checksums.
+  bool check_arrivals = true;
+};
+
+/// Reads every expert; the reader is free again afterwards. Table and device, which copies beside,
+/// must outlive the store. Fails with kResourceExhausted when the memory of host or device does not
+/// hold what it should, kIo when a read fails, kCorruption when a checksum does not hold. Only
+/// while routes are observed does a lease wait for the device.
+Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
+    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
+    const TieredExpertStoreOptions& options);
+
+}  // namespace moeflux

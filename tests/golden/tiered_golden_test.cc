@@ -1,0 +1,141 @@
+// A GPU whose memory holds some experts computes what one that holds all does, bit for bit,
+// whichever they are, while they change places and while prompts stream the others through.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "engine/engine.h"
+#include "tests/support/golden_families.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+constexpr size_t kPrompt = 12;
+constexpr size_t kDecoded = 8;
+
+/// How experts lie, and how the tokens come.
+struct Draw {
+  std::optional<uint64_t> near_slots;  // none: all are resident
+  uint64_t ring_slots = 0;
+  size_t chunk = kPrompt;
+  double margin = 2.0;
+  uint64_t copy_seed = 0;
+};
+
+struct Outcome {
+  std::vector<float> logits;  // of every token
+  ExpertStats experts;
+  uint64_t slot_bytes = 0;
+};
+
+std::unique_ptr<Device> open_tiered(const std::string& name, uint64_t copy_seed) {
+  if (name != "emulator") return make_test_device({.device = name});
+  return make_emulator_device(
+      {.seed = 5, .matrix_units = true, .memory_bytes = uint64_t{1} << 40, .copy_seed = copy_seed});
+}
+
+/// A prompt in chunks, then token by token.
+Outcome evaluate(const std::string& model, const std::string& device_name, const Draw& draw,
+                 uint64_t slot_bytes) {
+  const auto device = open_tiered(device_name, draw.copy_seed);
+  Outcome outcome;
+  EngineOptions options{.context_length = 32};
+  if (draw.near_slots) options.near_cache_bytes = *draw.near_slots * slot_bytes;
+  options.ring_bytes = draw.ring_slots * slot_bytes;
+  options.placement.margin = draw.margin;
+  auto engine = Engine::open(model, *device, options);
+  EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
+  if (!engine.ok()) return outcome;
+  auto sequence = (*engine)->create_sequence();
+  EXPECT_TRUE(sequence.ok());
+  size_t at = 0;
+  while (at < kPrompt + kDecoded) {
+    const size_t rows = at < kPrompt ? std::min(draw.chunk, kPrompt - at) : 1;
+    std::vector<TokenId> tokens;
+    for (size_t i = at; i < at + rows; ++i) tokens.push_back(static_cast<TokenId>(7 * i % 31 + 1));
+    const StepPhase phase = at < kPrompt ? StepPhase::kPrompt : StepPhase::kDecode;
+    const Status done =
+        (*engine)->eval(**sequence, tokens, {.logits = LogitsMode::kAll, .phase = phase},
+                        [&](int64_t, std::span<const float> logits) {
+                          outcome.logits.insert(outcome.logits.end(), logits.begin(), logits.end());
+                          return Status();
+                        });
+    EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().to_string());
+    if (!done.ok()) return outcome;
+    at += rows;
+  }
+  outcome.experts = (*engine)->expert_stats();
+  outcome.slot_bytes = (*engine)->memory_plan().expert_slot_bytes;
+  return outcome;
+}
+
+struct Case {
+  std::string family;
+  std::string device;
+};
+
+// Tokens read experts where they lie; few tokens have them brought; a prompt goes through the ring.
+const std::vector<Draw> kDraws = {{.ring_slots = 0, .chunk = 3},
+                                  {.ring_slots = 32, .chunk = 3},
+                                  {.ring_slots = 32, .chunk = kPrompt}};
+
+class TieredGolden : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TieredGolden, PlacesChangeNoBit) {
+  if (const std::string missing = missing_gpu(GetParam().device); !missing.empty()) {
+    GTEST_SKIP() << missing;
+  }
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam().family), quantized.path(), twin.path(), {});
+  const std::string& device = GetParam().device;
+  const Outcome resident = evaluate(quantized.path(), device, {}, 0);
+  EXPECT_EQ(resident.experts.far_hits, 0u);
+  std::minstd_rand random(7);
+  uint64_t promotions = 0;
+  for (const uint64_t near : {0, 1, 2, 4, 7}) {
+    for (const Draw& like : kDraws) {
+      Draw draw = like;
+      draw.near_slots = near;
+      draw.margin = random() % 2 == 0 ? 0.0 : 2.0;
+      draw.copy_seed = random();
+      const Outcome tiered = evaluate(quantized.path(), device, draw, resident.slot_bytes);
+      EXPECT_EQ(tiered.logits, resident.logits)
+          << near << " near, " << draw.ring_slots << " in the ring, chunks of " << draw.chunk
+          << ", margin " << draw.margin << ", copies " << draw.copy_seed;
+      if (near > 0) {
+        EXPECT_GT(tiered.experts.far_hits, 0u);
+      }
+      promotions += tiered.experts.promotions;
+    }
+  }
+  EXPECT_GT(promotions, 0u);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& family : golden_families()) all.push_back({family, "emulator"});
+  for (const std::string& device : and_built_gpus({})) {
+    for (const char* family : {"olmoe", "qwen3_5_moe_text", "deepseek_v3", "gpt_oss"}) {
+      all.push_back({family, device});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TieredGolden, ::testing::ValuesIn(cases()), [](const auto& test) {
+  return test.param.family + "_" + test_name_of(test.param.device);
+});
+
+}  // namespace
+}  // namespace moeflux::testing
