@@ -36,7 +36,7 @@ struct ExpertStats {
     return read_us == 0 ? 0.0
                         : static_cast<double>(bytes_read) * 1e6 / static_cast<double>(read_us);
   }
-  /// Of decoded tokens' choices, those in a device's own memory; 1 where nobody counted.
+  /// The share of decoded tokens' choices in a device's own memory; 1 where nobody counted.
   double near_hit_rate() const {
     const uint64_t choices = near_hits + far_hits;
     return choices == 0 ? 1.0 : static_cast<double>(near_hits) / static_cast<double>(choices);

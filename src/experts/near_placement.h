@@ -3,10 +3,10 @@
 // Thread-compatible.
 //
 // A slot is empty, or an expert is on its way into it, or is there. An expert's score is its uses
-// in decode, each weighted by decay to the power of the tokens since. Uses alone bring an expert
-// in; a newcomer takes another's slot only with `margin` times its score, so that uploads stay few:
-// with a decay of 0.97 and twice the score recorded routes hit as often as if every absent expert
-// were brought, with a tenth of the copies.
+// in decode, each weighted by decay to the power of the tokens since. Whoever is used comes into an
+// empty slot. Into another's only with `margin` times its score, so that copies stay few: with a
+// decay of 0.97 and twice the score, recorded routes hit as often as if every absent expert were
+// brought, with a tenth of the copies.
 #pragma once
 
 #include <cstdint>

@@ -169,7 +169,8 @@ class TieredExpertStore : public ExpertStore {
   std::vector<Moving> moving_;              // in order
   std::optional<RouteLog> log_;
   std::optional<ExpertRing> ring_;
-  bool ring_has_begun_ = false;  // in this step
+  std::unique_ptr<Buffer> landing_;  // where there is no ring
+  bool ring_has_begun_ = false;      // in this step
   std::vector<ExpertRing::Source> sources_;
   std::vector<ExpertWeights> near_experts_;  // of a layer, while a prompt goes through the ring
   RouteReadback routes_;
@@ -203,7 +204,11 @@ Status TieredExpertStore::open(Device& device, const TieredExpertStoreOptions& o
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
                         device.allocate(waves * wave * slot_bytes, MemoryKind::kDevice));
     ring_.emplace(table_, std::move(buffer), slot_bytes, wave, waves);
+    return {};
   }
+  // Room for one token's at least.
+  const auto places = static_cast<size_t>(options.experts_per_token_max);
+  MF_ASSIGN_OR_RETURN(landing_, device.allocate(places * slot_bytes, MemoryKind::kDevice));
   return {};
 }
 
@@ -337,7 +342,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
       layers_[static_cast<size_t>(index(layer))];
   if (!ring_has_begun_ && !uses_ring(routes, layer)) {
     encoder.experts_stay(own, {.far = &far_.buffer(),
-                               .landing = ring_ ? &ring_->memory() : nullptr,
+                               .landing = ring_ ? &ring_->memory() : landing_.get(),
                                .slot_bytes = far_.slot_bytes(),
                                .expert_bytes = table_.layer(layer).slot_bytes});
     return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(*own));

@@ -25,8 +25,8 @@ size_t ring_wave(const ExpertTable& table);
 struct TieredExpertStoreOptions {
   /// Bytes of the device's memory for experts that stay.
   uint64_t near_bytes = 0;
-  /// Bytes of the device's memory through which a prompt's experts go; less than a wave: none, and
-  /// prompts read them where they lie.
+  /// Bytes of the device's memory through which a prompt's experts go; less than two waves: prompts
+  /// read them where they lie, and there is room for those of one token beside these bytes.
   uint64_t ring_bytes = 0;
   int64_t step_tokens_max = 0;
   int64_t experts_per_token_max = 0;

@@ -69,9 +69,10 @@ struct LayerProblem {
   }
 };
 
-enum class Placement { kEvenly, kUnevenly, kInWaves };
+enum class Placement { kEvenly, kFar, kUnevenly, kInWaves };
 
-/// Evenly: in one buffer; otherwise in buffers of their own, which lie as they come.
+/// Evenly: in one buffer, from its begin; far: so too, said to be read slowly; otherwise in buffers
+/// of their own, which lie as they come.
 std::shared_ptr<std::vector<ExpertWeights>> place_experts(Session& s, const MoeProblem& m,
                                                           Placement placement) {
   const std::vector<const std::vector<EncodedWeight>*> parts = {&m.gate, &m.up, &m.down};
@@ -94,7 +95,7 @@ std::shared_ptr<std::vector<ExpertWeights>> place_experts(Session& s, const MoeP
     for (const auto* weights : parts) {
       Weight w = s.weight((*weights)[e]);
       for (Tensor* tensor : {&w.parts.codes, &w.parts.scales, &w.parts.offsets}) {
-        if (placement != Placement::kEvenly || tensor->is_null()) continue;
+        if (placement > Placement::kFar || tensor->is_null()) continue;
         tensor->buffer = all.buffer;
         tensor->offset_bytes = all.offset_bytes + at;
         at += (tensor->size_bytes() + 15) / 16 * 16;
@@ -104,6 +105,17 @@ std::shared_ptr<std::vector<ExpertWeights>> place_experts(Session& s, const MoeP
     experts->push_back({ExpertId{static_cast<int32_t>(e)}, views[0], views[1], views[2]});
   }
   return experts;
+}
+
+/// Experts in far memory, of which two that are chosen find room.
+ExpertMemory far_memory(Session& s, const std::vector<ExpertWeights>& experts) {
+  const Tensor& first = experts[0].gate.parts.codes;
+  EXPECT_EQ(first.offset_bytes, 0u);
+  const uint64_t slot = experts.size() < 2 ? first.buffer->size_bytes() / 16 * 16
+                                           : experts[1].gate.parts.codes.offset_bytes;
+  const Tensor landing = s.zeros({static_cast<int64_t>(2 * slot / sizeof(float))});
+  EXPECT_EQ(landing.offset_bytes, 0u);
+  return {first.buffer, landing.buffer, slot, slot};
 }
 
 /// Routed and shared rows of tokens [begin, begin + count), then ids and weights as numbers.
@@ -137,7 +149,8 @@ std::vector<float> run_layer(Device& device, const LayerProblem& p, int64_t begi
     s.encoder().expert_ffn(slots, space, x, routes, ready.first(2), m.glu);
     s.encoder().expert_ffn(slots, space, x, routes, ready.subspan(2), m.glu);
   } else {
-    s.encoder().experts_stay(experts);
+    s.encoder().experts_stay(
+        experts, placement == Placement::kFar ? far_memory(s, *experts) : ExpertMemory{});
     // The second time everything is known.
     s.encoder().expert_ffn(slots, space, x, routes, *experts, m.glu);
     s.encoder().route(routes, logits, p.router);
@@ -162,7 +175,7 @@ void expect_one_layer(const std::string& what, const LayerProblem& p, bool fast_
     for (size_t i = 0; i < apart.size(); ++i) error += std::pow(apart[i] - expected[i], 2.0);
     EXPECT_LE(error, 1e-8 * std::pow(norm(expected), 2.0));
     for (const Placement placement :
-         {Placement::kEvenly, Placement::kUnevenly, Placement::kInWaves}) {
+         {Placement::kEvenly, Placement::kFar, Placement::kUnevenly, Placement::kInWaves}) {
       for (const bool alone : {false, true}) {
         expect_same_bits(formatted("placement {}, alone {}", static_cast<int>(placement), alone),
                          apart, run_layer(*named->device, p, 0, n, placement, alone));

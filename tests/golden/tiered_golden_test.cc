@@ -93,7 +93,7 @@ class TieredGolden : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TieredGolden, PlacesChangeNoBit) {
   if (const std::string missing = missing_gpu(GetParam().device); !missing.empty()) {
-    GTEST_SKIP() << missing;
+    GTEST_SKIP() << "hardware: " << missing;
   }
   const TempFolder quantized;
   const TempFolder twin;

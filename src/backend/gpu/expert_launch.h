@@ -35,8 +35,7 @@ struct ExpertLaunch {
   // Experts that lie evenly need no lookup: expert i is the first and i strides.
   ExpertEntry first{};
   uint64_t stride = 0;  // 0: they do not
-  // Of experts that may lie in far memory: entries as a launch before leaves them that brings those
-  // which few slots chose.
+  // Entries as a launch before leaves them that brings experts from far memory for few slots.
   Binding fetched;
   FetchParams fetch{};  // no places: none does
 };
