@@ -72,10 +72,14 @@ def joined(counts):
 
 
 def moeflux_commands(options):
+    # Threads are the CPU's: a GPU is measured where it is asked for.
+    own = shlex.split(options.moeflux_args)
+    if "--device" not in own:
+        own = ["--device", "cpu", *own]
     return [[options.moeflux, "bench", "-m", options.moeflux_model,
              "-p", joined(options.prompts), "-n", joined(options.gens),
              "-d", joined(options.depths), "-t", str(options.threads),
-             "-r", str(options.repetitions), "-o", "json", *shlex.split(options.moeflux_args)]]
+             "-r", str(options.repetitions), "-o", "json", *own]]
 
 
 def peer_commands(options, help_text):

@@ -74,6 +74,10 @@ py::dict to_dict(const mf_metrics& m) {
   dict["evaluated_tokens"] = m.evaluated_tokens;
   dict["evaluate_us"] = m.evaluate_us;
   dict["waiting_calls"] = m.waiting_calls;
+  dict["near_hits"] = m.near_hits;
+  dict["far_hits"] = m.far_hits;
+  dict["promotions"] = m.promotions;
+  dict["bus_bytes"] = m.bus_bytes;
   return dict;
 }
 
@@ -167,7 +171,8 @@ void bind_options(py::module_& module) {
       .def_readwrite("prefix_cache_directory", &ModelOptions::prefix_cache_directory)
       .def_readwrite("turn_timeout_ms", &ModelOptions::turn_timeout_ms)
       .def_readwrite("cache_type_k", &ModelOptions::cache_type_k)
-      .def_readwrite("cache_type_v", &ModelOptions::cache_type_v);
+      .def_readwrite("cache_type_v", &ModelOptions::cache_type_v)
+      .def_readwrite("near_cache_bytes", &ModelOptions::near_cache_bytes);
   py::class_<GenerateOptions>(module, "GenerateOptions")
       .def(py::init<>())
       .def_readwrite("tokens_max", &GenerateOptions::tokens_max)

@@ -99,15 +99,16 @@ typedef void (*mf_log_fn)(void* user_data, int32_t level, const char* message);
 
 enum { MF_LOG_WARNING = 1 };
 enum { MF_EXPERT_CACHE_MINIMUM = -1 };
+enum { MF_NEAR_CACHE_NONE = -1 };
 enum { MF_WAIT_FOREVER = -1 };
 
 typedef struct mf_model_options {
   size_t struct_size;
-  const char* device;           // "cpu" (null), "cuda:0" or another number, "metal", "reference",
-                                // "emulator"
-  const char* cpu_isa;          // null: the best; or "generic", "avx2", "avx512", "neon", ...
-  const char* precision;        // of the CPU: "f32", "int8" or "auto" (null), which is the faster
-  const char* expert_io;        // null or "auto"; "uring", "direct", "pread", "mmap"
+  const char* device;     // "auto" (null), "cpu", "cuda:0" or another number, "metal", "reference",
+                          // "emulator"
+  const char* cpu_isa;    // null: the best; or "generic", "avx2", "avx512", "neon", ...
+  const char* precision;  // of the CPU: "f32", "int8" or "auto" (null), which is the faster
+  const char* expert_io;  // null or "auto"; "uring", "direct", "pread", "mmap"
   int64_t context_length;       // tokens of a sequence; 0: the model's maximum, at most 4096
   int64_t expert_cache_bytes;   // 0: what is free; MF_EXPERT_CACHE_MINIMUM; else bytes
   int32_t threads;              // that compute; 0: one per usable core
@@ -124,6 +125,8 @@ typedef struct mf_model_options {
                              // MF_WAIT_FOREVER; else milliseconds
   const char* cache_type_k;  // of keys in memory: "f32", "f16"; null: as the device prefers
   const char* cache_type_v;  // of values
+  int64_t near_cache_bytes;  // of a GPU's own memory for experts, where it does not hold them all:
+                             // 0: what is free; MF_NEAR_CACHE_NONE; else bytes
 } mf_model_options;
 
 /// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
@@ -164,6 +167,10 @@ typedef struct mf_metrics {
   uint64_t evaluated_tokens;
   uint64_t evaluate_us;    // in calls that evaluated tokens, callbacks left out
   uint64_t waiting_calls;  // that wait for their turn at this moment
+  uint64_t near_hits;      // choices of decoded tokens in a GPU's own memory,
+  uint64_t far_hits;       // read by the GPU in the host's,
+  uint64_t promotions;     // experts brought from there to here
+  uint64_t bus_bytes;      // that went over the bus for all of it, and for prompts
 } mf_metrics;
 
 /// As the last step of any call left them: a running call counts between chunks and after each

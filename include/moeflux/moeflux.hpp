@@ -113,6 +113,7 @@ struct ModelOptions {
   int64_t turn_timeout_ms = 0;
   std::string cache_type_k = {};
   std::string cache_type_v = {};
+  int64_t near_cache_bytes = 0;
 };
 
 /// A field that is not set is the model's default; see mf_sampler_options.
@@ -471,6 +472,7 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.turn_timeout_ms = options.turn_timeout_ms;
   c.cache_type_k = detail::or_null(options.cache_type_k);
   c.cache_type_v = detail::or_null(options.cache_type_v);
+  c.near_cache_bytes = options.near_cache_bytes;
   detail::Callbacks callbacks{.progress = &progress, .log = &log};
   if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;

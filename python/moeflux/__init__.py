@@ -73,12 +73,15 @@ class Model:
                  reader_threads: int = 0, prefill_chunk: int = 0, trust_experts: bool = False,
                  prefix_cache_bytes: int = 0, prefix_cache_directory: str = "",
                  turn_timeout: float = 0, cache_type_k: str = "", cache_type_v: str = "",
+                 near_cache_bytes: int = 0,
                  on_progress: Optional[Progress] = None,
                  on_log: Optional[Callable[[str], object]] = None) -> None:
         """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options, which are
-        the program's: device "cpu", precision "auto". `device` may be "cuda:0" or another number,
-        "metal", "reference" or "emulator"; `precision`, of the CPU, "f32", "int8" or "auto".
-        `cache_type_k` and `cache_type_v`, "f32" or "f16", are what keys and values are kept in.
+        the program's: device "auto", precision "auto". `device` may be "cpu", "cuda:0" or another
+        number, "metal", "reference" or "emulator"; `precision`, of the CPU, "f32", "int8" or
+        "auto". `cache_type_k` and `cache_type_v`, "f32" or "f16", are what keys and values are kept
+        in; `near_cache_bytes`, of a GPU's own memory, is for experts where it does not hold them
+        all; below 0: none.
         `turn_timeout` is how many seconds calls wait for their turn; below 0: without end.
         `on_progress` receives bytes of the resident weights read and in all; `on_log`, while the
         folder is opened, lines such as one that names unknown keys of config.json: None gives them
@@ -99,6 +102,7 @@ class Model:
         options.turn_timeout_ms = _milliseconds(turn_timeout)
         options.cache_type_k = cache_type_k
         options.cache_type_v = cache_type_v
+        options.near_cache_bytes = near_cache_bytes
         if on_log is None:
             on_log = logging.getLogger(__name__).warning
         self._open: Optional[_core.Model] = _core.Model(os.fspath(directory), options, on_progress,

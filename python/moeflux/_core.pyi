@@ -22,6 +22,7 @@ class ModelOptions:
     turn_timeout_ms: int
     cache_type_k: str
     cache_type_v: str
+    near_cache_bytes: int
 
 class GenerateOptions:
     tokens_max: int

@@ -61,8 +61,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option(
           "--device", options.device,
-          "Where to compute: cpu, cuda:0 (or another number), metal, reference, or emulator "
-          "(GPU kernels on the CPU, slow)")
+          "Where to compute: auto (a GPU if CUDA has one), cpu, cuda:0 (or another number), metal, "
+          "reference, or emulator (GPU kernels on the CPU, slow)")
       ->capture_default_str();
   command.add_option("--cpu-isa", options.isa,
                      "Force the kernels of an instruction set: generic, avx2, avx-vnni, avx512, "
@@ -187,6 +187,9 @@ Result<CacheTypes> planned_cache_types(const Result<std::unique_ptr<Device>>& de
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
                                               const std::string& directory, EngineOptions engine,
                                               ModelText text) {
+  if (const DeviceChoice choice = choose_device(device_options(options)); !choice.reason.empty()) {
+    print_note(formatted("device auto: {}, {}", choice.name, choice.reason));
+  }
   std::optional<ProgressBar> bar;
   // Without a terminal nobody looks, and the loader need not count the weights beforehand.
   if (stderr_is_terminal()) {

@@ -16,7 +16,7 @@ namespace moeflux {
 
 struct ModelOptions {
   std::string model;  // empty: the embedded fable-20m
-  std::string device = "cpu";
+  std::string device = "auto";
   std::string isa;                 // forces the CPU kernels' instruction set
   std::string precision = "auto";  // "f32", "int8"; of the cpu device
   int threads = 0;                 // 0: one per usable core

@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,36 @@
 
 namespace moeflux {
 namespace {
+
+// Options of llama.cpp that ask where weights lie, and what asks for it here.
+struct ForeignOption {
+  std::string_view name;
+  std::string_view ours;
+};
+constexpr std::string_view kNearCache =
+    "--near-cache SIZE says how much of the device's memory experts take (default: what is free), "
+    "and --device where all else lies";
+constexpr std::string_view kNoNearCache =
+    "--near-cache 0 leaves all experts in the host's memory, and --device cpu computes there";
+constexpr std::array kForeignOptions = {ForeignOption{"-ngl", kNearCache},
+                                        ForeignOption{"--n-gpu-layers", kNearCache},
+                                        ForeignOption{"--gpu-layers", kNearCache},
+                                        ForeignOption{"-ot", kNearCache},
+                                        ForeignOption{"--override-tensor", kNearCache},
+                                        ForeignOption{"-ncmoe", kNearCache},
+                                        ForeignOption{"--n-cpu-moe", kNearCache},
+                                        ForeignOption{"-cmoe", kNoNearCache},
+                                        ForeignOption{"--cpu-moe", kNoNearCache}};
+
+// The line for the first of them among the arguments; empty without one.
+std::string foreign_option_line(std::span<char*> arguments) {
+  for (const std::string_view argument : arguments) {
+    for (const ForeignOption& option : kForeignOptions) {
+      if (argument == option.name) return formatted("no option {}: {}", argument, option.ours);
+    }
+  }
+  return {};
+}
 
 // CLI11's message may span lines (it appends a pointer to --help); ours is one.
 int report_usage_error(const CLI::App& program, const CLI::ParseError& error) {
@@ -43,14 +74,19 @@ int run_program(int argc, char** argv) {
                    "moeflux");
   program.set_version_flag("--version", std::string("moeflux ") + MOEFLUX_VERSION);
   program.require_subcommand(1);
-  const std::array<RegisteredCommand, 11> commands = {
+  const std::array<RegisteredCommand, 12> commands = {
       add_run_command(program),      add_logits_command(program),     add_inspect_command(program),
       add_tokenize_command(program), add_perplexity_command(program), add_bench_command(program),
       add_synth_command(program),    add_replay_command(program),     add_pack_command(program),
-      add_quantize_command(program), add_plan_command(program)};
+      add_quantize_command(program), add_plan_command(program),       add_devices_command(program)};
   try {  // CLI11 reports by exceptions; they end here
     program.parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {
+    const std::string foreign = foreign_option_line({argv, static_cast<size_t>(argc)});
+    if (error.get_exit_code() != 0 && !foreign.empty()) {
+      print_error(foreign);
+      return 2;
+    }
     return report_usage_error(program, error);
   }
   for (const RegisteredCommand& command : commands) {

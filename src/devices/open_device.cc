@@ -71,13 +71,66 @@ CpuOptions cpu_options(const DeviceOptions& options, Precision precision) {
           .precision = precision};
 }
 
+// What the options ask for that only a CPU has; empty: nothing.
+std::string_view cpu_only(const DeviceOptions& options) {
+  if (!options.isa.empty()) return "an instruction set is asked for";
+  if (options.precision != "auto") return "a precision is asked for";
+  if (options.pin_threads) return "threads are to be pinned";
+  return {};
+}
+
 }  // namespace
+
+DeviceChoice choose_device(const DeviceOptions& options) {
+  if (options.name != "auto") return {options.name, {}};
+  const Result<std::unique_ptr<gpu::Platform>> gpu = make_cuda_platform({});
+  if (!gpu.ok()) {
+    const bool is_built = gpu.error().code() != ErrorCode::kUnsupported;
+    return {"cpu", is_built ? gpu.error().message() : std::string()};
+  }
+  if (const std::string_view why = cpu_only(options); !why.empty()) {
+    return {"cpu", formatted("{}, which only the cpu has", why)};
+  }
+  return {std::string((*gpu)->name()), std::string((*gpu)->description())};
+}
+
+std::vector<ListedDevice> list_devices() {
+  std::vector<ListedDevice> devices;
+  const auto add = [&](const std::string& name) {
+    const Result<std::unique_ptr<Device>> device = open_device({.name = name});
+    if (!device.ok()) {
+      devices.push_back({.name = name, .description = device.error().message()});
+      return false;
+    }
+    devices.push_back({.name = name,
+                       .description = std::string((*device)->description()),
+                       .is_there = true,
+                       .free_bytes = (*device)->free_bytes()});
+    return true;
+  };
+  add("cpu");
+  constexpr int kGpusMax = 64;
+  for (int i = 0; i < kGpusMax; ++i) {
+    if (add(formatted("cuda:{}", i))) continue;
+    if (i > 0) devices.pop_back();  // there are so many
+    break;
+  }
+  add("metal");
+  add("reference");
+  add("emulator");
+  return devices;
+}
 
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   MF_ASSIGN_OR_RETURN(const Precision precision, parse_precision(options.precision));
   if (options.threads < 0 || options.threads > kThreadsMax) {
     return make_error(ErrorCode::kInvalidArgument, "{} threads: expected 0 to {}", options.threads,
                       kThreadsMax);
+  }
+  if (options.name == "auto") {
+    DeviceOptions chosen = options;
+    chosen.name = choose_device(options).name;
+    return open_device(chosen);
   }
   if (options.name == "cpu") {
     return make_cpu_device(cpu_options(options, precision));
@@ -101,15 +154,16 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   }
   return make_error(
       ErrorCode::kInvalidArgument,
-      "device {}: no such device; known are cpu, cuda:0, metal, reference and emulator",
+      "device {}: no such device; known are auto, cpu, cuda:0, metal, reference and emulator",
       options.name);
 }
 
 Result<std::string> activation_precision(const DeviceOptions& options) {
   // Matrix units of GPUs multiply integers of 16 bits; see
   // backend/gpu/kernels/matmul/mma_product.h.
-  if (options.name.starts_with("cuda")) return std::string("int16");
-  if (options.name != "cpu") return std::string("f32");
+  const std::string name = choose_device(options).name;
+  if (name.starts_with("cuda")) return std::string("int16");
+  if (name != "cpu") return std::string("f32");
   MF_ASSIGN_OR_RETURN(const Precision asked, parse_precision(options.precision));
   MF_ASSIGN_OR_RETURN(const Precision chosen, chosen_precision(cpu_options(options, asked)));
   return std::string(chosen == Precision::kInt8 ? "int8" : "f32");

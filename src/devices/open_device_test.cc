@@ -28,6 +28,30 @@ TEST(OpenDevice, TakesACudaDeviceAsASmallerOne) {
   }
 }
 
+TEST(ChooseDevice, TakesAGpuUnlessOptionsAreTheCpus) {
+  const bool has_gpu = open_device({.name = "cuda:0"}).ok();
+  EXPECT_EQ(choose_device({.name = "auto"}).name, has_gpu ? "cuda:0" : "cpu");
+  const DeviceOptions cpus[] = {{.name = "auto", .isa = "generic"},
+                                {.name = "auto", .precision = "f32"},
+                                {.name = "auto", .pin_threads = true}};
+  for (const DeviceOptions& options : cpus) {
+    EXPECT_EQ(choose_device(options).name, "cpu");
+  }
+  EXPECT_EQ(choose_device({.name = "reference"}).name, "reference");
+  const auto device = open_device({.name = "auto"});
+  ASSERT_TRUE(device.ok()) << device.error().to_string();
+  EXPECT_EQ((*device)->name(), choose_device({.name = "auto"}).name);
+}
+
+TEST(ListDevices, HasTheCpuFirstAndSaysWhyAGpuIsNotThere) {
+  const std::vector<ListedDevice> devices = list_devices();
+  ASSERT_FALSE(devices.empty());
+  EXPECT_EQ(devices[0].name, "cpu");
+  EXPECT_TRUE(devices[0].is_there);
+  EXPECT_EQ(devices[1].name, "cuda:0");
+  for (const ListedDevice& device : devices) EXPECT_FALSE(device.description.empty());
+}
+
 TEST(OpenDevice, SaysWhatIsWrong) {
   expect_error(open_device({.name = "tpu"}), ErrorCode::kInvalidArgument, {"tpu", "reference"});
 #ifndef __APPLE__

@@ -31,6 +31,10 @@ mf_metrics metrics_of(const OpenModel& open) {
   c.evaluated_tokens = counters.evaluated_tokens;
   c.evaluate_us = counters.evaluate_us;
   c.waiting_calls = open.turns.num_waiting();
+  c.near_hits = counters.experts.near_hits;
+  c.far_hits = counters.experts.far_hits;
+  c.promotions = counters.experts.promotions;
+  c.bus_bytes = counters.experts.bus_bytes;
   return c;
 }
 

@@ -36,6 +36,12 @@ Result<EngineOptions> engine_options(const mf_model_options& options) {
     MF_RETURN_IF_ERROR(check_not_negative("expert_cache_bytes", options.expert_cache_bytes));
     engine.expert_cache_bytes = static_cast<uint64_t>(options.expert_cache_bytes);
   }
+  if (options.near_cache_bytes == MF_NEAR_CACHE_NONE) {
+    engine.near_cache_bytes = 0;
+  } else if (options.near_cache_bytes != 0) {
+    MF_RETURN_IF_ERROR(check_not_negative("near_cache_bytes", options.near_cache_bytes));
+    engine.near_cache_bytes = static_cast<uint64_t>(options.near_cache_bytes);
+  }
   if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
   if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
   if (options.cache_type_k != nullptr) {
@@ -96,7 +102,7 @@ Result<OpenModelOptions> open_options(const mf_model_options& options) {
   OpenModelOptions open{.device = {.threads = options.threads, .isa = text_or(options.cpu_isa, "")},
                         .engine = std::move(engine),
                         .turn_timeout_ms = options.turn_timeout_ms};
-  if (options.device != nullptr) open.device.name = options.device;
+  open.device.name = text_or(options.device, "auto");
   if (options.precision != nullptr) open.device.precision = options.precision;
   if (options.on_progress != nullptr) {
     open.engine.load_progress = [&options](uint64_t done, uint64_t total) {

@@ -48,6 +48,13 @@ TEST(BadCommandLine, UsageErrorsNameTheFlag) {
   expect_usage_error({"inspect", "--json", "surplus"}, {"surplus"});
 }
 
+TEST(BadCommandLine, OptionsOfLlamaCppAreAnsweredByOurs) {
+  for (const char* option : {"-ngl", "--n-gpu-layers", "-ot", "-ncmoe", "--n-cpu-moe"}) {
+    expect_usage_error({"run", option, "99", "x"}, {option, "--near-cache SIZE"});
+  }
+  expect_usage_error({"run", "--cpu-moe", "x"}, {"--cpu-moe", "--near-cache 0"});
+}
+
 TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
   const auto run = [](const Words& more) {
     Words words = {"run"};
@@ -60,6 +67,8 @@ TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
   expect_failure(run({"--precision", "int8", "--device", "reference"}), 1,
                  {"precision int8", "device reference"});
   expect_failure(run({"--pin", "--device", "reference"}), 1, {"pinned", "device reference"});
+  expect_failure(run({"--near-cache", "lots"}), 1, {"--near-cache", "lots"});
+  expect_failure(run({"--near-cache", "1G", "--device", "cpu"}), 1, {"near cache", "device cpu"});
   expect_failure(run({"--expert-cache", "lots"}), 1, {"--expert-cache", "lots"});
   expect_failure(run({"--expert-cache", "-1"}), 1, {"--expert-cache", "-1"});
   expect_failure(run({"--expert-cache", "1B"}), 1, {"1 B", "one expert"});

@@ -27,6 +27,24 @@ TEST(Cli, VersionAndHelp) {
   }
 }
 
+TEST(Cli, DevicesAreListedWithWhatAutoTakes) {
+  const ProgramOutput list = moeflux({"devices"});
+  expect_success(list);
+  for (const char* piece : {"cpu ", "cuda:0", "metal", "reference", "<- auto"}) {
+    EXPECT_TRUE(contains(list.out, piece)) << list.out;
+  }
+  const ProgramOutput json = moeflux({"devices", "--json"});
+  expect_success(json);
+  const Json devices = Json::parse(json.out);
+  int taken = 0;
+  for (const Json& device : devices) {
+    if (!device["auto"].get<bool>()) continue;
+    ++taken;
+    EXPECT_TRUE(device["there"].get<bool>());
+  }
+  EXPECT_EQ(taken, 1);
+}
+
 TEST(Cli, RunContinuesThePromptAndEndsWithStatistics) {
   const ProgramOutput run = moeflux({"run", "-n", "20", kPrompt});
   EXPECT_EQ(run.status, 0);

@@ -28,5 +28,6 @@ RegisteredCommand add_replay_command(CLI::App& program);
 RegisteredCommand add_pack_command(CLI::App& program);
 RegisteredCommand add_quantize_command(CLI::App& program);
 RegisteredCommand add_plan_command(CLI::App& program);
+RegisteredCommand add_devices_command(CLI::App& program);
 
 }  // namespace moeflux

@@ -1,0 +1,45 @@
+// moeflux devices: what there is to compute on, and what auto takes.
+#include <memory>
+#include <string>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/commands/command.h"
+#include "cli/terminal.h"
+#include "devices/open_device.h"
+
+namespace moeflux {
+namespace {
+
+Status run(bool as_json) {
+  const DeviceChoice choice = choose_device({.name = "auto"});
+  Json list = Json::array();
+  std::string text;
+  for (const ListedDevice& device : list_devices()) {
+    const bool is_chosen = device.name == choice.name;
+    list.push_back({{"name", device.name},
+                    {"there", device.is_there},
+                    {"description", device.description},
+                    {"free_bytes", device.free_bytes.value_or(0)},
+                    {"auto", is_chosen}});
+    text += formatted("{:<10} {}{}{}{}\n", device.name,
+                      device.is_there ? "" : "not there: ", device.description,
+                      device.free_bytes ? formatted(", {} free", format_bytes(*device.free_bytes))
+                                        : std::string(),
+                      is_chosen ? "  <- auto" : "");
+  }
+  return print_out(as_json ? list.dump(2) + "\n" : text);
+}
+
+}  // namespace
+
+RegisteredCommand add_devices_command(CLI::App& program) {
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* app =
+      program.add_subcommand("devices", "List what there is to compute on, and what auto takes");
+  app->add_flag("--json", *as_json, "Print JSON");
+  return {app, [as_json] { return run(*as_json); }};
+}
+
+}  // namespace moeflux
