@@ -66,20 +66,10 @@ bool can_hold_experts(std::optional<uint64_t> free_bytes, const LoadedModel& mod
   return bytes + plan.state_bytes + kDeviceReserveBytes <= *free_bytes;
 }
 
-// A near cache stands before memory of the host that holds every expert.
-Status check_near_cache(const Device& device, bool has_memory, const MemoryPlan& plan) {
-  if (!has_memory || !device.copies_beside()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "a near cache: device {} has no memory of its own for one", device.name());
-  }
-  if (plan.streams()) {
-    return make_error(ErrorCode::kUnsupported,
-                      "a near cache of device {}: experts take {}, expected all of them in memory "
-                      "of the host, which has {} for them (see --expert-cache)",
-                      device.name(), format_bytes(plan.experts_bytes),
-                      format_bytes(plan.expert_cache_bytes));
-  }
-  return {};
+Status check_near_cache(const Device& device, bool has_memory) {
+  if (has_memory && device.copies_beside()) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a near cache: device {} has no memory of its own for one", device.name());
 }
 
 }  // namespace
@@ -158,16 +148,19 @@ Status Engine::open_experts(const EngineOptions& options) {
                                                .speculative_depth = kSpeculativeDepth}));
   const std::optional<uint64_t> device_free = device_->free_bytes();
   if (options.near_cache_bytes) {
-    MF_RETURN_IF_ERROR(check_near_cache(*device_, device_free.has_value(), plan_));
+    MF_RETURN_IF_ERROR(check_near_cache(*device_, device_free.has_value()));
+  }
+  const bool has_tiers = device_free && device_->copies_beside();
+  TierPlan tiers;
+  if (has_tiers) {
+    tiers = plan_tiers(loaded_->experts, *device_free, plan_.state_bytes, options.near_cache_bytes);
   }
   if (can_hold_experts(device_free, *loaded_, plan_, options)) {
     MF_ASSIGN_OR_RETURN(
         experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
                                              {.check_arrivals = options.check_experts}));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
-  } else if (device_free && device_->copies_beside() && !plan_.streams()) {
-    const TierPlan tiers =
-        plan_tiers(loaded_->experts, *device_free, plan_.state_bytes, options.near_cache_bytes);
+  } else if (has_tiers && !plan_.streams()) {
     MF_ASSIGN_OR_RETURN(experts_, make_tiered_expert_store(
                                       loaded_->experts, loaded_->index, *reader_, *device_,
                                       {.near_bytes = tiers.near_bytes,
@@ -178,13 +171,17 @@ Status Engine::open_experts(const EngineOptions& options) {
                                        .check_arrivals = options.check_experts}));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
   } else {
+    const StreamTiers split = plan_stream_tiers(tiers, plan_, options.expert_cache_bytes,
+                                                options.near_cache_bytes.has_value());
     MF_ASSIGN_OR_RETURN(
         experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                             {.capacity_bytes = plan_.expert_cache_bytes,
+                                             {.capacity_bytes = split.far_bytes,
                                               .eviction = options.eviction,
                                               .demand = token_demand(spec()),
                                               .staging = {},
                                               .check_arrivals = options.check_experts,
+                                              .near_bytes = split.near_bytes,
+                                              .placement = options.placement,
                                               .lookahead = options.lookahead}));
   }
   if (options.forced_routes != nullptr) {

@@ -56,6 +56,19 @@ TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t st
   return plan;
 }
 
+// Reads arrive in the host's memory: an eighth is its share at least. Whole experts.
+StreamTiers plan_stream_tiers(const TierPlan& tiers, const MemoryPlan& plan,
+                              std::optional<uint64_t> wanted, bool near_is_wanted) {
+  const uint64_t near = tiers.near_bytes + tiers.ring_bytes;
+  if (!wanted || plan.expert_slot_bytes == 0) return {near, plan.expert_cache_bytes};
+  const uint64_t share = std::min(near, near_is_wanted ? *wanted - *wanted / 8 : *wanted / 2);
+  StreamTiers split;
+  split.near_bytes = share / plan.expert_slot_bytes * plan.expert_slot_bytes;
+  split.far_bytes = *wanted - split.near_bytes;
+  if (split.far_bytes < plan.expert_slot_bytes) split = {0, *wanted};
+  return split;
+}
+
 MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& request) {
   MemoryPlan plan;
   plan.available_bytes = request.available_bytes;

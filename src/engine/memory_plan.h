@@ -73,6 +73,15 @@ struct TierPlan {
 TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t state_bytes,
                     std::optional<uint64_t> wanted);
 
+/// The same where the host's memory does not hold them all either: what the user asked for is
+/// shared by both, half and half unless he asked for a near cache; else each takes what is free.
+struct StreamTiers {
+  uint64_t near_bytes = 0;
+  uint64_t far_bytes = 0;
+};
+StreamTiers plan_stream_tiers(const TierPlan& tiers, const MemoryPlan& plan,
+                              std::optional<uint64_t> wanted, bool near_is_wanted);
+
 /// Left free of a device's own memory: tables, workspace and the driver take it.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "engine/tiny_engine_test_util.h"
+#include "experts/tiered_expert_store.h"
 
 namespace moeflux {
 namespace {
@@ -58,6 +61,38 @@ TEST_F(MemoryPlanTest, TheCacheTakesWhatTheOthersLeave) {
 TEST_F(MemoryPlanTest, WhatTheUserAsksForIsTaken) {
   EXPECT_EQ(plan_for(0, 12345).expert_cache_bytes, 12345u);
   EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);
+}
+
+TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {
+  const uint64_t slot = model_->experts.slot_bytes_max();  // waves are of 4, as many as a layer has
+  const uint64_t others = kDeviceReserveBytes + 100;
+  const auto plan = [&](uint64_t free, std::optional<uint64_t> wanted = std::nullopt) {
+    return plan_tiers(model_->experts, free, 100, wanted);
+  };
+  EXPECT_EQ(plan(others).near_bytes + plan(others).ring_bytes, 0u);
+  EXPECT_EQ(plan(0).near_bytes, 0u);
+  // A quarter must be two waves at least.
+  EXPECT_EQ(plan(others + 31 * slot).ring_bytes, 0u);
+  EXPECT_EQ(plan(others + 32 * slot).ring_bytes, 8 * slot);
+  EXPECT_EQ(plan(others + 32 * slot).near_bytes, 24 * slot);
+  EXPECT_EQ(plan(others + 900 * slot).ring_bytes, kRingWaves * 4 * slot);
+  EXPECT_EQ(plan(0, 32 * slot).near_bytes, 24 * slot);  // what the user asks for is taken
+  EXPECT_EQ(plan(others + 32 * slot, 0).near_bytes, 0u);
+}
+
+TEST_F(MemoryPlanTest, WithADriveBehindThemBothTiersShareWhatIsAskedFor) {
+  const MemoryPlan plan = plan_for(0, 8);
+  const uint64_t slot = plan.expert_slot_bytes;
+  const auto split = [&](uint64_t near, std::optional<uint64_t> wanted, bool near_is_wanted) {
+    const StreamTiers s = plan_stream_tiers({near, 0}, plan, wanted, near_is_wanted);
+    return std::pair(s.near_bytes, s.far_bytes);
+  };
+  EXPECT_EQ(split(9 * slot, std::nullopt, false), std::pair(9 * slot, plan.expert_cache_bytes));
+  EXPECT_EQ(split(9 * slot, 6 * slot, false), std::pair(3 * slot, 3 * slot));
+  EXPECT_EQ(split(2 * slot, 6 * slot, false), std::pair(2 * slot, 4 * slot));
+  EXPECT_EQ(split(9 * slot, 8 * slot, true), std::pair(7 * slot, slot));
+  EXPECT_EQ(split(9 * slot, slot, false), std::pair(uint64_t{0}, slot));
+  EXPECT_EQ(split(9 * slot, 0, false), std::pair(uint64_t{0}, uint64_t{0}));
 }
 
 TEST(MemoryReserve, IsAFigureAndAnEighthOfLittle) {

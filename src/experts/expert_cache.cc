@@ -57,6 +57,14 @@ ExpertPin ExpertCache::occupy_free(ExpertKey key, Admission admission) {
   return {*this, slot};
 }
 
+void ExpertCache::let_go(Slot slot) {
+  Entry& going = entry(slot);
+  MF_CHECK(going.pins > 0 && going.state == SlotState::kReady);
+  if (going.admission == Admission::kCached) --num_cached_;
+  if (going.admission == Admission::kSpeculative) --num_speculative_;
+  going.admission = Admission::kTransient;
+}
+
 void ExpertCache::release(Slot slot) {
   Entry& gone = entry(slot);
   if (gone.admission == Admission::kCached) --num_cached_;

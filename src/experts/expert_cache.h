@@ -129,6 +129,8 @@ class ExpertCache {
   void promote(Slot slot, Purpose purpose);
   /// The bytes have arrived: find() sees the expert from now on.
   void set_ready(Slot slot);
+  /// The expert of a pinned slot is needed no longer: it goes with its last pin.
+  void let_go(Slot slot);
 
   /// A token of decode reaches the layer, then its experts, best first.
   void begin_visit(LayerId layer);

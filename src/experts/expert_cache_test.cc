@@ -201,6 +201,23 @@ TEST(ExpertCache, CompactKeepsAllSlotsWhileOneBeyondTheLimitIsPinned) {
   EXPECT_EQ(cache.compact(), 2u);
 }
 
+TEST(ExpertCache, WhatIsLetGoStaysUntilItsLastPin) {
+  ExpertCache cache = make_cache(2);
+  const Slot slot = fill(cache, 5);
+  ExpertPin mover(cache, slot);
+  ExpertPin reader(cache, slot);
+  cache.let_go(slot);
+  mover.release();
+  EXPECT_TRUE(cache.find(key(5)).has_value());
+  reader.release();
+  EXPECT_FALSE(cache.find(key(5)).has_value());
+  EXPECT_TRUE(cache.is_free(slot));
+  // Neither its room nor its count is lost.
+  for (const int32_t expert : {1, 2}) fill(cache, expert);
+  EXPECT_EQ(cache.num_resident(), 2u);
+  EXPECT_EQ(cache.evictions(), 0u);
+}
+
 TEST(ExpertCache, FreeSlotsAreTakenBeforeAnythingIsEvicted) {
   ExpertCache cache = make_cache(4);
   std::set<Slot> slots;

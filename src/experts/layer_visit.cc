@@ -42,7 +42,8 @@ Purpose LayerVisit::purpose_of(ExpertId expert) const {
   return passes ? Purpose::kPrompt : Purpose::kDecode;
 }
 
-void LayerVisit::begin(std::span<const LayerRoutes> routes) {
+void LayerVisit::begin(std::span<const LayerRoutes> routes,
+                       const std::function<bool(ExpertId)>& is_elsewhere) {
   MF_CHECK(recycled_ == ready_.size() && num_waiting() == 0 && !routes.empty());
   layer_ = routes.front().layer;
   for (const LayerRoutes& part : routes) {
@@ -66,6 +67,7 @@ void LayerVisit::begin(std::span<const LayerRoutes> routes) {
            (distinct_.front() >= 0 && distinct_.back() < cache_->shape().num_experts));
   for (const int32_t id : distinct_) {
     const ExpertId expert{id};
+    if (is_elsewhere(expert)) continue;
     const auto found = cache_->lookup({layer_, expert});
     if (!found) {
       misses_.push_back(expert);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,8 +30,10 @@ class LayerVisit {
   LayerVisit& operator=(const LayerVisit&) = delete;
 
   /// Counts and pins, for all sequences of a step at once: `routes` are of one layer. Every id must
-  /// be within the cache's shape.
-  void begin(std::span<const LayerRoutes> routes);
+  /// be within the cache's shape. What `is_elsewhere` need not come from the cache: its use counts.
+  void begin(
+      std::span<const LayerRoutes> routes,
+      const std::function<bool(ExpertId)>& is_elsewhere = [](ExpertId) { return false; });
 
   // The distinct experts by outcome, ascending (the order of the file in stacked checkpoints):
   std::span<const Entry> hits() const { return hits_; }          // READY, kept from earlier uses

@@ -56,6 +56,18 @@ void use(ExpertCache& cache, const Ids& ids) {
   EXPECT_EQ(visit.num_waiting(), 0u);
 }
 
+TEST(LayerVisit, WhatLiesElsewhereNeedsNoSlotAndItsUseCounts) {
+  ExpertCache cache = make_cache(2);
+  LayerVisit visit(cache);
+  const Ids ids = {4, 7, 2};
+  const LayerRoutes routes{.layer = kLayer, .phase = StepPhase::kDecode, .tokens = 1, .ids = ids};
+  visit.begin(std::span(&routes, 1), [](ExpertId expert) { return index(expert) == 7; });
+  EXPECT_EQ(ids_of(visit.misses()), (Ids{2, 4}));
+  bring_in(visit);
+  EXPECT_EQ(visit.num_waiting(), 0u);
+  EXPECT_EQ(cache.uses()[cache.shape().index_of({kLayer, ExpertId{7}})], 1u);
+}
+
 TEST(LayerVisit, TellsDistinctHitsFromMissesInTheOrderOfTheFile) {
   ExpertCache cache = make_cache(6);
   use(cache, {7, 3});

@@ -83,7 +83,8 @@ void NearPlacement::list_victims(size_t most) {
   victims_.resize(listed);
 }
 
-std::span<const NearPlacement::Move> NearPlacement::choose_moves(size_t most) {
+std::span<const NearPlacement::Move> NearPlacement::choose_moves(
+    size_t most, const std::function<bool(ExpertKey)>& may_come) {
   moves_.clear();
   const auto score_of = [&](ExpertKey key) { return scores_[shape_.index_of(key)]; };
   std::ranges::sort(newcomers_, [&](ExpertKey a, ExpertKey b) {
@@ -95,6 +96,7 @@ std::span<const NearPlacement::Move> NearPlacement::choose_moves(size_t most) {
   size_t victim = 0;
   for (const ExpertKey key : newcomers_) {
     if (moves_.size() == most) break;
+    if (!may_come(key)) continue;
     if (const std::optional<Slot> empty = fill(key)) {
       moves_.push_back({key, std::nullopt, *empty});
       continue;

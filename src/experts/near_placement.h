@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -52,9 +53,10 @@ class NearPlacement {
 
   /// Puts an expert into an empty slot, on its way; nullopt without one.
   std::optional<Slot> fill(ExpertKey key);
-  /// At most so many moves, best first, of experts noted since the last call. Those that leave are
-  /// gone; those that come are on their way.
-  std::span<const Move> choose_moves(size_t most);
+  /// At most so many moves, best first, of experts noted since the last call that `may_come`
+  /// allows. Those that leave are gone; those that come are on their way.
+  std::span<const Move> choose_moves(
+      size_t most, const std::function<bool(ExpertKey)>& may_come = [](ExpertKey) { return true; });
   /// The expert on its way into the slot is there.
   void arrived(Slot slot);
 

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "experts/expert_fetch.h"
 #include "experts/layer_visit.h"
+#include "experts/near_before_cache.h"
 #include "experts/route_readback.h"
 
 namespace moeflux {
@@ -32,12 +33,14 @@ struct LeaseState {
 
   LayerVisit visit;
   std::vector<ExpertWeights> wave;  // what wait_some() returned last
+  std::vector<ExpertWeights> near;  // in the device's own memory, before the first wave
 };
 
 class StreamedExpertStore : public ExpertStore {
  public:
   StreamedExpertStore(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
-                      ExpertCache cache, const StreamedExpertStoreOptions& options)
+                      ExpertCache cache, std::optional<NearSlots> near,
+                      const StreamedExpertStoreOptions& options)
       : table_(table),
         cache_(std::move(cache)),
         reader_(reader),
@@ -50,6 +53,7 @@ class StreamedExpertStore : public ExpertStore {
                     .top_k = static_cast<int32_t>(std::max<int64_t>(1, options.demand.per_layer))}),
         num_experts_(table.num_experts_total()),
         guesses_(cache_.num_slots()) {
+    if (near) near_.emplace(table, std::move(*near), cache_);
     fetch_.measure(&meter_);
     register_memory(cache_.capacity_bytes());
   }
@@ -58,9 +62,10 @@ class StreamedExpertStore : public ExpertStore {
                                              const Routes& routes) override;
   bool wants_hint(LayerId layer) override;
   Status hint(LayerId layer, Encoder& encoder, const Routes& routes) override;
-  void begin_step(std::span<const StepRows> rows, Encoder&) override {
+  void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
     last_visit_.reset();
     routes_.begin_step(rows);
+    if (near_) near_->begin_step(rows, encoder);
   }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
@@ -68,6 +73,7 @@ class StreamedExpertStore : public ExpertStore {
     stats.bytes_read = fetch_.bytes_read();
     stats.evictions = cache_.evictions();
     stats.read_us = fetch_.busy_us();
+    if (near_) near_->add_to(stats);
     return stats;
   }
   uint64_t capacity_bytes() const override { return cache_.capacity_bytes(); }
@@ -91,9 +97,11 @@ class StreamedExpertStore : public ExpertStore {
   void give_back(std::unique_ptr<LeaseState> state) {
     state->visit.end();
     state->wave.clear();
+    state->near.clear();
     spare_states_.push_back(std::move(state));
   }
   void register_memory(size_t cache_bytes);
+  bool is_near(ExpertKey key) const { return near_ && near_->holds(key); }
   bool read_ahead(LayerId after);
   void start_guess(ExpertKey key, ExpertPin pin, ReadPriority priority);
   void list_absent(LayerId layer, size_t top_k);
@@ -103,6 +111,7 @@ class StreamedExpertStore : public ExpertStore {
 
   const ExpertTable& table_;
   ExpertCache cache_;
+  std::optional<NearBeforeCache> near_;  // holds pins of cache_
   AsyncReader& reader_;
   DriveMeter meter_;  // before fetch_, which uses it to its end
   ExpertFetch fetch_;
@@ -130,7 +139,7 @@ bool StreamedExpertStore::read_ahead(LayerId after) {
   const int32_t experts = table_.layers[next].num_experts;
   for (int32_t e = 0; e < experts; ++e) {
     const ExpertKey key{LayerId{static_cast<int32_t>(next)}, ExpertId{e}};
-    if (cache_.lookup(key)) continue;
+    if (is_near(key) || cache_.lookup(key)) continue;
     ExpertPin pin = cache_.reserve(key, Purpose::kReadAhead);
     if (!pin) return true;
     start_guess(key, std::move(pin), ReadPriority::kDemand);
@@ -162,7 +171,7 @@ void StreamedExpertStore::list_absent(LayerId layer, size_t top_k) {
       MF_CHECK(index(expert) >= 0 && index(expert) < table_.layer(layer).num_experts);
       const bool is_listed =
           std::ranges::find(hinted_, expert, &ExpertGuess::expert) != hinted_.end();
-      if (is_listed || cache_.lookup({layer, expert})) continue;
+      if (is_listed || is_near({layer, expert}) || cache_.lookup({layer, expert})) continue;
       if (hinted_.size() == most) return;
       hinted_.push_back({expert, static_cast<int32_t>(rank)});
     }
@@ -275,7 +284,8 @@ class StreamedExpertStore::Lease : public ExpertLease {
 
   void start(std::span<const LayerRoutes> routes) {
     LayerVisit& visit = state_->visit;
-    visit.begin(routes);
+    if (store_.near_) store_.near_->visit(routes, store_.routes_.ids(), state_->near);
+    visit.begin(routes, [&](ExpertId expert) { return store_.is_near({layer_, expert}); });
     // Decode comes first.
     const bool decodes = routes.front().phase == StepPhase::kDecode;
     if (routes.back().phase == StepPhase::kPrompt) reads_ahead_ = needs_nearly_all();
@@ -286,7 +296,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
       store_.settle_hint(layer_);
       store_.meter_visit(layer_, visit.misses().size() + guessed);
     }
-    store_.stats_.hits += visit.hits().size();
+    store_.stats_.hits += visit.hits().size() + state_->near.size();
     store_.stats_.misses += visit.misses().size() + guessed;
     store_.stats_.prefetches_useful += guessed;
     store_.routes_.tell(visit.misses());
@@ -294,6 +304,10 @@ class StreamedExpertStore::Lease : public ExpertLease {
   }
 
   Result<std::span<const ExpertWeights>> wait_some() override {
+    if (!state_->near.empty() && !near_is_given_) {
+      near_is_given_ = true;
+      return std::span<const ExpertWeights>(state_->near);
+    }
     Status failure;
     // The first wave is the hits alone: reads have only just been asked for.
     if (polls_) take(store_.fetch_.poll(host_tasks_), failure);
@@ -322,8 +336,8 @@ class StreamedExpertStore::Lease : public ExpertLease {
   // tokens shows, and what is absent are the experts that are seldom chosen.
   bool needs_nearly_all() const {
     const LayerVisit& visit = state_->visit;
-    const size_t chosen = visit.hits().size() + visit.guessed().size() + visit.arriving().size() +
-                          visit.misses().size();
+    const size_t chosen = state_->near.size() + visit.hits().size() + visit.guessed().size() +
+                          visit.arriving().size() + visit.misses().size();
     return 20 * chosen >= 19 * static_cast<size_t>(store_.table_.layer(layer_).num_experts);
   }
 
@@ -402,6 +416,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
   };
   bool reads_ahead_ = false;
   bool polls_ = false;
+  bool near_is_given_ = false;
   bool ahead_needs_slots_ = false;
   size_t num_loading_ = 0;
   std::unique_ptr<LeaseState> state_;
@@ -419,35 +434,7 @@ Result<std::unique_ptr<ExpertLease>> StreamedExpertStore::lease(LayerId layer, E
   return std::unique_ptr<ExpertLease>(std::move(lease));
 }
 
-ExpertShape shape_of(const ExpertTable& table) {
-  ExpertShape shape{.num_layers = static_cast<int32_t>(table.layers.size())};
-  for (const ExpertLayer& layer : table.layers) {
-    shape.num_experts = std::max(shape.num_experts, layer.num_experts);
-  }
-  return shape;
-}
-
-class EmptyLease : public ExpertLease {
- public:
-  Result<std::span<const ExpertWeights>> wait_some() override {
-    return std::span<const ExpertWeights>();
-  }
-};
-
-class EmptyExpertStore : public ExpertStore {
- public:
-  Result<std::unique_ptr<ExpertLease>> lease(LayerId, Encoder&, const Routes&) override {
-    return std::unique_ptr<ExpertLease>(std::make_unique<EmptyLease>());
-  }
-  ExpertStats stats() const override { return {}; }
-  uint64_t capacity_bytes() const override { return 0; }
-};
-
 }  // namespace
-
-std::unique_ptr<ExpertStore> make_empty_expert_store() {
-  return std::make_unique<EmptyExpertStore>();
-}
 
 Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
     const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
@@ -472,8 +459,17 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
   guard_below_one_token(cache, options.demand);
   set_staging(cache, table.num_experts_total());
   if (options.staging) cache.num_staging = *options.staging;
+  std::optional<NearSlots> near;
+  if (const uint64_t count = std::min(options.near_bytes / slot_bytes, table.num_experts_total());
+      count > 0) {
+    MF_CHECK(device.copies_beside());
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> memory,
+                        allocate_near(device, static_cast<size_t>(count), slot_bytes));
+    near.emplace(table, std::move(memory), slot_bytes,
+                 NearPlacement(shape_of(table), static_cast<size_t>(count), options.placement));
+  }
   return std::unique_ptr<ExpertStore>(std::make_unique<StreamedExpertStore>(
-      table, index, reader, ExpertCache(std::move(buffer), cache), options));
+      table, index, reader, ExpertCache(std::move(buffer), cache), std::move(near), options));
 }
 
 }  // namespace moeflux

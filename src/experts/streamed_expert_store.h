@@ -13,6 +13,7 @@
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
 #include "experts/lookahead.h"
+#include "experts/near_placement.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -27,6 +28,10 @@ struct StreamedExpertStoreOptions {
   std::optional<size_t> staging = {};
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_arrivals = true;
+  /// Bytes of the device's own memory for experts used most, before those of the host; only of a
+  /// device that copies beside.
+  uint64_t near_bytes = 0;
+  NearPlacementOptions placement;
   LookaheadMode lookahead = LookaheadMode::kAuto;
 };
 

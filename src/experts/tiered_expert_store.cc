@@ -8,6 +8,7 @@
 
 #include "experts/expert_fetch.h"
 #include "experts/expert_ring.h"
+#include "experts/near_slots.h"
 #include "experts/route_log.h"
 #include "experts/route_readback.h"
 
@@ -23,6 +24,11 @@ constexpr int64_t kRingChoices = 2;
 constexpr uint64_t kMovesLeast = 4;
 constexpr uint64_t kFarReadsPerMove = 16;
 constexpr uint64_t kMovesAfterPrompt = 256;
+
+size_t near_slots_of(const ExpertTable& table, const TieredExpertStoreOptions& options) {
+  return static_cast<size_t>(
+      std::min(options.near_bytes / table.slot_bytes_max(), table.num_experts_total()));
+}
 
 /// All experts, in the host's memory.
 class FarExperts {
@@ -109,8 +115,12 @@ class RingLease : public ExpertLease {
 
 class TieredExpertStore : public ExpertStore {
  public:
-  TieredExpertStore(const ExpertTable& table, FarExperts far, NearPlacement placement)
-      : table_(table), far_(std::move(far)), placement_(std::move(placement)) {
+  TieredExpertStore(const ExpertTable& table, FarExperts far, std::unique_ptr<Buffer> near,
+                    const ExpertShape& shape, const TieredExpertStoreOptions& options)
+      : table_(table),
+        far_(std::move(far)),
+        near_(table, std::move(near), far_.slot_bytes(),
+              NearPlacement(shape, near_slots_of(table, options), options.placement)) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
       for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
@@ -132,27 +142,24 @@ class TieredExpertStore : public ExpertStore {
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
+    stats.promotions = near_.moves();
+    stats.bus_bytes += near_.bytes_copied();
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
     return stats;
   }
   uint64_t capacity_bytes() const override {
-    return far_.bytes() + placement_.num_slots() * far_.slot_bytes();
+    return far_.bytes() + near_.placement().num_slots() * far_.slot_bytes();
   }
 
  private:
-  /// Copies of a few moves.
-  struct Moving {
-    CopyId arrives{};
-    std::vector<NearPlacement::Move> moves;
-  };
-
   std::vector<ExpertWeights>& layer_of(LayerId layer) {
     return *layers_[static_cast<size_t>(index(layer))];
   }
-  size_t near_offset(NearPlacement::Slot slot) const { return slot * far_.slot_bytes(); }
-  BufferCopy copy_of(const NearPlacement::Move& move) const;
-  void fill();
-  void place(ExpertKey key, Buffer& buffer, size_t offset);
+  NearSlots::Source source_of(ExpertKey key) const {
+    return {.buffer = &far_.buffer(), .offset = far_.offset_of(key)};
+  }
+  Status fill(Device& device);
+  void place(ExpertKey key, const ExpertWeights& where);
   void tell_moved(Encoder& encoder);
   void settle(Encoder& encoder);
   void count(std::span<const RouteLog::Visit> visits);
@@ -162,11 +169,9 @@ class TieredExpertStore : public ExpertStore {
 
   const ExpertTable& table_;
   FarExperts far_;
-  NearPlacement placement_;
-  std::unique_ptr<Buffer> near_;
+  NearSlots near_;
   std::vector<std::shared_ptr<std::vector<ExpertWeights>>> layers_;  // where each expert is read
   std::vector<std::vector<size_t>> moved_;  // by layer, experts with new addresses
-  std::vector<Moving> moving_;              // in order
   std::optional<RouteLog> log_;
   std::optional<ExpertRing> ring_;
   std::unique_ptr<Buffer> landing_;  // where there is no ring
@@ -180,23 +185,10 @@ class TieredExpertStore : public ExpertStore {
 Status TieredExpertStore::open(Device& device, const TieredExpertStoreOptions& options) {
   const size_t slot_bytes = far_.slot_bytes();
   moved_.resize(table_.layers.size());
-  if (placement_.num_slots() > 0) {
-    MF_ASSIGN_OR_RETURN(near_,
-                        device.allocate(placement_.num_slots() * slot_bytes, MemoryKind::kDevice));
+  if (near_.placement().num_slots() > 0) {
     MF_ASSIGN_OR_RETURN(log_, RouteLog::create(device, table_, options.step_tokens_max,
                                                options.experts_per_token_max));
-    fill();
-    for (const Moving& moving : moving_) {
-      for (const NearPlacement::Move& move : moving.moves) {
-        const BufferCopy copy = copy_of(move);
-        MF_RETURN_IF_ERROR(device.upload(*copy.to, copy.to_offset,
-                                         {copy.from->host_data() + copy.from_offset, copy.bytes}));
-        placement_.arrived(move.slot);
-        place(move.in, *near_, near_offset(move.slot));
-      }
-    }
-    moving_.clear();
-    for (std::vector<size_t>& moved : moved_) moved.clear();
+    MF_RETURN_IF_ERROR(fill(device));
   }
   const size_t wave = ring_wave(table_);
   const size_t waves = std::min<size_t>(kRingWaves, options.ring_bytes / (wave * slot_bytes));
@@ -213,33 +205,22 @@ Status TieredExpertStore::open(Device& device, const TieredExpertStoreOptions& o
 }
 
 // As many of each layer: nobody knows yet which of them will be used.
-void TieredExpertStore::fill() {
-  Moving all;
-  for (int32_t e = 0;; ++e) {
-    bool is_any = false;
+Status TieredExpertStore::fill(Device& device) {
+  for (int32_t e = 0; e < shape_of(table_).num_experts; ++e) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       if (e >= table_.layers[l].num_experts) continue;
-      is_any = true;
       const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
-      const std::optional<NearPlacement::Slot> slot = placement_.fill(key);
-      if (slot) all.moves.push_back({key, std::nullopt, *slot});
+      const std::optional<NearPlacement::Slot> slot = near_.placement().fill(key);
+      if (!slot) return {};
+      MF_RETURN_IF_ERROR(near_.upload(device, key, *slot, source_of(key)));
+      layer_of(key.layer)[static_cast<size_t>(e)] = near_.at(key, *slot);
     }
-    if (!is_any) break;
   }
-  moving_.push_back(std::move(all));
+  return {};
 }
 
-BufferCopy TieredExpertStore::copy_of(const NearPlacement::Move& move) const {
-  return {.to = near_.get(),
-          .to_offset = near_offset(move.slot),
-          .from = &far_.buffer(),
-          .from_offset = far_.offset_of(move.in),
-          .bytes = table_.layer(move.in.layer).slot_bytes};
-}
-
-void TieredExpertStore::place(ExpertKey key, Buffer& buffer, size_t offset) {
-  layer_of(key.layer)[static_cast<size_t>(index(key.expert))] =
-      table_.layer(key.layer).weights(key.expert, buffer, offset);
+void TieredExpertStore::place(ExpertKey key, const ExpertWeights& where) {
+  layer_of(key.layer)[static_cast<size_t>(index(key.expert))] = where;
   moved_[static_cast<size_t>(index(key.layer))].push_back(static_cast<size_t>(index(key.expert)));
 }
 
@@ -253,27 +234,21 @@ void TieredExpertStore::tell_moved(Encoder& encoder) {
 
 // Experts whose copies have arrived are read where these lie from now on.
 void TieredExpertStore::settle(Encoder& encoder) {
-  size_t arrived = 0;
-  while (arrived < moving_.size() && encoder.has_copied(moving_[arrived].arrives)) {
-    for (const NearPlacement::Move& move : moving_[arrived].moves) {
-      placement_.arrived(move.slot);
-      place(move.in, *near_, near_offset(move.slot));
-    }
-    ++arrived;
-  }
-  moving_.erase(moving_.begin(), moving_.begin() + static_cast<std::ptrdiff_t>(arrived));
+  near_.settle(encoder, [&](const NearPlacement::Move& move, const ExpertPin&) {
+    place(move.in, near_.at(move.in, move.slot));
+  });
 }
 
 void TieredExpertStore::count(std::span<const RouteLog::Visit> visits) {
   for (const RouteLog::Visit& visit : visits) {
     if (visit.phase == StepPhase::kDecode) {
-      placement_.note_use(visit.layer, visit.ids);
+      near_.placement().note_use(visit.layer, visit.ids);
     } else {
-      placement_.note_prompt(visit.layer, visit.ids, visit.tokens);
+      near_.placement().note_prompt(visit.layer, visit.ids, visit.tokens);
       continue;
     }
     for (const int32_t e : visit.ids) {
-      if (placement_.slot_of({visit.layer, ExpertId{e}})) {
+      if (near_.placement().slot_of({visit.layer, ExpertId{e}})) {
         ++stats_.near_hits;
       } else {
         ++stats_.far_hits;
@@ -285,17 +260,14 @@ void TieredExpertStore::count(std::span<const RouteLog::Visit> visits) {
 
 // Who leaves is read in the host's memory from now on; the copies wait for the work before.
 void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
-  const std::span<const NearPlacement::Move> moves = placement_.choose_moves(most);
+  const std::span<const NearPlacement::Move> moves = near_.placement().choose_moves(most);
   for (const NearPlacement::Move& move : moves) {
-    if (move.out) place(*move.out, far_.buffer(), far_.offset_of(*move.out));
+    if (!move.out) continue;
+    place(*move.out, table_.layer(move.out->layer)
+                         .weights(move.out->expert, far_.buffer(), far_.offset_of(*move.out)));
   }
   tell_moved(encoder);
-  if (moves.empty()) return;
-  std::vector<BufferCopy> copies;
-  for (const NearPlacement::Move& move : moves) copies.push_back(copy_of(move));
-  for (const BufferCopy& copy : copies) stats_.bus_bytes += copy.bytes;
-  stats_.promotions += moves.size();
-  moving_.push_back({encoder.copy_beside(copies, encoder.submit()), {moves.begin(), moves.end()}});
+  near_.start(encoder, moves, [&](ExpertKey key) { return source_of(key); });
 }
 
 void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
@@ -308,7 +280,7 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   const std::span<const RouteLog::Visit> visits = log_->next(encoder, rows);
   const bool is_prompt = std::ranges::any_of(
       visits, [](const RouteLog::Visit& v) { return v.phase == StepPhase::kPrompt; });
-  for (int64_t i = 0; i < log_->tokens_of_decode(); ++i) placement_.begin_token();
+  for (int64_t i = 0; i < log_->tokens_of_decode(); ++i) near_.placement().begin_token();
   count(visits);
   const uint64_t far = stats_.far_hits - far_before;
   start_moves(encoder,
@@ -324,7 +296,7 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
   for (auto l = static_cast<size_t>(index(first)); l < table_.layers.size(); ++l) {
     for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
       const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
-      if (placement_.slot_of(key)) continue;
+      if (near_.placement().slot_of(key)) continue;
       sources_.push_back({key, &far_.buffer(), far_.offset_of(key)});
     }
   }
@@ -350,7 +322,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
   if (!ring_has_begun_) begin_ring(encoder, layer);
   near_experts_.clear();
   for (const ExpertWeights& expert : *own) {
-    if (placement_.slot_of({layer, expert.expert})) near_experts_.push_back(expert);
+    if (near_.placement().slot_of({layer, expert.expert})) near_experts_.push_back(expert);
   }
   return std::unique_ptr<ExpertLease>(
       std::make_unique<RingLease>(near_experts_, *ring_, encoder, layer));
@@ -371,14 +343,10 @@ Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
   MF_CHECK(device.copies_beside());
   FarExperts far(table, device);
   MF_RETURN_IF_ERROR(far.load(index, reader, options.check_arrivals));
-  ExpertShape shape{.num_layers = static_cast<int32_t>(table.layers.size())};
-  for (const ExpertLayer& layer : table.layers) {
-    shape.num_experts = std::max(shape.num_experts, layer.num_experts);
-  }
-  const uint64_t slots =
-      std::min(options.near_bytes / table.slot_bytes_max(), table.num_experts_total());
-  auto store = std::make_unique<TieredExpertStore>(
-      table, std::move(far), NearPlacement(shape, static_cast<size_t>(slots), options.placement));
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> near,
+                      allocate_near(device, near_slots_of(table, options), table.slot_bytes_max()));
+  auto store = std::make_unique<TieredExpertStore>(table, std::move(far), std::move(near),
+                                                   shape_of(table), options);
   MF_RETURN_IF_ERROR(store->open(device, options));
   return std::unique_ptr<ExpertStore>(std::move(store));
 }

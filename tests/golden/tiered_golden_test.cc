@@ -10,6 +10,7 @@
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
+#include "base/format.h"
 #include "engine/engine.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
@@ -28,6 +29,7 @@ struct Draw {
   std::optional<uint64_t> near_slots;  // none: all are resident
   uint64_t ring_slots = 0;
   size_t chunk = kPrompt;
+  bool streams = false;  // the host's memory lacks room for one expert
   double margin = 2.0;
   uint64_t copy_seed = 0;
 };
@@ -36,6 +38,7 @@ struct Outcome {
   std::vector<float> logits;  // of every token
   ExpertStats experts;
   uint64_t slot_bytes = 0;
+  uint64_t num_slots = 0;  // of all experts
 };
 
 std::unique_ptr<Device> open_tiered(const std::string& name, uint64_t copy_seed) {
@@ -46,11 +49,13 @@ std::unique_ptr<Device> open_tiered(const std::string& name, uint64_t copy_seed)
 
 /// A prompt in chunks, then token by token.
 Outcome evaluate(const std::string& model, const std::string& device_name, const Draw& draw,
-                 uint64_t slot_bytes) {
+                 const Outcome& resident) {
+  const uint64_t slot_bytes = resident.slot_bytes;
   const auto device = open_tiered(device_name, draw.copy_seed);
   Outcome outcome;
   EngineOptions options{.context_length = 32};
   if (draw.near_slots) options.near_cache_bytes = *draw.near_slots * slot_bytes;
+  if (draw.streams) options.expert_cache_bytes = (resident.num_slots - 1) * slot_bytes;
   options.ring_bytes = draw.ring_slots * slot_bytes;
   options.placement.margin = draw.margin;
   auto engine = Engine::open(model, *device, options);
@@ -76,6 +81,7 @@ Outcome evaluate(const std::string& model, const std::string& device_name, const
   }
   outcome.experts = (*engine)->expert_stats();
   outcome.slot_bytes = (*engine)->memory_plan().expert_slot_bytes;
+  outcome.num_slots = (*engine)->experts().num_experts_total();
   return outcome;
 }
 
@@ -84,8 +90,9 @@ struct Case {
   std::string device;
 };
 
-// Tokens read experts where they lie; few tokens have them brought; a prompt goes through the ring.
+// One token's room; few tokens have experts brought; a prompt goes through the ring; the drive.
 const std::vector<Draw> kDraws = {{.ring_slots = 0, .chunk = 3},
+                                  {.chunk = 3, .streams = true},
                                   {.ring_slots = 32, .chunk = 3},
                                   {.ring_slots = 32, .chunk = kPrompt}};
 
@@ -99,27 +106,55 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
   const TempFolder twin;
   write_quantized_copy(golden_folder(GetParam().family), quantized.path(), twin.path(), {});
   const std::string& device = GetParam().device;
-  const Outcome resident = evaluate(quantized.path(), device, {}, 0);
+  const Outcome resident = evaluate(quantized.path(), device, {}, {});
   EXPECT_EQ(resident.experts.far_hits, 0u);
   std::minstd_rand random(7);
   uint64_t promotions = 0;
+  uint64_t promotions_streaming = 0;
   for (const uint64_t near : {0, 1, 2, 4, 7}) {
     for (const Draw& like : kDraws) {
       Draw draw = like;
       draw.near_slots = near;
       draw.margin = random() % 2 == 0 ? 0.0 : 2.0;
       draw.copy_seed = random();
-      const Outcome tiered = evaluate(quantized.path(), device, draw, resident.slot_bytes);
+      const Outcome tiered = evaluate(quantized.path(), device, draw, resident);
       EXPECT_EQ(tiered.logits, resident.logits)
-          << near << " near, " << draw.ring_slots << " in the ring, chunks of " << draw.chunk
-          << ", margin " << draw.margin << ", copies " << draw.copy_seed;
+          << near << " near, streams " << draw.streams << ", " << draw.ring_slots
+          << " in the ring, chunks of " << draw.chunk << ", margin " << draw.margin << ", copies "
+          << draw.copy_seed;
       if (near > 0) {
         EXPECT_GT(tiered.experts.far_hits, 0u);
       }
-      promotions += tiered.experts.promotions;
+      (draw.streams ? promotions_streaming : promotions) += tiered.experts.promotions;
     }
   }
   EXPECT_GT(promotions, 0u);
+  EXPECT_GT(promotions_streaming, 0u);
+}
+
+// As any error of a GPU it ends all work of its encoder.
+TEST(TieredExperts, ACopyThatFailsEndsTheStepWithItsError) {
+  const std::string model = tests_directory() + "/golden/models/olmoe";
+  for (const uint64_t failing : {1, 3}) {
+    const auto device =
+        make_emulator_device({.memory_bytes = uint64_t{1} << 40, .failing_copy = failing});
+    EngineOptions options{.context_length = 64, .near_cache_bytes = 0};
+    auto probe = Engine::open(model, *device, options);
+    ASSERT_TRUE(probe.ok()) << probe.error().to_string();
+    options.near_cache_bytes = 3 * (*probe)->memory_plan().expert_slot_bytes;
+    options.placement.margin = 0.0;
+    auto engine = Engine::open(model, *device, options);
+    ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+    auto sequence = (*engine)->create_sequence();
+    ASSERT_TRUE(sequence.ok());
+    Status done;
+    for (TokenId token = 1; token < 60 && done.ok(); ++token) {
+      done = (*engine)->eval(**sequence, std::span(&token, 1), {.phase = StepPhase::kDecode}, {});
+    }
+    ASSERT_FALSE(done.ok());
+    EXPECT_EQ(done.error().code(), ErrorCode::kIo) << done.error().to_string();
+    EXPECT_NE(done.error().message().find(formatted("copy {}", failing)), std::string::npos);
+  }
 }
 
 std::vector<Case> cases() {

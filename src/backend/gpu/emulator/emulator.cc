@@ -78,9 +78,9 @@ class EmulatorExecutor : public Executor {
 
   EventId submit() override {
     for (const Step& step : queue_) {
-      if (!status_.ok()) break;
       copy_some();
       if (step.awaits != 0) finish_copies(CopyId{step.awaits});
+      if (!status_.ok()) break;
       if (step.awaits == 0) status_ = step.is_write ? copy(step) : run(step.plan);
     }
     queue_.clear();

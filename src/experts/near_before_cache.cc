@@ -1,0 +1,72 @@
+#include "experts/near_before_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moeflux {
+namespace {
+
+// Slots of the cache for each whose expert is on its way, and pinned so long: visits need others.
+constexpr size_t kSlotsPerMove = 8;
+
+}  // namespace
+
+void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
+  near_.settle(encoder, [&](const NearPlacement::Move&, ExpertPin pin) {
+    cache_.let_go(pin.slot());
+    pin.release();
+  });
+  start_moves(encoder);
+  for (const StepRows& part : rows) {
+    if (part.phase != StepPhase::kDecode) continue;
+    for (int64_t i = 0; i < part.rows; ++i) near_.placement().begin_token();
+  }
+}
+
+// Only experts that the cache keeps go.
+void NearBeforeCache::start_moves(Encoder& encoder) {
+  const size_t most = cache_.slot_limit() / kSlotsPerMove;
+  const size_t coming = near_.num_coming();
+  if (coming >= most) return;
+  const auto moves = near_.placement().choose_moves(most - coming, [&](ExpertKey key) {
+    const auto slot = cache_.find(key);
+    return slot && cache_.admission_of(*slot) == Admission::kCached;
+  });
+  near_.start(encoder, moves, [&](ExpertKey key) {
+    const ExpertCache::Slot slot = *cache_.find(key);
+    return NearSlots::Source{&cache_.buffer(), cache_.offset_of(slot), ExpertPin(cache_, slot)};
+  });
+}
+
+void NearBeforeCache::visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
+                            std::vector<ExpertWeights>& near) {
+  const LayerId layer = routes.front().layer;
+  for (const LayerRoutes& part : routes) {
+    if (part.phase == StepPhase::kPrompt) {
+      near_.placement().note_prompt(layer, part.ids, part.tokens);
+      continue;
+    }
+    near_.placement().note_use(layer, part.ids);
+    for (const int32_t id : part.ids) {
+      const bool is_near = holds({layer, ExpertId{id}});
+      ++(is_near ? near_hits_ : far_hits_);
+      if (!is_near) far_bytes_ += table_.layer(layer).slot_bytes;
+    }
+  }
+  ids_.assign(ids.begin(), ids.end());
+  std::ranges::sort(ids_);
+  ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+  near.clear();
+  for (const int32_t id : ids_) {
+    if (const auto expert = near_.find({layer, ExpertId{id}})) near.push_back(*expert);
+  }
+}
+
+void NearBeforeCache::add_to(ExpertStats& stats) const {
+  stats.near_hits = near_hits_;
+  stats.far_hits = far_hits_;
+  stats.promotions = near_.moves();
+  stats.bus_bytes = far_bytes_ + near_.bytes_copied();
+}
+
+}  // namespace moeflux

@@ -1,0 +1,45 @@
+// Near slots before a cache in the host's memory that the drive fills: who is used most goes from
+// there to here, and makes room there.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "base/step_rows.h"
+#include "experts/expert_cache.h"
+#include "experts/expert_store.h"
+#include "experts/near_slots.h"
+#include "experts/route_observer.h"
+
+namespace moeflux {
+
+/// Thread-compatible. Holds pins of the cache.
+class NearBeforeCache {
+ public:
+  /// Table and cache must outlive it and stay where they are.
+  NearBeforeCache(const ExpertTable& table, NearSlots near, ExpertCache& cache)
+      : table_(table), near_(std::move(near)), cache_(cache) {}
+
+  /// No lease is alive: experts that have arrived leave the cache, others start on their way.
+  void begin_step(std::span<const StepRows> rows, Encoder& encoder);
+  bool holds(ExpertKey key) const { return near_.placement().slot_of(key).has_value(); }
+  /// A layer's routes and all their ids: counts them, and lists the distinct ones that it holds.
+  void visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
+             std::vector<ExpertWeights>& near);
+  void add_to(ExpertStats& stats) const;
+
+ private:
+  void start_moves(Encoder& encoder);
+
+  const ExpertTable& table_;
+  NearSlots near_;
+  ExpertCache& cache_;
+  std::vector<int32_t> ids_;  // distinct
+  uint64_t near_hits_ = 0;
+  uint64_t far_hits_ = 0;
+  uint64_t far_bytes_ = 0;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,91 @@
+#include "experts/near_slots.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moeflux {
+
+NearSlots::NearSlots(const ExpertTable& table, std::unique_ptr<Buffer> buffer, size_t slot_bytes,
+                     NearPlacement placement)
+    : table_(table),
+      buffer_(std::move(buffer)),
+      slot_bytes_(slot_bytes),
+      placement_(std::move(placement)) {
+  MF_CHECK(placement_.num_slots() == 0 ||
+           buffer_->size_bytes() >= placement_.num_slots() * slot_bytes);
+}
+
+std::optional<ExpertWeights> NearSlots::find(ExpertKey key) const {
+  const std::optional<NearPlacement::Slot> slot = placement_.slot_of(key);
+  if (!slot) return std::nullopt;
+  return at(key, *slot);
+}
+
+ExpertWeights NearSlots::at(ExpertKey key, NearPlacement::Slot slot) const {
+  return table_.layer(key.layer).weights(key.expert, *buffer_, offset_of(slot));
+}
+
+Status NearSlots::upload(Device& device, ExpertKey key, NearPlacement::Slot slot,
+                         const Source& source) {
+  MF_RETURN_IF_ERROR(device.upload(
+      *buffer_, offset_of(slot),
+      {source.buffer->host_data() + source.offset, table_.layer(key.layer).slot_bytes}));
+  placement_.arrived(slot);
+  return {};
+}
+
+void NearSlots::start(Encoder& encoder, std::span<const NearPlacement::Move> moves,
+                      const std::function<Source(ExpertKey)>& source_of) {
+  if (moves.empty()) return;
+  Moving moving;
+  copies_.clear();
+  for (const NearPlacement::Move& move : moves) {
+    Source source = source_of(move.in);
+    copies_.push_back({.to = buffer_.get(),
+                       .to_offset = offset_of(move.slot),
+                       .from = source.buffer,
+                       .from_offset = source.offset,
+                       .bytes = table_.layer(move.in.layer).slot_bytes});
+    bytes_copied_ += copies_.back().bytes;
+    moving.moves.push_back(move);
+    moving.pins.push_back(std::move(source.pin));
+  }
+  moves_made_ += moves.size();
+  moving.arrives = encoder.copy_beside(copies_, encoder.submit());
+  moving_.push_back(std::move(moving));
+}
+
+void NearSlots::settle(Encoder& encoder,
+                       const std::function<void(const NearPlacement::Move&, ExpertPin)>& arrived) {
+  size_t done = 0;
+  for (; done < moving_.size() && encoder.has_copied(moving_[done].arrives); ++done) {
+    for (size_t i = 0; i < moving_[done].moves.size(); ++i) {
+      placement_.arrived(moving_[done].moves[i].slot);
+      arrived(moving_[done].moves[i], std::move(moving_[done].pins[i]));
+    }
+  }
+  moving_.erase(moving_.begin(), moving_.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+size_t NearSlots::num_coming() const {
+  size_t coming = 0;
+  for (const Moving& moving : moving_) coming += moving.moves.size();
+  return coming;
+}
+
+Result<std::unique_ptr<Buffer>> allocate_near(Device& device, size_t slots, size_t slot_bytes) {
+  if (slots == 0) return std::unique_ptr<Buffer>();
+  return device.allocate(slots * slot_bytes, MemoryKind::kDevice);
+}
+
+ExpertShape shape_of(const ExpertTable& table) {
+  ExpertShape shape{.num_layers = static_cast<int32_t>(table.layers.size())};
+  for (const ExpertLayer& layer : table.layers) {
+    shape.num_experts = std::max(shape.num_experts, layer.num_experts);
+  }
+  return shape;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,81 @@
+// Slots of a device's own memory for experts used most, and the copies that bring them there beside
+// the work. NearPlacement says who; whoever holds the others in the host's memory says where from.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "experts/expert_cache.h"
+#include "experts/expert_table.h"
+#include "experts/near_placement.h"
+
+namespace moeflux {
+
+/// Thread-compatible. What its pins refer to must outlive it.
+class NearSlots {
+ public:
+  /// Where an expert is copied from; the pin, if there is one, holds it until the copy is done.
+  struct Source {
+    const Buffer* buffer = nullptr;
+    uint64_t offset = 0;
+    ExpertPin pin = {};
+  };
+
+  /// `buffer` holds placement.num_slots() slots of slot_bytes, and is null without any. The table
+  /// must outlive it.
+  NearSlots(const ExpertTable& table, std::unique_ptr<Buffer> buffer, size_t slot_bytes,
+            NearPlacement placement);
+
+  NearPlacement& placement() { return placement_; }
+  const NearPlacement& placement() const { return placement_; }
+  /// An expert that is there; nullopt for others.
+  std::optional<ExpertWeights> find(ExpertKey key) const;
+  /// An expert in its slot, there or on its way.
+  ExpertWeights at(ExpertKey key, NearPlacement::Slot slot) const;
+  /// Brings an expert into its slot at once: while a device is opened.
+  Status upload(Device& device, ExpertKey key, NearPlacement::Slot slot, const Source& source);
+
+  /// Starts the copies of these moves behind all work recorded so far. Who leaves must not be read
+  /// by work recorded from now on.
+  void start(Encoder& encoder, std::span<const NearPlacement::Move> moves,
+             const std::function<Source(ExpertKey)>& source_of);
+  /// Experts whose copies have ended since the last call are there; tells of each, with its pin.
+  void settle(Encoder& encoder,
+              const std::function<void(const NearPlacement::Move&, ExpertPin)>& arrived);
+  /// Moves whose copies are not known to have ended.
+  size_t num_coming() const;
+  uint64_t moves() const { return moves_made_; }
+  uint64_t bytes_copied() const { return bytes_copied_; }
+
+ private:
+  /// Copies that were asked for together.
+  struct Moving {
+    CopyId arrives{};
+    std::vector<NearPlacement::Move> moves;
+    std::vector<ExpertPin> pins;  // of each
+  };
+
+  size_t offset_of(NearPlacement::Slot slot) const { return slot * slot_bytes_; }
+
+  const ExpertTable& table_;
+  std::unique_ptr<Buffer> buffer_;
+  size_t slot_bytes_;
+  NearPlacement placement_;
+  std::vector<Moving> moving_;  // in order
+  std::vector<BufferCopy> copies_;
+  uint64_t moves_made_ = 0;
+  uint64_t bytes_copied_ = 0;
+};
+
+/// A buffer of the device's own for so many slots; null for none.
+Result<std::unique_ptr<Buffer>> allocate_near(Device& device, size_t slots, size_t slot_bytes);
+
+/// How many layers and, in the widest of them, experts the table has.
+ExpertShape shape_of(const ExpertTable& table);
+
+}  // namespace moeflux
