@@ -4,12 +4,12 @@ namespace moeflux {
 
 // Nobody asks unless the device says that it copies beside.
 CopyId Encoder::copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
-  MF_CHECK(!"the device copies beside recorded work");
+  MF_CHECK(false);
   return {};
 }
-void Encoder::await_copies(CopyId /*last*/) { MF_CHECK(!"the device copies beside recorded work"); }
+void Encoder::await_copies(CopyId /*last*/) { MF_CHECK(false); }
 bool Encoder::has_copied(CopyId /*last*/) {
-  MF_CHECK(!"the device copies beside recorded work");
+  MF_CHECK(false);
   return true;
 }
 

@@ -30,12 +30,12 @@ class Executor {
   /// Submits, waits for all of it, then copies out.
   virtual Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) = 0;
 
-  // As Encoder's, where Platform::copies_beside().
+  // As Encoder's, where Platform::copies_beside(); elsewhere nobody asks.
   virtual CopyId copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
-    MF_CHECK(!"no copies beside");
+    MF_CHECK(false);
     return {};
   }
-  virtual void await_copies(CopyId /*last*/) { MF_CHECK(!"no copies beside"); }
+  virtual void await_copies(CopyId /*last*/) { MF_CHECK(false); }
   virtual bool has_copied(CopyId /*last*/) { return true; }
 
   /// Hands over what was recorded. Events count up from 1.
