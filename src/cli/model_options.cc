@@ -41,6 +41,14 @@ Result<std::string> find_embedded_model() {
                     kEmbeddedModel, installed, start);
 }
 
+/// None of an option that was not given.
+Result<std::optional<uint64_t>> bytes_of(std::string_view option, const std::string& text) {
+  if (text.empty()) return std::optional<uint64_t>();
+  const Result<uint64_t> bytes = parse_bytes(text);
+  if (!bytes.ok()) return bytes.error().with_context(std::string(option));
+  return std::optional<uint64_t>(*bytes);
+}
+
 }  // namespace
 
 CLI::Validator not_empty() {
@@ -164,16 +172,10 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   MF_CHECK(lookahead.has_value());  // the command line took no other
   engine.lookahead = *lookahead;
   engine.check_experts = !options.trust_experts;
-  if (!options.near_cache.empty() && options.near_cache != "auto") {
-    const Result<uint64_t> bytes = parse_bytes(options.near_cache);
-    if (!bytes.ok()) return bytes.error().with_context("--near-cache");
-    engine.near_cache_bytes = *bytes;
+  if (options.near_cache != "auto") {
+    MF_ASSIGN_OR_RETURN(engine.near_cache_bytes, bytes_of("--near-cache", options.near_cache));
   }
-  if (!options.expert_cache.empty()) {
-    const Result<uint64_t> bytes = parse_bytes(options.expert_cache);
-    if (!bytes.ok()) return bytes.error().with_context("--expert-cache");
-    engine.expert_cache_bytes = *bytes;
-  }
+  MF_ASSIGN_OR_RETURN(engine.expert_cache_bytes, bytes_of("--expert-cache", options.expert_cache));
   return engine;
 }
 

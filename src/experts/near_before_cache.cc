@@ -41,18 +41,7 @@ void NearBeforeCache::start_moves(Encoder& encoder) {
 void NearBeforeCache::visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
                             std::vector<ExpertWeights>& near) {
   const LayerId layer = routes.front().layer;
-  for (const LayerRoutes& part : routes) {
-    if (part.phase == StepPhase::kPrompt) {
-      near_.placement().note_prompt(layer, part.ids, part.tokens);
-      continue;
-    }
-    near_.placement().note_use(layer, part.ids);
-    for (const int32_t id : part.ids) {
-      const bool is_near = holds({layer, ExpertId{id}});
-      ++(is_near ? near_hits_ : far_hits_);
-      if (!is_near) far_bytes_ += table_.layer(layer).slot_bytes;
-    }
-  }
+  for (const LayerRoutes& part : routes) near_.note(layer, part.phase, part.ids, part.tokens);
   ids_.assign(ids.begin(), ids.end());
   std::ranges::sort(ids_);
   ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
@@ -60,13 +49,6 @@ void NearBeforeCache::visit(std::span<const LayerRoutes> routes, std::span<const
   for (const int32_t id : ids_) {
     if (const auto expert = near_.find({layer, ExpertId{id}})) near.push_back(*expert);
   }
-}
-
-void NearBeforeCache::add_to(ExpertStats& stats) const {
-  stats.near_hits = near_hits_;
-  stats.far_hits = far_hits_;
-  stats.promotions = near_.moves();
-  stats.bus_bytes = far_bytes_ + near_.bytes_copied();
 }
 
 }  // namespace moeflux

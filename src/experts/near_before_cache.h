@@ -18,9 +18,8 @@ namespace moeflux {
 /// Thread-compatible. Holds pins of the cache.
 class NearBeforeCache {
  public:
-  /// Table and cache must outlive it and stay where they are.
-  NearBeforeCache(const ExpertTable& table, NearSlots near, ExpertCache& cache)
-      : table_(table), near_(std::move(near)), cache_(cache) {}
+  /// The cache must outlive it and stay where it is.
+  NearBeforeCache(NearSlots near, ExpertCache& cache) : near_(std::move(near)), cache_(cache) {}
 
   /// No lease is alive: experts that have arrived leave the cache, others start on their way.
   void begin_step(std::span<const StepRows> rows, Encoder& encoder);
@@ -28,18 +27,14 @@ class NearBeforeCache {
   /// A layer's routes and all their ids: counts them, and lists the distinct ones that it holds.
   void visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
              std::vector<ExpertWeights>& near);
-  void add_to(ExpertStats& stats) const;
+  void add_to(ExpertStats& stats) const { near_.add_to(stats); }
 
  private:
   void start_moves(Encoder& encoder);
 
-  const ExpertTable& table_;
   NearSlots near_;
   ExpertCache& cache_;
   std::vector<int32_t> ids_;  // distinct
-  uint64_t near_hits_ = 0;
-  uint64_t far_hits_ = 0;
-  uint64_t far_bytes_ = 0;
 };
 
 }  // namespace moeflux

@@ -36,6 +36,27 @@ Status NearSlots::upload(Device& device, ExpertKey key, NearPlacement::Slot slot
   return {};
 }
 
+void NearSlots::note(LayerId layer, StepPhase phase, std::span<const int32_t> experts,
+                     int64_t tokens) {
+  if (phase == StepPhase::kPrompt) return placement_.note_prompt(layer, experts, tokens);
+  placement_.note_use(layer, experts);
+  for (const int32_t e : experts) {
+    if (placement_.slot_of({layer, ExpertId{e}})) {
+      ++near_hits_;
+    } else {
+      ++far_hits_;
+      bus_bytes_ += table_.layer(layer).slot_bytes;
+    }
+  }
+}
+
+void NearSlots::add_to(ExpertStats& stats) const {
+  stats.near_hits += near_hits_;
+  stats.far_hits += far_hits_;
+  stats.promotions += moves_made_;
+  stats.bus_bytes += bus_bytes_;
+}
+
 void NearSlots::start(Encoder& encoder, std::span<const NearPlacement::Move> moves,
                       const std::function<Source(ExpertKey)>& source_of) {
   if (moves.empty()) return;
@@ -48,7 +69,7 @@ void NearSlots::start(Encoder& encoder, std::span<const NearPlacement::Move> mov
                        .from = source.buffer,
                        .from_offset = source.offset,
                        .bytes = table_.layer(move.in.layer).slot_bytes});
-    bytes_copied_ += copies_.back().bytes;
+    bus_bytes_ += copies_.back().bytes;
     moving.moves.push_back(move);
     moving.pins.push_back(std::move(source.pin));
   }

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "backend/encoder.h"
+#include "base/step_rows.h"
 #include "experts/expert_cache.h"
+#include "experts/expert_store.h"
 #include "experts/expert_table.h"
 #include "experts/near_placement.h"
 
@@ -40,6 +42,12 @@ class NearSlots {
   /// Brings an expert into its slot at once: while a device is opened.
   Status upload(Device& device, ExpertKey key, NearPlacement::Slot slot, const Source& source);
 
+  /// Choices of `tokens` tokens in a layer: for placement(), and of decode in statistics.
+  void note(LayerId layer, StepPhase phase, std::span<const int32_t> experts, int64_t tokens);
+  uint64_t far_hits() const { return far_hits_; }
+  /// Hits, moves and what both sent over the bus.
+  void add_to(ExpertStats& stats) const;
+
   /// Starts the copies of these moves behind all work recorded so far. Who leaves must not be read
   /// by work recorded from now on.
   void start(Encoder& encoder, std::span<const NearPlacement::Move> moves,
@@ -49,8 +57,6 @@ class NearSlots {
               const std::function<void(const NearPlacement::Move&, ExpertPin)>& arrived);
   /// Moves whose copies are not known to have ended.
   size_t num_coming() const;
-  uint64_t moves() const { return moves_made_; }
-  uint64_t bytes_copied() const { return bytes_copied_; }
 
  private:
   /// Copies that were asked for together.
@@ -69,7 +75,9 @@ class NearSlots {
   std::vector<Moving> moving_;  // in order
   std::vector<BufferCopy> copies_;
   uint64_t moves_made_ = 0;
-  uint64_t bytes_copied_ = 0;
+  uint64_t bus_bytes_ = 0;
+  uint64_t near_hits_ = 0;
+  uint64_t far_hits_ = 0;
 };
 
 /// A buffer of the device's own for so many slots; null for none.

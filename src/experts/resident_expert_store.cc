@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "experts/expert_fetch.h"
 #include "experts/route_readback.h"
+#include "experts/whole_lease.h"
 
 namespace moeflux {
 namespace {
@@ -22,17 +23,6 @@ struct ResidentLayer {
   std::vector<ExpertWeights> experts;
 };
 
-class ResidentLease : public ExpertLease {
- public:
-  explicit ResidentLease(std::span<const ExpertWeights> experts) : experts_(experts) {}
-  Result<std::span<const ExpertWeights>> wait_some() override {
-    return std::exchange(experts_, {});
-  }
-
- private:
-  std::span<const ExpertWeights> experts_;
-};
-
 class ResidentExpertStore : public ExpertStore {
  public:
   ResidentExpertStore(std::vector<std::shared_ptr<ResidentLayer>> layers, const ExpertStats& stats,
@@ -41,13 +31,10 @@ class ResidentExpertStore : public ExpertStore {
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override {
-    if (routes_.is_observed()) {
-      MF_RETURN_IF_ERROR(routes_.read(layer, encoder, routes));
-      routes_.tell({});
-    }
+    MF_RETURN_IF_ERROR(routes_.show(layer, encoder, routes));
     const std::shared_ptr<ResidentLayer>& own = layers_[static_cast<size_t>(index(layer))];
     encoder.experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(own, &own->experts));
-    return std::unique_ptr<ExpertLease>(std::make_unique<ResidentLease>(own->experts));
+    return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(own->experts));
   }
   void begin_step(std::span<const StepRows> rows, Encoder&) override { routes_.begin_step(rows); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }

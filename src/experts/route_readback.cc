@@ -35,6 +35,13 @@ Result<std::span<const LayerRoutes>> RouteReadback::read(LayerId layer, Encoder&
   return std::span<const LayerRoutes>(parts_);
 }
 
+Status RouteReadback::show(LayerId layer, Encoder& encoder, const Routes& routes) {
+  if (!is_observed()) return {};
+  MF_RETURN_IF_ERROR(read(layer, encoder, routes));
+  tell({});
+  return {};
+}
+
 void RouteReadback::tell(std::span<const ExpertId> misses) {
   if (!is_observed()) return;
   untold_.assign(misses.begin(), misses.end());

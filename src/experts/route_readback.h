@@ -22,6 +22,9 @@ class RouteReadback {
   Result<std::span<const LayerRoutes>> read(LayerId layer, Encoder& encoder, const Routes& routes);
   /// The same without a cut: what all rows chose.
   std::span<const int32_t> ids() const { return ids_; }
+  /// For a store that needs no ids and misses nothing: reads and tells only while somebody
+  /// observes.
+  Status show(LayerId layer, Encoder& encoder, const Routes& routes);
   /// Tells the observer of what read() gave last.
   void tell(std::span<const ExpertId> misses);
 

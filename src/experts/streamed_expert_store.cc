@@ -53,7 +53,7 @@ class StreamedExpertStore : public ExpertStore {
                     .top_k = static_cast<int32_t>(std::max<int64_t>(1, options.demand.per_layer))}),
         num_experts_(table.num_experts_total()),
         guesses_(cache_.num_slots()) {
-    if (near) near_.emplace(table, std::move(*near), cache_);
+    if (near) near_.emplace(std::move(*near), cache_);
     fetch_.measure(&meter_);
     register_memory(cache_.capacity_bytes());
   }

@@ -11,6 +11,7 @@
 #include "experts/near_slots.h"
 #include "experts/route_log.h"
 #include "experts/route_readback.h"
+#include "experts/whole_lease.h"
 
 namespace moeflux {
 namespace {
@@ -61,6 +62,9 @@ class FarExperts {
 
   Buffer& buffer() const { return *buffer_; }
   size_t offset_of(ExpertKey key) const { return slot_of(key) * slot_bytes_; }
+  ExpertWeights weights(ExpertKey key) const {
+    return table_.layer(key.layer).weights(key.expert, *buffer_, offset_of(key));
+  }
   size_t slot_bytes() const { return slot_bytes_; }
   uint64_t bytes() const { return count_ * slot_bytes_; }
 
@@ -82,18 +86,6 @@ class FarExperts {
   size_t count_ = 0;
   std::vector<size_t> first_;  // by layer, slot of its expert 0
   std::unique_ptr<Buffer> buffer_;
-};
-
-/// All of a layer's experts at once, where they lie.
-class WholeLease : public ExpertLease {
- public:
-  explicit WholeLease(std::span<const ExpertWeights> experts) : experts_(experts) {}
-  Result<std::span<const ExpertWeights>> wait_some() override {
-    return std::exchange(experts_, {});
-  }
-
- private:
-  std::span<const ExpertWeights> experts_;
 };
 
 /// Those in the device's memory first, then the others as they come through the ring.
@@ -125,7 +117,7 @@ class TieredExpertStore : public ExpertStore {
       auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
       for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
         const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
-        experts.push_back(table_.layers[l].weights(key.expert, far_.buffer(), far_.offset_of(key)));
+        experts.push_back(far_.weights(key));
       }
     }
     stats_.bytes_read = table_.bytes_total();
@@ -142,8 +134,7 @@ class TieredExpertStore : public ExpertStore {
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
-    stats.promotions = near_.moves();
-    stats.bus_bytes += near_.bytes_copied();
+    near_.add_to(stats);
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
     return stats;
   }
@@ -162,7 +153,6 @@ class TieredExpertStore : public ExpertStore {
   void place(ExpertKey key, const ExpertWeights& where);
   void tell_moved(Encoder& encoder);
   void settle(Encoder& encoder);
-  void count(std::span<const RouteLog::Visit> visits);
   void start_moves(Encoder& encoder, uint64_t most);
   bool uses_ring(const Routes& routes, LayerId layer) const;
   void begin_ring(Encoder& encoder, LayerId first);
@@ -206,7 +196,8 @@ Status TieredExpertStore::open(Device& device, const TieredExpertStoreOptions& o
 
 // As many of each layer: nobody knows yet which of them will be used.
 Status TieredExpertStore::fill(Device& device) {
-  for (int32_t e = 0; e < shape_of(table_).num_experts; ++e) {
+  const int32_t most = shape_of(table_).num_experts;
+  for (int32_t e = 0; e < most; ++e) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       if (e >= table_.layers[l].num_experts) continue;
       const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
@@ -239,32 +230,11 @@ void TieredExpertStore::settle(Encoder& encoder) {
   });
 }
 
-void TieredExpertStore::count(std::span<const RouteLog::Visit> visits) {
-  for (const RouteLog::Visit& visit : visits) {
-    if (visit.phase == StepPhase::kDecode) {
-      near_.placement().note_use(visit.layer, visit.ids);
-    } else {
-      near_.placement().note_prompt(visit.layer, visit.ids, visit.tokens);
-      continue;
-    }
-    for (const int32_t e : visit.ids) {
-      if (near_.placement().slot_of({visit.layer, ExpertId{e}})) {
-        ++stats_.near_hits;
-      } else {
-        ++stats_.far_hits;
-        stats_.bus_bytes += table_.layer(visit.layer).slot_bytes;
-      }
-    }
-  }
-}
-
 // Who leaves is read in the host's memory from now on; the copies wait for the work before.
 void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
   const std::span<const NearPlacement::Move> moves = near_.placement().choose_moves(most);
   for (const NearPlacement::Move& move : moves) {
-    if (!move.out) continue;
-    place(*move.out, table_.layer(move.out->layer)
-                         .weights(move.out->expert, far_.buffer(), far_.offset_of(*move.out)));
+    if (move.out) place(*move.out, far_.weights(*move.out));
   }
   tell_moved(encoder);
   near_.start(encoder, moves, [&](ExpertKey key) { return source_of(key); });
@@ -276,13 +246,13 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   ring_has_begun_ = false;
   if (!log_) return;
   settle(encoder);
-  const uint64_t far_before = stats_.far_hits;
+  const uint64_t far_before = near_.far_hits();
   const std::span<const RouteLog::Visit> visits = log_->next(encoder, rows);
   const bool is_prompt = std::ranges::any_of(
       visits, [](const RouteLog::Visit& v) { return v.phase == StepPhase::kPrompt; });
   for (int64_t i = 0; i < log_->tokens_of_decode(); ++i) near_.placement().begin_token();
-  count(visits);
-  const uint64_t far = stats_.far_hits - far_before;
+  for (const RouteLog::Visit& v : visits) near_.note(v.layer, v.phase, v.ids, v.tokens);
+  const uint64_t far = near_.far_hits() - far_before;
   start_moves(encoder,
               is_prompt ? kMovesAfterPrompt : std::max(kMovesLeast, far / kFarReadsPerMove));
 }
@@ -306,10 +276,7 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
 
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Encoder& encoder,
                                                               const Routes& routes) {
-  if (routes_.is_observed()) {
-    MF_RETURN_IF_ERROR(routes_.read(layer, encoder, routes));
-    routes_.tell({});
-  }
+  MF_RETURN_IF_ERROR(routes_.show(layer, encoder, routes));
   const std::shared_ptr<std::vector<ExpertWeights>>& own =
       layers_[static_cast<size_t>(index(layer))];
   if (!ring_has_begun_ && !uses_ring(routes, layer)) {
@@ -331,9 +298,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
 }  // namespace
 
 size_t ring_wave(const ExpertTable& table) {
-  int32_t experts = 0;
-  for (const ExpertLayer& layer : table.layers) experts = std::max(experts, layer.num_experts);
-  return std::min(kRingWaveMax, static_cast<size_t>(experts));
+  return std::min(kRingWaveMax, static_cast<size_t>(shape_of(table).num_experts));
 }
 
 Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(

@@ -105,10 +105,7 @@ class CudaExecutor : public Executor {
                           c.bytes, cudaMemcpyDefault, copying_),
           "cudaMemcpyAsync"));
     }
-    cudaEvent_t event = take_event();
-    if (event == nullptr) return id;
-    note(cuda_status(cudaEventRecord(event, copying_), "cudaEventRecord"));
-    copies_.push_back({id, event});
+    if (cudaEvent_t event = mark(copying_)) copies_.push_back({id, event});
     return id;
   }
 
@@ -138,10 +135,7 @@ class CudaExecutor : public Executor {
     if (!status_.ok()) return id;
     note(use_cuda_device(device_));
     note(launches_.flush(stream_));
-    cudaEvent_t event = take_event();
-    if (event == nullptr) return id;
-    note(cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord"));
-    in_flight_.push_back({id, event});
+    if (cudaEvent_t event = mark(stream_)) in_flight_.push_back({id, event});
     return id;
   }
 
@@ -235,6 +229,13 @@ class CudaExecutor : public Executor {
   void retire() {
     spare_events_.push_back(in_flight_.front().passed);
     in_flight_.erase(in_flight_.begin());
+  }
+
+  // An event behind all that the stream has; null if there is none.
+  cudaEvent_t mark(cudaStream_t stream) {
+    cudaEvent_t event = take_event();
+    if (event != nullptr) note(cuda_status(cudaEventRecord(event, stream), "cudaEventRecord"));
+    return event;
   }
 
   cudaEvent_t take_event() {
