@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace moeflux {
 
@@ -16,5 +17,14 @@ struct StepRows {
   int64_t position = 0;  // of the first one in its sequence
   StepPhase phase = StepPhase::kPrompt;
 };
+
+/// How many of them are of decode.
+constexpr int64_t decoded_rows(std::span<const StepRows> rows) {
+  int64_t count = 0;
+  for (const StepRows& part : rows) {
+    if (part.phase == StepPhase::kDecode) count += part.rows;
+  }
+  return count;
+}
 
 }  // namespace moeflux

@@ -146,6 +146,8 @@ Status Engine::open_experts(const EngineOptions& options) {
       reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
                                                .depth = kReaderDepth,
                                                .speculative_depth = kSpeculativeDepth}));
+  MF_RETURN_IF_ERROR(open_helper(options));
+  const HelperOptions helper{.helper = helper_.get(), .always = options.helper_always};
   const std::optional<uint64_t> device_free = device_->free_bytes();
   if (options.near_cache_bytes) {
     MF_RETURN_IF_ERROR(check_near_cache(*device_, device_free.has_value()));
@@ -168,6 +170,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                        .step_tokens_max = prefill_chunk_,
                                        .experts_per_token_max = token_demand(spec()).per_layer,
                                        .placement = options.placement,
+                                       .helper = helper,
                                        .check_arrivals = options.check_experts}));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
   } else {
@@ -182,6 +185,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                               .check_arrivals = options.check_experts,
                                               .near_bytes = split.near_bytes,
                                               .placement = options.placement,
+                                              .helper = helper,
                                               .lookahead = options.lookahead}));
   }
   if (options.forced_routes != nullptr) {
@@ -189,6 +193,20 @@ Status Engine::open_experts(const EngineOptions& options) {
                                       std::move(experts_), *options.forced_routes, loaded_->experts,
                                       {.with_weights = options.forced_weights}));
   }
+  return {};
+}
+
+// Where all experts are the device's own it is never asked for.
+Status Engine::open_helper(const EngineOptions& options) {
+  if (options.helper == nullptr || loaded_->experts.num_experts_total() == 0) return {};
+  ExpertHelperShape shape{.experts_per_token_max = token_demand(spec()).per_layer,
+                          .hidden = spec().hidden_size};
+  for (const LayerSpec& layer : spec().layers) {
+    shape.intermediate_max = std::max(shape.intermediate_max, layer.moe.moe_intermediate_size);
+  }
+  shape.rows_max =
+      std::min(prefill_chunk_, helped_rows_max(loaded_->experts, shape.experts_per_token_max));
+  MF_ASSIGN_OR_RETURN(helper_, ExpertHelper::create(*device_, *options.helper, shape));
   return {};
 }
 

@@ -45,6 +45,12 @@ struct EngineOptions {
   std::optional<uint64_t> ring_bytes;
   /// Which experts lie there. Does not change the results.
   NearPlacementOptions placement = {};
+  /// Computes experts that lie in the host's memory, or null. Where it is not the device that gives
+  /// the same bits of experts of the model's formats, Engine::open() fails. Must outlive the
+  /// engine.
+  Device* helper = nullptr;
+  /// In every short step, not only where that is faster.
+  bool helper_always = false;
   /// How experts are read; see make_reader(). Does not change the results.
   IoMode expert_io = IoMode::kAuto;
   /// Threads that read experts where the mode has threads: enough to keep a drive's queue filled.
@@ -266,6 +272,7 @@ class Engine {
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status open_experts(const EngineOptions& options);
+  Status open_helper(const EngineOptions& options);
   Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();
 
@@ -281,6 +288,7 @@ class Engine {
   Device* device_ = nullptr;
   bool device_has_memory_ = false;  // of its own; to ask takes a driver longer than a launch
   std::unique_ptr<AsyncReader> reader_;
+  std::unique_ptr<ExpertHelper> helper_;  // or null
   std::unique_ptr<ExpertStore> experts_;  // uses reader_ and loaded_
   std::unique_ptr<Encoder> encoder_;      // may keep leases of experts_ alive
   std::vector<std::unique_ptr<Buffer>> step_buffers_;

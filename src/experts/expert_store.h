@@ -7,9 +7,11 @@
 #include <span>
 
 #include "backend/encoder.h"
+#include "backend/expert_helper.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/step_rows.h"
+#include "experts/expert_site.h"
 #include "experts/route_observer.h"
 
 namespace moeflux {
@@ -30,6 +32,7 @@ struct ExpertStats {
   uint64_t far_hits = 0;           // read by the device in the host's,
   uint64_t promotions = 0;         // experts brought from there to here,
   uint64_t bus_bytes = 0;          // and what went over the bus for all of it, and for prompts
+  uint64_t helped_steps = 0;       // whose far experts a helper computed
 
   /// While reads were in flight; 0 without any.
   double read_bytes_per_second() const {
@@ -54,7 +57,8 @@ struct ExpertStats {
             a.near_hits - b.near_hits,
             a.far_hits - b.far_hits,
             a.promotions - b.promotions,
-            a.bus_bytes - b.bus_bytes};
+            a.bus_bytes - b.bus_bytes,
+            a.helped_steps - b.helped_steps};
   }
   ExpertStats& operator+=(const ExpertStats& more) {
     hits += more.hits;
@@ -70,6 +74,7 @@ struct ExpertStats {
     far_hits += more.far_hits;
     promotions += more.promotions;
     bus_bytes += more.bus_bytes;
+    helped_steps += more.helped_steps;
     return *this;
   }
 };
@@ -84,6 +89,8 @@ class ExpertLease : public Retained {
   /// a read failed and kCorruption when a checksum does not hold; the experts that failed are
   /// absent again and the store stays usable.
   virtual Result<std::span<const ExpertWeights>> wait_some() = 0;
+  /// Who computes what wait_some() returned last; kHelper only where ExpertStore::helper() is one.
+  virtual ExpertSite site() const { return ExpertSite::kDevice; }
 };
 
 /// Thread-compatible: the engine's thread only.
@@ -107,6 +114,11 @@ class ExpertStore {
   /// The leases that follow are of a step with these rows, recorded by this encoder. What a store
   /// has to record between steps it records here.
   virtual void begin_step(std::span<const StepRows> /*rows*/, Encoder& /*encoder*/) {}
+  /// The step's work has been done, without an error.
+  virtual void end_step() {}
+  /// Who computes beside the device in this step, or null. Where there is one, ids and slots are
+  /// its own, and it has taken x before lease().
+  virtual ExpertHelper* helper() { return nullptr; }
   /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
   /// for a store that looks at them later; null: anywhere.
   virtual Tensor ids_memory(LayerId /*layer*/, int64_t /*tokens*/, int64_t /*top_k*/) { return {}; }

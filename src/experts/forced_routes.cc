@@ -74,6 +74,8 @@ class ForcedRoutesStore : public ExpertStore {
     rows_.assign(rows.begin(), rows.end());
     store_->begin_step(rows, encoder);
   }
+  void end_step() override { store_->end_step(); }
+  ExpertHelper* helper() override { return store_->helper(); }
   Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
     return store_->ids_memory(layer, tokens, top_k);
   }

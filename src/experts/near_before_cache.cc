@@ -17,10 +17,7 @@ void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encode
     pin.release();
   });
   start_moves(encoder);
-  for (const StepRows& part : rows) {
-    if (part.phase != StepPhase::kDecode) continue;
-    for (int64_t i = 0; i < part.rows; ++i) near_.placement().begin_token();
-  }
+  for (int64_t i = 0; i < decoded_rows(rows); ++i) near_.placement().begin_token();
 }
 
 // Only experts that the cache keeps go.
@@ -42,9 +39,7 @@ void NearBeforeCache::visit(std::span<const LayerRoutes> routes, std::span<const
                             std::vector<ExpertWeights>& near) {
   const LayerId layer = routes.front().layer;
   for (const LayerRoutes& part : routes) near_.note(layer, part.phase, part.ids, part.tokens);
-  ids_.assign(ids.begin(), ids.end());
-  std::ranges::sort(ids_);
-  ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+  distinct_ids(ids, ids_);
   near.clear();
   for (const int32_t id : ids_) {
     if (const auto expert = near_.find({layer, ExpertId{id}})) near.push_back(*expert);

@@ -101,6 +101,12 @@ Result<std::unique_ptr<Buffer>> allocate_near(Device& device, size_t slots, size
   return device.allocate(slots * slot_bytes, MemoryKind::kDevice);
 }
 
+void distinct_ids(std::span<const int32_t> ids, std::vector<int32_t>& into) {
+  into.assign(ids.begin(), ids.end());
+  std::ranges::sort(into);
+  into.erase(std::unique(into.begin(), into.end()), into.end());
+}
+
 ExpertShape shape_of(const ExpertTable& table) {
   ExpertShape shape{.num_layers = static_cast<int32_t>(table.layers.size())};
   for (const ExpertLayer& layer : table.layers) {

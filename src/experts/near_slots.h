@@ -83,6 +83,9 @@ class NearSlots {
 /// A buffer of the device's own for so many slots; null for none.
 Result<std::unique_ptr<Buffer>> allocate_near(Device& device, size_t slots, size_t slot_bytes);
 
+/// The ids without repetitions, ascending.
+void distinct_ids(std::span<const int32_t> ids, std::vector<int32_t>& into);
+
 /// How many layers and, in the widest of them, experts the table has.
 ExpertShape shape_of(const ExpertTable& table);
 

@@ -51,6 +51,7 @@ class StreamedExpertStore : public ExpertStore {
         lookahead_({.mode = cache_.guards_admission() ? LookaheadMode::kOff : options.lookahead,
                     .num_layers = cache_.shape().num_layers,
                     .top_k = static_cast<int32_t>(std::max<int64_t>(1, options.demand.per_layer))}),
+        helped_(options.helper),
         num_experts_(table.num_experts_total()),
         guesses_(cache_.num_slots()) {
     if (near) near_.emplace(std::move(*near), cache_);
@@ -65,8 +66,11 @@ class StreamedExpertStore : public ExpertStore {
   void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
     last_visit_.reset();
     routes_.begin_step(rows);
+    helped_.begin_step(rows);
     if (near_) near_->begin_step(rows, encoder);
   }
+  void end_step() override { helped_.end_step(); }
+  ExpertHelper* helper() override { return helped_.helper(); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
@@ -74,6 +78,7 @@ class StreamedExpertStore : public ExpertStore {
     stats.evictions = cache_.evictions();
     stats.read_us = fetch_.busy_us();
     if (near_) near_->add_to(stats);
+    stats.helped_steps = helped_.count();
     return stats;
   }
   uint64_t capacity_bytes() const override { return cache_.capacity_bytes(); }
@@ -118,6 +123,7 @@ class StreamedExpertStore : public ExpertStore {
   RouteReadback routes_;
   ExpertStats stats_;
   Lookahead lookahead_;
+  HelpedSteps helped_;
   uint64_t num_experts_;
   std::vector<int32_t> hinted_ids_;       // [top_k]
   std::vector<ExpertGuess> hinted_;       // of these, absent
@@ -308,6 +314,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
       near_is_given_ = true;
       return std::span<const ExpertWeights>(state_->near);
     }
+    if (store_.helper() != nullptr) site_ = ExpertSite::kHelper;
     Status failure;
     // The first wave is the hits alone: reads have only just been asked for.
     if (polls_) take(store_.fetch_.poll(host_tasks_), failure);
@@ -327,6 +334,8 @@ class StreamedExpertStore::Lease : public ExpertLease {
     }
     return std::span<const ExpertWeights>(state_->wave);
   }
+
+  ExpertSite site() const override { return site_; }
 
  private:
   // Short enough that the reader is looked after while a prompt's many experts compute.
@@ -417,6 +426,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
   bool reads_ahead_ = false;
   bool polls_ = false;
   bool near_is_given_ = false;
+  ExpertSite site_ = ExpertSite::kDevice;
   bool ahead_needs_slots_ = false;
   size_t num_loading_ = 0;
   std::unique_ptr<LeaseState> state_;

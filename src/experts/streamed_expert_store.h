@@ -12,6 +12,7 @@
 #include "experts/expert_cache.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
+#include "experts/helped_steps.h"
 #include "experts/lookahead.h"
 #include "experts/near_placement.h"
 #include "io/async_reader.h"
@@ -32,6 +33,7 @@ struct StreamedExpertStoreOptions {
   /// device that copies beside.
   uint64_t near_bytes = 0;
   NearPlacementOptions placement;
+  HelperOptions helper = {};
   LookaheadMode lookahead = LookaheadMode::kAuto;
 };
 

@@ -105,6 +105,24 @@ class RingLease : public ExpertLease {
   LayerId layer_;
 };
 
+/// Those in the device's memory first, then the others, which a helper computes meanwhile.
+class HelpedLease : public ExpertLease {
+ public:
+  HelpedLease(std::span<const ExpertWeights> near, std::span<const ExpertWeights> far)
+      : near_(near), far_(far) {}
+  Result<std::span<const ExpertWeights>> wait_some() override {
+    if (!near_.empty()) return std::exchange(near_, {});
+    site_ = ExpertSite::kHelper;
+    return std::exchange(far_, {});
+  }
+  ExpertSite site() const override { return site_; }
+
+ private:
+  std::span<const ExpertWeights> near_;
+  std::span<const ExpertWeights> far_;
+  ExpertSite site_ = ExpertSite::kDevice;
+};
+
 class TieredExpertStore : public ExpertStore {
  public:
   TieredExpertStore(const ExpertTable& table, FarExperts far, std::unique_ptr<Buffer> near,
@@ -112,7 +130,8 @@ class TieredExpertStore : public ExpertStore {
       : table_(table),
         far_(std::move(far)),
         near_(table, std::move(near), far_.slot_bytes(),
-              NearPlacement(shape, near_slots_of(table, options), options.placement)) {
+              NearPlacement(shape, near_slots_of(table, options), options.placement)),
+        helped_(options.helper) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
       for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
@@ -131,11 +150,14 @@ class TieredExpertStore : public ExpertStore {
     return log_ ? log_->ids(layer, tokens, top_k) : Tensor{};
   }
   void begin_step(std::span<const StepRows> rows, Encoder& encoder) override;
+  void end_step() override { helped_.end_step(); }
+  ExpertHelper* helper() override { return helped_.helper(); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
     near_.add_to(stats);
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
+    stats.helped_steps = helped_.count();
     return stats;
   }
   uint64_t capacity_bytes() const override {
@@ -156,6 +178,8 @@ class TieredExpertStore : public ExpertStore {
   void start_moves(Encoder& encoder, uint64_t most);
   bool uses_ring(const Routes& routes, LayerId layer) const;
   void begin_ring(Encoder& encoder, LayerId first);
+  Result<std::unique_ptr<ExpertLease>> helped_lease(LayerId layer, Encoder& encoder,
+                                                    const Routes& routes);
 
   const ExpertTable& table_;
   FarExperts far_;
@@ -167,8 +191,12 @@ class TieredExpertStore : public ExpertStore {
   std::unique_ptr<Buffer> landing_;  // where there is no ring
   bool ring_has_begun_ = false;      // in this step
   std::vector<ExpertRing::Source> sources_;
-  std::vector<ExpertWeights> near_experts_;  // of a layer, while a prompt goes through the ring
+  // Of a layer, while a prompt goes through the ring or a helper takes part:
+  std::vector<ExpertWeights> near_experts_;
+  std::vector<ExpertWeights> far_experts_;
+  std::vector<int32_t> ids_;  // distinct
   RouteReadback routes_;
+  HelpedSteps helped_;
   ExpertStats stats_;
 };
 
@@ -242,6 +270,7 @@ void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
 
 void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
   routes_.begin_step(rows);
+  helped_.begin_step(rows);
   if (ring_has_begun_) ring_->settle(encoder);
   ring_has_begun_ = false;
   if (!log_) return;
@@ -250,7 +279,9 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   const std::span<const RouteLog::Visit> visits = log_->next(encoder, rows);
   const bool is_prompt = std::ranges::any_of(
       visits, [](const RouteLog::Visit& v) { return v.phase == StepPhase::kPrompt; });
-  for (int64_t i = 0; i < log_->tokens_of_decode(); ++i) near_.placement().begin_token();
+  int64_t tokens = log_->tokens_of_decode();
+  if (helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
+  for (int64_t i = 0; i < tokens; ++i) near_.placement().begin_token();
   for (const RouteLog::Visit& v : visits) near_.note(v.layer, v.phase, v.ids, v.tokens);
   const uint64_t far = near_.far_hits() - far_before;
   start_moves(encoder,
@@ -274,8 +305,28 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
   ring_has_begun_ = true;
 }
 
+Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId layer,
+                                                                     Encoder& encoder,
+                                                                     const Routes& routes) {
+  MF_ASSIGN_OR_RETURN(const std::span<const LayerRoutes> parts,
+                      routes_.read(layer, encoder, routes));
+  for (const LayerRoutes& part : parts) near_.note(layer, part.phase, part.ids, part.tokens);
+  routes_.tell({});
+  distinct_ids(routes_.ids(), ids_);
+  near_experts_.clear();
+  far_experts_.clear();
+  const std::vector<ExpertWeights>& own = layer_of(layer);
+  for (const int32_t id : ids_) {
+    MF_CHECK(id >= 0 && static_cast<size_t>(id) < own.size());
+    const bool is_near = near_.placement().slot_of({layer, ExpertId{id}}).has_value();
+    (is_near ? near_experts_ : far_experts_).push_back(own[static_cast<size_t>(id)]);
+  }
+  return std::unique_ptr<ExpertLease>(std::make_unique<HelpedLease>(near_experts_, far_experts_));
+}
+
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Encoder& encoder,
                                                               const Routes& routes) {
+  if (helper() != nullptr) return helped_lease(layer, encoder, routes);
   MF_RETURN_IF_ERROR(routes_.show(layer, encoder, routes));
   const std::shared_ptr<std::vector<ExpertWeights>>& own =
       layers_[static_cast<size_t>(index(layer))];
@@ -296,6 +347,10 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
 }
 
 }  // namespace
+
+int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token) {
+  return (kRingChoices * shape_of(table).num_experts - 1) / experts_per_token;
+}
 
 size_t ring_wave(const ExpertTable& table) {
   return std::min(kRingWaveMax, static_cast<size_t>(shape_of(table).num_experts));

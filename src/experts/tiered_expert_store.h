@@ -2,7 +2,8 @@
 // memory does. All lie in memory of the host that the device reads over its bus; those used most
 // lie in slots of the device's memory as well. Kernels find each by a table of addresses, so the
 // host has no part in a token: what routers chose it learns a step later, and moves experts between
-// steps while the device computes. Where an expert lies changes no bits.
+// steps while the device computes. A helper may compute those in the host's memory instead; then
+// the host reads the ids. Where an expert lies, and who computes it, changes no bits.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
+#include "experts/helped_steps.h"
 #include "experts/near_placement.h"
 #include "io/async_reader.h"
 
@@ -31,14 +33,18 @@ struct TieredExpertStoreOptions {
   int64_t step_tokens_max = 0;
   int64_t experts_per_token_max = 0;
   NearPlacementOptions placement;
+  HelperOptions helper = {};
   /// Compare experts of a pack with their checksums.
   bool check_arrivals = true;
 };
 
+/// The longest step that a helper is of use in: longer ones go through the ring.
+int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token);
+
 /// Reads every expert; the reader is free again afterwards. Table and device, which copies beside,
 /// must outlive the store. Fails with kResourceExhausted when the memory of host or device does not
 /// hold what it should, kIo when a read fails, kCorruption when a checksum does not hold. Only
-/// while routes are observed does a lease wait for the device.
+/// while routes are observed, or a helper takes part, does a lease wait for the device.
 Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
     const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
     const TieredExpertStoreOptions& options);

@@ -1,5 +1,6 @@
 // A GPU whose memory holds some experts computes what one that holds all does, bit for bit,
-// whichever they are, while they change places and while prompts stream the others through.
+// whichever they are, while they change places, while prompts stream the others through, and while
+// a helper computes them.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -30,6 +31,7 @@ struct Draw {
   uint64_t ring_slots = 0;
   size_t chunk = kPrompt;
   bool streams = false;  // the host's memory lacks room for one expert
+  bool helped = false;   // another encoder computes those in the host's memory
   double margin = 2.0;
   uint64_t copy_seed = 0;
 };
@@ -58,6 +60,8 @@ Outcome evaluate(const std::string& model, const std::string& device_name, const
   if (draw.streams) options.expert_cache_bytes = (resident.num_slots - 1) * slot_bytes;
   options.ring_bytes = draw.ring_slots * slot_bytes;
   options.placement.margin = draw.margin;
+  options.helper = draw.helped ? device.get() : nullptr;
+  options.helper_always = draw.helped;
   auto engine = Engine::open(model, *device, options);
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return outcome;
@@ -94,7 +98,9 @@ struct Case {
 const std::vector<Draw> kDraws = {{.ring_slots = 0, .chunk = 3},
                                   {.chunk = 3, .streams = true},
                                   {.ring_slots = 32, .chunk = 3},
-                                  {.ring_slots = 32, .chunk = kPrompt}};
+                                  {.ring_slots = 32, .chunk = kPrompt},
+                                  {.ring_slots = 32, .chunk = 3, .helped = true},
+                                  {.chunk = 1, .streams = true, .helped = true}};
 
 class TieredGolden : public ::testing::TestWithParam<Case> {};
 
@@ -121,7 +127,8 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
       EXPECT_EQ(tiered.logits, resident.logits)
           << near << " near, streams " << draw.streams << ", " << draw.ring_slots
           << " in the ring, chunks of " << draw.chunk << ", margin " << draw.margin << ", copies "
-          << draw.copy_seed;
+          << draw.copy_seed << ", helped " << draw.helped;
+      EXPECT_EQ(tiered.experts.helped_steps > 0, draw.helped);
       if (near > 0) {
         EXPECT_GT(tiered.experts.far_hits, 0u);
       }

@@ -24,19 +24,27 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
   const int64_t top_k = moe.experts_per_token;
-  Tensor ids = step.experts.ids_memory(layer, n, top_k);
+  ExpertHelper* const helper = step.experts.helper();
+  Tensor ids = helper ? helper->ids(n, top_k) : step.experts.ids_memory(layer, n, top_k);
   if (ids.is_null()) ids = e.scratch({n, top_k}, DType::kI32);
   const Routes routes{ids, e.scratch({n, top_k}, DType::kF32)};
-  const Tensor slots = e.scratch({n, top_k, x.dim(1)}, DType::kF32);
+  const Tensor slots =
+      helper ? helper->slots(n, top_k) : e.scratch({n, top_k, x.dim(1)}, DType::kF32);
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
   e.route(routes, router_logits, moe.router);
+  if (helper) helper->take(e, x);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<ExpertLease> lease, step.experts.lease(layer, e, routes));
   if (while_reading) while_reading();
   while (true) {
     // A wave: cached experts first, then arrivals. Each writes rows of `slots` of its own.
     MF_ASSIGN_OR_RETURN(const std::span<const ExpertWeights> ready, lease->wait_some());
     if (ready.empty()) break;
-    e.expert_ffn(slots, intermediate, x, routes, ready, moe.glu);
+    if (lease->site() == ExpertSite::kHelper) {
+      e.submit();  // the device computes what it has meanwhile
+      MF_RETURN_IF_ERROR(helper->compute(ready, routes, moe.glu));
+    } else {
+      e.expert_ffn(slots, intermediate, x, routes, ready, moe.glu);
+    }
   }
   e.combine_experts(out, slots, routes);
   e.keep_alive(std::move(lease));
