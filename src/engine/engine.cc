@@ -122,7 +122,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
       .context_length = engine->context_length_,
       .step_tokens_max = n,
       .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
-      .expert_cache_bytes = options.expert_cache_bytes};
+      .expert_cache_bytes = options.expert_cache_bytes,
+      .on_device = engine->device_has_memory_ ? kAllOnDevice : DeviceShare{}};
   engine->plan_ = plan_memory(*engine->loaded_, request);
   const bool streams = engine->plan_.streams();
   if (streams && compute_as_stored(engine->loaded_->experts, device)) {

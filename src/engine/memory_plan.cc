@@ -33,7 +33,8 @@ int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
 }
 
 uint64_t MemoryPlan::taken_bytes() const {
-  return dense_bytes + state_bytes + scratch_bytes + reader_bytes + reserve_bytes;
+  const uint64_t parts = dense_bytes + state_bytes + scratch_bytes + reader_bytes + reserve_bytes;
+  return parts - on_device.total_bytes();
 }
 
 uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts) {
@@ -80,6 +81,9 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
     plan.state_bytes +=
         SequenceState::bytes_held(layer, request.context_length, request.step_tokens_max);
   }
+  plan.on_device = {.dense_bytes = std::min(request.on_device.dense_bytes, plan.dense_bytes),
+                    .state_bytes = std::min(request.on_device.state_bytes, plan.state_bytes),
+                    .scratch_bytes = std::min(request.on_device.scratch_bytes, plan.scratch_bytes)};
   plan.experts_bytes = model.experts.bytes_total();
   plan.expert_slot_bytes = model.experts.slot_bytes_max();
   for (size_t i = 0; i < model.experts.layers.size(); ++i) {

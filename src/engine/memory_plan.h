@@ -10,6 +10,18 @@
 
 namespace moeflux {
 
+/// What of a model lies in a device's own memory, not in the host's.
+struct DeviceShare {
+  uint64_t dense_bytes = 0;
+  uint64_t state_bytes = 0;
+  uint64_t scratch_bytes = 0;
+
+  uint64_t total_bytes() const { return dense_bytes + state_bytes + scratch_bytes; }
+};
+
+/// All of it.
+constexpr DeviceShare kAllOnDevice = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
+
 struct MemoryPlan {
   uint64_t dense_bytes = 0;
   uint64_t state_bytes = 0;    // of one sequence at full context
@@ -20,9 +32,10 @@ struct MemoryPlan {
   uint64_t expert_slot_bytes = 0;
   uint64_t expert_cache_bytes = 0;    // what the cache may take
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
-  uint64_t available_bytes = 0;       // before the dense weights were loaded
+  uint64_t available_bytes = 0;       // of the host, before the dense weights were loaded
+  DeviceShare on_device;              // of the first three; no more than they are
 
-  /// Bytes of all parts beside the experts, the reserve included.
+  /// Bytes of the host's memory for all parts beside the experts, the reserve included.
   uint64_t taken_bytes() const;
   /// True when the cache cannot hold all experts.
   bool streams() const { return expert_cache_bytes < experts_bytes; }
@@ -54,6 +67,7 @@ struct MemoryPlanRequest {
   int64_t step_tokens_max = 0;
   uint64_t scratch_bytes = 0;                  // with logits
   std::optional<uint64_t> expert_cache_bytes;  // what the user asked for; default: what is left
+  DeviceShare on_device = {};                  // at most; nothing where memory is the host's
 };
 
 /// Bytes that the plan's other parts leave for `num_experts` experts: no more than all of them

@@ -63,6 +63,25 @@ TEST_F(MemoryPlanTest, WhatTheUserAsksForIsTaken) {
   EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);
 }
 
+TEST_F(MemoryPlanTest, WhatLiesOnADeviceIsNotTakenFromTheHost) {
+  MemoryPlanRequest request = {.available_bytes = 2 * kGiB,
+                               .context_length = 257,
+                               .scratch_bytes = kScratch,
+                               .on_device = {.scratch_bytes = kScratch}};
+  const MemoryPlan scratch = plan_memory(*model_, request);
+  EXPECT_EQ(scratch.scratch_bytes, kScratch);
+  EXPECT_EQ(scratch.taken_bytes(), scratch.dense_bytes + scratch.state_bytes +
+                                       scratch.reader_bytes + scratch.reserve_bytes);
+  EXPECT_EQ(scratch.expert_cache_bytes, 8 * scratch.expert_slot_bytes);
+  request.on_device = kAllOnDevice;
+  const MemoryPlan all = plan_memory(*model_, request);
+  EXPECT_EQ(all.on_device.dense_bytes, all.dense_bytes);
+  EXPECT_EQ(all.on_device.state_bytes, all.state_bytes);
+  EXPECT_EQ(all.taken_bytes(), all.reader_bytes + all.reserve_bytes);
+  request.on_device = {};
+  EXPECT_EQ(plan_memory(*model_, request).expert_cache_bytes, 0u);
+}
+
 TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {
   const uint64_t slot = model_->experts.slot_bytes_max();  // waves are of 4, as many as a layer has
   const uint64_t others = kDeviceReserveBytes + 100;

@@ -156,16 +156,20 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       describe_model(directory, *device, {.bits = options.assume_bits}));
-  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(open_device(options.model), engine));
+  const Result<std::unique_ptr<Device>> opened = open_device(options.model);
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, engine));
+  const bool has_memory = opened.ok() && (*opened)->free_bytes().has_value();
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
   const int64_t chunk = prefill_chunk_for(*device, engine, context);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
-  const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,
-                                               .context_length = context,
-                                               .step_tokens_max = chunk,
-                                               .scratch_bytes = prefill.scratch_bytes,
-                                               .expert_cache_bytes = engine.expert_cache_bytes});
+  const MemoryPlan plan =
+      plan_memory(*model, {.available_bytes = available,
+                           .context_length = context,
+                           .step_tokens_max = chunk,
+                           .scratch_bytes = prefill.scratch_bytes,
+                           .expert_cache_bytes = engine.expert_cache_bytes,
+                           .on_device = has_memory ? kAllOnDevice : DeviceShare{}});
   const ModelSizes sizes = measure_model(*model);
   Json report;
   report["model"] = directory;
