@@ -10,6 +10,7 @@
 #include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
+#include "base/units.h"
 
 namespace moeflux {
 namespace {
@@ -29,6 +30,21 @@ std::optional<int> number_after(std::string_view prefix, std::string_view text) 
   return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
+// "emulator,memory=MIB": a memory of its own, of so much.
+Result<gpu::EmulatorOptions> parse_emulator(std::string_view name) {
+  gpu::EmulatorOptions options;
+  const size_t comma = name.find(',');
+  if (comma == std::string_view::npos) return options;
+  const std::string_view limit = name.substr(comma + 1);
+  const int mib = number_after("memory=", limit).value_or(0);
+  if (mib == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "device {}: limit {}: expected memory=MIB", name,
+                      limit);
+  }
+  options.memory_bytes = static_cast<uint64_t>(mib) * kMiB;
+  return options;
+}
+
 // "cuda" means the first; behind a comma each, how much of it counts: "cuda:0,shared=99".
 Result<CudaOptions> parse_cuda(std::string_view name) {
   CudaOptions options;
@@ -45,12 +61,15 @@ Result<CudaOptions> parse_cuda(std::string_view name) {
     rest.remove_prefix(limit.size());
     const std::optional<int> shared = number_after("shared=", limit);
     const std::optional<int> cores = number_after("multiprocessors=", limit);
-    if (shared.value_or(cores.value_or(0)) == 0 || shared.value_or(0) > kSharedKibMost ||
-        (shared && *shared < kSharedKibLeast)) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "device {}: limit {}: expected shared={} to {} KiB or multiprocessors=N",
-                        name, limit, kSharedKibLeast, kSharedKibMost);
+    const std::optional<int> mib = number_after("memory=", limit);
+    const int any = shared.value_or(cores.value_or(mib.value_or(0)));
+    if (any == 0 || shared.value_or(0) > kSharedKibMost || (shared && *shared < kSharedKibLeast)) {
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "device {}: limit {}: expected shared={} to {} KiB, multiprocessors=N or memory=MIB",
+          name, limit, kSharedKibLeast, kSharedKibMost);
     }
+    if (mib) options.memory_bytes_max = static_cast<uint64_t>(*mib) * kMiB;
     if (shared) options.shared_kib_max = static_cast<uint32_t>(*shared);
     if (cores) options.multiprocessors_max = static_cast<uint32_t>(*cores);
   }
@@ -146,7 +165,10 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
                       options.name);
   }
   if (options.name == "reference") return make_reference_device();
-  if (options.name == "emulator") return make_emulator_device({});
+  if (options.name.substr(0, options.name.find(',')) == "emulator") {
+    MF_ASSIGN_OR_RETURN(const gpu::EmulatorOptions emulator, parse_emulator(options.name));
+    return make_emulator_device(emulator);
+  }
   if (options.name == "metal") return make_metal_device();
   if (options.name.starts_with("cuda")) {
     MF_ASSIGN_OR_RETURN(const CudaOptions cuda, parse_cuda(options.name));

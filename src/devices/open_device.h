@@ -16,7 +16,8 @@ namespace moeflux {
 struct DeviceOptions {
   /// auto, cpu, cuda:N, metal, reference or emulator; auto: see choose_device().
   /// "cuda:N,shared=KIB,multiprocessors=N" plans as for a GPU that has only so much shared memory
-  /// for a group, or multiprocessors.
+  /// for a group, or multiprocessors; "cuda:N,memory=MIB" takes no more of its memory.
+  /// "emulator,memory=MIB" has a memory of its own, of so much.
   std::string name = "cpu";
   int threads = 0;                 // of the CPU; 0: one per usable core
   bool pin_threads = false;        // each thread of the CPU on a core of its own

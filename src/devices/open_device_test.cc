@@ -28,6 +28,22 @@ TEST(OpenDevice, TakesACudaDeviceAsASmallerOne) {
   }
 }
 
+TEST(OpenDevice, BoundsADevicesOwnMemory) {
+  const auto small = open_device({.name = "emulator,memory=3"});
+  ASSERT_TRUE(small.ok()) << small.error().to_string();
+  EXPECT_EQ((*small)->free_bytes(), uint64_t{3} << 20);
+  EXPECT_FALSE((*small)->allocate((3 << 20) + 1, MemoryKind::kDevice).ok());
+  for (const char* name : {"emulator,memory=0", "emulator,memory=x", "emulator,cores=1"}) {
+    expect_error(open_device({.name = name}), ErrorCode::kInvalidArgument, {name, "memory=MIB"});
+  }
+  const auto cuda = open_device({.name = "cuda:0,memory=512"});
+  if (cuda.ok()) {
+    EXPECT_LE((*cuda)->free_bytes(), uint64_t{512} << 20);
+  } else {
+    EXPECT_NE(cuda.error().code(), ErrorCode::kInvalidArgument) << cuda.error().to_string();
+  }
+}
+
 TEST(ChooseDevice, TakesAGpuUnlessOptionsAreTheCpus) {
   const bool has_gpu = open_device({.name = "cuda:0"}).ok();
   EXPECT_EQ(choose_device({.name = "auto"}).name, has_gpu ? "cuda:0" : "cpu");

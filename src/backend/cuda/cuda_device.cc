@@ -11,6 +11,7 @@
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/gpu/memory_limit.h"
 #include "base/format.h"
 #include "base/units.h"
 
@@ -19,6 +20,18 @@ namespace {
 
 uint32_t at_most(uint32_t value, uint32_t limit) {
   return limit == 0 ? value : std::min(value, limit);
+}
+
+// How little of the GPU counts; empty where all of it does.
+std::string limits_of(const CudaOptions& options, uint32_t cores, uint32_t shared_bytes) {
+  std::string text;
+  if (options.shared_kib_max != 0 || options.multiprocessors_max != 0) {
+    text = formatted(" as if {} with {} KiB", cores, shared_bytes / 1024);
+  }
+  if (options.memory_bytes_max) {
+    text += formatted(", {} of memory", format_bytes(*options.memory_bytes_max));
+  }
+  return text;
 }
 
 class CudaPlatform : public gpu::Platform {
@@ -36,11 +49,9 @@ class CudaPlatform : public gpu::Platform {
                          static_cast<const char*>(properties.name), properties.major,
                          properties.minor, properties.multiProcessorCount)),
         description_(
-            formatted("{} {}{}", name_, model_,
-                      options.shared_kib_max == 0 && options.multiprocessors_max == 0
-                          ? std::string()
-                          : formatted(" as if {} with {} KiB", cores_, shared_bytes_max_ / 1024))),
-        bits_key_(formatted("cuda {}", model_)) {}
+            formatted("{} {}{}", name_, model_, limits_of(options, cores_, shared_bytes_max_))),
+        bits_key_(formatted("cuda {}", model_)),
+        limit_(options.memory_bytes_max) {}
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
@@ -48,7 +59,11 @@ class CudaPlatform : public gpu::Platform {
   std::string_view bits_key() const override { return bits_key_; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
-    return gpu::CudaBuffer::allocate(device_, bytes, kind);
+    gpu::MemoryLimit::Share share;
+    if (kind == MemoryKind::kDevice) {
+      MF_ASSIGN_OR_RETURN(share, limit_.take(bytes));
+    }
+    return gpu::CudaBuffer::allocate(device_, bytes, kind, std::move(share));
   }
 
   uint64_t device_address(const Buffer& buffer) const override {
@@ -81,7 +96,7 @@ class CudaPlatform : public gpu::Platform {
     size_t total = 0;
     if (!gpu::use_cuda_device(device_).ok()) return 0;
     if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
-    return available;
+    return std::min<uint64_t>(available, limit_.bytes_left().value_or(available));
   }
 
  private:
@@ -93,6 +108,7 @@ class CudaPlatform : public gpu::Platform {
   std::string model_;
   std::string description_;
   std::string bits_key_;
+  gpu::MemoryLimit limit_;
 };
 
 // A build has machine code for a list of GPUs; a call says whether this one is among them.

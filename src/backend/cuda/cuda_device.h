@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "backend/device.h"
 #include "backend/gpu/executor.h"
@@ -19,6 +20,8 @@ struct CudaOptions {
   /// 0: what there is.
   uint32_t shared_kib_max = 0;
   uint32_t multiprocessors_max = 0;
+  /// The most of the GPU's memory that is taken; none: what there is.
+  std::optional<uint64_t> memory_bytes_max = {};
 };
 
 /// Fails with kUnsupported when built without CUDA or when the build has no code for this GPU,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda/cuda_status.h"
 #include "backend/host_buffer.h"
@@ -18,14 +19,17 @@ constexpr size_t kPinnedPagesMin = 64 * kMiB;
 
 }  // namespace
 
-Result<std::unique_ptr<Buffer>> CudaBuffer::allocate(int device, size_t bytes, MemoryKind kind) {
+Result<std::unique_ptr<Buffer>> CudaBuffer::allocate(int device, size_t bytes, MemoryKind kind,
+                                                     MemoryLimit::Share share) {
   MF_RETURN_IF_ERROR(use_cuda_device(device));
   const size_t size = std::max<size_t>(bytes, 1);
-  std::unique_ptr<CudaBuffer> buffer(new CudaBuffer(device, size));
+  std::unique_ptr<CudaBuffer> buffer(new CudaBuffer(device, size, std::move(share)));
   void* memory = nullptr;
   if (kind == MemoryKind::kDevice) {
-    MF_RETURN_IF_ERROR(
-        cuda_status(cudaMalloc(&memory, size), formatted("cudaMalloc of {}", format_bytes(size))));
+    const cudaError_t code = cudaMalloc(&memory, size);
+    // Whoever asked may go on without: the error must not be found behind the next launch.
+    if (code == cudaErrorMemoryAllocation) (void)cudaGetLastError();
+    MF_RETURN_IF_ERROR(cuda_status(code, formatted("cudaMalloc of {}", format_bytes(size))));
     buffer->device_data_ = static_cast<std::byte*>(memory);
     MF_RETURN_IF_ERROR(cuda_status(cudaMemset(memory, 0, size), "cudaMemset"));
     // Work of other streams must not overtake the zeros.
@@ -66,6 +70,8 @@ Status CudaBuffer::pin(size_t size) {
 CudaBuffer::~CudaBuffer() {
   if (!use_cuda_device(device_).ok()) return;
   if (pages_ != nullptr) {
+    // Other ways of freeing wait for the device's work; of this one nothing is said.
+    if (host_ != nullptr) (void)cudaDeviceSynchronize();
     if (host_ != nullptr) (void)cudaHostUnregister(host_);
   } else if (host_ != nullptr) {
     (void)cudaFreeHost(host_);

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "backend/device.h"
+#include "backend/gpu/memory_limit.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {
@@ -19,7 +21,9 @@ namespace moeflux::gpu {
 /// the bus, for what readers write into. Freeing waits for the device's work: allocate at load.
 class CudaBuffer : public Buffer {
  public:
-  static Result<std::unique_ptr<Buffer>> allocate(int device, size_t bytes, MemoryKind kind);
+  /// `share` is what the buffer takes of a limit.
+  static Result<std::unique_ptr<Buffer>> allocate(int device, size_t bytes, MemoryKind kind,
+                                                  MemoryLimit::Share share = {});
   ~CudaBuffer() override;
 
   size_t size_bytes() const override { return bytes_; }
@@ -28,12 +32,14 @@ class CudaBuffer : public Buffer {
   std::byte* device_data() const { return device_data_; }
 
  private:
-  CudaBuffer(int device, size_t bytes) : device_(device), bytes_(bytes) {}
+  CudaBuffer(int device, size_t bytes, MemoryLimit::Share share)
+      : device_(device), bytes_(bytes), share_(std::move(share)) {}
 
   Status pin(size_t size);
 
   int device_;
   size_t bytes_;
+  MemoryLimit::Share share_;
   std::unique_ptr<Buffer> pages_;  // of the host's memory that is pinned, where it is ours
   std::byte* host_ = nullptr;
   std::byte* device_data_ = nullptr;

@@ -9,7 +9,7 @@ namespace moeflux::gpu {
 namespace {
 
 // The tables of a model with 256 experts in each of 60 layers, and of its pages.
-constexpr size_t kTableBytesMin = size_t{4} << 20;
+constexpr uint64_t kTableBytesMin = uint64_t{4} << 20;
 constexpr size_t kAlignment = 16;
 
 uint64_t hash_of(std::span<const std::byte> bytes) {
@@ -49,7 +49,9 @@ Status DeviceTables::make_room(size_t bytes) {
   entries_.clear();
   used_ = 0;
   if (bytes <= mirror_.size()) return {};
-  const size_t size = std::max(kTableBytesMin, 2 * bytes);
+  // A platform that is small in its workspace has no room for large tables either.
+  const auto least = static_cast<size_t>(std::min(kTableBytesMin, platform_.workspace_bytes_max()));
+  const size_t size = std::max(least, 2 * bytes);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
                       platform_.allocate(size, MemoryKind::kDevice));
   buffers_.push_back(std::move(buffer));

@@ -8,6 +8,7 @@
 
 #include "backend/gpu/emulator/kernel_entries.h"
 #include "backend/gpu/emulator/machine.h"
+#include "backend/gpu/memory_limit.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 
@@ -24,8 +25,9 @@ struct Memory {
 
 class EmulatorBuffer : public Buffer {
  public:
-  EmulatorBuffer(Memory& memory, std::unique_ptr<Buffer> host, size_t bytes)
-      : memory_(memory), host_(std::move(host)), bytes_(bytes) {
+  EmulatorBuffer(Memory& memory, std::unique_ptr<Buffer> host, size_t bytes,
+                 MemoryLimit::Share share)
+      : memory_(memory), host_(std::move(host)), bytes_(bytes), share_(std::move(share)) {
     const std::scoped_lock lock(memory_.mutex);
     memory_.allocations[begin()] = begin() + bytes_;
   }
@@ -42,6 +44,7 @@ class EmulatorBuffer : public Buffer {
   Memory& memory_;
   std::unique_ptr<Buffer> host_;
   size_t bytes_;
+  MemoryLimit::Share share_;
 };
 
 /// Queues until submit(), as a GPU would; then runs everything at once.
@@ -192,7 +195,8 @@ class EmulatorExecutor : public Executor {
 
 class EmulatorPlatform : public Platform {
  public:
-  explicit EmulatorPlatform(const EmulatorOptions& options) : options_(options) {}
+  explicit EmulatorPlatform(const EmulatorOptions& options)
+      : options_(options), limit_(options.memory_bytes) {}
 
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
@@ -204,21 +208,26 @@ class EmulatorPlatform : public Platform {
   std::string_view bits_key() const override {
     return options_.matrix_units ? "emulator with matrix units" : "emulator";
   }
-  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    MemoryLimit::Share share;
+    if (kind == MemoryKind::kDevice) {
+      MF_ASSIGN_OR_RETURN(share, limit_.take(bytes));
+    }
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));
     return std::unique_ptr<Buffer>(
-        std::make_unique<EmulatorBuffer>(memory_, std::move(host), bytes));
+        std::make_unique<EmulatorBuffer>(memory_, std::move(host), bytes, std::move(share)));
   }
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
-  std::optional<uint64_t> free_bytes() const override { return options_.memory_bytes; }
+  std::optional<uint64_t> free_bytes() const override { return limit_.bytes_left(); }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(memory_, options_));
   }
 
  private:
   EmulatorOptions options_;
+  MemoryLimit limit_;
   Memory memory_;
 };
 

@@ -17,7 +17,7 @@ struct EmulatorOptions {
   uint64_t seed = 0;
   /// Has the kernels for matrix units run, which it computes slowly.
   bool matrix_units = false;
-  /// Bytes that the platform reports as free of its own memory; none: memory is the host's.
+  /// Bytes of a memory of its own, of which no more can be allocated; none: memory is the host's.
   std::optional<uint64_t> memory_bytes = {};
   /// Chooses when copies beside launches are made: any time between the event they wait for and
   /// the call that waits for them.
