@@ -8,6 +8,7 @@
 #include "checkpoint/checksum.h"
 #include "engine/cache_types.h"
 #include "engine/dry_run.h"
+#include "engine/expert_plan.h"
 #include "engine/model_fingerprint.h"
 #include "experts/forced_routes.h"
 #include "experts/resident_expert_store.h"
@@ -53,17 +54,11 @@ void drop_cached_files(const TensorIndex& index) {
   }
 }
 
-// True when the device has memory of its own that holds every expert beside a sequence's state, and
-// the user has not bounded them below that.
-bool can_hold_experts(std::optional<uint64_t> free_bytes, const LoadedModel& model,
-                      const MemoryPlan& plan, const EngineOptions& options) {
-  if (!free_bytes || model.experts.num_experts_total() == 0) return false;
-  const uint64_t bytes = resident_experts_bytes(model.experts);
-  for (const std::optional<uint64_t>& wanted :
-       {options.expert_cache_bytes, options.near_cache_bytes}) {
-    if (wanted && *wanted < bytes) return false;
-  }
-  return bytes + plan.state_bytes + kDeviceReserveBytes <= *free_bytes;
+// None of a device that works in the host's memory.
+std::optional<DeviceMemory> device_memory(const Device& device) {
+  const std::optional<uint64_t> free = device.free_bytes();
+  if (!free) return std::nullopt;
+  return DeviceMemory{*free, device.copies_beside()};
 }
 
 Status check_near_cache(const Device& device, bool has_memory) {
@@ -122,8 +117,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
       .context_length = engine->context_length_,
       .step_tokens_max = n,
       .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
-      .expert_cache_bytes = options.expert_cache_bytes,
-      .on_device = engine->device_has_memory_ ? kAllOnDevice : DeviceShare{}};
+      .expert_cache_bytes = options.expert_cache_bytes};
   engine->plan_ = plan_memory(*engine->loaded_, request);
   const bool streams = engine->plan_.streams();
   if (streams && compute_as_stored(engine->loaded_->experts, device)) {
@@ -149,45 +143,49 @@ Status Engine::open_experts(const EngineOptions& options) {
                                                .speculative_depth = kSpeculativeDepth}));
   MF_RETURN_IF_ERROR(open_helper(options));
   const HelperOptions helper{.helper = helper_.get(), .always = options.helper_always};
-  const std::optional<uint64_t> device_free = device_->free_bytes();
+  const std::optional<DeviceMemory> memory = device_memory(*device_);
   if (options.near_cache_bytes) {
-    MF_RETURN_IF_ERROR(check_near_cache(*device_, device_free.has_value()));
+    MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
   }
-  const bool has_tiers = device_free && device_->copies_beside();
-  TierPlan tiers;
-  if (has_tiers) {
-    tiers = plan_tiers(loaded_->experts, *device_free, plan_.state_bytes, options.near_cache_bytes);
-  }
-  if (can_hold_experts(device_free, *loaded_, plan_, options)) {
-    MF_ASSIGN_OR_RETURN(
-        experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                             {.check_arrivals = options.check_experts}));
-    plan_.expert_cache_bytes = experts_->capacity_bytes();
-  } else if (has_tiers && !plan_.streams()) {
-    MF_ASSIGN_OR_RETURN(experts_, make_tiered_expert_store(
-                                      loaded_->experts, loaded_->index, *reader_, *device_,
-                                      {.near_bytes = tiers.near_bytes,
-                                       .ring_bytes = options.ring_bytes.value_or(tiers.ring_bytes),
-                                       .step_tokens_max = prefill_chunk_,
-                                       .experts_per_token_max = token_demand(spec()).per_layer,
-                                       .placement = options.placement,
-                                       .helper = helper,
-                                       .check_arrivals = options.check_experts}));
-    plan_.expert_cache_bytes = experts_->capacity_bytes();
-  } else {
-    const StreamTiers split = plan_stream_tiers(tiers, plan_, options.expert_cache_bytes,
-                                                options.near_cache_bytes.has_value());
-    MF_ASSIGN_OR_RETURN(
-        experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                             {.capacity_bytes = split.far_bytes,
-                                              .eviction = options.eviction,
-                                              .demand = token_demand(spec()),
-                                              .staging = {},
-                                              .check_arrivals = options.check_experts,
-                                              .near_bytes = split.near_bytes,
-                                              .placement = options.placement,
-                                              .helper = helper,
-                                              .lookahead = options.lookahead}));
+  const ExpertPlan split = plan_experts(loaded_->experts, plan_, memory,
+                                        {.expert_cache_bytes = options.expert_cache_bytes,
+                                         .near_cache_bytes = options.near_cache_bytes,
+                                         .ring_bytes = options.ring_bytes});
+  switch (split.home) {
+    case ExpertHome::kDevice: {
+      MF_ASSIGN_OR_RETURN(
+          experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                               {.check_arrivals = options.check_experts}));
+      plan_.expert_cache_bytes = experts_->capacity_bytes();
+      break;
+    }
+    case ExpertHome::kHostAndDevice: {
+      MF_ASSIGN_OR_RETURN(experts_, make_tiered_expert_store(
+                                        loaded_->experts, loaded_->index, *reader_, *device_,
+                                        {.near_bytes = split.near_bytes,
+                                         .ring_bytes = split.ring_bytes,
+                                         .step_tokens_max = prefill_chunk_,
+                                         .experts_per_token_max = token_demand(spec()).per_layer,
+                                         .placement = options.placement,
+                                         .helper = helper,
+                                         .check_arrivals = options.check_experts}));
+      plan_.expert_cache_bytes = experts_->capacity_bytes();
+      break;
+    }
+    case ExpertHome::kDrive: {
+      MF_ASSIGN_OR_RETURN(
+          experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                               {.capacity_bytes = split.far_bytes,
+                                                .eviction = options.eviction,
+                                                .demand = token_demand(spec()),
+                                                .staging = {},
+                                                .check_arrivals = options.check_experts,
+                                                .near_bytes = split.near_bytes,
+                                                .placement = options.placement,
+                                                .helper = helper,
+                                                .lookahead = options.lookahead}));
+      break;
+    }
   }
   if (options.forced_routes != nullptr) {
     MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(
