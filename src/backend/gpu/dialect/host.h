@@ -90,6 +90,10 @@ class GlobalPointer {
     if (range_.awaits && !thread_->machine->has_inputs(thread_->index)) {
       thread_->machine->report_early(thread_->index, range_);
     }
+    if (range_.watched != nullptr) {
+      thread_->machine->touch_watched(thread_->index, *range_.watched, address, count * sizeof(T),
+                                      !std::is_const_v<T>);
+    }
     return address;
   }
 

@@ -1,5 +1,6 @@
 #include "backend/gpu/emulator/emulator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -75,6 +76,9 @@ class EmulatorExecutor : public Executor {
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
     MF_RETURN_IF_ERROR(wait(submit()));
     MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
+    status_ = touch("a read of the host", EventId{submitted_}, from, offset_bytes, to.size(),
+                    /*writes=*/false);
+    MF_RETURN_IF_ERROR(status_);
     if (!to.empty()) std::memcpy(to.data(), from.host_data() + offset_bytes, to.size());
     return {};
   }
@@ -83,8 +87,10 @@ class EmulatorExecutor : public Executor {
     for (const Step& step : queue_) {
       copy_some();
       if (step.awaits != 0) finish_copies(CopyId{step.awaits});
+      watch_.order(CopyId{std::max(step.awaits, step.has_seen)});
       if (!status_.ok()) break;
-      if (step.awaits == 0) status_ = step.is_write ? copy(step) : run(step.plan);
+      if (step.awaits != 0 || step.has_seen != 0) continue;
+      status_ = step.is_write ? copy(step) : run(step.plan);
     }
     queue_.clear();
     bytes_.clear();
@@ -97,6 +103,8 @@ class EmulatorExecutor : public Executor {
       MF_CHECK(c.to_offset + c.bytes <= c.to->size_bytes());
       MF_CHECK(c.from_offset + c.bytes <= c.from->size_bytes());
       waiting_copies_.push_back({id, c});
+      const Status asked = watch_.ask(id, c, after);
+      if (status_.ok()) status_ = asked;
       // Whoever reads the place before it has waited gets no numbers.
       std::memset(c.to->host_data() + c.to_offset, 0xff, c.bytes);
     }
@@ -110,7 +118,12 @@ class EmulatorExecutor : public Executor {
   }
   bool has_copied(CopyId last) override {
     copy_some();
-    return !status_.ok() || waiting_copies_.empty() || waiting_copies_.front().id > last;
+    if (!status_.ok()) return true;
+    if (!waiting_copies_.empty() && waiting_copies_.front().id <= last) return false;
+    Step step;  // what is recorded before may run before
+    step.has_seen = static_cast<uint64_t>(last);
+    queue_.push_back(step);
+    return true;
   }
   bool has_passed(EventId event) override { return static_cast<uint64_t>(event) <= submitted_; }
   Status wait(EventId) override { return status_; }
@@ -121,7 +134,9 @@ class EmulatorExecutor : public Executor {
     size_t bytes_begin = 0;
     size_t bytes = 0;
     bool is_write = false;
-    uint64_t awaits = 0;  // copies up to this one; 0: a launch or a write
+    // Copies up to this one; 0 of both: a launch or a write.
+    uint64_t awaits = 0;
+    uint64_t has_seen = 0;  // by the host, to be done
   };
   struct WaitingCopy {
     CopyId id{};
@@ -148,9 +163,23 @@ class EmulatorExecutor : public Executor {
     const Binding& to = step.plan.bindings[0];
     MF_CHECK(to.offset_bytes + step.bytes <= to.buffer->size_bytes());
     if (step.bytes == 0) return {};
+    MF_RETURN_IF_ERROR(touch("a write of the host", EventId{submitted_ + 1}, *to.buffer,
+                             to.offset_bytes, step.bytes, /*writes=*/true));
     std::memcpy(to.buffer->host_data() + to.offset_bytes, bytes_.data() + step.bytes_begin,
                 step.bytes);
     return {};
+  }
+
+  /// An access of the host's in order with the launches.
+  Status touch(std::string_view name, EventId event, const Buffer& buffer, uint64_t offset,
+               size_t bytes, bool writes) {
+    emulator::WatchedMemory* const memory = watch_.find(buffer.host_data());
+    if (memory == nullptr || bytes == 0) return {};
+    watch_.begin_work(name, event);
+    const uintptr_t address = reinterpret_cast<uintptr_t>(buffer.host_data()) + offset;
+    if (watch_.touch(*memory, address, bytes, writes)) return {};
+    return make_error(ErrorCode::kFailedPrecondition, "{}: {}", name,
+                      watch_.report(*memory, address, writes));
   }
 
   Status run(const Plan& plan) {
@@ -160,6 +189,8 @@ class EmulatorExecutor : public Executor {
     launch.entry = emulator::kernel_entry(plan.kernel);
     launch.plan = &plan;
     launch.allocations = &memory_.allocations;
+    launch.copies = &watch_;
+    watch_.begin_work(launch.name, EventId{submitted_ + 1});
     launch.seed = seed_ == 0 ? 0 : seed_ + ++launches_;
     MF_CHECK(plan.num_bindings == kernel_info(plan.kernel).bindings);
     for (uint32_t i = 0; i < plan.num_bindings; ++i) {
@@ -171,6 +202,7 @@ class EmulatorExecutor : public Executor {
       std::byte* const begin = binding.buffer->host_data() + binding.offset_bytes;
       launch.bindings[i].begin = begin;
       launch.bindings[i].end = begin + binding.size_bytes;
+      launch.bindings[i].watched = watch_.find(binding.buffer->host_data());
       // Not a number in any float type; a kernel that leaves some of it shows.
       if (binding.access == Access::kOverwrite) std::memset(begin, 0xff, binding.size_bytes);
     }
@@ -190,6 +222,7 @@ class EmulatorExecutor : public Executor {
   uint64_t asked_copies_ = 0;
   uint64_t made_copies_ = 0;
   std::deque<WaitingCopy> waiting_copies_;
+  emulator::CopyWatch watch_;
   Status status_;
 };
 

@@ -366,6 +366,12 @@ void Machine::report_unwritten(u32 thread, uint64_t word) {
   stop(thread);
 }
 
+void Machine::report_copy_race(u32 thread, const WatchedMemory& memory, uintptr_t address,
+                               bool writes) {
+  fault(thread, launch_->copies->report(memory, address, writes));
+  stop(thread);
+}
+
 void Machine::report_shared_bounds(u32 thread, uint64_t offset_bytes) {
   fault(thread, formatted("shared byte {} of {}, or not on a 4-byte boundary",
                           static_cast<int64_t>(offset_bytes), shared_bytes_));
@@ -403,6 +409,7 @@ BoundRange Machine::resolve(u32 thread, u64 address) {
     if (address < after->second) {
       recent = {reinterpret_cast<std::byte*>(after->first),
                 reinterpret_cast<std::byte*>(after->second), -1};
+      if (launch_->copies != nullptr) recent.watched = launch_->copies->find(recent.begin);
       return recent;
     }
   }

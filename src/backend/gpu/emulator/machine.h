@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/gpu/dialect/types.h"
+#include "backend/gpu/emulator/copy_watch.h"
 #include "backend/gpu/emulator/fiber.h"
 #include "backend/gpu/plan.h"
 #include "base/result.h"
@@ -40,8 +41,9 @@ struct SourceLine {
 struct BoundRange {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
-  int32_t index = 0;    // of the binding; -1 for memory found through an address
-  bool awaits = false;  // must not be touched before the inputs are there
+  int32_t index = 0;                 // of the binding; -1 for memory found through an address
+  bool awaits = false;               // must not be touched before the inputs are there
+  WatchedMemory* watched = nullptr;  // of Launch::copies, where copies have to do with it
 };
 
 /// Memory of the platform by address; begin -> end.
@@ -78,8 +80,9 @@ struct Launch {
   const Plan* plan = nullptr;
   std::array<BoundRange, Plan::kBindingsMax> bindings{};
   const Allocations* allocations = nullptr;
-  bool reads_early = false;  // moeflux::gpu::reads_early()
-  uint64_t seed = 0;         // of the order in which groups, SIMD groups and lanes run
+  CopyWatch* copies = nullptr;  // or null: nobody copies
+  bool reads_early = false;     // moeflux::gpu::reads_early()
+  uint64_t seed = 0;            // of the order in which groups, SIMD groups and lanes run
 };
 
 class Machine {
@@ -112,6 +115,12 @@ class Machine {
   void await_inputs(u32 thread) { has_inputs_[thread] = 1; }
   bool has_inputs(u32 thread) const { return launch_->reads_early || has_inputs_[thread] != 0; }
   [[noreturn]] void report_early(u32 thread, const BoundRange& range);
+  /// An access to memory that copies have to do with.
+  void touch_watched(u32 thread, WatchedMemory& memory, uintptr_t address, size_t bytes,
+                     bool writes) {
+    if (launch_->copies->touch(memory, address, bytes, writes)) return;
+    report_copy_race(thread, memory, address, writes);
+  }
   /// Element `index` of elements of `bytes` each lies outside `range`.
   [[noreturn]] void report_bounds(u32 thread, const BoundRange& range, int64_t offset_bytes,
                                   size_t bytes);
@@ -157,6 +166,8 @@ class Machine {
   [[noreturn]] void stop(u32 thread);
   [[noreturn]] void report_race(u32 thread, uint64_t word, const char* verb);
   [[noreturn]] void report_unwritten(u32 thread, uint64_t word);
+  [[noreturn]] void report_copy_race(u32 thread, const WatchedMemory& memory, uintptr_t address,
+                                     bool writes);
   [[noreturn]] void report_shared_bounds(u32 thread, uint64_t offset_bytes);
   std::string describe(const Lane& lane) const;
   std::string where() const;
