@@ -18,6 +18,8 @@ struct StepWork {
   double dense_bytes = 0.0;   // weights every step reads, and the sequence's state
   double expert_bytes = 0.0;  // of the distinct experts that the step uses
   double multiply_adds = 0.0;
+  double expert_multiply_adds = 0.0;  // of these, the routed experts'
+  double layers = 0.0;
 };
 
 enum class CostLimit : uint8_t { kDrive, kMemory, kCompute };

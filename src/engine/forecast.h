@@ -2,9 +2,14 @@
 // memory plan leaves for experts.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "engine/cost_model.h"
+#include "engine/expert_plan.h"
 #include "engine/memory_plan.h"
 #include "engine/model_loader.h"
+#include "engine/tier_cost.h"
 
 namespace moeflux {
 
@@ -40,7 +45,32 @@ struct Forecast {
 Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int64_t context,
                           int64_t prompt_tokens, const MachineSpeeds& speeds);
 
+/// A token of decode or a prompt in one step, on a device with memory of its own.
+struct TierStepForecast {
+  int64_t tokens = 0;
+  TierShares found;  // of the experts' bytes
+  TierCost cost;
+
+  double tokens_per_second() const { return static_cast<double>(tokens) / cost.total_seconds; }
+};
+
+struct TierForecast {
+  double near_share = 0.0;   // of all experts, that the device's memory holds,
+  double far_share = 0.0;    // and beside those the host's
+  TierStepForecast uniform;  // of decode, as Forecast has them
+  TierStepForecast natural_low;
+  TierStepForecast natural_high;
+  std::vector<TierStepForecast> prompts;  // with both memories full of experts, whichever
+};
+
+/// The same as forecast() for experts that lie as `experts` says. Each of `prompts` is evaluated in
+/// one step.
+Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
+                                    int64_t context, std::span<const int64_t> prompts,
+                                    const TierSpeeds& speeds);
+
 /// Names the largest part of a step and its remedy, for the owner of the machine.
 std::string explain_limit(CostLimit limit);
+std::string explain_limit(TierLimit limit);
 
 }  // namespace moeflux

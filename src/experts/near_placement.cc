@@ -9,8 +9,14 @@ namespace {
 
 // Scores are taken down together before they leave the range in which sums are exact enough.
 constexpr double kUseMax = 1e100;
+constexpr uint64_t kMovesLeast = 4;
+constexpr uint64_t kMovesAfterPrompt = 256;
 
 }  // namespace
+
+uint64_t moves_after_step(bool with_prompt, uint64_t far_reads) {
+  return with_prompt ? kMovesAfterPrompt : std::max(kMovesLeast, far_reads / kFarReadsPerMove);
+}
 
 NearPlacement::NearPlacement(const ExpertShape& shape, size_t num_slots,
                              const NearPlacementOptions& options)

@@ -28,6 +28,12 @@ struct NearPlacementOptions {
   int32_t moves_per_layer = 2;  // at once, unless slots are empty
 };
 
+/// One move for so many experts that were read over the bus, which moves share with those reads.
+constexpr uint64_t kFarReadsPerMove = 16;
+/// The moves worth making after a step that noted so many of them: some always, more after a
+/// prompt, which tells much at once.
+uint64_t moves_after_step(bool with_prompt, uint64_t far_reads);
+
 class NearPlacement {
  public:
   using Slot = uint32_t;

@@ -17,14 +17,6 @@ namespace moeflux {
 namespace {
 
 constexpr size_t kRingWaveMax = 16;
-// A prompt goes through the ring when its choices are so many times the layer's experts: then it
-// needs nearly all of them, and of each more tokens than one read in place serves.
-constexpr int64_t kRingChoices = 2;
-// Moves after a step: some always, and a share of the experts that were read over the bus, which
-// moves share with those reads.
-constexpr uint64_t kMovesLeast = 4;
-constexpr uint64_t kFarReadsPerMove = 16;
-constexpr uint64_t kMovesAfterPrompt = 256;
 
 size_t near_slots_of(const ExpertTable& table, const TieredExpertStoreOptions& options) {
   return static_cast<size_t>(
@@ -283,9 +275,7 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   if (helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
   for (int64_t i = 0; i < tokens; ++i) near_.placement().begin_token();
   for (const RouteLog::Visit& v : visits) near_.note(v.layer, v.phase, v.ids, v.tokens);
-  const uint64_t far = near_.far_hits() - far_before;
-  start_moves(encoder,
-              is_prompt ? kMovesAfterPrompt : std::max(kMovesLeast, far / kFarReadsPerMove));
+  start_moves(encoder, moves_after_step(is_prompt, near_.far_hits() - far_before));
 }
 
 bool TieredExpertStore::uses_ring(const Routes& routes, LayerId layer) const {

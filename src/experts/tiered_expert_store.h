@@ -21,6 +21,9 @@ namespace moeflux {
 
 /// Waves in the ring through which a prompt's experts go, at most: one computes, others arrive.
 constexpr size_t kRingWaves = 4;
+/// A prompt goes through it when its choices are so many times the layer's experts: then it needs
+/// nearly all of them, and of each more tokens than one read in place serves.
+constexpr int64_t kRingChoices = 2;
 /// Experts in a wave.
 size_t ring_wave(const ExpertTable& table);
 

@@ -104,6 +104,35 @@ TEST(Plan, CountsTheBytesOfEveryTypeInAGgufFile) {
               (1.0 - share) * 4 * (29696 + 35840), 1.0);
 }
 
+TEST(Plan, DescribesAGpu) {
+  const Words machine = {"plan", "--vram", "12G", "--vram-bandwidth",   "330", "--ram",
+                         "28G",  "--pcie", "22",  "--memory-bandwidth", "46",  "--drive",
+                         "3",    "--like"};
+  Words words = machine;
+  words.push_back("qwen3.6-35b-a3b");
+  const ProgramOutput text = moeflux(words);
+  expect_success(text);
+  for (const char* piece :
+       {"near experts", "ring", "far experts", "on the device", "22.00 GB/s  given",
+        "assumed; see --arithmetic", "Text is limited by", "those used most on the device too"}) {
+    EXPECT_TRUE(contains(text.out, piece)) << "'" << piece << "' is not in: " << text.out;
+  }
+  words = machine;
+  words[2] = "8G";
+  words.push_back("deepseek-v3");
+  const ProgramOutput small = moeflux(words);
+  expect_success(small);
+  EXPECT_TRUE(contains(small.out, "does not fit")) << small.out;
+  EXPECT_FALSE(contains(small.out, "tokens/s")) << small.out;
+}
+
+TEST(Plan, ABusWithoutAGpuIsRefused) {
+  const ProgramOutput output =
+      moeflux({"plan", "--like", "tiny", "--device", "cpu", "--pcie", "25"});
+  EXPECT_EQ(output.status, 1);
+  EXPECT_TRUE(contains(output.err, "--vram")) << output.err;
+}
+
 TEST(Plan, RefusesTwoModels) {
   const ProgramOutput both = moeflux({"plan", "--like", "tiny", "-m", "somewhere"});
   EXPECT_EQ(both.status, 1);

@@ -1,9 +1,13 @@
 // moeflux plan: what a model takes and how fast it will be, here or on a machine that is described,
 // and what limits it. Reads headers or a config.json, no weights.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "backend/cpu/cpu_device.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/json.h"
@@ -11,6 +15,7 @@
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
+#include "cli/tier_report.h"
 #include "engine/cache_types.h"
 #include "engine/dry_run.h"
 #include "engine/forecast.h"
@@ -30,20 +35,23 @@ struct Options {
   std::optional<double> drive_gb;
   std::optional<double> memory_gb;
   std::optional<double> arithmetic_g;
+  std::string device_memory;  // empty: what the device has, if any
+  std::optional<double> device_memory_gb;
+  std::optional<double> bus_gb;
   int assume_bits = 4;
   bool json = false;
 };
 
 // Rate of a current laptop's drive, for where nobody states one and nothing can be measured.
 constexpr double kAssumedDrive = 3e9;
+// PCIe 4 x16, and memory of a GPU of the middle class.
+constexpr double kAssumedBus = 25e9;
+constexpr double kAssumedDeviceMemory = 400e9;
+// An H200's for each byte that its memory gives: 79e12 in prompts of 4096 tokens of a model of 35
+// billion parameters, at 27,791 tokens a second, and 4.3e12 bytes.
+constexpr double kAssumedMultiplyAdds = 18.4;
 constexpr double kProbeSeconds = 1.0;
 constexpr int64_t kPromptTokens = 512;
-
-/// A speed and where it comes from.
-struct Speed {
-  double per_second = 0.0;
-  std::string_view origin;  // "given", "measured", "assumed"
-};
 
 struct Speeds {
   Speed drive;
@@ -77,33 +85,66 @@ Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, De
   return describe_model(name, device, assumed);
 }
 
+Result<Speed> find_drive(const Options& options, const LoadedModel& model) {
+  if (options.drive_gb) return Speed{*options.drive_gb * 1e9, "given"};
+  if (model.index.num_files() == 0 || model.experts.num_experts_total() == 0) {
+    return Speed{kAssumedDrive, "assumed; see --drive"};
+  }
+  MF_ASSIGN_OR_RETURN(const IoMode mode, parse_io_mode(options.model.expert_io));
+  MF_ASSIGN_OR_RETURN(const DriveProbe probe, probe_expert_reads(model, mode, kProbeSeconds));
+  return Speed{probe.bytes_per_second, "measured"};
+}
+
+// What was given, or what the device's memory gives; `device` may be null where nothing is
+// measured.
+Result<Speed> find_memory(const std::optional<double>& given_gb, Device* device) {
+  if (given_gb) return Speed{*given_gb * 1e9, "given"};
+  MF_ASSIGN_OR_RETURN(const double measured,
+                      measure_read_bandwidth(*device, {.seconds = kProbeSeconds / 2}));
+  return Speed{measured, "measured"};
+}
+
+Result<Speed> find_arithmetic(const Options& options, Device* device) {
+  if (options.arithmetic_g) return Speed{*options.arithmetic_g * 1e9, "given"};
+  MF_ASSIGN_OR_RETURN(const double measured, measure_multiply_adds(*device, kProbeSeconds / 2));
+  return Speed{measured, "measured"};
+}
+
 Result<Speeds> find_speeds(const Options& options, const LoadedModel& model,
                            const Result<std::unique_ptr<Device>>& device) {
   Speeds speeds;
-  if (options.drive_gb) {
-    speeds.drive = {*options.drive_gb * 1e9, "given"};
-  } else if (model.index.num_files() > 0 && model.experts.num_experts_total() > 0) {
-    MF_ASSIGN_OR_RETURN(const IoMode mode, parse_io_mode(options.model.expert_io));
-    MF_ASSIGN_OR_RETURN(const DriveProbe probe, probe_expert_reads(model, mode, kProbeSeconds));
-    speeds.drive = {probe.bytes_per_second, "measured"};
-  } else {
-    speeds.drive = {kAssumedDrive, "assumed; see --drive"};
-  }
-  if (options.memory_gb) speeds.memory = {*options.memory_gb * 1e9, "given"};
-  if (options.arithmetic_g) speeds.arithmetic = {*options.arithmetic_g * 1e9, "given"};
-  if (options.memory_gb && options.arithmetic_g) return speeds;
-  if (!device.ok()) return device.error();
-  if (!options.memory_gb) {
-    MF_ASSIGN_OR_RETURN(speeds.memory.per_second,
-                        measure_read_bandwidth(**device, {.seconds = kProbeSeconds / 2}));
-    speeds.memory.origin = "measured";
-  }
-  if (!options.arithmetic_g) {
-    MF_ASSIGN_OR_RETURN(speeds.arithmetic.per_second,
-                        measure_multiply_adds(**device, kProbeSeconds / 2));
-    speeds.arithmetic.origin = "measured";
-  }
+  MF_ASSIGN_OR_RETURN(speeds.drive, find_drive(options, model));
+  if (!device.ok() && !(options.memory_gb && options.arithmetic_g)) return device.error();
+  Device* const here = device.ok() ? device->get() : nullptr;
+  MF_ASSIGN_OR_RETURN(speeds.memory, find_memory(options.memory_gb, here));
+  MF_ASSIGN_OR_RETURN(speeds.arithmetic, find_arithmetic(options, here));
   return speeds;
+}
+
+// A device that is here is measured. `here` is null for one that is described: what nobody said of
+// it is assumed. The host is this one unless it is described.
+Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel& model,
+                                      uint64_t device_bytes, Device* here) {
+  TierMachine machine{.device_bytes = device_bytes};
+  MF_ASSIGN_OR_RETURN(machine.drive, find_drive(options, model));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
+                      make_cpu_device({.threads = options.model.threads}));
+  MF_ASSIGN_OR_RETURN(machine.memory, find_memory(options.memory_gb, host.get()));
+  machine.bus = options.bus_gb ? Speed{*options.bus_gb * 1e9, "given"}
+                               : Speed{kAssumedBus, "assumed; see --pcie"};
+  if (here != nullptr) {
+    MF_ASSIGN_OR_RETURN(machine.device, find_memory(options.device_memory_gb, here));
+    MF_ASSIGN_OR_RETURN(machine.arithmetic, find_arithmetic(options, here));
+    return machine;
+  }
+  machine.device = options.device_memory_gb
+                       ? Speed{*options.device_memory_gb * 1e9, "given"}
+                       : Speed{kAssumedDeviceMemory, "assumed; see --vram-bandwidth"};
+  machine.arithmetic =
+      options.arithmetic_g
+          ? Speed{*options.arithmetic_g * 1e9, "given"}
+          : Speed{kAssumedMultiplyAdds * machine.device.per_second, "assumed; see --arithmetic"};
+  return machine;
 }
 
 Result<uint64_t> available_bytes(const Options& options) {
@@ -197,11 +238,6 @@ std::string render_json(const Report& r) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string memory_line(std::string_view what, uint64_t bytes, std::string_view note = "") {
-  return formatted("  {:<24}{:>10}{}{}\n", what, format_bytes(bytes), note.empty() ? "" : "  ",
-                   note);
-}
-
 std::string decode_line(std::string_view what, const DecodeForecast& decode) {
   return formatted("  {:<24}{:>8.0f} %{:>12}{:>11.1f}   {}\n", what, 100.0 * decode.hit_rate,
                    format_bytes(static_cast<uint64_t>(decode.read_bytes)),
@@ -262,14 +298,74 @@ std::string render_text(const Report& r) {
                           explain_limit(f.cold_prompt.cost.limit));
 }
 
+// On a machine whose device has memory of its own, `memory_bytes` of it.
+Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t available,
+                 uint64_t memory_bytes, Device* here) {
+  const auto like = [&](uint64_t free_bytes) {
+    return make_emulator_device({.matrix_units = true, .memory_bytes = free_bytes});
+  };
+  const std::unique_ptr<Device> empty = like(memory_bytes);
+  const std::unique_ptr<Device> trace = make_trace_device(here == nullptr ? empty.get() : here);
+  TierReport report;
+  std::string name;
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
+                      open_description(options, *trace, name));
+  MF_ASSIGN_OR_RETURN(model->cache_types,
+                      cache_types_for(here == nullptr ? *empty : *here, engine));
+  report.model = model.get();
+  MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
+  // A prompt's steps are chosen when the dense weights are loaded.
+  const uint64_t dense = std::min(memory_bytes, model->dense.bytes);
+  const std::unique_ptr<Device> loaded = like(memory_bytes - dense);
+  const std::unique_ptr<Device> stepping = make_trace_device(loaded.get());
+  const int64_t chunk = prefill_chunk_for(*stepping, engine, report.context);
+  MF_ASSIGN_OR_RETURN(report.memory, plan_of(*model, *stepping, engine, report.context, available));
+  const uint64_t taken = report.memory.dense_bytes + report.memory.scratch_bytes;
+  report.experts =
+      plan_experts(model->experts, report.memory,
+                   DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
+                                .copies_beside = here == nullptr || here->copies_beside()},
+                   {.expert_cache_bytes = engine.expert_cache_bytes,
+                    .near_cache_bytes = engine.near_cache_bytes});
+  MF_ASSIGN_OR_RETURN(report.machine, find_tier_machine(options, *model, memory_bytes, here));
+  std::vector<int64_t> prompts = {std::min(kPromptTokens, report.context)};
+  if (chunk > prompts.front()) prompts.push_back(chunk);
+  MF_ASSIGN_OR_RETURN(report.forecast, forecast_tiers(*model, report.experts, report.context,
+                                                      prompts, report.machine.speeds()));
+  const std::string& weights = model->assumed_weights;
+  if (!options.json) {
+    return print_out(name + (weights.empty() ? "" : ", weights " + weights) + "\n" +
+                     tier_text(report));
+  }
+  Json json = tier_json(report);
+  json["model"] = name;
+  json["weights"] = weights.empty() ? "as stored" : weights;
+  json["context"] = report.context;
+  return print_out(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
 Status run(const Options& options) {
   if (!options.like.empty() && !options.model.model.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "plan takes -m FOLDER or --like NAME, not both");
   }
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const uint64_t available, available_bytes(options));
+  if (!options.device_memory.empty()) {
+    const Result<uint64_t> bytes = parse_bytes(options.device_memory);
+    if (!bytes.ok()) return bytes.error().with_context("--vram");
+    return run_tiers(options, engine, available, *bytes, nullptr);
+  }
   // A plan needs no device; where there is one, weights take what they take there.
   const auto device = open_device(options.model);
+  if (device.ok() && (*device)->free_bytes()) {
+    return run_tiers(options, engine, available, *(*device)->free_bytes(), device->get());
+  }
+  if (options.bus_gb || options.device_memory_gb || engine.near_cache_bytes) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--pcie, --vram-bandwidth and --near-cache are of a device with memory of its "
+        "own: say how much with --vram");
+  }
   const std::unique_ptr<Device> trace = make_trace_device(device.ok() ? device->get() : nullptr);
   Report report;
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
@@ -304,7 +400,17 @@ RegisteredCommand add_plan_command(CLI::App& program) {
             "GB/s of reads of whole experts (default: measured on the model's folder)");
   add_speed("--memory-bandwidth", options->memory_gb, "GB/s (default: measured here)");
   add_speed("--arithmetic", options->arithmetic_g,
-            "Billions of multiply-adds a second (default: measured here)");
+            "Billions of multiply-adds a second (default: measured here; of a GPU that --vram "
+            "describes, what its memory lets expect)");
+  app->add_option("--vram", options->device_memory,
+                  "Memory of a GPU that may be used, like 12G: describes a GPU beside the host "
+                  "(default: the GPU that is here, if any)")
+      ->check(not_empty());
+  add_speed("--vram-bandwidth", options->device_memory_gb,
+            "GB/s of that memory, as a program reads it, a tenth below the data sheet");
+  add_speed("--pcie", options->bus_gb,
+            "GB/s of copies between host and GPU: 25 for PCIe 4 x16, 50 for PCIe 5, half of it for "
+            "x8 (default: 25)");
   app->add_option("--assume-bits", options->assume_bits,
                   "Bits of weights to assume where there is only a config.json")
       ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))

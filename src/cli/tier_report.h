@@ -1,0 +1,58 @@
+// What `moeflux plan` prints of a device with memory of its own, as text and as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "engine/forecast.h"
+
+namespace moeflux {
+
+/// A speed and where it comes from.
+struct Speed {
+  double per_second = 0.0;
+  std::string_view origin;  // "given", "measured", "assumed"
+};
+
+struct TierMachine {
+  uint64_t device_bytes = 0;  // of the device's memory that may be used
+  Speed device;               // bytes of it
+  Speed bus;
+  Speed memory;  // of the host
+  Speed drive;
+  Speed arithmetic;  // of the device
+
+  TierSpeeds speeds() const {
+    return {device.per_second, bus.per_second, memory.per_second, drive.per_second,
+            arithmetic.per_second};
+  }
+};
+
+struct TierReport {
+  const LoadedModel* model = nullptr;
+  int64_t context = 0;
+  TierMachine machine;
+  MemoryPlan memory;
+  ExpertPlan experts;
+  TierForecast forecast;
+
+  /// What all tokens need of the device's memory.
+  uint64_t taken_bytes() const {
+    return memory.dense_bytes + memory.state_bytes + memory.scratch_bytes + kDeviceReserveBytes;
+  }
+  /// What all tokens need fits the device, and where experts come from the drive, the host has room
+  /// for one.
+  bool fits() const;
+};
+
+/// The members of the report's object.
+Json tier_json(const TierReport& report);
+/// Lines below the model's name.
+std::string tier_text(const TierReport& report);
+
+/// "  dense weights            1.33 GiB  note".
+std::string memory_line(std::string_view what, uint64_t bytes, std::string_view note = "");
+
+}  // namespace moeflux
