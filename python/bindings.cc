@@ -78,6 +78,7 @@ py::dict to_dict(const mf_metrics& m) {
   dict["far_hits"] = m.far_hits;
   dict["promotions"] = m.promotions;
   dict["bus_bytes"] = m.bus_bytes;
+  dict["helped_steps"] = m.helped_steps;
   return dict;
 }
 
@@ -172,7 +173,8 @@ void bind_options(py::module_& module) {
       .def_readwrite("turn_timeout_ms", &ModelOptions::turn_timeout_ms)
       .def_readwrite("cache_type_k", &ModelOptions::cache_type_k)
       .def_readwrite("cache_type_v", &ModelOptions::cache_type_v)
-      .def_readwrite("near_cache_bytes", &ModelOptions::near_cache_bytes);
+      .def_readwrite("near_cache_bytes", &ModelOptions::near_cache_bytes)
+      .def_readwrite("plan", &ModelOptions::plan);
   py::class_<GenerateOptions>(module, "GenerateOptions")
       .def(py::init<>())
       .def_readwrite("tokens_max", &GenerateOptions::tokens_max)

@@ -127,6 +127,9 @@ typedef struct mf_model_options {
   const char* cache_type_v;  // of values
   int64_t near_cache_bytes;  // of a GPU's own memory for experts, where it does not hold them all:
                              // 0: what is free; MF_NEAR_CACHE_NONE; else bytes
+  const char* plan;  // who computes experts on a GPU: "resident", it holds them all; "near", it
+                     // reads over the bus those that it does not hold; "helper", the CPU computes
+                     // those; "auto" (null): whichever is the fastest
 } mf_model_options;
 
 /// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
@@ -171,6 +174,7 @@ typedef struct mf_metrics {
   uint64_t far_hits;       // read by the GPU in the host's,
   uint64_t promotions;     // experts brought from there to here
   uint64_t bus_bytes;      // that went over the bus for all of it, and for prompts
+  uint64_t helped_steps;   // in which the CPU computed experts beside a GPU
 } mf_metrics;
 
 /// As the last step of any call left them: a running call counts between chunks and after each

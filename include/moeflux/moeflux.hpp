@@ -114,6 +114,7 @@ struct ModelOptions {
   std::string cache_type_k = {};
   std::string cache_type_v = {};
   int64_t near_cache_bytes = 0;
+  std::string plan = {};
 };
 
 /// A field that is not set is the model's default; see mf_sampler_options.
@@ -473,6 +474,7 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.cache_type_k = detail::or_null(options.cache_type_k);
   c.cache_type_v = detail::or_null(options.cache_type_v);
   c.near_cache_bytes = options.near_cache_bytes;
+  c.plan = detail::or_null(options.plan);
   detail::Callbacks callbacks{.progress = &progress, .log = &log};
   if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;

@@ -73,7 +73,7 @@ class Model:
                  reader_threads: int = 0, prefill_chunk: int = 0, trust_experts: bool = False,
                  prefix_cache_bytes: int = 0, prefix_cache_directory: str = "",
                  turn_timeout: float = 0, cache_type_k: str = "", cache_type_v: str = "",
-                 near_cache_bytes: int = 0,
+                 near_cache_bytes: int = 0, plan: str = "",
                  on_progress: Optional[Progress] = None,
                  on_log: Optional[Callable[[str], object]] = None) -> None:
         """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options, which are
@@ -81,7 +81,8 @@ class Model:
         number, "metal", "reference" or "emulator"; `precision`, of the CPU, "f32", "int8" or
         "auto". `cache_type_k` and `cache_type_v`, "f32" or "f16", are what keys and values are kept
         in; `near_cache_bytes`, of a GPU's own memory, is for experts where it does not hold them
-        all; below 0: none.
+        all; below 0: none; `plan` says who computes experts there: "resident", "near", "helper" or
+        "auto".
         `turn_timeout` is how many seconds calls wait for their turn; below 0: without end.
         `on_progress` receives bytes of the resident weights read and in all; `on_log`, while the
         folder is opened, lines such as one that names unknown keys of config.json: None gives them
@@ -103,6 +104,7 @@ class Model:
         options.cache_type_k = cache_type_k
         options.cache_type_v = cache_type_v
         options.near_cache_bytes = near_cache_bytes
+        options.plan = plan
         if on_log is None:
             on_log = logging.getLogger(__name__).warning
         self._open: Optional[_core.Model] = _core.Model(os.fspath(directory), options, on_progress,

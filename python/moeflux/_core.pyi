@@ -23,6 +23,7 @@ class ModelOptions:
     cache_type_k: str
     cache_type_v: str
     near_cache_bytes: int
+    plan: str
 
 class GenerateOptions:
     tokens_max: int

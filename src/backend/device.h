@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "quant/format.h"
+#include "quant/weight.h"
 #include "tensor/tensor.h"
 
 namespace moeflux {
@@ -57,6 +58,12 @@ class Device {
   /// rows they have in tiles, as of tiles: what is streamed need not be brought into them.
   virtual bool multiplies_rows_as_tiles(const QuantFormat& stored) const {
     (void)stored;
+    return false;
+  }
+  /// True when expert_ffn() multiplies this matrix, laid out anywhere, by units of 16 bits: the
+  /// same bits on every device that does.
+  virtual bool multiplies_units(const Weight& matrix) const {
+    (void)matrix;
     return false;
   }
   /// True when encoders copy beside recorded work, Encoder::copy_beside().

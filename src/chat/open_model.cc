@@ -46,7 +46,12 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   open->directory = directory;
   open->text = std::move(text);
   MF_ASSIGN_OR_RETURN(open->device, open_device(options.device));
-  MF_ASSIGN_OR_RETURN(open->engine, Engine::open(directory, *open->device, options.engine));
+  EngineOptions engine = options.engine;
+  if (open->device->free_bytes()) {
+    MF_ASSIGN_OR_RETURN(open->helper, open_helper(options.device));
+    engine.helper = open->helper.get();
+  }
+  MF_ASSIGN_OR_RETURN(open->engine, Engine::open(directory, *open->device, engine));
   open->device_description = open->device->description();
   open->expert_io = open->engine->expert_io();
   open->turn_timeout_ms = options.turn_timeout_ms;

@@ -39,6 +39,7 @@ struct OpenModel {
   std::string directory;
   ModelText text;
   std::unique_ptr<Device> device;
+  std::unique_ptr<Device> helper;  // or null
   std::unique_ptr<Engine> engine;
   std::string device_description;
   std::string expert_io;

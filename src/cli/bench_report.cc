@@ -145,12 +145,12 @@ std::string drive_line(const BenchResult& r) {
 
 // Below the table, of tests that read experts over a device's bus.
 std::string bus_line(const BenchResult& r) {
-  if (r.run.experts.bus_bytes == 0) return {};
+  if (r.run.experts.bus_bytes == 0 && r.run.experts.helped_steps == 0) return {};
   return formatted(
       "\n{}: {} a token over the bus, {:.1f} % of choices in the device's memory, {} "
-      "experts brought there\n",
+      "experts brought there, {} steps with the CPU's help\n",
       r.name(), format_bytes(static_cast<uint64_t>(per_token(r.run.experts.bus_bytes, r))),
-      100.0 * r.run.experts.near_hit_rate(), r.run.experts.promotions);
+      100.0 * r.run.experts.near_hit_rate(), r.run.experts.promotions, r.run.experts.helped_steps);
 }
 
 std::string render_markdown(std::span<const BenchResult> results) {
@@ -283,6 +283,7 @@ Json bench_fields(const BenchResult& r) {
   json["lookahead_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.lookahead_us, r));
   json["near_hit_rate"] = r.run.experts.near_hit_rate();
   json["promotions"] = r.run.experts.promotions;
+  json["helped_steps"] = r.run.experts.helped_steps;
   json["bus_bytes_per_token"] = rounded(per_token(r.run.experts.bus_bytes, r));
   json["expert_cache_bytes"] = r.expert_cache_bytes;
   json["peak_memory_bytes"] = r.peak_memory_bytes;

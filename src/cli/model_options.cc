@@ -107,6 +107,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           "they are read in the host's memory; default: auto, what is free)")
       ->check(not_empty());
   command
+      .add_option(
+          "--plan", options.plan,
+          "Who computes experts on a GPU: resident (it holds them all), near (it reads over "
+          "the bus those that it does not hold), helper (the CPU computes those), or auto, "
+          "whichever is the fastest")
+      ->check(CLI::IsMember({"auto", "resident", "near", "helper"}))
+      ->capture_default_str();
+  command
       .add_option("--cache-policy", options.cache_policy,
                   "Which experts stay in the cache: lfu (decayed use) or lru")
       ->check(CLI::IsMember({"lfu", "lru"}))
@@ -171,6 +179,7 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
   const std::optional<LookaheadMode> lookahead = parse_lookahead_mode(options.lookahead);
   MF_CHECK(lookahead.has_value());  // the command line took no other
   engine.lookahead = *lookahead;
+  MF_ASSIGN_OR_RETURN(engine.plan, parse_plan_mode(options.plan));
   engine.check_experts = !options.trust_experts;
   if (options.near_cache != "auto") {
     MF_ASSIGN_OR_RETURN(engine.near_cache_bytes, bytes_of("--near-cache", options.near_cache));

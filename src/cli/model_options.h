@@ -24,6 +24,7 @@ struct ModelOptions {
   int64_t context_size = 0;        // 0: the model's maximum, at most 4096
   std::string cache_type_k;        // "f32", "f16"; empty: as the device prefers
   std::string cache_type_v;
+  std::string plan = "auto";
   std::string near_cache;    // empty: what is free of the device's memory
   std::string expert_cache;  // empty: what is free
   std::string expert_io = "auto";

@@ -49,6 +49,7 @@ Json phase_json(const ExpertStats& experts, int64_t tokens, double seconds) {
   json["prefetches_useful"] = experts.prefetches_useful;
   json["near_hit_rate"] = experts.near_hit_rate();
   json["promotions"] = experts.promotions;
+  json["helped_steps"] = experts.helped_steps;
   json["bus_bytes"] = experts.bus_bytes;
   json["lookahead_seconds"] = static_cast<double>(experts.lookahead_us) * 1e-6;
   return json;
@@ -81,9 +82,12 @@ std::string run_statistics_line(const RunStatistics& run) {
                       ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
                       100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
     line += drive_text(decode, steps);
-    if (decode.bus_bytes > 0) {
+    if (decode.bus_bytes > 0 || decode.helped_steps > 0) {
       line += formatted(" | on the device {:.1f} % | over the bus {}/token",
                         100.0 * decode.near_hit_rate(), format_bytes(decode.bus_bytes / steps));
+    }
+    if (decode.helped_steps > 0) {
+      line += formatted(" | the CPU helped with {} tokens", decode.helped_steps);
     }
   }
   line += formatted(" | prompt read {} | peak memory {}",

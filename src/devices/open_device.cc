@@ -180,6 +180,11 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
       options.name);
 }
 
+Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options) {
+  return open_device(
+      {.name = "cpu", .threads = options.threads, .isa = options.isa, .precision = "q16"});
+}
+
 Result<std::string> activation_precision(const DeviceOptions& options) {
   // Matrix units of GPUs multiply integers of 16 bits; see
   // backend/gpu/kernels/matmul/mma_product.h.

@@ -48,6 +48,9 @@ std::vector<ListedDevice> list_devices();
 /// the backends do.
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
 
+/// The CPU, with the bits that GPUs give experts: computes beside one of these options.
+Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options);
+
 /// "f32", "int16" or "int8": what the activations of a device of these options are where they meet
 /// quantised weights. Fails as open_device().
 Result<std::string> activation_precision(const DeviceOptions& options);

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/format.h"
@@ -59,6 +60,18 @@ std::optional<DeviceMemory> device_memory(const Device& device) {
   const std::optional<uint64_t> free = device.free_bytes();
   if (!free) return std::nullopt;
   return DeviceMemory{*free, device.copies_beside()};
+}
+
+// True when both devices compute every expert of the table with the same bits.
+bool same_bits(const Device& device, const Device& helper, const ExpertTable& experts) {
+  if (&device == &helper) return true;
+  return std::ranges::all_of(experts.layers, [&](const ExpertLayer& layer) {
+    if (layer.num_experts == 0) return true;
+    const std::array matrices = {&layer.gate, &layer.up, &layer.down};
+    return std::ranges::all_of(matrices, [&](const Weight* matrix) {
+      return device.multiplies_units(*matrix) && helper.multiplies_units(*matrix);
+    });
+  });
 }
 
 Status check_near_cache(const Device& device, bool has_memory) {
@@ -141,8 +154,6 @@ Status Engine::open_experts(const EngineOptions& options) {
       reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
                                                .depth = kReaderDepth,
                                                .speculative_depth = kSpeculativeDepth}));
-  MF_RETURN_IF_ERROR(open_helper(options));
-  const HelperOptions helper{.helper = helper_.get(), .always = options.helper_always};
   const std::optional<DeviceMemory> memory = device_memory(*device_);
   if (options.near_cache_bytes) {
     MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
@@ -151,6 +162,16 @@ Status Engine::open_experts(const EngineOptions& options) {
                                         {.expert_cache_bytes = options.expert_cache_bytes,
                                          .near_cache_bytes = options.near_cache_bytes,
                                          .ring_bytes = options.ring_bytes});
+  if (options.plan == PlanMode::kResident && split.home != ExpertHome::kDevice) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "plan resident: experts take {}, device {} has {} for them",
+                      format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
+                      format_bytes(split.near_bytes));
+  }
+  HelperOptions helper;
+  if (memory && memory->copies_beside && split.home != ExpertHome::kDevice) {
+    MF_ASSIGN_OR_RETURN(helper, open_helper(options));
+  }
   switch (split.home) {
     case ExpertHome::kDevice: {
       MF_ASSIGN_OR_RETURN(
@@ -195,9 +216,17 @@ Status Engine::open_experts(const EngineOptions& options) {
   return {};
 }
 
-// Where all experts are the device's own it is never asked for.
-Status Engine::open_helper(const EngineOptions& options) {
-  if (options.helper == nullptr || loaded_->experts.num_experts_total() == 0) return {};
+Result<HelperOptions> Engine::open_helper(const EngineOptions& options) {
+  if (options.plan == PlanMode::kNear || loaded_->experts.num_experts_total() == 0) {
+    return HelperOptions{};
+  }
+  const bool is_wanted = options.plan == PlanMode::kHelper;
+  if (options.helper == nullptr || !same_bits(*device_, *options.helper, loaded_->experts)) {
+    if (!is_wanted) return HelperOptions{};
+    return make_error(ErrorCode::kUnsupported,
+                      "plan helper: nobody gives experts of these formats the bits of device {}",
+                      device_->name());
+  }
   ExpertHelperShape shape{.experts_per_token_max = token_demand(spec()).per_layer,
                           .hidden = spec().hidden_size};
   for (const LayerSpec& layer : spec().layers) {
@@ -206,7 +235,7 @@ Status Engine::open_helper(const EngineOptions& options) {
   shape.rows_max =
       std::min(prefill_chunk_, helped_rows_max(loaded_->experts, shape.experts_per_token_max));
   MF_ASSIGN_OR_RETURN(helper_, ExpertHelper::create(*device_, *options.helper, shape));
-  return {};
+  return HelperOptions{.helper = helper_.get(), .always = is_wanted};
 }
 
 Status Engine::open_prefixes(const EngineOptions& options) {

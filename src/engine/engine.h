@@ -18,10 +18,12 @@
 #include "base/result.h"
 #include "engine/memory_plan.h"
 #include "engine/memory_pressure.h"
+#include "engine/plan_mode.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
 #include "engine/snapshot.h"
 #include "experts/expert_store.h"
+#include "experts/helped_steps.h"
 #include "experts/lookahead.h"
 #include "experts/near_placement.h"
 #include "experts/route_trace.h"
@@ -45,12 +47,11 @@ struct EngineOptions {
   std::optional<uint64_t> ring_bytes;
   /// Which experts lie there. Does not change the results.
   NearPlacementOptions placement = {};
-  /// Computes experts that lie in the host's memory, or null. Where it is not the device that gives
-  /// the same bits of experts of the model's formats, Engine::open() fails. Must outlive the
-  /// engine.
+  /// Who computes them. Does not change the results.
+  PlanMode plan = PlanMode::kAuto;
+  /// Computes experts in the host's memory, where it gives the bits of the device and the plan has
+  /// a helper; null: nobody. Must outlive the engine.
   Device* helper = nullptr;
-  /// In every short step, not only where that is faster.
-  bool helper_always = false;
   /// How experts are read; see make_reader(). Does not change the results.
   IoMode expert_io = IoMode::kAuto;
   /// Threads that read experts where the mode has threads: enough to keep a drive's queue filled.
@@ -272,7 +273,7 @@ class Engine {
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status open_experts(const EngineOptions& options);
-  Status open_helper(const EngineOptions& options);
+  Result<HelperOptions> open_helper(const EngineOptions& options);
   Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();
 

@@ -35,6 +35,7 @@ mf_metrics metrics_of(const OpenModel& open) {
   c.far_hits = counters.experts.far_hits;
   c.promotions = counters.experts.promotions;
   c.bus_bytes = counters.experts.bus_bytes;
+  c.helped_steps = counters.experts.helped_steps;
   return c;
 }
 

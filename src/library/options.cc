@@ -43,6 +43,7 @@ Result<EngineOptions> engine_options(const mf_model_options& options) {
       bytes_of("expert_cache_bytes", options.expert_cache_bytes, MF_EXPERT_CACHE_MINIMUM));
   MF_ASSIGN_OR_RETURN(engine.near_cache_bytes,
                       bytes_of("near_cache_bytes", options.near_cache_bytes, MF_NEAR_CACHE_NONE));
+  MF_ASSIGN_OR_RETURN(engine.plan, parse_plan_mode(text_or(options.plan, "auto")));
   if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
   if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
   if (options.cache_type_k != nullptr) {

@@ -60,8 +60,8 @@ Outcome evaluate(const std::string& model, const std::string& device_name, const
   if (draw.streams) options.expert_cache_bytes = (resident.num_slots - 1) * slot_bytes;
   options.ring_bytes = draw.ring_slots * slot_bytes;
   options.placement.margin = draw.margin;
+  options.plan = draw.helped ? PlanMode::kHelper : PlanMode::kNear;
   options.helper = draw.helped ? device.get() : nullptr;
-  options.helper_always = draw.helped;
   auto engine = Engine::open(model, *device, options);
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return outcome;

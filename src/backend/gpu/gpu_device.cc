@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/mma_plans.h"
 
 namespace moeflux {
 namespace {
@@ -22,6 +23,9 @@ class GpuDevice : public Device {
   }
   std::optional<uint64_t> free_bytes() const override { return platform_->free_bytes(); }
   bool copies_beside() const override { return platform_->copies_beside(); }
+  bool multiplies_units(const Weight& matrix) const override {
+    return gpu::uses_mma(*platform_, matrix);
+  }
   bool takes_f16_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
   int64_t preferred_prefill_chunk() const override {

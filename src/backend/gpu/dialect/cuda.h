@@ -158,9 +158,10 @@ MF_FN void store4(f32* to, F4 value) {
   *reinterpret_cast<float4*>(to) = make_float4(value.v[0], value.v[1], value.v[2], value.v[3]);
 }
 
-/// A store that whoever looks on, the host included, sees whole or not at all.
+/// A store that whoever looks on, the host included, sees whole or not at all, and after all that
+/// was stored before it, launches before this one included.
 MF_FN void store_whole(u64* to, u64 value) {
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
 /// Copies from device to shared memory that are under way until copies_wait() and a barrier; four

@@ -1,0 +1,21 @@
+// Who computes the experts of a model on a device with memory of its own, as a user says it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+enum class PlanMode : uint8_t {
+  kAuto,      // resident where that fits; else whoever is faster
+  kResident,  // the device, which has to hold them all
+  kNear,      // the device, which reads over its bus those that it does not hold
+  kHelper,    // the device those that it holds, a helper the others, but for long prompts
+};
+
+/// "auto", "resident", "near" or "helper". Fails with kInvalidArgument.
+Result<PlanMode> parse_plan_mode(std::string_view text);
+
+}  // namespace moeflux
