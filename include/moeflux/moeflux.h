@@ -120,7 +120,8 @@ typedef struct mf_model_options {
   mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
   void* user_data;                     // for on_progress and on_log
   mf_log_fn on_log;          // of mf_model_open() alone: keys of config.json that nobody here knows
-                             // and that are ignored, in one line; or null
+                             // and that are ignored, in one line, and memory that was not to be
+                             // had; or null
   int64_t turn_timeout_ms;   // how long calls wait for their turn: 0: not at all;
                              // MF_WAIT_FOREVER; else milliseconds
   const char* cache_type_k;  // of keys in memory: "f32", "f16"; null: as the device prefers

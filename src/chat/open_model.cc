@@ -51,6 +51,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
     MF_ASSIGN_OR_RETURN(open->helper, open_helper(options.device));
     engine.helper = open->helper.get();
   }
+  engine.on_warning = options.on_warning;
   MF_ASSIGN_OR_RETURN(open->engine, Engine::open(directory, *open->device, engine));
   open->device_description = open->device->description();
   open->expert_io = open->engine->expert_io();

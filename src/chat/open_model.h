@@ -22,7 +22,8 @@ struct OpenModelOptions {
   EngineOptions engine;
   /// How long calls of new sessions wait for their turn; see Turn.
   int64_t turn_timeout_ms = 0;
-  /// Receives one line, before weights are read, if config.json has keys that nobody knows.
+  /// Receives one line, before weights are read, if config.json has keys that nobody knows, and
+  /// what EngineOptions::on_warning says.
   std::function<void(const std::string& line)> on_warning = {};
 };
 

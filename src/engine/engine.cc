@@ -74,6 +74,23 @@ bool same_bits(const Device& device, const Device& helper, const ExpertTable& ex
   });
 }
 
+// What states and tables will take of a device's own memory.
+uint64_t device_leave_bytes(const MemoryPlan& plan) {
+  return plan.state_bytes + kDeviceReserveBytes;
+}
+
+// A bound for a cache where all of them were refused: at least one fits.
+uint64_t half_of_experts(const MemoryPlan& plan) {
+  return std::max(plan.experts_bytes / 2, plan.expert_slot_bytes);
+}
+
+void warn_of_drive(const EngineOptions& options, const MemoryPlan& plan, const Error& refusal) {
+  if (!options.on_warning) return;
+  options.on_warning(formatted(
+      "{} of {} of experts are kept in the host's memory, the others come from the drive: {}",
+      format_bytes(plan.expert_cache_bytes), format_bytes(plan.experts_bytes), refusal.message()));
+}
+
 Status check_near_cache(const Device& device, bool has_memory) {
   if (has_memory && device.copies_beside()) return {};
   return make_error(ErrorCode::kInvalidArgument,
@@ -158,54 +175,61 @@ Status Engine::open_experts(const EngineOptions& options) {
   if (options.near_cache_bytes) {
     MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
   }
-  const ExpertPlan split = plan_experts(loaded_->experts, plan_, memory,
-                                        {.expert_cache_bytes = options.expert_cache_bytes,
-                                         .near_cache_bytes = options.near_cache_bytes,
-                                         .ring_bytes = options.ring_bytes});
+  ExpertPlan split = plan_experts(loaded_->experts, plan_, memory,
+                                  {.expert_cache_bytes = options.expert_cache_bytes,
+                                   .near_cache_bytes = options.near_cache_bytes,
+                                   .ring_bytes = options.ring_bytes});
   if (options.plan == PlanMode::kResident && split.home != ExpertHome::kDevice) {
     return make_error(ErrorCode::kResourceExhausted,
                       "plan resident: experts take {}, device {} has {} for them",
                       format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
                       format_bytes(split.near_bytes));
   }
+  // Far memory may be refused where there is enough of it.
+  Result<std::unique_ptr<Buffer>> far(nullptr);
+  const bool wants_far = split.home == ExpertHome::kHostAndDevice;
+  if (wants_far) far = allocate_far_experts(loaded_->experts, *device_);
   HelperOptions helper;
   if (memory && memory->copies_beside && split.home != ExpertHome::kDevice) {
     MF_ASSIGN_OR_RETURN(helper, open_helper(options));
   }
-  switch (split.home) {
-    case ExpertHome::kDevice: {
-      MF_ASSIGN_OR_RETURN(
-          experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                               {.check_arrivals = options.check_experts}));
+  if (split.home == ExpertHome::kDevice) {
+    MF_ASSIGN_OR_RETURN(
+        experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                             {.check_arrivals = options.check_experts}));
+    plan_.expert_cache_bytes = experts_->capacity_bytes();
+  } else if (wants_far && far.ok()) {
+    MF_ASSIGN_OR_RETURN(
+        experts_, make_tiered_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                           std::move(far).value(),
+                                           {.near_bytes = split.near_bytes,
+                                            .ring_bytes = split.ring_bytes,
+                                            .step_tokens_max = prefill_chunk_,
+                                            .experts_per_token_max = token_demand(spec()).per_layer,
+                                            .placement = options.placement,
+                                            .helper = helper,
+                                            .leave_bytes = device_leave_bytes(plan_),
+                                            .on_less = options.on_warning,
+                                            .check_arrivals = options.check_experts}));
+    plan_.expert_cache_bytes = experts_->capacity_bytes();
+  } else {
+    if (!far.ok()) split.far_bytes = half_of_experts(plan_);
+    MF_ASSIGN_OR_RETURN(
+        experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                             {.capacity_bytes = split.far_bytes,
+                                              .eviction = options.eviction,
+                                              .demand = token_demand(spec()),
+                                              .staging = {},
+                                              .check_arrivals = options.check_experts,
+                                              .near_bytes = split.near_bytes,
+                                              .placement = options.placement,
+                                              .helper = helper,
+                                              .leave_bytes = device_leave_bytes(plan_),
+                                              .on_less = options.on_warning,
+                                              .lookahead = options.lookahead}));
+    if (!far.ok()) {
       plan_.expert_cache_bytes = experts_->capacity_bytes();
-      break;
-    }
-    case ExpertHome::kHostAndDevice: {
-      MF_ASSIGN_OR_RETURN(experts_, make_tiered_expert_store(
-                                        loaded_->experts, loaded_->index, *reader_, *device_,
-                                        {.near_bytes = split.near_bytes,
-                                         .ring_bytes = split.ring_bytes,
-                                         .step_tokens_max = prefill_chunk_,
-                                         .experts_per_token_max = token_demand(spec()).per_layer,
-                                         .placement = options.placement,
-                                         .helper = helper,
-                                         .check_arrivals = options.check_experts}));
-      plan_.expert_cache_bytes = experts_->capacity_bytes();
-      break;
-    }
-    case ExpertHome::kDrive: {
-      MF_ASSIGN_OR_RETURN(
-          experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                               {.capacity_bytes = split.far_bytes,
-                                                .eviction = options.eviction,
-                                                .demand = token_demand(spec()),
-                                                .staging = {},
-                                                .check_arrivals = options.check_experts,
-                                                .near_bytes = split.near_bytes,
-                                                .placement = options.placement,
-                                                .helper = helper,
-                                                .lookahead = options.lookahead}));
-      break;
+      warn_of_drive(options, plan_, far.error());
     }
   }
   if (options.forced_routes != nullptr) {

@@ -82,6 +82,9 @@ struct EngineOptions {
   /// File of a UsageProfile that ranks the cold cache's experts, if it exists, and that
   /// save_expert_profile() writes; empty: none. Does not change the results.
   std::string expert_profile;
+  /// Told at open, in a line each, what was not to be had as it was planned: less memory of a
+  /// device, none of the host's that it reaches. Does not change the results.
+  std::function<void(const std::string& line)> on_warning = {};
   /// Tells what memory is left, at open and, not more often than every so many milliseconds,
   /// between steps: when it runs out, the expert cache shrinks. Does not change the results.
   std::function<HostMemory()> read_memory = query_host_memory;

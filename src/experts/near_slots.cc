@@ -7,14 +7,13 @@
 
 namespace moeflux {
 
-NearSlots::NearSlots(const ExpertTable& table, std::unique_ptr<Buffer> buffer, size_t slot_bytes,
-                     NearPlacement placement)
+NearSlots::NearSlots(const ExpertTable& table, SlotMemory memory, size_t slot_bytes,
+                     const NearPlacementOptions& options)
     : table_(table),
-      buffer_(std::move(buffer)),
+      buffer_(std::move(memory.buffer)),
       slot_bytes_(slot_bytes),
-      placement_(std::move(placement)) {
-  MF_CHECK(placement_.num_slots() == 0 ||
-           buffer_->size_bytes() >= placement_.num_slots() * slot_bytes);
+      placement_(shape_of(table), memory.slots, options) {
+  MF_CHECK(memory.slots == 0 || buffer_->size_bytes() >= memory.slots * slot_bytes);
 }
 
 std::optional<ExpertWeights> NearSlots::find(ExpertKey key) const {
@@ -96,9 +95,18 @@ size_t NearSlots::num_coming() const {
   return coming;
 }
 
-Result<std::unique_ptr<Buffer>> allocate_near(Device& device, size_t slots, size_t slot_bytes) {
-  if (slots == 0) return std::unique_ptr<Buffer>();
-  return device.allocate(slots * slot_bytes, MemoryKind::kDevice);
+// By eighths: to ask takes no time, and every slot counts.
+Result<SlotMemory> allocate_near(const ExpertTable& table, Device& device,
+                                 const NearMemoryRequest& request) {
+  const size_t slot_bytes = table.slot_bytes_max();
+  const uint64_t slots = std::min(request.bytes / slot_bytes, table.num_experts_total());
+  return allocate_slots(device, {.name = "near cache",
+                                 .slots = static_cast<size_t>(slots),
+                                 .slot_bytes = slot_bytes,
+                                 .kind = MemoryKind::kDevice,
+                                 .share = 0.875,
+                                 .leave_bytes = request.leave_bytes,
+                                 .on_less = request.on_less});
 }
 
 void distinct_ids(std::span<const int32_t> ids, std::vector<int32_t>& into) {

@@ -15,6 +15,7 @@
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
 #include "experts/near_placement.h"
+#include "experts/slot_memory.h"
 
 namespace moeflux {
 
@@ -28,10 +29,9 @@ class NearSlots {
     ExpertPin pin = {};
   };
 
-  /// `buffer` holds placement.num_slots() slots of slot_bytes, and is null without any. The table
-  /// must outlive it.
-  NearSlots(const ExpertTable& table, std::unique_ptr<Buffer> buffer, size_t slot_bytes,
-            NearPlacement placement);
+  /// `memory` has slots of slot_bytes. The table must outlive it.
+  NearSlots(const ExpertTable& table, SlotMemory memory, size_t slot_bytes,
+            const NearPlacementOptions& options);
 
   NearPlacement& placement() { return placement_; }
   const NearPlacement& placement() const { return placement_; }
@@ -80,8 +80,15 @@ class NearSlots {
   uint64_t far_hits_ = 0;
 };
 
-/// A buffer of the device's own for so many slots; null for none.
-Result<std::unique_ptr<Buffer>> allocate_near(Device& device, size_t slots, size_t slot_bytes);
+struct NearMemoryRequest {
+  uint64_t bytes = 0;
+  uint64_t leave_bytes = 0;
+  LessMemory on_less = {};
+};
+/// Slots of the device's own memory for experts of the table, `bytes` of them or all. Where the
+/// device has less, fewer or none, which leave `leave_bytes` to others.
+Result<SlotMemory> allocate_near(const ExpertTable& table, Device& device,
+                                 const NearMemoryRequest& request);
 
 /// The ids without repetitions, ascending.
 void distinct_ids(std::span<const int32_t> ids, std::vector<int32_t>& into);

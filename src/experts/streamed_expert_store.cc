@@ -459,27 +459,37 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
                       format_bytes(options.capacity_bytes), format_bytes(slot_bytes));
   }
   slots = std::min<uint64_t>(slots, table.num_experts_total());
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
-                      device.allocate(slots * slot_bytes, MemoryKind::kHostVisible));
-  MF_CHECK(buffer->host_data() != nullptr);
+  // A device with memory of its own reaches what the system lets it pin of the host's. By halves: a
+  // system that refuses has touched all of it first.
+  const size_t slots_min = device.free_bytes() ? 1 : slots;
+  MF_ASSIGN_OR_RETURN(SlotMemory memory,
+                      allocate_slots(device, {.name = "experts in the host's memory",
+                                              .slots = slots,
+                                              .slots_min = slots_min,
+                                              .slot_bytes = slot_bytes,
+                                              .kind = MemoryKind::kHostVisible,
+                                              .share = 0.5,
+                                              .on_less = options.on_less}));
+  MF_CHECK(memory.buffer->host_data() != nullptr);
   ExpertCache::Options cache{.slot_bytes = slot_bytes,
-                             .num_slots = slots,
+                             .num_slots = memory.slots,
                              .shape = shape_of(table),
                              .eviction = options.eviction};
   guard_below_one_token(cache, options.demand);
   set_staging(cache, table.num_experts_total());
   if (options.staging) cache.num_staging = *options.staging;
   std::optional<NearSlots> near;
-  if (const uint64_t count = std::min(options.near_bytes / slot_bytes, table.num_experts_total());
-      count > 0) {
+  MF_ASSIGN_OR_RETURN(SlotMemory own, allocate_near(table, device,
+                                                    {.bytes = options.near_bytes,
+                                                     .leave_bytes = options.leave_bytes,
+                                                     .on_less = options.on_less}));
+  if (own.slots > 0) {
     MF_CHECK(device.copies_beside());
-    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> memory,
-                        allocate_near(device, static_cast<size_t>(count), slot_bytes));
-    near.emplace(table, std::move(memory), slot_bytes,
-                 NearPlacement(shape_of(table), static_cast<size_t>(count), options.placement));
+    near.emplace(table, std::move(own), slot_bytes, options.placement);
   }
   return std::unique_ptr<ExpertStore>(std::make_unique<StreamedExpertStore>(
-      table, index, reader, ExpertCache(std::move(buffer), cache), std::move(near), options));
+      table, index, reader, ExpertCache(std::move(memory.buffer), cache), std::move(near),
+      options));
 }
 
 }  // namespace moeflux

@@ -15,6 +15,7 @@
 #include "experts/helped_steps.h"
 #include "experts/lookahead.h"
 #include "experts/near_placement.h"
+#include "experts/slot_memory.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -34,11 +35,17 @@ struct StreamedExpertStoreOptions {
   uint64_t near_bytes = 0;
   NearPlacementOptions placement;
   HelperOptions helper = {};
+  /// Bytes of it that are left to others where it has less than near_bytes.
+  uint64_t leave_bytes = 0;
+  /// Told of each part of the memory that is smaller than asked for.
+  LessMemory on_less = {};
   LookaheadMode lookahead = LookaheadMode::kAuto;
 };
 
 /// Everything passed by reference must outlive the store. Fails with kResourceExhausted when a
-/// non-zero bound cannot hold one expert. Slots beyond the number of experts are not allocated.
+/// non-zero bound cannot hold one expert. Slots beyond the number of experts are not allocated. A
+/// device with memory of its own has fewer slots of the host's where the system refuses so many,
+/// and fewer near ones or none where its own has gone.
 Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
     const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
     const StreamedExpertStoreOptions& options);

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "base/format.h"
+#include "base/units.h"
 #include "experts/expert_fetch.h"
 #include "experts/expert_ring.h"
 #include "experts/near_slots.h"
@@ -18,24 +21,19 @@ namespace {
 
 constexpr size_t kRingWaveMax = 16;
 
-size_t near_slots_of(const ExpertTable& table, const TieredExpertStoreOptions& options) {
-  return static_cast<size_t>(
-      std::min(options.near_bytes / table.slot_bytes_max(), table.num_experts_total()));
-}
-
 /// All experts, in the host's memory.
 class FarExperts {
  public:
-  FarExperts(const ExpertTable& table, Device& device) : table_(table), device_(device) {}
-
-  Status load(const TensorIndex& files, AsyncReader& reader, bool check_arrivals) {
-    slot_bytes_ = table_.slot_bytes_max();
+  FarExperts(const ExpertTable& table, std::unique_ptr<Buffer> buffer)
+      : table_(table), slot_bytes_(table.slot_bytes_max()), buffer_(std::move(buffer)) {
     for (const ExpertLayer& layer : table_.layers) {
       first_.push_back(count_);
       count_ += static_cast<size_t>(layer.num_experts);
     }
-    MF_ASSIGN_OR_RETURN(buffer_, device_.allocate(count_ * slot_bytes_, MemoryKind::kHostVisible));
-    MF_CHECK(buffer_->host_data() != nullptr);
+    MF_CHECK(buffer_->host_data() != nullptr && buffer_->size_bytes() >= bytes());
+  }
+
+  Status load(const TensorIndex& files, AsyncReader& reader, bool check_arrivals) {
     ExpertFetch fetch(table_, files, reader,
                       {.memory = {buffer_->host_data(), count_ * slot_bytes_},
                        .slot_bytes = slot_bytes_,
@@ -73,12 +71,51 @@ class FarExperts {
   }
 
   const ExpertTable& table_;
-  Device& device_;
-  size_t slot_bytes_ = 0;
+  size_t slot_bytes_;
   size_t count_ = 0;
   std::vector<size_t> first_;  // by layer, slot of its expert 0
   std::unique_ptr<Buffer> buffer_;
 };
+
+/// What a store takes of a device's memory beside near slots.
+struct Passage {
+  std::optional<RouteLog> log;  // with near slots
+  std::unique_ptr<Buffer> buffer;
+  size_t waves = 0;  // of a ring in the buffer; 0: it has room for one token's experts
+};
+
+Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
+                                 const TieredExpertStoreOptions& options) {
+  Passage passage;
+  const size_t slot_bytes = table.slot_bytes_max();
+  if (options.near_bytes >= slot_bytes) {
+    MF_ASSIGN_OR_RETURN(passage.log, RouteLog::create(device, table, options.step_tokens_max,
+                                                      options.experts_per_token_max));
+  }
+  const uint64_t wave_bytes = ring_wave(table) * slot_bytes;
+  const auto waves = std::min<size_t>(kRingWaves, options.ring_bytes / wave_bytes);
+  if (waves >= 2) {
+    MF_ASSIGN_OR_RETURN(SlotMemory ring,
+                        allocate_slots(device, {.name = "ring of a prompt's experts",
+                                                .slots = waves,
+                                                .slot_bytes = wave_bytes,
+                                                .on_less = options.on_less}));
+    if (ring.slots >= 2) {
+      passage.waves = ring.slots;
+      passage.buffer = std::move(ring.buffer);
+      return passage;
+    }
+  }
+  const auto places = static_cast<size_t>(options.experts_per_token_max);
+  Result<std::unique_ptr<Buffer>> landing =
+      device.allocate(places * slot_bytes, MemoryKind::kDevice);
+  if (!landing.ok()) {
+    return landing.error().with_context(
+        formatted("room for the {} experts of a token, {} each", places, format_bytes(slot_bytes)));
+  }
+  passage.buffer = std::move(landing).value();
+  return passage;
+}
 
 /// Those in the device's memory first, then the others as they come through the ring.
 class RingLease : public ExpertLease {
@@ -117,12 +154,12 @@ class HelpedLease : public ExpertLease {
 
 class TieredExpertStore : public ExpertStore {
  public:
-  TieredExpertStore(const ExpertTable& table, FarExperts far, std::unique_ptr<Buffer> near,
-                    const ExpertShape& shape, const TieredExpertStoreOptions& options)
+  TieredExpertStore(const ExpertTable& table, FarExperts far, SlotMemory near, Passage passage,
+                    const TieredExpertStoreOptions& options)
       : table_(table),
         far_(std::move(far)),
-        near_(table, std::move(near), far_.slot_bytes(),
-              NearPlacement(shape, near_slots_of(table, options), options.placement)),
+        near_(table, std::move(near), far_.slot_bytes(), options.placement),
+        moved_(table.layers.size()),
         helped_(options.helper) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
@@ -131,10 +168,18 @@ class TieredExpertStore : public ExpertStore {
         experts.push_back(far_.weights(key));
       }
     }
+    if (near_.placement().num_slots() > 0) log_ = std::move(passage.log);
+    if (passage.waves > 0) {
+      ring_.emplace(table_, std::move(passage.buffer), far_.slot_bytes(), ring_wave(table_),
+                    passage.waves);
+    } else {
+      landing_ = std::move(passage.buffer);
+    }
     stats_.bytes_read = table_.bytes_total();
   }
 
-  Status open(Device& device, const TieredExpertStoreOptions& options);
+  /// As many of each layer: nobody knows yet which of them will be used.
+  Status fill(Device& device);
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override;
@@ -163,7 +208,6 @@ class TieredExpertStore : public ExpertStore {
   NearSlots::Source source_of(ExpertKey key) const {
     return {.buffer = &far_.buffer(), .offset = far_.offset_of(key)};
   }
-  Status fill(Device& device);
   void place(ExpertKey key, const ExpertWeights& where);
   void tell_moved(Encoder& encoder);
   void settle(Encoder& encoder);
@@ -192,29 +236,6 @@ class TieredExpertStore : public ExpertStore {
   ExpertStats stats_;
 };
 
-Status TieredExpertStore::open(Device& device, const TieredExpertStoreOptions& options) {
-  const size_t slot_bytes = far_.slot_bytes();
-  moved_.resize(table_.layers.size());
-  if (near_.placement().num_slots() > 0) {
-    MF_ASSIGN_OR_RETURN(log_, RouteLog::create(device, table_, options.step_tokens_max,
-                                               options.experts_per_token_max));
-    MF_RETURN_IF_ERROR(fill(device));
-  }
-  const size_t wave = ring_wave(table_);
-  const size_t waves = std::min<size_t>(kRingWaves, options.ring_bytes / (wave * slot_bytes));
-  if (waves >= 2) {
-    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
-                        device.allocate(waves * wave * slot_bytes, MemoryKind::kDevice));
-    ring_.emplace(table_, std::move(buffer), slot_bytes, wave, waves);
-    return {};
-  }
-  // Room for one token's at least.
-  const auto places = static_cast<size_t>(options.experts_per_token_max);
-  MF_ASSIGN_OR_RETURN(landing_, device.allocate(places * slot_bytes, MemoryKind::kDevice));
-  return {};
-}
-
-// As many of each layer: nobody knows yet which of them will be used.
 Status TieredExpertStore::fill(Device& device) {
   const int32_t most = shape_of(table_).num_experts;
   for (int32_t e = 0; e < most; ++e) {
@@ -346,18 +367,27 @@ size_t ring_wave(const ExpertTable& table) {
   return std::min(kRingWaveMax, static_cast<size_t>(shape_of(table).num_experts));
 }
 
+Result<std::unique_ptr<Buffer>> allocate_far_experts(const ExpertTable& table, Device& device) {
+  return device.allocate(table.num_experts_total() * table.slot_bytes_max(),
+                         MemoryKind::kHostVisible);
+}
+
 Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
     const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
-    const TieredExpertStoreOptions& options) {
+    std::unique_ptr<Buffer> far, const TieredExpertStoreOptions& options) {
   if (table.slot_bytes_max() == 0) return make_empty_expert_store();
   MF_CHECK(device.copies_beside());
-  FarExperts far(table, device);
-  MF_RETURN_IF_ERROR(far.load(index, reader, options.check_arrivals));
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> near,
-                      allocate_near(device, near_slots_of(table, options), table.slot_bytes_max()));
-  auto store = std::make_unique<TieredExpertStore>(table, std::move(far), std::move(near),
-                                                   shape_of(table), options);
-  MF_RETURN_IF_ERROR(store->open(device, options));
+  // Near slots come last: they take what there is.
+  MF_ASSIGN_OR_RETURN(Passage passage, allocate_passage(table, device, options));
+  MF_ASSIGN_OR_RETURN(SlotMemory near, allocate_near(table, device,
+                                                     {.bytes = options.near_bytes,
+                                                      .leave_bytes = options.leave_bytes,
+                                                      .on_less = options.on_less}));
+  FarExperts far_experts(table, std::move(far));
+  MF_RETURN_IF_ERROR(far_experts.load(index, reader, options.check_arrivals));
+  auto store = std::make_unique<TieredExpertStore>(table, std::move(far_experts), std::move(near),
+                                                   std::move(passage), options);
+  MF_RETURN_IF_ERROR(store->fill(device));
   return std::unique_ptr<ExpertStore>(std::move(store));
 }
 

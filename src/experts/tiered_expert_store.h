@@ -15,6 +15,7 @@
 #include "experts/expert_table.h"
 #include "experts/helped_steps.h"
 #include "experts/near_placement.h"
+#include "experts/slot_memory.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -37,6 +38,10 @@ struct TieredExpertStoreOptions {
   int64_t experts_per_token_max = 0;
   NearPlacementOptions placement;
   HelperOptions helper = {};
+  /// Bytes of the device's memory that are left to others where it has less than near_bytes.
+  uint64_t leave_bytes = 0;
+  /// Told of each part of the memory that is smaller than asked for.
+  LessMemory on_less = {};
   /// Compare experts of a pack with their checksums.
   bool check_arrivals = true;
 };
@@ -44,12 +49,18 @@ struct TieredExpertStoreOptions {
 /// The longest step that a helper is of use in: longer ones go through the ring.
 int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token);
 
-/// Reads every expert; the reader is free again afterwards. Table and device, which copies beside,
-/// must outlive the store. Fails with kResourceExhausted when the memory of host or device does not
-/// hold what it should, kIo when a read fails, kCorruption when a checksum does not hold. Only
-/// while routes are observed, or a helper takes part, does a lease wait for the device.
+/// Memory of the host for every expert, which the device reads. Fails with kResourceExhausted where
+/// the system does not let it have so much.
+Result<std::unique_ptr<Buffer>> allocate_far_experts(const ExpertTable& table, Device& device);
+
+/// Reads every expert into `far`, of allocate_far_experts(); the reader is free again afterwards.
+/// Table and device, which copies beside, must outlive the store. Where the device has less memory
+/// than near_bytes and ring_bytes, it has fewer near slots or none, and fewer waves or none. Fails
+/// with kResourceExhausted without room for one token's experts, kIo when a read fails, kCorruption
+/// when a checksum does not hold. Only while routes are observed, or a helper takes part, does a
+/// lease wait for the device.
 Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
     const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
-    const TieredExpertStoreOptions& options);
+    std::unique_ptr<Buffer> far, const TieredExpertStoreOptions& options);
 
 }  // namespace moeflux

@@ -60,9 +60,11 @@ Status CudaBuffer::pin(size_t size) {
 #ifdef MADV_POPULATE_WRITE
   (void)madvise(begin, size, MADV_POPULATE_WRITE);
 #endif
-  MF_RETURN_IF_ERROR(
+  const Status pinned =
       cuda_status(cudaHostRegister(begin, size, cudaHostRegisterMapped | cudaHostRegisterPortable),
-                  formatted("cudaHostRegister of {}", format_bytes(size))));
+                  formatted("cudaHostRegister of {}", format_bytes(size)));
+  // Whatever the reason, who asked may do with less.
+  if (!pinned.ok()) return Error(ErrorCode::kResourceExhausted, pinned.error().message());
   host_ = begin;
   return {};
 }

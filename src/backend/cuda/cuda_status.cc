@@ -26,6 +26,7 @@ ErrorCode error_code(cudaError_t code) {
 
 Status cuda_status(cudaError_t code, std::string_view call) {
   if (code == cudaSuccess) return {};
+  (void)cudaGetLastError();  // told here: later calls that ask for it are others
   return make_error(error_code(code), "{}: {} ({})", call, cudaGetErrorString(code),
                     cudaGetErrorName(code));
 }

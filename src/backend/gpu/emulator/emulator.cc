@@ -1,6 +1,7 @@
 #include "backend/gpu/emulator/emulator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "backend/gpu/memory_limit.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
+#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -22,19 +24,21 @@ using emulator::Allocations;
 struct Memory {
   std::mutex mutex;
   Allocations allocations;
+  std::array<uint64_t, 2> bytes{};  // by MemoryKind
 };
 
 class EmulatorBuffer : public Buffer {
  public:
   EmulatorBuffer(Memory& memory, std::unique_ptr<Buffer> host, size_t bytes,
-                 MemoryLimit::Share share)
-      : memory_(memory), host_(std::move(host)), bytes_(bytes), share_(std::move(share)) {
+                 std::array<MemoryLimit::Share, 2> shares)
+      : memory_(memory), host_(std::move(host)), bytes_(bytes), shares_(std::move(shares)) {
     const std::scoped_lock lock(memory_.mutex);
     memory_.allocations[begin()] = begin() + bytes_;
   }
   ~EmulatorBuffer() override {
     const std::scoped_lock lock(memory_.mutex);
     memory_.allocations.erase(begin());
+    memory_.bytes[static_cast<size_t>(kind_)] -= bytes_;
   }
   size_t size_bytes() const override { return bytes_; }
   std::byte* host_data() const override { return host_->host_data(); }
@@ -45,7 +49,7 @@ class EmulatorBuffer : public Buffer {
   Memory& memory_;
   std::unique_ptr<Buffer> host_;
   size_t bytes_;
-  MemoryLimit::Share share_;
+  std::array<MemoryLimit::Share, 2> shares_;
 };
 
 /// Queues until submit(), as a GPU would; then runs everything at once.
@@ -229,7 +233,10 @@ class EmulatorExecutor : public Executor {
 class EmulatorPlatform : public Platform {
  public:
   explicit EmulatorPlatform(const EmulatorOptions& options)
-      : options_(options), limit_(options.memory_bytes) {}
+      : options_(options),
+        limit_(options.memory_bytes),
+        own_(options.own_bytes_max),
+        host_(options.host_bytes_max) {}
 
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
@@ -242,13 +249,16 @@ class EmulatorPlatform : public Platform {
     return options_.matrix_units ? "emulator with matrix units" : "emulator";
   }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
-    MemoryLimit::Share share;
+    std::array<MemoryLimit::Share, 2> shares;
     if (kind == MemoryKind::kDevice) {
-      MF_ASSIGN_OR_RETURN(share, limit_.take(bytes));
+      MF_ASSIGN_OR_RETURN(shares[0], limit_.take(bytes));
+      MF_ASSIGN_OR_RETURN(shares[1], own_.take(bytes));
+    } else {
+      MF_ASSIGN_OR_RETURN(shares[0], host_.take(bytes));
     }
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));
     return std::unique_ptr<Buffer>(
-        std::make_unique<EmulatorBuffer>(memory_, std::move(host), bytes, std::move(share)));
+        std::make_unique<EmulatorBuffer>(memory_, std::move(host), bytes, std::move(shares)));
   }
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
@@ -261,6 +271,8 @@ class EmulatorPlatform : public Platform {
  private:
   EmulatorOptions options_;
   MemoryLimit limit_;
+  MemoryLimit own_;
+  MemoryLimit host_;
   Memory memory_;
 };
 

@@ -19,6 +19,10 @@ struct EmulatorOptions {
   bool matrix_units = false;
   /// Bytes of a memory of its own, of which no more can be allocated; none: memory is the host's.
   std::optional<uint64_t> memory_bytes = {};
+  /// Bytes that can be allocated in all, of its own memory and of the host's that kernels reach:
+  /// what other programs have left, and what the system allows.
+  std::optional<uint64_t> own_bytes_max = {};
+  std::optional<uint64_t> host_bytes_max = {};
   /// Chooses when copies beside launches are made: any time between the event they wait for and
   /// the call that waits for them.
   uint64_t copy_seed = 0;
