@@ -6,6 +6,7 @@
 #include <new>
 #include <ostream>
 
+#include "backend/gpu/gpu_device.h"
 #include "engine/allocation_test_util.h"
 #include "engine/tiny_engine_test_util.h"
 #include "tests/support/expect_error.h"
@@ -24,6 +25,10 @@ struct Setting {
   bool attention_only = false;  // a model that forgets at any position
   int64_t stride = 1;           // every so many-th allocation fails: the emulator is slow
   IoMode expert_io = IoMode::kPread;
+  // A GPU has some of the model's eight experts, with a ring for a chunk's. The host has all, or
+  // some where there is a drive behind both.
+  uint64_t near_slots = 0;
+  uint64_t far_slots = 8;
 
   friend void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
 };
@@ -35,14 +40,24 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
   OutOfMemoryTest() {
     if (GetParam().attention_only) write_attention_model();
     device_ = testing::make_test_device({.device = GetParam().device, .threads = 1});
+    if (GetParam().near_slots == 0) return;
+    slot_bytes_ = TinyEngineTest::open({})->memory_plan().expert_slot_bytes;
+    device_ = make_emulator_device({.seed = 1, .memory_bytes = uint64_t{1} << 40, .copy_seed = 3});
   }
 
   std::unique_ptr<Engine> open() {
-    auto engine = TinyEngineTest::open({.expert_cache_bytes = GetParam().expert_cache_bytes,
-                                        .expert_io = GetParam().expert_io,
-                                        .reader_threads = 1,
-                                        .prefill_chunk = kChunk,
-                                        .prefix_cache_bytes = 1 << 20});
+    EngineOptions options{.expert_cache_bytes = GetParam().expert_cache_bytes,
+                          .expert_io = GetParam().expert_io,
+                          .reader_threads = 1,
+                          .prefill_chunk = kChunk,
+                          .prefix_cache_bytes = 1 << 20};
+    if (GetParam().near_slots > 0) {
+      options.near_cache_bytes = GetParam().near_slots * slot_bytes_;
+      options.expert_cache_bytes = (GetParam().near_slots + GetParam().far_slots) * slot_bytes_;
+      options.ring_bytes = 8 * slot_bytes_;
+      options.placement.margin = 0.0;
+    }
+    auto engine = TinyEngineTest::open(options);
     if (GetParam().warm) all_logits(*engine, text_);
     return engine;
   }
@@ -135,6 +150,7 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
   }
 
   const Tokens text_ = some_tokens(12);
+  uint64_t slot_bytes_ = 0;
 };
 
 TEST_P(OutOfMemoryTest, EvalKeepsTheSequenceOrSaysThatItIsBroken) {
@@ -180,15 +196,16 @@ constexpr uint64_t kRoomy = uint64_t{1} << 30;
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, OutOfMemoryTest,
-    ::testing::Values(Setting{"ColdWithRoom", "cpu", kRoomy, false},
-                      Setting{"WarmWithRoom", "cpu", kRoomy, true},
-                      Setting{"ColdWithOneSlot", "cpu", 0, false},
-                      Setting{"WarmWithOneSlot", "cpu", 0, true},
-                      Setting{"WithTheBestReader", "cpu", 0, false, 3, false, 1, IoMode::kAuto},
-                      Setting{"Attention", "cpu", kRoomy, true, 3, true},
-                      Setting{"AttentionFromTheFirstToken", "cpu", kRoomy, true, 0, true},
-                      Setting{"Reference", "reference", 0, false},
-                      Setting{"Emulator", "emulator", kRoomy, false, 3, false, 13}),
+    ::testing::Values(
+        Setting{"ColdWithRoom", "cpu", kRoomy, false}, Setting{"WarmWithRoom", "cpu", kRoomy, true},
+        Setting{"ColdWithOneSlot", "cpu", 0, false}, Setting{"WarmWithOneSlot", "cpu", 0, true},
+        Setting{"WithTheBestReader", "cpu", 0, false, 3, false, 1, IoMode::kAuto},
+        Setting{"Attention", "cpu", kRoomy, true, 3, true},
+        Setting{"AttentionFromTheFirstToken", "cpu", kRoomy, true, 0, true},
+        Setting{"Reference", "reference", 0, false},
+        Setting{"Emulator", "emulator", kRoomy, false, 3, false, 13},
+        Setting{"Tiers", "emulator", 0, false, 3, false, 13, IoMode::kPread, 3},
+        Setting{"TiersAndDrive", "emulator", 0, false, 3, false, 13, IoMode::kPread, 3, 2}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -312,8 +312,8 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
       sources_.push_back({key, &far_.buffer(), far_.offset_of(key)});
     }
   }
+  ring_has_begun_ = true;  // even if it has no memory for all of it
   ring_->begin(encoder, sources_);
-  ring_has_begun_ = true;
 }
 
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId layer,
