@@ -18,8 +18,8 @@ ExpertRing::ExpertRing(const ExpertTable& table, std::unique_ptr<Buffer> buffer,
 }
 
 void ExpertRing::begin(Encoder& encoder, std::span<const Source> sources) {
+  MF_CHECK(is_settled());
   sources_.assign(sources.begin(), sources.end());
-  waves_.clear();
   for (size_t i = 0; i < sources_.size(); ++i) {
     const bool goes_on = !waves_.empty() && waves_.back().count < wave_ &&
                          sources_[i].key.layer == sources_[waves_.back().begin].key.layer;
@@ -44,6 +44,7 @@ void ExpertRing::settle(Encoder& encoder) {
 void ExpertRing::start_copies(Encoder& encoder) {
   while (started_ < waves_.size() && started_ < read_ + places_.size()) {
     const Wave& wave = waves_[started_];
+    MF_CHECK(wave.count <= wave_);
     copies_.clear();
     for (size_t i = 0; i < wave.count; ++i) {
       const Source& source = sources_[wave.begin + i];
@@ -68,6 +69,7 @@ std::span<const ExpertWeights> ExpertRing::next(Encoder& encoder, LayerId layer)
   }
   if (given_ == waves_.size() || sources_[waves_[given_].begin].key.layer != layer) return {};
   const Wave& wave = waves_[given_];
+  MF_CHECK(given_ == read_ && given_ < started_);  // all that read the wave before is recorded
   encoder.await_copies(places_[given_ % places_.size()].arrives);
   given_experts_.clear();
   for (size_t i = 0; i < wave.count; ++i) {

@@ -39,6 +39,8 @@ class ExpertRing {
   /// What is recorded from now on may write to memory(): a step may have ended before it took all
   /// that was on its way.
   void settle(Encoder& encoder);
+  /// False from begin() to settle().
+  bool is_settled() const { return waves_.empty(); }
   Buffer& memory() { return *buffer_; }
   uint64_t bytes_copied() const { return bytes_copied_; }
 

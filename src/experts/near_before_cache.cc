@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace moeflux {
 namespace {
 
@@ -12,7 +14,8 @@ constexpr size_t kSlotsPerMove = 8;
 }  // namespace
 
 void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
-  near_.settle(encoder, [&](const NearPlacement::Move&, ExpertPin pin) {
+  near_.settle(encoder, [&](const NearPlacement::Move& move, ExpertPin pin) {
+    MF_CHECK(pin && cache_.find(move.in) == pin.slot());  // what was copied was this expert
     cache_.let_go(pin.slot());
     pin.release();
   });

@@ -62,7 +62,9 @@ void NearSlots::start(Encoder& encoder, std::span<const NearPlacement::Move> mov
   Moving moving;
   copies_.clear();
   for (const NearPlacement::Move& move : moves) {
+    MF_CHECK(!placement_.slot_of(move.in));  // nobody is told of a place before its copy is there
     Source source = source_of(move.in);
+    MF_CHECK(source.buffer != buffer_.get());
     copies_.push_back({.to = buffer_.get(),
                        .to_offset = offset_of(move.slot),
                        .from = source.buffer,

@@ -57,6 +57,10 @@ class NearSlots {
               const std::function<void(const NearPlacement::Move&, ExpertPin)>& arrived);
   /// Moves whose copies are not known to have ended.
   size_t num_coming() const;
+  /// True of an expert that lies in these slots.
+  bool holds(const ExpertWeights& expert) const {
+    return expert.gate.parts.codes.buffer == buffer_.get();
+  }
 
  private:
   /// Copies that were asked for together.

@@ -120,15 +120,20 @@ Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
 /// Those in the device's memory first, then the others as they come through the ring.
 class RingLease : public ExpertLease {
  public:
-  RingLease(std::span<const ExpertWeights> near, ExpertRing& ring, Encoder& encoder, LayerId layer)
-      : near_(near), ring_(ring), encoder_(encoder), layer_(layer) {}
+  RingLease(std::span<const ExpertWeights> near, size_t num_experts, ExpertRing& ring,
+            Encoder& encoder, LayerId layer)
+      : near_(near), num_left_(num_experts), ring_(ring), encoder_(encoder), layer_(layer) {}
   Result<std::span<const ExpertWeights>> wait_some() override {
-    if (!near_.empty()) return std::exchange(near_, {});
-    return ring_.next(encoder_, layer_);
+    const std::span<const ExpertWeights> wave =
+        near_.empty() ? ring_.next(encoder_, layer_) : std::exchange(near_, {});
+    MF_CHECK(wave.empty() ? num_left_ == 0 : wave.size() <= num_left_);  // each comes once
+    num_left_ -= wave.size();
+    return wave;
   }
 
  private:
   std::span<const ExpertWeights> near_;
+  size_t num_left_;
   ExpertRing& ring_;
   Encoder& encoder_;
   LayerId layer_;
@@ -212,6 +217,7 @@ class TieredExpertStore : public ExpertStore {
   void tell_moved(Encoder& encoder);
   void settle(Encoder& encoder);
   void start_moves(Encoder& encoder, uint64_t most);
+  void check_places(std::span<const NearPlacement::Move> moves);
   bool uses_ring(const Routes& routes, LayerId layer) const;
   void begin_ring(Encoder& encoder, LayerId first);
   Result<std::unique_ptr<ExpertLease>> helped_lease(LayerId layer, Encoder& encoder,
@@ -251,7 +257,9 @@ Status TieredExpertStore::fill(Device& device) {
   return {};
 }
 
+// Near only once it is there, far only once it has left.
 void TieredExpertStore::place(ExpertKey key, const ExpertWeights& where) {
+  MF_CHECK(near_.holds(where) == near_.placement().slot_of(key).has_value());
   layer_of(key.layer)[static_cast<size_t>(index(key.expert))] = where;
   moved_[static_cast<size_t>(index(key.layer))].push_back(static_cast<size_t>(index(key.expert)));
 }
@@ -271,6 +279,16 @@ void TieredExpertStore::settle(Encoder& encoder) {
   });
 }
 
+// Nobody is read where a copy is about to write, as work from now on is told.
+void TieredExpertStore::check_places(std::span<const NearPlacement::Move> moves) {
+  for (const NearPlacement::Move& move : moves) {
+    if (!move.out) continue;
+    const auto layer = static_cast<size_t>(index(move.out->layer));
+    const auto expert = static_cast<size_t>(index(move.out->expert));
+    MF_CHECK(!near_.holds((*layers_[layer])[expert]) && moved_[layer].empty());
+  }
+}
+
 // Who leaves is read in the host's memory from now on; the copies wait for the work before.
 void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
   const std::span<const NearPlacement::Move> moves = near_.placement().choose_moves(most);
@@ -278,6 +296,7 @@ void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
     if (move.out) place(*move.out, far_.weights(*move.out));
   }
   tell_moved(encoder);
+  check_places(moves);
   near_.start(encoder, moves, [&](ExpertKey key) { return source_of(key); });
 }
 
@@ -342,6 +361,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
   const std::shared_ptr<std::vector<ExpertWeights>>& own =
       layers_[static_cast<size_t>(index(layer))];
   if (!ring_has_begun_ && !uses_ring(routes, layer)) {
+    MF_CHECK(!ring_ || ring_->is_settled());  // chosen experts land in its memory
     encoder.experts_stay(own, {.far = &far_.buffer(),
                                .landing = ring_ ? &ring_->memory() : landing_.get(),
                                .slot_bytes = far_.slot_bytes(),
@@ -354,7 +374,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
     if (near_.placement().slot_of({layer, expert.expert})) near_experts_.push_back(expert);
   }
   return std::unique_ptr<ExpertLease>(
-      std::make_unique<RingLease>(near_experts_, *ring_, encoder, layer));
+      std::make_unique<RingLease>(near_experts_, own->size(), *ring_, encoder, layer));
 }
 
 }  // namespace
