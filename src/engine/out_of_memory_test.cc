@@ -204,8 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{"AttentionFromTheFirstToken", "cpu", kRoomy, true, 0, true},
         Setting{"Reference", "reference", 0, false},
         Setting{"Emulator", "emulator", kRoomy, false, 3, false, 13},
-        Setting{"Tiers", "emulator", 0, false, 3, false, 13, IoMode::kPread, 3},
-        Setting{"TiersAndDrive", "emulator", 0, false, 3, false, 13, IoMode::kPread, 3, 2}),
+        Setting{"Tiers", "emulator", 0, false, 3, false, 5, IoMode::kPread, 3},
+        Setting{"TiersAndDrive", "emulator", 0, false, 3, false, 5, IoMode::kPread, 3, 2}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -47,8 +47,8 @@ void NearPlacement::note(ExpertKey key, double weight) {
   const size_t i = shape_.index_of(key);
   scores_[i] += weight;
   if (is_noted_[i] != 0 || slot_of_[i] != kNoSlot) return;
-  is_noted_[i] = 1;
   newcomers_.push_back(key);
+  is_noted_[i] = 1;
 }
 
 void NearPlacement::note_use(LayerId layer, std::span<const int32_t> experts) {
@@ -98,6 +98,7 @@ std::span<const NearPlacement::Move> NearPlacement::choose_moves(
     return shape_.index_of(a) < shape_.index_of(b);
   });
   list_victims(most);
+  moves_.reserve(std::min(most, newcomers_.size()));  // memory may run out until here
   std::ranges::fill(moves_of_, 0);
   size_t victim = 0;
   for (const ExpertKey key : newcomers_) {

@@ -81,14 +81,14 @@ void NearSlots::start(Encoder& encoder, std::span<const NearPlacement::Move> mov
 
 void NearSlots::settle(Encoder& encoder,
                        const std::function<void(const NearPlacement::Move&, ExpertPin)>& arrived) {
-  size_t done = 0;
-  for (; done < moving_.size() && encoder.has_copied(moving_[done].arrives); ++done) {
-    for (size_t i = 0; i < moving_[done].moves.size(); ++i) {
-      placement_.arrived(moving_[done].moves[i].slot);
-      arrived(moving_[done].moves[i], std::move(moving_[done].pins[i]));
+  while (!moving_.empty() && encoder.has_copied(moving_.front().arrives)) {
+    Moving there = std::move(moving_.front());
+    moving_.erase(moving_.begin());
+    for (size_t i = 0; i < there.moves.size(); ++i) {
+      placement_.arrived(there.moves[i].slot);
+      arrived(there.moves[i], std::move(there.pins[i]));
     }
   }
-  moving_.erase(moving_.begin(), moving_.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 size_t NearSlots::num_coming() const {

@@ -52,7 +52,8 @@ class NearSlots {
   /// by work recorded from now on.
   void start(Encoder& encoder, std::span<const NearPlacement::Move> moves,
              const std::function<Source(ExpertKey)>& source_of);
-  /// Experts whose copies have ended since the last call are there; tells of each, with its pin.
+  /// Experts whose copies have ended since the last call are there; tells of each, with its pin,
+  /// once: it must not fail.
   void settle(Encoder& encoder,
               const std::function<void(const NearPlacement::Move&, ExpertPin)>& arrived);
   /// Moves whose copies are not known to have ended.

@@ -172,6 +172,7 @@ class TieredExpertStore : public ExpertStore {
         const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
         experts.push_back(far_.weights(key));
       }
+      moved_[l].reserve(experts.size());
     }
     if (near_.placement().num_slots() > 0) log_ = std::move(passage.log);
     if (passage.waves > 0) {
@@ -260,8 +261,10 @@ Status TieredExpertStore::fill(Device& device) {
 // Near only once it is there, far only once it has left.
 void TieredExpertStore::place(ExpertKey key, const ExpertWeights& where) {
   MF_CHECK(near_.holds(where) == near_.placement().slot_of(key).has_value());
-  layer_of(key.layer)[static_cast<size_t>(index(key.expert))] = where;
-  moved_[static_cast<size_t>(index(key.layer))].push_back(static_cast<size_t>(index(key.expert)));
+  const auto expert = static_cast<size_t>(index(key.expert));
+  layer_of(key.layer)[expert] = where;
+  std::vector<size_t>& moved = moved_[static_cast<size_t>(index(key.layer))];
+  if (std::ranges::find(moved, expert) == moved.end()) moved.push_back(expert);
 }
 
 void TieredExpertStore::tell_moved(Encoder& encoder) {
