@@ -92,7 +92,7 @@ test-arm64:
 
 # All there is, for a night: long soaks and seeds, every case under the sanitizers.
 test-all:
-	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
+	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_TIERED_DRAWS=2000 MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
@@ -146,7 +146,7 @@ help:
 	@echo "make test-asan       the suite under ASan and UBSan"
 	@echo "make test-tsan       the threaded parts under TSan"
 	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"
-	@echo "make test-all        all of these, with long soaks and 10,000 random seeds"
+	@echo "make test-all        all of these, with long soaks and thousands of random seeds"
 	@echo "make check           formatting, layers and house rules"
 	@echo "make format          format all C++ with clang-format 14"
 	@echo "make lint            clang-tidy over src/"
