@@ -13,7 +13,6 @@
 #include "backend/gpu/memory_limit.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
-#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -24,7 +23,6 @@ using emulator::Allocations;
 struct Memory {
   std::mutex mutex;
   Allocations allocations;
-  std::array<uint64_t, 2> bytes{};  // by MemoryKind
 };
 
 class EmulatorBuffer : public Buffer {
@@ -38,7 +36,6 @@ class EmulatorBuffer : public Buffer {
   ~EmulatorBuffer() override {
     const std::scoped_lock lock(memory_.mutex);
     memory_.allocations.erase(begin());
-    memory_.bytes[static_cast<size_t>(kind_)] -= bytes_;
   }
   size_t size_bytes() const override { return bytes_; }
   std::byte* host_data() const override { return host_->host_data(); }
