@@ -73,7 +73,8 @@ KERNEL_FOLDERS = ("src/backend/cpu/isa/", "src/backend/cpu/kernels/")
 KERNEL_SYSTEM = {
     "arm_neon.h", "bit", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstring",
     "immintrin.h", "limits", "span", "type_traits"}
-KERNEL_PROJECT = re.compile(r"^(backend/cpu/|backend/ops\.h$|quant/formats/)")
+# *_text.h are texts that kernels include inside a namespace of their own.
+KERNEL_PROJECT = re.compile(r"^(backend/cpu/|backend/ops\.h$|backend/\w+_text\.h$|quant/formats/)")
 
 # Model families live in src/model/families and nowhere else, not even as strings.
 FAMILIES = re.compile(

@@ -204,7 +204,9 @@ class Tidy:
                             "GTEST_SKIP, allowed only for absent hardware: << \"hardware: ...")
         if "\t" in code:
             self.report(path, code.count("\n", 0, code.index("\t")) + 1, "tab, expected spaces")
-        if path.endswith(".h") and "#pragma once" not in code and not path.endswith("-inl.h"):
+        # Texts are included inside a namespace, maybe more than once.
+        guarded = not path.endswith(("-inl.h", "_text.h"))
+        if path.endswith(".h") and guarded and "#pragma once" not in code:
             guard = INCLUDE_GUARD.search(code)
             self.report(path, 1, ("an include guard" if guard else "no #pragma once")
                         + ", expected #pragma once")

@@ -246,6 +246,8 @@ struct KernelTable {
   /// x = cap * tanh(x / cap).
   void (*soft_cap)(float* x, float cap, int64_t n);
   void (*glu)(float* out, const float* gate, const float* up, int64_t n, const GluArgs& args);
+  /// The same with multiply-adds that round once everywhere: the bits of GPU kernels.
+  void (*glu_fused)(float* out, const float* gate, const float* up, int64_t n, const GluArgs& args);
   /// out = x * activation(gate); gate_step 0 uses gate[0] for the whole row.
   void (*mul_activated)(float* out, const float* x, const float* gate, int64_t gate_step, int64_t n,
                         ActivationKind activation);

@@ -37,6 +37,7 @@ constexpr KernelTable make_table(const char* name) {
           .to_f16 = to_f16,
           .soft_cap = soft_cap,
           .glu = glu,
+          .glu_fused = glu_fused,
           .mul_activated = mul_activated,
           .weighted_sum = weighted_sum,
           .exp = exp_array};

@@ -6,7 +6,8 @@ static void score_experts(const RouteArgs& args, float* p) {
   const int64_t n = args.experts;
   if (args.score == RouterScoreKind::kSigmoid) {
     for (int64_t e = 0; e < n; e += kLanes) {
-      vstore_some(p + e, vsigmoid_of(vload_some(args.logits + e, n - e), vset(1.0f)), n - e);
+      vstore_some(p + e, plain::times_sigmoid(vset(1.0f), vload_some(args.logits + e, n - e)),
+                  n - e);
     }
     return;
   }

@@ -61,6 +61,14 @@ static void glu(float* out, const float* gate, const float* up, int64_t n, const
   }
 }
 
+static void glu_fused(float* out, const float* gate, const float* up, int64_t n,
+                      const GluArgs& args) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    vstore_some(out + i, vglu_fused(vload_some(gate + i, n - i), vload_some(up + i, n - i), args),
+                n - i);
+  }
+}
+
 static void mul_activated(float* out, const float* x, const float* gate, int64_t gate_step,
                           int64_t n, ActivationKind activation) {
   const Vec shared = vactivate(vset(n > 0 ? gate[0] : 0.0f), activation);

@@ -27,6 +27,7 @@ MF_INLINE Vec vdiv(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 MF_INLINE Vec vmax(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 MF_INLINE Vec vmin(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 MF_INLINE Vec vfma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+MF_INLINE Vec vfused(Vec a, Vec b, Vec c) { return vfma(a, b, c); }
 MF_INLINE float vreduce_add(Vec v) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -26,6 +26,7 @@ MF_INLINE Vec vdiv(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 MF_INLINE Vec vmax(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 MF_INLINE Vec vmin(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 MF_INLINE Vec vfma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+MF_INLINE Vec vfused(Vec a, Vec b, Vec c) { return vfma(a, b, c); }
 MF_INLINE float vreduce_add(Vec v) {
   const __m256 y = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));

@@ -31,6 +31,11 @@ MF_INLINE Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 MF_INLINE Vec vmin(Vec a, Vec b) { return a < b ? a : b; }
 /// a * b + c, rounded twice: a true fused multiply-add would be a library call here.
 MF_INLINE Vec vfma(Vec a, Vec b, Vec c) { return a * b + c; }
+/// The same, rounded once.
+MF_INLINE Vec vfused(Vec a, Vec b, Vec c) {
+  for (int i = 0; i < kLanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return c;
+}
 MF_INLINE float vreduce_add(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 MF_INLINE float vreduce_max(Vec v) {
   const float a = v[0] > v[2] ? v[0] : v[2];

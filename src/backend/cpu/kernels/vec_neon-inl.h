@@ -27,6 +27,7 @@ MF_INLINE Vec vdiv(Vec a, Vec b) { return vdivq_f32(a, b); }
 MF_INLINE Vec vmax(Vec a, Vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 MF_INLINE Vec vmin(Vec a, Vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 MF_INLINE Vec vfma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
+MF_INLINE Vec vfused(Vec a, Vec b, Vec c) { return vfma(a, b, c); }
 MF_INLINE float vreduce_add(Vec v) {
   const float32x2_t pair = vadd_f32(vget_low_f32(v), vget_high_f32(v));
   return vget_lane_f32(pair, 0) + vget_lane_f32(pair, 1);

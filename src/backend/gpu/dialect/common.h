@@ -161,13 +161,25 @@ struct TeamBytes {
 };
 #endif
 
-MF_FN f32 sigmoid(f32 x) { return 1.0f / (1.0f + mf_exp(-x)); }
-MF_FN f32 silu(f32 x) { return x / (1.0f + mf_exp(-x)); }
-/// 0.5 x (1 + tanh(u)) = x sigmoid(2 u), which keeps its digits where tanh(u) is near -1.
-MF_FN f32 gelu_tanh(f32 x) {
-  const f32 inner = 0.79788456080286535588f * (x + 0.044715f * x * x * x);
-  return x / (1.0f + mf_exp(-2.0f * inner));
+// Activations, whose bits the CPU has too.
+typedef f32 Real;
+MF_FN f32 real(f32 number) { return number; }
+MF_FN f32 real_fma(f32 a, f32 b, f32 c) { return mf_fma(a, b, c); }
+MF_FN f32 real_at_most(f32 x, f32 limit) { return x > limit ? limit : x; }
+MF_FN f32 real_at_least(f32 x, f32 limit) { return x < limit ? limit : x; }
+/// The sum with 1.5 * 2^23 has no fraction left.
+MF_FN f32 real_round(f32 x) { return (x + 12582912.0f) - 12582912.0f; }
+/// Two factors, so that results may be subnormal.
+MF_FN f32 real_scale(f32 x, f32 n) {
+  const i32 whole = static_cast<i32>(as_bits(n + 12582912.0f) - 0x4b400000u);
+  const i32 half = whole >> 1;
+  return x * as_float(static_cast<u32>(half + 127) << 23u) *
+         as_float(static_cast<u32>(whole - half + 127) << 23u);
 }
+#include "backend/activation_text.h"
+
+MF_FN f32 sigmoid(f32 x) { return times_sigmoid(1.0f, x); }
+MF_FN f32 silu(f32 x) { return times_sigmoid(x, x); }
 
 }  // namespace gpu
 }  // namespace moeflux

@@ -21,7 +21,7 @@ namespace kernels {
 MF_FN void stage_mma_half(MF_T t, F4 own, u32 c, u32 splits) {
   MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
-  const MmaFactor factor = mma_factor(lanes_max<16u>(t, largest_bits<4u>(own.v)));
+  const UnitFactor factor = unit_factor(lanes_max<16u>(t, largest_bits<4u>(own.v)));
   const MmaQuad quad = mma_quad(own.v, factor.into);
   // The first stores the octet's 256s, the other its ones.
   const bool first = (t.lane & 1u) == 0u;

@@ -83,20 +83,6 @@ MF_FN f32 add_mma_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 s
   return add_mma_product(total, static_cast<f32>(high * 256 + low), scale, bias, sum, factor);
 }
 
-/// How a block's activations become integers, from the bits of the largest.
-struct MmaFactor {
-  f32 into;
-  f32 out_of;
-};
-MF_FN MmaFactor mma_factor(u32 bits) {
-  const u32 exponent = block_exponent(bits);
-  // Nearly 2^15, such that the 256s stay below 128. Numbers that are not finite make the product
-  // NaN.
-  const MmaFactor factor = {into_halves(exponent) * 0.9921875f,
-                            out_of_halves(exponent) * 1.00787401574803149606f};
-  return factor;
-}
-
 /// Four activations as bytes, even columns in the lower half of a word, and the sum of the
 /// integers.
 struct MmaQuad {
@@ -105,17 +91,15 @@ struct MmaQuad {
   i32 sum;
 };
 MF_FN MmaQuad mma_quad(MF_LOCAL(const f32) values, f32 into) {
-  // 1.5 * 2^23 + n is an f32 whose bits end in n. 128 more makes the upper byte round to nearest,
-  // and the lower one is off by as much.
   u32 bits[4];
   MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) bits[i] = as_bits(mf_fma(values[i], into, 12583040.0f));
+  for (u32 i = 0u; i < 4u; ++i) bits[i] = unit_bits(values[i], into);
   const u32 even = (bits[0] & 0xffffu) | bits[2] << 16u;
   const u32 odd = (bits[1] & 0xffffu) | bits[3] << 16u;
   MmaQuad quad;
   quad.high = odd_bytes(even, odd);
   quad.low = even_bytes(even, odd) ^ 0x80808080u;
-  quad.sum = static_cast<i32>(bits[0] + bits[1] + bits[2] + bits[3] - 4u * 0x4b400080u);
+  quad.sum = static_cast<i32>(bits[0] + bits[1] + bits[2] + bits[3] - 4u * kUnitZero);
   return quad;
 }
 

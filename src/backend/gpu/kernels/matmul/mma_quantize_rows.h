@@ -16,7 +16,7 @@ MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1,
   const u32 o = t.group.x * t.threads + t.index;
   f32 values[8];
   load_octet(values, x + t.group.y * p.x_stride, o * 8u, p.cols, p.wide);
-  const MmaFactor factor = mma_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
   const MmaOctet octet = mma_octet(values, factor.into);
   const f32 sum = lanes_sum<8u>(t, octet.sum);
   if (o * 8u >= p.cols) return;

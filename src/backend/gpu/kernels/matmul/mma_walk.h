@@ -23,7 +23,7 @@ MF_FN void store_mma_columns(MF_SHARED(u32) to, u32 o, W2 columns) {
 /// their ones; and sums and factors. Eight lanes bring a block.
 MF_FN void store_mma_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
   MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
-  const MmaFactor factor = mma_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
+  const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
   const MmaOctet octet = mma_octet(values, factor.into);
   MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + o / 8u * kMmaBlockWords;
   store_mma_columns(to, o % 8u, octet.high);

@@ -42,9 +42,7 @@ MF_FN f32 activate(f32 x, u32 activation) {
 /// The gated unit of GluOptions.
 MF_FN f32 gated_unit(f32 gate, f32 up, u32 activation, f32 alpha, f32 limit, f32 up_offset) {
   if (activation != 0u) return activate(gate, activation) * up;
-  gate = mf_min(gate, limit);
-  up = mf_min(mf_max(up, -limit), limit) + up_offset;
-  return up * (gate / (1.0f + mf_exp(-alpha * gate)));
+  return gated_silu(gate, up, alpha, limit, up_offset);
 }
 
 /// Column c of a row and, in `wide` rows, the three after it.
