@@ -28,7 +28,7 @@ struct BenchResult {
   uint64_t model_n_params = 0;
   std::string backend;
   std::string device;     // as it describes itself
-  std::string precision;  // of activations against quantised weights: "f32", "int16", "int8"
+  std::string precision;  // of activations against quantised weights: "f32", "int16", "q16", "int8"
   CacheTypes cache_types;
   int threads = 0;
   int64_t batch = 0;

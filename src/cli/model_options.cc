@@ -77,9 +77,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                      "avx512-vnni, avx512-amx, neon, neon-dotprod, neon-i8mm");
   command
       .add_option("--precision", options.precision,
-                  "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (rounded by "
-                  "group: faster, slightly less exact), or auto: int8 where it is faster")
-      ->check(CLI::IsMember({"auto", "f32", "int8"}))
+                  "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (faster, less "
+                  "exact), q16 (as GPUs), or auto: int8 where it is faster")
+      ->check(CLI::IsMember({"auto", "f32", "int8", "q16"}))
       ->capture_default_str();
   command.add_option("-t,--threads", options.threads, "Compute threads (0: one per usable core)")
       ->check(CLI::Range(0, kThreadsMax))

@@ -80,7 +80,9 @@ Result<Precision> parse_precision(std::string_view text) {
   if (text == "auto") return Precision::kAuto;
   if (text == "f32") return Precision::kF32;
   if (text == "int8") return Precision::kInt8;
-  return make_error(ErrorCode::kInvalidArgument, "precision {}: expected auto, f32 or int8", text);
+  if (text == "q16") return Precision::kQ16;
+  return make_error(ErrorCode::kInvalidArgument, "precision {}: expected auto, f32, int8 or q16",
+                    text);
 }
 
 CpuOptions cpu_options(const DeviceOptions& options, Precision precision) {
@@ -154,7 +156,7 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   if (options.name == "cpu") {
     return make_cpu_device(cpu_options(options, precision));
   }
-  if (precision == Precision::kInt8) {
+  if (precision == Precision::kInt8 || precision == Precision::kQ16) {
     return make_error(ErrorCode::kInvalidArgument,
                       "precision {}: only the cpu device has it, not device {}", options.precision,
                       options.name);
@@ -193,7 +195,7 @@ Result<std::string> activation_precision(const DeviceOptions& options) {
   if (name != "cpu") return std::string("f32");
   MF_ASSIGN_OR_RETURN(const Precision asked, parse_precision(options.precision));
   MF_ASSIGN_OR_RETURN(const Precision chosen, chosen_precision(cpu_options(options, asked)));
-  return std::string(chosen == Precision::kInt8 ? "int8" : "f32");
+  return std::string(precision_name(chosen));
 }
 
 }  // namespace moeflux

@@ -22,7 +22,7 @@ struct DeviceOptions {
   int threads = 0;                 // of the CPU; 0: one per usable core
   bool pin_threads = false;        // each thread of the CPU on a core of its own
   std::string isa;                 // forces the CPU kernels' instruction set
-  std::string precision = "auto";  // of the CPU's activations: f32, int8, or what is faster
+  std::string precision = "auto";  // of the CPU's activations: f32, int8, q16
 };
 
 /// What "auto" stands for, and why, for people; the reason is empty where there is no choice.
@@ -51,8 +51,8 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
 /// The CPU, with the bits that GPUs give experts: computes beside one of these options.
 Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options);
 
-/// "f32", "int16" or "int8": what the activations of a device of these options are where they meet
-/// quantised weights. Fails as open_device().
+/// "f32", "int16", "q16" or "int8": what the activations of a device of these options are where
+/// they meet quantised weights. Fails as open_device().
 Result<std::string> activation_precision(const DeviceOptions& options);
 
 }  // namespace moeflux

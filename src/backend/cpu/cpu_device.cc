@@ -15,13 +15,14 @@ constexpr int kThreadsMax = 1024;
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(const cpu::KernelSet& kernels, bool int8, int threads, ThreadPlacement placement)
+  CpuDevice(const cpu::KernelSet& kernels, Precision precision, int threads,
+            ThreadPlacement placement)
       : kernels_(kernels),
-        int8_(int8),
+        precision_(precision),
         threads_(threads),
         placement_(placement),
-        bits_key_(formatted("cpu {} {}", kernels.name, int8 ? "int8" : "f32")),
-        description_(formatted("cpu ({} {}, {} thread{})", kernels.name, int8 ? "int8" : "f32",
+        bits_key_(formatted("cpu {} {}", kernels.name, precision_name(precision))),
+        description_(formatted("cpu ({} {}, {} thread{})", kernels.name, precision_name(precision),
                                threads, threads == 1 ? "" : "s")) {}
 
   std::string_view name() const override { return "cpu"; }
@@ -34,13 +35,19 @@ class CpuDevice : public Device {
 
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(ScratchArena arena, ScratchArena::create(scratch_bytes));
-    return std::unique_ptr<Encoder>(
-        std::make_unique<cpu::CpuEncoder>(kernels_, int8_, threads_, placement_, std::move(arena)));
+    return std::unique_ptr<Encoder>(std::make_unique<cpu::CpuEncoder>(
+        kernels_, precision_, threads_, placement_, std::move(arena)));
   }
 
   bool takes_unaligned_experts() const override { return true; }
   bool multiplies_rows_as_tiles(const QuantFormat& stored) const override {
-    return int8_ && cpu::block_kind(stored).has_value();
+    if (precision_ == Precision::kQ16) {
+      return cpu::has_unit_products(stored, stored.group_size) && cpu::block_kind(stored);
+    }
+    return precision_ == Precision::kInt8 && cpu::block_kind(stored).has_value();
+  }
+  bool multiplies_units(const Weight& matrix) const override {
+    return precision_ == Precision::kQ16 && cpu::has_unit_products(matrix.format, matrix.cols);
   }
   bool takes_f16_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
@@ -53,7 +60,7 @@ class CpuDevice : public Device {
 
  private:
   const cpu::KernelSet& kernels_;
-  bool int8_;
+  Precision precision_;
   int threads_;
   ThreadPlacement placement_;
   std::string bits_key_;
@@ -61,6 +68,20 @@ class CpuDevice : public Device {
 };
 
 }  // namespace
+
+std::string_view precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::kF32:
+      return "f32";
+    case Precision::kInt8:
+      return "int8";
+    case Precision::kQ16:
+      return "q16";
+    case Precision::kAuto:
+      return "auto";
+  }
+  __builtin_unreachable();
+}
 
 Result<Precision> chosen_precision(const CpuOptions& options) {
   if (options.precision != Precision::kAuto) return options.precision;
@@ -78,10 +99,9 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   }
   MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
   MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(options));
-  const bool int8 = precision == Precision::kInt8;
   const int threads = options.threads == 0 ? usable_cores() : options.threads;
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
-      *kernels, int8, threads,
+      *kernels, precision, threads,
       options.pin_threads ? ThreadPlacement::kPinned : ThreadPlacement::kAnywhere));
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backend/device.h"
 #include "base/result.h"
@@ -13,8 +14,12 @@ namespace moeflux {
 enum class Precision {
   kF32,
   kInt8,  // activations are rounded to int8 per group of the weight: faster, about 0.5 % off
+  kQ16,   // to 16-bit integers per 64 columns where GPUs' matrix units do that, with their bits
   kAuto,  // int8 where the machine has fast kernels for it, else f32
 };
+
+/// As `--precision` has it: "int8".
+std::string_view precision_name(Precision precision);
 
 struct CpuOptions {
   int threads = 0;           // 0: every core this process may use
@@ -23,13 +28,13 @@ struct CpuOptions {
   Precision precision = Precision::kF32;
 };
 
-/// The precision of a device of these options: kF32 or kInt8. Fails as make_cpu_device() on the
+/// The precision of a device of these options: never kAuto. Fails as make_cpu_device() on the
 /// instruction set.
 Result<Precision> chosen_precision(const CpuOptions& options);
 
-/// Output bits depend on the instruction set (those of int8 products do not), never on the number
-/// of threads. Fails with kUnsupported when the machine lacks the instruction set or cannot pin
-/// threads, kInvalidArgument on a bad option.
+/// Output bits depend on the instruction set (those of int8 and q16 products do not), never on the
+/// number of threads. Fails with kUnsupported when the machine lacks the instruction set or cannot
+/// pin threads, kInvalidArgument on a bad option.
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
 
 }  // namespace moeflux

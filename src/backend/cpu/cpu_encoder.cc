@@ -41,10 +41,10 @@ bool CpuEncoder::supports(const char* op, const Weight& weight) {
 }
 
 const BlockKernel* CpuEncoder::block_kernel(const Weight& weight) const {
-  if (int8_ == nullptr || weight.exact_activations) return nullptr;
-  if (int8_->blocks == nullptr || weight.rows % kTilePanelRows != 0) return nullptr;
+  if (!rounds(weight)) return nullptr;
+  if (rounded_->blocks == nullptr || weight.rows % kTilePanelRows != 0) return nullptr;
   const std::optional<BlockKind> kind = block_kind(weight.format);
-  return kind ? &int8_->blocks->of[static_cast<size_t>(*kind)] : nullptr;
+  return kind ? &rounded_->blocks->of[static_cast<size_t>(*kind)] : nullptr;
 }
 
 const uint8_t* CpuEncoder::panel_at(const Weight& weight, int64_t row) const {

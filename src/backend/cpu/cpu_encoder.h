@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "backend/cpu/cpu_device.h"
 #include "backend/cpu/isa_choice.h"
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/cpu/row_decoder.h"
@@ -28,11 +29,12 @@ namespace moeflux::cpu {
 
 class CpuEncoder : public Encoder {
  public:
-  /// With `int8`, activations that meet tiled weights are rounded unless a weight forbids it.
-  CpuEncoder(const KernelSet& kernels, bool int8, int threads, ThreadPlacement placement,
+  /// `precision` is not kAuto.
+  CpuEncoder(const KernelSet& kernels, Precision precision, int threads, ThreadPlacement placement,
              ScratchArena arena)
       : kernels_(*kernels.ops),
-        int8_(int8 ? kernels.int8_tiles : nullptr),
+        precision_(precision),
+        rounded_(rounded_tiles(kernels, precision)),
         f32_(*kernels.f32_tiles),
         arena_(std::move(arena)),
         pool_(threads, placement) {}
@@ -225,6 +227,16 @@ class CpuEncoder : public Encoder {
   std::span<const TileBlock> pack_slots(const Weight& weight, const ExpertTask& task,
                                         std::byte* space);
   void expert_product(const ExpertProduct& product, const ExpertTask& task);
+  /// The bits of q16's gated units are those of GPU kernels.
+  void gated_unit(float* out, const float* gate, const float* up, int64_t n,
+                  const GluArgs& args) const {
+    const auto unit = precision_ == Precision::kQ16 ? kernels_.glu_fused : kernels_.glu;
+    unit(out, gate, up, n, args);
+  }
+  static const TileKernels* rounded_tiles(const KernelSet& kernels, Precision precision) {
+    if (precision == Precision::kQ16) return kernels.q16_tiles;
+    return precision == Precision::kInt8 ? kernels.int8_tiles : nullptr;
+  }
 
   /// How a weight of blocks is multiplied as it is stored; null: not so. Depends on the weight
   /// alone.
@@ -240,15 +252,22 @@ class CpuEncoder : public Encoder {
   }
   /// Where row `row`'s panel begins; null where uses_tiles() is false.
   const uint8_t* panel_at(const Weight& weight, int64_t row) const;
-  /// Columns that share a scale, in a weight that uses_tiles().
+  /// Columns whose activations share a scale, in a weight that uses_tiles().
   int64_t tile_group(const Weight& weight) const {
     const BlockKernel* block = block_kernel(weight);
-    return block != nullptr ? block->group_size : weight.format.group_size;
+    const int64_t group = block != nullptr ? block->group_size : weight.format.group_size;
+    return rounds(weight) && precision_ == Precision::kQ16 ? std::min(group, kUnitCols) : group;
+  }
+  /// Whether activations that meet a weight are rounded, where it uses_tiles(). Depends on the
+  /// weight alone.
+  bool rounds(const Weight& weight) const {
+    if (precision_ == Precision::kQ16) return has_unit_products(weight.format, weight.cols);
+    return rounded_ != nullptr && !weight.exact_activations;
   }
   /// Which kernels multiply a weight that uses_tiles(). Depends on the weight alone, so that a
   /// token's bits do not depend on what else is computed.
   const TileKernels& tile_kernels(const Weight& weight) const {
-    return int8_ != nullptr && !weight.exact_activations ? *int8_ : f32_;
+    return rounds(weight) ? *rounded_ : f32_;
   }
   TileShape tile_shape(const Weight& weight) const {
     return {&tile_kernels(weight), weight.cols, tile_group(weight)};
@@ -260,7 +279,8 @@ class CpuEncoder : public Encoder {
   }
 
   const KernelTable& kernels_;
-  const TileKernels* int8_;  // null: none
+  Precision precision_;
+  const TileKernels* rounded_;  // of int8 or q16; null: neither
   const TileKernels& f32_;
   ScratchArena arena_;
   ThreadPool pool_;

@@ -257,7 +257,7 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
                  task);
   for (int64_t t = 0; t < tokens; ++t) {
     float* up = out[t] + task.begin;
-    kernels_.glu(up, gate_rows[t], up, rows, unit);
+    gated_unit(up, gate_rows[t], up, rows, unit);
   }
 }
 

@@ -18,25 +18,46 @@
 namespace moeflux::cpu {
 namespace {
 
-constexpr KernelSet kGeneric = {"generic", &kGenericKernels, &kGenericF32Tiles, &kGenericInt8Tiles,
+constexpr KernelSet kGeneric = {"generic",
+                                &kGenericKernels,
+                                &kGenericF32Tiles,
+                                &kGenericInt8Tiles,
+                                &kGenericQ16Tiles,
                                 /*int8_is_fast=*/false};
 #if defined(MOEFLUX_CPU_X86)
-constexpr KernelSet kAvx2 = {"avx2", &kAvx2Kernels, &kAvx2F32Tiles, &kAvx2Int8Tiles,
+constexpr KernelSet kAvx2 = {"avx2",
+                             &kAvx2Kernels,
+                             &kAvx2F32Tiles,
+                             &kAvx2Int8Tiles,
+                             &kAvx2Q16Tiles,
                              /*int8_is_fast=*/true};
-constexpr KernelSet kAvxVnni = {"avx-vnni", &kAvx2Kernels, &kAvx2F32Tiles, &kAvxVnniInt8Tiles,
+constexpr KernelSet kAvxVnni = {"avx-vnni",           &kAvx2Kernels,     &kAvx2F32Tiles,
+                                &kAvxVnniInt8Tiles,   &kAvxVnniQ16Tiles,
                                 /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512 = {"avx512", &kAvx512Kernels, &kAvx512F32Tiles, &kAvx2Int8Tiles,
+constexpr KernelSet kAvx512 = {"avx512",
+                               &kAvx512Kernels,
+                               &kAvx512F32Tiles,
+                               &kAvx2Int8Tiles,
+                               &kAvx2Q16Tiles,
                                /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512Vnni = {"avx512-vnni", &kAvx512Kernels, &kAvx512F32Tiles,
-                                   &kAvx512VnniInt8Tiles, /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512Amx = {"avx512-amx", &kAvx512Kernels, &kAvx512F32Tiles,
-                                  &kAvx512AmxInt8Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Vnni = {"avx512-vnni",        &kAvx512Kernels,
+                                   &kAvx512F32Tiles,     &kAvx512VnniInt8Tiles,
+                                   &kAvx512VnniQ16Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Amx = {"avx512-amx",         &kAvx512Kernels,
+                                  &kAvx512F32Tiles,     &kAvx512AmxInt8Tiles,
+                                  &kAvx512VnniQ16Tiles, /*int8_is_fast=*/true};
 #elif defined(MOEFLUX_CPU_ARM64)
-constexpr KernelSet kNeon = {"neon", &kNeonKernels, &kNeonF32Tiles, &kGenericInt8Tiles,
+constexpr KernelSet kNeon = {"neon",
+                             &kNeonKernels,
+                             &kNeonF32Tiles,
+                             &kGenericInt8Tiles,
+                             &kGenericQ16Tiles,
                              /*int8_is_fast=*/false};
-constexpr KernelSet kNeonDotprod = {"neon-dotprod", &kNeonKernels, &kNeonF32Tiles,
-                                    &kNeonDotprodInt8Tiles, /*int8_is_fast=*/true};
-constexpr KernelSet kNeonI8mm = {"neon-i8mm", &kNeonKernels, &kNeonF32Tiles, &kNeonI8mmInt8Tiles,
+constexpr KernelSet kNeonDotprod = {"neon-dotprod",        &kNeonKernels,
+                                    &kNeonF32Tiles,        &kNeonDotprodInt8Tiles,
+                                    &kNeonDotprodQ16Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kNeonI8mm = {"neon-i8mm",          &kNeonKernels,         &kNeonF32Tiles,
+                                 &kNeonI8mmInt8Tiles,  &kNeonDotprodQ16Tiles,
                                  /*int8_is_fast=*/true};
 
 bool has_dotprod() {

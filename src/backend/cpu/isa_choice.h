@@ -16,6 +16,7 @@ struct KernelSet {
   const KernelTable* ops;
   const TileKernels* f32_tiles;
   const TileKernels* int8_tiles;
+  const TileKernels* q16_tiles;
   bool int8_is_fast;  // int8 products take less time than f32 ones
 };
 

@@ -135,7 +135,7 @@ void CpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& optio
   const int64_t step = rows_at_once(4 * to.cols);
   for_tasks((to.rows + step - 1) / step, 4 * to.rows * to.cols, [&](int64_t task) {
     for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
-      kernels_.glu(to.row(r), gates.row(r), ups.row(r), to.cols, unit);
+      gated_unit(to.row(r), gates.row(r), ups.row(r), to.cols, unit);
     }
   });
 }

@@ -159,6 +159,48 @@ std::optional<BlockKind> affine_kind(const QuantFormat& format) {
 
 }  // namespace
 
+bool has_unit_products(const QuantFormat& format, int64_t cols) {
+  if (cols % kUnitCols != 0) return false;
+  if (format.is_affine()) {
+    return (format.bits == 4 || format.bits == 8) && format.dtype != DType::kF32 &&
+           format.group_size % kUnitCols == 0;
+  }
+  const std::optional<BlockKind> kind = block_kind(format);
+  if (!kind) return false;
+  switch (*kind) {
+    case BlockKind::kQ4_0:
+    case BlockKind::kQ4_1:
+    case BlockKind::kQ5_0:
+    case BlockKind::kQ5_1:
+    case BlockKind::kQ8_0:
+    case BlockKind::kQ2K:
+    case BlockKind::kQ3K:
+    case BlockKind::kQ4K:
+    case BlockKind::kQ5K:
+    case BlockKind::kQ6K:
+    case BlockKind::kIq4Nl:
+    case BlockKind::kIq4Xs:
+    case BlockKind::kMxfp4:
+      return true;
+    case BlockKind::kIq2Xxs:
+    case BlockKind::kIq2Xs:
+    case BlockKind::kIq2S:
+    case BlockKind::kIq3Xxs:
+    case BlockKind::kIq3S:
+    case BlockKind::kIq1S:
+    case BlockKind::kIq1M:
+    case BlockKind::kNvfp4:
+    case BlockKind::kAffine4x32:
+    case BlockKind::kAffine4x64:
+    case BlockKind::kAffine4x128:
+    case BlockKind::kAffine8x32:
+    case BlockKind::kAffine8x64:
+    case BlockKind::kAffine8x128:
+      return false;
+  }
+  __builtin_unreachable();
+}
+
 std::optional<BlockKind> block_kind(const QuantFormat& format) {
   if (format.is_affine()) return affine_kind(format);
   // By BlockKind.

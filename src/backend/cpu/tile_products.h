@@ -93,6 +93,12 @@ void multiply(const TileProduct& product);
 /// A weight in the terms of kernels: tiles, or, where `block` is not null, rows of such blocks.
 TileMatrix tile_matrix(const Weight& weight, const BlockKernel* block);
 
+/// Columns of one factor of q16's activations.
+constexpr int64_t kUnitCols = 64;
+/// Whether q16 multiplies rows of so many columns: the formats that GPUs' matrix units multiply
+/// (gpu/mma_plans.h). The others are multiplied with f32 activations, as there.
+bool has_unit_products(const QuantFormat& format, int64_t cols);
+
 /// Which kind of blocks a format has; nullopt for formats of other kinds.
 std::optional<BlockKind> block_kind(const QuantFormat& format);
 

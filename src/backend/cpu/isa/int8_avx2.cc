@@ -21,8 +21,13 @@ namespace isa_int8_avx2 {
 #include "backend/cpu/kernels/block_rows-inl.h"
 //
 #include "backend/cpu/kernels/int8_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_quantize-inl.h"
+//
+#include "backend/cpu/kernels/q16_tiles-inl.h"
 }  // namespace isa_int8_avx2
 
 const TileKernels kAvx2Int8Tiles = isa_int8_avx2::make_int8_tiles("avx2");
+const TileKernels kAvx2Q16Tiles = isa_int8_avx2::make_q16_tiles("avx2");
 
 }  // namespace moeflux::cpu

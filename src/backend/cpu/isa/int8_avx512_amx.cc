@@ -129,6 +129,16 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
   }
 }
 
+/// For tiles_many-inl.h.
+struct AmxBlocks {
+  static constexpr int kTokensMax = kBlockTokens;
+  template <int kBits, int kPanels, int kTokens>
+  static MF_INLINE void multiply(TileRun& run, const TileBlock& x, int64_t group_size,
+                                 int64_t group, int64_t groups, float* acc) {
+    many_block<kBits, kPanels, kTokens>(run, x, group_size, group, groups, acc);
+  }
+};
+
 #include "backend/cpu/kernels/tiles_many-inl.h"
 
 static void few(const TileFewArgs& args) { kAvx512VnniInt8Tiles.few(args); }
@@ -139,7 +149,7 @@ static void many(const TileManyArgs& args) {
     tokens = args.x[b].tokens > tokens ? args.x[b].tokens : tokens;
   }
   configure(tokens, args.w.group_size < kTileCols ? args.w.group_size : kTileCols);
-  multiply_many(args);
+  multiply_many<AmxBlocks>(args);
   _tile_release();  // so that nobody saves tile registers when this thread is switched
 }
 

@@ -23,9 +23,14 @@ namespace isa_int8_avx512_vnni {
 constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 registers
 
 #include "backend/cpu/kernels/int8_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_quantize-inl.h"
+//
+#include "backend/cpu/kernels/q16_tiles-inl.h"
 }  // namespace isa_int8_avx512_vnni
 
 const TileKernels kAvx512VnniInt8Tiles = isa_int8_avx512_vnni::make_int8_tiles("avx512-vnni");
+const TileKernels kAvx512VnniQ16Tiles = isa_int8_avx512_vnni::make_q16_tiles("avx512-vnni");
 const BlockKernels kAvx512VnniBlocks = isa_int8_avx512_vnni::kBlockKernels;
 
 }  // namespace moeflux::cpu

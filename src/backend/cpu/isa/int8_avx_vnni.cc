@@ -23,8 +23,13 @@ namespace isa_int8_avx_vnni {
 #include "backend/cpu/kernels/block_rows-inl.h"
 //
 #include "backend/cpu/kernels/int8_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_quantize-inl.h"
+//
+#include "backend/cpu/kernels/q16_tiles-inl.h"
 }  // namespace isa_int8_avx_vnni
 
 const TileKernels kAvxVnniInt8Tiles = isa_int8_avx_vnni::make_int8_tiles("avx-vnni");
+const TileKernels kAvxVnniQ16Tiles = isa_int8_avx_vnni::make_q16_tiles("avx-vnni");
 
 }  // namespace moeflux::cpu

@@ -23,9 +23,14 @@ namespace isa_int8_neon_dotprod {
 constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 registers
 
 #include "backend/cpu/kernels/int8_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_quantize-inl.h"
+//
+#include "backend/cpu/kernels/q16_tiles-inl.h"
 }  // namespace isa_int8_neon_dotprod
 
 const TileKernels kNeonDotprodInt8Tiles = isa_int8_neon_dotprod::make_int8_tiles("neon-dotprod");
+const TileKernels kNeonDotprodQ16Tiles = isa_int8_neon_dotprod::make_q16_tiles("neon-dotprod");
 const BlockKernels kNeonDotprodBlocks = isa_int8_neon_dotprod::kBlockKernels;
 
 }  // namespace moeflux::cpu

@@ -103,6 +103,16 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
   }
 }
 
+/// For tiles_many-inl.h.
+struct MatrixBlocks {
+  static constexpr int kTokensMax = kBlockTokens;
+  template <int kBits, int kPanels, int kTokens>
+  static MF_INLINE void multiply(TileRun& run, const TileBlock& x, int64_t group_size,
+                                 int64_t group, int64_t groups, float* acc) {
+    many_block<kBits, kPanels, kTokens>(run, x, group_size, group, groups, acc);
+  }
+};
+
 #include "backend/cpu/kernels/tiles_many-inl.h"
 
 static void few(const TileFewArgs& args) { kNeonDotprodInt8Tiles.few(args); }
@@ -114,13 +124,14 @@ static void prepare(const float* x, int64_t cols, int64_t group_size, void* valu
 
 }  // namespace isa_int8_neon_i8mm
 
-const TileKernels kNeonI8mmInt8Tiles = {"neon-i8mm",
-                                        1,
-                                        isa_int8_neon_i8mm::kChunkCols,
-                                        isa_int8_neon_i8mm::kBlockTokens,
-                                        isa_int8_neon_i8mm::prepare,
-                                        isa_int8_neon_i8mm::few,
-                                        isa_int8_neon_i8mm::multiply_many,
-                                        &kNeonDotprodBlocks};
+const TileKernels kNeonI8mmInt8Tiles = {
+    "neon-i8mm",
+    1,
+    isa_int8_neon_i8mm::kChunkCols,
+    isa_int8_neon_i8mm::kBlockTokens,
+    isa_int8_neon_i8mm::prepare,
+    isa_int8_neon_i8mm::few,
+    isa_int8_neon_i8mm::multiply_many<isa_int8_neon_i8mm::MatrixBlocks>,
+    &kNeonDotprodBlocks};
 
 }  // namespace moeflux::cpu

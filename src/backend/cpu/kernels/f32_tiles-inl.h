@@ -118,6 +118,14 @@ static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t pan
   store_panel<kTokens>(args, panel, acc);
 }
 
+/// For tiles_few-inl.h.
+struct DotPanels {
+  template <int kBits, int kTokens>
+  static MF_INLINE void multiply(const TileFewArgs& args, const TileExtents& e, int64_t panel) {
+    few_panel<kBits, kTokens>(args, e, panel);
+  }
+};
+
 #include "backend/cpu/kernels/tiles_few-inl.h"
 
 static void f32_prepare(const float* x, int64_t cols, int64_t group_size, void* values, float*,
@@ -133,5 +141,7 @@ static void f32_prepare(const float* x, int64_t cols, int64_t group_size, void* 
 }
 
 constexpr TileKernels make_f32_tiles(const char* name) {
-  return {name, 4, kChunkCols, kBlockTokens, f32_prepare, few, multiply_many, nullptr};
+  return {
+      name,   4, kChunkCols, kBlockTokens, f32_prepare, few<DotPanels>, multiply_many<DotBlocks>,
+      nullptr};
 }

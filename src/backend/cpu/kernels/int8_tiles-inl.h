@@ -97,11 +97,19 @@ static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t pan
   store_panel<kTokens>(args, panel, acc);
 }
 
+/// For tiles_few-inl.h.
+struct DotPanels {
+  template <int kBits, int kTokens>
+  static MF_INLINE void multiply(const TileFewArgs& args, const TileExtents& e, int64_t panel) {
+    few_panel<kBits, kTokens>(args, e, panel);
+  }
+};
+
 #include "backend/cpu/kernels/block_few-inl.h"
 #include "backend/cpu/kernels/tiles_few-inl.h"
 
 static void few_tiles_or_blocks(const TileFewArgs& args) {
-  if (args.w.block == nullptr) return few(args);
+  if (args.w.block == nullptr) return few<DotPanels>(args);
   if (args.tokens == 1) return args.w.block->one_token(args);
   const bool narrow = args.w.block->narrow;
   switch (args.w.block->group_size) {
@@ -117,7 +125,12 @@ static void few_tiles_or_blocks(const TileFewArgs& args) {
 }
 
 constexpr TileKernels make_int8_tiles(const char* name) {
-  return {
-      name,          1, kChunkCols, kBlockTokens, int8_prepare, few_tiles_or_blocks, multiply_many,
-      &kBlockKernels};
+  return {name,
+          1,
+          kChunkCols,
+          kBlockTokens,
+          int8_prepare,
+          few_tiles_or_blocks,
+          multiply_many<DotBlocks>,
+          &kBlockKernels};
 }

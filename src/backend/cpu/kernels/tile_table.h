@@ -10,8 +10,10 @@
 //   acc = fma(w_scale[g], dot[g], acc)
 //   acc = fma(w_bias[g], x_sum[g], acc),       x_sum[g] = sum of x, four interleaved sums s by
 // column: (s[0] + s[1]) + (s[2] + s[3]). The portable kernels round a product before they add it.
+// With 16-bit activations (q16) it is what backend/unit_text.h says, of weights whose columns are
+// whole blocks of 64 and whose tiles have scales of whole blocks.
 //
-// Blocks (BlockKind) are multiplied as they are stored, by int8 activations only. A panel of
+// Blocks (BlockKind) are multiplied as they are stored, by rounded activations only. A panel of
 // sixteen rows is filled, some columns at a time, with lines of unsigned 8-bit codes and the scales
 // and biases that make them the stored numbers. The int8 definition holds for these.
 #pragma once
@@ -111,15 +113,17 @@ struct TileMatrix {
 
 /// A token's activations as prepare() leaves them.
 struct TileToken {
-  const void* values;   // int8 or f32 [cols], natural order
-  const float* scales;  // [groups]; of int8 only
-  const float* sums;    // [groups]
+  // Natural order: int8 or f32 [cols]; q16 [cols / 16][2][16], the 256s of 16 columns, then the
+  // ones.
+  const void* values;
+  const float* scales;  // [groups]; not of f32; q16 has the factor of its block
+  const float* sums;    // [groups]; of q16 of the integers
 };
 
 /// The activations of up to block_tokens tokens, interleaved so that one pointer walks them.
 struct TileBlock {
   const void* values;   // [cols / chunk][tokens][chunk], chunk = TileKernels::chunk_of() values
-  const float* scales;  // [groups][tokens]; of int8 only
+  const float* scales;  // [groups][tokens]; not of f32
   const float* sums;    // [groups][tokens]
   int64_t tokens;
 };
@@ -150,12 +154,13 @@ struct TileManyArgs {
 /// One instruction set's products of one kind of activations. Constant data.
 struct TileKernels {
   const char* name;
-  int64_t value_bytes;   // of one prepared activation: 1 (int8) or 4
+  int64_t value_bytes;   // of one prepared activation: 1 (int8), 2 (q16) or 4
   int64_t chunk;         // values of a token that stay together in a block, if a group has them
   int64_t block_tokens;  // of one block, at most; the memory of a block has room for as many
   /// Int8: per group, scale = largest magnitude / 127, codes = x / scale rounded to nearest. A
   /// group with an infinity or a NaN gets scale NaN; one too small for f32 arithmetic counts as
-  /// zeros. F32: copies x and sums it up; leaves scales alone.
+  /// zeros. F32: copies x and sums it up; leaves scales alone. Q16: groups are of 64 columns at
+  /// most.
   void (*prepare)(const float* x, int64_t cols, int64_t group_size, void* values, float* scales,
                   float* sums);
   void (*few)(const TileFewArgs& args);
@@ -174,6 +179,12 @@ extern const TileKernels kAvx512VnniInt8Tiles;
 extern const TileKernels kAvx512AmxInt8Tiles;
 extern const TileKernels kNeonDotprodInt8Tiles;
 extern const TileKernels kNeonI8mmInt8Tiles;
+
+extern const TileKernels kGenericQ16Tiles;
+extern const TileKernels kAvx2Q16Tiles;
+extern const TileKernels kAvxVnniQ16Tiles;
+extern const TileKernels kAvx512VnniQ16Tiles;
+extern const TileKernels kNeonDotprodQ16Tiles;
 
 // Those of instruction sets that others extend.
 extern const BlockKernels kAvx512VnniBlocks;

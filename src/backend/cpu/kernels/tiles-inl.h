@@ -75,6 +75,16 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
   many_chunks<kBits, kPanels, kTokens, kChunkLines>(run, x, group_size, group, groups, acc);
 }
 
+/// For tiles_many-inl.h.
+struct DotBlocks {
+  static constexpr int kTokensMax = kBlockTokens;
+  template <int kBits, int kPanels, int kTokens>
+  static MF_INLINE void multiply(TileRun& run, const TileBlock& x, int64_t group_size,
+                                 int64_t group, int64_t groups, float* acc) {
+    many_block<kBits, kPanels, kTokens>(run, x, group_size, group, groups, acc);
+  }
+};
+
 #include "backend/cpu/kernels/tiles_many-inl.h"
 
 // --- Few tokens: what both kinds share ---

@@ -1,20 +1,21 @@
 // Goes through panels, runs of their columns and blocks of tokens. Included after tiles_run-inl.h
-// and many_block<kBits, kPanels, kTokens>, which adds a run's products to acc [token][panel][row],
-// and kBlockTokens.
+// by what has a struct Blocks: Blocks::multiply<kBits, kPanels, kTokens>() adds a run's products of
+// one block of tokens to acc [token][panel][row], of up to Blocks::kTokensMax tokens.
 
-template <int kBits, int kPanels, int kTokens>
+template <class Blocks, int kBits, int kPanels, int kTokens>
 static void many_block_of(TileRun& run, const TileBlock& x, int64_t group_size, int64_t group,
                           int64_t groups, float* acc) {
   if constexpr (kTokens > 1) {
     if (x.tokens < kTokens) {
-      return many_block_of<kBits, kPanels, kTokens - 1>(run, x, group_size, group, groups, acc);
+      return many_block_of<Blocks, kBits, kPanels, kTokens - 1>(run, x, group_size, group, groups,
+                                                                acc);
     }
   }
-  many_block<kBits, kPanels, kTokens>(run, x, group_size, group, groups, acc);
+  Blocks::template multiply<kBits, kPanels, kTokens>(run, x, group_size, group, groups, acc);
 }
 
 /// kPanels panels from `panel` on; those at `after`, if not null, follow.
-template <int kBits, int kPanels>
+template <class Blocks, int kBits, int kPanels>
 static void many_panels(const TileManyArgs& args, const TileExtents& e, int64_t panel,
                         const uint8_t* after) {
   alignas(64) float acc[kTileManyTokens * kPanels * kTilePanelRows];
@@ -38,8 +39,8 @@ static void many_panels(const TileManyArgs& args, const TileExtents& e, int64_t 
     plan_ahead(run, e, tiles, after, group, groups, run_groups, args.blocks);
     float* block_acc = acc;
     for (int64_t b = 0; b < args.blocks; ++b) {
-      many_block_of<kBits, kPanels, kBlockTokens>(run, args.x[b], args.w.group_size, group, groups,
-                                                  block_acc);
+      many_block_of<Blocks, kBits, kPanels, Blocks::kTokensMax>(run, args.x[b], args.w.group_size,
+                                                                group, groups, block_acc);
       block_acc += args.x[b].tokens * kPanels * kTilePanelRows;
     }
   }
@@ -50,7 +51,7 @@ static void many_panels(const TileManyArgs& args, const TileExtents& e, int64_t 
   }
 }
 
-template <int kBits>
+template <class Blocks, int kBits>
 static void many_of(const TileManyArgs& args) {
   const TileExtents e = tile_extents(args.w);
   int64_t panel = args.panel_begin;
@@ -58,24 +59,28 @@ static void many_of(const TileManyArgs& args) {
     return next < args.panel_end ? args.w.tiles + next * e.panel_bytes : args.next;
   };
   for (; panel + kPairPanels <= args.panel_end; panel += kPairPanels) {
-    many_panels<kBits, kPairPanels>(args, e, panel, after(panel + kPairPanels));
+    many_panels<Blocks, kBits, kPairPanels>(args, e, panel, after(panel + kPairPanels));
   }
-  for (; panel < args.panel_end; ++panel) many_panels<kBits, 1>(args, e, panel, after(panel + 1));
+  for (; panel < args.panel_end; ++panel)
+    many_panels<Blocks, kBits, 1>(args, e, panel, after(panel + 1));
 }
 
 /// kNarrowBits: what the codes of blocks have, if they are not of 8 bits.
-template <int kNarrowBits>
+template <class Blocks, int kNarrowBits>
 static void multiply_many_of(const TileManyArgs& args) {
   if constexpr (kTakesBlocks) {
     if (args.w.block != nullptr) {
-      return args.w.block->narrow ? many_of<kNarrowBits>(args) : many_of<8>(args);
+      return args.w.block->narrow ? many_of<Blocks, kNarrowBits>(args) : many_of<Blocks, 8>(args);
     }
   }
   if (args.w.bits == 4) {
-    many_of<4>(args);
+    many_of<Blocks, 4>(args);
   } else {
-    many_of<8>(args);
+    many_of<Blocks, 8>(args);
   }
 }
 
-static void multiply_many(const TileManyArgs& args) { multiply_many_of<7>(args); }
+template <class Blocks>
+static void multiply_many(const TileManyArgs& args) {
+  multiply_many_of<Blocks, 7>(args);
+}
