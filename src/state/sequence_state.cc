@@ -31,9 +31,9 @@ int64_t pages_held(const StateTensor& spec, int64_t length, int64_t step_tokens_
 
 }  // namespace
 
-SequenceState::SequenceState(Device& device, std::vector<LayerStateSpec> layers,
-                             int64_t step_tokens_max)
-    : device_(device), step_tokens_max_(step_tokens_max) {
+SequenceState::SequenceState(std::shared_ptr<StateMemory> memory,
+                             std::vector<LayerStateSpec> layers, int64_t step_tokens_max)
+    : memory_(std::move(memory)), step_tokens_max_(step_tokens_max) {
   layers_.reserve(layers.size());
   for (LayerStateSpec& spec : layers) {
     Layer layer;
@@ -48,8 +48,14 @@ SequenceState::SequenceState(Device& device, std::vector<LayerStateSpec> layers,
 Result<std::unique_ptr<SequenceState>> SequenceState::create(Device& device,
                                                              std::vector<LayerStateSpec> layers,
                                                              int64_t step_tokens_max) {
+  return create(std::make_shared<StateMemory>(device), std::move(layers), step_tokens_max);
+}
+
+Result<std::unique_ptr<SequenceState>> SequenceState::create(std::shared_ptr<StateMemory> memory,
+                                                             std::vector<LayerStateSpec> layers,
+                                                             int64_t step_tokens_max) {
   std::unique_ptr<SequenceState> state(
-      new SequenceState(device, std::move(layers), step_tokens_max));
+      new SequenceState(std::move(memory), std::move(layers), step_tokens_max));
   for (Layer& layer : state->layers_) {
     for (Held& held : layer.tensors) {
       if (!held.spec.is_per_token()) MF_RETURN_IF_ERROR(state->add_blocks(held, 1));
@@ -66,12 +72,17 @@ Result<std::vector<SequenceState::Block>> SequenceState::allocate(const StateTen
                                                                   size_t count) {
   const uint64_t tokens = spec.is_per_token() ? static_cast<uint64_t>(kPageTokens) : 1;
   const uint64_t bytes = tokens * spec.bytes();
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> memory,
-                      device_.allocate(count * bytes, MemoryKind::kDevice));
-  const std::shared_ptr<Buffer> buffer = std::move(memory);
+  const bool is_window = spec.is_per_token() && spec.window > 0;
+  const auto use =
+      spec.is_per_token() && !is_window ? StateMemory::Use::kPages : StateMemory::Use::kEveryStep;
   std::vector<Block> blocks;
-  for (size_t i = 0; i < count; ++i) {
-    blocks.push_back(std::make_shared<const BlockMemory>(BlockMemory{buffer, i * bytes, bytes}));
+  while (blocks.size() < count) {
+    MF_ASSIGN_OR_RETURN(const StateMemory::Blocks taken,
+                        memory_->take(bytes, count - blocks.size(), use));
+    for (size_t i = 0; i < taken.count; ++i) {
+      blocks.push_back(
+          std::make_shared<const BlockMemory>(BlockMemory{taken.buffer, i * bytes, bytes}));
+    }
   }
   return blocks;
 }

@@ -14,6 +14,7 @@
 #include "backend/ops.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "state/state_memory.h"
 #include "state/state_spec.h"
 
 namespace moeflux {
@@ -26,6 +27,10 @@ class SequenceState {
   /// `step_tokens_max` bounds the tokens of one step: a window's ring of pages covers both.
   /// Fails with kResourceExhausted. The device must outlive the state.
   static Result<std::unique_ptr<SequenceState>> create(Device& device,
+                                                       std::vector<LayerStateSpec> layers,
+                                                       int64_t step_tokens_max);
+  /// The same in memory that other states take from too.
+  static Result<std::unique_ptr<SequenceState>> create(std::shared_ptr<StateMemory> memory,
                                                        std::vector<LayerStateSpec> layers,
                                                        int64_t step_tokens_max);
 
@@ -109,7 +114,8 @@ class SequenceState {
     std::vector<Held> tensors;
   };
 
-  SequenceState(Device& device, std::vector<LayerStateSpec> layers, int64_t step_tokens_max);
+  SequenceState(std::shared_ptr<StateMemory> memory, std::vector<LayerStateSpec> layers,
+                int64_t step_tokens_max);
   SequenceState(const SequenceState&) = default;
   const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
   Result<std::vector<Block>> allocate(const StateTensor& spec, size_t count);
@@ -123,7 +129,7 @@ class SequenceState {
   template <typename Visit>
   static Status visit_pieces(const Held& held, Part part, const Visit& visit);
 
-  Device& device_;
+  std::shared_ptr<StateMemory> memory_;
   std::vector<Layer> layers_;
   int64_t step_tokens_max_;
   int64_t length_ = 0;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "backend/encoder.h"
@@ -182,14 +184,18 @@ LayerStateSpec window_layer(int64_t window) {
 LayerStateSpec latent_layer() { return {{{.shape = {1, 6}}}}; }
 
 /// Steps whose keys, values and recurrent state say at which token and in whose hands they were
-/// written.
-class WrittenStateTest : public SequenceStateTest {
+/// written; with so many bytes of the device's own memory, the rest in the host's.
+class WrittenStateTest : public SequenceStateTest,
+                         public ::testing::WithParamInterface<std::optional<uint64_t>> {
  protected:
   static constexpr int64_t kStep = 64;
   using State = std::unique_ptr<SequenceState>;
 
+  std::shared_ptr<StateMemory> memory_ = std::make_shared<StateMemory>(*device_);
+
   State make(std::vector<LayerStateSpec> layers) {
-    auto state = SequenceState::create(*device_, std::move(layers), kStep);
+    if (GetParam()) memory_->bound({.near_bytes = *GetParam(), .kept_bytes = *GetParam() / 4});
+    auto state = SequenceState::create(memory_, std::move(layers), kStep);
     EXPECT_TRUE(state.ok());
     return std::move(state).value();
   }
@@ -238,7 +244,7 @@ class WrittenStateTest : public SequenceStateTest {
   }
 };
 
-TEST_F(WrittenStateTest, SharedPastIsCopiedByWhoWritesFirst) {
+TEST_P(WrittenStateTest, SharedPastIsCopiedByWhoWritesFirst) {
   const State first = make({delta_layer(), key_value_layer()});
   append(*first, 10, 1000.0f);
   const State second = first->share();
@@ -258,7 +264,7 @@ TEST_F(WrittenStateTest, SharedPastIsCopiedByWhoWritesFirst) {
   EXPECT_EQ(delta(*second, kDelta), 13000.0f);
 }
 
-TEST_F(WrittenStateTest, WholePagesStaySharedAndTheLastOwnerDoesNotCopy) {
+TEST_P(WrittenStateTest, WholePagesStaySharedAndTheLastOwnerDoesNotCopy) {
   const State first = make({delta_layer(), key_value_layer()});
   append(*first, kPage + 10, 1.0f);
   State second = first->share();
@@ -274,7 +280,7 @@ TEST_F(WrittenStateTest, WholePagesStaySharedAndTheLastOwnerDoesNotCopy) {
   EXPECT_EQ(page(*first, 1), before);
 }
 
-TEST_F(WrittenStateTest, RingOfASharedPastKeepsWhatTheOtherOverwrites) {
+TEST_P(WrittenStateTest, RingOfASharedPastKeepsWhatTheOtherOverwrites) {
   const State first = make({window_layer(16)});
   append(*first, 700, 10000.0f);
   const size_t ring = first->key_value(LayerId{0}).k_pages.size();
@@ -287,7 +293,7 @@ TEST_F(WrittenStateTest, RingOfASharedPastKeepsWhatTheOtherOverwrites) {
   }
 }
 
-TEST_F(WrittenStateTest, AttentionForgetsAtAnyPosition) {
+TEST_P(WrittenStateTest, AttentionForgetsAtAnyPosition) {
   const State state = make({key_value_layer(), latent_layer()});
   append(*state, 600, 1.0f);
   EXPECT_TRUE(state->can_truncate(0) && state->can_truncate(300) && state->can_truncate(600));
@@ -296,7 +302,7 @@ TEST_F(WrittenStateTest, AttentionForgetsAtAnyPosition) {
   EXPECT_EQ(key(*state, LayerId{1}, 299), 300.0f);
 }
 
-TEST_F(WrittenStateTest, RecurrentStateDoesNotForget) {
+TEST_P(WrittenStateTest, RecurrentStateDoesNotForget) {
   const State state = make({delta_layer(), key_value_layer()});
   append(*state, 5, 1.0f);
   EXPECT_TRUE(state->can_truncate(5));
@@ -306,7 +312,7 @@ TEST_F(WrittenStateTest, RecurrentStateDoesNotForget) {
   EXPECT_FALSE(state->can_truncate(5));
 }
 
-TEST_F(WrittenStateTest, RingForgetsAsLongAsTheWindowIsHeld) {
+TEST_P(WrittenStateTest, RingForgetsAsLongAsTheWindowIsHeld) {
   constexpr int64_t kWindow = 16;
   const State state = make({window_layer(kWindow)});
   append(*state, 3 * kPage, 1.0f);
@@ -328,7 +334,7 @@ TEST_F(WrittenStateTest, RingForgetsAsLongAsTheWindowIsHeld) {
   EXPECT_EQ(key(*state, LayerId{0}, 20), 27.0f);
 }
 
-TEST_F(WrittenStateTest, BytesOfAStateFillAnotherWithOtherRings) {
+TEST_P(WrittenStateTest, BytesOfAStateFillAnotherWithOtherRings) {
   const std::vector<LayerStateSpec> specs = {delta_layer(), key_value_layer(), window_layer(16),
                                              latent_layer()};
   for (const int64_t length : {0, 1, 15, 16, 255, 256, 257, 700}) {
@@ -347,7 +353,7 @@ TEST_F(WrittenStateTest, BytesOfAStateFillAnotherWithOtherRings) {
   }
 }
 
-TEST_F(WrittenStateTest, FirstTokensOfAStateFillAnother) {
+TEST_P(WrittenStateTest, FirstTokensOfAStateFillAnother) {
   const std::vector<LayerStateSpec> specs = {key_value_layer(), window_layer(1000), latent_layer()};
   const State from = make(specs);
   append(*from, 700, 1.0f);
@@ -364,7 +370,7 @@ TEST_F(WrittenStateTest, FirstTokensOfAStateFillAnother) {
   }
 }
 
-TEST_F(WrittenStateTest, FilledRingHoldsItsWindowOnly) {
+TEST_P(WrittenStateTest, FilledRingHoldsItsWindowOnly) {
   const State from = make({window_layer(16)});
   append(*from, 100, 1.0f);
   const auto bytes = bytes_of(*from);
@@ -380,7 +386,7 @@ TEST_F(WrittenStateTest, FilledRingHoldsItsWindowOnly) {
   EXPECT_EQ(SequenceState::shortest_truncation(recurrent, 5), 5);
 }
 
-TEST_F(WrittenStateTest, MemoryThatRunsOutWhileCopyingKeepsThePast) {
+TEST_P(WrittenStateTest, MemoryThatRunsOutWhileCopyingKeepsThePast) {
   SmallDevice five(5);
   auto made = SequenceState::create(five, {delta_layer(), key_value_layer()}, kStep);
   ASSERT_TRUE(made.ok());
@@ -391,6 +397,13 @@ TEST_F(WrittenStateTest, MemoryThatRunsOutWhileCopyingKeepsThePast) {
   EXPECT_EQ(bytes_of(*state), bytes_of(*shared));
   EXPECT_TRUE(state->can_truncate(5));
 }
+
+// All near, some of each, all far.
+INSTANTIATE_TEST_SUITE_P(Near, WrittenStateTest,
+                         ::testing::Values(std::nullopt, uint64_t{40} << 10, uint64_t{0}),
+                         [](const auto& near) {
+                           return near.param ? std::to_string(*near.param) : "unbounded";
+                         });
 
 }  // namespace
 }  // namespace moeflux

@@ -1,0 +1,62 @@
+// Memory for what sequences remember: the device's own while there is some, then pinned memory of
+// the host that the device reads over its bus, with the same bits. Nothing moves between the two:
+// every token reads all pages of keys and values, so it does not matter which of them are far, and
+// memory that several states share never changes its place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "backend/device.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+/// Thread-compatible, together with the states that use it. The device must outlive it.
+class StateMemory {
+ public:
+  /// Without bounds: everything is the device's.
+  explicit StateMemory(Device& device) : device_(device) {}
+
+  enum class Use : uint8_t {
+    kEveryStep,  // of a fixed size, or a window: written or read again by every step
+    kPages,      // of all tokens
+  };
+  struct Bounds {
+    uint64_t near_bytes = 0;  // of the device's own memory
+    uint64_t kept_bytes = 0;  // of these, not for kPages
+  };
+  void bound(const Bounds& bounds) { bounds_ = bounds; }
+
+  /// Blocks that follow each other in one buffer.
+  struct Blocks {
+    std::shared_ptr<Buffer> buffer;
+    size_t count = 0;
+  };
+  /// Zeroed memory for up to `count` blocks of `bytes` each, at least one: fewer than asked for
+  /// where the device's memory ends. Fails with kResourceExhausted.
+  Result<Blocks> take(uint64_t bytes, size_t count, Use use);
+
+  /// Bytes that lie in either memory now.
+  uint64_t near_bytes() const { return taken_->near_kept + taken_->near_pages; }
+  uint64_t far_bytes() const { return taken_->far; }
+
+ private:
+  struct Taken {
+    uint64_t near_kept = 0;
+    uint64_t near_pages = 0;
+    uint64_t far = 0;
+  };
+
+  uint64_t near_left(Use use) const;
+  Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, MemoryKind kind,
+                                           uint64_t Taken::*counter);
+
+  Device& device_;
+  std::optional<Bounds> bounds_;
+  std::shared_ptr<Taken> taken_ = std::make_shared<Taken>();  // buffers hold it too
+};
+
+}  // namespace moeflux

@@ -1,0 +1,116 @@
+#include "state/state_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "backend/reference/reference_device.h"
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+using Use = StateMemory::Use;
+
+/// Remembers which memory was asked for, and refuses its own when told to.
+class TwoMemories : public Device {
+ public:
+  std::string_view name() const override { return "two"; }
+  std::string_view description() const override { return "two memories"; }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    if (kind == MemoryKind::kDevice && full) {
+      return make_error(ErrorCode::kResourceExhausted, "the device is full");
+    }
+    asked.emplace_back(kind, bytes);
+    return inner_->allocate(bytes, kind);
+  }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t bytes) override {
+    return inner_->create_encoder(bytes);
+  }
+
+  bool full = false;
+  std::vector<std::pair<MemoryKind, size_t>> asked;
+
+ private:
+  std::unique_ptr<Device> inner_ = make_reference_device();
+};
+
+class StateMemoryTest : public ::testing::Test {
+ protected:
+  StateMemory::Blocks take(uint64_t bytes, size_t count, Use use) {
+    auto taken = memory_.take(bytes, count, use);
+    EXPECT_TRUE(taken.ok());
+    return std::move(taken).value();
+  }
+
+  TwoMemories device_;
+  StateMemory memory_{device_};
+};
+
+TEST_F(StateMemoryTest, WithoutBoundsEverythingIsTheDevices) {
+  const StateMemory::Blocks blocks = take(100, 50, Use::kPages);
+  EXPECT_EQ(blocks.count, 50u);
+  EXPECT_EQ(memory_.near_bytes(), 5000u);
+  EXPECT_EQ(memory_.far_bytes(), 0u);
+  device_.full = true;
+  const auto refused = memory_.take(100, 1, Use::kPages);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST_F(StateMemoryTest, WhatTheDeviceDoesNotHoldIsTheHosts) {
+  memory_.bound({.near_bytes = 350});
+  const StateMemory::Blocks near = take(100, 5, Use::kPages);
+  EXPECT_EQ(near.count, 3u);
+  StateMemory::Blocks far = take(100, 2, Use::kPages);
+  EXPECT_EQ(far.count, 2u);
+  const std::vector<std::pair<MemoryKind, size_t>> expected = {{MemoryKind::kDevice, 300},
+                                                               {MemoryKind::kHostVisible, 200}};
+  EXPECT_EQ(device_.asked, expected);
+  EXPECT_EQ(memory_.near_bytes(), 300u);
+  EXPECT_EQ(memory_.far_bytes(), 200u);
+  far = {};
+  EXPECT_EQ(memory_.far_bytes(), 0u);
+}
+
+TEST_F(StateMemoryTest, MemoryThatIsGivenBackIsNearAgain) {
+  memory_.bound({.near_bytes = 100});
+  StateMemory::Blocks near = take(100, 1, Use::kPages);
+  take(100, 1, Use::kPages);
+  near = {};
+  EXPECT_EQ(memory_.near_bytes(), 0u);
+  const StateMemory::Blocks again = take(100, 1, Use::kPages);
+  EXPECT_EQ(memory_.near_bytes(), 100u);
+}
+
+TEST_F(StateMemoryTest, PagesLeaveRoomForWhatEveryStepWrites) {
+  memory_.bound({.near_bytes = 400, .kept_bytes = 200});
+  const StateMemory::Blocks pages = take(100, 4, Use::kPages);
+  EXPECT_EQ(pages.count, 2u);
+  const StateMemory::Blocks kept = take(200, 1, Use::kEveryStep);
+  EXPECT_EQ(memory_.near_bytes(), 400u);
+  const StateMemory::Blocks more = take(200, 1, Use::kEveryStep);  // of a second sequence
+  EXPECT_EQ(memory_.far_bytes(), 200u);
+}
+
+TEST_F(StateMemoryTest, ADeviceThatRefusesWhatWasLeftIsNoError) {
+  memory_.bound({.near_bytes = 1000});
+  device_.full = true;
+  const StateMemory::Blocks far = take(100, 2, Use::kPages);
+  EXPECT_EQ(far.count, 2u);
+  EXPECT_EQ(memory_.far_bytes(), 200u);
+  EXPECT_EQ(memory_.near_bytes(), 0u);
+}
+
+TEST_F(StateMemoryTest, BuffersMayOutliveIt) {
+  auto memory = std::make_unique<StateMemory>(device_);
+  auto taken = memory->take(100, 1, Use::kPages);
+  ASSERT_TRUE(taken.ok());
+  memory.reset();
+  taken->buffer.reset();
+}
+
+}  // namespace
+}  // namespace moeflux
