@@ -229,6 +229,11 @@ void note_pack_gain(const OpenModel& model) {
   if (!hint.empty()) print_note(hint);
 }
 
+void note_host_share(const OpenModel& model) {
+  const std::string share = describe_host_share(model.engine->memory_plan());
+  if (!share.empty()) print_note(formatted("{}: {}", model.device->name(), share));
+}
+
 void add_route_trace_option(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--route-trace", options.route_trace,

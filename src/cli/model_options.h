@@ -64,6 +64,9 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
 /// The same of model_directory() and engine_options().
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 
+/// Notes on standard error what the host's memory keeps of weights and state, where a device with
+/// memory of its own has no room for all of them.
+void note_host_share(const OpenModel& model);
 /// Notes on standard error that the model would be faster packed, and how much, where that is so.
 void note_pack_gain(const OpenModel& model);
 

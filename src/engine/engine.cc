@@ -55,13 +55,6 @@ void drop_cached_files(const TensorIndex& index) {
   }
 }
 
-// None of a device that works in the host's memory.
-std::optional<DeviceMemory> device_memory(const Device& device) {
-  const std::optional<uint64_t> free = device.free_bytes();
-  if (!free) return std::nullopt;
-  return DeviceMemory{*free, device.copies_beside()};
-}
-
 // True when both devices compute every expert of the table with the same bits.
 bool same_bits(const Device& device, const Device& helper, const ExpertTable& experts) {
   if (&device == &helper) return true;
@@ -72,11 +65,6 @@ bool same_bits(const Device& device, const Device& helper, const ExpertTable& ex
       return device.multiplies_units(*matrix) && helper.multiplies_units(*matrix);
     });
   });
-}
-
-// What states and tables will take of a device's own memory.
-uint64_t device_leave_bytes(const MemoryPlan& plan) {
-  return plan.state_bytes + kDeviceReserveBytes;
 }
 
 // A bound for a cache where all of them were refused: at least one fits.
@@ -121,14 +109,26 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
   std::unique_ptr<Engine> engine(new Engine);
+  engine->device_ = &device;
+  engine->state_memory_ = std::make_shared<StateMemory>(device);
+  const std::optional<uint64_t> device_free = device.free_bytes();
+  engine->device_has_memory_ = device_free.has_value();
+  DensePlanner place;
+  if (device_free) {
+    place = [&](LoadedModel& counted) {
+      return engine->place_dense(counted, options, *device_free);
+    };
+  }
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
-                                                  options.load_progress));
+                                                  options.load_progress, place));
   MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types, cache_types_for(device, options));
   const ModelSpec& spec = engine->spec();
-  MF_ASSIGN_OR_RETURN(engine->context_length_, context_length_for(spec, options));
-  engine->prefill_chunk_ = prefill_chunk_for(device, options, engine->context_length_);
-  engine->device_ = &device;
-  engine->device_has_memory_ = device.free_bytes().has_value();
+  if (device_free) {
+    const DenseSizes& dense = engine->loaded_->dense;
+    engine->device_plan_.share.dense_bytes = dense.bytes - dense.host_bytes;
+  } else {
+    MF_RETURN_IF_ERROR(engine->choose_steps(spec, options));
+  }
 
   const int64_t n = engine->prefill_chunk_;
   MF_ASSIGN_OR_RETURN(engine->step_inputs_,
@@ -147,7 +147,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
       .context_length = engine->context_length_,
       .step_tokens_max = n,
       .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
-      .expert_cache_bytes = options.expert_cache_bytes};
+      .expert_cache_bytes = options.expert_cache_bytes,
+      .on_device = engine->device_plan_.share};
   engine->plan_ = plan_memory(*engine->loaded_, request);
   const bool streams = engine->plan_.streams();
   if (streams && compute_as_stored(engine->loaded_->experts, device)) {
@@ -160,10 +161,41 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                            .interval = options.memory_interval});
   if (streams) drop_cached_files(engine->loaded_->index);
   MF_RETURN_IF_ERROR(engine->open_experts(options));
+  engine->bound_states();
   MF_RETURN_IF_ERROR(engine->open_prefixes(options));
   engine->profile_path_ = options.expert_profile;
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
   return engine;
+}
+
+Status Engine::choose_steps(const ModelSpec& spec, const EngineOptions& options) {
+  MF_ASSIGN_OR_RETURN(context_length_, context_length_for(spec, options));
+  prefill_chunk_ = prefill_chunk_for(*device_, options, context_length_);
+  return {};
+}
+
+Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOptions& options,
+                                        uint64_t device_free) {
+  MF_RETURN_IF_ERROR(choose_steps(counted.spec(), options));
+  MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(*device_, options));
+  Result<DevicePlan> plan = plan_device(counted, {.free_bytes = device_free,
+                                                  .context_length = context_length_,
+                                                  .step_tokens = prefill_chunk_,
+                                                  .step_may_shrink = options.prefill_chunk == 0,
+                                                  .near_cache_bytes = options.near_cache_bytes});
+  if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
+  device_plan_ = *std::move(plan);
+  prefill_chunk_ = device_plan_.step_tokens;
+  return device_plan_.dense;
+}
+
+// None of a device that works in the host's memory.
+std::optional<DeviceMemory> Engine::device_memory() const {
+  const std::optional<uint64_t> free = device_->free_bytes();
+  if (!free) return std::nullopt;
+  return DeviceMemory{.free_bytes = *free,
+                      .taken_bytes = device_plan_.share.state_bytes + device_plan_.reserve_bytes,
+                      .copies_beside = device_->copies_beside()};
 }
 
 Status Engine::open_experts(const EngineOptions& options) {
@@ -171,14 +203,17 @@ Status Engine::open_experts(const EngineOptions& options) {
       reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
                                                .depth = kReaderDepth,
                                                .speculative_depth = kSpeculativeDepth}));
-  const std::optional<DeviceMemory> memory = device_memory(*device_);
+  const std::optional<DeviceMemory> memory = device_memory();
   if (options.near_cache_bytes) {
     MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
   }
+  const uint64_t token_bytes =
+      static_cast<uint64_t>(token_demand(spec()).per_layer) * loaded_->experts.slot_bytes_max();
   ExpertPlan split = plan_experts(loaded_->experts, plan_, memory,
                                   {.expert_cache_bytes = options.expert_cache_bytes,
                                    .near_cache_bytes = options.near_cache_bytes,
-                                   .ring_bytes = options.ring_bytes});
+                                   .ring_bytes = options.ring_bytes,
+                                   .token_bytes = token_bytes});
   if (options.plan == PlanMode::kResident && split.home != ExpertHome::kDevice) {
     return make_error(ErrorCode::kResourceExhausted,
                       "plan resident: experts take {}, device {} has {} for them",
@@ -208,7 +243,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                             .experts_per_token_max = token_demand(spec()).per_layer,
                                             .placement = options.placement,
                                             .helper = helper,
-                                            .leave_bytes = device_leave_bytes(plan_),
+                                            .leave_bytes = memory ? memory->taken_bytes : 0,
                                             .on_less = options.on_warning,
                                             .check_arrivals = options.check_experts}));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
@@ -224,7 +259,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                               .near_bytes = split.near_bytes,
                                               .placement = options.placement,
                                               .helper = helper,
-                                              .leave_bytes = device_leave_bytes(plan_),
+                                              .leave_bytes = memory ? memory->taken_bytes : 0,
                                               .on_less = options.on_warning,
                                               .lookahead = options.lookahead}));
     if (!far.ok()) {
@@ -260,6 +295,17 @@ Result<HelperOptions> Engine::open_helper(const EngineOptions& options) {
       std::min(prefill_chunk_, helped_rows_max(loaded_->experts, shape.experts_per_token_max));
   MF_ASSIGN_OR_RETURN(helper_, ExpertHelper::create(*device_, *options.helper, shape));
   return HelperOptions{.helper = helper_.get(), .always = is_wanted};
+}
+
+// Sequences share what is left now, which is what was planned for one at least: small things of the
+// experts' store came out of the reserve.
+void Engine::bound_states() {
+  const std::optional<uint64_t> left = device_->free_bytes();
+  if (!left) return;
+  const uint64_t reserve = device_plan_.reserve_bytes;
+  const uint64_t beyond = *left > reserve ? *left - reserve : 0;
+  state_memory_->bound({.near_bytes = std::max(beyond, device_plan_.share.state_bytes),
+                        .kept_bytes = device_plan_.state_kept_bytes});
 }
 
 Status Engine::open_prefixes(const EngineOptions& options) {
@@ -306,7 +352,7 @@ Status Engine::save_expert_profile() const {
 
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(*device_, loaded_->states(), prefill_chunk_));
+                      SequenceState::create(state_memory_, loaded_->states(), prefill_chunk_));
   return std::unique_ptr<Sequence>(new Sequence({std::move(state), {}}));
 }
 

@@ -16,6 +16,8 @@
 #include "backend/device.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "engine/device_plan.h"
+#include "engine/expert_plan.h"
 #include "engine/memory_plan.h"
 #include "engine/memory_pressure.h"
 #include "engine/plan_mode.h"
@@ -147,6 +149,8 @@ class Engine {
   const ModelSpec& spec() const { return loaded_->spec(); }
   const CacheTypes& cache_types() const { return loaded_->cache_types; }
   const MemoryPlan& memory_plan() const { return plan_; }
+  /// Where the states of all this engine's sequences lie.
+  const StateMemory& state_memory() const { return *state_memory_; }
   int64_t context_length() const { return context_length_; }
   int64_t prefill_chunk() const { return prefill_chunk_; }
   /// model_fingerprint() of config and weights.
@@ -275,13 +279,20 @@ class Engine {
   Status read_best(int64_t row, const BestLogits& best, std::vector<TokenLogit>& into);
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
+  Status choose_steps(const ModelSpec& spec, const EngineOptions& options);
+  Result<DensePlaces> place_dense(LoadedModel& counted, const EngineOptions& options,
+                                  uint64_t device_free);
+  std::optional<DeviceMemory> device_memory() const;
   Status open_experts(const EngineOptions& options);
   Result<HelperOptions> open_helper(const EngineOptions& options);
+  void bound_states();
   Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();
 
   std::unique_ptr<LoadedModel> loaded_;
   MemoryPlan plan_;
+  DevicePlan device_plan_;  // of a device with memory of its own
+  std::shared_ptr<StateMemory> state_memory_;
   MemoryPressure pressure_;
   std::string profile_path_;
   UsageProfile profile_;  // as it was at open

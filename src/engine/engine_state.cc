@@ -159,7 +159,7 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
     }
   }
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(*device_, header.layers, prefill_chunk_));
+                      SequenceState::create(state_memory_, header.layers, prefill_chunk_));
   const auto held = static_cast<int64_t>(snapshot.tokens.size());
   Past past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
   StepGuard guard(*encoder_);

@@ -18,6 +18,7 @@ enum class ExpertHome : uint8_t {
 /// A device's own memory, as it is when weights, scratch and tables have been loaded.
 struct DeviceMemory {
   uint64_t free_bytes = 0;
+  uint64_t taken_bytes = 0;    // of these, by a sequence's state and a reserve
   bool copies_beside = false;  // Device::copies_beside()
 };
 
@@ -26,6 +27,7 @@ struct ExpertPlanRequest {
   std::optional<uint64_t> expert_cache_bytes;
   std::optional<uint64_t> near_cache_bytes;
   std::optional<uint64_t> ring_bytes;
+  uint64_t token_bytes = 0;  // of one token's experts in a layer: room for them without a ring
 };
 
 struct ExpertPlan {

@@ -22,13 +22,15 @@ class ExpertPlanTest : public TinyEngineTest {
   /// On a host whose cache has room for so many experts.
   ExpertPlan plan(uint64_t cached, std::optional<DeviceMemory> device,
                   const ExpertPlanRequest& request = {}) const {
-    MemoryPlan memory{.state_bytes = 100, .experts_bytes = 8 * slot_, .expert_slot_bytes = slot_};
+    MemoryPlan memory{.experts_bytes = 8 * slot_, .expert_slot_bytes = slot_};
     memory.expert_cache_bytes = request.expert_cache_bytes.value_or(cached * slot_);
     return plan_experts(model_->experts, memory, device, request);
   }
   DeviceMemory device(uint64_t slots) const {
-    return {.free_bytes = kDeviceReserveBytes + 100 + slots * slot_, .copies_beside = true};
+    return {.free_bytes = kTaken + slots * slot_, .taken_bytes = kTaken, .copies_beside = true};
   }
+
+  static constexpr uint64_t kTaken = 1000;
 
   std::unique_ptr<LoadedModel> model_;
   uint64_t slot_ = 0;
@@ -55,6 +57,7 @@ TEST_F(ExpertPlanTest, AHostThatHoldsAllIsBehindTheDevice) {
   EXPECT_EQ(split.ring_bytes, 0u);  // a quarter would not be two waves
   EXPECT_EQ(split.far_bytes, 8 * slot_);
   EXPECT_EQ(plan(8, device(5), {.ring_bytes = 3 * slot_}).ring_bytes, 3 * slot_);
+  EXPECT_EQ(plan(8, device(5), {.token_bytes = 2 * slot_}).near_bytes, 3 * slot_);
 }
 
 TEST_F(ExpertPlanTest, WithoutRoomTheDriveIsBehindBoth) {

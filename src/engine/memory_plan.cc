@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/encoder.h"
+#include "base/format.h"
 #include "experts/expert_fetch.h"
 #include "experts/tiered_expert_store.h"
 #include "io/reader_factory.h"
@@ -32,6 +34,25 @@ int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
   return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, step_tokens);
 }
 
+uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens) {
+  const int64_t words =
+      2 * step_tokens + 2 * kTopRowsMax + logits_rows_max(spec, step_tokens) * spec.vocab_size;
+  return static_cast<uint64_t>(words) * sizeof(float);
+}
+
+std::string describe_host_share(const MemoryPlan& plan) {
+  std::string text;
+  const auto add = [&](uint64_t all, uint64_t on_device, std::string_view of) {
+    if (on_device >= all) return;
+    text += formatted("{}{} of {} of {}", text.empty() ? "the host keeps " : ", ",
+                      format_bytes(all - on_device), format_bytes(all), of);
+  };
+  if (plan.on_device.total_bytes() == 0) return text;
+  add(plan.dense_bytes, plan.on_device.dense_bytes, "dense weights");
+  add(plan.state_bytes, plan.on_device.state_bytes, "a full context's state");
+  return text;
+}
+
 uint64_t MemoryPlan::taken_bytes() const {
   const uint64_t parts = dense_bytes + state_bytes + scratch_bytes + reader_bytes + reserve_bytes;
   return parts - on_device.total_bytes();
@@ -45,10 +66,9 @@ uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts) {
 }
 
 // The ring takes no more than a quarter, and nothing where that is not even two waves.
-TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t state_bytes,
+TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t taken_bytes,
                     std::optional<uint64_t> wanted) {
-  const uint64_t taken = state_bytes + kDeviceReserveBytes;
-  const uint64_t bytes = wanted.value_or(free_bytes > taken ? free_bytes - taken : 0);
+  const uint64_t bytes = wanted.value_or(free_bytes > taken_bytes ? free_bytes - taken_bytes : 0);
   const uint64_t wave = ring_wave(experts) * experts.slot_bytes_max();
   const uint64_t waves = wave == 0 ? 0 : std::min<uint64_t>(kRingWaves, bytes / 4 / wave);
   TierPlan plan;

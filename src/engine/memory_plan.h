@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/units.h"
 #include "engine/model_loader.h"
@@ -60,6 +61,8 @@ constexpr int kReaderDepth = 256;
 /// Rows of logits that a step of so many tokens computes at once: a vocabulary of 250,000 is a
 /// megabyte a row, so that those of a whole prompt come in pieces.
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens);
+/// What a step of so many tokens has beside scratch(): ids, positions, logits, the best of them.
+uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 
 struct MemoryPlanRequest {
   uint64_t available_bytes = 0;  // HostMemory::available_bytes before anything is loaded
@@ -82,9 +85,9 @@ struct TierPlan {
   uint64_t ring_bytes = 0;  // that a prompt's go through
 };
 
-/// Divides what the user asked for, or what the state of a sequence and a reserve leave of
-/// `free_bytes`.
-TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t state_bytes,
+/// Divides what the user asked for, or what `taken_bytes`, the state of a sequence and a reserve,
+/// leave of `free_bytes`.
+TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t taken_bytes,
                     std::optional<uint64_t> wanted);
 
 /// The same where the host's memory does not hold them all either: what the user asked for is
@@ -96,7 +99,11 @@ struct StreamTiers {
 StreamTiers plan_stream_tiers(const TierPlan& tiers, const MemoryPlan& plan,
                               std::optional<uint64_t> wanted, bool near_is_wanted);
 
-/// Left free of a device's own memory: tables, workspace and the driver take it.
+/// One line of what the host keeps of what is the device's otherwise; empty where that is nothing.
+std::string describe_host_share(const MemoryPlan& plan);
+
+/// Left free of a device's own memory, unless it is small: tables, workspace and the driver take
+/// it.
 constexpr uint64_t kDeviceReserveBytes = 512 * kMiB;
 
 }  // namespace moeflux

@@ -86,7 +86,7 @@ TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {
   const uint64_t slot = model_->experts.slot_bytes_max();  // waves are of 4, as many as a layer has
   const uint64_t others = kDeviceReserveBytes + 100;
   const auto plan = [&](uint64_t free, std::optional<uint64_t> wanted = std::nullopt) {
-    return plan_tiers(model_->experts, free, 100, wanted);
+    return plan_tiers(model_->experts, free, others, wanted);
   };
   EXPECT_EQ(plan(others).near_bytes + plan(others).ring_bytes, 0u);
   EXPECT_EQ(plan(0).near_bytes, 0u);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "checkpoint/checksum.h"
 #include "engine/model_source.h"
@@ -81,6 +82,18 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   return loaded;
 }
 
+/// Builds the model without memory for its weights first, so that their sizes are known.
+Result<DensePlaces> plan_places(const Description& description, TensorIndex& index, Device& device,
+                                const DensePlanner& plan) {
+  const std::unique_ptr<Device> trace = make_trace_device(&device);
+  MF_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LoadedModel> counted,
+      build(description, std::move(index), *trace, {.loading = WeightLoading::kCheckOnly}));
+  MF_ASSIGN_OR_RETURN(DensePlaces places, plan(*counted));
+  index = std::move(counted->index);
+  return places;
+}
+
 std::string assumption(const Description& description, const AssumedFormat& assumed) {
   if (!description.quant_status.ok()) {
     return formatted("assumed {}; what config.json says is not supported: {}", assumed.to_string(),
@@ -147,13 +160,18 @@ std::string unknown_keys_warning(const ModelSpec& spec) {
 }
 
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
-                                                WeightLoading loading,
-                                                const LoadProgress& progress) {
+                                                WeightLoading loading, const LoadProgress& progress,
+                                                const DensePlanner& plan) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
   MF_RETURN_IF_ERROR(description.quant_status);
   MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors());
-  return build(description, std::move(index), device, {.loading = loading}, progress);
+  DensePlaces places;
+  if (plan) {
+    MF_ASSIGN_OR_RETURN(places, plan_places(description, index, device, plan));
+  }
+  return build(description, std::move(index), device,
+               {.loading = loading, .places = std::move(places)}, progress);
 }
 
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,

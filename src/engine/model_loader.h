@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,10 +47,15 @@ Status check_model_folder(const std::string& path);
 /// kCancelled.
 using LoadProgress = ReadProgress;
 
-/// Fails with the file, key or tensor that is wrong. The device must outlive the result.
+/// Says where dense weights lie, given the model before any of them has been placed.
+using DensePlanner = std::function<Result<DensePlaces>(LoadedModel& counted)>;
+
+/// Fails with the file, key or tensor that is wrong, and as `plan` does. The device must outlive
+/// the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading,
-                                                const LoadProgress& progress = {});
+                                                const LoadProgress& progress = {},
+                                                const DensePlanner& plan = {});
 
 /// A model that lies anywhere: `config_json` is the text of its config.json.
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,

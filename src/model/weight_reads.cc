@@ -15,20 +15,27 @@ constexpr size_t kBlockBytes = 16 * kMiB;  // small tensors share blocks; larger
 
 }  // namespace
 
-Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype) {
-  const bool shares_block = bytes <= kBlockBytes / 2;
-  const size_t begin = round_up(open_block_used_, 64);
-  if (shares_block && open_block_ != nullptr && begin + bytes <= kBlockBytes) {
-    open_block_used_ = begin + bytes;
-    return Tensor::view(*open_block_, begin, shape, dtype);
-  }
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
-                      device_.allocate(shares_block ? kBlockBytes : bytes, MemoryKind::kDevice));
+Status WeightReads::open_block(MemoryKind kind, uint64_t bytes) {
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device_.allocate(bytes, kind));
   buffers_.push_back(std::move(buffer));
-  if (shares_block) {
-    open_block_ = buffers_.back().get();
-    open_block_used_ = bytes;
+  open_blocks_[static_cast<size_t>(kind)] = {buffers_.back().get(), 0};
+  return {};
+}
+
+Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind) {
+  Block& open = open_blocks_[static_cast<size_t>(kind)];
+  const size_t begin = round_up(open.used, kPlaceAlignment);
+  if (open.buffer != nullptr && begin + bytes <= open.buffer->size_bytes()) {
+    open.used = begin + bytes;
+    return Tensor::view(*open.buffer, begin, shape, dtype);
   }
+  if (bytes <= kBlockBytes / 2) {
+    MF_RETURN_IF_ERROR(open_block(kind, kBlockBytes));
+    open.used = bytes;
+    return Tensor::view(*open.buffer, 0, shape, dtype);
+  }
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device_.allocate(bytes, kind));
+  buffers_.push_back(std::move(buffer));
   return Tensor::view(*buffers_.back(), 0, shape, dtype);
 }
 

@@ -3,6 +3,7 @@
 // the bytes to read are known before the first.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,8 +29,15 @@ class WeightReads {
   WeightReads(const WeightReads&) = delete;
   WeightReads& operator=(const WeightReads&) = delete;
 
+  /// Every place begins at a multiple of it.
+  static constexpr size_t kPlaceAlignment = 64;
+
+  /// One buffer for all places in memory of this kind, of which `bytes` is the sum, each rounded up
+  /// to kPlaceAlignment. Fails with kResourceExhausted.
+  Status open_block(MemoryKind kind, uint64_t bytes);
   /// Room for a tensor; small ones share buffers.
-  Result<Tensor> place(size_t bytes, const Shape& shape, DType dtype);
+  Result<Tensor> place(size_t bytes, const Shape& shape, DType dtype,
+                       MemoryKind kind = MemoryKind::kDevice);
 
   // The work of run(), in the order of these calls. Tensors are places of place().
 
@@ -51,6 +59,11 @@ class WeightReads {
     uint64_t stored_bytes = 0;
     std::function<Status()> run;
   };
+  /// One of buffers_, filled up to `used`.
+  struct Block {
+    Buffer* buffer = nullptr;
+    size_t used = 0;
+  };
 
   void add_tensor(const Tensor& to, const StoredPart& from);
   void add_tiles(const Weight& to, const StoredModule& from);
@@ -62,8 +75,7 @@ class WeightReads {
   Device& device_;
   std::vector<Read> reads_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
-  Buffer* open_block_ = nullptr;  // one of buffers_, filled up to open_block_used_
-  size_t open_block_used_ = 0;
+  std::array<Block, 2> open_blocks_;     // of each MemoryKind
   std::vector<std::byte> upload_piece_;  // on its way to memory that the host cannot address
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/units.h"
 
 namespace moeflux {
 
@@ -15,9 +16,21 @@ WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Dev
       origin_(options.loading == WeightLoading::kAssume
                   ? make_assumed_origin(claims_.scheme(), quant, device, options.assumed)
                   : make_checkpoint_origin(claims_, quant, device)),
-      reads_(index, device) {
+      reads_(index, device),
+      places_(std::move(options.places)) {
+  open_blocks();
   experts_.layers.resize(static_cast<size_t>(options.num_layers));
   expert_prefixes_.resize(static_cast<size_t>(options.num_layers));
+}
+
+void WeightStore::open_blocks() {
+  const auto open = [&](MemoryKind kind, uint64_t bytes) {
+    if (bytes == 0) return;
+    const Status opened = reads_.open_block(kind, bytes);
+    if (!opened.ok()) claims_.fail(opened.error());
+  };
+  open(MemoryKind::kDevice, places_.device_bytes);
+  open(MemoryKind::kHostVisible, places_.host_bytes);
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
@@ -57,13 +70,15 @@ Weight WeightStore::head(const Weight& embedding, int64_t vocab_size, int64_t hi
   return embedding;
 }
 
-Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype) {
-  const Result<Tensor> placed = reads_.place(bytes, shape, dtype);
+Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind) {
+  const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind);
   if (!placed.ok()) {
     claims_.fail(placed.error());
     return {};
   }
   sizes_.bytes += bytes;
+  if (kind == MemoryKind::kHostVisible) sizes_.host_bytes += bytes;
+  sizes_.placed_bytes += round_up(bytes, WeightReads::kPlaceAlignment);
   return *placed;
 }
 
@@ -81,6 +96,8 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
                                 bool is_router) {
   const std::optional<StoredModule> module = origin_->module(name, shape, is_router);
   if (!module) return {};
+  const size_t at = modules_.size();
+  const bool on_host = at < places_.on_host.size() && places_.on_host[at];
   modules_.push_back({module->name, shape, module->format, is_router, std::string(name), *module});
   const int64_t cols = shape.back();
   const int64_t rows = shape.num_elements() / cols;
@@ -101,8 +118,10 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
   for (const PartRole role : kPartRoles) {
     if (!weight.has(role)) continue;
     Tensor& part = weight.parts[role];
-    part = place(part.size_bytes(), part.shape, part.dtype);
+    part = place(part.size_bytes(), part.shape, part.dtype,
+                 on_host ? MemoryKind::kHostVisible : MemoryKind::kDevice);
     if (part.is_null()) return {};
+    modules_[at].placed_bytes += round_up(part.size_bytes(), WeightReads::kPlaceAlignment);
   }
   if (!module->is_assumed()) reads_.add_module(weight, *module);
   return weight;

@@ -31,7 +31,9 @@ enum class WeightLoading : uint8_t {
 
 /// How much the weights beside the routed experts take.
 struct DenseSizes {
-  uint64_t bytes = 0;         // on the device, small tensors as f32
+  uint64_t bytes = 0;         // in memory, small tensors as f32
+  uint64_t host_bytes = 0;    // of these, in the host's memory by DensePlaces
+  uint64_t placed_bytes = 0;  // with what WeightReads::kPlaceAlignment adds
   uint64_t stored_bytes = 0;  // in the checkpoint
   uint64_t parameters = 0;
   // The part in an embedding that is not the head as well: a token reads one row of it.
@@ -47,6 +49,7 @@ struct ClaimedModule {
   bool is_router = false;
   std::string canonical;  // the name that the family uses
   StoredModule stored;
+  uint64_t placed_bytes = 0;  // in memory, with what WeightReads::kPlaceAlignment adds
 };
 
 /// A small tensor as the checkpoint holds it, or is assumed to.
@@ -57,6 +60,14 @@ struct ClaimedFloats {
   std::function<float(float)> map;  // what the family makes of each number
 };
 
+/// Which dense weights lie in memory of the host that the device reads.
+struct DensePlaces {
+  std::vector<bool> on_host;  // by module in the order of claims; those behind its end do not
+  // What all places in either memory take together, with alignment; 0: as it comes.
+  uint64_t device_bytes = 0;
+  uint64_t host_bytes = 0;
+};
+
 class WeightStore {
  public:
   struct Options {
@@ -64,6 +75,7 @@ class WeightStore {
     int64_t num_layers = 0;
     WeightLoading loading = WeightLoading::kRead;
     AssumedFormat assumed = {};  // for kAssume
+    DensePlaces places = {};
   };
 
   /// All references must outlive the store; `device` also the weights.
@@ -134,7 +146,9 @@ class WeightStore {
   };
   Weight take_module(std::string_view name, const Shape& shape, Placement placement,
                      bool is_router = false);
-  Tensor place(size_t bytes, const Shape& shape, DType dtype);
+  Tensor place(size_t bytes, const Shape& shape, DType dtype,
+               MemoryKind kind = MemoryKind::kDevice);
+  void open_blocks();
   bool shares_head(bool tied) const { return tied && !has("lm_head.weight"); }
 
   Device& device_;
@@ -142,6 +156,7 @@ class WeightStore {
   TensorClaims claims_;
   std::unique_ptr<WeightOrigin> origin_;
   WeightReads reads_;
+  DensePlaces places_;
   std::vector<ClaimedModule> modules_;
   std::vector<ClaimedFloats> floats_;
   std::vector<std::string> expert_prefixes_;

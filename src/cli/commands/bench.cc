@@ -151,6 +151,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
                       load_model(directory, *trace, WeightLoading::kCheckOnly));
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> text, text_tokens(options, directory));
   MF_ASSIGN_OR_RETURN(const auto open, open_model_for(options, tests, directory));
+  note_host_share(*open);
   note_pack_gain(*open);
   Engine& engine = *open->engine;
   model->cache_types = engine.cache_types();

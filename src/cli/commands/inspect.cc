@@ -2,6 +2,7 @@
 // folder with only config.json is described under an assumed storage format.
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/trace/trace_device.h"
@@ -12,6 +13,7 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "engine/cache_types.h"
+#include "engine/device_plan.h"
 #include "engine/dry_run.h"
 #include "engine/model_sizes.h"
 #include "io/host_memory.h"
@@ -121,7 +123,28 @@ Json describe_plan(const MemoryPlan& plan, int64_t context, const DryRun& token)
   json["expert_cache_bytes"] = plan.expert_cache_bytes;
   json["dense_bytes_read_per_token"] = token.weight_bytes;
   json["expert_bytes_read_per_token_cold"] = plan.cold_bytes_per_token;
+  if (plan.on_device.total_bytes() > 0) {
+    json["dense_bytes_in_host_memory"] = plan.dense_bytes - plan.on_device.dense_bytes;
+    json["state_bytes_in_host_memory"] = plan.state_bytes - plan.on_device.state_bytes;
+  }
   return json;
+}
+
+// What lies in the memory of the device that was asked for; nothing where it has none of its own or
+// is not here.
+Result<DeviceShare> device_share(LoadedModel& model, const Result<std::unique_ptr<Device>>& opened,
+                                 const EngineOptions& engine, int64_t context) {
+  if (!opened.ok()) return DeviceShare{};
+  const std::optional<uint64_t> free_bytes = (*opened)->free_bytes();
+  if (!free_bytes) return DeviceShare{};
+  const Result<DevicePlan> plan =
+      plan_device(model, {.free_bytes = *free_bytes,
+                          .context_length = context,
+                          .step_tokens = prefill_chunk_for(**opened, engine, context),
+                          .step_may_shrink = true,
+                          .near_cache_bytes = engine.near_cache_bytes});
+  if (!plan.ok()) return plan.error().with_context(formatted("device {}", (*opened)->name()));
+  return plan->share;
 }
 
 // "expert_cache_bytes 1073741824" reads as "expert cache        1.00 GiB".
@@ -158,18 +181,17 @@ Status run(const Options& options) {
                       describe_model(directory, *device, {.bits = options.assume_bits}));
   const Result<std::unique_ptr<Device>> opened = open_device(options.model);
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, engine));
-  const bool has_memory = opened.ok() && (*opened)->free_bytes().has_value();
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
+  MF_ASSIGN_OR_RETURN(const DeviceShare on_device, device_share(*model, opened, engine, context));
   const int64_t chunk = prefill_chunk_for(*device, engine, context);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
-  const MemoryPlan plan =
-      plan_memory(*model, {.available_bytes = available,
-                           .context_length = context,
-                           .step_tokens_max = chunk,
-                           .scratch_bytes = prefill.scratch_bytes,
-                           .expert_cache_bytes = engine.expert_cache_bytes,
-                           .on_device = has_memory ? kAllOnDevice : DeviceShare{}});
+  const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,
+                                               .context_length = context,
+                                               .step_tokens_max = chunk,
+                                               .scratch_bytes = prefill.scratch_bytes,
+                                               .expert_cache_bytes = engine.expert_cache_bytes,
+                                               .on_device = on_device});
   const ModelSizes sizes = measure_model(*model);
   Json report;
   report["model"] = directory;

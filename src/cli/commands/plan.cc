@@ -324,6 +324,7 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   report.experts =
       plan_experts(model->experts, report.memory,
                    DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
+                                .taken_bytes = report.memory.state_bytes + kDeviceReserveBytes,
                                 .copies_beside = here == nullptr || here->copies_beside()},
                    {.expert_cache_bytes = engine.expert_cache_bytes,
                     .near_cache_bytes = engine.near_cache_bytes});

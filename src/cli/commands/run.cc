@@ -175,7 +175,10 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
-  if (!options.quiet && !options.json) note_pack_gain(*model);
+  if (!options.quiet && !options.json) {
+    note_host_share(*model);
+    note_pack_gain(*model);
+  }
   MF_ASSIGN_OR_RETURN(loaded.session, Session::create(std::move(model)));
   MF_RETURN_IF_ERROR(loaded.session->set_sampler(std::move(sampler)));
   return loaded;

@@ -1,0 +1,304 @@
+// A GPU whose memory does not hold a model's dense weights, keys and values reads what the host
+// keeps over its bus, and computes what one that holds them all does, bit for bit.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/trace/trace_device.h"
+#include "base/format.h"
+#include "base/units.h"
+#include "engine/engine.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden_families.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+using Logits = std::vector<float>;
+
+constexpr uint64_t kEnough = uint64_t{1} << 40;
+
+std::unique_ptr<Device> open_with(uint64_t memory_bytes) {
+  return make_emulator_device({.seed = 5, .matrix_units = true, .memory_bytes = memory_bytes});
+}
+
+/// A model on a GPU with so much memory.
+struct World {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Engine> engine;
+
+  bool opens(const std::string& model, uint64_t memory_bytes, const EngineOptions& options) {
+    engine.reset();
+    device = open_with(memory_bytes);
+    auto opened = Engine::open(model, *device, options);
+    if (!opened.ok()) {
+      EXPECT_EQ(opened.error().code(), ErrorCode::kResourceExhausted) << opened.error().to_string();
+      return false;
+    }
+    engine = std::move(opened).value();
+    return true;
+  }
+  std::unique_ptr<Sequence> start() {
+    auto sequence = engine->create_sequence();
+    EXPECT_TRUE(sequence.ok());
+    return std::move(sequence).value();
+  }
+  /// The logits of every token.
+  Logits eval(Sequence& sequence, std::span<const TokenId> tokens,
+              StepPhase phase = StepPhase::kPrompt) {
+    Logits logits;
+    const Status done = engine->eval(sequence, tokens, {.logits = LogitsMode::kAll, .phase = phase},
+                                     [&](int64_t, std::span<const float> rows) {
+                                       logits.insert(logits.end(), rows.begin(), rows.end());
+                                       return Status();
+                                     });
+    EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().to_string());
+    return logits;
+  }
+  uint64_t host_dense_bytes() const {
+    const MemoryPlan& plan = engine->memory_plan();
+    return plan.dense_bytes - plan.on_device.dense_bytes;
+  }
+};
+
+Tokens text_of(size_t length) {
+  Tokens tokens(length);
+  for (size_t i = 0; i < length; ++i) tokens[i] = static_cast<TokenId>(7 * i % 31 + 1);
+  return tokens;
+}
+
+/// The least memory, to a KiB, on which the model opens.
+uint64_t least_memory(const std::string& model, const EngineOptions& options) {
+  uint64_t refused = kMiB;  // the reserve
+  uint64_t opens = 16 * kMiB;
+  EXPECT_TRUE(World().opens(model, opens, options));
+  while (opens - refused > kKiB) {
+    const uint64_t middle = (opens + refused) / 2;
+    (World().opens(model, middle, options) ? opens : refused) = middle;
+  }
+  return opens;
+}
+
+/// A model, its tokens, and their logits where everything is near.
+class Subject {
+ public:
+  Subject(std::string model, size_t length, const EngineOptions& options)
+      : model_(std::move(model)), text_(text_of(length)), options_(options) {
+    World all;
+    if (!all.opens(model_, kEnough, options_)) return;
+    plan_ = all.engine->memory_plan();
+    EXPECT_EQ(all.host_dense_bytes(), 0u);
+    expected_ = all.eval(*all.start(), text_);
+    EXPECT_EQ(all.engine->state_memory().far_bytes(), 0u);
+    width_ = expected_.size() / length;
+    count_parts(all.engine->cache_types());
+    least_ = least_memory(model_, options_);
+  }
+
+  bool opens(World& world, uint64_t beyond_least) const {
+    const bool opened = world.opens(model_, least_ + beyond_least, options_);
+    EXPECT_TRUE(opened);
+    return opened;
+  }
+  const std::string& model() const { return model_; }
+  uint64_t least() const { return least_; }
+  const MemoryPlan& plan() const { return plan_; }
+  /// What leaves the device first: the table, and pages of all tokens.
+  uint64_t table_bytes() const { return table_bytes_; }
+  uint64_t pages_bytes() const { return pages_bytes_; }
+  std::span<const TokenId> tokens(size_t from, size_t count) const {
+    return std::span(text_).subspan(from, count);
+  }
+  Logits expected(size_t from, size_t count) const {
+    const auto begin = expected_.begin() + static_cast<ptrdiff_t>(from * width_);
+    return {begin, begin + static_cast<ptrdiff_t>(count * width_)};
+  }
+  size_t length() const { return text_.size(); }
+
+ private:
+  void count_parts(const CacheTypes& types) {
+    const auto trace = make_trace_device();
+    const auto counted = load_model(model_, *trace, WeightLoading::kCheckOnly);
+    ASSERT_TRUE(counted.ok());
+    table_bytes_ = (*counted)->dense.lookup_bytes;
+    (*counted)->cache_types = types;
+    for (LayerStateSpec layer : (*counted)->states()) {
+      std::erase_if(layer.tensors,
+                    [](const StateTensor& t) { return !t.is_per_token() || t.window > 0; });
+      pages_bytes_ += SequenceState::bytes_held(layer, options_.context_length, 1);
+    }
+  }
+
+  std::string model_;
+  Tokens text_;
+  EngineOptions options_;
+  MemoryPlan plan_;
+  uint64_t table_bytes_ = 0;
+  uint64_t pages_bytes_ = 0;
+  Logits expected_;
+  size_t width_ = 0;
+  uint64_t least_ = 0;
+};
+
+/// The text in chunks, the last of them token by token.
+void expect_text(const Subject& subject, World& world, Sequence& sequence, size_t chunk) {
+  constexpr size_t kDecoded = 4;
+  const size_t prompt = subject.length() - kDecoded;
+  for (size_t at = 0; at < subject.length();) {
+    const size_t rows = at < prompt ? std::min(chunk, prompt - at) : 1;
+    ASSERT_EQ(world.eval(sequence, subject.tokens(at, rows),
+                         at < prompt ? StepPhase::kPrompt : StepPhase::kDecode),
+              subject.expected(at, rows))
+        << "token " << at;
+    at += rows;
+  }
+}
+
+/// A sequence that has evaluated the text: forks, snapshots and rewinds of it, and new ones.
+void expect_pasts(const Subject& subject, World& world, Sequence& sequence) {
+  Engine& engine = *world.engine;
+  const size_t half = subject.length() / 2;
+  const auto expect_at = [&](Sequence& from, size_t position) {
+    ASSERT_EQ(from.length(), static_cast<int64_t>(position));
+    EXPECT_EQ(world.eval(from, subject.tokens(position, 2)), subject.expected(position, 2))
+        << position;
+  };
+  const auto fork = engine.fork(sequence);
+  ASSERT_TRUE(fork.ok());
+  ASSERT_TRUE(engine.truncate(**fork, static_cast<int64_t>(half)).ok());
+  const auto snapshot = engine.save(**fork);
+  ASSERT_TRUE(snapshot.ok());
+  expect_at(**fork, half);
+  const auto checkpoint = engine.checkpoint(**fork);
+  ASSERT_TRUE(checkpoint.ok());
+  world.eval(**fork, text_of(3));
+  ASSERT_TRUE(engine.restore(**fork, *checkpoint).ok());
+  expect_at(**fork, half + 2);
+  const auto loaded = world.start();
+  ASSERT_TRUE(engine.load(*loaded, *snapshot).ok());
+  // Both in common steps.
+  StepItem items[2] = {{.sequence = loaded.get(), .tokens = subject.tokens(half, 1)},
+                       {.sequence = fork->get(), .tokens = subject.tokens(half + 4, 1)}};
+  Logits logits[2];
+  for (size_t i = 0; i < 2; ++i) {
+    items[i].options.phase = StepPhase::kDecode;
+    items[i].sink = [&, i](int64_t, std::span<const float> rows) {
+      logits[i].assign(rows.begin(), rows.end());
+      return Status();
+    };
+  }
+  engine.eval_step(items);
+  EXPECT_EQ(logits[0], subject.expected(half, 1));
+  EXPECT_EQ(logits[1], subject.expected(half + 4, 1));
+  ASSERT_TRUE(engine.truncate(sequence, 1).ok());
+  expect_at(sequence, 1);
+}
+
+class FarGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
+  const Subject subject(quantized.path(), 34, {.context_length = 64, .prefill_chunk = 30});
+  ASSERT_FALSE(HasFailure());
+  struct Draw {
+    uint64_t beyond_least;
+    size_t chunk;
+  };
+  const uint64_t dense = subject.plan().dense_bytes;
+  const Draw draws[] = {{0, 30},
+                        {0, 1},
+                        {dense / 3, 3},
+                        {dense, 30},
+                        {dense - subject.table_bytes() + subject.pages_bytes() / 2, 3}};
+  uint64_t most_dense = 0;
+  uint64_t most_far = 0;
+  bool some_near = false;
+  for (const Draw& draw : draws) {
+    World world;
+    if (!subject.opens(world, draw.beyond_least)) continue;
+    const auto sequence = world.start();
+    expect_text(subject, world, *sequence, draw.chunk);
+    const StateMemory& memory = world.engine->state_memory();
+    some_near = some_near || (memory.far_bytes() > 0 && memory.near_bytes() > 0);
+    most_dense = std::max(most_dense, world.host_dense_bytes());
+    most_far = std::max(most_far, memory.far_bytes());
+    expect_pasts(subject, world, *sequence);
+    ASSERT_FALSE(HasFailure()) << draw.beyond_least << " bytes beyond the least, chunks of "
+                               << draw.chunk;
+  }
+  EXPECT_GT(most_dense, dense / 2);  // all modules; norms stay
+  EXPECT_GT(most_far, 0u);
+  EXPECT_TRUE(some_near);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FarGolden, ::testing::ValuesIn(golden_families()),
+                         [](const auto& family) { return family.param; });
+
+// Several pages of a text, some of which are far.
+TEST(FarPages, OfALongTextChangeNoBit) {
+  const Subject subject(tests_directory() + "/golden/models/gpt_oss", 300,
+                        {.context_length = 512, .prefill_chunk = 100});
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  for (const uint64_t share : {0, 1, 2}) {
+    World world;
+    ASSERT_TRUE(subject.opens(world, subject.plan().dense_bytes - subject.table_bytes() +
+                                         share * subject.pages_bytes() / 4));
+    const auto sequence = world.start();
+    expect_text(subject, world, *sequence, 100);
+    EXPECT_GT(world.engine->state_memory().far_bytes(), 0u) << share;
+    expect_pasts(subject, world, *sequence);
+  }
+}
+
+TEST(SmallDevice, GivesUpNearExpertsThenDenseWeightsThenRefusesByName) {
+  const EngineOptions options = {.context_length = 64, .prefill_chunk = 30};
+  const Subject subject(tests_directory() + "/golden/models/olmoe", 8, options);
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  const MemoryPlan& all = subject.plan();
+  World world;
+  // All experts but a few and everything else are near.
+  ASSERT_TRUE(subject.opens(world, all.dense_bytes + all.state_bytes + kKiB));
+  EXPECT_EQ(world.host_dense_bytes(), 0u);
+  EXPECT_EQ(world.engine->memory_plan().on_device.state_bytes, all.state_bytes);
+  EXPECT_EQ(describe_host_share(world.engine->memory_plan()), "");
+  uint64_t before = 0;
+  for (const uint64_t share : {3, 2, 1, 0}) {
+    ASSERT_TRUE(subject.opens(world, share * all.dense_bytes / 4));
+    EXPECT_GT(world.host_dense_bytes(), before) << share;
+    before = world.host_dense_bytes();
+    EXPECT_NE(describe_host_share(world.engine->memory_plan()), "");
+  }
+  const auto device = open_with(subject.least() - 8 * kKiB);
+  expect_error(Engine::open(subject.model(), *device, options), ErrorCode::kResourceExhausted,
+               {"device emulator", format_bytes(subject.least() - 8 * kKiB), "expected at least",
+                "for a step", "for experts"});
+}
+
+// Memory that was free when the engine was opened.
+TEST(SmallDevice, ADeviceThatOthersFillLaterStillTakesNewPages) {
+  const std::string model = tests_directory() + "/golden/models/olmoe";
+  World world;
+  ASSERT_TRUE(world.opens(model, 32 * kMiB, {.context_length = 64}));
+  const auto first = world.start();
+  const Logits expected = world.eval(*first, text_of(6));
+  EXPECT_EQ(world.engine->state_memory().far_bytes(), 0u);
+  const auto taken = world.device->allocate(*world.device->free_bytes(), MemoryKind::kDevice);
+  ASSERT_TRUE(taken.ok());
+  const auto second = world.start();
+  EXPECT_EQ(world.eval(*second, text_of(6)), expected);
+  EXPECT_GT(world.engine->state_memory().far_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace moeflux::testing
