@@ -19,8 +19,10 @@ namespace moeflux {
 class Encoder;
 
 enum class MemoryKind {
-  kDevice,       // weights, state and scratch
-  kHostVisible,  // also written by readers from storage: expert slots, staging
+  kDevice,  // weights, state and scratch
+  // Also written by readers from storage: expert slots, staging. Kernels of a device with memory of
+  // its own read it over a bus: all that this memory has no room for, states and weights as well.
+  kHostVisible,
 };
 
 constexpr int64_t kPrefillChunkUsual = 512;
