@@ -12,6 +12,7 @@
 #include "engine/expert_plan.h"
 #include "engine/model_fingerprint.h"
 #include "experts/forced_routes.h"
+#include "experts/near_slots.h"
 #include "experts/resident_expert_store.h"
 #include "experts/streamed_expert_store.h"
 #include "experts/tiered_expert_store.h"
@@ -160,11 +161,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                            .high_bytes = engine->plan_.reserve_bytes,
                                            .interval = options.memory_interval});
   if (streams) drop_cached_files(engine->loaded_->index);
+  engine->profile_path_ = options.expert_profile;
+  MF_RETURN_IF_ERROR(engine->load_expert_profile());
   MF_RETURN_IF_ERROR(engine->open_experts(options));
   engine->bound_states();
   MF_RETURN_IF_ERROR(engine->open_prefixes(options));
-  engine->profile_path_ = options.expert_profile;
-  MF_RETURN_IF_ERROR(engine->load_expert_profile());
   return engine;
 }
 
@@ -243,6 +244,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                             .experts_per_token_max = token_demand(spec()).per_layer,
                                             .placement = options.placement,
                                             .helper = helper,
+                                            .profile = &profile_,
                                             .leave_bytes = memory ? memory->taken_bytes : 0,
                                             .on_less = options.on_warning,
                                             .check_arrivals = options.check_experts}));
@@ -259,6 +261,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                               .near_bytes = split.near_bytes,
                                               .placement = options.placement,
                                               .helper = helper,
+                                              .profile = &profile_,
                                               .leave_bytes = memory ? memory->taken_bytes : 0,
                                               .on_less = options.on_warning,
                                               .lookahead = options.lookahead}));
@@ -337,16 +340,15 @@ Status Engine::load_expert_profile() {
                       "{}: a usage profile of {}, the model is {} (see --expert-profile)",
                       profile_path_, found.model, profile_.model);
   }
+  const Status checked = found.check(shape_of(loaded_->experts));
+  if (!checked.ok()) return checked.error().with_context(profile_path_);
   profile_ = std::move(found);
-  if (experts_->cache() == nullptr) return {};
-  const Status seeded = profile_.seed(*experts_->cache());
-  return seeded.ok() ? seeded : Status(seeded.error().with_context(profile_path_));
+  return {};
 }
 
 Status Engine::save_expert_profile() const {
-  if (profile_path_.empty() || experts_->cache() == nullptr) return {};
   UsageProfile profile = profile_;
-  profile.add(*experts_->cache());
+  if (profile_path_.empty() || !experts_->add_uses(profile)) return {};
   return profile.write(profile_path_);
 }
 

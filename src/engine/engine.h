@@ -81,8 +81,8 @@ struct EngineOptions {
   /// Where kept states lie, so that they survive the process: a folder, made unless it exists, that
   /// engines of other models and devices may share. Empty: in memory.
   std::string prefix_cache_directory;
-  /// File of a UsageProfile that ranks the cold cache's experts, if it exists, and that
-  /// save_expert_profile() writes; empty: none. Does not change the results.
+  /// File of a UsageProfile that ranks the cold cache's experts, and chooses those that begin near,
+  /// if it exists, and that save_expert_profile() writes; empty: none. Does not change the results.
   std::string expert_profile;
   /// Told at open, in a line each, what was not to be had as it was planned: less memory of a
   /// device, none of the host's that it reaches. Does not change the results.
@@ -167,7 +167,7 @@ class Engine {
   std::string_view expert_io() const { return reader_->name(); }
 
   /// Adds this engine's uses to the profile it was opened with and replaces the file. Nothing
-  /// happens without EngineOptions::expert_profile or where no cache counts.
+  /// happens without EngineOptions::expert_profile or where nobody counts.
   Status save_expert_profile() const;
 
   Result<std::unique_ptr<Sequence>> create_sequence();

@@ -16,7 +16,7 @@
 
 namespace moeflux {
 
-class ExpertCache;
+struct UsageProfile;
 
 struct ExpertStats {
   uint64_t hits = 0;        // distinct (step, layer, expert) found in the cache
@@ -131,8 +131,8 @@ class ExpertStore {
   /// Uses so many bytes less from now on and gives them back to the system, down to the least that
   /// can work; a store without a cache gives nothing. Between steps only: no lease may be alive.
   virtual void release_memory(uint64_t /*bytes*/) {}
-  /// The cache, which counts uses and ranks experts, or null; belongs to the store.
-  virtual ExpertCache* cache() { return nullptr; }
+  /// Adds what has been used since the store was made; false where nobody counts.
+  virtual bool add_uses(UsageProfile& /*profile*/) const { return false; }
 };
 
 /// Delivers nothing: for dry runs on the trace encoder.

@@ -83,7 +83,7 @@ class ForcedRoutesStore : public ExpertStore {
   ExpertStats stats() const override { return store_->stats(); }
   uint64_t capacity_bytes() const override { return store_->capacity_bytes(); }
   void release_memory(uint64_t bytes) override { store_->release_memory(bytes); }
-  ExpertCache* cache() override { return store_->cache(); }
+  bool add_uses(UsageProfile& profile) const override { return store_->add_uses(profile); }
 
  private:
   struct Taken {

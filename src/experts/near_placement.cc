@@ -23,6 +23,7 @@ NearPlacement::NearPlacement(const ExpertShape& shape, size_t num_slots,
     : shape_(shape),
       options_(options),
       scores_(shape.size()),
+      uses_(shape.size()),
       slot_of_(shape.size(), kNoSlot),
       is_noted_(shape.size()),
       slots_(num_slots),
@@ -37,6 +38,7 @@ std::optional<NearPlacement::Slot> NearPlacement::slot_of(ExpertKey key) const {
 }
 
 void NearPlacement::begin_token() {
+  ++tokens_;
   use_ /= options_.decay;
   if (use_ < kUseMax) return;
   for (double& score : scores_) score /= use_;
@@ -52,7 +54,10 @@ void NearPlacement::note(ExpertKey key, double weight) {
 }
 
 void NearPlacement::note_use(LayerId layer, std::span<const int32_t> experts) {
-  for (const int32_t e : experts) note({layer, ExpertId{e}}, use_);
+  for (const int32_t e : experts) {
+    ++uses_[shape_.index_of({layer, ExpertId{e}})];
+    note({layer, ExpertId{e}}, use_);
+  }
 }
 
 void NearPlacement::note_prompt(LayerId layer, std::span<const int32_t> experts, int64_t tokens) {
@@ -60,6 +65,18 @@ void NearPlacement::note_prompt(LayerId layer, std::span<const int32_t> experts,
   const double weight =
       options_.prompt_weight * use_ * std::min(1.0, remembered / static_cast<double>(tokens));
   for (const int32_t e : experts) note({layer, ExpertId{e}}, weight);
+}
+
+void NearPlacement::seed(LayerId layer, std::span<const double> uses) {
+  MF_CHECK(uses.size() <= static_cast<size_t>(shape_.num_experts));
+  for (size_t e = 0; e < uses.size(); ++e) {
+    scores_[shape_.index_of({layer, ExpertId{static_cast<int32_t>(e)}})] += uses[e] * use_;
+  }
+}
+
+void NearPlacement::rank(std::vector<ExpertKey>& experts) const {
+  std::ranges::stable_sort(experts, std::greater(),
+                           [&](ExpertKey key) { return scores_[shape_.index_of(key)]; });
 }
 
 void NearPlacement::put(ExpertKey key, Slot slot) {

@@ -57,6 +57,16 @@ class NearPlacement {
   /// All choices of `tokens` tokens of a prompt in the layer.
   void note_prompt(LayerId layer, std::span<const int32_t> experts, int64_t tokens);
 
+  /// An earlier run's uses: `uses[e]` is what a use for each expert of the layer weighs at once.
+  /// Nobody comes because of it alone.
+  void seed(LayerId layer, std::span<const double> uses);
+  /// Sorts by score, best first; equal ones stay in their order.
+  void rank(std::vector<ExpertKey>& experts) const;
+  const ExpertShape& shape() const { return shape_; }
+  /// Uses in decode that were noted, by shape().index_of(key), and how many tokens had them.
+  std::span<const uint64_t> uses() const { return uses_; }
+  uint64_t tokens() const { return tokens_; }
+
   /// Puts an expert into an empty slot, on its way; nullopt without one.
   std::optional<Slot> fill(ExpertKey key);
   /// At most so many moves, best first, of experts noted since the last call that `may_come`
@@ -80,8 +90,10 @@ class NearPlacement {
 
   ExpertShape shape_;
   NearPlacementOptions options_;
-  double use_ = 1.0;               // a use of this token; grows instead of all scores decaying
-  std::vector<double> scores_;     // by expert
+  double use_ = 1.0;            // a use of this token; grows instead of all scores decaying
+  std::vector<double> scores_;  // by expert
+  std::vector<uint64_t> uses_;  // by expert
+  uint64_t tokens_ = 0;
   std::vector<Slot> slot_of_;      // by expert; kNoSlot unless on its way or there
   std::vector<uint8_t> is_noted_;  // by expert: among newcomers_
   std::vector<ExpertKey> newcomers_;

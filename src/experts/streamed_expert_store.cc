@@ -54,6 +54,7 @@ class StreamedExpertStore : public ExpertStore {
         helped_(options.helper),
         num_experts_(table.num_experts_total()),
         guesses_(cache_.num_slots()) {
+    if (options.profile != nullptr) options.profile->seed(cache_);
     if (near) near_.emplace(std::move(*near), cache_);
     fetch_.measure(&meter_);
     register_memory(cache_.capacity_bytes());
@@ -83,7 +84,10 @@ class StreamedExpertStore : public ExpertStore {
   }
   uint64_t capacity_bytes() const override { return cache_.capacity_bytes(); }
   void release_memory(uint64_t bytes) override;
-  ExpertCache* cache() override { return &cache_; }
+  bool add_uses(UsageProfile& profile) const override {
+    profile.add(cache_);
+    return true;
+  }
 
  private:
   class Lease;
@@ -486,6 +490,7 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
   if (own.slots > 0) {
     MF_CHECK(device.copies_beside());
     near.emplace(table, std::move(own), slot_bytes, options.placement);
+    if (options.profile != nullptr) options.profile->seed(near->placement());
   }
   return std::unique_ptr<ExpertStore>(std::make_unique<StreamedExpertStore>(
       table, index, reader, ExpertCache(std::move(memory.buffer), cache), std::move(near),

@@ -16,6 +16,7 @@
 #include "experts/lookahead.h"
 #include "experts/near_placement.h"
 #include "experts/slot_memory.h"
+#include "experts/usage_profile.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -35,6 +36,8 @@ struct StreamedExpertStoreOptions {
   uint64_t near_bytes = 0;
   NearPlacementOptions placement;
   HelperOptions helper = {};
+  /// What earlier runs used, of the table's shape, or null; not looked at later.
+  const UsageProfile* profile = nullptr;
   /// Bytes of it that are left to others where it has less than near_bytes.
   uint64_t leave_bytes = 0;
   /// Told of each part of the memory that is smaller than asked for.

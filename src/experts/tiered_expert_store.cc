@@ -174,7 +174,10 @@ class TieredExpertStore : public ExpertStore {
       }
       moved_[l].reserve(experts.size());
     }
-    if (near_.placement().num_slots() > 0) log_ = std::move(passage.log);
+    if (near_.placement().num_slots() > 0) {
+      log_ = std::move(passage.log);
+      if (options.profile != nullptr) options.profile->seed(near_.placement());
+    }
     if (passage.waves > 0) {
       ring_.emplace(table_, std::move(passage.buffer), far_.slot_bytes(), ring_wave(table_),
                     passage.waves);
@@ -202,6 +205,11 @@ class TieredExpertStore : public ExpertStore {
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
     stats.helped_steps = helped_.count();
     return stats;
+  }
+  bool add_uses(UsageProfile& profile) const override {
+    if (!log_) return false;
+    profile.add(near_.placement());
+    return true;
   }
   uint64_t capacity_bytes() const override {
     return far_.bytes() + near_.placement().num_slots() * far_.slot_bytes();
@@ -243,17 +251,22 @@ class TieredExpertStore : public ExpertStore {
   ExpertStats stats_;
 };
 
+// Those that earlier runs used most; without any, as many of each layer.
 Status TieredExpertStore::fill(Device& device) {
+  std::vector<ExpertKey> experts;
   const int32_t most = shape_of(table_).num_experts;
   for (int32_t e = 0; e < most; ++e) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       if (e >= table_.layers[l].num_experts) continue;
-      const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
-      const std::optional<NearPlacement::Slot> slot = near_.placement().fill(key);
-      if (!slot) return {};
-      MF_RETURN_IF_ERROR(near_.upload(device, key, *slot, source_of(key)));
-      layer_of(key.layer)[static_cast<size_t>(e)] = near_.at(key, *slot);
+      experts.push_back({LayerId{static_cast<int32_t>(l)}, ExpertId{e}});
     }
+  }
+  near_.placement().rank(experts);
+  for (const ExpertKey key : experts) {
+    const std::optional<NearPlacement::Slot> slot = near_.placement().fill(key);
+    if (!slot) return {};
+    MF_RETURN_IF_ERROR(near_.upload(device, key, *slot, source_of(key)));
+    layer_of(key.layer)[static_cast<size_t>(index(key.expert))] = near_.at(key, *slot);
   }
   return {};
 }

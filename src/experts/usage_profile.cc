@@ -16,6 +16,8 @@ constexpr size_t kLayersMax = 4096;
 constexpr size_t kExpertsMax = 65536;
 /// A profile weighs as much as so many tokens of prompt: a real prompt soon outweighs it.
 constexpr double kSeedTokens = 16.0;
+/// The same in near slots, whose decay of 0.97 remembers 33.
+constexpr double kNearSeedTokens = 30.0;
 
 Error corrupt(std::string_view what, std::string_view found, std::string_view expected) {
   return make_error(ErrorCode::kCorruption, "usage profile: {}: found {}, expected {}", what, found,
@@ -92,39 +94,62 @@ Status UsageProfile::write(const std::string& path) const {
   return file->commit();
 }
 
-void UsageProfile::add(const ExpertCache& cache) {
-  const ExpertShape& shape = cache.shape();
+void UsageProfile::add(const ExpertShape& shape, std::span<const uint64_t> uses,
+                       uint64_t more_tokens) {
   layers.resize(std::max(layers.size(), static_cast<size_t>(shape.num_layers)));
   for (int32_t l = 0; l < shape.num_layers; ++l) {
     std::vector<uint64_t>& layer = layers[static_cast<size_t>(l)];
     layer.resize(std::max(layer.size(), static_cast<size_t>(shape.num_experts)));
     for (int32_t e = 0; e < shape.num_experts; ++e) {
-      layer[static_cast<size_t>(e)] += cache.uses()[shape.index_of({LayerId{l}, ExpertId{e}})];
+      layer[static_cast<size_t>(e)] += uses[shape.index_of({LayerId{l}, ExpertId{e}})];
     }
   }
-  tokens += cache.tokens();
+  tokens += more_tokens;
 }
 
-Status UsageProfile::seed(ExpertCache& cache) const {
-  const ExpertShape& shape = cache.shape();
+void UsageProfile::add(const ExpertCache& cache) {
+  add(cache.shape(), cache.uses(), cache.tokens());
+}
+
+void UsageProfile::add(const NearPlacement& placement) {
+  add(placement.shape(), placement.uses(), placement.tokens());
+}
+
+Status UsageProfile::check(const ExpertShape& shape) const {
   size_t widest = 0;
   for (const auto& layer : layers) widest = std::max(widest, layer.size());
-  if (layers.size() != static_cast<size_t>(shape.num_layers) ||
-      widest > static_cast<size_t>(shape.num_experts)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "usage profile of {}: {} layers of {} experts, the model has {} of {}", model,
-                      layers.size(), widest, shape.num_layers, shape.num_experts);
+  if (layers.size() == static_cast<size_t>(shape.num_layers) &&
+      widest <= static_cast<size_t>(shape.num_experts)) {
+    return {};
   }
-  if (tokens == 0) return {};
-  const double scale = kSeedTokens / static_cast<double>(tokens);
+  return make_error(ErrorCode::kInvalidArgument,
+                    "usage profile of {}: {} layers of {} experts, the model has {} of {}", model,
+                    layers.size(), widest, shape.num_layers, shape.num_experts);
+}
+
+void UsageProfile::seed_layers(
+    double seed_tokens,
+    const std::function<void(LayerId, std::span<const double> uses)>& seed_layer) const {
+  if (is_empty()) return;
+  const double scale = seed_tokens / static_cast<double>(tokens);
   std::vector<double> uses;
   for (size_t l = 0; l < layers.size(); ++l) {
     if (layers[l].empty()) continue;
     uses.clear();
     for (const uint64_t count : layers[l]) uses.push_back(static_cast<double>(count) * scale);
-    cache.seed(LayerId{static_cast<int32_t>(l)}, uses, kSeedTokens);
+    seed_layer(LayerId{static_cast<int32_t>(l)}, uses);
   }
-  return {};
+}
+
+void UsageProfile::seed(ExpertCache& cache) const {
+  seed_layers(kSeedTokens, [&](LayerId layer, std::span<const double> uses) {
+    cache.seed(layer, uses, kSeedTokens);
+  });
+}
+
+void UsageProfile::seed(NearPlacement& placement) const {
+  seed_layers(kNearSeedTokens,
+              [&](LayerId layer, std::span<const double> uses) { placement.seed(layer, uses); });
 }
 
 }  // namespace moeflux

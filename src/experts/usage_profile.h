@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "experts/expert_cache.h"
+#include "experts/near_placement.h"
 
 namespace moeflux {
 
@@ -22,12 +25,24 @@ struct UsageProfile {
   static Result<UsageProfile> read(const std::string& path);
   std::string to_json() const;
   Status write(const std::string& path) const;
+  /// True when it knows of no token.
+  bool is_empty() const { return tokens == 0; }
 
-  /// Adds what the cache has counted.
+  /// Adds what the cache or the placement has counted.
   void add(const ExpertCache& cache);
-  /// Ranks the cache's experts as a prompt of a few tokens would. Fails with kInvalidArgument when
-  /// the profile's shape is not the cache's.
-  Status seed(ExpertCache& cache) const;
+  void add(const NearPlacement& placement);
+  /// Fails with kInvalidArgument when the profile is not of so many layers and experts.
+  Status check(const ExpertShape& shape) const;
+  /// Ranks the cache's experts as a prompt of a few tokens would; the shape must be the profile's.
+  void seed(ExpertCache& cache) const;
+  /// Scores experts as some tokens of decode would: about as many as the placement remembers.
+  void seed(NearPlacement& placement) const;
+
+ private:
+  void add(const ExpertShape& shape, std::span<const uint64_t> uses, uint64_t more_tokens);
+  void seed_layers(
+      double seed_tokens,
+      const std::function<void(LayerId, std::span<const double> uses)>& seed_layer) const;
 };
 
 }  // namespace moeflux
