@@ -6,12 +6,11 @@
 #include "base/check.h"
 
 namespace moeflux {
-namespace {
 
-// Slots of the cache for each whose expert is on its way, and pinned so long: visits need others.
-constexpr size_t kSlotsPerMove = 8;
-
-}  // namespace
+bool may_leave_for_near(const ExpertCache& cache, ExpertKey key) {
+  const auto slot = cache.find(key);
+  return slot && cache.admission_of(*slot) == Admission::kCached;
+}
 
 void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
   near_.settle(encoder, [&](const NearPlacement::Move& move, ExpertPin pin) {
@@ -23,15 +22,12 @@ void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encode
   for (int64_t i = 0; i < decoded_rows(rows); ++i) near_.placement().begin_token();
 }
 
-// Only experts that the cache keeps go.
 void NearBeforeCache::start_moves(Encoder& encoder) {
   const size_t most = cache_.slot_limit() / kSlotsPerMove;
   const size_t coming = near_.num_coming();
   if (coming >= most) return;
-  const auto moves = near_.placement().choose_moves(most - coming, [&](ExpertKey key) {
-    const auto slot = cache_.find(key);
-    return slot && cache_.admission_of(*slot) == Admission::kCached;
-  });
+  const auto moves = near_.placement().choose_moves(
+      most - coming, [&](ExpertKey key) { return may_leave_for_near(cache_, key); });
   near_.start(encoder, moves, [&](ExpertKey key) {
     const ExpertCache::Slot slot = *cache_.find(key);
     return NearSlots::Source{&cache_.buffer(), cache_.offset_of(slot), ExpertPin(cache_, slot)};

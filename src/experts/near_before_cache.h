@@ -15,6 +15,11 @@
 
 namespace moeflux {
 
+/// Slots of the cache for each whose expert is on its way, and pinned so long: visits need others.
+constexpr size_t kSlotsPerMove = 8;
+/// Only experts that the cache keeps go.
+bool may_leave_for_near(const ExpertCache& cache, ExpertKey key);
+
 /// Thread-compatible. Holds pins of the cache.
 class NearBeforeCache {
  public:

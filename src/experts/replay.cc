@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "experts/layer_visit.h"
+#include "experts/near_replay.h"
 
 namespace moeflux {
 namespace {
 
 // The engine's lease, with reads that arrive at once.
 void run_visit(LayerVisit& visit, const LayerRoutes& routes,
+               const std::function<bool(ExpertId)>& is_near,
                std::vector<ExpertCache::Slot>& loading) {
-  visit.begin(std::span(&routes, 1));
+  visit.begin(std::span(&routes, 1), is_near);
   while (visit.num_waiting() > 0) {
     loading.clear();
     while (const auto next = visit.reserve_next()) loading.push_back(next->slot);
@@ -54,31 +58,48 @@ std::vector<RouteTrace::Visit> replay_order(const RouteTrace& trace, PromptRepla
   return order;
 }
 
+bool is_same_step(const RouteTrace::Visit& a, const RouteTrace::Visit& b) {
+  return a.step == b.step && a.turn == b.turn && a.phase == b.phase;
+}
+
 ReplayResult replay(const RouteTrace& trace, const ReplayOptions& options) {
+  if (options.near_slots > 0 && options.num_slots >= distinct_experts(trace).of) {
+    return {.near = replay_near_of_all(trace, options)};
+  }
   ExpertCache::Options cache_options{
       .num_slots = options.num_slots, .shape = trace.shape(), .eviction = options.eviction};
   guard_below_one_token(cache_options, trace.demand());
   if (options.staging) set_staging(cache_options, trace.shape().size());
   ExpertCache cache(nullptr, cache_options);
   LayerVisit visit(cache);
+  std::optional<NearReplay> near;
+  if (options.near_slots > 0) near.emplace(trace, options.near_slots, cache);
   std::vector<ExpertCache::Slot> loading;
   ReplayResult result;
   RouteTrace::Visit last{.step = -1};
   for (const RouteTrace::Visit& recorded : replay_order(trace, options.prompt)) {
     LayerRoutes routes = trace.routes(recorded);
     if (options.prompt == PromptReplay::kTokenByToken) routes.phase = StepPhase::kDecode;
-    run_visit(visit, routes, loading);
+    const bool new_step = !is_same_step(recorded, last);
+    uint64_t near_hits = 0;
+    if (near) {
+      if (new_step) near->begin_step(routes.phase, recorded.tokens);
+      near_hits = near->visit(routes);
+    }
+    const auto is_near = [&](ExpertId expert) {
+      return near && near->holds({routes.layer, expert});
+    };
+    run_visit(visit, routes, is_near, loading);
     const bool decode = recorded.phase == StepPhase::kDecode;
     ReplayCounts& counts = decode ? result.decode : result.prefill;
-    counts.hits += visit.hits().size();
+    counts.hits += visit.hits().size() + near_hits;
     counts.misses += visit.misses().size();
     counts.bytes_read += visit.misses().size() * trace.expert_bytes(recorded.layer);
-    const bool new_step =
-        recorded.step != last.step || recorded.turn != last.turn || recorded.phase != last.phase;
     if (new_step) counts.tokens += static_cast<uint64_t>(recorded.tokens);
     last = recorded;
     visit.end();
   }
+  if (near) result.near = near->counts();
   result.evictions = cache.evictions();
   result.bypasses = cache.bypasses();
   return result;

@@ -22,6 +22,17 @@ struct ReplayOptions {
   PromptReplay prompt = PromptReplay::kAsRecorded;
   /// Sets as many of num_slots aside for staging as the engine's store would; otherwise none.
   bool staging = false;
+  /// Slots of a device's own memory before them, as near_placement fills them. Where num_slots hold
+  /// all experts of the trace, they lie in the host's memory and nothing is read.
+  size_t near_slots = 0;
+};
+
+/// Choices of decoded tokens, as ExpertStats counts them.
+struct NearCounts {
+  uint64_t near_hits = 0;
+  uint64_t far_hits = 0;  // in the cache or absent
+  uint64_t promotions = 0;
+  uint64_t tokens = 0;  // of decode that were counted
 };
 
 /// Distinct experts per visit, as ExpertStats counts them.
@@ -42,6 +53,7 @@ struct ReplayResult {
   ReplayCounts decode;
   uint64_t evictions = 0;
   uint64_t bypasses = 0;
+  NearCounts near;
 };
 
 /// The same calls in the same order as a run of the engine with as many slots.
@@ -64,6 +76,9 @@ struct DistinctExperts {
   uint64_t of = 0;  // experts in the layers that were visited
 };
 DistinctExperts distinct_experts(const RouteTrace& trace);
+
+/// True when two visits are of one step of the engine.
+bool is_same_step(const RouteTrace::Visit& a, const RouteTrace::Visit& b);
 
 /// Visits in the order of replay: as recorded, or a prompt's tokens one by one.
 std::vector<RouteTrace::Visit> replay_order(const RouteTrace& trace, PromptReplay prompt);

@@ -20,7 +20,8 @@ namespace {
 
 struct Options {
   std::string trace;
-  std::vector<std::string> caches = {"6%", "12%", "25%", "50%"};
+  std::vector<std::string> caches;  // empty: usual ones, or all behind near slots
+  std::vector<std::string> near;
   std::string policy = "lfu";
   double decay = EvictionPolicyOptions{}.decay;
   double prefill_weight = EvictionPolicyOptions{}.prefill_weight;
@@ -38,19 +39,34 @@ struct Line {
   ReplayResult belady;
 };
 
-// "12%" of all experts, or a number of slots.
-Result<size_t> parse_cache(const std::string& text, uint64_t num_experts) {
+// "12%" of all experts, a number of slots, or bytes, "4GiB", where the trace says what experts
+// take.
+Result<size_t> parse_slots(std::string_view option, const std::string& text,
+                           const RouteTrace& trace, uint64_t num_experts) {
   const bool percent = !text.empty() && text.back() == '%';
   const std::string number = percent ? text.substr(0, text.size() - 1) : text;
   char* end = nullptr;
   const double value = std::strtod(number.c_str(), &end);
   const bool valid = !number.empty() && *end == '\0' && value > 0.0 && value < 1e9;
-  if (!valid || (percent && value > 100.0)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--cache {}: expected a share like 12% or a number of slots", text);
+  if (valid && !(percent && value > 100.0)) {
+    const double slots = percent ? value / 100.0 * static_cast<double>(num_experts) : value;
+    return std::clamp<size_t>(static_cast<size_t>(slots + 0.5), 1, num_experts);
   }
-  const double slots = percent ? value / 100.0 * static_cast<double>(num_experts) : value;
-  return std::clamp<size_t>(static_cast<size_t>(slots + 0.5), 1, num_experts);
+  const std::vector<uint64_t>& sizes = trace.header().expert_bytes;
+  const uint64_t slot_bytes = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
+  const Result<uint64_t> bytes = parse_bytes(text);
+  if (percent || !bytes.ok() || *bytes == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} {}: expected a share like 12%, a number of slots, or bytes like 4GiB",
+                      option, text);
+  }
+  if (slot_bytes == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} {}: the trace does not say how many bytes an expert takes; give a share "
+                      "like 12% or a number of slots",
+                      option, text);
+  }
+  return std::clamp<size_t>(*bytes / slot_bytes, 1, num_experts);
 }
 
 Line measure(const RouteTrace& trace, const Options& options, size_t slots, uint64_t experts) {
@@ -73,8 +89,11 @@ Line measure(const RouteTrace& trace, const Options& options, size_t slots, uint
   return line;
 }
 
+double per_token(uint64_t count, uint64_t tokens) {
+  return tokens == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(tokens);
+}
 double per_token(uint64_t count, const ReplayCounts& counts) {
-  return counts.tokens == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(counts.tokens);
+  return per_token(count, counts.tokens);
 }
 
 Json to_json(const Line& line) {
@@ -134,12 +153,91 @@ std::string render_text(const RouteTrace& trace, const Options& options,
   return out;
 }
 
+/// Near slots before a cache.
+struct NearLine {
+  size_t near_slots = 0;
+  size_t cache_slots = 0;
+  bool all_cached = false;
+  ReplayResult result;
+
+  // Choices that neither had; of what is read for a token, each expert counts once.
+  uint64_t drive() const { return result.decode.misses; }
+  uint64_t far() const { return result.near.far_hits - std::min(result.near.far_hits, drive()); }
+};
+
+NearLine measure_near(const RouteTrace& trace, const Options& options, size_t near, size_t slots,
+                      uint64_t experts) {
+  ReplayOptions replayed{
+      .num_slots = slots,
+      .eviction = {.decay = options.decay, .prefill_weight = options.prefill_weight},
+      .staging = options.staging,
+      .near_slots = near};
+  if (options.token_by_token) replayed.prompt = PromptReplay::kTokenByToken;
+  if (const auto policy = parse_cache_policy(options.policy)) replayed.eviction.policy = *policy;
+  return {near, slots, slots >= experts, replay(trace, replayed)};
+}
+
+Json to_json(const NearLine& line) {
+  const NearCounts& near = line.result.near;
+  return {{"near_slots", line.near_slots},
+          {"slots", line.cache_slots},
+          {"tokens", near.tokens},
+          {"near_hits", near.near_hits},
+          {"far_hits", line.far()},
+          {"misses", line.drive()},
+          {"promotions", near.promotions},
+          {"near_hits_per_token", per_token(near.near_hits, near.tokens)},
+          {"far_hits_per_token", per_token(line.far(), near.tokens)},
+          {"misses_per_token", per_token(line.drive(), near.tokens)},
+          {"promotions_per_token", per_token(near.promotions, near.tokens)}};
+}
+
+std::string render_near(const RouteTrace& trace, const std::vector<NearLine>& lines, bool json) {
+  if (json) {
+    Json out{{"model", trace.header().model}, {"near", Json::array()}};
+    for (const NearLine& line : lines) out["near"].push_back(to_json(line));
+    return out.dump(2) + "\n";
+  }
+  std::string out = formatted(
+      "{}: choices of a decoded token, and experts brought near beside them\n{:>7} {:>7} "
+      "{:>11} {:>10} {:>13} {:>16}\n",
+      trace.header().model, "near", "cache", "near/token", "far/token", "drive/token",
+      "promotions/token");
+  for (const NearLine& line : lines) {
+    const NearCounts& near = line.result.near;
+    out += formatted("{:>7} {:>7} {:>11.1f} {:>10.1f} {:>13.1f} {:>16.1f}\n", line.near_slots,
+                     line.all_cached ? "all" : std::to_string(line.cache_slots),
+                     per_token(near.near_hits, near.tokens), per_token(line.far(), near.tokens),
+                     per_token(line.drive(), near.tokens), per_token(near.promotions, near.tokens));
+  }
+  return out;
+}
+
+Status run_near(const Options& options, const RouteTrace& trace, uint64_t experts) {
+  if (!parse_cache_policy(options.policy)) {
+    return make_error(ErrorCode::kInvalidArgument, "--near goes with --policy lfu or lru, not {}",
+                      options.policy);
+  }
+  const std::vector<std::string> all = {"100%"};
+  std::vector<NearLine> lines;
+  for (const std::string& near : options.near) {
+    MF_ASSIGN_OR_RETURN(const size_t near_slots, parse_slots("--near", near, trace, experts));
+    for (const std::string& cache : options.caches.empty() ? all : options.caches) {
+      MF_ASSIGN_OR_RETURN(const size_t slots, parse_slots("--cache", cache, trace, experts));
+      lines.push_back(measure_near(trace, options, near_slots, slots, experts));
+    }
+  }
+  return print_out(render_near(trace, lines, options.json));
+}
+
 Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const RouteTrace trace, RouteTrace::read(options.trace));
   const uint64_t experts = distinct_experts(trace).of;
+  if (!options.near.empty()) return run_near(options, trace, experts);
+  const std::vector<std::string> usual = {"6%", "12%", "25%", "50%"};
   std::vector<Line> lines;
-  for (const std::string& cache : options.caches) {
-    MF_ASSIGN_OR_RETURN(const size_t slots, parse_cache(cache, experts));
+  for (const std::string& cache : options.caches.empty() ? usual : options.caches) {
+    MF_ASSIGN_OR_RETURN(const size_t slots, parse_slots("--cache", cache, trace, experts));
     lines.push_back(measure(trace, options, slots, experts));
   }
   return print_out(options.json ? render_json(trace, options, lines)
@@ -154,10 +252,15 @@ RegisteredCommand add_replay_command(CLI::App& program) {
       "replay", "Hit rates of expert caches on a recorded run (run or bench --route-trace)");
   app->add_option("trace", options->trace, "A route_trace v1 file")->required()->check(not_empty());
   app->add_option("--cache", options->caches,
-                  "Sizes, as shares of all experts or slots: 6%,25%,900")
+                  "Sizes, as shares of all experts, slots or bytes: 6%,25%,900,4GiB (default: "
+                  "6%,12%,25%,50%; behind --near: all experts)")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
+      ->allow_extra_args(false);
+  app->add_option("--near", options->near,
+                  "Sizes of a GPU's own memory for experts before each cache, as run's "
+                  "--near-cache: near and far hits, reads and moves of a token")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app->add_option("--policy", options->policy,
                   "lfu (decayed use), lru, or page (an operating system's page cache)")
       ->check(CLI::IsMember({"lfu", "lru", "page"}))

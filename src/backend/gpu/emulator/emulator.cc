@@ -56,6 +56,7 @@ class EmulatorExecutor : public Executor {
       : memory_(memory),
         seed_(options.seed),
         copy_random_(options.copy_seed),
+        copies_at_once_(options.copies_at_once),
         failing_copy_(options.failing_copy) {
     constexpr size_t kStepsUsual = 256;
     queue_.reserve(kStepsUsual);
@@ -146,7 +147,7 @@ class EmulatorExecutor : public Executor {
 
   /// As many of the copies as the seed says: few, so that most are late.
   void copy_some() {
-    while (!waiting_copies_.empty() && copy_random_() % 8 == 0) copy_next();
+    while (!waiting_copies_.empty() && (copies_at_once_ || copy_random_() % 8 == 0)) copy_next();
   }
   void finish_copies(CopyId last) {
     while (!waiting_copies_.empty() && waiting_copies_.front().id <= last) copy_next();
@@ -219,6 +220,7 @@ class EmulatorExecutor : public Executor {
   std::vector<std::byte> bytes_;
   emulator::Machine machine_;
   std::minstd_rand copy_random_;
+  bool copies_at_once_;
   uint64_t failing_copy_;
   uint64_t asked_copies_ = 0;
   uint64_t made_copies_ = 0;

@@ -26,6 +26,8 @@ struct EmulatorOptions {
   /// Chooses when copies beside launches are made: any time between the event they wait for and
   /// the call that waits for them.
   uint64_t copy_seed = 0;
+  /// They are made at once instead.
+  bool copies_at_once = false;
   /// The copy that fails, counted from 1; 0: none.
   uint64_t failing_copy = 0;
   /// Shared memory that a group can have.
