@@ -80,7 +80,7 @@ TEST(DescribeHostShare, IsEmptyWhereNothingIsKept) {
   EXPECT_EQ(describe_host_share(plan), "the host keeps 2.00 GiB of 3.00 GiB of dense weights");
   plan.on_device.state_bytes = kGiB / 2;
   EXPECT_EQ(describe_host_share(plan),
-            "the host keeps 2.00 GiB of 3.00 GiB of dense weights, 512 MiB of 1.00 GiB of a full "
+            "the host keeps 2.00 GiB of 3.00 GiB of dense weights, 512.0 MiB of 1.00 GiB of a full "
             "context's state");
 }
 
