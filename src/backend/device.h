@@ -70,9 +70,9 @@ class Device {
   }
   /// True when encoders copy beside recorded work, Encoder::copy_beside().
   virtual bool copies_beside() const { return false; }
-  /// True when attention() takes pages of f16 beside those of f32.
-  virtual bool takes_f16_cache() const { return false; }
-  /// The type of keys and values, if nobody says otherwise: f16 only where takes_f16_cache().
+  /// True when attention() takes pages of f16 and of 8 bits (quant/q8_rows.h) beside those of f32.
+  virtual bool takes_narrow_cache() const { return false; }
+  /// The type of keys and values, if nobody says otherwise: f16 only where takes_narrow_cache().
   virtual DType preferred_cache_type() const { return DType::kF32; }
   /// The order in which a [rows, cols] matrix stored as `stored` is best handed to linear(),
   /// embed() and expert_ffn(), which must then take it; row-major they take always, and the other

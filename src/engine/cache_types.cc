@@ -16,7 +16,7 @@ Result<CacheTypes> cache_types_for(const Device& device, const EngineOptions& op
   const CacheTypes types{options.cache_type_k.value_or(device.preferred_cache_type()),
                          options.cache_type_v.value_or(device.preferred_cache_type())};
   const bool has_f16 = types.keys == DType::kF16 || types.values == DType::kF16;
-  if (has_f16 && !device.takes_f16_cache()) {
+  if (has_f16 && !device.takes_narrow_cache()) {
     return make_error(ErrorCode::kUnsupported,
                       "keys and values in f16: {} keeps them in f32 (see --cache-type-k)",
                       device.name());

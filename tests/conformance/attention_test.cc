@@ -1,10 +1,12 @@
 // attention against the reference: head sizes, groupings, pages, windows, sinks, shared pages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
 #include "base/format.h"
+#include "quant/q8_rows.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
@@ -32,7 +34,7 @@ void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_sl
       p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
       p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
   compare_with_reference(
-      {"attention", label, p.v_head_dim, tolerance, on_slow_devices, p.has_f16_cache()},
+      {"attention", label, p.v_head_dim, tolerance, on_slow_devices, p.has_narrow_cache()},
       [&](Session& s) { return p.run(s, chunks); });
 }
 
@@ -96,6 +98,82 @@ TEST(Attention, TakesPagesOfF16) {
   window.window = 130;
   window.k_type = window.v_type = DType::kF16;
   check_attention(window, {500, 1, 29});
+}
+
+// Both read the same numbers.
+TEST(Attention, TakesPagesOf8Bits) {
+  Random random(36);
+  for (const auto& [k_type, v_type] : {std::pair{DType::kI8, DType::kI8},
+                                       {DType::kI8, DType::kF16},
+                                       {DType::kF16, DType::kI8},
+                                       {DType::kI8, DType::kF32},
+                                       {DType::kF32, DType::kI8}}) {
+    for (const auto& [head_dim, v_head_dim] :
+         {std::pair{32, 32}, {64, 96}, {96, 32}, {128, 128}, {192, 128}, {256, 256}, {320, 288}}) {
+      for (const int64_t n : kTokens) {
+        AttentionProblem p = AttentionProblem::make(random, 4, 2, head_dim, v_head_dim, 16, n);
+        p.k_type = k_type;
+        p.v_type = v_type;
+        check_attention(p, {n}, n < 10 || k_type == v_type);
+      }
+    }
+  }
+  for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {96, 64}}) {
+    AttentionProblem latent = AttentionProblem::make(random, 5, 1, k_dim, v_dim, 32, 90);
+    latent.values_are_keys = true;
+    latent.k_type = DType::kI8;
+    check_attention(latent, {50, 1, 39});
+  }
+  AttentionProblem window = AttentionProblem::make(random, 3, 3, 32, 64, 64, 530);
+  window.window = 130;
+  window.k_type = window.v_type = DType::kI8;
+  check_attention(window, {500, 1, 29});
+}
+
+// What a page of 8 bits holds is the same on every device, byte for byte, whatever the heads hold:
+// numbers of every size, none at all, those that round to a half, and those that are not finite.
+TEST(Attention, PagesOf8BitsHaveTheBytesOfTheirDefinition) {
+  Random random(37);
+  for (const int64_t dim : {32, 64, 128, 160, 256, 576}) {
+    AttentionProblem p = AttentionProblem::make(random, 3, 3, dim, dim, 16, 10);
+    for (size_t block = 0; block * 32 < p.k.size(); ++block) {
+      const std::span<float> numbers = std::span(p.k).subspan(block * 32, 32);
+      const float size = std::ldexp(1.0f, static_cast<int>(block % 60) * 3 - 150);
+      for (float& x : numbers) x *= size;
+      if (block % 7 == 1) std::ranges::fill(numbers, 0.0f);
+      if (block % 7 == 2) {
+        for (size_t i = 0; i < 32; ++i) numbers[i] = static_cast<float>(i) - 15.5f;
+        numbers[9] = 127.0f;
+      }
+      if (block % 23 == 3) numbers[block % 32] = -HUGE_VALF;
+      if (block % 23 == 4) numbers[block % 32] = std::nanf("");
+      if (block % 23 == 5) numbers[block % 32] = 1e7f;
+    }
+    const auto row_bytes = static_cast<size_t>(q8_rows::row_bytes(dim));
+    std::vector<std::byte> expected(static_cast<size_t>(p.page_tokens * p.kv_heads) * row_bytes);
+    for (size_t row = 0; row < static_cast<size_t>(p.n * p.kv_heads); ++row) {
+      q8_rows::encode(std::span(expected).subspan(row * row_bytes, row_bytes),
+                      row_of(p.k, static_cast<int64_t>(row), dim));
+    }
+    for (const NamedDevice& device : devices()) {
+      if (!device.device->takes_narrow_cache()) continue;
+      Session s(*device.device);
+      const Tensor pages[] = {p.page(s, dim, DType::kI8), p.page(s, dim, DType::kI8)};
+      const Tensor k = s.floats({p.n, p.kv_heads, dim}, p.k);
+      const Tensor q = s.floats({p.n, p.heads, dim}, p.q);
+      s.encoder().attention(s.zeros({p.n, p.heads, dim}), q, k, k,
+                            {std::span(pages, 1), std::span(pages + 1, 1), p.page_tokens, 0},
+                            {.scale = 0.1f});
+      for (const Tensor& page : pages) {
+        std::vector<std::byte> got(expected.size());
+        const Status read = s.encoder().read(got, page);
+        ASSERT_TRUE(read.ok()) << device.name << ": " << read.error().to_string();
+        const auto at = std::ranges::mismatch(expected, got).in1 - expected.begin();
+        EXPECT_EQ(at, static_cast<ptrdiff_t>(expected.size()))
+            << device.name << ", heads of " << dim << ": the first byte that differs";
+      }
+    }
+  }
 }
 
 TEST(Attention, ReadsQueriesInsideAWiderProjection) {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/format.h"
+#include "quant/q8_rows.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
@@ -118,14 +119,28 @@ TEST(AttentionOnMatrixUnits, MatchesTheReferenceAtTheSizesOfRealModels) {
   check_units(latent, {{100, 44, 4, 1, 1}, {62, 1, 1, 2, 4, 80}}, /*fast_only=*/true);
 }
 
-// Whatever kernel reads a page turns its numbers into the same f32. Rows are multiples of eight
-// columns, which matrix units take of either type.
-void check_halves(AttentionProblem p, const Chunks& chunks, bool fast_only = false) {
-  AttentionProblem halves = p;
-  halves.k_type = halves.v_type = DType::kF16;
-  for (std::vector<float>* numbers : {&p.k, &p.v}) {
-    for (float& x : *numbers) x = to_float(to_f16(x));
+/// Heads of `dim` numbers as pages of a type hold them.
+void round_heads(std::vector<float>& numbers, int64_t dim, DType type) {
+  if (type == DType::kF16) {
+    for (float& x : numbers) x = to_float(to_f16(x));
+    return;
   }
+  std::vector<std::byte> row(static_cast<size_t>(q8_rows::row_bytes(dim)));
+  for (size_t at = 0; at < numbers.size(); at += static_cast<size_t>(dim)) {
+    const std::span<float> head = std::span(numbers).subspan(at, static_cast<size_t>(dim));
+    q8_rows::encode(row, head);
+    q8_rows::decode(head, row.data(), dim);
+  }
+}
+
+// Whatever kernel reads a page turns its numbers into the same f32. Rows are multiples of eight
+// columns, which matrix units take of every type.
+void check_halves(AttentionProblem p, const Chunks& chunks, bool fast_only = false,
+                  DType type = DType::kF16) {
+  AttentionProblem halves = p;
+  halves.k_type = halves.v_type = type;
+  round_heads(p.k, p.head_dim, type);
+  round_heads(p.v, p.v_head_dim, type);
   const std::string label = formatted("{} heads of {}/{} on {}, {} tokens", p.heads, p.head_dim,
                                       p.v_head_dim, p.kv_heads, p.n);
   for (const NamedDevice* named : devices_with_units(fast_only)) {
@@ -153,6 +168,26 @@ TEST(AttentionOnMatrixUnits, PagesOfF16HaveTheBitsOfTheirNumbersInF32) {
   check_halves(latent, {35, 1, 1});
 }
 
+TEST(AttentionOnMatrixUnits, PagesOf8BitsHaveTheBitsOfTheirNumbersInF32) {
+  Random random(82);
+  const auto check = [](const AttentionProblem& p, const Chunks& chunks) {
+    check_halves(p, chunks, false, DType::kI8);
+  };
+  check(AttentionProblem::make(random, 4, 2, 32, 64, 32, 9), {4, 1, 4});
+  check(AttentionProblem::make(random, 3, 1, 192, 128, 32, 40), {38, 1, 1});
+  check(AttentionProblem::make(random, 3, 1, 256, 256, 32, 70), {66, 1, 3});
+  check(AttentionProblem::make(random, 5, 1, 288, 320, 32, 40), {30, 1, 9});
+  AttentionProblem ring = AttentionProblem::make(random, 4, 2, 64, 96, 64, 290);
+  ring.window = 150;
+  ring.sinks = random.floats(4, -5.0f, 5.0f);
+  check(ring, {80, 209, 1});
+  for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {96, 64}}) {
+    AttentionProblem latent = AttentionProblem::make(random, 20, 1, k_dim, v_dim, 32, 37);
+    latent.values_are_keys = true;
+    check(latent, {35, 1, 1});
+  }
+}
+
 TEST(AttentionOnMatrixUnits, TakesPagesOfF16AtTheSizesOfRealModels) {
   if (devices_with_units(/*fast_only=*/true).empty()) {
     GTEST_SKIP() << "hardware: no device is fast enough";
@@ -163,6 +198,18 @@ TEST(AttentionOnMatrixUnits, TakesPagesOfF16AtTheSizesOfRealModels) {
   AttentionProblem latent = AttentionProblem::make(random, 128, 1, 576, 512, 256, 150);
   latent.values_are_keys = true;
   check_halves(latent, {100, 44, 4, 1, 1}, /*fast_only=*/true);
+}
+
+TEST(AttentionOnMatrixUnits, TakesPagesOf8BitsAtTheSizesOfRealModels) {
+  if (devices_with_units(/*fast_only=*/true).empty()) {
+    GTEST_SKIP() << "hardware: no device is fast enough";
+  }
+  Random random(83);
+  check_halves(AttentionProblem::make(random, 16, 2, 256, 256, 256, 600), {512, 84, 1, 2, 1},
+               /*fast_only=*/true, DType::kI8);
+  AttentionProblem latent = AttentionProblem::make(random, 128, 1, 576, 512, 256, 150);
+  latent.values_are_keys = true;
+  check_halves(latent, {100, 44, 4, 1, 1}, /*fast_only=*/true, DType::kI8);
 }
 
 TEST(AttentionOnMatrixUnits, KeepsItsDigitsAtEveryScale) {

@@ -101,7 +101,7 @@ bool is_for(const Device&, const Problem&) {
   return true;
 }
 bool is_for(const Device& device, const AttentionProblem& problem) {
-  return !problem.has_f16_cache() || device.takes_f16_cache();
+  return !problem.has_narrow_cache() || device.takes_narrow_cache();
 }
 
 template <typename Problem>
@@ -132,6 +132,18 @@ TEST(TokenInvariance, AttentionOverPagesOfF16) {
   check_sequence("attention over f16", p);
   p.window = 20;
   check_sequence("attention over f16 in a ring", p);
+}
+
+TEST(TokenInvariance, AttentionOverPagesOf8Bits) {
+  Random random(57);
+  AttentionProblem p = AttentionProblem::make(random, 6, 2, 64, 32, 32, 70);
+  p.k_type = p.v_type = DType::kI8;
+  check_sequence("attention over 8 bits", p);
+  p.window = 20;
+  check_sequence("attention over 8 bits in a ring", p);
+  p.window = 0;
+  p.v_type = DType::kF16;
+  check_sequence("attention over keys of 8 bits", p);
 }
 
 TEST(TokenInvariance, AttentionWithWindowsInRings) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/format.h"
+#include "quant/q8_rows.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -35,15 +36,23 @@ AttentionProblem AttentionProblem::make(Random& random, int64_t heads, int64_t k
           random.floats(n * kv_heads * v_head_dim, -2.0f, 2.0f)};
 }
 
+Tensor AttentionProblem::page(Session& s, int64_t dim, DType type) const {
+  return s.zeros({page_tokens, kv_heads, type == DType::kI8 ? q8_rows::row_bytes(dim) : dim}, type);
+}
+
 std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const {
   std::vector<Tensor> k_pages;
   std::vector<Tensor> v_pages;
   const int64_t ring = window - 1 + *std::max_element(chunks.begin(), chunks.end());
   const int64_t room = window > 0 ? std::min(n, ring) : n;
   for (int64_t t = 0; t < room; t += page_tokens) {
-    k_pages.push_back(s.zeros({page_tokens, kv_heads, head_dim}, k_type));
-    v_pages.push_back(values_are_keys ? k_pages.back().slice(2, 0, v_head_dim)
-                                      : s.zeros({page_tokens, kv_heads, v_head_dim}, v_type));
+    k_pages.push_back(page(s, head_dim, k_type));
+    if (!values_are_keys) {
+      v_pages.push_back(page(s, v_head_dim, v_type));
+    } else {
+      const bool are_whole = k_type == DType::kI8;
+      v_pages.push_back(are_whole ? k_pages.back() : k_pages.back().slice(2, 0, v_head_dim));
+    }
   }
   const Tensor all_q = s.floats({n, heads, head_dim}, q);
   const Tensor all_k = s.floats({n, kv_heads, head_dim}, k);

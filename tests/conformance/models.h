@@ -28,12 +28,14 @@ struct AttentionProblem {
   bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
   DType k_type = DType::kF32;     // of pages
   DType v_type = DType::kF32;
-  bool has_f16_cache() const { return k_type == DType::kF16 || v_type == DType::kF16; }
+  bool has_narrow_cache() const { return k_type != DType::kF32 || v_type != DType::kF32; }
 
   static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                int64_t v_head_dim, int64_t page_tokens, int64_t n);
   /// out [n, heads, v_head_dim] of all calls, in order.
   std::vector<float> run(Session& session, const Chunks& chunks) const;
+  /// A page of zeros, of heads of `dim` numbers.
+  Tensor page(Session& session, int64_t dim, DType type) const;
 };
 
 /// Products of each head with its own rows, from and to slices of wider tensors.

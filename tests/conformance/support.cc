@@ -433,7 +433,7 @@ void compare_with_reference(const Comparison& comparison, const Run& run) {
   std::vector<float> first;
   for (const NamedDevice& device : devices()) {
     if (device.is_slow && !comparison.on_slow_devices) continue;
-    if (comparison.has_f16_cache && !device.device->takes_f16_cache()) continue;
+    if (comparison.has_narrow_cache && !device.device->takes_narrow_cache()) continue;
     const auto [got, allowed] = run_on(device, run);
     ASSERT_EQ(got.size(), expected.size());
     matrix().add(comparison.op, device.name,

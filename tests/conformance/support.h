@@ -124,7 +124,7 @@ struct Comparison {
   /// Allowed absolute error of each output element.
   std::vector<float> tolerance;
   bool on_slow_devices = true;
-  bool has_f16_cache = false;  // leaves out devices that do not take one
+  bool has_narrow_cache = false;  // leaves out devices that do not take one
 };
 
 /// Runs on the reference and on every device; errors beyond tolerance and differences between

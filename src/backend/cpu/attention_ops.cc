@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
 #include "backend/sequence_rows.h"
+#include "quant/q8_rows.h"
 
 namespace moeflux::cpu {
 namespace {
@@ -20,15 +21,21 @@ const uint8_t** page_pointers(std::span<const Tensor> pages, std::vector<const u
   return pointers;
 }
 
-int64_t element_bytes(const Tensor& page) {
-  MF_CHECK(page.dtype == DType::kF32 || page.dtype == DType::kF16);
-  return dtype_bits(page.dtype) / 8;
+int64_t element_bytes(const Tensor& page) { return dtype_bits(page.dtype) / 8; }
+
+CachedType cached_type(const Tensor& page) {
+  if (page.dtype == DType::kI8) return CachedType::kQ8;
+  if (page.dtype == DType::kF16) return CachedType::kF16;
+  MF_CHECK(page.dtype == DType::kF32);
+  return CachedType::kF32;
 }
 
 void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<const Tensor> pages,
                      const KvView& kv) {
   const RowsView rows(x);
   const int64_t heads = x.dim(1);
+  const CachedType type = cached_type(pages.front());
+  MF_CHECK(type != CachedType::kQ8 || pages.front().dim(2) == q8_rows::row_bytes(rows.cols));
   for (int64_t t = 0; t < x.dim(0); ++t) {
     const int64_t position = kv.length + t;
     const Tensor& page = pages[static_cast<size_t>(position / kv.page_tokens) % pages.size()];
@@ -37,8 +44,10 @@ void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<cons
     for (int64_t h = 0; h < heads; ++h) {
       std::byte* head = to + h * page.strides[1] * element_bytes(page);
       const float* row = rows.row(t * heads + h);
-      if (page.dtype == DType::kF16) {
+      if (type == CachedType::kF16) {
         kernels.to_f16(reinterpret_cast<uint8_t*>(head), row, rows.cols);
+      } else if (type == CachedType::kQ8) {
+        kernels.to_q8(reinterpret_cast<uint8_t*>(head), row, rows.cols);
       } else {
         std::memcpy(head, row, static_cast<size_t>(rows.cols) * sizeof(float));
       }
@@ -120,8 +129,10 @@ class Attention {
     shared_.v_pages = v_pages;
     shared_.pages = static_cast<int64_t>(kv.k_pages.size());
     shared_.page_tokens = kv.page_tokens;
-    shared_.k_type = element_type(kv.k_pages[0].dtype);
-    shared_.v_type = element_type(kv.v_pages[0].dtype);
+    shared_.k_type = cached_type(kv.k_pages[0]);
+    shared_.v_type = cached_type(kv.v_pages[0]);
+    shared_.k_scales = q8_rows::cols_of(kv.k_pages[0].dim(2));
+    shared_.v_scales = q8_rows::cols_of(kv.v_pages[0].dim(2));
     shared_.k_stride = kv.k_pages[0].strides[0] * element_bytes(kv.k_pages[0]);
     shared_.v_stride = kv.v_pages[0].strides[0] * element_bytes(kv.v_pages[0]);
     shared_.head_dim = q.dim(2);

@@ -47,9 +47,10 @@ class CpuDevice : public Device {
     return precision_ == Precision::kInt8 && cpu::block_kind(stored).has_value();
   }
   bool multiplies_units(const Weight& matrix) const override {
-    return precision_ == Precision::kQ16 && cpu::has_unit_products(matrix.format, matrix.cols);
+    return precision_ == Precision::kQ16 && matrix.rows % kTilePanelRows == 0 &&
+           cpu::has_unit_products(matrix.format, matrix.cols);
   }
-  bool takes_f16_cache() const override { return true; }
+  bool takes_narrow_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
 
   WeightOrder preferred_order(const QuantFormat& stored, int64_t rows,

@@ -4,6 +4,7 @@
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/planners.h"
 #include "base/units.h"
+#include "quant/q8_rows.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -31,6 +32,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
   p.heads_per_kv_head = static_cast<u32>(q.dim(1) / kv_heads);
   p.head_dim = static_cast<u32>(q.dim(2));
   p.v_head_dim = static_cast<u32>(out.dim(2));
+  p.v_scales = static_cast<u32>(q8_rows::cols_of(kv.v_pages.front().dim(2)));
   p.page_tokens = static_cast<u32>(kv.page_tokens);
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
@@ -58,22 +60,30 @@ uint64_t rows_of_kv_head(const AttentionParams& p) {
 }
 uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
 
-/// A kernel over pages of f32, and the same over pages of f16. Matrix units have none for keys and
-/// values of different types.
+/// A kernel over pages of each type. Matrix units have none for keys and values of different types.
 struct ByType {
   KernelId f32;
   KernelId f16;
-  KernelId of(DType type) const { return type == DType::kF16 ? f16 : f32; }
+  KernelId q8;
+  KernelId of(DType type) const {
+    return type == DType::kF16 ? f16 : type == DType::kI8 ? q8 : f32;
+  }
 };
 DType key_type(const KvView& kv) { return kv.k_pages.front().dtype; }
 DType value_type(const KvView& kv) { return kv.v_pages.front().dtype; }
 
 KernelId heads_kernel(const KvView& kv) {
-  if (key_type(kv) == value_type(kv)) {
-    return ByType{KernelId::attention_heads, KernelId::attention_heads_f16}.of(key_type(kv));
-  }
-  return key_type(kv) == DType::kF16 ? KernelId::attention_heads_keys_f16
-                                     : KernelId::attention_heads_values_f16;
+  // By the type of values, for each type of keys.
+  constexpr ByType kF32{KernelId::attention_heads, KernelId::attention_heads_values_f16,
+                        KernelId::attention_heads_values_q8};
+  constexpr ByType kF16{KernelId::attention_heads_keys_f16, KernelId::attention_heads_f16,
+                        KernelId::attention_heads_f16_q8};
+  constexpr ByType kQ8{KernelId::attention_heads_keys_q8, KernelId::attention_heads_q8_f16,
+                       KernelId::attention_heads_q8};
+  const ByType& kernels = key_type(kv) == DType::kF16  ? kF16
+                          : key_type(kv) == DType::kI8 ? kQ8
+                                                       : kF32;
+  return kernels.of(value_type(kv));
 }
 
 bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
@@ -112,12 +122,16 @@ uint32_t few_bytes(const AttentionParams& p) {
 }
 
 KernelId few_kernel(const AttentionParams& p, DType type) {
-  constexpr ByType kWalks{KernelId::mma_attention_few, KernelId::mma_attention_few_f16};
-  constexpr ByType kParts{KernelId::mma_attention_few_parts, KernelId::mma_attention_few_parts_f16};
+  constexpr ByType kWalks{KernelId::mma_attention_few, KernelId::mma_attention_few_f16,
+                          KernelId::mma_attention_few_q8};
+  constexpr ByType kParts{KernelId::mma_attention_few_parts, KernelId::mma_attention_few_parts_f16,
+                          KernelId::mma_attention_few_parts_q8};
   constexpr ByType kFullWalks{KernelId::mma_attention_few_d256,
-                              KernelId::mma_attention_few_f16_d256};
+                              KernelId::mma_attention_few_f16_d256,
+                              KernelId::mma_attention_few_q8_d256};
   constexpr ByType kFullParts{KernelId::mma_attention_few_parts_d256,
-                              KernelId::mma_attention_few_parts_f16_d256};
+                              KernelId::mma_attention_few_parts_f16_d256,
+                              KernelId::mma_attention_few_parts_q8_d256};
   const bool is_full = p.head_dim == kTileSteps * 16 && p.v_head_dim == kTileBlocks * 32;
   if (p.walks != 0) return (is_full ? kFullWalks : kWalks).of(type);
   return (is_full ? kFullParts : kParts).of(type);
@@ -192,9 +206,13 @@ struct WideKernel {
   uint32_t rows;
 };
 constexpr WideKernel kWide16{
-    {KernelId::mma_attention_wide_r16, KernelId::mma_attention_wide_f16_r16}, 16};
+    {KernelId::mma_attention_wide_r16, KernelId::mma_attention_wide_f16_r16,
+     KernelId::mma_attention_wide_q8_r16},
+    16};
 constexpr WideKernel kWide32{
-    {KernelId::mma_attention_wide_r32, KernelId::mma_attention_wide_f16_r32}, 32};
+    {KernelId::mma_attention_wide_r32, KernelId::mma_attention_wide_f16_r32,
+     KernelId::mma_attention_wide_q8_r32},
+    32};
 constexpr uint32_t kWideThreads = 512;
 // Groups of single tiles for every core, at most: at 1000 positions they take 20 us on an H200,
 // where splits take 42.
@@ -289,7 +307,8 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     p.num_parts = std::min(parts, end - begin);
     p.resumes = begin > first ? 1 : 0;
     p.finishes = begin + p.num_parts == end ? 1 : 0;
-    constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16};
+    constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
+                             KernelId::mma_attention_halves_q8};
     Plan split =
         make_plan(kHalves.of(key_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2}, kThreads);
     split.set_params(p);
@@ -333,10 +352,11 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
 bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
   if (!take_partials(recorder, result)) return false;
   const AttentionParams& p = result.params;
-  constexpr ByType kFew{KernelId::mma_attention_wide_few, KernelId::mma_attention_wide_few_f16};
-  Plan plan = make_plan(kFew.of(key_type(heads.kv)),
-                        {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
-                        kWideThreads);
+  const KernelId few = key_type(heads.kv) == DType::kF16 ? KernelId::mma_attention_wide_few_f16
+                                                         : KernelId::mma_attention_wide_few;
+  Plan plan =
+      make_plan(few, {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
+                kWideThreads);
   plan.shared_bytes = wide_bytes(p, kWideFewRows);
   plan.set_params(p);
   plan.bind(range_of(heads.q, Access::kRead));

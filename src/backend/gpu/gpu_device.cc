@@ -26,7 +26,7 @@ class GpuDevice : public Device {
   bool multiplies_units(const Weight& matrix) const override {
     return gpu::uses_mma(*platform_, matrix);
   }
-  bool takes_f16_cache() const override { return true; }
+  bool takes_narrow_cache() const override { return true; }
   DType preferred_cache_type() const override { return DType::kF16; }
   int64_t preferred_prefill_chunk() const override {
     // Experts get enough tokens to fill tiles of matrix units: 64 each of 2048, if 8 of 256 serve

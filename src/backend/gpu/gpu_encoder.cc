@@ -18,7 +18,7 @@ constexpr int64_t kDeltaKeyDimMax = 256;
 bool have_equal_layouts(std::span<const Tensor> pages) {
   return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
     return page.strides == pages.front().strides && page.dtype == pages.front().dtype &&
-           (page.dtype == DType::kF32 || page.dtype == DType::kF16);
+           (page.dtype == DType::kF32 || page.dtype == DType::kF16 || page.dtype == DType::kI8);
   });
 }
 
@@ -298,7 +298,9 @@ void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor&
                                const Tensor& positions, const KvRows& sequence,
                                const LatentHeads& heads) {
   if (!recorder_.ok() || q.dim(0) == 0) return;
-  if (!fits_latent_kernels(q, latent, heads)) {
+  // The launches that write latents to their pages write no codes.
+  const bool has_codes = sequence.kv.k_pages.front().dtype == DType::kI8;
+  if (has_codes || !fits_latent_kernels(q, latent, heads)) {
     return Encoder::latent_attention(out, q, latent, positions, std::span(&sequence, 1), heads);
   }
   if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {

@@ -21,12 +21,16 @@ Heads find_heads(const AllHeads& all, const Tensor& x) {
   return nothing;
 }
 
+u32 cached_code(DType type) {
+  return type == DType::kI8 ? kCachedQ8 : type == DType::kF16 ? kCachedF16 : kCachedF32;
+}
+
 HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages) {
   HeadsPart part{};
   part.x = heads_layout(heads.x);
   if (!pages.empty()) {
     part.page = heads_layout(pages.front());
-    part.f16 = pages.front().dtype == DType::kF16 ? 1 : 0;
+    part.stored = cached_code(pages.front().dtype);
   }
   part.heads = static_cast<u32>(heads.x.dim(1));
   part.cols = static_cast<u32>(heads.x.dim(2));

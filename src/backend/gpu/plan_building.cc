@@ -113,8 +113,9 @@ uint32_t rows_of(const Tensor& tensor) {
 }
 
 HeadsLayout heads_layout(const Tensor& tensor) {
-  MF_CHECK((tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16) &&
-           tensor.shape.rank() == 3);
+  MF_CHECK(
+      (tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kI8) &&
+      tensor.shape.rank() == 3);
   MF_CHECK(tensor.strides[2] == 1 || tensor.shape[2] <= 1);
   return {static_cast<u64>(tensor.strides[0]), static_cast<u64>(tensor.strides[1])};
 }

@@ -12,6 +12,7 @@ constexpr int kPositions = 64;
 constexpr int kPanelVecs = 2;
 constexpr int kPanelKeys = kPanelVecs * kLanes;
 static_assert(kPanelKeys <= kAttentionPanelKeys && kPositions % kPanelKeys == 0 &&
+              32 % kPanelKeys == 0 &&  // vectors side by side share the scale of a block
               kAttentionSegment % kPositions == 0);
 /// Rows of the largest register tile.
 constexpr int kQueryRows = kRegisters >= 32 ? 8 : 4;
@@ -34,11 +35,23 @@ struct AttentionBlock {
   alignas(64) float p[kAttentionRowsMax][kPositions];  // scores, then probabilities
 };
 
-/// Elements from `d` on of a row of keys or values, of which `left` are left.
-template <ElementType kType>
-MF_INLINE Vec vload_cached(const uint8_t* row, int64_t d, int64_t left) {
-  const uint8_t* p = row + d * element_bytes(kType);
-  return left < kLanes ? vload_element_partial(p, kType, left) : vload_element(p, kType);
+MF_INLINE int64_t cached_bytes(CachedType type) {
+  return type == CachedType::kF32 ? 4 : type == CachedType::kF16 ? 2 : 1;
+}
+/// What the elements from `d` on, up to the next multiple of 32, are multiplied with.
+template <CachedType kType>
+MF_INLINE Vec cached_scale(const uint8_t* row, int64_t scales, int64_t d) {
+  return kType == CachedType::kQ8 ? vset_f16(row + scales + d / 32 * 2) : vset(1.0f);
+}
+/// Elements from `d` on of a row of keys or values, of which `left` are left; rows in 8 bits have
+/// whole vectors.
+template <CachedType kType>
+MF_INLINE Vec vload_cached(const uint8_t* row, int64_t d, int64_t left, Vec scale) {
+  if (kType == CachedType::kQ8) return vmul(vload_i8(row + d), scale);
+  constexpr ElementType kElement =
+      kType == CachedType::kF16 ? ElementType::kF16 : ElementType::kF32;
+  const uint8_t* p = row + d * element_bytes(kElement);
+  return left < kLanes ? vload_element_partial(p, kElement, left) : vload_element(p, kElement);
 }
 
 /// The part of a block that token t sees.
@@ -72,7 +85,7 @@ static void find_rows(const AttentionArgs& args, AttentionBlock& block) {
 }
 
 /// panel[d][i] = element d of key `first` + i, kVecs vectors of keys.
-template <int kVecs, ElementType kType>
+template <int kVecs, CachedType kType>
 static void transpose_keys(const AttentionArgs& args, const AttentionBlock& block, int64_t first,
                            float* panel) {
   for (int v = 0; v < kVecs; ++v) {
@@ -83,10 +96,11 @@ static void transpose_keys(const AttentionArgs& args, const AttentionBlock& bloc
     for (int64_t d = 0; d < args.head_dim; d += kLanes) {
       Vec m[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        m[i] = vload_cached<kType>(keys[i], d, args.head_dim - d);
+        m[i] = vload_cached<kType>(keys[i], d, args.head_dim - d,
+                                   cached_scale<kType>(keys[i], args.k_scales, d));
       }
       // Rows are too short and too many for the hardware's prefetchers.
-      const int64_t at = d * element_bytes(kType);
+      const int64_t at = d * cached_bytes(kType);
       for (int i = 0; i < kLanes; ++i) __builtin_prefetch(keys[i + kPanelKeys] + at, 0, 2);
       if (has_values) {
         for (int i = 0; i < kLanes; ++i) __builtin_prefetch(values[i] + at, 0, 2);
@@ -126,10 +140,12 @@ static void score_tile(const AttentionArgs& args, AttentionBlock& block, int64_t
 
 template <int kVecs>
 static void score_keys(const AttentionArgs& args, AttentionBlock& block, int64_t first) {
-  if (args.k_type == ElementType::kF16) {
-    transpose_keys<kVecs, ElementType::kF16>(args, block, first, args.workspace);
+  if (args.k_type == CachedType::kF16) {
+    transpose_keys<kVecs, CachedType::kF16>(args, block, first, args.workspace);
+  } else if (args.k_type == CachedType::kQ8) {
+    transpose_keys<kVecs, CachedType::kQ8>(args, block, first, args.workspace);
   } else {
-    transpose_keys<kVecs, ElementType::kF32>(args, block, first, args.workspace);
+    transpose_keys<kVecs, CachedType::kF32>(args, block, first, args.workspace);
   }
   int64_t row = block.token_begin * args.heads;
   const int64_t end = block.token_end * args.heads;
@@ -176,7 +192,7 @@ static void update_softmax(const AttentionPart& part, AttentionBlock& block, int
 }
 
 /// out = factor * out + sum over seen positions in order of p * v: kVecs vectors of kRows rows.
-template <int kRows, int kVecs, bool kWhole, ElementType kType>
+template <int kRows, int kVecs, bool kWhole, CachedType kType>
 static void value_tile(const AttentionArgs& args, const AttentionBlock& block, int64_t row,
                        SeenPart seen, int64_t d) {
   Vec acc[kRows][kVecs];
@@ -190,9 +206,10 @@ static void value_tile(const AttentionArgs& args, const AttentionBlock& block, i
   const float* p = block.p[row];
   for (int64_t j = seen.first; j < seen.last; ++j) {
     Vec values[kVecs];
+    const Vec scale = cached_scale<kType>(block.v[j], args.v_scales, d);
     for (int v = 0; v < kVecs; ++v) {
       values[v] = vload_cached<kType>(block.v[j], d + v * kLanes,
-                                      kWhole ? int64_t{kLanes} : args.v_head_dim - d);
+                                      kWhole ? int64_t{kLanes} : args.v_head_dim - d, scale);
     }
     for (int r = 0; r < kRows; ++r) {
       const Vec weight = vset(p[r * kPositions + j]);
@@ -206,7 +223,7 @@ static void value_tile(const AttentionArgs& args, const AttentionBlock& block, i
   }
 }
 
-template <int kVecs, bool kWhole, ElementType kType>
+template <int kVecs, bool kWhole, CachedType kType>
 static void add_values(const AttentionArgs& args, const AttentionBlock& block, int64_t row,
                        int64_t end, SeenPart seen, int64_t d) {
   for (; row + kQueryRows <= end; row += kQueryRows) {
@@ -218,7 +235,7 @@ static void add_values(const AttentionArgs& args, const AttentionBlock& block, i
 }
 
 /// The rows of tokens [first, last), which see the same positions.
-template <ElementType kType>
+template <CachedType kType>
 static void add_values_of(const AttentionArgs& args, const AttentionBlock& block, int64_t first,
                           int64_t last, SeenPart seen) {
   const int64_t row = first * args.heads;
@@ -257,10 +274,12 @@ static void attend_block(const AttentionArgs& args, AttentionBlock& block) {
       const SeenPart other = seen_by(args, next, block.begin);
       if (other.first != seen.first || other.last != seen.last) break;
     }
-    if (args.v_type == ElementType::kF16) {
-      add_values_of<ElementType::kF16>(args, block, t, next, seen);
+    if (args.v_type == CachedType::kF16) {
+      add_values_of<CachedType::kF16>(args, block, t, next, seen);
+    } else if (args.v_type == CachedType::kQ8) {
+      add_values_of<CachedType::kQ8>(args, block, t, next, seen);
     } else {
-      add_values_of<ElementType::kF32>(args, block, t, next, seen);
+      add_values_of<CachedType::kF32>(args, block, t, next, seen);
     }
     t = next;
   }

@@ -9,6 +9,13 @@ namespace moeflux::cpu {
 
 enum class ElementType : int32_t { kF32, kF16, kBf16 };
 
+/// What keys and values lie in.
+enum class CachedType : int32_t {
+  kF32,
+  kF16,
+  kQ8,  // rows of quant/q8_rows.h
+};
+
 /// How numbers are made of codes.
 enum class CodeKind : int32_t {
   kPlain,   // they are what is stored
@@ -118,8 +125,10 @@ struct AttentionArgs {
   int64_t end;
   const uint8_t* const* k_pages;  // position t lies in page (t / page_tokens) % pages
   const uint8_t* const* v_pages;
-  ElementType k_type;  // kF32 or kF16
-  ElementType v_type;
+  CachedType k_type;
+  CachedType v_type;
+  int64_t k_scales;  // kQ8: bytes from the beginning of a row to its scales
+  int64_t v_scales;
   int64_t pages;
   int64_t page_tokens;
   int64_t k_stride;  // bytes between positions of a page
@@ -243,6 +252,8 @@ struct KernelTable {
   void (*scale)(float* out, const float* x, float factor, int64_t n);
   /// out[n] in f16, rounded to nearest even.
   void (*to_f16)(uint8_t* out, const float* x, int64_t n);
+  /// A row of quant/q8_rows.h from its n numbers.
+  void (*to_q8)(uint8_t* row, const float* x, int64_t n);
   /// x = cap * tanh(x / cap).
   void (*soft_cap)(float* x, float cap, int64_t n);
   void (*glu)(float* out, const float* gate, const float* up, int64_t n, const GluArgs& args);

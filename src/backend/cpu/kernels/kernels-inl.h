@@ -35,6 +35,7 @@ constexpr KernelTable make_table(const char* name) {
           .add = add,
           .scale = scale,
           .to_f16 = to_f16,
+          .to_q8 = to_q8,
           .soft_cap = soft_cap,
           .glu = glu,
           .glu_fused = glu_fused,

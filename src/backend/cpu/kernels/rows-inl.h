@@ -43,6 +43,50 @@ static void to_f16(uint8_t* out, const float* x, int64_t n) {
   __builtin_memcpy(out + 2 * i, last, static_cast<uint64_t>(2 * (n - i)));
 }
 
+/// The scale of a block of 32, as quant/q8_rows.h has it; 0 where all codes are.
+static float quantize_scale(uint8_t* to, const float* x) {
+  uint32_t largest = 0;
+  for (int i = 0; i < 32; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, x + i, sizeof(bits));
+    bits &= 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
+  }
+  float most;
+  __builtin_memcpy(&most, &largest, sizeof(most));
+  uint8_t halves[2 * kLanes];
+  vstore_f16(halves, vset(most * (1.0f / 127.0f)));
+  uint16_t half;
+  __builtin_memcpy(&half, halves, sizeof(half));
+  if (half >= 0x7c00u) half = 0x7e00u;
+  __builtin_memcpy(to, &half, sizeof(half));
+  float scale[kLanes];
+  vstore(scale, vset_f16(to));
+  return half == 0x7e00u ? 0.0f : scale[0];
+}
+
+static void to_q8(uint8_t* row, const float* x, int64_t n) {
+  // n + n / 32 * 2 rounded up to 16, but for the zeros behind it.
+  const int64_t end = n + n / 32 * 2;
+  for (int64_t i = end; i < (end + 15) / 16 * 16; ++i) row[i] = 0;
+  for (int64_t begin = 0; begin < n; begin += 32) {
+    const float scale = quantize_scale(row + n + begin / 32 * 2, x + begin);
+    if (scale == 0.0f) {
+      for (int i = 0; i < 32; ++i) row[begin + i] = 0;
+      continue;
+    }
+    const Vec inverse = vset(1.0f / scale);
+    alignas(64) float codes[32];
+    for (int i = 0; i < 32; i += kLanes) {
+      const Vec code = vround(vmul(vload(x + begin + i), inverse));
+      vstore(codes + i, vmin(vset(127.0f), vmax(vset(-127.0f), code)));
+    }
+    for (int i = 0; i < 32; ++i) {
+      row[begin + i] = static_cast<uint8_t>(static_cast<int32_t>(codes[i]));
+    }
+  }
+}
+
 static void soft_cap(float* x, float cap, int64_t n) {
   // tanh(y) = (e^2y - 1) / (e^2y + 1): exact to a few roundings of 1, and 1 beyond 10.
   const Vec most = vset(10.0f);

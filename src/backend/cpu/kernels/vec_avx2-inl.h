@@ -82,6 +82,16 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
+MF_INLINE Vec vload_i8(const uint8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
+/// One f16 in all lanes.
+MF_INLINE Vec vset_f16(const uint8_t* p) {
+  int16_t half;
+  __builtin_memcpy(&half, p, sizeof(half));
+  return _mm256_cvtph_ps(_mm_set1_epi16(half));
+}
 
 /// The lower half of lanes a, the upper b.
 MF_INLINE Vec vhalves(float a, float b) {

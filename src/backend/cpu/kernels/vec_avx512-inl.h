@@ -74,6 +74,15 @@ MF_INLINE void vstore_f16(uint8_t* p, Vec v) {
 MF_INLINE Vec vload_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
 }
+MF_INLINE Vec vload_i8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)));
+}
+/// One f16 in all lanes.
+MF_INLINE Vec vset_f16(const uint8_t* p) {
+  int16_t half;
+  __builtin_memcpy(&half, p, sizeof(half));
+  return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+}
 
 /// The lower half of lanes a, the upper b.
 MF_INLINE Vec vhalves(float a, float b) {

@@ -129,6 +129,14 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
   return Vec{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
              static_cast<float>(p[3])};
 }
+MF_INLINE Vec vload_i8(const uint8_t* p) {
+  int8_t codes[4];
+  __builtin_memcpy(codes, p, sizeof(codes));
+  return Vec{static_cast<float>(codes[0]), static_cast<float>(codes[1]),
+             static_cast<float>(codes[2]), static_cast<float>(codes[3])};
+}
+/// One f16 in all lanes.
+MF_INLINE Vec vset_f16(const uint8_t* p) { return vset(vload_f16_partial(p, 1)[0]); }
 
 /// The lower half of lanes a, the upper b.
 MF_INLINE Vec vhalves(float a, float b) { return Vec{a, a, b, b}; }

@@ -71,6 +71,18 @@ MF_INLINE Vec vload_u8(const uint8_t* p) {
   const uint16x8_t wide = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(word)));
   return vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)));
 }
+MF_INLINE Vec vload_i8(const uint8_t* p) {
+  uint32_t word;
+  __builtin_memcpy(&word, p, sizeof(word));
+  const int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(word)));
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+/// One f16 in all lanes.
+MF_INLINE Vec vset_f16(const uint8_t* p) {
+  uint16_t half;
+  __builtin_memcpy(&half, p, sizeof(half));
+  return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
+}
 
 /// The lower half of lanes a, the upper b.
 MF_INLINE Vec vhalves(float a, float b) { return vcombine_f32(vdup_n_f32(a), vdup_n_f32(b)); }

@@ -86,7 +86,7 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
       MF_GLOBAL(const Key) key = cached_row<Key>(t, p, pages, p.k_page, position, kv_head);
       f32 dot = 0.0f;
       for (u32 d = t.lane; d < p.head_dim; d += 32u) {
-        dot = mf_fma(query[d], cached_number(key[d]), dot);
+        dot = mf_fma(query[d], cached_number(key, d, p.head_dim), dot);
       }
       dot = simd_sum(t, dot);
       if (t.lane == 0u) scores[position - tile] = dot * p.scale;
@@ -108,7 +108,7 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
       const f32 q = query[d];
       MF_UNROLL
       for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
-        dots[k] = mf_fma(q, cached_number(keys[at[k] + d]), dots[k]);
+        dots[k] = mf_fma(q, cached_number(keys + at[k], d, p.head_dim), dots[k]);
       }
     }
     MF_UNROLL
@@ -139,7 +139,7 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
         f32 held[kPositionsAtOnce];
         MF_UNROLL
         for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
-          held[k] = cached_number(values[at + k * p.v_page.token_stride + d]);
+          held[k] = cached_number(values + (at + k * p.v_page.token_stride), d, p.v_scales);
         }
         MF_UNROLL
         for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
@@ -155,7 +155,7 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
     for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
       const u32 d = t.index + i * t.threads;
       if (d >= p.v_head_dim) continue;
-      sum.columns[i] = mf_fma(weight, cached_number(value[d]), sum.columns[i]);
+      sum.columns[i] = mf_fma(weight, cached_number(value, d, p.v_scales), sum.columns[i]);
     }
   }
   return sum;
@@ -253,6 +253,11 @@ MF_ATTENTION_HEADS(attention_heads, f32, f32)
 MF_ATTENTION_HEADS(attention_heads_f16, u16, u16)
 MF_ATTENTION_HEADS(attention_heads_keys_f16, u16, f32)
 MF_ATTENTION_HEADS(attention_heads_values_f16, f32, u16)
+MF_ATTENTION_HEADS(attention_heads_q8, u8, u8)
+MF_ATTENTION_HEADS(attention_heads_keys_q8, u8, f32)
+MF_ATTENTION_HEADS(attention_heads_values_q8, f32, u8)
+MF_ATTENTION_HEADS(attention_heads_q8_f16, u8, u16)
+MF_ATTENTION_HEADS(attention_heads_f16_q8, u16, u8)
 #undef MF_ATTENTION_HEADS
 
 }  // namespace kernels

@@ -11,9 +11,15 @@
   X(attention_heads_f16, 7, AttentionParams, kWaits)                   \
   X(attention_heads_keys_f16, 7, AttentionParams, kWaits)              \
   X(attention_heads_values_f16, 7, AttentionParams, kWaits)            \
+  X(attention_heads_q8, 7, AttentionParams, kWaits)                    \
+  X(attention_heads_keys_q8, 7, AttentionParams, kWaits)               \
+  X(attention_heads_values_q8, 7, AttentionParams, kWaits)             \
+  X(attention_heads_q8_f16, 7, AttentionParams, kWaits)                \
+  X(attention_heads_f16_q8, 7, AttentionParams, kWaits)                \
   X(attention_merge, 4, AttentionParams, kWaits)                       \
   X(mma_attention_halves, 3, AttentionParams, kWaits)                  \
   X(mma_attention_halves_f16, 3, AttentionParams, kWaits)              \
+  X(mma_attention_halves_q8, 3, AttentionParams, kWaits)               \
   X(mma_attention_few, 7, AttentionParams, kReadsEarly)                \
   X(mma_attention_few_parts, 7, AttentionParams, kReadsEarly)          \
   X(mma_attention_few_d256, 7, AttentionParams, kReadsEarly)           \
@@ -22,6 +28,10 @@
   X(mma_attention_few_parts_f16, 7, AttentionParams, kReadsEarly)      \
   X(mma_attention_few_f16_d256, 7, AttentionParams, kReadsEarly)       \
   X(mma_attention_few_parts_f16_d256, 7, AttentionParams, kReadsEarly) \
+  X(mma_attention_few_q8, 7, AttentionParams, kReadsEarly)             \
+  X(mma_attention_few_parts_q8, 7, AttentionParams, kReadsEarly)       \
+  X(mma_attention_few_q8_d256, 7, AttentionParams, kReadsEarly)        \
+  X(mma_attention_few_parts_q8_d256, 7, AttentionParams, kReadsEarly)  \
   X(mma_attention_many_r128, 6, AttentionParams, kWaits)               \
   X(mma_attention_many_r64, 6, AttentionParams, kWaits)                \
   X(mma_attention_many_parts_r128, 6, AttentionParams, kWaits)         \
@@ -30,6 +40,8 @@
   X(mma_attention_wide_r32, 6, AttentionParams, kWaits)                \
   X(mma_attention_wide_f16_r16, 6, AttentionParams, kWaits)            \
   X(mma_attention_wide_f16_r32, 6, AttentionParams, kWaits)            \
+  X(mma_attention_wide_q8_r16, 6, AttentionParams, kWaits)             \
+  X(mma_attention_wide_q8_r32, 6, AttentionParams, kWaits)             \
   X(mma_attention_wide_few, 3, AttentionParams, kReadsEarly)           \
   X(mma_attention_wide_few_f16, 3, AttentionParams, kReadsEarly)       \
   X(latent_queries_w4, 10, LatentQueriesParams, kReadsEarly)           \

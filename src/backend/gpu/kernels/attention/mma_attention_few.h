@@ -47,7 +47,11 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p,
                      MF_LOCAL(KeyRows<typename Tile::Number>) keys, MF_GLOBAL(const u64) k_pages,
                      MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
   typedef typename Tile::Number Number;
-  enum : u32 { kBytes = sizeof(Number), kWordsMax = kTileBlocks * 8u * kBytes };
+  enum : u32 {
+    kBytes = sizeof(Number),
+    kTail = CachedTail<Number>::kWords,
+    kWordsMax = kTileBlocks * 8u * kBytes + kTail,
+  };
   const u32 first = tile + t.simd * 8u;
   // Eight positions from a multiple of eight lie in one page; where there are none, in any.
   const bool any = first < high && first + 8u > low;
@@ -71,8 +75,10 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p,
   row = MF_AT(t, const Number, v_page) +
         (within * p.v_page.token_stride + t.group.y * p.v_page.head_stride);
   MF_GLOBAL(const u32) from = MF_CAST(const u32, row) + t.lane * 4u;
-  const u32 row_words = Tile::value_blocks(p) * 8u * kBytes;
-  const u32 own_words = Tile::v_head_dim(p) * kBytes / 4u;
+  const u32 codes_end = Tile::value_blocks(p) * 8u;
+  if (kTail > 0u && t.lane * 4u == codes_end) from = from + (p.v_scales / 4u - codes_end);
+  const u32 row_words = Tile::value_blocks(p) * 8u * kBytes + kTail;
+  const u32 own_words = Tile::v_head_dim(p) * kBytes / 4u + kTail;
   MF_UNROLL
   for (u32 i = 0u; i < 8u; ++i) {
     const bool exists = first + i >= low && first + i < high;
@@ -92,7 +98,7 @@ template <typename Tile>
 MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p,
                        MF_LOCAL(KeyRows<typename Tile::Number>) keys) {
   const FewShared at = few_shared<Tile>(p);
-  const u32 exponent = keys->exponent(t);
+  const u32 exponent = key_exponent<typename Tile::Number>(t, keys);
   const f32 into = into_halves(exponent);
   const f32 out_of = out_of_halves(exponent);
   MF_SHARED(u32) x = MF_SHARED_AT(t, u32, t.lane * 16u);
@@ -101,7 +107,7 @@ MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p,
   MF_UNROLL
   for (u32 s = 0u; s < kTileSteps; ++s) {
     if (s >= Tile::key_steps(p)) continue;
-    const W4 k = split_four(scaled(keys->held[s].numbers(), into));
+    const W4 k = split_four(scaled(keys->numbers(s), into));
     dots.add(t, load_rows(x + s * kTileRowsWords), &k);
   }
   const u32 g = t.lane / 4u;
@@ -134,15 +140,18 @@ MF_FN void measure_values(MF_T t, MF_PARAMS(AttentionParams) p) {
     for (u32 u = begin; u < begin + 32u; u += 4u) {
       if (u >= pieces) continue;
       CachedFour<typename Tile::Number> four;
-      four.take(row + u * kWords);
+      four.take(row, u, pieces);
       bits = largest_bits(four.numbers(), bits);
     }
   }
   const u32 exponent = block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
+  enum : u32 { kTail = CachedTail<typename Tile::Number>::kWords };
+  if (kTail > 0u) simd_barrier(t);  // four lanes have read the same scales
   if (exponent == kNotFinite) {
     for (u32 u = t.lane & 3u; u < pieces; u += 4u) {
       for (u32 w = 0u; w < kWords; ++w) row[u * kWords + w] = 0u;
     }
+    if (kTail > 0u) row[pieces + (t.lane & 3u)] = 0u;
   }
   if ((t.lane & 3u) != 0u) return;
   MF_SHARED_AT(t, f32, at.shifts * 4u)[key] = value_shift(exponent);
@@ -191,9 +200,7 @@ template <typename Tile>
 MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums) {
   const FewShared at = few_shared<Tile>(p);
   const u32 quad = t.lane & 3u;
-  enum : u32 { kWords = sizeof(typename Tile::Number) };  // of four columns
-  MF_SHARED(u32)
-  values = MF_SHARED_AT(t, u32, at.values * 4u) + (t.simd * 8u + t.lane / 4u) * kWords;
+  MF_SHARED(u32) values = MF_SHARED_AT(t, u32, at.values * 4u);
   MF_SHARED(f32) scales = MF_SHARED_AT(t, f32, at.scales * 4u);
   MF_SHARED(u32) x = MF_SHARED_AT(t, u32, at.weights * 4u) + t.lane * 4u;
   MF_UNROLL
@@ -205,7 +212,8 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums
     for (u32 i = 0u; i < 4u; ++i) {
       const u32 key = k + value_key(quad, i);
       CachedFour<typename Tile::Number> four;
-      four.take(values + key * Tile::value_words(p));
+      four.take(values + key * Tile::value_words(p), t.simd * 8u + t.lane / 4u,
+                Tile::value_blocks(p) * 8u);
       rows[i] = scaled(four.numbers(), scales[key]);
     }
     W4 halves[4];
@@ -357,6 +365,10 @@ MF_ATTENTION_FEW(mma_attention_few_f16, AnyTile<u16>, true, 1)
 MF_ATTENTION_FEW(mma_attention_few_parts_f16, AnyTile<u16>, false, 2)
 MF_ATTENTION_FEW(mma_attention_few_f16_d256, FullTile<u16>, true, 1)
 MF_ATTENTION_FEW(mma_attention_few_parts_f16_d256, FullTile<u16>, false, 2)
+MF_ATTENTION_FEW(mma_attention_few_q8, AnyTile<u8>, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts_q8, AnyTile<u8>, false, 2)
+MF_ATTENTION_FEW(mma_attention_few_q8_d256, FullTile<u8>, true, 1)
+MF_ATTENTION_FEW(mma_attention_few_parts_q8_d256, FullTile<u8>, false, 2)
 #undef MF_ATTENTION_FEW
 
 }  // namespace kernels

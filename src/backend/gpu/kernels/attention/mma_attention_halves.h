@@ -70,16 +70,39 @@ struct KeyRows {
     for (u32 s = 0u; s < kTileSteps; ++s) {
       const u32 c = s * 16u + (t.lane & 3u) * 4u;
       held[s].clear();
-      if (exists && c < cols) held[s].load(row + c);
+      if (exists && c < cols) held[s].load(row, c, cols);
     }
   }
-  MF_FN_MEMBER u32 exponent(MF_T t) const {
-    u32 bits = 0u;
+  MF_FN_MEMBER F4 numbers(u32 s) const { return held[s].numbers(); }
+};
+template <>
+struct KeyRows<u8> {
+  u32 codes[kTileSteps];
+  W4 scales;  // of 16 blocks, as many as a row has at most, or what lies behind them
+
+  MF_FN_MEMBER void load(MF_T t, MF_GLOBAL(const u8) row, u32 cols, bool exists) {
     MF_UNROLL
-    for (u32 s = 0u; s < kTileSteps; ++s) bits = largest_bits(held[s].numbers(), bits);
-    return block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
+    for (u32 s = 0u; s < kTileSteps; ++s) {
+      const u32 c = s * 16u + (t.lane & 3u) * 4u;
+      codes[s] = 0u;
+      if (exists && c < cols) codes[s] = MF_CAST(const u32, row + c)[0];
+    }
+    const W4 nothing = {{0u, 0u, 0u, 0u}};
+    scales = nothing;
+    if (exists) scales = load4(MF_CAST(const u32, row + cols));
+  }
+  MF_FN_MEMBER F4 numbers(u32 s) const {
+    return code_numbers(codes[s], f16_half(scales.v[s / 4u], s / 2u % 2u));
   }
 };
+/// The exponent of a key.
+template <typename Stored>
+MF_FN u32 key_exponent(MF_T t, MF_LOCAL(const KeyRows<Stored>) keys) {
+  u32 bits = 0u;
+  MF_UNROLL
+  for (u32 s = 0u; s < kTileSteps; ++s) bits = largest_bits(keys->numbers(s), bits);
+  return block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
+}
 
 /// A value's exponent: the term that is added to its score, and the factor that takes it back from
 /// its weight.
@@ -126,13 +149,13 @@ MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
     keys.load(
         t, position_row<Stored>(t, p, pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
         p.head_dim, exists);
-    const u32 exponent = keys.exponent(t);
+    const u32 exponent = key_exponent<Stored>(t, &keys);
     if ((t.lane & 3u) == 0u) factors[key] = out_of_halves(exponent);
     MF_UNROLL
     for (u32 s = 0u; s < kTileSteps; ++s) {
       if (s >= p.key_steps) continue;
       store4(to + ((n * p.key_steps + s) * 32u + t.lane) * 4u,
-             split_four(scaled(keys.held[s].numbers(), into_halves(exponent))));
+             split_four(scaled(keys.numbers(s), into_halves(exponent))));
     }
   }
 }
@@ -158,7 +181,7 @@ MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
       const u32 c = b * 32u + g * 4u;
       CachedFour<Stored> four;
       four.clear();
-      if (exists && c < p.v_head_dim) four.load(row + c);
+      if (exists && c < p.v_head_dim) four.load(row, c, p.v_scales);
       rows[b][i] = four.numbers();
       bits = largest_bits(rows[b][i], bits);
     }
@@ -211,6 +234,7 @@ MF_FN void bring_halves(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
   }
 MF_ATTENTION_HALVES(mma_attention_halves, f32)
 MF_ATTENTION_HALVES(mma_attention_halves_f16, u16)
+MF_ATTENTION_HALVES(mma_attention_halves_q8, u8)
 #undef MF_ATTENTION_HALVES
 
 }  // namespace kernels

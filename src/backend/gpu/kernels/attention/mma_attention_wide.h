@@ -261,8 +261,8 @@ struct WideReader {
   MF_FN_MEMBER void load_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
                               MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
     turn_pages(p, &pages, k_pages, v_pages, tile);
-    load_positions<BEGIN, END>(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, tile, low,
-                               high);
+    load_positions<BEGIN, END>(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, p.head_dim,
+                               tile, low, high);
   }
 };
 
@@ -285,7 +285,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     const bool goes_on = next < high;
     if (!shares) {
       load_positions<0u, 2u>(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
-                             p.v_head_dim, tile, low, high);
+                             p.v_head_dim, p.v_scales, tile, low, high);
     } else if (goes_on) {
       reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
     }
@@ -427,6 +427,8 @@ MF_ATTENTION_WIDE(mma_attention_wide_r16, f32, 16u)
 MF_ATTENTION_WIDE(mma_attention_wide_r32, f32, 32u)
 MF_ATTENTION_WIDE(mma_attention_wide_f16_r16, u16, 16u)
 MF_ATTENTION_WIDE(mma_attention_wide_f16_r32, u16, 32u)
+MF_ATTENTION_WIDE(mma_attention_wide_q8_r16, u8, 16u)
+MF_ATTENTION_WIDE(mma_attention_wide_q8_r32, u8, 32u)
 #undef MF_ATTENTION_WIDE
 
 }  // namespace kernels

@@ -16,6 +16,9 @@ struct RopeParams {
   f32 factor;
 };
 
+/// What pages hold: cached.h.
+enum : u32 { kCachedF32, kCachedF16, kCachedQ8 };
+
 /// Queries, keys or values on their way to attention.
 struct HeadsPart {
   HeadsLayout x;
@@ -24,9 +27,9 @@ struct HeadsPart {
   u32 cols;
   u32 has_norm;
   u32 has_weight;
-  u32 half;  // of the columns that turn; 0: none do
-  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
-  u32 f16;   // pages are
+  u32 half;    // of the columns that turn; 0: none do
+  u32 wide;    // rows begin on 16-byte boundaries and are multiples of them
+  u32 stored;  // kCachedF32, kCachedF16 or kCachedQ8: what pages hold
   f32 epsilon;
 };
 struct WriteHeadsParams {
@@ -78,6 +81,7 @@ struct AttentionParams {
   u32 heads_per_kv_head;
   u32 head_dim;
   u32 v_head_dim;
+  u32 v_scales;  // of rows of 8 bits: where those of values begin; those of keys at head_dim
   u32 page_tokens;
   u32 num_pages;
   u32 begin;   // position of the first query

@@ -36,14 +36,14 @@ struct RowStage {
   CachedFour<Stored> held[COUNT * UNITS];
 
   /// Row i, or zeros where it does not exist.
-  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const Stored) from, u32 cols, bool exists) {
-    MF_GLOBAL(const Stored) own = from + t.lane * 4u;
+  MF_FN_MEMBER void load_row(MF_T t, u32 i, MF_GLOBAL(const Stored) from, u32 cols, u32 scales,
+                             bool exists) {
     const u32 left = exists ? cols : 0u;
     MF_UNROLL
     for (u32 u = 0u; u < UNITS; ++u) {
       CachedFour<Stored> four;
       four.clear();
-      if (t.lane * 4u + 128u * u < left) four.load(own + 128u * u);
+      if (t.lane * 4u + 128u * u < left) four.load(from, t.lane * 4u + 128u * u, scales);
       held[i * UNITS + u] = four;
     }
   }
@@ -58,7 +58,7 @@ struct RowStage {
     for (u32 u = 0u; u < UNITS; ++u) {
       CachedFour<Stored> four;
       four.clear();
-      if (t.lane * 4u + 128u * u < cols) four.take(own + 128u * u);
+      if (t.lane * 4u + 128u * u < cols) four.take(own + 128u * u, 0u, 0u);
       held[i * UNITS + u] = four;
     }
     if (kTogether > 1u) simd_barrier(t);
@@ -114,14 +114,14 @@ MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(WidePages) pages,
 /// begins at `page_begin` and has the whole tile. Takes a stage's rows from half BEGIN to END.
 template <u32 BEGIN, u32 END, typename Stage>
 MF_FN void load_positions(MF_T t, MF_LOCAL(Stage) stage, u64 page, u32 page_begin,
-                          HeadsLayout layout, u32 cols, u32 first, u32 low, u32 high) {
+                          HeadsLayout layout, u32 cols, u32 scales, u32 first, u32 low, u32 high) {
   const u32 begin = first + t.simd * Stage::kCount;
   MF_GLOBAL(const typename Stage::Number)
   from = MF_AT(t, const typename Stage::Number, page) +
          ((begin - page_begin) * layout.token_stride + t.group.y * layout.head_stride);
   MF_UNROLL
   for (u32 i = BEGIN * Stage::kCount / 2u; i < END * Stage::kCount / 2u; ++i) {
-    stage->load_row(t, i, from + i * layout.token_stride, cols,
+    stage->load_row(t, i, from + i * layout.token_stride, cols, scales,
                     begin + i >= low && begin + i < high);
   }
 }
@@ -161,7 +161,7 @@ MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f
   for (u32 r = t.simd; r < ROWS; r += SIMDS) {
     const QueryRow row = query_row(t, p, first_row + r);
     stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
-                   p.head_dim, row.end > 0u);
+                   p.head_dim, 0u, row.end > 0u);
     const u32 exponent = stage.exponent(t, 0u);
     stage.store_row(t, 0u, queries + r * p.key_words, r, wide_columns(p.head_dim), exponent);
     if (t.lane == 0u) factors[r] = out_of_halves(exponent) * p.scale;

@@ -49,18 +49,21 @@ MF_FN void place_head(MF_T t, MF_PARAMS(WriteHeadsParams) p, HeadsPart part, MF_
   }
   simd_barrier(t);
   const bool changes = part.has_norm != 0u || part.half > 0u;
+  const bool stores = which != 0u && part.stored != kCachedQ8;
+  const u32 is_f16 = part.stored == kCachedF16 ? 1u : 0u;
   const u32 width = WIDE != 0u ? 4u : 1u;
   for (u32 c = t.lane * width; c < part.cols; c += 32u * width) {
     if (WIDE != 0u) {
       const F4 four = load4(row + c);
       if (changes) store4(x + c, four);
-      if (which != 0u) store_cached4(page, c, part.f16, four);
+      if (stores) store_cached4(page, c, is_f16, four);
     } else {
       const f32 one = row[c];
       if (changes) x[c] = one;
-      if (which != 0u) store_cached(page, c, part.f16, one);
+      if (stores) store_cached(page, c, is_f16, one);
     }
   }
+  if (which != 0u && !stores) store_q8_row(t, row, part.cols, page);
 }
 
 /// A SIMD group a head: of queries, then of keys, then of values. Group y: the token. Shared: a
@@ -103,8 +106,9 @@ MF_KERNEL(write_heads, WriteHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   const u32 within = position - number * p.page_tokens;
   MF_GLOBAL(u16) page = MF_CAST(u16, x);
   if (which != 0u) {
-    page = cached_place(t, page_address,
-                        within * part.page.token_stride + head * part.page.head_stride, part.f16);
+    const u64 place = within * part.page.token_stride + head * part.page.head_stride;
+    page = cached_place(t, page_address, part.stored == kCachedQ8 ? place / 2u : place,
+                        part.stored != kCachedF32 ? 1u : 0u);
   }
   if (part.wide != 0u) {
     place_head<1u>(t, p, part, x, weight, row, which, page);
