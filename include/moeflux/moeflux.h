@@ -124,7 +124,7 @@ typedef struct mf_model_options {
                              // had; or null
   int64_t turn_timeout_ms;   // how long calls wait for their turn: 0: not at all;
                              // MF_WAIT_FOREVER; else milliseconds
-  const char* cache_type_k;  // of keys in memory: "f32", "f16"; null: as the device prefers
+  const char* cache_type_k;  // of keys in memory: "f32", "f16", "q8_0"; null: as the device prefers
   const char* cache_type_v;  // of values
   int64_t near_cache_bytes;  // of a GPU's own memory for experts, where it does not hold them all:
                              // 0: what is free; MF_NEAR_CACHE_NONE; else bytes

@@ -79,9 +79,9 @@ class Model:
         """Opens a folder. Zeros and empty strings mean the defaults of mf_model_options, which are
         the program's: device "auto", precision "auto". `device` may be "cpu", "cuda:0" or another
         number, "metal", "reference" or "emulator"; `precision`, of the CPU, "f32", "int8",
-        "q16" or "auto". `cache_type_k` and `cache_type_v`, "f32" or "f16", are what keys and
-        values are kept in; `near_cache_bytes`, of a GPU's own memory, is for experts where it does
-        not hold them all; below 0: none; `plan` says who computes experts there: "resident",
+        "q16" or "auto". `cache_type_k` and `cache_type_v`, "f32", "f16" or "q8_0", are what keys
+        and values are kept in; `near_cache_bytes`, of a GPU's own memory, is for experts where it
+        does not hold them all; below 0: none; `plan` says who computes experts there: "resident",
         "near", "helper" or "auto".
         `turn_timeout` is how many seconds calls wait for their turn; below 0: without end.
         `on_progress` receives bytes of the resident weights read and in all; `on_log`, while the

@@ -90,11 +90,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                      "Context in tokens (0: the model's maximum, at most 4096)");
   command
       .add_option("--cache-type-k", options.cache_type_k,
-                  "Keys of the context in memory: f16 or f32 (-ctk; default: f16, f32 on the "
-                  "reference device)")
-      ->check(CLI::IsMember({"f32", "f16"}));
+                  "Keys of the context in memory: f16, f32, or q8_0, 8 bits and a scale for each "
+                  "32 (-ctk; default: f16, f32 on the reference device)")
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   command.add_option("--cache-type-v", options.cache_type_v, "The same of values (-ctv)")
-      ->check(CLI::IsMember({"f32", "f16"}));
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   command
       .add_option("--expert-cache", options.expert_cache,
                   "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
@@ -189,10 +189,10 @@ Result<EngineOptions> engine_options(const ModelOptions& options) {
 }
 
 Result<CacheTypes> planned_cache_types(const Result<std::unique_ptr<Device>>& device,
-                                       const EngineOptions& engine) {
-  if (device.ok()) return cache_types_for(**device, engine);
+                                       const ModelSpec& model, const EngineOptions& engine) {
+  if (device.ok()) return cache_types_for(**device, model, engine);
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> cpu, make_cpu_device({.threads = 1}));
-  return cache_types_for(*cpu, engine);
+  return cache_types_for(*cpu, model, engine);
 }
 
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,

@@ -22,7 +22,7 @@ struct ModelOptions {
   int threads = 0;                 // 0: one per usable core
   bool pin_threads = false;        // of the cpu device
   int64_t context_size = 0;        // 0: the model's maximum, at most 4096
-  std::string cache_type_k;        // "f32", "f16"; empty: as the device prefers
+  std::string cache_type_k;        // "f32", "f16", "q8_0"; empty: as the device prefers
   std::string cache_type_v;
   std::string plan = "auto";
   std::string near_cache;    // empty: what is free of the device's memory
@@ -53,7 +53,7 @@ Result<EngineOptions> engine_options(const ModelOptions& options);
 /// cache_types_for() the device that open_device() gave; those of a CPU where it gave none, as
 /// plans need no device.
 Result<CacheTypes> planned_cache_types(const Result<std::unique_ptr<Device>>& device,
-                                       const EngineOptions& engine);
+                                       const ModelSpec& model, const EngineOptions& engine);
 
 /// A model in `directory`, with a warning of unknown keys of config.json first and, on a terminal,
 /// a bar while weights are read. `engine` is engine_options() or what a command made of it; `text`

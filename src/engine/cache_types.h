@@ -6,17 +6,18 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "engine/engine.h"
-#include "model/mixer.h"
+#include "model/model_spec.h"
 
 namespace moeflux {
 
-/// "f32" or "f16".
+/// "f32", "f16" or "q8_0".
 std::string_view cache_type_name(DType type);
 /// The inverse. Fails with kInvalidArgument.
 Result<DType> parse_cache_type(std::string_view name);
 
 /// The types that were asked for, or the device's preferred one. Fails with kUnsupported where the
-/// device does not take one.
-Result<CacheTypes> cache_types_for(const Device& device, const EngineOptions& options);
+/// device or a layer of the model does not take one.
+Result<CacheTypes> cache_types_for(const Device& device, const ModelSpec& model,
+                                   const EngineOptions& options);
 
 }  // namespace moeflux

@@ -122,7 +122,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   }
   MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
                                                   options.load_progress, place));
-  MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types, cache_types_for(device, options));
+  MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types,
+                      cache_types_for(device, engine->spec(), options));
   const ModelSpec& spec = engine->spec();
   if (device_free) {
     const DenseSizes& dense = engine->loaded_->dense;
@@ -178,7 +179,7 @@ Status Engine::choose_steps(const ModelSpec& spec, const EngineOptions& options)
 Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOptions& options,
                                         uint64_t device_free) {
   MF_RETURN_IF_ERROR(choose_steps(counted.spec(), options));
-  MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(*device_, options));
+  MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(*device_, counted.spec(), options));
   Result<DevicePlan> plan = plan_device(counted, {.free_bytes = device_free,
                                                   .context_length = context_length_,
                                                   .step_tokens = prefill_chunk_,

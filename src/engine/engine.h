@@ -61,7 +61,8 @@ struct EngineOptions {
   /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
   /// results.
   int64_t prefill_chunk = 0;
-  /// The types of keys and values in memory, kF32 or kF16; none: as the device prefers.
+  /// The types of keys and values in memory, kF32, kF16 or kI8 (quant/q8_rows.h);
+  /// none: as the device prefers.
   std::optional<DType> cache_type_k = {};
   std::optional<DType> cache_type_v = {};
   /// Which experts stay in the cache. Does not change the results.

@@ -29,7 +29,7 @@ constexpr uint64_t kRecordBytes = 48;  // of a tensor
 constexpr uint32_t kExtentMax = 1 << 20;
 constexpr uint32_t kRankMax = 3;
 // Element types as records spell them.
-constexpr std::array<DType, 2> kTypes = {DType::kF32, DType::kF16};
+constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kF16, DType::kI8};
 
 template <typename T>
 T read_le(std::span<const std::byte> bytes, uint64_t offset) {

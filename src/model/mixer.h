@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/result.h"
 #include "state/state_spec.h"
 #include "tensor/tensor.h"
 
@@ -19,9 +20,14 @@ class WeightStore;
 
 /// Element types of keys and values in a sequence's state.
 struct CacheTypes {
-  DType keys = DType::kF32;    // kF32 or kF16
+  DType keys = DType::kF32;    // kF32, kF16, or kI8: rows of quant/q8_rows.h
   DType values = DType::kF32;  // the same
 };
+
+/// A tensor of each token with a row of `width` numbers for each of `heads`.
+StateTensor cached_heads(int64_t heads, int64_t width, DType type);
+/// Fails with kUnsupported where rows of `width` numbers cannot be of this type; `what` names them.
+Status check_cached_heads(std::string_view what, int64_t width, DType type);
 
 /// A mixer whose weights are in place. Immutable.
 class Mixer {
@@ -45,7 +51,13 @@ class MixerSpec {
   virtual ~MixerSpec() = default;
   /// The kind: "attention".
   virtual std::string_view kind() const = 0;
+  /// `types` are what has_state() allows.
   virtual LayerStateSpec state(const CacheTypes& types) const = 0;
+  /// Fails with kUnsupported where keys or values have no rows of that type.
+  virtual Status has_state(const CacheTypes& types) const {
+    (void)types;
+    return {};
+  }
   /// Claims the weights below `place`.
   virtual std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const = 0;
   /// The value of a key of config.json that would describe this mixer; null where the key says

@@ -20,7 +20,8 @@ enum class StateExtent : uint8_t {
 struct StateTensor {
   StateExtent extent = StateExtent::kPerToken;
   Shape shape;
-  DType dtype = DType::kF32;  // kF32, or kF16 where the tensor is per token
+  /// kF32; where the tensor is per token also kF16, or kI8: rows of quant/q8_rows.h.
+  DType dtype = DType::kF32;
   /// Later tokens read only the last `window` tokens, their own among them; 0 means all. 0 unless
   /// per token.
   int64_t window = 0;

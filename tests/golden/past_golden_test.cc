@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/golden_families.h"
@@ -19,7 +20,11 @@ using Tokens = std::vector<TokenId>;
 using Logits = std::vector<float>;
 using SequencePtr = std::unique_ptr<Sequence>;
 
-std::string directory_of(const std::string& model) {
+/// Names of models may end so: keys and values are kept in 8 bits then.
+constexpr std::string_view kIn8Bits = "_in_q8_0";
+
+std::string directory_of(std::string model) {
+  if (model.ends_with(kIn8Bits)) model.resize(model.size() - kIn8Bits.size());
   return model == "fable_20m" ? std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m"
                               : golden_folder(model);
 }
@@ -92,14 +97,20 @@ class PastGolden : public ::testing::TestWithParam<std::string> {
  protected:
   static constexpr size_t kText = 40;
 
+  /// The options of an engine on this model.
+  static EngineOptions with(EngineOptions options) {
+    if (GetParam().ends_with(kIn8Bits)) options.cache_type_k = options.cache_type_v = DType::kI8;
+    return options;
+  }
+
   std::string directory_ = directory_of(GetParam());
-  Subject subject_{directory_};
+  Subject subject_{directory_, with({})};
 };
 
 TEST_P(PastGolden, SnapshotGoesOnInAnotherEngine) {
   const Tokens text = subject_.text(kText);
   const std::vector<Logits> expected = subject_.all(text);
-  Subject other(directory_, {.context_length = 64, .prefill_chunk = 3});
+  Subject other(directory_, with({.context_length = 64, .prefill_chunk = 3}));
   ASSERT_EQ(other.engine().fingerprint(), subject_.engine().fingerprint());
   const std::vector<std::byte> extra = {std::byte{1}, std::byte{2}, std::byte{3}};
   for (const size_t cut : {size_t{0}, size_t{1}, size_t{20}, kText - 1}) {
@@ -188,8 +199,8 @@ TEST_P(PastGolden, ForksGoTheirOwnWays) {
 TEST_P(PastGolden, PrefixHitIsAColdStart) {
   const TempFolder folder;
   for (const std::string& kept_in : {std::string(), folder / "kept"}) {
-    const EngineOptions options = {.prefix_cache_bytes = uint64_t{1} << 28,
-                                   .prefix_cache_directory = kept_in};
+    const EngineOptions options =
+        with({.prefix_cache_bytes = uint64_t{1} << 28, .prefix_cache_directory = kept_in});
     auto subject = std::make_unique<Subject>(directory_, options);
     const Tokens text = subject->text(kText);
     const std::vector<Logits> expected = subject->all(text);
@@ -304,7 +315,7 @@ class Wanderer {
 };
 
 TEST_P(PastGolden, RandomOperationsLeaveNoTrace) {
-  Subject subject(directory_, {.prefill_chunk = 5, .prefix_cache_bytes = uint64_t{1} << 28});
+  Subject subject(directory_, with({.prefill_chunk = 5, .prefix_cache_bytes = uint64_t{1} << 28}));
   for (unsigned seed = 0; seed < 50; ++seed) {
     Wanderer wanderer(subject, subject_, seed);
     for (int i = 0; i < 8; ++i) {
@@ -318,6 +329,39 @@ INSTANTIATE_TEST_SUITE_P(All, PastGolden, ::testing::ValuesIn(golden_families())
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(Embedded, PastGolden, ::testing::Values("fable_20m"),
                          [](const auto& test) { return test.param; });
+// With windows in rings, and with recurrent layers.
+INSTANTIATE_TEST_SUITE_P(In8Bits, PastGolden,
+                         ::testing::Values("gpt_oss_in_q8_0", "qwen3_next_in_q8_0"),
+                         [](const auto& test) { return test.param; });
+
+// Neither takes what the other has kept or saved.
+TEST(PastsIn8Bits, AreOthersThanThoseInF16) {
+  const TempFolder folder;
+  const std::string fable = directory_of("fable_20m");
+  const auto options = [&](DType type) {
+    return EngineOptions{.cache_type_k = type,
+                         .cache_type_v = type,
+                         .prefix_cache_bytes = uint64_t{1} << 28,
+                         .prefix_cache_directory = folder / "kept"};
+  };
+  std::map<DType, std::vector<std::byte>> snapshots;
+  for (const DType type : {DType::kF16, DType::kI8}) {
+    Subject subject(fable, options(type));
+    const Tokens text = subject.text(20);
+    const SequencePtr sequence = subject.start();
+    EXPECT_EQ(expect_value(subject.engine().reuse_prefix(*sequence, text)), 0);
+    subject.eval(*sequence, std::span(text).first(12));
+    expect_ok(subject.engine().keep_prefix(*sequence));
+    snapshots[type] = expect_value(subject.engine().save(*sequence));
+    EXPECT_EQ(expect_value(subject.engine().reuse_prefix(*subject.start(), text)), 12);
+  }
+  EXPECT_LT(snapshots[DType::kI8].size(), snapshots[DType::kF16].size());
+  Subject subject(fable, options(DType::kI8));
+  const SequencePtr sequence = subject.start();
+  EXPECT_FALSE(subject.engine().load(*sequence, snapshots[DType::kF16]).ok());
+  expect_value(subject.engine().load(*sequence, snapshots[DType::kI8]));
+  EXPECT_EQ(sequence->length(), 12);
+}
 
 // Two models, one recurrent and one with windows, step by step in one process.
 TEST(PastsOfTwoModels, DoNotMix) {

@@ -232,7 +232,7 @@ TEST_F(BadArguments, OptionsThatMakeNoSense) {
   open("quantum", kInvalid, [](auto& o) { o.device = "quantum"; });
   open("f16", kInvalid, [](auto& o) { o.precision = "f16"; });
   open("tape", kInvalid, [](auto& o) { o.expert_io = "tape"; });
-  open("q8_0", kInvalid, [](auto& o) { o.cache_type_k = "q8_0"; });
+  open("q4_0", kInvalid, [](auto& o) { o.cache_type_k = "q4_0"; });
   open("bf16", kInvalid, [](auto& o) { o.cache_type_v = "bf16"; });
   open("-5 threads", kInvalid, [](auto& o) { o.threads = -5; });
   open("context length", kInvalid, [](auto& o) { o.context_length = int64_t{1} << 40; });

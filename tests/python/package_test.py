@@ -59,8 +59,12 @@ class PackageTest(unittest.TestCase):
         self.assertLess(narrow_bytes, wide_bytes)
         self.assertFalse(np.array_equal(wide, narrow))
         np.testing.assert_allclose(wide, narrow, atol=0.02)
+        codes, codes_bytes = logits(cache_type_k="q8_0", cache_type_v="q8_0")
+        self.assertLess(codes_bytes, narrow_bytes)
+        self.assertFalse(np.array_equal(narrow, codes))
+        np.testing.assert_allclose(wide, codes, atol=0.3)
         with self.assertRaises(moeflux.InvalidArgumentError):
-            moeflux.Model(FABLE, cache_type_k="q8_0")
+            moeflux.Model(FABLE, cache_type_k="q4_0")
 
     def test_sequences_in_common_steps_have_the_logits_they_have_alone(self):
         texts = [self.tokens, self.tokens[:3], self.tokens[2:]]

@@ -47,7 +47,7 @@ class CpuDevice : public Device {
     return precision_ == Precision::kInt8 && cpu::block_kind(stored).has_value();
   }
   bool multiplies_units(const Weight& matrix) const override {
-    return precision_ == Precision::kQ16 && matrix.rows % kTilePanelRows == 0 &&
+    return precision_ == Precision::kQ16 && matrix.rows % cpu::kTilePanelRows == 0 &&
            cpu::has_unit_products(matrix.format, matrix.cols);
   }
   bool takes_narrow_cache() const override { return true; }

@@ -180,7 +180,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       describe_model(directory, *device, {.bits = options.assume_bits}));
   const Result<std::unique_ptr<Device>> opened = open_device(options.model);
-  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, engine));
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, model->spec(), engine));
   MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(const DeviceShare on_device, device_share(*model, opened, engine, context));
   const int64_t chunk = prefill_chunk_for(*device, engine, context);

@@ -311,7 +311,7 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       open_description(options, *trace, name));
   MF_ASSIGN_OR_RETURN(model->cache_types,
-                      cache_types_for(here == nullptr ? *empty : *here, engine));
+                      cache_types_for(here == nullptr ? *empty : *here, model->spec(), engine));
   report.model = model.get();
   MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
   // A prompt's steps are chosen when the dense weights are loaded.
@@ -371,7 +371,7 @@ Status run(const Options& options) {
   Report report;
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                       open_description(options, *trace, report.model));
-  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(device, engine));
+  MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(device, model->spec(), engine));
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));

@@ -130,12 +130,16 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
 
 LayerStateSpec AttentionSpec::state(const CacheTypes& types) const {
   const auto of = [&](int64_t width, DType type) {
-    return StateTensor{.extent = StateExtent::kPerToken,
-                       .shape = {num_kv_heads, width},
-                       .dtype = type,
-                       .window = window};
+    StateTensor tensor = cached_heads(num_kv_heads, width, type);
+    tensor.window = window;
+    return tensor;
   };
   return {{of(head_dim, types.keys), of(v_head_dim, types.values)}};
+}
+
+Status AttentionSpec::has_state(const CacheTypes& types) const {
+  MF_RETURN_IF_ERROR(check_cached_heads("keys of a head", head_dim, types.keys));
+  return check_cached_heads("values of a head", v_head_dim, types.values);
 }
 
 std::unique_ptr<Mixer> AttentionSpec::take(WeightStore& weights, const MixerPlace& place) const {

@@ -83,7 +83,12 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
 
 LayerStateSpec LatentAttentionSpec::state(const CacheTypes& types) const {
   // Values are the first kv_lora_rank elements of the keys.
-  return {{{.extent = StateExtent::kPerToken, .shape = {1, latent_dim()}, .dtype = types.keys}}};
+  return {{cached_heads(1, latent_dim(), types.keys)}};
+}
+
+Status LatentAttentionSpec::has_state(const CacheTypes& types) const {
+  MF_RETURN_IF_ERROR(check_cached_heads("latents", kv_lora_rank, types.keys));
+  return check_cached_heads("rotary parts of latents", rope_dim, types.keys);
 }
 
 std::unique_ptr<Mixer> LatentAttentionSpec::take(WeightStore& weights,

@@ -28,6 +28,7 @@ struct LatentAttentionSpec : MixerSpec {
 
   std::string_view kind() const override { return "latent_attention"; }
   LayerStateSpec state(const CacheTypes& types) const override;
+  Status has_state(const CacheTypes& types) const override;
   std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const override;
   Json config_value(std::string_view key) const override;
 };
