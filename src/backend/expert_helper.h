@@ -29,7 +29,7 @@ class ExpertHelper {
                                                       const ExpertHelperShape& shape);
 
   int64_t rows_max() const { return shape_.rows_max; }
-  // Of the step at hand, in memory that the next layer uses again:
+  // These belong to the step at hand, in memory that the next layer uses again.
   /// i32 [rows, top_k], for Encoder::route().
   Tensor ids(int64_t rows, int64_t top_k);
   /// f32 [rows, top_k, hidden], for Encoder::expert_ffn() and combine_experts().

@@ -64,6 +64,41 @@ void add_model_folder_option(CLI::App& command, ModelOptions& options) {
       ->check(not_empty());
 }
 
+namespace {
+
+// How experts come from the drive, and which of them stay.
+void add_streaming_options(CLI::App& command, ModelOptions& options) {
+  command
+      .add_option("--cache-policy", options.cache_policy,
+                  "Which experts stay in the cache: lfu (decayed use) or lru")
+      ->check(CLI::IsMember({"lfu", "lru"}))
+      ->capture_default_str();
+  command
+      .add_option("--expert-profile", options.expert_profile,
+                  "File of experts' use in earlier runs, a hint for the cold cache; run adds its "
+                  "own at the end and makes the file where there is none")
+      ->check(not_empty());
+  command
+      .add_option("--lookahead", options.lookahead,
+                  "Read experts before their router asks for them: auto (while it pays), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  command
+      .add_option("--expert-io", options.expert_io,
+                  "How experts are read: auto, uring, direct, pread or mmap (to compare with)")
+      ->check(CLI::IsMember({"auto", "uring", "direct", "pread", "mmap"}))
+      ->capture_default_str();
+  command
+      .add_option("--reader-threads", options.reader_threads,
+                  "Threads that read experts, where --expert-io has threads")
+      ->check(CLI::Range(1, kThreadsMax))
+      ->capture_default_str();
+  command.add_flag("--trust-experts", options.trust_experts,
+                   "Do not compare the experts of a pack with their checksums on first use");
+}
+
+}  // namespace
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
   add_model_folder_option(command, options);
   command
@@ -114,33 +149,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           "whichever is the fastest")
       ->check(CLI::IsMember({"auto", "resident", "near", "helper"}))
       ->capture_default_str();
-  command
-      .add_option("--cache-policy", options.cache_policy,
-                  "Which experts stay in the cache: lfu (decayed use) or lru")
-      ->check(CLI::IsMember({"lfu", "lru"}))
-      ->capture_default_str();
-  command
-      .add_option("--expert-profile", options.expert_profile,
-                  "File of experts' use in earlier runs, a hint for the cold cache; run adds its "
-                  "own at the end and makes the file where there is none")
-      ->check(not_empty());
-  command
-      .add_option("--lookahead", options.lookahead,
-                  "Read experts before their router asks for them: auto (while it pays), on or off")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
-  command
-      .add_option("--expert-io", options.expert_io,
-                  "How experts are read: auto, uring, direct, pread or mmap (to compare with)")
-      ->check(CLI::IsMember({"auto", "uring", "direct", "pread", "mmap"}))
-      ->capture_default_str();
-  command
-      .add_option("--reader-threads", options.reader_threads,
-                  "Threads that read experts, where --expert-io has threads")
-      ->check(CLI::Range(1, kThreadsMax))
-      ->capture_default_str();
-  command.add_flag("--trust-experts", options.trust_experts,
-                   "Do not compare the experts of a pack with their checksums on first use");
+  add_streaming_options(command, options);
 }
 
 Result<std::string> model_directory(const ModelOptions& options) {

@@ -165,6 +165,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   engine->profile_path_ = options.expert_profile;
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
   MF_RETURN_IF_ERROR(engine->open_experts(options));
+  MF_RETURN_IF_ERROR(engine->force_routes(options));
   engine->bound_states();
   MF_RETURN_IF_ERROR(engine->open_prefixes(options));
   return engine;
@@ -200,6 +201,14 @@ std::optional<DeviceMemory> Engine::device_memory() const {
                       .copies_beside = device_->copies_beside()};
 }
 
+Status Engine::check_resident(const EngineOptions& options, const ExpertPlan& split) const {
+  if (options.plan != PlanMode::kResident || split.home == ExpertHome::kDevice) return {};
+  return make_error(ErrorCode::kResourceExhausted,
+                    "plan resident: experts take {}, device {} has {} for them",
+                    format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
+                    format_bytes(split.near_bytes));
+}
+
 Status Engine::open_experts(const EngineOptions& options) {
   MF_ASSIGN_OR_RETURN(
       reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
@@ -216,12 +225,7 @@ Status Engine::open_experts(const EngineOptions& options) {
                                    .near_cache_bytes = options.near_cache_bytes,
                                    .ring_bytes = options.ring_bytes,
                                    .token_bytes = token_bytes});
-  if (options.plan == PlanMode::kResident && split.home != ExpertHome::kDevice) {
-    return make_error(ErrorCode::kResourceExhausted,
-                      "plan resident: experts take {}, device {} has {} for them",
-                      format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
-                      format_bytes(split.near_bytes));
-  }
+  MF_RETURN_IF_ERROR(check_resident(options, split));
   // Far memory may be refused where there is enough of it.
   Result<std::unique_ptr<Buffer>> far(nullptr);
   const bool wants_far = split.home == ExpertHome::kHostAndDevice;
@@ -271,11 +275,14 @@ Status Engine::open_experts(const EngineOptions& options) {
       warn_of_drive(options, plan_, far.error());
     }
   }
-  if (options.forced_routes != nullptr) {
-    MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(
-                                      std::move(experts_), *options.forced_routes, loaded_->experts,
-                                      {.with_weights = options.forced_weights}));
-  }
+  return {};
+}
+
+Status Engine::force_routes(const EngineOptions& options) {
+  if (options.forced_routes == nullptr) return {};
+  MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(std::move(experts_),
+                                                         *options.forced_routes, loaded_->experts,
+                                                         {.with_weights = options.forced_weights}));
   return {};
 }
 

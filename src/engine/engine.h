@@ -284,7 +284,9 @@ class Engine {
   Result<DensePlaces> place_dense(LoadedModel& counted, const EngineOptions& options,
                                   uint64_t device_free);
   std::optional<DeviceMemory> device_memory() const;
+  Status check_resident(const EngineOptions& options, const ExpertPlan& split) const;
   Status open_experts(const EngineOptions& options);
+  Status force_routes(const EngineOptions& options);
   Result<HelperOptions> open_helper(const EngineOptions& options);
   void bound_states();
   Status open_prefixes(const EngineOptions& options);

@@ -38,7 +38,7 @@ class HelpedSteps {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (!options_.always) choice_.end_step(seconds);
   }
-  /// Of the step at hand, or null.
+  /// The helper, if it takes part in the step at hand, or null.
   ExpertHelper* helper() const { return is_short_ && is_helped_ ? options_.helper : nullptr; }
   uint64_t count() const { return count_; }
 

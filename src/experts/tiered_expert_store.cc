@@ -242,7 +242,7 @@ class TieredExpertStore : public ExpertStore {
   std::unique_ptr<Buffer> landing_;  // where there is no ring
   bool ring_has_begun_ = false;      // in this step
   std::vector<ExpertRing::Source> sources_;
-  // Of a layer, while a prompt goes through the ring or a helper takes part:
+  // A layer's, while a prompt goes through the ring or a helper takes part.
   std::vector<ExpertWeights> near_experts_;
   std::vector<ExpertWeights> far_experts_;
   std::vector<int32_t> ids_;  // distinct
