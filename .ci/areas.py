@@ -4,8 +4,8 @@
     .ci/areas.py
 
 An area that ran nothing, a required case that did not pass and a case that was skipped for
-anything but absent hardware are failures. The sanitizers take a third of the cases, which the
-commit chooses (MOEFLUX_CI_THIRD, 0 to 2, does instead). The last lines say what ran, with seconds,
+anything but absent hardware are failures. The sanitizers take a part of the cases, which the
+commit chooses (MOEFLUX_CI_PART, 0 to 8, does instead). The last lines say what ran, with seconds,
 and end with the summary of the release suite.
 """
 
@@ -24,6 +24,11 @@ HARDWARE = "hardware: "
 WERROR = "-DMOEFLUX_WERROR=ON"
 # One GPU's machine code: the text is the same for all, and each takes nvcc a minute and a half.
 CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
+
+# A sanitizer looks at one of so many parts of its cases: an emulated GPU takes minutes a case under
+# ASan, and all of CI an hour.
+ASAN_PARTS = 9
+TSAN_PARTS = 3
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.
@@ -95,9 +100,9 @@ def judge_cases(cases, at_least=1, required=()):
     return f"{len(ran)} cases passed, {hardware} skipped for absent hardware", problems
 
 
-def third_of(commit):
-    """Which third of the cases this commit looks at: 0, 1 or 2."""
-    return int(commit, 16) % 3
+def part_of(commit):
+    """Which part of the cases this commit looks at: below ASAN_PARTS."""
+    return int(commit, 16) % ASAN_PARTS
 
 
 def commit_of_head():
@@ -197,19 +202,20 @@ def area_cuda(runner):
     outcome.note += "; kernels compiled for 90a"
 
 
-def area_sanitizer(runner, name, target, third, at_least):
-    flags = f"-I {third + 1},,3 {runner.junit(name)}"
+def area_sanitizer(runner, name, target, part, parts, at_least):
+    part %= parts
+    flags = f"-I {part + 1},,{parts} {runner.junit(name)}"
     outcome, _ = runner.suite(name, [make(target, CTEST_FLAGS=flags)], at_least)
-    outcome.note += f"; third {third + 1} of 3"
+    outcome.note += f"; part {part + 1} of {parts}"
 
 
-def run_all(runner, third):
+def run_all(runner, part):
     area_check(runner)
     cases = area_release(runner)
     area_cuda(runner)
     # Scripts are not sanitized, and cases differ a little from build to build.
-    area_sanitizer(runner, "asan", "test-asan", third, max(1, cases // 4))
-    area_sanitizer(runner, "tsan", "test-tsan", third, 50)
+    area_sanitizer(runner, "asan", "test-asan", part, ASAN_PARTS, max(1, cases // 12))
+    area_sanitizer(runner, "tsan", "test-tsan", part, TSAN_PARTS, 50)
 
 
 AREAS = ("check", "release", *INSIDE_RELEASE, "cuda", "asan", "tsan")
@@ -237,11 +243,11 @@ def report(runner):
 
 
 def main():
-    third = os.environ.get("MOEFLUX_CI_THIRD")
-    third = int(third) if third else third_of(commit_of_head())
+    part = os.environ.get("MOEFLUX_CI_PART")
+    part = int(part) if part else part_of(commit_of_head())
     with tempfile.TemporaryDirectory() as logs:
         runner = Runner(logs)
-        run_all(runner, third)
+        run_all(runner, part)
         return report(runner)
 
 
