@@ -39,6 +39,7 @@ MODULES = {
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
+    "serve": {"base", "text", "sampling", "engine", "chat"},
     "library": {"base", "text", "sampling", "engine", "chat", "devices"},
     "cli": None,  # None: everything
 }
