@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!again.ok() || again->layers != profile->layers || again->tokens != profile->tokens) {
     std::abort();
   }
-  moeflux::ExpertCache cache(nullptr,
-                             {.num_slots = 1, .shape = {.num_layers = 2, .num_experts = 4}});
-  (void)profile->seed(cache);
+  const moeflux::ExpertShape shape{.num_layers = 2, .num_experts = 4};
+  moeflux::ExpertCache cache(nullptr, {.num_slots = 1, .shape = shape});
+  if (profile->check(shape).ok()) profile->seed(cache);
   return 0;
 }
