@@ -1,0 +1,45 @@
+// What a row of logits has left while samplers narrow it.
+#pragma once
+
+#include <vector>
+
+#include "base/ids.h"
+
+namespace moeflux {
+
+/// A token and its logit.
+struct TokenLogit {
+  float logit = 0.0f;
+  TokenId id = 0;
+};
+
+/// The order of candidates: by logit, equal ones by id.
+inline bool is_better(const TokenLogit& a, const TokenLogit& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+/// Tokens that can still be drawn: each has the probability of exp(logit / temperature), normalised
+/// over the list. At least one logit is finite.
+struct Candidates {
+  std::vector<TokenLogit> list = {};
+  double temperature = 1.0;  // above 0
+
+  /// The best one.
+  const TokenLogit& best() const;
+  /// How far below `highest` a logit lies, after temperature: the logarithm of its probability but
+  /// for a constant.
+  double distance(const TokenLogit& candidate, double highest) const {
+    const double below = candidate.logit - highest;
+    return below == 0 ? 0.0 : below / temperature;  // a temperature may be next to nothing
+  }
+};
+
+/// Sums over the candidates. Weight is exp(distance), which is probability times `total`.
+struct CandidateSums {
+  double highest = 0.0;        // logit
+  double total = 0.0;          // of weights
+  double mean_distance = 0.0;  // weighted; entropy is log(total) less this
+};
+CandidateSums sums_of(const Candidates& candidates);
+
+}  // namespace moeflux
