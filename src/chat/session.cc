@@ -77,11 +77,11 @@ Status Session::set_sampler(SamplerOptions options) {
                       "logit_bias: token {} is outside the vocabulary of {} (see --logit-bias)",
                       bias.token, engine().spec().vocab_size);
   }
-  extra_.sampler = {.options = std::move(options), .draws_count = 0};
+  extra_.sampler = {.options = std::move(options)};
   return {};
 }
 
-Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) const {
+Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) {
   SamplerOptions options = extra_.sampler.options;
   // The model's logits can be wider than its tokenizer's vocabulary.
   const ModelText& text = model_->text;
@@ -91,8 +91,12 @@ Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) const {
       options.logit_bias.push_back({token, -INFINITY});
     }
   }
+  if (text.tokenizer.ok() && uses_dry(options)) {
+    MF_ASSIGN_OR_RETURN(options.dry_breakers,
+                        dry_breakers_.of(options.dry_sequence_breakers, *text.tokenizer));
+  }
   MF_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(std::move(options)));
-  sampler.set_draws_count(extra_.sampler.draws_count);
+  sampler.set_progress(extra_.sampler.progress);
   for (const TokenId token : tokens()) sampler.accept(token);
   return sampler;
 }
@@ -101,7 +105,7 @@ Result<TokenId> Session::sample(const std::stop_token& stop) {
   MF_ASSIGN_OR_RETURN(const std::span<const float> last, logits(stop));
   MF_ASSIGN_OR_RETURN(Sampler sampler, make_sampler(false));
   MF_ASSIGN_OR_RETURN(const TokenId token, sampler.sample(last));
-  extra_.sampler.draws_count = sampler.draws_count();
+  extra_.sampler.progress = sampler.progress();
   return token;
 }
 
@@ -160,7 +164,7 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
   Continuation text(*model_->text.tokenizer, sampler, std::move(limits), timed);
   const Status done = run_steps(text, options.keep_last_token, result.decode_steps);
   if (done.ok()) text.finish();
-  extra_.sampler.draws_count = sampler.draws_count();
+  extra_.sampler.progress = sampler.progress();
   if (text.end()) result.reason = *text.end();
   result.generated_tokens = text.generated_tokens();
   result.decode_seconds = timer.elapsed_seconds();

@@ -17,6 +17,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/continuation.h"
+#include "chat/dry_breakers.h"
 #include "chat/open_model.h"
 #include "chat/session_snapshot.h"
 #include "engine/engine.h"
@@ -110,7 +111,7 @@ class Session {
   Result<CheckpointId> checkpoint();
   Status restore(CheckpointId id);
   Status drop(CheckpointId id);
-  /// The sampler's generator goes on where it was.
+  /// The sampler's generator and mirostat go on where they were.
   Status truncate(int64_t position, std::stop_token stop = {});
   /// Without checkpoints.
   Result<std::shared_ptr<Session>> fork() const;
@@ -127,7 +128,7 @@ class Session {
   Engine& engine() const { return *model_->engine; }
   Status eval_timed(std::span<const TokenId> tokens, const EvalOptions& options,
                     const LogitsSink& sink, EvalTimer& timer);
-  Result<Sampler> make_sampler(bool ignores_model_stop_tokens) const;
+  Result<Sampler> make_sampler(bool ignores_model_stop_tokens);
   Status prefill(std::span<const TokenId> prompt, const GenerateOptions& options,
                  GenerateResult& result);
   Status decode(const GenerateOptions& options, const TextSink& sink, GenerateResult& result);
@@ -138,8 +139,9 @@ class Session {
 
   const std::shared_ptr<OpenModel> model_;
   std::unique_ptr<Sequence> sequence_;
-  /// A Sampler is made anew for each call: options and draws are all it has beside the tokens.
+  /// A Sampler is made anew for each call: options and progress are all it has beside the tokens.
   SessionExtra extra_;
+  DryBreakerCache dry_breakers_;
   std::map<CheckpointId, SessionExtra> checkpoints_;  // of each, what the engine does not keep
   std::atomic<int64_t> position_ = 0;
   std::atomic<int64_t> turn_timeout_ms_;

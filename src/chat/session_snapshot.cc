@@ -1,13 +1,17 @@
 #include "chat/session_snapshot.h"
 
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "base/format.h"
 
 namespace moeflux {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 class Writer {
  public:
@@ -15,6 +19,10 @@ class Writer {
   void put(T value) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), bytes, bytes + sizeof(T));
+  }
+  void put_text(const std::string& text) {
+    put(uint64_t{text.size()});
+    for (const char c : text) put(c);
   }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -45,12 +53,66 @@ class Reader {
     failed_ = true;
     return 0;
   }
+  std::string get_text() {
+    std::string text(get_count(1), '\0');
+    for (char& c : text) c = get<char>();
+    return text;
+  }
   bool at_end() const { return !failed_ && bytes_.empty(); }
 
  private:
   std::span<const std::byte> bytes_;
   bool failed_ = false;
 };
+
+/// The numbers that version 1 does not have.
+template <typename Options>
+auto later_floats(Options& o) {
+  return std::array{&o.typical_p,      &o.top_n_sigma,       &o.xtc_probability, &o.xtc_threshold,
+                    &o.dynatemp_range, &o.dynatemp_exponent, &o.mirostat_tau,    &o.mirostat_eta,
+                    &o.dry_multiplier, &o.dry_base};
+}
+template <typename Options>
+auto later_integers(Options& o) {
+  return std::array{&o.mirostat, &o.dry_allowed_length, &o.dry_penalty_last_n};
+}
+
+void put_later(const SamplerState& sampler, Writer& writer) {
+  const SamplerOptions& options = sampler.options;
+  for (const float* value : later_floats(options)) writer.put(*value);
+  for (const int32_t* value : later_integers(options)) writer.put(*value);
+  writer.put(uint8_t{sampler.progress.mirostat_mu.has_value()});
+  writer.put(sampler.progress.mirostat_mu.value_or(0.0));
+  writer.put(uint64_t{options.samplers.size()});
+  for (const SamplerStep step : options.samplers) writer.put(step);
+  writer.put(uint64_t{options.dry_sequence_breakers.size()});
+  for (const std::string& text : options.dry_sequence_breakers) writer.put_text(text);
+}
+
+Status get_later(Reader& reader, SamplerState& sampler) {
+  SamplerOptions& options = sampler.options;
+  for (float* value : later_floats(options)) *value = reader.get<float>();
+  for (int32_t* value : later_integers(options)) *value = reader.get<int32_t>();
+  const bool has_mu = reader.get<uint8_t>() != 0;
+  const auto mu = reader.get<double>();
+  if (has_mu) sampler.progress.mirostat_mu = mu;
+  if (!std::isfinite(mu)) {
+    return make_error(ErrorCode::kInvalidArgument, "mirostat's mu is {}, expected a finite number",
+                      mu);
+  }
+  options.samplers.resize(reader.get_count(1));
+  for (SamplerStep& step : options.samplers) {
+    const auto number = reader.get<uint8_t>();
+    if (number >= kSamplerStepCount) {
+      return make_error(ErrorCode::kCorruption, "sampler {} of a snapshot, expected 0 to {}",
+                        number, kSamplerStepCount - 1);
+    }
+    step = static_cast<SamplerStep>(number);
+  }
+  options.dry_sequence_breakers.resize(reader.get_count(sizeof(uint64_t)));
+  for (std::string& text : options.dry_sequence_breakers) text = reader.get_text();
+  return {};
+}
 
 }  // namespace
 
@@ -66,7 +128,7 @@ std::vector<std::byte> pack_extra(const SessionExtra& extra) {
   writer.put(options.top_k);
   writer.put(options.repeat_last_n);
   writer.put(options.seed);
-  writer.put(extra.sampler.draws_count);
+  writer.put(extra.sampler.progress.draws_count);
   writer.put(uint64_t{options.logit_bias.size()});
   for (const LogitBias& bias : options.logit_bias) {
     writer.put(bias.token);
@@ -74,15 +136,16 @@ std::vector<std::byte> pack_extra(const SessionExtra& extra) {
   }
   writer.put(uint64_t{extra.logits.size()});
   for (const float logit : extra.logits) writer.put(logit);
+  put_later(extra.sampler, writer);
   return writer.take();
 }
 
 Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t vocab_size) {
   Reader reader(bytes);
   const auto version = reader.get<uint32_t>();
-  if (bytes.size() >= sizeof(version) && version != kVersion) {
-    return make_error(ErrorCode::kUnsupported, "sampler state of version {}, expected {}", version,
-                      kVersion);
+  if (bytes.size() >= sizeof(version) && (version == 0 || version > kVersion)) {
+    return make_error(ErrorCode::kUnsupported, "sampler state of version {}, expected 1 to {}",
+                      version, kVersion);
   }
   SessionExtra extra;
   SamplerOptions& options = extra.sampler.options;
@@ -94,7 +157,7 @@ Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t voca
   options.top_k = reader.get<int32_t>();
   options.repeat_last_n = reader.get<int32_t>();
   options.seed = reader.get<uint64_t>();
-  extra.sampler.draws_count = reader.get<uint64_t>();
+  extra.sampler.progress.draws_count = reader.get<uint64_t>();
   options.logit_bias.resize(reader.get_count(sizeof(TokenId) + sizeof(float)));
   for (LogitBias& bias : options.logit_bias) {
     bias.token = reader.get<TokenId>();
@@ -102,6 +165,7 @@ Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t voca
   }
   extra.logits.resize(reader.get_count(sizeof(float)));
   for (float& logit : extra.logits) logit = reader.get<float>();
+  if (version > 1) MF_RETURN_IF_ERROR(get_later(reader, extra.sampler));
   if (!reader.at_end()) {
     return make_error(ErrorCode::kCorruption, "sampler state of {} bytes is not a whole one",
                       bytes.size());

@@ -1,9 +1,15 @@
 // The state of a session beside its sequence: the sampler and the last token's logits. Snapshots
 // hold it as follows.
 //
-// Little-endian, without padding: u32 version (1); f32 temperature, top_p, min_p, repeat_penalty,
+// Little-endian, without padding: u32 version (2); f32 temperature, top_p, min_p, repeat_penalty,
 // presence_penalty, frequency_penalty; i32 top_k, repeat_last_n; u64 seed, draws; u64 count and
 // that many (i32 token, f32 bias); u64 count and that many f32 logits, 0 or vocab_size of them.
+//
+// Version 1 ends here; what follows is then as it is by default. f32 typical_p, top_n_sigma,
+// xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent, mirostat_tau, mirostat_eta,
+// dry_multiplier, dry_base; i32 mirostat, dry_allowed_length, dry_penalty_last_n; u8 whether there
+// is a mirostat_mu, f64 that or 0. u64 count and that many steps of u8; u64 count and that many
+// sequence breakers, each u64 bytes and these.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +22,10 @@
 
 namespace moeflux {
 
-/// Options and draws are all the state of a sampler whose history is the session's tokens.
+/// Options and progress are all the state of a sampler whose history is the session's tokens.
 struct SamplerState {
-  SamplerOptions options;
-  uint64_t draws_count = 0;
+  SamplerOptions options = {};
+  SamplerProgress progress = {};
 };
 
 /// A session without its sequence.

@@ -20,7 +20,7 @@ SamplerState some_sampler() {
                       .frequency_penalty = -0.5f,
                       .logit_bias = {{.token = 3, .bias = -2.0f}},
                       .seed = 0x123456789abcdef0},
-          .draws_count = 99};
+          .progress = {.draws_count = 99, .mirostat_mu = {}}};
 }
 
 TEST(SessionSnapshot, BringsBackEveryField) {
@@ -31,11 +31,45 @@ TEST(SessionSnapshot, BringsBackEveryField) {
   EXPECT_EQ(extra->logits, logits);
   // Packed again, nothing is missing.
   EXPECT_EQ(pack_extra(*extra), bytes);
-  EXPECT_EQ(extra->sampler.draws_count, 99u);
+  EXPECT_EQ(extra->sampler.progress.draws_count, 99u);
   EXPECT_EQ(extra->sampler.options.seed, 0x123456789abcdef0u);
   EXPECT_EQ(extra->sampler.options.top_k, 7);
   ASSERT_EQ(extra->sampler.options.logit_bias.size(), 1u);
   EXPECT_EQ(extra->sampler.options.logit_bias[0].bias, -2.0f);
+}
+
+TEST(SessionSnapshot, BringsBackMirostatStepsAndBreakers) {
+  SamplerState sampler = some_sampler();
+  sampler.progress.mirostat_mu = 3.25;
+  sampler.options.mirostat = 2;
+  sampler.options.typical_p = 0.5f;
+  sampler.options.dry_base = 1.25f;
+  sampler.options.dry_penalty_last_n = -1;
+  sampler.options.dry_sequence_breakers = {"\n\n", "é"};
+  sampler.options.samplers = {SamplerStep::kTemperature, SamplerStep::kMinP};
+  const auto bytes = pack_extra({sampler, {}});
+  const auto extra = unpack_extra(bytes, 3);
+  ASSERT_TRUE(extra.ok()) << extra.error().to_string();
+  EXPECT_EQ(pack_extra(*extra), bytes);
+  EXPECT_EQ(extra->sampler.progress.mirostat_mu, 3.25);
+  EXPECT_EQ(extra->sampler.options.mirostat, 2);
+  EXPECT_EQ(extra->sampler.options.typical_p, 0.5f);
+  EXPECT_EQ(extra->sampler.options.dry_base, 1.25f);
+  EXPECT_EQ(extra->sampler.options.dry_penalty_last_n, -1);
+  EXPECT_EQ(extra->sampler.options.dry_sequence_breakers, sampler.options.dry_sequence_breakers);
+  EXPECT_EQ(extra->sampler.options.samplers, sampler.options.samplers);
+}
+
+TEST(SessionSnapshot, ReadsVersion1AsDefaultsForWhatItLacks) {
+  const std::vector<float> logits = {1.0f, -2.5f, 3.0f};
+  auto bytes = pack_extra({some_sampler(), logits});
+  // Version 1 ends after the logits: nine options, draws, one bias and three logits.
+  bytes.resize(4 + 6 * 4 + 2 * 4 + 2 * 8 + 8 + 8 + 8 + 3 * 4);
+  bytes[0] = std::byte{1};
+  const auto extra = unpack_extra(bytes, 3);
+  ASSERT_TRUE(extra.ok()) << extra.error().to_string();
+  EXPECT_EQ(extra->logits, logits);
+  EXPECT_EQ(pack_extra(*extra), pack_extra({some_sampler(), logits}));
 }
 
 TEST(SessionSnapshot, RefusesWhatIsNotAWholeOne) {

@@ -121,6 +121,62 @@ TEST_F(SessionTest, ADeviceThatReadsTheBestLogitsBackGivesTheSameText) {
   EXPECT_TRUE(std::ranges::equal(logits, *session->logits()));
 }
 
+/// Every sampler with a state of its own, beside what is read off the text.
+std::vector<SamplerOptions> stateful_samplers() {
+  return {{.seed = 4, .mirostat = 1, .mirostat_tau = 3.0f, .mirostat_eta = 0.5f},
+          {.seed = 4, .mirostat = 2, .mirostat_tau = 3.0f, .mirostat_eta = 0.5f},
+          {.seed = 4, .xtc_probability = 0.5f, .dry_multiplier = 0.8f, .dry_penalty_last_n = -1}};
+}
+
+TEST_F(SessionTest, CheckpointsForksAndSnapshotsCarryTheSamplersState) {
+  const auto model = open(256);
+  for (const SamplerOptions& options : stateful_samplers()) {
+    const auto session = start(model, options);
+    generate(*session, prompt_, {.tokens_max = 12});
+    const auto checkpoint = session->checkpoint();
+    const auto snapshot = session->save();
+    const auto forked = session->fork();
+    ASSERT_TRUE(checkpoint.ok() && snapshot.ok() && forked.ok());
+    const std::string rest = generate(*session, {}, {.tokens_max = 20}).text;
+    EXPECT_EQ(generate(**forked, {}, {.tokens_max = 20}).text, rest);
+    ASSERT_TRUE(session->restore(*checkpoint).ok());
+    EXPECT_EQ(generate(*session, {}, {.tokens_max = 20}).text, rest);
+    const auto loaded = start(model);
+    ASSERT_TRUE(loaded->load(*snapshot).ok());
+    EXPECT_EQ(generate(*loaded, {}, {.tokens_max = 20}).text, rest);
+    // In pieces and in one call the text is one.
+    EXPECT_EQ(run(model, options, {.tokens_max = 32}).text,
+              run(model, options, {.tokens_max = 12}).text + rest);
+  }
+}
+
+TEST_F(SessionTest, DryEndsWhatWouldRepeat) {
+  const auto model = open(256);
+  const auto longest_repeat = [&](const SamplerOptions& options) {
+    const auto session = start(model, options);
+    generate(*session, prompt_,
+             {.tokens_max = 200, .ignore_model_stop_tokens = true, .keep_last_token = true});
+    const auto tokens = session->tokens();
+    size_t longest = 0;
+    for (size_t a = 0; a < tokens.size(); ++a) {
+      for (size_t b = a + 1; b < tokens.size(); ++b) {
+        size_t n = 0;
+        while (b + n < tokens.size() && tokens[a + n] == tokens[b + n]) ++n;
+        longest = std::max(longest, n);
+      }
+    }
+    return longest;
+  };
+  const size_t free = longest_repeat({.temperature = 0});
+  // Repetitions of three tokens cost more than any logit has; breakers would let longer ones pass.
+  const size_t bound = longest_repeat({.temperature = 0,
+                                       .dry_multiplier = 1e6f,
+                                       .dry_penalty_last_n = -1,
+                                       .dry_sequence_breakers = {}});
+  EXPECT_GT(free, 3u);
+  EXPECT_LE(bound, 2u);
+}
+
 TEST_F(SessionTest, PiecesTogetherAreTheDecodedTokens) {
   const auto model = open(256);
   for (const SamplerOptions& sampler :

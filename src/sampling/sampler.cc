@@ -1,4 +1,4 @@
-// Each step narrows candidates_; only what a step needs is sorted.
+// Each step narrows the candidates or changes their logits; only what a step needs is sorted.
 #include "sampling/sampler.h"
 
 #include <algorithm>
@@ -6,31 +6,14 @@
 #include <limits>
 
 #include "base/format.h"
+#include "sampling/dry.h"
+#include "sampling/mirostat.h"
 #include "sampling/philox.h"
+#include "sampling/portable_math.h"
+#include "sampling/truncation.h"
 
 namespace moeflux {
 namespace {
-
-constexpr TokenId kTokenEnd = TokenId{1} << 24;
-
-// exp() for x <= 0 in plain IEEE arithmetic: libm's differ between platforms in the last bit, which
-// would let a seed mean another text. Error below 2 ulp.
-double portable_exp(double x) {
-  constexpr double kLog2OfE = 1.4426950408889634;
-  constexpr double kLn2High = 0x1.62e42fee00000p-1;
-  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-  if (x < -700.0) return 0.0;
-  const double power = std::nearbyint(x * kLog2OfE);
-  const double r = (x - power * kLn2High) - power * kLn2Low;  // |r| <= ln(2) / 2
-  double sum = 1.0;
-  for (int n = 14; n >= 1; --n) sum = 1.0 + sum * r / n;
-  return std::ldexp(sum, static_cast<int>(power));
-}
-
-Status check(bool is_right, std::string_view field, double found, std::string_view expected) {
-  if (is_right) return {};
-  return make_error(ErrorCode::kInvalidArgument, "{} is {}, expected {}", field, found, expected);
-}
 
 Status check_logit(float logit, TokenId id) {
   if (!std::isnan(logit) && logit != std::numeric_limits<float>::infinity()) return {};
@@ -38,73 +21,73 @@ Status check_logit(float logit, TokenId id) {
                     logit);
 }
 
-}  // namespace
-
-Status validate(const SamplerOptions& o) {
-  const auto finite = [](float x) { return std::isfinite(x); };
-  constexpr std::string_view kFinite = "a finite number";
-  MF_RETURN_IF_ERROR(check(finite(o.temperature), "temperature", o.temperature, kFinite));
-  MF_RETURN_IF_ERROR(check(finite(o.top_p) && o.top_p >= 0, "top_p", o.top_p, "0 or more"));
-  MF_RETURN_IF_ERROR(check(o.min_p >= 0 && o.min_p <= 1, "min_p", o.min_p, "0 to 1"));
-  MF_RETURN_IF_ERROR(check(finite(o.repeat_penalty) && o.repeat_penalty > 0, "repeat_penalty",
-                           o.repeat_penalty, "a number above 0"));
-  MF_RETURN_IF_ERROR(check(o.repeat_last_n >= -1 && o.repeat_last_n <= kTokenEnd, "repeat_last_n",
-                           o.repeat_last_n, "-1 to 2^24"));
-  MF_RETURN_IF_ERROR(
-      check(finite(o.presence_penalty), "presence_penalty", o.presence_penalty, kFinite));
-  MF_RETURN_IF_ERROR(
-      check(finite(o.frequency_penalty), "frequency_penalty", o.frequency_penalty, kFinite));
-  MF_RETURN_IF_ERROR(check(o.vocab_limit >= 0, "vocab_limit", o.vocab_limit, "0 or more"));
-  for (const LogitBias& entry : o.logit_bias) {
-    const bool is_ban = entry.bias == -std::numeric_limits<float>::infinity();
-    MF_RETURN_IF_ERROR(check(entry.token >= 0, "logit_bias token", entry.token, "0 or more"));
-    MF_RETURN_IF_ERROR(check(finite(entry.bias) || is_ban, "logit_bias", entry.bias,
-                             "a finite number or minus infinity"));
-  }
-  return {};
+bool changes_logits(SamplerStep step) {
+  return step == SamplerStep::kPenalties || step == SamplerStep::kDry;
 }
+
+}  // namespace
 
 Result<Sampler> Sampler::create(SamplerOptions options) {
   MF_RETURN_IF_ERROR(validate(options));
+  if (!options.dry_breakers) options.dry_breakers = std::make_shared<const DryBreakers>();
   return Sampler(std::move(options));
 }
 
 Result<TokenId> Sampler::sample(std::span<const float> logits) {
   MF_RETURN_IF_ERROR(gather(logits));
-  penalize();
+  std::span<const SamplerStep> steps = steps_;
+  if (!steps.empty() && steps.front() == SamplerStep::kPenalties) {
+    penalize();
+    steps = steps.subspan(1);
+  }
   for (const LogitBias& entry : options_.logit_bias) {
     const auto id = static_cast<size_t>(entry.token);
-    if (id < candidates_.size()) candidates_[id].logit += entry.bias;
+    if (id < candidates_.list.size()) candidates_.list[id].logit += entry.bias;
   }
-  MF_RETURN_IF_ERROR(check_candidates(candidates_.size()));
-  if (options_.temperature > 0) keep_top_k();
-  return pick();
+  MF_RETURN_IF_ERROR(check_candidates(candidates_.list.size()));
+  return pick(steps);
 }
 
-TokenId Sampler::pick() {
-  if (options_.temperature <= 0) {
-    return std::min_element(candidates_.begin(), candidates_.end(), is_better)->id;
+Result<TokenId> Sampler::pick(std::span<const SamplerStep> steps) {
+  for (const SamplerStep step : steps) {
+    if (changes_logits(step)) {
+      MF_RETURN_IF_ERROR(change_logits(step));
+    } else if (!is_greedy()) {
+      narrow(step);
+    }
   }
-  keep_top_p();
-  keep_min_p();
+  if (is_greedy()) return candidates_.best().id;
+  const double mu = progress_.mirostat_mu.value_or(2.0 * options_.mirostat_tau);
+  if (options_.mirostat == 1) keep_for_mirostat(candidates_, mu);
+  if (options_.mirostat == 2) keep_for_mirostat_2(candidates_, mu);
   return draw();
 }
 
+// A greedy pick needs the best, any other the k best, where every step before top-k and the bias
+// leave order and probabilities alone; after top-k nothing else is left to look at.
 int32_t Sampler::best_needed(int32_t count) const {
-  if (has_penalties() || !options_.logit_bias.empty() || count > kTokenEnd) return 0;
-  const int32_t needed = options_.temperature <= 0 ? 1 : std::max(options_.top_k, 0);
-  return needed < count ? needed : 0;  // sample() leaves all of them in the order of ids
+  if (!options_.logit_bias.empty() || options_.mirostat != 0 || count > kTokenEnd) return 0;
+  if (is_greedy()) {
+    return count > 1 && std::none_of(steps_.begin(), steps_.end(), changes_logits) ? 1 : 0;
+  }
+  for (const SamplerStep step : steps_) {
+    // sample() leaves all of them in the order of ids
+    if (step == SamplerStep::kTopK) return options_.top_k < count ? options_.top_k : 0;
+    if (step != SamplerStep::kTemperature || options_.dynatemp_range > 0) return 0;
+  }
+  return 0;
 }
 
 Result<TokenId> Sampler::sample_best(std::span<const TokenLogit> best, int32_t count) {
-  candidates_.assign(best.begin(), best.end());
-  for (const Candidate& c : candidates_) MF_RETURN_IF_ERROR(check_logit(c.logit, c.id));
+  candidates_.temperature = 1.0;
+  candidates_.list.assign(best.begin(), best.end());
+  for (const TokenLogit& c : candidates_.list) MF_RETURN_IF_ERROR(check_logit(c.logit, c.id));
   MF_RETURN_IF_ERROR(check_candidates(static_cast<size_t>(count)));
-  return pick();
+  return pick(steps_);
 }
 
-bool Sampler::is_better(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+bool Sampler::has(SamplerStep step) const {
+  return std::find(steps_.begin(), steps_.end(), step) != steps_.end();
 }
 
 Status Sampler::gather(std::span<const float> logits) {
@@ -112,36 +95,19 @@ Status Sampler::gather(std::span<const float> logits) {
   if (options_.vocab_limit > 0) {
     count = std::min(count, static_cast<size_t>(options_.vocab_limit));
   }
-  candidates_.resize(count);
+  candidates_.temperature = 1.0;
+  candidates_.list.resize(count);
   for (size_t i = 0; i < count; ++i) {
-    candidates_[i] = {logits[i], static_cast<TokenId>(i)};
+    candidates_.list[i] = {logits[i], static_cast<TokenId>(i)};
     MF_RETURN_IF_ERROR(check_logit(logits[i], static_cast<TokenId>(i)));
   }
   return {};
 }
 
-bool Sampler::has_penalties() const {
-  return options_.repeat_last_n != 0 &&
-         (options_.repeat_penalty != 1.0f || options_.presence_penalty != 0.0f ||
-          options_.frequency_penalty != 0.0f);
-}
-
-void Sampler::penalize() {
-  if (!has_penalties()) return;
-  const size_t count = std::min(counts_.size(), candidates_.size());
-  for (size_t i = 0; i < count; ++i) {
-    if (counts_[i] == 0) continue;
-    float& logit = candidates_[i].logit;
-    logit = logit <= 0 ? logit * options_.repeat_penalty : logit / options_.repeat_penalty;
-    logit -= static_cast<float>(counts_[i]) * options_.frequency_penalty;
-    logit -= options_.presence_penalty;
-  }
-}
-
 Status Sampler::check_candidates(size_t count) const {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   bool has_choice = false;
-  for (const Candidate& c : candidates_) {
+  for (const TokenLogit& c : candidates_.list) {
     if (!(c.logit < kInfinity)) {  // penalties and biases can overflow
       return make_error(ErrorCode::kInvalidArgument,
                         "logit of token {} is {} after penalties and bias", c.id, c.logit);
@@ -153,67 +119,131 @@ Status Sampler::check_candidates(size_t count) const {
                     count);
 }
 
-void Sampler::keep_top_k() {
-  const auto k = static_cast<size_t>(std::max(options_.top_k, 0));
-  if (k == 0 || k >= candidates_.size()) return;
-  std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k),
-                   candidates_.end(), is_better);
-  candidates_.resize(k);
-  std::sort(candidates_.begin(), candidates_.end(), is_better);
-}
-
-void Sampler::keep_top_p() {
-  if (options_.top_p >= 1.0f) return;
-  const auto best = std::min_element(candidates_.begin(), candidates_.end(), is_better);
-  const double highest = best->logit;
-  double total = 0;
-  for (const Candidate& c : candidates_) total += portable_exp(c.logit - highest);
-  // A heap yields the best first without sorting the long tail, which is rarely reached.
-  const auto is_worse = [](const Candidate& a, const Candidate& b) { return is_better(b, a); };
-  std::make_heap(candidates_.begin(), candidates_.end(), is_worse);
-  auto heap_end = candidates_.end();
-  double sum = 0;
-  while (heap_end != candidates_.begin()) {
-    std::pop_heap(candidates_.begin(), heap_end, is_worse);
-    --heap_end;  // what was popped stands behind the heap, the best last
-    sum += portable_exp(heap_end->logit - highest);
-    if (sum >= static_cast<double>(options_.top_p) * total) break;
+// What is taken from logits counts after the temperature, if that has come before.
+Status Sampler::change_logits(SamplerStep step) {
+  if (candidates_.temperature != 1.0) {
+    for (TokenLogit& c : candidates_.list) {
+      c.logit = static_cast<float>(c.logit / candidates_.temperature);
+    }
+    candidates_.temperature = 1.0;
   }
-  std::reverse(heap_end, candidates_.end());
-  candidates_.erase(candidates_.begin(), heap_end);
+  if (step == SamplerStep::kPenalties) {
+    penalize();
+  } else {
+    std::span<const TokenId> text = dry_text_;
+    const auto window = static_cast<size_t>(std::max(options_.dry_penalty_last_n, 0));
+    if (options_.dry_penalty_last_n > 0 && text.size() > window) text = text.last(window);
+    penalize_repeats(candidates_, text, *options_.dry_breakers,
+                     {.multiplier = options_.dry_multiplier,
+                      .base = options_.dry_base,
+                      .allowed_length = options_.dry_allowed_length});
+  }
+  return check_candidates(candidates_.list.size());
 }
 
-void Sampler::keep_min_p() {
-  if (options_.min_p <= 0.0f) return;
-  const auto best = std::min_element(candidates_.begin(), candidates_.end(), is_better);
-  const double highest = best->logit;
-  std::erase_if(candidates_, [&](const Candidate& c) {
-    return portable_exp(c.logit - highest) < static_cast<double>(options_.min_p);
-  });
+void Sampler::narrow(SamplerStep step) {
+  switch (step) {
+    case SamplerStep::kTopNSigma:
+      keep_within_sigmas(candidates_, options_.top_n_sigma);
+      break;
+    case SamplerStep::kTopK:
+      keep_top_k(candidates_, static_cast<size_t>(options_.top_k));
+      break;
+    case SamplerStep::kTypicalP:
+      keep_typical(candidates_, options_.typical_p);
+      break;
+    case SamplerStep::kTopP:
+      keep_top_p(candidates_, options_.top_p);
+      break;
+    case SamplerStep::kMinP:
+      keep_min_p(candidates_, options_.min_p);
+      break;
+    case SamplerStep::kXtc:
+      maybe_drop_top_choices();
+      break;
+    case SamplerStep::kTemperature:
+      apply_temperature();
+      break;
+    case SamplerStep::kPenalties:
+    case SamplerStep::kDry:
+      MF_CHECK(false);  // these change logits
+  }
 }
+
+void Sampler::penalize() {
+  for (TokenLogit& c : candidates_.list) {
+    const auto id = static_cast<size_t>(c.id);
+    if (id >= counts_.size() || counts_[id] == 0) continue;
+    float& logit = c.logit;
+    logit = logit <= 0 ? logit * options_.repeat_penalty : logit / options_.repeat_penalty;
+    logit -= static_cast<float>(counts_[id]) * options_.frequency_penalty;
+    logit -= options_.presence_penalty;
+  }
+}
+
+void Sampler::apply_temperature() {
+  double temperature = options_.temperature;
+  if (options_.dynatemp_range > 0) {
+    temperature = dynamic_temperature(candidates_, {.temperature = options_.temperature,
+                                                    .range = options_.dynatemp_range,
+                                                    .exponent = options_.dynatemp_exponent});
+  }
+  if (temperature > 0) {
+    candidates_.temperature *= temperature;
+  } else {
+    keep_top_k(candidates_, 1);
+  }
+}
+
+void Sampler::maybe_drop_top_choices() {
+  if (next_uniform() < options_.xtc_probability) {
+    drop_top_choices(candidates_, options_.xtc_threshold);
+  }
+}
+
+double Sampler::next_uniform() { return uniform_draw(options_.seed, progress_.draws_count++); }
 
 TokenId Sampler::draw() {
-  const auto best = std::min_element(candidates_.begin(), candidates_.end(), is_better);
-  const double highest = best->logit;
-  const TokenId best_id = best->id;
-  weights_.resize(candidates_.size());
+  const TokenLogit best = candidates_.best();
+  const double highest = best.logit;
+  const std::vector<TokenLogit>& list = candidates_.list;
+  weights_.resize(list.size());
   double total = 0;
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    const double distance = (candidates_[i].logit - highest) / options_.temperature;
-    weights_[i] = distance == 0 ? 1.0 : portable_exp(distance);
+  for (size_t i = 0; i < list.size(); ++i) {
+    weights_[i] = portable_exp(candidates_.distance(list[i], highest));
     total += weights_[i];
   }
-  const double target = uniform_draw(options_.seed, draws_count_++) * total;
+  const double target = next_uniform() * total;
   double sum = 0;
-  for (size_t i = 0; i < candidates_.size(); ++i) {
+  for (size_t i = 0; i < list.size(); ++i) {
     sum += weights_[i];
-    if (target < sum) return candidates_[i].id;
+    if (target >= sum) continue;
+    learn(weights_[i], total);
+    return list[i].id;
   }
-  return best_id;  // rounding left the target at the very end
+  learn(1.0, total);
+  return best.id;  // rounding left the target at the very end
+}
+
+void Sampler::learn(double weight, double total) {
+  if (options_.mirostat == 0) return;
+  const double surprise = (portable_log(total) - portable_log(weight)) / portable_log(2.0);
+  const double mu = progress_.mirostat_mu.value_or(2.0 * options_.mirostat_tau);
+  progress_.mirostat_mu =
+      next_mu(mu, surprise, {.tau = options_.mirostat_tau, .eta = options_.mirostat_eta});
 }
 
 void Sampler::accept(TokenId token) {
-  if (!has_penalties() || token < 0 || token >= kTokenEnd) return;
+  if (token < 0 || token >= kTokenEnd) return;
+  if (has(SamplerStep::kDry)) {
+    // Twice the window at most, so that the front is cut off seldom.
+    const auto window = static_cast<size_t>(std::max(options_.dry_penalty_last_n, 0));
+    if (window > 0 && dry_text_.size() >= 2 * window) {
+      dry_text_.erase(dry_text_.begin(), dry_text_.end() - static_cast<std::ptrdiff_t>(window));
+    }
+    dry_text_.push_back(token);
+  }
+  if (!has(SamplerStep::kPenalties)) return;
   const auto id = static_cast<size_t>(token);
   if (id >= counts_.size()) counts_.resize(id + 1);
   ++counts_[id];
@@ -231,7 +261,8 @@ void Sampler::reset() {
   std::fill(counts_.begin(), counts_.end(), 0);
   window_.clear();
   window_next_ = 0;
-  draws_count_ = 0;
+  dry_text_.clear();
+  progress_ = {};
 }
 
 }  // namespace moeflux
