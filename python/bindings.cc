@@ -192,6 +192,21 @@ void bind_options(py::module_& module) {
       .def_readwrite("presence_penalty", &SamplerOptions::presence_penalty)
       .def_readwrite("frequency_penalty", &SamplerOptions::frequency_penalty)
       .def_readwrite("seed", &SamplerOptions::seed)
+      .def_readwrite("typical_p", &SamplerOptions::typical_p)
+      .def_readwrite("top_n_sigma", &SamplerOptions::top_n_sigma)
+      .def_readwrite("xtc_probability", &SamplerOptions::xtc_probability)
+      .def_readwrite("xtc_threshold", &SamplerOptions::xtc_threshold)
+      .def_readwrite("dynatemp_range", &SamplerOptions::dynatemp_range)
+      .def_readwrite("dynatemp_exponent", &SamplerOptions::dynatemp_exponent)
+      .def_readwrite("mirostat", &SamplerOptions::mirostat)
+      .def_readwrite("mirostat_tau", &SamplerOptions::mirostat_tau)
+      .def_readwrite("mirostat_eta", &SamplerOptions::mirostat_eta)
+      .def_readwrite("dry_multiplier", &SamplerOptions::dry_multiplier)
+      .def_readwrite("dry_base", &SamplerOptions::dry_base)
+      .def_readwrite("dry_allowed_length", &SamplerOptions::dry_allowed_length)
+      .def_readwrite("dry_penalty_last_n", &SamplerOptions::dry_penalty_last_n)
+      .def_readwrite("dry_sequence_breakers", &SamplerOptions::dry_sequence_breakers)
+      .def_readwrite("samplers", &SamplerOptions::samplers)
       .def("add_bias", [](SamplerOptions& options, int32_t token, float bias) {
         options.logit_bias.push_back({token, bias});
       });

@@ -228,6 +228,22 @@ typedef struct mf_sampler_options {
   uint64_t seed;            // same seed, same tokens, on every platform
   const mf_logit_bias* logit_bias;  // [logit_bias_count]; copied
   size_t logit_bias_count;
+  float typical_p;        // keeps the fewest, most typical first, with more than p; 1 or more: all
+  float top_n_sigma;      // keeps those of the highest less n deviations; 0 or less: all
+  float xtc_probability;  // how often top choices are left out but for the last; 0: never
+  float xtc_threshold;    // from which probability on; above 0.5: never
+  float dynatemp_range;   // how far entropy moves the temperature to either side; 0: not
+  float dynatemp_exponent;  // of entropy as a share of the largest
+  int32_t mirostat;         // 1, 2: that version in place of all steps but bias and temperature
+  float mirostat_tau;       // the surprise wanted, in bits
+  float mirostat_eta;       // how fast it is learned
+  float dry_multiplier;     // from what would repeat n tokens this is subtracted, times
+  float dry_base;           // this to the power of n less the allowed length; below 1: nothing
+  int32_t dry_allowed_length;
+  int32_t dry_penalty_last_n;                // how many tokens are searched; 0: none, -1: all
+  const char* const* dry_sequence_breakers;  // [count], copied, of 1 to 40 bytes; null: default
+  size_t dry_sequence_breakers_count;        // repetitions do not reach across these
+  const char* samplers;  // the steps, in order, by llama.cpp's names and semicolons; null: default
 } mf_sampler_options;
 
 /// The model's generation_config.json over llama.cpp's defaults. Any thread.
@@ -389,7 +405,7 @@ MF_API mf_code mf_sequence_drop(mf_sequence* sequence, uint64_t checkpoint,
 
 /// Forgets the tokens from `position` on; exact: what cannot be cut is evaluated again from the
 /// last checkpoint before it, which takes as long as a prompt of that length and can be cancelled.
-/// The sampler's generator goes on where it was.
+/// The sampler's generator and mirostat go on where they were.
 MF_API mf_code mf_sequence_truncate(mf_sequence* sequence, int64_t position,
                                     mf_error* error) MF_NOEXCEPT;
 

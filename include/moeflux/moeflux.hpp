@@ -129,6 +129,21 @@ struct SamplerOptions {
   std::optional<float> frequency_penalty = {};
   uint64_t seed = 0;
   std::vector<mf_logit_bias> logit_bias = {};
+  std::optional<float> typical_p = {};
+  std::optional<float> top_n_sigma = {};
+  std::optional<float> xtc_probability = {};
+  std::optional<float> xtc_threshold = {};
+  std::optional<float> dynatemp_range = {};
+  std::optional<float> dynatemp_exponent = {};
+  std::optional<int32_t> mirostat = {};
+  std::optional<float> mirostat_tau = {};
+  std::optional<float> mirostat_eta = {};
+  std::optional<float> dry_multiplier = {};
+  std::optional<float> dry_base = {};
+  std::optional<int32_t> dry_allowed_length = {};
+  std::optional<int32_t> dry_penalty_last_n = {};
+  std::optional<std::vector<std::string>> dry_sequence_breakers = {};
+  std::optional<std::string> samplers = {};
 };
 
 struct GenerateOptions {
@@ -546,6 +561,27 @@ inline Status Sequence::set_sampler(const SamplerOptions& options) {
   c.seed = options.seed;
   c.logit_bias = options.logit_bias.data();
   c.logit_bias_count = options.logit_bias.size();
+  c.typical_p = options.typical_p.value_or(c.typical_p);
+  c.top_n_sigma = options.top_n_sigma.value_or(c.top_n_sigma);
+  c.xtc_probability = options.xtc_probability.value_or(c.xtc_probability);
+  c.xtc_threshold = options.xtc_threshold.value_or(c.xtc_threshold);
+  c.dynatemp_range = options.dynatemp_range.value_or(c.dynatemp_range);
+  c.dynatemp_exponent = options.dynatemp_exponent.value_or(c.dynatemp_exponent);
+  c.mirostat = options.mirostat.value_or(c.mirostat);
+  c.mirostat_tau = options.mirostat_tau.value_or(c.mirostat_tau);
+  c.mirostat_eta = options.mirostat_eta.value_or(c.mirostat_eta);
+  c.dry_multiplier = options.dry_multiplier.value_or(c.dry_multiplier);
+  c.dry_base = options.dry_base.value_or(c.dry_base);
+  c.dry_allowed_length = options.dry_allowed_length.value_or(c.dry_allowed_length);
+  c.dry_penalty_last_n = options.dry_penalty_last_n.value_or(c.dry_penalty_last_n);
+  std::vector<const char*> breakers;
+  if (options.dry_sequence_breakers) {
+    for (const std::string& text : *options.dry_sequence_breakers) breakers.push_back(text.c_str());
+    c.dry_sequence_breakers_count = breakers.size();
+    breakers.push_back(nullptr);  // without any, a list all the same
+    c.dry_sequence_breakers = breakers.data();
+  }
+  if (options.samplers) c.samplers = options.samplers->c_str();
   return detail::run([&](mf_error* error) { return mf_sequence_set_sampler(get(), &c, error); });
 }
 

@@ -275,8 +275,25 @@ class Sequence:
                     repeat_penalty: Optional[float] = None, repeat_last_n: Optional[int] = None,
                     presence_penalty: Optional[float] = None,
                     frequency_penalty: Optional[float] = None, seed: int = 0,
-                    logit_bias: Optional[Dict[int, float]] = None) -> None:
-        """Replaces the sampler; what is None is the model's default. Starts its generator anew."""
+                    logit_bias: Optional[Dict[int, float]] = None,
+                    typical_p: Optional[float] = None,
+                    top_n_sigma: Optional[float] = None,
+                    xtc_probability: Optional[float] = None,
+                    xtc_threshold: Optional[float] = None,
+                    dynatemp_range: Optional[float] = None,
+                    dynatemp_exponent: Optional[float] = None,
+                    mirostat: Optional[int] = None,
+                    mirostat_tau: Optional[float] = None,
+                    mirostat_eta: Optional[float] = None,
+                    dry_multiplier: Optional[float] = None,
+                    dry_base: Optional[float] = None,
+                    dry_allowed_length: Optional[int] = None,
+                    dry_penalty_last_n: Optional[int] = None,
+                    dry_sequence_breakers: Optional[Seq[str]] = None,
+                    samplers: Union[None, str, Seq[str]] = None) -> None:
+        """Replaces the sampler; what is None is the model's default. Starts its generator anew.
+
+        samplers is the order of the steps: their names, in a list or with semicolons between."""
         options = _core.SamplerOptions()
         options.temperature = temperature
         options.top_k = top_k
@@ -287,6 +304,23 @@ class Sequence:
         options.presence_penalty = presence_penalty
         options.frequency_penalty = frequency_penalty
         options.seed = seed
+        options.typical_p = typical_p
+        options.top_n_sigma = top_n_sigma
+        options.xtc_probability = xtc_probability
+        options.xtc_threshold = xtc_threshold
+        options.dynatemp_range = dynatemp_range
+        options.dynatemp_exponent = dynatemp_exponent
+        options.mirostat = mirostat
+        options.mirostat_tau = mirostat_tau
+        options.mirostat_eta = mirostat_eta
+        options.dry_multiplier = dry_multiplier
+        options.dry_base = dry_base
+        options.dry_allowed_length = dry_allowed_length
+        options.dry_penalty_last_n = dry_penalty_last_n
+        if dry_sequence_breakers is not None:
+            options.dry_sequence_breakers = list(dry_sequence_breakers)
+        if samplers is not None:
+            options.samplers = samplers if isinstance(samplers, str) else ";".join(samplers)
         for token, bias in (logit_bias or {}).items():
             options.add_bias(token, bias)
         self._turn.set_sampler(options)

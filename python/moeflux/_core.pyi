@@ -41,6 +41,21 @@ class SamplerOptions:
     presence_penalty: Optional[float]
     frequency_penalty: Optional[float]
     seed: int
+    typical_p: Optional[float]
+    top_n_sigma: Optional[float]
+    xtc_probability: Optional[float]
+    xtc_threshold: Optional[float]
+    dynatemp_range: Optional[float]
+    dynatemp_exponent: Optional[float]
+    mirostat: Optional[int]
+    mirostat_tau: Optional[float]
+    mirostat_eta: Optional[float]
+    dry_multiplier: Optional[float]
+    dry_base: Optional[float]
+    dry_allowed_length: Optional[int]
+    dry_penalty_last_n: Optional[int]
+    dry_sequence_breakers: Optional[List[str]]
+    samplers: Optional[str]
     def add_bias(self, token: int, bias: float) -> None: ...
 
 class Model:

@@ -58,6 +58,22 @@ Result<EngineOptions> engine_options(const mf_model_options& options) {
   return engine;
 }
 
+/// Null leaves those that there are by default.
+Status read_dry_breakers(const mf_sampler_options& options, SamplerOptions& sampler) {
+  const size_t count = options.dry_sequence_breakers_count;
+  MF_RETURN_IF_ERROR(check_list("dry_sequence_breakers", options.dry_sequence_breakers, count));
+  if (options.dry_sequence_breakers == nullptr) return {};
+  sampler.dry_sequence_breakers.clear();
+  for (size_t i = 0; i < count; ++i) {
+    const char* text = options.dry_sequence_breakers[i];
+    if (text == nullptr) {
+      return make_error(ErrorCode::kInvalidArgument, "dry_sequence_breakers: entry {} is null", i);
+    }
+    sampler.dry_sequence_breakers.emplace_back(text);
+  }
+  return {};
+}
+
 mf_finish_reason to_c(FinishReason reason) {
   switch (reason) {
     case FinishReason::kTokensMax:
@@ -143,7 +159,24 @@ Result<SamplerOptions> sampler_options(const mf_sampler_options& options) {
                          .repeat_last_n = options.repeat_last_n,
                          .presence_penalty = options.presence_penalty,
                          .frequency_penalty = options.frequency_penalty,
-                         .seed = options.seed};
+                         .seed = options.seed,
+                         .typical_p = options.typical_p,
+                         .top_n_sigma = options.top_n_sigma,
+                         .xtc_probability = options.xtc_probability,
+                         .xtc_threshold = options.xtc_threshold,
+                         .dynatemp_range = options.dynatemp_range,
+                         .dynatemp_exponent = options.dynatemp_exponent,
+                         .mirostat = options.mirostat,
+                         .mirostat_tau = options.mirostat_tau,
+                         .mirostat_eta = options.mirostat_eta,
+                         .dry_multiplier = options.dry_multiplier,
+                         .dry_base = options.dry_base,
+                         .dry_allowed_length = options.dry_allowed_length,
+                         .dry_penalty_last_n = options.dry_penalty_last_n};
+  MF_RETURN_IF_ERROR(read_dry_breakers(options, sampler));
+  if (options.samplers != nullptr) {
+    MF_ASSIGN_OR_RETURN(sampler.samplers, parse_sampler_order(options.samplers));
+  }
   for (size_t i = 0; i < options.logit_bias_count; ++i) {
     sampler.logit_bias.push_back({options.logit_bias[i].token, options.logit_bias[i].bias});
   }
@@ -161,6 +194,19 @@ mf_sampler_options to_c(const SamplerOptions& options) {
   c.presence_penalty = options.presence_penalty;
   c.frequency_penalty = options.frequency_penalty;
   c.seed = options.seed;
+  c.typical_p = options.typical_p;
+  c.top_n_sigma = options.top_n_sigma;
+  c.xtc_probability = options.xtc_probability;
+  c.xtc_threshold = options.xtc_threshold;
+  c.dynatemp_range = options.dynatemp_range;
+  c.dynatemp_exponent = options.dynatemp_exponent;
+  c.mirostat = options.mirostat;
+  c.mirostat_tau = options.mirostat_tau;
+  c.mirostat_eta = options.mirostat_eta;
+  c.dry_multiplier = options.dry_multiplier;
+  c.dry_base = options.dry_base;
+  c.dry_allowed_length = options.dry_allowed_length;
+  c.dry_penalty_last_n = options.dry_penalty_last_n;
   return c;
 }
 

@@ -24,6 +24,8 @@ inline constexpr size_t kFirstSize<mf_model_options> = offsetof(mf_model_options
 template <>
 inline constexpr size_t kFirstSize<mf_eval_options> = offsetof(mf_eval_options, phase);
 template <>
+inline constexpr size_t kFirstSize<mf_sampler_options> = offsetof(mf_sampler_options, typical_p);
+template <>
 inline constexpr size_t kFirstSize<mf_metrics> = offsetof(mf_metrics, waiting_calls);
 
 /// Fails unless `size` can be that of some version of the struct, and what lies past the `known`

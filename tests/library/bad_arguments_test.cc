@@ -249,6 +249,18 @@ TEST_F(BadArguments, OptionsThatMakeNoSense) {
                  [&](mf_error* e) { return mf_model_open(fable().c_str(), nullptr, nullptr, e); });
 }
 
+TEST_F(BadArguments, ASamplerOfTheFirstVersionHasDefaultsForWhatItLacks) {
+  mf_error error;
+  mf_sampler_options sampler = MF_OPTIONS(sampler);
+  std::memset(&sampler, 0x7f, sizeof(sampler));
+  sampler.struct_size = offsetof(mf_sampler_options, typical_p);
+  ASSERT_EQ(mf_model_default_sampler(model_.get(), &sampler, &error), MF_OK);
+  EXPECT_EQ(mf_sequence_set_sampler(sequence_, &sampler, &error), MF_OK) << error.message;
+  sampler.struct_size -= 1;
+  expect_invalid("struct_size",
+                 [&](mf_error* e) { return mf_sequence_set_sampler(sequence_, &sampler, e); });
+}
+
 TEST_F(BadArguments, SamplersAndTokensThatCannotBe) {
   mf_sampler_options sampler = MF_OPTIONS(sampler);
   mf_error error;
@@ -263,6 +275,18 @@ TEST_F(BadArguments, SamplersAndTokensThatCannotBe) {
   const mf_logit_bias bias = {1 << 30, 1.0f};
   sampler.logit_bias = &bias;
   expect_invalid("vocabulary", set);
+  sampler = defaults;
+  sampler.samplers = "top_k;cool";
+  expect_invalid("'cool' is no sampler", set);
+  sampler = defaults;
+  sampler.dry_sequence_breakers_count = 1;
+  expect_invalid("dry_sequence_breakers is null", set);
+  const char* const breakers[] = {nullptr};
+  sampler.dry_sequence_breakers = breakers;
+  expect_invalid("dry_sequence_breakers: entry 0 is null", set);
+  sampler = defaults;
+  sampler.mirostat = 3;
+  expect_invalid("mirostat", set);
   for (const int32_t token : {-1, 1 << 30}) {
     expect_invalid("vocabulary",
                    [&](mf_error* e) { return mf_sequence_eval(sequence_, &token, 1, nullptr, e); });
