@@ -3,11 +3,8 @@
 // or one while the model is being loaded, ends the program at once, with status 130.
 #include <unistd.h>
 
-#include <charconv>
-#include <cstdlib>
 #include <memory>
 #include <optional>
-#include <random>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -18,6 +15,7 @@
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
+#include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/host_memory.h"
@@ -25,20 +23,6 @@
 
 namespace moeflux {
 namespace {
-
-// The user's settings; everything else comes from the model's generation_config.json.
-struct SamplingFlags {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repeat_penalty;
-  std::optional<int32_t> repeat_last_n;
-  std::optional<float> presence_penalty;
-  std::optional<float> frequency_penalty;
-  std::vector<std::string> logit_bias;
-  std::string seed = "0";  // "-1": drawn
-};
 
 struct Options {
   ModelOptions model;
@@ -50,84 +34,6 @@ struct Options {
   bool quiet = false;
   bool json = false;
 };
-
-// "15043+1" or "15043-0.5", as in llama.cpp; "-inf" bans.
-Result<LogitBias> parse_logit_bias(const std::string& text) {
-  const size_t sign = text.find_first_of("+-");
-  char* end = nullptr;
-  LogitBias bias;
-  bool valid = sign != std::string::npos && sign > 0 && sign < 10;
-  if (valid) {
-    bias.token = static_cast<TokenId>(std::strtol(text.c_str(), &end, 10));
-    valid = end == text.c_str() + sign;
-  }
-  if (valid) {
-    bias.bias = std::strtof(text.c_str() + sign, &end);
-    valid = *end == '\0' && end > text.c_str() + sign;
-  }
-  if (valid) return bias;
-  return make_error(ErrorCode::kInvalidArgument,
-                    "--logit-bias: '{}' is not TOKEN_ID followed by +BIAS or -BIAS", text);
-}
-
-std::optional<uint64_t> parse_seed(const std::string& text) {
-  uint64_t seed = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, seed);
-  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  return seed;
-}
-
-// 32 bits: enough to differ, short enough to be typed again.
-uint64_t seed_of(const SamplingFlags& flags) {
-  if (flags.seed == "-1") return std::random_device{}();
-  const std::optional<uint64_t> seed = parse_seed(flags.seed);
-  MF_CHECK(seed.has_value());  // the command line took no other
-  return *seed;
-}
-
-Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOptions options) {
-  if (flags.temperature) options.temperature = *flags.temperature;
-  if (flags.top_k) options.top_k = *flags.top_k;
-  if (flags.top_p) options.top_p = *flags.top_p;
-  if (flags.min_p) options.min_p = *flags.min_p;
-  if (flags.repeat_penalty) options.repeat_penalty = *flags.repeat_penalty;
-  if (flags.repeat_last_n) options.repeat_last_n = *flags.repeat_last_n;
-  if (flags.presence_penalty) options.presence_penalty = *flags.presence_penalty;
-  if (flags.frequency_penalty) options.frequency_penalty = *flags.frequency_penalty;
-  for (const std::string& text : flags.logit_bias) {
-    MF_ASSIGN_OR_RETURN(const LogitBias bias, parse_logit_bias(text));
-    options.logit_bias.push_back(bias);
-  }
-  options.seed = seed_of(flags);
-  MF_RETURN_IF_ERROR(validate(options));
-  return options;
-}
-
-void add_sampling_options(CLI::App& app, SamplingFlags& flags) {
-  const auto add = [&](const char* name, auto& value, const char* help) {
-    return app.add_option(name, value, help)
-        ->group("Sampling (defaults: generation_config.json)")
-        ->allow_extra_args(false);  // one value a flag: the next word may be the prompt
-  };
-  add("--temp", flags.temperature, "Temperature; 0 is greedy");
-  add("--top-k", flags.top_k, "Keep the k likeliest tokens; 0 keeps all");
-  add("--top-p", flags.top_p, "Keep the likeliest tokens up to this probability");
-  add("--min-p", flags.min_p, "Drop tokens less likely than this share of the likeliest");
-  add("--repeat-penalty", flags.repeat_penalty, "Penalty for recent tokens; 1 is none");
-  add("--repeat-last-n", flags.repeat_last_n, "How many tokens count as recent; -1: all");
-  add("--presence-penalty", flags.presence_penalty, "Subtracted once from recent tokens");
-  add("--frequency-penalty", flags.frequency_penalty, "Subtracted per use from recent tokens");
-  add("--logit-bias", flags.logit_bias, "TOKEN_ID+BIAS or TOKEN_ID-BIAS; may be repeated");
-  add("-s,--seed", flags.seed, "Same seed, same text; -1 draws one and prints it")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            const bool valid = text == "-1" || parse_seed(text).has_value();
-            return valid ? std::string() : "is " + text + ", expected -1, 0 or more";
-          },
-          ""))
-      ->capture_default_str();
-}
 
 Result<std::string> read_prompt(const Options& options, bool prompt_given) {
   if (prompt_given && !options.file.empty()) {
@@ -171,7 +77,7 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
   loaded.seed = sampler.seed;
-  if (options.sampling.seed == "-1" && !options.json) print_note(formatted("seed {}", loaded.seed));
+  if (options.sampling.draws_seed() && !options.json) print_note(formatted("seed {}", loaded.seed));
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));

@@ -21,6 +21,7 @@ static int print_text(void* user_data, const char* text, size_t bytes) {
 }
 
 static mf_code set_sampler(const mf_model* model, mf_sequence* sequence, mf_error* error) {
+  static const char* const breaker = "\n";
   mf_sampler_options sampler = MF_OPTIONS(sampler);
   if (mf_model_default_sampler(model, &sampler, error) != MF_OK) return error->code;
   sampler.temperature = 0.9f;
@@ -32,6 +33,12 @@ static mf_code set_sampler(const mf_model* model, mf_sequence* sequence, mf_erro
   sampler.presence_penalty = 0.1f;
   sampler.frequency_penalty = 0.2f;
   sampler.seed = 7;
+  sampler.typical_p = 0.95f;
+  sampler.dynatemp_range = 0.25f;
+  sampler.dry_multiplier = 0.75f;
+  sampler.dry_sequence_breakers = &breaker;
+  sampler.dry_sequence_breakers_count = 1;
+  sampler.samplers = "penalties;dry;typ_p;top_k;top_p;min_p;temperature";
   return mf_sequence_set_sampler(sequence, &sampler, error);
 }
 

@@ -32,7 +32,13 @@ moeflux::Status write_text(const char* folder, const char* prompt, const std::st
                                             .repeat_last_n = 32,
                                             .presence_penalty = 0.1f,
                                             .frequency_penalty = 0.2f,
-                                            .seed = 7});
+                                            .seed = 7,
+                                            .typical_p = 0.95f,
+                                            .dynatemp_range = 0.25f,
+                                            .dry_multiplier = 0.75f,
+                                            .dry_sequence_breakers = {{"\n"}},
+                                            .samplers = "penalties;dry;typ_p;top_k;top_p;min_p;"
+                                                        "temperature"});
     if (!set) return set.error();
   }
   int pieces_left = mode == "cancelled" ? std::stoi(value) : -1;

@@ -21,7 +21,11 @@ def main() -> None:
     else:
         sequence.set_sampler(temperature=0.9, top_k=30, top_p=0.95, min_p=0.02,
                              repeat_penalty=1.2, repeat_last_n=32, presence_penalty=0.1,
-                             frequency_penalty=0.2, seed=7)
+                             frequency_penalty=0.2, seed=7, typical_p=0.95,
+                             dynatemp_range=0.25, dry_multiplier=0.75,
+                             dry_sequence_breakers=["\n"],
+                             samplers=["penalties", "dry", "typ_p", "top_k", "top_p", "min_p",
+                                       "temperature"])
         tokens = {"short": value, "full": -1}.get(mode, 60)
         done = sequence.generate(prompt, max_tokens=int(tokens), ignore_stop_tokens=True,
                                  stop=[value] if mode == "stopped" else [], on_text=on_text)

@@ -44,7 +44,9 @@ others() {
 run() { "$program" run -q -m "$model" "$@" "$prompt" >"$folder/expected"; }
 sampled() {
   run --ignore-eos --temp 0.9 --top-k 30 --top-p 0.95 --min-p 0.02 --repeat-penalty 1.2 \
-    --repeat-last-n 32 --presence-penalty 0.1 --frequency-penalty 0.2 --seed 7 "$@"
+    --repeat-last-n 32 --presence-penalty 0.1 --frequency-penalty 0.2 --seed 7 \
+    --typical 0.95 --dynatemp-range 0.25 --dry-multiplier 0.75 --dry-sequence-breaker '\n' \
+    --samplers 'penalties;dry;typ_p;top_k;top_p;min_p;temperature' "$@"
 }
 
 for prompt in "Once upon a time" "“Ah,” said the old king to his ravens, “a café!”"; do
