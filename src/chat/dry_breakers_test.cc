@@ -10,10 +10,8 @@ namespace {
 
 class DryBreakersTest : public ::testing::Test {
  protected:
-  DryBreakers make(const std::vector<std::string>& texts) {
-    Result<DryBreakers> made = make_dry_breakers(texts, tokenizer_);
-    EXPECT_TRUE(made.ok());
-    return std::move(made).value();
+  std::shared_ptr<const DryBreakers> make(const std::vector<std::string>& texts) {
+    return *DryBreakerCache().of(texts, tokenizer_);
   }
   size_t tokens_since(const DryBreakers& breakers, const std::string& text) {
     return breakers.tokens_since(*tokenizer_.encode(text));
@@ -24,12 +22,12 @@ class DryBreakersTest : public ::testing::Test {
 };
 
 TEST_F(DryBreakersTest, TokensThatContainATextBreak) {
-  const DryBreakers breakers = make({"\n", "in"});
+  const auto breakers = make({"\n", "in"});
   size_t alone = 0;
   for (TokenId token = 0; token < tokenizer_.vocab_size(); ++token) {
     const std::string_view bytes = tokenizer_.token_bytes(token);
     const bool contains = bytes.find('\n') != bytes.npos || bytes.find("in") != bytes.npos;
-    EXPECT_EQ(breakers.is_alone(token), contains) << token;
+    EXPECT_EQ(breakers->is_alone(token), contains) << token;
     alone += contains ? 1 : 0;
   }
   EXPECT_GT(alone, 2u);
@@ -37,11 +35,11 @@ TEST_F(DryBreakersTest, TokensThatContainATextBreak) {
 
 TEST_F(DryBreakersTest, ATextOfSeveralTokensBreaks) {
   const std::string text = "once upon a time";
-  const DryBreakers breakers = make({text});
+  const auto breakers = make({text});
   const size_t after = tokenizer_.encode(", he said")->size();
-  EXPECT_EQ(tokens_since(breakers, "it was " + text + ", he said"), after);
+  EXPECT_EQ(tokens_since(*breakers, "it was " + text + ", he said"), after);
   const std::string other = "it was once upon a day, he said";
-  EXPECT_EQ(tokens_since(breakers, other), tokenizer_.encode(other)->size());
+  EXPECT_EQ(tokens_since(*breakers, other), tokenizer_.encode(other)->size());
 }
 
 TEST_F(DryBreakersTest, AreMadeAnewForOtherTexts) {
