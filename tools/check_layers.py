@@ -32,6 +32,8 @@ MODULES = {
     "model": {"base", "tensor", "quant", "backend", "checkpoint", "experts", "state"},
     "sampling": {"base"},
     "text": {"base"},
+    # The same base only: pieces of text come in, events go out.
+    "output": {"base"},
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
     # From the checkpoint chat reads the vocabulary that a GGUF file holds.
