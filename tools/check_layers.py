@@ -85,6 +85,7 @@ FAMILIES = re.compile(
     r"|kimi|gemma", re.IGNORECASE)
 FAMILIES_BESIDES = {
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
+    "src/output/output_formats.cc": "some tags carry the names of families that write them",
     "src/text/named_splits.cc": "GGUF names splits after the families that use them",
     "src/text/sentencepiece_model.cc": "names its kind as GGUF does",
     "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",

@@ -1,0 +1,286 @@
+// The formats that we know, a function each. They are named by what they look like; families of
+// models that write them are told in comments, as far as one knows.
+#include <algorithm>
+
+#include "output/output_format.h"
+
+namespace moeflux {
+namespace {
+
+/// The tags that most formats have.
+OutputFormat thinking(std::string name) {
+  OutputFormat format;
+  format.name = std::move(name);
+  format.reasoning_open = {"<think>"};
+  format.reasoning_close = {"</think>"};
+  return format;
+}
+
+// <tool_call>{"name": N, "arguments": {}}</tool_call>: Hermes, Qwen3, Granite 4.
+OutputFormat tagged_json() {
+  OutputFormat format = thinking("tagged_json");
+  format.signs = {{"<tool_call>", "</tool_call>"}};
+  format.call_open = {"<tool_call>"};
+  format.call_close = {"</tool_call>"};
+  format.takes_json = true;
+  return format;
+}
+
+// The same with the answer in tags of its own: ERNIE 4.5.
+OutputFormat tagged_json_response() {
+  OutputFormat format = tagged_json();
+  format.name = "tagged_json_response";
+  format.signs = {{"<tool_call>", "<response>"}};
+  format.dropped = {"<response>", "</response>"};
+  return format;
+}
+
+// <tool_call><function=N><parameter=K>V</parameter></function></tool_call>: Qwen3-Coder, Qwen3.5,
+// MiMo, Nemotron 3.
+OutputFormat function_tags() {
+  OutputFormat format = thinking("function_tags");
+  format.signs = {{"<function=", "<parameter="}};
+  format.section_open = {"<tool_call>"};
+  format.section_close = {"</tool_call>"};
+  format.call_open = {"<function="};
+  format.call_close = {"</function>"};
+  format.takes_named = true;
+  format.takes_json = true;  // in the section: what an older generation of these models wrote
+  format.name_in_tag = true;
+  format.arguments = ArgumentSyntax::kTagged;
+  format.key_open = {"<parameter="};
+  format.value_close = {"\n</parameter>", "</parameter>"};
+  format.value_end = {"\n<parameter=", "\n</function>"};
+  format.value_on_lines = true;
+  return format;
+}
+
+// DeepSeek V3 and R1: the call's type, its name, and JSON in a fence.
+OutputFormat fenced_json() {
+  OutputFormat format = thinking("fenced_json");
+  format.signs = {{"<｜tool▁call▁begin｜>", "```json"}};
+  format.section_open = {"<｜tool▁calls▁begin｜>"};
+  format.section_close = {"<｜tool▁calls▁end｜>"};
+  format.call_open = {"<｜tool▁call▁begin｜>"};
+  format.call_close = {"<｜tool▁call▁end｜>"};
+  format.takes_named = true;
+  format.name_prefix = {"function<｜tool▁sep｜>"};
+  format.fence_open = {"```json", "```"};
+  format.fence_close = {"```"};
+  return format;
+}
+
+// DeepSeek V3.1: the name, a separator, JSON.
+OutputFormat separated_json() {
+  OutputFormat format = fenced_json();
+  format.name = "separated_json";
+  format.signs = {{"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"}};
+  format.name_prefix.clear();
+  format.name_close = {"<｜tool▁sep｜>"};
+  return format;
+}
+
+// <｜DSML｜invoke name="N"><｜DSML｜parameter name="K" string="true">V</｜DSML｜parameter>:
+// DeepSeek V3.2 and V4; later ones have a space before a tag's name.
+OutputFormat attribute_tags() {
+  OutputFormat format = thinking("attribute_tags");
+  format.signs = {{"｜DSML｜"}};
+  for (const std::string space : {"", " "}) {
+    const std::string open = "<｜DSML｜" + space;
+    const std::string close = "</｜DSML｜" + space;
+    for (const char* section : {"function_calls>", "tool_calls>"}) {
+      format.section_open.push_back(open + section);
+      format.section_close.push_back(close + section);
+    }
+    format.call_open.push_back(open + "invoke name=");
+    format.call_close.push_back(close + "invoke>");
+    format.key_open.push_back(open + "parameter name=");
+    format.value_close.push_back(close + "parameter>");
+  }
+  format.takes_named = true;
+  format.name_in_tag = true;
+  format.arguments = ArgumentSyntax::kTagged;
+  format.untyped = kTypeAny;
+  return format;
+}
+
+// <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>: GLM 4.5 to 5, Ling 3.
+OutputFormat key_value_tags() {
+  OutputFormat format = thinking("key_value_tags");
+  format.signs = {{"<tool_call>", "<arg_key>"}};
+  format.call_open = {"<tool_call>"};
+  format.call_close = {"</tool_call>"};
+  format.takes_named = true;
+  format.arguments = ArgumentSyntax::kTagged;
+  format.key_open = {"<arg_key>"};
+  format.key_close = {"</arg_key>"};
+  format.value_open = {"<arg_value>"};
+  format.value_close = {"</arg_value>"};
+  format.untyped = kTypeAny;
+  return format;
+}
+
+// The same in a section, with a separator behind the name: Hunyuan.
+OutputFormat separated_key_value_tags() {
+  OutputFormat format = key_value_tags();
+  format.name = "separated_key_value_tags";
+  format.signs = {{"<tool_sep>", "<arg_key>"}};
+  format.section_open = {"<tool_calls>"};
+  format.section_close = {"</tool_calls>"};
+  format.name_close = {"<tool_sep>"};
+  return format;
+}
+
+// <|tool_call_begin|>functions.N:I<|tool_call_argument_begin|>{}<|tool_call_end|>: Kimi K2.
+OutputFormat numbered_names() {
+  OutputFormat format = thinking("numbered_names");
+  format.signs = {{"<|tool_call_argument_begin|>"}};
+  format.section_open = {"<|tool_calls_section_begin|>"};
+  format.section_close = {"<|tool_calls_section_end|>"};
+  format.call_open = {"<|tool_call_begin|>"};
+  format.call_close = {"<|tool_call_end|>"};
+  format.takes_named = true;
+  format.name_close = {"<|tool_call_argument_begin|>"};
+  format.ids = CallIdRule::kFromName;
+  return format;
+}
+
+// <minimax:tool_call><invoke name="N"><parameter name="K">V</parameter></invoke>: MiniMax M2.
+OutputFormat invoke_tags() {
+  OutputFormat format = thinking("invoke_tags");
+  format.signs = {{":tool_call>", "<invoke name="}};
+  format.section_open = {"<minimax:tool_call>"};
+  format.section_close = {"</minimax:tool_call>"};
+  format.call_open = {"<invoke name="};
+  format.call_close = {"</invoke>"};
+  format.takes_named = true;
+  format.name_in_tag = true;
+  format.arguments = ArgumentSyntax::kTagged;
+  format.key_open = {"<parameter name="};
+  format.value_close = {"</parameter>"};
+  return format;
+}
+
+// The same tags with a prefix, within markers like DeepSeek's: Step3.
+OutputFormat prefixed_invoke_tags() {
+  OutputFormat format = thinking("prefixed_invoke_tags");
+  format.signs = {{"<steptml:"}};
+  format.section_open = {"<｜tool_calls_begin｜>"};
+  format.section_close = {"<｜tool_calls_end｜>"};
+  format.call_open = {"<｜tool_call_begin｜>"};
+  format.call_close = {"</steptml:invoke>", "<｜tool_call_end｜>"};
+  format.takes_named = true;
+  format.name_prefix = {"function<｜tool_sep｜><steptml:invoke name=", "<steptml:invoke name="};
+  format.name_in_tag = true;
+  format.arguments = ArgumentSyntax::kTagged;
+  format.key_open = {"<steptml:parameter name="};
+  format.value_close = {"</steptml:parameter>"};
+  return format;
+}
+
+// <|channel|>commentary to=functions.N <|constrain|>json<|message|>{}<|call|>: gpt-oss.
+OutputFormat channels() {
+  OutputFormat format;
+  format.name = "channels";
+  format.signs = {{"<|channel|>", "<|message|>"}};
+  format.channel = {"<|channel|>"};
+  format.message = {"<|message|>"};
+  format.start = {"<|start|>"};
+  format.message_end = {"<|end|>", "<|return|>", "<|call|>"};
+  format.call_close = {"<|call|>", "<|end|>", "<|return|>"};
+  format.reasoning_channel = "analysis";
+  return format;
+}
+
+// <|tool_call>call:N{key:<|"|>text<|"|>}<tool_call|>: Gemma 4.
+OutputFormat compact_calls() {
+  OutputFormat format;
+  format.name = "compact_calls";
+  format.signs = {{"<|tool_call>", "call:"}};
+  format.reasoning_open = {"<|channel>thought"};
+  format.reasoning_close = {"<channel|>"};
+  format.call_open = {"<|tool_call>"};
+  format.call_close = {"<tool_call|>"};
+  format.bare_open = {"call:"};
+  format.takes_named = true;
+  format.name_prefix = {"call:"};
+  format.arguments = ArgumentSyntax::kCompact;
+  return format;
+}
+
+// [TOOL_CALLS][{"name", "arguments"}] or [TOOL_CALLS]N[ARGS]{}: Mistral.
+OutputFormat bracket_markers() {
+  OutputFormat format;
+  format.name = "bracket_markers";
+  format.signs = {{"[TOOL_CALLS]"}};
+  format.reasoning_open = {"[THINK]"};
+  format.reasoning_close = {"[/THINK]"};
+  format.section_open = {"[TOOL_CALLS]"};
+  format.takes_named = true;
+  format.takes_json = true;
+  format.name_close = {"[ARGS]"};
+  format.id_open = {"[CALL_ID]"};
+  format.ids = CallIdRule::kShort;
+  return format;
+}
+
+// <|python_tag|>{"name", "parameters"}, the same without the tag, [f(a=1)]: Llama 3 and 4.
+OutputFormat python_tag() {
+  OutputFormat format;
+  format.name = "python_tag";
+  format.signs = {{"<|python_tag|>"}, {"<|eot_id|>"}, {"<|eot|>"}, {"<|eom_id|>"}};
+  format.section_open = {"<|python_tag|>"};
+  format.takes_json = true;
+  format.takes_python = true;
+  format.bare_json = true;
+  format.bare_python = true;
+  return format;
+}
+
+// <|tool_call_start|>[f(a=1)]<|tool_call_end|>: LFM2.
+OutputFormat call_lists() {
+  OutputFormat format = thinking("call_lists");
+  format.signs = {{"<|tool_call_start|>"}};
+  format.section_open = {"<|tool_call_start|>"};
+  format.section_close = {"<|tool_call_end|>"};
+  format.takes_json = true;
+  format.takes_python = true;
+  return format;
+}
+
+std::vector<OutputFormat> make_formats() {
+  return {channels(),        attribute_tags(),       prefixed_invoke_tags(),
+          fenced_json(),     separated_json(),       numbered_names(),
+          invoke_tags(),     function_tags(),        separated_key_value_tags(),
+          key_value_tags(),  call_lists(),           compact_calls(),
+          bracket_markers(), tagged_json_response(), tagged_json(),
+          python_tag(),      thinking("text")};
+}
+
+}  // namespace
+
+const std::vector<OutputFormat>& output_formats() {
+  static const std::vector<OutputFormat> kFormats = make_formats();
+  return kFormats;
+}
+
+const OutputFormat* find_output_format(std::string_view name) {
+  for (const OutputFormat& format : output_formats()) {
+    if (format.name == name) return &format;
+  }
+  return nullptr;
+}
+
+const OutputFormat& choose_output_format(std::string_view rendered) {
+  const auto has = [&](const std::string& sign) {
+    return rendered.find(sign) != std::string_view::npos;
+  };
+  for (const OutputFormat& format : output_formats()) {
+    for (const auto& signs : format.signs) {
+      if (std::all_of(signs.begin(), signs.end(), has)) return format;
+    }
+  }
+  return output_formats().back();
+}
+
+}  // namespace moeflux
