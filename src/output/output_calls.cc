@@ -1,0 +1,316 @@
+// Calls that are a name with arguments behind it.
+#include <algorithm>
+
+#include "output/output_machine.h"
+
+namespace moeflux {
+
+using output_text::is_name;
+using output_text::is_space;
+using output_text::kNameBytesMax;
+
+namespace {
+
+bool is_quote(char c) { return c == '"' || c == '\''; }
+
+/// The first word of a tag's inside, out of its quotes; `rest` is what stands behind it.
+std::string_view tag_word(std::string_view tag, std::string_view* rest) {
+  const size_t begin = tag.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  tag.remove_prefix(begin);
+  const bool quoted = is_quote(tag.front());
+  const size_t end = quoted ? tag.find(tag.front(), 1) : tag.find_first_of(" \t");
+  *rest = end == std::string_view::npos ? std::string_view() : tag.substr(end);
+  return quoted ? tag.substr(1, std::min(end, tag.size()) - 1) : tag.substr(0, end);
+}
+
+/// The value of attribute string="true", else nothing.
+std::string_view string_attribute(std::string_view attributes) {
+  const size_t found = attributes.find("string=");
+  if (found == std::string_view::npos) return {};
+  std::string_view rest;
+  return tag_word(attributes.substr(found + 7), &rest);
+}
+
+}  // namespace
+
+bool OutputMachine::step_body() {
+  if (is_space(peek())) {
+    eat(1);
+    return true;
+  }
+  const Found found = match(kNamePrefix);
+  if (found.wait) return false;
+  if (found.marker != nullptr) {
+    eat(*found.marker);
+    return true;
+  }
+  const bool json = format_->takes_json || (bare_ && format_->bare_json);
+  const bool python = format_->takes_python || (bare_ && format_->bare_python);
+  if (peek() == '{' && json) {
+    in_list_ = false;
+    begin_object();
+  } else if (peek() == '[' && (json || python)) {
+    eat(1);
+    in_list_ = true;
+    list_has_items_ = false;
+    state_ = State::kList;
+  } else if (format_->takes_named &&
+             (is_name(peek()) || (format_->name_in_tag && is_quote(peek())))) {
+    raw_.clear();
+    state_ = State::kName;
+  } else {
+    misfit();
+  }
+  return true;
+}
+
+bool OutputMachine::step_name() {
+  const char c = peek();
+  if (raw_.size() >= kNameBytesMax) {
+    misfit();
+  } else if (format_->name_in_tag) {
+    if (c == '\n' || c == '<') {
+      misfit();
+      return true;
+    }
+    eat(1);
+    if (c != '>') {
+      raw_ += c;
+      return true;
+    }
+    take_name();
+    if (name_.empty()) {
+      misfit();
+    } else {
+      state_ = State::kArguments;
+    }
+  } else if (is_name(c)) {
+    raw_ += c;
+    eat(1);
+  } else {
+    take_name();
+    state_ = State::kNameClose;
+  }
+  return true;
+}
+
+void OutputMachine::take_name() {
+  if (format_->name_in_tag) {
+    std::string_view rest;
+    name_ = tag_word(raw_, &rest);
+    return;
+  }
+  name_ = raw_;
+  if (format_->ids != CallIdRule::kFromName) return;
+  if (name_.starts_with("functions.")) name_.erase(0, 10);
+  const size_t colon = name_.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == name_.size() ||
+      name_.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    return;
+  }
+  name_.erase(colon);
+  id_ = raw_;
+}
+
+bool OutputMachine::step_name_close() {
+  if (is_space(peek())) {
+    eat(1);
+    return true;
+  }
+  if (name_.empty()) {
+    misfit();
+    return true;
+  }
+  if (format_->name_close.empty()) {
+    state_ = State::kArguments;
+    return true;
+  }
+  const Found found = match(kNameClose | kIdOpen);
+  if (found.wait) return false;
+  if (found.marker == nullptr) {
+    misfit();
+    return true;
+  }
+  eat(*found.marker);
+  state_ = found.is(kNameClose) ? State::kArguments : State::kCallId;
+  return true;
+}
+
+bool OutputMachine::step_call_id() {
+  if (is_name(peek()) && id_.size() < kNameBytesMax) {
+    id_ += peek();
+    eat(1);
+  } else {
+    state_ = State::kNameClose;
+  }
+  return true;
+}
+
+bool OutputMachine::step_arguments() {
+  if (is_space(peek())) {
+    eat(1);
+    return true;
+  }
+  if (format_->arguments == ArgumentSyntax::kTagged) return step_tagged_arguments();
+  const Found found = match(kFenceOpen | kCallClose);
+  if (found.wait) return false;
+  if (found.is(kFenceOpen)) {
+    eat(*found.marker);
+  } else if (found.is(kCallClose)) {
+    end_tagged();
+  } else if (peek() == '{') {
+    begin_whole_arguments();
+  } else {
+    misfit();
+  }
+  return true;
+}
+
+bool OutputMachine::step_tagged_arguments() {
+  const Found found = match(kKeyOpen | kCallOpen | kCallClose | kSectionOpen | kSectionClose);
+  if (found.wait) return false;
+  if (found.is(kKeyOpen)) {
+    if (!begun_) begin_call();
+    eat(*found.marker);
+    raw_.clear();
+    state_ = State::kKey;
+  } else if (found.is(kCallClose) || (found.marker != nullptr && begun_)) {
+    end_tagged();  // where its closer is missing another marker ends the call
+  } else if (peek() == '{' && !begun_) {
+    begin_whole_arguments();
+  } else {
+    misfit();
+  }
+  return true;
+}
+
+void OutputMachine::end_tagged() {
+  if (!begun_) begin_call();
+  arguments(first_key_ ? "{}" : "}");
+  end_call(true);
+  state_ = State::kClosing;
+}
+
+void OutputMachine::begin_whole_arguments() {
+  begin_call();
+  const bool compact = format_->arguments == ArgumentSyntax::kCompact;
+  reader_.start(compact ? ValueDialect::kCompact : ValueDialect::kJson);
+  state_ = State::kWholeArguments;
+}
+
+bool OutputMachine::step_whole_arguments() {
+  const auto outcome = stream_value();
+  if (outcome == ValueReader::Outcome::kDone) {
+    end_call(true);
+    state_ = State::kClosing;
+  } else if (outcome != ValueReader::Outcome::kMore) {
+    misfit();
+  }
+  return true;
+}
+
+/// Reads on in a value that is told as it comes. Byte by byte, since an event's range ends where
+/// its text was certain, however much came at once.
+ValueReader::Outcome OutputMachine::stream_value() {
+  auto outcome = ValueReader::Outcome::kMore;
+  std::string json;
+  while (at_ < input_.size() && outcome == ValueReader::Outcome::kMore) {
+    json.clear();
+    outcome = reader_.push(peek(), &json);
+    if (outcome == ValueReader::Outcome::kMore || outcome == ValueReader::Outcome::kDone) eat(1);
+    arguments(json);
+  }
+  return outcome;
+}
+
+bool OutputMachine::step_key() {
+  const bool in_tag = format_->key_close.empty();
+  if (!in_tag) {
+    const Found found = match(kKeyClose);
+    if (found.wait) return false;
+    if (found.marker != nullptr) {
+      eat(*found.marker);
+      state_ = State::kValueOpen;
+      return true;
+    }
+  }
+  const char c = peek();
+  if (raw_.size() >= kNameBytesMax || (in_tag && (c == '\n' || c == '<'))) {
+    misfit();
+    return true;
+  }
+  eat(1);
+  if (!in_tag || c != '>') {
+    raw_ += c;
+    return true;
+  }
+  std::string_view rest;
+  const std::string key(tag_word(raw_, &rest));
+  begin_value(key, string_attribute(rest));
+  return true;
+}
+
+bool OutputMachine::step_value_open() {
+  if (is_space(peek())) {
+    eat(1);
+    return true;
+  }
+  const Found found = match(kValueOpen);
+  if (found.wait) return false;
+  if (found.marker == nullptr) {
+    misfit();
+    return true;
+  }
+  eat(*found.marker);
+  begin_value(std::string(raw_), {});
+  return true;
+}
+
+void OutputMachine::begin_value(std::string_view key, std::string_view is_string) {
+  types_ = format_->untyped;
+  if (tools_ != nullptr) types_ = tools_->types_of(name_, key).value_or(types_);
+  if (is_string == "true") types_ = kTypeString;
+  as_json_ = is_string == "false";
+  begin_argument(key);
+  skip_newline_ = format_->value_on_lines;
+  streaming_ = types_ == kTypeString && !as_json_;
+  if (streaming_) arguments("\"");
+  raw_.clear();
+  state_ = State::kValue;
+}
+
+bool OutputMachine::step_value() {
+  if (std::exchange(skip_newline_, false) && peek() == '\n') {
+    eat(1);
+    return true;
+  }
+  const Found found = match(kValueClose | kValueEnd);
+  if (found.wait) return false;
+  if (found.marker != nullptr) {
+    if (found.is(kValueClose)) eat(*found.marker);
+    end_value();
+    return true;
+  }
+  const char c = peek();
+  eat(1);
+  if (streaming_) {
+    std::string json;
+    append_json_escaped(std::string_view(&c, 1), &json);
+    arguments(json);
+  } else {
+    raw_ += c;
+  }
+  return true;
+}
+
+void OutputMachine::end_value() {
+  if (streaming_) {
+    arguments("\"");
+  } else {
+    arguments(as_json_ ? json_or_string(raw_) : typed_json(raw_, types_));
+  }
+  state_ = State::kArguments;
+}
+
+}  // namespace moeflux
