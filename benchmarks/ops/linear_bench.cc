@@ -73,9 +73,10 @@ std::string format_name(const Problem& p) {
 }
 
 void add(const Problem& p) {
-  const std::string name = formatted(
-      "linear/{}{}/{}/{}x{}x{}/threads:{}", p.device == "cpu" ? p.isa : p.device,
-      p.precision == "int8" ? "-int8" : "", format_name(p), p.n, p.rows, p.cols, p.threads);
+  const std::string name =
+      formatted("linear/{}{}/{}/{}x{}x{}/threads:{}", p.device == "cpu" ? p.isa : p.device,
+                p.precision == "int8" || p.precision == "q16" ? "-" + p.precision : "",
+                format_name(p), p.n, p.rows, p.cols, p.threads);
   benchmark::RegisterBenchmark(name.c_str(), [p](benchmark::State& state) { run_linear(state, p); })
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);
@@ -95,19 +96,30 @@ void add_sizes(Problem p) {
   }
 }
 
-/// One token and a prompt of every format that GGUF files have.
+/// One token and a prompt of rows of affine groups and of every format that GGUF files have, with
+/// activations in integers of 8 and of 16 bits. What q16 does not multiply runs in f32.
 void add_stored(Problem p) {
-  p.precision = "int8";
+  std::vector<QuantFormat> formats;
+  for (const int bits : {4, 8}) {
+    for (const int group : {64, 128}) {
+      formats.push_back(QuantFormat::affine(bits, group, DType::kBf16));
+    }
+  }
+  for (const GgmlType& type : ggml_types()) {
+    if (type.is_readable() && type.block_elements != 1) formats.push_back(*type.format);
+  }
   p.rows = 4096;
   p.cols = 2048;
-  for (const GgmlType& type : ggml_types()) {
-    if (!type.is_readable() || type.block_elements == 1) continue;
-    p.format = *type.format;
+  for (const QuantFormat& format : formats) {
+    p.format = format;
     for (const int threads : {1, 2, 16}) {
       p.threads = threads;
       for (const int64_t n : {1, 256}) {
         p.n = n;
-        add(p);
+        for (const char* precision : {"int8", "q16"}) {
+          p.precision = precision;
+          add(p);
+        }
       }
     }
   }
