@@ -100,9 +100,12 @@ struct AffineRows {
   }
 };
 
+/// The two bits move to where they count in one shift.
 template <int kUpper>
 MF_INLINE Words merged_six_bits(Words fours, Words twos, int j) {
-  return (fours >> (4 * kUpper) & kNibbles) | (twos >> (4 * kUpper + 2 * j) & kBytesOf3) << 4;
+  const int at = 4 * kUpper + 2 * j;
+  const Words upper = at < 4 ? twos << (4 - at) : twos >> (at - 4);
+  return (fours >> (4 * kUpper) & kNibbles) | (upper & kBytesOf3 << 4);
 }
 
 /// Where a panel's lines are stored.
