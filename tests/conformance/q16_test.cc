@@ -164,6 +164,37 @@ TEST(Q16, ProductsOfAnyWidthHaveTheBitsOfMatrixUnits) {
   }
 }
 
+// Rows of activations that are arranged anew on the way, in the middle of a row of weights.
+TEST(Q16, LongProductsOfOneTokenHaveTheBitsOfMatrixUnits) {
+  Random random(166);
+  for (const QuantFormat& format : formats_of_units()) {
+    check_units(random, format, {1, 32, 8192 + 1280});
+  }
+  check_units(random, QuantFormat::affine(4, 64, DType::kF16), {1, 16, 2 * 8192 + 64});
+  check_units(random, QuantFormat::affine(8, 64, DType::kF16), {1, 16, 2 * 8192 + 64});
+}
+
+TEST(Q16, AwkwardTokensHaveTheBitsOfMatrixUnitsAlone) {
+  Random random(167);
+  constexpr int64_t kTokens = 15;
+  for (const QuantFormat& format : formats_of_units()) {
+    const EncodedWeight w = random_weight(random, format, 16, 768);
+    const std::vector<float> x = awkward_rows(random, kTokens, w.cols);
+    const std::vector<float> expected =
+        run_linear(*units_to_compare_with()[0]->device, w, x, kTokens);
+    for (const NamedDevice& device : q16_devices()) {
+      for (int64_t t = 0; t < kTokens; ++t) {
+        const auto row = [&](const std::vector<float>& all, int64_t size) {
+          return std::vector<float>(all.begin() + t * size, all.begin() + (t + 1) * size);
+        };
+        expect_same_bits(formatted("{}, {} {}, token {}", device.name, format.to_string(),
+                                   dtype_name(format.dtype), t),
+                         row(expected, w.rows), run_linear(*device.device, w, row(x, w.cols), 1));
+      }
+    }
+  }
+}
+
 TEST(Q16, ProductsOfAnyNumberOfTokensHaveTheBitsOfMatrixUnits) {
   Random random(162);
   for (const int64_t n : {2, 4, 5, 6, 7, 8, 11, 12, 13, 24, 25, 37, 48, 64, 70}) {

@@ -25,6 +25,10 @@ namespace isa_int8_avx2 {
 #include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_sums_avx2-inl.h"
+//
+#include "backend/cpu/kernels/q16_few-inl.h"
 }  // namespace isa_int8_avx2
 
 const TileKernels kAvx2Int8Tiles = isa_int8_avx2::make_int8_tiles("avx2");

@@ -27,6 +27,10 @@ constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 re
 #include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_sums_bytes-inl.h"
+//
+#include "backend/cpu/kernels/q16_few-inl.h"
 }  // namespace isa_int8_avx512_vnni
 
 const TileKernels kAvx512VnniInt8Tiles = isa_int8_avx512_vnni::make_int8_tiles("avx512-vnni");

@@ -27,6 +27,10 @@ namespace isa_int8_avx_vnni {
 #include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_sums_bytes-inl.h"
+//
+#include "backend/cpu/kernels/q16_few-inl.h"
 }  // namespace isa_int8_avx_vnni
 
 const TileKernels kAvxVnniInt8Tiles = isa_int8_avx_vnni::make_int8_tiles("avx-vnni");

@@ -20,6 +20,8 @@ namespace isa_int8_generic {
 
 template <class Rows>
 constexpr void (*kOneToken)(const TileFewArgs&) = nullptr;
+template <class Rows>
+constexpr void (*kOneTokenUnits)(const TileFewArgs&) = nullptr;
 
 #include "backend/cpu/kernels/block_table-inl.h"
 //

@@ -27,6 +27,10 @@ constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 re
 #include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
+//
+#include "backend/cpu/kernels/q16_sums_bytes-inl.h"
+//
+#include "backend/cpu/kernels/q16_few-inl.h"
 }  // namespace isa_int8_neon_dotprod
 
 const TileKernels kNeonDotprodInt8Tiles = isa_int8_neon_dotprod::make_int8_tiles("neon-dotprod");

@@ -101,29 +101,42 @@ static void few_blocks_by_tokens(const TileFewArgs& args) {
 
 // --- One token ---
 
+/// Asks for group `group`'s share of a block of rows: more lines at once would keep the panel's own
+/// loads waiting.
+template <class Rows>
+MF_INLINE void ask_ahead(const uint8_t* ahead, int group) {
+  constexpr int kGroups = Rows::kElements / Rows::kGroup;
+  constexpr int kLines = (Rows::kBytes * kVecLanes + kLine - 1) / kLine;
+  unrolled<kLines>([&](int i) MF_INLINE_BODY {
+    if (i * kGroups / kLines == group) prefetch_far(ahead + i * kLine);
+  });
+}
+
 /// What sixteen rows of a block multiply: sums of its groups, and of all before it.
 template <class Rows>
 struct RowDots {
   static constexpr int kBits = Rows::kNarrow ? 7 : 8;
   static constexpr int kGroupLines = Rows::kGroup / kLineCols;
   static constexpr int kGroups = Rows::kElements / Rows::kGroup;
+  static constexpr int kValueBytes = 1;
   const uint8_t* x;       // of the block's columns
   const float* x_scales;  // of its groups
   const float* x_sums;
   float outer_scale;
   const uint8_t* ahead;  // the same block and rows of the panel that comes next
-  FVec acc;
+  FVec sums;
   IVec dots[kGroups];
   IVec high_dots[kGroups];  // sixteen times what is missing in `dots`
   IVec two_dots[kGroups];   // of the two upper bits of six
 
-  MF_INLINE RowDots(const TileFewArgs& args, int64_t block, const uint8_t* next, FVec before)
-      : x(static_cast<const uint8_t*>(args.x[0].values) + block * Rows::kElements),
+  MF_INLINE RowDots(const TileFewArgs& args, int64_t block, const uint8_t* values,
+                    const uint8_t* next, FVec before)
+      : x(values),
         x_scales(args.x[0].scales + block * kGroups),
         x_sums(args.x[0].sums + block * kGroups),
         outer_scale(args.w.outer_scale),
         ahead(next),
-        acc(before) {
+        sums(before) {
     unrolled<kGroups>([&](int g)
                           MF_INLINE_BODY { dots[g] = high_dots[g] = two_dots[g] = izero(); });
   }
@@ -171,58 +184,67 @@ struct RowDots {
       scale *= outer_scale;
       bias *= outer_scale;
     }
-    ask_ahead(at);
+    ask_ahead<Rows>(ahead, at);
     const Ints high = same_bits<Ints>(high_dots[at]) >> 4;
     const IVec dot = iadd(dots[at], same_bits<IVec>(high));
-    acc = dfold(acc, dot, same_bits<FVec>(scale), x_scales + at);
-    acc = ffma(same_bits<FVec>(bias), fbroadcast(x_sums + at), acc);
+    sums = dfold(sums, dot, same_bits<FVec>(scale), x_scales + at);
+    sums = ffma(same_bits<FVec>(bias), fbroadcast(x_sums + at), sums);
   }
 
  private:
   MF_INLINE void add(IVec& dot, int line, Words words) {
     dot = idot<kBits>(dot, same_bits<IVec>(words), ibroadcast(x + line * kLineCols));
   }
-  /// A group's share: more lines at once would keep the panel's own loads waiting.
-  MF_INLINE void ask_ahead(int group) const {
-    constexpr int kLines = (Rows::kBytes * kVecLanes + kLine - 1) / kLine;
-    unrolled<kLines>([&](int i) MF_INLINE_BODY {
-      if (i * kGroups / kLines == group) prefetch_far(ahead + i * kLine);
-    });
-  }
 };
+
+/// Adds blocks [begin, end) of a panel's rows to sums [vec]; `values` are the activations that Dots
+/// takes, from the first of these blocks on.
+template <class Rows, class Dots, class Sums>
+MF_INLINE void multiply_rows(const TileFewArgs& args, const TileExtents& e, int64_t panel,
+                             int64_t begin, int64_t end, const uint8_t* values, Sums* sums) {
+  static_assert(kWordLanes == kVecLanes);
+  const BlockFillArgs from = fill_args(args.w, args.w.tiles + panel * e.panel_bytes, 0, args.w.cols,
+                                       nullptr, nullptr, nullptr, 0);
+  const uint8_t* next = next_panel(args, e, panel);
+  if (next == nullptr) next = from.rows;  // which is read anyway
+  for (int64_t block = begin; block < end; block += Rows::kChunk) {
+    const int64_t left = end - block;
+    const int64_t count = left < Rows::kChunk ? left : Rows::kChunk;
+    MF_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      const Rows rows(from, v * kVecLanes, block, count);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t share = (block + i) * kVecs + v;
+        Dots to(args, block + i, values + (block + i - begin) * Rows::kElements * Dots::kValueBytes,
+                next + share * Rows::kBytes * kVecLanes, sums[v]);
+        rows.fill(i, to);
+        sums[v] = to.sums;
+      }
+    }
+  }
+}
 
 /// BlockKernel::one_token.
 template <class Rows>
 static void one_token_of(const TileFewArgs& args) {
-  static_assert(kWordLanes == kVecLanes);
   const TileExtents e = tile_extents(args.w);
   const int64_t blocks = args.w.cols / Rows::kElements;
+  const auto* values = static_cast<const uint8_t*>(args.x[0].values);
   for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-    const BlockFillArgs from = fill_args(args.w, args.w.tiles + panel * e.panel_bytes, 0,
-                                         args.w.cols, nullptr, nullptr, nullptr, 0);
-    const uint8_t* next = next_panel(args, e, panel);
-    if (next == nullptr) next = from.rows;  // which is read anyway
-    FVec acc[kVecs];
+    FVec sums[kVecs];
     MF_UNROLL
-    for (int v = 0; v < kVecs; ++v) acc[v] = fzero();
-    for (int64_t block = 0; block < blocks; block += Rows::kChunk) {
-      const int64_t left = blocks - block;
-      const int64_t count = left < Rows::kChunk ? left : Rows::kChunk;
-      MF_UNROLL
-      for (int v = 0; v < kVecs; ++v) {
-        const Rows rows(from, v * kVecLanes, block, count);
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t share = (block + i) * kVecs + v;
-          RowDots<Rows> to(args, block + i, next + share * Rows::kBytes * kVecLanes, acc[v]);
-          rows.fill(i, to);
-          acc[v] = to.acc;
-        }
-      }
-    }
-    store_panel<1>(args, panel, acc);
+    for (int v = 0; v < kVecs; ++v) sums[v] = fzero();
+    multiply_rows<Rows, RowDots<Rows>>(args, e, panel, 0, blocks, values, sums);
+    store_panel<1>(args, panel, sums);
   }
 }
 template <class Rows>
 constexpr auto kOneToken = one_token_of<Rows>;
+
+/// The same with 16-bit activations: q16_few-inl.h.
+template <class Rows>
+static void one_token_units_of(const TileFewArgs& args);
+template <class Rows>
+constexpr auto kOneTokenUnits = one_token_units_of<Rows>;
 
 #include "backend/cpu/kernels/block_table-inl.h"

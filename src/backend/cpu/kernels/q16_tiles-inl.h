@@ -260,7 +260,7 @@ struct UnitPanels {
   }
 };
 
-/// Rows of blocks, filled some columns at a time. kUnits: of a scale.
+/// Two tokens and more and rows of blocks, filled some columns at a time. kUnits: of a scale.
 template <int kBits, int kLines, int kUnits, int kTokens>
 static void few_unit_blocks_of(const TileFewArgs& args) {
   constexpr int64_t kUnitCols = kLines * kLineCols;
@@ -300,8 +300,6 @@ static void few_unit_blocks_of(const TileFewArgs& args) {
 template <int kBits, int kLines, int kUnits>
 static void few_unit_blocks(const TileFewArgs& args) {
   switch (args.tokens) {
-    case 1:
-      return few_unit_blocks_of<kBits, kLines, kUnits, 1>(args);
     case 2:
       return few_unit_blocks_of<kBits, kLines, kUnits, 2>(args);
     case 3:
@@ -323,16 +321,4 @@ static void few_unit_blocks_by_group(const TileFewArgs& args) {
     default:
       return few_unit_blocks<kBits, 16, 2>(args);
   }
-}
-
-static void few_units(const TileFewArgs& args) {
-  if (args.w.block == nullptr) return few<UnitPanels>(args);
-  return args.w.block->narrow ? few_unit_blocks_by_group<7>(args)
-                              : few_unit_blocks_by_group<8>(args);
-}
-
-constexpr TileKernels make_q16_tiles(const char* name) {
-  return {
-      name,          2, kUnitChunk, kBlockTokens, q16_prepare, few_units, multiply_many<UnitBlocks>,
-      &kBlockKernels};
 }

@@ -91,6 +91,8 @@ struct BlockKernel {
   bool narrow;         // codes are below 128
   void (*fill)(const BlockFillArgs& args);
   void (*one_token)(const TileFewArgs& args);  // null in portable kernels
+  /// The same with 16-bit activations; null where these do not meet such blocks, too.
+  void (*one_token_units)(const TileFewArgs& args);
 };
 
 /// By BlockKind.
