@@ -1,0 +1,106 @@
+// Many requests for text on one opened model, computed a slice at a time by a thread of its own. A
+// text depends on its request and the model alone: never on who else waits, on the order, or on
+// what was kept of earlier texts.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "chat/open_model.h"
+#include "chat/text_request.h"
+
+namespace moeflux {
+
+struct SchedulerOptions {
+  int queue_max = 64;  // requests beyond active_max that are taken; further ones are refused
+  int active_max = 8;  // texts that have begun, and have the engine in turns
+  /// A slice of decode lasts so many tokens and so long, whichever is longer. One of a prompt lasts
+  /// as long, but a piece of Engine::prefill_chunk() tokens at least.
+  int64_t slice_tokens = 16;
+  std::chrono::milliseconds slice_time{1000};
+  /// Tokens of ended texts whose states stay in memory; negative: a context.
+  int64_t kept_tokens_max = -1;
+  /// Bytes of all states, those of texts that run by what they may become. 0: what was planned for
+  /// one full context, and half of the reserve, whose loss the expert cache makes good. A text
+  /// alone may always fill its context.
+  uint64_t state_bytes_max = 0;
+};
+
+/// Counts from the start on, but for what is at this moment.
+struct SchedulerCounters {
+  int64_t waiting = 0;      // now
+  int64_t running = 0;      // now: texts that have begun, with
+  int64_t parked = 0;       // those that wait to be resumed
+  int64_t kept_texts = 0;   // now: ended texts whose states are in memory, and
+  int64_t kept_tokens = 0;  // their tokens
+  uint64_t finished = 0;    // requests that ended by themselves
+  uint64_t cancelled = 0;
+  uint64_t failed = 0;
+  uint64_t prompt_tokens = 0;     // evaluated, in prompts
+  uint64_t generated_tokens = 0;  // told, without stop tokens
+  uint64_t decode_steps = 0;      // evaluations of a single token that followed
+  double prefill_seconds = 0.0;
+  double decode_seconds = 0.0;
+  uint64_t prefix_query_tokens = 0;  // of prompts that looked for a kept beginning
+  uint64_t prefix_hit_tokens = 0;    // of these, found
+  uint64_t prefix_write_failures = 0;
+  uint64_t begun = 0;
+  double queued_seconds = 0.0;  // of those that began
+  uint64_t first_tokens = 0;
+  double first_token_seconds = 0.0;  // from submit() on, of those
+};
+
+/// A text that has begun.
+struct ActiveText {
+  enum class State : uint8_t { kPrompt, kText, kParked };
+
+  TextRequestId id = 0;
+  State state = State::kPrompt;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t processed_tokens = 0;  // of the prompt
+  int64_t generated_tokens = 0;
+  int64_t tokens_max = 0;  // as asked
+};
+
+/// All functions are for any thread, but drain() and the destructor not from a receiver's calls.
+class Scheduler {
+ public:
+  /// Waits for its turn at the model. Direct users of the model go on working beside it, a slice
+  /// apart. Fails with kInvalidArgument for options that cannot be, and as Session::create() does.
+  static Result<std::unique_ptr<Scheduler>> start(std::shared_ptr<OpenModel> model,
+                                                  SchedulerOptions options = {});
+  /// Cancels what has not ended and waits until all receivers know.
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  /// The receiver hears nothing before this returns an id, unless this is called by a receiver's
+  /// call; it is kept until its last call. Fails with kInvalidArgument for an empty prompt, a token
+  /// outside the vocabulary, a sampler or a number that cannot be, and, naming both counts, a
+  /// prompt that exceeds the context with tokens_max; kResourceExhausted when the queue is full;
+  /// kFailedPrecondition after drain().
+  Result<TextRequestId> submit(TextRequest request, std::shared_ptr<TextReceiver> receiver);
+  /// Ends the request as kCancelled: at once in the queue, otherwise after the step at hand. One
+  /// that has ended, or was never there, is no error.
+  void cancel(TextRequestId id);
+  /// Goes on with a text that was parked, or is being parked by the call at hand.
+  void resume(TextRequestId id);
+  /// Refuses new requests from now on, and returns when all have ended, parked ones by resume() or
+  /// cancel(), and what is to survive the process is written.
+  void drain();
+
+  SchedulerCounters counters() const;
+  /// In the order in which they began.
+  std::vector<ActiveText> slots() const;
+
+ private:
+  class Loop;
+  explicit Scheduler(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,34 @@
+#include "sampling/token_logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace moeflux {
+
+TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32_t top) {
+  MF_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
+  const double highest = *std::ranges::max_element(logits);
+  double total = 0.0;
+  for (const float logit : logits) total += std::exp(logit - highest);
+  const double log_total = std::log(total);
+  // In this order: beside a large logit the logarithm would be lost.
+  const auto logprob = [&](float logit) {
+    return static_cast<float>((logit - highest) - log_total);
+  };
+
+  TokenLogprobs result{.logprob = logprob(logits[static_cast<size_t>(token)])};
+  const size_t count = std::min(static_cast<size_t>(std::max(top, 0)), logits.size());
+  if (count == 0) return result;
+  result.top.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) result.top[i] = {logits[i], static_cast<TokenId>(i)};
+  const auto end = result.top.begin() + static_cast<ptrdiff_t>(count);
+  std::partial_sort(result.top.begin(), end, result.top.end(), is_better);
+  result.top.resize(count);
+  result.top.shrink_to_fit();
+  for (TokenLogit& one : result.top) one.logit = logprob(one.logit);
+  return result;
+}
+
+}  // namespace moeflux
