@@ -214,6 +214,17 @@ class Engine {
   Status restore(Sequence& sequence, CheckpointId id);
   /// Forgets a checkpoint. Fails with kNotFound.
   Status drop(Sequence& sequence, CheckpointId id);
+  /// True when truncate() to `position`, at most length(), evaluates nothing again.
+  static bool can_truncate(const Sequence& sequence, int64_t position) {
+    return sequence.past_.state->can_truncate(position);
+  }
+  /// The least length to which any sequence of `length` tokens can be truncated so, whatever was
+  /// evaluated last: 0, or `length` itself.
+  int64_t shortest_truncation(int64_t length) const {
+    return SequenceState::shortest_truncation(loaded_->states(), length);
+  }
+  /// Bytes that the state of a sequence of `tokens` tokens holds, if it shares none.
+  uint64_t state_bytes(int64_t tokens) const;
   /// Keeps the first `position` tokens. Where layers cannot forget (recurrent state, windows that
   /// have moved on), goes back to the nearest checkpoint and evaluates the tokens between again,
   /// from the first if there is none. Mends a broken sequence. Fails with kInvalidArgument outside
@@ -242,6 +253,10 @@ class Engine {
   /// context, and at most all but the last, whose evaluation gives the logits. Fails with
   /// kFailedPrecondition unless the sequence is empty, kResourceExhausted when memory is full.
   Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens);
+  /// How many tokens reuse_prefix() would give, unless the state cannot be read.
+  int64_t find_prefix(std::span<const TokenId> tokens) const;
+  /// True when keep_prefix() keeps anything.
+  bool keeps_prefixes() const { return prefixes_ != nullptr; }
   /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
   /// longest ago make room. A model with recurrent layers, or windows that the text exceeds, starts
   /// from whole kept states only: keep it before the last token of the prompt. Fails with

@@ -108,6 +108,14 @@ Status Engine::truncate(Sequence& sequence, int64_t position, std::stop_token st
   return {};
 }
 
+uint64_t Engine::state_bytes(int64_t tokens) const {
+  uint64_t bytes = 0;
+  for (const LayerStateSpec& layer : loaded_->states()) {
+    bytes += SequenceState::bytes_held(layer, tokens, prefill_chunk_);
+  }
+  return bytes;
+}
+
 Result<std::unique_ptr<Sequence>> Engine::fork(const Sequence& sequence) {
   MF_RETURN_IF_ERROR(check_whole(sequence, sequence.broken_));
   return std::unique_ptr<Sequence>(new Sequence(sequence.past_.share()));
@@ -218,6 +226,11 @@ Result<int64_t> Engine::reuse_prefix(Sequence& empty, std::span<const TokenId> t
     empty.become(std::move(past));
     return {};
   });
+}
+
+int64_t Engine::find_prefix(std::span<const TokenId> tokens) const {
+  if (prefixes_ == nullptr || tokens.empty()) return 0;
+  return prefixes_->find(tokens.first(tokens.size() - 1)).length;
 }
 
 Status Engine::keep_prefix(const Sequence& sequence) {

@@ -91,6 +91,26 @@ TEST_F(EngineStateTest, PositionsOutsideTheSequenceAreRefused) {
   expect_goes_on(*engine, *sequence, text_);
 }
 
+TEST_F(EngineStateTest, SaysWhatCanBeCutAndWhatItHolds) {
+  {
+    const auto engine = open({});
+    const auto sequence = evaluated(*engine, std::span(text_).first(5));
+    EXPECT_TRUE(Engine::can_truncate(*sequence, 5));
+    EXPECT_FALSE(Engine::can_truncate(*sequence, 4));
+    EXPECT_EQ(engine->shortest_truncation(5), 5);
+    EXPECT_GT(engine->state_bytes(0), 0u);  // of a fixed size
+  }
+  write_attention_model();
+  const auto engine = open({.context_length = 512});
+  const auto sequence = evaluated(*engine, std::span(text_).first(5));
+  EXPECT_TRUE(Engine::can_truncate(*sequence, 4));
+  EXPECT_EQ(engine->shortest_truncation(5), 0);
+  EXPECT_EQ(engine->state_bytes(0), 0u);
+  EXPECT_EQ(engine->state_bytes(512), engine->memory_plan().state_bytes);
+  EXPECT_EQ(engine->state_bytes(257), engine->state_bytes(512));  // whole pages
+  EXPECT_EQ(engine->state_bytes(256) * 2, engine->state_bytes(512));
+}
+
 TEST_F(EngineStateTest, StoppedTruncationChangesNothing) {
   const auto engine = open({});
   const auto sequence = evaluated(*engine, std::span(text_).first(15));
@@ -255,6 +275,12 @@ TEST_F(EngineStateTest, PrefixesStartEmptySequencesOnly) {
   ASSERT_TRUE(engine->keep_prefix(*sequence).ok());
   expect_error(engine->reuse_prefix(*sequence, text_), ErrorCode::kFailedPrecondition,
                {"5 tokens"});
+  EXPECT_TRUE(engine->keeps_prefixes());
+  EXPECT_FALSE(off->keeps_prefixes());
+  EXPECT_EQ(off->find_prefix(text_), 0);
+  EXPECT_EQ(engine->find_prefix(text_), 5);
+  EXPECT_EQ(engine->find_prefix(std::span(text_).first(5)), 0);  // its last token is wanted
+  EXPECT_EQ(engine->find_prefix({}), 0);
   const auto started = start(*engine);
   const auto reused = engine->reuse_prefix(*started, text_);
   ASSERT_TRUE(reused.ok());

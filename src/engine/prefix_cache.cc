@@ -83,18 +83,20 @@ Status PrefixCache::load_entry(const Entry& entry, int64_t length, const Load& l
   return load(length, bytes);
 }
 
-Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& load) {
+PrefixCache::Match PrefixCache::find(std::span<const TokenId> text) const {
   const auto max = static_cast<size_t>(std::max<int64_t>(0, options_.tokens_max));
   const std::span<const TokenId> tokens = text.first(std::min(text.size(), max));
+  Match best;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const int64_t length = usable(entries_[i], tokens);
+    if (length > best.length) best = {length, i};
+  }
+  return best;
+}
+
+Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& load) {
   while (true) {
-    int64_t longest = 0;
-    size_t best = 0;
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      const int64_t length = usable(entries_[i], tokens);
-      if (length <= longest) continue;
-      longest = length;
-      best = i;
-    }
+    const auto [longest, best] = find(text);
     if (longest == 0) return int64_t{0};
     const Status loaded = load_entry(entries_[best], longest, load);
     if (loaded.ok()) {

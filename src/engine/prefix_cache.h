@@ -43,6 +43,12 @@ class PrefixCache {
   /// be read or loaded for any other reason is forgotten, its file removed if that is damaged, and
   /// the next best is tried.
   Result<int64_t> reuse(std::span<const TokenId> tokens, const Load& load);
+  /// The kept state that reuse() tries first, and how many first tokens it shares.
+  struct Match {
+    int64_t length = 0;  // 0: there is none
+    size_t entry = 0;
+  };
+  Match find(std::span<const TokenId> tokens) const;
 
   /// False when a snapshot of so many bytes would not be kept: it exceeds the capacity, or a kept
   /// state serves these tokens already; that state counts as used then.
