@@ -3,52 +3,73 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
+
 namespace moeflux {
 
-Continuation::Continuation(const Tokenizer& tokenizer, Sampler& sampler, TextLimits limits,
-                           const TextSink& sink)
-    : sampler_(sampler),
-      limits_(std::move(limits)),
-      detokenizer_(tokenizer, {.skip_special = true, .continues_text = true}),
-      stop_strings_(limits_.stop_strings),
-      sink_(sink) {
+Continuation::Continuation(const Tokenizer* tokenizer, Sampler& sampler, TextLimits limits,
+                           TokenSink sink)
+    : sampler_(sampler), limits_(std::move(limits)), sink_(std::move(sink)) {
+  if (tokenizer != nullptr) {
+    detokenizer_.emplace(
+        *tokenizer, DecodeOptions{.skip_special = limits_.skip_special, .continues_text = true});
+  }
   if (limits_.tokens_max == 0) end_ = FinishReason::kTokensMax;
 }
 
 Result<std::optional<TokenId>> Continuation::next(const LastLogits& logits) {
   MF_CHECK(!end_);
-  MF_ASSIGN_OR_RETURN(const TokenId token, draw(logits));
+  MF_ASSIGN_OR_RETURN(const TokenId token, choose(logits));
+  MF_ASSIGN_OR_RETURN(const std::optional<TokenLogprobs> known, logprobs(logits, token));
+  const TokenLogprobs* told = known ? &*known : nullptr;
   if (std::ranges::count(limits_.stop_tokens, token) > 0) {
     end_ = FinishReason::kStopToken;
+    (void)sink_({.token = token, .is_stop = true, .logprobs = told});
     return std::optional<TokenId>();
   }
   sampler_.accept(token);
   ++generated_tokens_;
-  const bool is_wanted = sink_(stop_strings_.push(detokenizer_.push(token)));
-  if (!is_wanted || limits_.stop.stop_requested()) {
-    end_ = FinishReason::kCancelled;
-  } else if (stop_strings_.stopped()) {
-    end_ = FinishReason::kStopString;
-  } else if (generated_tokens_ > limits_.places) {
+  end_at_limits();
+  const std::string text = detokenizer_ ? detokenizer_->push(token) : std::string();
+  const auto ended = sink_({.token = token, .text = text, .logprobs = told});
+  if (ended) end_ = ended;
+  return std::optional<TokenId>(token);
+}
+
+void Continuation::force(std::span<const TokenId> tokens) {
+  forced_.insert(forced_.end(), tokens.begin(), tokens.end());
+}
+
+void Continuation::end_at_limits() {
+  if (generated_tokens_ > limits_.places) {
     end_ = FinishReason::kContextFull;
   } else if (generated_tokens_ == limits_.tokens_max) {
     end_ = FinishReason::kTokensMax;
   }
-  return std::optional<TokenId>(token);
 }
 
-Result<TokenId> Continuation::draw(const LastLogits& logits) {
+Result<TokenId> Continuation::choose(const LastLogits& logits) {
+  if (!forced_.empty()) {
+    const TokenId token = forced_.front();
+    forced_.pop_front();
+    return token;
+  }
   return logits.best.empty() ? sampler_.sample(logits.all)
                              : sampler_.sample_best(logits.best, logits.best_of);
 }
 
-void Continuation::finish() {
-  MF_CHECK(end_);
-  std::string rest = stop_strings_.push(detokenizer_.finish());
-  sink_(rest + stop_strings_.finish());
+Result<std::optional<TokenLogprobs>> Continuation::logprobs(const LastLogits& logits,
+                                                            TokenId token) const {
+  if (limits_.top_logprobs < 0) return std::optional<TokenLogprobs>();
+  if (token < 0 || static_cast<size_t>(token) >= logits.all.size()) {
+    return make_error(ErrorCode::kInvalidArgument, "token {} is outside the vocabulary of {}",
+                      token, logits.all.size());
+  }
+  return std::optional(token_logprobs(logits.all, token, limits_.top_logprobs));
 }
 
 BestLogits Continuation::best_needed(int64_t vocab_size) const {
+  if (limits_.top_logprobs >= 0) return {};
   auto count = static_cast<int32_t>(vocab_size);
   const int32_t limit = sampler_.options().vocab_limit;
   if (limit > 0) count = std::min(count, limit);

@@ -1,19 +1,19 @@
-// The text that follows a text, one token at a time: draws, detokenizes, stops. Evaluates nothing:
-// whoever evaluates the tokens may have other texts to evaluate beside this one.
+// The tokens that follow a text, one at a time: draws them or takes what was forced, detokenizes,
+// stops. Evaluates nothing: whoever evaluates the tokens may have other texts to evaluate beside
+// this one.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "chat/stop_strings.h"
+#include "chat/drawn_token.h"
 #include "engine/engine.h"
 #include "sampling/sampler.h"
 #include "text/detokenizer.h"
@@ -22,16 +22,16 @@ namespace moeflux {
 
 enum class FinishReason : uint8_t { kStopToken, kTokensMax, kContextFull, kCancelled, kStopString };
 
-/// Receives complete characters. False ends the text as kCancelled.
-using TextSink = std::function<bool(std::string_view text)>;
+/// Is told each token, a stop token too, and may say that the text ends with it, and why.
+using TokenSink = std::function<std::optional<FinishReason>(const DrawnToken& token)>;
 
-/// When a text ends.
+/// When a text ends, and what is told of its tokens.
 struct TextLimits {
   int64_t tokens_max = 0;  // negative: no limit
   int64_t places = 0;      // tokens that the context still takes
   std::vector<TokenId> stop_tokens = {};
-  std::vector<std::string> stop_strings = {};
-  std::stop_token stop = {};  // looked at after each token; requested by any thread
+  int32_t top_logprobs = -1;  // as TextRequest has it
+  bool skip_special = true;   // special tokens have no text
 };
 
 /// The last token's logits, as far as they are needed: all of them, or the best alone.
@@ -44,18 +44,21 @@ struct LastLogits {
 /// One continuation; not thread-safe.
 class Continuation {
  public:
-  /// `sampler` has seen the text so far. It, the tokenizer and the sink must outlive this.
-  Continuation(const Tokenizer& tokenizer, Sampler& sampler, TextLimits limits,
-               const TextSink& sink);
+  /// `sampler` has seen the text so far. It and the tokenizer must outlive this; without a
+  /// tokenizer, null, tokens have no text.
+  Continuation(const Tokenizer* tokenizer, Sampler& sampler, TextLimits limits, TokenSink sink);
 
-  /// Draws the token after the last one, whose logits are given, and hands its text to the sink.
-  /// The token comes next in the sequence, if there is a place for it; none after a stop token.
-  /// Fails as Sampler::sample() does. Not after the end.
+  /// Draws the token after the last one, whose logits are given, and tells the sink, to whom end()
+  /// is known already unless it is the sink who ends the text. The token comes next in the
+  /// sequence, if there is a place for it; none after a stop token. Fails as Sampler::sample()
+  /// does, and with kInvalidArgument for a forced token that has no logit. Not after the end.
   Result<std::optional<TokenId>> next(const LastLogits& logits);
+  /// These come next, behind earlier ones, instead of what would be drawn.
+  void force(std::span<const TokenId> tokens);
   /// Why the text has ended, if it has.
   std::optional<FinishReason> end() const { return end_; }
-  /// Gives the sink what was held back. Once, after the end.
-  void finish();
+  /// What was held back of a character. Once, from the end on.
+  std::string rest() { return detokenizer_ ? detokenizer_->finish() : std::string(); }
 
   /// How many of the best of a row of `vocab_size` logits next() needs; none: all logits.
   BestLogits best_needed(int64_t vocab_size) const;
@@ -63,13 +66,15 @@ class Continuation {
   int64_t generated_tokens() const { return generated_tokens_; }
 
  private:
-  Result<TokenId> draw(const LastLogits& logits);
+  Result<TokenId> choose(const LastLogits& logits);
+  Result<std::optional<TokenLogprobs>> logprobs(const LastLogits& logits, TokenId token) const;
+  void end_at_limits();
 
   Sampler& sampler_;
   TextLimits limits_;
-  Detokenizer detokenizer_;
-  StopStrings stop_strings_;
-  const TextSink& sink_;
+  std::optional<Detokenizer> detokenizer_;
+  TokenSink sink_;
+  std::deque<TokenId> forced_;
   int64_t generated_tokens_ = 0;
   std::optional<FinishReason> end_;
 };

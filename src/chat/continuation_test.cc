@@ -13,7 +13,7 @@ class ContinuationTest : public ::testing::Test {
   using Tokens = std::vector<TokenId>;
 
   Continuation make(TextLimits limits) {
-    return Continuation(tokenizer_, sampler_, std::move(limits), sink_);
+    return Continuation(&tokenizer_, sampler_, std::move(limits), sink_);
   }
   LastLogits wanting(TokenId token) {
     logits_.assign(static_cast<size_t>(tokenizer_.vocab_size()), 0.0f);
@@ -28,7 +28,7 @@ class ContinuationTest : public ::testing::Test {
       EXPECT_TRUE(token.ok());
       EXPECT_EQ(token->value_or(tokens[drawn - 1]), tokens[drawn - 1]);
     }
-    if (text.end()) text.finish();
+    if (text.end()) written_ += text.rest();
     return drawn;
   }
 
@@ -37,9 +37,15 @@ class ContinuationTest : public ::testing::Test {
   Sampler sampler_ = std::move(Sampler::create({.temperature = 0})).value();
   Tokens tokens_ = *tokenizer_.encode("Once upon a time there was a king");
   std::string written_;
-  TextSink sink_ = [this](std::string_view text) {
-    written_ += text;
-    return true;
+  std::vector<TokenId> stop_tokens_;
+  std::optional<FinishReason> verdict_;
+  std::optional<TokenLogprobs> logprobs_;
+  TokenSink sink_ = [this](const DrawnToken& drawn) {
+    written_ += drawn.text;
+    if (drawn.is_stop) stop_tokens_.push_back(drawn.token);
+    logprobs_.reset();
+    if (drawn.logprobs != nullptr) logprobs_ = *drawn.logprobs;
+    return verdict_;
   };
   std::vector<float> logits_;
 };
@@ -67,21 +73,52 @@ TEST_F(ContinuationTest, AStopTokenIsNoPartOfTheText) {
   EXPECT_EQ(written_, tokenizer_.decode(Tokens(tokens_.begin(), tokens_.begin() + 4)));
 }
 
-TEST_F(ContinuationTest, AStopStringEndsTheTextBeforeIt) {
-  Continuation text = make({.tokens_max = -1, .places = 100, .stop_strings = {" ti"}});
-  draw(text, tokens_);
-  EXPECT_EQ(text.end(), FinishReason::kStopString);
-  EXPECT_EQ(written_, "Once upon a");
-}
-
-TEST_F(ContinuationTest, AStopRequestEndsItAfterTheTokenAtHand) {
-  std::stop_source stop;
-  Continuation text = make({.tokens_max = -1, .places = 100, .stop = stop.get_token()});
+TEST_F(ContinuationTest, TheSinkMayEndItWithTheTokenAtHand) {
+  Continuation text = make({.tokens_max = 3, .places = 100});
   EXPECT_EQ(draw(text, {tokens_[0], tokens_[1]}), 2u);
   EXPECT_FALSE(text.end());
-  stop.request_stop();
+  verdict_ = FinishReason::kStopString;  // before the limit, which this token reaches too
   EXPECT_EQ(draw(text, tokens_), 1u);
-  EXPECT_EQ(text.end(), FinishReason::kCancelled);
+  EXPECT_EQ(text.end(), FinishReason::kStopString);
+}
+
+TEST_F(ContinuationTest, AStopTokenIsToldAndNobodyCanUndoIt) {
+  verdict_ = FinishReason::kStopString;
+  Continuation text = make({.tokens_max = -1, .places = 100, .stop_tokens = {tokens_[0]}});
+  draw(text, tokens_);
+  EXPECT_EQ(text.end(), FinishReason::kStopToken);
+  EXPECT_EQ(stop_tokens_, Tokens{tokens_[0]});
+}
+
+TEST_F(ContinuationTest, ForcedTokensComeInPlaceOfDrawnOnesAndAreSeenByTheSampler) {
+  sampler_ = std::move(Sampler::create({.temperature = 0, .presence_penalty = 5})).value();
+  Continuation text = make({.tokens_max = -1, .places = 100, .stop_tokens = {tokens_[3]}});
+  text.force(std::span(tokens_).first(2));
+  text.force(std::span(tokens_).subspan(2, 1));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(text.next(wanting(7)).ok());
+  EXPECT_EQ(written_, tokenizer_.decode(Tokens(tokens_.begin(), tokens_.begin() + 3)));
+  const auto drawn = text.next(wanting(tokens_[0]));  // which the penalty forbids now
+  ASSERT_TRUE(drawn.ok() && drawn->has_value());
+  EXPECT_NE(**drawn, tokens_[0]);
+  text.force({&tokens_[3], 1});
+  ASSERT_TRUE(text.next(wanting(7)).ok());
+  EXPECT_EQ(text.end(), FinishReason::kStopToken);
+}
+
+TEST_F(ContinuationTest, LogprobsAreToldOfEachTokenIfTheyAreWanted) {
+  Continuation text = make({.tokens_max = -1, .places = 100, .top_logprobs = 2});
+  EXPECT_EQ(text.best_needed(tokenizer_.vocab_size()).count, 0);
+  const LastLogits logits = wanting(tokens_[0]);
+  text.force({&tokens_[1], 1});
+  ASSERT_TRUE(text.next(logits).ok());
+  const TokenLogprobs expected = token_logprobs(logits.all, tokens_[1], 2);
+  ASSERT_TRUE(logprobs_);
+  EXPECT_EQ(logprobs_->logprob, expected.logprob);
+  ASSERT_EQ(logprobs_->top.size(), 2u);
+  EXPECT_EQ(logprobs_->top[0].id, tokens_[0]);
+  const TokenId nowhere = 1 << 20;
+  text.force({&nowhere, 1});
+  EXPECT_FALSE(text.next(logits).ok());
 }
 
 TEST_F(ContinuationTest, TheBestLogitsAreEnoughWhereItSaysSo) {

@@ -5,8 +5,20 @@
 
 #include "base/format.h"
 #include "chat/eval_timer.h"
+#include "chat/stop_strings.h"
 
 namespace moeflux {
+
+Status check_sampler(const SamplerOptions& options, int64_t vocab_size) {
+  MF_RETURN_IF_ERROR(validate(options));
+  for (const LogitBias& bias : options.logit_bias) {
+    if (bias.token < vocab_size) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "logit_bias: token {} is outside the vocabulary of {} (see --logit-bias)",
+                      bias.token, vocab_size);
+  }
+  return {};
+}
 
 Session::Session(std::shared_ptr<OpenModel> model, std::unique_ptr<Sequence> sequence,
                  SessionExtra extra, int64_t turn_timeout_ms)
@@ -70,16 +82,12 @@ Result<std::span<const float>> Session::logits(const std::stop_token& stop) {
 }
 
 Status Session::set_sampler(SamplerOptions options) {
-  MF_RETURN_IF_ERROR(validate(options));
-  for (const LogitBias& bias : options.logit_bias) {
-    if (bias.token < engine().spec().vocab_size) continue;
-    return make_error(ErrorCode::kInvalidArgument,
-                      "logit_bias: token {} is outside the vocabulary of {} (see --logit-bias)",
-                      bias.token, engine().spec().vocab_size);
-  }
+  MF_RETURN_IF_ERROR(check_sampler(options, engine().spec().vocab_size));
   extra_.sampler = {.options = std::move(options)};
   return {};
 }
+
+EvalTimer Session::timer() { return EvalTimer(*model_, *sequence_, position_); }
 
 Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) {
   SamplerOptions options = extra_.sampler.options;
@@ -146,60 +154,42 @@ Status Session::prefill(std::span<const TokenId> prompt, const GenerateOptions& 
 
 Status Session::decode(const GenerateOptions& options, const TextSink& sink,
                        GenerateResult& result) {
-  MF_ASSIGN_OR_RETURN(Sampler sampler, make_sampler(options.ignore_model_stop_tokens));
-  TextLimits limits{.tokens_max = options.tokens_max,
-                    .places = engine().context_length() - sequence_->length(),
-                    .stop_tokens = options.stop_tokens,
-                    .stop_strings = options.stop_strings,
-                    .stop = options.stop};
-  if (!options.ignore_model_stop_tokens) {
-    const std::vector<TokenId>& more = model_->text.defaults.stop_tokens;
-    limits.stop_tokens.insert(limits.stop_tokens.end(), more.begin(), more.end());
-  }
   const ExpertStats experts_before = engine().expert_stats();
   EvalTimer timer(*model_, *sequence_, position_);
-  const TextSink timed = [&](std::string_view text) {
+  StopStrings stop_strings(options.stop_strings);
+  const auto tell = [&](std::string_view text) {
     return timer.outside([&] { return sink(text); });
   };
-  Continuation text(*model_->text.tokenizer, sampler, std::move(limits), timed);
-  const Status done = run_steps(text, options.keep_last_token, result.decode_steps);
-  if (done.ok()) text.finish();
-  extra_.sampler.progress = sampler.progress();
-  if (text.end()) result.reason = *text.end();
-  result.generated_tokens = text.generated_tokens();
+  const TokenSink told = [&](const DrawnToken& drawn) -> std::optional<FinishReason> {
+    if (drawn.is_stop) return std::nullopt;
+    const bool is_wanted = tell(stop_strings.push(drawn.text));
+    if (!is_wanted || options.stop.stop_requested()) return FinishReason::kCancelled;
+    if (stop_strings.stopped()) return FinishReason::kStopString;
+    return std::nullopt;
+  };
+  MF_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Decoding> decoding,
+      Decoding::start(*this,
+                      {.tokens_max = options.tokens_max,
+                       .stop_tokens = options.stop_tokens,
+                       .ignore_model_stop_tokens = options.ignore_model_stop_tokens},
+                      told));
+  const Status done = run_steps(*decoding, options.keep_last_token);
+  if (done.ok()) (void)tell(stop_strings.push(decoding->rest()) + stop_strings.finish());
+  if (decoding->end()) result.reason = *decoding->end();
+  result.generated_tokens = decoding->generated_tokens();
+  result.decode_steps = decoding->steps();
   result.decode_seconds = timer.elapsed_seconds();
   result.decode_experts = engine().expert_stats() - experts_before;
   return done;
 }
 
-// The decode loop. Where it fails, the last token's logits are not known.
-Status Session::run_steps(Continuation& text, bool keep_last_token, int64_t& steps) {
-  const std::vector<float> first = std::exchange(extra_.logits, {});
-  LastLogits last{.all = first};
-  while (!text.end()) {
-    MF_ASSIGN_OR_RETURN(const std::optional<TokenId> token, text.next(last));
-    const bool has_place = sequence_->length() < engine().context_length();
-    if (!token || !has_place || (text.end() && !keep_last_token)) break;
-    MF_ASSIGN_OR_RETURN(last, eval_next(*token, text.best_needed(engine().spec().vocab_size)));
-    ++steps;
-  }
-  if (!last.best.empty() && keep_last_token) {
-    MF_ASSIGN_OR_RETURN(last.all, engine().last_logits());
-  }
-  extra_.logits.assign(last.all.begin(), last.all.end());
-  return {};
-}
-
-// A device with memory of its own reads the best logits back, where they are enough.
-Result<LastLogits> Session::eval_next(TokenId token, const BestLogits& best) {
-  LastLogits last;
-  if (best.count > 0 && engine().has_fast_best()) {
-    MF_ASSIGN_OR_RETURN(last.best, engine().eval_best(*sequence_, {&token, 1}, best));
-    last.best_of = best.of;
-  } else {
-    MF_ASSIGN_OR_RETURN(last.all, engine().eval_last(*sequence_, {&token, 1}, StepPhase::kDecode));
-  }
-  return last;
+Status Session::run_steps(Decoding& decoding, bool keep_last_token) {
+  Status done;
+  while (done.ok() && !decoding.end()) done = decoding.step();
+  // What failed leaves its logits, if they are known, and evaluates nothing more.
+  const Status finished = decoding.finish(done.ok() && keep_last_token);
+  return done.ok() ? finished : done;
 }
 
 }  // namespace moeflux

@@ -12,11 +12,12 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "chat/continuation.h"
+#include "chat/decoding.h"
 #include "chat/dry_breakers.h"
 #include "chat/open_model.h"
 #include "chat/session_snapshot.h"
@@ -26,6 +27,9 @@
 namespace moeflux {
 
 class EvalTimer;
+
+/// Receives complete characters. False ends the text as kCancelled.
+using TextSink = std::function<bool(std::string_view text)>;
 
 struct GenerateOptions {
   int64_t tokens_max = 128;               // negative: until a stop token or the end of the context
@@ -59,6 +63,10 @@ struct SessionStep {
   Status outcome = {};
 };
 
+/// Names what of a sampler cannot be right, with kInvalidArgument: as validate() does, and the bias
+/// of a token outside the vocabulary.
+Status check_sampler(const SamplerOptions& options, int64_t vocab_size);
+
 class Session {
  public:
   /// An empty text with the model's default sampler.
@@ -81,6 +89,8 @@ class Session {
   // All others run while no other call of the model does, which a Turn sees to.
 
   std::span<const TokenId> tokens() const { return sequence_->tokens(); }
+  /// Counts what a Decoding evaluates; eval() has one of its own.
+  EvalTimer timer();
 
   /// As Engine::eval(), with logits; the last token's are kept.
   Status eval(std::span<const TokenId> tokens, const EvalOptions& options = {},
@@ -93,8 +103,7 @@ class Session {
   /// and with kCancelled when stopped, which leaves the session as it was.
   Result<std::span<const float>> logits(const std::stop_token& stop = {});
 
-  /// Replaces the sampler and starts its generator anew. Fails as validate() does, and with
-  /// kInvalidArgument for the bias of a token outside the vocabulary.
+  /// Replaces the sampler and starts its generator anew. Fails as check_sampler() does.
   Status set_sampler(SamplerOptions options);
   /// Draws the token after the last; does not append it. Fails as logits() and Sampler do.
   Result<TokenId> sample(const std::stop_token& stop = {});
@@ -111,6 +120,7 @@ class Session {
   Result<CheckpointId> checkpoint();
   Status restore(CheckpointId id);
   Status drop(CheckpointId id);
+  bool can_truncate(int64_t position) const { return Engine::can_truncate(*sequence_, position); }
   /// The sampler's generator and mirostat go on where they were.
   Status truncate(int64_t position, std::stop_token stop = {});
   /// Without checkpoints.
@@ -123,6 +133,7 @@ class Session {
   Status keep_prefix() const;
 
  private:
+  friend class Decoding;
   Session(std::shared_ptr<OpenModel> model, std::unique_ptr<Sequence> sequence, SessionExtra extra,
           int64_t turn_timeout_ms);
   Engine& engine() const { return *model_->engine; }
@@ -132,8 +143,7 @@ class Session {
   Status prefill(std::span<const TokenId> prompt, const GenerateOptions& options,
                  GenerateResult& result);
   Status decode(const GenerateOptions& options, const TextSink& sink, GenerateResult& result);
-  Status run_steps(Continuation& text, bool keep_last_token, int64_t& steps);
-  Result<LastLogits> eval_next(TokenId token, const BestLogits& best);
+  static Status run_steps(Decoding& decoding, bool keep_last_token);
   Status replace_both(const std::function<Result<std::vector<std::byte>>()>& load);
   void publish_position() { position_ = sequence_->length(); }
 

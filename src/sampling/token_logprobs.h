@@ -17,7 +17,8 @@ struct TokenLogprobs {
   std::vector<TokenLogit> top = {};  // log-probabilities, best first, equal ones in order of ids
 };
 
-/// Of `token`, an index into `logits`, and of the `top` best beside it, or as many as there are.
+/// Those of `token`, an index into `logits`, and of the `top` best beside it, or as many as there
+/// are.
 /// Sums are f64, so that large vocabularies lose nothing.
 TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32_t top);
 

@@ -1,0 +1,79 @@
+#include "chat/decoding.h"
+
+#include <utility>
+
+#include "chat/session.h"
+
+namespace moeflux {
+
+Result<std::unique_ptr<Decoding>> Decoding::start(Session& session, DecodingOptions options,
+                                                  TokenSink sink) {
+  MF_ASSIGN_OR_RETURN(Sampler sampler, session.make_sampler(options.ignore_model_stop_tokens));
+  TextLimits limits{.tokens_max = options.tokens_max,
+                    .places = session.engine().context_length() - session.sequence_->length(),
+                    .stop_tokens = std::move(options.stop_tokens),
+                    .top_logprobs = options.top_logprobs,
+                    .skip_special = options.skip_special};
+  if (!options.ignore_model_stop_tokens) {
+    const std::vector<TokenId>& more = session.model_->text.defaults.stop_tokens;
+    limits.stop_tokens.insert(limits.stop_tokens.end(), more.begin(), more.end());
+  }
+  return std::unique_ptr<Decoding>(
+      new Decoding(session, std::move(sampler), std::move(limits), std::move(sink)));
+}
+
+Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink)
+    : session_(nullptr),
+      sampler_(std::move(sampler)),
+      text_(session.model_->text.tokenizer.ok() ? &*session.model_->text.tokenizer : nullptr,
+            sampler_, std::move(limits), std::move(sink)) {
+  move_to(session);
+}
+
+void Decoding::move_to(Session& session) {
+  session_ = &session;
+  first_ = std::exchange(session.extra_.logits, {});
+  last_ = {.all = first_};
+  pending_.reset();
+}
+
+Status Decoding::step() {
+  MF_RETURN_IF_ERROR(eval_pending());
+  MF_ASSIGN_OR_RETURN(const std::optional<TokenId> token, text_.next(last_));
+  const bool has_place = session_->sequence_->length() < session_->engine().context_length();
+  if (has_place) pending_ = token;
+  return {};
+}
+
+// A device with memory of its own reads the best logits back, where they are enough.
+Status Decoding::eval_pending() {
+  if (!pending_) return {};
+  Engine& engine = session_->engine();
+  const BestLogits best = text_.best_needed(engine.spec().vocab_size);
+  const TokenId token = *pending_;
+  last_ = {};
+  if (best.count > 0 && engine.has_fast_best()) {
+    MF_ASSIGN_OR_RETURN(last_.best, engine.eval_best(*session_->sequence_, {&token, 1}, best));
+    last_.best_of = best.of;
+  } else {
+    MF_ASSIGN_OR_RETURN(last_.all,
+                        engine.eval_last(*session_->sequence_, {&token, 1}, StepPhase::kDecode));
+  }
+  pending_.reset();
+  ++steps_;
+  return {};
+}
+
+Status Decoding::finish(bool keep_last_token) {
+  session_->extra_.sampler.progress = sampler_.progress();
+  if (keep_last_token) {
+    MF_RETURN_IF_ERROR(eval_pending());
+    if (!last_.best.empty()) {
+      MF_ASSIGN_OR_RETURN(last_.all, session_->engine().last_logits());
+    }
+  }
+  session_->extra_.logits.assign(last_.all.begin(), last_.all.end());
+  return {};
+}
+
+}  // namespace moeflux
