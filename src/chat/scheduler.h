@@ -78,11 +78,10 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// The receiver hears nothing before this returns an id, unless this is called by a receiver's
-  /// call; it is kept until its last call. Fails with kInvalidArgument for an empty prompt, a token
-  /// outside the vocabulary, a sampler or a number that cannot be, and, naming both counts, a
-  /// prompt that exceeds the context with tokens_max; kResourceExhausted when the queue is full;
-  /// kFailedPrecondition after drain().
+  /// The receiver is kept until its last call; the first may come before this returns. Fails with
+  /// kInvalidArgument for an empty prompt, a token outside the vocabulary, a sampler or a number
+  /// that cannot be, and, naming both counts, a prompt that exceeds the context with tokens_max.
+  /// Fails with kResourceExhausted when the queue is full, kFailedPrecondition after drain().
   Result<TextRequestId> submit(TextRequest request, std::shared_ptr<TextReceiver> receiver);
   /// Ends the request as kCancelled: at once in the queue, otherwise after the step at hand. One
   /// that has ended, or was never there, is no error.

@@ -1,0 +1,53 @@
+#include "chat/scheduler.h"
+
+#include <utility>
+
+#include "base/format.h"
+#include "chat/scheduler_loop.h"
+
+namespace moeflux {
+namespace {
+
+Status check(const SchedulerOptions& options) {
+  if (options.queue_max < 0 || options.active_max < 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} requests that run and {} that wait, expected 1 and 0 at least",
+                      options.active_max, options.queue_max);
+  }
+  if (options.slice_tokens < 1 || options.slice_time.count() < 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "slices of {} tokens and {} ms, expected 1 and 0 at least",
+                      options.slice_tokens, options.slice_time.count());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Scheduler>> Scheduler::start(std::shared_ptr<OpenModel> model,
+                                                    SchedulerOptions options) {
+  MF_RETURN_IF_ERROR(check(options));
+  std::shared_ptr<Session> caller;
+  {
+    const Turn turn(model, {}, -1);
+    MF_ASSIGN_OR_RETURN(caller, Session::create(model));
+  }
+  return std::unique_ptr<Scheduler>(new Scheduler(
+      std::make_unique<Loop>(std::move(model), std::move(caller), std::move(options))));
+}
+
+Scheduler::Scheduler(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Scheduler::~Scheduler() = default;
+
+Result<TextRequestId> Scheduler::submit(TextRequest request,
+                                        std::shared_ptr<TextReceiver> receiver) {
+  return loop_->submit(std::move(request), std::move(receiver));
+}
+
+void Scheduler::cancel(TextRequestId id) { loop_->cancel(id); }
+void Scheduler::resume(TextRequestId id) { loop_->resume(id); }
+void Scheduler::drain() { loop_->drain(); }
+SchedulerCounters Scheduler::counters() const { return loop_->counters(); }
+std::vector<ActiveText> Scheduler::slots() const { return loop_->slots(); }
+
+}  // namespace moeflux

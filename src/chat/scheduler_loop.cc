@@ -1,0 +1,488 @@
+#include "chat/scheduler_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a text without a limit is taken to need beyond its prompt. One that goes on longer takes
+// memory that ended texts lose, and then the expert cache.
+constexpr int64_t kUnlimitedTokens = 1024;
+// Beginnings that two texts share by chance are no place to come back to.
+constexpr int64_t kBranchTokensMin = 64;
+
+uint64_t planned_state_bytes(const Engine& engine) {
+  const MemoryPlan& plan = engine.memory_plan();
+  return plan.state_bytes + plan.reserve_bytes / 2;
+}
+
+int64_t kept_tokens_max(const SchedulerOptions& options, const Engine& engine) {
+  return options.kept_tokens_max >= 0 ? options.kept_tokens_max : engine.context_length();
+}
+
+}  // namespace
+
+Scheduler::Loop::Loop(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> caller,
+                      const SchedulerOptions& options)
+    : model_(std::move(model)),
+      engine_(*model_->engine),
+      caller_(std::move(caller)),
+      options_(options),
+      state_bytes_max_(options.state_bytes_max > 0 ? options.state_bytes_max
+                                                   : planned_state_bytes(engine_)),
+      policy_({.tokens = options.slice_tokens, .time = options.slice_time}),
+      kept_(kept_tokens_max(options, engine_)),
+      thread_([this] { run(); }) {}
+
+Scheduler::Loop::~Loop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_draining_ = is_stopping_ = true;
+    for (const TextPtr& text : queue_) dismissed_.push_back(text);
+    queue_.clear();
+    for (const TextPtr& text : active_) text->cancel();
+    if (in_slice_) caller_->cancel();
+    news_ = true;
+  }
+  has_news_.notify_one();
+  thread_.join();
+}
+
+// --- Doors, for any thread ---
+
+Status Scheduler::Loop::check(const TextRequest& request) const {
+  const int64_t vocab_size = engine_.spec().vocab_size;
+  if (request.prompt.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the prompt is empty, expected a token at least");
+  }
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] >= 0 && request.prompt[i] < vocab_size) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "token {} at position {} is outside the vocabulary of {}", request.prompt[i],
+                      i, vocab_size);
+  }
+  if (request.top_logprobs > kTopLogprobsMax) {
+    return make_error(ErrorCode::kInvalidArgument, "top_logprobs is {}, expected at most {}",
+                      request.top_logprobs, kTopLogprobsMax);
+  }
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t more = std::max<int64_t>(0, request.tokens_max);
+  if (prompt > engine_.context_length() || more > engine_.context_length() - prompt) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} tokens of prompt and {} to follow do not fit the context of {} (see "
+                      "--ctx-size)",
+                      prompt, more, engine_.context_length());
+  }
+  return check_sampler(request.sampler, vocab_size);
+}
+
+Result<TextRequestId> Scheduler::Loop::submit(TextRequest request,
+                                              std::shared_ptr<TextReceiver> receiver) {
+  MF_RETURN_IF_ERROR(check(request));
+  TextRequestId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_draining_) {
+      return make_error(ErrorCode::kFailedPrecondition, "no more requests are taken");
+    }
+    const size_t taken = queue_.size() + active_.size();
+    if (taken >=
+        static_cast<size_t>(options_.queue_max) + static_cast<size_t>(options_.active_max)) {
+      return make_error(ErrorCode::kResourceExhausted,
+                        "{} requests run and {} wait, expected at most {} that wait",
+                        active_.size(), queue_.size(), options_.queue_max);
+    }
+    id = ++last_id_;
+    queue_.push_back(std::make_shared<RunningText>(id, std::move(request), std::move(receiver)));
+    is_idle_ = false;
+    news_ = queue_changed_ = true;
+  }
+  has_news_.notify_one();
+  return id;
+}
+
+void Scheduler::Loop::cancel(TextRequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of_id = [id](const TextPtr& text) { return text->id() == id; };
+    const auto waiting = std::ranges::find_if(queue_, of_id);
+    if (waiting != queue_.end()) {
+      dismissed_.push_back(std::move(*waiting));
+      queue_.erase(waiting);
+      queue_changed_ = true;
+    }
+    const auto active = std::ranges::find_if(active_, of_id);
+    if (active != active_.end()) (*active)->cancel();
+    // It may wait for a direct user of the model to give up its turn.
+    if (in_slice_ == id) caller_->cancel();
+    news_ = true;
+  }
+  has_news_.notify_one();
+}
+
+void Scheduler::Loop::resume(TextRequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const TextPtr& text : active_) {
+      if (text->id() == id) text->resume();
+    }
+    news_ = true;
+  }
+  has_news_.notify_one();
+}
+
+void Scheduler::Loop::drain() {
+  std::unique_lock lock(mutex_);
+  is_draining_ = true;
+  became_idle_.wait(lock, [this] { return is_idle_; });
+}
+
+SchedulerCounters Scheduler::Loop::counters() const {
+  const std::lock_guard lock(mutex_);
+  SchedulerCounters counters = counters_;
+  counters.waiting = static_cast<int64_t>(queue_.size());
+  counters.running = static_cast<int64_t>(slots_.size());
+  for (const auto& [id, slot] : slots_) {
+    counters.parked += slot.state == ActiveText::State::kParked ? 1 : 0;
+  }
+  return counters;
+}
+
+std::vector<ActiveText> Scheduler::Loop::slots() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ActiveText> slots;
+  for (const TextPtr& text : active_) {
+    if (const auto slot = slots_.find(text->id()); slot != slots_.end()) {
+      slots.push_back(slot->second);
+    }
+  }
+  return slots;
+}
+
+// --- The thread ---
+
+void Scheduler::Loop::run() {
+  while (true) {
+    end_cancelled();
+    admit();
+    tell_news();
+    if (const TextPtr text = next()) {
+      slice(text);
+    } else if (is_to_write()) {
+      write_kept();
+    } else if (!wait()) {
+      return;
+    }
+  }
+}
+
+// False when there will be no more.
+bool Scheduler::Loop::wait() {
+  std::unique_lock lock(mutex_);
+  const bool is_empty = active_.empty() && queue_.empty() && dismissed_.empty();
+  if (is_empty) {
+    is_idle_ = true;
+    became_idle_.notify_all();
+    if (is_stopping_) return false;
+  }
+  has_news_.wait(lock, [this] { return news_; });
+  news_ = false;
+  return true;
+}
+
+void Scheduler::Loop::end_cancelled() {
+  const std::vector<TextPtr> active = active_;
+  for (const TextPtr& text : active) {
+    if (!text->is_cancelled()) continue;
+    text->end_as(FinishReason::kCancelled);
+    finish(text);
+  }
+}
+
+// In the order in which they came, so that nobody who needs much waits for ever.
+void Scheduler::Loop::admit() {
+  while (active_.size() < static_cast<size_t>(options_.active_max)) {
+    TextPtr text;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty()) return;
+      text = queue_.front();
+    }
+    if (!fits(*text)) return;
+    const std::lock_guard lock(mutex_);
+    if (queue_.empty() || queue_.front() != text) continue;  // it was cancelled meanwhile
+    queue_.pop_front();
+    queue_changed_ = true;
+    active_.push_back(text);
+    policy_.add(text->id());
+    slots_[text->id()] = {.id = text->id(),
+                          .prompt_tokens = text->prompt_length(),
+                          .tokens_max = text->request().tokens_max};
+  }
+}
+
+// Beside the texts that run; the others' states give way.
+bool Scheduler::Loop::fits(const RunningText& text) const {
+  if (active_.empty()) return true;
+  return out_of_memory_.empty() && active_bytes() + state_bytes(text) <= state_bytes_max_;
+}
+
+// To those who wait and those who waited.
+void Scheduler::Loop::tell_news() {
+  std::vector<TextPtr> dismissed;
+  std::vector<TextPtr> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    dismissed.swap(dismissed_);
+    counters_.cancelled += dismissed.size();
+    if (std::exchange(queue_changed_, false)) waiting.assign(queue_.begin(), queue_.end());
+  }
+  for (const TextPtr& text : dismissed) {
+    text->note_begin();
+    text->receiver().on_done(text->statistics());
+  }
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    waiting[i]->tell_position(static_cast<int64_t>(i) + 1);
+  }
+}
+
+Scheduler::Loop::TextPtr Scheduler::Loop::next() {
+  const auto find = [this](TextRequestId id) {
+    return *std::ranges::find_if(active_, [id](const TextPtr& text) { return text->id() == id; });
+  };
+  const std::optional<TextRequestId> id =
+      policy_.next([&](TextRequestId one) { return is_ready(*find(one)); });
+  return id ? find(*id) : nullptr;
+}
+
+// Where memory ran out for a text, those that have some end before it begins again, and nobody
+// begins beside it.
+bool Scheduler::Loop::is_ready(const RunningText& text) const {
+  if (text.is_parked()) return false;
+  if (out_of_memory_.empty() || text.has_state()) return true;
+  const bool nobody_has_memory =
+      std::ranges::none_of(active_, [](const TextPtr& other) { return other->has_state(); });
+  return nobody_has_memory && out_of_memory_.contains(text.id());
+}
+
+void Scheduler::Loop::slice(const TextPtr& text) {
+  make_room(*text);
+  {
+    const std::lock_guard lock(mutex_);
+    in_slice_ = text->id();
+  }
+  Status done;
+  SliceProgress slice;
+  {
+    const Turn turn(model_, {caller_}, -1);
+    if (turn.state() == Turn::State::kRunning) done = run_slice(*text, slice);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    in_slice_.reset();
+  }
+  policy_.charge(text->id(), slice.elapsed);
+  if (!done.ok()) {
+    fail(text, done.error());
+  } else if (text->end()) {
+    finish(text);
+  }
+}
+
+Status Scheduler::Loop::run_slice(RunningText& text, SliceProgress& slice) {
+  const Clock::time_point begin_time = Clock::now();
+  const ExpertStats experts_before = engine_.expert_stats();
+  Status done;
+  if (!text.has_state()) done = begin(text);
+  while (done.ok() && !text.end() && !text.is_parked() && !policy_.is_over(slice)) {
+    slice.has_prompt |= text.is_in_prompt();
+    done = text.step();
+    ++slice.tokens;
+    slice.elapsed = Clock::now() - begin_time;
+    publish(text);
+    tell_news();
+  }
+  text.add_experts(engine_.expert_stats() - experts_before);
+  return done;
+}
+
+// Evicts what the text may need, but for the kept text from which it will begin.
+void Scheduler::Loop::make_room(const RunningText& text) {
+  bool begins_from_kept = false;
+  if (!out_of_memory_.empty()) {
+    kept_.clear();
+  } else if (!text.has_state()) {
+    const KeptStates::Match match = kept_.find(reusable(text));
+    begins_from_kept = match.usable > 0;
+    if (begins_from_kept) kept_.use(match);
+  }
+  const uint64_t taken = active_bytes();
+  kept_.trim(state_bytes_max_ > taken ? state_bytes_max_ - taken : 0, begins_from_kept);
+  publish_kept();
+}
+
+Status Scheduler::Loop::begin(RunningText& text) {
+  if (text.is_cancelled()) {
+    text.end_as(FinishReason::kCancelled);
+    return {};
+  }
+  text.note_begin();
+  int64_t branch = 0;
+  MF_ASSIGN_OR_RETURN(TextState state, find_state(text, branch));
+  text.begin_from(std::move(state), branch);
+  publish_kept();
+  if (!published_.emplace(text.id(), TextWork()).second) return {};  // it begins again
+  const std::lock_guard lock(mutex_);
+  ++counters_.begun;
+  counters_.queued_seconds += text.statistics().queued_seconds;
+  if (!reusable(text).empty()) {
+    counters_.prefix_query_tokens += text.request().prompt.size();
+    counters_.prefix_hit_tokens += static_cast<uint64_t>(text.statistics().cached_tokens);
+  }
+  return {};
+}
+
+// The tokens whose evaluation may be another text's: the last one's gives the logits.
+std::span<const TokenId> Scheduler::Loop::reusable(const RunningText& text) const {
+  if (!text.request().reuse || text.request().prompt_logprobs) return {};
+  return text.tokens().first(text.tokens().size() - 1);
+}
+
+// The state that shares most with the text: a kept one, one of a text that runs, or one of the
+// prefix cache, which is read only where it has more than memory has.
+Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& branch) {
+  const std::span<const TokenId> wanted = reusable(text);
+  const KeptStates::Match kept = kept_.find(wanted);
+  branch = kept.common;
+  RunningText* running = nullptr;
+  int64_t of_running = kept.usable;
+  for (const TextPtr& other : active_) {
+    if (!other->has_state()) continue;
+    const int64_t common = common_tokens(other->state().tokens(), wanted);
+    branch = std::max(branch, common);
+    const int64_t usable = other->state().usable(common);
+    if (usable <= of_running) continue;
+    of_running = usable;
+    running = other.get();
+  }
+  if (branch < kBranchTokensMin) branch = 0;
+  if (!wanted.empty() && engine_.find_prefix(text.tokens()) > of_running) {
+    MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(model_));
+    const Result<int64_t> reused = session->reuse_prefix(text.tokens());
+    if (reused.ok() && *reused > of_running) return TextState(std::move(session));
+  }
+  if (running != nullptr) return running->state().branch(of_running);
+  if (kept.usable > 0) return kept_.begin(kept);
+  MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(model_));
+  return TextState(std::move(session));
+}
+
+// Where memory ran out while others had some of it, the text begins anew once they are done; what
+// was told of it stays, and what follows has the same bits.
+void Scheduler::Loop::fail(const TextPtr& text, const Error& error) {
+  const bool others_have_memory =
+      kept_.size() > 0 || std::ranges::any_of(active_, [&](const TextPtr& other) {
+        return other != text && other->has_state();
+      });
+  if (error.code() == ErrorCode::kResourceExhausted && others_have_memory &&
+      out_of_memory_.insert(text->id()).second) {
+    text->drop_state();
+    kept_.clear();
+    publish_kept();
+    return;
+  }
+  text->drop_state();
+  leave(*text, &SchedulerCounters::failed);
+  text->receiver().on_failed(error);
+}
+
+void Scheduler::Loop::finish(const TextPtr& text) {
+  const bool is_cancelled = text->end() == FinishReason::kCancelled;
+  leave(*text, is_cancelled ? &SchedulerCounters::cancelled : &SchedulerCounters::finished);
+  TextStatistics statistics = text->statistics();
+  statistics.reason = *text->end();
+  text->receiver().on_done(statistics);
+  std::optional<TextState> state = text->take_state();
+  if (state && text->request().keep) kept_.keep(std::move(*state));
+  publish_kept();
+}
+
+void Scheduler::Loop::leave(const RunningText& text, uint64_t SchedulerCounters::*ended) {
+  publish(text);
+  policy_.remove(text.id());
+  published_.erase(text.id());
+  out_of_memory_.erase(text.id());
+  const std::lock_guard lock(mutex_);
+  ++(counters_.*ended);
+  slots_.erase(text.id());
+  std::erase_if(active_, [&](const TextPtr& other) { return other.get() == &text; });
+}
+
+bool Scheduler::Loop::is_to_write() const {
+  if (!engine_.keeps_prefixes() || !kept_.has_unwritten()) return false;
+  const std::lock_guard lock(mutex_);
+  return !is_stopping_;
+}
+
+// When nobody waits, as a write to the drive holds everybody up. What could not be written is
+// evaluated again some day.
+void Scheduler::Loop::write_kept() {
+  const Turn turn(model_, {caller_}, -1);
+  if (turn.state() != Turn::State::kRunning || kept_.write_next().ok()) return;
+  const std::lock_guard lock(mutex_);
+  ++counters_.prefix_write_failures;
+}
+
+void Scheduler::Loop::publish(const RunningText& text) {
+  const TextWork work = text.work();
+  const TextWork before = std::exchange(published_[text.id()], work);
+  const std::lock_guard lock(mutex_);
+  counters_.prompt_tokens += static_cast<uint64_t>(work.prompt_tokens - before.prompt_tokens);
+  counters_.generated_tokens +=
+      static_cast<uint64_t>(work.generated_tokens - before.generated_tokens);
+  counters_.decode_steps += static_cast<uint64_t>(work.decode_steps - before.decode_steps);
+  counters_.prefill_seconds += work.prefill_seconds - before.prefill_seconds;
+  counters_.decode_seconds += work.decode_seconds - before.decode_seconds;
+  if (work.first_token_seconds && !before.first_token_seconds) {
+    ++counters_.first_tokens;
+    counters_.first_token_seconds += *work.first_token_seconds;
+  }
+  ActiveText& slot = slots_[text.id()];
+  slot.cached_tokens = text.statistics().cached_tokens;
+  slot.processed_tokens = text.processed_tokens();
+  slot.generated_tokens = text.statistics().generated_tokens;
+  slot.state = text.is_parked()      ? ActiveText::State::kParked
+               : text.is_in_prompt() ? ActiveText::State::kPrompt
+                                     : ActiveText::State::kText;
+}
+
+void Scheduler::Loop::publish_kept() {
+  const std::lock_guard lock(mutex_);
+  counters_.kept_texts = static_cast<int64_t>(kept_.size());
+  counters_.kept_tokens = kept_.tokens();
+}
+
+// What the text's state may become.
+uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
+  const int64_t more = text.request().tokens_max < 0 ? kUnlimitedTokens : text.request().tokens_max;
+  const int64_t planned = std::min(engine_.context_length(), text.prompt_length() + more);
+  const auto now = static_cast<int64_t>(text.tokens().size());
+  const bool needs_checkpoint = engine_.shortest_truncation(planned) > 0;
+  return engine_.state_bytes(std::max(planned, now)) +
+         (needs_checkpoint ? engine_.state_bytes(0) : 0);
+}
+
+uint64_t Scheduler::Loop::active_bytes() const {
+  uint64_t bytes = 0;
+  for (const TextPtr& text : active_) bytes += state_bytes(*text);
+  return bytes;
+}
+
+}  // namespace moeflux

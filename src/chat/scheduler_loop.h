@@ -1,0 +1,103 @@
+// What the scheduler's thread does, and the doors through which others reach it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "chat/kept_states.h"
+#include "chat/running_text.h"
+#include "chat/scheduler.h"
+#include "chat/session.h"
+#include "chat/slice_policy.h"
+
+namespace moeflux {
+
+/// As Scheduler, whose comments hold.
+class Scheduler::Loop {
+ public:
+  /// `caller` is an empty session, in whose name the loop takes its turns.
+  Loop(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> caller,
+       const SchedulerOptions& options);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  Result<TextRequestId> submit(TextRequest request, std::shared_ptr<TextReceiver> receiver);
+  void cancel(TextRequestId id);
+  void resume(TextRequestId id);
+  void drain();
+  SchedulerCounters counters() const;
+  std::vector<ActiveText> slots() const;
+
+ private:
+  using TextPtr = std::shared_ptr<RunningText>;
+
+  // All but check() are for the loop's thread, without the mutex.
+
+  Status check(const TextRequest& request) const;
+  void run();
+  bool wait();
+  void end_cancelled();
+  void admit();
+  bool fits(const RunningText& text) const;
+  void tell_news();
+  TextPtr next();
+  void slice(const TextPtr& text);
+  Status run_slice(RunningText& text, SliceProgress& slice);
+  void make_room(const RunningText& text);
+  Status begin(RunningText& text);
+  Result<TextState> find_state(const RunningText& text, int64_t& branch);
+  std::span<const TokenId> reusable(const RunningText& text) const;
+  bool is_ready(const RunningText& text) const;
+  void fail(const TextPtr& text, const Error& error);
+  void finish(const TextPtr& text);
+  void leave(const RunningText& text, uint64_t SchedulerCounters::*ended);
+  bool is_to_write() const;
+  void write_kept();
+  void publish(const RunningText& text);
+  void publish_kept();
+  uint64_t state_bytes(const RunningText& text) const;
+  uint64_t active_bytes() const;
+
+  const std::shared_ptr<OpenModel> model_;
+  Engine& engine_;
+  const std::shared_ptr<Session> caller_;
+  const SchedulerOptions options_;
+  const uint64_t state_bytes_max_;
+
+  // The loop's thread alone has these.
+  SlicePolicy policy_;
+  KeptStates kept_;
+  std::map<TextRequestId, TextWork> published_;  // of active texts: what counters_ have
+  std::set<TextRequestId> out_of_memory_;        // active texts for which memory ran out once
+
+  mutable std::mutex mutex_;  // guards what follows; active_ is written by the loop's thread alone,
+                              // which reads it without
+  std::condition_variable has_news_;
+  std::condition_variable became_idle_;
+  std::vector<TextPtr> active_;  // in the order in which they began
+  std::deque<TextPtr> queue_;
+  std::vector<TextPtr> dismissed_;  // cancelled in the queue; their receivers are still to be told
+  bool queue_changed_ = false;      // since its texts were told their positions
+  std::optional<TextRequestId> in_slice_;
+  std::map<TextRequestId, ActiveText> slots_;
+  SchedulerCounters counters_;
+  TextRequestId last_id_ = 0;
+  bool news_ = false;  // something has changed since the thread began to wait
+  bool is_idle_ = true;
+  bool is_draining_ = false;
+  bool is_stopping_ = false;
+
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace moeflux
