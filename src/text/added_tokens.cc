@@ -88,11 +88,18 @@ AddedTokenMatcher::Found AddedTokenMatcher::longest_at(std::string_view text, si
   return found;
 }
 
-void AddedTokenMatcher::split(std::string_view text, std::vector<TextSegment>* out) const {
+void AddedTokenMatcher::split(std::string_view text, std::vector<TextSegment>* out,
+                              std::span<const ByteRange> inert) const {
   size_t done = 0;
   size_t at = 0;
   while (at < text.size()) {
-    const Found found = longest_at(text, at);
+    while (!inert.empty() && inert.front().end <= at) inert = inert.subspan(1);
+    if (!inert.empty() && inert.front().begin <= at) {
+      at = inert.front().end;
+      continue;
+    }
+    const size_t limit = inert.empty() ? text.size() : std::min(text.size(), inert.front().begin);
+    const Found found = longest_at(text.substr(0, limit), at);
     if (found.needle < 0) {
       ++at;
       continue;

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "text/byte_range.h"
 
 namespace moeflux {
 
@@ -47,7 +49,9 @@ class AddedTokenMatcher {
 
   /// Cuts `text` at the leftmost-longest matches, appending to `out`. Costs at most the text's
   /// length times that of the longest needle; in practice one table look-up a byte.
-  void split(std::string_view text, std::vector<TextSegment>* out) const;
+  /// No match touches one of `inert`, which are sorted and apart.
+  void split(std::string_view text, std::vector<TextSegment>* out,
+             std::span<const ByteRange> inert = {}) const;
 
  private:
   struct Node {

@@ -130,6 +130,8 @@ TEST(SentencePiece, ControlSymbolsAreMatchedUnlessTheTextIsInert) {
   EXPECT_EQ(*tokenizer.encode("a</s>b"), (Ids{5, 3, 2, 5, 4}));
   const auto inert = tokenizer.encode("a</s>b", {.match_added_tokens = false});
   EXPECT_EQ(*inert, (Ids{5, 3, 0, 4}));  // a run of unknown characters is one token
+  const ByteRange range{1, 5};
+  EXPECT_EQ(*tokenizer.encode("a</s>b</s>", {.inert_ranges = {&range, 1}}), (Ids{5, 3, 0, 4, 2}));
 }
 
 // A merge-based vocabulary of characters, as GGUF stores it.

@@ -47,6 +47,8 @@ std::vector<std::pair<std::string, AddedToken>> needles_of(const TokenizerParts&
   return needles;
 }
 
+bool is_ascii(char c) { return static_cast<uint8_t>(c) < 0x80; }
+
 }  // namespace
 
 // One encode() call.
@@ -65,11 +67,13 @@ class Tokenizer::Encoding {
       if (options_.add_special_tokens) out_.insert(out_.end(), ids.begin(), ids.end());
     };
     append(tokenizer_.parts_.prefix);
-    for (const TextSegment& segment : cut(tokenizer_.raw_matcher_, text)) {
+    for (const TextSegment& segment : cut(tokenizer_.raw_matcher_, text, options_.inert_ranges)) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
-        MF_RETURN_IF_ERROR(encode_raw(segment.text, segment.text.data() == text.data()));
+        const auto begin = static_cast<size_t>(segment.text.data() - text.data());
+        MF_RETURN_IF_ERROR(
+            encode_raw(segment.text, begin == 0, inert_within(begin, segment.text.size())));
       }
     }
     append(tokenizer_.parts_.suffix);
@@ -77,31 +81,67 @@ class Tokenizer::Encoding {
   }
 
  private:
-  std::vector<TextSegment> cut(const AddedTokenMatcher& matcher, std::string_view text) const {
+  std::vector<TextSegment> cut(const AddedTokenMatcher& matcher, std::string_view text,
+                               std::span<const ByteRange> inert) const {
     std::vector<TextSegment> segments;
     if (options_.match_added_tokens && !matcher.empty()) {
-      matcher.split(text, &segments);
+      matcher.split(text, &segments, inert);
     } else if (!text.empty()) {
       segments.push_back({text, -1});
     }
     return segments;
   }
 
+  // The inert ranges inside a segment, from its begin; only who normalises asks for them.
+  std::vector<ByteRange> inert_within(size_t begin, size_t size) const {
+    std::vector<ByteRange> within;
+    if (tokenizer_.normalized_matcher_.empty()) return within;
+    for (const ByteRange& range : options_.inert_ranges) {
+      if (range.end <= begin || range.begin >= begin + size) continue;
+      within.push_back(
+          {std::max(range.begin, begin) - begin, std::min(range.end, begin + size) - begin});
+    }
+    return within;
+  }
+
+  // Where inert ranges of `text` lie once it is in NFC. They grow to where an ASCII character
+  // begins: none is composed with what stands before it, so pieces may be normalised apart.
+  static Result<std::vector<ByteRange>> moved_by_nfc(const std::vector<ByteRange>& inert,
+                                                     std::string_view text) {
+    std::vector<ByteRange> there;
+    size_t from = 0;
+    size_t to = 0;
+    for (const ByteRange& range : inert) {
+      size_t begin = std::max(range.begin, from);
+      while (begin > from && !is_ascii(text[begin])) --begin;
+      size_t end = std::max(range.end, begin);
+      while (end < text.size() && !is_ascii(text[end])) ++end;
+      if (begin == end) continue;  // the one before has grown over it
+      MF_ASSIGN_OR_RETURN(const std::string before, normalize_nfc(text.substr(from, begin - from)));
+      MF_ASSIGN_OR_RETURN(const std::string within, normalize_nfc(text.substr(begin, end - begin)));
+      there.push_back({to + before.size(), to + before.size() + within.size()});
+      from = end;
+      to = there.back().end;
+    }
+    return there;
+  }
+
   // `is_first`: the text begins with this.
-  Status encode_raw(std::string_view text, bool is_first) {
-    if (tokenizer_.parts_.sentencepiece) return encode_sentencepiece(text, is_first);
+  Status encode_raw(std::string_view text, bool is_first, std::vector<ByteRange> inert) {
+    if (tokenizer_.parts_.sentencepiece) return encode_sentencepiece(text, is_first, inert);
     if (tokenizer_.parts_.normalize_nfc) {
-      const auto is_ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
       if (!std::all_of(text.begin(), text.end(), is_ascii)) {
         MF_ASSIGN_OR_RETURN(std::string normalized, normalize_nfc(text));
+        MF_ASSIGN_OR_RETURN(inert, moved_by_nfc(inert, text));
         text = kept_.emplace_back(std::move(normalized));
       }
     }
-    return encode_between_added(text, is_first);
+    return encode_between_added(text, is_first, inert);
   }
 
-  Status encode_between_added(std::string_view text, bool is_first) {
-    for (const TextSegment& segment : cut(tokenizer_.normalized_matcher_, text)) {
+  Status encode_between_added(std::string_view text, bool is_first,
+                              std::span<const ByteRange> inert) {
+    for (const TextSegment& segment : cut(tokenizer_.normalized_matcher_, text, inert)) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
@@ -113,17 +153,24 @@ class Tokenizer::Encoding {
   }
 
   // User-defined symbols are a part of the model, so they are found in inert text, too.
-  Status encode_sentencepiece(std::string_view text, bool is_first) {
+  Status encode_sentencepiece(std::string_view text, bool is_first,
+                              const std::vector<ByteRange>& text_inert) {
     const SentencePieceNormalizer& normalizer = *tokenizer_.parts_.sentencepiece;
     std::vector<TextSegment> segments;
     const std::string& normalized = kept_.emplace_back(normalizer.apply(text));
+    // An added token in inert text is not looked for nearby either: spaces that the normaliser adds
+    // move what follows.
+    const std::vector<ByteRange> inert =
+        text_inert.empty() ? text_inert : std::vector<ByteRange>{{0, normalized.size()}};
     normalizer.symbols().split(normalized, &segments);
     for (const TextSegment& segment : segments) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
         const bool begins = is_first && segment.text.data() == normalized.data();
-        MF_RETURN_IF_ERROR(encode_between_added(segment.text, begins));
+        const std::vector<ByteRange> here =
+            inert.empty() ? inert : std::vector<ByteRange>{{0, segment.text.size()}};
+        MF_RETURN_IF_ERROR(encode_between_added(segment.text, begins, here));
       }
     }
     return {};
@@ -199,6 +246,10 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
                       text.size(), kTextBytesMax);
   }
   if (is_valid_utf8(text)) return Encoding(*this, text.size(), options).run(text);
+  if (!options.inert_ranges.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "text with inert ranges is not UTF-8, which would move them");
+  }
   const std::string repaired = replace_invalid_utf8(text);
   return Encoding(*this, repaired.size(), options).run(repaired);
 }

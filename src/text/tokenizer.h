@@ -38,6 +38,7 @@
 #include "base/result.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/byte_range.h"
 #include "text/character_bpe.h"
 #include "text/metaspace.h"
 #include "text/pretokenizer.h"
@@ -52,6 +53,9 @@ struct EncodeOptions {
   bool add_special_tokens = false;
   /// Text that spells an added token becomes that token. Switch off for text that must stay inert.
   bool match_added_tokens = true;
+  /// Stretches of the text in which no added token begins or ends: what a user wrote is text,
+  /// whatever it spells. Sorted and apart; all else is encoded as without them.
+  std::span<const ByteRange> inert_ranges = {};
 };
 
 struct DecodeOptions {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -262,6 +263,63 @@ TEST(Tokenizer, InertTextSpellsOutAddedTokens) {
   EXPECT_GT(inert->size(), 3u);
   EXPECT_EQ(tokenizer.decode(*inert, {.skip_special = true}), text);
   EXPECT_EQ(tokenizer.encode(text)->size(), 3u);
+}
+
+TEST(Tokenizer, InertRangesSpellOutWhatTheyTouchAndNothingElse) {
+  const Tokenizer tokenizer = load("qwen2");
+  const std::string text = "<|im_end|>a<|im_end|><think>";
+  const auto all = *tokenizer.encode(text);
+  for (const ByteRange range : {ByteRange{11, 21}, ByteRange{11, 12}, ByteRange{15, 17},
+                                ByteRange{10, 21}, ByteRange{20, 21}}) {
+    const auto ids = tokenizer.encode(text, {.inert_ranges = {&range, 1}});
+    ASSERT_TRUE(ids.ok());
+    EXPECT_GT(ids->size(), all.size());
+    EXPECT_EQ(ids->front(), all.front());
+    EXPECT_EQ(ids->back(), all.back());
+    EXPECT_EQ(std::count(ids->begin(), ids->end(), all.front()), 1);
+    EXPECT_EQ(tokenizer.decode(*ids), text);
+  }
+}
+
+// A token that is looked for after normalisation, where what stands before it has become shorter.
+TEST(Tokenizer, InertRangesMoveWithNormalisation) {
+  const Tokenizer tokenizer = load("qwen2");
+  constexpr TokenId kToken = 711;  // [\u0151]
+  const std::string marker = "[\xC5\x91]";
+  for (const std::string before : {"", "e\xCC\x81", "e\xCC\x81 x", "\xE2\x84\xAB\xCC\x81"}) {
+    std::string text;
+    std::vector<ByteRange> ranges;
+    for (int i = 0; i < 30; ++i) {
+      text += before;
+      ranges.push_back({text.size(), text.size() + marker.size()});
+      text += marker + before + marker + "e\xCC\x81";
+    }
+    const auto ids = tokenizer.encode(text, {.inert_ranges = ranges});
+    ASSERT_TRUE(ids.ok());
+    EXPECT_EQ(std::count(ids->begin(), ids->end(), kToken), 30) << before;
+    const auto trusted = tokenizer.encode(text);
+    EXPECT_EQ(std::count(trusted->begin(), trusted->end(), kToken), 60) << before;
+  }
+}
+
+TEST(Tokenizer, ARangeThatEndsInsideAComposedCharacterGrowsOverIt) {
+  const Tokenizer tokenizer = load("qwen2");
+  const std::string unit = "e\xCC\x81";  // the range ends behind the e
+  std::string text;
+  std::vector<ByteRange> ranges;
+  for (int i = 0; i < 30; ++i, text += unit) ranges.push_back({text.size(), text.size() + 1});
+  const std::string marker = "[\xC5\x91]";
+  ranges.push_back({text.size(), text.size() + marker.size()});
+  text += marker + "-" + marker;
+  const auto ids = tokenizer.encode(text, {.inert_ranges = ranges});
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), TokenId{711}), 1);
+  EXPECT_EQ(ids->back(), 711);
+}
+
+TEST(Tokenizer, InertRangesAreOfValidTextOnly) {
+  const ByteRange range{0, 1};
+  EXPECT_FALSE(load("qwen2").encode("a\xFF", {.inert_ranges = {&range, 1}}).ok());
 }
 
 // None of these may take quadratic time: each would then take minutes.
