@@ -70,11 +70,26 @@ class GgufSource : public ModelSource {
     return std::optional<std::string>(config.dump());
   }
 
-  Result<std::optional<std::string>> chat_template() const override {
-    constexpr const char* kTemplate = "tokenizer.chat_template";
-    if (model_->keys().find(kTemplate) == nullptr) return std::optional<std::string>();
-    MF_ASSIGN_OR_RETURN(std::string text, model_->keys().text(kTemplate));
-    return std::optional<std::string>(std::move(text));
+  Result<StoredTemplates> chat_templates() const override {
+    constexpr std::string_view kTemplate = "tokenizer.chat_template";
+    StoredTemplates stored;
+    for (const auto& [key, value] : model_->keys().values()) {
+      const bool is_named = key.starts_with(kTemplate) && key.size() > kTemplate.size() + 1 &&
+                            key[kTemplate.size()] == '.';
+      if (key != kTemplate && !is_named) continue;
+      MF_ASSIGN_OR_RETURN(std::string text, model_->keys().text(key));
+      if (is_named) {
+        stored.named[key.substr(kTemplate.size() + 1)] = std::move(text);
+      } else {
+        stored.text = std::move(text);
+      }
+    }
+    return stored;
+  }
+
+  // Its vocabulary names them by id.
+  Result<std::vector<std::string>> special_token_maps() const override {
+    return std::vector<std::string>();
   }
 
   Result<std::optional<std::string>> keys_without_tensors() const override {

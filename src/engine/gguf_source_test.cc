@@ -62,10 +62,14 @@ TEST(GgufSource, GivesTheTemplateAndTheSamplingOfTheFile) {
   const TempFolder folder;
   GgufImage image = small_gguf();
   image.text("tokenizer.chat_template", "{{ messages }}");
+  image.text("tokenizer.chat_template.tool_use", "{{ tools }}");
   image.f32("general.sampling.temp", 0.8f).u32("general.sampling.top_k", 40);
   const auto source = open(folder, image);
   ASSERT_NE(source, nullptr);
-  EXPECT_EQ(**source->chat_template(), "{{ messages }}");
+  const auto chat = source->chat_templates();
+  ASSERT_TRUE(chat.ok());
+  EXPECT_EQ(chat->text, "{{ messages }}");
+  EXPECT_EQ(chat->named.at("tool_use"), "{{ tools }}");
   EXPECT_EQ(**source->generation_config(), R"({"temperature":0.8,"top_k":40})");
   EXPECT_FALSE(*source->holds_tensors());
 }
@@ -77,7 +81,7 @@ TEST(GgufSource, AFileWithoutVocabularySaysSoWhereTextIsWanted) {
   const auto source = open(folder, image);
   ASSERT_NE(source, nullptr);
   expect_error(source->tokenizer(), ErrorCode::kNotFound, {"m.gguf", "tokenizer.ggml.tokens"});
-  EXPECT_FALSE(source->chat_template()->has_value());
+  EXPECT_FALSE(source->chat_templates()->text);
   EXPECT_FALSE(source->generation_config()->has_value());
 }
 

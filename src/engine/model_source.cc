@@ -87,20 +87,28 @@ class FolderSource : public ModelSource {
     return read_optional("generation_config.json");
   }
 
-  // A file of its own, or a string of tokenizer_config.json; several by name are no template.
-  Result<std::optional<std::string>> chat_template() const override {
+  Result<StoredTemplates> chat_templates() const override {
     MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> keys, open_keys());
-    if (keys != nullptr) return keys->chat_template();
-    MF_ASSIGN_OR_RETURN(std::optional<std::string> jinja, read_optional("chat_template.jinja"));
-    if (jinja) return jinja;
-    MF_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                        read_optional("tokenizer_config.json"));
-    if (!text) return std::optional<std::string>();
-    MF_ASSIGN_OR_RETURN(const Json config, parse_json(*text, path_ + "/tokenizer_config.json"));
-    if (!config.is_object()) return std::optional<std::string>();
-    const auto found = config.find("chat_template");
-    if (found == config.end() || !found->is_string()) return std::optional<std::string>();
-    return std::optional<std::string>(found->get<std::string>());
+    if (keys != nullptr) return keys->chat_templates();
+    StoredTemplates stored;
+    MF_ASSIGN_OR_RETURN(stored.text, read_optional("chat_template.jinja"));
+    MF_RETURN_IF_ERROR(add_additional_templates(stored));
+    for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+      if (stored.text || !stored.named.empty()) break;
+      MF_RETURN_IF_ERROR(add_templates_of(name, stored));
+    }
+    return stored;
+  }
+
+  Result<std::vector<std::string>> special_token_maps() const override {
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> keys, open_keys());
+    if (keys != nullptr) return keys->special_token_maps();
+    std::vector<std::string> maps;
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+      MF_ASSIGN_OR_RETURN(const std::optional<std::string> text, read_optional(name));
+      if (text) maps.push_back(*text);
+    }
+    return maps;
   }
 
   Result<std::optional<std::string>> keys_without_tensors() const override {
@@ -108,6 +116,43 @@ class FolderSource : public ModelSource {
   }
 
  private:
+  Status add_additional_templates(StoredTemplates& stored) const {
+    const std::string folder = path_ + "/additional_chat_templates";
+    if (!path_exists(folder)) return {};
+    MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(folder));
+    constexpr std::string_view kEnding = ".jinja";
+    for (const std::string& name : names) {
+      if (!name.ends_with(kEnding)) continue;
+      MF_ASSIGN_OR_RETURN(stored.named[name.substr(0, name.size() - kEnding.size())],
+                          read_text_file(formatted("{}/{}", folder, name), kConfigBytesMax));
+    }
+    return {};
+  }
+
+  /// "chat_template" of a JSON file: a text, or a list of {"name", "template"}.
+  Status add_templates_of(std::string_view name, StoredTemplates& stored) const {
+    MF_ASSIGN_OR_RETURN(const std::optional<std::string> text, read_optional(name));
+    if (!text) return {};
+    const std::string path = formatted("{}/{}", path_, name);
+    MF_ASSIGN_OR_RETURN(const Json config, parse_json(*text, path));
+    if (!config.is_object() || !config.contains("chat_template")) return {};
+    const Json& found = config["chat_template"];
+    if (found.is_string()) stored.text = found.get<std::string>();
+    if (found.is_string() || found.is_null()) return {};
+    const auto is_text = [](const Json& entry, const char* key) {
+      return entry.is_object() && entry.contains(key) && entry[key].is_string();
+    };
+    for (const Json& entry : found) {
+      if (!found.is_array() || !is_text(entry, "name") || !is_text(entry, "template")) {
+        return make_error(ErrorCode::kCorruption,
+                          "{}: chat_template has {}, expected a text or a list of names and texts",
+                          path, json_excerpt(entry));
+      }
+      stored.named[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+    }
+    return {};
+  }
+
   static Result<TokenizerText> read_tokenizer(TokenizerText::Kind kind, const std::string& path,
                                               uint64_t bytes_max) {
     TokenizerText tokenizer{.kind = kind, .name = path};

@@ -2,6 +2,7 @@
 // stored; what they mean is known above.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,12 @@ struct TokenizerText {
   std::shared_ptr<const gguf::Container> gguf;
 };
 
+/// Jinja texts that turn messages into a prompt.
+struct StoredTemplates {
+  std::optional<std::string> text;           // the one without a name
+  std::map<std::string, std::string> named;  // "tool_use", "rag"; also "default"
+};
+
 /// Stateless: each call reads. Failures name the file.
 class ModelSource {
  public:
@@ -44,8 +51,13 @@ class ModelSource {
   virtual Result<TokenizerText> tokenizer() const = 0;
   /// The text of generation_config.json; nullopt when there is none.
   virtual Result<std::optional<std::string>> generation_config() const = 0;
-  /// The Jinja text that turns messages into a prompt; nullopt when there is none.
-  virtual Result<std::optional<std::string>> chat_template() const = 0;
+  /// Chat templates, from the first place that has one: chat_template.jinja with what is in
+  /// additional_chat_templates/, tokenizer_config.json (a text, or a list of names and texts),
+  /// chat_template.json; or the keys of GGUF.
+  virtual Result<StoredTemplates> chat_templates() const = 0;
+  /// The texts of tokenizer_config.json and special_tokens_map.json, which name bos_token and the
+  /// like; empty objects where a file is absent.
+  virtual Result<std::vector<std::string>> special_token_maps() const = 0;
   /// A GGUF file that has all keys and no tensor; nullopt where the model has no keys.
   virtual Result<std::optional<std::string>> keys_without_tensors() const = 0;
 };

@@ -49,8 +49,8 @@ TEST(ModelSource, SaysWhatAFolderDoesNotHave) {
                {"tokenizer.json", "tiktoken.model", "tokenizer.model"});
   const auto generation = source->generation_config();
   EXPECT_TRUE(generation.ok() && !generation->has_value());
-  const auto chat = source->chat_template();
-  EXPECT_TRUE(chat.ok() && !chat->has_value());
+  const auto chat = source->chat_templates();
+  EXPECT_TRUE(chat.ok() && !chat->text && chat->named.empty());
   expect_error(open_model_source(folder / "nowhere"), ErrorCode::kNotFound, {"no such folder"});
 }
 
@@ -77,16 +77,36 @@ TEST(ModelSource, PrefersTokenizerJsonToRanksAndRanksToPieces) {
   EXPECT_EQ(tokenizer->text, "json");
 }
 
-TEST(ModelSource, FindsTheChatTemplateInEitherPlace) {
+TEST(ModelSource, FindsChatTemplatesInTheFirstPlaceThatHasOne) {
   const TempFolder folder;
+  put(folder, "chat_template.json", R"({"chat_template": "of a processor"})");
+  EXPECT_EQ(open(folder)->chat_templates()->text, "of a processor");
   put(folder, "tokenizer_config.json", R"({"chat_template": "inner"})");
-  auto chat = open(folder)->chat_template();
+  EXPECT_EQ(open(folder)->chat_templates()->text, "inner");
+  put(folder, "tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "a"},
+                            {"name": "tool_use", "template": "b"}]})");
+  auto chat = open(folder)->chat_templates();
   ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(*chat, "inner");
+  EXPECT_FALSE(chat->text);
+  EXPECT_EQ(chat->named.at("default"), "a");
+  EXPECT_EQ(chat->named.at("tool_use"), "b");
   put(folder, "chat_template.jinja", "own file");
-  chat = open(folder)->chat_template();
+  chat = open(folder)->chat_templates();
   ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(*chat, "own file");
+  EXPECT_EQ(chat->text, "own file");
+  EXPECT_TRUE(chat->named.empty());
+}
+
+TEST(ModelSource, RefusesAChatTemplateThatIsNeitherTextNorList) {
+  const TempFolder folder;
+  put(folder, "tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");
+  expect_error(open(folder)->chat_templates(), ErrorCode::kCorruption,
+               {"tokenizer_config.json", "chat_template"});
+}
+
+TEST(ModelSource, ReadsGenerationConfig) {
+  const TempFolder folder;
   put(folder, "generation_config.json", R"({"top_k": 3})");
   const auto generation = open(folder)->generation_config();
   ASSERT_TRUE(generation.ok());
