@@ -33,7 +33,10 @@ UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(command -v ccache)} \
   cmake --preset
 
-.PHONY: build build-cuda run test test-asan test-tsan test-arm64 test-all check format lint \
+# Offline and where there are no crates yet, a build without chat templates is better than none.
+CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
+
+.PHONY: deps build build-cuda run test test-asan test-tsan test-arm64 test-all check format lint \
   fuzz bench install clean help configure-release
 .DEFAULT_GOAL := build
 
@@ -45,13 +48,18 @@ run: configure-release
 	@cmake --build --preset release --target moeflux >&2
 	@$(MOEFLUX) run $(ARGS) "$$PROMPT"
 
-configure-release:
+# What a build needs, from the system's packages and, for chat templates, from Rust's registry.
+deps:
 	@tools/install_deps.sh run
+	@$(CRATES)
+
+configure-release: deps
 	@test -f build/release/build.ninja || \
 	  $(CONFIGURE) release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
 
 test:
 	@tools/install_deps.sh test
+	@$(CRATES)
 	@tools/install_python.sh || echo "no wheels from PyPI: the test of pip install is skipped" >&2
 	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
 	@cmake --build --preset release
@@ -60,12 +68,14 @@ test:
 # The program and the tests that know CUDA; run them where there is a GPU.
 build-cuda:
 	@tools/install_deps.sh test
+	@$(CRATES)
 	@$(CONFIGURE) cuda $(CMAKE_FLAGS)
 	@cmake --build --preset cuda --target moeflux _core conformance_test golden_test
 
 # The whole suite under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-asan:
 	@tools/install_deps.sh test
+	@$(CRATES)
 	@$(CONFIGURE) dev $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset dev
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
@@ -75,6 +85,7 @@ test-asan:
 # emulated GPUs would take ten minutes a case here.
 test-tsan:
 	@tools/install_deps.sh test
+	@$(CRATES)
 	@$(CONFIGURE) tsan $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset tsan --target threaded_tests
 	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
@@ -114,6 +125,7 @@ lint: configure-release
 # Each target for FUZZ_SECONDS. New inputs stay in build/fuzz/corpus, as does that of a crash.
 fuzz:
 	@tools/install_deps.sh fuzz
+	@$(CRATES)
 	@$(CONFIGURE) fuzz $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset fuzz
 	@set -e; found=""; for target in build/fuzz/bin/*fuzz*; do \
@@ -127,6 +139,7 @@ fuzz:
 
 bench:
 	@tools/install_deps.sh bench
+	@$(CRATES)
 	@$(CONFIGURE) bench $(CMAKE_FLAGS)
 	@cmake --build --preset bench
 	@set -e; found=""; for program in build/bench/bin/*bench*; do \
@@ -142,6 +155,7 @@ clean:
 
 help:
 	@echo "make                 build/release/bin/moeflux"
+	@echo "make deps            install packages and fetch Rust's crates; builds are offline"
 	@echo "make run             build it and tell a story; PROMPT='...' ARGS='-n 100 --temp 0'"
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
 	@echo "make test-asan       the suite under ASan and UBSan"

@@ -43,6 +43,20 @@ add_library(moeflux_static STATIC ${objects})
 if(MOEFLUX_CUDA)
   add_dependencies(moeflux_static moeflux_backend_cuda)  # makes the kernels
 endif()
+# Rust's library becomes a part of the archive, so that whoever links it needs nothing more.
+if(TARGET moeflux_rust)
+  add_dependencies(moeflux_static moeflux_rust_build)
+  if(APPLE)
+    add_custom_command(TARGET moeflux_static POST_BUILD VERBATIM
+      COMMAND libtool -static -o $<TARGET_FILE:moeflux_static>.all $<TARGET_FILE:moeflux_static> ${rust_library}
+      COMMAND ${CMAKE_COMMAND} -E rename $<TARGET_FILE:moeflux_static>.all $<TARGET_FILE:moeflux_static>)
+  else()
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/add_rust.mri CONTENT
+      "open @CMAKE_CURRENT_BINARY_DIR@/libmoeflux.a\naddlib @rust_library@\nsave\nend\n" @ONLY)
+    add_custom_command(TARGET moeflux_static POST_BUILD VERBATIM
+      COMMAND sh -c "\"$1\" -M < \"$2\"" add_rust ${CMAKE_AR} ${CMAKE_CURRENT_BINARY_DIR}/add_rust.mri)
+  endif()
+endif()
 set(requires fmt libpcre2-8 libutf8proc)
 target_link_libraries(moeflux_static
   PRIVATE fmt::fmt PkgConfig::PCRE2 PkgConfig::UTF8PROC Threads::Threads ${cuda_libraries})

@@ -9,6 +9,8 @@ set -eu
 
 run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
   libutf8proc-dev liburing-dev libxxhash-dev"
+# For chat templates; the distribution's plain rustc may be too old.
+rust="rustc-web cargo-web"
 # clang reads the Metal text and Objective-C++; with ccache pip's build has what the suite compiled.
 test="libgtest-dev clang ccache python3 python3-dev python3-venv python3-numpy pybind11-dev"
 bench="libbenchmark-dev"
@@ -16,10 +18,16 @@ fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
 optional="clang clang-format-14 libclang-rt-14-dev liburing-dev ccache python3-dev python3-venv
-  python3-numpy pybind11-dev"
-brew_run="cmake ninja pkgconf fmt nlohmann-json cli11 pcre2 utf8proc xxhash"
+  python3-numpy pybind11-dev rustc-web cargo-web"
+brew_run="cmake ninja pkgconf fmt nlohmann-json cli11 pcre2 utf8proc xxhash rust"
 brew_test="googletest python3 numpy pybind11"
 brew_bench="google-benchmark"
+
+# A toolchain of at least 1.85 that is there already, as rustup's, is as good.
+case $(PATH=$PATH:${HOME:-/root}/.cargo/bin cargo --version 2>/dev/null || true) in
+  "cargo 1.8"[5-9].* | "cargo 1.9"[0-9].* | "cargo 1."[1-9][0-9][0-9]*) rust="" ;;
+esac
+run="$run $rust"
 
 wanted=""
 brew_wanted=""

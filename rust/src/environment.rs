@@ -1,0 +1,84 @@
+//! The environment that chat templates expect: Jinja's immutable sandbox as the transformers
+//! library sets it up, with blocks trimmed and stripped, loop controls, its own `tojson`,
+//! `raise_exception` and `strftime_now`.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Rest, Value, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
+
+use crate::{filters, json, methods, python_text};
+
+/// What a template said to `raise_exception`.
+#[derive(Debug)]
+pub struct Raised(pub String);
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+fn raise_exception(message: Value) -> Result<Value, Error> {
+    let said = python_text::str(&message)?;
+    Err(Error::new(ErrorKind::InvalidOperation, said.clone()).with_source(Raised(said)))
+}
+
+fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    match value.as_str() {
+        Some(text) => out.write_str(text).map_err(Error::from),
+        None => {
+            let text = python_text::str(value)?;
+            state.consume_fuel(text.len() as u64 / 64)?;
+            out.write_str(&text).map_err(Error::from)
+        }
+    }
+}
+
+/// As in Python, where strings and dictionaries have a length and can be indexed.
+fn is_sequence(value: &Value) -> bool {
+    matches!(
+        value.kind(),
+        ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined
+    )
+}
+
+fn is_iterable(value: &Value) -> bool {
+    is_sequence(value) || value.kind() == ValueKind::Iterable
+}
+
+/// True and False are numbers in Python.
+fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
+}
+
+pub fn make_environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    env.set_syntax(syntax.build().expect("the usual delimiters"));
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_undefined_behavior(UndefinedBehavior::Lenient);
+    env.set_debug(false);
+    env.set_recursion_limit(200);
+    env.set_formatter(write_value);
+    env.set_unknown_method_callback(methods::call);
+    env.add_function("raise_exception", raise_exception);
+    env.add_function("cycler", |args: Rest<Value>| filters::Cycler::make(args.0));
+    env.add_function("joiner", filters::Joiner::make);
+    env.add_filter("tojson", json::tojson);
+    // Jinja has none, but templates that were written for other engines use it.
+    env.add_filter("from_json", json::from_json);
+    env.add_filter("string", filters::string);
+    env.add_filter("default", filters::default);
+    env.add_filter("d", filters::default);
+    env.add_filter("int", filters::int);
+    env.add_filter("float", filters::float);
+    env.add_filter("wordcount", filters::wordcount);
+    env.add_filter("center", filters::center);
+    env.add_test("sequence", is_sequence);
+    env.add_test("iterable", is_iterable);
+    env.add_test("number", is_number);
+    env
+}

@@ -1,0 +1,167 @@
+//! Jinja's filters and globals where minijinja has none, or others.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use minijinja::value::{from_args, Kwargs, Object, Value, ValueKind};
+use minijinja::{Error, ErrorKind, State};
+
+use crate::{methods, python_text};
+
+pub fn string(state: &State, value: &Value) -> Result<Value, Error> {
+    if value.kind() == ValueKind::String {
+        return Ok(value.clone());
+    }
+    let text = python_text::str(value)?;
+    state.consume_fuel(text.len() as u64 / 64)?;
+    Ok(Value::from(text))
+}
+
+/// default(value, default_value='', boolean=False)
+pub fn default(
+    value: &Value, other: Option<Value>, boolean: Option<bool>, kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let other = match other {
+        Some(other) => other,
+        None => kwargs.get::<Option<Value>>("default_value")?.unwrap_or_else(|| Value::from("")),
+    };
+    let boolean = match boolean {
+        Some(boolean) => boolean,
+        None => kwargs.get::<Option<bool>>("boolean")?.unwrap_or(false),
+    };
+    kwargs.assert_all_used()?;
+    let absent = value.is_undefined() || (boolean && !value.is_true());
+    Ok(if absent { other } else { value.clone() })
+}
+
+fn as_float(value: &Value) -> Option<f64> {
+    match value.kind() {
+        ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
+        ValueKind::Number => f64::try_from(value.clone()).ok(),
+        ValueKind::String => value.as_str()?.trim().replace('_', "").parse().ok(),
+        _ => None,
+    }
+}
+
+/// int(value, default=0, base=10): no text fails.
+pub fn int(value: &Value, other: Option<Value>, base: Option<u32>, kwargs: Kwargs) -> Result<Value, Error> {
+    let other = match other {
+        Some(other) => other,
+        None => kwargs.get::<Option<Value>>("default")?.unwrap_or_else(|| Value::from(0)),
+    };
+    let base = match base {
+        Some(base) => base,
+        None => kwargs.get::<Option<u32>>("base")?.unwrap_or(10),
+    };
+    kwargs.assert_all_used()?;
+    if value.is_integer() {
+        return Ok(value.clone());
+    }
+    if let Some(text) = value.as_str() {
+        let text = text.trim().replace('_', "");
+        if (2..=36).contains(&base) {
+            let digits = match base {
+                16 => text.trim_start_matches("0x").trim_start_matches("0X"),
+                8 => text.trim_start_matches("0o").trim_start_matches("0O"),
+                2 => text.trim_start_matches("0b").trim_start_matches("0B"),
+                _ => text.as_str(),
+            };
+            if let Ok(number) = i128::from_str_radix(digits, base) {
+                return Ok(Value::from(number));
+            }
+        }
+    }
+    match as_float(value) {
+        Some(number) if number.is_finite() && number.abs() < 1e38 => {
+            Ok(Value::from(number.trunc() as i128))
+        }
+        _ => Ok(other),
+    }
+}
+
+/// float(value, default=0.0)
+pub fn float(value: &Value, other: Option<Value>) -> Value {
+    as_float(value).map_or_else(|| other.unwrap_or_else(|| Value::from(0.0)), Value::from)
+}
+
+pub fn wordcount(value: &Value) -> Result<usize, Error> {
+    Ok(python_text::str(value)?
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .filter(|word| !word.is_empty())
+        .count())
+}
+
+pub fn center(state: &mut State, value: &Value, width: Option<i64>) -> Result<Value, Error> {
+    let text = Value::from(python_text::str(value)?);
+    methods::call(state, &text, "center", &[Value::from(width.unwrap_or(80))])
+}
+
+/// cycler('a', 'b'): next(), reset() and current.
+#[derive(Debug)]
+pub struct Cycler {
+    items: Vec<Value>,
+    position: AtomicUsize,
+}
+
+impl Cycler {
+    pub fn make(items: Vec<Value>) -> Result<Value, Error> {
+        if items.is_empty() {
+            return Err(Error::new(ErrorKind::MissingArgument, "cycler: at least one item"));
+        }
+        Ok(Value::from_object(Cycler { items, position: AtomicUsize::new(0) }))
+    }
+
+    fn at(&self, position: usize) -> Value {
+        self.items[position % self.items.len()].clone()
+    }
+}
+
+impl Object for Cycler {
+    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
+        minijinja::value::ObjectRepr::Plain
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        (key.as_str() == Some("current")).then(|| self.at(self.position.load(Ordering::Relaxed)))
+    }
+
+    fn call_method(
+        self: &Arc<Self>, _state: &mut State, method: &str, args: &[Value],
+    ) -> Result<Value, Error> {
+        let () = from_args(args)?;
+        match method {
+            "next" => Ok(self.at(self.position.fetch_add(1, Ordering::Relaxed))),
+            "reset" => {
+                self.position.store(0, Ordering::Relaxed);
+                Ok(Value::from(()))
+            }
+            _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        }
+    }
+}
+
+/// joiner(', '): nothing when first called, then the separator.
+#[derive(Debug)]
+pub struct Joiner {
+    separator: Value,
+    used: AtomicBool,
+}
+
+impl Joiner {
+    pub fn make(separator: Option<Value>) -> Value {
+        let separator = separator.unwrap_or_else(|| Value::from(", "));
+        Value::from_object(Joiner { separator, used: AtomicBool::new(false) })
+    }
+}
+
+impl Object for Joiner {
+    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
+        minijinja::value::ObjectRepr::Plain
+    }
+
+    fn call(self: &Arc<Self>, _state: &mut State, args: &[Value]) -> Result<Value, Error> {
+        let () = from_args(args)?;
+        let used = self.used.swap(true, Ordering::Relaxed);
+        Ok(if used { self.separator.clone() } else { Value::from("") })
+    }
+}

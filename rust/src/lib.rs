@@ -1,0 +1,138 @@
+//! The C interface: chat templates are compiled and rendered here. Nothing unwinds into the caller,
+//! and no call has state besides its arguments.
+
+mod environment;
+mod filters;
+mod generation_tag;
+mod json;
+mod methods;
+mod python_text;
+mod strftime;
+mod template;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::slice;
+
+use template::{Failure, Kind, Limits, Template};
+
+/// Bytes that this library owns until `moeflux_template_free_text`.
+#[repr(C)]
+pub struct Text {
+    data: *mut u8,
+    size: usize,
+}
+
+/// What `moeflux_template_render` may use up, and what `strftime_now` says.
+#[repr(C)]
+pub struct RenderOptions {
+    fuel: u64,
+    output_bytes_max: u64,
+    /// 0: no limit.
+    milliseconds_max: u64,
+    now: strftime::Time,
+}
+
+fn text_of(string: String) -> Text {
+    let mut bytes = string.into_bytes().into_boxed_slice();
+    let text = Text { data: bytes.as_mut_ptr(), size: bytes.len() };
+    std::mem::forget(bytes);
+    text
+}
+
+/// # Safety
+/// `data` has `size` bytes, or `size` is 0.
+unsafe fn utf8<'a>(data: *const u8, size: usize) -> Result<&'a str, Failure> {
+    if size == 0 {
+        return Ok("");
+    }
+    std::str::from_utf8(slice::from_raw_parts(data, size))
+        .map_err(|error| Failure::new(Kind::Syntax, format!("not UTF-8: {error}")))
+}
+
+/// Runs what may panic. A failure's message goes to `text`, its line to `line`.
+unsafe fn guarded<T>(
+    text: *mut Text,
+    line: *mut u64,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, i32> {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::new(Kind::Bug, "the template engine panicked".to_string()),
+    };
+    *line = failure.line;
+    *text = text_of(failure.message);
+    Err(failure.kind as i32)
+}
+
+/// Compiles a template. Returns 0 and sets `out`, or returns a kind of failure and sets `message`
+/// and `line` (0: none).
+///
+/// # Safety
+/// `source` has `size` bytes; the other pointers are not null.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_template_compile(
+    source: *const u8,
+    size: usize,
+    out: *mut *mut Template,
+    message: *mut Text,
+    line: *mut u64,
+) -> i32 {
+    match guarded(message, line, || Template::compile(utf8(source, size)?)) {
+        Ok(template) => {
+            *out = Box::into_raw(Box::new(template));
+            0
+        }
+        Err(kind) => kind,
+    }
+}
+
+/// Renders a template with the variables of a JSON object. Returns 0 and sets `text` to the output,
+/// or returns a kind of failure, and `text` is its message. Threads may share a template.
+///
+/// # Safety
+/// `template` is from `moeflux_template_compile`, `context` has `size` bytes; no pointer is null.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_template_render(
+    template: *const Template,
+    context: *const u8,
+    size: usize,
+    options: *const RenderOptions,
+    text: *mut Text,
+    line: *mut u64,
+) -> i32 {
+    let options = &*options;
+    let limits = Limits {
+        fuel: options.fuel,
+        output_bytes_max: options.output_bytes_max,
+        milliseconds_max: options.milliseconds_max,
+    };
+    let rendered = guarded(text, line, || {
+        (*template).render(utf8(context, size)?, &limits, &options.now)
+    });
+    match rendered {
+        Ok(output) => {
+            *text = text_of(output);
+            0
+        }
+        Err(kind) => kind,
+    }
+}
+
+/// # Safety
+/// `template` is from `moeflux_template_compile`, or null, and in use by nobody.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_template_free(template: *mut Template) {
+    if !template.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(template))));
+    }
+}
+
+/// # Safety
+/// `text` was set by one of these functions and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_template_free_text(text: Text) {
+    if !text.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(text.data, text.size)));
+    }
+}

@@ -1,0 +1,144 @@
+//! Methods of Python's strings, lists and dictionaries beyond those of minijinja-contrib. Those that
+//! change a list or dictionary are refused, as the immutable sandbox refuses them.
+
+use minijinja::value::{from_args, Value, ValueKind};
+use minijinja::{Error, ErrorKind, State};
+use minijinja_contrib::pycompat::unknown_method_callback;
+
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+pub fn call(
+    state: &mut State, value: &Value, method: &str, args: &[Value],
+) -> Result<Value, Error> {
+    let own = match value.kind() {
+        ValueKind::String => string_method(state, value.as_str().unwrap_or_default(), method, args)?,
+        ValueKind::Seq if method == "index" => Some(list_index(value, args)?),
+        ValueKind::Map if method == "copy" => {
+            let () = from_args(args)?;
+            Some(value.clone())
+        }
+        _ => None,
+    };
+    match own {
+        Some(result) => Ok(result),
+        None => unknown_method_callback(state, value, method, args),
+    }
+}
+
+fn list_index(value: &Value, args: &[Value]) -> Result<Value, Error> {
+    let (wanted,): (&Value,) = from_args(args)?;
+    let found = value.try_iter()?.position(|item| item == *wanted);
+    found.map(Value::from).ok_or_else(|| absent("list.index: no such element"))
+}
+
+fn absent(message: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message)
+}
+
+fn tuple(parts: [&str; 3]) -> Value {
+    Value::from(minijinja::value::Tuple::from(parts.map(Value::from)))
+}
+
+fn triple(parts: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]) -> Value {
+    match parts {
+        Some((before, after)) => tuple([before, separator, after]),
+        None => tuple(otherwise),
+    }
+}
+
+fn string_method(
+    state: &State, text: &str, method: &str, args: &[Value],
+) -> Result<Option<Value>, Error> {
+    Ok(Some(match method {
+        "strip" | "lstrip" | "rstrip" if args.is_empty() => {
+            let left = if method == "rstrip" { text } else { text.trim_start_matches(is_space) };
+            Value::from(if method == "lstrip" { left } else { left.trim_end_matches(is_space) })
+        }
+        "partition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            triple(text.split_once(separator), separator, [text, "", ""])
+        }
+        "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            triple(text.rsplit_once(separator), separator, ["", "", text])
+        }
+        "rsplit" => rsplit(text, args)?,
+        "casefold" => {
+            let () = from_args(args)?;
+            Value::from(text.to_lowercase().replace('ß', "ss"))
+        }
+        "swapcase" => {
+            let () = from_args(args)?;
+            let swap = |c: char| -> String {
+                if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
+            };
+            Value::from(text.chars().map(swap).collect::<String>())
+        }
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(args)?;
+            Value::from(text.strip_prefix(prefix).unwrap_or(text))
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(args)?;
+            Value::from(text.strip_suffix(suffix).unwrap_or(text))
+        }
+        "index" | "rindex" => {
+            let (wanted,): (&str,) = from_args(args)?;
+            let at = if method == "index" { text.find(wanted) } else { text.rfind(wanted) };
+            let at = at.ok_or_else(|| absent("substring not found"))?;
+            Value::from(text[..at].chars().count())
+        }
+        "ljust" | "rjust" | "center" | "zfill" => padded(state, text, method, args)?,
+        _ => return Ok(None),
+    }))
+}
+
+fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
+    let (separator, count): (Option<Value>, Option<i64>) = from_args(args)?;
+    let count = count.filter(|count| *count >= 0).map_or(usize::MAX, |count| count as usize);
+    let mut parts: Vec<&str> = match separator.as_ref().and_then(|value| value.as_str()) {
+        Some(separator) if !separator.is_empty() => {
+            text.rsplitn(count.saturating_add(1), separator).collect()
+        }
+        Some(_) => return Err(absent("empty separator")),
+        None => {
+            let mut parts = Vec::new();
+            let mut rest = text.trim_end_matches(is_space);
+            while parts.len() < count {
+                let Some(at) = rest.rfind(is_space) else { break };
+                let begin = at + rest[at..].chars().next().map_or(1, char::len_utf8);
+                parts.push(&rest[begin..]);
+                rest = rest[..at].trim_end_matches(is_space);
+            }
+            rest = rest.trim_start_matches(is_space);
+            if !rest.is_empty() {
+                parts.push(rest);
+            }
+            parts
+        }
+    };
+    parts.reverse();
+    Ok(Value::from(parts.into_iter().map(Value::from).collect::<Vec<Value>>()))
+}
+
+fn padded(state: &State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
+    let (width, fill): (i64, Option<&str>) = from_args(args)?;
+    let missing = usize::try_from(width).unwrap_or(0).saturating_sub(text.chars().count());
+    state.consume_fuel(missing as u64 / 16)?;
+    let fill = if method == "zfill" { "0" } else { fill.unwrap_or(" ") };
+    let (left, right) = match method {
+        "ljust" => (0, missing),
+        "center" => {
+            let left = missing / 2 + (missing & usize::try_from(width).unwrap_or(0) & 1);
+            (left, missing - left)
+        }
+        _ => (missing, 0),
+    };
+    let (sign, digits) = match text.strip_prefix(['-', '+']) {
+        Some(digits) if method == "zfill" => (&text[..1], digits),
+        _ => ("", text),
+    };
+    Ok(Value::from(format!("{sign}{}{digits}{}", fill.repeat(left), fill.repeat(right))))
+}
