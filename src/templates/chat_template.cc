@@ -1,0 +1,79 @@
+#include "templates/chat_template.h"
+
+#include <utility>
+
+#include "base/format.h"
+#include "templates/normalise.h"
+
+namespace moeflux {
+namespace {
+
+Json variables_of(const TemplateRequest& request, const Json& tokens) {
+  Json variables = tokens;
+  for (const auto& [name, value] : request.variables.items()) variables[name] = value;
+  variables["messages"] = request.messages;
+  variables["tools"] = request.tools;
+  variables["documents"] = request.documents;
+  variables["add_generation_prompt"] = request.add_generation_prompt;
+  return variables;
+}
+
+}  // namespace
+
+Result<ChatTemplate::Compiled> ChatTemplate::compile(std::string_view text, std::string_view what,
+                                                     const Json& tokens) {
+  Compiled compiled;
+  MF_ASSIGN_OR_RETURN(compiled.engine, compile_template(text, what));
+  compiled.capabilities = probe_template(*compiled.engine, tokens);
+  return compiled;
+}
+
+Result<ChatTemplate> ChatTemplate::create(const TemplateTexts& texts, Json tokens,
+                                          SpecialSpellings spellings) {
+  ChatTemplate made;
+  const auto named = [&](const char* name) -> const std::string* {
+    const auto found = texts.named.find(name);
+    return found == texts.named.end() ? nullptr : &found->second;
+  };
+  const std::string* text = texts.text ? &*texts.text : named("default");
+  const std::string* for_tools = named("tool_use");
+  if (text == nullptr) text = for_tools;
+  if (text == nullptr) {
+    return make_error(ErrorCode::kNotFound,
+                      "{} has no chat template, expected chat_template.jinja, a chat_template in "
+                      "tokenizer_config.json or chat_template.json, or GGUF's "
+                      "tokenizer.chat_template",
+                      texts.what);
+  }
+  MF_ASSIGN_OR_RETURN(made.plain_,
+                      compile(*text, formatted("{}: chat template", texts.what), tokens));
+  if (for_tools != nullptr && for_tools != text) {
+    MF_ASSIGN_OR_RETURN(
+        made.with_tools_,
+        compile(*for_tools, formatted("{}: chat template tool_use", texts.what), tokens));
+  }
+  made.tokens_ = std::move(tokens);
+  made.spellings_ = std::move(spellings);
+  return made;
+}
+
+Result<RenderedPrompt> ChatTemplate::render(const TemplateRequest& request, const TemplateTime& now,
+                                            const TemplateLimits& limits) const {
+  TemplateRequest normal = request;
+  if (normal.tools.is_array() && normal.tools.empty()) normal.tools = nullptr;
+  const Compiled& compiled = chosen(!normal.tools.is_null());
+  MF_RETURN_IF_ERROR(normalise_messages(normal.messages, compiled.capabilities));
+  StandIns stand_ins;
+  for (Json& message : normal.messages) {
+    const bool is_own = message["role"] == "assistant";
+    MF_RETURN_IF_ERROR(
+        stand_ins.replace(message, is_own ? spellings_.special() : spellings_.all()));
+  }
+  MF_RETURN_IF_ERROR(stand_ins.replace(normal.tools, spellings_.all()));
+  MF_RETURN_IF_ERROR(stand_ins.replace(normal.documents, spellings_.all()));
+  MF_ASSIGN_OR_RETURN(const std::string rendered,
+                      compiled.engine->render(variables_of(normal, tokens_), now, limits));
+  return stand_ins.put_back(rendered);
+}
+
+}  // namespace moeflux
