@@ -74,11 +74,12 @@ int run_program(int argc, char** argv) {
                    "moeflux");
   program.set_version_flag("--version", std::string("moeflux ") + MOEFLUX_VERSION);
   program.require_subcommand(1);
-  const std::array<RegisteredCommand, 12> commands = {
+  const std::array<RegisteredCommand, 13> commands = {
       add_run_command(program),      add_logits_command(program),     add_inspect_command(program),
       add_tokenize_command(program), add_perplexity_command(program), add_bench_command(program),
       add_synth_command(program),    add_replay_command(program),     add_pack_command(program),
-      add_quantize_command(program), add_plan_command(program),       add_devices_command(program)};
+      add_quantize_command(program), add_plan_command(program),       add_devices_command(program),
+      add_template_command(program)};
   try {  // CLI11 reports by exceptions; they end here
     program.parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {

@@ -21,6 +21,7 @@ RegisteredCommand add_run_command(CLI::App& program);
 RegisteredCommand add_logits_command(CLI::App& program);
 RegisteredCommand add_inspect_command(CLI::App& program);
 RegisteredCommand add_tokenize_command(CLI::App& program);
+RegisteredCommand add_template_command(CLI::App& program);
 RegisteredCommand add_perplexity_command(CLI::App& program);
 RegisteredCommand add_bench_command(CLI::App& program);
 RegisteredCommand add_synth_command(CLI::App& program);

@@ -1,0 +1,23 @@
+// The chat template of a model, wherever it lies.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "engine/model_source.h"
+#include "templates/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace moeflux {
+
+/// bos_token, eos_token and their like, as templates print them: the spelling by name.
+Result<Json> load_special_tokens(const ModelSource& source);
+
+/// The model's own template, or `text` in its place. `tokenizer` says what spells a special token;
+/// without one all text is trusted. Fails with kNotFound where the model has none.
+Result<ChatTemplate> load_chat_template(const ModelSource& source, const Tokenizer* tokenizer,
+                                        const std::optional<std::string>& text = std::nullopt);
+
+}  // namespace moeflux

@@ -1,0 +1,53 @@
+// Where a model's special tokens and chat template are found.
+#include "chat/model_template.h"
+
+#include <gtest/gtest.h>
+
+#include "templates/engine_test_util.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+using testing::TempFolder;
+using testing::without_engine;
+using testing::write_bytes;
+
+TEST(ModelTemplate, TokensHaveTwoSpellingsAndTwoFiles) {
+  const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
+  write_bytes(folder / "tokenizer_config.json",
+              R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null})");
+  write_bytes(folder / "special_tokens_map.json", R"({"eos_token": "other", "unk_token": "<u>"})");
+  const auto source = open_model_source(folder.path());
+  ASSERT_TRUE(source.ok());
+  const auto tokens = load_special_tokens(**source);
+  ASSERT_TRUE(tokens.ok());
+  const Json expected = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<u>"}};
+  EXPECT_EQ(*tokens, expected);
+}
+
+TEST(ModelTemplate, AFolderWithoutOneSaysSo) {
+  const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
+  const auto source = open_model_source(folder.path());
+  ASSERT_TRUE(source.ok());
+  expect_error(load_chat_template(**source, nullptr), ErrorCode::kNotFound, {"chat template"});
+}
+
+TEST(ModelTemplate, AGivenTextTakesThePlaceOfTheModelsOwn) {
+  if (without_engine()) return;
+  const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
+  write_bytes(folder / "chat_template.jinja", "own");
+  const auto source = open_model_source(folder.path());
+  ASSERT_TRUE(source.ok());
+  const TemplateRequest request{.messages = Json::array()};
+  EXPECT_EQ(load_chat_template(**source, nullptr)->render(request, {})->text, "own");
+  EXPECT_EQ(load_chat_template(**source, nullptr, "given")->render(request, {})->text, "given");
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,103 @@
+// moeflux template: the prompt that a model's chat template makes of messages.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/format.h"
+#include "base/json.h"
+#include "chat/model_template.h"
+#include "chat/model_text.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "cli/text_input.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string template_file;
+  std::string messages_file;
+};
+
+Error wrong(const std::string& file, std::string_view key, const Json& found,
+            std::string_view expected) {
+  return make_error(ErrorCode::kInvalidArgument, "{}: {} is {}, expected {}", file, key,
+                    json_excerpt(found), expected);
+}
+
+/// A file of messages, tools and the like, or of messages alone.
+Result<TemplateRequest> read_request(const std::string& file) {
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(file));
+  MF_ASSIGN_OR_RETURN(Json json, parse_json(text, file));
+  TemplateRequest request{.add_generation_prompt = false};
+  if (json.is_array()) json = Json{{"messages", std::move(json)}};
+  if (!json.is_object() || !json.contains("messages")) {
+    return make_error(ErrorCode::kInvalidArgument, "{} has no messages, expected an array of them",
+                      file);
+  }
+  for (auto& [key, value] : json.items()) {
+    if (key == "messages") {
+      request.messages = std::move(value);
+    } else if (key == "tools" || key == "documents") {
+      if (!value.is_array() && !value.is_null()) return wrong(file, key, value, "an array");
+      (key == "tools" ? request.tools : request.documents) = std::move(value);
+    } else if (key == "add_generation_prompt") {
+      if (!value.is_boolean()) return wrong(file, key, value, "true or false");
+      request.add_generation_prompt = value.get<bool>();
+    } else if (key == "chat_template_kwargs") {
+      if (!value.is_object()) return wrong(file, key, value, "an object");
+      for (auto& [name, variable] : value.items()) request.variables[name] = std::move(variable);
+    } else if (key == "bos_token" || key == "eos_token") {
+      if (!value.is_string() && !value.is_null()) return wrong(file, key, value, "a string");
+      if (value.is_string()) request.variables[key] = std::move(value);
+    } else {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{}: key {}, expected messages, tools, documents, add_generation_prompt, "
+                        "chat_template_kwargs, bos_token or eos_token",
+                        file, key);
+    }
+  }
+  return request;
+}
+
+Status run(const Options& options) {
+  MF_ASSIGN_OR_RETURN(const TemplateRequest request, read_request(options.messages_file));
+  std::optional<std::string> text;
+  if (!options.template_file.empty()) {
+    MF_ASSIGN_OR_RETURN(text, read_text_input(options.template_file));
+  }
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  const Result<Tokenizer> tokenizer = load_tokenizer(*source);
+  if (!tokenizer.ok() && tokenizer.error().code() != ErrorCode::kNotFound) {
+    return tokenizer.error();
+  }
+  MF_ASSIGN_OR_RETURN(
+      const ChatTemplate chat_template,
+      load_chat_template(*source, tokenizer.ok() ? &tokenizer.value() : nullptr, text));
+  MF_ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat_template.render(request, local_time_now()));
+  return print_out(prompt.text);
+}
+
+}  // namespace
+
+RegisteredCommand add_template_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app =
+      program.add_subcommand("template", "Show the prompt that a chat template makes of messages");
+  add_model_folder_option(*app, options->model);
+  app->add_option("--template", options->template_file,
+                  "Use the Jinja text of a file in place of the model's own")
+      ->check(not_empty());
+  app->add_option("--messages", options->messages_file,
+                  "JSON with messages and, if wanted, tools, documents, add_generation_prompt, "
+                  "chat_template_kwargs, bos_token, eos_token ('-': standard input)")
+      ->required()
+      ->check(not_empty());
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux
