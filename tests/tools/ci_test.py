@@ -16,7 +16,9 @@ CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: noth
 SUMMARY = "100% tests passed, 0 tests failed out of 8\n\nTotal Test time (real) = 1.00 sec\n"
 RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.Compiles",
            "MetalRuntime.KnowsWhatMetalHas", "MetalTextInClang.CompilesInOnePiece", "python",
-           "python_example", "python_pip", "fuzz_replay_config", "install", "install_library")
+           "python_example", "python_pip", "fuzz_replay_config",
+           "TemplateGolden.EveryRenderIsTransformersOwn", "ChatTemplate.MarkersStayInert",
+           "Template.APromptIsWrittenExactly", "install", "install_library")
 
 
 class FakeMachine:
@@ -79,6 +81,9 @@ class CiTest(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^ok +{area} ")
         self.assertTrue(text.endswith(SUMMARY), text)
         self.assertTrue(any("-I 2,,3" in command for command in self.machine.ran))
+        for target in ("test", "test-asan", "test-tsan"):
+            self.assertTrue(any(f" {target} " in command and "-DMOEFLUX_RUST=ON" in command
+                                for command in self.machine.ran), target)
 
     def test_an_area_nobody_called_fails(self):
         for name in ("area_check", "area_release", "area_cuda"):
