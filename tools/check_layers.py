@@ -65,6 +65,7 @@ THIRD_PARTY = {
     "utf8proc.h": "src/text/",
     "liburing.h": "src/io/uring/uring_reader.cc",
     "xxhash.h": "src/checkpoint/checksum.cc",
+    "boost/beast/": "src/serve/request_reader.cc",
 }
 # Folders named above may include the header in this many files at most.
 THIRD_PARTY_FILES_MAX = 1
