@@ -43,6 +43,7 @@ INSIDE_RELEASE = {
     "chat templates": (r"^TemplateGolden\.EveryRenderIsTransformersOwn$", r"^ChatTemplate\.",
                        r"^Template\.APromptIsWrittenExactly$"),
     "fuzz replays": (r"^fuzz_replay_",),
+    "http": (r"^HttpServer\.", r"^HttpServerStream\.", r"^RequestReader\."),
     "installed": (r"^install$", r"^install_library$"),
 }
 

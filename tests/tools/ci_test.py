@@ -18,7 +18,9 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
            "MetalRuntime.KnowsWhatMetalHas", "MetalTextInClang.CompilesInOnePiece", "python",
            "python_example", "python_pip", "fuzz_replay_config",
            "TemplateGolden.EveryRenderIsTransformersOwn", "ChatTemplate.MarkersStayInert",
-           "Template.APromptIsWrittenExactly", "install", "install_library")
+           "Template.APromptIsWrittenExactly", "HttpServer.AnswersManyRequestsOfAConnection",
+           "HttpServerStream.StreamsInChunks", "RequestReader.StopsBehindTheHeaders", "install",
+           "install_library")
 
 
 class FakeMachine:
