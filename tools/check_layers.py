@@ -39,12 +39,12 @@ MODULES = {
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
     # From the checkpoint chat reads the vocabulary that a GGUF file holds.
-    "chat": {"base", "io", "backend", "checkpoint", "text", "templates", "sampling", "engine",
-             "devices"},
+    "chat": {"base", "io", "backend", "checkpoint", "text", "output", "templates", "sampling",
+             "engine", "devices"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
-    "serve": {"base", "text", "sampling", "engine", "chat"},
+    "serve": {"base", "text", "output", "templates", "sampling", "engine", "chat"},
     "library": {"base", "text", "sampling", "engine", "chat", "devices"},
     "cli": None,  # None: everything
 }
@@ -63,6 +63,7 @@ THIRD_PARTY = {
     "CLI/": "src/cli/",  # CLI11 is templates over the command's own options: one folder
     "pcre2.h": "src/text/",
     "utf8proc.h": "src/text/",
+    "histedit.h": "src/cli/chat/libedit_editor.cc",
     "liburing.h": "src/io/uring/uring_reader.cc",
     "xxhash.h": "src/checkpoint/checksum.cc",
     "boost/asio/": "src/serve/http_server.cc",
@@ -91,6 +92,7 @@ FAMILIES = re.compile(
 FAMILIES_BESIDES = {
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",
+    "src/serve/metrics.cc": "counters have the names under which routers read them",
     "src/text/named_splits.cc": "GGUF names splits after the families that use them",
     "src/text/sentencepiece_model.cc": "names its kind as GGUF does",
     "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",

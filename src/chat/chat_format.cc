@@ -1,0 +1,100 @@
+#include "chat/chat_format.h"
+
+#include <utility>
+
+#include "base/json.h"
+#include "chat/model_template.h"
+#include "output/response_template.h"
+
+namespace moeflux {
+namespace {
+
+// A call, so that the template shows how its model writes one.
+std::string render_probe(const ChatTemplate& chat_template) {
+  const Json parameters = {{"type", "object"}, {"properties", {{"place", {{"type", "string"}}}}}};
+  const Json function = {{"name", "look_up"}, {"description", "d"}, {"parameters", parameters}};
+  const Json call = {{"id", "abcdefghi"},
+                     {"type", "function"},
+                     {"function", {{"name", "look_up"}, {"arguments", {{"place", "here"}}}}}};
+  TemplateRequest request;
+  request.messages = Json::array({{{"role", "user"}, {"content", "u"}},
+                                  {{"role", "assistant"},
+                                   {"content", ""},
+                                   {"reasoning_content", "r"},
+                                   {"tool_calls", Json::array({call})}}});
+  request.tools = Json::array({{{"type", "function"}, {"function", function}}});
+  request.add_generation_prompt = true;
+  const Result<RenderedPrompt> rendered = chat_template.render(request, TemplateTime());
+  return rendered.ok() ? rendered->text : std::string();
+}
+
+// The model's own description of its output, if it has one that a row can say.
+Result<std::optional<OutputFormat>> stored_format(const ModelSource& source) {
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> maps, source.special_token_maps());
+  for (const std::string& text : maps) {
+    MF_ASSIGN_OR_RETURN(const Json map, parse_json(text, source.path() + ": special tokens"));
+    const auto found = map.is_object() ? map.find("response_template") : map.end();
+    if (!map.is_object() || found == map.end()) continue;
+    Result<OutputFormat> format =
+        compile_response_template(*found, source.path() + ": response_template");
+    if (format.ok()) return std::optional(std::move(format).value());
+  }
+  return std::optional<OutputFormat>();
+}
+
+}  // namespace
+
+ChatFormat::ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output,
+                       const Tokenizer& tokenizer)
+    : template_(std::move(chat_template)),
+      text_(std::move(text)),
+      output_(std::move(output)),
+      markers_(find_marker_tokens(output_,
+                                  [&](std::string_view marker) -> std::optional<TokenId> {
+                                    for (const AddedToken& token : tokenizer.added_tokens()) {
+                                      if (token.content == marker) return token.id;
+                                    }
+                                    return std::nullopt;
+                                  })),
+      tokenizer_(tokenizer) {
+  if (output_.reasoning_close.empty()) return;
+  const Result<std::vector<TokenId>> close =
+      tokenizer.encode("\n" + output_.reasoning_close.front() + "\n\n");
+  if (close.ok()) reasoning_close_ = *close;
+}
+
+Result<std::shared_ptr<const ChatFormat>> ChatFormat::load(
+    const ModelSource& source, const Tokenizer& tokenizer,
+    const std::optional<std::string>& template_text) {
+  MF_ASSIGN_OR_RETURN(ChatTemplate chat_template,
+                      load_chat_template(source, &tokenizer, template_text));
+  std::string text = template_text.value_or("");
+  if (!template_text) {
+    MF_ASSIGN_OR_RETURN(const StoredTemplates stored, source.chat_templates());
+    const auto named = stored.named.find("default");
+    text = stored.text ? *stored.text : named != stored.named.end() ? named->second : "";
+  }
+  MF_ASSIGN_OR_RETURN(std::optional<OutputFormat> own, stored_format(source));
+  const std::string probe = render_probe(chat_template);
+  OutputFormat output = own ? std::move(*own) : choose_output_format(probe + "\n" + text);
+  return std::shared_ptr<const ChatFormat>(
+      new ChatFormat(std::move(chat_template), std::move(text), std::move(output), tokenizer));
+}
+
+Result<ChatPrompt> ChatFormat::prompt(const TemplateRequest& request,
+                                      const TemplateTime& now) const {
+  MF_ASSIGN_OR_RETURN(RenderedPrompt rendered, template_.render(request, now));
+  ChatPrompt prompt{.text = std::move(rendered.text), .tokens = {}, .tail = {}};
+  MF_ASSIGN_OR_RETURN(prompt.tokens,
+                      tokenizer_.encode(prompt.text, {.inert_ranges = rendered.inert_ranges}));
+  if (!request.add_generation_prompt) return prompt;
+  TemplateRequest without = request;
+  without.add_generation_prompt = false;
+  const Result<RenderedPrompt> head = template_.render(without, now);
+  prompt.tail = head.ok() && prompt.text.starts_with(head->text)
+                    ? prompt.text.substr(head->text.size())
+                    : template_.capabilities(!request.tools.is_null()).generation_prompt;
+  return prompt;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,62 @@
+// What a conversation needs beside the model: the chat template, which text became which token, and
+// how the model writes reasoning and tool calls.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "engine/model_source.h"
+#include "output/output_format.h"
+#include "output/output_parser.h"
+#include "templates/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace moeflux {
+
+/// A conversation as the model reads it.
+struct ChatPrompt {
+  std::string text;
+  std::vector<TokenId> tokens;
+  /// What the template put behind the last message: tells a parser where the answer begins.
+  std::string tail;
+};
+
+/// Immutable; threads may share one.
+class ChatFormat {
+ public:
+  /// `template_text` replaces the model's own. The tokenizer must outlive this. Fails as
+  /// load_chat_template() does.
+  static Result<std::shared_ptr<const ChatFormat>> load(
+      const ModelSource& source, const Tokenizer& tokenizer,
+      const std::optional<std::string>& template_text = std::nullopt);
+
+  /// Fails as ChatTemplate::render() and Tokenizer::encode() do.
+  Result<ChatPrompt> prompt(const TemplateRequest& request, const TemplateTime& now) const;
+
+  const ChatTemplate& chat_template() const { return template_; }
+  /// The template's text, of requests without tools.
+  const std::string& template_text() const { return text_; }
+  const OutputFormat& output() const { return output_; }
+  const MarkerTokens& markers() const { return markers_; }
+  /// Tokens that close reasoning where it has gone on for too long; empty where the model's format
+  /// has none.
+  const std::vector<TokenId>& reasoning_close() const { return reasoning_close_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+
+ private:
+  ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output,
+             const Tokenizer& tokenizer);
+
+  ChatTemplate template_;
+  std::string text_;
+  OutputFormat output_;
+  MarkerTokens markers_;
+  std::vector<TokenId> reasoning_close_;
+  const Tokenizer& tokenizer_;
+};
+
+}  // namespace moeflux
