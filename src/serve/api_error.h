@@ -1,0 +1,29 @@
+// What a client is told when a request fails, in the words of OpenAI's interface.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moeflux::serve {
+
+struct ApiError {
+  int status = 400;  // of HTTP
+  std::string type = "invalid_request_error";
+  std::string code = {};  // empty: null
+  std::string message = {};
+  std::string param = {};  // the field of the request; empty: null
+};
+
+/// A failure of the engine. Ours are 5xx, the client's 4xx.
+ApiError api_error(const Error& error);
+/// A field of a request that cannot be right.
+ApiError bad_field(std::string param, std::string message);
+/// A field that is known and cannot be served.
+ApiError unsupported_field(std::string param, std::string message);
+
+/// {"error": {"message", "type", "param", "code"}}
+Json error_body(const ApiError& error);
+
+}  // namespace moeflux::serve

@@ -1,0 +1,24 @@
+// A request for an answer in a conversation, whichever protocol it came in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chat/chat_format.h"
+#include "output/tool_types.h"
+#include "serve/generation_fields.h"
+
+namespace moeflux::serve {
+
+struct ChatRequest {
+  GenerationFields generation;
+  TemplateRequest conversation;            // messages, tools that the model is shown, variables
+  std::shared_ptr<const ToolTypes> tools;  // of all tools of the request
+  bool one_call = false;                   // the answer ends behind its first call
+  int64_t reasoning_tokens_max = -1;       // negative: no limit
+  int32_t top_logprobs = -1;               // negative: none
+};
+
+}  // namespace moeflux::serve

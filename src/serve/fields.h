@@ -1,0 +1,56 @@
+// Reads the fields of a request's JSON object by name and type, and remembers the first that cannot
+// be right. A field that is null counts as absent, as in OpenAI's interface; names that nobody asks
+// for are ignored.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "serve/api_error.h"
+
+namespace moeflux::serve {
+
+/// Both ends belong to it.
+template <typename T>
+struct Range {
+  T low;
+  T high;
+};
+
+class Fields {
+ public:
+  /// `object` must outlive this; anything but an object has no fields, and is a problem. `path` is
+  /// where it lies in the request ("stream_options"), empty for the request itself.
+  explicit Fields(const Json& object, std::string path = {});
+
+  /// Null where it is absent.
+  const Json* find(std::string_view name) const;
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+
+  std::optional<bool> boolean(std::string_view name);
+  std::optional<int64_t> integer(std::string_view name, Range<int64_t> range);
+  std::optional<double> number(std::string_view name, Range<double> range);
+  std::optional<std::string> text(std::string_view name);
+  const Json* array(std::string_view name);
+  const Json* object(std::string_view name);
+  /// A string, or an array of strings.
+  std::optional<std::vector<std::string>> texts(std::string_view name, size_t count_max);
+
+  /// "stream_options.include_usage"
+  std::string full_name(std::string_view name) const;
+  void fail(ApiError error);
+  const std::optional<ApiError>& problem() const { return problem_; }
+
+ private:
+  void fail(std::string_view name, const Json& found, std::string_view expected);
+
+  const Json& object_;
+  std::string path_;
+  std::optional<ApiError> problem_;
+};
+
+}  // namespace moeflux::serve

@@ -1,0 +1,112 @@
+#include "serve/generation_fields.h"
+
+#include <charconv>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux::serve {
+namespace {
+
+constexpr double kAny = std::numeric_limits<float>::max();
+constexpr int64_t kIntegerMax = std::numeric_limits<int32_t>::max();
+constexpr size_t kStopsMax = 16;
+constexpr int64_t kChoicesMax = 8;
+
+void read_number(Fields& fields, const char* name, Range<double> range, float& value) {
+  if (const auto number = fields.number(name, range)) value = static_cast<float>(*number);
+}
+
+void read_integer(Fields& fields, const char* name, Range<int64_t> range, int32_t& value) {
+  if (const auto number = fields.integer(name, range)) value = static_cast<int32_t>(*number);
+}
+
+void read_samplers(Fields& fields, SamplerOptions& sampler) {
+  read_number(fields, "temperature", {0.0, 100.0}, sampler.temperature);
+  read_number(fields, "top_p", {0.0, 1.0}, sampler.top_p);
+  read_integer(fields, "top_k", {-1, kIntegerMax}, sampler.top_k);
+  read_number(fields, "min_p", {0.0, 1.0}, sampler.min_p);
+  read_number(fields, "typical_p", {0.0, 1.0}, sampler.typical_p);
+  read_number(fields, "top_n_sigma", {-1.0, kAny}, sampler.top_n_sigma);
+  read_number(fields, "xtc_probability", {0.0, 1.0}, sampler.xtc_probability);
+  read_number(fields, "xtc_threshold", {0.0, 1.0}, sampler.xtc_threshold);
+  read_number(fields, "dynatemp_range", {0.0, kAny}, sampler.dynatemp_range);
+  read_number(fields, "dynatemp_exponent", {0.0, kAny}, sampler.dynatemp_exponent);
+  read_integer(fields, "mirostat", {0, 2}, sampler.mirostat);
+  read_number(fields, "mirostat_tau", {0.0, kAny}, sampler.mirostat_tau);
+  read_number(fields, "mirostat_eta", {0.0, kAny}, sampler.mirostat_eta);
+  read_number(fields, "dry_multiplier", {0.0, kAny}, sampler.dry_multiplier);
+  read_number(fields, "dry_base", {0.0, kAny}, sampler.dry_base);
+  read_integer(fields, "dry_allowed_length", {0, kIntegerMax}, sampler.dry_allowed_length);
+  read_integer(fields, "dry_penalty_last_n", {-1, kIntegerMax}, sampler.dry_penalty_last_n);
+  if (auto breakers = fields.texts("dry_sequence_breakers", 64)) {
+    sampler.dry_sequence_breakers = std::move(*breakers);
+  }
+}
+
+void read_penalties(Fields& fields, SamplerOptions& sampler) {
+  read_number(fields, "repeat_penalty", {0.0, 10.0}, sampler.repeat_penalty);
+  read_integer(fields, "repeat_last_n", {-1, kIntegerMax}, sampler.repeat_last_n);
+  read_number(fields, "presence_penalty", {-2.0, 2.0}, sampler.presence_penalty);
+  read_number(fields, "frequency_penalty", {-2.0, 2.0}, sampler.frequency_penalty);
+  const bool penalised = fields.has("presence_penalty") || fields.has("frequency_penalty");
+  // Those of OpenAI look at the whole text.
+  if (penalised && !fields.has("repeat_last_n")) sampler.repeat_last_n = -1;
+  const Json* biases = fields.object("logit_bias");
+  if (biases == nullptr) return;
+  for (const auto& [name, bias] : biases->items()) {
+    TokenId token = 0;
+    const char* end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data(), end, token);
+    const bool is_token = parsed.ec == std::errc() && parsed.ptr == end && token >= 0;
+    if (!is_token || !bias.is_number()) {
+      return fields.fail(
+          bad_field("logit_bias", formatted("logit_bias: \"{}\": {}, expected the id "
+                                            "of a token and a number",
+                                            name, json_excerpt(bias))));
+    }
+    // 100 in either direction decides, as OpenAI says.
+    const double value = bias.get<double>();
+    sampler.logit_bias.push_back({token, value <= -100.0 ? -std::numeric_limits<float>::infinity()
+                                                         : static_cast<float>(value)});
+  }
+}
+
+}  // namespace
+
+GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults) {
+  GenerationFields read{.sampler = defaults};
+  read_samplers(fields, read.sampler);
+  read_penalties(fields, read.sampler);
+  // 53 bits, which JSON numbers carry through any client.
+  std::random_device random;
+  read.sampler.seed = (uint64_t{random()} << 21) ^ random();
+  if (const auto seed = fields.integer("seed", {-1, std::numeric_limits<int64_t>::max()})) {
+    if (*seed >= 0) read.sampler.seed = static_cast<uint64_t>(*seed);
+  }
+  if (auto stop = fields.texts("stop", kStopsMax)) read.stop = std::move(*stop);
+  read.choices = fields.integer("n", {1, kChoicesMax}).value_or(1);
+  read.stream = fields.boolean("stream").value_or(false);
+  if (const Json* options = fields.object("stream_options")) {
+    Fields inner(*options, "stream_options");
+    read.include_usage = inner.boolean("include_usage").value_or(false);
+    if (inner.problem()) fields.fail(*inner.problem());
+  }
+  read.reuse_states = fields.boolean("cache_prompt").value_or(true);
+  read.return_progress = fields.boolean("return_progress").value_or(false);
+  read.timings_per_token = fields.boolean("timings_per_token").value_or(false);
+  read.ignore_stop_tokens = fields.boolean("ignore_eos").value_or(false);
+  const Status valid = validate(read.sampler);
+  if (!valid.ok()) fields.fail(api_error(valid.error()));
+  return read;
+}
+
+SamplerOptions sampler_of_choice(const SamplerOptions& first, int64_t choice) {
+  SamplerOptions sampler = first;
+  sampler.seed += static_cast<uint64_t>(choice);
+  return sampler;
+}
+
+}  // namespace moeflux::serve

@@ -1,0 +1,269 @@
+#include "serve/openai_chat.h"
+
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux::serve {
+namespace {
+
+constexpr int64_t kTokensMax = int64_t{1} << 40;
+
+// Models of this engine read text.
+void check_messages(Fields& fields, const Json& messages) {
+  if (messages.empty()) return fields.fail(bad_field("messages", "messages is empty"));
+  for (size_t m = 0; m < messages.size(); ++m) {
+    const Json& message = messages[m];
+    const auto content = message.is_object() ? message.find("content") : message.end();
+    if (!message.is_object() || content == message.end() || !content->is_array()) continue;
+    for (size_t p = 0; p < content->size(); ++p) {
+      const Json& part = (*content)[p];
+      const std::string type = part.is_object() ? part.value("type", Json()).dump() : "";
+      if (type == "\"text\"" || type == "\"refusal\"") continue;
+      const std::string param = formatted("messages[{}].content[{}]", m, p);
+      return fields.fail(unsupported_field(
+          param, formatted("{} is of type {}, expected text: models here read nothing else", param,
+                           type.empty() ? "none" : type)));
+    }
+  }
+}
+
+bool is_strict(const Json& tool) {
+  const auto function = tool.is_object() ? tool.find("function") : tool.end();
+  if (!tool.is_object() || function == tool.end() || !function->is_object()) return false;
+  const auto strict = function->find("strict");
+  return strict != function->end() && strict->is_boolean() && strict->get<bool>();
+}
+
+// The old interface's functions are tools.
+Json read_tools(Fields& fields) {
+  Json tools;
+  if (const Json* given = fields.array("tools")) {
+    tools = *given;
+  } else if (const Json* functions = fields.array("functions")) {
+    tools = Json::array();
+    for (const Json& function : *functions) {
+      tools.push_back({{"type", "function"}, {"function", function}});
+    }
+  }
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (!is_strict(tools[i])) continue;
+    const std::string param = formatted("tools[{}].function.strict", i);
+    fields.fail(unsupported_field(param, param + ": arguments cannot be held to a schema yet"));
+  }
+  return tools.empty() ? Json() : tools;
+}
+
+// Whether the model is shown the tools.
+bool read_tool_choice(Fields& fields) {
+  const bool is_old = !fields.has("tool_choice") && fields.has("function_call");
+  const char* name = is_old ? "function_call" : "tool_choice";
+  const Json* choice = fields.find(name);
+  if (choice == nullptr || *choice == "auto") return true;
+  if (*choice == "none") return false;
+  fields.fail(unsupported_field(
+      name, formatted("{} is {}, expected \"auto\" or \"none\": calls cannot be forced yet", name,
+                      json_excerpt(*choice))));
+  return true;
+}
+
+void read_response_format(Fields& fields) {
+  const Json* format = fields.object("response_format");
+  if (format == nullptr) return;
+  const Json type = format->value("type", Json());
+  if (type == "text") return;
+  fields.fail(unsupported_field(
+      "response_format",
+      formatted("response_format.type is {}, expected \"text\": answers cannot be held to a "
+                "grammar yet",
+                json_excerpt(type))));
+}
+
+void read_variables(Fields& fields, Json& variables) {
+  if (const auto effort = fields.text("reasoning_effort")) {
+    variables["reasoning_effort"] = *effort;
+    if (*effort == "none") variables["enable_thinking"] = false;
+  }
+  if (const Json* given = fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : given->items()) variables[name] = value;
+  }
+}
+
+void read_logprobs(Fields& fields, ChatRequest& request) {
+  const bool wanted = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", {0, kTopLogprobsMax});
+  if (top && *top > 0 && !wanted) {
+    fields.fail(bad_field("top_logprobs", "top_logprobs is given without logprobs: true"));
+  }
+  if (wanted) request.top_logprobs = static_cast<int32_t>(top.value_or(0));
+}
+
+Json score_json(TokenId token, float logprob, const TokenSpelling& spelling) {
+  return {{"token", spelling.text(token)}, {"logprob", logprob}, {"bytes", spelling.bytes(token)}};
+}
+
+Json logprobs_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling) {
+  Json content = Json::array();
+  for (const ScoredToken& score : scores) {
+    Json entry = score_json(score.token, score.logprobs.logprob, spelling);
+    entry["top_logprobs"] = Json::array();
+    for (const TokenLogit& top : score.logprobs.top) {
+      entry["top_logprobs"].push_back(score_json(top.id, top.logit, spelling));
+    }
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+Json call_json(const ToolCall& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+Json message_json(const AnswerPart& answer) {
+  Json message = {{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
+  if (answer.content.empty() && !answer.calls.empty()) message["content"] = nullptr;
+  if (!answer.reasoning.empty()) {
+    message["reasoning_content"] = answer.reasoning;
+    message["reasoning"] = answer.reasoning;
+  }
+  if (answer.calls.empty()) return message;
+  message["tool_calls"] = Json::array();
+  for (const ToolCall& call : answer.calls) message["tool_calls"].push_back(call_json(call));
+  return message;
+}
+
+Json chunk(const AnswerIdentity& identity, Json choices) {
+  return {{"id", identity.id},
+          {"object", "chat.completion.chunk"},
+          {"created", identity.created},
+          {"model", identity.model},
+          {"system_fingerprint", identity.fingerprint},
+          {"choices", std::move(choices)}};
+}
+
+Json choice_chunk(const AnswerIdentity& identity, int64_t choice, Json delta,
+                  const Json& reason = nullptr) {
+  return chunk(identity, Json::array({{{"index", choice},
+                                       {"delta", std::move(delta)},
+                                       {"logprobs", nullptr},
+                                       {"finish_reason", reason}}}));
+}
+
+}  // namespace
+
+std::variant<ChatRequest, ApiError> decode_chat_request(const Json& body,
+                                                        const RequestDefaults& defaults) {
+  Fields fields(body);
+  ChatRequest request{.generation = read_generation_fields(fields, defaults.sampler)};
+  const Json* messages = fields.array("messages");
+  if (messages != nullptr) {
+    request.conversation.messages = *messages;
+    check_messages(fields, *messages);
+  } else {
+    fields.fail(bad_field("messages", "messages is absent, expected an array of messages"));
+  }
+  const auto old_max = fields.integer("max_tokens", {-1, kTokensMax});
+  const auto tokens_max = fields.integer("max_completion_tokens", {-1, kTokensMax});
+  request.generation.tokens_max = tokens_max ? *tokens_max : old_max.value_or(-1);
+  const Json tools = read_tools(fields);
+  if (!tools.is_null()) {
+    request.tools = std::make_shared<const ToolTypes>(ToolTypes::of_tools(tools));
+  }
+  if (read_tool_choice(fields)) request.conversation.tools = tools;
+  request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+  read_response_format(fields);
+  request.conversation.variables = defaults.template_variables;
+  read_variables(fields, request.conversation.variables);
+  read_logprobs(fields, request);
+  request.reasoning_tokens_max =
+      fields.integer("reasoning_budget", {-1, kTokensMax}).value_or(defaults.reasoning_tokens_max);
+  for (const char* name : {"audio", "web_search_options"}) {
+    if (fields.has(name)) fields.fail(unsupported_field(name, formatted("no {} here", name)));
+  }
+  if (fields.problem()) return *fields.problem();
+  return request;
+}
+
+std::string finish_reason(const AnswerPart& answer) {
+  const bool is_cut = answer.statistics.reason == FinishReason::kTokensMax ||
+                      answer.statistics.reason == FinishReason::kContextFull;
+  if (is_cut) return "length";
+  return answer.complete_calls > 0 ? "tool_calls" : "stop";
+}
+
+Json chat_completion(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers,
+                     const TokenSpelling& spelling, bool with_logprobs) {
+  Json choices = Json::array();
+  for (size_t i = 0; i < answers.size(); ++i) {
+    choices.push_back(
+        {{"index", i},
+         {"message", message_json(answers[i])},
+         {"logprobs", with_logprobs ? logprobs_json(answers[i].scores, spelling) : Json()},
+         {"finish_reason", finish_reason(answers[i])}});
+  }
+  return {{"id", identity.id},
+          {"object", "chat.completion"},
+          {"created", identity.created},
+          {"model", identity.model},
+          {"system_fingerprint", identity.fingerprint},
+          {"choices", std::move(choices)},
+          {"usage", usage_json(answers)},
+          {"timings", timings_json(answers.front().statistics)},
+          {"moeflux", moeflux_json(identity, answers)}};
+}
+
+Json chat_first_chunk(const AnswerIdentity& identity, int64_t choice) {
+  return choice_chunk(identity, choice,
+                      {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}});
+}
+
+Json chat_delta_chunk(const AnswerIdentity& identity, int64_t choice, const AnswerDelta& delta,
+                      const TokenSpelling& spelling) {
+  const auto call_chunk = [&](Json call) {
+    return choice_chunk(identity, choice, {{"tool_calls", Json::array({std::move(call)})}});
+  };
+  switch (delta.kind) {
+    case OutputKind::kReasoning:
+      return choice_chunk(identity, choice,
+                          {{"reasoning_content", delta.text}, {"reasoning", delta.text}});
+    case OutputKind::kContent: {
+      Json frame = choice_chunk(identity, choice, {{"content", delta.text}});
+      if (!delta.scores.empty()) {
+        frame["choices"][0]["logprobs"] = logprobs_json(delta.scores, spelling);
+      }
+      return frame;
+    }
+    case OutputKind::kCallBegin:
+      return call_chunk({{"index", delta.call},
+                         {"id", delta.id},
+                         {"type", "function"},
+                         {"function", {{"name", delta.text}, {"arguments", ""}}}});
+    case OutputKind::kCallArguments:
+      return call_chunk({{"index", delta.call}, {"function", {{"arguments", delta.text}}}});
+    case OutputKind::kCallEnd:
+    case OutputKind::kMarkup:
+      break;
+  }
+  return {};
+}
+
+Json chat_last_chunk(const AnswerIdentity& identity, int64_t choice, const AnswerPart& answer) {
+  return choice_chunk(identity, choice, Json::object(), finish_reason(answer));
+}
+
+Json chat_usage_chunk(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers) {
+  Json frame = chunk(identity, Json::array());
+  frame["usage"] = usage_json(answers);
+  return frame;
+}
+
+Json chat_progress_chunk(const AnswerIdentity& identity, int64_t choice,
+                         const PromptProgress& progress) {
+  Json frame = choice_chunk(identity, choice, Json::object());
+  frame["prompt_progress"] = progress_json(progress);
+  return frame;
+}
+
+}  // namespace moeflux::serve

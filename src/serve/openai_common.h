@@ -1,0 +1,54 @@
+// Parts of answers that OpenAI's two interfaces of completions share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "serve/answer.h"
+#include "text/tokenizer.h"
+
+namespace moeflux::serve {
+
+/// What all frames of an answer share.
+struct AnswerIdentity {
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+  std::string fingerprint;  // of build and checkpoint
+  uint64_t seed = 0;        // of the first choice
+};
+
+/// Tokens as lists of scores show them.
+class TokenSpelling {
+ public:
+  explicit TokenSpelling(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// Well-formed: U+FFFD for a part of a character.
+  std::string text(TokenId token) const { return tokenizer_.token_text(token); }
+  /// The bytes as a list of numbers.
+  Json bytes(TokenId token) const;
+
+ private:
+  const Tokenizer& tokenizer_;
+};
+
+/// Choices share their prompt, which counts once.
+Json usage_json(const std::vector<AnswerPart>& answers);
+/// llama.cpp's.
+Json timings_json(const TextStatistics& statistics);
+/// What no other server has: the seed, and what experts took from the drive.
+Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers);
+/// llama.cpp's prompt_progress, with our place in the queue.
+Json progress_json(const PromptProgress& progress);
+
+/// A prefix and 24 letters or digits, new each time.
+std::string make_id(std::string_view prefix);
+int64_t unix_seconds();
+
+/// A server-sent event of JSON.
+std::string data_frame(const Json& json);
+/// The text of JSON whose strings may hold what is no UTF-8.
+std::string dump_json(const Json& json);
+
+}  // namespace moeflux::serve
