@@ -1,0 +1,48 @@
+// An answer in a conversation, in OpenAI's words.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "serve/choices.h"
+#include "serve/openai_chat.h"
+
+namespace moeflux::serve {
+
+struct ChatChoicesOptions {
+  AnswerIdentity identity;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_progress = false;
+  bool timings_per_token = false;
+  bool with_logprobs = false;
+};
+
+class ChatChoices : public Choices {
+ public:
+  ChatChoices(Scheduler& scheduler, std::shared_ptr<Response> response, TokenSpelling spelling,
+              ChatChoicesOptions options, size_t choices);
+
+  /// Who hears of a choice; keeps this alive.
+  std::shared_ptr<AnswerListener> listener(size_t choice);
+
+ private:
+  class Listener;
+  std::vector<Json> first_frames() const override;
+  std::vector<Json> last_frames() const override;
+  Json whole_answer() const override;
+  bool tell(size_t choice, const AnswerDelta& delta);
+  Json with_usage_null(Json frame) const;
+
+  const TokenSpelling spelling_;
+  const ChatChoicesOptions options_;
+  std::vector<AnswerPart> answers_;
+  struct Pace {
+    std::chrono::steady_clock::time_point first;
+    int64_t tokens = 0;
+  };
+  std::vector<Pace> paces_;
+};
+
+}  // namespace moeflux::serve

@@ -1,0 +1,18 @@
+// Counters as text for Prometheus, under the names of llama.cpp and vLLM, which routers read, and
+// our own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "chat/open_model.h"
+#include "chat/scheduler.h"
+
+namespace moeflux::serve {
+
+std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model);
+/// llama.cpp's /slots: the texts that have begun.
+Json slots_json(const std::vector<ActiveText>& texts);
+
+}  // namespace moeflux::serve

@@ -1,0 +1,392 @@
+// The service as a host that embeds it sees it: requests in, answers out, no sockets.
+#include "serve/service.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <thread>
+
+#include "serve/openai_common.h"
+#include "templates/engine_test_util.h"
+
+namespace moeflux::serve {
+namespace {
+
+/// An answer that lies in memory; a reader may be slow, or leave.
+class MemoryResponse : public Response {
+ public:
+  void send(int status, Headers headers, std::string body) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(has_begun_) << "a second answer";
+    status_ = status;
+    headers_ = std::move(headers);
+    text_ = std::move(body);
+    has_begun_ = ended_ = true;
+    changed_.notify_all();
+  }
+  void begin(int status, Headers headers) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(has_begun_) << "a second answer";
+    status_ = status;
+    headers_ = std::move(headers);
+    has_begun_ = true;
+  }
+  void write(std::string bytes) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(has_begun_ && !ended_) << "written outside of the answer: " << bytes;
+    text_ += bytes;
+    unread_ += bytes.size();
+    changed_.notify_all();
+  }
+  void end() override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(has_begun_ && !ended_) << "a second end";
+    ended_ = true;
+    changed_.notify_all();
+  }
+  void keep_alive(std::string, std::chrono::milliseconds) override {}
+  size_t unsent_bytes() const override {
+    const std::lock_guard lock(mutex_);
+    return is_slow_ ? unread_ + (size_t{2} << 20) : 0;
+  }
+  void when_drained(size_t, std::function<void()> drained) override {
+    const std::lock_guard lock(mutex_);
+    drained_ = std::move(drained);
+    changed_.notify_all();
+  }
+  void when_closed(std::function<void()> closed) override {
+    const std::lock_guard lock(mutex_);
+    closed_ = std::move(closed);
+    changed_.notify_all();
+  }
+  bool is_closed() const override { return false; }
+
+  /// The whole text, once the answer has ended.
+  std::string wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_; });
+    return text_;
+  }
+  int status() {
+    wait();
+    return status_;
+  }
+  Json json() { return Json::parse(wait()); }
+  /// Frames of a stream without the last, which says that it is over.
+  std::vector<Json> frames() {
+    std::vector<Json> frames;
+    const std::string text = wait();
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find("\n\n", begin);
+      const std::string frame = text.substr(begin, end - begin);
+      begin = end + 2;
+      EXPECT_EQ(frame.rfind("data: ", 0), 0u) << frame;
+      if (frame == "data: [DONE]") {
+        EXPECT_EQ(begin, text.size());
+        return frames;
+      }
+      frames.push_back(Json::parse(frame.substr(6)));
+    }
+    ADD_FAILURE() << "no [DONE] in " << text;
+    return frames;
+  }
+  void be_slow() { is_slow_ = true; }
+  void read_on() {
+    std::function<void()> drained;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return drained_ != nullptr || ended_; });
+      is_slow_ = false;
+      drained = std::exchange(drained_, nullptr);
+    }
+    if (drained) drained();
+  }
+  void leave() {
+    std::function<void()> closed;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closed_ != nullptr; });
+      closed = closed_;
+    }
+    closed();
+  }
+  std::string header(const std::string& name) const {
+    for (const auto& [key, value] : headers_) {
+      if (key == name) return value;
+    }
+    return {};
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int status_ = 0;
+  Headers headers_;
+  std::string text_;
+  size_t unread_ = 0;
+  bool has_begun_ = false;
+  bool ended_ = false;
+  bool is_slow_ = false;
+  std::function<void()> drained_;
+  std::function<void()> closed_;
+};
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}";
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Service> start(ServiceOptions options = {}) {
+    const std::string fable = std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m";
+    auto text = std::move(load_model_text(fable)).value();
+    auto model = open_model(
+        fable, {.device = {.threads = 1}, .engine = {.context_length = 256, .reader_threads = 1}},
+        std::move(text));
+    EXPECT_TRUE(model.ok()) << model.error().message();
+    if (!options.template_text) options.template_text = kTemplate;
+    auto service = Service::start(std::move(model).value(), std::move(options));
+    EXPECT_TRUE(service.ok()) << service.error().message();
+    return std::move(service).value();
+  }
+  static std::shared_ptr<MemoryResponse> post(Service& service, std::string path,
+                                              const Json& body) {
+    auto response = std::make_shared<MemoryResponse>();
+    service.handle({.method = "POST", .path = std::move(path), .body = body.dump()}, response);
+    return response;
+  }
+  static std::shared_ptr<MemoryResponse> get(Service& service, std::string path) {
+    auto response = std::make_shared<MemoryResponse>();
+    service.handle({.method = "GET", .path = std::move(path)}, response);
+    return response;
+  }
+  static Json question(const std::string& text, int tokens) {
+    return {{"messages", Json::array({{{"role", "user"}, {"content", text}}})},
+            {"max_tokens", tokens},
+            {"seed", 7}};
+  }
+  static std::string content(MemoryResponse& response) {
+    return response.json()["choices"][0]["message"]["content"].get<std::string>();
+  }
+};
+
+TEST_F(ServiceTest, AnswersAQuestionWholeAndInPieces) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = question("Once upon a time", 20);
+  const auto whole = post(*service, "/v1/chat/completions", body);
+  EXPECT_EQ(whole->status(), 200);
+  const Json answer = whole->json();
+  EXPECT_EQ(answer["object"], "chat.completion");
+  EXPECT_EQ(answer["model"], "fable-20m");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 20);
+  EXPECT_EQ(answer["moeflux"]["seed"], 7);
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  const auto stream = post(*service, "/v1/chat/completions", body);
+  const std::vector<Json> frames = stream->frames();
+  ASSERT_GT(frames.size(), 4u);
+  EXPECT_EQ(frames.front()["choices"][0]["delta"]["role"], "assistant");
+  std::string text;
+  for (const Json& frame : frames) {
+    EXPECT_EQ(frame["id"], frames.front()["id"]);
+    EXPECT_EQ(frame["object"], "chat.completion.chunk");
+    if (frame["choices"].empty()) continue;
+    const Json& delta = frame["choices"][0]["delta"];
+    if (delta.contains("content")) text += delta["content"].get<std::string>();
+  }
+  EXPECT_EQ(text, answer["choices"][0]["message"]["content"]);
+  EXPECT_EQ(frames.back()["usage"]["completion_tokens"], 20);
+  EXPECT_EQ(frames[frames.size() - 2]["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(ServiceTest, AnAnswerIsTheSameWhoeverElseAsks) {
+  if (testing::without_engine()) return;
+  std::map<int, std::string> alone;
+  for (int i = 0; i < 6; ++i) {
+    const auto service = start();
+    alone[i] = content(*post(*service, "/v1/chat/completions",
+                             question("Tell me story " + std::to_string(i), 12)));
+  }
+  const auto service =
+      start({.scheduler = {.slice_tokens = 1, .slice_time = std::chrono::milliseconds(0)}});
+  std::vector<std::shared_ptr<MemoryResponse>> answers;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 6; ++i) {
+      answers.push_back(post(*service, "/v1/chat/completions",
+                             question("Tell me story " + std::to_string(i), 12)));
+    }
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(content(*answers[i]), alone[static_cast<int>(i % 6)]) << i;
+  }
+}
+
+TEST_F(ServiceTest, ASecondTurnEvaluatesWhatIsNew) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = question("Once upon a time there was a fox", 10);
+  const Json first = post(*service, "/v1/chat/completions", body)->json();
+  body["messages"].push_back(first["choices"][0]["message"]);
+  body["messages"].push_back({{"role", "user"}, {"content", "And then?"}});
+  const Json usage = post(*service, "/v1/chat/completions", body)->json()["usage"];
+  // What was generated is encoded again as text, perhaps into other tokens: its first stay.
+  EXPECT_GE(usage["prompt_tokens_details"]["cached_tokens"].get<int>(),
+            first["usage"]["prompt_tokens"].get<int>() - 1);
+}
+
+TEST_F(ServiceTest, ChoicesAreThoseOfTheSeedsBehindEachOther) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = question("Once", 8);
+  body["n"] = 3;
+  const Json three = post(*service, "/v1/chat/completions", body)->json()["choices"];
+  ASSERT_EQ(three.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    Json one = question("Once", 8);
+    one["seed"] = 7 + i;
+    EXPECT_EQ(three[i]["index"], i);
+    EXPECT_EQ(three[i]["message"]["content"],
+              content(*post(*service, "/v1/chat/completions", one)));
+  }
+}
+
+TEST_F(ServiceTest, CompletionsScoreWhatTheyEcho) {
+  const auto service = start();
+  const Json body = {
+      {"prompt", "Once upon a time"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}};
+  const auto response = post(*service, "/v1/completions", body);
+  const Json choice = response->json()["choices"][0];
+  EXPECT_EQ(choice["text"], "Once upon a time");
+  const Json& scores = choice["logprobs"]["token_logprobs"];
+  ASSERT_EQ(scores.size(), 4u);
+  EXPECT_TRUE(scores[0].is_null());
+  for (size_t i = 1; i < scores.size(); ++i) EXPECT_LT(scores[i].get<double>(), 0.0);
+  // The same prompt as ids, behind a kept one.
+  Json ids = body;
+  ids["prompt"] =
+      Json::parse(post(*service, "/tokenize", {{"content", "Once upon a time"}})->wait())["tokens"];
+  EXPECT_EQ(post(*service, "/v1/completions", ids)->json()["choices"][0]["logprobs"],
+            choice["logprobs"]);
+}
+
+TEST_F(ServiceTest, StopStringsEndAnAnswerBeforeThem) {
+  const auto service = start();
+  Json body = {{"prompt", "Once upon a time"}, {"max_tokens", 16}, {"seed", 3}};
+  const std::string text =
+      post(*service, "/v1/completions", body)->json()["choices"][0]["text"].get<std::string>();
+  const std::string stop = text.substr(text.size() / 2, 3);
+  body["stop"] = stop;
+  const Json choice = post(*service, "/v1/completions", body)->json()["choices"][0];
+  EXPECT_EQ(choice["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
+TEST_F(ServiceTest, ASlowReaderGetsEverythingAndHoldsNobodyUp) {
+  const auto service = start();
+  const Json body = {{"prompt", "Once"}, {"max_tokens", 12}, {"seed", 1}, {"stream", true}};
+  const auto text = [](const std::vector<Json>& frames) {
+    std::string joined;
+    for (const Json& frame : frames) joined += frame["choices"][0]["text"].get<std::string>();
+    return joined;
+  };
+  const std::string expected = text(post(*service, "/v1/completions", body)->frames());
+  auto slow = std::make_shared<MemoryResponse>();
+  slow->be_slow();
+  service->handle({.method = "POST", .path = "/v1/completions", .body = body.dump()}, slow);
+  EXPECT_EQ(text(post(*service, "/v1/completions", body)->frames()), expected);
+  slow->read_on();
+  EXPECT_EQ(text(slow->frames()), expected);
+}
+
+TEST_F(ServiceTest, WhoLeavesIsCancelled) {
+  const auto service = start({.scheduler = {.active_max = 1}});
+  const Json endless = {{"prompt", "Once"}, {"max_tokens", -1}, {"ignore_eos", true}};
+  std::vector<std::shared_ptr<MemoryResponse>> leavers;
+  for (int i = 0; i < 4; ++i) leavers.push_back(post(*service, "/v1/completions", endless));
+  for (const auto& leaver : leavers) leaver->leave();
+  const Json body = {{"prompt", "Once"}, {"max_tokens", 2}};
+  EXPECT_EQ(post(*service, "/v1/completions", body)->status(), 200);
+}
+
+TEST_F(ServiceTest, AFullQueueIsToldWithATimeToComeAgain) {
+  const auto service = start({.scheduler = {.queue_max = 0, .active_max = 1}});
+  auto slow = std::make_shared<MemoryResponse>();
+  slow->be_slow();  // holds the only place
+  const Json body = {
+      {"prompt", "Once"}, {"max_tokens", 100}, {"stream", true}, {"ignore_eos", true}};
+  service->handle({.method = "POST", .path = "/v1/completions", .body = body.dump()}, slow);
+  const auto refused = post(*service, "/v1/completions", body);
+  EXPECT_EQ(refused->status(), 429);
+  EXPECT_EQ(refused->header("Retry-After"), "1");
+  EXPECT_EQ(refused->json()["error"]["type"], "rate_limit_error");
+  slow->leave();
+}
+
+TEST_F(ServiceTest, WhatIsWrongIsNamed) {
+  const auto service = start();
+  struct Case {
+    std::string path;
+    std::string body;
+    int status;
+    std::string words;
+  };
+  const std::string many(600, 'x');
+  const std::vector<Case> cases = {
+      {"/v1/completions", "{", 400, "not valid JSON"},
+      {"/v1/completions", "[]", 400, "expected an object"},
+      {"/v1/completions", "{}", 400, "prompt is absent"},
+      {"/v1/completions", R"({"prompt": "a", "temperature": "hot"})", 400, "temperature is"},
+      {"/v1/completions", R"({"prompt": [99999999]})", 400, "prompt"},
+      {"/v1/completions", R"({"prompt": "a", "model": "other"})", 404, "no model \"other\""},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "between two others"},
+      {"/v1/completions", Json({{"prompt", "one two " + many + many}}).dump(), 400, "the context"},
+      {"/v1/chat/completions", R"({"messages": 3})", 400, "messages is 3"},
+      {"/v1/embeddings", "{}", 404, "not offered"},
+      {"/v1/nothing", "{}", 404, "no POST /v1/nothing"},
+      {"/metrics", "{}", 405, "takes GET"},
+      {"/detokenize", R"({"tokens": [-1]})", 400, "tokens[0] is -1"},
+      {"/tokenize", "{}", 400, "content is absent"},
+  };
+  for (const Case& one : cases) {
+    auto response = std::make_shared<MemoryResponse>();
+    service->handle({.method = "POST", .path = one.path, .body = one.body}, response);
+    const bool needs_template = one.path == "/v1/chat/completions";
+    if (needs_template && !has_template_engine()) continue;
+    EXPECT_EQ(response->status(), one.status) << one.path << " " << one.body;
+    const std::string message = response->json()["error"]["message"].get<std::string>();
+    EXPECT_NE(message.find(one.words), std::string::npos) << message;
+  }
+}
+
+TEST_F(ServiceTest, TellsWhatItIs) {
+  const auto service = start({.model_name = "teller", .aliases = {"gpt-4o"}});
+  EXPECT_EQ(get(*service, "/health")->json()["status"], "ok");
+  EXPECT_EQ(get(*service, "/v1/models")->json()["data"][0]["id"], "teller");
+  EXPECT_EQ(get(*service, "/props")->json()["default_generation_settings"]["n_ctx"], 256);
+  EXPECT_EQ(get(*service, "/slots")->json(), Json::array());
+  EXPECT_TRUE(get(*service, "/openapi.json")->json()["paths"].contains("/v1/chat/completions"));
+  const Json body = {{"model", "gpt-4o"}, {"prompt", "Once"}, {"max_tokens", 3}};
+  EXPECT_EQ(post(*service, "/completions", body)->json()["model"], "teller");
+  const std::string metrics = get(*service, "/metrics")->wait();
+  EXPECT_NE(metrics.find("\nllamacpp:tokens_predicted_total 3\n"), std::string::npos) << metrics;
+  const Json back =
+      post(*service, "/detokenize", post(*service, "/tokenize", {{"content", "a fox"}})->json())
+          ->json();
+  EXPECT_EQ(back["content"], "a fox");
+}
+
+TEST_F(ServiceTest, TheTemplateIsShownWithoutAnAnswer) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = question("hi", 1);
+  EXPECT_EQ(post(*service, "/apply-template", body)->json()["prompt"], "user: hi\nassistant:");
+  body["add_generation_prompt"] = false;
+  EXPECT_EQ(post(*service, "/apply-template", body)->json()["prompt"], "user: hi\n");
+  EXPECT_GT(post(*service, "/v1/chat/completions/input_tokens", body)->json()["input_tokens"], 3);
+}
+
+}  // namespace
+}  // namespace moeflux::serve
