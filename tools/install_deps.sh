@@ -8,7 +8,7 @@
 set -eu
 
 run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
-  libutf8proc-dev liburing-dev libxxhash-dev libboost-dev"
+  libutf8proc-dev liburing-dev libxxhash-dev libboost-dev libedit-dev"
 # For chat templates; the distribution's plain rustc may be too old.
 rust="rustc-web cargo-web"
 # clang reads the Metal text and Objective-C++; with ccache pip's build has what the suite compiled.
@@ -17,8 +17,8 @@ bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
-optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev ccache python3-dev
-  python3-venv python3-numpy pybind11-dev rustc-web cargo-web"
+optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev libedit-dev ccache
+  python3-dev python3-venv python3-numpy pybind11-dev rustc-web cargo-web"
 brew_run="cmake ninja pkgconf fmt nlohmann-json cli11 pcre2 utf8proc xxhash boost rust"
 brew_test="googletest python3 numpy pybind11"
 brew_bench="google-benchmark"

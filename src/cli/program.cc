@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/format.h"
@@ -33,6 +34,12 @@ constexpr std::array kForeignOptions = {ForeignOption{"-ngl", kNearCache},
                                         ForeignOption{"-cmoe", kNoNearCache},
                                         ForeignOption{"--cpu-moe", kNoNearCache}};
 
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kShortNames = {
+    {{"-ctk", "--cache-type-k"},
+     {"-ctv", "--cache-type-v"},
+     {"-sys", "--system-prompt"},
+     {"-cnv", "--conversation"}}};
+
 // The line for the first of them among the arguments; empty without one.
 std::string foreign_option_line(std::span<char*> arguments) {
   for (const std::string_view argument : arguments) {
@@ -54,16 +61,25 @@ int report_usage_error(const CLI::App& program, const CLI::ParseError& error) {
   return 2;
 }
 
-// Behind the program's name, last first, as CLI11 wants them. It knows no options of one dash and
-// several letters, which llama.cpp has: they become long ones.
+// CLI11 knows no options of one dash and several letters, which llama.cpp has: these become long.
+std::string_view long_name(std::string_view argument) {
+  for (const auto& [name, long_name] : kShortNames) {
+    if (argument == name) return long_name;
+  }
+  return argument;
+}
+
+// Behind the program's name, last first, as CLI11 wants them. llama.cpp's `run -cnv`, and a system
+// prompt, which a text has not, mean a conversation.
 std::vector<std::string> arguments_of(int argc, char** argv) {
   std::vector<std::string> arguments;
+  bool converses = false;
   for (int i = argc - 1; i > 0; --i) {
-    const std::string_view argument = argv[i];
-    arguments.emplace_back(argument == "-ctk"   ? "--cache-type-k"
-                           : argument == "-ctv" ? "--cache-type-v"
-                                                : argument);
+    const std::string_view argument = long_name(argv[i]);
+    converses = converses || argument == "--conversation" || argument == "--system-prompt";
+    if (argument != "--conversation") arguments.emplace_back(argument);
   }
+  if (converses && argc > 1 && argv[1] == std::string_view("run")) arguments.back() = "chat";
   return arguments;
 }
 
@@ -74,12 +90,12 @@ int run_program(int argc, char** argv) {
                    "moeflux");
   program.set_version_flag("--version", std::string("moeflux ") + MOEFLUX_VERSION);
   program.require_subcommand(1);
-  const std::array<RegisteredCommand, 13> commands = {
-      add_run_command(program),      add_logits_command(program),     add_inspect_command(program),
-      add_tokenize_command(program), add_perplexity_command(program), add_bench_command(program),
-      add_synth_command(program),    add_replay_command(program),     add_pack_command(program),
-      add_quantize_command(program), add_plan_command(program),       add_devices_command(program),
-      add_template_command(program)};
+  const std::array<RegisteredCommand, 15> commands = {
+      add_run_command(program),        add_chat_command(program),    add_serve_command(program),
+      add_logits_command(program),     add_inspect_command(program), add_tokenize_command(program),
+      add_perplexity_command(program), add_bench_command(program),   add_synth_command(program),
+      add_replay_command(program),     add_pack_command(program),    add_quantize_command(program),
+      add_plan_command(program),       add_devices_command(program), add_template_command(program)};
   try {  // CLI11 reports by exceptions; they end here
     program.parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 // Ctrl-C as a stop request: no handler, no global flag, a thread that waits for the signal.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <stop_token>
 
@@ -17,5 +18,7 @@ class InterruptListener {
   virtual std::stop_token token() const = 0;
 };
 std::unique_ptr<InterruptListener> listen_for_interrupts();
+/// Calls `interrupted` for every SIGINT instead, on a thread of its own; SIGTERM is as above.
+std::unique_ptr<InterruptListener> listen_for_interrupts(std::function<void()> interrupted);
 
 }  // namespace moeflux

@@ -18,6 +18,8 @@ struct RegisteredCommand {
 };
 
 RegisteredCommand add_run_command(CLI::App& program);
+RegisteredCommand add_chat_command(CLI::App& program);
+RegisteredCommand add_serve_command(CLI::App& program);
 RegisteredCommand add_logits_command(CLI::App& program);
 RegisteredCommand add_inspect_command(CLI::App& program);
 RegisteredCommand add_tokenize_command(CLI::App& program);

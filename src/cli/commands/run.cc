@@ -30,6 +30,7 @@ struct Options {
   std::string prompt;
   std::string file;
   int64_t tokens_max = 128;
+  std::vector<std::string> stop_strings;
   bool ignore_eos = false;
   bool quiet = false;
   bool json = false;
@@ -144,6 +145,7 @@ Status run(const Options& options, bool prompt_given) {
       loaded.tokens,
       {.tokens_max = options.tokens_max,
        .ignore_model_stop_tokens = options.ignore_eos,
+       .stop_strings = options.stop_strings,
        .stop = interrupts->token(),
        .prefill_progress = show_progress,
        .keep_last_token = false},
@@ -174,6 +176,9 @@ RegisteredCommand add_run_command(CLI::App& program) {
   app->add_option("-n,--n-predict", options->tokens_max,
                   "Tokens to generate (-1: until the end of text or context)")
       ->capture_default_str();
+  app->add_option("-r,--reverse-prompt", options->stop_strings,
+                  "A text that ends the continuation before it; may be repeated")
+      ->allow_extra_args(false);
   app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
   app->add_flag("-q,--quiet", options->quiet, "Print only the generated text");
   app->add_flag("--json", options->json,

@@ -6,13 +6,15 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 namespace moeflux {
 namespace {
 
 class SigwaitListener : public InterruptListener {
  public:
-  SigwaitListener() {
+  explicit SigwaitListener(std::function<void()> interrupted)
+      : interrupted_(std::move(interrupted)) {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
@@ -33,10 +35,15 @@ class SigwaitListener : public InterruptListener {
       int signal = 0;
       if (sigwait(&signals_, &signal) != 0) return;
       if (closing_) return;
+      if (signal == SIGINT && interrupted_) {
+        interrupted_();
+        continue;
+      }
       if (!stop_.request_stop()) _exit(kInterruptedStatus);
     }
   }
 
+  const std::function<void()> interrupted_;
   sigset_t signals_;
   sigset_t previous_;
   std::stop_source stop_;
@@ -47,7 +54,11 @@ class SigwaitListener : public InterruptListener {
 }  // namespace
 
 std::unique_ptr<InterruptListener> listen_for_interrupts() {
-  return std::make_unique<SigwaitListener>();
+  return std::make_unique<SigwaitListener>(nullptr);
+}
+
+std::unique_ptr<InterruptListener> listen_for_interrupts(std::function<void()> interrupted) {
+  return std::make_unique<SigwaitListener>(std::move(interrupted));
 }
 
 }  // namespace moeflux

@@ -1,0 +1,91 @@
+#include "cli/chat/conversation.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::array kRoles = {"system", "user", "assistant"};
+
+}  // namespace
+
+bool Conversation::has_system() const {
+  return !messages_.empty() && messages_.front()["role"] == "system";
+}
+
+void Conversation::set_system(std::string text) {
+  if (has_system()) messages_.erase(messages_.begin());
+  if (text.empty()) return;
+  // By value: a list of pairs would be inserted as so many elements.
+  messages_.insert(messages_.begin(), Json({{"role", "system"}, {"content", std::move(text)}}));
+}
+
+void Conversation::add_user(std::string text) {
+  messages_.push_back({{"role", "user"}, {"content", std::move(text)}});
+}
+
+void Conversation::add_answer(std::string content, std::string reasoning) {
+  Json message = {{"role", "assistant"}, {"content", std::move(content)}};
+  if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
+  messages_.push_back(std::move(message));
+}
+
+void Conversation::clear() {
+  Json kept = Json::array();
+  if (has_system()) kept.push_back(messages_.front());
+  messages_ = std::move(kept);
+}
+
+std::optional<std::string> Conversation::undo() {
+  size_t last = messages_.size();
+  while (last > 0 && messages_[last - 1]["role"] != "user") --last;
+  if (last == 0) return std::nullopt;
+  std::string question = messages_[last - 1]["content"].get<std::string>();
+  while (messages_.size() >= last) messages_.erase(messages_.size() - 1);
+  return question;
+}
+
+int Conversation::turns() const {
+  return static_cast<int>(
+      std::count_if(messages_.begin(), messages_.end(),
+                    [](const Json& message) { return message["role"] == "user"; }));
+}
+
+bool Conversation::is_open() const {
+  return !messages_.empty() && messages_.back()["role"] == "user";
+}
+
+std::string Conversation::to_json() const {
+  return Json{{"messages", messages_}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<Conversation> Conversation::parse(std::string_view text, std::string_view what) {
+  MF_ASSIGN_OR_RETURN(Json json, parse_json(text, what));
+  if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
+  if (!json.is_array()) {
+    return make_error(ErrorCode::kCorruption, "{}: {}, expected messages", what,
+                      json_excerpt(json));
+  }
+  Conversation conversation;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const Json& message = json[i];
+    const bool is_message = message.is_object() && message.contains("role") &&
+                            message.contains("content") && message["content"].is_string();
+    const bool is_known =
+        is_message && std::find(kRoles.begin(), kRoles.end(), message["role"]) != kRoles.end();
+    if (!is_known || (message["role"] == "system" && i > 0)) {
+      return make_error(ErrorCode::kCorruption,
+                        "{}: message {} is {}, expected a user's or assistant's text, or the "
+                        "system's at the beginning",
+                        what, i + 1, json_excerpt(message));
+    }
+    conversation.messages_.push_back(message);
+  }
+  return conversation;
+}
+
+}  // namespace moeflux

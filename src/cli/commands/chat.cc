@@ -1,0 +1,109 @@
+// moeflux chat: a conversation in the terminal. Ctrl-C stops an answer; at the prompt it empties
+// the line, and where there is no line editor it ends the program.
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "chat/chat_format.h"
+#include "chat/open_model.h"
+#include "cli/chat/chat_loop.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/sampling_options.h"
+#include "cli/terminal.h"
+#include "cli/text_input.h"
+#include "io/interrupt.h"
+
+namespace moeflux {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  SamplingFlags sampling;
+  std::string prompt;
+  std::string system;
+  std::string template_file;
+  std::vector<std::string> stop_strings;
+  int64_t tokens_max = -1;
+  int64_t reasoning_budget = -1;
+  bool ignore_eos = false;
+  bool statistics = false;
+};
+
+Status run(const Options& options) {
+  std::mutex mutex;
+  ChatLoop* loop = nullptr;  // while there is one
+  const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts([&] {
+    const std::lock_guard lock(mutex);
+    if (loop == nullptr || !loop->interrupt()) end_interrupted();
+  });
+  const std::stop_callback at_once(interrupts->token(), [] { end_interrupted(); });
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+  MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
+  if (!text.tokenizer.ok()) return text.tokenizer.error();
+  MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
+                      sampler_options(options.sampling, text.defaults.sampler));
+  std::optional<std::string> template_text;
+  if (!options.template_file.empty()) {
+    MF_ASSIGN_OR_RETURN(template_text, read_text_input(options.template_file));
+  }
+  if (options.sampling.draws_seed()) print_note(formatted("seed {}", sampler.seed));
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
+  MF_ASSIGN_OR_RETURN(const auto model,
+                      open_model(options.model, directory, std::move(engine), std::move(text)));
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  MF_ASSIGN_OR_RETURN(auto format,
+                      ChatFormat::load(*source, *model->text.tokenizer, template_text));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<ChatLoop> chat,
+                      ChatLoop::start(model, std::move(format),
+                                      {.sampler = std::move(sampler),
+                                       .tokens_max = options.tokens_max,
+                                       .reasoning_tokens_max = options.reasoning_budget,
+                                       .ignore_stop_tokens = options.ignore_eos,
+                                       .stop_strings = options.stop_strings,
+                                       .system = options.system,
+                                       .shows_statistics = options.statistics}));
+  {
+    const std::lock_guard lock(mutex);
+    loop = chat.get();
+  }
+  const std::unique_ptr<LineEditor> editor = make_line_editor();
+  const Status done = chat->run(*editor, options.prompt);
+  const std::lock_guard lock(mutex);
+  loop = nullptr;
+  return done;
+}
+
+}  // namespace
+
+RegisteredCommand add_chat_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand(
+      "chat", "Talk with a model. /help lists commands; Ctrl-C stops an answer, Ctrl-D ends");
+  add_model_options(*app, options->model);
+  app->add_option("prompt,-p,--prompt", options->prompt, "The first question");
+  app->add_option("--system-prompt", options->system,
+                  "What the model is told before all else (-sys)");
+  app->add_option("--chat-template-file", options->template_file,
+                  "Jinja text in place of the model's own")
+      ->check(not_empty());
+  app->add_option("-r,--reverse-prompt", options->stop_strings,
+                  "A text that ends answers; may be repeated")
+      ->allow_extra_args(false);
+  app->add_option("-n,--n-predict", options->tokens_max, "Tokens of an answer (-1: until its end)")
+      ->capture_default_str();
+  app->add_option("--reasoning-budget", options->reasoning_budget,
+                  "Tokens of reasoning in an answer (-1: no limit)")
+      ->capture_default_str();
+  app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
+  app->add_flag("--stats", options->statistics, "Tokens and seconds after each answer");
+  add_sampling_options(*app, options->sampling);
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,217 @@
+// moeflux serve: answers HTTP clients until Ctrl-C or SIGTERM. Requests are answered from the start
+// on: with 503 until the model is loaded, and while the program ends.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "base/units.h"
+#include "chat/open_model.h"
+#include "cli/commands/command.h"
+#include "cli/model_options.h"
+#include "cli/sampling_options.h"
+#include "cli/terminal.h"
+#include "cli/text_input.h"
+#include "io/interrupt.h"
+#include "serve/http_server.h"
+#include "serve/service.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::chrono::seconds kGrace{30};
+
+struct Options {
+  ModelOptions model;
+  SamplingFlags sampling;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::string unix_socket;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> allowed_origins;
+  bool allow_public = false;
+  std::string model_name;
+  std::vector<std::string> aliases;
+  std::string template_file;
+  std::string states_folder;
+  std::string states_size = "4GiB";
+  int64_t reasoning_budget = -1;
+  int active_max = 4;
+  int queue_max = 64;
+};
+
+/// Who answers: nobody until the model is loaded.
+class Door {
+ public:
+  void open(std::shared_ptr<serve::Service> service) {
+    const std::lock_guard lock(mutex_);
+    service_ = std::move(service);
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    service_ = nullptr;
+    why_ = "the server is stopping";
+  }
+  void answer(const serve::Request& request, std::shared_ptr<serve::Response> response) {
+    std::shared_ptr<serve::Service> service;
+    serve::ApiError error{.status = 503, .type = "unavailable_error"};
+    {
+      const std::lock_guard lock(mutex_);
+      service = service_;
+      error.message = why_;
+    }
+    if (service) return service->handle(request, std::move(response));
+    response->send(error.status, {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
+                   serve::error_body(error).dump());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<serve::Service> service_;
+  std::string why_ = "the model is being loaded";  // without a service
+};
+
+Result<std::vector<std::string>> read_keys(const Options& options) {
+  std::vector<std::string> keys = options.api_keys;
+  if (!options.api_key_file.empty()) {
+    MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(options.api_key_file));
+    size_t begin = 0;
+    while (begin < text.size()) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      std::string line = text.substr(begin, end - begin);
+      if (line.ends_with('\r')) line.pop_back();
+      if (!line.empty()) keys.push_back(std::move(line));
+      begin = end + 1;
+    }
+    if (keys.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "{} has no key, expected one in each line",
+                        options.api_key_file);
+    }
+  }
+  return keys;
+}
+
+serve::HttpServerOptions http_options(const Options& options, std::vector<std::string> keys) {
+  serve::HttpServerOptions http;
+  http.host = options.host;
+  http.port = static_cast<uint16_t>(options.port);
+  http.unix_socket = options.unix_socket;
+  http.access.api_keys = std::move(keys);
+  http.access.allowed_hosts = options.allowed_hosts;
+  http.access.allowed_origins = options.allowed_origins;
+  http.allow_public_without_key = options.allow_public;
+  return http;
+}
+
+Result<std::shared_ptr<serve::Service>> load(const Options& options) {
+  MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
+  MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
+  MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
+                      sampler_options(options.sampling, text.defaults.sampler));
+  serve::ServiceOptions service{
+      .model_name = options.model_name,
+      .aliases = options.aliases,
+      .defaults = {.sampler = std::move(sampler), .reasoning_tokens_max = options.reasoning_budget},
+      .scheduler = {.queue_max = options.queue_max, .active_max = options.active_max}};
+  if (!options.template_file.empty()) {
+    MF_ASSIGN_OR_RETURN(service.template_text, read_text_input(options.template_file));
+  }
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
+  if (!options.states_folder.empty()) {
+    engine.prefix_cache_directory = options.states_folder;
+    MF_ASSIGN_OR_RETURN(engine.prefix_cache_bytes, parse_bytes(options.states_size));
+  }
+  MF_ASSIGN_OR_RETURN(auto model,
+                      open_model(options.model, directory, std::move(engine), std::move(text)));
+  MF_ASSIGN_OR_RETURN(auto started, serve::Service::start(std::move(model), std::move(service)));
+  return std::shared_ptr<serve::Service>(std::move(started));
+}
+
+Status run(const Options& options) {
+  const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
+  MF_ASSIGN_OR_RETURN(std::vector<std::string> keys, read_keys(options));
+  Door door;
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<serve::HttpServer> server,
+                      serve::HttpServer::start(
+                          http_options(options, std::move(keys)),
+                          [&](serve::Request request, std::shared_ptr<serve::Response> response) {
+                            door.answer(request, std::move(response));
+                          }));
+  std::shared_ptr<serve::Service> service;
+  {
+    const std::stop_callback at_once(interrupts->token(), [] { end_interrupted(); });
+    MF_ASSIGN_OR_RETURN(service, load(options));
+  }
+  door.open(service);
+  print_note(options.unix_socket.empty()
+                 ? formatted("{} answers at http://{}:{}/v1", service->model_name(), options.host,
+                             server->port())
+                 : formatted("{} answers at {}", service->model_name(), options.unix_socket));
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  stopped.wait(lock, interrupts->token(), [] { return false; });
+  door.close();
+  server->stop(kGrace);
+  service->drain();  // writes states that are to survive
+  return {};
+}
+
+void add_network_options(CLI::App& app, Options& options) {
+  app.add_option("--host", options.host, "The address to listen at")->capture_default_str();
+  app.add_option("--port", options.port, "The port; 0 takes a free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--unix-socket", options.unix_socket, "Listen at a socket file instead");
+  app.add_option("--api-key", options.api_keys, "A key that clients have to know; may be repeated")
+      ->check(not_empty());
+  app.add_option("--api-key-file", options.api_key_file, "A file with a key in each line")
+      ->check(not_empty());
+  app.add_option("--allow-host", options.allowed_hosts,
+                 "A further name of this server in the Host header; may be repeated");
+  app.add_option("--allow-origin", options.allowed_origins,
+                 "A web page's origin that may ask; may be repeated");
+  app.add_flag("--allow-public", options.allow_public,
+               "Listen at an address that others reach, without a key");
+}
+
+}  // namespace
+
+RegisteredCommand add_serve_command(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand("serve", "Answer HTTP clients, as OpenAI's server does");
+  add_model_options(*app, options->model);
+  add_network_options(*app, *options);
+  app->add_option("--model-name", options->model_name,
+                  "What clients call the model (default: its folder)");
+  app->add_option("-a,--model-alias,--alias", options->aliases,
+                  "A further name for it, '*' for any; may be repeated");
+  app->add_option("--chat-template-file", options->template_file,
+                  "Jinja text in place of the model's own")
+      ->check(not_empty());
+  app->add_option("--states", options->states_folder,
+                  "A folder where conversations' states are kept across restarts")
+      ->check(not_empty());
+  app->add_option("--states-size", options->states_size, "What it may take")->capture_default_str();
+  app->add_option("--reasoning-budget", options->reasoning_budget,
+                  "Tokens of reasoning in an answer (-1: no limit)")
+      ->capture_default_str();
+  app->add_option("--parallel", options->active_max, "Texts that take turns at the engine")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--queue", options->queue_max, "Requests that may wait beside them")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  add_sampling_options(*app, options->sampling);
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace moeflux
