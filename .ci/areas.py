@@ -44,6 +44,7 @@ INSIDE_RELEASE = {
                        r"^Template\.APromptIsWrittenExactly$"),
     "fuzz replays": (r"^fuzz_replay_",),
     "http": (r"^HttpServer\.", r"^HttpServerStream\.", r"^RequestReader\."),
+    "conversations": (r"^chat_terminal$", r"^serve_load$", r"^serve_restart$", r"^ServiceTest\."),
     "installed": (r"^install$", r"^install_library$"),
 }
 

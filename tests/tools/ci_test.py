@@ -19,7 +19,9 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
            "python_example", "python_pip", "fuzz_replay_config",
            "TemplateGolden.EveryRenderIsTransformersOwn", "ChatTemplate.MarkersStayInert",
            "Template.APromptIsWrittenExactly", "HttpServer.AnswersManyRequestsOfAConnection",
-           "HttpServerStream.StreamsInChunks", "RequestReader.StopsBehindTheHeaders", "install",
+           "HttpServerStream.StreamsInChunks", "RequestReader.StopsBehindTheHeaders",
+           "chat_terminal", "serve_load", "serve_restart",
+           "ServiceTest.WhoLeavesIsCancelled", "install",
            "install_library")
 
 

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""moeflux chat at a terminal: what it evaluates, Ctrl-C, and commands that change the past.
+
+    tests/serve/chat_test.py MOEFLUX
+"""
+
+import os
+import pty
+import re
+import select
+import sys
+import tempfile
+import time
+
+from server import MODEL, TEMPLATE
+
+PROMPT = "> "
+
+
+class Terminal:
+    """The program at a terminal of its own."""
+
+    def __init__(self, program, *arguments):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ["TERM"] = "dumb"
+            os.execv(program, [program, "chat", "-m", MODEL, *arguments])
+        self.text = ""
+
+    def read_until(self, done, seconds=60):
+        """What comes until done(text); then it is forgotten."""
+        deadline = time.monotonic() + seconds
+        while not done(self.text):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.fd], [], [], left)[0]:
+                raise AssertionError(f"nothing more after {self.text!r}")
+            try:
+                piece = os.read(self.fd, 4096)
+            except OSError:  # the program has ended
+                piece = b""
+            if not piece:
+                raise AssertionError(f"it ended after {self.text!r}")
+            self.text += piece.decode("utf-8", "replace").replace("\r\n", "\n")
+        found, self.text = self.text, ""
+        return found
+
+    def prompt(self):
+        return self.read_until(lambda text: text.endswith(PROMPT))
+
+    def send(self, data):
+        os.write(self.fd, data.encode())
+
+    def say(self, line):
+        """What the program says to a line, without the line's own echo."""
+        self.send(line + "\n")
+        said = self.prompt()[:-len(PROMPT)]
+        return self.without_echo(said, line)
+
+    @staticmethod
+    def without_echo(said, line):
+        """The line editor shows a line again that came before its prompt."""
+        while said.startswith(line + "\n"):
+            said = said[len(line) + 1:]
+        return said.lstrip("\n")
+
+    def end(self):
+        self.send("/bye\n")
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return status
+
+
+def statistics(said):
+    """Tokens of the prompt, new ones of these, tokens of the answer."""
+    found = re.search(r"prompt (\d+) tokens, (\d+) of them new.*answer (\d+) tokens", said)
+    assert found, said
+    return tuple(int(number) for number in found.groups())
+
+
+def main():
+    template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+    template.write(TEMPLATE)
+    template.flush()
+    flags = ["--chat-template-file", template.name, "-c", "2048", "--seed", "4"]
+
+    def start(*arguments):
+        terminal = Terminal(sys.argv[1], *flags, *arguments)
+        terminal.prompt()
+        return terminal
+
+    questions = ["Once there was a fox.", "Where did it live?", "Was it alone?", "And then?",
+                 "How does it end?"]
+    terminal = start("-n", "24")
+    answers = []
+    evaluated = 0
+    for i, text in enumerate(questions):
+        answers.append(terminal.say(text))
+        prompt, new, answer = statistics(terminal.say("/stats"))
+        if i > 0:
+            # All but the answer's last token, which nothing followed, is there.
+            assert new <= prompt - evaluated + 1, (i, prompt, new, evaluated)
+            assert new < prompt / 2 or i < 2, (i, prompt, new)
+        evaluated = prompt + answer
+    print(f"turn 5 evaluated {new} of {prompt} tokens")
+
+    # Another answer to the last question is the one of the next seed.
+    retried = terminal.say("/retry")
+    assert retried != answers[-1]
+    terminal.say("/undo")
+    assert terminal.say(questions[-1]) == answers[-1]
+    # And is what a conversation without the rest would have had.
+    terminal.say("/undo")
+    terminal.say("/undo")
+    assert terminal.say(questions[3]) == answers[3]
+    terminal.say("/clear")
+    assert terminal.say(questions[0]) == answers[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "talk.json")
+        terminal.say(f"/save {path}")
+        assert os.stat(path).st_mode & 0o077 == 0
+        assert terminal.end() == 0
+        terminal = start("-n", "24")
+        terminal.say(f"/load {path}")
+        assert terminal.say(questions[1]) == answers[1]
+    assert terminal.end() == 0
+    print("retry, undo, clear, save and load give the bytes they should")
+
+    # Ctrl-C ends an answer and nothing else; what was said of it stays.
+    terminal = start("-n", "-1", "--ignore-eos")
+    terminal.send(questions[0] + "\n")
+    terminal.read_until(lambda text: len(text) > 120)
+    terminal.send("\x03")
+    stopped = terminal.prompt()
+    assert "stopped" in stopped, stopped
+    terminal.say("/undo")
+    terminal.send(questions[0] + "\n")
+    said = terminal.read_until(lambda text: len(text) > 120)
+    said = terminal.without_echo(said, questions[0])
+    assert said.startswith(answers[0].rstrip("\n")[:60]), (said, answers[0])
+    terminal.send("\x03")
+    terminal.prompt()
+    # At the prompt it empties the line.
+    terminal.send("this is never asked\x03")
+    terminal.prompt()
+    assert "no command /nothing" in terminal.say("/nothing")
+    terminal.say("/undo")
+    assert "nothing to undo" in terminal.say("/undo")
+    assert terminal.end() == 0
+    print("Ctrl-C ends an answer and not the program")
+
+
+if __name__ == "__main__":
+    main()
