@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "backend/cpu/cpu_device.h"
@@ -109,20 +110,38 @@ std::vector<float> run_linear(Device& device, const EncodedWeight& w, const std:
   return with_one_nan(s.read(out));
 }
 
-void check_units(Random& random, const QuantFormat& format, const LinearProblem& p) {
-  const EncodedWeight w = random_weight(random, format, p.rows, p.cols);
-  const std::vector<float> x = awkward_rows(random, p.n, p.cols);
-  for (const NamedDevice* units : units_to_compare_with()) {
-    const std::vector<float> expected = run_linear(*units->device, w, x, p.n);
-    for (const NamedDevice& device : q16_devices()) {
-      const std::string what =
-          formatted("{} and {}, {} {}, {}x{}x{}", units->name, device.name, format.to_string(),
-                    dtype_name(format.dtype), p.n, p.rows, p.cols);
-      expect_same_bits(what, expected, run_linear(*device.device, w, x, p.n));
-      if (!format.is_affine()) continue;
-      expect_same_bits(what + " in tiles", expected, run_linear(*device.device, tiled(w), x, p.n));
+/// What GPUs compute is what each CPU device does, which computes it once.
+using OnDevice = std::function<std::vector<float>(Device& device)>;
+void expect_bits_of_units(const std::vector<const NamedDevice*>& all_units, const std::string& what,
+                          const OnDevice& run, const std::vector<OnDevice>& q16_runs) {
+  std::vector<std::vector<float>> expected;
+  for (const NamedDevice* units : all_units) expected.push_back(run(*units->device));
+  for (const NamedDevice& device : q16_devices()) {
+    for (size_t i = 0; i < q16_runs.size(); ++i) {
+      const std::vector<float> got = q16_runs[i](*device.device);
+      for (size_t u = 0; u < all_units.size(); ++u) {
+        expect_same_bits(formatted("{} and {}, {}{}", all_units[u]->name, device.name, what,
+                                   i == 0 ? "" : " in tiles"),
+                         expected[u], got);
+      }
     }
   }
+}
+
+void check_units(Random& random, const QuantFormat& format, const LinearProblem& p,
+                 const std::vector<const NamedDevice*>& all_units = units_to_compare_with()) {
+  const EncodedWeight w = random_weight(random, format, p.rows, p.cols);
+  const std::vector<float> x = awkward_rows(random, p.n, p.cols);
+  const auto run = [&](Device& device) { return run_linear(device, w, x, p.n); };
+  std::vector<OnDevice> q16_runs = {run};
+  if (format.is_affine()) {
+    q16_runs.push_back(
+        [&, of_tiles = tiled(w)](Device& device) { return run_linear(device, of_tiles, x, p.n); });
+  }
+  expect_bits_of_units(all_units,
+                       formatted("{} {}, {}x{}x{}", format.to_string(), dtype_name(format.dtype),
+                                 p.n, p.rows, p.cols),
+                       run, q16_runs);
 }
 
 TEST(Q16, IsComparedWithMatrixUnits) {
@@ -164,14 +183,19 @@ TEST(Q16, ProductsOfAnyWidthHaveTheBitsOfMatrixUnits) {
   }
 }
 
-// Rows of activations that are arranged anew on the way, in the middle of a row of weights.
+// Rows of activations that are arranged anew on the way, in the middle of a row of weights; on
+// GPUs rows that leave few SIMD groups room beside them.
 TEST(Q16, LongProductsOfOneTokenHaveTheBitsOfMatrixUnits) {
   Random random(166);
+  const std::vector<const NamedDevice*> all_units = devices_with_units();
   for (const QuantFormat& format : formats_of_units()) {
-    check_units(random, format, {1, 32, 8192 + 1280});
+    check_units(random, format, {1, 32, 8192 + 1280}, all_units);
   }
-  check_units(random, QuantFormat::affine(4, 64, DType::kF16), {1, 16, 2 * 8192 + 64});
-  check_units(random, QuantFormat::affine(8, 64, DType::kF16), {1, 16, 2 * 8192 + 64});
+  for (const int bits : {4, 8}) {
+    const QuantFormat format = QuantFormat::affine(bits, 64, DType::kF16);
+    check_units(random, format, {1, 16, 2 * 8192 + 64}, all_units);
+    check_units(random, format, {1, 16, 4 * 8192 + 64}, all_units);
+  }
 }
 
 TEST(Q16, AwkwardTokensHaveTheBitsOfMatrixUnitsAlone) {
@@ -224,16 +248,16 @@ void check_experts(Random& random, const QuantFormat& format, const MoeSizes& si
   p.glu = glu;
   p.x = awkward_rows(random, p.n, p.hidden);
   if (sizes.n % 2 == 1) p.add_biases(random, DType::kBf16);
-  for (const NamedDevice* units : units_to_compare_with()) {
-    const std::vector<float> expected = run_slots(*units->device, p);
-    for (const NamedDevice& device : q16_devices()) {
-      const std::string what = formatted("{} and {}, {} {}, {} tokens", units->name, device.name,
-                                         format.to_string(), dtype_name(format.dtype), p.n);
-      expect_same_bits(what, expected, run_slots(*device.device, p));
-      if (!format.is_affine()) continue;
-      expect_same_bits(what + " in tiles", expected, run_slots(*device.device, tiled_experts(p)));
-    }
+  const auto run = [&](Device& device) { return run_slots(device, p); };
+  std::vector<OnDevice> q16_runs = {run};
+  if (format.is_affine()) {
+    q16_runs.push_back(
+        [of_tiles = tiled_experts(p)](Device& device) { return run_slots(device, of_tiles); });
   }
+  expect_bits_of_units(
+      units_to_compare_with(),
+      formatted("{} {}, {} tokens", format.to_string(), dtype_name(format.dtype), p.n), run,
+      q16_runs);
 }
 
 TEST(Q16, ExpertsHaveTheBitsOfMatrixUnits) {

@@ -15,9 +15,10 @@ constexpr uint32_t kBatchSplits = 8;
 // than the largest group may request.
 constexpr uint32_t kReservedBytes = 1024;
 // The fewest SIMD groups that take splits. Two groups share a multiprocessor only if each has
-// kPairSimdsMin; one with eight is as fast as two with five.
+// kPairSimdsMin; one with eight is as fast as two with five. A single one is slow, but has the bits
+// of matrix units where long rows leave a small GPU no room for more: f32 products have others.
 constexpr uint32_t kPairSimdsMin = 6;
-constexpr uint32_t kSimdsMin = 4;
+constexpr uint32_t kSimdsMin = 1;
 constexpr uint32_t kSimdsMax = kMmaThreadsMax / kSimdLanes;
 
 uint32_t splits_of(uint32_t cols) { return groups_for(cols, kMmaSplit); }
