@@ -35,9 +35,11 @@ void NearBeforeCache::start_moves(Encoder& encoder) {
 }
 
 void NearBeforeCache::visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
-                            std::vector<ExpertWeights>& near) {
+                            NearSlots::FarReader reader, std::vector<ExpertWeights>& near) {
   const LayerId layer = routes.front().layer;
-  for (const LayerRoutes& part : routes) near_.note(layer, part.phase, part.ids, part.tokens);
+  for (const LayerRoutes& part : routes) {
+    near_.note(layer, part.phase, part.ids, part.tokens, reader);
+  }
   distinct_ids(ids, ids_);
   near.clear();
   for (const int32_t id : ids_) {

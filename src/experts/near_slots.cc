@@ -36,7 +36,7 @@ Status NearSlots::upload(Device& device, ExpertKey key, NearPlacement::Slot slot
 }
 
 void NearSlots::note(LayerId layer, StepPhase phase, std::span<const int32_t> experts,
-                     int64_t tokens) {
+                     int64_t tokens, FarReader reader) {
   if (phase == StepPhase::kPrompt) return placement_.note_prompt(layer, experts, tokens);
   placement_.note_use(layer, experts);
   for (const int32_t e : experts) {
@@ -44,7 +44,7 @@ void NearSlots::note(LayerId layer, StepPhase phase, std::span<const int32_t> ex
       ++near_hits_;
     } else {
       ++far_hits_;
-      bus_bytes_ += table_.layer(layer).slot_bytes;
+      if (reader == FarReader::kDevice) bus_bytes_ += table_.layer(layer).slot_bytes;
     }
   }
 }

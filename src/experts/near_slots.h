@@ -42,8 +42,11 @@ class NearSlots {
   /// Brings an expert into its slot at once: while a device is opened.
   Status upload(Device& device, ExpertKey key, NearPlacement::Slot slot, const Source& source);
 
+  /// Who multiplies the experts that are not near: the device, over the bus, or a helper.
+  enum class FarReader : uint8_t { kDevice, kHelper };
   /// Choices of `tokens` tokens in a layer: for placement(), and of decode in statistics.
-  void note(LayerId layer, StepPhase phase, std::span<const int32_t> experts, int64_t tokens);
+  void note(LayerId layer, StepPhase phase, std::span<const int32_t> experts, int64_t tokens,
+            FarReader reader);
   uint64_t far_hits() const { return far_hits_; }
   /// Hits, moves and what both sent over the bus.
   void add_to(ExpertStats& stats) const;

@@ -330,7 +330,9 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   int64_t tokens = log_->tokens_of_decode();
   if (helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
   for (int64_t i = 0; i < tokens; ++i) near_.placement().begin_token();
-  for (const RouteLog::Visit& v : visits) near_.note(v.layer, v.phase, v.ids, v.tokens);
+  for (const RouteLog::Visit& v : visits) {
+    near_.note(v.layer, v.phase, v.ids, v.tokens, NearSlots::FarReader::kDevice);
+  }
   start_moves(encoder, moves_after_step(is_prompt, near_.far_hits() - far_before));
 }
 
@@ -356,7 +358,9 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId lay
                                                                      const Routes& routes) {
   MF_ASSIGN_OR_RETURN(const std::span<const LayerRoutes> parts,
                       routes_.read(layer, encoder, routes));
-  for (const LayerRoutes& part : parts) near_.note(layer, part.phase, part.ids, part.tokens);
+  for (const LayerRoutes& part : parts) {
+    near_.note(layer, part.phase, part.ids, part.tokens, NearSlots::FarReader::kHelper);
+  }
   routes_.tell({});
   distinct_ids(routes_.ids(), ids_);
   near_experts_.clear();

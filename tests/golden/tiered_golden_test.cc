@@ -117,6 +117,7 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
   std::minstd_rand random(7);
   uint64_t promotions = 0;
   uint64_t promotions_streaming = 0;
+  uint64_t promoted_bytes = 0;  // of one
   for (const uint64_t near : {0, 1, 2, 4, 7}) {
     for (const Draw& like : kDraws) {
       Draw draw = like;
@@ -129,6 +130,13 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
           << " in the ring, chunks of " << draw.chunk << ", margin " << draw.margin << ", copies "
           << draw.copy_seed << ", helped " << draw.helped;
       EXPECT_EQ(tiered.experts.helped_steps > 0, draw.helped);
+      // What a helper multiplies stays where it is: the bus carries promotions, of one size each.
+      if (draw.helped && draw.ring_slots == 0 && tiered.experts.promotions > 0) {
+        EXPECT_EQ(tiered.experts.bus_bytes % tiered.experts.promotions, 0u);
+        const uint64_t each = tiered.experts.bus_bytes / tiered.experts.promotions;
+        EXPECT_EQ(each, promoted_bytes == 0 ? each : promoted_bytes) << near;
+        promoted_bytes = each;
+      }
       if (near > 0) {
         EXPECT_GT(tiered.experts.far_hits, 0u);
       }
@@ -137,6 +145,7 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
   }
   EXPECT_GT(promotions, 0u);
   EXPECT_GT(promotions_streaming, 0u);
+  EXPECT_GT(promoted_bytes, 0u);
 }
 
 // As any error of a GPU it ends all work of its encoder.
