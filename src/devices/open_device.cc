@@ -1,6 +1,5 @@
 #include "devices/open_device.h"
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -11,7 +10,6 @@
 #include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
-#include "base/thread_pool.h"
 #include "base/units.h"
 
 namespace moeflux {
@@ -184,15 +182,9 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
       options.name);
 }
 
-int helper_threads(int asked, int usable_cores) {
-  return asked != 0 ? asked : std::max(1, usable_cores * 3 / 4);
-}
-
 Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options) {
-  return open_device({.name = "cpu",
-                      .threads = helper_threads(options.threads, usable_cores()),
-                      .isa = options.isa,
-                      .precision = "q16"});
+  return open_device(
+      {.name = "cpu", .threads = options.threads, .isa = options.isa, .precision = "q16"});
 }
 
 Result<std::string> activation_precision(const DeviceOptions& options) {

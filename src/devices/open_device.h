@@ -48,10 +48,6 @@ std::vector<ListedDevice> list_devices();
 /// the backends do.
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
 
-/// Threads of a CPU that computes beside a GPU: as asked for, otherwise three of four usable cores.
-/// The others serve the GPU and the memory that both read: of 16 cores 12 were the fastest
-/// (benchmarks/results/2026-11-24-helper.md).
-int helper_threads(int asked, int usable_cores);
 /// The CPU, with the bits that GPUs give experts: computes beside one of these options.
 Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options);
 

@@ -59,14 +59,6 @@ TEST(ChooseDevice, TakesAGpuUnlessOptionsAreTheCpus) {
   EXPECT_EQ((*device)->name(), choose_device({.name = "auto"}).name);
 }
 
-TEST(OpenHelper, LeavesCoresToTheGpuUnlessAsked) {
-  EXPECT_EQ(helper_threads(0, 16), 12);
-  EXPECT_EQ(helper_threads(0, 6), 4);
-  EXPECT_EQ(helper_threads(0, 1), 1);
-  EXPECT_EQ(helper_threads(16, 16), 16);
-  EXPECT_EQ(helper_threads(1, 16), 1);
-}
-
 TEST(ListDevices, HasTheCpuFirstAndSaysWhyAGpuIsNotThere) {
   const std::vector<ListedDevice> devices = list_devices();
   ASSERT_FALSE(devices.empty());
