@@ -35,8 +35,10 @@ void NearBeforeCache::start_moves(Encoder& encoder) {
 }
 
 void NearBeforeCache::visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
-                            NearSlots::FarReader reader, std::vector<ExpertWeights>& near) {
+                            bool helped, std::vector<ExpertWeights>& near) {
   const LayerId layer = routes.front().layer;
+  using enum NearSlots::FarReader;
+  const auto reader = helped ? kHelper : kDevice;
   for (const LayerRoutes& part : routes) {
     near_.note(layer, part.phase, part.ids, part.tokens, reader);
   }

@@ -30,9 +30,9 @@ class NearBeforeCache {
   void begin_step(std::span<const StepRows> rows, Encoder& encoder);
   bool holds(ExpertKey key) const { return near_.placement().slot_of(key).has_value(); }
   /// A layer's routes and all their ids: counts them, and lists the distinct ones that it holds.
-  /// `reader` multiplies the others.
-  void visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids,
-             NearSlots::FarReader reader, std::vector<ExpertWeights>& near);
+  /// `helped`: a helper multiplies the others.
+  void visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids, bool helped,
+             std::vector<ExpertWeights>& near);
   void add_to(ExpertStats& stats) const { near_.add_to(stats); }
 
  private:

@@ -291,14 +291,10 @@ class StreamedExpertStore::Lease : public ExpertLease {
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-
   void start(std::span<const LayerRoutes> routes) {
+    const bool helped = store_.helper() != nullptr;
+    if (store_.near_) store_.near_->visit(routes, store_.routes_.ids(), helped, state_->near);
     LayerVisit& visit = state_->visit;
-    if (store_.near_) {
-      using enum NearSlots::FarReader;
-      const auto reader = store_.helper() == nullptr ? kDevice : kHelper;
-      store_.near_->visit(routes, store_.routes_.ids(), reader, state_->near);
-    }
     visit.begin(routes, [&](ExpertId expert) { return store_.is_near({layer_, expert}); });
     // Decode comes first.
     const bool decodes = routes.front().phase == StepPhase::kDecode;
