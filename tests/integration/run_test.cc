@@ -133,5 +133,41 @@ TEST(Run, InterruptWhileLoadingEndsTheProgram) {
   }
 }
 
+TEST(Run, APromptCacheChangesNoByteAndIsItsOwnersAlone) {
+  const TempFolder folder;
+  const std::string path = folder / "state";
+  const std::string prompt = "Once upon a time there was a fox who lived in the forest";
+  const auto run = [&](const std::string& text, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"run", "-n", "12", "--seed", "3", "--json", text};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return moeflux(arguments);
+  };
+  const std::string longer = prompt + " and was hungry";
+  for (const std::string& text : {prompt, prompt, longer, prompt}) {
+    const ProgramOutput plain = run(text, {});
+    const ProgramOutput cached = run(text, {"--prompt-cache", path});
+    EXPECT_EQ(cached.status, 0) << cached.err;
+    EXPECT_EQ(cached.out, plain.out);
+  }
+  // Of the second run on, one token of a known prompt is left.
+  EXPECT_EQ(Json::parse(run(prompt, {"--prompt-cache", path}).err)["prefill"]["tokens"], 1);
+  const auto mode = std::filesystem::status(path).permissions();
+  EXPECT_EQ(mode & (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
+            std::filesystem::perms::none);
+  write_bytes(path, "no state");
+  const ProgramOutput damaged = run(prompt, {"--prompt-cache", path});
+  EXPECT_EQ(damaged.status, 1);
+  EXPECT_TRUE(contains(damaged.err, path)) << damaged.err;
+}
+
+TEST(Run, AReversePromptEndsTheTextBeforeIt) {
+  const std::vector<std::string> arguments = {"run", "-q", "-n", "20", "--seed", "3", "Once"};
+  const std::string text = moeflux(arguments).out;
+  const std::string stop = text.substr(text.size() / 2, 4);
+  std::vector<std::string> stopped = arguments;
+  stopped.insert(stopped.end(), {"-r", stop});
+  EXPECT_EQ(moeflux(stopped).out, text.substr(0, text.find(stop)) + "\n");
+}
+
 }  // namespace
 }  // namespace moeflux::testing

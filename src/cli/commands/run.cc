@@ -3,8 +3,10 @@
 // or one while the model is being loaded, ends the program at once, with status 130.
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
+#include "io/file.h"
 #include "io/host_memory.h"
 #include "io/interrupt.h"
 
@@ -29,6 +32,7 @@ struct Options {
   SamplingFlags sampling;
   std::string prompt;
   std::string file;
+  std::string prompt_cache;
   int64_t tokens_max = 128;
   std::vector<std::string> stop_strings;
   bool ignore_eos = false;
@@ -60,6 +64,22 @@ struct Loaded {
   std::shared_ptr<Session> session;
 };
 
+// Takes what the file keeps of the prompt's beginning, and leaves the rest in `loaded.tokens`. The
+// text is the same without.
+Status use_prompt_cache(const std::string& path, Loaded& loaded) {
+  if (!path_exists(path)) return {};
+  Session& session = *loaded.session;
+  MF_RETURN_IF_ERROR(session.load_file(path));
+  const std::span<const TokenId> kept = session.tokens();
+  const auto common =
+      static_cast<size_t>(std::ranges::mismatch(kept, loaded.tokens).in1 - kept.begin());
+  // The last token's logits are what the text goes on from.
+  const size_t begin = std::min(common, loaded.tokens.size() - 1);
+  if (begin < kept.size()) MF_RETURN_IF_ERROR(session.truncate(static_cast<int64_t>(begin)));
+  loaded.tokens.erase(loaded.tokens.begin(), loaded.tokens.begin() + static_cast<int64_t>(begin));
+  return {};
+}
+
 // An interrupt ends the program in here: nothing has been written that would have to be finished,
 // and a model's reads do not wait for anybody. Mistakes in options and prompt are reported before
 // the weights are read.
@@ -87,6 +107,9 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     note_pack_gain(*model);
   }
   MF_ASSIGN_OR_RETURN(loaded.session, Session::create(std::move(model)));
+  if (!options.prompt_cache.empty()) {
+    MF_RETURN_IF_ERROR(use_prompt_cache(options.prompt_cache, loaded));
+  }
   MF_RETURN_IF_ERROR(loaded.session->set_sampler(std::move(sampler)));
   return loaded;
 }
@@ -153,6 +176,9 @@ Status run(const Options& options, bool prompt_given) {
   output.clear_progress();
   if (done.ok()) done = finish_route_trace(engine, std::move(routes));
   if (done.ok()) done = engine.save_expert_profile();
+  if (done.ok() && !options.prompt_cache.empty()) {
+    done = loaded.session->save_file(options.prompt_cache);
+  }
   // A text that has begun ends with its line and its statistics, whatever ended it.
   if (done.ok() || output.has_begun()) output.write("\n");
   if (done.ok()) done = output.status();
@@ -173,6 +199,10 @@ RegisteredCommand add_run_command(CLI::App& program) {
   add_route_trace_option(*app, options->model);
   const CLI::Option* text = app->add_option("prompt,-p,--prompt", options->prompt, "The prompt");
   app->add_option("-f,--file", options->file, "Read the prompt from a file ('-': standard input)");
+  app->add_option(
+         "--prompt-cache", options->prompt_cache,
+         "Begin from what this file keeps of the prompt's beginning; keep this text's state in it")
+      ->check(not_empty());
   app->add_option("-n,--n-predict", options->tokens_max,
                   "Tokens to generate (-1: until the end of text or context)")
       ->capture_default_str();
