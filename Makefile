@@ -131,7 +131,7 @@ fuzz:
 	@$(UNRANDOMISED) cmake --build --preset fuzz
 	@set -e; found=""; for target in build/fuzz/bin/*fuzz*; do \
 	  test -x "$$target" || continue; found=yes; \
-	  name=$$(basename "$$target"); grown=build/fuzz/corpus/$$name; seeds=fuzz/corpus/$$name; \
+	  name=$$(basename "$$target"); grown=build/fuzz/corpus/$$name; seeds=fuzz/corpus/$${name%_fuzz}; \
 	  mkdir -p "$$grown"; test -d "$$seeds" || seeds=""; \
 	  echo "fuzz: $$name for $(FUZZ_SECONDS) s"; \
 	  $(UNRANDOMISED) "$$target" -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 \

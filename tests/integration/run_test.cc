@@ -149,7 +149,7 @@ TEST(Run, APromptCacheChangesNoByteAndIsItsOwnersAlone) {
     EXPECT_EQ(cached.status, 0) << cached.err;
     EXPECT_EQ(cached.out, plain.out);
   }
-  // Of the second run on, one token of a known prompt is left.
+  // One token of a known prompt is left to evaluate.
   EXPECT_EQ(Json::parse(run(prompt, {"--prompt-cache", path}).err)["prefill"]["tokens"], 1);
   const auto mode = std::filesystem::status(path).permissions();
   EXPECT_EQ(mode & (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
