@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import sys
 import tempfile
 import time
@@ -49,6 +50,12 @@ class Terminal:
 
     def send(self, data):
         os.write(self.fd, data.encode())
+
+    def drain(self):
+        """Forgets what still comes within a moment."""
+        while select.select([self.fd], [], [], 0.3)[0]:
+            os.read(self.fd, 4096)
+        self.text = ""
 
     def say(self, line):
         """What the program says to a line, without the line's own echo."""
@@ -139,9 +146,12 @@ def main():
     assert said.startswith(answers[0].rstrip("\n")[:60]), (said, answers[0])
     terminal.send("\x03")
     terminal.prompt()
-    # At the prompt it empties the line.
+    # At the prompt it empties the line, and right before it nothing happens.
     terminal.send("this is never asked\x03")
-    terminal.prompt()
+    terminal.drain()
+    terminal.send("\x03\x03\x03")
+    os.kill(terminal.pid, signal.SIGINT)
+    terminal.drain()
     assert "no command /nothing" in terminal.say("/nothing")
     terminal.say("/undo")
     assert "nothing to undo" in terminal.say("/undo")

@@ -41,6 +41,7 @@ class LibeditEditor : public LineEditor {
     if (text.ends_with('\n')) text.remove_suffix(1);
     return std::string(text);
   }
+  bool takes_interrupts() const override { return true; }
   void remember(const std::string& text) override {
     HistEvent event;
     history(history_, &event, H_ENTER, text.c_str());

@@ -14,6 +14,9 @@ class LineEditor {
   virtual ~LineEditor() = default;
   /// The next line without its end; nothing at the end of the input. Ctrl-C empties the line.
   virtual std::optional<std::string> read(const std::string& prompt) = 0;
+  /// Whether Ctrl-C at its prompt empties the line. One that comes between an answer and the prompt
+  /// must then not end the program either.
+  virtual bool takes_interrupts() const { return false; }
   /// Makes a text that was entered known to the history.
   virtual void remember(const std::string& text) = 0;
 };

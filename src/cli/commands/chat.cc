@@ -38,9 +38,11 @@ struct Options {
 Status run(const Options& options) {
   std::mutex mutex;
   ChatLoop* loop = nullptr;  // while there is one
+  bool line_takes_interrupts = false;
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts([&] {
     const std::lock_guard lock(mutex);
-    if (loop == nullptr || !loop->interrupt()) end_interrupted();
+    const bool stopped = loop != nullptr && loop->interrupt();
+    if (!stopped && !line_takes_interrupts) end_interrupted();
   });
   const std::stop_callback at_once(interrupts->token(), [] { end_interrupted(); });
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
@@ -68,14 +70,16 @@ Status run(const Options& options) {
                                        .stop_strings = options.stop_strings,
                                        .system = options.system,
                                        .shows_statistics = options.statistics}));
+  const std::unique_ptr<LineEditor> editor = make_line_editor();
   {
     const std::lock_guard lock(mutex);
     loop = chat.get();
+    line_takes_interrupts = editor->takes_interrupts();
   }
-  const std::unique_ptr<LineEditor> editor = make_line_editor();
   const Status done = chat->run(*editor, options.prompt);
   const std::lock_guard lock(mutex);
   loop = nullptr;
+  line_takes_interrupts = false;
   return done;
 }
 
