@@ -34,17 +34,19 @@ MODULES = {
     "text": {"base"},
     # The same base only: pieces of text come in, events go out.
     "output": {"base"},
+    # What a text is held to, and which tokens can follow: bytes of tokens come in.
+    "constraint": {"base"},
     # Which spellings are special is the tokenizer's to say.
     "templates": {"base", "text"},
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
     # From the checkpoint chat reads the vocabulary that a GGUF file holds.
-    "chat": {"base", "io", "backend", "checkpoint", "text", "output", "templates", "sampling",
-             "engine", "devices"},
+    "chat": {"base", "io", "backend", "checkpoint", "text", "output", "templates",
+             "constraint", "sampling", "engine", "devices"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
-    "serve": {"base", "text", "output", "templates", "sampling", "engine", "chat"},
+    "serve": {"base", "text", "output", "templates", "constraint", "sampling", "engine", "chat"},
     "library": {"base", "text", "sampling", "engine", "chat", "devices"},
     "cli": None,  # None: everything
 }

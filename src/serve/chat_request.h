@@ -7,18 +7,27 @@
 #include <vector>
 
 #include "chat/chat_format.h"
+#include "constraint/output_constraint.h"
 #include "output/tool_types.h"
 #include "serve/generation_fields.h"
 
 namespace moeflux::serve {
+
+/// Which calls an answer must or may hold. Strict tools say so themselves.
+struct ToolRule {
+  bool required = false;           // at least one
+  std::vector<std::string> names;  // of these tools alone; empty: of any
+};
 
 struct ChatRequest {
   GenerationFields generation;
   TemplateRequest conversation;            // messages, tools that the model is shown, variables
   std::shared_ptr<const ToolTypes> tools;  // of all tools of the request
   bool one_call = false;                   // the answer ends behind its first call
-  int64_t reasoning_tokens_max = -1;       // negative: no limit
-  int32_t top_logprobs = -1;               // negative: none
+  ToolRule tool_rule;
+  OutputConstraint constraint;        // of the content
+  int64_t reasoning_tokens_max = -1;  // negative: no limit
+  int32_t top_logprobs = -1;          // negative: none
 };
 
 }  // namespace moeflux::serve

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/constraint_fields.h"
 
 namespace moeflux::serve {
 namespace {
@@ -28,13 +29,6 @@ void check_messages(Fields& fields, const Json& messages) {
   }
 }
 
-bool is_strict(const Json& tool) {
-  const auto function = tool.is_object() ? tool.find("function") : tool.end();
-  if (!tool.is_object() || function == tool.end() || !function->is_object()) return false;
-  const auto strict = function->find("strict");
-  return strict != function->end() && strict->is_boolean() && strict->get<bool>();
-}
-
 // The old interface's functions are tools.
 Json read_tools(Fields& fields) {
   Json tools;
@@ -46,37 +40,7 @@ Json read_tools(Fields& fields) {
       tools.push_back({{"type", "function"}, {"function", function}});
     }
   }
-  for (size_t i = 0; i < tools.size(); ++i) {
-    if (!is_strict(tools[i])) continue;
-    const std::string param = formatted("tools[{}].function.strict", i);
-    fields.fail(unsupported_field(param, param + ": arguments cannot be held to a schema yet"));
-  }
   return tools.empty() ? Json() : tools;
-}
-
-// Whether the model is shown the tools.
-bool read_tool_choice(Fields& fields) {
-  const bool is_old = !fields.has("tool_choice") && fields.has("function_call");
-  const char* name = is_old ? "function_call" : "tool_choice";
-  const Json* choice = fields.find(name);
-  if (choice == nullptr || *choice == "auto") return true;
-  if (*choice == "none") return false;
-  fields.fail(unsupported_field(
-      name, formatted("{} is {}, expected \"auto\" or \"none\": calls cannot be forced yet", name,
-                      json_excerpt(*choice))));
-  return true;
-}
-
-void read_response_format(Fields& fields) {
-  const Json* format = fields.object("response_format");
-  if (format == nullptr) return;
-  const Json type = format->value("type", Json());
-  if (type == "text") return;
-  fields.fail(unsupported_field(
-      "response_format",
-      formatted("response_format.type is {}, expected \"text\": answers cannot be held to a "
-                "grammar yet",
-                json_excerpt(type))));
 }
 
 void read_variables(Fields& fields, Json& variables) {
@@ -171,9 +135,11 @@ std::variant<ChatRequest, ApiError> decode_chat_request(const Json& body,
   if (!tools.is_null()) {
     request.tools = std::make_shared<const ToolTypes>(ToolTypes::of_tools(tools));
   }
-  if (read_tool_choice(fields)) request.conversation.tools = tools;
+  ToolChoice choice = read_tool_choice(fields, tools);
+  if (choice.shown) request.conversation.tools = tools;
+  request.tool_rule = std::move(choice.rule);
   request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  read_response_format(fields);
+  request.constraint = read_response_format(fields);
   request.conversation.variables = defaults.template_variables;
   read_variables(fields, request.conversation.variables);
   read_logprobs(fields, request);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "serve/answer_grammar.h"
+
 namespace moeflux::serve {
 namespace {
 
@@ -128,17 +130,59 @@ TEST(DecodeChat, RefusesMessagesThatAreNone) {
   EXPECT_EQ(error.code, "unsupported_parameter");
 }
 
-TEST(DecodeChat, RefusesWhatNeedsAGrammar) {
-  const Json strict = {{{"type", "function"}, {"function", {{"name", "f"}, {"strict", true}}}}};
-  const std::vector<std::pair<const char*, Json>> later = {
-      {"response_format", {{"type", "json_object"}}},
-      {"tool_choice", "required"},
-      {"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}},
-      {"tools", strict}};
-  for (const auto& [name, value] : later) {
-    EXPECT_EQ(refusal(with(name, value)).code, "unsupported_parameter") << name;
+Json tools_of(const std::vector<std::string>& names, bool strict = false) {
+  Json tools = Json::array();
+  for (const std::string& name : names) {
+    tools.push_back({{"type", "function"}, {"function", {{"name", name}, {"strict", strict}}}});
   }
-  decode(with("response_format", {{"type", "text"}}));
+  return tools;
+}
+
+TEST(DecodeChat, ReadsWhatAnAnswerIsHeldTo) {
+  EXPECT_EQ(decode(with("response_format", {{"type", "text"}})).constraint.kind,
+            ConstraintKind::kNone);
+  EXPECT_EQ(decode(with("response_format", {{"type", "json_object"}})).constraint.kind,
+            ConstraintKind::kJsonObject);
+  const Json schema = {{"type", "integer"}};
+  for (const Json& format :
+       {Json{{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}},
+        Json{{"type", "json_schema"}, {"schema", schema}}}) {
+    const OutputConstraint read = decode(with("response_format", format)).constraint;
+    EXPECT_EQ(read.kind, ConstraintKind::kJsonSchema);
+    EXPECT_EQ(Json::parse(read.text), schema);
+  }
+  EXPECT_EQ(refusal(with("response_format", {{"type", "xml"}})).param, "response_format");
+  EXPECT_EQ(refusal(with("response_format", {{"type", "json_schema"}})).param,
+            "response_format.schema");
+}
+
+TEST(DecodeChat, ReadsWhichToolsHaveToBeCalled) {
+  Json body = with("tools", tools_of({"f", "g"}));
+  const Json named = {{"type", "function"}, {"function", {{"name", "g"}}}};
+  const Json allowed = {{"type", "allowed_tools"},
+                        {"allowed_tools", {{"mode", "auto"}, {"tools", Json::array({named})}}}};
+  const std::vector<std::pair<Json, std::pair<bool, size_t>>> choices = {
+      {"auto", {false, 0}}, {"required", {true, 0}}, {named, {true, 1}}, {allowed, {false, 1}}};
+  for (const auto& [choice, expected] : choices) {
+    body["tool_choice"] = choice;
+    const ToolRule rule = decode(body).tool_rule;
+    EXPECT_EQ(rule.required, expected.first) << choice;
+    EXPECT_EQ(rule.names.size(), expected.second) << choice;
+  }
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "h"}}}};
+  EXPECT_EQ(refusal(body).param, "tool_choice");
+  EXPECT_EQ(refusal(with("tool_choice", "required")).param, "tool_choice");
+}
+
+TEST(CheckConstraints, RefusesWhatNeedsAGrammar) {
+  Json body = with("tools", tools_of({"f"}, true));
+  EXPECT_EQ(check_constraints(decode(body))->param, "tools[0].function.strict");
+  body["tools"] = tools_of({"f"});
+  EXPECT_FALSE(check_constraints(decode(body)));
+  body["tool_choice"] = "required";
+  EXPECT_EQ(check_constraints(decode(body))->param, "tool_choice");
+  const ChatRequest object = decode(with("response_format", {{"type", "json_object"}}));
+  EXPECT_EQ(check_constraints(object)->code, "unsupported_parameter");
 }
 
 TEST(DecodeChat, ShowsToolsUnlessTheyAreNotToBeUsed) {

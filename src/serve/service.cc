@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/answer_grammar.h"
 #include "serve/chat_choices.h"
 #include "serve/metrics.h"
 #include "serve/openapi.h"
@@ -170,6 +171,7 @@ void Service::chat_completions(Call& call) {
   auto& chat = std::get<ChatRequest>(decoded);
   const std::string name = Fields(call.body).text("model").value_or("");
   if (!knows(name)) return call.fail(unknown_model(name));
+  if (const auto refusal = check_constraints(chat)) return call.fail(*refusal);
   const std::shared_ptr<const ChatFormat>& format = *format_;
   Result<ChatPrompt> prompt = format->prompt(chat.conversation, local_time_now());
   if (!prompt.ok()) return call.fail(api_error(prompt.error()));

@@ -1,0 +1,29 @@
+// What a text is held to while it is generated, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+enum class ConstraintKind : uint8_t {
+  kNone,
+  kJsonObject,  // any JSON object; no text
+  kJsonSchema,  // a document of this JSON schema
+  kRegex,       // a text that this regular expression matches as a whole
+  kLark,        // a text of this grammar, in llguidance's variant of Lark
+};
+
+struct OutputConstraint {
+  ConstraintKind kind = ConstraintKind::kNone;
+  std::string text = {};
+  /// What messages call it: the field of a request, or an option.
+  std::string source = {};
+};
+
+/// Refuses a grammar of llama.cpp's GBNF by its name, with kUnsupported and what to use instead.
+Status check_dialect(const OutputConstraint& constraint);
+
+}  // namespace moeflux
