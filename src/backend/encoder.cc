@@ -50,7 +50,7 @@ void Encoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor posit
   copy(query.slice(2, rank, rope_dim), q_rope);
   const Tensor mixed = scratch({n, num_heads, rank}, DType::kF32);
   attention(mixed, query, latent.split_last(rank + rope_dim), Tensor{}, sequences,
-            {.scale = heads.scale});
+            {.scale = heads.scale, .selected = heads.selected});
   head_linear(out, mixed, heads.v_up, heads.v_rows);
 }
 

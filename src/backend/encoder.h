@@ -104,6 +104,9 @@ class Encoder {
   /// out = x / sqrt(mean(x^2) + eps) * weight over the innermost extent. weight f32 [cols]. out may
   /// be x.
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
+  /// out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight over the innermost extent. weight
+  /// f32 [cols]. out may be x.
+  virtual void layer_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
 
   /// x[t, c] += bias[c]. x f32 [n, cols] contiguous, bias f32 [cols].
   virtual void add_bias(Tensor x, Tensor bias) = 0;
@@ -142,7 +145,10 @@ class Encoder {
   /// Appends k [n, kv_heads, head_dim] and v [n, kv_heads, v_head_dim] to each sequence's cache at
   /// its kv.length. Then q [n, heads, head_dim] attends, causally, to what each token sees of its
   /// own sequence; query head h reads kv head h / (heads / kv_heads). A null v means that the
-  /// pages of values are views of the pages of keys. out [n, heads, v_head_dim].
+  /// pages of values are views of the pages of keys. out [n, heads, v_head_dim]. With selected
+  /// keys, groups divide kv_heads; a token that attends to keys 0 to m - 1 of a selection has the
+  /// bits of one at position m - 1 whose cache holds these keys alone. Then it may take scratch for
+  /// the keys and values that one token attends to.
   virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v,
                          std::span<const KvRows> sequences, const AttentionOptions& options) = 0;
   /// The same for one sequence.
@@ -166,6 +172,14 @@ class Encoder {
     const KvRows all{q.dim(0), kv};
     latent_attention(out, q, latent, positions, std::span(&all, 1), heads);
   }
+
+  /// Appends k [n, 1, dim] to each sequence's pages of keys, then chooses ids.dim(2) candidates for
+  /// each token and group. KeySelection says what ids are, SelectOptions how q [n, index_heads,
+  /// dim] and head_weights f32 [n, index_heads], or null, judge candidates. The index heads are
+  /// divided evenly into as many runs as ids has groups. Pages of keys are f32 or f16. Nobody looks
+  /// at pages of values.
+  virtual void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
+                           std::span<const KvRows> sequences, const SelectOptions& options) = 0;
 
   // --- Convolution and gated DeltaNet ---
 

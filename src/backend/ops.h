@@ -1,6 +1,7 @@
 // Plain data that operations take beside their tensors. Shared by every backend; no behaviour.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -62,6 +63,43 @@ struct StateRows {
   Tensor state;
 };
 
+/// The keys that each token of a step attends to, where it sees more candidates than `most`. Query
+/// heads are divided evenly into as many runs as there are groups, each with a choice of its own.
+struct KeySelection {
+  /// i32 [n, groups, most], or null: no selection. Candidates, ascending. Rows of tokens that see
+  /// no more than `most` hold nothing: these tokens attend to all they see.
+  Tensor ids = {};
+  /// Candidate c is the tokens [c * unit, (c + 1) * unit), as far as a token sees them. Where unit
+  /// is more than 1, a token's own candidate is always chosen.
+  int64_t unit = 1;
+
+  bool is_null() const { return ids.is_null(); }
+  int64_t groups() const { return ids.dim(1); }
+  int64_t most() const { return ids.dim(2); }
+  /// Tokens at positions before it attend to all they see.
+  int64_t dense_end() const { return most() * unit; }
+  /// The rows before dense_end(), of a sequence whose first one is at `position`.
+  int64_t dense_rows(int64_t rows, int64_t position) const {
+    return std::clamp<int64_t>(dense_end() - position, 0, rows);
+  }
+  /// The keys of a token at a position that is not: the same number in every group.
+  int64_t keys_at(int64_t position) const { return (most() - 1) * unit + position % unit + 1; }
+  KeySelection slice(int64_t row, int64_t rows) const {
+    return is_null() ? *this : KeySelection{ids.slice(0, row, rows), unit};
+  }
+};
+
+/// How keys are chosen. A token's score is the sum over the group's index heads, in order, of
+/// weight * max(0, q . k), or of q . k without weights; a candidate's is the best of those of its
+/// tokens that the choosing token sees. Ties go to the lower candidate; what is no number stands
+/// before all others, as plus infinity does.
+struct SelectOptions {
+  int64_t unit = 1;  // tokens of a candidate
+  /// The token's own candidate and those before it that are chosen whatever their scores: at least
+  /// one where unit is more than 1.
+  int64_t recent = 0;
+};
+
 struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
   /// A token sees itself and the window - 1 before it; 0 means all.
@@ -69,6 +107,8 @@ struct AttentionOptions {
   /// f32 [heads], or null: an extra logit per head, not scaled, that takes part in the softmax's
   /// denominator and contributes no value.
   Tensor sinks = {};
+  /// The choice of the same rows as q; without a window.
+  KeySelection selected = {};
 };
 
 /// Which rows of a matrix belong to which head: head h owns rows
@@ -93,6 +133,7 @@ struct LatentHeads {
   Weight v_up;                      // per head, v_dim rows over the latent
   HeadRows v_rows;
   float scale = 1.0f;  // multiplies q . k
+  KeySelection selected = {};
 };
 
 struct GatedDeltaOptions {

@@ -1,8 +1,8 @@
 // Attention over a paged cache: cuts it into tiles of tokens and heads, and long contexts of few
 // tokens into segments as well.
 #include <algorithm>
-#include <cstring>
 
+#include "backend/cpu/cached_pages.h"
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
 #include "backend/sequence_rows.h"
@@ -10,50 +10,6 @@
 
 namespace moeflux::cpu {
 namespace {
-
-/// Where each page begins; all have the strides of the first.
-const uint8_t** page_pointers(std::span<const Tensor> pages, std::vector<const uint8_t*>& storage) {
-  const uint8_t** pointers = workspace(storage, static_cast<int64_t>(pages.size()));
-  for (size_t p = 0; p < pages.size(); ++p) {
-    MF_CHECK(pages[p].strides == pages[0].strides && pages[p].dtype == pages[0].dtype);
-    pointers[p] = bytes_of(pages[p]);
-  }
-  return pointers;
-}
-
-int64_t element_bytes(const Tensor& page) { return dtype_bits(page.dtype) / 8; }
-
-CachedType cached_type(const Tensor& page) {
-  if (page.dtype == DType::kI8) return CachedType::kQ8;
-  if (page.dtype == DType::kF16) return CachedType::kF16;
-  MF_CHECK(page.dtype == DType::kF32);
-  return CachedType::kF32;
-}
-
-void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<const Tensor> pages,
-                     const KvView& kv) {
-  const RowsView rows(x);
-  const int64_t heads = x.dim(1);
-  const CachedType type = cached_type(pages.front());
-  MF_CHECK(type != CachedType::kQ8 || pages.front().dim(2) == q8_rows::row_bytes(rows.cols));
-  for (int64_t t = 0; t < x.dim(0); ++t) {
-    const int64_t position = kv.length + t;
-    const Tensor& page = pages[static_cast<size_t>(position / kv.page_tokens) % pages.size()];
-    std::byte* to = host_ptr<std::byte>(page) +
-                    position % kv.page_tokens * page.strides[0] * element_bytes(page);
-    for (int64_t h = 0; h < heads; ++h) {
-      std::byte* head = to + h * page.strides[1] * element_bytes(page);
-      const float* row = rows.row(t * heads + h);
-      if (type == CachedType::kF16) {
-        kernels.to_f16(reinterpret_cast<uint8_t*>(head), row, rows.cols);
-      } else if (type == CachedType::kQ8) {
-        kernels.to_q8(reinterpret_cast<uint8_t*>(head), row, rows.cols);
-      } else {
-        std::memcpy(head, row, static_cast<size_t>(rows.cols) * sizeof(float));
-      }
-    }
-  }
-}
 
 /// True when no token of the step overwrites what another one sees.
 bool pages_cover(const KvView& kv, int64_t n, int64_t window) {
@@ -71,10 +27,10 @@ struct Tiling {
   int64_t head_parts;   // tiles side by side
   int64_t token_parts;  // tiles in the order of tokens
 
-  Tiling(int64_t n, int64_t heads, int64_t kv_heads) : group(heads / kv_heads) {
+  Tiling(int64_t n, int64_t heads, int64_t kv_heads, bool share_keys) : group(heads / kv_heads) {
     const int64_t parts = (group + kAttentionRowsMax - 1) / kAttentionRowsMax;
     heads_per_tile = (group + parts - 1) / parts;
-    tokens_per_tile = std::min(n, kAttentionRowsMax / heads_per_tile);
+    tokens_per_tile = share_keys ? std::min(n, kAttentionRowsMax / heads_per_tile) : 1;
     head_parts = kv_heads * parts;
     token_parts = (n + tokens_per_tile - 1) / tokens_per_tile;
   }
@@ -89,12 +45,16 @@ struct Tile {
   int64_t tokens;
 };
 
+int64_t parts_per_kv_head(const Tiling& cut) {
+  return (cut.group + cut.heads_per_tile - 1) / cut.heads_per_tile;
+}
+
 /// Tiles of later tokens, which see more, come first: threads finish together.
 Tile tile_at(const Tiling& cut, int64_t n, int64_t index) {
-  const int64_t parts_per_kv_head = (cut.group + cut.heads_per_tile - 1) / cut.heads_per_tile;
+  const int64_t parts = parts_per_kv_head(cut);
   const int64_t side = index % cut.head_parts;
-  const int64_t kv_head = side / parts_per_kv_head;
-  const int64_t first = side % parts_per_kv_head * cut.heads_per_tile;
+  const int64_t kv_head = side / parts;
+  const int64_t first = side % parts * cut.heads_per_tile;
   const int64_t token = (cut.token_parts - 1 - index / cut.head_parts) * cut.tokens_per_tile;
   return {kv_head, kv_head * cut.group + first, std::min(cut.heads_per_tile, cut.group - first),
           token, std::min(cut.tokens_per_tile, n - token)};
@@ -121,7 +81,8 @@ class Attention {
         queries_(q),
         outs_(out),
         rows_((cut.tokens_per_tile * cut.heads_per_tile + 15) / 16 * 16),
-        sinks_(floats_or_null(options.sinks)) {
+        sinks_(floats_or_null(options.sinks)),
+        selected_(options.selected) {
     shared_.q_token_stride = q.strides[0];
     shared_.q_stride = q.strides[1];
     shared_.window = options.window;
@@ -142,17 +103,24 @@ class Attention {
 
   /// Multiplications by which the op's cost is judged.
   int64_t work() const {
-    const int64_t seen = shared_.window > 0 ? std::min(shared_.window, stored()) : stored();
+    int64_t seen = shared_.window > 0 ? std::min(shared_.window, stored()) : stored();
+    if (!selected_.is_null()) seen = selected_.dense_end();
     return q_.dim(0) * q_.dim(1) * seen * (q_.dim(2) + out_.dim(2));
   }
   Tile tile(int64_t index) const { return tile_at(cut_, q_.dim(0), index); }
-  /// Positions that one of the tokens sees.
+  /// Positions that one of the tokens sees, or places of its list.
   Segments segments(int64_t token, int64_t tokens) const {
+    if (!selected_.is_null()) return {0, (listed_keys(token) - 1) / kAttentionSegment + 1};
     const int64_t oldest = kv_.length + token + 1 - shared_.window;
     const int64_t begin = shared_.window > 0 ? std::max<int64_t>(0, oldest) : 0;
     return {begin / kAttentionSegment, (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
   }
   Segments segments(const Tile& tile) const { return segments(tile.token, tile.tokens); }
+  /// Those of all, at least.
+  int64_t most_segments() const {
+    if (selected_.is_null()) return segments(0, q_.dim(0)).count();
+    return (selected_.dense_end() - 1) / kAttentionSegment + 1;
+  }
 
   // Sizes of workspaces, in floats: whole cache lines.
   int64_t panel_size() const { return (q_.dim(2) + 15) / 16 * 16 * kAttentionPanelKeys; }
@@ -173,7 +141,8 @@ class Attention {
     args.kv_head_v_offset = tile.kv_head * values.strides[1] * element_bytes(values);
     args.workspace = panel;
     args.part = part_at(part);
-    kernels_.attention(args);
+    if (selected_.is_null()) return kernels_.attention(args);
+    attend_listed(tile, args);
   }
 
   void fold(const Tile& tile, int64_t segment, const Segments& all, float* part,
@@ -194,6 +163,35 @@ class Attention {
 
  private:
   int64_t stored() const { return kv_.length + q_.dim(0); }
+  int64_t listed_keys(int64_t token) const { return selected_.keys_at(kv_.length + token); }
+  /// The same over a list of keys: to the kernel, each is a page of its own, and places of the list
+  /// are positions.
+  void attend_listed(const Tile& tile, AttentionArgs& args) const {
+    const uint8_t* k_rows[kAttentionSegment];
+    const uint8_t* v_rows[kAttentionSegment];
+    const int64_t keys = listed_keys(tile.token);
+    const int64_t end = std::min(args.end, keys);
+    const int32_t* list = list_of(tile);
+    for (int64_t i = args.begin; i < end; ++i) {
+      const int64_t position = list[i / selected_.unit] * selected_.unit + i % selected_.unit;
+      const int64_t page = position / args.page_tokens % args.pages;
+      const int64_t slot = position % args.page_tokens;
+      k_rows[i - args.begin] = args.k_pages[page] + slot * args.k_stride;
+      v_rows[i - args.begin] = args.v_pages[page] + slot * args.v_stride;
+    }
+    args.position = keys - 1;
+    args.k_pages = k_rows;
+    args.v_pages = v_rows;
+    args.pages = kAttentionSegment;
+    args.page_tokens = 1;
+    kernels_.attention(args);
+  }
+  const int32_t* list_of(const Tile& tile) const {
+    const int64_t kv_heads = cut_.head_parts / parts_per_kv_head(cut_);
+    const int64_t group = tile.kv_head / (kv_heads / selected_.groups());
+    return host_ptr<int32_t>(selected_.ids) +
+           (tile.token * selected_.groups() + group) * selected_.most();
+  }
   int64_t part_stride() const { return (out_.dim(2) + 15) / 16 * 16; }
   AttentionPart part_at(float* space) const {
     float* largest = space + rows_ * part_stride();
@@ -209,6 +207,7 @@ class Attention {
   const RowsView outs_;
   const int64_t rows_;  // room for a tile's
   const float* const sinks_;
+  const KeySelection selected_;
   AttentionArgs shared_{};
 };
 
@@ -218,12 +217,15 @@ void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                            std::span<const KvRows> sequences, const AttentionOptions& options) {
   flush();
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    attend(part(out), part(q), part(k), part(v), s.kv, options);
+    AttentionOptions own = options;
+    own.selected.ids = part(options.selected.ids);
+    append_and_attend(part(out), part(q), part(k), part(v), s.kv, own);
   });
 }
 
-void CpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const KvView& kv, const AttentionOptions& options) {
+void CpuEncoder::append_and_attend(const Tensor& out, const Tensor& q, const Tensor& k,
+                                   const Tensor& v, const KvView& kv,
+                                   const AttentionOptions& options) {
   const int64_t n = q.dim(0);
   const int64_t heads = q.dim(1);
   const int64_t kv_heads = k.dim(1);
@@ -234,13 +236,32 @@ void CpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, con
   MF_CHECK(pages_cover(kv, n, options.window));
   append_to_cache(kernels_, k, kv.k_pages, kv);
   if (!v.is_null()) append_to_cache(kernels_, v, kv.v_pages, kv);
-  const Tiling cut(n, heads, kv_heads);
+  const KeySelection& selected = options.selected;
+  if (selected.is_null()) return attend(out, q, kv_heads, kv, options);
+  MF_CHECK(options.window == 0 && selected.ids.dim(0) == n && selected.ids.is_contiguous() &&
+           kv_heads % selected.groups() == 0);
+  const int64_t dense = selected.dense_rows(n, kv.length);
+  AttentionOptions own = options;
+  own.selected = {};
+  if (dense > 0) attend(out.slice(0, 0, dense), q.slice(0, 0, dense), kv_heads, kv, own);
+  if (dense == n) return;
+  own.selected = selected.slice(dense, n - dense);
+  KvView later = kv;
+  later.length += dense;
+  attend(out.slice(0, dense, n - dense), q.slice(0, dense, n - dense), kv_heads, later, own);
+}
+
+void CpuEncoder::attend(const Tensor& out, const Tensor& q, int64_t kv_heads, const KvView& kv,
+                        const AttentionOptions& options) {
+  const int64_t n = q.dim(0);
+  const int64_t heads = q.dim(1);
+  const Tiling cut(n, heads, kv_heads, options.selected.is_null());
   const Attention op(kernels_, cut, out, q, kv, options, page_pointers(kv.k_pages, k_pages_),
                      page_pointers(kv.v_pages, v_pages_));
   const int64_t part = op.panel_size() + op.state_size();  // where a slot's part begins
   const int64_t slot_size = part + op.part_size();
   float* slots = aligned_workspace(floats_, slot_count() * slot_size);
-  const int64_t most = op.segments(0, n).count();
+  const int64_t most = op.most_segments();
   constexpr int64_t kTilesPerThread = 4;
   if (cut.tiles() >= kTilesPerThread * pool_.threads() || most == 1) {
     for_tasks_in_slots(cut.tiles(), op.work(), [&](int64_t task, int64_t slot) {

@@ -33,6 +33,7 @@ class CpuEncoder : public Encoder {
   CpuEncoder(const KernelSet& kernels, Precision precision, int threads, ThreadPlacement placement,
              ScratchArena arena)
       : kernels_(*kernels.ops),
+        select_(*kernels.select),
         precision_(precision),
         rounded_(rounded_tiles(kernels, precision)),
         f32_(*kernels.f32_tiles),
@@ -51,6 +52,7 @@ class CpuEncoder : public Encoder {
   void add(Tensor out, Tensor a, Tensor b) override;
   void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
 
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
@@ -67,6 +69,8 @@ class CpuEncoder : public Encoder {
             const RopeOptions& options) override;
   void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
+  void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
+                   std::span<const KvRows> sequences, const SelectOptions& options) override;
   void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
@@ -151,8 +155,12 @@ class CpuEncoder : public Encoder {
   static constexpr size_t kSlotShapes = 8;  // two kinds, four group sizes
 
   // The part that operations along the sequence have for each sequence.
-  void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-              const KvView& kv, const AttentionOptions& options);
+  void append_and_attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                         const KvView& kv, const AttentionOptions& options);
+  void attend(const Tensor& out, const Tensor& q, int64_t kv_heads, const KvView& kv,
+              const AttentionOptions& options);
+  void select(const Tensor& ids, const Tensor& q, const Tensor& head_weights, const KvView& kv,
+              const SelectOptions& options);
   /// Fills first_rows_ in; gives the rows of all.
   int64_t list_first_rows(std::span<const StateRows> sequences);
   bool supports(const char* op, const Weight& weight);
@@ -279,6 +287,7 @@ class CpuEncoder : public Encoder {
   }
 
   const KernelTable& kernels_;
+  const SelectKernels& select_;
   Precision precision_;
   const TileKernels* rounded_;  // of int8 or q16; null: neither
   const TileKernels& f32_;
@@ -308,6 +317,7 @@ class CpuEncoder : public Encoder {
   std::vector<const uint8_t*> k_pages_;
   std::vector<const uint8_t*> v_pages_;
   std::vector<float> attention_parts_;
+  std::vector<int32_t> order_;  // of candidates
 };
 
 /// Grows a workspace to at least `size` elements and returns it.

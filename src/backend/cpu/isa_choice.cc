@@ -20,6 +20,7 @@ namespace {
 
 constexpr KernelSet kGeneric = {"generic",
                                 &kGenericKernels,
+                                &kGenericSelect,
                                 &kGenericF32Tiles,
                                 &kGenericInt8Tiles,
                                 &kGenericQ16Tiles,
@@ -27,37 +28,40 @@ constexpr KernelSet kGeneric = {"generic",
 #if defined(MOEFLUX_CPU_X86)
 constexpr KernelSet kAvx2 = {"avx2",
                              &kAvx2Kernels,
+                             &kAvx2Select,
                              &kAvx2F32Tiles,
                              &kAvx2Int8Tiles,
                              &kAvx2Q16Tiles,
                              /*int8_is_fast=*/true};
-constexpr KernelSet kAvxVnni = {"avx-vnni",           &kAvx2Kernels,     &kAvx2F32Tiles,
-                                &kAvxVnniInt8Tiles,   &kAvxVnniQ16Tiles,
+constexpr KernelSet kAvxVnni = {"avx-vnni",           &kAvx2Kernels,      &kAvx2Select,
+                                &kAvx2F32Tiles,       &kAvxVnniInt8Tiles, &kAvxVnniQ16Tiles,
                                 /*int8_is_fast=*/true};
 constexpr KernelSet kAvx512 = {"avx512",
                                &kAvx512Kernels,
+                               &kAvx512Select,
                                &kAvx512F32Tiles,
                                &kAvx2Int8Tiles,
                                &kAvx2Q16Tiles,
                                /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512Vnni = {"avx512-vnni",        &kAvx512Kernels,
-                                   &kAvx512F32Tiles,     &kAvx512VnniInt8Tiles,
-                                   &kAvx512VnniQ16Tiles, /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512Amx = {"avx512-amx",         &kAvx512Kernels,
-                                  &kAvx512F32Tiles,     &kAvx512AmxInt8Tiles,
-                                  &kAvx512VnniQ16Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Vnni = {
+    "avx512-vnni",         &kAvx512Kernels,      &kAvx512Select,       &kAvx512F32Tiles,
+    &kAvx512VnniInt8Tiles, &kAvx512VnniQ16Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Amx = {"avx512-amx",         &kAvx512Kernels,      &kAvx512Select,
+                                  &kAvx512F32Tiles,     &kAvx512AmxInt8Tiles, &kAvx512VnniQ16Tiles,
+                                  /*int8_is_fast=*/true};
 #elif defined(MOEFLUX_CPU_ARM64)
 constexpr KernelSet kNeon = {"neon",
                              &kNeonKernels,
+                             &kNeonSelect,
                              &kNeonF32Tiles,
                              &kGenericInt8Tiles,
                              &kGenericQ16Tiles,
                              /*int8_is_fast=*/false};
-constexpr KernelSet kNeonDotprod = {"neon-dotprod",        &kNeonKernels,
-                                    &kNeonF32Tiles,        &kNeonDotprodInt8Tiles,
-                                    &kNeonDotprodQ16Tiles, /*int8_is_fast=*/true};
-constexpr KernelSet kNeonI8mm = {"neon-i8mm",          &kNeonKernels,         &kNeonF32Tiles,
-                                 &kNeonI8mmInt8Tiles,  &kNeonDotprodQ16Tiles,
+constexpr KernelSet kNeonDotprod = {
+    "neon-dotprod",         &kNeonKernels,         &kNeonSelect,         &kNeonF32Tiles,
+    &kNeonDotprodInt8Tiles, &kNeonDotprodQ16Tiles, /*int8_is_fast=*/true};
+constexpr KernelSet kNeonI8mm = {"neon-i8mm",          &kNeonKernels,       &kNeonSelect,
+                                 &kNeonF32Tiles,       &kNeonI8mmInt8Tiles, &kNeonDotprodQ16Tiles,
                                  /*int8_is_fast=*/true};
 
 bool has_dotprod() {

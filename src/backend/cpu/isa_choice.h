@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/kernel_table.h"
+#include "backend/cpu/kernels/select_table.h"
 #include "backend/cpu/kernels/tile_table.h"
 #include "base/result.h"
 
@@ -14,6 +15,7 @@ namespace moeflux::cpu {
 struct KernelSet {
   const char* name;
   const KernelTable* ops;
+  const SelectKernels* select;
   const TileKernels* f32_tiles;
   const TileKernels* int8_tiles;
   const TileKernels* q16_tiles;

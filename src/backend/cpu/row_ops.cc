@@ -78,6 +78,21 @@ void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   });
 }
 
+void CpuEncoder::layer_norm(Tensor out, Tensor x, Tensor weight, float eps) {
+  flush();
+  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  if (!status_.ok()) return;
+  const RowsView to(out);
+  const RowsView from(x);
+  const float* w = host_ptr<float>(weight);
+  const int64_t step = rows_at_once(to.cols);
+  for_tasks((to.rows + step - 1) / step, to.rows * to.cols, [&](int64_t task) {
+    for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
+      select_.layer_norm(to.row(r), from.row(r), w, to.cols, eps);
+    }
+  });
+}
+
 void CpuEncoder::add_bias(Tensor x, Tensor bias) {
   flush();
   const RowsView rows(x);

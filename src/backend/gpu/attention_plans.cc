@@ -36,6 +36,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
   p.page_tokens = static_cast<u32>(kv.page_tokens);
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
+  p.new_from = p.begin;
   p.window = static_cast<u32>(options.window);
   p.has_sinks = options.sinks.is_null() ? 0 : 1;
   p.partial_words = (p.v_head_dim + 3) / 4 * 4;
@@ -372,6 +373,7 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
   const Platform& platform = recorder.platform();
   AttentionParams& p = result.params;
   p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
+  if (heads.are_all_new) p.new_from = 0;
   const uint64_t rows = rows_of_kv_head(p);
   const uint32_t kv_heads = kv_heads_of(p);
   Plan plan;

@@ -12,15 +12,7 @@ namespace moeflux::gpu {
 namespace {
 
 constexpr int64_t kExpertsMax = 1024;  // a bit each in 32 lanes of 32 bits
-constexpr int64_t kValueColumnsMax = int64_t{128} * kAttentionColumnsMax;  // attention_heads
 constexpr int64_t kDeltaKeyDimMax = 256;
-
-bool have_equal_layouts(std::span<const Tensor> pages) {
-  return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
-    return page.strides == pages.front().strides && page.dtype == pages.front().dtype &&
-           (page.dtype == DType::kF32 || page.dtype == DType::kF16 || page.dtype == DType::kI8);
-  });
-}
 
 }  // namespace
 
@@ -190,6 +182,12 @@ void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   if (fuse(op) == Action::kLaunch) record(plan_norm(op, {}, {}));
 }
 
+void GpuEncoder::layer_norm(Tensor out, Tensor x, Tensor weight, float eps) {
+  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back() &&
+           weight.dtype == DType::kF32);
+  record(plan_layer_norm({out, x, weight, eps}));
+}
+
 void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
   if (!recorder_.ok()) return;
   MF_CHECK(values.shape == ids.shape && values.is_contiguous() && ids.is_contiguous() &&
@@ -251,74 +249,6 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   if (options.rotary_dim < 2) return;
   const RopeOp op{x, positions, inverse_frequencies, options};
   if (fuse(op) == Action::kLaunch) record(plan_rope(op));
-}
-
-void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
-                           std::span<const KvRows> sequences, const AttentionOptions& options) {
-  MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
-  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    attend(part(out), part(q), part(k), part(v), s.kv, options);
-  });
-}
-
-void GpuEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const KvView& kv, const AttentionOptions& options) {
-  if (!recorder_.ok() || q.dim(0) == 0) return;
-  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
-  if (out.dim(2) > kValueColumnsMax) {
-    recorder_.fail(make_error(ErrorCode::kUnsupported,
-                              "attention: values of {} per head, at most {}", out.dim(2),
-                              kValueColumnsMax));
-    return;
-  }
-  flush_tables();
-  AttentionHeads heads{out, q, k.dim(1), kv, options, {}, {}};
-  if (!recorder_.place_addresses(kv.k_pages, heads.k_table) ||
-      !recorder_.place_addresses(kv.v_pages, heads.v_table)) {
-    return;
-  }
-  AllHeads waiting;
-  if (can_write_heads(waiting_.heads, q, k, v)) waiting = std::exchange(waiting_.heads, {});
-  flush();  // products, so that it is known what the launch before this one writes
-  recorder_.record(
-      plan_write_heads(recorder_, waiting, {q, k, v, kv, heads.k_table, heads.v_table}));
-  AttentionResult result;
-  if (!record_attention(recorder_, heads, result)) return;
-  waiting_.attention = result.params.walks == 0 ? merge_op(heads, result) : result.last;
-}
-
-void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
-                                  std::span<const KvRows> sequences, const LatentHeads& heads) {
-  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    attend_latent(part(out), part(q), part(latent), part(positions), s, heads);
-  });
-}
-
-void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
-                               const Tensor& positions, const KvRows& sequence,
-                               const LatentHeads& heads) {
-  if (!recorder_.ok() || q.dim(0) == 0) return;
-  // The launches that write latents to their pages write no codes.
-  const bool has_codes = sequence.kv.k_pages.front().dtype == DType::kI8;
-  if (has_codes || !fits_latent_kernels(q, latent, heads)) {
-    return Encoder::latent_attention(out, q, latent, positions, std::span(&sequence, 1), heads);
-  }
-  if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
-    return;
-  }
-  const int64_t rank = heads.v_up.cols;
-  const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
-  MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
-           positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
-           heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
-           heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
-           heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
-           heads.v_rows.rows_per_head == out.dim(2));
-  ScratchScope scope(*this);
-  const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);
-  const Tensor mixed = scratch({q.dim(0), q.dim(1), rank}, DType::kF32);
-  flush();  // so that the launch before is known
-  record_latent_attention(recorder_, {out, q, latent, positions, sequence.kv, heads, query, mixed});
 }
 
 void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,

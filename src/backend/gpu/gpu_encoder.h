@@ -38,6 +38,7 @@ class GpuEncoder : public Encoder {
   void add(Tensor out, Tensor a, Tensor b) override;
   void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
@@ -56,6 +57,8 @@ class GpuEncoder : public Encoder {
             const RopeOptions& options) override;
   void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
+  void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
+                   std::span<const KvRows> sequences, const SelectOptions& options) override;
   void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
                         std::span<const KvRows> sequences, const LatentHeads& heads) override;
 
@@ -90,8 +93,27 @@ class GpuEncoder : public Encoder {
   /// Launches what waits, then the plan.
   void record(const Plan& plan);
   // Ops along the sequence are these for each sequence.
-  void attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-              const KvView& kv, const AttentionOptions& options);
+  struct AttendedRows {
+    Tensor out;
+    Tensor q;
+    Tensor k;
+    Tensor v;  // null: values are parts of keys
+    KvView kv;
+    AttentionOptions options;
+  };
+  void attend_rows(const AttendedRows& rows);
+  void attend(const AttendedRows& rows);
+  /// All rows choose their keys.
+  void attend_selected(const AttendedRows& rows);
+  /// Places the tables of pages and writes keys and values to them. False where nothing is left to
+  /// do.
+  bool begin_attention(AttentionHeads& heads, const Tensor& k, const Tensor& v);
+  void write_heads(const HeadsOp& op);
+  struct GatheredTables {
+    Binding k;
+    Binding v;
+  };
+  bool place_gathered(const GatheredPages& pages, GatheredTables& tables);
   void attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
                      const Tensor& positions, const KvRows& sequence, const LatentHeads& heads);
   void convolve(const ConvOp& op);

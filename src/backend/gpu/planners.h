@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "backend/gathered_pages.h"
 #include "backend/gpu/expert_launch.h"
 #include "backend/gpu/fusion.h"
 #include "backend/gpu/plan.h"
@@ -22,6 +23,7 @@ Plan plan_gate(const GateOp& op);
 Plan plan_glu(const Tensor& out, const Tensor& gate, const Tensor& up, const GluOptions& options);
 /// A gate may follow where rows are narrow; null: none.
 Plan plan_norm(const NormOp& op, const Tensor& gate, Activation activation);
+Plan plan_layer_norm(const NormOp& op);
 Plan plan_rope(const RopeOp& op);
 void record_top_rows(Recorder& recorder, const Tensor& values, const Tensor& ids, const Tensor& x);
 
@@ -59,6 +61,7 @@ struct AttentionHeads {
   Binding k_table;
   Binding v_table;
   bool may_leave_tiles = false;  // what follows merges the tiles of splits, too
+  bool are_all_new = false;      // the last launch has written keys before the queries' own, too
 };
 /// The result of the launches of attention, before a gate.
 struct AttentionResult {
@@ -86,6 +89,32 @@ struct LatentOp {
   Tensor mixed;  // and [n, heads, rank]
 };
 void record_latent_attention(Recorder& recorder, const LatentOp& op);
+
+// --- Selected keys: select_plans.cc ---
+
+/// False where candidates or heads are larger than the kernels take.
+bool fits_select_kernels(const Tensor& q, const SelectOptions& options);
+/// Rows that see more candidates than they choose, and whose keys are in their pages.
+struct SelectOp {
+  Tensor ids;
+  Tensor q;
+  Tensor head_weights;  // null: none
+  const KvView& kv;
+  SelectOptions options;
+  Binding k_table;
+};
+void record_select(Recorder& recorder, const SelectOp& op);
+/// The chosen keys and values of a row, into pages of its own.
+struct GatherOp {
+  const KeySelection& selected;
+  const KvView& kv;  // the selection's first row is at its length
+  int64_t row = 0;
+  const GatheredPages& pages;
+  bool has_values = false;  // which are no parts of keys
+  Binding k_table;
+  Binding v_table;
+};
+Plan plan_gather(const GatherOp& op);
 
 // --- Recurrent layers: delta_plans.cc, conv_plans.cc ---
 

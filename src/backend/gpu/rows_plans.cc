@@ -145,6 +145,19 @@ Plan plan_norm(const NormOp& norm, const Tensor& gate, Activation activation) {
   return plan;
 }
 
+Plan plan_layer_norm(const NormOp& norm) {
+  RowsParams p = rows_params(norm.out, norm.x, {});
+  p.factor = norm.eps;
+  p.wide = p.cols % 4 == 0 && is_wide(norm.x) && is_wide(norm.out) && is_wide(norm.weight) ? 1 : 0;
+  Plan plan = make_plan(KernelId::layer_norm_rows,
+                        {groups_for(p.rows, kNarrowThreads / kSimdLanes), 1, 1}, kNarrowThreads);
+  plan.set_params(p);
+  plan.bind(range_of(norm.x, Access::kRead));
+  plan.bind(range_of(norm.weight, Access::kRead));
+  bind_output(plan, norm.out);
+  return plan;
+}
+
 Plan plan_rope(const RopeOp& op) {
   RopeParams p{};
   const HeadsLayout layout = heads_layout(op.x);

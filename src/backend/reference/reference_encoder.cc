@@ -103,6 +103,25 @@ void ReferenceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) 
   }
 }
 
+void ReferenceEncoder::layer_norm(Tensor out, Tensor x, Tensor weight, float eps) {
+  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  const RowsView to(out);
+  const RowsView from(x);
+  const float* w = host_ptr<float>(weight);
+  const auto cols = static_cast<double>(to.cols);
+  for (int64_t r = 0; r < to.rows; ++r) {
+    const float* row = from.row(r);
+    double mean = 0.0;
+    for (int64_t c = 0; c < to.cols; ++c) mean += row[c] / cols;
+    double squares = 0.0;
+    for (int64_t c = 0; c < to.cols; ++c) squares += (row[c] - mean) * (row[c] - mean);
+    const double scale = 1.0 / std::sqrt(squares / cols + eps);
+    for (int64_t c = 0; c < to.cols; ++c) {
+      to.row(r)[c] = static_cast<float>((row[c] - mean) * scale * w[c]);
+    }
+  }
+}
+
 void ReferenceEncoder::add_bias(Tensor x, Tensor bias) {
   const RowsView rows(x);
   MF_CHECK(bias.num_elements() == rows.cols);

@@ -26,6 +26,7 @@ class ReferenceEncoder : public Encoder {
   void add(Tensor out, Tensor a, Tensor b) override;
   void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
   void add_bias(Tensor x, Tensor bias) override;
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
@@ -41,6 +42,8 @@ class ReferenceEncoder : public Encoder {
             const RopeOptions& options) override;
   void attention(Tensor out, Tensor q, Tensor k, Tensor v, std::span<const KvRows> sequences,
                  const AttentionOptions& options) override;
+  void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
+                   std::span<const KvRows> sequences, const SelectOptions& options) override;
 
   void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
                    std::span<const StateRows> sequences) override;

@@ -1,75 +1,54 @@
 // The reference's operations along a sequence: attention, convolution and the delta rule.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
+#include "backend/reference/cached_rows.h"
 #include "backend/reference/reference_encoder.h"
 #include "backend/reference/scalar.h"
 #include "backend/sequence_rows.h"
 #include "base/check.h"
-#include "quant/q8_rows.h"
 
 namespace moeflux {
-namespace {
 
-// The cached row of a token, wherever its page is.
-std::byte* cached(const KvView& kv, std::span<const Tensor> pages, int64_t position, int64_t head) {
-  const auto page = static_cast<size_t>(position / kv.page_tokens) % pages.size();
-  const Tensor& tensor = pages[page];
-  const int64_t at = position % kv.page_tokens * tensor.strides[0] + head * tensor.strides[1];
-  return host_ptr<std::byte>(tensor) + at * dtype_bits(tensor.dtype) / 8;
-}
-
-// The first elements of the same as floats, in `space` unless they are floats where they lie.
-const float* read_cached(const KvView& kv, std::span<const Tensor> pages, int64_t position,
-                         int64_t head, std::span<float> space) {
-  const std::byte* row = cached(kv, pages, position, head);
-  if (pages.front().dtype == DType::kF32) return reinterpret_cast<const float*>(row);
-  if (pages.front().dtype == DType::kI8) {
-    const int64_t cols = q8_rows::cols_of(pages.front().dim(2));
-    q8_rows::decode(space.first(std::min(space.size(), static_cast<size_t>(cols))), row, cols);
-    return space.data();
-  }
-  for (size_t i = 0; i < space.size(); ++i) {
-    space[i] = load_float(row, static_cast<int64_t>(i), pages.front().dtype);
-  }
-  return space.data();
-}
-
-void append_to_cache(const KvView& kv, std::span<const Tensor> pages, const Tensor& x) {
-  const RowsView rows(x);
-  const int64_t heads = x.dim(1);
-  const DType dtype = pages.front().dtype;
-  MF_CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kI8);
-  for (int64_t r = 0; r < rows.rows; ++r) {
-    std::byte* to = cached(kv, pages, kv.length + r / heads, r % heads);
-    if (dtype == DType::kI8) {
-      const auto row_bytes = static_cast<size_t>(pages.front().dim(2));
-      q8_rows::encode({to, row_bytes}, {rows.row(r), static_cast<size_t>(rows.cols)});
-      continue;
-    }
-    for (int64_t i = 0; i < rows.cols; ++i) {
-      const float value = rows.row(r)[i];
-      if (dtype == DType::kF16) {
-        const F16 half = to_f16(value);
-        std::memcpy(to + 2 * i, &half, sizeof(half));
-      } else {
-        std::memcpy(to + 4 * i, &value, sizeof(value));
-      }
-    }
-  }
-}
-
-}  // namespace
+using reference::append_to_cache;
+using reference::read_cached;
 
 void ReferenceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                                  std::span<const KvRows> sequences,
                                  const AttentionOptions& options) {
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    attend(part(out), part(q), part(k), part(v), s.kv, options);
+    AttentionOptions own = options;
+    if (!options.selected.is_null()) own.selected.ids = part(options.selected.ids);
+    attend(part(out), part(q), part(k), part(v), s.kv, own);
   });
 }
+
+namespace {
+
+// The positions that row t's heads of a kv head attend to.
+std::vector<int64_t> attended(const KvView& kv, const AttentionOptions& options, int64_t t,
+                              int64_t group) {
+  const int64_t position = kv.length + t;
+  std::vector<int64_t> positions;
+  const KeySelection& selected = options.selected;
+  if (selected.is_null() || position < selected.dense_end()) {
+    const int64_t end = position + 1;
+    const int64_t begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0;
+    for (int64_t s = begin; s < end; ++s) positions.push_back(s);
+    return positions;
+  }
+  const int32_t* ids = host_ptr<int32_t>(selected.ids.slice(0, t, 1)) + group * selected.most();
+  for (int64_t i = 0; i < selected.most(); ++i) {
+    const int64_t first = ids[i] * selected.unit;
+    for (int64_t s = first; s < std::min(first + selected.unit, position + 1); ++s) {
+      positions.push_back(s);
+    }
+  }
+  return positions;
+}
+
+}  // namespace
 
 void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                               const KvView& kv, const AttentionOptions& options) {
@@ -84,28 +63,30 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
   std::vector<double> scores;
   std::vector<float> space(static_cast<size_t>(std::max(queries.cols, outs.cols)));
   std::vector<double> sum(static_cast<size_t>(outs.cols));
+  const KeySelection& selected = options.selected;
+  MF_CHECK(selected.is_null() || (options.window == 0 && selected.ids.is_contiguous() &&
+                                  kv_heads % selected.groups() == 0));
+  const int64_t kv_heads_of_group = selected.is_null() ? kv_heads : kv_heads / selected.groups();
   for (int64_t t = 0; t < n; ++t) {
-    const int64_t end = kv.length + t + 1;
-    const int64_t begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0;
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t kv_head = h / (heads / kv_heads);
+      const std::vector<int64_t> keys = attended(kv, options, t, kv_head / kv_heads_of_group);
       const std::span<const float> query(queries.row(t * heads + h),
                                          static_cast<size_t>(queries.cols));
-      scores.assign(static_cast<size_t>(end - begin), 0.0);
+      scores.assign(keys.size(), 0.0);
       const bool has_sink = !options.sinks.is_null();
       const double sink = has_sink ? host_ptr<float>(options.sinks)[h] : -INFINITY;
       double largest = sink;
-      for (int64_t s = begin; s < end; ++s) {
-        double& score = scores[static_cast<size_t>(s - begin)];
-        const float* key = read_cached(kv, kv.k_pages, s, kv_head, space);
-        score = reference::dot(query, key) * options.scale;
-        largest = std::max(largest, score);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const float* key = read_cached(kv, kv.k_pages, keys[i], kv_head, space);
+        scores[i] = reference::dot(query, key) * options.scale;
+        largest = std::max(largest, scores[i]);
       }
       double total = has_sink ? std::exp(sink - largest) : 0.0;
       std::fill(sum.begin(), sum.end(), 0.0);
-      for (int64_t s = begin; s < end; ++s) {
-        const double p = std::exp(scores[static_cast<size_t>(s - begin)] - largest);
-        const float* value = read_cached(kv, kv.v_pages, s, kv_head, space);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const double p = std::exp(scores[i] - largest);
+        const float* value = read_cached(kv, kv.v_pages, keys[i], kv_head, space);
         total += p;
         for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * value[d];
       }

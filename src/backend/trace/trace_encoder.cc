@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/gathered_pages.h"
 #include "backend/host_buffer.h"
 #include "backend/sequence_rows.h"
 #include "backend/trace/trace_device.h"
@@ -101,6 +102,11 @@ void TraceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float) {
   record("rms_norm " + text_of(out));
 }
 
+void TraceEncoder::layer_norm(Tensor out, Tensor x, Tensor weight, float) {
+  MF_CHECK(out.shape == x.shape && weight.num_elements() == x.shape.back());
+  record("layer_norm " + text_of(out));
+}
+
 void TraceEncoder::add_bias(Tensor x, Tensor bias) {
   MF_CHECK(bias.num_elements() == x.shape.back());
   record("add_bias " + text_of(x));
@@ -154,15 +160,35 @@ void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
                    options.interleaved ? " interleaved" : ""));
 }
 
-void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor,
+void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                              std::span<const KvRows> sequences, const AttentionOptions& options) {
+  const KeySelection& selected = options.selected;
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
     const Tensor queries = part(q);
-    record(formatted("attention {} = {} over {} + {}{}{}", text_of(part(out)), text_of(queries),
+    const int64_t stored = s.kv.length + s.rows;
+    const bool chooses = !selected.is_null() && stored > selected.dense_end();
+    const int64_t seen = chooses ? std::min(stored, selected.dense_end()) : stored;
+    record(formatted("attention {} = {} over {} + {}{}{}{}", text_of(part(out)), text_of(queries),
                      text_of(part(k)), s.kv.length,
                      options.window > 0 ? formatted(" window {}", options.window) : "",
-                     options.sinks.is_null() ? "" : " sinks"),
-           0, 2 * product(queries.num_elements(), s.kv.length + s.rows, 1));
+                     options.sinks.is_null() ? "" : " sinks",
+                     selected.is_null() ? "" : formatted(" selected {}", selected.dense_end())),
+           0, 2 * product(queries.num_elements(), seen, 1));
+    if (selected.is_null()) return;
+    ScratchScope scope(*this);
+    (void)take_gathered_pages(*this, selected, s.kv, !v.is_null());
+  });
+}
+
+void TraceEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor,
+                               std::span<const KvRows> sequences, const SelectOptions& options) {
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    const Tensor queries = part(q);
+    const int64_t stored = s.kv.length + s.rows;
+    const bool chooses = stored > ids.dim(2) * options.unit;
+    record(formatted("select_keys {} = {} over {} + {} of {}", text_of(part(ids)), text_of(queries),
+                     text_of(part(k)), s.kv.length, options.unit),
+           0, chooses ? product(queries.num_elements(), stored, 1) : 0);
   });
 }
 

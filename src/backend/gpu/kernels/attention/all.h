@@ -3,6 +3,9 @@
 
 #include "backend/gpu/kernels/attention/attention_heads.h"
 #include "backend/gpu/kernels/attention/attention_merge.h"
+#include "backend/gpu/kernels/attention/choose_best.h"
+#include "backend/gpu/kernels/attention/gather_rows.h"
+#include "backend/gpu/kernels/attention/index_scores.h"
 #include "backend/gpu/kernels/attention/latent.h"
 #include "backend/gpu/kernels/attention/latent_few.h"
 #include "backend/gpu/kernels/attention/mma_attention_few.h"

@@ -3,6 +3,7 @@
 
 #include "backend/gpu/kernels/attention/latent_params.h"
 #include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/kernels/attention/select_params.h"
 
 #define MF_ATTENTION_KERNELS(X)                                        \
   X(rope_heads, 3, RopeParams, kWaits)                                 \
@@ -51,4 +52,8 @@
   X(latent_queries_few_w4, 10, LatentQueriesParams, kReadsEarly)       \
   X(latent_values_w4, 6, LatentValuesParams, kWaits)                   \
   X(latent_values_few_w4, 6, LatentValuesParams, kWaits)               \
-  X(latent_values_w8, 6, LatentValuesParams, kWaits)
+  X(latent_values_w8, 6, LatentValuesParams, kWaits)                   \
+  X(index_scores, 4, IndexScoresParams, kWaits)                        \
+  X(index_scores_f16, 4, IndexScoresParams, kWaits)                    \
+  X(choose_best, 2, ChooseParams, kWaits)                              \
+  X(gather_rows, 5, GatherParams, kWaits)

@@ -323,8 +323,7 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   const u32 begin = query_row(t, p, rows.first).begin;
   const u32 end = query_row(t, p, last).end;
   u32 tile = (WALKS ? begin / kTileKeys : p.first_part + t.group.z) * kTileKeys;
-  // The launch before writes the positions from p.begin on.
-  const bool waits = tile + kTileKeys <= p.begin;
+  const bool waits = tile + kTileKeys <= p.new_from;
   if (!waits) await_inputs(t);
   KeyRows<typename Tile::Number> keys;
   read_tile<Tile>(t, p, &keys, k_pages, v_pages, tile, begin, end);

@@ -84,8 +84,9 @@ struct AttentionParams {
   u32 v_scales;  // of rows of 8 bits: where those of values begin; those of keys at head_dim
   u32 page_tokens;
   u32 num_pages;
-  u32 begin;   // position of the first query
-  u32 window;  // 0: everything
+  u32 begin;     // position of the first query
+  u32 new_from;  // the launch before has written the positions from here on
+  u32 window;    // 0: everything
   u32 has_sinks;
   u32 has_gate;       // times its sigmoid
   u32 walks;          // a group has all parts of its queries; otherwise attention_merge follows

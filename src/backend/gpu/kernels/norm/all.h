@@ -2,4 +2,5 @@
 #pragma once
 
 #include "backend/gpu/kernels/norm/chain.h"
+#include "backend/gpu/kernels/norm/layer_norm.h"
 #include "backend/gpu/kernels/norm/rms_norm.h"

@@ -1,0 +1,201 @@
+// The encoder's operations of attention: over all that a token sees, over keys that it has chosen,
+// and the choice.
+#include <algorithm>
+#include <utility>
+
+#include "backend/gathered_pages.h"
+#include "backend/gpu/gpu_encoder.h"
+#include "backend/gpu/plan_building.h"
+#include "backend/sequence_rows.h"
+#include "base/format.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr int64_t kValueColumnsMax = int64_t{128} * kAttentionColumnsMax;  // attention_heads
+
+bool have_equal_layouts(std::span<const Tensor> pages) {
+  return std::all_of(pages.begin(), pages.end(), [&](const Tensor& page) {
+    return page.strides == pages.front().strides && page.dtype == pages.front().dtype &&
+           (page.dtype == DType::kF32 || page.dtype == DType::kF16 || page.dtype == DType::kI8);
+  });
+}
+
+}  // namespace
+
+void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
+                           std::span<const KvRows> sequences, const AttentionOptions& options) {
+  MF_CHECK(q.dim(1) % k.dim(1) == 0 && k.dim(0) == q.dim(0) && q.dim(2) == k.dim(2));
+  const KeySelection& selected = options.selected;
+  if (!selected.is_null()) {
+    MF_CHECK(options.window == 0 && selected.ids.dim(0) == q.dim(0) &&
+             selected.ids.is_contiguous() && k.dim(1) % selected.groups() == 0);
+  }
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    AttentionOptions own = options;
+    own.selected.ids = part(selected.ids);
+    attend_rows({part(out), part(q), part(k), part(v), s.kv, own});
+  });
+}
+
+void GpuEncoder::attend_rows(const AttendedRows& rows) {
+  const KeySelection& selected = rows.options.selected;
+  if (selected.is_null()) return attend(rows);
+  const int64_t n = rows.q.dim(0);
+  const int64_t dense = selected.dense_rows(n, rows.kv.length);
+  const auto slice = [&](int64_t row, int64_t count) {
+    const auto of = [&](const Tensor& x) { return x.is_null() ? x : x.slice(0, row, count); };
+    AttendedRows some{of(rows.out), of(rows.q), of(rows.k), of(rows.v), rows.kv, rows.options};
+    some.kv.length += row;
+    some.options.selected = row < dense ? KeySelection{} : selected.slice(row, count);
+    return some;
+  };
+  if (dense > 0) attend(slice(0, dense));
+  if (dense < n) attend_selected(slice(dense, n - dense));
+}
+
+bool GpuEncoder::begin_attention(AttentionHeads& heads, const Tensor& k, const Tensor& v) {
+  const KvView& kv = heads.kv;
+  if (!recorder_.ok() || heads.q.dim(0) == 0) return false;
+  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
+  if (heads.out.dim(2) > kValueColumnsMax) {
+    return recorder_.fail(make_error(ErrorCode::kUnsupported,
+                                     "attention: values of {} per head, at most {}",
+                                     heads.out.dim(2), kValueColumnsMax));
+  }
+  flush_tables();
+  if (!recorder_.place_addresses(kv.k_pages, heads.k_table) ||
+      !recorder_.place_addresses(kv.v_pages, heads.v_table)) {
+    return false;
+  }
+  write_heads({heads.q, k, v, kv, heads.k_table, heads.v_table});
+  return true;
+}
+
+void GpuEncoder::write_heads(const HeadsOp& op) {
+  AllHeads waiting;
+  if (can_write_heads(waiting_.heads, op.q, op.k, op.v)) {
+    waiting = std::exchange(waiting_.heads, {});
+  }
+  flush();  // products, so that it is known what the launch before this one writes
+  recorder_.record(plan_write_heads(recorder_, waiting, op));
+}
+
+void GpuEncoder::attend(const AttendedRows& rows) {
+  AttentionHeads heads{rows.out, rows.q, rows.k.dim(1), rows.kv, rows.options, {}, {}};
+  if (!begin_attention(heads, rows.k, rows.v)) return;
+  AttentionResult result;
+  if (!record_attention(recorder_, heads, result)) return;
+  waiting_.attention = result.params.walks == 0 ? merge_op(heads, result) : result.last;
+}
+
+void GpuEncoder::attend_selected(const AttendedRows& rows) {
+  const auto& [out, q, k, v, kv, options] = rows;
+  ScratchScope scope(*this);
+  const GatheredPages pages = take_gathered_pages(*this, options.selected, kv, !v.is_null());
+  AttentionHeads heads{out, q, k.dim(1), kv, options, {}, {}};
+  GatheredTables tables;
+  if (!place_gathered(pages, tables) || !begin_attention(heads, k, v)) return;
+  for (int64_t row = 0; row < q.dim(0); ++row) {
+    flush();
+    recorder_.record(plan_gather(
+        {options.selected, kv, row, pages, !v.is_null(), heads.k_table, heads.v_table}));
+    // To its token, what was gathered is the whole of a cache.
+    const KvView gathered{.k_pages = {&pages.keys, 1},
+                          .v_pages = {&pages.values, 1},
+                          .page_tokens = pages.tokens,
+                          .length = options.selected.keys_at(kv.length + row) - 1};
+    AttentionHeads own{out.slice(0, row, 1),
+                       q.slice(0, row, 1),
+                       k.dim(1),
+                       gathered,
+                       {.scale = options.scale, .sinks = options.sinks},
+                       tables.k,
+                       tables.v};
+    own.are_all_new = true;
+    AttentionResult result;
+    if (!record_attention(recorder_, own, result)) return;
+    waiting_.attention = result.params.walks == 0 ? merge_op(own, result) : result.last;
+  }
+  // A gate of all rows cannot be part of the launch of one.
+  if (q.dim(0) > 1) flush();
+}
+
+bool GpuEncoder::place_gathered(const GatheredPages& pages, GatheredTables& tables) {
+  return recorder_.place_addresses({&pages.keys, 1}, tables.k) &&
+         recorder_.place_addresses({&pages.values, 1}, tables.v);
+}
+
+void GpuEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
+                             std::span<const KvRows> sequences, const SelectOptions& options) {
+  MF_CHECK(q.dim(1) % ids.dim(1) == 0 && k.dim(1) == 1 && k.dim(2) == q.dim(2) &&
+           ids.is_contiguous() && ids.dim(0) == q.dim(0) && q.strides[2] == 1 &&
+           (options.unit == 1 || options.recent >= 1) && options.recent <= ids.dim(2));
+  if (!recorder_.ok()) return;
+  if (!fits_select_kernels(q, options)) {
+    recorder_.fail(make_error(ErrorCode::kUnsupported,
+                              "select_keys: heads of {} and candidates of {} tokens", q.dim(2),
+                              options.unit));
+    return;
+  }
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    if (s.rows == 0) return;
+    MF_CHECK(have_equal_layouts(s.kv.k_pages) && s.kv.k_pages.front().dtype != DType::kI8);
+    flush_tables();
+    Binding table;
+    if (!recorder_.place_addresses(s.kv.k_pages, table)) return;
+    write_heads({part(q), part(k), {}, s.kv, table, table});
+    const KeySelection chosen{part(ids), options.unit};
+    const int64_t dense = chosen.dense_rows(s.rows, s.kv.length);
+    const int64_t rows = s.rows - dense;
+    if (rows == 0) return;
+    KvView kv = s.kv;
+    kv.length += dense;
+    const Tensor weights = part(head_weights);
+    record_select(recorder_, {chosen.ids.slice(0, dense, rows), part(q).slice(0, dense, rows),
+                              weights.is_null() ? weights : weights.slice(0, dense, rows), kv,
+                              options, table});
+  });
+}
+
+void GpuEncoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
+                                  std::span<const KvRows> sequences, const LatentHeads& heads) {
+  for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
+    if (heads.selected.is_null()) {
+      return attend_latent(part(out), part(q), part(latent), part(positions), s, heads);
+    }
+    LatentHeads own = heads;
+    own.selected.ids = part(heads.selected.ids);
+    if (own.selected.dense_rows(s.rows, s.kv.length) == s.rows) own.selected = {};
+    attend_latent(part(out), part(q), part(latent), part(positions), s, own);
+  });
+}
+
+void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
+                               const Tensor& positions, const KvRows& sequence,
+                               const LatentHeads& heads) {
+  if (!recorder_.ok() || q.dim(0) == 0) return;
+  // The launches that write latents to their pages write no codes.
+  const bool has_codes = sequence.kv.k_pages.front().dtype == DType::kI8;
+  if (has_codes || !heads.selected.is_null() || !fits_latent_kernels(q, latent, heads)) {
+    return Encoder::latent_attention(out, q, latent, positions, std::span(&sequence, 1), heads);
+  }
+  if (!supports("latent_attention", heads.k_up) || !supports("latent_attention", heads.v_up)) {
+    return;
+  }
+  const int64_t rank = heads.v_up.cols;
+  const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
+  MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
+           positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
+           heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
+           heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
+           heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
+           heads.v_rows.rows_per_head == out.dim(2));
+  ScratchScope scope(*this);
+  const Tensor query = scratch({q.dim(0), q.dim(1), latent.dim(1)}, DType::kF32);
+  const Tensor mixed = scratch({q.dim(0), q.dim(1), rank}, DType::kF32);
+  flush();  // so that the launch before is known
+  record_latent_attention(recorder_, {out, q, latent, positions, sequence.kv, heads, query, mixed});
+}
+
+}  // namespace moeflux::gpu

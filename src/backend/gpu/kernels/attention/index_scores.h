@@ -1,0 +1,133 @@
+// Scores of candidates by index heads. A dot product goes over columns in order and heads are added
+// in order, so a score depends on its query and its key alone.
+#pragma once
+
+#include "backend/gpu/kernels/attention/cached.h"
+#include "backend/gpu/kernels/attention/select_params.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// Columns c to c + 3 of a key; nothing past its end.
+template <typename Stored>
+MF_FN F4 index_key(MF_GLOBAL(const Stored) key, u32 c, u32 cols, u32 wide) {
+  CachedFour<Stored> four;
+  if (wide != 0u) {
+    four.load(key, c, 0u);
+    return four.numbers();
+  }
+  F4 numbers = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    if (c + k < cols) numbers.v[k] = cached_number(key, c + k, 0u);
+  }
+  return numbers;
+}
+
+/// The queries of heads [first, first + kIndexHeads) of a group, zeros behind their columns.
+MF_FN void stage_index_queries(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f32) q,
+                               u32 first, MF_SHARED(f32) queries) {
+  const u32 left = p.heads - first;
+  const u32 count = left < kIndexHeads ? left : static_cast<u32>(kIndexHeads);
+  for (u32 i = t.index; i < count * p.stage_cols; i += t.threads) {
+    const u32 c = i % p.stage_cols;
+    queries[i] = c < p.head_dim ? q[(first + i / p.stage_cols) * p.q.head_stride + c] : 0.0f;
+  }
+}
+
+/// Adds the heads from `first` on to a key's sum.
+template <typename Stored>
+MF_FN f32 add_index_heads(MF_PARAMS(IndexScoresParams) p, f32 sum, u32 first,
+                          MF_SHARED(f32) queries, MF_GLOBAL(const Stored) key,
+                          MF_GLOBAL(const f32) weights) {
+  f32 dots[kIndexHeads];
+  MF_UNROLL
+  for (u32 i = 0u; i < kIndexHeads; ++i) dots[i] = 0.0f;
+  MF_ROLLED
+  for (u32 c = 0u; c < p.stage_cols; c += 4u) {
+    const F4 four = index_key<Stored>(key, c, p.head_dim, p.wide);
+    MF_UNROLL
+    for (u32 i = 0u; i < kIndexHeads; ++i) {
+      if (first + i >= p.heads) continue;
+      const F4 query = load4(queries + (i * p.stage_cols + c));
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) dots[i] = mf_fma(query.v[k], four.v[k], dots[i]);
+    }
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < kIndexHeads; ++i) {
+    if (first + i >= p.heads) continue;
+    if (p.has_weights == 0u) {
+      sum = sum + dots[i];
+    } else {
+      sum = mf_fma(weights[first + i], dots[i] < 0.0f ? 0.0f : dots[i], sum);
+    }
+  }
+  return sum;
+}
+
+/// Group x: a span of keys; y: a token; z: a group of heads. kIndexThreads threads. Shared: the
+/// queries of kIndexHeads heads; the scores of a span, where candidates are more than tokens.
+template <typename Stored>
+MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f32) q,
+                            MF_GLOBAL(const f32) weights, MF_GLOBAL(const u64) k_pages,
+                            MF_GLOBAL(f32) scores) {
+  MF_SHARED(f32) queries = MF_SHARED_AT(t, f32, 0u);
+  MF_SHARED(f32) found = queries + kIndexHeads * p.stage_cols;
+  const u32 token = t.group.y;
+  const u32 head = t.group.z * p.heads;
+  const u32 begin = t.group.x * p.span;
+  const u32 seen = p.begin + token + 1u;
+  if (begin >= seen) return;
+  const u32 end = begin + p.span < seen ? begin + p.span : seen;
+  MF_GLOBAL(const f32) own = q + (token * p.q.token_stride + head * p.q.head_stride);
+  MF_GLOBAL(const f32) factors = weights;
+  if (p.has_weights != 0u) factors = weights + (token * p.weight_stride + head);
+  MF_GLOBAL(f32) to = scores + (static_cast<u64>(token) * p.groups + t.group.z) * p.score_stride;
+  for (u32 base = begin; base < end; base += t.threads) {
+    const u32 position = base + t.index;
+    const u32 at = position < end ? position : end - 1u;
+    MF_GLOBAL(const Stored)
+    key = MF_AT(t, const Stored, k_pages[at / p.page_tokens % p.num_pages]) +
+          at % p.page_tokens * p.page_stride;
+    f32 sum = 0.0f;
+    for (u32 first = 0u; first < p.heads; first += kIndexHeads) {
+      barrier(t);
+      stage_index_queries(t, p, own, first, queries);
+      barrier(t);
+      sum = add_index_heads<Stored>(p, sum, first, queries, key, factors);
+    }
+    // No negative zeros, which are equal to zero; what is no number is as high as infinity.
+    sum = sum == sum ? sum + 0.0f : mf_infinity();
+    if (position >= end) continue;
+    if (p.unit == 1u) {
+      to[position] = sum;
+    } else {
+      found[position - begin] = sum;
+    }
+  }
+  if (p.unit == 1u) return;
+  barrier(t);
+  for (u32 first = t.index * p.unit; first < end - begin; first += t.threads * p.unit) {
+    f32 best = found[first];
+    for (u32 i = 1u; i < p.unit && first + i < end - begin; ++i) {
+      best = mf_max(best, found[first + i]);
+    }
+    to[(begin + first) / p.unit] = best;
+  }
+}
+
+#define MF_INDEX_SCORES(name, KEY)                                                 \
+  MF_KERNEL(name, IndexScoresParams, MF_READ(0, f32, q), MF_READ(1, f32, weights), \
+            MF_READ(2, u64, k_pages), MF_WRITE(3, f32, scores)) {                  \
+    MF_THREAD;                                                                     \
+    score_candidates<KEY>(t, p, q, weights, k_pages, scores);                      \
+  }
+MF_INDEX_SCORES(index_scores, f32)
+MF_INDEX_SCORES(index_scores_f16, u16)
+#undef MF_INDEX_SCORES
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,58 @@
+// The choice of keys, and the keys and values that were chosen.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+
+/// Keys of a group of threads, where candidates are tokens; heads that are multiplied at once.
+enum : u32 { kIndexThreads = 128, kIndexHeads = 16, kIndexSpanMax = 1024 };
+
+struct IndexScoresParams {
+  HeadsLayout q;
+  u64 weight_stride;  // between tokens
+  u64 page_stride;    // between tokens of a page, in elements
+  u64 score_stride;   // between groups of a token
+  u32 tokens;
+  u32 heads;  // of a group
+  u32 groups;
+  u32 head_dim;
+  u32 stage_cols;  // head_dim rounded up to a multiple of 4
+  u32 page_tokens;
+  u32 num_pages;
+  u32 begin;  // position of the first token
+  u32 unit;   // tokens of a candidate
+  u32 span;   // keys of a group of threads: whole candidates, at most kIndexSpanMax
+  u32 has_weights;
+  u32 wide;  // rows of keys begin on 16-byte boundaries and are multiples of them
+};
+
+struct ChooseParams {
+  u64 score_stride;  // between groups of a token
+  u32 groups;
+  u32 begin;  // position of the first token
+  u32 unit;
+  u32 most;
+  u32 recent;
+};
+
+struct GatherParams {
+  u64 k_token_bytes;  // of pages, between tokens
+  u64 k_head_bytes;
+  u64 v_token_bytes;
+  u64 v_head_bytes;
+  u32 k_row_bytes;
+  u32 v_row_bytes;
+  u32 keys;  // of the token, in every group
+  u32 most;
+  u32 unit;
+  u32 kv_heads;
+  u32 group_kv_heads;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 wide;  // all rows begin on 16-byte boundaries and are multiples of them
+};
+
+}  // namespace gpu
+}  // namespace moeflux
