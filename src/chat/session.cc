@@ -160,20 +160,21 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
   const auto tell = [&](std::string_view text) {
     return timer.outside([&] { return sink(text); });
   };
+  std::unique_ptr<Decoding> decoding;
   const TokenSink told = [&](const DrawnToken& drawn) -> std::optional<FinishReason> {
     if (drawn.is_stop) return std::nullopt;
+    if (options.force) decoding->force(options.force(drawn));
     const bool is_wanted = tell(stop_strings.push(drawn.text));
     if (!is_wanted || options.stop.stop_requested()) return FinishReason::kCancelled;
     if (stop_strings.stopped()) return FinishReason::kStopString;
     return std::nullopt;
   };
   MF_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Decoding> decoding,
-      Decoding::start(*this,
-                      {.tokens_max = options.tokens_max,
-                       .stop_tokens = options.stop_tokens,
-                       .ignore_model_stop_tokens = options.ignore_model_stop_tokens},
-                      told));
+      decoding, Decoding::start(*this,
+                                {.tokens_max = options.tokens_max,
+                                 .stop_tokens = options.stop_tokens,
+                                 .ignore_model_stop_tokens = options.ignore_model_stop_tokens},
+                                told));
   const Status done = run_steps(*decoding, options.keep_last_token);
   if (done.ok()) (void)tell(stop_strings.push(decoding->rest()) + stop_strings.finish());
   if (decoding->end()) result.reason = *decoding->end();

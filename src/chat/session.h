@@ -37,6 +37,8 @@ struct GenerateOptions {
   bool ignore_model_stop_tokens = false;  // they are then never drawn
   std::vector<std::string> stop_strings = {};  // end the text before them
   std::stop_token stop = {};                   // ends it after the chunk or token at hand
+  /// Told each token but a stop token; gives those that have to follow it.
+  std::function<std::vector<TokenId>(const DrawnToken& token)> force = {};
   /// Told after each chunk of the prompt how many of its tokens are evaluated; false stops.
   std::function<bool(int64_t tokens)> prefill_progress = {};
   /// Whether the last token is evaluated as well, so that the text can go on after it.

@@ -52,6 +52,29 @@ TEST(Run, SeedMinusOneIsDrawnAndPrintedAndCanBeRepeated) {
   EXPECT_EQ(run({"-s", (*statistics)["seed"].dump()}).out, json.out);
 }
 
+// The embedded model never reasons; what follows an open tag counts as that, wherever it comes
+// from.
+TEST(Run, ReasoningIsClosedWhenItsBudgetIsSpent) {
+  const auto run = [](const std::string& prompt, const Words& more) {
+    Words words = {"run", "-q", "-n", "24", "--temp", "0", prompt};
+    words.insert(words.end(), more.begin(), more.end());
+    return moeflux(words);
+  };
+  const std::string thinking = "<think>\nThe old king";
+  const ProgramOutput budget = run(thinking, {"--reasoning-budget", "5"});
+  if (budget.err.find("without Rust") != std::string::npos) return;
+  ASSERT_EQ(budget.status, 0) << budget.err;
+  const std::string close = "\n\n\n";  // </think> between lines is a special token, without text
+  const size_t at = budget.out.find(close);
+  ASSERT_NE(at, std::string::npos) << budget.out;
+  EXPECT_GT(budget.out.size(), at + close.size() + 1) << "the text goes on behind it";
+  const std::string unlimited = run(thinking, {}).out;
+  EXPECT_EQ(unlimited.find(close), std::string::npos) << unlimited;
+  EXPECT_EQ(unlimited.substr(0, at), budget.out.substr(0, at));
+  // Without reasoning there is nothing to close.
+  EXPECT_EQ(run(kPrompt, {"--reasoning-budget", "5"}).out, run(kPrompt, {}).out);
+}
+
 // A model whose weights are cut while its text is held back by a pipe that nobody reads.
 TEST(Run, ErrorInMidTextIsFollowedByANewLineAndStatistics) {
   for (const bool as_json : {false, true}) {

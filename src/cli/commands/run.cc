@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/format.h"
+#include "chat/answer_reader.h"
+#include "chat/chat_format.h"
 #include "chat/model_text.h"
 #include "chat/session.h"
 #include "cli/commands/command.h"
@@ -34,6 +36,7 @@ struct Options {
   std::string file;
   std::string prompt_cache;
   int64_t tokens_max = 128;
+  int64_t reasoning_budget = -1;
   std::vector<std::string> stop_strings;
   bool ignore_eos = false;
   bool quiet = false;
@@ -56,12 +59,37 @@ Result<std::string> read_prompt(const Options& options, bool prompt_given) {
   return prompt;
 }
 
+// Closes reasoning that goes on for too long, as the model's format has it.
+class ReasoningLimit {
+ public:
+  ReasoningLimit(std::shared_ptr<const ChatFormat> format, std::string prompt, int64_t tokens_max)
+      : format_(std::move(format)),
+        reader_(
+            *format_,
+            {.prompt_tail = std::move(prompt), .tools = {}, .reasoning_tokens_max = tokens_max}) {}
+
+  /// The tokens that have to follow this one.
+  std::vector<TokenId> after(const DrawnToken& drawn) {
+    std::string_view text = drawn.text;
+    for (const auto& [marker, id] : format_->markers()) {
+      if (id == drawn.token) text = marker;  // a special token has no text otherwise
+    }
+    std::vector<OutputEvent> events;
+    return reader_.push(drawn.token, text, events).forced;
+  }
+
+ private:
+  const std::shared_ptr<const ChatFormat> format_;
+  AnswerReader reader_;
+};
+
 // All there is before the first token.
 struct Loaded {
   std::string prompt;
   std::vector<TokenId> tokens;
   uint64_t seed = 0;
   std::shared_ptr<Session> session;
+  std::unique_ptr<ReasoningLimit> reasoning;  // or null
 };
 
 // Takes what the file keeps of the prompt's beginning, and leaves the rest in `loaded.tokens`. The
@@ -78,6 +106,21 @@ Status use_prompt_cache(const std::string& path, Loaded& loaded) {
   if (begin < kept.size()) MF_RETURN_IF_ERROR(session.truncate(static_cast<int64_t>(begin)));
   loaded.tokens.erase(loaded.tokens.begin(), loaded.tokens.begin() + static_cast<int64_t>(begin));
   return {};
+}
+
+Result<std::unique_ptr<ReasoningLimit>> limit_reasoning(const Options& options,
+                                                        const OpenModel& model,
+                                                        const std::string& prompt) {
+  if (options.reasoning_budget < 0) return std::unique_ptr<ReasoningLimit>();
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(model.directory));
+  Result<std::shared_ptr<const ChatFormat>> format =
+      ChatFormat::load(*source, *model.text.tokenizer);
+  if (!format.ok()) return format.error().with_context("--reasoning-budget");
+  if ((*format)->reasoning_close().empty()) {
+    return make_error(ErrorCode::kUnsupported, "--reasoning-budget: {} writes no reasoning",
+                      model.directory);
+  }
+  return std::make_unique<ReasoningLimit>(*std::move(format), prompt, options.reasoning_budget);
 }
 
 // An interrupt ends the program in here: nothing has been written that would have to be finished,
@@ -106,6 +149,7 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     note_host_share(*model);
     note_pack_gain(*model);
   }
+  MF_ASSIGN_OR_RETURN(loaded.reasoning, limit_reasoning(options, *model, loaded.prompt));
   MF_ASSIGN_OR_RETURN(loaded.session, Session::create(std::move(model)));
   if (!options.prompt_cache.empty()) {
     MF_RETURN_IF_ERROR(use_prompt_cache(options.prompt_cache, loaded));
@@ -163,6 +207,9 @@ Status run(const Options& options, bool prompt_given) {
     output.show_progress(tokens);
     return true;
   };
+  std::function<std::vector<TokenId>(const DrawnToken&)> force;
+  if (loaded.reasoning)
+    force = [&](const DrawnToken& token) { return loaded.reasoning->after(token); };
   RunStatistics statistics{.seed = loaded.seed};
   Status done = loaded.session->generate(
       loaded.tokens,
@@ -170,6 +217,7 @@ Status run(const Options& options, bool prompt_given) {
        .ignore_model_stop_tokens = options.ignore_eos,
        .stop_strings = options.stop_strings,
        .stop = interrupts->token(),
+       .force = std::move(force),
        .prefill_progress = show_progress,
        .keep_last_token = false},
       [&](std::string_view text) { return output.write(text); }, statistics.result);
@@ -209,6 +257,9 @@ RegisteredCommand add_run_command(CLI::App& program) {
   app->add_option("-r,--reverse-prompt", options->stop_strings,
                   "A text that ends the continuation before it; may be repeated")
       ->allow_extra_args(false);
+  app->add_option("--reasoning-budget", options->reasoning_budget,
+                  "Tokens of reasoning, which is then closed as the model does it (-1: no limit)")
+      ->capture_default_str();
   app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
   app->add_flag("-q,--quiet", options->quiet, "Print only the generated text");
   app->add_flag("--json", options->json,
