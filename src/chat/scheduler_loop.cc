@@ -19,7 +19,7 @@ constexpr int64_t kBranchTokensMin = 64;
 
 uint64_t planned_state_bytes(const Engine& engine) {
   const MemoryPlan& plan = engine.memory_plan();
-  return plan.state_bytes + plan.reserve_bytes / 2;
+  return plan.context_bytes + plan.reserve_bytes / 2;
 }
 
 int64_t kept_tokens_max(const SchedulerOptions& options, const Engine& engine) {

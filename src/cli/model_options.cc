@@ -121,8 +121,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command.add_flag("--pin", options.pin_threads,
                    "Keep each compute thread of the cpu device but the first on a core of its own");
-  command.add_option("-c,--ctx-size", options.context_size,
-                     "Context in tokens (0: the model's maximum, at most 4096)");
+  command.add_option(
+      "-c,--ctx-size", options.context_size,
+      "Context in tokens (default: what memory allows, at most the model's maximum)");
   command
       .add_option("--cache-type-k", options.cache_type_k,
                   "Keys of the context in memory: f16, f32, or q8_0, 8 bits and a scale for each "
@@ -236,6 +237,13 @@ void note_pack_gain(const OpenModel& model) {
   const std::string hint =
       pack_hint(model.directory, model.engine->experts(), model.engine->memory_plan().streams());
   if (!hint.empty()) print_note(hint);
+}
+
+void note_context(const ModelOptions& options, const OpenModel& model) {
+  const int64_t context = model.engine->context_length();
+  const int64_t longest = model.engine->spec().max_position_embeddings;
+  if (options.context_size > 0 || context >= longest) return;
+  print_note(formatted("context {} of {} tokens: what memory allows (-c)", context, longest));
 }
 
 void note_host_share(const OpenModel& model) {

@@ -21,7 +21,7 @@ struct ModelOptions {
   std::string precision = "auto";  // "f32", "int8"; of the cpu device
   int threads = 0;                 // 0: one per usable core
   bool pin_threads = false;        // of the cpu device
-  int64_t context_size = 0;        // 0: the model's maximum, at most 4096
+  int64_t context_size = 0;        // 0: what memory allows
   std::string cache_type_k;        // "f32", "f16", "q8_0"; empty: as the device prefers
   std::string cache_type_v;
   std::string plan = "auto";
@@ -64,6 +64,8 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
 /// The same of model_directory() and engine_options().
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 
+/// Notes on standard error the context that nobody asked for, where it is not the model's maximum.
+void note_context(const ModelOptions& options, const OpenModel& model);
 /// Notes on standard error what the host's memory keeps of weights and state, where a device with
 /// memory of its own has no room for all of them.
 void note_host_share(const OpenModel& model);

@@ -109,6 +109,7 @@ std::string render_memory(const TierReport& r) {
                       formatted("of a text of {} tokens, keys {} and values {}", r.context,
                                 cache_type_name(r.model->cache_types.keys),
                                 cache_type_name(r.model->cache_types.values)));
+  text += context_line(plan, r.context);
   text += memory_line("scratch", plan.scratch_bytes);
   text += memory_line("reserve", kDeviceReserveBytes, "tables, workspace, the driver");
   if (!r.fits()) {
@@ -142,12 +143,21 @@ std::string memory_line(std::string_view what, uint64_t bytes, std::string_view 
                    note);
 }
 
+std::string context_line(const MemoryPlan& plan, int64_t planned) {
+  if (plan.context_length <= planned) return "";
+  return memory_line("a full context", plan.context_bytes,
+                     formatted("of {} tokens, what memory allows; long texts take it from experts",
+                               plan.context_length));
+}
+
 Json tier_json(const TierReport& r) {
   Json json;
   json["memory"] = {{"device_bytes", r.machine.device_bytes},
                     {"available_bytes", r.memory.available_bytes},
                     {"dense_bytes", r.memory.dense_bytes},
                     {"state_bytes", r.memory.state_bytes},
+                    {"state_tokens", r.context},
+                    {"context_bytes", r.memory.context_bytes},
                     {"scratch_bytes", r.memory.scratch_bytes},
                     {"reserve_bytes", kDeviceReserveBytes},
                     {"experts_bytes", r.memory.experts_bytes},

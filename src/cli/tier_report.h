@@ -32,7 +32,7 @@ struct TierMachine {
 
 struct TierReport {
   const LoadedModel* model = nullptr;
-  int64_t context = 0;
+  int64_t context = 0;  // tokens whose state is set aside; decode is forecast in their middle
   TierMachine machine;
   MemoryPlan memory;
   ExpertPlan experts;
@@ -54,5 +54,7 @@ std::string tier_text(const TierReport& report);
 
 /// "  dense weights            1.33 GiB  note".
 std::string memory_line(std::string_view what, uint64_t bytes, std::string_view note = "");
+/// The line of a context that is longer than what is set aside; empty for another.
+std::string context_line(const MemoryPlan& plan, int64_t planned);
 
 }  // namespace moeflux

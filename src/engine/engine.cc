@@ -22,7 +22,7 @@
 namespace moeflux {
 namespace {
 
-constexpr int64_t kContextDefaultMax = 4096;
+constexpr int64_t kPlannedTokensMax = 4096;
 // How many of kReaderDepth reads may be guesses: a demand read behind so few is late by a
 // millisecond or two.
 constexpr int kSpeculativeDepth = 8;
@@ -88,14 +88,14 @@ Status check_near_cache(const Device& device, bool has_memory) {
 
 }  // namespace
 
-Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options) {
+Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& options) {
   if (options.context_length < 0 || options.context_length > spec.max_position_embeddings) {
     return make_error(ErrorCode::kInvalidArgument,
                       "context length {} is outside 1 to {}, the model's maximum",
                       options.context_length, spec.max_position_embeddings);
   }
   return options.context_length > 0 ? options.context_length
-                                    : std::min(spec.max_position_embeddings, kContextDefaultMax);
+                                    : std::min(spec.max_position_embeddings, kPlannedTokensMax);
 }
 
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context) {
@@ -146,7 +146,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
 
   const MemoryPlanRequest request = {
       .available_bytes = available,
-      .context_length = engine->context_length_,
+      .context_length = engine->planned_tokens_,
+      .context_may_grow = options.context_length == 0,
       .step_tokens_max = n,
       .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
       .expert_cache_bytes = options.expert_cache_bytes,
@@ -172,8 +173,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
 }
 
 Status Engine::choose_steps(const ModelSpec& spec, const EngineOptions& options) {
-  MF_ASSIGN_OR_RETURN(context_length_, context_length_for(spec, options));
-  prefill_chunk_ = prefill_chunk_for(*device_, options, context_length_);
+  MF_ASSIGN_OR_RETURN(planned_tokens_, planned_tokens_for(spec, options));
+  prefill_chunk_ = prefill_chunk_for(*device_, options, planned_tokens_);
   return {};
 }
 
@@ -182,7 +183,7 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
   MF_RETURN_IF_ERROR(choose_steps(counted.spec(), options));
   MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(*device_, counted.spec(), options));
   Result<DevicePlan> plan = plan_device(counted, {.free_bytes = device_free,
-                                                  .context_length = context_length_,
+                                                  .context_length = planned_tokens_,
                                                   .step_tokens = prefill_chunk_,
                                                   .step_may_shrink = options.prefill_chunk == 0,
                                                   .near_cache_bytes = options.near_cache_bytes});
@@ -331,7 +332,7 @@ Status Engine::open_prefixes(const EngineOptions& options) {
         PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,
                            .directory = options.prefix_cache_directory,
                            .owner = checksum64(owner),
-                           .tokens_max = context_length_,
+                           .tokens_max = context_length(),
                            .shortest_truncation = [layers = loaded_->states()](int64_t length) {
                              return SequenceState::shortest_truncation(layers, length);
                            }}));

@@ -38,7 +38,7 @@
 namespace moeflux {
 
 struct EngineOptions {
-  /// 0: the model's maximum, but no more than 4096.
+  /// 0: what memory allows; see kContextShare.
   int64_t context_length = 0;
   /// Bytes for experts; 0 is the least that can work; none: what is free.
   std::optional<uint64_t> expert_cache_bytes;
@@ -94,9 +94,10 @@ struct EngineOptions {
   std::chrono::milliseconds memory_interval{500};
 };
 
-/// The context a sequence gets: what was asked for, or the model's maximum up to 4096. Fails with
+/// Tokens of a sequence that memory is set aside for: the context that was asked for, or the
+/// model's maximum up to 4096, beyond which long texts take memory as they grow. Fails with
 /// kInvalidArgument beyond the model's maximum.
-Result<int64_t> context_length_for(const ModelSpec& spec, const EngineOptions& options);
+Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& options);
 /// Tokens evaluated together: what was asked for or what the device prefers, within the context.
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context);
 
@@ -152,7 +153,7 @@ class Engine {
   const MemoryPlan& memory_plan() const { return plan_; }
   /// Where the states of all this engine's sequences lie.
   const StateMemory& state_memory() const { return *state_memory_; }
-  int64_t context_length() const { return context_length_; }
+  int64_t context_length() const { return plan_.context_length; }
   int64_t prefill_chunk() const { return prefill_chunk_; }
   /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
@@ -313,8 +314,8 @@ class Engine {
   std::shared_ptr<StateMemory> state_memory_;
   MemoryPressure pressure_;
   std::string profile_path_;
-  UsageProfile profile_;  // as it was at open
-  int64_t context_length_ = 0;
+  UsageProfile profile_;        // as it was at open
+  int64_t planned_tokens_ = 0;  // see planned_tokens_for()
   int64_t prefill_chunk_ = 0;
   uint64_t fingerprint_ = 0;
   uint64_t checkpoints_made_ = 0;  // ids are never given twice

@@ -43,10 +43,10 @@ Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> t
     }
   }
   const int64_t after = sequence.length() + static_cast<int64_t>(tokens.size());
-  if (after > context_length_) {
+  if (after > context_length()) {
     return make_error(ErrorCode::kResourceExhausted,
                       "{} tokens after {} do not fit the context of {} (see --ctx-size)",
-                      tokens.size(), sequence.length(), context_length_);
+                      tokens.size(), sequence.length(), context_length());
   }
   return {};
 }

@@ -154,10 +154,10 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
                       "the snapshot is of a model with fingerprint {:016x}, expected {:016x}",
                       header.model, fingerprint_);
   }
-  if (length > context_length_) {
+  if (length > context_length()) {
     return make_error(ErrorCode::kResourceExhausted,
                       "the snapshot's {} tokens do not fit the context of {} (see --ctx-size)",
-                      length, context_length_);
+                      length, context_length());
   }
   for (const TokenId token : snapshot.tokens) {
     if (token < 0 || token >= spec().vocab_size) {
@@ -196,11 +196,11 @@ Status Engine::save_file(const Sequence& sequence, const std::string& path,
 
 Result<std::vector<std::byte>> Engine::load_file(Sequence& sequence, const std::string& path) {
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, open_file(path));
-  const uint64_t bytes_max = snapshot_header(context_length_, kExtraBytesMax).total_bytes();
+  const uint64_t bytes_max = snapshot_header(context_length(), kExtraBytesMax).total_bytes();
   if (file->size_bytes() > bytes_max) {
     return make_error(ErrorCode::kResourceExhausted,
                       "{} has {} bytes, expected at most {}: a snapshot of {} tokens, the context",
-                      path, file->size_bytes(), bytes_max, context_length_);
+                      path, file->size_bytes(), bytes_max, context_length());
   }
   std::vector<std::byte> bytes(file->size_bytes());
   MF_RETURN_IF_ERROR(file->read_at(0, bytes));

@@ -84,6 +84,21 @@ TEST_F(EngineTest, RefusedTokensLeaveTheSequenceAsItWas) {
                {"context of 8"});
 }
 
+TEST_F(EngineTest, ATextGoesOnBeyondTheTokensThatMemoryIsSetAsideFor) {
+  testing::TinyModel model = testing::make_tiny_model({});
+  model.config["max_position_embeddings"] = 16384;
+  model.write(folder_.path());
+  const auto engine = open({});
+  EXPECT_EQ(engine->context_length(), 16384);
+  EXPECT_EQ(engine->state_bytes(4096), engine->memory_plan().state_bytes);
+  EXPECT_EQ(engine->state_bytes(16384), engine->memory_plan().context_bytes);
+  const Tokens tokens = some_tokens(4400);
+  const auto asked = open({.context_length = 4400});
+  EXPECT_EQ(asked->memory_plan().context_bytes, asked->memory_plan().state_bytes);
+  EXPECT_EQ(eval(*engine, *start(*engine), tokens, LogitsMode::kLast),
+            eval(*asked, *start(*asked), tokens, LogitsMode::kLast));
+}
+
 TEST_F(EngineTest, ContextBeyondTheModelsIsRefused) {
   for (const int64_t context : {int64_t{-1}, testing::TinyModel::kContext + 1}) {
     expect_error(Engine::open(folder_.path(), *device_, {.context_length = context}),

@@ -23,6 +23,38 @@ uint64_t reader_bytes(const ExpertTable& experts) {
   return chunks + landing_memory_bytes(experts);
 }
 
+uint64_t state_bytes(const LoadedModel& model, int64_t tokens, int64_t step_tokens_max) {
+  uint64_t bytes = 0;
+  for (const LayerStateSpec& layer : model.states()) {
+    bytes += SequenceState::bytes_held(layer, tokens, step_tokens_max);
+  }
+  return bytes;
+}
+
+// See kContextShare. `plan` has all parts but the experts.
+int64_t context_within(const LoadedModel& model, const MemoryPlanRequest& request,
+                       const MemoryPlan& plan) {
+  const uint64_t taken = plan.taken_bytes() - plan.state_bytes + plan.on_device.state_bytes;
+  const uint64_t shared = plan.available_bytes > taken ? plan.available_bytes - taken : 0;
+  const uint64_t experts = std::max(
+      plan.expert_slot_bytes, request.expert_cache_bytes.value_or(
+                                  plan.expert_slot_bytes * model.experts.num_experts_total()));
+  const uint64_t beside = shared > experts ? shared - experts : 0;
+  // A cache of a size that was asked for does not give anything up by plan.
+  const uint64_t share = request.expert_cache_bytes ? 0 : shared / kContextShare;
+  const uint64_t bytes = std::max(beside, share) + plan.on_device.state_bytes;
+  const int64_t longest = model.spec().max_position_embeddings;
+  const auto fits = [&](int64_t tokens) {
+    return state_bytes(model, tokens, request.step_tokens_max) <= bytes;
+  };
+  if (fits(longest)) return longest;
+  int64_t tokens = request.context_length;
+  for (int64_t next = 1; next <= longest; next *= 2) {
+    if (next > tokens && fits(next)) tokens = next;
+  }
+  return tokens;
+}
+
 }  // namespace
 
 uint64_t memory_reserve(uint64_t available_bytes) {
@@ -49,7 +81,8 @@ std::string describe_host_share(const MemoryPlan& plan) {
   };
   if (plan.on_device.total_bytes() == 0) return text;
   add(plan.dense_bytes, plan.on_device.dense_bytes, "dense weights");
-  add(plan.state_bytes, plan.on_device.state_bytes, "a full context's state");
+  add(plan.state_bytes, plan.on_device.state_bytes,
+      plan.state_bytes < plan.context_bytes ? "a text's state" : "a full context's state");
   return text;
 }
 
@@ -97,10 +130,7 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.scratch_bytes = request.scratch_bytes;
   plan.reader_bytes = reader_bytes(model.experts);
   plan.reserve_bytes = memory_reserve(request.available_bytes);
-  for (const LayerStateSpec& layer : model.states()) {
-    plan.state_bytes +=
-        SequenceState::bytes_held(layer, request.context_length, request.step_tokens_max);
-  }
+  plan.state_bytes = state_bytes(model, request.context_length, request.step_tokens_max);
   plan.on_device = {.dense_bytes = std::min(request.on_device.dense_bytes, plan.dense_bytes),
                     .state_bytes = std::min(request.on_device.state_bytes, plan.state_bytes),
                     .scratch_bytes = std::min(request.on_device.scratch_bytes, plan.scratch_bytes)};
@@ -113,6 +143,9 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
         static_cast<uint64_t>(model.spec().layers[i].moe.experts_per_token) *
         layer.bytes_per_expert();
   }
+  plan.context_length =
+      request.context_may_grow ? context_within(model, request, plan) : request.context_length;
+  plan.context_bytes = state_bytes(model, plan.context_length, request.step_tokens_max);
   plan.expert_cache_bytes = request.expert_cache_bytes.value_or(
       expert_cache_budget(plan, model.experts.num_experts_total()));
   return plan;

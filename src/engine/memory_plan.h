@@ -25,7 +25,7 @@ constexpr DeviceShare kAllOnDevice = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
 struct MemoryPlan {
   uint64_t dense_bytes = 0;
-  uint64_t state_bytes = 0;    // of one sequence at full context
+  uint64_t state_bytes = 0;    // of a sequence, set aside; see MemoryPlanRequest
   uint64_t scratch_bytes = 0;  // activations of one prefill chunk, and logits
   uint64_t reader_bytes = 0;   // where bytes land that are not read into their slots
   uint64_t reserve_bytes = 0;  // what nobody counts; see memory_reserve()
@@ -33,6 +33,8 @@ struct MemoryPlan {
   uint64_t expert_slot_bytes = 0;
   uint64_t expert_cache_bytes = 0;    // what the cache may take
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
+  int64_t context_length = 0;         // tokens that fit a sequence
+  uint64_t context_bytes = 0;         // of their state
   uint64_t available_bytes = 0;       // of the host, before the dense weights were loaded
   DeviceShare on_device;              // of the first three; no more than they are
 
@@ -64,9 +66,19 @@ int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens);
 /// What a step of so many tokens has beside scratch(): ids, positions, logits, the best of them.
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 
+/// A context that nobody asked for may take a quarter of what experts and states share, or what all
+/// experts leave of it. Its memory is taken page by page, as a text grows, and the expert cache
+/// gives it up (engine/memory_pressure): until then it costs nothing. A quarter of the cache is
+/// what a long text is worth: it reads all of its state for every token, at the memory's speed,
+/// beside the experts that the smaller cache misses.
+constexpr uint64_t kContextShare = 4;
+
 struct MemoryPlanRequest {
   uint64_t available_bytes = 0;  // HostMemory::available_bytes before anything is loaded
-  int64_t context_length = 0;
+  int64_t context_length = 0;    // tokens whose state is set aside, so that it is no cache's
+  /// The context is what memory allows: a power of two, so that it is the same from start to start,
+  /// or the model's maximum; `context_length` at least.
+  bool context_may_grow = false;
   int64_t step_tokens_max = 0;
   uint64_t scratch_bytes = 0;                  // with logits
   std::optional<uint64_t> expert_cache_bytes;  // what the user asked for; default: what is left

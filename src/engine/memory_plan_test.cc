@@ -63,6 +63,42 @@ TEST_F(MemoryPlanTest, WhatTheUserAsksForIsTaken) {
   EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);
 }
 
+TEST_F(MemoryPlanTest, AContextThatNobodyAskedForIsWhatMemoryAllows) {
+  constexpr uint64_t kPage = 256u * 32 * 4;  // bytes of the state of 256 tokens
+  for (ExpertLayer& layer : model_->experts.layers) layer.num_experts *= 64;
+  // With so much beside all that is neither a state nor experts.
+  const auto plan = [&](uint64_t shared, std::optional<uint64_t> cache = std::nullopt) {
+    MemoryPlanRequest request = {.available_bytes = 2 * kScratch,
+                                 .context_length = 200,
+                                 .context_may_grow = true,
+                                 .scratch_bytes = kScratch,
+                                 .expert_cache_bytes = cache};
+    const MemoryPlan parts = plan_memory(*model_, request);
+    request.available_bytes = parts.taken_bytes() - parts.state_bytes + shared;
+    return plan_memory(*model_, request);
+  };
+  const MemoryPlan none = plan(0);
+  const uint64_t fixed = none.state_bytes - kPage;
+  const uint64_t experts = none.experts_bytes;
+  EXPECT_EQ(none.context_length, 200);  // what is set aside is there in any case
+  // A quarter of what is shared, or what all experts leave of it; powers of two.
+  EXPECT_EQ(plan(4 * (fixed + kPage) - 4).context_length, 200);
+  EXPECT_EQ(plan(4 * (fixed + kPage)).context_length, 256);
+  EXPECT_EQ(plan(4 * (fixed + 2 * kPage)).context_length, 512);
+  EXPECT_EQ(plan(4 * (fixed + 4 * kPage) - 4).context_length, 512);
+  EXPECT_EQ(plan(4 * (fixed + 4 * kPage)).context_length, testing::TinyModel::kContext);
+  EXPECT_EQ(plan(uint64_t{1} << 40).context_length, testing::TinyModel::kContext);
+  // A cache of a size that was asked for gives nothing up.
+  EXPECT_EQ(plan(4 * (fixed + 2 * kPage), 5 * kPage).context_length, 512);
+  EXPECT_EQ(plan(4 * (fixed + 2 * kPage), 7 * kPage).context_length, 256);
+  EXPECT_EQ(plan(4 * (fixed + 2 * kPage), experts).context_length, 200);
+  // Another has what a longer text would take, until there is one.
+  const MemoryPlan longer = plan(4 * (fixed + 2 * kPage));
+  EXPECT_EQ(longer.context_bytes, fixed + 2 * kPage);
+  EXPECT_EQ(longer.state_bytes, fixed + kPage);
+  EXPECT_EQ(longer.expert_cache_bytes, 3 * fixed + 7 * kPage);
+}
+
 TEST_F(MemoryPlanTest, WhatLiesOnADeviceIsNotTakenFromTheHost) {
   MemoryPlanRequest request = {.available_bytes = 2 * kGiB,
                                .context_length = 257,

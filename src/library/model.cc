@@ -21,7 +21,7 @@ mf_metrics metrics_of(const OpenModel& open) {
   c.dense_bytes = plan.dense_bytes;
   c.experts_bytes = plan.experts_bytes;
   c.expert_cache_bytes = counters.expert_capacity_bytes;
-  c.sequence_bytes = plan.state_bytes;
+  c.sequence_bytes = plan.context_bytes;
   c.cold_bytes_per_token = plan.cold_bytes_per_token;
   c.expert_hits = counters.experts.hits;
   c.expert_misses = counters.experts.misses;

@@ -161,7 +161,7 @@ AnswerIdentity Service::identity(std::string_view prefix,
 
 int64_t Service::tokens_max(const GenerationFields& generation, size_t prompt_tokens) const {
   const int64_t rest = model_->engine->context_length() - static_cast<int64_t>(prompt_tokens);
-  return generation.tokens_max < 0 ? rest : std::min(generation.tokens_max, rest);
+  return std::min(generation.tokens_max, rest);
 }
 
 void Service::chat_completions(Call& call) {

@@ -67,7 +67,7 @@ class Service {
   const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
   bool knows(const std::string& name) const;
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
-  /// The rest of the context, where the client wants more.
+  /// No more than the rest of the context; negative, as the client has it, for no limit.
   int64_t tokens_max(const GenerationFields& generation, size_t prompt_tokens) const;
 
   const std::shared_ptr<OpenModel> model_;

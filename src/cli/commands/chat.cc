@@ -58,6 +58,7 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
+  note_context(options.model, *model);
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   MF_ASSIGN_OR_RETURN(auto format,
                       ChatFormat::load(*source, *model->text.tokenizer, template_text));

@@ -111,9 +111,11 @@ Json describe_sizes(const LoadedModel& model, const ModelSizes& sizes) {
   return json;
 }
 
-Json describe_plan(const MemoryPlan& plan, int64_t context, const DryRun& token) {
+Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token) {
   Json json;
-  json["context"] = context;
+  json["context"] = plan.context_length;
+  json["context_bytes"] = plan.context_bytes;
+  json["tokens_set_aside"] = planned;
   json["available_bytes"] = plan.available_bytes;
   json["dense_bytes"] = plan.dense_bytes;
   json["state_bytes"] = plan.state_bytes;
@@ -181,13 +183,14 @@ Status run(const Options& options) {
                       describe_model(directory, *device, {.bits = options.assume_bits}));
   const Result<std::unique_ptr<Device>> opened = open_device(options.model);
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(const int64_t context, context_length_for(model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(const DeviceShare on_device, device_share(*model, opened, engine, context));
-  const int64_t chunk = prefill_chunk_for(*device, engine, context);
+  MF_ASSIGN_OR_RETURN(const int64_t planned, planned_tokens_for(model->spec(), engine));
+  MF_ASSIGN_OR_RETURN(const DeviceShare on_device, device_share(*model, opened, engine, planned));
+  const int64_t chunk = prefill_chunk_for(*device, engine, planned);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
   const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,
-                                               .context_length = context,
+                                               .context_length = planned,
+                                               .context_may_grow = engine.context_length == 0,
                                                .step_tokens_max = chunk,
                                                .scratch_bytes = prefill.scratch_bytes,
                                                .expert_cache_bytes = engine.expert_cache_bytes,
@@ -200,7 +203,7 @@ Status run(const Options& options) {
   if (model->assumed_weights.empty()) report["checkpoint"] = describe_checkpoint(*model);
   report["experts"] = describe_experts(*model, sizes);
   report["sizes"] = describe_sizes(*model, sizes);
-  report["memory_plan"] = describe_plan(plan, context, token);
+  report["memory_plan"] = describe_plan(plan, planned, token);
   if (options.json) {
     return print_out(report.dump(2) + "\n");
   }

@@ -163,6 +163,7 @@ Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const Engin
   const auto logits_bytes = static_cast<uint64_t>(rows * model.spec().vocab_size) * sizeof(float);
   const MemoryPlanRequest request = {.available_bytes = available,
                                      .context_length = context,
+                                     .context_may_grow = engine.context_length == 0,
                                      .step_tokens_max = chunk,
                                      .scratch_bytes = needs.scratch_bytes + logits_bytes,
                                      .expert_cache_bytes = engine.expert_cache_bytes};
@@ -210,10 +211,12 @@ std::string render_json(const Report& r) {
   Json json{
       {"model", r.model},
       {"weights", r.loaded->assumed_weights.empty() ? "as stored" : r.loaded->assumed_weights},
-      {"context", r.context}};
+      {"context", r.plan.context_length}};
   json["memory"] = {{"available_bytes", r.plan.available_bytes},
                     {"dense_bytes", r.plan.dense_bytes},
                     {"state_bytes", r.plan.state_bytes},
+                    {"state_tokens", r.context},
+                    {"context_bytes", r.plan.context_bytes},
                     {"cache_type_k", cache_type_name(r.loaded->cache_types.keys)},
                     {"cache_type_v", cache_type_name(r.loaded->cache_types.values)},
                     {"scratch_bytes", r.plan.scratch_bytes},
@@ -258,6 +261,7 @@ std::string render_memory(const Report& r) {
                       formatted("of a text of {} tokens, keys {} and values {}", r.context,
                                 cache_type_name(r.loaded->cache_types.keys),
                                 cache_type_name(r.loaded->cache_types.values)));
+  text += context_line(plan, r.context);
   text += memory_line("scratch", plan.scratch_bytes + plan.reader_bytes, "with reads on their way");
   text += memory_line("reserve", plan.reserve_bytes, "what nobody counts");
   const std::string share =
@@ -313,7 +317,7 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   MF_ASSIGN_OR_RETURN(model->cache_types,
                       cache_types_for(here == nullptr ? *empty : *here, model->spec(), engine));
   report.model = model.get();
-  MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
+  MF_ASSIGN_OR_RETURN(report.context, planned_tokens_for(model->spec(), engine));
   // A prompt's steps are chosen when the dense weights are loaded.
   const uint64_t dense = std::min(memory_bytes, model->dense.bytes);
   const std::unique_ptr<Device> loaded = like(memory_bytes - dense);
@@ -341,7 +345,7 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   Json json = tier_json(report);
   json["model"] = name;
   json["weights"] = weights.empty() ? "as stored" : weights;
-  json["context"] = report.context;
+  json["context"] = report.memory.context_length;
   return print_out(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -373,7 +377,7 @@ Status run(const Options& options) {
                       open_description(options, *trace, report.model));
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(device, model->spec(), engine));
   report.loaded = model.get();
-  MF_ASSIGN_OR_RETURN(report.context, context_length_for(model->spec(), engine));
+  MF_ASSIGN_OR_RETURN(report.context, planned_tokens_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));
   MF_ASSIGN_OR_RETURN(report.speeds, find_speeds(options, *model, device));
   MF_ASSIGN_OR_RETURN(report.forecast,

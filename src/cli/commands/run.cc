@@ -146,6 +146,7 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
   if (!options.quiet && !options.json) {
+    note_context(options.model, *model);
     note_host_share(*model);
     note_pack_gain(*model);
   }

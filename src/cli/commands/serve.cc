@@ -131,6 +131,7 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   }
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
+  note_context(options.model, *model);
   MF_ASSIGN_OR_RETURN(auto started, serve::Service::start(std::move(model), std::move(service)));
   return std::shared_ptr<serve::Service>(std::move(started));
 }
