@@ -51,9 +51,13 @@ if(TARGET moeflux_rust)
       COMMAND libtool -static -o $<TARGET_FILE:moeflux_static>.all $<TARGET_FILE:moeflux_static> ${rust_library}
       COMMAND ${CMAKE_COMMAND} -E rename $<TARGET_FILE:moeflux_static>.all $<TARGET_FILE:moeflux_static>)
   else()
+    # Objects of Rust's own libraries carry bitcode beside their code. Where LLVM has left a plugin to GNU ar, that reads
+    # the bitcode and lists none of their symbols: it goes first.
+    set(plain_rust ${CMAKE_CURRENT_BINARY_DIR}/plain_rust.a)
     file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/add_rust.mri CONTENT
-      "open @CMAKE_CURRENT_BINARY_DIR@/libmoeflux.a\naddlib @rust_library@\nsave\nend\n" @ONLY)
+      "open @CMAKE_CURRENT_BINARY_DIR@/libmoeflux.a\naddlib @plain_rust@\nsave\nend\n" @ONLY)
     add_custom_command(TARGET moeflux_static POST_BUILD VERBATIM
+      COMMAND ${CMAKE_OBJCOPY} --remove-section=.llvmbc --remove-section=.llvmcmd ${rust_library} ${plain_rust}
       COMMAND sh -c "\"$1\" -M < \"$2\"" add_rust ${CMAKE_AR} ${CMAKE_CURRENT_BINARY_DIR}/add_rust.mri)
   endif()
 endif()

@@ -47,7 +47,7 @@ MODULES = {
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
     "serve": {"base", "text", "output", "templates", "constraint", "sampling", "engine", "chat"},
-    "library": {"base", "text", "sampling", "engine", "chat", "devices"},
+    "library": {"base", "text", "sampling", "engine", "chat", "serve", "devices"},
     "cli": None,  # None: everything
 }
 for _backend in BACKENDS:

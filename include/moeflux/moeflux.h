@@ -1,4 +1,5 @@
-// The C interface of moeflux: open a model, evaluate tokens, take logits or text, save and rewind.
+// The C interface of moeflux: open a model, evaluate tokens, take logits or text, save and rewind;
+// answer requests of OpenAI's clients. In one file, as a program that binds it takes it in.
 //
 // Objects. A model (mf_model) owns the weights, the device and the expert cache; a sequence
 // (mf_sequence) is one text being evaluated on a model, with its sampler. A process may hold any
@@ -441,6 +442,128 @@ MF_API mf_code mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* to
                                         int64_t* reused, mf_error* error) MF_NOEXCEPT;
 /// Offers the sequence's tokens to later ones. Without prefix_cache_bytes nothing is kept.
 MF_API mf_code mf_sequence_keep_prefix(const mf_sequence* sequence, mf_error* error) MF_NOEXCEPT;
+
+// --- Service ---
+//
+// What `moeflux serve` does with requests, without its sockets: for a host that has an HTTP server,
+// a queue or a test of its own. Requests name methods and paths of docs/server.md and come with
+// bodies of JSON; answers are the bytes that the HTTP server sends. Keys, hosts, origins and the
+// sizes of bodies are the host's to check.
+//
+// A service evaluates on a thread of its own, in turns with other calls of its model. Its functions
+// wait for no evaluation but where they say so.
+
+typedef struct mf_service mf_service;
+
+enum { MF_REASONING_NONE = -1 };
+enum { MF_QUEUE_NONE = -1 };
+
+typedef struct mf_service_options {
+  size_t struct_size;
+  const char* model_name;            // what requests call the model; null: its folder's name
+  const char* const* model_aliases;  // [model_aliases_count], further names; "*" is any
+  size_t model_aliases_count;
+  const char* chat_template;          // Jinja text in place of the model's own, or null
+  const mf_sampler_options* sampler;  // of requests that say nothing; null: the model's default
+  int64_t reasoning_tokens_max;       // of an answer; 0: no limit; MF_REASONING_NONE
+  int32_t active_max;                 // texts that take turns at the engine; 0: 4
+  int32_t queue_max;                  // that may wait beside them; 0: 64; MF_QUEUE_NONE
+} mf_service_options;
+
+/// A service over a model with a tokenizer; where its chat template is missing or broken, chat
+/// requests are answered with the reason. States of conversations outlive the process where the
+/// model has a prefix_cache_directory. `options` may be null. *service is the caller's, to
+/// mf_service_close(), and keeps what it needs of the model. Waits for the model's turn without
+/// end: not from a callback of its calls. Any thread.
+MF_API mf_code mf_service_open(mf_model* model, const mf_service_options* options,
+                               mf_service** service, mf_error* error) MF_NOEXCEPT;
+
+/// Aborts the answers that have not ended, as mf_answer_abort() does. Null is nothing. With the
+/// last of its answers to be freed it waits for the step at hand. Any thread.
+MF_API void mf_service_close(mf_service* service) MF_NOEXCEPT;
+
+typedef struct mf_header {
+  const char* name;
+  const char* value;
+} mf_header;
+
+/// There is something to take with mf_answer_next(), or nothing will come any more. Called once,
+/// and again when something comes after mf_answer_next() was called; from threads of the service
+/// and from calls that submit, abort or close, before these return. They hold locks: it tells
+/// somebody, without waiting, and calls no function of this header.
+typedef void (*mf_ready_fn)(void* user_data);
+
+typedef struct mf_request {
+  size_t struct_size;
+  const char* method;  // "GET", "POST", ...
+  const char* target;  // as in HTTP: "/v1/chat/completions", a query behind '?'
+  const char* body;    // [body_size] of JSON, or null
+  size_t body_size;
+  const mf_header* headers;  // [headers_count]
+  size_t headers_count;
+  mf_ready_fn on_ready;  // or null, for mf_answer_next() to wait
+  void* user_data;       // for it, until mf_answer_free()
+} mf_request;
+
+typedef struct mf_answer mf_answer;
+
+/// Begins to answer. What is wrong with the request is an answer too: MF_OK, and a status of 4xx
+/// with OpenAI's error as its body. Templates and tokens are made in the call. *answer is the
+/// caller's, to mf_answer_free(). Any thread.
+MF_API mf_code mf_service_submit(mf_service* service, const mf_request* request, mf_answer** answer,
+                                 mf_error* error) MF_NOEXCEPT;
+
+typedef struct mf_answer_piece {
+  size_t struct_size;
+  int32_t status;            // of HTTP; 0: the answer has not begun
+  int32_t ended;             // not 0: this is the last piece
+  const char* bytes;         // [size], may be none; of a stream: whole events
+  size_t size;               //
+  const char* content_type;  // null before the answer has begun
+  const mf_header* headers;  // [headers_count], Content-Type among them
+  size_t headers_count;      //
+  const char* keep_alive;    // a host whose client waits sends this text whenever nothing else
+  int64_t keep_alive_ms;     // was sent for so long, so that no proxy gives up; null: no need
+} mf_answer_piece;
+
+/// Takes what has come of the answer, and waits up to `timeout_ms`, or MF_WAIT_FOREVER, while that
+/// is nothing; then the piece has no bytes. Pointers in it live until the next call with this
+/// answer or until it is freed. An answer of which a mebibyte was not taken computes no further
+/// until it is. MF_ERROR_CANCELLED after mf_answer_abort() and mf_service_close(). One thread at a
+/// time for an answer.
+MF_API mf_code mf_answer_next(mf_answer* answer, int64_t timeout_ms, mf_answer_piece* piece,
+                              mf_error* error) MF_NOEXCEPT;
+/// Nobody wants the answer any more: its texts end, waiting ones at once, running ones after the
+/// step at hand, for which this does not wait. Null is nothing. Any thread.
+MF_API void mf_answer_abort(mf_answer* answer) MF_NOEXCEPT;
+/// Aborts what has not ended. No call of on_ready runs or comes afterwards. Null is nothing. Any
+/// thread.
+MF_API void mf_answer_free(mf_answer* answer) MF_NOEXCEPT;
+
+enum { MF_SERVICE_READY = 1, MF_SERVICE_DRAINING = 2 };
+
+typedef struct mf_service_health {
+  size_t struct_size;
+  int32_t state;      // one of MF_SERVICE_*
+  int64_t waiting;    // texts in the queue at this moment,
+  int64_t running;    // those that have begun, and
+  int64_t parked;     // of these, those whose answers are not taken
+  uint64_t finished;  // these count from mf_service_open() on
+  uint64_t cancelled;
+  uint64_t failed;
+  const char* model_name;  // lives as long as the service
+} mf_service_health;
+
+/// Any thread.
+MF_API mf_code mf_service_get_health(const mf_service* service, mf_service_health* health,
+                                     mf_error* error) MF_NOEXCEPT;
+/// The text of GET /metrics, for Prometheus; the caller's, to mf_bytes_free(). Any thread.
+MF_API mf_code mf_service_metrics(const mf_service* service, mf_bytes** text,
+                                  mf_error* error) MF_NOEXCEPT;
+/// Answers further texts with 503, and returns when all that were submitted have ended and states
+/// that are to outlive the process are written: answers have to be taken or aborted meanwhile. Any
+/// thread.
+MF_API mf_code mf_service_drain(mf_service* service, mf_error* error) MF_NOEXCEPT;
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -160,6 +160,8 @@ struct Free {
   void operator()(mf_model* model) const { mf_model_close(model); }
   void operator()(mf_sequence* sequence) const { mf_sequence_free(sequence); }
   void operator()(mf_bytes* bytes) const { mf_bytes_free(bytes); }
+  void operator()(mf_service* service) const { mf_service_close(service); }
+  void operator()(mf_answer* answer) const { mf_answer_free(answer); }
 };
 template <typename T>
 using Owner = std::unique_ptr<T, Free>;
@@ -239,6 +241,53 @@ struct Callbacks {
     return callbacks->catcher.call(*callbacks->logits, first,
                                    std::span<const float>(rows, num_rows * vocab_size));
   }
+};
+
+/// The options of a call: those that are set, over the model's. These must outlive it.
+class SamplerArgument {
+ public:
+  SamplerArgument(const mf_sampler_options& defaults, const SamplerOptions& options)
+      : c_(defaults) {
+    c_.temperature = options.temperature.value_or(c_.temperature);
+    c_.top_k = options.top_k.value_or(c_.top_k);
+    c_.top_p = options.top_p.value_or(c_.top_p);
+    c_.min_p = options.min_p.value_or(c_.min_p);
+    c_.repeat_penalty = options.repeat_penalty.value_or(c_.repeat_penalty);
+    c_.repeat_last_n = options.repeat_last_n.value_or(c_.repeat_last_n);
+    c_.presence_penalty = options.presence_penalty.value_or(c_.presence_penalty);
+    c_.frequency_penalty = options.frequency_penalty.value_or(c_.frequency_penalty);
+    c_.seed = options.seed;
+    c_.logit_bias = options.logit_bias.data();
+    c_.logit_bias_count = options.logit_bias.size();
+    c_.typical_p = options.typical_p.value_or(c_.typical_p);
+    c_.top_n_sigma = options.top_n_sigma.value_or(c_.top_n_sigma);
+    c_.xtc_probability = options.xtc_probability.value_or(c_.xtc_probability);
+    c_.xtc_threshold = options.xtc_threshold.value_or(c_.xtc_threshold);
+    c_.dynatemp_range = options.dynatemp_range.value_or(c_.dynatemp_range);
+    c_.dynatemp_exponent = options.dynatemp_exponent.value_or(c_.dynatemp_exponent);
+    c_.mirostat = options.mirostat.value_or(c_.mirostat);
+    c_.mirostat_tau = options.mirostat_tau.value_or(c_.mirostat_tau);
+    c_.mirostat_eta = options.mirostat_eta.value_or(c_.mirostat_eta);
+    c_.dry_multiplier = options.dry_multiplier.value_or(c_.dry_multiplier);
+    c_.dry_base = options.dry_base.value_or(c_.dry_base);
+    c_.dry_allowed_length = options.dry_allowed_length.value_or(c_.dry_allowed_length);
+    c_.dry_penalty_last_n = options.dry_penalty_last_n.value_or(c_.dry_penalty_last_n);
+    if (options.dry_sequence_breakers) {
+      for (const std::string& text : *options.dry_sequence_breakers)
+        breakers_.push_back(text.c_str());
+      c_.dry_sequence_breakers_count = breakers_.size();
+      breakers_.push_back(nullptr);  // without any, a list all the same
+      c_.dry_sequence_breakers = breakers_.data();
+    }
+    if (options.samplers) c_.samplers = options.samplers->c_str();
+  }
+  const mf_sampler_options* get() const { return &c_; }
+  SamplerArgument(const SamplerArgument&) = delete;
+  SamplerArgument& operator=(const SamplerArgument&) = delete;
+
+ private:
+  mf_sampler_options c_;
+  std::vector<const char*> breakers_;
 };
 
 /// A call that can fail, given where to say why.
@@ -463,11 +512,102 @@ class Model {
   std::vector<Status> eval_batch(std::span<const BatchItem> items);
 
  private:
+  friend class Service;
   explicit Model(mf_model* model) : model_(model) {}
 
   detail::Owner<mf_model> model_;
   mf_model_info info_ = detail::sized<mf_model_info>();
   mf_sampler_options default_sampler_ = detail::sized<mf_sampler_options>();
+};
+
+/// The fields of mf_service_options.
+struct ServiceOptions {
+  std::string model_name = {};
+  std::vector<std::string> model_aliases = {};
+  std::optional<std::string> chat_template = {};
+  SamplerOptions sampler = {};        // of requests that say nothing
+  int64_t reasoning_tokens_max = -1;  // of an answer; negative: no limit
+  int32_t active_max = 4;
+  int32_t queue_max = 64;
+};
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+struct Request {
+  std::string method = "GET";
+  std::string target = {};
+  std::string body = {};
+  Headers headers = {};
+  /// See mf_ready_fn; must not throw.
+  std::function<void()> on_ready = {};
+};
+
+/// The fields of mf_answer_piece, for keeps.
+struct AnswerPiece {
+  int32_t status = 0;
+  bool ended = false;
+  std::string bytes = {};
+  std::string content_type = {};
+  Headers headers = {};
+  std::string keep_alive = {};
+  int64_t keep_alive_ms = 0;
+};
+
+/// An answer to a request of a Service. Destroying it aborts what has not ended.
+class Answer {
+ public:
+  Answer(Answer&&) noexcept = default;
+  Answer& operator=(Answer&& other) noexcept {
+    answer_ = std::move(other.answer_);  // frees the old one before what it calls
+    on_ready_ = std::move(other.on_ready_);
+    return *this;
+  }
+  mf_answer* get() const { return answer_.get(); }
+  /// What has come; waits up to so many milliseconds while that is nothing.
+  Result<AnswerPiece> next(int64_t timeout_ms = MF_WAIT_FOREVER);
+  /// Any thread.
+  void abort() const noexcept { mf_answer_abort(get()); }
+
+ private:
+  friend class Service;
+  Answer() = default;
+
+  std::unique_ptr<std::function<void()>> on_ready_;  // outlives the answer
+  detail::Owner<mf_answer> answer_;
+};
+
+/// What `moeflux serve` does with requests, without its sockets. Keeps what it needs of its model;
+/// destroying it aborts its answers. All functions are for any thread.
+class Service {
+ public:
+  static Result<Service> open(const Model& model, const ServiceOptions& options = {});
+
+  mf_service* get() const { return service_.get(); }
+  Result<Answer> submit(const Request& request);
+  /// Its string lives as long as the service.
+  Result<mf_service_health> health() const {
+    auto health = detail::sized<mf_service_health>();
+    const Status done =
+        detail::run([&](mf_error* error) { return mf_service_get_health(get(), &health, error); });
+    if (!done) return done.error();
+    return health;
+  }
+  Result<std::string> metrics() const {
+    const Result<mf_bytes*> text =
+        detail::stored<mf_bytes*>([&](auto... to) { return mf_service_metrics(get(), to...); });
+    if (!text) return text.error();
+    const detail::Owner<mf_bytes> owner(*text);
+    return std::string(static_cast<const char*>(mf_bytes_data(*text)), mf_bytes_size(*text));
+  }
+  /// Refuses further texts and waits for those that were submitted.
+  Status drain() {
+    return detail::run([&](mf_error* error) { return mf_service_drain(get(), error); });
+  }
+
+ private:
+  explicit Service(mf_service* service) : service_(service) {}
+
+  detail::Owner<mf_service> service_;
 };
 
 inline Result<Model> Model::open(const std::string& directory, const ModelOptions& options,
@@ -549,40 +689,9 @@ inline std::vector<Status> Model::eval_batch(std::span<const BatchItem> items) {
 }
 
 inline Status Sequence::set_sampler(const SamplerOptions& options) {
-  mf_sampler_options c = default_sampler_;
-  c.temperature = options.temperature.value_or(c.temperature);
-  c.top_k = options.top_k.value_or(c.top_k);
-  c.top_p = options.top_p.value_or(c.top_p);
-  c.min_p = options.min_p.value_or(c.min_p);
-  c.repeat_penalty = options.repeat_penalty.value_or(c.repeat_penalty);
-  c.repeat_last_n = options.repeat_last_n.value_or(c.repeat_last_n);
-  c.presence_penalty = options.presence_penalty.value_or(c.presence_penalty);
-  c.frequency_penalty = options.frequency_penalty.value_or(c.frequency_penalty);
-  c.seed = options.seed;
-  c.logit_bias = options.logit_bias.data();
-  c.logit_bias_count = options.logit_bias.size();
-  c.typical_p = options.typical_p.value_or(c.typical_p);
-  c.top_n_sigma = options.top_n_sigma.value_or(c.top_n_sigma);
-  c.xtc_probability = options.xtc_probability.value_or(c.xtc_probability);
-  c.xtc_threshold = options.xtc_threshold.value_or(c.xtc_threshold);
-  c.dynatemp_range = options.dynatemp_range.value_or(c.dynatemp_range);
-  c.dynatemp_exponent = options.dynatemp_exponent.value_or(c.dynatemp_exponent);
-  c.mirostat = options.mirostat.value_or(c.mirostat);
-  c.mirostat_tau = options.mirostat_tau.value_or(c.mirostat_tau);
-  c.mirostat_eta = options.mirostat_eta.value_or(c.mirostat_eta);
-  c.dry_multiplier = options.dry_multiplier.value_or(c.dry_multiplier);
-  c.dry_base = options.dry_base.value_or(c.dry_base);
-  c.dry_allowed_length = options.dry_allowed_length.value_or(c.dry_allowed_length);
-  c.dry_penalty_last_n = options.dry_penalty_last_n.value_or(c.dry_penalty_last_n);
-  std::vector<const char*> breakers;
-  if (options.dry_sequence_breakers) {
-    for (const std::string& text : *options.dry_sequence_breakers) breakers.push_back(text.c_str());
-    c.dry_sequence_breakers_count = breakers.size();
-    breakers.push_back(nullptr);  // without any, a list all the same
-    c.dry_sequence_breakers = breakers.data();
-  }
-  if (options.samplers) c.samplers = options.samplers->c_str();
-  return detail::run([&](mf_error* error) { return mf_sequence_set_sampler(get(), &c, error); });
+  const detail::SamplerArgument argument(default_sampler_, options);
+  return detail::run(
+      [&](mf_error* error) { return mf_sequence_set_sampler(get(), argument.get(), error); });
 }
 
 inline Result<mf_generate_result> Sequence::generate(std::span<const int32_t> prompt,
@@ -608,6 +717,66 @@ inline Result<mf_generate_result> Sequence::generate(std::span<const int32_t> pr
   callbacks.catcher.rethrow();
   if (!done) return done.error();
   return result;
+}
+
+inline Result<Service> Service::open(const Model& model, const ServiceOptions& options) {
+  const detail::SamplerArgument sampler(model.default_sampler_, options.sampler);
+  std::vector<const char*> aliases;
+  for (const std::string& alias : options.model_aliases) aliases.push_back(alias.c_str());
+  auto c = detail::sized<mf_service_options>();
+  c.model_name = detail::or_null(options.model_name);
+  c.model_aliases = aliases.data();
+  c.model_aliases_count = aliases.size();
+  c.chat_template = options.chat_template ? options.chat_template->c_str() : nullptr;
+  c.sampler = sampler.get();
+  const int64_t reasoning = options.reasoning_tokens_max;
+  c.reasoning_tokens_max = reasoning > 0 ? reasoning : reasoning == 0 ? MF_REASONING_NONE : 0;
+  c.active_max = options.active_max;
+  c.queue_max = options.queue_max == 0 ? MF_QUEUE_NONE : options.queue_max;
+  const Result<mf_service*> opened = detail::stored<mf_service*>(
+      [&](auto... to) { return mf_service_open(model.get(), &c, to...); });
+  if (!opened) return opened.error();
+  return Service(*opened);
+}
+
+inline Result<Answer> Service::submit(const Request& request) {
+  std::vector<mf_header> headers;
+  for (const auto& [name, value] : request.headers) {
+    headers.push_back({name.c_str(), value.c_str()});
+  }
+  Answer answer;
+  auto c = detail::sized<mf_request>();
+  c.method = request.method.c_str();
+  c.target = request.target.c_str();
+  c.body = request.body.data();
+  c.body_size = request.body.size();
+  c.headers = headers.data();
+  c.headers_count = headers.size();
+  if (request.on_ready) {
+    answer.on_ready_ = std::make_unique<std::function<void()>>(request.on_ready);
+    c.on_ready = [](void* self) { (*static_cast<std::function<void()>*>(self))(); };
+    c.user_data = answer.on_ready_.get();
+  }
+  const Result<mf_answer*> begun =
+      detail::stored<mf_answer*>([&](auto... to) { return mf_service_submit(get(), &c, to...); });
+  if (!begun) return begun.error();
+  answer.answer_.reset(*begun);
+  return answer;
+}
+
+inline Result<AnswerPiece> Answer::next(int64_t timeout_ms) {
+  auto c = detail::sized<mf_answer_piece>();
+  const Status done =
+      detail::run([&](mf_error* error) { return mf_answer_next(get(), timeout_ms, &c, error); });
+  if (!done) return done.error();
+  AnswerPiece piece{.status = c.status, .ended = c.ended != 0, .bytes = {c.bytes, c.size}};
+  if (c.content_type != nullptr) piece.content_type = c.content_type;
+  for (size_t i = 0; i < c.headers_count; ++i) {
+    piece.headers.emplace_back(c.headers[i].name, c.headers[i].value);
+  }
+  if (c.keep_alive != nullptr) piece.keep_alive = c.keep_alive;
+  piece.keep_alive_ms = c.keep_alive_ms;
+  return piece;
 }
 
 }  // namespace api

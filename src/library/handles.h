@@ -7,6 +7,8 @@
 
 #include "chat/open_model.h"
 #include "chat/session.h"
+#include "library/answer_box.h"
+#include "library/service_host.h"
 #include "moeflux/moeflux.h"
 
 struct mf_model {
@@ -15,6 +17,17 @@ struct mf_model {
 
 struct mf_sequence {
   std::shared_ptr<moeflux::Session> session;
+};
+
+struct mf_service {
+  std::shared_ptr<moeflux::ServiceHost> host;
+};
+
+struct mf_answer {
+  std::shared_ptr<moeflux::ServiceHost> host;
+  std::shared_ptr<moeflux::AnswerBox> box;
+  moeflux::AnswerPiece piece;      // what the last mf_answer_next() gave
+  std::vector<mf_header> headers;  // views of it
 };
 
 struct mf_bytes {

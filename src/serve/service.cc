@@ -43,7 +43,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/health", &Service::health},
       {"GET", "/props", &Service::props},
       {"GET", "/slots", &Service::slots},
-      {"GET", "/metrics", &Service::metrics},
+      {"GET", "/metrics", &Service::show_metrics},
       {"GET", "/openapi.json", &Service::openapi},
       {"POST", "/embeddings", &Service::not_offered},
       {"POST", "/rerank", &Service::not_offered},
@@ -352,9 +352,13 @@ void Service::props(Call& call) {
 
 void Service::slots(Call& call) { call.answer(slots_json(scheduler_->slots())); }
 
-void Service::metrics(Call& call) {
+std::string Service::metrics() const {
+  return metrics_text(scheduler_->counters(), model_->counters());
+}
+
+void Service::show_metrics(Call& call) {
   call.response->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      metrics_text(scheduler_->counters(), model_->counters()));
+                      metrics());
 }
 
 void Service::openapi(Call& call) {

@@ -40,6 +40,9 @@ class Service {
   void drain();
 
   const std::string& model_name() const { return options_.model_name; }
+  SchedulerCounters counters() const { return scheduler_->counters(); }
+  /// For Prometheus.
+  std::string metrics() const;
 
  private:
   struct Call;
@@ -59,7 +62,7 @@ class Service {
   void health(Call& call);
   void props(Call& call);
   void slots(Call& call);
-  void metrics(Call& call);
+  void show_metrics(Call& call);
   void openapi(Call& call);
   void not_offered(Call& call);
   ApiError unknown_model(const std::string& name) const;

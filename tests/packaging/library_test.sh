@@ -59,6 +59,14 @@ for linkage in shared static; do
   endings=$(grep -c '^[123]: ' "$folder/endings" || true)
   [ "$endings" = 3 ] || fail "branches ($linkage) printed $endings endings, expected 3"
 
+  answer=$("$folder/$linkage/serve" "$model" /v1/completions \
+    '{"prompt": "Once upon a time", "max_tokens": 3}' 2>"$folder/log") ||
+    fail "serve ($linkage): $(cat "$folder/log")"
+  case $answer in
+    '{"id":"cmpl-'*'"completion_tokens":3'*) ;;
+    *) fail "serve ($linkage) printed '$answer', $(cat "$folder/log")" ;;
+  esac
+
   # shellcheck disable=SC2046,SC2086  # flags are words
   logged "pkg-config-$linkage" $cxx -x c++ -std=c++20 "$source/examples/c/complete.c" -x none \
     $(pkg-config --cflags --libs "$package") -Wl,-rpath,"$(dirname "$pc")/.." \
