@@ -6,37 +6,17 @@
 
 #include <moeflux/moeflux.hpp>
 
+#include "service.h"
+#include "unlocked.h"
+
 namespace {
 
 namespace py = pybind11;
+using moeflux_python::exception_of;
+using moeflux_python::raise;
+using moeflux_python::run;
+using moeflux_python::unlocked;
 using Tokens = std::vector<int32_t>;
-
-py::object exception_of(const moeflux::Error& error) {
-  return py::module_::import("moeflux._errors")
-      .attr("error_for")(static_cast<int>(error.code), error.message);
-}
-
-[[noreturn]] void raise(const moeflux::Error& error) {
-  const py::object exception = exception_of(error);
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-  throw py::error_already_set();
-}
-
-// Runs without the lock; what failed becomes an exception.
-template <typename Call>
-auto unlocked(Call call) {
-  auto result = [&] {
-    const py::gil_scoped_release release;
-    return call();
-  }();
-  if (!result) raise(result.error());
-  return std::move(result).value();
-}
-
-template <typename Call>
-void run(Call call) {
-  (void)unlocked(call);
-}
 
 // Between chunks Ctrl-C is looked at, callback or not.
 moeflux::Progress progress_of(const py::object& callback) {
@@ -297,4 +277,5 @@ PYBIND11_MODULE(_core, module) {
   bind_options(module);
   bind_model(module);
   bind_sequence(module);
+  moeflux_python::bind_service(module);
 }

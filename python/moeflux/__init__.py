@@ -18,7 +18,8 @@ import math
 import os
 import threading
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Optional, Sequence as Seq, Tuple, Union
+from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence as Seq, Tuple,
+                    Union)
 
 import numpy as np
 
@@ -46,6 +47,24 @@ _WAIT_FOREVER = -1
 
 def _milliseconds(seconds: float) -> int:
     return _WAIT_FOREVER if seconds < 0 or seconds > 1e9 else math.ceil(seconds * 1000)
+
+
+def _sampler_options(values: Mapping[str, Any]) -> _core.SamplerOptions:
+    """Options by the names of Sequence.set_sampler()'s arguments; None is the default."""
+    options = _core.SamplerOptions()
+    for name, value in values.items():
+        if name == "logit_bias":
+            for token, bias in (value or {}).items():
+                options.add_bias(token, bias)
+            continue
+        if name == "samplers" and value is not None and not isinstance(value, str):
+            value = ";".join(value)
+        if name == "dry_sequence_breakers" and value is not None:
+            value = list(value)
+        if not hasattr(options, name):
+            raise TypeError(f"a sampler has no option {name!r}")
+        setattr(options, name, value)
+    return options
 
 
 @dataclass(frozen=True)
@@ -294,36 +313,8 @@ class Sequence:
         """Replaces the sampler; what is None is the model's default. Starts its generator anew.
 
         samplers is the order of the steps: their names, in a list or with semicolons between."""
-        options = _core.SamplerOptions()
-        options.temperature = temperature
-        options.top_k = top_k
-        options.top_p = top_p
-        options.min_p = min_p
-        options.repeat_penalty = repeat_penalty
-        options.repeat_last_n = repeat_last_n
-        options.presence_penalty = presence_penalty
-        options.frequency_penalty = frequency_penalty
-        options.seed = seed
-        options.typical_p = typical_p
-        options.top_n_sigma = top_n_sigma
-        options.xtc_probability = xtc_probability
-        options.xtc_threshold = xtc_threshold
-        options.dynatemp_range = dynatemp_range
-        options.dynatemp_exponent = dynatemp_exponent
-        options.mirostat = mirostat
-        options.mirostat_tau = mirostat_tau
-        options.mirostat_eta = mirostat_eta
-        options.dry_multiplier = dry_multiplier
-        options.dry_base = dry_base
-        options.dry_allowed_length = dry_allowed_length
-        options.dry_penalty_last_n = dry_penalty_last_n
-        if dry_sequence_breakers is not None:
-            options.dry_sequence_breakers = list(dry_sequence_breakers)
-        if samplers is not None:
-            options.samplers = samplers if isinstance(samplers, str) else ";".join(samplers)
-        for token, bias in (logit_bias or {}).items():
-            options.add_bias(token, bias)
-        self._turn.set_sampler(options)
+        values = {name: value for name, value in locals().items() if name != "self"}
+        self._turn.set_sampler(_sampler_options(values))
 
     def sample(self) -> int:
         """Draws the token after the last; does not append it."""

@@ -1,0 +1,160 @@
+"""What `moeflux serve` does with requests, without its sockets: for a server of your own.
+
+    async with moeflux.serve.Service("models/fable-20m") as service:
+        async for piece in service.handle("POST", "/v1/chat/completions", body):
+            await send(piece.status, piece.content_type, piece.body)
+
+docs/server.md says which requests there are and what they are answered. The bytes are those of the
+HTTP server; keys, hosts and the sizes of bodies are the caller's to check. Texts are evaluated on a
+thread of the service, which needs no lock of the interpreter; event loops are woken through a file
+descriptor. An answer's text ends when its generator is closed or its task is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import weakref
+from typing import (Any, AsyncIterator, List, Mapping, NamedTuple, Optional, Sequence as Seq, Tuple,
+                    Union)
+
+from . import Model, _core, _sampler_options
+from ._errors import FailedPreconditionError
+
+__all__ = ["Piece", "Service"]
+
+#: Text, bytes, or what json.dumps() takes.
+Body = Union[None, str, bytes, Mapping[str, Any]]
+
+
+class Piece(NamedTuple):
+    """What came of an answer: `status` of HTTP, its `content_type` and all `headers`, the same in
+    each piece, and the next bytes of its `body`, maybe none; whole events of a stream."""
+
+    status: int
+    content_type: str
+    headers: List[Tuple[str, str]]
+    body: bytes
+
+
+class Service:
+    """Answers requests for one model. Usable as a context manager, with or without `async`."""
+
+    def __init__(self, model: Union[str, "os.PathLike[str]", Model], *, model_name: str = "",
+                 aliases: Seq[str] = (), chat_template: Optional[str] = None,
+                 sampler: Optional[Mapping[str, Any]] = None, reasoning_budget: int = -1,
+                 parallel: int = 4, queue: int = 64, **model_options: Any) -> None:
+        """Over an open Model, or over a folder that is opened with `model_options`, those of
+        Model(): `context_length`, `prefix_cache_directory` and its bytes, where conversations
+        outlive the process, and others.
+
+        The rest are options of `moeflux serve`: `model_name` is what requests call the model (its
+        folder's name), `aliases` are further names, "*" is any; `chat_template` stands in place of
+        the model's own; `sampler` has arguments of Sequence.set_sampler() for requests that say
+        nothing; `reasoning_budget` are tokens of an answer's reasoning, below 0: no limit;
+        `parallel` texts take turns at the engine, and `queue` may wait beside them."""
+        if not isinstance(model, Model):
+            model = Model(model, **model_options)
+        elif model_options:
+            raise TypeError(f"an open model takes no options: {', '.join(model_options)}")
+        options = _core.ServiceOptions()
+        options.model_name = model_name
+        options.model_aliases = list(aliases)
+        options.chat_template = chat_template
+        options.sampler = _sampler_options(sampler or {})
+        options.reasoning_tokens_max = reasoning_budget
+        options.active_max = parallel
+        options.queue_max = queue
+        #: The model, which others may use too: calls take turns with the service's texts.
+        self.model = model
+        self._open: Optional[_core.Service] = _core.Service(model._core, options)
+        self._answers: "weakref.WeakSet[_core.Answer]" = weakref.WeakSet()
+
+    @property
+    def _core(self) -> _core.Service:
+        if self._open is None:
+            raise FailedPreconditionError("the service is closed")
+        return self._open
+
+    async def handle(self, method: str, path: str, body: Body = None,
+                     headers: Optional[Mapping[str, str]] = None) -> AsyncIterator[Piece]:
+        """The answer to a request, as it is made. `path` may have a query behind '?'. What is wrong
+        with a request is an answer with a status of 4xx, no exception. Pieces of keep-alives come
+        where a stream is silent for seconds. close() ends it with CancelledError of moeflux."""
+        if body is None or isinstance(body, (str, bytes)):
+            text = body or b""
+        else:
+            text = json.dumps(body)
+        # Templates and tokens take a while for long texts.
+        answer = await asyncio.to_thread(self._submit, method, path, text, headers or {})
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+
+        def hear() -> None:
+            answer.hear()
+            ready.set()
+
+        loop.add_reader(answer.fileno(), hear)
+        try:
+            told = False
+            while True:
+                ready.clear()
+                status, ended, content_type, fields, data, keep_alive, keep_alive_ms = \
+                    answer.next(0)
+                if data or ended or (status and not told):
+                    told = True
+                    yield Piece(status, content_type, fields, data)
+                if ended:
+                    return
+                try:
+                    await asyncio.wait_for(ready.wait(), keep_alive_ms / 1000 or None)
+                except asyncio.TimeoutError:
+                    yield Piece(status, content_type, fields, keep_alive)
+        finally:
+            loop.remove_reader(answer.fileno())
+            answer.free()
+
+    def _submit(self, method: str, path: str, body: Union[str, bytes],
+                headers: Mapping[str, str]) -> _core.Answer:
+        answer = self._core.submit(method, path, body, list(headers.items()))
+        self._answers.add(answer)
+        return answer
+
+    async def answer(self, method: str, path: str, body: Body = None,
+                     headers: Optional[Mapping[str, str]] = None) -> Piece:
+        """The same, whole."""
+        pieces = [piece async for piece in self.handle(method, path, body, headers)]
+        return pieces[-1]._replace(body=b"".join(piece.body for piece in pieces))
+
+    def health(self) -> Mapping[str, Union[int, str]]:
+        """`state`, "ready" or "draining", `model`, its name, texts `waiting`, `running` and
+        `parked` at this moment, and how many `finished`, were `cancelled` and `failed`."""
+        return self._core.health()
+
+    def metrics(self) -> str:
+        """The text of GET /metrics, for Prometheus."""
+        return self._core.metrics()
+
+    async def drain(self) -> None:
+        """Answers further texts with 503, and returns when all others have ended and states that
+        are to outlive the process are written."""
+        await asyncio.to_thread(self._core.drain)
+
+    def close(self) -> None:
+        """Ends answers that have not ended. The model stays open."""
+        self._open = None
+        for answer in list(self._answers):
+            answer.abort()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Service:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
