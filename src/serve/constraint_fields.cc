@@ -58,12 +58,13 @@ OutputConstraint read_response_format(Fields& fields) {
   const Json* format = fields.object("response_format");
   if (format == nullptr) return read;
   const Json type = format->value("type", Json());
-  if (type == "text") return read;
-  if (type == "json_object") {
+  const std::string name = type.is_string() ? type.get<std::string>() : std::string();
+  if (name == "text") return read;
+  if (name == "json_object") {
     read.kind = ConstraintKind::kJsonObject;
     return read;
   }
-  if (type != "json_schema") {
+  if (name != "json_schema") {
     fields.fail(
         bad_field("response_format", formatted("response_format.type is {}, expected \"text\", "
                                                "\"json_object\" or \"json_schema\"",
