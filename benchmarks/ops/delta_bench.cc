@@ -1,5 +1,9 @@
-// The recurrences of gated DeltaNet on the CPU backend: microseconds a token, GFLOP/s, and GB/s of
-// the state, which a call reads and writes once.
+// The recurrences of gated DeltaNet, Kimi delta attention (kda) and Mamba-2 on the CPU backend:
+// microseconds a token, GFLOP/s, and GB/s of the state, which a call reads and writes once.
+//
+// A cell of a delta rule's state takes a product and three multiply-adds a token, one of a scan's
+// two. So a core that begins two vectors a cycle makes at most 7/8 and 5/6 of its peak. A single
+// token has to read and write the state, from and to memory where a step goes through all layers.
 //   delta_bench --benchmark_filter=gated_delta/avx512
 #include "base/format.h"
 #include "bench_device.h"
@@ -12,6 +16,7 @@ struct Problem {
   int threads = 1;
   GatedDeltaOptions heads;
   int64_t n = 1;
+  int64_t scan_groups = 0;  // of a scan with value_heads heads, whose state_dim is key_dim
 
   int64_t channels() const {
     return 2 * heads.key_heads * heads.key_dim + heads.value_heads * heads.value_dim;
@@ -30,10 +35,10 @@ void run_delta(benchmark::State& state, const Problem& p) {
     cells.push_back(device->noise({o.value_heads, o.key_dim, o.value_dim}));
   }
   const Tensor qkv = device->noise({p.n, p.channels()});
-  const Tensor a = device->noise({p.n, o.value_heads});
+  const Tensor a = device->noise({p.n, o.decays()});
   const Tensor b = device->noise({p.n, o.value_heads});
   const Tensor rates = device->noise({o.value_heads});
-  const Tensor biases = device->noise({o.value_heads});
+  const Tensor biases = device->noise({o.decays()});
   const Tensor out = device->noise({p.n, o.value_heads, o.value_dim});
   size_t layer = 0;
   for (auto _ : state) {
@@ -48,6 +53,32 @@ void run_delta(benchmark::State& state, const Problem& p) {
   if (p.n == 1) state.counters["GB/s"] = giga_rate(state, 8.0 * elements);
 }
 
+void run_scan(benchmark::State& state, const Problem& p) {
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
+  if (device == nullptr) return;
+  const ScanOptions o{p.heads.value_heads, p.heads.value_dim, p.scan_groups, p.heads.key_dim};
+  std::vector<Tensor> cells;
+  for (int64_t i = 0; i < kLayers; ++i) {
+    cells.push_back(device->noise({o.heads, o.state_dim, o.head_dim}));
+  }
+  const Tensor xbc = device->noise({p.n, o.row_width()});
+  const Tensor dt = device->noise({p.n, o.heads});
+  const ScanWeights weights{device->noise({o.heads}), device->noise({o.heads}),
+                            device->noise({o.heads})};
+  const Tensor out = device->noise({p.n, o.heads, o.head_dim});
+  size_t layer = 0;
+  for (auto _ : state) {
+    device->encoder().selective_scan(out, xbc, dt, weights, cells[layer], o);
+    layer = (layer + 1) % cells.size();
+  }
+  const auto elements = static_cast<double>(o.heads * o.state_dim * o.head_dim);
+  state.counters["GFLOP/s"] = giga_rate(state, 5.0 * elements * static_cast<double>(p.n));
+  state.counters["us/token"] =
+      benchmark::Counter(1e-6 * static_cast<double>(p.n * state.iterations()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  if (p.n == 1) state.counters["GB/s"] = giga_rate(state, 8.0 * elements);
+}
+
 void run_conv(benchmark::State& state, const Problem& p) {
   const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
   if (device == nullptr) return;
@@ -56,7 +87,7 @@ void run_conv(benchmark::State& state, const Problem& p) {
   const Tensor weight = device->noise({p.channels(), kTaps});
   const Tensor past = device->noise({kTaps - 1, p.channels()});
   const Tensor out = device->noise({p.n, p.channels()});
-  for (auto _ : state) device->encoder().causal_conv(out, x, weight, Activation::kSilu, past);
+  for (auto _ : state) device->encoder().causal_conv(out, x, weight, {}, past);
   state.counters["us/token"] =
       benchmark::Counter(1e-6 * static_cast<double>(p.n * state.iterations()),
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
@@ -78,6 +109,14 @@ void add_all() {
         const Problem p{isa, threads, {16, 32, 128, 128}, n};
         add("gated_delta", p, run_delta);
         add("causal_conv", p, run_conv);
+        Problem rows{isa, threads, {32, 32, 128, 128}, n};  // Kimi-Linear's layers
+        rows.heads.row_decay = true;
+        add("kda", rows, run_delta);
+        rows.heads.decay_bound = -5.0f;
+        add("kda_bounded", rows, run_delta);
+        // Nemotron 3 Nano's and Granite 4.0 H-Small's.
+        add("selective_scan", {isa, threads, {1, 64, 128, 64}, n, 8}, run_scan);
+        add("selective_scan", {isa, threads, {1, 128, 128, 64}, n, 1}, run_scan);
       }
     }
   }

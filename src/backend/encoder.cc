@@ -19,9 +19,10 @@ void Encoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor 
   const Shape intermediate{x.dim(0), weights.gate.rows};
   const Tensor gate = scratch(intermediate, DType::kF32);
   const Tensor up = scratch(intermediate, DType::kF32);
+  const bool is_own_gate = weights.gate == weights.up;
   linear(gate, x, weights.gate);
-  linear(up, x, weights.up);
-  glu(gate, gate, up, options);
+  if (!is_own_gate) linear(up, x, weights.up);
+  glu(gate, gate, is_own_gate ? gate : up, options);
   linear(out, gate, weights.down);
   if (!out_gate.is_null()) mul_activated(out, out, out_gate, Activation::kSigmoid);
 }

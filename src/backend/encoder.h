@@ -181,23 +181,24 @@ class Encoder {
   virtual void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                            std::span<const KvRows> sequences, const SelectOptions& options) = 0;
 
-  // --- Convolution and gated DeltaNet ---
+  // --- Convolution and recurrences ---
 
   /// Depthwise causal convolution, then SiLU or nothing (kIdentity). x, out [n, channels]; weight
   /// f32 [channels, kernel], the last tap multiplies the current token; a sequence's state f32
   /// [kernel - 1, channels] holds the inputs before its first row and is updated.
-  virtual void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
+  virtual void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                            std::span<const StateRows> sequences) = 0;
   /// The same for one sequence.
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation, Tensor state) {
+  void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options, Tensor state) {
     const StateRows all{x.dim(0), state};
-    causal_conv(out, x, weight, activation, std::span(&all, 1));
+    causal_conv(out, x, weight, options, std::span(&all, 1));
   }
   /// The gated delta rule over each sequence's tokens in order. qkv [n, 2 * key_heads * key_dim +
   /// value_heads * value_dim] holds q | k | v after the convolution; q and k are l2-normalised (eps
-  /// 1e-6 on the sum), q scaled by key_dim^-0.5. a, b [n, value_heads]; a_log, dt_bias f32
-  /// [value_heads]; decay = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b). Per value
-  /// head i, with key head options.key_head_of(i):
+  /// 1e-6 on the sum), q scaled by key_dim^-0.5. a [n, options.decays()], b [n, value_heads]; a_log
+  /// f32 [value_heads], dt_bias f32 [options.decays()]; decay = exp(-exp(a_log) * softplus(a +
+  /// dt_bias)), or as options.decay_bound says, of the whole state or of each of its rows; beta =
+  /// sigmoid(b). Per value head i, with key head options.key_head_of(i):
   ///   S = decay * S;  S += k (beta * (v - S^T k))^T;  out = S^T q.
   /// out [n, value_heads, value_dim]; states f32 [value_heads, key_dim, value_dim] are updated.
   virtual void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
@@ -208,6 +209,19 @@ class Encoder {
                    Tensor state, const GatedDeltaOptions& options) {
     const StateRows all{qkv.dim(0), state};
     gated_delta(out, qkv, a, b, a_log, dt_bias, std::span(&all, 1), options);
+  }
+  /// Mamba-2's selective scan over each sequence's tokens in order. xbc [n, options.row_width()]
+  /// holds x | B | C after the convolution; dt [n, heads]; a_log, dt_bias, skip f32 [heads]; step =
+  /// softplus(dt + dt_bias). Per head h, with B and C of group options.group_of(h):
+  ///   S = exp(-exp(a_log) * step) * S + B (step * x)^T;  out = S^T C + skip * x.
+  /// out [n, heads, head_dim]; states f32 [heads, state_dim, head_dim] are updated.
+  virtual void selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWeights& weights,
+                              std::span<const StateRows> sequences, const ScanOptions& options) = 0;
+  /// The same for one sequence.
+  void selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWeights& weights, Tensor state,
+                      const ScanOptions& options) {
+    const StateRows all{xbc.dim(0), state};
+    selective_scan(out, xbc, dt, weights, std::span(&all, 1), options);
   }
 
   // --- Mixture of experts ---

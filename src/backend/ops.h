@@ -12,13 +12,14 @@
 
 namespace moeflux {
 
-enum class Activation : uint8_t { kSilu, kSigmoid, kGeluTanh, kIdentity };
+enum class Activation : uint8_t { kSilu, kSigmoid, kGeluTanh, kIdentity, kRelu };
 
 /// A gated unit: (clamp(up, -limit, limit) + up_offset) * g * sigmoid(alpha * g) with
-/// g = min(gate, limit) for kSilu; gelu_tanh(gate) * up for kGeluTanh, which knows no clamp.
-/// The defaults are SwiGLU; gpt-oss sets alpha 1.702, limit 7, up_offset 1.
+/// g = min(gate, limit) for kSilu; gelu_tanh(gate) * up for kGeluTanh and relu(gate) * up for
+/// kRelu, which know no clamp. The defaults are SwiGLU; gpt-oss sets alpha 1.702, limit 7,
+/// up_offset 1. A network without a gate whose unit is relu(up)^2 has kRelu and up for its gate.
 struct GluOptions {
-  Activation activation = Activation::kSilu;  // kSilu or kGeluTanh
+  Activation activation = Activation::kSilu;  // kSilu, kGeluTanh or kRelu
   float alpha = 1.0f;
   float limit = std::numeric_limits<float>::infinity();
   float up_offset = 0.0f;
@@ -100,6 +101,11 @@ struct SelectOptions {
   int64_t recent = 0;
 };
 
+struct ConvOptions {
+  Activation activation = Activation::kSilu;  // kSilu or kIdentity
+  Tensor bias = {};                           // f32 [channels] or null: added before it
+};
+
 struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
   /// A token sees itself and the window - 1 before it; 0 means all.
@@ -143,7 +149,15 @@ struct GatedDeltaOptions {
   int64_t value_dim = 0;
   /// The value heads of a key head are key_heads apart (GGUF), not side by side.
   bool tiled_value_heads = false;
+  /// Each row of a head's state decays at a rate of its own (Kimi delta attention): a and dt_bias
+  /// have key_dim numbers a head.
+  bool row_decay = false;
+  /// Not 0: the logarithm of a decay lies between this and 0. It is then
+  /// decay_bound * sigmoid(exp(a_log) * (a + dt_bias)).
+  float decay_bound = 0.0f;
 
+  /// Numbers of a row of a, and of dt_bias.
+  int64_t decays() const { return row_decay ? value_heads * key_dim : value_heads; }
   int64_t heads_per_key() const { return value_heads / key_heads; }
   /// Value heads side by side that share a key head.
   int64_t heads_together() const { return tiled_value_heads ? 1 : heads_per_key(); }
@@ -154,6 +168,24 @@ struct GatedDeltaOptions {
   int64_t value_head_of(int64_t key_head, int64_t i) const {
     return tiled_value_heads ? i * key_heads + key_head : key_head * heads_per_key() + i;
   }
+};
+
+/// What each head of a selective scan has, f32 [heads].
+struct ScanWeights {
+  Tensor a_log;
+  Tensor dt_bias;
+  Tensor skip;
+};
+
+struct ScanOptions {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t groups = 0;  // of heads side by side that share B and C; divides heads
+  int64_t state_dim = 0;
+
+  int64_t group_of(int64_t head) const { return head / (heads / groups); }
+  /// Numbers of a row of x | B | C.
+  int64_t row_width() const { return heads * head_dim + 2 * groups * state_dim; }
 };
 
 enum class RouterScore : uint8_t { kSoftmax, kSigmoid };

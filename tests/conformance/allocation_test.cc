@@ -72,7 +72,7 @@ TEST(Allocation, WarmStepsAllocateNothing) {
       e.rope(heads, positions, frequencies, {.rotary_dim = 32});
       e.attention(attended, heads, heads, heads, {k_pages, v_pages, 16, 0},
                   {.window = 5, .sinks = sinks});
-      e.causal_conv(y, x, taps, Activation::kSilu, past);
+      e.causal_conv(y, x, taps, {}, past);
       e.gated_delta(delta_out, x, gates, gates, one, one, delta, {1, 1, 32, 64});
       e.route(routes, logits, {.num_groups = 2});
       e.expert_ffn(slots, intermediate, x, routes, experts, {});

@@ -215,7 +215,7 @@ TEST(SequenceInvariance, CausalConv) {
         std::vector<StateRows> rows;
         for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
         const Tensor out = s.zeros({n, channels});
-        s.encoder().causal_conv(out, x, weight, Activation::kSilu, rows);
+        s.encoder().causal_conv(out, x, weight, {}, rows);
         scatter(step, channels, s.read(out), results);
       }
       for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
@@ -239,7 +239,7 @@ void check_gated_delta(const GatedDeltaOptions& o) {
       states.push_back(s.floats({o.value_heads, o.key_dim, o.value_dim}, p.state));
     }
     const Tensor rates = s.floats({o.value_heads}, problems.front().a_log);
-    const Tensor biases = s.floats({o.value_heads}, problems.front().dt_bias);
+    const Tensor biases = s.floats({o.decays()}, problems.front().dt_bias);
     std::vector<std::vector<float>> results(problems.size());
     for (const Step& step : steps) {
       const int64_t n = rows_of(step);
@@ -252,7 +252,7 @@ void check_gated_delta(const GatedDeltaOptions& o) {
       for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
       const Tensor out = s.zeros({n, o.value_heads, o.value_dim});
       s.encoder().gated_delta(out, placed(width, &DeltaProblem::qkv),
-                              placed(o.value_heads, &DeltaProblem::a),
+                              placed(o.decays(), &DeltaProblem::a),
                               placed(o.value_heads, &DeltaProblem::b), rates, biases, rows, o);
       scatter(step, o.value_heads * o.value_dim, s.read(out), results);
     }
@@ -263,6 +263,46 @@ void check_gated_delta(const GatedDeltaOptions& o) {
 
 TEST(SequenceInvariance, GatedDelta) { check_gated_delta({2, 4, 32, 72}); }
 TEST(SequenceInvariance, GatedDeltaOfOneKernelATokenOnGpus) { check_gated_delta({1, 2, 128, 128}); }
+TEST(SequenceInvariance, GatedDeltaWithDecaysOfRows) {
+  check_gated_delta({2, 2, 32, 72, false, true});
+  check_gated_delta({2, 2, 128, 128, false, true, -5.0f});
+}
+
+TEST(SequenceInvariance, SelectiveScan) {
+  Random random(66);
+  const ScanOptions o{4, 40, 2, 24};
+  std::vector<ScanProblem> problems;
+  for (const int64_t n : {30, 1, 12, 4}) {
+    problems.push_back(ScanProblem::make(random, o, n));
+    problems.back().a_log = problems.front().a_log;
+    problems.back().dt_bias = problems.front().dt_bias;
+    problems.back().skip = problems.front().skip;
+  }
+  check("selective_scan", problems, [&](Session& s, const std::vector<Step>& steps) {
+    std::vector<Tensor> states;
+    for (const ScanProblem& p : problems) {
+      states.push_back(s.floats({o.heads, o.state_dim, o.head_dim}, p.state));
+    }
+    const ScanWeights weights = problems.front().weights(s);
+    std::vector<std::vector<float>> results(problems.size());
+    for (const Step& step : steps) {
+      const int64_t n = rows_of(step);
+      const auto placed = [&](int64_t cols, std::vector<float> ScanProblem::*of) {
+        return s.floats({n, cols},
+                        gather(
+                            step, cols, [&](size_t i) -> const auto& { return problems[i].*of; }));
+      };
+      std::vector<StateRows> rows;
+      for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
+      const Tensor out = s.zeros({n, o.heads, o.head_dim});
+      s.encoder().selective_scan(out, placed(o.row_width(), &ScanProblem::xbc),
+                                 placed(o.heads, &ScanProblem::dt), weights, rows, o);
+      scatter(step, o.heads * o.head_dim, s.read(out), results);
+    }
+    for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
+    return results;
+  });
+}
 
 }  // namespace
 }  // namespace moeflux::conformance

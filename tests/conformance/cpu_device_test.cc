@@ -149,7 +149,7 @@ TEST(EmptyStep, EveryOpAcceptsZeroTokens) {
     const std::vector<Tensor> pages = {s.zeros({4, 2, 16})};
     e.attention(heads, heads, heads, heads, {pages, pages, 4, 0}, {});
     const Tensor state = s.floats({3, 32}, std::vector<float>(96, 1.5f));
-    e.causal_conv(s.zeros({0, 32}), x, s.zeros({32, 4}), Activation::kSilu, state);
+    e.causal_conv(s.zeros({0, 32}), x, s.zeros({32, 4}), {}, state);
     EXPECT_EQ(s.read(state), std::vector<float>(96, 1.5f));
     const Tensor delta = s.floats({1, 8, 16}, std::vector<float>(128, 2.5f));
     e.gated_delta(s.zeros({0, 1, 16}), x, s.zeros({0, 1}), s.zeros({0, 1}), s.zeros({1}),

@@ -178,8 +178,8 @@ class Writer {
     add_step(formatted("causal_conv {} = {}, layer {}, activation {}", out.begin, x.begin, layer,
                        static_cast<int>(activation)),
              [=](World& w) {
-               w.encoder.causal_conv(w.rows(out.begin), w.rows(x.begin), w.conv_weight, activation,
-                                     w.layers[layer].conv_state);
+               w.encoder.causal_conv(w.rows(out.begin), w.rows(x.begin), w.conv_weight,
+                                     {activation}, w.layers[layer].conv_state);
              });
     intrude();
   }

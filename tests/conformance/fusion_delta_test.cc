@@ -12,6 +12,7 @@ namespace {
 struct GatedHeadsProblem {
   DeltaProblem delta;
   bool has_gate = true;
+  Activation activation = Activation::kSilu;
   bool own_out = false;  // of the norm
   std::vector<float> norm, gates;
 
@@ -25,10 +26,10 @@ struct GatedHeadsProblem {
     const int64_t n = delta.n;
     const Shape shape{n, o.value_heads, o.value_dim};
     const Tensor qkv = s.floats({n, 2 * o.key_heads * o.key_dim + shape[1] * shape[2]}, delta.qkv);
-    const Tensor a = s.floats({n, o.value_heads}, delta.a);
+    const Tensor a = s.floats({n, o.decays()}, delta.a);
     const Tensor b = s.floats({n, o.value_heads}, delta.b);
     const Tensor rates = s.floats({o.value_heads}, delta.a_log);
-    const Tensor biases = s.floats({o.value_heads}, delta.dt_bias);
+    const Tensor biases = s.floats({o.decays()}, delta.dt_bias);
     const Tensor cells = s.floats({o.value_heads, o.key_dim, o.value_dim}, delta.state);
     const Tensor weight = s.floats({o.value_dim}, norm);
     const Tensor gate =
@@ -40,7 +41,7 @@ struct GatedHeadsProblem {
     between();
     e.rms_norm(out, heads, weight, 1e-6f);
     between();
-    if (has_gate) e.mul_activated(out, out, gate, Activation::kSilu);
+    if (has_gate) e.mul_activated(out, out, gate, activation);
     between();
     return {heads, out, cells};
   }
@@ -62,6 +63,15 @@ TEST(Fusion, TheDeltaRuleOfATokenAndItsGatedNormAreOneLaunch) {
     GatedHeadsProblem p = GatedHeadsProblem::make(random, o, 1);
     check_gated_heads(1, p);
     p.has_gate = false;
+    check_gated_heads(1, p);
+  }
+}
+
+TEST(Fusion, TheDeltaRuleWithDecaysOfRowsAndASigmoidGateIsOneLaunch) {
+  Random random(112);
+  for (const float bound : {0.0f, -5.0f}) {
+    GatedHeadsProblem p = GatedHeadsProblem::make(random, {2, 2, 128, 128, false, true, bound}, 1);
+    p.activation = Activation::kSigmoid;
     check_gated_heads(1, p);
   }
 }

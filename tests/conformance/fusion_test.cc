@@ -302,8 +302,8 @@ void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t tap
                         const Tensor state = s.floats({taps - 1, 70}, past);
                         const Tensor out = s.zeros({n, 70});
                         std::vector<Tensor> written = p.run(s, between);
-                        s.encoder().causal_conv(out, written[written.size() - 2], weight,
-                                                Activation::kSilu, state);
+                        s.encoder().causal_conv(out, written[written.size() - 2], weight, {},
+                                                state);
                         between();
                         written.push_back(out);
                         written.push_back(state);

@@ -271,7 +271,10 @@ TEST(TokenInvariance, CausalConv) {
   Random random(44);
   for (const int64_t taps : {2, 4, 7}) {
     for (const int64_t channels : {601, 604}) {
-      check_everywhere("causal_conv", ConvProblem::make(random, channels, taps, 70), cuts_of_70());
+      ConvProblem p = ConvProblem::make(random, channels, taps, 70);
+      check_everywhere("causal_conv", p, cuts_of_70());
+      p.bias = random.floats(channels);
+      check_everywhere("causal_conv with a bias", p, cuts_of_70());
     }
   }
 }
@@ -292,9 +295,28 @@ TEST(TokenInvariance, GatedDeltaOfUnevenHeads) {
   check_gated_delta(46, {{1, 3, 40, 203}, {1, 1, 160, 20}});
 }
 
+// The kernels are those of one decay a head, above, with more to bring of each token.
+TEST(TokenInvariance, GatedDeltaWithDecaysOfRows) {
+  Random random(49);
+  for (const GatedDeltaOptions& o :
+       {GatedDeltaOptions{1, 2, 32, 40, false, true}, {1, 1, 128, 128, false, true, -5.0f}}) {
+    check_everywhere("gated_delta by rows", DeltaProblem::make(random, o, 21),
+                     {one_by_one(21), {7, 1, 13}});
+  }
+}
+
+TEST(TokenInvariance, SelectiveScan) {
+  Random random(50);
+  for (const ScanOptions& o : {ScanOptions{4, 40, 2, 24}, {1, 64, 1, 128}}) {
+    check_everywhere("selective_scan", ScanProblem::make(random, o, 37),
+                     {one_by_one(37), {7, 1, 17, 12}});
+  }
+}
+
 TEST(TokenInvariance, GatedDeltaInWhateverSharedMemoryThereIs) {
   Random random(48);
-  for (const GatedDeltaOptions& o : {GatedDeltaOptions{1, 2, 128, 128}, {1, 1, 160, 20}}) {
+  for (const GatedDeltaOptions& o :
+       {GatedDeltaOptions{1, 2, 128, 128}, {1, 1, 160, 20}, {1, 1, 128, 40, false, true}}) {
     const DeltaProblem p = DeltaProblem::make(random, o, 21);
     std::vector<std::vector<float>> results;
     for (const uint32_t shared_bytes : {gpu::kMmaSharedBytesMax, gpu::kSharedBytesMax}) {

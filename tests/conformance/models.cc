@@ -105,6 +105,7 @@ double gated_unit(double gate, double up, const GluOptions& o) {
     const double inner = std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate);
     return 0.5 * gate * (1.0 + std::tanh(inner)) * up;
   }
+  if (o.activation == Activation::kRelu) return std::max(gate, 0.0) * up;
   const double limit = o.limit;
   gate = std::min(gate, limit);
   return (std::clamp(up, -limit, limit) + o.up_offset) * gate / (1.0 + std::exp(-o.alpha * gate));
@@ -124,10 +125,11 @@ std::vector<float> ConvProblem::run(Session& s, const Chunks& chunks) const {
   const Tensor out = s.zeros({n, channels});
   const Tensor taps_tensor = s.floats({channels, taps}, weight);
   const Tensor past = s.floats({taps - 1, channels}, state);
+  const ConvOptions options{activation, bias.empty() ? Tensor{} : s.floats({channels}, bias)};
   int64_t at = 0;
   for (const int64_t count : chunks) {
     s.encoder().causal_conv(out.slice(0, at, count), all_x.slice(0, at, count), taps_tensor,
-                            activation, past);
+                            options, past);
     at += count;
   }
   std::vector<float> result = s.read(out);
@@ -140,10 +142,10 @@ DeltaProblem DeltaProblem::make(Random& random, const GatedDeltaOptions& o, int6
   return {o,
           n,
           random.floats(n * width),
-          random.floats(n * o.value_heads, -3.0f, 3.0f),
+          random.floats(n * o.decays(), -3.0f, 3.0f),
           random.floats(n * o.value_heads, -3.0f, 3.0f),
           random.floats(o.value_heads, -4.0f, 1.0f),
-          random.floats(o.value_heads, -2.0f, 1.0f),
+          random.floats(o.decays(), -2.0f, 1.0f),
           random.floats(o.value_heads * o.key_dim * o.value_dim)};
 }
 
@@ -151,10 +153,10 @@ std::vector<float> DeltaProblem::run(Session& s, const Chunks& chunks) const {
   const GatedDeltaOptions& o = options;
   const int64_t width = 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim;
   const Tensor all_qkv = s.floats({n, width}, qkv);
-  const Tensor all_a = s.floats({n, o.value_heads}, a);
+  const Tensor all_a = s.floats({n, o.decays()}, a);
   const Tensor all_b = s.floats({n, o.value_heads}, b);
   const Tensor rates = s.floats({o.value_heads}, a_log);
-  const Tensor biases = s.floats({o.value_heads}, dt_bias);
+  const Tensor biases = s.floats({o.decays()}, dt_bias);
   const Tensor cells = s.floats({o.value_heads, o.key_dim, o.value_dim}, state);
   const Tensor out = s.zeros({n, o.value_heads, o.value_dim});
   int64_t at = 0;
@@ -162,6 +164,40 @@ std::vector<float> DeltaProblem::run(Session& s, const Chunks& chunks) const {
     s.encoder().gated_delta(out.slice(0, at, count), all_qkv.slice(0, at, count),
                             all_a.slice(0, at, count), all_b.slice(0, at, count), rates, biases,
                             cells, o);
+    at += count;
+  }
+  std::vector<float> result = s.read(out);
+  append(result, s.read(cells));
+  return result;
+}
+
+ScanProblem ScanProblem::make(Random& random, const ScanOptions& o, int64_t n) {
+  return {o,
+          n,
+          random.floats(n * o.row_width()),
+          random.floats(n * o.heads, -3.0f, 3.0f),
+          random.floats(o.heads, -4.0f, 2.0f),
+          random.floats(o.heads, -4.0f, 1.0f),
+          random.floats(o.heads),
+          random.floats(o.heads * o.state_dim * o.head_dim)};
+}
+
+ScanWeights ScanProblem::weights(Session& s) const {
+  return {s.floats({options.heads}, a_log), s.floats({options.heads}, dt_bias),
+          s.floats({options.heads}, skip)};
+}
+
+std::vector<float> ScanProblem::run(Session& s, const Chunks& chunks) const {
+  const ScanOptions& o = options;
+  const Tensor all_rows = s.floats({n, o.row_width()}, xbc);
+  const Tensor all_steps = s.floats({n, o.heads}, dt);
+  const ScanWeights own = weights(s);
+  const Tensor cells = s.floats({o.heads, o.state_dim, o.head_dim}, state);
+  const Tensor out = s.zeros({n, o.heads, o.head_dim});
+  int64_t at = 0;
+  for (const int64_t count : chunks) {
+    s.encoder().selective_scan(out.slice(0, at, count), all_rows.slice(0, at, count),
+                               all_steps.slice(0, at, count), own, cells, o);
     at += count;
   }
   std::vector<float> result = s.read(out);

@@ -65,6 +65,7 @@ struct ConvProblem {
   int64_t n = 1;
   std::vector<float> x, weight, state;
   Activation activation = Activation::kSilu;
+  std::vector<float> bias = {};  // [channels] or empty
 
   static ConvProblem make(Random& random, int64_t channels, int64_t taps, int64_t n);
   /// out [n, channels], then the final state.
@@ -78,6 +79,17 @@ struct DeltaProblem {
 
   static DeltaProblem make(Random& random, const GatedDeltaOptions& options, int64_t n);
   /// out [n, value_heads, value_dim], then the final state.
+  std::vector<float> run(Session& session, const Chunks& chunks) const;
+};
+
+struct ScanProblem {
+  ScanOptions options;
+  int64_t n = 1;
+  std::vector<float> xbc, dt, a_log, dt_bias, skip, state;
+
+  static ScanProblem make(Random& random, const ScanOptions& options, int64_t n);
+  ScanWeights weights(Session& session) const;
+  /// out [n, heads, head_dim], then the final state.
   std::vector<float> run(Session& session, const Chunks& chunks) const;
 };
 

@@ -1,4 +1,4 @@
-// rope, causal_conv and gated_delta against the reference.
+// rope and the recurrences against the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,6 +48,7 @@ TEST(CausalConv, MatchesTheReference) {
       for (const int64_t n : kTokens) {
         ConvProblem p = ConvProblem::make(random, channels, taps, n);
         p.activation = taps == 3 ? Activation::kIdentity : Activation::kSilu;
+        if (n % 2 == 0 || n == 17) p.bias = random.floats(channels);
         std::vector<float> tolerance(static_cast<size_t>(n * channels),
                                      kRounding * 6.0f * 2.0f * static_cast<float>(taps));
         tolerance.resize(tolerance.size() + static_cast<size_t>((taps - 1) * channels), 0.0f);
@@ -69,8 +70,9 @@ void check_delta(Random& random, const GatedDeltaOptions& o, int64_t n) {
                                           o.value_heads * o.key_dim * o.value_dim);
   const std::vector<float> tolerance(size,
                                      kRounding * value * (1.0f + std::sqrt(static_cast<float>(n))));
-  const std::string label = formatted("{}/{} heads, {}x{}, {} tokens", o.key_heads, o.value_heads,
-                                      o.key_dim, o.value_dim, n);
+  const std::string label =
+      formatted("{}/{} heads, {}x{}, {} tokens{}, bound {}", o.key_heads, o.value_heads, o.key_dim,
+                o.value_dim, n, o.row_decay ? ", by rows" : "", o.decay_bound);
   compare_with_reference({"gated_delta", label, o.value_dim, tolerance},
                          [&](Session& s) { return p.run(s, {n}); });
 }
@@ -96,6 +98,73 @@ TEST(GatedDelta, TiledHeadsMatchTheReference) {
   for (const GatedDeltaOptions& o :
        {GatedDeltaOptions{2, 4, 32, 33, true}, {3, 6, 64, 64, true}, {2, 4, 128, 128, true}}) {
     for (const int64_t n : kTokens) check_delta(random, o, n);
+  }
+}
+
+TEST(GatedDelta, DecaysOfRowsAndBoundedOnesMatchTheReference) {
+  Random random(29);
+  for (const float bound : {0.0f, -5.0f}) {
+    for (const bool by_rows : {true, false}) {
+      for (GatedDeltaOptions o : {GatedDeltaOptions{1, 1, 2, 2},
+                                  {2, 2, 32, 33},
+                                  {2, 4, 20, 100, true},
+                                  {3, 3, 7, 1},
+                                  {1, 3, 64, 64},
+                                  {2, 2, 128, 128},
+                                  {1, 2, 101, 36}}) {
+        o.row_decay = by_rows;
+        o.decay_bound = bound;
+        for (const int64_t n : {1, 2, 17, 64}) check_delta(random, o, n);
+      }
+    }
+  }
+}
+
+TEST(GatedDelta, EqualDecaysOfRowsAreOneOfTheHead) {
+  Random random(30);
+  const GatedDeltaOptions o{1, 2, 32, 20};
+  constexpr int64_t n = 9;
+  const DeltaProblem whole = DeltaProblem::make(random, o, n);
+  DeltaProblem by_rows = whole;
+  by_rows.options.row_decay = true;
+  const auto repeated = [&](std::span<const float> from) {
+    std::vector<float> to;
+    for (const float x : from) to.insert(to.end(), static_cast<size_t>(o.key_dim), x);
+    return to;
+  };
+  by_rows.a = repeated(whole.a);
+  by_rows.dt_bias = repeated(whole.dt_bias);
+  const auto device = make_reference_device();
+  Session first(*device);
+  Session second(*device);
+  const std::vector<float> expected = whole.run(first, {n});
+  const std::vector<float> found = by_rows.run(second, {n});
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6f);
+}
+
+TEST(SelectiveScan, MatchesTheReference) {
+  Random random(31);
+  for (const ScanOptions& o : {ScanOptions{1, 2, 1, 2},
+                               {4, 16, 2, 16},
+                               {3, 33, 1, 20},
+                               {6, 64, 3, 128},
+                               {2, 100, 2, 7},
+                               {8, 8, 1, 64}}) {
+    for (const int64_t n : kTokens) {
+      const ScanProblem p = ScanProblem::make(random, o, n);
+      // A step of up to 2 and a decay below 1: sums over state_dim of a state that each token adds
+      // to.
+      const auto d = static_cast<float>(o.state_dim);
+      const auto tokens = static_cast<float>(n);
+      const float value = (1.0f + 2.0f * std::sqrt(tokens)) * (2.0f + std::sqrt(d));
+      const std::vector<float> tolerance(
+          static_cast<size_t>((n + o.state_dim) * o.heads * o.head_dim),
+          4.0f * kRounding * value * (1.0f + std::sqrt(tokens)));
+      const std::string label = formatted("{} heads of {}, {} groups of {}, {} tokens", o.heads,
+                                          o.head_dim, o.groups, o.state_dim, n);
+      compare_with_reference({"selective_scan", label, o.head_dim, tolerance},
+                             [&](Session& s) { return p.run(s, {n}); });
+    }
   }
 }
 

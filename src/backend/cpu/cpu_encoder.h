@@ -71,10 +71,12 @@ class CpuEncoder : public Encoder {
                  const AttentionOptions& options) override;
   void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                    std::span<const KvRows> sequences, const SelectOptions& options) override;
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
+  void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                    std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
+  void selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWeights& weights,
+                      std::span<const StateRows> sequences, const ScanOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,
@@ -161,6 +163,18 @@ class CpuEncoder : public Encoder {
               const AttentionOptions& options);
   void select(const Tensor& ids, const Tensor& q, const Tensor& head_weights, const KvView& kv,
               const SelectOptions& options);
+  /// The states of all heads of all sequences, some columns of one of them a task.
+  struct StripTasks {
+    int64_t heads;
+    int64_t key_dim;
+    int64_t value_dim;
+    int64_t work;
+  };
+  /// run(sequence, head, begin, end, strip) for columns [begin, end) of every head's state;
+  /// `strips` has room for key_dim rows of kDeltaColumns for each of slot_count().
+  template <typename Run>
+  void run_strips(const StripTasks& tasks, std::span<const StateRows> sequences, float* strips,
+                  const Run& run);
   /// Fills first_rows_ in; gives the rows of all.
   int64_t list_first_rows(std::span<const StateRows> sequences);
   bool supports(const char* op, const Weight& weight);

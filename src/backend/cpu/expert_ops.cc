@@ -214,7 +214,8 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
   const int64_t first = expert_slots_.begin[static_cast<size_t>(task.expert)];
   const int64_t tokens = expert_slots_.begin[static_cast<size_t>(task.expert) + 1] - first;
   float* const* out = outputs_.data() + first;
-  if (is_direct(expert.gate) && is_direct(expert.up)) {
+  const bool is_own_gate = expert.gate == expert.up;
+  if (!is_own_gate && is_direct(expert.gate) && is_direct(expert.up)) {
     const auto x = [&](const Weight& weight) {
       return (wants_permuted(weight) ? permuted_inputs_ : inputs_).data() + first;
     };
@@ -237,14 +238,16 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
   blocks += (kLine - reinterpret_cast<uintptr_t>(blocks) % kLine) % kLine;
   for (int64_t t = 0; t < tokens; ++t) gate_rows[t] = gates + t * rows;
   const std::span<const TileBlock> gate_blocks = pack_slots(expert.gate, task, blocks);
-  expert_product({.weight = expert.gate,
-                  .bias = expert.gate_bias,
-                  .blocks = gate_blocks,
-                  .out = gate_rows,
-                  .out_row = task.begin,
-                  .next = panel_at(expert.up, task.begin),
-                  .space = blocks},
-                 task);
+  if (!is_own_gate) {
+    expert_product({.weight = expert.gate,
+                    .bias = expert.gate_bias,
+                    .blocks = gate_blocks,
+                    .out = gate_rows,
+                    .out_row = task.begin,
+                    .next = panel_at(expert.up, task.begin),
+                    .space = blocks},
+                   task);
+  }
   const bool alike = uses_tiles(expert.gate) && uses_tiles(expert.up) &&
                      tile_shape(expert.gate) == tile_shape(expert.up);
   expert_product({.weight = expert.up,
@@ -257,7 +260,7 @@ void CpuEncoder::run_gate_up(const ExpertWeights& expert, const ExpertTask& task
                  task);
   for (int64_t t = 0; t < tokens; ++t) {
     float* up = out[t] + task.begin;
-    gated_unit(up, gate_rows[t], up, rows, unit);
+    gated_unit(up, is_own_gate ? up : gate_rows[t], up, rows, unit);
   }
 }
 

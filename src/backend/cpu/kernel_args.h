@@ -105,12 +105,15 @@ inline ActivationKind kernel_activation(Activation activation) {
       return ActivationKind::kGeluTanh;
     case Activation::kIdentity:
       return ActivationKind::kIdentity;
+    case Activation::kRelu:
+      return ActivationKind::kRelu;
   }
   __builtin_unreachable();
 }
 
 inline GluArgs glu_args(const GluOptions& options) {
-  MF_CHECK(options.activation == Activation::kSilu || options.activation == Activation::kGeluTanh);
+  MF_CHECK(options.activation == Activation::kSilu || options.activation == Activation::kGeluTanh ||
+           options.activation == Activation::kRelu);
   return {.activation = kernel_activation(options.activation),
           .alpha = options.alpha,
           .limit = options.limit,

@@ -10,20 +10,22 @@ constexpr uint32_t kThreads = 128;
 }  // namespace
 
 void record_conv(Recorder& recorder, const ConvOp& op) {
-  const auto& [out, x, weight, state, activation] = op;
+  const auto& [out, x, weight, state, options] = op;
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);
   p.tokens = rows_of(x);
   p.channels = static_cast<u32>(out.shape.back());
   p.taps = static_cast<u32>(weight.dim(1));
-  p.activation = activation_code(activation);
+  p.activation = activation_code(options.activation);
+  p.has_bias = options.bias.is_null() ? 0 : 1;
   const uint32_t columns = groups_for(p.channels, kThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
     Plan one = make_plan(KernelId::causal_conv_t1, {columns, 1, 1}, kThreads);
     one.set_params(p);
     one.bind(range_of(x, Access::kRead));
     one.bind(range_of(weight, Access::kRead));
+    one.bind(range_of(options.bias, Access::kRead));
     one.bind(range_of(state, Access::kReadWrite));
     bind_output(one, out);
     return recorder.record(one);
@@ -37,6 +39,7 @@ void record_conv(Recorder& recorder, const ConvOp& op) {
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(weight, Access::kRead));
+  plan.bind(range_of(options.bias, Access::kRead));
   plan.bind(range_of(state, is_held ? Access::kReadWrite : Access::kRead));
   bind_output(plan, out);
   recorder.record(plan);

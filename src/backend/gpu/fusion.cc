@@ -152,7 +152,7 @@ bool is_one_token(const DeltaOp& op) {
   const GatedDeltaOptions& o = op.options;
   return rows_of(op.qkv) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
          o.value_dim == int64_t{kDeltaOneDim} && is_wide(op.qkv) && is_wide(op.state) &&
-         is_wide(op.out);
+         is_wide(op.out) && (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
 }
 
 // --- Who joins ---
@@ -194,7 +194,8 @@ bool fits(const Waiting& waiting, const GateOp& op) {
   if (waiting.state() == State::kAttention) return fits_attention(*waiting.attention, op);
   const bool is_delta = waiting.state() == State::kDeltaNorm;
   const bool is_heads = waiting.heads.size() == 1 && !waiting.heads[0].has_rope;
-  if (is_delta ? op.activation != Activation::kSilu : !is_heads) return false;
+  const bool has_unit = op.activation == Activation::kSilu || op.activation == Activation::kSigmoid;
+  if (is_delta ? !has_unit : !is_heads) return false;
   const Tensor& x = is_delta ? waiting.delta.op.out : waiting.heads[0].x;
   return are_same(x, op.x) && are_same(op.x, op.out) && op.gate.shape == op.x.shape &&
          !have_overlap(op.gate, op.out) &&
@@ -223,9 +224,9 @@ bool fits(const Waiting& waiting, const FewRowsOp& op) {
 }
 
 bool fits(const Waiting& waiting, const ConvOp& op) {
-  return op.activation == Activation::kSilu && rows_of(op.x) == 1 &&
-         op.weight.dim(1) <= int64_t{kConvOneTapsMax} && op.out.is_contiguous() &&
-         is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
+  return op.options.activation == Activation::kSilu && op.options.bias.is_null() &&
+         rows_of(op.x) == 1 && op.weight.dim(1) <= int64_t{kConvOneTapsMax} &&
+         op.out.is_contiguous() && is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
          !have_overlap(op.out, op.state) && find_product(waiting.products, op.x) != nullptr;
 }
 

@@ -85,7 +85,7 @@ TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
   const ConvOp conv{row(), first.out, make({64, 4}), make({3, 64})};
   expect_edge(State::kProducts, s, conv, ConvOp{first.x, first.out, conv.weight, conv.state});
   ConvOp plain = conv;
-  plain.activation = Activation::kIdentity;
+  plain.options.activation = Activation::kIdentity;
   expect_edge(State::kProducts, s, conv, plain);
 
   s = with({}, delta());

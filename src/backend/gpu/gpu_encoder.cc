@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kExpertsMax = 1024;  // a bit each in 32 lanes of 32 bits
 constexpr int64_t kDeltaKeyDimMax = 256;
+constexpr int64_t kRowDeltaKeyDimMax = 128;  // of keys whose rows decay by themselves, of scans
 
 }  // namespace
 
@@ -86,7 +87,7 @@ void GpuEncoder::flush() {
       break;
     case State::kDelta:
     case State::kDeltaNorm:
-      recorder_.record(plan_delta_one(recorder_, w.delta, {}));
+      recorder_.record(plan_delta_one(recorder_, w.delta, {}, Activation::kSilu));
       break;
     case State::kHeads:
       record_heads(recorder_, w.heads);
@@ -162,7 +163,7 @@ void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
   if (waiting_.attention) {
     recorder_.record(plan_gated(*waiting_.attention, gate));
   } else if (waiting_.heads.empty()) {
-    recorder_.record(plan_delta_one(recorder_, waiting_.delta, gate));
+    recorder_.record(plan_delta_one(recorder_, waiting_.delta, gate, activation));
   } else {
     recorder_.record(plan_norm(waiting_.heads[0].norm, gate, activation));
   }
@@ -251,14 +252,15 @@ void GpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   if (fuse(op) == Action::kLaunch) record(plan_rope(op));
 }
 
-void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
+void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                              std::span<const StateRows> sequences) {
   const int64_t channels = out.shape.back();
-  MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && weight.is_contiguous());
+  MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && weight.is_contiguous() &&
+           (options.bias.is_null() || options.bias.num_elements() == channels));
   for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
     MF_CHECK(s.state.dim(0) == weight.dim(1) - 1 && s.state.dim(1) == channels &&
              s.state.is_contiguous());
-    convolve({part(out), part(x), weight, s.state, activation});
+    convolve({part(out), part(x), weight, s.state, options});
   });
 }
 
@@ -273,17 +275,37 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
                              const GatedDeltaOptions& o) {
   if (!recorder_.ok()) return;
   MF_CHECK(qkv.shape.back() == 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim &&
-           o.value_heads % o.key_heads == 0);
-  if (o.key_dim > kDeltaKeyDimMax) {
+           o.value_heads % o.key_heads == 0 && a.shape.back() == o.decays() &&
+           dt_bias.num_elements() == o.decays());
+  const int64_t key_dim_max = o.row_decay ? kRowDeltaKeyDimMax : kDeltaKeyDimMax;
+  if (o.key_dim > key_dim_max) {
     recorder_.fail(make_error(ErrorCode::kUnsupported,
-                              "gated_delta: keys of {} per head, at most {}", o.key_dim,
-                              kDeltaKeyDimMax));
+                              "gated_delta: keys of {} per head{}, at most {}", o.key_dim,
+                              o.row_decay ? " that decay by rows" : "", key_dim_max));
     return;
   }
   for_each_sequence(sequences, qkv.dim(0), [&](const StateRows& s, const auto& part) {
     MF_CHECK(s.state.is_contiguous());
     const DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, s.state, o};
     if (fuse(op) == Action::kLaunch) record(plan_delta(op, recorder_.platform()));
+  });
+}
+
+void GpuEncoder::selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWeights& weights,
+                                std::span<const StateRows> sequences, const ScanOptions& o) {
+  if (!recorder_.ok()) return;
+  MF_CHECK(xbc.shape.back() == o.row_width() && o.heads % o.groups == 0 &&
+           dt.shape.back() == o.heads);
+  if (o.state_dim > kRowDeltaKeyDimMax) {
+    recorder_.fail(make_error(ErrorCode::kUnsupported,
+                              "selective_scan: states of {} per channel, at most {}", o.state_dim,
+                              kRowDeltaKeyDimMax));
+    return;
+  }
+  for_each_sequence(sequences, xbc.dim(0), [&](const StateRows& s, const auto& part) {
+    MF_CHECK(s.state.is_contiguous());
+    if (s.rows == 0) return;
+    record(plan_scan({part(out), part(xbc), part(dt), weights, s.state, o}, recorder_.platform()));
   });
 }
 

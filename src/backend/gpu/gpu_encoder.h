@@ -62,10 +62,12 @@ class GpuEncoder : public Encoder {
   void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
                         std::span<const KvRows> sequences, const LatentHeads& heads) override;
 
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
+  void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                    std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
+  void selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWeights& weights,
+                      std::span<const StateRows> sequences, const ScanOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,

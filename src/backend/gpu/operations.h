@@ -62,7 +62,7 @@ struct ConvOp {
   Tensor x;
   Tensor weight;
   Tensor state;
-  Activation activation = Activation::kSilu;
+  ConvOptions options;
 };
 
 struct DeltaOp {
@@ -74,6 +74,15 @@ struct DeltaOp {
   Tensor dt_bias;
   Tensor state;
   GatedDeltaOptions options;
+};
+
+struct ScanOp {
+  Tensor out;
+  Tensor xbc;
+  Tensor dt;
+  ScanWeights weights;
+  Tensor state;
+  ScanOptions options;
 };
 
 /// The last launch of attention. With no gate, which is its last binding.

@@ -120,8 +120,10 @@ Plan plan_gather(const GatherOp& op);
 
 /// Many tokens, or heads of other sizes than the kernel for one knows.
 Plan plan_delta(const DeltaOp& op, const Platform& platform);
-/// One token; the gate follows the norm. Null: none.
-Plan plan_delta_one(const Recorder& recorder, const Delta& delta, const Tensor& gate);
+/// One token; the gate, of SiLU or sigmoid, follows the norm. Null: none.
+Plan plan_delta_one(const Recorder& recorder, const Delta& delta, const Tensor& gate,
+                    Activation activation);
+Plan plan_scan(const ScanOp& op, const Platform& platform);
 void record_conv(Recorder& recorder, const ConvOp& op);
 
 // --- Products: matmul_plans.cc, mma_linear_plans.cc ---

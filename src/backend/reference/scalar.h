@@ -18,6 +18,8 @@ inline double activate(double x, Activation activation) {
       return sigmoid;
     case Activation::kIdentity:
       return x;
+    case Activation::kRelu:
+      return x < 0.0 ? 0.0 : x;
     case Activation::kGeluTanh: {
       constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
       return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));

@@ -28,6 +28,8 @@ std::string_view activation_name(Activation activation) {
       return "gelu_tanh";
     case Activation::kIdentity:
       return "identity";
+    case Activation::kRelu:
+      return "relu";
   }
   __builtin_unreachable();
 }
@@ -192,20 +194,30 @@ void TraceEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor,
   });
 }
 
-void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight, Activation activation,
+void TraceEncoder::causal_conv(Tensor out, Tensor, Tensor weight, const ConvOptions& options,
                                std::span<const StateRows> sequences) {
   for_each_sequence(sequences, out.dim(0), [&](const StateRows&, const auto& part) {
-    record(formatted("causal_conv {} taps {} {}", text_of(part(out)), weight.dim(1),
-                     activation_name(activation)));
+    record(formatted("causal_conv {} taps {} {}{}", text_of(part(out)), weight.dim(1),
+                     activation_name(options.activation), options.bias.is_null() ? "" : " bias"));
   });
 }
 
 void TraceEncoder::gated_delta(Tensor out, Tensor qkv, Tensor, Tensor, Tensor, Tensor,
-                               std::span<const StateRows> sequences, const GatedDeltaOptions&) {
+                               std::span<const StateRows> sequences,
+                               const GatedDeltaOptions& options) {
   for_each_sequence(sequences, qkv.dim(0), [&](const StateRows& s, const auto& part) {
-    record(formatted("gated_delta {} = {} state {}", text_of(part(out)), text_of(part(qkv)),
-                     text_of(s.state)),
+    record(formatted("gated_delta {} = {} state {}{}", text_of(part(out)), text_of(part(qkv)),
+                     text_of(s.state), options.row_decay ? " by rows" : ""),
            0, 3 * product(s.rows, s.state.num_elements(), 1));
+  });
+}
+
+void TraceEncoder::selective_scan(Tensor out, Tensor xbc, Tensor, const ScanWeights&,
+                                  std::span<const StateRows> sequences, const ScanOptions&) {
+  for_each_sequence(sequences, xbc.dim(0), [&](const StateRows& s, const auto& part) {
+    record(formatted("selective_scan {} = {} state {}", text_of(part(out)), text_of(part(xbc)),
+                     text_of(s.state)),
+           0, 2 * product(s.rows, s.state.num_elements(), 1));
   });
 }
 

@@ -61,10 +61,12 @@ class TraceEncoder : public Encoder {
   void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                    std::span<const KvRows> sequences, const SelectOptions& options) override;
 
-  void causal_conv(Tensor out, Tensor x, Tensor weight, Activation activation,
+  void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
                    std::span<const StateRows> sequences, const GatedDeltaOptions& options) override;
+  void selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWeights& weights,
+                      std::span<const StateRows> sequences, const ScanOptions& options) override;
 
   void route(const Routes& out, Tensor logits, const RouterOptions& options) override;
   void expert_ffn(Tensor slots, Tensor intermediate, Tensor x, const Routes& routes,

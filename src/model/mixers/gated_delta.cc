@@ -128,7 +128,7 @@ void GatedDeltaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out
   const int64_t n = x.dim(0);
   const Projected p = project(e, x, w, s);
   const Tensor mixed = e.scratch({n, s.conv_channels()}, DType::kF32);
-  e.causal_conv(mixed, p.qkv, w.conv, Activation::kSilu, step.batch.states(layer, kConvState));
+  e.causal_conv(mixed, p.qkv, w.conv, {}, step.batch.states(layer, kConvState));
   const Tensor heads = e.scratch({n, s.values_width()}, DType::kF32);
   const Tensor per_head = heads.split_last(s.value_dim);
   e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias,

@@ -29,7 +29,7 @@ class ShortConvMixer : public Mixer {
     e.linear(projected, x, in_);
     const auto third = [&](int64_t i) { return projected.slice(1, i * channels_, channels_); };
     e.mul_activated(gated, third(2), third(0), Activation::kIdentity);
-    e.causal_conv(mixed, gated, conv_, Activation::kIdentity, step.batch.states(layer, 0));
+    e.causal_conv(mixed, gated, conv_, {Activation::kIdentity}, step.batch.states(layer, 0));
     e.mul_activated(mixed, mixed, third(1), Activation::kIdentity);
     e.linear(out, mixed, out_);
   }

@@ -1,4 +1,4 @@
-// The recurrences of gated DeltaNet: the state update and the short convolution before it.
+// Recurrences: the states of delta rules and of scans, and the short convolution before them.
 // Included inside the namespace of one ISA; see kernels-inl.h.
 
 static void l2_normalize(float* out, const float* x, int64_t n, float scale) {
@@ -42,9 +42,9 @@ MF_INLINE void store_cells(float* cells, Vec v, int64_t left) {
   }
 }
 
-/// memory = S^T k; copies S if the two places differ.
+/// memory = S^T k, or S^T of the decayed key; copies S if the two places differ.
 template <int kVecs>
-static void recall(const GatedDeltaArgs& args, const float* k, StripRows from, StripRows to,
+static void recall(const RecurrenceArgs& args, const float* k, StripRows from, StripRows to,
                    int64_t left, Vec* memory) {
   const bool copies = from.data != to.data;
   for (int i = 0; i < kVecs; ++i) memory[i] = vset(0.0f);
@@ -58,14 +58,16 @@ static void recall(const GatedDeltaArgs& args, const float* k, StripRows from, S
   }
 }
 
-/// S = decay * S + k delta^T; sum = S^T q; then, if kNext, memory = S^T k of the next token.
-template <int kVecs, bool kNext>
-static void update(const GatedDeltaArgs& args, int64_t token, StripRows from, StripRows to,
+/// S = decay * S + k delta^T; sum = S^T q; then, if kNext, what the next token recalls.
+template <int kVecs, StateRule kRule, bool kNext>
+static void update(const RecurrenceArgs& args, int64_t token, StripRows from, StripRows to,
                    int64_t left, const Vec* delta_in, Vec* memory_out, Vec* sum_out) {
-  const float* q = args.qk + token * 2 * args.key_dim;
-  const float* k = q + args.key_dim;
-  const float* next_k = k + 2 * args.key_dim;
-  const Vec decay = vset(args.decay[token]);
+  constexpr bool kRows = kRule == StateRule::kRowDelta;
+  const float* q = args.q + token * args.key_stride;
+  const float* k = args.k + token * args.key_stride;
+  const float* next_k = (kRows ? args.recall : args.k) + (token + 1) * args.key_stride;
+  const float* decays = kRows ? args.decays + token * args.key_stride : nullptr;
+  const Vec whole_decay = kRows ? vset(0.0f) : vset(args.decay[token]);
   Vec delta[kVecs];
   Vec memory[kVecs];
   Vec sum[kVecs];
@@ -77,6 +79,7 @@ static void update(const GatedDeltaArgs& args, int64_t token, StripRows from, St
   for (int64_t row = 0; row < args.key_dim; ++row) {
     const Vec key = vset(k[row]);
     const Vec query = vset(q[row]);
+    const Vec decay = kRows ? vset(decays[row]) : whole_decay;
     const Vec next_key = kNext ? vset(next_k[row]) : key;
     for (int i = 0; i < kVecs; ++i) {
       const Vec old = load_cells<kVecs>(from.data + row * from.stride + i * kLanes, left);
@@ -92,46 +95,92 @@ static void update(const GatedDeltaArgs& args, int64_t token, StripRows from, St
   }
 }
 
+/// What token t adds to the state for a key of 1.
+template <StateRule kRule>
+MF_INLINE Vec delta_of(const RecurrenceArgs& args, int64_t t, Vec value, Vec memory) {
+  const Vec beta = vset(args.beta[t]);
+  if (kRule == StateRule::kScan) return vmul(beta, value);
+  if (kRule == StateRule::kRowDelta) return vmul(beta, vsub(value, memory));
+  return vmul(beta, vsub(value, vmul(vset(args.decay[t]), memory)));
+}
+
 /// All tokens, kVecs vectors of state columns from column `d`.
-template <int kVecs>
-static void delta_columns(const GatedDeltaArgs& args, int64_t d) {
+template <int kVecs, StateRule kRule>
+static void strip_of_columns(const RecurrenceArgs& args, int64_t d) {
+  constexpr bool kRecalls = kRule != StateRule::kScan;
   const int64_t left = args.end - d;
   const StripRows state = {args.state + d, args.value_dim};
   const StripRows dense = args.n == 1 ? state : StripRows{args.workspace, kVecs * kLanes};
   Vec memory[kVecs];
-  recall<kVecs>(args, args.qk + args.key_dim, state, dense, left, memory);
+  if (kRecalls) {
+    const float* first = kRule == StateRule::kRowDelta ? args.recall : args.k;
+    recall<kVecs>(args, first, state, dense, left, memory);
+  } else {
+    for (int i = 0; i < kVecs; ++i) memory[i] = vset(0.0f);
+  }
   for (int64_t t = 0; t < args.n; ++t) {
     const bool has_next = t + 1 < args.n;
     const float* v = args.v + t * args.v_stride + d;
-    const Vec decay = vset(args.decay[t]);
-    const Vec beta = vset(args.beta[t]);
     Vec delta[kVecs];
     for (int i = 0; i < kVecs; ++i) {
       // Rows of v lie far apart: no hardware prefetcher follows.
       if (has_next) __builtin_prefetch(v + args.v_stride + i * kLanes);
-      const Vec value = vload_some(v + i * kLanes, left - i * kLanes);
-      delta[i] = vmul(beta, vsub(value, vmul(decay, memory[i])));
+      delta[i] = delta_of<kRule>(args, t, vload_some(v + i * kLanes, left - i * kLanes), memory[i]);
     }
+    const StripRows from = kRecalls || t > 0 ? dense : state;
     Vec sum[kVecs];
     if (has_next) {
-      update<kVecs, true>(args, t, dense, dense, left, delta, memory, sum);
+      update<kVecs, kRule, kRecalls>(args, t, from, dense, left, delta, memory, sum);
     } else {
-      update<kVecs, false>(args, t, dense, state, left, delta, memory, sum);
+      update<kVecs, kRule, false>(args, t, from, state, left, delta, memory, sum);
     }
     float* out = args.out + t * args.out_stride + d;
-    for (int i = 0; i < kVecs; ++i) vstore_some(out + i * kLanes, sum[i], left - i * kLanes);
+    for (int i = 0; i < kVecs; ++i) {
+      if (!kRecalls) {
+        sum[i] = vfma(vset(args.skip), vload_some(v + i * kLanes, left - i * kLanes), sum[i]);
+      }
+      vstore_some(out + i * kLanes, sum[i], left - i * kLanes);
+    }
   }
 }
 
-static void gated_delta(const GatedDeltaArgs& args) {
+template <StateRule kRule>
+static void all_strips(const RecurrenceArgs& args) {
   int64_t d = args.begin;
   if (args.n == 1) {
     constexpr int64_t kWide = kWideStripVecs * kLanes;
-    for (; d + kWide <= args.end; d += kWide) delta_columns<kWideStripVecs>(args, d);
+    for (; d + kWide <= args.end; d += kWide) strip_of_columns<kWideStripVecs, kRule>(args, d);
   }
   constexpr int64_t kStrip = kStripVecs * kLanes;
-  for (; d + kStrip <= args.end; d += kStrip) delta_columns<kStripVecs>(args, d);
-  for (; d < args.end; d += kLanes) delta_columns<1>(args, d);
+  for (; d + kStrip <= args.end; d += kStrip) strip_of_columns<kStripVecs, kRule>(args, d);
+  for (; d < args.end; d += kLanes) strip_of_columns<1, kRule>(args, d);
+}
+
+static void recurrence(const RecurrenceArgs& args) {
+  switch (args.rule) {
+    case StateRule::kDelta:
+      return all_strips<StateRule::kDelta>(args);
+    case StateRule::kRowDelta:
+      return all_strips<StateRule::kRowDelta>(args);
+    case StateRule::kScan:
+      return all_strips<StateRule::kScan>(args);
+  }
+  __builtin_unreachable();
+}
+
+static void row_decays(const RowDecayArgs& args) {
+  const Vec rate = vset(args.rate);
+  for (int64_t i = 0; i < args.n; i += kLanes) {
+    const int64_t left = args.n - i;
+    const Vec input = vadd(vload_some(args.a + i, left), vload_some(args.bias + i, left));
+    const Vec log_decay =
+        args.bound != 0.0f
+            ? vmul(vset(args.bound), vactivate(vmul(rate, input), ActivationKind::kSigmoid))
+            : vmul(-rate, vsoftplus(input));
+    const Vec decay = vexp(log_decay);
+    vstore_some(args.decays + i, decay, left);
+    vstore_some(args.recall + i, vmul(decay, vload_some(args.k + i, left)), left);
+  }
 }
 
 constexpr int kTapsMax = 8;
@@ -175,7 +224,7 @@ static void convolve(const CausalConvArgs& args, int64_t begin, int64_t end) {
     float* out = args.out + t * args.out_stride + begin;
     for (int64_t c = 0; c < end - begin; c += kLanes) {
       const int64_t left = end - begin - c;
-      Vec sum = vset(0.0f);
+      Vec sum = args.bias == nullptr ? vset(0.0f) : vload_some(args.bias + begin + c, left);
       for (int64_t j = 0; j < args.taps; ++j) {
         sum = vfma(vload(taps[j] + c), vload_some(inputs[j] + c, left), sum);
       }

@@ -72,7 +72,7 @@ struct TransposedMatmulArgs {
 };
 constexpr int64_t kTransposedColumns = 256;
 
-enum class ActivationKind : int32_t { kSilu, kSigmoid, kGeluTanh, kIdentity };
+enum class ActivationKind : int32_t { kSilu, kSigmoid, kGeluTanh, kIdentity, kRelu };
 
 /// A gated unit, as GluOptions defines it.
 struct GluArgs {
@@ -163,15 +163,28 @@ struct AttentionFoldArgs {
 /// Columns of a state that are worth a task of many tokens.
 constexpr int64_t kDeltaColumns = 64;
 
-/// The columns [begin, end) of one value head's state over n tokens. Columns are independent.
-struct GatedDeltaArgs {
-  const float* qk;   // [n, 2 * key_dim]: query | key of each token, normalised
-  const float* v;    // of the head, from column 0
-  int64_t v_stride;  // between tokens
+/// How a head's state S goes on: S = decay S + k delta^T, out = S^T q.
+enum class StateRule : int32_t {
+  kDelta,     // delta = beta (v - decay S^T k)
+  kRowDelta,  // the same with a decay of its own for each row of S
+  kScan,      // delta = beta v, and skip v is added to out
+};
+
+/// The columns [begin, end) of one head's state over n tokens. Columns are independent.
+struct RecurrenceArgs {
+  StateRule rule;
+  const float* q;  // of the head, normalised for the delta rules
+  const float* k;
+  const float* decays;  // kRowDelta: of the rows
+  const float* recall;  // kRowDelta: k times these
+  int64_t key_stride;   // of the four, between tokens
+  const float* v;       // of the head, from column 0
+  int64_t v_stride;     // between tokens
   float* out;
   int64_t out_stride;
-  const float* decay;  // [n]
+  const float* decay;  // [n], but for kRowDelta
   const float* beta;   // [n]
+  float skip;          // kScan
   float* state;        // [key_dim, value_dim]
   int64_t n;
   int64_t key_dim;
@@ -181,6 +194,18 @@ struct GatedDeltaArgs {
   float* workspace;  // [key_dim, kDeltaColumns], on a cache line border; may be null when n is 1
 };
 
+/// What rows of a state decay to, and a key times that.
+struct RowDecayArgs {
+  const float* a;
+  const float* bias;
+  const float* k;
+  float rate;   // e^a_log
+  float bound;  // of a logarithm; 0: none
+  int64_t n;
+  float* decays;
+  float* recall;
+};
+
 /// Channels [begin, end) of a depthwise convolution over n tokens.
 struct CausalConvArgs {
   const float* x;
@@ -188,6 +213,7 @@ struct CausalConvArgs {
   float* out;
   int64_t out_stride;
   const float* weight;  // [channels, taps]
+  const float* bias;    // [channels] or null
   float* state;         // [taps - 1, channels]
   int64_t channels;
   int64_t taps;
@@ -240,7 +266,8 @@ struct KernelTable {
   void (*permute)(const float* x, int64_t cols, float* out);
   void (*attention)(const AttentionArgs& args);
   void (*attention_fold)(const AttentionFoldArgs& args);
-  void (*gated_delta)(const GatedDeltaArgs& args);
+  void (*recurrence)(const RecurrenceArgs& args);
+  void (*row_decays)(const RowDecayArgs& args);
   /// out = x / sqrt(sum of x^2 + 1e-6) * scale.
   void (*l2_normalize)(float* out, const float* x, int64_t n, float scale);
   void (*causal_conv)(const CausalConvArgs& args);

@@ -33,16 +33,38 @@ MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
       return plain::gelu_tanh(x);
     case ActivationKind::kIdentity:
       return x;
+    case ActivationKind::kRelu:
+      return vmax(vset(0.0f), x);
   }
   __builtin_unreachable();
 }
 
+/// log(1 + e^x) within 4 ulp.
+MF_INLINE Vec vsoftplus(Vec x) {
+  // The part above max(x, 0) is log(1 + e) = 2 atanh(e / (2 + e)) with e = e^-|x|: s is at most
+  // 1 / 3, and the series ends where the next term is below 2^-26 of the sum.
+  const Vec e = vexp(vmin(x, -x));
+  const Vec s = vdiv(e, vadd(vset(2.0f), e));
+  const Vec z = vmul(s, s);
+  Vec p = vset(2.0f / 15.0f);
+  p = vfma(p, z, vset(2.0f / 13.0f));
+  p = vfma(p, z, vset(2.0f / 11.0f));
+  p = vfma(p, z, vset(2.0f / 9.0f));
+  p = vfma(p, z, vset(2.0f / 7.0f));
+  p = vfma(p, z, vset(2.0f / 5.0f));
+  p = vfma(p, z, vset(2.0f / 3.0f));
+  p = vfma(p, z, vset(2.0f));
+  return vfma(s, p, vmax(vset(0.0f), x));
+}
+
 MF_INLINE Vec vglu(Vec gate, Vec up, const GluArgs& args) {
+  if (args.activation == ActivationKind::kRelu) return vmul(vmax(vset(0.0f), gate), up);
   if (args.activation == ActivationKind::kGeluTanh) return vmul(plain::gelu_tanh(gate), up);
   return plain::gated_silu(gate, up, vset(args.alpha), vset(args.limit), vset(args.up_offset));
 }
 /// With one rounding for a multiply-add in portable kernels, too.
 MF_INLINE Vec vglu_fused(Vec gate, Vec up, const GluArgs& args) {
+  if (args.activation == ActivationKind::kRelu) return vmul(vmax(vset(0.0f), gate), up);
   if (args.activation == ActivationKind::kGeluTanh) return vmul(fused::gelu_tanh(gate), up);
   return fused::gated_silu(gate, up, vset(args.alpha), vset(args.limit), vset(args.up_offset));
 }

@@ -27,7 +27,8 @@ enum : u32 { kConvInputs = kConvTokens - 1u + kConvTapsHeld };
 /// tokens need the state's inputs, so their thread writes the new ones there.
 template <u32 CHANNELS>
 MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(const f32) x,
-                     MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
+                     MF_GLOBAL(const f32) weight, MF_GLOBAL(const f32) bias, MF_GLOBAL(f32) state,
+                     MF_GLOBAL(f32) out) {
   const u32 first = t.group.y * kConvTokens;
   const u32 left = p.tokens - first;
   const u32 count = left < kConvTokens ? left : static_cast<u32>(kConvTokens);
@@ -54,9 +55,14 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
       weights[j][k] = j < p.taps ? weight[(channel + k) * p.taps + j] : 0.0f;
     }
   }
+  F4 begin = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  if (p.has_bias != 0u) {
+    MF_UNROLL
+    for (u32 k = 0u; k < CHANNELS; ++k) begin.v[k] = bias[channel + k];
+  }
   MF_UNROLL
   for (u32 i = 0u; i < kConvTokens; ++i) {
-    F4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    F4 sums = begin;
     MF_UNROLL
     for (u32 k = 0u; k < CHANNELS; ++k) {
       MF_UNROLL
@@ -87,15 +93,15 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
 /// A thread a channel, or four where p.wide; group y: kConvTokens tokens. A token's sum goes from
 /// the oldest input on. With up to kConvTapsHeld taps, state becomes the last taps - 1 inputs.
 MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
-          MF_WRITE(2, f32, state), MF_WRITE(3, f32, out)) {
+          MF_CONST(2, f32, bias), MF_WRITE(3, f32, state), MF_WRITE(4, f32, out)) {
   MF_THREAD;
   const u32 channel = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
   if (channel >= p.channels) return;
-  if (p.wide != 0u) return conv_held<4u>(t, p, channel, x, weight, state, out);
-  if (p.taps <= kConvTapsHeld) return conv_held<1u>(t, p, channel, x, weight, state, out);
+  if (p.wide != 0u) return conv_held<4u>(t, p, channel, x, weight, bias, state, out);
+  if (p.taps <= kConvTapsHeld) return conv_held<1u>(t, p, channel, x, weight, bias, state, out);
   const u32 first = t.group.y * kConvTokens;
   for (u32 i = first; i < first + kConvTokens && i < p.tokens; ++i) {
-    f32 sum = 0.0f;
+    f32 sum = p.has_bias != 0u ? bias[channel] : 0.0f;
     for (u32 j = 0u; j < p.taps; ++j) {
       sum = mf_fma(weight[channel * p.taps + j],
                    conv_input(p, x, MF_CAST(const f32, state), i + j, channel), sum);
@@ -106,13 +112,14 @@ MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, wei
 
 /// Both kernels for a single token and few taps. A thread a channel.
 MF_KERNEL(causal_conv_t1, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
-          MF_WRITE(2, f32, state), MF_WRITE(3, f32, out)) {
+          MF_CONST(2, f32, bias), MF_WRITE(3, f32, state), MF_WRITE(4, f32, out)) {
   MF_THREAD;
   const u32 channel = t.group.x * t.threads + t.index;
   if (channel >= p.channels) return;
   const ConvPast past = conv_past(weight, state, p.taps, p.channels, channel);
-  out[channel] =
-      activated(conv_one(&past, x[channel], state, p.taps, p.channels, channel), p.activation);
+  const f32 begin = p.has_bias != 0u ? bias[channel] : 0.0f;
+  out[channel] = activated(conv_one(&past, begin, x[channel], state, p.taps, p.channels, channel),
+                           p.activation);
 }
 
 /// The same for more taps. A thread a channel, oldest first, so that no input that is still needed

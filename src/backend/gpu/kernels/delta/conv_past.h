@@ -24,10 +24,10 @@ MF_FN ConvPast conv_past(MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state, u32 
   return past;
 }
 
-/// The channel's sum for x, which becomes the last of the inputs.
-MF_FN f32 conv_one(MF_LOCAL(const ConvPast) past, f32 x, MF_GLOBAL(f32) state, u32 taps,
+/// The channel's sum for x on top of `bias`; x becomes the last of the inputs.
+MF_FN f32 conv_one(MF_LOCAL(const ConvPast) past, f32 bias, f32 x, MF_GLOBAL(f32) state, u32 taps,
                    u32 channels, u32 channel) {
-  f32 sum = 0.0f;
+  f32 sum = bias;
   MF_UNROLL
   for (u32 j = 0u; j < kConvOneTapsMax; ++j) {
     if (j >= taps) continue;

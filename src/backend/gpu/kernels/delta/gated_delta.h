@@ -1,5 +1,6 @@
-// The gated delta rule, token after token: a group owns 32 columns of one head's state, and sixteen
-// lanes of a SIMD group the rows of a few of them, in registers from the first token to the last.
+// The gated delta rule and the selective scan, token after token. A group owns 32 columns of one
+// head's state, and sixteen lanes of a SIMD group the rows of a few of them, in registers from the
+// first token to the last.
 // Other SIMD groups bring the tokens, a block of them while the block before is computed, and
 // compute everything that does not depend on the state. So only the sums over the state and its
 // update lie between a token and the next.
@@ -13,7 +14,8 @@ namespace gpu {
 namespace kernels {
 
 MF_FN f32 softplus(f32 x) { return x > 20.0f ? x : mf_log1p(mf_exp(x)); }
-MF_FN f32 delta_decay(f32 rate, f32 bias, f32 speed) {
+MF_FN f32 delta_decay(f32 rate, f32 bias, f32 speed, f32 bound) {
+  if (bound != 0.0f) return mf_exp(bound * sigmoid(speed * (rate + bias)));
   return mf_exp(-speed * softplus(rate + bias));
 }
 /// The factor that gives a key, or a query times `factor`, the length 1.
@@ -24,7 +26,8 @@ MF_FN f32 delta_scale(f32 factor, f32 squares) { return factor / mf_sqrt(squares
 ///   out = decay (q s) + match delta, which is q s after
 ///   s = decay s + k delta
 /// where recall is -beta decay, and match q k. So the sums are over the state as it was, and
-/// neither waits for the other.
+/// neither waits for the other. Where rows decay by themselves, keys and queries of these sums have
+/// been multiplied with the decays, and decay is 1 here. A scan has no recall.
 MF_FN f32 delta_recall(f32 decay, f32 beta) { return -(beta * decay); }
 
 /// Four pieces of a key or a query, `step` columns apart; nothing past its end.
@@ -60,15 +63,18 @@ MF_FN f32 delta_product(MF_T t, MF_LOCAL(const DeltaRow) a, MF_LOCAL(const Delta
 }
 
 /// Tokens with keys of up to UNITS * 32, and where a token has its parts, in words.
-template <u32 UNITS>
+template <u32 UNITS, u32 RULE>
 struct DeltaBlock {
   enum : u32 {
+    kHasRows = RULE == kStateRowDelta ? 1u : 0u,
     kStageTokens = kDeltaStageUnits / UNITS,  // that a SIMD group brings
     kStageBlocks = 32u / kStageTokens,        // whose rates it finds together
     kStageLanes = 2u * UNITS,                 // that bring a token
     kKey = 0u,
     kQuery = UNITS * 32u,
-    kValues = UNITS * 64u,
+    kDecays = UNITS * 64u,  // of rows
+    kRecall = UNITS * 96u,  // the key times these
+    kValues = UNITS * (64u + 64u * kHasRows),
     kDeltas = kValues + kDeltaColumns,
     kScalars = kDeltas + kDeltaColumns,
     kOuts = kScalars + 8u,
@@ -78,63 +84,116 @@ struct DeltaBlock {
 
 /// Where a token of a block is: blocks take turns, and have one token more, which is read but not
 /// computed.
-template <u32 UNITS>
+template <class BLOCK>
 MF_FN MF_SHARED(f32) delta_token(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 token) {
-  return MF_SHARED_AT(t, f32, 0u) +
-         (block % 2u * (p.block_tokens + 1u) + token) * DeltaBlock<UNITS>::kWords;
+  return MF_SHARED_AT(t, f32, 0u) + (block % 2u * (p.block_tokens + 1u) + token) * BLOCK::kWords;
 }
 
 /// A thread's part of a token on its way.
-template <u32 UNITS>
+template <u32 UNITS, u32 RULE>
 struct DeltaStage {
-  typedef DeltaBlock<UNITS> Block;
+  typedef DeltaBlock<UNITS, RULE> Block;
   DeltaRow query;
   DeltaRow key;
+  DeltaRow rates;  // of rows, to which the biases are added
+  DeltaRow biases;
   F4 values;
+  f32 speed;
   f32 decay;  // of a token for each lane
-  f32 beta;
+  f32 beta;   // or the step of a scan
+
+  /// What does not change from token to token.
+  MF_FN_MEMBER void begin(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a_log,
+                          MF_GLOBAL(const f32) dt_bias) {
+    speed = mf_exp(a_log[t.group.y]);
+    decay = 1.0f;
+    beta = 0.0f;
+    if (Block::kHasRows != 0u) {
+      biases.load(dt_bias + t.group.y * p.key_dim, t.lane % Block::kStageLanes * 4u,
+                  Block::kStageLanes * 4u, p.key_dim, p.wide);
+    }
+  }
 
   /// Takes tokens of kStageBlocks blocks, from `first` of `block` on.
   MF_FN_MEMBER void find_rates(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a,
-                               MF_GLOBAL(const f32) b, f32 bias, f32 speed, u32 block, u32 first) {
+                               MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) dt_bias, u32 block,
+                               u32 first) {
     const u32 token = (block + t.lane / Block::kStageTokens) * p.block_tokens + first +
                       t.lane % Block::kStageTokens;
     if (token >= p.tokens) return;
-    decay = delta_decay(a[token * p.a_stride + t.group.y], bias, speed);
+    if (RULE == kStateScan) {
+      beta = softplus(a[token * p.a_stride + t.group.y] + dt_bias[t.group.y]);
+      decay = mf_exp(-speed * beta);
+      return;
+    }
+    if (RULE == kStateDelta) {
+      decay =
+          delta_decay(a[token * p.a_stride + t.group.y], dt_bias[t.group.y], speed, p.decay_bound);
+    }
     beta = sigmoid(b[token * p.b_stride + t.group.y]);
   }
 
-  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv, u32 token) {
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
+                         MF_GLOBAL(const f32) a, u32 token) {
     const bool has_token = token < p.tokens;
     const u32 own = t.lane % Block::kStageLanes * 4u;
     const u32 head = t.group.y;
-    const u32 keys = p.key_heads * p.key_dim;
-    MF_GLOBAL(const f32) row = qkv + (has_token ? token : 0u) * p.qkv_stride;
+    const u32 at = has_token ? token : 0u;
+    const u32 cols = has_token ? p.key_dim : 0u;
+    MF_GLOBAL(const f32) row = qkv + at * p.qkv_stride;
     MF_GLOBAL(const f32) from = row + head / p.heads_together % p.key_heads * p.key_dim;
-    query.load(from, own, Block::kStageLanes * 4u, has_token ? p.key_dim : 0u, p.wide);
-    key.load(from + keys, own, Block::kStageLanes * 4u, has_token ? p.key_dim : 0u, p.wide);
+    query.load(from + p.query_at, own, Block::kStageLanes * 4u, cols, p.wide);
+    key.load(from + p.key_at, own, Block::kStageLanes * 4u, cols, p.wide);
+    if (Block::kHasRows != 0u) {
+      rates.load(a + at * p.a_stride + head * p.key_dim, own, Block::kStageLanes * 4u, cols,
+                 p.wide);
+    }
     const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
     values = nothing;
     const u32 col = t.group.x * kDeltaColumns + own;
     if (has_token && own < kDeltaColumns && col < p.value_dim) {
-      values = load_columns(row + (2u * keys + head * p.value_dim), col, p.value_dim, p.wide);
+      values = load_columns(row + (p.value_at + head * p.value_dim), col, p.value_dim, p.wide);
     }
   }
 
-  /// A row divided by its length.
-  MF_FN_MEMBER void store_row(MF_T t, f32 factor, MF_LOCAL(DeltaRow) row, MF_SHARED(f32) to) {
+  /// Divides a row by its length.
+  MF_FN_MEMBER void normalize(MF_T t, f32 factor, MF_LOCAL(DeltaRow) row) {
     const f32 scale = delta_scale(factor, delta_product<Block::kStageLanes>(t, row, row));
     MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) row->v[i] = times(row->v[i], scale);
+  }
+  MF_FN_MEMBER void store_row(MF_T t, MF_LOCAL(const DeltaRow) row, MF_SHARED(f32) to) {
+    MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) {
-      row->v[i] = times(row->v[i], scale);
       store4(to + (i * Block::kStageLanes + t.lane % Block::kStageLanes) * 4u, row->v[i]);
     }
   }
+  /// The rates of rows become decays, by which queries are multiplied.
+  MF_FN_MEMBER void store_decays(MF_T t, MF_PARAMS(DeltaParams) p, MF_SHARED(f32) token) {
+    DeltaRow recall;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) {
+        const f32 own = delta_decay(rates.v[i].v[k], biases.v[i].v[k], speed, p.decay_bound);
+        rates.v[i].v[k] = own;
+        recall.v[i].v[k] = key.v[i].v[k] * own;
+        query.v[i].v[k] = query.v[i].v[k] * own;
+      }
+    }
+    store_row(t, &rates, token + Block::kDecays);
+    store_row(t, &recall, token + Block::kRecall);
+  }
 
   MF_FN_MEMBER void store(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, MF_SHARED(f32) token) {
-    store_row(t, p.query_factor, &query, token + Block::kQuery);
-    store_row(t, 1.0f, &key, token + Block::kKey);
+    if (RULE != kStateScan) {
+      normalize(t, p.query_factor, &query);
+      normalize(t, 1.0f, &key);
+    }
     const f32 match = delta_product<Block::kStageLanes>(t, &query, &key);
+    if (Block::kHasRows != 0u) store_decays(t, p, token);
+    store_row(t, &query, token + Block::kQuery);
+    store_row(t, &key, token + Block::kKey);
     const u32 lane =
         block % Block::kStageBlocks * Block::kStageTokens + t.lane / Block::kStageLanes;
     const f32 own_decay = simd_shuffle(t, decay, lane);
@@ -157,11 +216,14 @@ struct DeltaPlaces {
 };
 
 /// A token's parts for a lane.
-template <u32 UNITS>
+template <u32 UNITS, u32 RULE>
 struct DeltaToken {
-  typedef DeltaBlock<UNITS> Block;
+  typedef DeltaBlock<UNITS, RULE> Block;
+  enum : u32 { kRowPieces = Block::kHasRows != 0u ? UNITS / 2u : 1u };
   F4 key[UNITS / 2u];
   F4 query[UNITS / 2u];
+  F4 decays[kRowPieces];
+  F4 recalls[kRowPieces];
   f32 decay;
   f32 recall;
   f32 value;
@@ -171,19 +233,29 @@ struct DeltaToken {
     for (u32 i = 0u; i < UNITS / 2u; ++i) {
       key[i] = load4(token + at->row + (Block::kKey + i * 64u));
       query[i] = load4(token + at->row + (Block::kQuery + i * 64u));
+      if (Block::kHasRows != 0u) {
+        decays[i % kRowPieces] = load4(token + at->row + (Block::kDecays + i * 64u));
+        recalls[i % kRowPieces] = load4(token + at->row + (Block::kRecall + i * 64u));
+      }
     }
     const F4 scalars = load4(token + Block::kScalars);
     decay = scalars.v[0];
     recall = scalars.v[1];
     value = (token + at->column)[Block::kValues];
   }
+  /// By what a row of the state is multiplied.
+  MF_FN_MEMBER f32 decay_of(u32 row) const {
+    return Block::kHasRows != 0u ? decays[row / 4u % kRowPieces].v[row % 4u] : decay;
+  }
 };
 
 /// A lane's part of the state: rows of kDeltaLaneColumns columns. Which column is the first depends
 /// on the lane, so that lanes next to each other exchange parts of their sums without choosing:
 /// the part of mine that you sum up for the part of yours that I do.
-template <u32 UNITS>
+template <u32 UNITS, u32 RULE>
 struct DeltaCells {
+  typedef DeltaBlock<UNITS, RULE> Block;
+  typedef DeltaToken<UNITS, RULE> Token;
   enum : u32 { kRows = UNITS * 2u };
   f32 s[kDeltaLaneColumns][kRows];
 
@@ -210,16 +282,20 @@ struct DeltaCells {
     return sums[0];
   }
 
-  MF_FN_MEMBER void apply(MF_T t, MF_LOCAL(const DeltaToken<UNITS>) token, MF_SHARED(f32) shared,
-                          MF_LOCAL(const DeltaPlaces) at) {
-    typedef DeltaBlock<UNITS> Block;
-    f32 recall = sum(t, token->key);
+  MF_FN_MEMBER f32 delta(MF_T t, MF_LOCAL(const Token) token) const {
+    if (RULE == kStateScan) return token->value;
+    f32 recall = sum(t, RULE == kStateRowDelta ? token->recalls : token->key);
     MF_UNROLL
     for (u32 mask = kDeltaLaneColumns; mask < kDeltaParts; mask *= 2u) {
       recall = recall + simd_shuffle_xor(t, recall, mask);
     }
+    return mf_fma(token->recall, recall, token->value);
+  }
+
+  MF_FN_MEMBER void apply(MF_T t, MF_LOCAL(const Token) token, MF_SHARED(f32) shared,
+                          MF_LOCAL(const DeltaPlaces) at) {
     f32 deltas[kDeltaLaneColumns];
-    deltas[0] = mf_fma(token->recall, recall, token->value);
+    deltas[0] = delta(t, token);
     MF_UNROLL
     for (u32 j = 1u; j < kDeltaLaneColumns; ++j) deltas[j] = simd_shuffle_xor(t, deltas[0], j);
     (shared + at->out)[Block::kOuts] = sum(t, token->query);
@@ -228,16 +304,16 @@ struct DeltaCells {
     for (u32 i = 0u; i < kRows; ++i) {
       MF_UNROLL
       for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
-        s[j][i] = mf_fma(token->key[i / 4u].v[i % 4u], deltas[j], s[j][i] * token->decay);
+        s[j][i] = mf_fma(token->key[i / 4u].v[i % 4u], deltas[j], s[j][i] * token->decay_of(i));
       }
     }
   }
 };
 
 /// A column's result, of a lane each.
-template <u32 UNITS>
+template <u32 UNITS, u32 RULE>
 MF_FN f32 delta_out(MF_T t, MF_SHARED(f32) token) {
-  typedef DeltaBlock<UNITS> Block;
+  typedef DeltaBlock<UNITS, RULE> Block;
   f32 sums[kDeltaOutParts];
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOutParts; ++i) {
@@ -254,17 +330,21 @@ MF_FN f32 delta_out(MF_T t, MF_SHARED(f32) token) {
 
 /// The results of tokens from `first` of a block on to device memory, by the SIMD group that
 /// brought them.
-template <u32 UNITS>
+template <u32 UNITS, u32 RULE>
 MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 first,
-                              MF_GLOBAL(f32) out) {
-  typedef DeltaBlock<UNITS> Block;
+                              MF_GLOBAL(const f32) qkv, f32 skip, MF_GLOBAL(f32) out) {
+  typedef DeltaBlock<UNITS, RULE> Block;
   const u32 col = t.group.x * kDeltaColumns + t.lane;
   MF_UNROLL
   for (u32 i = 0u; i < Block::kStageTokens; ++i) {
     const u32 token = block * p.block_tokens + first + i;
     if (token >= p.tokens) continue;
-    const f32 value = delta_out<UNITS>(t, delta_token<UNITS>(t, p, block, first + i));
+    f32 value = delta_out<UNITS, RULE>(t, delta_token<Block>(t, p, block, first + i));
     if (col < p.value_dim) {
+      if (RULE == kStateScan) {
+        const u32 at = p.value_at + t.group.y * p.value_dim + col;
+        value = mf_fma(skip, qkv[token * p.qkv_stride + at], value);
+      }
       out[token * p.out.token_stride + t.group.y * p.out.head_stride + col] = value;
     }
   }
@@ -273,13 +353,13 @@ MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 f
 
 /// The tokens of a block, two a turn. The compiler moves what a token reads among what the one
 /// before computes.
-template <u32 UNITS>
-MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(DeltaCells<UNITS>) cells,
-                             u32 block, MF_LOCAL(const DeltaPlaces) at) {
-  typedef DeltaBlock<UNITS> Block;
-  MF_SHARED(f32) token = delta_token<UNITS>(t, p, block, 0u);
-  DeltaToken<UNITS> even;
-  DeltaToken<UNITS> odd;
+template <class CELLS>
+MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(CELLS) cells, u32 block,
+                             MF_LOCAL(const DeltaPlaces) at) {
+  typedef typename CELLS::Block Block;
+  MF_SHARED(f32) token = delta_token<Block>(t, p, block, 0u);
+  typename CELLS::Token even;
+  typename CELLS::Token odd;
   even.load(token, at);
   const u32 tokens = p.tokens - block * p.block_tokens;
   u32 left = tokens < p.block_tokens ? tokens : p.block_tokens;
@@ -294,11 +374,13 @@ MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(DeltaCel
   if (left == 1u) cells->apply(t, &even, token, at);
 }
 
-template <u32 UNITS>
+/// b: of a scan, what heads skip.
+template <u32 UNITS, u32 RULE>
 MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
                          MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) a_log,
                          MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
-  typedef DeltaBlock<UNITS> Block;
+  typedef DeltaBlock<UNITS, RULE> Block;
+  typedef DeltaCells<UNITS, RULE> Cells;
   const u32 head = t.group.y;
   const bool has_cells = simd_shuffle(t, t.simd, 0u) < kDeltaSimds;
   const u32 part = t.lane % kDeltaParts;
@@ -310,9 +392,9 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   MF_GLOBAL(f32) rows = state + static_cast<u64>(head) * p.key_dim * p.value_dim;
   const u32 first_row = part * 4u;
   const u32 first_col = t.group.x * kDeltaColumns + column;
-  DeltaCells<UNITS> cells;
+  Cells cells;
   MF_UNROLL
-  for (u32 i = 0u; i < DeltaCells<UNITS>::kRows; ++i) {
+  for (u32 i = 0u; i < Cells::kRows; ++i) {
     const u32 row = i / 4u * 64u + first_row + i % 4u;
     MF_UNROLL
     for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
@@ -324,34 +406,35 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   const u32 first = (t.simd - kDeltaSimds) * Block::kStageTokens;
   const u32 brought = first + t.lane / Block::kStageLanes;
   const bool brings = !has_cells && first < p.block_tokens;
-  const f32 bias = dt_bias[head];
-  const f32 speed = mf_exp(a_log[head]);
-  DeltaStage<UNITS> stage;
-  stage.decay = stage.beta = 0.0f;
-  if (brings) stage.load(t, p, qkv, brought);
+  const f32 skip = RULE == kStateScan ? b[head] : 0.0f;
+  DeltaStage<UNITS, RULE> stage;
+  stage.begin(t, p, a_log, dt_bias);
+  if (brings) stage.load(t, p, qkv, a, brought);
   for (u32 i = t.index; i < Block::kOuts; i += t.threads) {
-    delta_token<UNITS>(t, p, 0u, p.block_tokens)[i] = 0.0f;
-    delta_token<UNITS>(t, p, 1u, p.block_tokens)[i] = 0.0f;
+    delta_token<Block>(t, p, 0u, p.block_tokens)[i] = 0.0f;
+    delta_token<Block>(t, p, 1u, p.block_tokens)[i] = 0.0f;
   }
   const u32 blocks = (p.tokens + p.block_tokens - 1u) / p.block_tokens;
   for (u32 round = 0u; round < blocks + 2u; ++round) {
     // A block comes in one round, is computed in the next and taken in the one after.
     if (has_cells && round > 0u && round <= blocks) {
-      apply_delta_block<UNITS>(t, p, &cells, round - 1u, &at);
+      apply_delta_block<Cells>(t, p, &cells, round - 1u, &at);
     }
-    if (brings && round >= 2u) take_delta_results<UNITS>(t, p, round - 2u, first, out);
+    if (brings && round >= 2u) {
+      take_delta_results<UNITS, RULE>(t, p, round - 2u, first, qkv, skip, out);
+    }
     if (brings && round < blocks) {
       if (round % Block::kStageBlocks == 0u) {
-        stage.find_rates(t, p, a, b, bias, speed, round, first);
+        stage.find_rates(t, p, a, b, dt_bias, round, first);
       }
-      stage.store(t, p, round, delta_token<UNITS>(t, p, round, brought));
-      stage.load(t, p, qkv, (round + 1u) * p.block_tokens + brought);
+      stage.store(t, p, round, delta_token<Block>(t, p, round, brought));
+      stage.load(t, p, qkv, a, (round + 1u) * p.block_tokens + brought);
     }
     barrier(t);
   }
   if (!has_cells) return;
   MF_UNROLL
-  for (u32 i = 0u; i < DeltaCells<UNITS>::kRows; ++i) {
+  for (u32 i = 0u; i < Cells::kRows; ++i) {
     const u32 row = i / 4u * 64u + first_row + i % 4u;
     MF_UNROLL
     for (u32 j = 0u; j < kDeltaLaneColumns; ++j) {
@@ -362,16 +445,18 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
 }
 
 /// Group x: 32 columns; y: a value head. kDeltaThreads threads. For keys of up to UNITS * 32.
-#define MF_DELTA_HEADS(name, UNITS)                                                          \
+#define MF_DELTA_HEADS(name, UNITS, RULE, b)                                                 \
   MF_FITS(kDeltaThreads, 1u)                                                                 \
   MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
             MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, state),       \
             MF_WRITE(6, f32, out)) {                                                         \
     MF_THREAD;                                                                               \
-    delta_columns<UNITS>(t, p, qkv, a, b, a_log, dt_bias, state, out);                       \
+    delta_columns<UNITS, RULE>(t, p, qkv, a, b, a_log, dt_bias, state, out);                 \
   }
-MF_DELTA_HEADS(gated_delta_heads, 4u)
-MF_DELTA_HEADS(gated_delta_heads_wide, 8u)
+MF_DELTA_HEADS(gated_delta_heads, 4u, kStateDelta, b)
+MF_DELTA_HEADS(gated_delta_heads_wide, 8u, kStateDelta, b)
+MF_DELTA_HEADS(gated_delta_row_heads, 4u, kStateRowDelta, b)
+MF_DELTA_HEADS(selective_scan_heads, 4u, kStateScan, skip)
 #undef MF_DELTA_HEADS
 
 }  // namespace kernels

@@ -1,8 +1,8 @@
 // The gated delta rule for one token with keys and values of 128, with the norm of its heads and
 // their gate: a group owns a whole value head, as a norm needs it. The 64 KiB of state are on their
 // way to registers before the token is there, if the host says that no launch still writes them.
-// Sums have the order that gated_delta.h and norm/sums.h give. There is one shape only: code that
-// runs once is bound by instruction fetch.
+// Sums have the order that gated_delta.h and norm/sums.h give. There is one shape a rule only: code
+// that runs once is bound by instruction fetch.
 #pragma once
 
 #include "backend/gpu/kernels/delta/gated_delta.h"
@@ -71,9 +71,20 @@ MF_FN f32 sum_of_parts(MF_SHARED(f32) parts) {
 }
 
 /// A thread's part of k s and q s; then s becomes decay s.
+template <u32 RULE>
 MF_FN void recall_cells(MF_T t, DeltaOneRow key, MF_LOCAL(F4) s) {
-  const DeltaOneRow query = load_delta_row(t, kDeltaOneQuery);
+  DeltaOneRow query = load_delta_row(t, kDeltaOneQuery);
   const f32 decay = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u)[0];
+  DeltaOneRow decays = query;
+  if (RULE == kStateRowDelta) {
+    decays = load_delta_row(t, kDeltaOneDecays);
+    MF_UNROLL
+    for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+      const f32 own = decays.v[i / 4u].v[i % 4u];
+      key.v[i / 4u].v[i % 4u] = key.v[i / 4u].v[i % 4u] * own;
+      query.v[i / 4u].v[i % 4u] = query.v[i / 4u].v[i % 4u] * own;
+    }
+  }
   F4 recalls = {{0.0f, 0.0f, 0.0f, 0.0f}};
   F4 outs = recalls;
   MF_UNROLL
@@ -83,7 +94,7 @@ MF_FN void recall_cells(MF_T t, DeltaOneRow key, MF_LOCAL(F4) s) {
       recalls.v[c] = mf_fma(s[i].v[c], key.v[i / 4u].v[i % 4u], recalls.v[c]);
       outs.v[c] = mf_fma(s[i].v[c], query.v[i / 4u].v[i % 4u], outs.v[c]);
     }
-    s[i] = times(s[i], decay);
+    s[i] = times(s[i], RULE == kStateRowDelta ? decays.v[i / 4u].v[i % 4u] : decay);
   }
   const u32 at = t.simd * kDeltaOneDim + t.lane * 4u;
   store4(MF_SHARED_AT(t, f32, kDeltaOneRecalls * 4u) + at, recalls);
@@ -116,14 +127,30 @@ MF_FN void add_deltas(DeltaOneRow key, F4 deltas, MF_LOCAL(F4) s) {
   }
 }
 
-/// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
-/// 16-byte boundaries.
-MF_FITS(kDeltaOneThreads, 1)
-MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a),
-          MF_READ(2, f32, b), MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias),
-          MF_CONST(5, f32, weight), MF_READ(6, f32, gate), MF_WRITE(7, f32, state),
-          MF_WRITE(8, f32, out)) {
-  MF_THREAD_EARLY;
+/// What a head decays to, in one SIMD group, which knows the head's speed and biases.
+template <u32 RULE>
+MF_FN void store_decay(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) a, u32 head,
+                       F4 biases, f32 speed) {
+  MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
+  if (RULE == kStateRowDelta) {
+    F4 own = load4(a + head * kDeltaOneDim + t.lane * 4u);
+    MF_UNROLL
+    for (u32 c = 0u; c < 4u; ++c) {
+      own.v[c] = delta_decay(own.v[c], biases.v[c], speed, p.decay_bound);
+    }
+    store4(MF_SHARED_AT(t, f32, kDeltaOneDecays * 4u) + t.lane * 4u, own);
+    if (t.lane == 0u) scalars[0] = 1.0f;
+    return;
+  }
+  const f32 decay = delta_decay(a[head], biases.v[0], speed, p.decay_bound);
+  if (t.lane == 0u) scalars[0] = decay;
+}
+
+template <u32 RULE>
+MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) qkv,
+                        MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) a_log,
+                        MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(const f32) weight,
+                        MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
   const u32 head = delta_head(t, p);
   const u32 col = t.lane * 4u;
   MF_GLOBAL(f32) cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
@@ -138,7 +165,12 @@ MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, 
   const bool has_decay = t.simd == kDeltaDecaySimd;
   const bool has_head = t.simd == kDeltaNormSimd;
   if (has_head && p.has_norm != 0u) scales = load4(weight + col);
-  const f32 bias = has_decay ? dt_bias[head] : 0.0f;
+  F4 biases = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  if (has_decay && RULE == kStateRowDelta) {
+    biases = load4(dt_bias + head * kDeltaOneDim + col);
+  } else if (has_decay) {
+    biases.v[0] = dt_bias[head];
+  }
   const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
   MF_GLOBAL(const f32)
   row = qkv + (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
@@ -150,15 +182,14 @@ MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, 
   MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
   if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
   if (has_decay) {
-    const f32 decay = delta_decay(a[head], bias, speed);
-    if (t.lane == 0u) scalars[0] = decay;
+    store_decay<RULE>(t, p, a, head, biases, speed);
   } else if (t.simd == kDeltaBetaSimd) {
     const f32 beta = sigmoid(b[head]);
     if (t.lane == 0u) scalars[1] = beta;
   }
   barrier(t);
   const DeltaOneRow keys = load_delta_row(t, kDeltaOneKey);
-  recall_cells(t, keys, s);
+  recall_cells<RULE>(t, keys, s);
   barrier(t);
   if (t.index < 2u * kDeltaOneDim) {
     // Sums over the recalled values, then over the results.
@@ -174,7 +205,9 @@ MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, 
     store_delta_match(t);
   } else if (has_head && p.has_gate != 0u) {
     MF_UNROLL
-    for (u32 c = 0u; c < 4u; ++c) gates.v[c] = silu(gates.v[c]);
+    for (u32 c = 0u; c < 4u; ++c) {
+      gates.v[c] = p.gate_activation == 0u ? silu(gates.v[c]) : sigmoid(gates.v[c]);
+    }
   }
   barrier(t);
   const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
@@ -183,6 +216,20 @@ MF_KERNEL(gated_delta_t1_d128, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, 
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }
+
+/// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
+/// 16-byte boundaries.
+#define MF_DELTA_ONE(name, RULE)                                                                \
+  MF_FITS(kDeltaOneThreads, 1)                                                                  \
+  MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
+            MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias), MF_CONST(5, f32, weight),       \
+            MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out)) {            \
+    MF_THREAD_EARLY;                                                                            \
+    delta_of_one<RULE>(t, p, qkv, a, b, a_log, dt_bias, weight, gate, state, out);              \
+  }
+MF_DELTA_ONE(gated_delta_t1_d128, kStateDelta)
+MF_DELTA_ONE(gated_delta_rows_t1_d128, kStateRowDelta)
+#undef MF_DELTA_ONE
 
 }  // namespace kernels
 }  // namespace gpu

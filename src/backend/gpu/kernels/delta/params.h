@@ -17,6 +17,7 @@ struct ConvParams {
   u32 wide;        // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
                    // boundaries
   u32 activation;  // 0 silu, 3 identity
+  u32 has_bias;
 };
 
 /// The delta rule of many tokens: a group has 32 columns of a head's state. Some SIMD groups have a
@@ -39,11 +40,22 @@ enum : u32 {
   kDeltaTokenWords = 2 * kDeltaColumns + kDeltaOutParts * kDeltaOutPart + 8,
 };
 
+/// How a head's state goes on.
+enum : u32 {
+  kStateDelta = 0,     // the delta rule with a decay a head
+  kStateRowDelta = 1,  // with a decay for each row of the state
+  kStateScan = 2,      // the selective scan: no recall
+};
+
 struct DeltaParams {
   u64 qkv_stride;
   u64 a_stride;
   u64 b_stride;
   HeadsLayout out;
+  // Where a row has queries, keys and values.
+  u32 query_at;
+  u32 key_at;
+  u32 value_at;
   u32 tokens;
   u32 key_heads;
   u32 heads_together;  // value heads side by side that share a key head
@@ -52,9 +64,10 @@ struct DeltaParams {
   u32 wide;          // queries, keys and values begin on 16-byte boundaries
   u32 block_tokens;  // that are brought at a time
   f32 query_factor;  // 1 / sqrt(key_dim)
+  f32 decay_bound;   // of a decay's logarithm; 0: none
 };
 
-/// One token, whose heads may go on through a norm, which SiLU of a gate may follow.
+/// One token, whose heads may go on through a norm, which SiLU or sigmoid of a gate may follow.
 enum : u32 {
   kDeltaOneThreads = 512,
   kDeltaOneDim = 128,  // of keys and of values
@@ -69,6 +82,9 @@ enum : u32 {
   kDeltaOneOuts = kDeltaOneDeltas + kDeltaOneDim,
   kDeltaOneScalars = kDeltaOneOuts + kDeltaOneDim,
   kDeltaOneWords = kDeltaOneScalars + 3,
+  // And where rows decay by themselves.
+  kDeltaOneDecays = kDeltaOneScalars + 4,
+  kDeltaOneRowWords = kDeltaOneDecays + kDeltaOneDim,
 };
 struct DeltaOneParams {
   u64 gate_head_stride;
@@ -79,9 +95,11 @@ struct DeltaOneParams {
   u32 value_head_step;
   u32 has_norm;
   u32 has_gate;
-  u32 early;  // the kernel before does not write the state
+  u32 gate_activation;  // 0 silu, 1 sigmoid
+  u32 early;            // the kernel before does not write the state
   f32 query_factor;
   f32 epsilon;
+  f32 decay_bound;
 };
 
 }  // namespace gpu

@@ -40,7 +40,7 @@ struct MmaRowsOut {
       out[row] = sum;
       if (taps == 0u) continue;
       const ConvPast past = conv_past(conv_weight, conv_state, taps, rows, row);
-      conv_out[row] = silu(conv_one(&past, sum, conv_state, taps, rows, row));
+      conv_out[row] = silu(conv_one(&past, 0.0f, sum, conv_state, taps, rows, row));
     }
   }
 };

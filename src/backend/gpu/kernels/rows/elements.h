@@ -36,6 +36,8 @@ MF_FN f32 activate(f32 x, u32 activation) {
   return activation == 0u   ? silu(x)
          : activation == 1u ? sigmoid(x)
          : activation == 2u ? gelu_tanh(x)
+         : activation == 3u ? x
+         : x < 0.0f         ? 0.0f
                             : x;
 }
 
