@@ -131,7 +131,7 @@ typedef struct mf_model_options {
                              // 0: what is free; MF_NEAR_CACHE_NONE; else bytes
   const char* plan;  // who computes experts on a GPU: "resident", it holds them all; "near", it
                      // reads over the bus those that it does not hold; "helper", the CPU computes
-                     // those; "auto" (null): whichever is the fastest
+                     // those; "shared", both at once; "auto" (null): whichever is the fastest
 } mf_model_options;
 
 /// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or

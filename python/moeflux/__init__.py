@@ -101,7 +101,7 @@ class Model:
         "q16" or "auto". `cache_type_k` and `cache_type_v`, "f32", "f16" or "q8_0", are what keys
         and values are kept in; `near_cache_bytes`, of a GPU's own memory, is for experts where it
         does not hold them all; below 0: none; `plan` says who computes experts there: "resident",
-        "near", "helper" or "auto".
+        "near", "helper", "shared" or "auto".
         `turn_timeout` is how many seconds calls wait for their turn; below 0: without end.
         `on_progress` receives bytes of the resident weights read and in all; `on_log`, while the
         folder is opened, lines such as one that names unknown keys of config.json: None gives them

@@ -146,9 +146,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       .add_option(
           "--plan", options.plan,
           "Who computes experts on a GPU: resident (it holds them all), near (it reads over "
-          "the bus those that it does not hold), helper (the CPU computes those), or auto, "
-          "whichever is the fastest")
-      ->check(CLI::IsMember({"auto", "resident", "near", "helper"}))
+          "the bus those that it does not hold), helper (the CPU computes those), shared (both, "
+          "at once), or auto, whichever is the fastest")
+      ->check(CLI::IsMember({"auto", "resident", "near", "helper", "shared"}))
       ->capture_default_str();
   add_streaming_options(command, options);
 }

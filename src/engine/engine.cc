@@ -9,13 +9,8 @@
 #include "checkpoint/checksum.h"
 #include "engine/cache_types.h"
 #include "engine/dry_run.h"
-#include "engine/expert_plan.h"
 #include "engine/model_fingerprint.h"
-#include "experts/forced_routes.h"
 #include "experts/near_slots.h"
-#include "experts/resident_expert_store.h"
-#include "experts/streamed_expert_store.h"
-#include "experts/tiered_expert_store.h"
 #include "io/file.h"
 #include "io/page_cache.h"
 
@@ -35,16 +30,6 @@ Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffe
   return Tensor::view(*buffers.back(), 0, shape, dtype);
 }
 
-TokenDemand token_demand(const ModelSpec& spec) {
-  TokenDemand demand;
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.moe.num_experts == 0) continue;
-    demand.per_token += layer.moe.experts_per_token;
-    demand.per_layer = std::max(demand.per_layer, layer.moe.experts_per_token);
-  }
-  return demand;
-}
-
 // Dense weights have been read through the page cache, where they would stay as a second copy, some
 // of it on the active list, in memory that the expert cache is about to take. What fits in memory
 // whole keeps its copy: the next start is faster for it.
@@ -54,36 +39,6 @@ void drop_cached_files(const TensorIndex& index) {
     const int buffered = file.descriptors().buffered;
     if (buffered >= 0) drop_from_page_cache(buffered, 0, file.size_bytes());
   }
-}
-
-// True when both devices compute every expert of the table with the same bits.
-bool same_bits(const Device& device, const Device& helper, const ExpertTable& experts) {
-  if (&device == &helper) return true;
-  return std::ranges::all_of(experts.layers, [&](const ExpertLayer& layer) {
-    if (layer.num_experts == 0) return true;
-    const std::array matrices = {&layer.gate, &layer.up, &layer.down};
-    return std::ranges::all_of(matrices, [&](const Weight* matrix) {
-      return device.multiplies_units(*matrix) && helper.multiplies_units(*matrix);
-    });
-  });
-}
-
-// A bound for a cache where all of them were refused: at least one fits.
-uint64_t half_of_experts(const MemoryPlan& plan) {
-  return std::max(plan.experts_bytes / 2, plan.expert_slot_bytes);
-}
-
-void warn_of_drive(const EngineOptions& options, const MemoryPlan& plan, const Error& refusal) {
-  if (!options.on_warning) return;
-  options.on_warning(formatted(
-      "{} of {} of experts are kept in the host's memory, the others come from the drive: {}",
-      format_bytes(plan.expert_cache_bytes), format_bytes(plan.experts_bytes), refusal.message()));
-}
-
-Status check_near_cache(const Device& device, bool has_memory) {
-  if (has_memory && device.copies_beside()) return {};
-  return make_error(ErrorCode::kInvalidArgument,
-                    "a near cache: device {} has no memory of its own for one", device.name());
 }
 
 }  // namespace
@@ -142,20 +97,22 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                                       {logits_rows_max(spec, n), spec.vocab_size}, DType::kF32));
   MF_ASSIGN_OR_RETURN(const DryRun needs,
                       dry_run(*engine->loaded_->model, n, engine->logits_.dim(0)));
+  engine->scratch_bytes_ = needs.scratch_bytes;
   MF_ASSIGN_OR_RETURN(engine->encoder_, device.create_encoder(needs.scratch_bytes));
 
-  const MemoryPlanRequest request = {
-      .available_bytes = available,
-      .context_length = engine->planned_tokens_,
-      .context_may_grow = options.context_length == 0,
-      .step_tokens_max = n,
-      .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
-      .expert_cache_bytes = options.expert_cache_bytes,
-      .on_device = engine->device_plan_.share};
-  engine->plan_ = plan_memory(*engine->loaded_, request);
+  engine->options_ = options;
+  engine->options_.load_progress = {};  // for this call only
+  engine->memory_request_ = {.available_bytes = available,
+                             .context_length = engine->planned_tokens_,
+                             .context_may_grow = options.context_length == 0,
+                             .step_tokens_max = n,
+                             .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
+                             .expert_cache_bytes = options.expert_cache_bytes,
+                             .on_device = engine->device_plan_.share};
+  engine->plan_ = plan_memory(*engine->loaded_, engine->memory_request_);
   const bool streams = engine->plan_.streams();
   if (streams && compute_as_stored(engine->loaded_->experts, device)) {
-    engine->plan_ = plan_memory(*engine->loaded_, request);
+    engine->plan_ = plan_memory(*engine->loaded_, engine->memory_request_);
   }
   // When half of the reserve is gone, all of it is made good.
   engine->pressure_ =
@@ -165,8 +122,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   if (streams) drop_cached_files(engine->loaded_->index);
   engine->profile_path_ = options.expert_profile;
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
-  MF_RETURN_IF_ERROR(engine->open_experts(options));
-  MF_RETURN_IF_ERROR(engine->force_routes(options));
+  MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
+                                                   {.threads = std::max(1, options.reader_threads),
+                                                    .depth = kReaderDepth,
+                                                    .speculative_depth = kSpeculativeDepth}));
+  MF_RETURN_IF_ERROR(engine->open_experts());
   engine->bound_states();
   MF_RETURN_IF_ERROR(engine->open_prefixes(options));
   return engine;
@@ -191,133 +151,6 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
   device_plan_ = *std::move(plan);
   prefill_chunk_ = device_plan_.step_tokens;
   return device_plan_.dense;
-}
-
-// None of a device that works in the host's memory.
-std::optional<DeviceMemory> Engine::device_memory() const {
-  const std::optional<uint64_t> free = device_->free_bytes();
-  if (!free) return std::nullopt;
-  return DeviceMemory{.free_bytes = *free,
-                      .taken_bytes = device_plan_.share.state_bytes + device_plan_.reserve_bytes,
-                      .copies_beside = device_->copies_beside()};
-}
-
-Status Engine::check_resident(const EngineOptions& options, const ExpertPlan& split) const {
-  if (options.plan != PlanMode::kResident || split.home == ExpertHome::kDevice) return {};
-  return make_error(ErrorCode::kResourceExhausted,
-                    "plan resident: experts take {}, device {} has {} for them",
-                    format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
-                    format_bytes(split.near_bytes));
-}
-
-Status Engine::open_experts(const EngineOptions& options) {
-  MF_ASSIGN_OR_RETURN(
-      reader_, make_reader(options.expert_io, {.threads = std::max(1, options.reader_threads),
-                                               .depth = kReaderDepth,
-                                               .speculative_depth = kSpeculativeDepth}));
-  const std::optional<DeviceMemory> memory = device_memory();
-  if (options.near_cache_bytes) {
-    MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
-  }
-  const uint64_t token_bytes =
-      static_cast<uint64_t>(token_demand(spec()).per_layer) * loaded_->experts.slot_bytes_max();
-  ExpertPlan split = plan_experts(loaded_->experts, plan_, memory,
-                                  {.expert_cache_bytes = options.expert_cache_bytes,
-                                   .near_cache_bytes = options.near_cache_bytes,
-                                   .ring_bytes = options.ring_bytes,
-                                   .token_bytes = token_bytes});
-  MF_RETURN_IF_ERROR(check_resident(options, split));
-  // Far memory may be refused where there is enough of it.
-  Result<std::unique_ptr<Buffer>> far(nullptr);
-  const bool wants_far = split.home == ExpertHome::kHostAndDevice;
-  if (wants_far) far = allocate_far_experts(loaded_->experts, *device_);
-  HelperOptions helper;
-  if (memory && memory->copies_beside && split.home != ExpertHome::kDevice) {
-    MF_ASSIGN_OR_RETURN(helper, open_helper(options));
-  }
-  if (split.home == ExpertHome::kDevice) {
-    MF_ASSIGN_OR_RETURN(
-        experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                             {.check_arrivals = options.check_experts}));
-    plan_.expert_cache_bytes = experts_->capacity_bytes();
-  } else if (wants_far && far.ok()) {
-    MF_ASSIGN_OR_RETURN(
-        experts_, make_tiered_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                           std::move(far).value(),
-                                           {.near_bytes = split.near_bytes,
-                                            .ring_bytes = split.ring_bytes,
-                                            .step_tokens_max = prefill_chunk_,
-                                            .experts_per_token_max = token_demand(spec()).per_layer,
-                                            .placement = options.placement,
-                                            .helper = helper,
-                                            .profile = &profile_,
-                                            .leave_bytes = memory ? memory->taken_bytes : 0,
-                                            .on_less = options.on_warning,
-                                            .check_arrivals = options.check_experts}));
-    plan_.expert_cache_bytes = experts_->capacity_bytes();
-  } else {
-    if (!far.ok()) split.far_bytes = half_of_experts(plan_);
-    MF_ASSIGN_OR_RETURN(
-        experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                             {.capacity_bytes = split.far_bytes,
-                                              .eviction = options.eviction,
-                                              .demand = token_demand(spec()),
-                                              .staging = {},
-                                              .check_arrivals = options.check_experts,
-                                              .near_bytes = split.near_bytes,
-                                              .placement = options.placement,
-                                              .helper = helper,
-                                              .profile = &profile_,
-                                              .leave_bytes = memory ? memory->taken_bytes : 0,
-                                              .on_less = options.on_warning,
-                                              .lookahead = options.lookahead}));
-    if (!far.ok()) {
-      plan_.expert_cache_bytes = experts_->capacity_bytes();
-      warn_of_drive(options, plan_, far.error());
-    }
-  }
-  return {};
-}
-
-Status Engine::force_routes(const EngineOptions& options) {
-  if (options.forced_routes == nullptr) return {};
-  MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(std::move(experts_),
-                                                         *options.forced_routes, loaded_->experts,
-                                                         {.with_weights = options.forced_weights}));
-  return {};
-}
-
-Result<HelperOptions> Engine::open_helper(const EngineOptions& options) {
-  if (options.plan == PlanMode::kNear || loaded_->experts.num_experts_total() == 0) {
-    return HelperOptions{};
-  }
-  const bool is_wanted = options.plan == PlanMode::kHelper;
-  if (options.helper == nullptr || !same_bits(*device_, *options.helper, loaded_->experts)) {
-    if (!is_wanted) return HelperOptions{};
-    return make_error(ErrorCode::kUnsupported,
-                      "plan helper: nobody gives experts of these formats the bits of device {}",
-                      device_->name());
-  }
-  ExpertHelperShape shape{.experts_per_token_max = token_demand(spec()).per_layer,
-                          .hidden = spec().hidden_size};
-  for (const LayerSpec& layer : spec().layers) {
-    shape.intermediate_max = std::max(shape.intermediate_max, layer.moe.moe_intermediate_size);
-  }
-  shape.rows_max =
-      std::min(prefill_chunk_, helped_rows_max(loaded_->experts, shape.experts_per_token_max));
-  MF_ASSIGN_OR_RETURN(helper_, ExpertHelper::create(*device_, *options.helper, shape));
-  return HelperOptions{.helper = helper_.get(), .always = is_wanted};
-}
-
-// Sequences share what is left now, which is what was planned for one at least: small things of the
-// experts' store came out of the reserve.
-void Engine::bound_states() {
-  const std::optional<uint64_t> left = device_->free_bytes();
-  if (!left) return;
-  const uint64_t reserve = device_plan_.reserve_bytes;
-  const uint64_t beyond = *left > reserve ? *left - reserve : 0;
-  state_memory_->bound({.near_bytes = std::max(beyond, device_plan_.share.state_bytes),
-                        .kept_bytes = device_plan_.state_kept_bytes});
 }
 
 Status Engine::open_prefixes(const EngineOptions& options) {

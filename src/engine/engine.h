@@ -94,6 +94,12 @@ struct EngineOptions {
   std::chrono::milliseconds memory_interval{500};
 };
 
+/// What Engine::replan() changes of EngineOptions.
+struct PlanRequest {
+  std::optional<uint64_t> near_cache_bytes;
+  PlanMode plan = PlanMode::kAuto;
+};
+
 /// Tokens of a sequence that memory is set aside for: the context that was asked for, or the
 /// model's maximum up to 4096, beyond which long texts take memory as they grow. Fails with
 /// kInvalidArgument beyond the model's maximum.
@@ -165,6 +171,15 @@ class Engine {
   void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
   /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
+  /// Who computes experts from the next step on, of what open() with PlanMode::kAuto found
+  /// possible. Does not change the results. Fails as open() does with this plan, and keeps the one
+  /// before.
+  Status set_plan(PlanMode plan);
+  /// The engine with its experts placed anew, as open() would; its sequences stay. Those that the
+  /// host's memory holds all of are not read again. A failure, as of open(), ends the engine.
+  /// Routes forced at open begin anew and must still exist.
+  static Result<std::unique_ptr<Engine>> replan(std::unique_ptr<Engine> engine,
+                                                const PlanRequest& request);
   /// The reader that IoMode::kAuto became.
   std::string_view expert_io() const { return reader_->name(); }
 
@@ -300,15 +315,21 @@ class Engine {
   Result<DensePlaces> place_dense(LoadedModel& counted, const EngineOptions& options,
                                   uint64_t device_free);
   std::optional<DeviceMemory> device_memory() const;
-  Status check_resident(const EngineOptions& options, const ExpertPlan& split) const;
-  Status open_experts(const EngineOptions& options);
-  Status force_routes(const EngineOptions& options);
-  Result<HelperOptions> open_helper(const EngineOptions& options);
+  Status check_resident(uint64_t bytes_for_experts) const;
+  Status open_experts();
+  Status take_far_memory();
+  Status open_resident();
+  Status open_tiered(const ExpertPlan& split, const HelperOptions& helper, uint64_t leave_bytes);
+  Status open_streamed(const ExpertPlan& split, const HelperOptions& helper, uint64_t leave_bytes);
+  Status force_routes();
+  Result<HelperOptions> open_helper();
   void bound_states();
   Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();
 
+  EngineOptions options_;  // as they were at open, but for plans since
   std::unique_ptr<LoadedModel> loaded_;
+  MemoryPlanRequest memory_request_;
   MemoryPlan plan_;
   DevicePlan device_plan_;  // of a device with memory of its own
   std::shared_ptr<StateMemory> state_memory_;
@@ -322,8 +343,13 @@ class Engine {
   Device* device_ = nullptr;
   bool device_has_memory_ = false;  // of its own; to ask takes a driver longer than a launch
   std::unique_ptr<AsyncReader> reader_;
+  uint64_t scratch_bytes_ = 0;  // of encoder_
+  ExpertHome home_ = ExpertHome::kDrive;
+  uint64_t near_bytes_ = 0;               // planned
+  std::unique_ptr<Buffer> far_;           // with all experts; null where the host has not all
+  uint64_t far_bytes_read_ = 0;           // for it, and in no store's statistics yet
   std::unique_ptr<ExpertHelper> helper_;  // or null
-  std::unique_ptr<ExpertStore> experts_;  // uses reader_ and loaded_
+  std::unique_ptr<ExpertStore> experts_;  // uses reader_, loaded_, far_ and helper_
   std::unique_ptr<Encoder> encoder_;      // may keep leases of experts_ alive
   std::vector<std::unique_ptr<Buffer>> step_buffers_;
   Tensor step_inputs_;  // i32 [2 * prefill_chunk]: token ids, and behind them their positions

@@ -13,9 +13,12 @@ enum class PlanMode : uint8_t {
   kResident,  // the device, which has to hold them all
   kNear,      // the device, which reads over its bus those that it does not hold
   kHelper,    // the device those that it holds, a helper the others, but for long prompts
+  kShared,    // as kHelper, but the device reads a part of the others over its bus meanwhile
 };
 
-/// "auto", "resident", "near" or "helper". Fails with kInvalidArgument.
+/// "auto", "resident", "near", "helper" or "shared". Fails with kInvalidArgument.
 Result<PlanMode> parse_plan_mode(std::string_view text);
+/// The same back.
+std::string_view plan_name(PlanMode plan);
 
 }  // namespace moeflux

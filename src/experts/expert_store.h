@@ -119,6 +119,8 @@ class ExpertStore {
   /// Who computes beside the device in this step, or null. Where there is one, ids and slots are
   /// its own, and it has taken x before lease().
   virtual ExpertHelper* helper() { return nullptr; }
+  /// When there is one, from the next step on; does nothing without any. Changes no result.
+  virtual void set_help(HelpMode /*mode*/) {}
   /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
   /// for a store that looks at them later; null: anywhere.
   virtual Tensor ids_memory(LayerId /*layer*/, int64_t /*tokens*/, int64_t /*top_k*/) { return {}; }

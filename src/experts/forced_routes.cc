@@ -76,6 +76,7 @@ class ForcedRoutesStore : public ExpertStore {
   }
   void end_step() override { store_->end_step(); }
   ExpertHelper* helper() override { return store_->helper(); }
+  void set_help(HelpMode mode) override { store_->set_help(mode); }
   Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
     return store_->ids_memory(layer, tokens, top_k);
   }

@@ -48,6 +48,8 @@ class NearSlots {
   void note(LayerId layer, StepPhase phase, std::span<const int32_t> experts, int64_t tokens,
             FarReader reader);
   uint64_t far_hits() const { return far_hits_; }
+  /// Bytes of experts that the device reads over the bus beside those that note() counts.
+  void note_read(uint64_t bytes) { bus_bytes_ += bytes; }
   /// Hits, moves and what both sent over the bus.
   void add_to(ExpertStats& stats) const;
 

@@ -22,8 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 uint64_t us_since(Clock::time_point begin) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
-  return static_cast<uint64_t>(us.count());
+  return static_cast<uint64_t>((Clock::now() - begin) / std::chrono::microseconds(1));
 }
 
 /// The parts of the store that a lease works with. The store keeps it between leases: a step
@@ -72,6 +71,7 @@ class StreamedExpertStore : public ExpertStore {
   }
   void end_step() override { helped_.end_step(); }
   ExpertHelper* helper() override { return helped_.helper(); }
+  void set_help(HelpMode mode) override { helped_.set_mode(mode); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;

@@ -1,6 +1,7 @@
 #include "experts/tiered_expert_store.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <utility>
@@ -20,22 +21,26 @@ namespace moeflux {
 namespace {
 
 constexpr size_t kRingWaveMax = 16;
+// Both read the host's memory at rates of one order: a third of the bytes over the bus takes as
+// long as two thirds take a host of many cores.
+constexpr DeviceEighths kShared = 3;
+constexpr std::array<DeviceEighths, 5> kWays = {kDeviceAlone, 0, 2, kShared, 4};
 
-/// All experts, in the host's memory.
+/// Where all experts lie in a buffer of the host's memory.
 class FarExperts {
  public:
-  FarExperts(const ExpertTable& table, std::unique_ptr<Buffer> buffer)
-      : table_(table), slot_bytes_(table.slot_bytes_max()), buffer_(std::move(buffer)) {
+  FarExperts(const ExpertTable& table, Buffer& buffer)
+      : table_(table), slot_bytes_(table.slot_bytes_max()), buffer_(buffer) {
     for (const ExpertLayer& layer : table_.layers) {
       first_.push_back(count_);
       count_ += static_cast<size_t>(layer.num_experts);
     }
-    MF_CHECK(buffer_->host_data() != nullptr && buffer_->size_bytes() >= bytes());
+    MF_CHECK(buffer_.host_data() != nullptr && buffer_.size_bytes() >= bytes());
   }
 
   Status load(const TensorIndex& files, AsyncReader& reader, bool check_arrivals) {
     ExpertFetch fetch(table_, files, reader,
-                      {.memory = {buffer_->host_data(), count_ * slot_bytes_},
+                      {.memory = {buffer_.host_data(), count_ * slot_bytes_},
                        .slot_bytes = slot_bytes_,
                        .check_arrivals = check_arrivals});
     for (size_t l = 0; l < table_.layers.size(); ++l) {
@@ -50,10 +55,10 @@ class FarExperts {
     return {};
   }
 
-  Buffer& buffer() const { return *buffer_; }
+  Buffer& buffer() const { return buffer_; }
   size_t offset_of(ExpertKey key) const { return slot_of(key) * slot_bytes_; }
   ExpertWeights weights(ExpertKey key) const {
-    return table_.layer(key.layer).weights(key.expert, *buffer_, offset_of(key));
+    return table_.layer(key.layer).weights(key.expert, buffer_, offset_of(key));
   }
   size_t slot_bytes() const { return slot_bytes_; }
   uint64_t bytes() const { return count_ * slot_bytes_; }
@@ -74,7 +79,7 @@ class FarExperts {
   size_t slot_bytes_;
   size_t count_ = 0;
   std::vector<size_t> first_;  // by layer, slot of its expert 0
-  std::unique_ptr<Buffer> buffer_;
+  Buffer& buffer_;
 };
 
 /// What a store takes of a device's memory beside near slots.
@@ -139,21 +144,21 @@ class RingLease : public ExpertLease {
   LayerId layer_;
 };
 
-/// Those in the device's memory first, then the others, which a helper computes meanwhile.
+/// Those that the device computes first, then the others, which a helper computes meanwhile.
 class HelpedLease : public ExpertLease {
  public:
-  HelpedLease(std::span<const ExpertWeights> near, std::span<const ExpertWeights> far)
-      : near_(near), far_(far) {}
+  HelpedLease(std::span<const ExpertWeights> own, std::span<const ExpertWeights> others)
+      : own_(own), others_(others) {}
   Result<std::span<const ExpertWeights>> wait_some() override {
-    if (!near_.empty()) return std::exchange(near_, {});
+    if (!own_.empty()) return std::exchange(own_, {});
     site_ = ExpertSite::kHelper;
-    return std::exchange(far_, {});
+    return std::exchange(others_, {});
   }
   ExpertSite site() const override { return site_; }
 
  private:
-  std::span<const ExpertWeights> near_;
-  std::span<const ExpertWeights> far_;
+  std::span<const ExpertWeights> own_;
+  std::span<const ExpertWeights> others_;
   ExpertSite site_ = ExpertSite::kDevice;
 };
 
@@ -165,7 +170,8 @@ class TieredExpertStore : public ExpertStore {
         far_(std::move(far)),
         near_(table, std::move(near), far_.slot_bytes(), options.placement),
         moved_(table.layers.size()),
-        helped_(options.helper) {
+        helped_(options.helper, kWays, kShared),
+        bytes_read_(options.bytes_read) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
       for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
@@ -184,7 +190,6 @@ class TieredExpertStore : public ExpertStore {
     } else {
       landing_ = std::move(passage.buffer);
     }
-    stats_.bytes_read = table_.bytes_total();
   }
 
   /// As many of each layer: nobody knows yet which of them will be used.
@@ -198,9 +203,10 @@ class TieredExpertStore : public ExpertStore {
   void begin_step(std::span<const StepRows> rows, Encoder& encoder) override;
   void end_step() override { helped_.end_step(); }
   ExpertHelper* helper() override { return helped_.helper(); }
+  void set_help(HelpMode mode) override { helped_.set_mode(mode); }
   void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
-    ExpertStats stats = stats_;
+    ExpertStats stats{.bytes_read = bytes_read_};
     near_.add_to(stats);
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
     stats.helped_steps = helped_.count();
@@ -231,6 +237,7 @@ class TieredExpertStore : public ExpertStore {
   void begin_ring(Encoder& encoder, LayerId first);
   Result<std::unique_ptr<ExpertLease>> helped_lease(LayerId layer, Encoder& encoder,
                                                     const Routes& routes);
+  void divide_far(LayerId layer);
 
   const ExpertTable& table_;
   FarExperts far_;
@@ -245,10 +252,11 @@ class TieredExpertStore : public ExpertStore {
   // A layer's, while a prompt goes through the ring or a helper takes part.
   std::vector<ExpertWeights> near_experts_;
   std::vector<ExpertWeights> far_experts_;
-  std::vector<int32_t> ids_;  // distinct
+  std::vector<int32_t> ids_;   // distinct
+  std::vector<int32_t> uses_;  // by expert
   RouteReadback routes_;
   HelpedSteps helped_;
-  ExpertStats stats_;
+  uint64_t bytes_read_;
 };
 
 // Those that earlier runs used most; without any, as many of each layer.
@@ -353,6 +361,25 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
   ring_->begin(encoder, sources_);
 }
 
+// The device computes its part of the far experts where they lie, with those that are near. It
+// takes those that most rows chose: to bring them costs it the same, and the helper more.
+void TieredExpertStore::divide_far(LayerId layer) {
+  const auto eighths = static_cast<size_t>(helped_.device_eighths());
+  const size_t count = (far_experts_.size() * eighths + 3) / 8;
+  if (count == 0) return;
+  if (routes_.ids().size() > ids_.size()) {
+    uses_.assign(layer_of(layer).size(), 0);
+    for (const int32_t id : routes_.ids()) ++uses_[static_cast<size_t>(id)];
+    std::ranges::stable_sort(far_experts_, std::ranges::greater{}, [&](const ExpertWeights& e) {
+      return uses_[static_cast<size_t>(index(e.expert))];
+    });
+  }
+  const auto end = far_experts_.begin() + static_cast<std::ptrdiff_t>(count);
+  near_experts_.insert(near_experts_.end(), far_experts_.begin(), end);
+  far_experts_.erase(far_experts_.begin(), end);
+  near_.note_read(count * table_.layer(layer).slot_bytes);
+}
+
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId layer,
                                                                      Encoder& encoder,
                                                                      const Routes& routes) {
@@ -371,6 +398,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId lay
     const bool is_near = near_.placement().slot_of({layer, ExpertId{id}}).has_value();
     (is_near ? near_experts_ : far_experts_).push_back(own[static_cast<size_t>(id)]);
   }
+  divide_far(layer);
   return std::unique_ptr<ExpertLease>(std::make_unique<HelpedLease>(near_experts_, far_experts_));
 }
 
@@ -412,9 +440,14 @@ Result<std::unique_ptr<Buffer>> allocate_far_experts(const ExpertTable& table, D
                          MemoryKind::kHostVisible);
 }
 
+Status load_far_experts(const ExpertTable& table, const TensorIndex& index, AsyncReader& reader,
+                        Buffer& far, bool check_arrivals) {
+  return FarExperts(table, far).load(index, reader, check_arrivals);
+}
+
 Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
-    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
-    std::unique_ptr<Buffer> far, const TieredExpertStoreOptions& options) {
+    const ExpertTable& table, Device& device, Buffer& far,
+    const TieredExpertStoreOptions& options) {
   if (table.slot_bytes_max() == 0) return make_empty_expert_store();
   MF_CHECK(device.copies_beside());
   // Near slots come last: they take what there is.
@@ -423,9 +456,7 @@ Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
                                                      {.bytes = options.near_bytes,
                                                       .leave_bytes = options.leave_bytes,
                                                       .on_less = options.on_less}));
-  FarExperts far_experts(table, std::move(far));
-  MF_RETURN_IF_ERROR(far_experts.load(index, reader, options.check_arrivals));
-  auto store = std::make_unique<TieredExpertStore>(table, std::move(far_experts), std::move(near),
+  auto store = std::make_unique<TieredExpertStore>(table, FarExperts(table, far), std::move(near),
                                                    std::move(passage), options);
   MF_RETURN_IF_ERROR(store->fill(device));
   return std::unique_ptr<ExpertStore>(std::move(store));

@@ -45,8 +45,8 @@ struct TieredExpertStoreOptions {
   uint64_t leave_bytes = 0;
   /// Told of each part of the memory that is smaller than asked for.
   LessMemory on_less = {};
-  /// Compare experts of a pack with their checksums.
-  bool check_arrivals = true;
+  /// What was read for it, for its statistics.
+  uint64_t bytes_read = 0;
 };
 
 /// The longest step that a helper is of use in: longer ones go through the ring.
@@ -57,13 +57,17 @@ int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token);
 Result<std::unique_ptr<Buffer>> allocate_far_experts(const ExpertTable& table, Device& device);
 
 /// Reads every expert into `far`, of allocate_far_experts(); the reader is free again afterwards.
-/// Table and device, which copies beside, must outlive the store. Where the device has less memory
-/// than near_bytes and ring_bytes, it has fewer near slots or none, and fewer waves or none. Fails
-/// with kResourceExhausted without room for one token's experts, kIo when a read fails, kCorruption
-/// when a checksum does not hold. Only while routes are observed, or a helper takes part, does a
-/// lease wait for the device.
+/// Fails with kIo when a read fails, with kCorruption when one of a pack does not have its
+/// checksum, if those are checked.
+Status load_far_experts(const ExpertTable& table, const TensorIndex& index, AsyncReader& reader,
+                        Buffer& far, bool check_arrivals);
+
+/// Table, device, which copies beside, and `far`, of load_far_experts(), must outlive the store.
+/// Where the device has less memory than near_bytes and ring_bytes, it has fewer near slots or
+/// none, and fewer waves or none. Fails with kResourceExhausted without room for one token's
+/// experts. Only while routes are observed, or a helper takes part, does a lease wait for the
+/// device.
 Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
-    const ExpertTable& table, const TensorIndex& index, AsyncReader& reader, Device& device,
-    std::unique_ptr<Buffer> far, const TieredExpertStoreOptions& options);
+    const ExpertTable& table, Device& device, Buffer& far, const TieredExpertStoreOptions& options);
 
 }  // namespace moeflux

@@ -6,8 +6,10 @@
 // MOEFLUX_TIERED_DRAWS says how many of them the suite tries, of all families, which it chooses
 // from for a single draw too. Without it there are fewer, of three families: one each with ordinary
 // attention, with recurrent layers, and with latent attention behind dense layers.
+// MOEFLUX_TIERED_DEVICE (emulator) may name a GPU.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -35,23 +37,29 @@ struct Draw {
   size_t chunk = 1;
   uint64_t copy_seed = 0;
   uint64_t order_seed = 0;
+  PlanMode plan = PlanMode::kNear;
 };
 
 std::string text_of(const Draw& draw) {
   const Tiers& t = draw.tiers;
   return formatted(
       "{}: {} near, {} far, {} in the ring, margin {}, lookahead {}, chunks of {}, copies {}, "
-      "order {}",
+      "order {}, plan {}",
       draw.family, t.near_slots, t.far_slots ? formatted("{}", *t.far_slots) : "all", t.ring_slots,
       t.margin, t.lookahead == LookaheadMode::kOn ? "on" : "off", draw.chunk, draw.copy_seed,
-      draw.order_seed);
+      draw.order_seed, plan_name(draw.plan));
+}
+
+std::string tiered_device() {
+  const char* const name = std::getenv("MOEFLUX_TIERED_DEVICE");
+  return name == nullptr ? "emulator" : name;
 }
 
 class TieredDraws : public ::testing::TestWithParam<uint64_t> {
  protected:
   const TieredModel& model_of(const std::string& family) {
     std::unique_ptr<TieredModel>& model = models_[family];
-    if (model == nullptr) model = std::make_unique<TieredModel>(family);
+    if (model == nullptr) model = std::make_unique<TieredModel>(family, tiered_device());
     return *model;
   }
 
@@ -77,6 +85,9 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
     draw.chunk = one_of({1, 3, 9, 30});
     draw.copy_seed = random() % 1000000;
     draw.order_seed = random() % 1000000;
+    constexpr std::array kPlans = {PlanMode::kNear, PlanMode::kHelper, PlanMode::kShared,
+                                   PlanMode::kAuto};
+    draw.plan = kPlans[random() % kPlans.size()];
     return draw;
   }
 
@@ -85,8 +96,11 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
     gpu::EmulatorOptions gpu = TieredModel::kGpu;
     gpu.seed = draw.order_seed;
     gpu.copy_seed = draw.copy_seed;
-    const std::unique_ptr<Device> device = make_emulator_device(gpu);
-    auto engine = Engine::open(model.path(), *device, model.options(draw.tiers));
+    const std::unique_ptr<Device> device = open_tiered_device(tiered_device(), gpu);
+    EngineOptions options = model.options(draw.tiers);
+    options.plan = draw.plan;
+    options.helper = device.get();
+    auto engine = Engine::open(model.path(), *device, options);
     Result<std::vector<float>> logits =
         engine.ok() ? evaluate_text(**engine, draw.chunk) : engine.error();
     const std::string again = "\nagain: " + again_;
@@ -124,6 +138,7 @@ TEST_P(TieredDraws, HaveTheBitsOfResidentExperts) {
   EXPECT_GT(stats_.near_hits, 0u);
   EXPECT_GT(stats_.far_hits, 0u);
   EXPECT_GT(stats_.promotions, 0u);
+  EXPECT_GT(stats_.helped_steps, 0u);
   EXPECT_GT(stats_.misses, 0u);
   EXPECT_GT(stats_.lookahead_us, 0u);  // early routers ran; so few experts are not read early
 }

@@ -13,6 +13,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "base/format.h"
 #include "engine/engine.h"
+#include "tests/golden/tiered_test_util.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/quantized_copy.h"
@@ -30,8 +31,8 @@ struct Draw {
   std::optional<uint64_t> near_slots;  // none: all are resident
   uint64_t ring_slots = 0;
   size_t chunk = kPrompt;
-  bool streams = false;  // the host's memory lacks room for one expert
-  bool helped = false;   // another encoder computes those in the host's memory
+  bool streams = false;             // the host's memory lacks room for one expert
+  PlanMode plan = PlanMode::kNear;  // whether another encoder computes those in the host's memory
   double margin = 2.0;
   uint64_t copy_seed = 0;
 };
@@ -44,9 +45,9 @@ struct Outcome {
 };
 
 std::unique_ptr<Device> open_tiered(const std::string& name, uint64_t copy_seed) {
-  if (name != "emulator") return make_test_device({.device = name});
-  return make_emulator_device(
-      {.seed = 5, .matrix_units = true, .memory_bytes = uint64_t{1} << 40, .copy_seed = copy_seed});
+  gpu::EmulatorOptions emulator = TieredModel::kGpu;
+  emulator.copy_seed = copy_seed;
+  return open_tiered_device(name, emulator);
 }
 
 /// A prompt in chunks, then token by token.
@@ -60,8 +61,8 @@ Outcome evaluate(const std::string& model, const std::string& device_name, const
   if (draw.streams) options.expert_cache_bytes = (resident.num_slots - 1) * slot_bytes;
   options.ring_bytes = draw.ring_slots * slot_bytes;
   options.placement.margin = draw.margin;
-  options.plan = draw.helped ? PlanMode::kHelper : PlanMode::kNear;
-  options.helper = draw.helped ? device.get() : nullptr;
+  options.plan = draw.plan;
+  options.helper = draw.plan == PlanMode::kNear ? nullptr : device.get();
   auto engine = Engine::open(model, *device, options);
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return outcome;
@@ -99,8 +100,8 @@ const std::vector<Draw> kDraws = {{.ring_slots = 0, .chunk = 3},
                                   {.chunk = 3, .streams = true},
                                   {.ring_slots = 32, .chunk = 3},
                                   {.ring_slots = 32, .chunk = kPrompt},
-                                  {.ring_slots = 32, .chunk = 3, .helped = true},
-                                  {.chunk = 1, .streams = true, .helped = true}};
+                                  {.ring_slots = 32, .chunk = 3, .plan = PlanMode::kHelper},
+                                  {.chunk = 1, .streams = true, .plan = PlanMode::kHelper}};
 
 class TieredGolden : public ::testing::TestWithParam<Case> {};
 
@@ -122,16 +123,19 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
     for (const Draw& like : kDraws) {
       Draw draw = like;
       draw.near_slots = near;
+      const bool may_share = draw.plan == PlanMode::kHelper && !draw.streams;
+      if (may_share && near % 2 == 0) draw.plan = PlanMode::kShared;
       draw.margin = random() % 2 == 0 ? 0.0 : 2.0;
       draw.copy_seed = random();
       const Outcome tiered = evaluate(quantized.path(), device, draw, resident);
       EXPECT_EQ(tiered.logits, resident.logits)
           << near << " near, streams " << draw.streams << ", " << draw.ring_slots
           << " in the ring, chunks of " << draw.chunk << ", margin " << draw.margin << ", copies "
-          << draw.copy_seed << ", helped " << draw.helped;
-      EXPECT_EQ(tiered.experts.helped_steps > 0, draw.helped);
+          << draw.copy_seed << ", plan " << plan_name(draw.plan);
+      EXPECT_EQ(tiered.experts.helped_steps > 0, draw.plan != PlanMode::kNear);
       // What a helper multiplies stays where it is: the bus carries promotions, of one size each.
-      if (draw.helped && draw.ring_slots == 0 && tiered.experts.promotions > 0) {
+      const bool all_helped = draw.plan == PlanMode::kHelper;
+      if (all_helped && draw.ring_slots == 0 && tiered.experts.promotions > 0) {
         EXPECT_EQ(tiered.experts.bus_bytes % tiered.experts.promotions, 0u);
         const uint64_t each = tiered.experts.bus_bytes / tiered.experts.promotions;
         EXPECT_EQ(each, promoted_bytes == 0 ? each : promoted_bytes) << near;

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/quantized_copy.h"
+#include "tests/support/run_model.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
@@ -67,16 +68,23 @@ inline Result<std::vector<float>> evaluate_text(Engine& engine, size_t chunk,
   return logits;
 }
 
+/// A GPU, or the emulator of these options.
+inline std::unique_ptr<Device> open_tiered_device(const std::string& name,
+                                                  const gpu::EmulatorOptions& emulator) {
+  if (name != "emulator") return make_test_device({.device = name});
+  return make_emulator_device(emulator);
+}
+
 /// A family's golden in four bits, and what it computes where all experts are resident.
 class TieredModel {
  public:
   static constexpr gpu::EmulatorOptions kGpu = {
       .seed = 5, .matrix_units = true, .memory_bytes = uint64_t{1} << 40};
 
-  explicit TieredModel(const std::string& family) {
+  explicit TieredModel(const std::string& family, const std::string& device_name = "emulator") {
     const TempFolder twin;
     write_quantized_copy(golden_folder(family), folder_.path(), twin.path(), {});
-    const std::unique_ptr<Device> device = make_emulator_device(kGpu);
+    const std::unique_ptr<Device> device = open_tiered_device(device_name, kGpu);
     auto engine = Engine::open(path(), *device, {.context_length = kContext});
     EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
     if (!engine.ok()) return;

@@ -1,0 +1,263 @@
+// How an engine's experts are placed, and who computes them: at open and anew.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+#include "engine/engine.h"
+#include "experts/forced_routes.h"
+#include "experts/resident_expert_store.h"
+#include "experts/streamed_expert_store.h"
+#include "experts/tiered_expert_store.h"
+
+namespace moeflux {
+namespace {
+
+TokenDemand token_demand(const ModelSpec& spec) {
+  TokenDemand demand;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.moe.num_experts == 0) continue;
+    demand.per_token += layer.moe.experts_per_token;
+    demand.per_layer = std::max(demand.per_layer, layer.moe.experts_per_token);
+  }
+  return demand;
+}
+
+// True when both devices compute every expert of the table with the same bits.
+bool same_bits(const Device& device, const Device& helper, const ExpertTable& experts) {
+  if (&device == &helper) return true;
+  return std::ranges::all_of(experts.layers, [&](const ExpertLayer& layer) {
+    if (layer.num_experts == 0) return true;
+    const std::array matrices = {&layer.gate, &layer.up, &layer.down};
+    return std::ranges::all_of(matrices, [&](const Weight* matrix) {
+      return device.multiplies_units(*matrix) && helper.multiplies_units(*matrix);
+    });
+  });
+}
+
+// A bound for a cache where all of them were refused: at least one fits.
+uint64_t half_of_experts(const MemoryPlan& plan) {
+  return std::max(plan.experts_bytes / 2, plan.expert_slot_bytes);
+}
+
+void warn_of_drive(const EngineOptions& options, const MemoryPlan& plan, const Error& refusal) {
+  if (!options.on_warning) return;
+  options.on_warning(formatted(
+      "{} of {} of experts are kept in the host's memory, the others come from the drive: {}",
+      format_bytes(plan.expert_cache_bytes), format_bytes(plan.experts_bytes), refusal.message()));
+}
+
+Status check_near_cache(const Device& device, bool has_memory) {
+  if (has_memory && device.copies_beside()) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a near cache: device {} has no memory of its own for one", device.name());
+}
+
+bool needs_helper(PlanMode plan) { return plan == PlanMode::kHelper || plan == PlanMode::kShared; }
+
+Error no_helper(PlanMode plan, const Device& device) {
+  return make_error(ErrorCode::kUnsupported,
+                    "plan {}: nobody gives experts of these formats the bits of device {}",
+                    plan_name(plan), device.name());
+}
+
+HelpMode help_mode(PlanMode plan) {
+  switch (plan) {
+    case PlanMode::kAuto:
+      return HelpMode::kFastest;
+    case PlanMode::kHelper:
+      return HelpMode::kAlways;
+    case PlanMode::kShared:
+      return HelpMode::kShared;
+    case PlanMode::kResident:
+    case PlanMode::kNear:
+      return HelpMode::kNever;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+// None of a device that works in the host's memory.
+std::optional<DeviceMemory> Engine::device_memory() const {
+  const std::optional<uint64_t> free = device_->free_bytes();
+  if (!free) return std::nullopt;
+  return DeviceMemory{.free_bytes = *free,
+                      .taken_bytes = device_plan_.share.state_bytes + device_plan_.reserve_bytes,
+                      .copies_beside = device_->copies_beside()};
+}
+
+Status Engine::check_resident(uint64_t bytes_for_experts) const {
+  if (options_.plan != PlanMode::kResident || home_ == ExpertHome::kDevice) return {};
+  return make_error(ErrorCode::kResourceExhausted,
+                    "plan resident: experts take {}, device {} has {} for them",
+                    format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
+                    format_bytes(bytes_for_experts));
+}
+
+Status Engine::open_experts() {
+  const std::optional<DeviceMemory> memory = device_memory();
+  if (options_.near_cache_bytes) {
+    MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
+  }
+  const uint64_t token_bytes =
+      static_cast<uint64_t>(token_demand(spec()).per_layer) * loaded_->experts.slot_bytes_max();
+  ExpertPlan split = plan_experts(loaded_->experts, plan_, memory,
+                                  {.expert_cache_bytes = options_.expert_cache_bytes,
+                                   .near_cache_bytes = options_.near_cache_bytes,
+                                   .ring_bytes = options_.ring_bytes,
+                                   .token_bytes = token_bytes});
+  home_ = split.home;
+  near_bytes_ = split.near_bytes;
+  MF_RETURN_IF_ERROR(check_resident(near_bytes_));
+  if (home_ != ExpertHome::kHostAndDevice) far_.reset();
+  if (home_ == ExpertHome::kDevice) {
+    MF_RETURN_IF_ERROR(open_resident());
+    return force_routes();
+  }
+  HelperOptions helper;
+  if (memory && memory->copies_beside) {
+    MF_ASSIGN_OR_RETURN(helper, open_helper());
+  }
+  const uint64_t leave_bytes = memory ? memory->taken_bytes : 0;
+  if (home_ == ExpertHome::kHostAndDevice) {
+    const Status room = take_far_memory();
+    if (far_) {
+      MF_RETURN_IF_ERROR(room);
+      MF_RETURN_IF_ERROR(open_tiered(split, helper, leave_bytes));
+      return force_routes();
+    }
+    home_ = ExpertHome::kDrive;
+    split.far_bytes = half_of_experts(plan_);
+    MF_RETURN_IF_ERROR(open_streamed(split, helper, leave_bytes));
+    plan_.expert_cache_bytes = experts_->capacity_bytes();
+    warn_of_drive(options_, plan_, room.error());
+    return force_routes();
+  }
+  MF_RETURN_IF_ERROR(open_streamed(split, helper, leave_bytes));
+  return force_routes();
+}
+
+// Where there is no far memory afterwards, the system refused so much of it.
+Status Engine::take_far_memory() {
+  if (far_) return {};
+  MF_ASSIGN_OR_RETURN(far_, allocate_far_experts(loaded_->experts, *device_));
+  far_bytes_read_ = loaded_->experts.bytes_total();
+  return load_far_experts(loaded_->experts, loaded_->index, *reader_, *far_,
+                          options_.check_experts);
+}
+
+Status Engine::open_resident() {
+  MF_ASSIGN_OR_RETURN(
+      experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                           {.check_arrivals = options_.check_experts}));
+  plan_.expert_cache_bytes = experts_->capacity_bytes();
+  return {};
+}
+
+Status Engine::open_tiered(const ExpertPlan& split, const HelperOptions& helper,
+                           uint64_t leave_bytes) {
+  MF_ASSIGN_OR_RETURN(
+      experts_, make_tiered_expert_store(loaded_->experts, *device_, *far_,
+                                         {.near_bytes = split.near_bytes,
+                                          .ring_bytes = split.ring_bytes,
+                                          .step_tokens_max = prefill_chunk_,
+                                          .experts_per_token_max = token_demand(spec()).per_layer,
+                                          .placement = options_.placement,
+                                          .helper = helper,
+                                          .profile = &profile_,
+                                          .leave_bytes = leave_bytes,
+                                          .on_less = options_.on_warning,
+                                          .bytes_read = std::exchange(far_bytes_read_, 0)}));
+  plan_.expert_cache_bytes = experts_->capacity_bytes();
+  return {};
+}
+
+Status Engine::open_streamed(const ExpertPlan& split, const HelperOptions& helper,
+                             uint64_t leave_bytes) {
+  MF_ASSIGN_OR_RETURN(
+      experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
+                                           {.capacity_bytes = split.far_bytes,
+                                            .eviction = options_.eviction,
+                                            .demand = token_demand(spec()),
+                                            .staging = {},
+                                            .check_arrivals = options_.check_experts,
+                                            .near_bytes = split.near_bytes,
+                                            .placement = options_.placement,
+                                            .helper = helper,
+                                            .profile = &profile_,
+                                            .leave_bytes = leave_bytes,
+                                            .on_less = options_.on_warning,
+                                            .lookahead = options_.lookahead}));
+  return {};
+}
+
+Status Engine::force_routes() {
+  if (options_.forced_routes == nullptr) return {};
+  MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(
+                                    std::move(experts_), *options_.forced_routes, loaded_->experts,
+                                    {.with_weights = options_.forced_weights}));
+  return {};
+}
+
+Result<HelperOptions> Engine::open_helper() {
+  if (options_.plan == PlanMode::kNear || loaded_->experts.num_experts_total() == 0) {
+    return HelperOptions{};
+  }
+  if (options_.helper == nullptr || !same_bits(*device_, *options_.helper, loaded_->experts)) {
+    if (needs_helper(options_.plan)) return no_helper(options_.plan, *device_);
+    return HelperOptions{};
+  }
+  ExpertHelperShape shape{.experts_per_token_max = token_demand(spec()).per_layer,
+                          .hidden = spec().hidden_size};
+  for (const LayerSpec& layer : spec().layers) {
+    shape.intermediate_max = std::max(shape.intermediate_max, layer.moe.moe_intermediate_size);
+  }
+  shape.rows_max =
+      std::min(prefill_chunk_, helped_rows_max(loaded_->experts, shape.experts_per_token_max));
+  MF_ASSIGN_OR_RETURN(helper_, ExpertHelper::create(*device_, *options_.helper, shape));
+  return HelperOptions{.helper = helper_.get(), .mode = help_mode(options_.plan)};
+}
+
+// Sequences share what is left now, which is what was planned for one at least: small things of the
+// experts' store came out of the reserve.
+void Engine::bound_states() {
+  const std::optional<uint64_t> left = device_->free_bytes();
+  if (!left) return;
+  const uint64_t reserve = device_plan_.reserve_bytes;
+  const uint64_t beyond = *left > reserve ? *left - reserve : 0;
+  state_memory_->bound({.near_bytes = std::max(beyond, device_plan_.share.state_bytes),
+                        .kept_bytes = device_plan_.state_kept_bytes});
+}
+
+Status Engine::set_plan(PlanMode plan) {
+  const PlanMode before = std::exchange(options_.plan, plan);
+  Status possible = check_resident(near_bytes_);
+  const bool could_have = home_ != ExpertHome::kDevice && device_has_memory_;
+  if (needs_helper(plan) && could_have && helper_ == nullptr) possible = no_helper(plan, *device_);
+  if (!possible.ok()) {
+    options_.plan = before;
+    return possible;
+  }
+  experts_->set_help(help_mode(plan));
+  return {};
+}
+
+Result<std::unique_ptr<Engine>> Engine::replan(std::unique_ptr<Engine> engine,
+                                               const PlanRequest& request) {
+  Engine& e = *engine;
+  MF_RETURN_IF_ERROR(e.encoder_->wait(e.encoder_->submit()));
+  // Tables and leases that it keeps are those of the experts' places before.
+  e.encoder_.reset();
+  e.experts_.reset();
+  e.helper_.reset();
+  e.options_.near_cache_bytes = request.near_cache_bytes;
+  e.options_.plan = request.plan;
+  e.plan_ = plan_memory(*e.loaded_, e.memory_request_);
+  MF_ASSIGN_OR_RETURN(e.encoder_, e.device_->create_encoder(e.scratch_bytes_));
+  MF_RETURN_IF_ERROR(e.open_experts());
+  e.bound_states();
+  return engine;
+}
+
+}  // namespace moeflux
