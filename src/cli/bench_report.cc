@@ -77,21 +77,24 @@ std::string cell(std::string_view text) {
 
 using Row = std::vector<std::string>;
 
-Row markdown_row(const BenchResult& r) {
+std::string near_cache_text(const BenchResult& r) {
+  return r.near_cache_bytes ? format_bytes(*r.near_cache_bytes) : "auto";
+}
+
+Row markdown_row(const BenchResult& r, bool with_plans) {
   const SampleStats speed = summarize(r.samples_ts());
-  return {cell(r.model_type),
-          format_bytes(r.model_size),
-          formatted("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9),
-          r.backend,
-          formatted("{}", r.threads),
-          r.name(),
-          formatted("{:.2f} ± {:.2f}", speed.mean, speed.deviation),
-          format_bytes(rounded(r.traffic.total())),
-          formatted("{:.2f}", r.bytes_per_second() / 1e9),
-          formatted("{:.0f} %", 100.0 * r.share_of_bound()),
-          formatted("{:.1f} %", 100.0 * r.expert_hit_rate()),
-          format_bytes(rounded(per_token(r.run.experts.bytes_read, r))),
-          formatted("{:.2f}", per_token(r.run.experts.stall_us, r) / 1e3)};
+  Row row = {cell(r.model_type), format_bytes(r.model_size),
+             formatted("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9), r.backend,
+             formatted("{}", r.threads)};
+  if (with_plans) row.insert(row.end(), {near_cache_text(r), r.plan});
+  row.insert(row.end(), {r.name(), formatted("{:.2f} ± {:.2f}", speed.mean, speed.deviation),
+                         format_bytes(rounded(r.traffic.total())),
+                         formatted("{:.2f}", r.bytes_per_second() / 1e9),
+                         formatted("{:.0f} %", 100.0 * r.share_of_bound()),
+                         formatted("{:.1f} %", 100.0 * r.expert_hit_rate()),
+                         format_bytes(rounded(per_token(r.run.experts.bytes_read, r))),
+                         formatted("{:.2f}", per_token(r.run.experts.stall_us, r) / 1e3)});
+  return row;
 }
 
 // Columns of a terminal, not bytes: continuation bytes of UTF-8 take no room.
@@ -122,7 +125,7 @@ std::string markdown_rule(const std::vector<size_t>& widths) {
 // Below the table, of tests of several sequences.
 std::string parallel_line(const BenchResult& r) {
   if (r.test.n_parallel == 0) return {};
-  return formatted("\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives\n", r.name(),
+  return formatted("\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives\n", r.label(),
                    summarize(r.samples_ts()).mean / static_cast<double>(r.test.n_parallel),
                    r.over_turns());
 }
@@ -130,7 +133,7 @@ std::string parallel_line(const BenchResult& r) {
 // Below the table, of tests that read experts.
 std::string drive_line(const BenchResult& r) {
   if (r.run.experts.bytes_read == 0) return {};
-  std::string line = formatted("\n{}: drive {:.2f} GB/s while reading", r.name(),
+  std::string line = formatted("\n{}: drive {:.2f} GB/s while reading", r.label(),
                                r.run.experts.read_bytes_per_second() / 1e9);
   if (r.drive_probe_bytes_per_second > 0.0) {
     line += formatted(", {:.0f} % of the {:.2f} GB/s it can", 100.0 * r.share_of_drive(),
@@ -149,15 +152,19 @@ std::string bus_line(const BenchResult& r) {
   return formatted(
       "\n{}: {} a token over the bus, {:.1f} % of choices in the device's memory, {} "
       "experts brought there, {} steps with the CPU's help\n",
-      r.name(), format_bytes(static_cast<uint64_t>(per_token(r.run.experts.bus_bytes, r))),
+      r.label(), format_bytes(static_cast<uint64_t>(per_token(r.run.experts.bus_bytes, r))),
       100.0 * r.run.experts.near_hit_rate(), r.run.experts.promotions, r.run.experts.helped_steps);
 }
 
 std::string render_markdown(std::span<const BenchResult> results) {
-  std::vector<Row> rows = {{"model", "size", "params", "backend", "threads", "test", "t/s",
-                            "bytes/token", "GB/s", "of bound", "hits", "read/token",
-                            "stall ms/token"}};
-  for (const BenchResult& result : results) rows.push_back(markdown_row(result));
+  const bool with_plans =
+      std::ranges::any_of(results, [](const BenchResult& r) { return !r.plan.empty(); });
+  Row head = {"model", "size", "params", "backend", "threads"};
+  if (with_plans) head.insert(head.end(), {"near cache", "plan"});
+  head.insert(head.end(), {"test", "t/s", "bytes/token", "GB/s", "of bound", "hits", "read/token",
+                           "stall ms/token"});
+  std::vector<Row> rows = {head};
+  for (const BenchResult& result : results) rows.push_back(markdown_row(result, with_plans));
   std::vector<size_t> widths(rows[0].size(), 3);
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
@@ -216,6 +223,11 @@ std::string BenchResult::name() const {
   if (test.n_gen > 0) name += formatted("{}tg{}", name.empty() ? "" : "+", test.n_gen);
   if (test.n_parallel > 0) name += formatted(" x{}", test.n_parallel);
   return test.n_depth > 0 ? formatted("{} @ d{}", name, test.n_depth) : name;
+}
+
+std::string BenchResult::label() const {
+  if (plan.empty()) return name();
+  return formatted("{}, near cache {}, plan {}", name(), near_cache_text(*this), plan);
 }
 
 double BenchResult::bytes_per_second() const {
@@ -294,6 +306,8 @@ Json bench_fields(const BenchResult& r) {
   json["avg_turns_ts"] = summarize(r.turns_ts()).mean;
   json["over_turns"] = r.over_turns();
   json["turns_ns"] = r.run.turns_ns;
+  json["plan"] = r.plan;
+  json["near_cache_bytes"] = r.near_cache_bytes ? Json(*r.near_cache_bytes) : Json();
   return json;
 }
 

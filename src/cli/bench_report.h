@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ struct BenchResult {
   std::string device;     // as it describes itself
   std::string precision;  // of activations against quantised weights: "f32", "int16", "q16", "int8"
   CacheTypes cache_types;
+  std::string plan;  // who computes experts; empty where the device has no memory of its own
+  std::optional<uint64_t> near_cache_bytes;  // asked for; none: what was free
   int threads = 0;
   int64_t batch = 0;
   BenchmarkTest test;
@@ -49,6 +52,8 @@ struct BenchResult {
   double over_turns() const;
   /// "pp512", "tg32 @ d4096", "tg32 x8".
   std::string name() const;
+  /// The same with plan and near cache, if there is a plan.
+  std::string label() const;
   /// The least time per token, at the measured bandwidth, over the time it took.
   double share_of_bound() const;
   double bytes_per_second() const;

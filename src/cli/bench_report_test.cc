@@ -51,6 +51,21 @@ TEST(BenchResultNames, AreLlamaBenchs) {
   EXPECT_EQ((BenchResult{.test = {.n_prompt = 512, .n_gen = 32}}.name()), "pp512+tg32");
 }
 
+TEST(BenchResultNames, SayPlanAndNearCacheWhereThereIsAChoice) {
+  BenchResult result = sample();
+  EXPECT_EQ(result.label(), "tg4 @ d100");
+  result.plan = "helper";
+  EXPECT_EQ(result.label(), "tg4 @ d100, near cache auto, plan helper");
+  result.near_cache_bytes = uint64_t{1} << 30;
+  EXPECT_EQ(result.label(), "tg4 @ d100, near cache 1.00 GiB, plan helper");
+  EXPECT_EQ(bench_fields(result)["near_cache_bytes"], 1 << 30);
+  const BenchResult cpu = sample();
+  const std::vector<BenchResult> both = {cpu, result};
+  EXPECT_NE(render_bench(both, BenchFormat::kMarkdown).find("near cache"), std::string::npos);
+  EXPECT_EQ(render_bench(std::span(&cpu, 1), BenchFormat::kMarkdown).find("near cache"),
+            std::string::npos);
+}
+
 TEST(BenchResultRates, AddUp) {
   // 1500 bytes for each of 4 tokens in 2 microseconds on average: 3 GB/s, a fifth of 15.
   EXPECT_DOUBLE_EQ(sample().bytes_per_second(), 3e9);

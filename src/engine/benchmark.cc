@@ -120,6 +120,12 @@ Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenS
   return Repetition{ns_since(begin), engine.expert_stats() - before};
 }
 
+void add_repetition(BenchmarkRun& run, const Repetition& repetition, const BenchmarkTest& test) {
+  run.samples_ns.push_back(repetition.ns);
+  if (test.n_parallel > 0) run.turns_ns.push_back(repetition.turns_ns);
+  run.experts += repetition.experts;
+}
+
 }  // namespace
 
 Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
@@ -129,12 +135,27 @@ Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
   for (int i = 0; i < options.warm_ups + options.repetitions; ++i) {
     MF_ASSIGN_OR_RETURN(const Repetition repetition, repeat_once(engine, test, source));
     if (options.progress) options.progress(i + 1);
-    if (i < options.warm_ups) continue;
-    run.samples_ns.push_back(repetition.ns);
-    if (test.n_parallel > 0) run.turns_ns.push_back(repetition.turns_ns);
-    run.experts += repetition.experts;
+    if (i >= options.warm_ups) add_repetition(run, repetition, test);
   }
   return run;
+}
+
+Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
+                                                        const BenchmarkOptions& options,
+                                                        std::span<const PlanMode> plans) {
+  TokenSource source(options, engine.spec().vocab_size);
+  std::vector<BenchmarkRun> runs(plans.size());
+  int finished = 0;
+  for (int i = -options.warm_ups; i < options.repetitions; ++i) {
+    for (size_t turn = 0; turn < plans.size(); ++turn) {
+      const size_t at = i % 2 == 0 ? turn : plans.size() - 1 - turn;
+      MF_RETURN_IF_ERROR(engine.set_plan(plans[at]));
+      MF_ASSIGN_OR_RETURN(const Repetition repetition, repeat_once(engine, test, source));
+      if (options.progress) options.progress(++finished);
+      if (i >= 0) add_repetition(runs[at], repetition, test);
+    }
+  }
+  return runs;
 }
 
 }  // namespace moeflux

@@ -34,7 +34,7 @@ struct BenchmarkOptions {
   uint64_t seed = 0;
   /// Natural tokens, of which each repetition takes the next; empty: uniform over the vocabulary.
   std::span<const TokenId> text = {};
-  std::function<void(int finished)> progress = {};
+  std::function<void(int finished)> progress = {};  // told of each repetition of each plan
 };
 
 struct BenchmarkRun {
@@ -47,5 +47,12 @@ struct BenchmarkRun {
 /// n_parallel. Fails as Engine::eval does.
 Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
                                    const BenchmarkOptions& options);
+
+/// The same of several plans in turn, so that what drifts meanwhile favours none: every repetition
+/// runs each plan once, every second repetition from the last to the first, always with tokens of
+/// its own. runs[i] is of plans[i]. Fails as Engine::set_plan() does too.
+Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
+                                                        const BenchmarkOptions& options,
+                                                        std::span<const PlanMode> plans);
 
 }  // namespace moeflux

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -13,9 +14,10 @@ namespace {
 
 constexpr int64_t kCols = 4096;
 
-uint64_t buffer_bytes_for(const BandwidthProbe& probe) {
+uint64_t buffer_bytes_for(const Device& device, const BandwidthProbe& probe) {
   uint64_t bytes = probe.buffer_bytes;
-  const uint64_t available = query_host_memory().available_bytes;
+  const std::optional<uint64_t> own = device.free_bytes();
+  const uint64_t available = own ? *own : query_host_memory().available_bytes;
   while (available != 0 && bytes > available / 4 && bytes > kCols * sizeof(float)) bytes /= 2;
   return bytes;
 }
@@ -34,7 +36,8 @@ std::vector<float> random_numbers(int64_t n) {
 Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& probe) {
   using Clock = std::chrono::steady_clock;
   const auto row_bytes = static_cast<uint64_t>(kCols) * sizeof(float);
-  const auto rows = std::max<int64_t>(1, static_cast<int64_t>(buffer_bytes_for(probe) / row_bytes));
+  const auto rows =
+      std::max<int64_t>(1, static_cast<int64_t>(buffer_bytes_for(device, probe) / row_bytes));
   const uint64_t matrix_bytes = static_cast<uint64_t>(rows) * row_bytes;
   MF_ASSIGN_OR_RETURN(const auto matrix, device.allocate(matrix_bytes, MemoryKind::kDevice));
   MF_ASSIGN_OR_RETURN(const auto vectors,

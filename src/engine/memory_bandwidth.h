@@ -9,7 +9,8 @@
 namespace moeflux {
 
 struct BandwidthProbe {
-  /// Far beyond any last-level cache; halved until it is a quarter of available memory.
+  /// Far beyond any last-level cache; halved until it is a quarter of available memory, the
+  /// device's own if it has any.
   uint64_t buffer_bytes = uint64_t{1} << 30;
   double seconds = 1.0;  // passes are made until this time is over; two at least
 };

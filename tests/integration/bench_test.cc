@@ -212,6 +212,68 @@ TEST(Bench, ColdExpertsAreCountedAsReads) {
             row["expert_bytes_per_token"].get<uint64_t>() / 2);
 }
 
+// Three experts of tiny's are 100 KiB: neither near cache holds all. The program's emulator has no
+// matrix units, so nobody has its bits.
+TEST(Bench, NearCachesAndPlansHaveRowsOfTheirOwn) {
+  const TempFolder folder;
+  synthesize(folder / "model");
+  const Words base = {"bench",
+                      "-m",
+                      folder / "model",
+                      "-p",
+                      "0",
+                      "-n",
+                      "1",
+                      "-r",
+                      "2",
+                      "-t",
+                      "1",
+                      "--device",
+                      "emulator,memory=16",
+                      "--near-cache",
+                      "100K,200K",
+                      "--plan",
+                      "auto,resident,near,helper",
+                      "-o"};
+  Words json = base;
+  json.emplace_back("json");
+  const ProgramOutput bench = moeflux(json);
+  EXPECT_EQ(bench.status, 0) << bench.err;
+  EXPECT_TRUE(contains(bench.err, "left out: plan helper")) << bench.err;
+  const auto rows = parse_json(bench.out, "bench");
+  ASSERT_TRUE(rows.ok()) << rows.error().to_string();
+  std::vector<std::string> cells;
+  for (const Json& row : *rows) {
+    EXPECT_EQ(row["samples_ns"].size(), 2u);
+    cells.push_back(row["near_cache_bytes"].dump() + " " + row["plan"].get<std::string>());
+  }
+  EXPECT_EQ(cells,
+            (Words{"102400 auto", "102400 near", "204800 auto", "204800 near", "null resident"}));
+  Words table = base;
+  table.emplace_back("md");
+  const ProgramOutput text = moeflux(table);
+  EXPECT_EQ(text.status, 0) << text.err;
+  for (const char* piece : {"near cache |", "100.0 KiB |     near |", "auto | resident |"}) {
+    EXPECT_TRUE(contains(text.out, piece)) << piece << " is not in\n" << text.out;
+  }
+}
+
+TEST(Bench, APlanThatIsNotPossibleIsLeftOutOfSeveral) {
+  const TempFolder folder;
+  synthesize(folder / "model");
+  const auto bench = [&](const char* plans) {
+    return moeflux({"bench", "-m", folder / "model", "-p", "0", "-n", "1", "-r", "1", "-t", "1",
+                    "--device", "emulator,memory=4", "--near-cache", "100K", "--plan", plans, "-o",
+                    "csv"});
+  };
+  const ProgramOutput several = bench("near,resident");
+  EXPECT_EQ(several.status, 0) << several.err;
+  EXPECT_TRUE(contains(several.err, "left out: plan resident")) << several.err;
+  const ProgramOutput one = bench("resident");
+  EXPECT_EQ(one.status, 1);
+  EXPECT_TRUE(contains(one.err, "plan resident")) << one.err;
+}
+
 TEST(Bench, TableAndCsvAreForPeopleAndSpreadsheets) {
   const TempFolder folder;
   write_bytes(folder / "text", "Once upon a time there was a bench.");

@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/thread_pool.h"
 #include "chat/model_text.h"
+#include "cli/bench_cells.h"
 #include "cli/bench_report.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
@@ -39,6 +40,8 @@ struct Options {
   uint64_t seed = 0;
   std::string file;
   std::string output = "md";
+  std::vector<std::string> near_caches = {""};
+  std::vector<std::string> plans = {"auto"};
   std::string routes;
   std::shared_ptr<const RouteTrace> forced_routes;  // of --routes
   double probe_seconds = 1.0;
@@ -98,10 +101,12 @@ Result<std::vector<TokenId>> text_tokens(const Options& options, const std::stri
   return tokens;
 }
 
-Result<std::shared_ptr<OpenModel>> open_model_for(const Options& options,
-                                                  std::span<const BenchmarkTest> tests,
-                                                  const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
+Result<EngineOptions> engine_options_for(const Options& options, const BenchCell& cell,
+                                         std::span<const BenchmarkTest> tests) {
+  ModelOptions model = options.model;
+  model.near_cache = cell.near_cache;
+  model.plan = plan_name(cell.opening_plan());
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(model));
   engine.prefill_chunk = options.batch;
   engine.forced_routes = options.forced_routes.get();
   if (engine.context_length == 0) {
@@ -109,7 +114,7 @@ Result<std::shared_ptr<OpenModel>> open_model_for(const Options& options,
       engine.context_length = std::max(engine.context_length, test.context());
     }
   }
-  return open_model(options.model, directory, std::move(engine));
+  return engine;
 }
 
 // How the trace fits this model, for the reader of the results.
@@ -144,49 +149,131 @@ Result<double> probe_experts_drive(const LoadedModel& model, const ExpertStats& 
   return 0.0;
 }
 
+/// One model that is being measured.
+struct Bench {
+  const Options& options;
+  std::span<const BenchmarkTest> tests;
+  std::string directory;
+  std::unique_ptr<LoadedModel> model;  // without weights
+  std::vector<TokenId> text;
+  std::shared_ptr<OpenModel> open;
+  std::optional<uint64_t> near_cache_bytes;  // of the cell at hand
+};
+
+// The first cell opens the model, the others place its experts anew.
+Status place_experts(Bench& bench, const BenchCell& cell) {
+  MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options_for(bench.options, cell, bench.tests));
+  bench.near_cache_bytes = engine.near_cache_bytes;
+  if (bench.open != nullptr) {
+    MF_ASSIGN_OR_RETURN(
+        bench.open->engine,
+        Engine::replan(std::move(bench.open->engine),
+                       {.near_cache_bytes = engine.near_cache_bytes, .plan = engine.plan}));
+    return {};
+  }
+  MF_ASSIGN_OR_RETURN(bench.open,
+                      open_model(bench.options.model, bench.directory, std::move(engine)));
+  note_host_share(*bench.open);
+  note_pack_gain(*bench.open);
+  bench.model->cache_types = bench.open->engine->cache_types();
+  const RouteTrace* routes = bench.options.forced_routes.get();
+  if (routes != nullptr) note_forced_routes(*routes, *bench.open->engine);
+  return {};
+}
+
+// Plans that this machine and model can have; the only one has to be possible.
+Result<std::vector<PlanMode>> possible_plans(Engine& engine, const BenchCell& cell) {
+  std::vector<PlanMode> plans;
+  for (const PlanMode plan : cell.plans) {
+    const Status possible = engine.set_plan(plan);
+    if (possible.ok()) {
+      plans.push_back(plan);
+    } else if (cell.plans.size() == 1) {
+      return possible.error();
+    } else {
+      print_note(formatted("left out: {}", possible.error().message()));
+    }
+  }
+  return plans;
+}
+
+Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
+  const Engine& engine = *bench.open->engine;
+  MF_ASSIGN_OR_RETURN(BenchResult result, describe(*bench.model, bench.directory));
+  result.backend = std::string(bench.open->device->name());
+  result.device = bench.open->device_description;
+  MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(bench.options.model)));
+  result.cache_types = engine.cache_types();
+  result.threads = bench.options.model.threads > 0 ? bench.options.model.threads : usable_cores();
+  result.batch = engine.prefill_chunk();
+  result.test = test;
+  result.test_time = utc_now();
+  result.expert_cache_bytes = engine.expert_capacity_bytes();
+  return result;
+}
+
+Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>& results) {
+  MF_RETURN_IF_ERROR(place_experts(bench, cell));
+  Engine& engine = *bench.open->engine;
+  MF_ASSIGN_OR_RETURN(const std::vector<PlanMode> plans, possible_plans(engine, cell));
+  const bool has_plans = bench.open->device->free_bytes().has_value();
+  MF_ASSIGN_OR_RETURN(auto routes, record_routes(bench.options.model, *bench.open));
+  for (const BenchmarkTest& test : bench.tests) {
+    MF_ASSIGN_OR_RETURN(BenchResult result, result_of(bench, test));
+    BenchmarkOptions benchmark{
+        .repetitions = bench.options.repetitions, .seed = bench.options.seed, .text = bench.text};
+    const auto rounds = static_cast<size_t>(benchmark.repetitions + benchmark.warm_ups);
+    ProgressBar progress(result.name(), rounds * plans.size());
+    progress.update(0);
+    benchmark.progress = [&](int n) { progress.update(static_cast<uint64_t>(n)); };
+    MF_ASSIGN_OR_RETURN(std::vector<BenchmarkRun> runs,
+                        run_benchmark_in_turn(engine, test, benchmark, plans));
+    for (size_t i = 0; i < plans.size(); ++i) {
+      result.run = std::move(runs[i]);
+      if (has_plans) {
+        result.plan = plan_name(plans[i]);
+        result.near_cache_bytes = bench.near_cache_bytes;
+      }
+      MF_ASSIGN_OR_RETURN(result.traffic,
+                          traffic_per_token(*bench.model, test, result.batch, result.run));
+      result.peak_memory_bytes = peak_resident_bytes();
+      results.push_back(result);
+    }
+  }
+  return finish_route_trace(engine, std::move(routes));
+}
+
 Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
                    const std::string& directory, std::vector<BenchResult>& results) {
-  const std::unique_ptr<Device> trace = make_trace_device();
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
-                      load_model(directory, *trace, WeightLoading::kCheckOnly));
-  MF_ASSIGN_OR_RETURN(const std::vector<TokenId> text, text_tokens(options, directory));
-  MF_ASSIGN_OR_RETURN(const auto open, open_model_for(options, tests, directory));
-  note_host_share(*open);
-  note_pack_gain(*open);
-  Engine& engine = *open->engine;
-  model->cache_types = engine.cache_types();
-  if (options.forced_routes != nullptr) note_forced_routes(*options.forced_routes, engine);
-  MF_ASSIGN_OR_RETURN(auto routes, record_routes(options.model, *open));
-  const size_t first = results.size();
-  ExpertStats all;
-  for (const BenchmarkTest& test : tests) {
-    MF_ASSIGN_OR_RETURN(BenchResult result, describe(*model, directory));
-    result.backend = std::string(open->device->name());
-    result.device = open->device_description;
-    MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(options.model)));
-    result.cache_types = engine.cache_types();
-    result.threads = options.model.threads > 0 ? options.model.threads : usable_cores();
-    result.batch = engine.prefill_chunk();
-    result.test = test;
-    result.test_time = utc_now();
-    BenchmarkOptions benchmark{
-        .repetitions = options.repetitions, .seed = options.seed, .text = text};
-    {
-      const auto total = static_cast<uint64_t>(options.repetitions + benchmark.warm_ups);
-      ProgressBar progress(result.name(), total);
-      progress.update(0);
-      benchmark.progress = [&](int n) { progress.update(static_cast<uint64_t>(n)); };
-      MF_ASSIGN_OR_RETURN(result.run, run_benchmark(engine, test, benchmark));
-    }
-    MF_ASSIGN_OR_RETURN(result.traffic, traffic_per_token(*model, test, result.batch, result.run));
-    result.expert_cache_bytes = engine.expert_capacity_bytes();
-    result.peak_memory_bytes = peak_resident_bytes();
-    all += result.run.experts;
-    results.push_back(std::move(result));
+  MF_ASSIGN_OR_RETURN(const std::vector<BenchCell> cells,
+                      bench_cells(options.near_caches, options.plans));
+  if (!options.model.route_trace.empty() && (cells.size() > 1 || cells.front().plans.size() > 1)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--route-trace records one near cache and one plan, {} and {} were given",
+                      options.near_caches.size(), options.plans.size());
   }
-  MF_ASSIGN_OR_RETURN(const double drive, probe_experts_drive(*model, all, options.probe_seconds));
+  Bench bench{.options = options, .tests = tests, .directory = directory};
+  const std::unique_ptr<Device> trace = make_trace_device();
+  MF_ASSIGN_OR_RETURN(bench.model, load_model(directory, *trace, WeightLoading::kCheckOnly));
+  MF_ASSIGN_OR_RETURN(bench.text, text_tokens(options, directory));
+  const size_t first = results.size();
+  for (const BenchCell& cell : cells) {
+    const Status done = bench_cell(bench, cell, results);
+    const bool is_left_out = &cell != &cells.front() && !done.ok() &&
+                             done.error().code() == ErrorCode::kResourceExhausted &&
+                             cell.opening_plan() == PlanMode::kResident;
+    if (is_left_out) {
+      print_note(formatted("left out: {}", done.error().message()));
+      break;  // it was the last
+    }
+    MF_RETURN_IF_ERROR(done);
+  }
+  ExpertStats all;
+  for (size_t i = first; i < results.size(); ++i) all += results[i].run.experts;
+  MF_ASSIGN_OR_RETURN(const double drive,
+                      probe_experts_drive(*bench.model, all, options.probe_seconds));
   for (size_t i = first; i < results.size(); ++i) results[i].drive_probe_bytes_per_second = drive;
-  return finish_route_trace(engine, std::move(routes));
+  return {};
 }
 
 // A GPU's own memory bounds what runs there; of everything else, the CPU's best kernels tell.
@@ -232,6 +319,23 @@ Status run(Options options) {
   return print_out(render_bench(results, format_of(options.output)));
 }
 
+// Several of what other commands take one of.
+void add_plan_lists(CLI::App& app, Options& options) {
+  app.add_option("--near-cache", options.near_caches,
+                 "Memory of the device's own for experts, like 1G,2G,4G; the model is read once "
+                 "for all of them (0: none; default: auto, what is free)")
+      ->check(not_empty())
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--plan", options.plans,
+                 "Who computes experts on a GPU, like auto,near,helper: with each near cache, in "
+                 "turn; and resident, by itself (see run --help)")
+      ->check(CLI::IsMember({"auto", "resident", "near", "helper", "shared"}))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+}
+
 }  // namespace
 
 RegisteredCommand add_bench_command(CLI::App& program) {
@@ -241,6 +345,9 @@ RegisteredCommand add_bench_command(CLI::App& program) {
   add_model_options(*app, options->model);
   add_route_trace_option(*app, options->model);
   app->remove_option(app->get_option("--model"));  // several may be given here
+  app->remove_option(app->get_option("--near-cache"));
+  app->remove_option(app->get_option("--plan"));
+  add_plan_lists(*app, *options);
   app->add_option("-m,--model", options->models,
                   "Model folder; may be repeated (default: the embedded fable-20m)")
       ->check(not_empty())
