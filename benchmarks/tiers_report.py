@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Short tables of what benchmarks/tiers.sh measured.
+
+    benchmarks/tiers_report.py bench FILE.json     of moeflux bench
+    benchmarks/tiers_report.py peer FILE.json      of llama-bench
+"""
+
+import json
+import statistics
+import sys
+
+
+def test_name(result):
+    prompt = result["n_prompt"]
+    return f"pp{prompt}" if prompt else f"tg{result['n_gen']}"
+
+
+def speeds(result):
+    """Median, least and greatest of the repetitions."""
+    samples = result["samples_ts"]
+    return f"{statistics.median(samples):9.2f} ({min(samples):.2f} to {max(samples):.2f})"
+
+
+def near_cache(result):
+    asked = result["near_cache_bytes"]
+    return "auto" if asked is None else f"{asked / 2**20:.0f}M"
+
+
+def bench(results):
+    """A line a row; behind plan auto what it reaches of the best other plan of its cell."""
+    best = {}
+    for result in results:
+        if result["plan"] not in ("auto", "resident"):
+            cell = (result["near_cache_bytes"], test_name(result))
+            best[cell] = max(best.get(cell, 0.0), statistics.median(result["samples_ts"]))
+    for result in results:
+        line = f"{test_name(result):>8} {result['precision']}"
+        if result["plan"]:
+            line = (f"{test_name(result):>8}  near {near_cache(result):>6}  "
+                    f"{result['plan']:<8}")
+        line += f" {speeds(result)} tokens/s"
+        if result["plan"]:
+            line += (f", near {100 * result['near_hit_rate']:.1f} %, bus "
+                     f"{result['bus_bytes_per_token'] / 1e6:.0f} MB/token, "
+                     f"{result['promotions']} brought, {result['helped_steps']} helped")
+        else:
+            line += f", {result['bytes_per_second'] / 1e9:.1f} GB/s"
+        rival = best.get((result["near_cache_bytes"], test_name(result)))
+        if result["plan"] == "auto" and rival:
+            line += f", {statistics.median(result['samples_ts']) / rival:.3f} of the best"
+        print(line)
+
+
+def peer(results):
+    for result in results:
+        print(f"{test_name(result):>8}  {result.get('tensor_buft_overrides', '')} "
+              f"{speeds(result)} tokens/s")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in ("bench", "peer"):
+        sys.exit(__doc__)
+    with open(sys.argv[2], encoding="utf-8") as file:
+        (bench if sys.argv[1] == "bench" else peer)(json.load(file))
