@@ -38,13 +38,14 @@ INSIDE_RELEASE = {
     "clang": (r"^MetalText\.Compiles$", r"^MetalText\.NeedsAddressSpaces$",
               r"^MetalRuntime\.Compiles$", r"^MetalRuntime\.KnowsWhatMetalHas$",
               r"^MetalTextInClang\."),
-    "python": (r"^python$", r"^python_example$"),
+    "python": (r"^python$", r"^python_example$", r"^python_serve$", r"^python_serve_example$"),
     "pip": (r"^python_pip$",),
     "chat templates": (r"^TemplateGolden\.EveryRenderIsTransformersOwn$", r"^ChatTemplate\.",
                        r"^Template\.APromptIsWrittenExactly$"),
     "fuzz replays": (r"^fuzz_replay_",),
     "http": (r"^HttpServer\.", r"^HttpServerStream\.", r"^RequestReader\."),
-    "conversations": (r"^chat_terminal$", r"^serve_load$", r"^serve_restart$", r"^ServiceTest\."),
+    "conversations": (r"^chat_terminal$", r"^serve_load$", r"^serve_restart$", r"^ServiceTest\.",
+                      r"^ServiceApi\."),
     "installed": (r"^install$", r"^install_library$"),
 }
 

@@ -16,8 +16,8 @@ import asyncio
 import json
 import os
 import weakref
-from typing import (Any, AsyncIterator, List, Mapping, NamedTuple, Optional, Sequence as Seq, Tuple,
-                    Union)
+from typing import (Any, AsyncGenerator, List, Mapping, NamedTuple, Optional, Sequence as Seq,
+                    Tuple, Union)
 
 from . import Model, _core, _sampler_options
 from ._errors import FailedPreconditionError
@@ -78,7 +78,7 @@ class Service:
         return self._open
 
     async def handle(self, method: str, path: str, body: Body = None,
-                     headers: Optional[Mapping[str, str]] = None) -> AsyncIterator[Piece]:
+                     headers: Optional[Mapping[str, str]] = None) -> AsyncGenerator[Piece, None]:
         """The answer to a request, as it is made. `path` may have a query behind '?'. What is wrong
         with a request is an answer with a status of 4xx, no exception. Pieces of keep-alives come
         where a stream is silent for seconds. close() ends it with CancelledError of moeflux."""

@@ -16,12 +16,13 @@ CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: noth
 SUMMARY = "100% tests passed, 0 tests failed out of 8\n\nTotal Test time (real) = 1.00 sec\n"
 RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.Compiles",
            "MetalRuntime.KnowsWhatMetalHas", "MetalTextInClang.CompilesInOnePiece", "python",
-           "python_example", "python_pip", "fuzz_replay_config",
+           "python_example", "python_serve", "python_serve_example", "python_pip",
+           "fuzz_replay_config",
            "TemplateGolden.EveryRenderIsTransformersOwn", "ChatTemplate.MarkersStayInert",
            "Template.APromptIsWrittenExactly", "HttpServer.AnswersManyRequestsOfAConnection",
            "HttpServerStream.StreamsInChunks", "RequestReader.StopsBehindTheHeaders",
            "chat_terminal", "serve_load", "serve_restart",
-           "ServiceTest.WhoLeavesIsCancelled", "install",
+           "ServiceTest.WhoLeavesIsCancelled", "ServiceApi.AnswersWholeAndInPieces", "install",
            "install_library")
 
 
