@@ -49,6 +49,21 @@ TEST(Plan, PredictsAPublicModelOnADescribedMachine) {
   EXPECT_EQ(json["speeds"]["drive_bytes"]["origin"], "given");
 }
 
+// A quarter of what state and experts share: 20,480 bytes a token and 62 MiB.
+TEST(Plan, TheContextIsWhatMemoryAllowsUnlessItIsSaid) {
+  for (const auto& [memory, context] :
+       {std::pair{"6GiB", 32768}, {"12GiB", 65536}, {"24GiB", 262144}, {"64GiB", 262144}}) {
+    const Json json = plan_like("qwen3.6-35b-a3b", memory);
+    EXPECT_EQ(json["context"], context) << memory;
+    EXPECT_EQ(json["memory"]["state_tokens"], 4096) << "no cache gives up more before it must";
+  }
+  Words words = {"--like", "qwen3.6-35b-a3b", "--ram", "6GiB", "-c", "100000"};
+  words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+  const Json asked = plan(words);
+  EXPECT_EQ(asked["context"], 100000);
+  EXPECT_EQ(asked["memory"]["state_tokens"], 100000);
+}
+
 TEST(Plan, KnowsEveryPublicModel) {
   const ProgramOutput unknown = moeflux({"plan", "--like", "gpt-5"});
   EXPECT_EQ(unknown.status, 1);
