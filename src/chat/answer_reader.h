@@ -43,6 +43,7 @@ class AnswerReader {
 
   /// A stop string ended it.
   bool stopped() const { return stop_.stopped(); }
+  const std::string& stopped_by() const { return stop_.stopped_by(); }
   int complete_calls() const { return parser_.complete_calls(); }
   int misfits() const { return parser_.misfits(); }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }

@@ -18,7 +18,12 @@ std::string StopStrings::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
   size_t stop = std::string::npos;
-  for (const std::string& string : strings_) stop = std::min(stop, held_.find(string));
+  for (const std::string& string : strings_) {
+    const size_t found = held_.find(string);
+    if (found >= stop) continue;
+    stop = found;
+    stopped_by_ = string;
+  }
   stopped_ = stop != std::string::npos;
   size_t certain = stopped_ ? stop : held_.size();
   for (const std::string& string : strings_) {

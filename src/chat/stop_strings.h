@@ -18,11 +18,14 @@ class StopStrings {
   /// Ends the stream: what was held back.
   std::string finish();
   bool stopped() const { return stopped_; }
+  /// The string that ended the text; empty while none has.
+  const std::string& stopped_by() const { return stopped_by_; }
 
  private:
   std::vector<std::string> strings_;
   std::string held_;
   bool stopped_ = false;
+  std::string stopped_by_;
 };
 
 }  // namespace moeflux

@@ -34,13 +34,14 @@ void ChatAnswer::on_done(const TextStatistics& statistics) {
   answer_.complete_calls = reader_.complete_calls();
   answer_.misfits = reader_.misfits();
   answer_.reasoning_tokens = reader_.reasoning_tokens();
+  answer_.stopped_by = reader_.stopped_by();
   listener_->on_done(answer_);
 }
 
 bool ChatAnswer::tell(std::vector<OutputEvent>& events) {
   bool park = false;
   for (OutputEvent& event : events) {
-    AnswerDelta delta{.kind = event.kind, .call = event.call};
+    AnswerDelta delta{.kind = event.kind, .call = event.call, .complete = event.complete};
     collect(event, delta);
     delta.text = std::move(event.text);
     delta.id = std::move(event.id);

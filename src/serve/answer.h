@@ -33,6 +33,7 @@ struct AnswerDelta {
   int call = -1;  // of a call's kinds
   std::string text;
   std::string id;                   // of kCallBegin
+  bool complete = false;            // of kCallEnd: the arguments are whole
   std::vector<ScoredToken> scores;  // of kContent
 };
 
@@ -45,6 +46,7 @@ struct AnswerPart {
   int complete_calls = 0;
   int misfits = 0;
   int64_t reasoning_tokens = 0;
+  std::string stopped_by;  // the request's stop string that ended it; empty: none did
   TextStatistics statistics;
 };
 
