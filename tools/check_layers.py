@@ -87,10 +87,11 @@ KERNEL_SYSTEM = {
 # *_text.h are texts that kernels include inside a namespace of their own.
 KERNEL_PROJECT = re.compile(r"^(backend/cpu/|backend/ops\.h$|backend/\w+_text\.h$|quant/formats/)")
 
-# Model families live in src/model/families and nowhere else, not even as strings.
+# Model families live in src/model/families and nowhere else, not even as strings. Ollama is a
+# program.
 FAMILIES = re.compile(
-    r"qwen|deepseek|mixtral|mistral|olmoe|gpt[-_]?oss|minimax|llama|granite|\bglm|\bglm\d|ernie"
-    r"|kimi|gemma", re.IGNORECASE)
+    r"qwen|deepseek|mixtral|mistral|olmoe|gpt[-_]?oss|minimax|(?<!o)llama|granite|\bglm|\bglm\d"
+    r"|ernie|kimi|gemma", re.IGNORECASE)
 FAMILIES_BESIDES = {
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "serve/wire_json.h"
+
 namespace moeflux::serve {
 
 class ChatChoices::Listener : public AnswerListener {
@@ -11,8 +13,8 @@ class ChatChoices::Listener : public AnswerListener {
 
   void on_progress(const PromptProgress& progress) override {
     if (!choices_->options_.return_progress || !choices_->streams()) return;
-    choices_->write_frame(choices_->with_usage_null(
-        chat_progress_chunk(choices_->options_.identity, static_cast<int64_t>(choice_), progress)));
+    choices_->write(data_frame(choices_->with_usage_null(chat_progress_chunk(
+        choices_->options_.identity, static_cast<int64_t>(choice_), progress))));
   }
   bool on_delta(const AnswerDelta& delta) override { return choices_->tell(choice_, delta); }
   void on_done(const AnswerPart& answer) override {
@@ -26,9 +28,9 @@ class ChatChoices::Listener : public AnswerListener {
   const size_t choice_;
 };
 
-ChatChoices::ChatChoices(Scheduler& scheduler, std::shared_ptr<Response> response,
-                         TokenSpelling spelling, ChatChoicesOptions options, size_t choices)
-    : Choices(scheduler, std::move(response), options.stream),
+ChatChoices::ChatChoices(Scheduler& scheduler, AnswerTarget target, TokenSpelling spelling,
+                         ChatChoicesOptions options, size_t choices)
+    : Choices(scheduler, std::move(target), options.stream),
       spelling_(spelling),
       options_(std::move(options)),
       answers_(choices),
@@ -45,12 +47,13 @@ Json ChatChoices::with_usage_null(Json frame) const {
   return frame;
 }
 
-std::vector<Json> ChatChoices::first_frames() const {
-  std::vector<Json> frames;
+std::string ChatChoices::first_bytes() {
+  std::string bytes;
   for (size_t i = 0; i < answers_.size(); ++i) {
-    frames.push_back(with_usage_null(chat_first_chunk(options_.identity, static_cast<int64_t>(i))));
+    bytes +=
+        data_frame(with_usage_null(chat_first_chunk(options_.identity, static_cast<int64_t>(i))));
   }
-  return frames;
+  return bytes;
 }
 
 bool ChatChoices::tell(size_t choice, const AnswerDelta& delta) {
@@ -64,22 +67,27 @@ bool ChatChoices::tell(size_t choice, const AnswerDelta& delta) {
     const double ms = std::chrono::duration<double, std::milli>(now - pace.first).count();
     frame["timings"] = {{"predicted_n", pace.tokens}, {"predicted_ms", ms}};
   }
-  return write_frame(with_usage_null(std::move(frame)));
+  return write(data_frame(with_usage_null(std::move(frame))));
 }
 
-std::vector<Json> ChatChoices::last_frames() const {
-  std::vector<Json> frames;
+std::string ChatChoices::last_bytes() {
+  std::string bytes;
   for (size_t i = 0; i < answers_.size(); ++i) {
     Json frame = chat_last_chunk(options_.identity, static_cast<int64_t>(i), answers_[i]);
     frame["timings"] = timings_json(answers_[i].statistics);
     if (i + 1 == answers_.size()) frame["moeflux"] = moeflux_json(options_.identity, answers_);
-    frames.push_back(with_usage_null(std::move(frame)));
+    bytes += data_frame(with_usage_null(std::move(frame)));
   }
-  if (options_.include_usage) frames.push_back(chat_usage_chunk(options_.identity, answers_));
-  return frames;
+  if (options_.include_usage) bytes += data_frame(chat_usage_chunk(options_.identity, answers_));
+  bytes += kStreamDone;
+  return bytes;
 }
 
-Json ChatChoices::whole_answer() const {
+std::string ChatChoices::error_bytes(const ApiError& error) {
+  return data_frame(error_body(error));
+}
+
+Json ChatChoices::whole_answer() {
   return chat_completion(options_.identity, answers_, spelling_, options_.with_logprobs);
 }
 

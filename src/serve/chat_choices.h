@@ -21,7 +21,7 @@ struct ChatChoicesOptions {
 
 class ChatChoices : public Choices {
  public:
-  ChatChoices(Scheduler& scheduler, std::shared_ptr<Response> response, TokenSpelling spelling,
+  ChatChoices(Scheduler& scheduler, AnswerTarget target, TokenSpelling spelling,
               ChatChoicesOptions options, size_t choices);
 
   /// Who hears of a choice; keeps this alive.
@@ -29,9 +29,10 @@ class ChatChoices : public Choices {
 
  private:
   class Listener;
-  std::vector<Json> first_frames() const override;
-  std::vector<Json> last_frames() const override;
-  Json whole_answer() const override;
+  std::string first_bytes() override;
+  std::string last_bytes() override;
+  Json whole_answer() override;
+  std::string error_bytes(const ApiError& error) override;
   bool tell(size_t choice, const AnswerDelta& delta);
   Json with_usage_null(Json frame) const;
 

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "chat/chat_format.h"
 #include "constraint/output_constraint.h"
 #include "output/tool_types.h"
+#include "serve/api_error.h"
 #include "serve/generation_fields.h"
 
 namespace moeflux::serve {
@@ -28,6 +30,11 @@ struct ChatRequest {
   OutputConstraint constraint;        // of the content
   int64_t reasoning_tokens_max = -1;  // negative: no limit
   int32_t top_logprobs = -1;          // negative: none
+  /// Tools that were left out since nobody here can run them, by type.
+  std::vector<std::string> dropped_tools = {};
 };
+
+/// What a protocol's decoder makes of a body.
+using DecodedChat = std::variant<ChatRequest, ApiError>;
 
 }  // namespace moeflux::serve

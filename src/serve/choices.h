@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "chat/scheduler.h"
 #include "serve/api_error.h"
-#include "serve/exchange.h"
+#include "serve/dialect.h"
 
 namespace moeflux::serve {
 
@@ -23,8 +23,8 @@ using ChoiceJob = std::pair<TextRequest, std::shared_ptr<TextReceiver>>;
 /// Made once for a request. Its receivers call it on the scheduler's thread and keep it alive.
 class Choices : public std::enable_shared_from_this<Choices> {
  public:
-  /// The scheduler must outlive this. `stream`: an answer of server-sent events.
-  Choices(Scheduler& scheduler, std::shared_ptr<Response> response, bool stream);
+  /// The scheduler must outlive this. `stream`: an answer in pieces.
+  Choices(Scheduler& scheduler, AnswerTarget target, bool stream);
   virtual ~Choices() = default;
   Choices(const Choices&) = delete;
   Choices& operator=(const Choices&) = delete;
@@ -34,15 +34,17 @@ class Choices : public std::enable_shared_from_this<Choices> {
 
  protected:
   bool streams() const { return stream_; }
-  /// The frames before all others.
-  virtual std::vector<Json> first_frames() const { return {}; }
-  /// All choices have ended: the frames behind all others.
-  virtual std::vector<Json> last_frames() const = 0;
+  /// What a stream begins with.
+  virtual std::string first_bytes() { return {}; }
+  /// All choices have ended: what a stream ends with.
+  virtual std::string last_bytes() = 0;
   /// The same for an answer that comes whole.
-  virtual Json whole_answer() const = 0;
+  virtual Json whole_answer() = 0;
+  /// What a stream that has begun ends with when it fails.
+  virtual std::string error_bytes(const ApiError& error) = 0;
 
-  /// Writes a frame; true when the client has more unread than it should.
-  bool write_frame(const Json& frame);
+  /// Writes to a stream; true when the client has more unread than it should.
+  bool write(std::string bytes);
   /// One choice has ended; the answer ends with the last.
   void end_choice(FinishReason reason);
   /// All end.
@@ -54,10 +56,10 @@ class Choices : public std::enable_shared_from_this<Choices> {
   std::vector<TextRequestId> ids();
 
   Scheduler& scheduler_;
-  const std::shared_ptr<Response> response_;
+  const AnswerTarget target_;
   const bool stream_;
   enum class State : uint8_t { kAsking, kBegun, kEnded };
-  std::mutex mutex_;  // guards what follows and calls of the response; held while the answer begins
+  std::mutex mutex_;  // guards what follows and calls of the answer; held while the answer begins
   std::vector<TextRequestId> ids_;
   size_t running_ = 0;
   State state_ = State::kAsking;

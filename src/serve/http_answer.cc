@@ -20,8 +20,9 @@ class ChannelResponse : public Response {
   void begin(int status, Headers headers) override { channel_->begin(status, std::move(headers)); }
   void write(std::string bytes) override { channel_->write(std::move(bytes)); }
   void end() override { channel_->end(); }
-  void keep_alive(std::string bytes, std::chrono::milliseconds interval) override {
-    channel_->keep_alive(std::move(bytes), interval);
+  void break_silence(std::function<std::string()> bytes,
+                     std::chrono::milliseconds interval) override {
+    channel_->break_silence(std::move(bytes), interval);
   }
   size_t unsent_bytes() const override { return channel_->unsent_bytes(); }
   void when_drained(size_t bytes, std::function<void()> drained) override {
@@ -94,12 +95,13 @@ void AnswerChannel::end() {
   wake_locked();
 }
 
-void AnswerChannel::keep_alive(std::string bytes, std::chrono::milliseconds interval) {
+void AnswerChannel::break_silence(std::function<std::string()> bytes,
+                                  std::chrono::milliseconds interval) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   MF_CHECK(stage_ == Stage::kStreaming && interval.count() > 0);
-  keep_alive_bytes_ = std::move(bytes);
-  keep_alive_interval_ = interval;
+  speech_ = std::move(bytes);
+  speech_interval_ = interval;
   wake_locked();  // the connection sets its clock
 }
 
@@ -209,13 +211,20 @@ void AnswerChannel::sent(size_t bytes) {
 AnswerChannel::KeepAlive AnswerChannel::silence() const {
   const std::lock_guard lock(mutex_);
   if (closed_ || given_up_ || stage_ != Stage::kStreaming) return {};
-  return {.interval = keep_alive_interval_, .is_due = unsent_locked() == 0};
+  return {.interval = speech_interval_, .is_due = unsent_locked() == 0};
 }
 
-void AnswerChannel::break_silence() {
+void AnswerChannel::speak() {
+  std::function<std::string()> speech;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || stage_ != Stage::kStreaming || !pending_.empty()) return;
+    speech = speech_;
+  }
+  // Outside of the lock: it may take others.
+  std::string bytes = speech ? speech() : std::string();
   const std::lock_guard lock(mutex_);
-  if (closed_ || stage_ != Stage::kStreaming || !pending_.empty()) return;
-  pending_ = keep_alive_bytes_;
+  if (!closed_ && stage_ == Stage::kStreaming && pending_.empty()) pending_ = std::move(bytes);
 }
 
 void AnswerChannel::finish() {

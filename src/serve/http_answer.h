@@ -49,7 +49,7 @@ class AnswerChannel {
   void begin(int status, Headers headers);
   void write(std::string bytes);
   void end();
-  void keep_alive(std::string bytes, std::chrono::milliseconds interval);
+  void break_silence(std::function<std::string()> bytes, std::chrono::milliseconds interval);
   size_t unsent_bytes() const;
   void when_drained(size_t bytes, std::function<void()> drained);
   void when_closed(std::function<void()> closed);
@@ -70,8 +70,8 @@ class AnswerChannel {
     bool is_due = false;                    // nothing else is waiting
   };
   KeepAlive silence() const;
-  /// Writes the bytes of keep_alive().
-  void break_silence();
+  /// Writes what the giver's break_silence() asks for.
+  void speak();
   /// The last piece has been sent. To a giver that goes on, as for HEAD, the peer has gone.
   void finish();
   /// The peer has gone, or the server.
@@ -101,8 +101,8 @@ class AnswerChannel {
   Headers headers_;
   std::string pending_;
   size_t taken_ = 0;  // bytes taken and not sent
-  std::string keep_alive_bytes_;
-  std::chrono::milliseconds keep_alive_interval_{0};
+  std::function<std::string()> speech_;
+  std::chrono::milliseconds speech_interval_{0};
   size_t drained_at_ = 0;
   std::function<void()> drained_;
   std::function<void()> when_closed_;

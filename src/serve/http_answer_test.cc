@@ -199,9 +199,9 @@ TEST(HttpAnswer, SilenceIsDueWhenNothingWaits) {
   EXPECT_TRUE(answer.channel->silence().is_due);
   answer.response->write("a");
   EXPECT_FALSE(answer.channel->silence().is_due);
-  answer.channel->break_silence();
+  answer.channel->speak();
   EXPECT_EQ(answer.take(), "1\r\na\r\n");
-  answer.channel->break_silence();
+  answer.channel->speak();
   EXPECT_EQ(answer.take(), "5\r\n: x\n\n\r\n");
   answer.response->end();
   EXPECT_EQ(answer.channel->silence().interval.count(), 0);

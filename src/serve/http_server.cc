@@ -359,7 +359,8 @@ void Connection::refuse(const Refusal& refusal, bool keep_alive) {
   Headers headers = {{"Content-Type", "application/json"}};
   if (refusal.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
   if (refusal.status == 503) headers.emplace_back("Retry-After", "1");
-  answer(refusal.status, std::move(headers), refusal_body(refusal), keep_alive);
+  const std::string path = reader_ == nullptr ? std::string() : reader_->request().path;
+  answer(refusal.status, std::move(headers), refusal_body(refusal, path), keep_alive);
 }
 
 void Connection::pump() {
@@ -508,7 +509,7 @@ void Connection::on_deadline() {
       if (write_) return drop();
       // What has been written meanwhile is on its way here and breaks the silence itself.
       last_sent_ = now;
-      if (channel_->silence().is_due) channel_->break_silence();
+      if (channel_->silence().is_due) channel_->speak();
       return pump();
     case Phase::kClosed:
       return;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "base/json.h"
+#include "serve/dialect.h"
 #include "text/utf8.h"
 
 namespace moeflux::serve {
@@ -50,11 +50,11 @@ void append_header(std::string_view name, std::string_view value, std::string* o
 
 }  // namespace
 
-std::string refusal_body(const Refusal& refusal) {
-  Json error = {{"message", refusal.message}, {"type", refusal.type}, {"param", nullptr}};
-  error["code"] = refusal.code.empty() ? Json(nullptr) : Json(refusal.code);
-  const Json body = {{"error", std::move(error)}};
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string refusal_body(const Refusal& refusal, std::string_view path) {
+  return error_text(dialect_of(path), {.status = refusal.status,
+                                       .type = refusal.type,
+                                       .code = refusal.code,
+                                       .message = refusal.message});
 }
 
 bool equal_without_case(std::string_view a, std::string_view b) {
@@ -112,6 +112,18 @@ std::optional<Target> parse_target(std::string_view text) {
   return target;
 }
 
+std::optional<std::string> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view field = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const size_t equals = field.find('=');
+    if (field.substr(0, equals) != name) continue;
+    return percent_decode(equals == std::string_view::npos ? "" : field.substr(equals + 1));
+  }
+  return std::nullopt;
+}
+
 bool is_request_id(std::string_view text) {
   constexpr std::string_view kMarks = "-_.:+/=@~";
   return !text.empty() && text.size() <= kRequestIdMax &&
@@ -130,7 +142,7 @@ std::string make_request_id(uint64_t seed, uint64_t number) {
 }
 
 std::string_view reason_phrase(int status) {
-  static constexpr std::array<std::pair<int, std::string_view>, 26> kPhrases = {
+  static constexpr std::array<std::pair<int, std::string_view>, 27> kPhrases = {
       {{200, "OK"},
        {201, "Created"},
        {202, "Accepted"},
@@ -156,6 +168,7 @@ std::string_view reason_phrase(int status) {
        {429, "Too Many Requests"},
        {431, "Request Header Fields Too Large"},
        {500, "Internal Server Error"},
+       {501, "Not Offered"},
        {503, "Service Unavailable"}}};
   for (const auto& [code, phrase] : kPhrases) {
     if (code == status) return phrase;

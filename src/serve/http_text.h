@@ -20,8 +20,8 @@ struct Refusal {
   std::string message;
 };
 
-/// {"error":{"message","type","param":null,"code"}}
-std::string refusal_body(const Refusal& refusal);
+/// The body that says so to who asked for `path`, in the words of that interface.
+std::string refusal_body(const Refusal& refusal, std::string_view path = {});
 
 bool equal_without_case(std::string_view a, std::string_view b);
 std::string lower_case(std::string_view text);
@@ -37,6 +37,9 @@ struct Target {
 /// What stands behind the method in a request's first line; nothing where it is neither of the two
 /// forms or its path is no text.
 std::optional<Target> parse_target(std::string_view text);
+
+/// The percent-decoded value of a name in "a=1&b=2"; nothing where it is not there or is no text.
+std::optional<std::string> query_value(std::string_view query, std::string_view name);
 
 /// Whether a client's x-request-id may be given back: 1 to 128 letters, digits and "-_.:+/=@~".
 bool is_request_id(std::string_view text);

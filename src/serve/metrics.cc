@@ -26,6 +26,17 @@ class Page {
         name, help, sum, count);
   }
 
+  /// Those that were asked for at all.
+  void requests(const std::vector<AskedCount>& asked) {
+    constexpr std::string_view kName = "moeflux_http_requests_total";
+    text += formatted("# HELP {0} Requests by method and path\n# TYPE {0} counter\n", kName);
+    for (const AskedCount& one : asked) {
+      if (one.count == 0) continue;
+      text +=
+          formatted("{}{{method=\"{}\",path=\"{}\"}} {}\n", kName, one.method, one.path, one.count);
+    }
+  }
+
   std::string text;
 
  private:
@@ -90,11 +101,13 @@ std::string_view state_name(ActiveText::State state) {
 
 }  // namespace
 
-std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model) {
+std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model,
+                         const std::vector<AskedCount>& asked) {
   Page page;
   add_llamacpp(page, texts);
   add_vllm(page, texts);
   add_ours(page, texts, model);
+  page.requests(asked);
   return page.text;
 }
 

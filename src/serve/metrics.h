@@ -2,6 +2,7 @@
 // our own.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,15 @@
 
 namespace moeflux::serve {
 
-std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model);
+/// How often a path was asked for.
+struct AskedCount {
+  std::string method;
+  std::string path;
+  uint64_t count = 0;
+};
+
+std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model,
+                         const std::vector<AskedCount>& asked);
 /// llama.cpp's /slots: the texts that have begun.
 Json slots_json(const std::vector<ActiveText>& texts);
 

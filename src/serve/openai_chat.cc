@@ -62,21 +62,8 @@ void read_logprobs(Fields& fields, ChatRequest& request) {
   if (wanted) request.top_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
-Json score_json(TokenId token, float logprob, const TokenSpelling& spelling) {
-  return {{"token", spelling.text(token)}, {"logprob", logprob}, {"bytes", spelling.bytes(token)}};
-}
-
 Json logprobs_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling) {
-  Json content = Json::array();
-  for (const ScoredToken& score : scores) {
-    Json entry = score_json(score.token, score.logprobs.logprob, spelling);
-    entry["top_logprobs"] = Json::array();
-    for (const TokenLogit& top : score.logprobs.top) {
-      entry["top_logprobs"].push_back(score_json(top.id, top.logit, spelling));
-    }
-    content.push_back(std::move(entry));
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
+  return {{"content", scores_json(scores, spelling)}, {"refusal", nullptr}};
 }
 
 Json call_json(const ToolCall& call) {
@@ -117,8 +104,7 @@ Json choice_chunk(const AnswerIdentity& identity, int64_t choice, Json delta,
 
 }  // namespace
 
-std::variant<ChatRequest, ApiError> decode_chat_request(const Json& body,
-                                                        const RequestDefaults& defaults) {
+DecodedChat decode_chat_request(const Json& body, const RequestDefaults& defaults) {
   Fields fields(body);
   ChatRequest request{.generation = read_generation_fields(fields, defaults.sampler)};
   const Json* messages = fields.array("messages");

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/json.h"
@@ -23,8 +22,7 @@ struct RequestDefaults {
   Json template_variables = Json::object();
 };
 
-std::variant<ChatRequest, ApiError> decode_chat_request(const Json& body,
-                                                        const RequestDefaults& defaults);
+DecodedChat decode_chat_request(const Json& body, const RequestDefaults& defaults);
 
 /// "stop", "length" or "tool_calls".
 std::string finish_reason(const AnswerPart& answer);

@@ -11,6 +11,23 @@ Json TokenSpelling::bytes(TokenId token) const {
   return bytes;
 }
 
+Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling) {
+  const auto entry_of = [&](TokenId token, float logprob) {
+    return Json{
+        {"token", spelling.text(token)}, {"logprob", logprob}, {"bytes", spelling.bytes(token)}};
+  };
+  Json entries = Json::array();
+  for (const ScoredToken& score : scores) {
+    Json entry = entry_of(score.token, score.logprobs.logprob);
+    entry["top_logprobs"] = Json::array();
+    for (const TokenLogit& top : score.logprobs.top) {
+      entry["top_logprobs"].push_back(entry_of(top.id, top.logit));
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
 Json usage_json(const std::vector<AnswerPart>& answers) {
   const TextStatistics& first = answers.front().statistics;
   int64_t generated = 0;
@@ -84,12 +101,6 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-std::string data_frame(const Json& json) { return "data: " + dump_json(json) + "\n\n"; }
-
-std::string dump_json(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace moeflux::serve

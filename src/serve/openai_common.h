@@ -1,8 +1,9 @@
-// Parts of answers that OpenAI's two interfaces of completions share.
+// Parts of answers that several interfaces share.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -33,6 +34,8 @@ class TokenSpelling {
   const Tokenizer& tokenizer_;
 };
 
+/// [{token, logprob, bytes, top_logprobs}]
+Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling);
 /// Choices share their prompt, which counts once.
 Json usage_json(const std::vector<AnswerPart>& answers);
 /// llama.cpp's.
@@ -46,9 +49,7 @@ Json progress_json(const PromptProgress& progress);
 std::string make_id(std::string_view prefix);
 int64_t unix_seconds();
 
-/// A server-sent event of JSON.
-std::string data_frame(const Json& json);
-/// The text of JSON whose strings may hold what is no UTF-8.
-std::string dump_json(const Json& json);
+/// What ends a stream of OpenAI's completions.
+inline constexpr std::string_view kStreamDone = "data: [DONE]\n\n";
 
 }  // namespace moeflux::serve

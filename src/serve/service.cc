@@ -6,23 +6,13 @@
 #include "base/format.h"
 #include "serve/answer_grammar.h"
 #include "serve/chat_choices.h"
-#include "serve/metrics.h"
-#include "serve/openapi.h"
+#include "serve/http_text.h"
+#include "serve/one_answer.h"
+#include "serve/service_call.h"
 #include "serve/text_choices.h"
+#include "serve/utc_time.h"
 
 namespace moeflux::serve {
-
-struct Service::Call {
-  const Request& request;
-  std::shared_ptr<Response> response;
-  Json body;
-
-  void answer(const Json& json) const { answer(200, json); }
-  void answer(int status, const Json& json) const {
-    response->send(status, {{"Content-Type", "application/json"}}, dump_json(json));
-  }
-  void fail(const ApiError& error) const { answer(error.status, error_body(error)); }
-};
 
 struct Service::Route {
   std::string_view method;
@@ -39,7 +29,35 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
       {"POST", "/apply-template", &Service::apply_template},
+      {"POST", "/messages", &Service::messages},
+      {"POST", "/messages/count_tokens", &Service::count_message_tokens},
+      {"POST", "/responses", &Service::responses},
+      {"POST", "/responses/input_tokens", &Service::count_response_tokens},
+      {"GET", "/responses/{id}", &Service::stored_response},
+      {"DELETE", "/responses/{id}", &Service::delete_response},
+      {"GET", "/responses/{id}/input_items", &Service::stored_input},
+      {"GET", "/", &Service::ollama_banner},
+      {"GET", "/api/version", &Service::ollama_version},
+      {"GET", "/api/tags", &Service::ollama_tags},
+      {"GET", "/api/ps", &Service::ollama_running},
+      {"POST", "/api/show", &Service::ollama_show},
+      {"POST", "/api/chat", &Service::ollama_chat},
+      {"POST", "/api/generate", &Service::ollama_generate},
+      {"POST", "/api/pull", &Service::ollama_manages_nothing},
+      {"POST", "/api/push", &Service::ollama_manages_nothing},
+      {"POST", "/api/create", &Service::ollama_manages_nothing},
+      {"POST", "/api/copy", &Service::ollama_manages_nothing},
+      {"DELETE", "/api/delete", &Service::ollama_manages_nothing},
+      {"POST", "/api/embed", &Service::ollama_manages_nothing},
+      {"POST", "/api/embeddings", &Service::ollama_manages_nothing},
+      {"GET", "/stream", &Service::resume_stream},
+      {"DELETE", "/stream", &Service::delete_stream},
+      {"GET", "/streams", &Service::list_streams},
+      {"GET", "/moeflux/telemetry", &Service::telemetry},
+      {"GET", "/moeflux/plan", &Service::plan},
+      {"GET", "/moeflux/conversations", &Service::conversations},
       {"GET", "/models", &Service::models},
+      {"GET", "/models/{id}", &Service::model},
       {"GET", "/health", &Service::health},
       {"GET", "/props", &Service::props},
       {"GET", "/slots", &Service::slots},
@@ -56,9 +74,18 @@ const std::vector<Service::Route>& Service::routes() {
 
 namespace {
 
-std::string folder_name(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path.substr(path.find_last_of('/') + 1);
+/// Whether `path` is one that `pattern` stands for, and what it has in place of "{id}".
+std::optional<std::string> match_path(std::string_view pattern, std::string_view path) {
+  constexpr std::string_view kId = "{id}";
+  const size_t at = pattern.find(kId);
+  if (at == std::string_view::npos) return pattern == path ? std::optional("") : std::nullopt;
+  const std::string_view front = pattern.substr(0, at);
+  const std::string_view back = pattern.substr(at + kId.size());
+  if (path.size() <= front.size() + back.size()) return std::nullopt;
+  if (!path.starts_with(front) || !path.ends_with(back)) return std::nullopt;
+  const std::string_view id = path.substr(at, path.size() - front.size() - back.size());
+  if (id.find('/') != std::string_view::npos) return std::nullopt;
+  return std::string(id);
 }
 
 ApiError unknown_path(const Request& request) {
@@ -76,13 +103,6 @@ ApiError too_long(size_t prompt, int64_t context) {
           .param = "messages"};
 }
 
-Json capabilities_json(const TemplateCapabilities& can) {
-  return {{"system_role", can.system_role},     {"tools", can.tools},
-          {"tool_calls", can.tool_calls},       {"parallel_tool_calls", can.parallel_calls},
-          {"tool_results", can.tool_results},   {"reasoning", can.reasoning},
-          {"content_parts", can.content_parts}, {"switches", can.switches}};
-}
-
 TextRequest text_request(const GenerationFields& generation, int64_t choice) {
   return {.sampler = sampler_of_choice(generation.sampler, choice),
           .ignore_model_stop_tokens = generation.ignore_stop_tokens,
@@ -95,7 +115,10 @@ Service::Service(std::shared_ptr<OpenModel> model, ServiceOptions options)
     : model_(std::move(model)),
       options_(std::move(options)),
       started_(unix_seconds()),
-      format_(make_error(ErrorCode::kNotFound, "no chat template was looked for")) {}
+      format_(make_error(ErrorCode::kNotFound, "no chat template was looked for")),
+      asked_(routes().size() + 1),
+      responses_(options_.stored_response_bytes),
+      streams_(options_.streams) {}
 
 Service::~Service() = default;
 
@@ -118,32 +141,81 @@ Result<std::unique_ptr<Service>> Service::start(std::shared_ptr<OpenModel> model
 void Service::drain() { scheduler_->drain(); }
 
 void Service::handle(const Request& request, std::shared_ptr<Response> response) {
-  Call call{.request = request, .response = std::move(response), .body = {}};
+  Call call{.request = request,
+            .target = {.response = std::move(response),
+                       .dialect = dialect_of(request.path),
+                       .request_id = std::string(header(request, "x-request-id"))},
+            .body = {},
+            .id = {}};
   std::string_view path = request.path;
   if (path.starts_with("/v1/")) path.remove_prefix(3);
   const Route* same_path = nullptr;
-  for (const Route& route : routes()) {
-    if (route.path != path) continue;
+  for (size_t i = 0; i < routes().size(); ++i) {
+    const Route& route = routes()[i];
+    const auto id = match_path(route.path, path);
+    if (!id) continue;
     same_path = &route;
     const bool is_head = request.method == "HEAD" && route.method == "GET";
     if (route.method != request.method && !is_head) continue;
-    if (route.method == "POST") {
-      Result<Json> body = parse_json(request.body, "the body");
-      if (!body.ok()) return call.fail(bad_field("", body.error().message()));
-      call.body = std::move(body).value();
-    }
+    ++asked_[i];
+    call.id = *id;
+    if (route.method == "POST" && !read_body(call)) return;
     return (this->*route.handle)(call);
   }
+  ++asked_.back();
   if (same_path == nullptr) return call.fail(unknown_path(request));
   const ApiError error{
       .status = 405,
       .message = formatted("{} takes {}, not {}", request.path, same_path->method, request.method)};
-  call.response->send(
+  call.target.response->send(
       405, {{"Content-Type", "application/json"}, {"Allow", std::string(same_path->method)}},
-      dump_json(error_body(error)));
+      error_text(call.target.dialect, error, call.target.request_id));
 }
 
-bool Service::knows(const std::string& name) const {
+bool Service::read_body(Call& call) {
+  Result<Json> body = parse_json(call.request.body, "the body");
+  if (!body.ok()) {
+    call.fail(bad_field("", body.error().message()));
+    return false;
+  }
+  call.body = std::move(body).value();
+  // The answer may be left and come back to under this name; lines of JSON have no numbers.
+  const std::string_view conversation = header(call.request, "x-conversation-id");
+  if (call.target.dialect != Dialect::kOllama && is_request_id(conversation)) {
+    call.target.response = streams_.keep(std::string(conversation), call.target.response);
+  }
+  return true;
+}
+
+void Service::note_dropped(const ChatRequest& request) {
+  constexpr size_t kKindsMax = 64;
+  for (const std::string& type : request.dropped_tools) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (dropped_.size() >= kKindsMax || !dropped_.insert(type).second) continue;
+    }
+    if (options_.on_note) {
+      options_.on_note(formatted("tools of type {} are left out: nobody here can run them",
+                                 json_excerpt(Json(type))));
+    }
+  }
+}
+
+std::vector<AskedCount> Service::asked() const {
+  std::vector<AskedCount> asked;
+  for (size_t i = 0; i < routes().size(); ++i) {
+    asked.push_back({.method = std::string(routes()[i].method),
+                     .path = std::string(routes()[i].path),
+                     .count = asked_[i]});
+  }
+  asked.push_back({.method = "", .path = "other", .count = asked_.back()});
+  return asked;
+}
+
+bool Service::knows(const std::string& asked) const {
+  constexpr std::string_view kTag = ":latest";  // Ollama's clients may add it
+  const bool is_tagged = asked.ends_with(kTag);
+  const std::string name = is_tagged ? asked.substr(0, asked.size() - kTag.size()) : asked;
   const auto& aliases = options_.aliases;
   return name.empty() || name == options_.model_name ||
          std::find(aliases.begin(), aliases.end(), name) != aliases.end() ||
@@ -164,48 +236,85 @@ int64_t Service::tokens_max(const GenerationFields& generation, size_t prompt_to
   return std::min(generation.tokens_max, rest);
 }
 
-void Service::chat_completions(Call& call) {
-  if (!format_.ok()) return call.fail(api_error(format_.error()));
-  auto decoded = decode_chat_request(call.body, options_.defaults);
-  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  auto& chat = std::get<ChatRequest>(decoded);
-  const std::string name = Fields(call.body).text("model").value_or("");
-  if (!knows(name)) return call.fail(unknown_model(name));
-  if (const auto refusal = check_constraints(chat)) return call.fail(*refusal);
-  const std::shared_ptr<const ChatFormat>& format = *format_;
-  Result<ChatPrompt> prompt = format->prompt(chat.conversation, local_time_now());
-  if (!prompt.ok()) return call.fail(api_error(prompt.error()));
+std::optional<Service::Chat> Service::read_chat(Call& call, DecodedChat decoded) {
+  const auto fail = [&](const ApiError& error) {
+    call.fail(error);
+    return std::nullopt;
+  };
+  if (!format_.ok()) return fail(api_error(format_.error()));
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return fail(*error);
+  Fields fields(call.body);
+  const std::string name = fields.text("model").value_or("");
+  if (fields.problem()) return fail(*fields.problem());
+  if (!knows(name)) return fail(unknown_model(name));
+  auto& request = std::get<ChatRequest>(decoded);
+  if (const auto refusal = check_constraints(request)) return fail(*refusal);
+  note_dropped(request);
+  Result<ChatPrompt> prompt = (*format_)->prompt(request.conversation, local_time_now());
+  if (!prompt.ok()) return fail(api_error(prompt.error()));
+  return Chat{.request = std::move(request), .prompt = std::move(prompt).value(), .model = name};
+}
+
+std::optional<TextRequest> Service::prompted_text(const Call& call,
+                                                  const GenerationFields& generation,
+                                                  const std::vector<TokenId>& prompt,
+                                                  int64_t choice) const {
   const int64_t context = model_->engine->context_length();
-  if (static_cast<int64_t>(prompt->tokens.size()) >= context) {
-    return call.fail(too_long(prompt->tokens.size(), context));
+  if (static_cast<int64_t>(prompt.size()) >= context) {
+    call.fail(too_long(prompt.size(), context));
+    return std::nullopt;
   }
-  const GenerationFields& generation = chat.generation;
+  TextRequest text = text_request(generation, choice);
+  text.prompt = prompt;
+  text.tokens_max = tokens_max(generation, prompt.size());
+  return text;
+}
+
+std::optional<std::vector<ChoiceJob>> Service::chat_jobs(
+    const Call& call, const Chat& chat,
+    const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const {
+  const ChatRequest& request = chat.request;
+  std::vector<ChoiceJob> jobs;
+  for (int64_t i = 0; i < request.generation.choices; ++i) {
+    auto text = prompted_text(call, request.generation, chat.prompt.tokens, i);
+    if (!text) return std::nullopt;
+    text->top_logprobs = request.top_logprobs;
+    AnswerOptions options{.prompt_tail = chat.prompt.tail,
+                          .tools = request.tools,
+                          .stop_strings = request.generation.stop,
+                          .reasoning_tokens_max = request.reasoning_tokens_max,
+                          .one_call = request.one_call,
+                          .id_seed = text->sampler.seed};
+    jobs.emplace_back(std::move(*text),
+                      std::make_shared<ChatAnswer>(*format_, std::move(options),
+                                                   listener(static_cast<size_t>(i))));
+  }
+  return jobs;
+}
+
+void Service::chat_completions(Call& call) {
+  const auto chat = read_chat(call, decode_chat_request(call.body, options_.defaults));
+  if (!chat) return;
+  const GenerationFields& generation = chat->request.generation;
   const auto choices = std::make_shared<ChatChoices>(
-      *scheduler_, call.response, TokenSpelling(tokenizer()),
+      *scheduler_, call.target, TokenSpelling(tokenizer()),
       ChatChoicesOptions{.identity = identity("chatcmpl-", generation),
                          .stream = generation.stream,
                          .include_usage = generation.include_usage,
                          .return_progress = generation.return_progress,
                          .timings_per_token = generation.timings_per_token,
-                         .with_logprobs = chat.top_logprobs >= 0},
+                         .with_logprobs = chat->request.top_logprobs >= 0},
       static_cast<size_t>(generation.choices));
-  std::vector<ChoiceJob> jobs;
-  for (int64_t i = 0; i < generation.choices; ++i) {
-    TextRequest text = text_request(generation, i);
-    text.prompt = prompt->tokens;
-    text.tokens_max = tokens_max(generation, prompt->tokens.size());
-    text.top_logprobs = chat.top_logprobs;
-    AnswerOptions options{.prompt_tail = prompt->tail,
-                          .tools = chat.tools,
-                          .stop_strings = generation.stop,
-                          .reasoning_tokens_max = chat.reasoning_tokens_max,
-                          .one_call = chat.one_call,
-                          .id_seed = text.sampler.seed};
-    jobs.emplace_back(std::move(text),
-                      std::make_shared<ChatAnswer>(format, std::move(options),
-                                                   choices->listener(static_cast<size_t>(i))));
-  }
-  choices->start(std::move(jobs));
+  auto jobs = chat_jobs(call, *chat, [&](size_t choice) { return choices->listener(choice); });
+  if (jobs) choices->start(std::move(*jobs));
+}
+
+void Service::answer_once(const Call& call, const Chat& chat,
+                          std::unique_ptr<AnswerEncoder> encoder) {
+  const auto answer = std::make_shared<OneAnswer>(
+      *scheduler_, call.target, chat.request.generation.stream, std::move(encoder));
+  auto jobs = chat_jobs(call, chat, [&](size_t /*choice*/) { return answer->listener(); });
+  if (jobs) answer->start(std::move(*jobs));
 }
 
 void Service::completions(Call& call) {
@@ -223,7 +332,7 @@ void Service::completions(Call& call) {
   }
   const size_t count = request.prompts.size() * static_cast<size_t>(generation.choices);
   const auto choices =
-      std::make_shared<TextChoices>(*scheduler_, call.response, TokenSpelling(tokenizer()),
+      std::make_shared<TextChoices>(*scheduler_, call.target, TokenSpelling(tokenizer()),
                                     TextChoicesOptions{.identity = identity("cmpl-", generation),
                                                        .stream = generation.stream,
                                                        .include_usage = generation.include_usage,
@@ -247,130 +356,38 @@ void Service::completions(Call& call) {
 }
 
 void Service::count_input_tokens(Call& call) {
-  if (!format_.ok()) return call.fail(api_error(format_.error()));
-  const auto decoded = decode_chat_request(call.body, options_.defaults);
-  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  const auto prompt =
-      (*format_)->prompt(std::get<ChatRequest>(decoded).conversation, local_time_now());
-  if (!prompt.ok()) return call.fail(api_error(prompt.error()));
-  call.answer({{"object", "response.input_tokens"}, {"input_tokens", prompt->tokens.size()}});
+  const auto chat = read_chat(call, decode_chat_request(call.body, options_.defaults));
+  if (!chat) return;
+  call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
 }
 
-void Service::tokenize(Call& call) {
-  Fields fields(call.body);
-  const auto text = fields.text("content");
-  const bool add_special = fields.boolean("add_special").value_or(false);
-  const bool parse_special = fields.boolean("parse_special").value_or(true);
-  const bool with_pieces = fields.boolean("with_pieces").value_or(false);
-  if (!text) fields.fail(bad_field("content", "content is absent, expected a string"));
-  if (fields.problem()) return call.fail(*fields.problem());
-  const auto ids = tokenizer().encode(
-      *text, {.add_special_tokens = add_special, .match_added_tokens = parse_special});
-  if (!ids.ok()) return call.fail(api_error(ids.error()));
-  Json tokens = Json::array();
-  const TokenSpelling spelling(tokenizer());
-  for (const TokenId id : *ids) {
-    if (with_pieces) {
-      tokens.push_back({{"id", id}, {"piece", spelling.text(id)}, {"bytes", spelling.bytes(id)}});
-    } else {
-      tokens.push_back(id);
-    }
-  }
-  call.answer({{"tokens", std::move(tokens)}});
-}
-
-void Service::detokenize(Call& call) {
-  Fields fields(call.body);
-  const Json* tokens = fields.array("tokens");
-  std::vector<TokenId> ids;
-  for (size_t i = 0; tokens != nullptr && i < tokens->size(); ++i) {
-    const Result<int64_t> id = json_int((*tokens)[i], "tokens");
-    const bool is_token = id.ok() && *id >= 0 && *id < tokenizer().vocab_size();
-    if (!is_token) {
-      fields.fail(bad_field(formatted("tokens[{}]", i),
-                            formatted("tokens[{}] is {}, expected an id below {}", i,
-                                      json_excerpt((*tokens)[i]), tokenizer().vocab_size())));
-      break;
-    }
-    ids.push_back(static_cast<TokenId>(*id));
-  }
-  if (tokens == nullptr) fields.fail(bad_field("tokens", "tokens is absent, expected ids"));
-  if (fields.problem()) return call.fail(*fields.problem());
-  call.answer({{"content", tokenizer().decode(ids)}});
-}
-
-void Service::apply_template(Call& call) {
-  if (!format_.ok()) return call.fail(api_error(format_.error()));
-  const auto decoded = decode_chat_request(call.body, options_.defaults);
-  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  TemplateRequest request = std::get<ChatRequest>(decoded).conversation;
-  Fields fields(call.body);
-  request.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-  if (fields.problem()) return call.fail(*fields.problem());
-  const auto prompt = (*format_)->prompt(request, local_time_now());
-  if (!prompt.ok()) return call.fail(api_error(prompt.error()));
-  call.answer({{"prompt", prompt->text}});
+// In one object what OpenAI's and Anthropic's clients look for.
+Json Service::model_json() const {
+  const ModelSpec& spec = model_->engine->spec();
+  const auto started = std::chrono::system_clock::time_point(std::chrono::seconds(started_));
+  return {{"id", options_.model_name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "moeflux"},
+          {"type", "model"},
+          {"display_name", options_.model_name},
+          {"created_at", utc_text(started)},
+          {"meta", {{"n_vocab", spec.vocab_size}, {"n_ctx", model_->engine->context_length()}}}};
 }
 
 void Service::models(Call& call) {
-  const ModelSpec& spec = model_->engine->spec();
-  const Json model = {
-      {"id", options_.model_name},
-      {"object", "model"},
-      {"created", started_},
-      {"owned_by", "moeflux"},
-      {"meta", {{"n_vocab", spec.vocab_size}, {"n_ctx", model_->engine->context_length()}}}};
   // Codex asks for `models`.
-  call.answer({{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array()}});
+  call.answer({{"object", "list"},
+               {"data", Json::array({model_json()})},
+               {"has_more", false},
+               {"first_id", options_.model_name},
+               {"last_id", options_.model_name},
+               {"models", Json::array()}});
 }
 
-void Service::health(Call& call) { call.answer({{"status", "ok"}}); }
-
-void Service::props(Call& call) {
-  const SamplerOptions& sampler = options_.defaults.sampler;
-  Json json = {{"default_generation_settings",
-                {{"n_ctx", model_->engine->context_length()},
-                 {"params",
-                  {{"temperature", sampler.temperature},
-                   {"top_k", sampler.top_k},
-                   {"top_p", sampler.top_p},
-                   {"min_p", sampler.min_p},
-                   {"repeat_penalty", sampler.repeat_penalty},
-                   {"repeat_last_n", sampler.repeat_last_n},
-                   {"presence_penalty", sampler.presence_penalty},
-                   {"frequency_penalty", sampler.frequency_penalty}}}}},
-               {"total_slots", options_.scheduler.active_max},
-               {"model_path", folder_name(model_->directory)},
-               {"build_info", formatted("moeflux {}", MOEFLUX_VERSION)}};
-  if (format_.ok()) {
-    json["chat_template"] = (*format_)->template_text();
-    json["chat_template_caps"] = capabilities_json((*format_)->chat_template().capabilities(true));
-    json["output_format"] = (*format_)->output().name;
-  }
-  call.answer(json);
-}
-
-void Service::slots(Call& call) { call.answer(slots_json(scheduler_->slots())); }
-
-std::string Service::metrics() const {
-  return metrics_text(scheduler_->counters(), model_->counters());
-}
-
-void Service::show_metrics(Call& call) {
-  call.response->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      metrics());
-}
-
-void Service::openapi(Call& call) {
-  call.response->send(200, {{"Content-Type", "application/json"}}, std::string(openapi_text()));
-}
-
-void Service::not_offered(Call& call) {
-  call.fail({.status = 404,
-             .type = "not_found_error",
-             .message = formatted("{} is not offered: moeflux continues texts, it makes no "
-                                  "embeddings, scores, sounds or images",
-                                  call.request.path)});
+void Service::model(Call& call) {
+  if (!knows(call.id)) return call.fail(unknown_model(call.id));
+  call.answer(model_json());
 }
 
 ApiError Service::unknown_model(const std::string& name) const {

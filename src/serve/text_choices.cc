@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "serve/wire_json.h"
+
 namespace moeflux::serve {
 
 class TextChoices::Listener : public CompletionListener {
@@ -11,9 +13,9 @@ class TextChoices::Listener : public CompletionListener {
 
   bool on_delta(const CompletionDelta& delta) override {
     if (!choices_->streams()) return false;
-    return choices_->write_frame(
-        text_delta_chunk(choices_->options_.identity, static_cast<int64_t>(choice_), delta,
-                         choices_->spelling_, choices_->options_.with_logprobs));
+    return choices_->write(
+        data_frame(text_delta_chunk(choices_->options_.identity, static_cast<int64_t>(choice_),
+                                    delta, choices_->spelling_, choices_->options_.with_logprobs)));
   }
   void on_done(const CompletionPart& part) override {
     choices_->parts_[choice_] = part;
@@ -26,9 +28,9 @@ class TextChoices::Listener : public CompletionListener {
   const size_t choice_;
 };
 
-TextChoices::TextChoices(Scheduler& scheduler, std::shared_ptr<Response> response,
-                         TokenSpelling spelling, TextChoicesOptions options, size_t choices)
-    : Choices(scheduler, std::move(response), options.stream),
+TextChoices::TextChoices(Scheduler& scheduler, AnswerTarget target, TokenSpelling spelling,
+                         TextChoicesOptions options, size_t choices)
+    : Choices(scheduler, std::move(target), options.stream),
       spelling_(spelling),
       options_(std::move(options)),
       parts_(choices) {}
@@ -38,18 +40,23 @@ std::shared_ptr<CompletionListener> TextChoices::listener(size_t choice) {
                                     choice);
 }
 
-std::vector<Json> TextChoices::last_frames() const {
-  std::vector<Json> frames;
+std::string TextChoices::last_bytes() {
+  std::string bytes;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    frames.push_back(text_last_chunk(options_.identity, static_cast<int64_t>(i), parts_[i]));
+    bytes += data_frame(text_last_chunk(options_.identity, static_cast<int64_t>(i), parts_[i]));
   }
   if (options_.include_usage) {
-    frames.push_back(text_usage_chunk(options_.identity, parts_, options_.prompts));
+    bytes += data_frame(text_usage_chunk(options_.identity, parts_, options_.prompts));
   }
-  return frames;
+  bytes += kStreamDone;
+  return bytes;
 }
 
-Json TextChoices::whole_answer() const {
+std::string TextChoices::error_bytes(const ApiError& error) {
+  return data_frame(error_body(error));
+}
+
+Json TextChoices::whole_answer() {
   return text_completion(options_.identity, parts_, spelling_, options_.with_logprobs,
                          options_.prompts);
 }

@@ -19,7 +19,7 @@ struct TextChoicesOptions {
 
 class TextChoices : public Choices {
  public:
-  TextChoices(Scheduler& scheduler, std::shared_ptr<Response> response, TokenSpelling spelling,
+  TextChoices(Scheduler& scheduler, AnswerTarget target, TokenSpelling spelling,
               TextChoicesOptions options, size_t choices);
 
   /// Who hears of a choice; keeps this alive.
@@ -27,8 +27,9 @@ class TextChoices : public Choices {
 
  private:
   class Listener;
-  std::vector<Json> last_frames() const override;
-  Json whole_answer() const override;
+  std::string last_bytes() override;
+  Json whole_answer() override;
+  std::string error_bytes(const ApiError& error) override;
 
   const TokenSpelling spelling_;
   const TextChoicesOptions options_;

@@ -46,6 +46,7 @@ struct Options {
   int64_t reasoning_budget = -1;
   int active_max = 4;
   int queue_max = 64;
+  bool prompts_as_sent = false;
 };
 
 /// Who answers: nobody until the model is loaded.
@@ -69,8 +70,11 @@ class Door {
       error.message = why_;
     }
     if (service) return service->handle(request, std::move(response));
-    response->send(error.status, {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
-                   serve::error_body(error).dump());
+    const serve::AnswerTarget target{
+        .response = std::move(response),
+        .dialect = serve::dialect_of(request.path),
+        .request_id = std::string(serve::header(request, "x-request-id"))};
+    target.fail(error);
   }
 
  private:
@@ -120,7 +124,9 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
       .model_name = options.model_name,
       .aliases = options.aliases,
       .defaults = {.sampler = std::move(sampler), .reasoning_tokens_max = options.reasoning_budget},
-      .scheduler = {.queue_max = options.queue_max, .active_max = options.active_max}};
+      .scheduler = {.queue_max = options.queue_max, .active_max = options.active_max},
+      .steady_prompts = !options.prompts_as_sent,
+      .on_note = [](const std::string& line) { print_note(line); }};
   if (!options.template_file.empty()) {
     MF_ASSIGN_OR_RETURN(service.template_text, read_text_input(options.template_file));
   }
@@ -161,6 +167,7 @@ Status run(const Options& options) {
   std::unique_lock lock(mutex);
   stopped.wait(lock, interrupts->token(), [] { return false; });
   door.close();
+  service->end_watching();
   server->stop(kGrace);
   service->drain();  // writes states that are to survive
   return {};
@@ -205,6 +212,8 @@ RegisteredCommand add_serve_command(CLI::App& program) {
   app->add_option("--reasoning-budget", options->reasoning_budget,
                   "Tokens of reasoning in an answer (-1: no limit)")
       ->capture_default_str();
+  app->add_flag("--prompts-as-sent", options->prompts_as_sent,
+                "Keep in Anthropic's prompts what is new in every request, see docs/server.md");
   app->add_option("--parallel", options->active_max, "Texts that take turns at the engine")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -1,0 +1,33 @@
+// The answer to a request that has one choice, from the scheduler to the client through an encoder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "serve/answer_encoder.h"
+#include "serve/choices.h"
+
+namespace moeflux::serve {
+
+class OneAnswer : public Choices {
+ public:
+  OneAnswer(Scheduler& scheduler, AnswerTarget target, bool stream,
+            std::unique_ptr<AnswerEncoder> encoder);
+
+  /// Who hears of the answer; keeps this alive.
+  std::shared_ptr<AnswerListener> listener();
+
+ private:
+  class Listener;
+  std::string first_bytes() override { return begin_; }
+  std::string last_bytes() override { return encoder_->end(answer_); }
+  Json whole_answer() override;
+  std::string error_bytes(const ApiError& error) override { return encoder_->fail(error); }
+
+  /// From the begin on, the scheduler's thread alone.
+  const std::unique_ptr<AnswerEncoder> encoder_;
+  const std::string begin_;
+  AnswerPart answer_;
+};
+
+}  // namespace moeflux::serve
