@@ -1,0 +1,43 @@
+// Ollama's chat and generate: an answer as lines of JSON, or as one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "serve/answer_encoder.h"
+
+namespace moeflux::serve {
+
+struct OllamaAnswerOptions {
+  std::string model;
+  bool is_chat = true;                 // else generate
+  std::function<std::string()> clock;  // the time as Ollama writes it
+};
+
+class OllamaEncoder : public AnswerEncoder {
+ public:
+  explicit OllamaEncoder(OllamaAnswerOptions options) : options_(std::move(options)) {}
+
+  std::string begin() override { return {}; }
+  std::string delta(const AnswerDelta& delta) override;
+  std::string end(const AnswerPart& answer) override;
+  std::string fail(const ApiError& error) override;
+  Json whole() override { return whole_; }
+
+  /// What is said to who asks for nothing.
+  Json loaded() const;
+
+ private:
+  Json line(Json said, bool done) const;
+  /// What was said, where this interface has it.
+  Json said(const std::string& content, const std::string& thinking, Json calls) const;
+
+  const OllamaAnswerOptions options_;
+  ToolCall call_;  // the one that is being written
+  Json calls_ = Json::array();
+  Json whole_;
+};
+
+}  // namespace moeflux::serve
