@@ -1,0 +1,252 @@
+// Anthropic's, Ollama's and OpenAI's further requests to a service with a model: all of them get
+// the same text, and streams say what whole answers say.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "serve/service_test_util.h"
+
+namespace moeflux::serve {
+namespace {
+
+class ApisTest : public ServiceTest {
+ protected:
+  static std::vector<Json> lines_of(const std::string& stream, std::string_view prefix) {
+    std::vector<Json> found;
+    std::istringstream lines(stream);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(prefix) && line.size() > prefix.size()) {
+        found.push_back(Json::parse(line.substr(prefix.size())));
+      }
+    }
+    return found;
+  }
+  static Json message(int tokens) {
+    return {{"model", "fable-20m"},
+            {"max_tokens", tokens},
+            {"seed", 7},
+            {"messages", Json::array({{{"role", "user"}, {"content", "Once upon a time"}}})}};
+  }
+  static Json responses(int tokens) {
+    return {{"input", "Once upon a time"}, {"max_output_tokens", tokens}, {"seed", 7}};
+  }
+  static Json ollama(int tokens) {
+    Json body = message(tokens);
+    body["options"] = {{"num_predict", tokens}, {"seed", 7}};
+    body["stream"] = false;
+    return body;
+  }
+};
+
+TEST_F(ApisTest, EveryInterfaceGivesTheSameText) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const std::string text =
+      content(*post(*service, "/v1/chat/completions", question("Once upon a time", 12)));
+  const Json whole = post(*service, "/v1/messages", message(12))->json();
+  EXPECT_EQ(whole["content"][0]["text"], text);
+  EXPECT_EQ(whole["stop_reason"], "max_tokens");
+  EXPECT_EQ(whole["usage"]["output_tokens"], 12);
+  const Json response = post(*service, "/v1/responses", responses(12))->json();
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], text);
+  EXPECT_EQ(response["status"], "incomplete");
+  const Json chat = post(*service, "/api/chat", ollama(12))->json();
+  EXPECT_EQ(chat["message"]["content"], text);
+  EXPECT_EQ(chat["eval_count"], 12);
+  Json prompt = ollama(12);
+  prompt["prompt"] = "Once upon a time";
+  EXPECT_EQ(post(*service, "/api/generate", prompt)->json()["response"], text);
+}
+
+TEST_F(ApisTest, StreamsSayWhatWholeAnswersSay) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = message(12);
+  const Json whole = post(*service, "/v1/messages", body)->json();
+  body["stream"] = true;
+  std::string text;
+  for (const Json& event : lines_of(post(*service, "/v1/messages", body)->wait(), "data: ")) {
+    if (event["type"] == "content_block_delta") text += event["delta"]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, whole["content"][0]["text"]);
+  body = responses(12);
+  body["stream"] = true;
+  const auto events = lines_of(post(*service, "/v1/responses", body)->wait(), "data: ");
+  for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+  EXPECT_EQ(events.front()["type"], "response.created");
+  EXPECT_EQ(events.back()["response"]["output"][0]["content"][0]["text"], text);
+  body = ollama(12);
+  body.erase("stream");
+  const auto stream = post(*service, "/api/chat", body);
+  std::string said;
+  const auto lines = lines_of(stream->wait(), "");
+  for (const Json& line : lines) said += line["message"]["content"].get<std::string>();
+  EXPECT_EQ(said, text);
+  EXPECT_EQ(lines.back()["done"], true);
+  EXPECT_EQ(stream->header("Content-Type"), "application/x-ndjson");
+}
+
+TEST_F(ApisTest, AResponseGoesOnFromAnother) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const Json first = post(*service, "/v1/responses", responses(6))->json();
+  const std::string id = first["id"];
+  EXPECT_EQ(get(*service, "/v1/responses/" + id)->json(), first);
+  EXPECT_EQ(get(*service, "/v1/responses/" + id + "/input_items")->json()["data"][0]["content"],
+            "Once upon a time");
+  const Json second = {
+      {"input", "And then?"}, {"previous_response_id", id}, {"max_output_tokens", 6}, {"seed", 7}};
+  const Json went_on = post(*service, "/v1/responses", second)->json();
+  // The same conversation, all of it said at once.
+  Json all = second;
+  all.erase("previous_response_id");
+  all["input"] = Json::array({{{"role", "user"}, {"content", "Once upon a time"}},
+                              first["output"][0],
+                              {{"role", "user"}, {"content", "And then?"}}});
+  const Json said = post(*service, "/v1/responses", all)->json();
+  EXPECT_EQ(went_on["output"][0]["content"], said["output"][0]["content"]);
+  EXPECT_EQ(went_on["usage"]["input_tokens"], said["usage"]["input_tokens"]);
+  EXPECT_GT(went_on["usage"]["input_tokens_details"]["cached_tokens"], 5);
+  // A deleted one is gone, its text goes on in the one behind it.
+  auto response = std::make_shared<MemoryResponse>();
+  service->handle({.method = "DELETE", .path = "/v1/responses/" + id}, response);
+  EXPECT_EQ(response->json()["deleted"], true);
+  EXPECT_EQ(get(*service, "/v1/responses/" + id)->status(), 404);
+  EXPECT_EQ(post(*service, "/v1/responses", second)->status(), 404);
+  Json third = second;
+  third["previous_response_id"] = went_on["id"];
+  const Json last = post(*service, "/v1/responses", third)->json();
+  EXPECT_GT(last["usage"]["input_tokens"], went_on["usage"]["input_tokens"]);
+  third["store"] = false;
+  const std::string unstored = post(*service, "/v1/responses", third)->json()["id"];
+  EXPECT_EQ(get(*service, "/v1/responses/" + unstored)->status(), 404);
+}
+
+TEST_F(ApisTest, ABillingHeaderCostsNoKeptState) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = message(4);
+  body["system"] = Json::array({{{"type", "text"}, {"text", ""}},
+                                {{"type", "text"}, {"text", "You tell stories to children."}}});
+  const auto cached = [&](const char* nonce) {
+    body["system"][0]["text"] = std::string("x-anthropic-billing-header: cch=") + nonce + ";";
+    const Json usage = post(*service, "/v1/messages", body)->json()["usage"];
+    return usage["cache_read_input_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("aaaaa"), 0);
+  const int prompt = post(*service, "/v1/messages/count_tokens", body)->json()["input_tokens"];
+  EXPECT_EQ(cached("bbbbb"), prompt - 1);
+}
+
+TEST_F(ApisTest, CountsWhatAPromptHas) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const int tokens =
+      post(*service, "/v1/chat/completions/input_tokens", message(1))->json()["input_tokens"];
+  EXPECT_EQ(post(*service, "/v1/messages/count_tokens", message(1))->json()["input_tokens"],
+            tokens);
+  EXPECT_EQ(post(*service, "/v1/responses/input_tokens", responses(1))->json()["input_tokens"],
+            tokens);
+  EXPECT_EQ(post(*service, "/api/chat", ollama(1))->json()["prompt_eval_count"], tokens);
+}
+
+TEST_F(ApisTest, AStreamIsComeBackTo) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = question("Once upon a time", 8);
+  body["stream"] = true;
+  const std::string expected = post(*service, "/v1/chat/completions", body)->wait();
+  auto first = std::make_shared<MemoryResponse>();
+  service->handle({.method = "POST",
+                   .path = "/v1/chat/completions",
+                   .headers = {{"x-conversation-id", "talk"}},
+                   .body = body.dump()},
+                  first);
+  first->leave();
+  auto second = std::make_shared<MemoryResponse>();
+  service->handle({.method = "GET", .path = "/v1/stream", .query = "conv_id=talk&from=2"}, second);
+  const auto texts = [](const std::vector<Json>& frames) {
+    std::vector<std::string> texts;
+    for (const Json& frame : frames) {
+      texts.push_back(frame["choices"][0]["delta"].dump());
+    }
+    return texts;
+  };
+  std::string again = second->wait();
+  EXPECT_EQ(again.rfind("id: 2\n", 0), 0u);
+  again = again.substr(0, again.find("data: [DONE]"));
+  auto frames = lines_of(expected.substr(0, expected.find("data: [DONE]")), "data: ");
+  frames.erase(frames.begin(), frames.begin() + 2);
+  EXPECT_EQ(texts(lines_of(again, "data: ")), texts(frames));
+  EXPECT_EQ(get(*service, "/v1/streams")->json()["streams"][0]["conversation_id"], "talk");
+}
+
+TEST_F(ApisTest, ErrorsAreInTheWordsOfTheInterface) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = message(1);
+  body["model"] = "other";
+  const auto unknown = post(*service, "/v1/messages", body);
+  EXPECT_EQ(unknown->status(), 404);
+  EXPECT_EQ(unknown->json()["error"]["type"], "not_found_error");
+  EXPECT_EQ(unknown->json()["type"], "error");
+  EXPECT_TRUE(post(*service, "/api/chat", body)->json()["error"].is_string());
+  EXPECT_EQ(post(*service, "/api/pull", {{"model", "x"}})->status(), 501);
+  EXPECT_EQ(post(*service, "/v1/responses", body)->json()["error"]["param"], "input");
+}
+
+}  // namespace
+
+TEST_F(ServiceTest, OllamaHearsOfTheModel) {
+  const auto service = start({.model_name = "teller"});
+  EXPECT_EQ(get(*service, "/")->status(), 200);
+  EXPECT_EQ(get(*service, "/api/tags")->json()["models"][0]["name"], "teller");
+  EXPECT_EQ(get(*service, "/api/ps")->json()["models"][0]["context_length"], 256);
+  EXPECT_TRUE(get(*service, "/api/version")->json()["version"].is_string());
+  const Json shown = post(*service, "/api/show", {{"model", "teller:latest"}})->json();
+  EXPECT_EQ(shown["capabilities"][0], "completion");
+  const std::string family = shown["details"]["family"];
+  EXPECT_EQ(shown["model_info"][family + ".context_length"], 256);
+  const Json raw = {{"prompt", "Once"},
+                    {"raw", true},
+                    {"stream", false},
+                    {"options", {{"num_predict", 3}, {"seed", 1}}}};
+  const Json plain = {{"prompt", "Once"}, {"max_tokens", 3}, {"seed", 1}};
+  EXPECT_EQ(post(*service, "/api/generate", raw)->json()["response"],
+            post(*service, "/v1/completions", plain)->json()["choices"][0]["text"]);
+  EXPECT_EQ(post(*service, "/api/generate", Json::object())->json()["done_reason"], "load");
+}
+
+TEST_F(ServiceTest, IsWatched) {
+  const auto service = start();
+  EXPECT_EQ(get(*service, "/v1/models/fable-20m")->json()["type"], "model");
+  EXPECT_EQ(get(*service, "/v1/models/other")->status(), 404);
+  EXPECT_GT(get(*service, "/v1/moeflux/plan")->json()["experts_bytes"], 0);
+  EXPECT_EQ(get(*service, "/v1/moeflux/conversations")->json()["running"], 0);
+  const auto watcher = get(*service, "/v1/moeflux/telemetry");
+  const Json body = {{"prompt", "Once"}, {"max_tokens", 3}};
+  post(*service, "/v1/completions", body)->wait();
+  const Json sample = Json::parse(watcher->speech().substr(6));
+  EXPECT_GT(sample["tok_s"], 0);
+  EXPECT_GT(sample["cache_bytes"], 0);
+  service->end_watching();
+  EXPECT_EQ(watcher->wait().rfind("data: {\"t\":", 0), 0u);
+  const std::string metrics = get(*service, "/metrics")->wait();
+  EXPECT_NE(metrics.find("moeflux_http_requests_total{method=\"POST\",path=\"/completions\"} 1\n"),
+            std::string::npos)
+      << metrics;
+}
+
+TEST_F(ServiceTest, ToolsThatNobodyCanRunAreToldOfOnce) {
+  if (testing::without_engine()) return;
+  std::vector<std::string> notes;
+  const auto service = start({.on_note = [&](const std::string& line) { notes.push_back(line); }});
+  const Json body = {{"input", "Once"},
+                     {"max_output_tokens", 1},
+                     {"tools", Json::array({{{"type", "web_search"}}})}};
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(post(*service, "/v1/responses", body)->status(), 200);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("web_search"), std::string::npos);
+}
+
+}  // namespace moeflux::serve
