@@ -23,10 +23,11 @@ constexpr std::array<std::string_view, 19> kOwn = {
     "metadata",       "mcp_servers",   "container",     "context_management",
     "service_tier",   "betas",         "cache_control"};
 
-constexpr std::array<FieldName, 5> kNames = {{
+constexpr std::array<FieldName, 6> kNames = {{
     {"max_completion_tokens", "max_tokens"},
     {"stop", "stop_sequences"},
     {"reasoning_budget", "thinking.budget_tokens"},
+    {"response_format.json_schema.schema", "output_config.format.schema"},
     {"response_format", "output_config.format"},
     {"reasoning_effort", "output_config.effort"},
 }};
@@ -262,7 +263,7 @@ void read_tools(Fields& fields, Json& chat, std::vector<std::string>& dropped) {
       dropped.push_back(type);
       continue;
     }
-    if (!name) one.fail(bad_field(one.full_name("name"), "a tool has no name"));
+    if (!name) one.fail(bad_field(one.full_name("name"), one.full_name("name") + " is absent"));
     if (one.problem()) return fields.fail(*one.problem());
     Json function = {{"name", *name}};
     if (description) function["description"] = *description;
@@ -362,9 +363,10 @@ DecodedChat decode_messages_request(const Json& body, const RequestDefaults& def
   read_thinking(fields, chat);
   read_output(fields, chat);
   if (fields.problem()) return *fields.problem();
-  DecodedChat decoded = decode_chat_request(chat, defaults);
-  if (auto* error = std::get_if<ApiError>(&decoded)) return in_their_words(*error, kNames);
-  std::get<ChatRequest>(decoded).dropped_tools = std::move(dropped);
+  DecodedChat decoded = decode_translated(chat, defaults, kNames);
+  if (auto* request = std::get_if<ChatRequest>(&decoded)) {
+    request->dropped_tools = std::move(dropped);
+  }
   return decoded;
 }
 

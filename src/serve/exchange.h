@@ -40,12 +40,13 @@ class Response {
   virtual void begin(int status, Headers headers) = 0;
   virtual void write(std::string bytes) = 0;
   virtual void end() = 0;
-  /// Sends what `bytes` gives whenever nothing was sent for `interval`, until end(). After begin().
-  /// It is called on a thread of the transport.
+  /// Sends `bytes` by itself whenever nothing was sent for `interval`, until end(). After begin().
+  virtual void keep_alive(std::string bytes, std::chrono::milliseconds interval) = 0;
+  /// The same with bytes that are made anew each time, on a thread of the transport. One that
+  /// cannot call repeats the first.
   virtual void break_silence(std::function<std::string()> bytes,
-                             std::chrono::milliseconds interval) = 0;
-  void keep_alive(std::string bytes, std::chrono::milliseconds interval) {
-    break_silence([bytes = std::move(bytes)] { return bytes; }, interval);
+                             std::chrono::milliseconds interval) {
+    keep_alive(bytes(), interval);
   }
 
   /// Bytes written that the peer has not taken yet.

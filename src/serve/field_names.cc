@@ -29,6 +29,19 @@ ApiError in_their_words(ApiError error, std::span<const FieldName> names) {
   return error;
 }
 
+DecodedChat decode_translated(const Json& chat, const RequestDefaults& defaults,
+                              std::span<const FieldName> names) {
+  DecodedChat decoded = decode_chat_request(chat, defaults);
+  if (auto* error = std::get_if<ApiError>(&decoded)) return in_their_words(*error, names);
+  std::string& source = std::get<ChatRequest>(decoded).constraint.source;
+  for (const FieldName& name : names) {
+    if (!begins_with_field(source, name.openai)) continue;
+    source.replace(0, name.openai.size(), name.theirs);
+    break;
+  }
+  return decoded;
+}
+
 Json shared_fields(const Json& body, std::span<const std::string_view> own) {
   Json fields = Json::object();
   if (!body.is_object()) return fields;

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "serve/api_error.h"
+#include "serve/openai_chat.h"
 
 namespace moeflux::serve {
 
@@ -18,6 +19,11 @@ struct FieldName {
 
 /// The same error about the field that the client sent. The first name that fits counts.
 ApiError in_their_words(ApiError error, std::span<const FieldName> names);
+
+/// The request of chat completions that another interface's became; what is wrong with it, and what
+/// its answer is held to, is called by the names that the client used.
+DecodedChat decode_translated(const Json& chat, const RequestDefaults& defaults,
+                              std::span<const FieldName> names);
 
 /// The fields of `body`, but for those of `own`, which mean something else there or are read by the
 /// caller, and for what an interface of one answer without scores does not have (n, logprobs).

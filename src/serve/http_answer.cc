@@ -20,6 +20,9 @@ class ChannelResponse : public Response {
   void begin(int status, Headers headers) override { channel_->begin(status, std::move(headers)); }
   void write(std::string bytes) override { channel_->write(std::move(bytes)); }
   void end() override { channel_->end(); }
+  void keep_alive(std::string bytes, std::chrono::milliseconds interval) override {
+    break_silence([bytes = std::move(bytes)] { return bytes; }, interval);
+  }
   void break_silence(std::function<std::string()> bytes,
                      std::chrono::milliseconds interval) override {
     channel_->break_silence(std::move(bytes), interval);

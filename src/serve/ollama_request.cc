@@ -30,16 +30,16 @@ constexpr std::array<std::string_view, 14> kSamplers = {"temperature",
                                                         "mirostat_tau",
                                                         "mirostat_eta"};
 
-constexpr std::array<FieldName, 3> kNames = {{
+constexpr std::array<FieldName, 4> kNames = {{
     {"max_completion_tokens", "options.num_predict"},
+    {"response_format.json_schema.schema", "format"},
     {"response_format", "format"},
     {"reasoning_effort", "think"},
 }};
 
-ApiError in_ollamas_words(ApiError error) {
-  if (std::find(kSamplers.begin(), kSamplers.end(), error.param) == kSamplers.end()) {
-    return in_their_words(std::move(error), kNames);
-  }
+// Options keep their names, a level down.
+ApiError named_as_option(ApiError error) {
+  if (std::find(kSamplers.begin(), kSamplers.end(), error.param) == kSamplers.end()) return error;
   const std::string theirs = "options." + error.param;
   const std::string openai = error.param;
   const FieldName option{openai, theirs};
@@ -136,7 +136,8 @@ Json read_calls(Fields& message, CallIds& ids) {
   for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
     Fields call((*given)[i], formatted("{}[{}]", message.full_name("tool_calls"), i));
     const Json* object = call.object("function");
-    if (object == nullptr) call.fail(bad_field(call.full_name("function"), "a call's function"));
+    if (object == nullptr)
+      call.fail(bad_field(call.full_name("function"), call.full_name("function") + " is absent"));
     if (call.problem()) {
       message.fail(*call.problem());
       return calls;
@@ -223,8 +224,8 @@ DecodedOllama decode(Fields& fields, OllamaRequest request, Json chat,
     request.chat.generation.stream = chat["stream"].get<bool>();
     return request;
   }
-  DecodedChat decoded = decode_chat_request(chat, defaults);
-  if (auto* error = std::get_if<ApiError>(&decoded)) return in_ollamas_words(std::move(*error));
+  DecodedChat decoded = decode_translated(chat, defaults, kNames);
+  if (auto* error = std::get_if<ApiError>(&decoded)) return named_as_option(std::move(*error));
   request.chat = std::get<ChatRequest>(std::move(decoded));
   return request;
 }

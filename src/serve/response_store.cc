@@ -4,22 +4,27 @@
 #include <utility>
 #include <vector>
 
-#include "serve/wire_json.h"
-
 namespace moeflux::serve {
 
-StoredTurn::StoredTurn(Json input, Json response, std::shared_ptr<const StoredTurn> previous,
+namespace {
+
+// It was written here: nothing in it can be wrong.
+Json parsed(const std::string& text) { return Json::parse(text, nullptr, false); }
+
+}  // namespace
+
+StoredTurn::StoredTurn(std::string input, std::string response,
+                       std::shared_ptr<const StoredTurn> previous,
                        std::shared_ptr<std::atomic<size_t>> counted)
     : input_(std::move(input)),
       response_(std::move(response)),
       previous_(std::move(previous)),
-      bytes_(dump_json(input_).size() + dump_json(response_).size()),
       counted_(std::move(counted)) {
-  *counted_ += bytes_;
+  *counted_ += input_.size() + response_.size();
 }
 
 StoredTurn::~StoredTurn() {
-  *counted_ -= bytes_;
+  *counted_ -= input_.size() + response_.size();
   // A long conversation would otherwise be destroyed by as many calls within each other.
   std::shared_ptr<const StoredTurn> next = std::move(previous_);
   while (next != nullptr && next.use_count() == 1) {
@@ -27,6 +32,10 @@ StoredTurn::~StoredTurn() {
     next = std::move(after);
   }
 }
+
+Json StoredTurn::input() const { return parsed(input_); }
+
+Json StoredTurn::response() const { return parsed(response_); }
 
 Json StoredTurn::conversation() const {
   std::vector<const StoredTurn*> turns;
@@ -36,10 +45,12 @@ Json StoredTurn::conversation() const {
   std::reverse(turns.begin(), turns.end());
   Json items = Json::array();
   for (const StoredTurn* turn : turns) {
-    for (const Json& item : turn->input_) items.push_back(item);
-    const auto output = turn->response_.find("output");
-    if (output == turn->response_.end()) continue;
-    for (const Json& item : *output) items.push_back(item);
+    Json input = turn->input();
+    for (Json& item : input) items.push_back(std::move(item));
+    Json response = turn->response();
+    const auto output = response.find("output");
+    if (output == response.end()) continue;
+    for (Json& item : *output) items.push_back(std::move(item));
   }
   return items;
 }
@@ -64,7 +75,7 @@ void ResponseStore::trim(const std::string& newest) {
   if (*bytes_ > bytes_max_) kept_.erase(newest);
 }
 
-void ResponseStore::keep(const std::string& id, Json input, Json response,
+void ResponseStore::keep(const std::string& id, std::string input, std::string response,
                          std::shared_ptr<const StoredTurn> previous) {
   auto turn = std::make_shared<const StoredTurn>(std::move(input), std::move(response),
                                                  std::move(previous), bytes_);

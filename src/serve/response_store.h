@@ -14,25 +14,25 @@
 
 namespace moeflux::serve {
 
-/// A response with the items that it answered, and the turn it goes on from.
+/// A response with the items that it answered, and the turn it goes on from. Kept as text, which
+/// takes a fraction of what JSON in memory does.
 class StoredTurn {
  public:
-  StoredTurn(Json input, Json response, std::shared_ptr<const StoredTurn> previous,
+  StoredTurn(std::string input, std::string response, std::shared_ptr<const StoredTurn> previous,
              std::shared_ptr<std::atomic<size_t>> counted);
   ~StoredTurn();
   StoredTurn(const StoredTurn&) = delete;
   StoredTurn& operator=(const StoredTurn&) = delete;
 
-  const Json& input() const { return input_; }
-  const Json& response() const { return response_; }
+  Json input() const;
+  Json response() const;
   /// Items of all turns up to this one, questions and answers, oldest first.
   Json conversation() const;
 
  private:
-  const Json input_;
-  const Json response_;
+  const std::string input_;
+  const std::string response_;
   mutable std::shared_ptr<const StoredTurn> previous_;  // taken away by the destructor alone
-  const size_t bytes_;
   const std::shared_ptr<std::atomic<size_t>> counted_;
 };
 
@@ -43,8 +43,8 @@ class ResponseStore {
 
   /// Null where it is not kept, or was erased. A turn stays for as long as anybody has it.
   std::shared_ptr<const StoredTurn> find(const std::string& id);
-  /// `previous` is the turn that it goes on from, or null.
-  void keep(const std::string& id, Json input, Json response,
+  /// JSON of both; `previous` is the turn that it goes on from, or null.
+  void keep(const std::string& id, std::string input, std::string response,
             std::shared_ptr<const StoredTurn> previous);
   bool erase(const std::string& id);
   /// Bytes of every turn in memory, those too that only later ones have.

@@ -5,8 +5,10 @@
 namespace moeflux::serve {
 namespace {
 
-Json item(const std::string& text) { return Json::array({{{"said", text}}}); }
-Json response(const std::string& text) { return {{"output", item(text)}}; }
+std::string item(const std::string& text) { return Json::array({{{"said", text}}}).dump(); }
+std::string response(const std::string& text) {
+  return Json{{"output", Json::parse(item(text))}}.dump();
+}
 
 TEST(ResponseStore, GivesAConversationInItsOrder) {
   ResponseStore store(1 << 20);
@@ -16,7 +18,7 @@ TEST(ResponseStore, GivesAConversationInItsOrder) {
   EXPECT_EQ(store.find("b")->conversation(),
             Json::parse(R"([{"said": "1"}, {"said": "2"}, {"said": "3"}, {"said": "4"}])"));
   EXPECT_EQ(store.find("c")->conversation().back()["said"], "6");
-  EXPECT_EQ(store.find("b")->input(), item("3"));
+  EXPECT_EQ(store.find("b")->input(), Json::parse(item("3")));
   EXPECT_EQ(store.find("d"), nullptr);
 }
 
@@ -55,7 +57,7 @@ TEST(ResponseStore, ALongConversationIsForgottenAtOnce) {
   for (int i = 0; i < 100000; ++i) {
     const auto last = store.find("a");
     store.erase("a");
-    store.keep("a", Json::array(), Json::object(), last);
+    store.keep("a", "[]", "{}", last);
   }
   EXPECT_GT(store.size_bytes(), 100000u);
   store.erase("a");

@@ -105,8 +105,10 @@ Json ResponseEncoder::place(size_t index, const AnswerItem& item) const {
 
 std::string ResponseEncoder::begin() {
   const Json running = response("in_progress");
-  return event("response.created", {{"response", running}}) +
-         event("response.in_progress", {{"response", running}});
+  // Events are numbered as they are made: one statement each.
+  std::string bytes = event("response.created", {{"response", running}});
+  bytes += event("response.in_progress", {{"response", running}});
+  return bytes;
 }
 
 std::string ResponseEncoder::progress(const PromptProgress& /*progress*/) {
@@ -152,8 +154,8 @@ std::string ResponseEncoder::closed(size_t index, const AnswerItem& item) {
     fields["text"] = item.text;
     if (is_text) fields["logprobs"] = scores(item.scores);
     bytes = event(is_text ? "response.output_text.done" : "response.reasoning_text.done",
-                  std::move(fields)) +
-            event("response.content_part.done", std::move(ended));
+                  std::move(fields));
+    bytes += event("response.content_part.done", std::move(ended));
   }
   const char* status = is_cut_ || !item.complete ? "incomplete" : "completed";
   return bytes + event("response.output_item.done",

@@ -241,7 +241,7 @@ void read_tools(Fields& fields, ResponsesRequest& request, Json& chat,
     const auto description = one.text("description");
     const Json* parameters = one.object("parameters");
     const bool strict = one.boolean("strict").value_or(false);
-    if (!name) one.fail(bad_field(one.full_name("name"), "a tool has no name"));
+    if (!name) one.fail(bad_field(one.full_name("name"), one.full_name("name") + " is absent"));
     if (one.problem()) return fields.fail(*one.problem());
     Json function = {{"name", *name}};
     if (description) function["description"] = *description;
@@ -265,7 +265,7 @@ void read_tool_choice(Fields& fields, ResponsesRequest& request, Json& chat) {
   }
   Fields named(*choice, "tool_choice");
   const auto name = named.text("name");
-  if (!name) named.fail(bad_field("tool_choice.name", "tool_choice has no name"));
+  if (!name) named.fail(bad_field("tool_choice.name", "tool_choice.name is absent"));
   if (named.problem()) return fields.fail(*named.problem());
   chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", *name}}}};
 }
@@ -349,8 +349,8 @@ std::variant<ResponsesRequest, ApiError> decode_responses_request(const Json& bo
   read_scores(fields, body, chat);
   if (fields.problem()) return *fields.problem();
   read_echo(body, request);
-  DecodedChat decoded = decode_chat_request(chat, defaults);
-  if (auto* error = std::get_if<ApiError>(&decoded)) return in_their_words(*error, kNames);
+  DecodedChat decoded = decode_translated(chat, defaults, kNames);
+  if (auto* error = std::get_if<ApiError>(&decoded)) return std::move(*error);
   request.chat = std::get<ChatRequest>(std::move(decoded));
   request.chat.dropped_tools = std::move(dropped);
   return request;

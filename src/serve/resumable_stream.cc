@@ -70,12 +70,11 @@ void ResumableStream::end() {
   if (reader) reader->end();
 }
 
-void ResumableStream::break_silence(std::function<std::string()> bytes,
-                                    std::chrono::milliseconds interval) {
+void ResumableStream::keep_alive(std::string bytes, std::chrono::milliseconds interval) {
   const std::lock_guard lock(mutex_);
-  speech_ = bytes;
-  speech_interval_ = interval;
-  if (reader_) reader_->break_silence(std::move(bytes), interval);
+  keep_alive_ = bytes;
+  keep_alive_interval_ = interval;
+  if (reader_) reader_->keep_alive(std::move(bytes), interval);
 }
 
 size_t ResumableStream::unsent_bytes() const {
@@ -136,7 +135,7 @@ std::optional<ApiError> ResumableStream::attach(uint64_t from, std::shared_ptr<R
       reader->end();
       return std::nullopt;
     }
-    if (speech_) reader->break_silence(speech_, speech_interval_);
+    if (!keep_alive_.empty()) reader->keep_alive(keep_alive_, keep_alive_interval_);
     reader_ = reader;
   }
   reader->when_closed([self = weak_from_this(), gone = reader.get()] {

@@ -30,8 +30,7 @@ class ResumableStream : public Response, public std::enable_shared_from_this<Res
   void begin(int status, Headers headers) override;
   void write(std::string bytes) override;
   void end() override;
-  void break_silence(std::function<std::string()> bytes,
-                     std::chrono::milliseconds interval) override;
+  void keep_alive(std::string bytes, std::chrono::milliseconds interval) override;
   size_t unsent_bytes() const override;
   void when_drained(size_t bytes, std::function<void()> drained) override;
   void when_closed(std::function<void()> closed) override;
@@ -65,8 +64,8 @@ class ResumableStream : public Response, public std::enable_shared_from_this<Res
   std::deque<std::string> kept_;
   uint64_t first_ = 0;  // the number of the first kept event
   size_t kept_bytes_ = 0;
-  std::function<std::string()> speech_;
-  std::chrono::milliseconds speech_interval_{0};
+  std::string keep_alive_;
+  std::chrono::milliseconds keep_alive_interval_{0};
   std::function<void()> when_closed_;
 };
 

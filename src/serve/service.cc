@@ -120,7 +120,7 @@ Service::Service(std::shared_ptr<OpenModel> model, ServiceOptions options)
       responses_(options_.stored_response_bytes),
       streams_(options_.streams) {}
 
-Service::~Service() = default;
+Service::~Service() { end_watching(); }
 
 Result<std::unique_ptr<Service>> Service::start(std::shared_ptr<OpenModel> model,
                                                 ServiceOptions options) {
@@ -149,12 +149,12 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
             .id = {}};
   std::string_view path = request.path;
   if (path.starts_with("/v1/")) path.remove_prefix(3);
-  const Route* same_path = nullptr;
+  std::string allowed;  // methods of that path
   for (size_t i = 0; i < routes().size(); ++i) {
     const Route& route = routes()[i];
     const auto id = match_path(route.path, path);
     if (!id) continue;
-    same_path = &route;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
     const bool is_head = request.method == "HEAD" && route.method == "GET";
     if (route.method != request.method && !is_head) continue;
     ++asked_[i];
@@ -163,13 +163,12 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
     return (this->*route.handle)(call);
   }
   ++asked_.back();
-  if (same_path == nullptr) return call.fail(unknown_path(request));
+  if (allowed.empty()) return call.fail(unknown_path(request));
   const ApiError error{
       .status = 405,
-      .message = formatted("{} takes {}, not {}", request.path, same_path->method, request.method)};
-  call.target.response->send(
-      405, {{"Content-Type", "application/json"}, {"Allow", std::string(same_path->method)}},
-      error_text(call.target.dialect, error, call.target.request_id));
+      .message = formatted("{} takes {}, not {}", request.path, allowed, request.method)};
+  call.target.response->send(405, {{"Content-Type", "application/json"}, {"Allow", allowed}},
+                             error_text(call.target.dialect, error, call.target.request_id));
 }
 
 bool Service::read_body(Call& call) {

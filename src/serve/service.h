@@ -62,6 +62,8 @@ class Service {
   SchedulerCounters counters() const { return scheduler_->counters(); }
   /// For Prometheus.
   std::string metrics() const;
+  /// How often each path was asked for, those too that nobody asked for.
+  std::vector<AskedCount> asked() const;
 
  private:
   struct Call;
@@ -140,7 +142,6 @@ class Service {
   void note_dropped(const ChatRequest& request);
   const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
   bool knows(const std::string& asked) const;
-  std::vector<AskedCount> asked() const;
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
   /// No more than the rest of the context; negative, as the client has it, for no limit.
   int64_t tokens_max(const GenerationFields& generation, size_t prompt_tokens) const;

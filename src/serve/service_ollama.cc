@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/answer_grammar.h"
 #include "serve/ollama_answer.h"
 #include "serve/one_answer.h"
 #include "serve/openai_completions.h"
@@ -110,6 +111,7 @@ void Service::ollama_show(Call& call) {
 
 void Service::generate_raw(const Call& call, const OllamaRequest& request,
                            std::unique_ptr<AnswerEncoder> encoder) {
+  if (const auto refusal = check_constraints(request.chat)) return call.fail(*refusal);
   const GenerationFields& generation = request.chat.generation;
   Result<std::vector<TokenId>> prompt = tokenizer().encode(
       request.raw_prompt, {.add_special_tokens = true, .match_added_tokens = true});

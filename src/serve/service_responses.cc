@@ -56,8 +56,10 @@ void Service::responses(Call& call) {
                                 .echo = std::move(request.echo)};
   if (chat->request.top_logprobs >= 0) options.spelling.emplace(tokenizer());
   if (request.store) {
-    options.on_end = [this, id = options.identity.id, input = std::move(request.input), previous](
-                         const Json& response) { responses_.keep(id, input, response, previous); };
+    options.on_end = [this, id = options.identity.id, input = dump_json(request.input),
+                      previous](const Json& response) {
+      responses_.keep(id, input, dump_json(response), previous);
+    };
   }
   answer_once(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)));
 }

@@ -48,6 +48,7 @@ class MemoryResponse : public Response {
     ended_ = true;
     changed_.notify_all();
   }
+  void keep_alive(std::string, std::chrono::milliseconds) override {}
   void break_silence(std::function<std::string()> bytes, std::chrono::milliseconds) override {
     const std::lock_guard lock(mutex_);
     speech_ = std::move(bytes);
