@@ -94,7 +94,8 @@ TEST(ResponseEncoder, SaysAnAnswerInItems) {
     EXPECT_EQ(events[i]["sequence_number"], i);
     EXPECT_EQ(events[i]["type"], expected[i][0]);
     // Keys in any order.
-    for (const auto& [key, value] : (expected[i].size() > 1 ? expected[i][1] : Json()).items()) {
+    const Json fields = expected[i].size() > 1 ? expected[i][1] : Json::object();
+    for (const auto& [key, value] : fields.items()) {
       EXPECT_EQ(SortedJson::parse(events[i][key].dump()), SortedJson::parse(value.dump()));
     }
   }

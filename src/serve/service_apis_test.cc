@@ -167,11 +167,9 @@ TEST_F(ApisTest, AStreamIsComeBackTo) {
   auto second = std::make_shared<MemoryResponse>();
   service->handle({.method = "GET", .path = "/v1/stream", .query = "conv_id=talk&from=1"}, second);
   const auto texts = [](const std::vector<Json>& frames) {
-    std::vector<std::string> texts;
-    for (const Json& frame : frames) {
-      texts.push_back(frame["choices"][0]["delta"].dump());
-    }
-    return texts;
+    std::vector<std::string> deltas;
+    for (const Json& frame : frames) deltas.push_back(frame["choices"][0]["delta"].dump());
+    return deltas;
   };
   std::string again = second->wait();
   EXPECT_EQ(again.rfind("id: 1\n", 0), 0u);

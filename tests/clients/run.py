@@ -4,7 +4,7 @@
     tests/clients/run.py MOEFLUX [FOLDER]
 
 Installs what requirements.txt and package.json pin into FOLDER (default build/clients), unless it
-is there. Needs the network once, and npm for the client of Node.
+is there. Needs the network once, and npm for the clients of Node.
 """
 
 import os
@@ -18,6 +18,9 @@ sys.path.insert(0, os.path.join(HERE, "..", "serve"))
 from server import MODEL, Server  # noqa: E402
 
 KEY = "a key that nobody guesses"
+PYTHON = ("openai_client.py", "responses_client.py", "anthropic_client.py", "ollama_client.py",
+          "litellm_client.py", "langchain_client.py")
+NODE = ("openai_client.mjs", "anthropic_client.mjs", "vercel_client.mjs")
 
 
 def prepare(folder):
@@ -27,7 +30,7 @@ def prepare(folder):
         venv.create(os.path.join(folder, "venv"), with_pip=True)
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r",
                     os.path.join(HERE, "requirements.txt")], check=True)
-    for name in ("package.json", "openai_client.mjs"):
+    for name in ("package.json", *NODE):
         shutil.copy(os.path.join(HERE, name), folder)
     subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder,
                    check=True)
@@ -42,9 +45,8 @@ def main():
     with Server(program, "--api-key", KEY) as server:
         environment = {**os.environ, "MOEFLUX_URL": f"http://127.0.0.1:{server.port}/v1",
                        "MOEFLUX_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"}
-        clients = [[python, os.path.join(HERE, name)]
-                   for name in ("openai_client.py", "litellm_client.py", "langchain_client.py")]
-        clients.append(["node", os.path.join(folder, "openai_client.mjs")])
+        clients = [[python, os.path.join(HERE, name)] for name in PYTHON]
+        clients += [["node", os.path.join(folder, name)] for name in NODE]
         clients.append([python, os.path.join(HERE, "lm_eval_client.py"), program,
                         os.path.abspath(MODEL)])
         for client in clients:

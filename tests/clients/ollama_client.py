@@ -1,0 +1,59 @@
+"""The ollama package: chat, generate, show, list and errors."""
+
+import os
+
+import ollama
+
+client = ollama.Client(host=os.environ["MOEFLUX_URL"].removesuffix("/v1"),
+                       headers={"Authorization": f"Bearer {os.environ['MOEFLUX_KEY']}"})
+OPTIONS = {"num_predict": 16, "seed": 3}
+ASK = {"model": "fable-20m", "messages": [{"role": "user", "content": "Once upon a time"}],
+       "options": OPTIONS}
+
+assert [model.model for model in client.list().models] == ["fable-20m"]
+assert client.ps().models[0].context_length == 1024
+shown = client.show("fable-20m:latest")
+assert "completion" in shown.capabilities and shown.modelinfo["general.architecture"]
+
+whole = client.chat(**ASK)
+text = whole.message.content
+assert text and whole.done_reason == "length" and whole.eval_count == 16
+pieces = list(client.chat(**ASK, stream=True))
+assert "".join(piece.message.content for piece in pieces) == text
+assert pieces[-1].done and pieces[-1].prompt_eval_count > 0
+assert client.chat(**ASK, think=False).message.content == text
+
+generated = client.generate(model="fable-20m", prompt="Once upon a time", options=OPTIONS)
+assert generated.response == text
+raw = client.generate(model="fable-20m", prompt="Once upon a time", raw=True, stream=True,
+                      options=OPTIONS)
+assert "".join(piece.response for piece in raw)
+assert client.generate(model="fable-20m").done_reason == "load"
+
+
+def look(place: str) -> str:
+    """Looks at a place."""
+    return place
+
+
+turn = [{"role": "user", "content": "Where is the fox?"},
+        {"role": "assistant", "content": "", "thinking": "Hm.",
+         "tool_calls": [{"function": {"name": "look", "arguments": {"place": "wood"}}}]},
+        {"role": "tool", "tool_name": "look", "content": "in the wood"}]
+assert client.chat(**{**ASK, "messages": turn}, tools=[look]).message is not None
+
+
+def expect(status, call):
+    """What the package makes of an error's status."""
+    try:
+        call()
+    except ollama.ResponseError as error:
+        assert error.status_code == status and isinstance(error.error, str), error
+        return
+    raise AssertionError(f"no {status}")
+
+
+expect(404, lambda: client.chat(**{**ASK, "model": "none"}))
+expect(400, lambda: client.chat(**{**ASK, "options": {"num_ctx": 1 << 20}}))
+expect(501, lambda: client.pull("llama"))
+print("ollama:", text)

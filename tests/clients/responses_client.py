@@ -1,0 +1,58 @@
+"""The openai package's responses: whole, in events, going on, kept and deleted."""
+
+import os
+
+import openai
+
+client = openai.OpenAI(base_url=os.environ["MOEFLUX_URL"], api_key=os.environ["MOEFLUX_KEY"],
+                       max_retries=0)
+ASK = {"model": "fable-20m", "input": "Once upon a time", "max_output_tokens": 16,
+       "extra_body": {"seed": 3}}
+
+whole = client.responses.create(**ASK)
+text = whole.output_text
+assert text and whole.status == "incomplete", whole
+assert whole.incomplete_details.reason == "max_output_tokens"
+assert whole.usage.output_tokens == 16 and whole.usage.input_tokens_details.cached_tokens >= 0
+
+events = list(client.responses.create(**ASK, stream=True))
+assert [event.sequence_number for event in events] == list(range(len(events)))
+assert events[0].type == "response.created" and events[-1].type == "response.incomplete"
+assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == text
+with client.responses.stream(**ASK) as stream:
+    kinds = [event.type for event in stream]
+assert "response.output_text.done" in kinds and "response.output_item.done" in kinds
+
+assert client.responses.retrieve(whole.id).output_text == text
+items = client.responses.input_items.list(whole.id)
+assert items.data[0].content == "Once upon a time" or items.data[0].content[0].text
+more = client.responses.create(**{**ASK, "input": "And then?"}, previous_response_id=whole.id)
+assert more.previous_response_id == whole.id
+assert more.usage.input_tokens_details.cached_tokens > 0
+client.responses.delete(whole.id)
+try:
+    client.responses.retrieve(whole.id)
+    raise AssertionError("a deleted response is there")
+except openai.NotFoundError:
+    pass
+
+scored = client.responses.create(**ASK, include=["message.output_text.logprobs"], top_logprobs=2)
+tokens = scored.output[0].content[0].logprobs
+assert "".join(token.token for token in tokens) == text
+assert all(len(token.top_logprobs) == 2 for token in tokens)
+
+# What a client sends back of a turn with a call, and tools that nobody here can run.
+turn = [{"role": "user", "content": "Where is the fox?"},
+        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "in the wood"}]
+tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False},
+         {"type": "web_search"}]
+went_on = client.responses.create(**{**ASK, "input": turn}, tools=tools,
+                                  instructions="You tell stories.")
+assert went_on.output and [tool.type for tool in went_on.tools] == ["function"]
+try:
+    client.responses.create(**ASK, background=True)
+    raise AssertionError("background is taken")
+except openai.BadRequestError as error:
+    assert error.param == "background", error
+print("responses:", text)
