@@ -111,7 +111,7 @@ std::string render_memory(const TierReport& r) {
                                 cache_type_name(r.model->cache_types.values)));
   text += context_line(plan, r.context);
   text += memory_line("scratch", plan.scratch_bytes);
-  text += memory_line("reserve", kDeviceReserveBytes, "tables, workspace, the driver");
+  text += memory_line("reserve", r.reserve_bytes(), "tables, workspace, the driver");
   if (!r.fits()) {
     return text +
            "  it does not fit: what all tokens need has to be in the device's memory, and room for "
@@ -159,7 +159,7 @@ Json tier_json(const TierReport& r) {
                     {"state_tokens", r.context},
                     {"context_bytes", r.memory.context_bytes},
                     {"scratch_bytes", r.memory.scratch_bytes},
-                    {"reserve_bytes", kDeviceReserveBytes},
+                    {"reserve_bytes", r.reserve_bytes()},
                     {"experts_bytes", r.memory.experts_bytes},
                     {"slot_bytes", r.memory.expert_slot_bytes},
                     {"bytes_per_expert_by_format", expert_bytes_by_format(r.model->experts)},

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "engine/device_plan.h"
 #include "engine/forecast.h"
 
 namespace moeflux {
@@ -38,9 +39,11 @@ struct TierReport {
   ExpertPlan experts;
   TierForecast forecast;
 
+  /// Left free of the device's memory, as the engine leaves it.
+  uint64_t reserve_bytes() const { return device_reserve(machine.device_bytes); }
   /// What all tokens need of the device's memory.
   uint64_t taken_bytes() const {
-    return memory.dense_bytes + memory.state_bytes + memory.scratch_bytes + kDeviceReserveBytes;
+    return memory.dense_bytes + memory.state_bytes + memory.scratch_bytes + reserve_bytes();
   }
   /// What all tokens need fits the device, and where experts come from the drive, the host has room
   /// for one.

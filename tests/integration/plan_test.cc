@@ -141,6 +141,21 @@ TEST(Plan, DescribesAGpu) {
   EXPECT_FALSE(contains(small.out, "tokens/s")) << small.out;
 }
 
+// As the engine does: a small GPU would have nothing left for experts beside half a gigabyte.
+TEST(Plan, LeavesAnEighthOfASmallGpuFree) {
+  const auto reserve = [](const char* vram) {
+    const ProgramOutput output = moeflux({"plan", "--like", "tiny", "--vram", vram, "--ram", "4G",
+                                          "--vram-bandwidth", "100", "--pcie", "10",
+                                          "--memory-bandwidth", "20", "--drive", "1", "--json"});
+    expect_success(output);
+    const auto report = parse_json(output.out, "plan");
+    EXPECT_TRUE(report.ok());
+    return report.ok() ? (*report)["memory"]["reserve_bytes"].get<uint64_t>() : 0;
+  };
+  EXPECT_EQ(reserve("1G"), uint64_t{128} << 20);
+  EXPECT_EQ(reserve("12G"), uint64_t{512} << 20);
+}
+
 TEST(Plan, ABusWithoutAGpuIsRefused) {
   const ProgramOutput output =
       moeflux({"plan", "--like", "tiny", "--device", "cpu", "--pcie", "25"});

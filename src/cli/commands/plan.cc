@@ -17,6 +17,7 @@
 #include "cli/terminal.h"
 #include "cli/tier_report.h"
 #include "engine/cache_types.h"
+#include "engine/device_plan.h"
 #include "engine/dry_run.h"
 #include "engine/forecast.h"
 #include "engine/machine_probe.h"
@@ -328,7 +329,7 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   report.experts =
       plan_experts(model->experts, report.memory,
                    DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
-                                .taken_bytes = report.memory.state_bytes + kDeviceReserveBytes,
+                                .taken_bytes = report.memory.state_bytes + device_reserve(memory_bytes),
                                 .copies_beside = here == nullptr || here->copies_beside()},
                    {.expert_cache_bytes = engine.expert_cache_bytes,
                     .near_cache_bytes = engine.near_cache_bytes});
