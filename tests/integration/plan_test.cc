@@ -144,9 +144,9 @@ TEST(Plan, DescribesAGpu) {
 // As the engine does: a small GPU would have nothing left for experts beside half a gigabyte.
 TEST(Plan, LeavesAnEighthOfASmallGpuFree) {
   const auto reserve = [](const char* vram) {
-    const ProgramOutput output = moeflux({"plan", "--like", "tiny", "--vram", vram, "--ram", "4G",
-                                          "--vram-bandwidth", "100", "--pcie", "10",
-                                          "--memory-bandwidth", "20", "--drive", "1", "--json"});
+    const ProgramOutput output =
+        moeflux({"plan", "--like", "tiny", "--vram", vram, "--ram", "4G", "--vram-bandwidth", "100",
+                 "--pcie", "10", "--memory-bandwidth", "20", "--drive", "1", "--json"});
     expect_success(output);
     const auto report = parse_json(output.out, "plan");
     EXPECT_TRUE(report.ok());

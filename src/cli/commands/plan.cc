@@ -326,13 +326,13 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   const int64_t chunk = prefill_chunk_for(*stepping, engine, report.context);
   MF_ASSIGN_OR_RETURN(report.memory, plan_of(*model, *stepping, engine, report.context, available));
   const uint64_t taken = report.memory.dense_bytes + report.memory.scratch_bytes;
-  report.experts =
-      plan_experts(model->experts, report.memory,
-                   DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
-                                .taken_bytes = report.memory.state_bytes + device_reserve(memory_bytes),
-                                .copies_beside = here == nullptr || here->copies_beside()},
-                   {.expert_cache_bytes = engine.expert_cache_bytes,
-                    .near_cache_bytes = engine.near_cache_bytes});
+  report.experts = plan_experts(
+      model->experts, report.memory,
+      DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
+                   .taken_bytes = report.memory.state_bytes + device_reserve(memory_bytes),
+                   .copies_beside = here == nullptr || here->copies_beside()},
+      {.expert_cache_bytes = engine.expert_cache_bytes,
+       .near_cache_bytes = engine.near_cache_bytes});
   MF_ASSIGN_OR_RETURN(report.machine, find_tier_machine(options, *model, memory_bytes, here));
   std::vector<int64_t> prompts = {std::min(kPromptTokens, report.context)};
   if (chunk > prompts.front()) prompts.push_back(chunk);
