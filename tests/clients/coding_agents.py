@@ -69,7 +69,7 @@ def long_model(folder):
     path = os.path.join(folder, "config.json")
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
-    config["max_position_embeddings"] = CONTEXT
+    config["text_config"]["max_position_embeddings"] = CONTEXT
     with open(path, "w", encoding="utf-8") as file:
         json.dump(config, file)
 
