@@ -28,6 +28,8 @@ struct ForwardStep {
   StepBatch& batch;  // of n rows
   ExpertStore& experts;
   HiddenObserver* observer = nullptr;
+  /// What the last layer with an index has chosen, for those that share it; the model's own.
+  KeySelection* selection = nullptr;
 };
 
 /// Immutable once created; forward() keeps its state in the step.

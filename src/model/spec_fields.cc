@@ -63,7 +63,7 @@ void judge_unread_keys(Config& c, ModelSpec& spec) {
 
 }  // namespace
 
-ModelSpec read_trunk(Config& c) {
+ModelSpec read_trunk(Config& c, std::string_view activation) {
   ModelSpec spec;
   spec.model_type = c.model_type();
   spec.hidden_size = c.require_int("hidden_size");
@@ -71,7 +71,7 @@ ModelSpec read_trunk(Config& c) {
   spec.max_position_embeddings = c.int_or("max_position_embeddings", 262144, {1, 1 << 30});
   spec.rms_norm_eps = static_cast<float>(c.require_number(norm_eps_key(c), 0.0, 1.0));
   spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", false);
-  c.expect_string("hidden_act", "silu");
+  c.expect_string("hidden_act", activation);
   return spec;
 }
 

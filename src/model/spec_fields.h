@@ -16,8 +16,9 @@
 
 namespace moeflux {
 
-/// Widths, vocabulary, eps and embedding tying; hidden_act must be silu. Layers are left empty.
-ModelSpec read_trunk(Config& c);
+/// Widths, vocabulary, eps and embedding tying; hidden_act must be `activation`. Layers are left
+/// empty.
+ModelSpec read_trunk(Config& c, std::string_view activation = "silu");
 int64_t read_num_layers(Config& c);
 
 /// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /

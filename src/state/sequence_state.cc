@@ -232,7 +232,11 @@ Tensor SequenceState::fixed(LayerId layer, size_t tensor) const {
 
 KvView SequenceState::key_value(LayerId layer) const {
   const size_t values = at(layer).tensors.size() > 1 ? 1 : 0;
-  return {pages(layer, 0), pages(layer, values), kPageTokens, length_};
+  return key_value(layer, 0, values);
+}
+
+KvView SequenceState::key_value(LayerId layer, size_t keys, size_t values) const {
+  return {pages(layer, keys), pages(layer, values), kPageTokens, length_};
 }
 
 // Calls visit(tensor, offset) for every contiguous piece of the part of the tensor's bytes.

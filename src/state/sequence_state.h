@@ -70,6 +70,8 @@ class SequenceState {
   /// Keys in tensor 0 of the layer and values in tensor 1; or both in tensor 0, if it is the only
   /// one, the values being the first elements of the keys.
   KvView key_value(LayerId layer) const;
+  /// Keys and values in these tensors of the layer, which may be one.
+  KvView key_value(LayerId layer, size_t keys, size_t values) const;
 
   /// Bytes of a layer as snapshots hold it: its tensors in order, each [tokens, shape...] of the
   /// tokens that later ones may read (StateTensor::first_read), or [shape...].

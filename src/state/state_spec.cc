@@ -39,7 +39,8 @@ uint64_t LayerStateSpec::bytes_after(int64_t length) const {
 uint64_t LayerStateSpec::bytes_seen(int64_t length) const {
   uint64_t all = 0;
   for (const StateTensor& tensor : tensors) {
-    const int64_t seen = tensor.window > 0 ? std::min(tensor.window, length) : length;
+    int64_t seen = tensor.window > 0 ? std::min(tensor.window, length) : length;
+    if (tensor.tokens_read > 0) seen = std::min(seen, tensor.tokens_read);
     all += tensor.bytes() * static_cast<uint64_t>(tensor.is_per_token() ? seen : 1);
   }
   return all;
@@ -52,6 +53,7 @@ std::string to_string(const LayerStateSpec& layer) {
     text += formatted("{} {}", dtype_name(tensor.dtype), tensor.shape.to_string());
     if (tensor.is_per_token()) text += " a token";
     if (tensor.window > 0) text += formatted(", the last {}", tensor.window);
+    if (tensor.tokens_read > 0) text += formatted(", {} of which are read", tensor.tokens_read);
   }
   return text.empty() ? "nothing" : text;
 }

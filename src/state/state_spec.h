@@ -25,6 +25,9 @@ struct StateTensor {
   /// Later tokens read only the last `window` tokens, their own among them; 0 means all. 0 unless
   /// per token.
   int64_t window = 0;
+  /// A later token reads no more than so many of them, whichever they are; 0: all. 0 unless per
+  /// token.
+  int64_t tokens_read = 0;
 
   bool is_per_token() const { return extent == StateExtent::kPerToken; }
   /// The bytes of `shape`: of one token, or of the whole.
@@ -34,7 +37,10 @@ struct StateTensor {
   /// The bytes that evaluating `length` tokens left behind and later tokens may read.
   uint64_t bytes_after(int64_t length) const;
 
-  friend bool operator==(const StateTensor&, const StateTensor&) = default;
+  /// Whether both hold the same: how much of it is read does not matter.
+  friend bool operator==(const StateTensor& a, const StateTensor& b) {
+    return a.extent == b.extent && a.shape == b.shape && a.dtype == b.dtype && a.window == b.window;
+  }
 };
 
 /// A layer's tensors; the mixer knows which is which. May be empty.

@@ -40,6 +40,14 @@ std::span<const KvRows> StepBatch::key_values(LayerId layer) {
   return key_values_;
 }
 
+std::span<const KvRows> StepBatch::key_values(LayerId layer, size_t keys, size_t values) {
+  key_values_.clear();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    key_values_.push_back({sequences_[i].rows, states_[i]->key_value(layer, keys, values)});
+  }
+  return key_values_;
+}
+
 std::span<const StateRows> StepBatch::states(LayerId layer, size_t tensor) {
   fixed_states_.clear();
   for (size_t i = 0; i < states_.size(); ++i) {

@@ -45,6 +45,8 @@ class StepBatch {
   // of its function.
   /// SequenceState::key_value().
   std::span<const KvRows> key_values(LayerId layer);
+  /// The same of tensors by number. Its span ends with that of key_values(layer).
+  std::span<const KvRows> key_values(LayerId layer, size_t keys, size_t values);
   /// A tensor of a fixed size: SequenceState::fixed().
   std::span<const StateRows> states(LayerId layer, size_t tensor);
 

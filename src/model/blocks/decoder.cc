@@ -32,7 +32,7 @@ class Decoder : public Model {
   }
 
   const ModelSpec& spec() const override { return spec_; }
-  Status forward(const ForwardStep& step, Tensor logits) const override;
+  Status forward(const ForwardStep& given, Tensor logits) const override;
 
  private:
   const LayerSpec& layer_spec(LayerId id) const {
@@ -95,7 +95,10 @@ Status Decoder::look_ahead(const ForwardStep& step, LayerId next, Tensor residua
                             .spec = &layer_spec(next).moe});
 }
 
-Status Decoder::forward(const ForwardStep& step, Tensor logits) const {
+Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
+  KeySelection selection;
+  ForwardStep step = given;
+  step.selection = &selection;
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);

@@ -57,7 +57,8 @@ const std::vector<std::string> kEveryFamily = {
     "qwen3.5-35b-a3b", "qwen3-next-80b-a3b", "qwen3-30b-a3b", "qwen2_moe",     "deepseek-v3",
     "kimi-k2",         "kimi-k2.5",          "glm-4.5",       "glm-4.7-flash", "minimax-m2",
     "mixtral-8x7b",    "olmoe-1b-7b",        "deepseek-v2",   "gpt-oss-20b",   "gemma4_text",
-    "mimo_v2_flash",   "lfm2-8b-a1b"};
+    "mimo_v2_flash",   "lfm2-8b-a1b",        "deepseek-v3.2", "glm-5",         "glm-5.2",
+    "minimax-m3"};
 
 const AttentionSpec& attention_of(const LayerSpec& layer) {
   return *mixer_as<AttentionSpec>(layer);

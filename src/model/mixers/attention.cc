@@ -22,6 +22,7 @@ struct AttentionWeights {
   Tensor k_norm;
   Tensor sinks;
   Tensor inverse_frequencies;
+  KeyIndexWeights index;
 };
 
 Tensor project(Encoder& e, Tensor x, const Weight& weight, Tensor bias) {
@@ -63,6 +64,7 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   }
   if (s.sinks) w.sinks = weights.vector(p + "sinks", {s.num_heads});
   w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
+  if (s.index) w.index = take_normed_index(weights, *s.index, place);
   return w;
 }
 
@@ -87,6 +89,11 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
+  KeySelection selected;
+  if (s.index) {
+    selected = {e.scratch(s.index->ids_shape(n), DType::kI32), s.index->unit};
+    choose_keys(step, layer, *s.index, w.index, {x, x, 2}, selected.ids);
+  }
   Tensor q = project(e, x, w.q, w.q_bias);
   Tensor k = project(e, x, w.k, w.k_bias);
   Tensor v;
@@ -120,7 +127,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
   e.attention(mixed, q, k, v, step.batch.key_values(layer),
-              {.scale = s.scale, .window = s.window, .sinks = w.sinks});
+              {.scale = s.scale, .window = s.window, .sinks = w.sinks, .selected = selected});
   if (s.output_gate) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
   e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);
   if (!w.o_bias.is_null()) e.add_bias(out, w.o_bias);
@@ -132,9 +139,12 @@ LayerStateSpec AttentionSpec::state(const CacheTypes& types) const {
   const auto of = [&](int64_t width, DType type) {
     StateTensor tensor = cached_heads(num_kv_heads, width, type);
     tensor.window = window;
+    if (index) tensor.tokens_read = index->tokens_read();
     return tensor;
   };
-  return {{of(head_dim, types.keys), of(v_head_dim, types.values)}};
+  LayerStateSpec layer{{of(head_dim, types.keys), of(v_head_dim, types.values)}};
+  if (index) layer.tensors.push_back(index->state(types));
+  return layer;
 }
 
 Status AttentionSpec::has_state(const CacheTypes& types) const {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "model/mixer.h"
+#include "model/mixers/key_index.h"
 #include "model/rope.h"
 
 namespace moeflux {
@@ -34,6 +36,8 @@ struct AttentionSpec : MixerSpec {
   bool v_is_k = false;  // no v_proj: values are the keys before norm and rope
   bool sinks = false;
   float value_scale = 1.0f;  // multiplies the values
+  /// Chooses the keys that heads attend to, each group for as many of them; nullopt: all keys.
+  std::optional<KeyIndexSpec> index;
 
   std::string_view kind() const override { return "attention"; }
   LayerStateSpec state(const CacheTypes& types) const override;

@@ -35,6 +35,7 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
   }
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_dim);
   w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
+  if (s.index) w.index = take_weighted_index(weights, *s.index, place, s.q_lora_rank);
   return w;
 }
 
@@ -45,8 +46,12 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   const LatentAttentionSpec& s = spec_;
   const LatentAttentionWeights& w = weights_;
   Encoder& e = step.encoder;
-  ScratchScope scope(e);
   const int64_t n = x.dim(0);
+  // Later layers may share the choice, so its memory is not this layer's.
+  if (s.index && step.selection->is_null()) {
+    *step.selection = {e.scratch(s.index->ids_shape(n), DType::kI32), s.index->unit};
+  }
+  ScratchScope scope(e);
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
 
   const Tensor latent = scratch({n, s.latent_dim()});
@@ -59,6 +64,7 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
     const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that the product may make it
     e.rms_norm(normed, low_rank, w.q_norm, s.latent_norm_eps);
     e.linear(q, normed, w.q_b);
+    if (s.index) choose_keys(step, layer, *s.index, w.index, {normed, x, 1}, step.selection->ids);
   }
   const HeadRows stacked_k{s.kv_lora_rank, 0, s.kv_lora_rank};
   const HeadRows stacked_v{s.v_dim, 0, s.v_dim};
@@ -67,7 +73,7 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   const bool stacked = w.k_up_is_transposed;
   const Tensor values = scratch({n, s.num_heads, s.v_dim});
   e.latent_attention(values, q.split_last(s.nope_dim + s.rope_dim), latent, step.positions,
-                     step.batch.key_values(layer),
+                     step.batch.key_values(layer, 0, 0),
                      {.norm = w.kv_norm,
                       .norm_eps = s.latent_norm_eps,
                       .inverse_frequencies = w.inverse_frequencies,
@@ -77,13 +83,17 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
                       .k_up_is_transposed = stacked,
                       .v_up = w.v_up,
                       .v_rows = stacked ? stacked_v : v_rows,
-                      .scale = s.scale});
+                      .scale = s.scale,
+                      .selected = s.chooses() ? *step.selection : KeySelection{}});
   e.linear(out, values.reshape({n, s.num_heads * s.v_dim}), w.o);
 }
 
 LayerStateSpec LatentAttentionSpec::state(const CacheTypes& types) const {
   // Values are the first kv_lora_rank elements of the keys.
-  return {{cached_heads(1, latent_dim(), types.keys)}};
+  StateTensor latents = cached_heads(1, latent_dim(), types.keys);
+  latents.tokens_read = tokens_read;
+  if (!index) return {{latents}};
+  return {{latents, index->state(types)}};
 }
 
 Status LatentAttentionSpec::has_state(const CacheTypes& types) const {

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "model/mixer.h"
+#include "model/mixers/key_index.h"
 #include "model/rope.h"
 #include "quant/weight.h"
 
@@ -23,7 +25,12 @@ struct LatentAttentionSpec : MixerSpec {
   float scale = 1.0f;
   float latent_norm_eps = 1e-6f;  // of q_a_layernorm and kv_a_layernorm
   RopeSpec rope;
+  /// Heads attend to at most so many tokens, which the layer's index has chosen or, without one,
+  /// the last layer's that has one; 0: to all. There is a low-rank query then.
+  int64_t tokens_read = 0;
+  std::optional<KeyIndexSpec> index;
 
+  bool chooses() const { return tokens_read > 0; }
   int64_t latent_dim() const { return kv_lora_rank + rope_dim; }
 
   std::string_view kind() const override { return "latent_attention"; }
@@ -47,6 +54,7 @@ struct LatentAttentionWeights {
   bool k_up_is_transposed = false;
   Weight o;
   Tensor inverse_frequencies;
+  KeyIndexWeights index;
 };
 
 class LatentAttentionMixer : public Mixer {

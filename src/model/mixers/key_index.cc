@@ -1,0 +1,79 @@
+#include "model/mixers/key_index.h"
+
+#include "model/model.h"
+#include "model/weight_store.h"
+
+namespace moeflux {
+namespace {
+
+// The reference's LayerNorm has this one, whatever rms_norm_eps is.
+constexpr float kLayerNormEps = 1e-6f;
+
+}  // namespace
+
+// A score decides whether a key is seen at all, so its keys keep 16 bits where others have 8.
+StateTensor KeyIndexSpec::state(const CacheTypes& types) const {
+  return cached_heads(1, head_dim, types.keys == DType::kI8 ? DType::kF16 : types.keys);
+}
+
+KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& spec,
+                                    const MixerPlace& place, int64_t query_width) {
+  const std::string p = place.layer + "self_attn.indexer.";
+  KeyIndexWeights w;
+  w.q = weights.matrix(p + "wq_b", spec.num_heads * spec.head_dim, query_width);
+  w.k = weights.matrix(p + "wk", spec.head_dim, place.hidden_size);
+  w.head_weights = weights.router(p + "weights_proj", spec.num_heads, place.hidden_size);
+  w.k_norm = weights.vector(p + "k_norm.weight", {spec.head_dim});
+  w.k_bias = weights.vector(p + "k_norm.bias", {spec.head_dim});
+  w.eps = kLayerNormEps;
+  w.inverse_frequencies = weights.constant(spec.rope.inverse_frequencies);
+  return w;
+}
+
+KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec,
+                                  const MixerPlace& place) {
+  // As the publisher calls them, or as transformers saves them.
+  const std::string saved = place.layer + "self_attn.indexer.";
+  const std::string p =
+      weights.has(saved + "q_proj.weight") ? saved : place.layer + "self_attn.index_";
+  KeyIndexWeights w;
+  w.q = weights.matrix(p + "q_proj", spec.num_heads * spec.head_dim, place.hidden_size);
+  w.k = weights.matrix(p + "k_proj", spec.head_dim, place.hidden_size);
+  w.q_norm = weights.vector(p + "q_norm.weight", {spec.head_dim}, place.norm_add);
+  w.k_norm = weights.vector(p + "k_norm.weight", {spec.head_dim}, place.norm_add);
+  w.eps = place.rms_norm_eps;
+  w.inverse_frequencies = weights.constant(spec.rope.inverse_frequencies);
+  return w;
+}
+
+// Factors that all scores of a token share are left out: they change no order.
+void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
+                 const KeyIndexWeights& w, const KeyIndexInput& input, Tensor ids) {
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = input.x.dim(0);
+  const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
+  const Tensor q = scratch(spec.num_heads * spec.head_dim);
+  const Tensor k = scratch(spec.head_dim);
+  const bool are_weighted = w.head_weights.rows > 0;
+  const Tensor head_weights = are_weighted ? scratch(spec.num_heads) : Tensor{};
+  e.linear(q, input.queries_from, w.q);
+  e.linear(k, input.x, w.k);
+  if (are_weighted) e.linear(head_weights, input.x, w.head_weights);
+  const Tensor queries = q.split_last(spec.head_dim);
+  const Tensor keys = k.split_last(spec.head_dim);
+  if (!w.q_norm.is_null()) e.rms_norm(queries, queries, w.q_norm, w.eps);
+  if (w.k_bias.is_null()) {
+    e.rms_norm(keys, keys, w.k_norm, w.eps);
+  } else {
+    e.layer_norm(k, k, w.k_norm, w.eps);
+    e.add_bias(k, w.k_bias);
+  }
+  e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
+  e.rope(keys, step.positions, w.inverse_frequencies, spec.rope.options());
+  e.select_keys(ids, queries, keys, head_weights,
+                step.batch.key_values(layer, input.tensor, input.tensor),
+                {.unit = spec.unit, .recent = spec.recent});
+}
+
+}  // namespace moeflux

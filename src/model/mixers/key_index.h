@@ -1,0 +1,62 @@
+// The index of sparse attention: a few heads of its own judge the keys that a token sees, and
+// attention is left to the best. Its keys are state of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/ops.h"
+#include "model/mixer.h"
+#include "model/rope.h"
+#include "quant/weight.h"
+
+namespace moeflux {
+
+struct ForwardStep;
+class WeightStore;
+
+struct KeyIndexSpec {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t groups = 1;    // index heads that choose together are num_heads / groups
+  int64_t selected = 0;  // candidates
+  int64_t unit = 1;      // tokens of a candidate
+  int64_t recent = 0;    // of the candidates, the last ones that are always chosen
+  RopeSpec rope;         // of the first columns of a head
+
+  StateTensor state(const CacheTypes& types) const;
+  /// Room for the choice of n tokens.
+  Shape ids_shape(int64_t n) const { return {n, groups, selected}; }
+  /// Tokens that a later one reads at most.
+  int64_t tokens_read() const { return selected * unit; }
+};
+
+struct KeyIndexWeights {
+  Weight q;
+  Weight k;
+  Weight head_weights;  // null: heads are not weighted
+  Tensor q_norm;        // null: none
+  Tensor k_norm;
+  Tensor k_bias;  // null: the norm of keys keeps their mean, and adds nothing
+  float eps = 0.0f;
+  Tensor inverse_frequencies;
+};
+
+/// DeepSeek's: queries from `query_width` columns, keys through a norm with a bias, weighted heads.
+KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& spec,
+                                    const MixerPlace& place, int64_t query_width);
+/// MiniMax's: queries from the layer's input, RMS norms of queries and keys.
+KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec,
+                                  const MixerPlace& place);
+
+/// What an index looks at.
+struct KeyIndexInput {
+  Tensor queries_from;
+  Tensor x;           // the layer's input
+  size_t tensor = 0;  // of the layer's state, that holds its keys
+};
+/// Records the choice of the step's tokens into `ids`, of ids_shape().
+void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
+                 const KeyIndexWeights& weights, const KeyIndexInput& input, Tensor ids);
+
+}  // namespace moeflux
