@@ -38,6 +38,10 @@ class BenchDevice {
     return holding(shape, DType::kF32, std::as_bytes(std::span(x)));
   }
 
+  Tensor ints(const Shape& shape, std::span<const int32_t> values) {
+    return holding(shape, DType::kI32, std::as_bytes(values));
+  }
+
   /// Bytes that are codes of any width, and 1.2e-2 or so as numbers of any type.
   Tensor filled(const Shape& shape, DType dtype) {
     const std::vector<std::byte> bytes(bytes_of(shape, dtype), std::byte{0x3c});

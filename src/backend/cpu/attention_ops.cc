@@ -172,12 +172,21 @@ class Attention {
     const int64_t keys = listed_keys(tile.token);
     const int64_t end = std::min(args.end, keys);
     const int32_t* list = list_of(tile);
-    for (int64_t i = args.begin; i < end; ++i) {
-      const int64_t position = list[i / selected_.unit] * selected_.unit + i % selected_.unit;
-      const int64_t page = position / args.page_tokens % args.pages;
-      const int64_t slot = position % args.page_tokens;
-      k_rows[i - args.begin] = args.k_pages[page] + slot * args.k_stride;
-      v_rows[i - args.begin] = args.v_pages[page] + slot * args.v_stride;
+    // Divisions once for each run of keys that are neighbours in a page.
+    for (int64_t i = args.begin; i < end;) {
+      const int64_t offset = i % selected_.unit;
+      const int64_t position = list[i / selected_.unit] * selected_.unit + offset;
+      const int64_t page = position / args.page_tokens;
+      const int64_t slot = position - page * args.page_tokens;
+      const int64_t left = std::min(selected_.unit - offset, args.page_tokens - slot);
+      const uint8_t* k_row = args.k_pages[page] + slot * args.k_stride;
+      const uint8_t* v_row = args.v_pages[page] + slot * args.v_stride;
+      for (const int64_t run = std::min(end, i + left); i < run; ++i) {
+        k_rows[i - args.begin] = k_row;
+        v_rows[i - args.begin] = v_row;
+        k_row += args.k_stride;
+        v_row += args.v_stride;
+      }
     }
     args.position = keys - 1;
     args.k_pages = k_rows;
