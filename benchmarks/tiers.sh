@@ -136,7 +136,8 @@ step_small() {
   for mib in ${SMALL:-8192 4096 3072}; do
     local small=${device%%,*},memory=$mib
     logits_on "$small" "$scratch/small.safetensors" || continue
-    cmp "$scratch/whole.safetensors" "$scratch/small.safetensors" && echo "$small: the same logits"
+    python3 "$here/tiers_report.py" same "$scratch"/{whole,small}.safetensors &&
+      echo "$small: the same logits"
     measure "small-$mib" "$scratch/moeflux-35b/model" --device "$small" --plan auto,near \
       -c 4096 -p "${prompts%%,*}" -n "$tokens" -r 2
     grep "keeps" "$out/small-$mib.log"

@@ -3,6 +3,8 @@
 
     benchmarks/tiers_report.py bench FILE.json     of moeflux bench
     benchmarks/tiers_report.py peer FILE.json      of llama-bench
+    benchmarks/tiers_report.py same A B            whether two files of moeflux logits hold the same
+                                                   numbers: their headers name the devices
 """
 
 import json
@@ -57,7 +59,26 @@ def peer(results):
               f"{speeds(result)} tokens/s")
 
 
+def numbers(path):
+    """The bytes behind a safetensors file's header."""
+    with open(path, "rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        file.seek(header_bytes, 1)
+        return file.read()
+
+
+def same(first, second):
+    a, b = numbers(first), numbers(second)
+    if a == b and a:
+        return 0
+    different = sum(x != y for x, y in zip(a, b)) + abs(len(a) - len(b))
+    print(f"{different} of {len(a)} bytes differ")
+    return 1
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[1] == "same":
+        sys.exit(same(sys.argv[2], sys.argv[3]))
     if len(sys.argv) != 3 or sys.argv[1] not in ("bench", "peer"):
         sys.exit(__doc__)
     with open(sys.argv[2], encoding="utf-8") as file:
