@@ -10,12 +10,13 @@ from tokenizers import Tokenizer
 
 import dialogues
 
+TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "chat_template.jinja")
 IGNORED = 0.03  # weight of tokens that the model reads and does not write
 START, END = 1, 2  # <|im_start|>, <|im_end|>
 
 
 class Format:
-    """A folder's tokenizer and chat template."""
+    """A folder's tokenizer, and the chat template of this folder."""
 
     def __init__(self, folder):
         self.tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
@@ -27,7 +28,7 @@ class Format:
         self.tokenizer.add_special_tokens(special)
         environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
         environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-        with open(os.path.join(folder, "chat_template.jinja"), encoding="utf-8") as file:
+        with open(TEMPLATE, encoding="utf-8") as file:
             self.template = environment.from_string(file.read())
         self.assistant = self.tokenizer.encode("assistant\n", add_special_tokens=False).ids
 

@@ -210,6 +210,7 @@ def obeyed(draw):
 def obey(exchange, way, saying):
     if way == "word":
         exchange.answer = exchange.short
+        exchange.expect = [exchange.short.rstrip(".")]
         exchange.most_words = len(exchange.short.split())
     elif way == "begin":
         exchange.answer = f"{saying} {exchange.answer}"

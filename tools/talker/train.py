@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Teaches a story model to converse.
 
-    tools/talker/train.py --model models/bf16 --chat models/chat --out OUT [--seconds 270]
+    tools/talker/train.py --model STORY_MODEL --out OUT [--begin TRAINED] [--seconds 330]
 
 The loss is the cross entropy of answers plus the divergence from the model as it was on stories
 that it told itself. In the last part weights are rounded to 4 bits in the forward pass, so that the
-quantised model answers as the trained one. Writes a bf16 checkpoint and log.json into OUT.
+quantised model answers as the trained one. Writes a bf16 checkpoint and log.json into OUT; with the
+tokenizer's files and chat_template.jinja and generation_config.json of this folder it is a model.
 """
 
 import argparse
@@ -33,8 +34,9 @@ GROUP = 64
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--model", required=True, help="bf16 checkpoint to begin with")
-    parser.add_argument("--chat", required=True, help="folder of tokenizer and chat template")
+    parser.add_argument("--model", required=True,
+                        help="bf16 checkpoint of the story model, with tokenizer")
+    parser.add_argument("--begin", help="checkpoint to go on from (default: the story model)")
     parser.add_argument("--out", required=True)
     parser.add_argument("--held-out-text", help="a story text to measure the loss on")
     parser.add_argument("--held-out-tokens", type=int, default=47104, help="of it, at most")
@@ -51,6 +53,7 @@ def parse_arguments():
     parser.add_argument("--story-weight", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--shard", type=int, default=512, help="dialogues a worker makes at once")
+    parser.add_argument("--first-shard", type=int, default=0, help="of dialogues not seen yet")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compiled", type=int, default=2, help="how much, see network.py")
@@ -164,9 +167,10 @@ class Trainer:
     def __init__(self, arguments):
         self.arguments, self.device = arguments, arguments.device
         self.config = read_config(arguments.model)
-        self.chat = Format(arguments.chat)
+        self.chat = Format(arguments.model)
         self.teacher = load_weights(arguments.model, self.device)
-        self.weights = {n: v.clone().requires_grad_() for n, v in self.teacher.items()}
+        begin = load_weights(arguments.begin or arguments.model, self.device)
+        self.weights = {n: v.requires_grad_() for n, v in begin.items()}
         self.plain = Network(self.config)
         self.network = Network(self.config, compiled=arguments.compiled)
         small = [v for v in self.weights.values() if v.dim() < 2]
@@ -297,10 +301,11 @@ def main():
     arguments = parse_arguments()
     torch.manual_seed(arguments.seed)
     os.makedirs(arguments.out, exist_ok=True)
-    shards = Shards(arguments.chat, arguments.shard, arguments.length)
+    shards = Shards(arguments.model, arguments.shard, arguments.length)
+    numbers = range(arguments.first_shard, arguments.first_shard + shards_needed(arguments))
     with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
         trainer = Trainer(arguments)
-        record = trainer.run(pool.imap(shards, range(shards_needed(arguments))))
+        record = trainer.run(pool.imap(shards, numbers))
         pool.terminate()
     weights = {n: v.detach() for n, v in trainer.weights.items()}
     save_weights(weights, arguments.out)
