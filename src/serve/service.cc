@@ -154,7 +154,8 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
     const Route& route = routes()[i];
     const auto id = match_path(route.path, path);
     if (!id) continue;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+    if (!allowed.empty()) allowed += ", ";
+    allowed += route.method;
     const bool is_head = request.method == "HEAD" && route.method == "GET";
     if (route.method != request.method && !is_head) continue;
     ++asked_[i];
