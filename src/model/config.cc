@@ -7,6 +7,22 @@
 #include "model/config_keys.h"
 
 namespace moeflux {
+namespace {
+
+// Of a model that also speaks, the part that thinks: a config like any other, but for what says how
+// all weights are stored.
+Json thinker_of(Json json) {
+  const auto thinker = json.find("thinker_config");
+  if (thinker == json.end() || !thinker->is_object()) return json;
+  Json own = *thinker;
+  for (const char* key : {"quantization", "quantization_config"}) {
+    if (json.contains(key) && !own.contains(key)) own[key] = json[key];
+  }
+  return own;
+}
+
+}  // namespace
+
 Config::Config(Json object, std::string path) : top_(std::move(object)), path_(std::move(path)) {}
 
 Result<Config> Config::parse(std::string_view text) {
@@ -15,7 +31,7 @@ Result<Config> Config::parse(std::string_view text) {
     return make_error(ErrorCode::kCorruption, "config.json: top level is {}, expected an object",
                       json.type_name());
   }
-  Config config(std::move(json), "config.json");
+  Config config(thinker_of(std::move(json)), "config.json");
   if (const auto nested = config.top_.find("text_config"); nested != config.top_.end()) {
     if (!nested->is_object()) {
       return make_error(ErrorCode::kCorruption,

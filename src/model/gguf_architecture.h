@@ -27,6 +27,7 @@ struct GgufName {
 struct GgufWritten {
   std::string_view model_type;  // of config.json
   std::string_view name;        // one of GgufArchitecture::names
+  bool has_pattern = false;     // attention.sliding_window_pattern
 };
 
 struct GgufArchitecture {
@@ -56,6 +57,13 @@ void read_gguf_experts(GgufKeys& keys, Json& config);
 void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
 /// The first layers, which have no experts, and their width.
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
+/// layer_types, by the pattern in the file, which has a truth value of each block; else the
+/// full_at-th of each `interval` layers sees all and the others a window.
+struct GgufPattern {
+  int64_t interval = 1;
+  int64_t full_at = 0;
+};
+void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual);
 /// The rope_scaling of config.json; null where positions are not scaled.
 Json read_gguf_rope_scaling(GgufKeys& keys);
 

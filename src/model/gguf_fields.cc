@@ -90,6 +90,19 @@ void read_gguf_noaux_tc(GgufKeys& keys, Json& config) {
   config["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
 }
 
+void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  std::vector<int64_t> sliding;
+  if (keys.has(kPattern)) sliding = keys.of_blocks(kPattern);
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const bool slides = sliding.empty() ? i % usual.interval != usual.full_at
+                                        : sliding[static_cast<size_t>(i)] != 0;
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = types;
+}
+
 void read_gguf_dense_layers(GgufKeys& keys, Json& config) {
   config["intermediate_size"] = keys.require_int("feed_forward_length");
   config["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);

@@ -35,10 +35,11 @@ Status check_kinds(const ModelSpec& spec) {
 
 class Writer {
  public:
-  Writer(const ModelSpec& spec, const Json& config, std::string_view architecture)
+  Writer(const ModelSpec& spec, const Json& config, const GgufWritten& written)
       : spec_(spec),
         trunk_(config.contains("text_config") ? config["text_config"] : config),
-        prefix_(std::string(architecture) + ".") {}
+        prefix_(std::string(written.name) + "."),
+        has_pattern_(written.has_pattern) {}
 
   gguf::KeyWriter run(std::string_view name) {
     keys_.text("general.architecture", std::string_view(prefix_).substr(0, prefix_.size() - 1));
@@ -92,6 +93,16 @@ class Writer {
       if (own != nullptr) window = std::max(window, own->window);
     }
     if (window > 0) u32("attention.sliding_window", window);
+    if (has_pattern_) write_pattern();
+  }
+
+  void write_pattern() {
+    std::vector<int64_t> slides;
+    for (const LayerSpec& layer : spec_.layers) {
+      const auto* own = mixer_as<AttentionSpec>(layer);
+      slides.push_back(own != nullptr && own->window > 0 ? 1 : 0);
+    }
+    keys_.ints(prefix_ + "attention.sliding_window_pattern", slides);
   }
 
   // Heads are those of absorbed attention, with one key-value head; lengths of heads stand beside.
@@ -176,6 +187,7 @@ class Writer {
   const ModelSpec& spec_;
   const Json& trunk_;
   const std::string prefix_;
+  const bool has_pattern_;
   gguf::KeyWriter keys_;
 };
 
@@ -187,7 +199,7 @@ Result<gguf::KeyWriter> gguf_keys(const ModelSpec& spec, std::string_view config
   MF_RETURN_IF_ERROR(check_kinds(spec));
   MF_ASSIGN_OR_RETURN(const Json config, parse_json(config_json, "config.json"));
   for (const GgufWritten& written : architecture->written) {
-    if (written.model_type == spec.model_type) return Writer(spec, config, written.name).run(name);
+    if (written.model_type == spec.model_type) return Writer(spec, config, written).run(name);
   }
   __builtin_unreachable();
 }

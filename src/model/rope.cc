@@ -36,6 +36,19 @@ void read_yarn(Config& r, double theta, RopeSpec& spec) {
   if (all_dim != 0.0) spec.softmax_mscale = mscale(yarn.factor, all_dim);
 }
 
+void read_llama3(Config& r, double theta, RopeSpec& spec) {
+  Llama3Spec scaling;
+  scaling.factor = r.require_number("factor", 1.0, 1e6);
+  scaling.low_freq = r.require_number("low_freq_factor", 1e-6, 1e6);
+  scaling.high_freq = r.require_number("high_freq_factor", 1e-6, 1e6);
+  scaling.original_max_position = r.require_number("original_max_position_embeddings", 1.0, 1e9);
+  if (scaling.high_freq < scaling.low_freq) {
+    r.fail(ErrorCode::kInvalidArgument, formatted("high_freq_factor {} is below low_freq_factor {}",
+                                                  scaling.high_freq, scaling.low_freq));
+  }
+  spec.inverse_frequencies = llama3_frequencies(theta, spec.rotary_dim, scaling);
+}
+
 // Converters that write the new dialect may leave the old one behind: they must mean the same.
 void check_dialects_agree(Config& c, const Config& parameters) {
   const Config scaling = c.object("rope_scaling");
@@ -59,6 +72,10 @@ std::vector<float> proportional_frequencies(double theta, int64_t dim, double fr
 }
 
 }  // namespace
+
+float QueryScale::at(int64_t position) const {
+  return static_cast<float>(1.0 + beta * std::log1p(static_cast<double>(position / period)));
+}
 
 std::vector<float> default_frequencies(double theta, int64_t dim) {
   std::vector<float> frequencies(static_cast<size_t>(dim / 2));
@@ -95,6 +112,21 @@ std::vector<float> yarn_frequencies(const YarnSpec& yarn) {
   return frequencies;
 }
 
+std::vector<float> llama3_frequencies(double theta, int64_t dim, const Llama3Spec& scaling) {
+  std::vector<float> frequencies = default_frequencies(theta, dim);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double own =
+        1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(dim));
+    const double turns = scaling.original_max_position * own / (2.0 * std::numbers::pi);
+    if (turns > scaling.high_freq) continue;
+    const double share = turns < scaling.low_freq
+                             ? 0.0
+                             : (turns - scaling.low_freq) / (scaling.high_freq - scaling.low_freq);
+    frequencies[i] = static_cast<float>((1.0 - share) * own / scaling.factor + share * own);
+  }
+  return frequencies;
+}
+
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   const bool new_dialect = c.has("rope_parameters");
   Config outer = c.object(new_dialect ? "rope_parameters" : "rope_scaling");
@@ -106,13 +138,25 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   const double outer_theta = r.has("rope_theta") ? c.number_or(defaults.theta_key, 1.0, 1.0, 1e12)
                                                  : c.require_number(defaults.theta_key, 1.0, 1e12);
   const double theta = r.number_or("rope_theta", outer_theta, 1.0, 1e12);
-  const double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
+  double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
+  if (defaults.share_of_wider > 0.0) {
+    if (fraction != 1.0 && std::abs(fraction - defaults.share_of_wider) > 1e-6) {
+      r.fail(ErrorCode::kUnsupported, formatted("partial_rotary_factor is {}, expected {} or 1",
+                                                fraction, defaults.share_of_wider));
+    }
+    fraction = 1.0;
+  }
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
+
+  RopeSpec spec;
+  if (defaults.scales_queries && r.has("llama_4_scaling_beta")) {
+    spec.query_scale.beta = r.require_number("llama_4_scaling_beta", 0.0, 1e3);
+    spec.query_scale.period = r.require_int("original_max_position_embeddings", {1, 1 << 30});
+  }
 
   // They are for images: a text's three positions are the same.
   for (const std::string_view key : {"mrope_section", "mrope_interleaved"}) r.ignore(key);
 
-  RopeSpec spec;
   spec.interleaved = defaults.interleaved;
   spec.rotary_dim = static_cast<int64_t>(static_cast<double>(defaults.head_dim) * fraction);
   if (type == "proportional") {
@@ -123,9 +167,12 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   } else if (type == "yarn") {
     read_yarn(r, theta, spec);
+  } else if (type == "llama3") {
+    read_llama3(r, theta, spec);
   } else {
     r.fail(ErrorCode::kUnsupported,
-           formatted("rope_type \"{}\" is not supported; known are default, yarn, proportional",
+           formatted("rope_type \"{}\" is not supported; known are default, yarn, llama3, "
+                     "proportional",
                      type));
   }
   if (spec.rotary_dim % 2 != 0) {

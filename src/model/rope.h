@@ -10,6 +10,15 @@
 
 namespace moeflux {
 
+/// What queries are multiplied by, at a position: 1 + beta * ln(1 + position / period), of which
+/// the quotient is a whole number.
+struct QueryScale {
+  double beta = 0.0;  // 0: nothing scales
+  int64_t period = 1;
+
+  float at(int64_t position) const;
+};
+
 struct RopeSpec {
   int64_t rotary_dim = 0;
   bool interleaved = false;
@@ -17,6 +26,7 @@ struct RopeSpec {
   /// YaRN models multiply the softmax scale with its square: 0.1 * mscale_all_dim * ln(factor)
   /// + 1.
   double softmax_mscale = 1.0;
+  QueryScale query_scale;                  // where RopeDefaults says so
   std::vector<float> inverse_frequencies;  // [rotary_dim / 2]
 
   RopeOptions options() const { return {rotary_dim, interleaved, attention_factor}; }
@@ -28,13 +38,18 @@ struct RopeDefaults {
   /// Where the base is when the rope's own object does not say it.
   std::string_view theta_key = "rope_theta";
   bool interleaved = false;
+  /// Not 0: all of head_dim rotates, and partial_rotary_factor, where it stands, is this share of a
+  /// wider head, or 1.
+  double share_of_wider = 0.0;
+  bool scales_queries = false;  // llama_4_scaling_beta counts; elsewhere it is refused
   std::string_view
       layer_type;  // the sub-object of rope_parameters, in models with several; may be empty
 };
 
 /// Reads either dialect: rope_parameters {rope_theta, rope_type, ...}, or rope_theta with
-/// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, yarn
-/// and proportional; others are kUnsupported. Problems stick to `c`.
+/// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, yarn,
+/// llama3 and proportional; others are kUnsupported. Problems stick to
+/// `c`.
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults);
 
 /// theta^(-2i / dim) for i below dim / 2, in f32 as the references store them.
@@ -51,5 +66,15 @@ struct YarnSpec {
 };
 /// YaRN's blend of interpolated and original frequencies (Peng et al. 2023, section 3.2).
 std::vector<float> yarn_frequencies(const YarnSpec& yarn);
+
+/// Llama 3.1's: frequencies that turn less than low_freq times within the original context are
+/// divided by `factor`, those that turn more than high_freq times stay, the others are between.
+struct Llama3Spec {
+  double factor = 1.0;
+  double low_freq = 1.0;
+  double high_freq = 4.0;
+  double original_max_position = 8192.0;
+};
+std::vector<float> llama3_frequencies(double theta, int64_t dim, const Llama3Spec& scaling);
 
 }  // namespace moeflux

@@ -72,6 +72,21 @@ TEST(Yarn, FrequenciesOfGptOssWithAndWithoutTruncation) {
   expect_frequencies(yarn, {{10, 0.0194509675}, {12, 0.00701571391}, {16, 0.000580947502}});
 }
 
+// By the publisher's definition, which compares wavelengths: the first frequencies of Llama 3.1.
+TEST(Llama3Frequencies, DivideLongWavesOnly) {
+  const auto own = default_frequencies(5e5, 128);
+  const auto scaled = llama3_frequencies(5e5, 128, {8.0, 1.0, 4.0, 8192.0});
+  for (size_t i = 0; i < own.size(); ++i) {
+    const double wave = 2.0 * M_PI / static_cast<double>(own[i]);
+    const double smooth = (8192.0 / wave - 1.0) / (4.0 - 1.0);
+    const double between = (1.0 - smooth) * own[i] / 8.0 + smooth * own[i];
+    const double expected = wave < 8192.0 / 4.0 ? own[i] : wave > 8192.0 ? own[i] / 8.0 : between;
+    EXPECT_NEAR(scaled[i], expected, 1e-6 * expected) << i;
+  }
+  EXPECT_EQ(scaled.front(), own.front());
+  EXPECT_EQ(scaled.back(), own.back() / 8.0f);
+}
+
 RopeSpec read(const std::string& json, const RopeDefaults& defaults) {
   auto config = Config::parse(json);
   EXPECT_TRUE(config.ok());

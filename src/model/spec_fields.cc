@@ -93,7 +93,7 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size) {
   return spec;
 }
 
-LatentAttentionSpec read_latent_attention(Config& c, bool interleaved) {
+LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
   LatentAttentionSpec spec;
   spec.num_heads = c.require_int("num_attention_heads", {1, 4096});
   spec.q_lora_rank = c.int_or("q_lora_rank", 0, {0, 1 << 20});
@@ -105,8 +105,11 @@ LatentAttentionSpec read_latent_attention(Config& c, bool interleaved) {
     c.ignore(key);  // follow from the others; configs disagree about what they mean here
   }
   c.expect_bool("attention_bias", false);
-  spec.rope = read_rope(
-      c, {.head_dim = spec.rope_dim, .interleaved = c.bool_or("rope_interleave", interleaved)});
+  spec.rope = read_rope(c, {.head_dim = spec.rope_dim,
+                            .interleaved = c.bool_or("rope_interleave", rope.interleaved),
+                            .share_of_wider = static_cast<double>(spec.rope_dim) /
+                                              static_cast<double>(spec.nope_dim + spec.rope_dim),
+                            .scales_queries = rope.scales_queries});
   const double m = spec.rope.softmax_mscale;
   spec.scale =
       static_cast<float>(m * m / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
@@ -126,13 +129,18 @@ GatedDeltaSpec read_gated_delta(Config& c) {
 }
 
 MoeSpec read_experts(Config& c, std::string_view width_key) {
+  return read_experts(c, ExpertKeys{.width = width_key});
+}
+
+MoeSpec read_experts(Config& c, const ExpertKeys& keys) {
   MoeSpec moe;
-  moe.num_experts =
-      require_any(c, {"num_experts", "num_local_experts", "n_routed_experts"}, {1, 65536});
-  moe.experts_per_token = require_any(
-      c, {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts"},
-      {1, 1024});
-  moe.moe_intermediate_size = c.require_int(width_key);
+  moe.num_experts = require_any(
+      c, {keys.experts, "num_experts", "num_local_experts", "n_routed_experts"}, {1, 65536});
+  moe.experts_per_token = require_any(c,
+                                      {keys.chosen, "num_experts_per_tok", "experts_per_token",
+                                       "num_experts_per_token", "top_k_experts"},
+                                      {1, 1024});
+  moe.moe_intermediate_size = c.require_int(keys.width);
   if (moe.experts_per_token > moe.num_experts) {
     c.fail(ErrorCode::kInvalidArgument, formatted("num_experts_per_tok {} exceeds num_experts {}",
                                                   moe.experts_per_token, moe.num_experts));
@@ -203,7 +211,9 @@ void read_shared_experts(Config& c, MoeSpec& moe) {
 
 std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
                                    const std::vector<bool>& dense) {
-  const int64_t dense_size = c.require_int("intermediate_size");
+  const bool has_dense = std::find(dense.begin(), dense.end(), true) != dense.end();
+  const int64_t dense_size =
+      has_dense ? c.require_int("intermediate_size") : c.int_or("intermediate_size", 1);
   std::vector<LayerSpec> layers;
   for (const bool is_dense : dense) {
     layer.moe = is_dense ? MoeSpec{} : moe;

@@ -24,14 +24,26 @@ int64_t read_num_layers(Config& c);
 /// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /
 /// heads) and the scale head_dim^-0.5.
 AttentionSpec read_heads(Config& c, int64_t hidden_size);
-/// The keys of multi-head latent attention, with rope (`interleaved` pairs) and YaRN's factor in
-/// the scale.
-LatentAttentionSpec read_latent_attention(Config& c, bool interleaved);
+/// What a family's rotary positions are in latent attention.
+struct LatentRope {
+  bool interleaved = true;      // where rope_interleave does not say it
+  bool scales_queries = false;  // as RopeDefaults has it
+};
+/// The keys of multi-head latent attention, with rope and YaRN's factor in the scale.
+LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope);
 GatedDeltaSpec read_gated_delta(Config& c);
 
 /// Expert counts under any of the names in use (num_experts, num_local_experts or n_routed_experts;
 /// num_experts_per_tok or its synonyms) and their width under the family's.
-MoeSpec read_experts(Config& c, std::string_view width_key = "moe_intermediate_size");
+MoeSpec read_experts(Config& c, std::string_view width_key);
+inline MoeSpec read_experts(Config& c) { return read_experts(c, "moe_intermediate_size"); }
+/// The same where a family has names of its own for more.
+struct ExpertKeys {
+  std::string_view width = "moe_intermediate_size";
+  std::string_view experts = "num_experts";
+  std::string_view chosen = "num_experts_per_tok";
+};
+MoeSpec read_experts(Config& c, const ExpertKeys& keys);
 /// Sigmoid scores, a correction bias that selects, groups, renormalised and scaled weights
 /// (DeepSeek's noaux_tc).
 void read_noaux_tc(Config& c, MoeSpec& moe);

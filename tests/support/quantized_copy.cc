@@ -331,7 +331,7 @@ QuantizedCopyReport Copier::copy() {
       continue;  // taken with the first expert, or with the weight the bias belongs to
     } else if (options_.split_kv_b && name.ends_with("kv_b_proj.weight")) {
       copy_kv_b(name);
-    } else if (tensor.shape.rank() == 2) {
+    } else if (tensor.shape.rank() == 2 && name.ends_with(".weight")) {
       copy_matrix(name);
     } else {
       copy_vector(name);

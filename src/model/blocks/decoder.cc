@@ -13,6 +13,8 @@ namespace {
 struct LayerWeights {
   Tensor input_norm;
   Tensor post_norm;
+  Tensor attention_out_norm;
+  Tensor ffn_out_norm;
   std::unique_ptr<Mixer> mixer;
   MoeWeights moe;
   GluWeights dense;
@@ -21,7 +23,7 @@ struct LayerWeights {
 class Decoder : public Model {
  public:
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
-      : spec_(std::move(spec)) {
+      : spec_(std::move(spec)), embedding_scale_(options.embedding_scale) {
     const int64_t h = spec_.hidden_size;
     embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
@@ -42,7 +44,8 @@ class Decoder : public Model {
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
   Status look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const;
 
-  ModelSpec spec_;
+  const ModelSpec spec_;
+  const float embedding_scale_;
   Weight embed_;
   std::vector<LayerWeights> layers_;
   Tensor final_norm_;
@@ -56,8 +59,13 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   const DecoderNames& names = options.names;
   const LayerSpec& s = layer_spec(id);
   LayerWeights w;
-  w.input_norm = weights.vector(p + "input_layernorm.weight", {h}, options.norm_add);
-  w.post_norm = weights.vector(p + "post_attention_layernorm.weight", {h}, options.norm_add);
+  const auto norm = [&](const std::string& name) {
+    return name.empty() ? Tensor{} : weights.vector(p + name + ".weight", {h}, options.norm_add);
+  };
+  w.input_norm = norm("input_layernorm");
+  w.post_norm = norm(names.ffn_norm);
+  w.attention_out_norm = norm(names.attention_out_norm);
+  w.ffn_out_norm = norm(names.ffn_out_norm);
   w.mixer = s.mixer->take(weights, {.layer = p,
                                     .hidden_size = h,
                                     .rms_norm_eps = spec_.rms_norm_eps,
@@ -68,7 +76,7 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
                       p + names.shared_gate},
                      s.moe, h);
   } else {
-    w.dense = take_glu(weights, p + "mlp", h, s.dense_intermediate_size);
+    w.dense = take_glu(weights, p + names.dense, h, s.dense_intermediate_size);
   }
   return w;
 }
@@ -106,14 +114,22 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
   e.embed(residual.read(), embed_, step.token_ids);
+  if (embedding_scale_ != 1.0f) {
+    e.scale(residual.read(), residual.read(), embedding_scale_);
+  }
+  const auto norm_branch = [&](Tensor weight) {
+    if (!weight.is_null()) e.rms_norm(branch, branch, weight, spec_.rms_norm_eps);
+  };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, residual.read());
     e.rms_norm(normed, residual.read(), w.input_norm, spec_.rms_norm_eps);
     w.mixer->forward(step, LayerId{i}, branch, normed);
+    norm_branch(w.attention_out_norm);
     residual.add(branch);
     e.rms_norm(normed, residual.read(), w.post_norm, spec_.rms_norm_eps);
     MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
+    norm_branch(w.ffn_out_norm);
     residual.add(branch);
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, residual.read()));
   }

@@ -15,7 +15,12 @@ namespace moeflux::blocks {
 
 /// Names below "layers.N.".
 struct DecoderNames {
+  std::string ffn_norm = "post_attention_layernorm";
+  /// Norms of what attention and the feed-forward network add to the residual; empty: none.
+  std::string attention_out_norm = "";
+  std::string ffn_out_norm = "";
   std::string moe = "mlp";  // holds experts or switch_mlp
+  std::string dense = "mlp";
   std::string router = "mlp.gate";
   std::string correction_bias = "mlp.gate.e_score_correction_bias";
   std::string shared = "mlp.shared_experts";
@@ -24,7 +29,8 @@ struct DecoderNames {
 
 struct DecoderOptions {
   DecoderNames names;
-  float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
+  float embedding_scale = 1.0f;  // multiplies what embeddings give
+  float norm_add = 0.0f;         // 1 where norms are stored as w of (1 + w); never for a gated norm
 };
 
 /// Claims all weights of the spec.

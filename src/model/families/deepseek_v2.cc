@@ -37,7 +37,7 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  layer.mixer = share_mixer(read_latent_attention(c, /*interleaved=*/true));
+  layer.mixer = share_mixer(read_latent_attention(c, {.interleaved = true}));
   MoeSpec moe = read_experts(c);
   read_router(c, moe);
   c.expect_bool("mlp_bias", false);

@@ -14,7 +14,7 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
-  layer.mixer = share_mixer(read_latent_attention(c, /*interleaved=*/true));
+  layer.mixer = share_mixer(read_latent_attention(c, {.interleaved = true}));
   MoeSpec moe = read_experts(c);
   // Publishers differ in what they leave out, and their code in what that means.
   for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor"}) {

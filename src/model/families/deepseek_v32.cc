@@ -71,7 +71,7 @@ KeyIndexSpec read_index(Config& c, const LatentAttentionSpec& attention) {
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
-  LatentAttentionSpec attention = read_latent_attention(c, /*interleaved=*/true);
+  LatentAttentionSpec attention = read_latent_attention(c, {.interleaved = true});
   const KeyIndexSpec index = read_index(c, attention);
   attention.tokens_read = index.tokens_read();
   const std::vector<bool> indexed = read_indexed_layers(c, num_layers);

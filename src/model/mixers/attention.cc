@@ -14,6 +14,7 @@ struct AttentionWeights {
   Weight k;
   Weight v;  // null when values are the keys
   Weight o;
+  Weight gate;  // null when there is none beside q
   Tensor q_bias;
   Tensor k_bias;
   Tensor v_bias;
@@ -44,6 +45,9 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   w.k = weights.matrix(p + "k_proj", k_rows, hidden_size);
   if (!s.v_is_k) w.v = weights.matrix(p + "v_proj", v_rows, hidden_size);
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_head_dim);
+  if (s.gate_projection) {
+    w.gate = weights.matrix(p + "g_proj", s.num_heads * s.v_head_dim, hidden_size);
+  }
   if (s.qkv_bias) {
     w.q_bias = weights.vector(p + "q_proj.bias", {w.q.rows});
     w.k_bias = weights.vector(p + "k_proj.bias", {k_rows});
@@ -63,7 +67,9 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
       break;
   }
   if (s.sinks) w.sinks = weights.vector(p + "sinks", {s.num_heads});
-  w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
+  if (s.rope.rotary_dim > 0) {
+    w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
+  }
   if (s.index) w.index = take_normed_index(weights, *s.index, place);
   return w;
 }
@@ -103,11 +109,12 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   } else {
     v = project(e, x, w.v, w.v_bias);
   }
+  Tensor gate;
+  if (s.gate_projection) gate = project(e, x, w.gate, {}).split_last(s.v_head_dim);
   if (s.qk_norm == QkNorm::kWhole) {
     e.rms_norm(q, q, w.q_norm, rms_norm_eps_);
     e.rms_norm(k, k, w.k_norm, rms_norm_eps_);
   }
-  Tensor gate;
   if (s.output_gate) {
     const Tensor per_head = q.split_last(2 * s.head_dim);  // [n, heads, query | gate]
     q = per_head.slice(2, 0, s.head_dim);
@@ -123,12 +130,14 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   }
   if (s.v_norm) e.rms_norm(v, v, Tensor{}, rms_norm_eps_);
   if (s.value_scale != 1.0f) e.scale(v, v, s.value_scale);
-  e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
-  e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
+  if (s.rope.rotary_dim > 0) {
+    e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
+    e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
+  }
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
   e.attention(mixed, q, k, v, step.batch.key_values(layer),
               {.scale = s.scale, .window = s.window, .sinks = w.sinks, .selected = selected});
-  if (s.output_gate) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
+  if (!gate.is_null()) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
   e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);
   if (!w.o_bias.is_null()) e.add_bias(out, w.o_bias);
 }

@@ -26,12 +26,14 @@ struct AttentionSpec : MixerSpec {
   int64_t v_head_dim = 0;
   float scale = 1.0f;
   int64_t window = 0;  // 0: all
-  RopeSpec rope;
+  RopeSpec rope;       // of no dimension: positions do not count
   QkNorm qk_norm = QkNorm::kNone;
   bool qkv_bias = false;
   bool o_bias = false;
   /// q_proj holds query | gate per head; the output is multiplied by sigmoid(gate).
   bool output_gate = false;
+  /// The output is multiplied by sigmoid(g_proj x), x the layer's input.
+  bool gate_projection = false;
   bool v_norm = false;  // RMS norm without weight on each value head
   bool v_is_k = false;  // no v_proj: values are the keys before norm and rope
   bool sinks = false;

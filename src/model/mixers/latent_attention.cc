@@ -1,7 +1,10 @@
 #include "model/mixers/latent_attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "model/model.h"
 #include "model/weight_store.h"
@@ -39,6 +42,19 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
   return w;
 }
 
+// Rows of q [n, ...] times what their positions ask for; nothing while that is 1 everywhere.
+void scale_queries(Encoder& e, Tensor q, const StepBatch& batch, const QueryScale& scale) {
+  std::vector<float> factors;
+  for (const StepRows& rows : batch.sequences()) {
+    for (int64_t i = 0; i < rows.rows; ++i) factors.push_back(scale.at(rows.position + i));
+  }
+  // Taken whether it is used or not: a dry run measures the scratch of a step.
+  const Tensor of_rows = e.scratch({static_cast<int64_t>(factors.size()), 1}, DType::kF32);
+  if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) return;
+  e.write(of_rows, std::as_bytes(std::span(factors)));
+  e.mul_activated(q, q, of_rows, Activation::kIdentity);
+}
+
 }  // namespace
 
 void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
@@ -66,6 +82,7 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
     e.linear(q, normed, w.q_b);
     if (s.index) choose_keys(step, layer, *s.index, w.index, {normed, x, 1}, step.selection->ids);
   }
+  if (s.rope.query_scale.beta != 0.0) scale_queries(e, q, step.batch, s.rope.query_scale);
   const HeadRows stacked_k{s.kv_lora_rank, 0, s.kv_lora_rank};
   const HeadRows stacked_v{s.v_dim, 0, s.v_dim};
   const HeadRows k_rows{s.nope_dim + s.v_dim, 0, s.nope_dim};
