@@ -98,7 +98,9 @@ FloatTensor reshaped(FloatTensor tensor, const Shape& shape) {
 // "model.layers.3.mlp.gate" -> "mlp.gate".
 std::string without_layer(const std::string& module) {
   const size_t layers = module.find("layers.");
-  return layers == std::string::npos ? module : module.substr(module.find('.', layers + 7) + 1);
+  if (layers != std::string::npos) return module.substr(module.find('.', layers + 7) + 1);
+  constexpr std::string_view kThinker = "thinker.";
+  return module.starts_with(kThinker) ? module.substr(kThinker.size()) : module;
 }
 
 bool cut_end(std::string& text, std::string_view ending) {
@@ -200,7 +202,7 @@ FloatTensor Copier::add_module(const std::string& original, const FloatTensor& w
   ++report_.modules[kind];
   const int group = cols % 64 == 0 ? 64 : 32;
   const bool router = kind == "mlp.gate" || kind == "mlp.shared_expert_gate" ||
-                      kind == "mlp.router" || kind == "router.proj" ||
+                      kind == "mlp.router" || kind == "mlp.router.gate" || kind == "router.proj" ||
                       kind == "block_sparse_moe.gate";
   const int bits = router ? options_.router_bits : options_.bits;
   if (group != 64 || bits != options_.bits) {

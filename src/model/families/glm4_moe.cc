@@ -1,4 +1,6 @@
-// GLM-4.5, 4.5-Air, 4.6 and 4.7: grouped attention with biases, the mixture of DeepSeek-V3.
+// GLM-4.5, 4.5-Air, 4.6 and 4.7, dots.llm1 and Solar-Open: grouped attention, the mixture of
+// DeepSeek-V3. GLM has biases and turns half of a head, dots.llm1 always norms queries and keys,
+// Solar-Open never does.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -14,9 +16,18 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  attention.qkv_bias = c.bool_or("attention_bias", false);
-  attention.qk_norm = c.bool_or("use_qk_norm", false) ? QkNorm::kPerHead : QkNorm::kNone;
-  attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.5});
+  if (c.model_type() == "glm4_moe") {
+    attention.qkv_bias = c.bool_or("attention_bias", false);
+    attention.qk_norm = c.bool_or("use_qk_norm", false) ? QkNorm::kPerHead : QkNorm::kNone;
+    attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.5});
+  } else {
+    const bool is_dots = c.model_type() == "dots1";
+    c.expect_bool("attention_bias", false);
+    c.expect_bool("use_qk_norm", is_dots);
+    (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
+    attention.qk_norm = is_dots ? QkNorm::kPerHead : QkNorm::kNone;
+    attention.rope = read_rope(c, {.head_dim = attention.head_dim});
+  }
   layer.mixer = share_mixer(attention);
   MoeSpec moe = read_experts(c);
   read_noaux_tc(c, moe);
@@ -29,11 +40,14 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
 
-MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
+MlxNames mlx_names(std::string_view model_type) {
+  return {.experts = model_type == "dots1" ? "experts" : "switch_mlp", .plain_router = true};
+}
 
 }  // namespace
 
 extern const Family glm4_moe_family;
-const Family glm4_moe_family = {{"glm4_moe"}, read_spec, usual_names, create, mlx_names};
+const Family glm4_moe_family = {
+    {"glm4_moe", "dots1", "solar_open"}, read_spec, usual_names, create, mlx_names};
 
 }  // namespace moeflux

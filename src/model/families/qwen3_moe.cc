@@ -1,5 +1,6 @@
 // Qwen3 and Qwen2 mixture-of-experts models: grouped attention, softmax router; Qwen2 with biases
-// and a gated shared expert, Qwen3 with q and k norms.
+// and a gated shared expert, Qwen3 with q and k norms. Qwen3-Omni is Qwen3 where all tokens
+// are text: the three positions of a token are the same then, and no image adds to layers.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -9,6 +10,8 @@
 
 namespace moeflux {
 namespace {
+
+bool is_tower(std::string_view model_type) { return model_type.starts_with("qwen3_omni_moe"); }
 
 // Layers are dense where mlp_only_layers says so and between the sparse steps.
 std::vector<bool> read_dense_pattern(Config& c, int64_t num_layers) {
@@ -41,13 +44,26 @@ Result<ModelSpec> read_spec(Config& c) {
   (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
   layer.mixer = share_mixer(attention);
   MoeSpec moe = read_experts(c);
-  moe.router.normalize = c.bool_or("norm_topk_prob", false);
+  moe.router.normalize = c.bool_or("norm_topk_prob", is_tower(c.model_type()));
   if (is_qwen2) {
     moe.shared_intermediate_size = c.require_int("shared_expert_intermediate_size");
     moe.shared_gate = true;
   }
   spec.layers = make_layers(c, layer, moe, read_dense_pattern(c, num_layers));
   return finish_spec(c, std::move(spec));
+}
+
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  if (spec.model_type.starts_with("qwen3_omni_moe")) {
+    for (const char* prefix : {"thinker.", "thinker.model."}) {
+      scheme.prefixes.insert(scheme.prefixes.begin(), prefix);
+    }
+    for (const char* part : {"talker.", "code2wav.", "thinker.visual.", "thinker.audio_tower."}) {
+      scheme.ignored_prefixes.emplace_back(part);
+    }
+  }
+  return scheme;
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
@@ -59,6 +75,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace
 
 extern const Family qwen3_moe_family;
-const Family qwen3_moe_family = {{"qwen3_moe", "qwen2_moe"}, read_spec, usual_names, create};
+const Family qwen3_moe_family = {
+    {"qwen3_moe", "qwen2_moe", "qwen3_omni_moe", "qwen3_omni_moe_text"}, read_spec, names, create};
 
 }  // namespace moeflux

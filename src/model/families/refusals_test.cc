@@ -36,7 +36,10 @@ Json config_of(const std::string& model) {
 }
 
 /// The object that holds the text model's keys.
-Json& text_of(Json& json) { return json.contains("text_config") ? json["text_config"] : json; }
+Json& text_of(Json& json) {
+  Json& thinker = json.contains("thinker_config") ? json["thinker_config"] : json;
+  return thinker.contains("text_config") ? thinker["text_config"] : thinker;
+}
 
 Result<ModelSpec> read(const Json& json) {
   auto config = Config::parse(json.dump());
@@ -53,12 +56,35 @@ Result<ModelSpec> read_with(const std::string& model, const std::string& key, co
 }
 
 // One of every family; those in kebab case are public configs, the others tiny ones.
-const std::vector<std::string> kEveryFamily = {
-    "qwen3.5-35b-a3b", "qwen3-next-80b-a3b", "qwen3-30b-a3b", "qwen2_moe",     "deepseek-v3",
-    "kimi-k2",         "kimi-k2.5",          "glm-4.5",       "glm-4.7-flash", "minimax-m2",
-    "mixtral-8x7b",    "olmoe-1b-7b",        "deepseek-v2",   "gpt-oss-20b",   "gemma4_text",
-    "mimo_v2_flash",   "lfm2-8b-a1b",        "deepseek-v3.2", "glm-5",         "glm-5.2",
-    "minimax-m3"};
+const std::vector<std::string> kEveryFamily = {"qwen3.5-35b-a3b",
+                                               "qwen3-next-80b-a3b",
+                                               "qwen3-30b-a3b",
+                                               "qwen2_moe",
+                                               "deepseek-v3",
+                                               "kimi-k2",
+                                               "kimi-k2.5",
+                                               "glm-4.5",
+                                               "glm-4.7-flash",
+                                               "minimax-m2",
+                                               "mixtral-8x7b",
+                                               "olmoe-1b-7b",
+                                               "deepseek-v2",
+                                               "gpt-oss-20b",
+                                               "gemma4_text",
+                                               "mimo_v2_flash",
+                                               "lfm2-8b-a1b",
+                                               "deepseek-v3.2",
+                                               "glm-5",
+                                               "glm-5.2",
+                                               "minimax-m3",
+                                               "hy_v3",
+                                               "dots1",
+                                               "solar_open",
+                                               "exaone_moe",
+                                               "afmoe",
+                                               "qwen3_omni_moe_text",
+                                               "ernie4_5_moe",
+                                               "mistral4"};
 
 const AttentionSpec& attention_of(const LayerSpec& layer) {
   return *mixer_as<AttentionSpec>(layer);
@@ -80,7 +106,7 @@ TEST(Refusals, OtherActivations) {
 
 TEST(Refusals, OtherRopeTypesInEitherDialect) {
   for (const std::string& model : kEveryFamily) {
-    for (const std::string type : {"linear", "dynamic", "llama3", "longrope", "su"}) {
+    for (const std::string type : {"linear", "dynamic", "longrope", "su"}) {
       const Json rope = {{"rope_type", type}, {"type", type}, {"rope_theta", 1e4}, {"factor", 2.0}};
       for (const std::string key : {"rope_parameters", "rope_scaling"}) {
         Json json = config_of(model);
@@ -107,6 +133,7 @@ TEST(Refusals, RopeDialectsThatContradictEachOther) {
 
 TEST(Refusals, RopeKeysThatScaleQueriesByPosition) {
   for (const std::string& model : kEveryFamily) {
+    if (model == "mistral4") continue;  // whose own key it is
     Json json = config_of(model);
     const std::string rope =
         text_of(json).contains("rope_parameters") || json.contains("rope_parameters")
@@ -337,6 +364,33 @@ const std::vector<Variant> kVariants = {
     {"mimo_v2_flash", "n_shared_experts", 1},
     {"mimo_v2_flash", "scoring_func", "softmax"},
     {"mimo_v2_flash", "mlp_layer_types", {"dense"}, {"1", "4"}, kInvalid},
+    {"hy_v3", "qk_norm", false},
+    {"hy_v3", "moe_router_use_sigmoid", false},
+    {"hy_v3", "route_norm", false},
+    {"hy_v3", "attention_bias", true},
+    {"hy_v3", "expert_hidden_dim", 128},
+    {"hy_v3", "mlp_layer_types", {"dense"}, {"1", "4"}, kInvalid},
+    {"dots1", "attention_bias", true},
+    {"dots1", "use_qk_norm", false},
+    {"dots1", "layer_types", {"full_attention", "sliding_attention"}, {"sliding_attention"}},
+    {"dots1", "sliding_window", 4096},
+    {"solar_open", "attention_bias", true},
+    {"solar_open", "use_qk_norm", true},
+    {"solar_open", "scoring_func", "softmax"},
+    {"exaone_moe", "attention_bias", true},
+    {"exaone_moe", "scoring_func", "softmax"},
+    {"exaone_moe", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
+    {"afmoe", "attention_bias", true},
+    {"afmoe", "score_func", "softmax"},
+    {"afmoe", "num_limited_groups", 2},
+    {"afmoe", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
+    {"ernie4_5_moe", "use_bias", true},
+    {"ernie4_5_moe", "moe_gate_act", "sigmoid"},
+    {"ernie4_5_moe", "moe_use_aux_free", false},
+    {"ernie4_5_moe", "sliding_window", 4096},
+    {"mistral4", "attention_bias", true},
+    {"mistral4", "n_group", 2},
+    {"qwen3_omni_moe_text", "use_sliding_window", true},
 };
 
 TEST(Refusals, VariantsOfEachFamily) {
@@ -426,6 +480,23 @@ TEST(Variants, DenseLayersOfQwen3AreWhereTheConfigPutsThem) {
 TEST(Variants, OlmoeNormalisesOnlyWhenTold) {
   EXPECT_FALSE(read(config_of("olmoe-1b-7b"))->layers[0].moe.router.normalize);
   EXPECT_TRUE(read_with("olmoe-1b-7b", "norm_topk_prob", true)->layers[0].moe.router.normalize);
+}
+
+TEST(Variants, ExaoneReadsItsOriginalSpelling) {
+  Json json = config_of("exaone_moe");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok());
+  json.erase("mlp_layer_types");
+  json.erase("first_k_dense_replace");
+  json["is_moe_layer"] = {false, true, true, true};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
+    EXPECT_EQ(attention_of(spec->layers[i]).rope.rotary_dim, i == 3 ? 0 : 16);
+  }
+  json["is_moe_layer"] = {false, true};
+  expect_error(read(json), kInvalid, {"is_moe_layer", "2", "4"});
 }
 
 // The publisher's spelling: flat keys, 0 and 1 instead of names.

@@ -1,0 +1,66 @@
+// ERNIE 4.5 (text): grouped attention with positions in neighbouring pairs, softmax router with a
+// bias that selects, shared experts.
+#include <utility>
+
+#include "base/format.h"
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/mixers/attention.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+// Every interval-th layer, counted from 1, between the first and the last with experts.
+std::vector<bool> read_dense(Config& c, int64_t num_layers) {
+  const int64_t interval = c.int_or("moe_layer_interval", 1, {1, 4096});
+  const int64_t first = c.int_or("moe_layer_start_index", 1, {0, 4096});
+  const int64_t last = c.int_or("moe_layer_end_index", -1, {-1, 4096});
+  std::vector<bool> dense;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    dense.push_back((i + 1) % interval != 0 || i < first || (last >= 0 && i > last));
+  }
+  return dense;
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  c.expect_bool("use_bias", false);
+  attention.rope = read_rope(c, {.head_dim = attention.head_dim, .interleaved = true});
+  layer.mixer = share_mixer(attention);
+  MoeSpec moe = read_experts(c, {.experts = "moe_num_experts", .chosen = "moe_k"});
+  c.expect_string("moe_gate_act", "softmax");
+  c.expect_bool("moe_use_aux_free", true);
+  moe.correction_bias = true;
+  // The reference divides by the greater of both; where they add to more than 1e-5, that is their
+  // sum to the last bit of an f32.
+  moe.router.normalize_epsilon = static_cast<float>(c.number_or("moe_norm_min", 1e-12, 0.0, 1e-9));
+  moe.shared_intermediate_size =
+      moe.moe_intermediate_size * c.int_or("moe_num_shared_experts", 0, {0, 1024});
+  spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
+  return finish_spec(c, std::move(spec));
+}
+
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  scheme.renamed = {
+      {"mlp.gate.e_score_correction_bias", "mlp.moe_statics.e_score_correction_bias"}};
+  for (const char* part : {"mtp_block.", "mtp_linear_proj.", "mtp_hidden_norm.", "mtp_emb_norm."}) {
+    scheme.ignored_prefixes.push_back(formatted("model.{}", part));
+  }
+  return scheme;
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  return blocks::make_decoder(spec, weights, {});
+}
+
+}  // namespace
+
+extern const Family ernie4_5_moe_family;
+const Family ernie4_5_moe_family = {{"ernie4_5_moe"}, read_spec, names, create};
+
+}  // namespace moeflux

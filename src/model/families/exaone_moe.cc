@@ -1,0 +1,82 @@
+// K-EXAONE: grouped attention with norms of queries and keys, which knows positions only where it
+// sees a window; the mixture of DeepSeek-V3.
+#include <utility>
+
+#include "base/format.h"
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/mixers/attention.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+// mlp_layer_types, the original is_moe_layer of a truth value a layer, or first_k_dense_replace.
+std::vector<bool> read_dense(Config& c, int64_t num_layers) {
+  c.ignore("first_last_k_dense_replace");  // the others say it
+  const Json* is_moe = c.find("is_moe_layer");
+  if (is_moe == nullptr || is_moe->is_null() || c.has("mlp_layer_types")) {
+    c.ignore("is_moe_layer");
+    return read_dense_layers(c, num_layers);
+  }
+  for (const std::string_view key : {"is_moe_layer", "first_k_dense_replace"}) c.ignore(key);
+  std::vector<bool> dense;
+  if (is_moe->is_array()) {
+    for (const Json& moe : *is_moe) dense.push_back(moe == false);
+  }
+  if (static_cast<int64_t>(dense.size()) != num_layers) {
+    c.fail(ErrorCode::kInvalidArgument,
+           formatted("is_moe_layer has {} entries, num_hidden_layers is {}", dense.size(),
+                     num_layers));
+    dense.resize(static_cast<size_t>(num_layers));
+  }
+  return dense;
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  c.expect_bool("attention_bias", false);
+  attention.qk_norm = QkNorm::kPerHead;
+  const RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
+  layer.mixer = share_mixer(attention);
+  MoeSpec moe = read_experts(c);
+  read_noaux_tc(c, moe);
+  moe.shared_intermediate_size =
+      moe.moe_intermediate_size * c.int_or("num_shared_experts", 1, {0, 1024});
+  spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
+  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  c.ignore("sliding_window_pattern");  // layer_types say it
+  const std::vector<bool> sliding = read_sliding_layers(c, num_layers);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    attention.window = sliding[i] ? window : 0;
+    attention.rope = sliding[i] || window == 0 ? rope : RopeSpec{};
+    spec.layers[i].mixer = share_mixer(attention);
+  }
+  return finish_spec(c, std::move(spec));
+}
+
+// Hugging Face has the bias beside the gate, MLX and GGUF have it in there.
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    if (weights.has(formatted("layers.{}.mlp.e_score_correction_bias", i))) {
+      options.names.correction_bias = "mlp.e_score_correction_bias";
+    }
+  }
+  return blocks::make_decoder(spec, weights, options);
+}
+
+MlxNames mlx_names(std::string_view) {
+  return {.renamed = {{"mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}},
+          .plain_router = true};
+}
+
+}  // namespace
+
+extern const Family exaone_moe_family;
+const Family exaone_moe_family = {{"exaone_moe"}, read_spec, usual_names, create, mlx_names};
+
+}  // namespace moeflux
