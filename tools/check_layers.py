@@ -93,6 +93,8 @@ FAMILIES = re.compile(
     r"qwen|deepseek|mixtral|mistral|olmoe|gpt[-_]?oss|minimax|(?<!o)llama|granite|\bglm|\bglm\d"
     r"|ernie|kimi|gemma", re.IGNORECASE)
 FAMILIES_BESIDES = {
+    "src/model/rope.cc": "rope types and their keys have names of families in config.json",
+    "src/model/rope.h": "rope types have names of families in config.json",
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",
     "src/serve/metrics.cc": "counters have the names under which routers read them",
