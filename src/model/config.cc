@@ -9,8 +9,8 @@
 namespace moeflux {
 namespace {
 
-// Of a model that also speaks, the part that thinks: a config like any other, but for what says how
-// all weights are stored.
+// The thinking part of a model that also speaks: a config like any other, but for what says how all
+// weights are stored.
 Json thinker_of(Json json) {
   const auto thinker = json.find("thinker_config");
   if (thinker == json.end() || !thinker->is_object()) return json;

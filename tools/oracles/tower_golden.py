@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Goldens of text towers: tiny random models that also see or hear, with what transformers says of text.
+"""Goldens of text towers: tiny random models that also see or hear, with transformers' logits.
 
-Writes TARGET/qwen3_vl_moe_text and TARGET/qwen3_omni_moe_text as tests/golden/models has them. Norms
-are drawn at random too. Experts are stored as the published Qwen3-VL has them, columns of gate before
-columns of up; those of Qwen3-Omni one by one.
+Writes TARGET/qwen3_vl_moe_text and TARGET/qwen3_omni_moe_text as tests/golden/models has them.
+Norms are drawn at random too. Experts are stored as the published Qwen3-VL has them, columns of
+gate before columns of up; those of Qwen3-Omni one by one.
 
 usage: tower_golden.py TARGET        (transformers 5.17, torch 2.11, safetensors)
 """
@@ -139,7 +139,8 @@ def main(target: str) -> None:
                    "hidden_states": torch.stack([h[0] for h in hidden]).contiguous(),
                    "greedy": ids[0, TOKENS:].int()},
                   folder / "golden.safetensors",
-                  metadata={"source": "transformers 5.17.0 torch 2.11 float32 cpu eager", "min_greedy_margin": f"{margin:.6f}"})
+                  metadata={"source": "transformers 5.17.0 torch 2.11 float32 cpu eager",
+                            "min_greedy_margin": f"{margin:.6f}"})
 
 
 if __name__ == "__main__":

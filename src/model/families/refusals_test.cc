@@ -1,5 +1,5 @@
 // An unsupported variant of a family is refused at load by the name of its key, never run wrongly:
-// the public configs with one thing changed.
+// the public configs with one thing changed. Long, because each family has a case or two.
 #include <gtest/gtest.h>
 
 #include <filesystem>
