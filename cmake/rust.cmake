@@ -1,6 +1,7 @@
 # The library of rust/ as the target moeflux_rust, where a toolchain and the crates of Cargo.lock are at hand: nothing is
-# downloaded here, tools/fetch_crates.sh does that. Without it everything but chat templates works.
-set(MOEFLUX_RUST "AUTO" CACHE STRING "Build chat templates, which need Rust 1.85: ON, OFF or AUTO (where it is found)")
+# downloaded here, tools/fetch_crates.sh does that. Without it everything but chat templates and constrained decoding
+# works. MOEFLUX_CONSTRAINTS says whether it has constrained decoding, whose crates need a newer compiler.
+set(MOEFLUX_RUST "AUTO" CACHE STRING "Build chat templates and constrained decoding, which need Rust 1.85 and 1.87: ON, OFF or AUTO (where it is found)")
 
 function(moeflux_find_rust missing)
   if(MOEFLUX_RUST STREQUAL "OFF")
@@ -29,6 +30,7 @@ function(moeflux_find_rust missing)
     return()
   endif()
   set(${missing} "" PARENT_SCOPE)
+  set(rust_version ${version} PARENT_SCOPE)
 endfunction()
 
 moeflux_find_rust(rust_missing)
@@ -36,13 +38,19 @@ if(rust_missing)
   if(MOEFLUX_RUST STREQUAL "ON")
     message(FATAL_ERROR "MOEFLUX_RUST=ON: ${rust_missing}")
   endif()
-  message(STATUS "No chat templates: ${rust_missing}")
+  message(STATUS "No chat templates, no constrained decoding: ${rust_missing}")
 else()
+  if(rust_version VERSION_LESS 1.87)
+    message(STATUS "No constrained decoding: ${MOEFLUX_CARGO} is of Rust ${rust_version}, expected 1.87 or newer")
+  else()
+    set(MOEFLUX_CONSTRAINTS ON)
+    set(rust_features --features constraints)
+  endif()
   set(rust_library ${CMAKE_BINARY_DIR}/rust/release/libmoeflux_rust.a)
   file(GLOB rust_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
   add_custom_command(OUTPUT ${rust_library}
     COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${CMAKE_BINARY_DIR}/rust
-      ${MOEFLUX_CARGO} build --release --locked --offline --quiet
+      ${MOEFLUX_CARGO} build --release --locked --offline --quiet ${rust_features}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/rust
     DEPENDS ${rust_sources} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock
     COMMENT "cargo build" VERBATIM)

@@ -1,12 +1,18 @@
 //! The C interface: chat templates are compiled and rendered here. Nothing unwinds into the caller,
-//! and no call has state besides its arguments.
+//! and no call has state besides its arguments. Constrained decoding has an interface of its own.
 
+#[cfg(feature = "constraints")]
+mod constraint;
+#[cfg(feature = "constraints")]
+mod constraint_interface;
 mod environment;
 mod filters;
 mod generation_tag;
 mod json;
 mod methods;
 mod python_text;
+#[cfg(feature = "constraints")]
+mod schema_check;
 mod strftime;
 mod template;
 
@@ -15,7 +21,7 @@ use std::slice;
 
 use template::{Failure, Kind, Limits, Template};
 
-/// Bytes that this library owns until `moeflux_template_free_text`.
+/// Bytes that this library owns until they are freed with `moeflux_template_free_text` or its like.
 #[repr(C)]
 pub struct Text {
     data: *mut u8,
@@ -32,7 +38,7 @@ pub struct RenderOptions {
     now: strftime::Time,
 }
 
-fn text_of(string: String) -> Text {
+pub(crate) fn text_of(string: String) -> Text {
     let mut bytes = string.into_bytes().into_boxed_slice();
     let text = Text { data: bytes.as_mut_ptr(), size: bytes.len() };
     std::mem::forget(bytes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "base/result.h"
@@ -14,6 +15,8 @@ enum class ConstraintKind : uint8_t {
   kJsonSchema,  // a document of this JSON schema
   kRegex,       // a text that this regular expression matches as a whole
   kLark,        // a text of this grammar, in llguidance's variant of Lark
+  kParts,  // the same of several: a JSON list of {"name", and "schema", "regex" or "lark"}, the
+           // first of which begins and names others as @name
 };
 
 struct OutputConstraint {
@@ -21,6 +24,8 @@ struct OutputConstraint {
   std::string text = {};
   /// What messages call it: the field of a request, or an option.
   std::string source = {};
+  /// The same of parts, by their names.
+  std::map<std::string, std::string> part_sources = {};
 };
 
 /// Refuses a grammar of llama.cpp's GBNF by its name, with kUnsupported and what to use instead.

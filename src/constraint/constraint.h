@@ -1,0 +1,80 @@
+// Which tokens can follow a text that is held to something. Compiled once, matched by any number of
+// texts. llguidance does the work, in rust/; a build without it refuses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/token_mask.h"
+#include "constraint/output_constraint.h"
+
+namespace moeflux {
+
+/// A token as constraints see it.
+struct TokenShape {
+  std::string_view bytes;
+  /// It is none of a text's characters, however it is spelled: only a grammar that names it allows
+  /// it.
+  bool is_marker = false;
+};
+
+/// What compiling and each step may use up. A schema is a program of whoever sends it.
+struct ConstraintLimits {
+  uint64_t text_bytes_max = uint64_t{1} << 20;
+  uint64_t compile_milliseconds_max = 2000;
+  uint64_t lexer_states_max = 50'000;  // of some KiB each
+  uint64_t step_lexer_fuel = 200'000;  // a mask of all of it takes some ten milliseconds
+  uint64_t step_items_max = 50'000;
+};
+
+/// A vocabulary as a tree of bytes: what masks are computed over. Immutable; threads may share one.
+class TokenTree {
+ public:
+  virtual ~TokenTree() = default;
+  /// Copies the tokens; the first is id 0. Takes some hundred milliseconds for large vocabularies.
+  /// Fails with kUnsupported in a build without constraints.
+  static Result<std::shared_ptr<const TokenTree>> make(std::span<const TokenShape> tokens);
+};
+
+/// One text. Not thread-safe.
+class Matcher {
+ public:
+  virtual ~Matcher() = default;
+
+  /// Which tokens can follow and whether the text may end here, until the text changes.
+  struct Next {
+    TokenMask mask;
+    bool may_end = false;
+    bool must_end = false;  // nothing can follow
+  };
+  /// Fails with kResourceExhausted where a step would take more than the limits.
+  virtual Result<Next> next() = 0;
+  /// The token comes next. Fails with kInvalidArgument, and changes nothing, for one that cannot.
+  virtual Status consume(TokenId token) = 0;
+  /// The text loses its last tokens.
+  virtual Status rollback(int64_t count) = 0;
+};
+
+/// Immutable; threads may share one.
+class Constraint {
+ public:
+  virtual ~Constraint() = default;
+  /// Fails with kInvalidArgument and kUnsupported, naming the source and, of a schema, the place as
+  /// a JSON pointer; with kResourceExhausted over the limits. kNone is the caller's to see.
+  static Result<std::shared_ptr<const Constraint>> compile(
+      const std::shared_ptr<const TokenTree>& tokens, const OutputConstraint& constraint,
+      const ConstraintLimits& limits = {});
+
+  /// A text that begins. It does the same whoever else matches.
+  virtual Result<std::unique_ptr<Matcher>> start() const = 0;
+};
+
+/// False in a build without Rust 1.87.
+bool has_constraints();
+
+}  // namespace moeflux

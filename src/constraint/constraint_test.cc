@@ -1,0 +1,155 @@
+#include "constraint/constraint.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace moeflux {
+namespace {
+
+constexpr TokenId kCall = 256;
+
+/// A token for each byte, two words and a marker.
+std::shared_ptr<const TokenTree> tree() {
+  static const std::shared_ptr<const TokenTree> kTree = [] {
+    std::string bytes;
+    for (int byte = 0; byte < 256; ++byte) bytes.push_back(static_cast<char>(byte));
+    std::vector<TokenShape> tokens;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      tokens.push_back({.bytes = std::string_view(bytes).substr(i, 1)});
+    }
+    tokens.push_back({.bytes = "<call>", .is_marker = true});
+    tokens.push_back({.bytes = "\":1"});
+    tokens.push_back({.bytes = "{\"a"});
+    Result<std::shared_ptr<const TokenTree>> made = TokenTree::make(tokens);
+    EXPECT_TRUE(made.ok());
+    return made.ok() ? *made : nullptr;
+  }();
+  return kTree;
+}
+
+Result<std::shared_ptr<const Constraint>> compile(ConstraintKind kind, std::string text,
+                                                  const ConstraintLimits& limits = {}) {
+  return Constraint::compile(tree(), {.kind = kind, .text = std::move(text), .source = "field"},
+                             limits);
+}
+
+std::unique_ptr<Matcher> start(ConstraintKind kind, std::string text) {
+  const auto constraint = compile(kind, std::move(text));
+  EXPECT_TRUE(constraint.ok()) << (constraint.ok() ? "" : constraint.error().message());
+  return std::move((*constraint)->start()).value();
+}
+
+std::string refusal(ConstraintKind kind, std::string text, const ConstraintLimits& limits = {}) {
+  const auto constraint = compile(kind, std::move(text), limits);
+  EXPECT_FALSE(constraint.ok());
+  return constraint.ok() ? "" : constraint.error().to_string();
+}
+
+void consume(Matcher& matcher, std::string_view text) {
+  for (const char c : text) {
+    const Status status = matcher.consume(static_cast<unsigned char>(c));
+    ASSERT_TRUE(status.ok()) << status.error().message();
+  }
+}
+
+class ConstraintTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_constraints()) GTEST_SKIP() << "built without Rust 1.87";
+  }
+};
+
+TEST_F(ConstraintTest, MasksAreOfTokensWholeOrCut) {
+  const auto matcher = start(ConstraintKind::kJsonSchema,
+                             R"({"type": "object", "properties": {"a": {"type": "integer"}},
+                                 "required": ["a"], "additionalProperties": false})");
+  Matcher::Next next = matcher->next().value();
+  EXPECT_TRUE(next.mask.allows('{'));
+  EXPECT_TRUE(next.mask.allows(258));  // {"a
+  EXPECT_FALSE(next.mask.allows(257));
+  EXPECT_FALSE(next.mask.allows('['));
+  EXPECT_FALSE(next.mask.allows(kCall));
+  EXPECT_FALSE(next.mask.allows(100'000));
+  EXPECT_FALSE(next.may_end);
+  ASSERT_TRUE(matcher->consume(258).ok());
+  ASSERT_TRUE(matcher->consume(257).ok());
+  consume(*matcher, "2");
+  EXPECT_FALSE(matcher->next()->may_end);
+  consume(*matcher, "}");
+  next = matcher->next().value();
+  EXPECT_TRUE(next.may_end);
+  EXPECT_TRUE(next.must_end);
+  EXPECT_FALSE(next.mask.allows('}'));
+}
+
+TEST_F(ConstraintTest, ATokenThatCannotStandChangesNothing) {
+  const auto matcher = start(ConstraintKind::kRegex, "[0-9]+");
+  consume(*matcher, "1");
+  const Status status = matcher->consume('x');
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
+  consume(*matcher, "2");
+  EXPECT_TRUE(matcher->next()->may_end);
+  EXPECT_FALSE(matcher->next()->must_end);
+}
+
+TEST_F(ConstraintTest, RollbackIsAsIfTheTokensHadNotCome) {
+  const auto matcher = start(ConstraintKind::kRegex, "a(bc)*d");
+  consume(*matcher, "abcb");
+  ASSERT_TRUE(matcher->rollback(3).ok());
+  const auto fresh = start(ConstraintKind::kRegex, "a(bc)*d");
+  consume(*fresh, "a");
+  for (TokenId token = 0; token < 259; ++token) {
+    EXPECT_EQ(matcher->next()->mask.allows(token), fresh->next()->mask.allows(token)) << token;
+  }
+  consume(*matcher, "d");
+  EXPECT_TRUE(matcher->next()->must_end);
+  ASSERT_TRUE(matcher->rollback(1).ok());
+  EXPECT_TRUE(matcher->next()->mask.allows('b'));
+}
+
+TEST_F(ConstraintTest, TextsOfOneConstraintAreTheirOwn) {
+  const auto constraint = compile(ConstraintKind::kRegex, "(ab)+");
+  const auto first = (*constraint)->start().value();
+  const auto second = (*constraint)->start().value();
+  consume(*first, "a");
+  EXPECT_TRUE(second->next()->mask.allows('a'));
+  EXPECT_TRUE(first->next()->mask.allows('b'));
+}
+
+TEST_F(ConstraintTest, ObjectsOfAnyKindAreJson) {
+  const auto matcher = start(ConstraintKind::kJsonObject, "");
+  consume(*matcher, R"({"k": [1, null, {"x": "y"}]})");
+  EXPECT_TRUE(matcher->next()->must_end);
+}
+
+TEST_F(ConstraintTest, RefusalsNameSourceAndPlace) {
+  EXPECT_EQ(refusal(ConstraintKind::kJsonSchema, R"({"properties": {"a": {"not": {}}}})"),
+            "unsupported: field#/properties/a/not: the keyword not is not supported");
+  EXPECT_NE(refusal(ConstraintKind::kRegex, "(").find("invalid argument: field: "),
+            std::string::npos);
+  EXPECT_NE(refusal(ConstraintKind::kLark, "root ::= \"a\"").find("GBNF"), std::string::npos);
+  const OutputConstraint parts{
+      .kind = ConstraintKind::kParts,
+      .text = R"([{"name": "a", "lark": "start: @b"}, {"name": "b", "schema": {"if": true}}])",
+      .source = "field",
+      .part_sources = {{"b", "tools[3]"}}};
+  EXPECT_EQ(Constraint::compile(tree(), parts).error().message(),
+            "tools[3]#/if: the keyword if is not supported");
+}
+
+TEST_F(ConstraintTest, CompilingHasLimits) {
+  EXPECT_NE(refusal(ConstraintKind::kRegex, std::string(100, 'a'), {.text_bytes_max = 99})
+                .find("100 bytes, at most 99"),
+            std::string::npos);
+}
+
+TEST(ConstraintWithoutRust, IsRefused) {
+  if (has_constraints()) return;
+  const auto refused = Constraint::compile(nullptr, {.kind = ConstraintKind::kJsonObject});
+  EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace moeflux
