@@ -8,8 +8,11 @@
 namespace moeflux {
 
 Continuation::Continuation(const Tokenizer* tokenizer, Sampler& sampler, TextLimits limits,
-                           TokenSink sink)
-    : sampler_(sampler), limits_(std::move(limits)), sink_(std::move(sink)) {
+                           TokenSink sink, std::shared_ptr<ConstrainedText> constrained)
+    : sampler_(sampler),
+      limits_(std::move(limits)),
+      constrained_(std::move(constrained)),
+      sink_(std::move(sink)) {
   if (tokenizer != nullptr) {
     detokenizer_.emplace(
         *tokenizer, DecodeOptions{.skip_special = limits_.skip_special, .continues_text = true});
@@ -30,6 +33,7 @@ Result<std::optional<TokenId>> Continuation::next(const LastLogits& logits) {
   sampler_.accept(token);
   ++generated_tokens_;
   end_at_limits();
+  if (constrained_ != nullptr) MF_RETURN_IF_ERROR(follow(token));
   const std::string text = detokenizer_ ? detokenizer_->push(token) : std::string();
   const auto ended = sink_({.token = token, .text = text, .logprobs = told});
   if (ended) end_ = ended;
@@ -38,6 +42,14 @@ Result<std::optional<TokenId>> Continuation::next(const LastLogits& logits) {
 
 void Continuation::force(std::span<const TokenId> tokens) {
   forced_.insert(forced_.end(), tokens.begin(), tokens.end());
+}
+
+Status Continuation::follow(TokenId token) {
+  MF_RETURN_IF_ERROR(constrained_->push(token));
+  if (end_) return {};
+  MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
+  if (allowed.is_over) end_ = FinishReason::kStopToken;
+  return {};
 }
 
 void Continuation::end_at_limits() {
@@ -54,8 +66,16 @@ Result<TokenId> Continuation::choose(const LastLogits& logits) {
     forced_.pop_front();
     return token;
   }
-  return logits.best.empty() ? sampler_.sample(logits.all)
-                             : sampler_.sample_best(logits.best, logits.best_of);
+  if (!logits.best.empty()) return sampler_.sample_best(logits.best, logits.best_of);
+  if (constrained_ == nullptr) return sampler_.sample(logits.all);
+  MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
+  return sampler_.sample(logits.all, &allowed.mask);
+}
+
+Result<bool> Continuation::needs_all(const LastLogits& logits) {
+  if (constrained_ == nullptr || logits.best.empty() || !forced_.empty()) return false;
+  MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
+  return !allowed.mask.allows(logits.best.front().id);
 }
 
 Result<std::optional<TokenLogprobs>> Continuation::logprobs(const LastLogits& logits,
@@ -74,6 +94,8 @@ BestLogits Continuation::best_needed(int64_t vocab_size) const {
   const int32_t limit = sampler_.options().vocab_limit;
   if (limit > 0) count = std::min(count, limit);
   const int32_t needed = sampler_.best_needed(count);
+  // Of several some may be forbidden, and others stand in for them.
+  if (constrained_ != nullptr && needed > 1) return {};
   return needed > 0 && needed <= kTopRowsMax ? BestLogits{.count = needed, .of = count}
                                              : BestLogits{};
 }

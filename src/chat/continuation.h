@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "chat/constrained_text.h"
 #include "chat/drawn_token.h"
 #include "engine/engine.h"
 #include "sampling/sampler.h"
@@ -46,12 +48,17 @@ class Continuation {
  public:
   /// `sampler` has seen the text so far. It and the tokenizer must outlive this; without a
   /// tokenizer, null, tokens have no text.
-  Continuation(const Tokenizer* tokenizer, Sampler& sampler, TextLimits limits, TokenSink sink);
+  /// `constrained`, unless it is null, is the text that follows, without a token yet or gone on
+  /// with.
+  Continuation(const Tokenizer* tokenizer, Sampler& sampler, TextLimits limits, TokenSink sink,
+               std::shared_ptr<ConstrainedText> constrained = nullptr);
 
   /// Draws the token after the last one, whose logits are given, and tells the sink, to whom end()
   /// is known already unless it is the sink who ends the text. The token comes next in the
-  /// sequence, if there is a place for it; none after a stop token. Fails as Sampler::sample()
-  /// does, and with kInvalidArgument for a forced token that has no logit. Not after the end.
+  /// sequence, if there is a place for it; none after a stop token. A constrained text that can
+  /// neither go on nor be stopped by a token ends as if by one. Fails as Sampler::sample() and
+  /// ConstrainedText do, and with kInvalidArgument for a forced token that has no logit. Not after
+  /// the end.
   Result<std::optional<TokenId>> next(const LastLogits& logits);
   /// These come next, behind earlier ones, instead of what would be drawn.
   void force(std::span<const TokenId> tokens);
@@ -62,6 +69,8 @@ class Continuation {
 
   /// How many of the best of a row of `vocab_size` logits next() needs; none: all logits.
   BestLogits best_needed(int64_t vocab_size) const;
+  /// The best logits are not enough, since the constraint forbids their tokens.
+  Result<bool> needs_all(const LastLogits& logits);
   /// Without a stop token.
   int64_t generated_tokens() const { return generated_tokens_; }
 
@@ -69,9 +78,11 @@ class Continuation {
   Result<TokenId> choose(const LastLogits& logits);
   Result<std::optional<TokenLogprobs>> logprobs(const LastLogits& logits, TokenId token) const;
   void end_at_limits();
+  Status follow(TokenId token);
 
   Sampler& sampler_;
   TextLimits limits_;
+  const std::shared_ptr<ConstrainedText> constrained_;
   std::optional<Detokenizer> detokenizer_;
   TokenSink sink_;
   std::deque<TokenId> forced_;

@@ -18,15 +18,16 @@ Result<std::unique_ptr<Decoding>> Decoding::start(Session& session, DecodingOpti
     const std::vector<TokenId>& more = session.model_->text.defaults.stop_tokens;
     limits.stop_tokens.insert(limits.stop_tokens.end(), more.begin(), more.end());
   }
-  return std::unique_ptr<Decoding>(
-      new Decoding(session, std::move(sampler), std::move(limits), std::move(sink)));
+  return std::unique_ptr<Decoding>(new Decoding(session, std::move(sampler), std::move(limits),
+                                                std::move(sink), std::move(options.constrained)));
 }
 
-Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink)
+Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink,
+                   std::shared_ptr<ConstrainedText> constrained)
     : session_(nullptr),
       sampler_(std::move(sampler)),
       text_(session.model_->text.tokenizer.ok() ? &*session.model_->text.tokenizer : nullptr,
-            sampler_, std::move(limits), std::move(sink)) {
+            sampler_, std::move(limits), std::move(sink), std::move(constrained)) {
   move_to(session);
 }
 
@@ -39,6 +40,11 @@ void Decoding::move_to(Session& session) {
 
 Status Decoding::step() {
   MF_RETURN_IF_ERROR(eval_pending());
+  MF_ASSIGN_OR_RETURN(const bool needs_all, text_.needs_all(last_));
+  if (needs_all) {
+    last_ = {};
+    MF_ASSIGN_OR_RETURN(last_.all, session_->engine().last_logits());
+  }
   MF_ASSIGN_OR_RETURN(const std::optional<TokenId> token, text_.next(last_));
   const bool has_place = session_->sequence_->length() < session_->engine().context_length();
   if (has_place) pending_ = token;

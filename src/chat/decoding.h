@@ -24,6 +24,7 @@ struct DecodingOptions {
   bool ignore_model_stop_tokens = false;
   int32_t top_logprobs = -1;
   bool skip_special = true;
+  std::shared_ptr<ConstrainedText> constrained = {};  // the text that follows, or null
 };
 
 /// Tokens that follow a session's. Where step() fails, the last token's logits are not known. Every
@@ -57,7 +58,8 @@ class Decoding {
   int64_t steps() const { return steps_; }
 
  private:
-  Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink);
+  Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink,
+           std::shared_ptr<ConstrainedText> constrained);
   Status eval_pending();
 
   Session* session_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "chat/token_tree.h"
 #include "engine/model_loader.h"
 
 namespace moeflux {
@@ -39,6 +40,21 @@ ModelCounters OpenModel::counters() const {
   return counters_;
 }
 
+Result<std::shared_ptr<const TokenTree>> OpenModel::token_tree() {
+  if (!text.tokenizer.ok()) return text.tokenizer.error();
+  const std::lock_guard lock(token_tree_mutex_);
+  if (token_tree_ == nullptr) {
+    MF_ASSIGN_OR_RETURN(token_tree_, make_token_tree(*text.tokenizer));
+  }
+  return token_tree_;
+}
+
+Result<std::shared_ptr<const Constraint>> OpenModel::compile(const OutputConstraint& constraint) {
+  MF_RETURN_IF_ERROR(check_dialect(constraint));
+  MF_ASSIGN_OR_RETURN(const std::shared_ptr<const TokenTree> tokens, token_tree());
+  return Constraint::compile(tokens, constraint, constraint_limits_);
+}
+
 Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
                                               const OpenModelOptions& options, ModelText text) {
   MF_RETURN_IF_ERROR(warn_of_unknown_keys(directory, options));
@@ -56,6 +72,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   open->device_description = open->device->description();
   open->expert_io = open->engine->expert_io();
   open->turn_timeout_ms = options.turn_timeout_ms;
+  open->constraint_limits_ = options.constraints;
   open->publish(0, 0);
   return open;
 }

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "chat/model_text.h"
 #include "chat/turn_queue.h"
+#include "constraint/constraint.h"
 #include "devices/open_device.h"
 #include "engine/engine.h"
 
@@ -25,6 +26,7 @@ struct OpenModelOptions {
   /// Receives one line, before weights are read, if config.json has keys that nobody knows, and
   /// what EngineOptions::on_warning says.
   std::function<void(const std::string& line)> on_warning = {};
+  ConstraintLimits constraints = {};
 };
 
 /// Counts from the opening on.
@@ -53,8 +55,20 @@ struct OpenModel {
   /// As last published. Any thread, without a turn.
   ModelCounters counters() const;
 
+  /// For texts of this model. The first call makes a tree of the vocabulary. Any thread, without a
+  /// turn. Fails as Constraint::compile() does, and without a tokenizer.
+  Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint);
+
  private:
-  mutable std::mutex counters_mutex_;  // guards what follows
+  friend Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
+                                                       const OpenModelOptions& options,
+                                                       ModelText text);
+  Result<std::shared_ptr<const TokenTree>> token_tree();
+
+  ConstraintLimits constraint_limits_;
+  std::mutex token_tree_mutex_;                  // guards what follows, also while it is made
+  std::shared_ptr<const TokenTree> token_tree_;  // null until somebody asks for it
+  mutable std::mutex counters_mutex_;            // guards what follows
   ModelCounters counters_;
 };
 

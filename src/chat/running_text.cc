@@ -151,13 +151,18 @@ Status RunningText::start_text() {
     return {};
   }
   MF_RETURN_IF_ERROR(session.set_sampler(request_.sampler));
+  std::shared_ptr<ConstrainedText> constrained;
+  if (request_.constraint != nullptr) {
+    MF_ASSIGN_OR_RETURN(constrained, ConstrainedText::start(request_.constraint));
+  }
   MF_ASSIGN_OR_RETURN(
       decoding_, Decoding::start(session,
                                  {.tokens_max = request_.tokens_max,
                                   .stop_tokens = request_.stop_tokens,
                                   .ignore_model_stop_tokens = request_.ignore_model_stop_tokens,
                                   .top_logprobs = request_.top_logprobs,
-                                  .skip_special = false},
+                                  .skip_special = false,
+                                  .constrained = std::move(constrained)},
                                  [this](const DrawnToken& drawn) { return tell(drawn); }));
   return decode();
 }

@@ -1,5 +1,6 @@
 #include "chat/session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -87,6 +88,27 @@ Status Session::set_sampler(SamplerOptions options) {
   return {};
 }
 
+Status Session::set_constraint(OutputConstraint constraint) {
+  SessionConstraint set{.stated = std::move(constraint), .begin = sequence_->length()};
+  if (set.stated.kind != ConstraintKind::kNone) {
+    MF_ASSIGN_OR_RETURN(set.compiled, model_->compile(set.stated));
+  }
+  extra_.constraint = std::move(set);
+  return {};
+}
+
+// The matcher is replayed from the tokens since the constraint's begin, as far as it is not there.
+Result<std::shared_ptr<ConstrainedText>> Session::constrained_text() {
+  const SessionConstraint& set = extra_.constraint;
+  if (set.compiled == nullptr) return std::shared_ptr<ConstrainedText>();
+  if (constrained_ == nullptr || constrained_->constraint() != set.compiled) {
+    MF_ASSIGN_OR_RETURN(constrained_, ConstrainedText::start(set.compiled));
+  }
+  const int64_t begin = std::min(set.begin, sequence_->length());
+  MF_RETURN_IF_ERROR(constrained_->become(tokens().subspan(static_cast<size_t>(begin))));
+  return constrained_;
+}
+
 EvalTimer Session::timer() { return EvalTimer(*model_, *sequence_, position_); }
 
 Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) {
@@ -112,7 +134,13 @@ Result<Sampler> Session::make_sampler(bool ignores_model_stop_tokens) {
 Result<TokenId> Session::sample(const std::stop_token& stop) {
   MF_ASSIGN_OR_RETURN(const std::span<const float> last, logits(stop));
   MF_ASSIGN_OR_RETURN(Sampler sampler, make_sampler(false));
-  MF_ASSIGN_OR_RETURN(const TokenId token, sampler.sample(last));
+  MF_ASSIGN_OR_RETURN(const auto constrained, constrained_text());
+  ConstrainedText::Allowed allowed;
+  if (constrained != nullptr) {
+    MF_ASSIGN_OR_RETURN(allowed, constrained->allowed(model_->text.defaults.stop_tokens));
+  }
+  MF_ASSIGN_OR_RETURN(const TokenId token,
+                      sampler.sample(last, constrained != nullptr ? &allowed.mask : nullptr));
   extra_.sampler.progress = sampler.progress();
   return token;
 }
@@ -124,6 +152,7 @@ Status Session::generate(std::span<const TokenId> prompt, const GenerateOptions&
   const Status read = prefill(prompt, options, result);
   if (!read.ok() && read.error().code() == ErrorCode::kCancelled) return {};
   MF_RETURN_IF_ERROR(read);
+  if (!prompt.empty()) extra_.constraint.begin = sequence_->length();
   return decode(options, sink, result);
 }
 
@@ -169,11 +198,13 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
     if (stop_strings.stopped()) return FinishReason::kStopString;
     return std::nullopt;
   };
+  MF_ASSIGN_OR_RETURN(auto constrained, constrained_text());
   MF_ASSIGN_OR_RETURN(
       decoding, Decoding::start(*this,
                                 {.tokens_max = options.tokens_max,
                                  .stop_tokens = options.stop_tokens,
-                                 .ignore_model_stop_tokens = options.ignore_model_stop_tokens},
+                                 .ignore_model_stop_tokens = options.ignore_model_stop_tokens,
+                                 .constrained = std::move(constrained)},
                                 told));
   const Status done = run_steps(*decoding, options.keep_last_token);
   if (done.ok()) (void)tell(stop_strings.push(decoding->rest()) + stop_strings.finish());

@@ -107,6 +107,9 @@ class Session {
 
   /// Replaces the sampler and starts its generator anew. Fails as check_sampler() does.
   Status set_sampler(SamplerOptions options);
+  /// Holds what is drawn to a constraint, or with kNone to nothing: from the sequence's end on, or
+  /// from behind the prompt that generate() is given. Fails as OpenModel::compile() does.
+  Status set_constraint(OutputConstraint constraint);
   /// Draws the token after the last; does not append it. Fails as logits() and Sampler do.
   Result<TokenId> sample(const std::stop_token& stop = {});
   /// Evaluates the prompt and continues it; without one, goes on after the last token, so that two
@@ -142,11 +145,15 @@ class Session {
   Status eval_timed(std::span<const TokenId> tokens, const EvalOptions& options,
                     const LogitsSink& sink, EvalTimer& timer);
   Result<Sampler> make_sampler(bool ignores_model_stop_tokens);
+  /// Null where there is no constraint.
+  Result<std::shared_ptr<ConstrainedText>> constrained_text();
   Status prefill(std::span<const TokenId> prompt, const GenerateOptions& options,
                  GenerateResult& result);
   Status decode(const GenerateOptions& options, const TextSink& sink, GenerateResult& result);
   static Status run_steps(Decoding& decoding, bool keep_last_token);
   Status replace_both(const std::function<Result<std::vector<std::byte>>()>& load);
+  /// What a snapshot held, with its constraint.
+  Result<SessionExtra> compiled(SessionExtra extra) const;
   void publish_position() { position_ = sequence_->length(); }
 
   const std::shared_ptr<OpenModel> model_;
@@ -154,6 +161,7 @@ class Session {
   /// A Sampler is made anew for each call: options and progress are all it has beside the tokens.
   SessionExtra extra_;
   DryBreakerCache dry_breakers_;
+  std::shared_ptr<ConstrainedText> constrained_;      // as it was when last used, or null
   std::map<CheckpointId, SessionExtra> checkpoints_;  // of each, what the engine does not keep
   std::atomic<int64_t> position_ = 0;
   std::atomic<int64_t> turn_timeout_ms_;

@@ -11,7 +11,7 @@
 namespace moeflux {
 namespace {
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 class Writer {
  public:
@@ -114,6 +114,29 @@ Status get_later(Reader& reader, SamplerState& sampler) {
   return {};
 }
 
+void put_constraint(const SessionConstraint& constraint, Writer& writer) {
+  writer.put(static_cast<uint8_t>(constraint.stated.kind));
+  writer.put_text(constraint.stated.text);
+  writer.put(static_cast<uint64_t>(constraint.begin));
+}
+
+void get_constraint(Reader& reader, SessionConstraint& constraint) {
+  constraint.stated.kind = static_cast<ConstraintKind>(reader.get<uint8_t>());
+  constraint.stated.text = reader.get_text();
+  constraint.stated.source = "the snapshot's constraint";
+  constraint.begin = static_cast<int64_t>(reader.get<uint64_t>());
+}
+
+Status check_constraint(const SessionConstraint& constraint) {
+  const auto kind = static_cast<int>(constraint.stated.kind);
+  const auto last = static_cast<int>(ConstraintKind::kLark);
+  if (kind <= last && constraint.begin >= 0) return {};
+  return make_error(ErrorCode::kCorruption,
+                    "constraint of kind {} from token {} of a snapshot, expected 0 to {} from a "
+                    "place in the sequence",
+                    kind, constraint.begin, last);
+}
+
 }  // namespace
 
 std::vector<std::byte> pack_extra(const SessionExtra& extra) {
@@ -137,6 +160,7 @@ std::vector<std::byte> pack_extra(const SessionExtra& extra) {
   writer.put(uint64_t{extra.logits.size()});
   for (const float logit : extra.logits) writer.put(logit);
   put_later(extra.sampler, writer);
+  put_constraint(extra.constraint, writer);
   return writer.take();
 }
 
@@ -166,6 +190,7 @@ Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t voca
   extra.logits.resize(reader.get_count(sizeof(float)));
   for (float& logit : extra.logits) logit = reader.get<float>();
   if (version > 1) MF_RETURN_IF_ERROR(get_later(reader, extra.sampler));
+  if (version > 2) get_constraint(reader, extra.constraint);
   if (!reader.at_end()) {
     return make_error(ErrorCode::kCorruption, "sampler state of {} bytes is not a whole one",
                       bytes.size());
@@ -174,6 +199,7 @@ Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t voca
     return make_error(ErrorCode::kCorruption, "sampler state has {} logits, expected {}",
                       extra.logits.size(), vocab_size);
   }
+  MF_RETURN_IF_ERROR(check_constraint(extra.constraint));
   MF_RETURN_IF_ERROR(validate(options));
   return extra;
 }

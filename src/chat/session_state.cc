@@ -54,14 +54,23 @@ Status Session::load_file(const std::string& path) {
   return replace_both([&] { return engine().load_file(*sequence_, path); });
 }
 
+Result<SessionExtra> Session::compiled(SessionExtra extra) const {
+  SessionConstraint& constraint = extra.constraint;
+  if (constraint.stated.kind != ConstraintKind::kNone) {
+    MF_ASSIGN_OR_RETURN(constraint.compiled, model_->compile(constraint.stated));
+  }
+  return extra;
+}
+
 // The engine's half and ours are replaced together or not at all.
 Status Session::replace_both(const std::function<Result<std::vector<std::byte>>()>& load) {
   // A broken sequence has no state to return to.
   const Result<CheckpointId> before = engine().checkpoint(*sequence_);
   Result<SessionExtra> extra = [&]() -> Result<SessionExtra> {
     MF_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, load());
-    if (bytes.empty()) return SessionExtra{extra_.sampler, {}};
+    if (bytes.empty()) return SessionExtra{.sampler = extra_.sampler};
     Result<SessionExtra> unpacked = unpack_extra(bytes, engine().spec().vocab_size);
+    if (unpacked.ok()) unpacked = compiled(std::move(unpacked).value());
     if (!unpacked.ok() && before.ok()) MF_RETURN_IF_ERROR(engine().restore(*sequence_, *before));
     return unpacked;
   }();

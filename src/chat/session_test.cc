@@ -119,6 +119,13 @@ TEST_F(SessionTest, ADeviceThatReadsTheBestLogitsBackGivesTheSameText) {
   ASSERT_TRUE(session->truncate(session->position() - 1).ok());
   ASSERT_TRUE(session->eval(std::span(expected).subspan(1, 1)).ok());
   EXPECT_TRUE(std::ranges::equal(logits, *session->logits()));
+  // Greedy text that is held to something needs all logits only where the best token may not come.
+  if (!has_constraints()) return;
+  const auto held = start(model, {.temperature = 0});
+  ASSERT_TRUE(held->set_constraint({.kind = ConstraintKind::kRegex, .text = "[a-z ]+"}).ok());
+  const std::string drawn = generate(*held, prompt_, {.tokens_max = 6}).text;
+  EXPECT_FALSE(drawn.empty());
+  EXPECT_EQ(drawn.find_first_not_of("abcdefghijklmnopqrstuvwxyz "), std::string::npos) << drawn;
 }
 
 /// Every sampler with a state of its own, beside what is read off the text.
@@ -352,6 +359,97 @@ TEST_F(SessionTest, CountsReadsOfPromptAndTextApart) {
   const ModelCounters counters = model->counters();
   EXPECT_EQ(counters.experts.misses, all.misses);
   EXPECT_EQ(counters.evaluated_tokens, prompt_.size() + 30);
+}
+
+OutputConstraint fruit_schema() {
+  return {.kind = ConstraintKind::kJsonSchema,
+          .text = R"({"type": "object", "properties": {"fruit": {"enum": ["pear", "plum"]},
+                      "count": {"type": "integer", "minimum": 0, "maximum": 500}},
+                      "required": ["fruit", "count"], "additionalProperties": false})",
+          .source = "schema"};
+}
+
+bool is_fruit(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.size() == 2 &&
+         (json["fruit"] == "pear" || json["fruit"] == "plum") && json["count"].is_number() &&
+         json["count"] >= 0 && json["count"] <= 500;
+}
+
+TEST_F(SessionTest, AHeldTextIsADocumentWhateverIsDrawn) {
+  if (!has_constraints()) GTEST_SKIP() << "built without Rust 1.87";
+  const auto model = open(256);
+  const std::vector<SamplerOptions> samplers = {
+      {.temperature = 0},
+      {.temperature = 1.5f, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 1},
+      {.temperature = 1, .seed = 2, .mirostat = 2},
+      {.temperature = 1, .repeat_penalty = 1.5f, .seed = 3, .dry_multiplier = 0.8f}};
+  for (const SamplerOptions& options : samplers) {
+    const auto session = start(model, options);
+    ASSERT_TRUE(session->set_constraint(fruit_schema()).ok());
+    const Generated held = generate(*session, prompt_, {.tokens_max = 200});
+    EXPECT_TRUE(is_fruit(held.text)) << held.text;
+    EXPECT_EQ(held.result.reason, FinishReason::kStopToken);
+    // Without a token to stop it, it ends with its last one.
+    const auto other = start(model, options);
+    ASSERT_TRUE(other->set_constraint(fruit_schema()).ok());
+    const Generated again =
+        generate(*other, prompt_, {.tokens_max = 200, .ignore_model_stop_tokens = true});
+    EXPECT_TRUE(is_fruit(again.text)) << again.text;
+    EXPECT_EQ(again.result.reason, FinishReason::kStopToken);
+  }
+}
+
+TEST_F(SessionTest, AHeldTextGoesOnAfterPausesSnapshotsAndForks) {
+  if (!has_constraints()) GTEST_SKIP() << "built without Rust 1.87";
+  const auto model = open(256);
+  const SamplerOptions options{.temperature = 1.2f, .top_k = 0, .seed = 5};
+  const auto whole = start(model, options);
+  ASSERT_TRUE(whole->set_constraint(fruit_schema()).ok());
+  const std::string expected = generate(*whole, prompt_, {.tokens_max = 200}).text;
+  ASSERT_TRUE(is_fruit(expected)) << expected;
+  const auto session = start(model, options);
+  ASSERT_TRUE(session->set_constraint(fruit_schema()).ok());
+  const std::string begun = generate(*session, prompt_, {.tokens_max = 6}).text;
+  const auto forked = session->fork();
+  const auto snapshot = session->save();
+  const auto checkpoint = session->checkpoint();
+  ASSERT_TRUE(forked.ok() && snapshot.ok() && checkpoint.ok());
+  EXPECT_EQ(begun + generate(*session, {}, {.tokens_max = 200}).text, expected);
+  EXPECT_EQ(begun + generate(**forked, {}, {.tokens_max = 200}).text, expected);
+  ASSERT_TRUE(session->restore(*checkpoint).ok());
+  EXPECT_EQ(begun + generate(*session, {}, {.tokens_max = 200}).text, expected);
+  const auto loaded = start(model);
+  ASSERT_TRUE(loaded->load(*snapshot).ok());
+  EXPECT_EQ(begun + generate(*loaded, {}, {.tokens_max = 200}).text, expected);
+  // Token by token, with the sampler alone.
+  const auto single = start(model, options);
+  ASSERT_TRUE(single->eval(prompt_).ok());
+  ASSERT_TRUE(single->set_constraint(fruit_schema()).ok());
+  Tokens drawn;
+  for (TokenId token = *single->sample(); token != 0 && token != 2; token = *single->sample()) {
+    drawn.push_back(token);
+    ASSERT_LT(drawn.size(), 200u);
+    ASSERT_TRUE(single->eval({&token, 1}, {.phase = StepPhase::kDecode}).ok());
+  }
+  EXPECT_EQ(decode(drawn), expected);
+}
+
+TEST_F(SessionTest, AConstraintCanBeTakenAwayAndBroken) {
+  if (!has_constraints()) GTEST_SKIP() << "built without Rust 1.87";
+  const auto model = open(256);
+  const auto session = start(model, {.temperature = 0});
+  const std::string free =
+      generate(*start(model, {.temperature = 0}), prompt_, {.tokens_max = 9}).text;
+  ASSERT_TRUE(session->set_constraint(fruit_schema()).ok());
+  ASSERT_TRUE(session->set_constraint({}).ok());
+  EXPECT_EQ(generate(*session, prompt_, {.tokens_max = 9}).text, free);
+  ASSERT_TRUE(session->set_constraint(fruit_schema()).ok());
+  ASSERT_TRUE(session->eval(prompt_).ok());  // what stands behind the begin counts
+  expect_error(session->sample(), ErrorCode::kInvalidArgument, {"schema", "cannot follow"});
+  expect_error(
+      session->set_constraint({.kind = ConstraintKind::kRegex, .text = "(", .source = "r"}),
+      ErrorCode::kInvalidArgument, {"r: "});
 }
 
 }  // namespace

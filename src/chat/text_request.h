@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "base/result.h"
 #include "chat/continuation.h"
 #include "chat/drawn_token.h"
+#include "constraint/constraint.h"
 #include "engine/engine.h"
 #include "sampling/sampler_options.h"
 
@@ -32,8 +34,9 @@ struct TextRequest {
   /// The same, or a token's own at least, of each token of the prompt but the first. All of the
   /// prompt is evaluated then.
   bool prompt_logprobs = false;
-  bool reuse = true;  // begin from what was kept of earlier texts
-  bool keep = true;   // keep this text's state for later ones
+  std::shared_ptr<const Constraint> constraint = {};  // of the text that follows, or null
+  bool reuse = true;                                  // begin from what was kept of earlier texts
+  bool keep = true;                                   // keep this text's state for later ones
 };
 
 struct PromptProgress {

@@ -33,7 +33,7 @@ Result<Sampler> Sampler::create(SamplerOptions options) {
   return Sampler(std::move(options));
 }
 
-Result<TokenId> Sampler::sample(std::span<const float> logits) {
+Result<TokenId> Sampler::sample(std::span<const float> logits, const TokenMask* mask) {
   MF_RETURN_IF_ERROR(gather(logits));
   std::span<const SamplerStep> steps = steps_;
   if (!steps.empty() && steps.front() == SamplerStep::kPenalties) {
@@ -43,6 +43,9 @@ Result<TokenId> Sampler::sample(std::span<const float> logits) {
   for (const LogitBias& entry : options_.logit_bias) {
     const auto id = static_cast<size_t>(entry.token);
     if (id < candidates_.list.size()) candidates_.list[id].logit += entry.bias;
+  }
+  if (mask != nullptr) {
+    std::erase_if(candidates_.list, [&](const TokenLogit& c) { return !mask->allows(c.id); });
   }
   MF_RETURN_IF_ERROR(check_candidates(candidates_.list.size()));
   return pick(steps);

@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/token_mask.h"
 #include "sampling/candidates.h"
 #include "sampling/sampler_options.h"
 
@@ -37,8 +38,9 @@ class Sampler {
 
   /// Picks a token; does not record it. Advances the generator by one, with XTC by two, and
   /// mirostat's mu, unless greedy. Fails with kInvalidArgument when a logit is NaN or plus
-  /// infinity, when none is above minus infinity, or when there is none.
-  Result<TokenId> sample(std::span<const float> logits);
+  /// infinity, when none is above minus infinity, or when there is none. Tokens outside `mask`
+  /// leave behind penalties that stand first and bias, before all other steps.
+  Result<TokenId> sample(std::span<const float> logits, const TokenMask* mask = nullptr);
 
   /// How many of the highest of `count` logits sample_best() needs to pick what sample() would; 0
   /// where sample() would look at others too. The one place that knows which chains need whole

@@ -330,5 +330,45 @@ TEST(SampleBest, IsNotEnoughWhereOtherLogitsCount) {
   EXPECT_EQ(make({.top_k = 40, .logit_bias = {{3, 1.0f}}}).best_needed(41), 0);
 }
 
+TEST(TokenMask, AllowsWhatItHasABitFor) {
+  const std::vector<uint32_t> words = {0x80000001u, 0x2u};
+  const TokenMask mask{words};
+  std::vector<TokenId> allowed;
+  for (TokenId id = -2; id < 70; ++id) {
+    if (mask.allows(id)) allowed.push_back(id);
+  }
+  EXPECT_EQ(allowed, (std::vector<TokenId>{0, 31, 33}));
+}
+
+TEST(Sampler, WhatTheMaskForbidsIsAsIfItWereNotThere) {
+  const std::vector<uint32_t> words = {0b1110};
+  const TokenMask mask{words};
+  // The best token is forbidden; steps look at the probabilities of the others.
+  const std::vector<float> logits = logs({0.9, 0.06, 0.03, 0.01});
+  const std::vector<SamplerOptions> chains = {
+      {.temperature = 0},
+      {.temperature = 1, .top_k = 1, .top_p = 1, .min_p = 0},
+      {.temperature = 1, .top_k = 0, .top_p = 0.5f, .min_p = 0},
+      {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0.7f}};
+  for (const SamplerOptions& options : chains) {
+    Sampler sampler = make(options);
+    EXPECT_EQ(sampler.sample(logits, &mask).value(), 1) << options.top_k;
+  }
+  SamplerOptions free = plain();
+  Sampler masked = make(free);
+  free.logit_bias = {{0, -kInfinity}};
+  Sampler biased = make(free);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(masked.sample(logits, &mask).value(), biased.sample(logits).value());
+  }
+}
+
+TEST(Sampler, AMaskThatLeavesNothingIsAnError) {
+  const std::vector<uint32_t> words = {0};
+  const TokenMask mask{words};
+  Sampler sampler = make(plain());
+  EXPECT_EQ(sampler.sample(logs({0.5, 0.5}), &mask).error().code(), ErrorCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace moeflux
