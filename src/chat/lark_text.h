@@ -1,0 +1,57 @@
+// Writes a grammar in llguidance's Lark over the tokens of a vocabulary: what a vocabulary has a
+// marker for is that token, all else is text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "constraint/output_constraint.h"
+#include "text/tokenizer.h"
+
+namespace moeflux {
+
+class LarkText {
+ public:
+  /// The tokenizer must outlive it.
+  explicit LarkText(const Tokenizer& tokenizer);
+
+  /// A text as a sequence of markers and literals, "" where it is empty.
+  std::string spell(std::string_view text) const;
+  /// The text begins with a marker, or is spelled.
+  bool begins_with_marker(std::string_view text) const;
+
+  /// A terminal of any text in which none of these stands, as far as they are spelled.
+  std::string text_without(const std::vector<std::string>& stops);
+  /// The same, and then `end`: text up to the first `end`, that included.
+  std::string text_until(const std::string& end, const std::vector<std::string>& stops = {});
+
+  /// Defines a rule and gives its name, of which `what` is a part; upper case makes it a terminal.
+  std::string rule(std::string_view what, const std::string& body);
+  /// Adds another grammar and gives its reference, @name. Messages call it `source`.
+  std::string part(OutputConstraint constraint);
+
+  /// All that was defined, with a rule to begin with.
+  OutputConstraint finish(const std::string& start, std::string source);
+
+ private:
+  struct Piece {
+    std::string_view text;
+    TokenId marker = -1;
+  };
+  std::vector<Piece> pieces(std::string_view text) const;
+
+  const Tokenizer& tokenizer_;
+  std::string definitions_;
+  Json parts_ = Json::array();
+  std::map<std::string, std::string> sources_;
+  int count_ = 0;
+};
+
+/// Text as a literal of Lark.
+std::string lark_literal(std::string_view text);
+/// Text as a regular expression within slashes that matches it alone.
+std::string regex_escaped(std::string_view text);
+
+}  // namespace moeflux
