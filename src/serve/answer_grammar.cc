@@ -1,36 +1,111 @@
 #include "serve/answer_grammar.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/format.h"
+#include "chat/answer_grammar.h"
+#include "serve/openai_common.h"
 
 namespace moeflux::serve {
 namespace {
 
-bool is_strict(const Json& tool) {
+// The message begins with the field.
+ApiError refusal(const Error& error) {
+  const std::string& message = error.message();
+  std::string param = message.substr(0, message.find_first_of("#:"));
+  if (error.code() == ErrorCode::kUnsupported) return unsupported_field(std::move(param), message);
+  const bool is_clients =
+      error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kResourceExhausted;
+  return is_clients ? bad_field(std::move(param), message) : api_error(error);
+}
+
+const Json* function_of(const Json& tool) {
   const auto function = tool.is_object() ? tool.find("function") : tool.end();
-  if (!tool.is_object() || function == tool.end() || !function->is_object()) return false;
-  const auto strict = function->find("strict");
-  return strict != function->end() && strict->is_boolean() && strict->get<bool>();
+  return tool.is_object() && function != tool.end() && function->is_object() ? &*function : nullptr;
+}
+
+// The types of the parameters alone: what is left of a schema that nothing can be held to and that
+// need not be.
+Json loosened(const Json& parameters) {
+  Json properties = Json::object();
+  const auto stated = parameters.find("properties");
+  if (stated != parameters.end() && stated->is_object()) {
+    for (const auto& [name, schema] : stated->items()) {
+      const auto type = schema.is_object() ? schema.find("type") : schema.end();
+      const bool is_typed = schema.is_object() && type != schema.end();
+      properties[name] = is_typed ? Json{{"type", *type}} : Json::object();
+    }
+  }
+  return {{"type", "object"}, {"properties", std::move(properties)}};
+}
+
+bool can_hold(OpenModel& model, const Json& schema) {
+  return model.compile({.kind = ConstraintKind::kJsonSchema, .text = dump_json(schema)}).ok();
+}
+
+// The tools that the rule allows, as grammars need them.
+std::vector<CallableTool> callable_tools(OpenModel& model, const ChatRequest& request) {
+  std::vector<CallableTool> callable;
+  const Json& tools = request.conversation.tools;
+  const std::vector<std::string>& names = request.tool_rule.names;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Json* function = function_of(tools[i]);
+    if (function == nullptr || !function->value("name", Json()).is_string()) continue;
+    CallableTool tool{.name = function->at("name").get<std::string>()};
+    if (!names.empty() && std::ranges::count(names, tool.name) == 0) continue;
+    tool.strict = function->value("strict", Json()) == true;
+    tool.source = formatted("tools[{}].function.parameters", i);
+    const Json parameters = function->value("parameters", Json());
+    if (parameters.is_object()) tool.parameters = parameters;
+    // Arguments are an object, also where the schema leaves that out.
+    if (!tool.parameters.contains("type")) tool.parameters["type"] = "object";
+    if (!tool.strict && !can_hold(model, tool.parameters)) {
+      tool.parameters = loosened(tool.parameters);
+      if (!can_hold(model, tool.parameters)) tool.parameters = {{"type", "object"}};
+    }
+    callable.push_back(std::move(tool));
+  }
+  return callable;
+}
+
+bool has_strict_tool(const Json& tools) {
+  return std::any_of(tools.begin(), tools.end(), [](const Json& tool) {
+    const Json* function = function_of(tool);
+    return function != nullptr && function->value("strict", Json()) == true;
+  });
 }
 
 }  // namespace
 
-std::optional<ApiError> check_constraints(const ChatRequest& request) {
-  if (request.constraint.kind != ConstraintKind::kNone) {
-    const std::string& source = request.constraint.source;
-    return unsupported_field(source, source + ": answers cannot be held to a grammar yet");
+AnswerConstraint compile_text(OpenModel& model, const OutputConstraint& constraint) {
+  if (constraint.kind == ConstraintKind::kNone) return std::shared_ptr<const Constraint>();
+  Result<std::shared_ptr<const Constraint>> compiled = model.compile(constraint);
+  if (!compiled.ok()) return refusal(compiled.error());
+  return std::move(compiled).value();
+}
+
+AnswerConstraint compile_answer(OpenModel& model, const ChatFormat& format,
+                                std::string_view prompt_tail, const ChatRequest& request) {
+  const ToolRule& tools = request.tool_rule;
+  const bool holds_calls =
+      tools.required || !tools.names.empty() || has_strict_tool(request.conversation.tools);
+  if (!holds_calls && request.constraint.kind == ConstraintKind::kNone) {
+    return std::shared_ptr<const Constraint>();
   }
-  if (request.tool_rule.required || !request.tool_rule.names.empty()) {
-    return unsupported_field("tool_choice", "tool_choice: calls cannot be forced yet");
-  }
-  const Json& tools = request.conversation.tools;
-  for (size_t i = 0; i < tools.size(); ++i) {
-    if (!is_strict(tools[i])) continue;
-    const std::string param = formatted("tools[{}].function.strict", i);
-    return unsupported_field(param, param + ": arguments cannot be held to a schema yet");
-  }
-  return std::nullopt;
+  const Status dialect = check_dialect(request.constraint);
+  if (!dialect.ok()) return refusal(dialect.error());
+  AnswerRule rule{.content = request.constraint,
+                  .calls_required = tools.required,
+                  .one_call = request.one_call};
+  // Calls may come beside content that is held to something, too.
+  if (!request.conversation.tools.is_null()) rule.tools = callable_tools(model, request);
+  const Result<OutputConstraint> grammar =
+      answer_grammar(format.output(), model.text.tokenizer.value(), prompt_tail, rule);
+  if (!grammar.ok()) return refusal(grammar.error());
+  return compile_text(model, *grammar);
 }
 
 }  // namespace moeflux::serve

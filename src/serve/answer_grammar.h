@@ -1,14 +1,26 @@
-// What a request's answers are held to.
+// What a request's answers are held to, compiled.
 #pragma once
 
-#include <optional>
+#include <memory>
+#include <string_view>
+#include <variant>
 
+#include "chat/chat_format.h"
+#include "chat/open_model.h"
 #include "serve/api_error.h"
 #include "serve/chat_request.h"
 
 namespace moeflux::serve {
 
-/// Refuses a request whose answers would have to be held to something.
-std::optional<ApiError> check_constraints(const ChatRequest& request);
+/// Null: to nothing. What cannot be is answered with 400: nothing is let go of in silence.
+using AnswerConstraint = std::variant<std::shared_ptr<const Constraint>, ApiError>;
+
+/// Of an answer in a conversation, behind a prompt that ends in `prompt_tail`: its content, the
+/// calls that it has to hold, and the arguments of strict tools.
+AnswerConstraint compile_answer(OpenModel& model, const ChatFormat& format,
+                                std::string_view prompt_tail, const ChatRequest& request);
+
+/// Of a text without a conversation.
+AnswerConstraint compile_text(OpenModel& model, const OutputConstraint& constraint);
 
 }  // namespace moeflux::serve

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
+#include "serve/openai_common.h"
 
 namespace moeflux::serve {
 namespace {
@@ -51,12 +53,8 @@ bool read_choice(const Json& choice, ToolRule& rule) {
   return !rule.names.front().empty();
 }
 
-}  // namespace
-
-OutputConstraint read_response_format(Fields& fields) {
+OutputConstraint read_response_format(Fields& fields, const Json* format) {
   OutputConstraint read{.source = "response_format"};
-  const Json* format = fields.object("response_format");
-  if (format == nullptr) return read;
   const Json type = format->value("type", Json());
   const std::string name = type.is_string() ? type.get<std::string>() : std::string();
   if (name == "text") return read;
@@ -82,8 +80,35 @@ OutputConstraint read_response_format(Fields& fields) {
     return read;
   }
   read.kind = ConstraintKind::kJsonSchema;
-  read.text = schema->dump(-1, ' ', false, Json::error_handler_t::replace);
+  read.text = dump_json(*schema);
   return read;
+}
+
+}  // namespace
+
+OutputConstraint read_constraint(Fields& fields) {
+  std::vector<OutputConstraint> read;
+  if (const Json* format = fields.object("response_format")) {
+    read.push_back(read_response_format(fields, format));
+  }
+  if (const Json* schema = fields.find("json_schema")) {
+    read.push_back(
+        {.kind = ConstraintKind::kJsonSchema, .text = dump_json(*schema), .source = "json_schema"});
+  }
+  if (auto grammar = fields.text("grammar"); grammar && !grammar->empty()) {
+    read.push_back(
+        {.kind = ConstraintKind::kLark, .text = std::move(*grammar), .source = "grammar"});
+  }
+  if (auto regex = fields.text("regex")) {
+    read.push_back({.kind = ConstraintKind::kRegex, .text = std::move(*regex), .source = "regex"});
+  }
+  std::erase_if(read, [](const auto& one) { return one.kind == ConstraintKind::kNone; });
+  if (read.empty()) return {};
+  if (read.size() > 1) {
+    fields.fail(bad_field(read[1].source, formatted("{} and {} are both given, expected one",
+                                                    read[0].source, read[1].source)));
+  }
+  return std::move(read.front());
 }
 
 ToolChoice read_tool_choice(Fields& fields, const Json& tools) {

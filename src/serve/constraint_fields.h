@@ -8,8 +8,9 @@
 
 namespace moeflux::serve {
 
-/// response_format: text, json_object or json_schema. Problems are left in `fields`.
-OutputConstraint read_response_format(Fields& fields);
+/// response_format: text, json_object or json_schema; or llama.cpp's json_schema and grammar, which
+/// is Lark here, or regex. Problems are left in `fields`.
+OutputConstraint read_constraint(Fields& fields);
 
 /// tool_choice, or function_call of the old interface, for these tools.
 struct ToolChoice {

@@ -125,7 +125,7 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
   if (choice.shown) request.conversation.tools = tools;
   request.tool_rule = std::move(choice.rule);
   request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  request.constraint = read_response_format(fields);
+  request.constraint = read_constraint(fields);
   request.conversation.variables = defaults.template_variables;
   read_variables(fields, request.conversation.variables);
   read_logprobs(fields, request);

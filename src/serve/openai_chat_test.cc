@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "serve/answer_grammar.h"
-
 namespace moeflux::serve {
 namespace {
 
@@ -174,25 +172,15 @@ TEST(DecodeChat, ReadsWhichToolsHaveToBeCalled) {
   EXPECT_EQ(refusal(with("tool_choice", "required")).param, "tool_choice");
 }
 
-TEST(CheckConstraints, RefusesWhatNeedsAGrammar) {
-  Json body = with("tools", tools_of({"f"}, true));
-  EXPECT_EQ(check_constraints(decode(body))->param, "tools[0].function.strict");
-  body["tools"] = tools_of({"f"});
-  EXPECT_FALSE(check_constraints(decode(body)));
-  body["tool_choice"] = "required";
-  EXPECT_EQ(check_constraints(decode(body))->param, "tool_choice");
-  const ChatRequest object = decode(with("response_format", {{"type", "json_object"}}));
-  EXPECT_EQ(check_constraints(object)->code, "unsupported_parameter");
-}
-
-TEST(DecodeChat, ShowsToolsUnlessTheyAreNotToBeUsed) {
-  const Json function = {{"name", "f"}, {"parameters", {{"type", "object"}}}};
-  Json body = with("tools", Json::array({{{"type", "function"}, {"function", function}}}));
-  EXPECT_EQ(decode(body).conversation.tools.size(), 1u);
-  body["tool_choice"] = "none";
-  EXPECT_TRUE(decode(body).conversation.tools.is_null());
-  EXPECT_EQ(decode(with("functions", Json::array({function}))).conversation.tools[0]["function"],
-            function);
+TEST(DecodeChat, TakesOneConstraint) {
+  EXPECT_EQ(decode(with("grammar", "start: \"a\"")).constraint.kind, ConstraintKind::kLark);
+  EXPECT_EQ(decode(with("regex", "a")).constraint.kind, ConstraintKind::kRegex);
+  Json body = with("json_schema", {{"type", "null"}});
+  EXPECT_EQ(decode(body).constraint.source, "json_schema");
+  body["response_format"] = {{"type", "text"}};
+  decode(body);
+  body["response_format"] = {{"type", "json_object"}};
+  EXPECT_EQ(refusal(body).param, "json_schema");
 }
 
 AnswerPart answer_of(FinishReason reason) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/constraint_fields.h"
 
 namespace moeflux::serve {
 namespace {
@@ -148,6 +149,7 @@ std::variant<CompletionRequest, ApiError> decode_completion_request(const Json& 
   if (best_of != request.generation.choices) {
     fields.fail(unsupported_field("best_of", "best_of differs from n; all choices are returned"));
   }
+  request.constraint = read_constraint(fields);
   const auto suffix = fields.text("suffix");
   if (suffix && !suffix->empty()) {
     fields.fail(unsupported_field("suffix", "no text can be put between two others yet"));

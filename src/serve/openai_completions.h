@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "chat/scheduler.h"
 #include "chat/stop_strings.h"
+#include "constraint/output_constraint.h"
 #include "serve/api_error.h"
 #include "serve/generation_fields.h"
 #include "serve/openai_common.h"
@@ -21,6 +22,7 @@ struct CompletionRequest {
   std::vector<std::vector<TokenId>> prompts;
   bool echo = false;      // the answer begins with the prompt
   int32_t logprobs = -1;  // of each token, beside so many of the best; negative: none
+  OutputConstraint constraint;
 };
 
 std::variant<CompletionRequest, ApiError> decode_completion_request(const Json& body,

@@ -248,11 +248,15 @@ std::optional<Service::Chat> Service::read_chat(Call& call, DecodedChat decoded)
   if (fields.problem()) return fail(*fields.problem());
   if (!knows(name)) return fail(unknown_model(name));
   auto& request = std::get<ChatRequest>(decoded);
-  if (const auto refusal = check_constraints(request)) return fail(*refusal);
   note_dropped(request);
   Result<ChatPrompt> prompt = (*format_)->prompt(request.conversation, local_time_now());
   if (!prompt.ok()) return fail(api_error(prompt.error()));
-  return Chat{.request = std::move(request), .prompt = std::move(prompt).value(), .model = name};
+  AnswerConstraint constraint = compile_answer(*model_, **format_, prompt->tail, request);
+  if (const auto* error = std::get_if<ApiError>(&constraint)) return fail(*error);
+  return Chat{.request = std::move(request),
+              .prompt = std::move(prompt).value(),
+              .model = name,
+              .constraint = std::get<std::shared_ptr<const Constraint>>(std::move(constraint))};
 }
 
 std::optional<TextRequest> Service::prompted_text(const Call& call,
@@ -279,6 +283,7 @@ std::optional<std::vector<ChoiceJob>> Service::chat_jobs(
     auto text = prompted_text(call, request.generation, chat.prompt.tokens, i);
     if (!text) return std::nullopt;
     text->top_logprobs = request.top_logprobs;
+    text->constraint = chat.constraint;
     AnswerOptions options{.prompt_tail = chat.prompt.tail,
                           .tools = request.tools,
                           .stop_strings = request.generation.stop,
@@ -330,6 +335,8 @@ void Service::completions(Call& call) {
     const bool fits = static_cast<int64_t>(prompt.size()) < context + (generation.tokens_max == 0);
     if (!fits) return call.fail(too_long(prompt.size(), context));
   }
+  const AnswerConstraint constraint = compile_text(*model_, request.constraint);
+  if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
   const size_t count = request.prompts.size() * static_cast<size_t>(generation.choices);
   const auto choices =
       std::make_shared<TextChoices>(*scheduler_, call.target, TokenSpelling(tokenizer()),
@@ -346,6 +353,7 @@ void Service::completions(Call& call) {
       text.prompt = prompt;
       text.tokens_max = tokens_max(generation, prompt.size());
       text.top_logprobs = request.logprobs;
+      text.constraint = std::get<std::shared_ptr<const Constraint>>(constraint);
       text.prompt_logprobs = request.echo && request.logprobs >= 0;
       const auto listener = choices->listener(jobs.size());
       jobs.emplace_back(std::move(text),

@@ -24,7 +24,8 @@ struct Service::Call {
 struct Service::Chat {
   ChatRequest request;
   ChatPrompt prompt;
-  std::string model;  // as the client calls it
+  std::string model;                                  // as the client calls it
+  std::shared_ptr<const Constraint> constraint = {};  // of each answer, or null
 };
 
 /// The last part of a path.

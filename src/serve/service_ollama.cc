@@ -111,7 +111,8 @@ void Service::ollama_show(Call& call) {
 
 void Service::generate_raw(const Call& call, const OllamaRequest& request,
                            std::unique_ptr<AnswerEncoder> encoder) {
-  if (const auto refusal = check_constraints(request.chat)) return call.fail(*refusal);
+  const AnswerConstraint constraint = compile_text(*model_, request.chat.constraint);
+  if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
   const GenerationFields& generation = request.chat.generation;
   Result<std::vector<TokenId>> prompt = tokenizer().encode(
       request.raw_prompt, {.add_special_tokens = true, .match_added_tokens = true});
@@ -121,6 +122,7 @@ void Service::generate_raw(const Call& call, const OllamaRequest& request,
   const CompletionRequest completion{.generation = generation};
   auto text = prompted_text(call, generation, *prompt, 0);
   if (!text) return;
+  text->constraint = std::get<std::shared_ptr<const Constraint>>(constraint);
   std::vector<ChoiceJob> jobs;
   jobs.emplace_back(std::move(*text),
                     std::make_shared<Completion>(tokenizer(), completion, std::move(prompt).value(),

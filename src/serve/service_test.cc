@@ -227,5 +227,140 @@ TEST_F(ServiceTest, TheTemplateIsShownWithoutAnAnswer) {
   EXPECT_GT(post(*service, "/v1/chat/completions/input_tokens", body)->json()["input_tokens"], 3);
 }
 
+// Renders calls as a family of models writes them.
+constexpr const char* kCallTemplate =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"
+    "{{ c.function | tojson }}\n</tool_call>{% endfor %}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:\n{% endif %}";
+
+Json schema_format() {
+  const Json schema = {{"type", "object"},
+                       {"properties",
+                        {{"n", {{"type", "integer"}, {"maximum", 99}}},
+                         {"kind", {{"enum", Json::array({"fox", "king"})}}}}},
+                       {"required", Json::array({"n", "kind"})},
+                       {"additionalProperties", false}};
+  return {{"type", "json_schema"},
+          {"json_schema", {{"name", "a"}, {"strict", true}, {"schema", schema}}}};
+}
+
+Json weather_tool(bool strict) {
+  return {{"type", "function"},
+          {"function",
+           {{"name", "weather"},
+            {"strict", strict},
+            {"parameters",
+             {{"type", "object"},
+              {"properties", {{"days", {{"type", "integer"}, {"minimum", 1}, {"maximum", 7}}}}},
+              {"required", Json::array({"days"})},
+              {"additionalProperties", false}}}}}};
+}
+
+TEST_F(ServiceTest, AnswersAreHeldToASchemaWhoeverElseAsks) {
+  if (testing::without_engine() || !has_constraints()) return;
+  const auto ask = [&](Service& service, int seed) {
+    Json body = question("Once upon a time", 200);
+    body["temperature"] = 1.5;
+    body["seed"] = seed;
+    body["response_format"] = schema_format();
+    return post(service, "/v1/chat/completions", body);
+  };
+  std::vector<std::string> alone;
+  for (int seed = 0; seed < 4; ++seed) {
+    const auto service = start();
+    const Json answer = ask(*service, seed)->json();
+    EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+    alone.push_back(answer["choices"][0]["message"]["content"].get<std::string>());
+    const Json document = Json::parse(alone.back(), nullptr, false);
+    ASSERT_TRUE(document.is_object()) << alone.back();
+    EXPECT_EQ(document.size(), 2u) << alone.back();
+    EXPECT_LE(document["n"].get<double>(), 99) << alone.back();
+    EXPECT_TRUE(document["kind"] == "fox" || document["kind"] == "king") << alone.back();
+  }
+  const auto service =
+      start({.scheduler = {.slice_tokens = 1, .slice_time = std::chrono::milliseconds(0)}});
+  std::vector<std::shared_ptr<MemoryResponse>> answers;
+  for (int seed = 0; seed < 4; ++seed) answers.push_back(ask(*service, seed));
+  for (size_t seed = 0; seed < 4; ++seed) EXPECT_EQ(content(*answers[seed]), alone[seed]) << seed;
+}
+
+TEST_F(ServiceTest, AHeldAnswerThatIsCutIsSaidToBe) {
+  if (testing::without_engine() || !has_constraints()) return;
+  const auto service = start();
+  Json body = question("Once upon a time", 3);
+  body["response_format"] = schema_format();
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->json()["choices"][0]["finish_reason"],
+            "length");
+}
+
+TEST_F(ServiceTest, CallsThatHaveToComeCome) {
+  if (testing::without_engine() || !has_constraints()) return;
+  const auto service = start({.template_text = kCallTemplate});
+  Json body = question("What is the weather?", 150);
+  body["temperature"] = 1.5;
+  body["parallel_tool_calls"] = false;
+  for (const bool strict : {true, false}) {
+    body["tools"] = Json::array({weather_tool(strict)});
+    for (const Json& choice :
+         {Json("required"), Json{{"type", "function"}, {"function", {{"name", "weather"}}}}}) {
+      body["tool_choice"] = choice;
+      const Json answer = post(*service, "/v1/chat/completions", body)->json();
+      const Json& calls = answer["choices"][0]["message"]["tool_calls"];
+      EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls") << answer;
+      ASSERT_EQ(calls.size(), 1u) << answer;
+      EXPECT_EQ(calls[0]["function"]["name"], "weather");
+      const Json arguments = Json::parse(calls[0]["function"]["arguments"].get<std::string>());
+      EXPECT_GE(arguments["days"].get<int>(), 1);
+      EXPECT_LE(arguments["days"].get<int>(), 7);
+    }
+  }
+}
+
+TEST_F(ServiceTest, TextsAreHeldToGrammarsToo) {
+  if (!has_constraints()) return;
+  const auto service = start();
+  const std::vector<std::pair<const char*, Json>> held = {
+      {"regex", "[0-9]{3}-[a-f]{2}"},
+      {"grammar", "start: /[0-9]{3}/ \"-\" /[a-f]{2}/"},
+      {"json_schema", {{"type", "string"}, {"pattern", "^[0-9]{3}-[a-f]{2}$"}}}};
+  for (const auto& [name, value] : held) {
+    const auto answer = post(*service, "/v1/completions",
+                             {{"prompt", "One day"}, {"max_tokens", 50}, {name, value}});
+    ASSERT_EQ(answer->status(), 200) << answer->wait();
+    const Json choice = answer->json()["choices"][0];
+    const auto text = choice["text"].get<std::string>();
+    EXPECT_EQ(text.size(), std::string(name) == "json_schema" ? 8u : 6u) << text;
+    EXPECT_EQ(choice["finish_reason"], "stop");
+  }
+}
+
+TEST_F(ServiceTest, WhatCannotBeHeldToIsRefusedWithItsPlace) {
+  if (!has_constraints()) return;
+  const auto service = start();
+  const auto refused = [&](const char* path, Json body) {
+    const auto answer = post(*service, path, body);
+    EXPECT_EQ(answer->status(), 400) << body;
+    return answer->json()["error"];
+  };
+  const Json no = {{"properties", {{"a", {{"not", Json::object()}}}}}};
+  Json error = refused("/v1/completions", {{"prompt", "a"}, {"json_schema", no}});
+  EXPECT_EQ(error["param"], "json_schema");
+  EXPECT_EQ(error["code"], "unsupported_parameter");
+  EXPECT_EQ(error["message"], "json_schema#/properties/a/not: the keyword not is not supported");
+  error = refused("/v1/completions", {{"prompt", "a"}, {"grammar", "root ::= \"a\""}});
+  EXPECT_NE(error["message"].get<std::string>().find("GBNF"), std::string::npos);
+  error = refused("/v1/completions", {{"prompt", "a"}, {"regex", "("}});
+  EXPECT_EQ(error["param"], "regex");
+  if (!has_template_engine()) return;
+  Json body = question("a", 3);
+  body["tools"] = Json::array({weather_tool(true)});
+  EXPECT_EQ(refused("/v1/chat/completions", body)["code"], "unsupported_parameter");
+  body["tools"][0]["function"]["parameters"]["properties"]["days"]["not"] = Json::object();
+  const auto calls = start({.template_text = kCallTemplate});
+  const auto answer = post(*calls, "/v1/chat/completions", body);
+  EXPECT_EQ(answer->json()["error"]["message"],
+            "tools[0].function.parameters#/properties/days/not: the keyword not is not supported");
+}
+
 }  // namespace
 }  // namespace moeflux::serve
