@@ -240,6 +240,10 @@ void bind_sequence(py::module_& module) {
            [](Sequence& s, const moeflux::SamplerOptions& options) {
              run([&] { return s.set_sampler(options); });
            })
+      .def("set_constraint",
+           [](Sequence& s, int kind, const std::string& text) {
+             run([&] { return s.set_constraint(static_cast<mf_constraint_kind>(kind), text); });
+           })
       .def("sample", [](Sequence& s) { return unlocked([&] { return s.sample(); }); })
       .def("generate", &generate)
       .def("checkpoint", [](Sequence& s) { return unlocked([&] { return s.checkpoint(); }); })

@@ -342,6 +342,22 @@ MF_API mf_code mf_sequence_logits(mf_sequence* sequence, float* logits, size_t c
 /// Replaces the sampler and starts its generator anew; null: the model's default.
 MF_API mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options* options,
                                        mf_error* error) MF_NOEXCEPT;
+
+/// What a text may be held to; see mf_sequence_set_constraint().
+typedef enum mf_constraint_kind {
+  MF_CONSTRAINT_NONE = 0,
+  MF_CONSTRAINT_JSON_OBJECT = 1, /* any JSON object; the text counts for nothing */
+  MF_CONSTRAINT_JSON_SCHEMA = 2, /* a document of this JSON schema */
+  MF_CONSTRAINT_REGEX = 3,       /* a text that this regular expression matches */
+  MF_CONSTRAINT_LARK = 4         /* a text of this grammar, in llguidance's Lark; no GBNF */
+} mf_constraint_kind;
+/// Holds what is drawn from here on, or from behind the prompt of mf_sequence_generate(), to
+/// text[bytes] of a kind. The end-of-text token comes where the text may end and nowhere else; a
+/// text cut by tokens_max may not be whole. Goes with checkpoints, forks and snapshots. Fails with
+/// MF_ERROR_UNSUPPORTED for what nothing can be held to, with a JSON pointer to it, and in a build
+/// without Rust 1.87; with MF_ERROR_INVALID_ARGUMENT for a text that is wrong.
+MF_API mf_code mf_sequence_set_constraint(mf_sequence* sequence, int32_t kind, const char* text,
+                                          size_t bytes, mf_error* error) MF_NOEXCEPT;
 /// Draws the token after the last; does not append it.
 MF_API mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token,
                                   mf_error* error) MF_NOEXCEPT;

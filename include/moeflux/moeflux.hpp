@@ -384,6 +384,12 @@ class Sequence {
   }
 
   Status set_sampler(const SamplerOptions& options);
+  /// See mf_sequence_set_constraint().
+  Status set_constraint(mf_constraint_kind kind, std::string_view text = {}) {
+    return detail::run([&](mf_error* error) {
+      return mf_sequence_set_constraint(get(), kind, text.data(), text.size(), error);
+    });
+  }
   /// Draws the token after the last; does not append it.
   Result<int32_t> sample() {
     return detail::stored<int32_t>([&](auto... to) { return mf_sequence_sample(get(), to...); });

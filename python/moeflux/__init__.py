@@ -13,6 +13,7 @@ Error.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -315,6 +316,22 @@ class Sequence:
         samplers is the order of the steps: their names, in a list or with semicolons between."""
         values = {name: value for name, value in locals().items() if name != "self"}
         self._turn.set_sampler(_sampler_options(values))
+
+    def set_constraint(self, *, json_schema: Union[None, str, bool, Dict[str, Any]] = None,
+                       regex: Optional[str] = None, grammar: Optional[str] = None,
+                       json_object: bool = False) -> None:
+        """Holds what is drawn from here on, or from behind generate()'s prompt, to one of these; to
+        nothing if none is given. A schema is a dictionary or its JSON, a grammar llguidance's Lark."""
+        given = [(2, json_schema if isinstance(json_schema, str) else json.dumps(json_schema))
+                 if json_schema is not None else None,
+                 (3, regex) if regex is not None else None,
+                 (4, grammar) if grammar is not None else None,
+                 (1, "") if json_object else None]
+        chosen = [one for one in given if one is not None]
+        if len(chosen) > 1:
+            raise InvalidArgumentError(
+                "give one of json_schema, regex, grammar and json_object, not several")
+        self._turn.set_constraint(*(chosen or [(0, "")])[0])
 
     def sample(self) -> int:
         """Draws the token after the last; does not append it."""

@@ -151,6 +151,21 @@ mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options*
   });
 }
 
+mf_code mf_sequence_set_constraint(mf_sequence* sequence, int32_t kind, const char* text,
+                                   size_t bytes, mf_error* error) noexcept {
+  return in_turn(sequence, error, [&](Session& session) -> Outcome {
+    if (text == nullptr && bytes > 0) return null_argument("text");
+    if (kind < MF_CONSTRAINT_NONE || kind > MF_CONSTRAINT_LARK) {
+      return moeflux::make_error(
+          moeflux::ErrorCode::kInvalidArgument, "kind is {}, expected {} to {}", kind,
+          static_cast<int>(MF_CONSTRAINT_NONE), static_cast<int>(MF_CONSTRAINT_LARK));
+    }
+    return session.set_constraint({.kind = static_cast<moeflux::ConstraintKind>(kind),
+                                   .text = std::string(text == nullptr ? "" : text, bytes),
+                                   .source = "the constraint"});
+  });
+}
+
 mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token, mf_error* error) noexcept {
   return in_turn(sequence, error, [&](Session& session, std::stop_token stop) -> Outcome {
     if (token == nullptr) return null_argument("token");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "chat/answer_grammar.h"
 #include "cli/chat/answer_printer.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
@@ -140,6 +141,13 @@ Status ChatLoop::answer() {
   TemplateRequest request{.messages = talk_.messages(), .variables = options_.template_variables};
   if (options_.think) request.variables["enable_thinking"] = *options_.think;
   MF_ASSIGN_OR_RETURN(ChatPrompt prompt, format_->prompt(request, local_time_now()));
+  std::shared_ptr<const Constraint> constraint;
+  if (options_.constraint.kind != ConstraintKind::kNone) {
+    MF_ASSIGN_OR_RETURN(const OutputConstraint grammar,
+                        answer_grammar(format_->output(), format_->tokenizer(), prompt.tail,
+                                       {.content = options_.constraint}));
+    MF_ASSIGN_OR_RETURN(constraint, model_->compile(grammar));
+  }
   const auto printer = std::make_shared<AnswerPrinter>(
       format_, AnswerOptions{.prompt_tail = std::move(prompt.tail),
                              .stop_strings = options_.stop_strings,
@@ -147,7 +155,8 @@ Status ChatLoop::answer() {
   TextRequest text{.prompt = std::move(prompt.tokens),
                    .sampler = options_.sampler,
                    .tokens_max = options_.tokens_max,
-                   .ignore_model_stop_tokens = options_.ignore_stop_tokens};
+                   .ignore_model_stop_tokens = options_.ignore_stop_tokens,
+                   .constraint = std::move(constraint)};
   text.sampler.seed += retries_;
   {
     const std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 #include "chat/scheduler.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/line_editor.h"
+#include "constraint/output_constraint.h"
 
 namespace moeflux {
 
@@ -24,6 +25,7 @@ struct ChatLoopOptions {
   int64_t reasoning_tokens_max = -1;
   bool ignore_stop_tokens = false;
   std::vector<std::string> stop_strings = {};
+  OutputConstraint constraint = {};  // of answers
   std::string system;
   std::optional<bool> think;  // none: as the template does by itself
   Json template_variables = Json::object();

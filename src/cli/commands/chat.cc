@@ -13,6 +13,7 @@
 #include "chat/open_model.h"
 #include "cli/chat/chat_loop.h"
 #include "cli/commands/command.h"
+#include "cli/constraint_options.h"
 #include "cli/model_options.h"
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
@@ -25,6 +26,7 @@ namespace {
 struct Options {
   ModelOptions model;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   std::string prompt;
   std::string system;
   std::string template_file;
@@ -50,6 +52,7 @@ Status run(const Options& options) {
   if (!text.tokenizer.ok()) return text.tokenizer.error();
   MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
                       sampler_options(options.sampling, text.defaults.sampler));
+  MF_ASSIGN_OR_RETURN(OutputConstraint constraint, output_constraint(options.constraint));
   std::optional<std::string> template_text;
   if (!options.template_file.empty()) {
     MF_ASSIGN_OR_RETURN(template_text, read_text_input(options.template_file));
@@ -69,6 +72,7 @@ Status run(const Options& options) {
                                        .reasoning_tokens_max = options.reasoning_budget,
                                        .ignore_stop_tokens = options.ignore_eos,
                                        .stop_strings = options.stop_strings,
+                                       .constraint = std::move(constraint),
                                        .system = options.system,
                                        .shows_statistics = options.statistics}));
   const std::unique_ptr<LineEditor> editor = make_line_editor();
@@ -108,6 +112,7 @@ RegisteredCommand add_chat_command(CLI::App& program) {
   app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
   app->add_flag("--stats", options->statistics, "Tokens and seconds after each answer");
   add_sampling_options(*app, options->sampling);
+  add_constraint_options(*app, options->constraint);
   return {app, [options] { return run(*options); }};
 }
 

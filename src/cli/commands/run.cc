@@ -17,6 +17,7 @@
 #include "chat/model_text.h"
 #include "chat/session.h"
 #include "cli/commands/command.h"
+#include "cli/constraint_options.h"
 #include "cli/model_options.h"
 #include "cli/run_report.h"
 #include "cli/sampling_options.h"
@@ -32,6 +33,7 @@ namespace {
 struct Options {
   ModelOptions model;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   std::string prompt;
   std::string file;
   std::string prompt_cache;
@@ -133,6 +135,7 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
   MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
                       sampler_options(options.sampling, text.defaults.sampler));
+  MF_ASSIGN_OR_RETURN(OutputConstraint constraint, output_constraint(options.constraint));
   MF_ASSIGN_OR_RETURN(loaded.prompt, read_prompt(options, prompt_given));
   if (!text.tokenizer.ok()) return text.tokenizer.error();
   MF_ASSIGN_OR_RETURN(loaded.tokens,
@@ -156,6 +159,7 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     MF_RETURN_IF_ERROR(use_prompt_cache(options.prompt_cache, loaded));
   }
   MF_RETURN_IF_ERROR(loaded.session->set_sampler(std::move(sampler)));
+  MF_RETURN_IF_ERROR(loaded.session->set_constraint(std::move(constraint)));
   return loaded;
 }
 
@@ -266,6 +270,7 @@ RegisteredCommand add_run_command(CLI::App& program) {
   app->add_flag("--json", options->json,
                 "Statistics as a line of JSON on standard error, with --quiet too");
   add_sampling_options(*app, options->sampling);
+  add_constraint_options(*app, options->constraint);
   return {app, [options, text] { return run(*options, text->count() > 0); }};
 }
 
