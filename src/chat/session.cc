@@ -199,13 +199,13 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
     return std::nullopt;
   };
   MF_ASSIGN_OR_RETURN(auto constrained, constrained_text());
-  MF_ASSIGN_OR_RETURN(
-      decoding, Decoding::start(*this,
-                                {.tokens_max = options.tokens_max,
-                                 .stop_tokens = options.stop_tokens,
-                                 .ignore_model_stop_tokens = options.ignore_model_stop_tokens,
-                                 .constrained = std::move(constrained)},
-                                told));
+  MF_ASSIGN_OR_RETURN(decoding,
+                      Decoding::start(*this,
+                                      {.tokens_max = options.tokens_max,
+                                       .stop_tokens = options.stop_tokens,
+                                       .ignore_model_stop_tokens = options.ignore_model_stop_tokens,
+                                       .constrained = std::move(constrained)},
+                                      told));
   const Status done = run_steps(*decoding, options.keep_last_token);
   if (done.ok()) (void)tell(stop_strings.push(decoding->rest()) + stop_strings.finish());
   if (decoding->end()) result.reason = *decoding->end();
