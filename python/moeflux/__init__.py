@@ -321,7 +321,8 @@ class Sequence:
                        regex: Optional[str] = None, grammar: Optional[str] = None,
                        json_object: bool = False) -> None:
         """Holds what is drawn from here on, or from behind generate()'s prompt, to one of these; to
-        nothing if none is given. A schema is a dictionary or its JSON, a grammar llguidance's Lark."""
+        nothing if none is given. A schema is a dictionary or its JSON; a grammar is llguidance's
+        Lark."""
         given = [(2, json_schema if isinstance(json_schema, str) else json.dumps(json_schema))
                  if json_schema is not None else None,
                  (3, regex) if regex is not None else None,

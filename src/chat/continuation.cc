@@ -94,7 +94,7 @@ BestLogits Continuation::best_needed(int64_t vocab_size) const {
   const int32_t limit = sampler_.options().vocab_limit;
   if (limit > 0) count = std::min(count, limit);
   const int32_t needed = sampler_.best_needed(count);
-  // Of several some may be forbidden, and others stand in for them.
+  // The constraint may forbid some of several, and others stand in for them.
   if (constrained_ != nullptr && needed > 1) return {};
   return needed > 0 && needed <= kTopRowsMax ? BestLogits{.count = needed, .of = count}
                                              : BestLogits{};

@@ -11,8 +11,8 @@
 // is a mirostat_mu, f64 that or 0. u64 count and that many steps of u8; u64 count and that many
 // sequence breakers, each u64 bytes and these.
 //
-// Version 2 ends here, without a constraint. u8 kind (0 none, 1 JSON object, 2 JSON schema, 3 regular
-// expression, 4 Lark), u64 bytes and its text, u64 where in the sequence it begins.
+// Version 2 ends here, without a constraint. u8 kind (0 none, 1 JSON object, 2 JSON schema,
+// 3 regular expression, 4 Lark), u64 bytes and its text, u64 where in the sequence it begins.
 #pragma once
 
 #include <cstddef>
