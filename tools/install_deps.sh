@@ -9,7 +9,8 @@ set -eu
 
 run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev
   libutf8proc-dev liburing-dev libxxhash-dev libboost-dev libedit-dev"
-# For chat templates (1.85) and constrained decoding (1.87); the distribution's plain rustc may be too old.
+# For chat templates (1.85) and constrained decoding (1.87).
+# The distribution's plain rustc may be too old.
 rust="rustc-web cargo-web"
 # clang reads the Metal text and Objective-C++; with ccache pip's build has what the suite compiled.
 test="libgtest-dev clang ccache python3 python3-dev python3-venv python3-numpy pybind11-dev"

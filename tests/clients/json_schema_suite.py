@@ -49,7 +49,8 @@ def schemas(suite):
 
 
 def ask(connection, schema, seed, options):
-    body = {"prompt": "The document:\n", "json_schema": schema, "max_tokens": options.max_tokens, "seed": seed,
+    body = {"prompt": "The document:\n", "json_schema": schema, "seed": seed,
+            "max_tokens": options.max_tokens,
             "temperature": options.temperature, "top_k": 0, "top_p": 1, "min_p": 0}
     connection.request("POST", "/v1/completions", json.dumps(body),
                        {"Content-Type": "application/json"})
