@@ -32,6 +32,16 @@ Json config_of(const PublicModel& model) {
   return std::move(config).value();
 }
 
+/// Lists of `all` entries keep the first `kept`, those of objects within `config` too.
+void cut_lists(Json& config, int64_t all, int64_t kept) {
+  for (auto& item : config.items()) {
+    Json& value = item.value();
+    if (value.is_object()) cut_lists(value, all, kept);
+    if (!value.is_array() || static_cast<int64_t>(value.size()) != all) continue;
+    value.erase(value.begin() + kept, value.end());
+  }
+}
+
 /// As a converter would leave the first layers: the publisher's own quantisation is gone, and lists
 /// of what each layer is are as long as there are layers.
 Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
@@ -46,11 +56,7 @@ Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
   trunk.erase("quantization_config");
   if (num_layers == 0) return config;
   trunk[kNumLayers] = num_layers;
-  for (auto& item : trunk.items()) {
-    Json& value = item.value();
-    if (!value.is_array() || static_cast<int64_t>(value.size()) != all) continue;
-    value.erase(value.begin() + num_layers, value.end());
-  }
+  cut_lists(trunk, all, num_layers);
   return config;
 }
 
