@@ -5,7 +5,7 @@
 
 An area that ran nothing, a required case that did not pass and a case that was skipped for
 anything but absent hardware are failures. The sanitizers take a part of the cases, which the
-commit chooses (MOEFLUX_CI_PART, 0 to 8, does instead). The last lines say what ran, with seconds,
+commit chooses (MOEFLUX_CI_PART, 0 to 11, does instead). The last lines say what ran, with seconds,
 and end with the summary of the release suite.
 """
 
@@ -29,7 +29,7 @@ CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 
 # A sanitizer looks at one of so many parts of its cases: an emulated GPU takes minutes a case under
 # ASan, and all of CI an hour.
-ASAN_PARTS = 9
+ASAN_PARTS = 12
 TSAN_PARTS = 3
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
@@ -221,7 +221,7 @@ def run_all(runner, part):
     cases = area_release(runner)
     area_cuda(runner)
     # Scripts are not sanitized, and cases differ a little from build to build.
-    area_sanitizer(runner, "asan", "test-asan", part, ASAN_PARTS, max(1, cases // 12))
+    area_sanitizer(runner, "asan", "test-asan", part, ASAN_PARTS, max(1, cases // 16))
     area_sanitizer(runner, "tsan", "test-tsan", part, TSAN_PARTS, 50)
 
 
