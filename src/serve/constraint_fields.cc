@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "serve/openai_common.h"
+#include "serve/wire_json.h"
 
 namespace moeflux::serve {
 namespace {
