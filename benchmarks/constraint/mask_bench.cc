@@ -42,7 +42,7 @@ std::vector<std::string> make_vocabulary(size_t count) {
       } else if (kind == 1) {
         word += static_cast<char>('0' + random() % 10);
       } else if (kind < 5 && i < 4) {
-        const uint32_t code = 0x4e00 + random() % 0x5000;
+        const uint32_t code = static_cast<uint32_t>(0x4e00 + random() % 0x5000);
         word += static_cast<char>(0xe0 | (code >> 12));
         word += static_cast<char>(0x80 | ((code >> 6) & 0x3f));
         word += static_cast<char>(0x80 | (code & 0x3f));

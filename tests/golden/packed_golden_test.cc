@@ -58,7 +58,7 @@ TEST_P(PackedGolden, PlainLogitsAreTheSameBits) {
 bool has_rows_of_32(const std::string& family) {
   const auto config = parse_json(read_bytes(golden_folder(family) + "/config.json"), family);
   EXPECT_TRUE(config.ok());
-  return config.ok() && config->dump().find("\"moe_intermediate_size\":32,") != std::string::npos;
+  return config.ok() && config->dump().find("intermediate_size\":32,") != std::string::npos;
 }
 
 std::vector<std::string> families_to_quantise() {

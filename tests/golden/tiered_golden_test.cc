@@ -12,6 +12,7 @@
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "engine/engine.h"
 #include "tests/golden/tiered_test_util.h"
 #include "tests/support/golden_families.h"
@@ -105,6 +106,14 @@ const std::vector<Draw> kDraws = {{.ring_slots = 0, .chunk = 3},
 
 class TieredGolden : public ::testing::TestWithParam<Case> {};
 
+// Before the drive such a model's least cache keeps nothing that a later token asks for.
+bool has_one_expert_layer(const std::string& family) {
+  const auto config = parse_json(read_bytes(golden_folder(family) + "/config.json"), family);
+  EXPECT_TRUE(config.ok());
+  return config.ok() && config->value("num_hidden_layers", 0) == 2 &&
+         config->value("first_k_dense_replace", 0) == 1;
+}
+
 TEST_P(TieredGolden, PlacesChangeNoBit) {
   if (const std::string missing = missing_gpu(GetParam().device); !missing.empty()) {
     GTEST_SKIP() << "hardware: " << missing;
@@ -113,6 +122,7 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
   const TempFolder twin;
   write_quantized_copy(golden_folder(GetParam().family), quantized.path(), twin.path(), {});
   const std::string& device = GetParam().device;
+  const bool one_layer = has_one_expert_layer(GetParam().family);
   const Outcome resident = evaluate(quantized.path(), device, {}, {});
   EXPECT_EQ(resident.experts.far_hits, 0u);
   std::minstd_rand random(7);
@@ -141,15 +151,17 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
         EXPECT_EQ(each, promoted_bytes == 0 ? each : promoted_bytes) << near;
         promoted_bytes = each;
       }
-      if (near > 0) {
+      if (near > 0 && !(draw.streams && one_layer)) {
         EXPECT_GT(tiered.experts.far_hits, 0u);
       }
       (draw.streams ? promotions_streaming : promotions) += tiered.experts.promotions;
     }
   }
   EXPECT_GT(promotions, 0u);
-  EXPECT_GT(promotions_streaming, 0u);
-  EXPECT_GT(promoted_bytes, 0u);
+  if (!one_layer) {
+    EXPECT_GT(promotions_streaming, 0u);
+    EXPECT_GT(promoted_bytes, 0u);
+  }
 }
 
 // As any error of a GPU it ends all work of its encoder.
