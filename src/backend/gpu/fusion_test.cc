@@ -94,7 +94,9 @@ TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
   expect_edge(State::kDelta, s, heads_norm, NormOp{make({1, 2, 128}), out, w, 0.0f});
   s = with(s, heads_norm);
   const GateOp gate{out, out, make({1, 2, 128}), Activation::kSilu};
-  expect_edge(State::kDeltaNorm, s, gate, GateOp{out, out, gate.gate, Activation::kSigmoid});
+  const GateOp other{out, out, gate.gate, Activation::kGeluTanh};
+  expect_edge(State::kDeltaNorm, s, gate, other);
+  expect_edge(State::kDeltaNorm, s, GateOp{out, out, gate.gate, Activation::kSigmoid}, other);
 
   const Tensor q = heads();
   const NormOp norm_q{q, q, make({16}), 0.0f};
