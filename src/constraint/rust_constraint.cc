@@ -26,10 +26,24 @@ ErrorCode code_of(int32_t kind) {
   }
 }
 
+/// Each run of white space becomes a blank: regular expressions are complained of in several lines.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const bool is_white = c == '\n' || c == '\r' || c == '\t' || c == ' ';
+    if (!is_white) {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  return line;
+}
+
 /// "response_format.json_schema.schema#/properties/a/not: the keyword not is not supported"
 Error failure(int32_t kind, const OutputConstraint& constraint,
               const moeflux_constraint_problem& problem) {
-  const std::string message = take(problem.message);
+  const std::string message = one_line(take(problem.message));
   const std::string pointer = take(problem.pointer);
   const auto part = constraint.part_sources.find(take(problem.grammar));
   return make_error(code_of(kind), "{}{}{}: {}",

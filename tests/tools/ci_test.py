@@ -153,7 +153,7 @@ class CiTest(unittest.TestCase):
         self.assert_fails("did not run to its end")
 
     def test_the_commit_chooses_the_part(self):
-        self.assertEqual(set(range(9)), {areas.part_of(f"{i:040x}") for i in range(18)})
+        self.assertEqual(set(range(12)), {areas.part_of(f"{i:040x}") for i in range(24)})
         self.assertEqual(areas.part_of("f" * 40), areas.part_of("f" * 40))
 
     def test_bytes_no_xml_has_are_read(self):
