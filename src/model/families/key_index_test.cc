@@ -4,44 +4,23 @@
 
 #include <string>
 
+#include "model/families/config_test_util.h"
 #include "model/family.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/latent_attention.h"
-#include "model/public_models.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
 namespace {
 
+using testing::config_of;
 using testing::expect_error;
+using testing::read;
+using testing::read_with;
+using testing::text_of;
 
 constexpr auto kUnsupported = ErrorCode::kUnsupported;
 constexpr auto kInvalid = ErrorCode::kInvalidArgument;
-
-Json config_of(const std::string& model) {
-  const auto found = find_public_model(model);
-  EXPECT_TRUE(found.ok()) << model;
-  const auto json = parse_json(std::string(found->config_json), model);
-  EXPECT_TRUE(json.ok());
-  return json.ok() ? *json : Json::object();
-}
-
-/// The object that holds the text model's keys.
-Json& text_of(Json& json) { return json.contains("text_config") ? json["text_config"] : json; }
-
-Result<ModelSpec> read(const Json& json) {
-  auto config = Config::parse(json.dump());
-  if (!config.ok()) return config.error();
-  const auto family = find_family(config->model_type());
-  if (!family.ok()) return family.error();
-  return (*family)->read_spec(*config);
-}
-
-Result<ModelSpec> read_with(const std::string& model, const std::string& key, const Json& value) {
-  Json json = config_of(model);
-  text_of(json)[key] = value;
-  return read(json);
-}
 
 const AttentionSpec& attention_of(const LayerSpec& layer) {
   return *mixer_as<AttentionSpec>(layer);

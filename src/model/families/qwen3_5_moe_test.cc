@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "model/families/config_test_util.h"
 #include "model/family.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_model.h"
@@ -8,14 +9,7 @@ namespace moeflux {
 namespace {
 
 using testing::expect_error;
-
-Result<ModelSpec> read(const Json& json) {
-  auto config = Config::parse(json.dump());
-  if (!config.ok()) return config.error();
-  auto family = find_family(config->model_type());
-  if (!family.ok()) return family.error();
-  return (*family)->read_spec(*config);
-}
+using testing::read;
 
 Json flat() { return testing::make_tiny_model({}).config; }
 

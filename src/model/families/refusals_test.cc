@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "model/families/config_test_util.h"
 #include "model/family.h"
 #include "model/mixers/attention.h"
 #include "model/public_models.h"
@@ -19,41 +20,14 @@
 namespace moeflux {
 namespace {
 
+using testing::config_of;
 using testing::expect_error;
+using testing::read;
+using testing::read_with;
+using testing::text_of;
 
 constexpr auto kUnsupported = ErrorCode::kUnsupported;
 constexpr auto kInvalid = ErrorCode::kInvalidArgument;
-
-Json config_of(const std::string& model) {
-  const bool is_public = model.find('-') != std::string::npos;
-  const auto found = is_public ? find_public_model(model) : PublicModel{};
-  EXPECT_TRUE(found.ok()) << model;
-  const std::string path = testing::tests_directory() + "/golden/models/" + model + "/config.json";
-  const auto json =
-      parse_json(is_public ? std::string(found->config_json) : testing::read_bytes(path), model);
-  EXPECT_TRUE(json.ok());
-  return json.ok() ? *json : Json::object();
-}
-
-/// The object that holds the text model's keys.
-Json& text_of(Json& json) {
-  Json& thinker = json.contains("thinker_config") ? json["thinker_config"] : json;
-  return thinker.contains("text_config") ? thinker["text_config"] : thinker;
-}
-
-Result<ModelSpec> read(const Json& json) {
-  auto config = Config::parse(json.dump());
-  if (!config.ok()) return config.error();
-  const auto family = find_family(config->model_type());
-  if (!family.ok()) return family.error();
-  return (*family)->read_spec(*config);
-}
-
-Result<ModelSpec> read_with(const std::string& model, const std::string& key, const Json& value) {
-  Json json = config_of(model);
-  text_of(json)[key] = value;
-  return read(json);
-}
 
 // One of every family; those in kebab case are public configs, the others tiny ones.
 const std::vector<std::string> kEveryFamily = {"qwen3.5-35b-a3b",
