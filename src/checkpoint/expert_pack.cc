@@ -24,6 +24,7 @@ void lay_out_blob(PackedLayer& layer) {
     return begin;
   };
   for (Weight& matrix : layer.matrices) {
+    if (matrix.rows == 0) continue;
     matrix = lay_out(matrix.format, matrix.rows, matrix.cols);
     end = place_parts(matrix, end, kBlobPartAlignment);
   }
@@ -79,6 +80,7 @@ Json packed_layer_json(const PackedLayer& layer) {
   json["stride"] = layer.stride;
   for (size_t m = 0; m < kMatrixNames.size(); ++m) {
     const Weight& matrix = layer.matrices[m];
+    if (matrix.rows == 0) continue;
     Json& entry = json[kMatrixNames[m]];
     entry["rows"] = matrix.rows;
     entry["cols"] = matrix.cols;

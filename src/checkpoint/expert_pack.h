@@ -46,7 +46,7 @@ struct PackedLayer {
   std::string gate_tensor;  // where the source held the first gate: tells its naming scheme
   int32_t num_experts = 0;
   uint64_t stride = 0;
-  std::array<Weight, 3> matrices;  // gate, up, down; offsets of parts are relative to the blob
+  std::array<Weight, 3> matrices;  // gate (maybe without rows), up, down; places are in the blob
   std::array<PackedBias, 3> biases;
   uint64_t table_checksum = 0;  // of the table of checksums
 

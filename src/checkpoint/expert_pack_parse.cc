@@ -202,14 +202,15 @@ Status parse_blob(const Fields& layer_fields, PackedLayer& layer) {
   constexpr std::array<const char*, 3> kNames = {"gate", "up", "down"};
   BlobParts parts(layer.stride);
   const Json missing;
-  for (size_t m = 0; m < kNames.size(); ++m) {
+  const size_t first = layer_fields.find(kNames[0]) == nullptr ? 1 : 0;  // experts without a gate
+  for (size_t m = first; m < kNames.size(); ++m) {
     const Json* json = layer_fields.find(kNames[m]);
     Fields fields(json == nullptr ? missing : *json,
                   formatted("{}: {}", layer_fields.where(), kNames[m]));
     MF_RETURN_IF_ERROR(fields.status());
     MF_RETURN_IF_ERROR(parse_matrix(fields, parts, layer.matrices[m]));
   }
-  for (size_t m = 0; m < kNames.size(); ++m) {
+  for (size_t m = first; m < kNames.size(); ++m) {
     const Json& matrix = *layer_fields.find(kNames[m]);
     const auto bias = matrix.find("bias");
     if (bias == matrix.end()) continue;

@@ -65,7 +65,7 @@ Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
     arrange(source_, landed, slot, task);
   }
   std::fill(blob.begin(), blob.end(), std::byte{0});
-  for (size_t i = 0; i < target_.matrices.size(); ++i) {
+  for (size_t i = source_.first_matrix(); i < target_.matrices.size(); ++i) {
     const Status put = put_matrix(expert, i, slot.data(), blob.data());
     if (!put.ok()) return put.error().with_context(where());
   }

@@ -30,6 +30,7 @@ bool same_bits(const Device& device, const Device& helper, const ExpertTable& ex
     if (layer.num_experts == 0) return true;
     const std::array matrices = {&layer.gate, &layer.up, &layer.down};
     return std::ranges::all_of(matrices, [&](const Weight* matrix) {
+      if (matrix->rows == 0) return true;
       return device.multiplies_units(*matrix) && helper.multiplies_units(*matrix);
     });
   });
@@ -212,6 +213,7 @@ Result<HelperOptions> Engine::open_helper() {
                           .hidden = spec().hidden_size};
   for (const LayerSpec& layer : spec().layers) {
     shape.intermediate_max = std::max(shape.intermediate_max, layer.moe.moe_intermediate_size);
+    if (layer.moe.latent_size > 0) shape.hidden = layer.moe.latent_size;  // of all layers
   }
   shape.rows_max =
       std::min(prefill_chunk_, helped_rows_max(loaded_->experts, shape.experts_per_token_max));

@@ -60,6 +60,7 @@ Result<std::string> describe_experts(const LoadedModel& model) {
       first = first == nullptr ? &layer : first;
       last = &layer;
       for (const Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
+        if (matrix->rows == 0) continue;
         text += describe_format(*matrix);
       }
     }

@@ -81,7 +81,7 @@ Result<PackedLayer> plan_layer(const TensorIndex& index, int32_t number, const E
   const std::array<const Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   const std::array<const ExpertBias*, 3> biases = {&layer.gate_bias, &layer.up_bias,
                                                    &layer.down_bias};
-  for (size_t i = 0; i < matrices.size(); ++i) {
+  for (size_t i = layer.first_matrix(); i < matrices.size(); ++i) {
     const Result<QuantFormat> target = target_format(*matrices[i], format);
     if (!target.ok()) {
       return target.error().with_context(

@@ -18,6 +18,7 @@ constexpr int kRouterGroup = 64;  // as mlx-lm's own conversions have it
 constexpr std::string_view kTypes =
     "affine-2, affine-3, affine-4, affine-5, affine-6, affine-8, mxfp4";
 constexpr std::array<const char*, 3> kMatrices = {"gate_proj", "up_proj", "down_proj"};
+constexpr std::array<const char*, 3> kPlainLayers = {"", "fc1", "fc2"};  // without a gate
 
 std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
@@ -145,8 +146,8 @@ class Planner {
         own_name(loaded_.expert_prefixes[static_cast<size_t>(number)]) + "." + names_.experts + ".";
     std::array<std::vector<safetensors::PlannedTensor>, 3> tensors;
     uint64_t largest = 0;
-    for (size_t i = 0; i < 3; ++i) {
-      experts.names[i] = prefix + kMatrices[i];
+    for (size_t i = layer.first_matrix(); i < 3; ++i) {
+      experts.names[i] = prefix + (layer.has_gate() ? kMatrices : kPlainLayers)[i];
       const auto format = format_of_type(matrices[i]->format, matrices[i]->cols);
       if (!format) section_[experts.names[i]] = false;
       experts.formats[i] = format ? *format : floats_of(matrices[i]->format);

@@ -39,7 +39,7 @@ struct Range {
 // corrections of routers are small beside what tokens differ by.
 constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {".dt_bias", DType::kBf16, -6.9f, -2.25f},
-                             {".conv1d.weight", DType::kBf16, -0.5f, 0.5f},
+                             {"conv1d.weight", DType::kBf16, -0.5f, 0.5f},
                              {".conv.weight", DType::kBf16, -0.5f, 0.5f},
                              {".e_score_correction_bias", DType::kF32, -0.01f, 0.01f},
                              {".sinks", DType::kBf16, -1.0f, 1.0f},
@@ -68,6 +68,7 @@ void add_experts(std::vector<RandomTensor>& tensors, const LoadedModel& model, i
   for (const Part& part :
        {Part{"gate_proj", layer.gate, layer.gate_bias}, Part{"up_proj", layer.up, layer.up_bias},
         Part{"down_proj", layer.down, layer.down_bias}}) {
+    if (part.matrix.rows == 0) continue;
     RandomTensor matrix{.kind = RandomTensor::Kind::kExperts,
                         .name = model.expert_prefixes[static_cast<size_t>(number)],
                         .shape = {layer.num_experts, part.matrix.rows, part.matrix.cols},

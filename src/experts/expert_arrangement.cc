@@ -118,6 +118,7 @@ void reordered(const ExpertLayer& layer, const LandedExpert& from, std::byte* sl
   if (task <= kDown) {
     const Weight& to = matrix_of(layer, task);
     const Weight& stored = layer.stored[static_cast<size_t>(task)];
+    if (to.rows == 0) return;
     return arrange_matrix(to, to.bytes_in(slot), stored, from.parts_of(stored));
   }
   copy_biases(layer, layer.stored_biases, from, slot);
@@ -129,6 +130,7 @@ void row_major_parts(const ExpertLayer& layer, const LandedExpert& from, std::by
     return copy_biases(layer, {layer.gate_bias, layer.up_bias, layer.down_bias}, from, slot);
   }
   const Weight& matrix = matrix_of(layer, task);
+  if (matrix.rows == 0) return;
   if (matrix.format.order == WeightOrder::kTiled) {
     Weight stored =
         lay_out(matrix.format.with_order(WeightOrder::kRowMajor), matrix.rows, matrix.cols);

@@ -19,7 +19,7 @@ uint64_t ExpertLayer::bytes_per_expert() const {
   uint64_t bytes = 0;
   const bool is_converted = arrangement == ExpertArrangement::kReordered;
   const std::array<const Weight*, 3> matrices = {&gate, &up, &down};
-  for (size_t i = 0; i < matrices.size(); ++i) {
+  for (size_t i = first_matrix(); i < matrices.size(); ++i) {
     const Weight& matrix = is_converted ? stored[i] : *matrices[i];
     bytes += weight_bytes(matrix.format, matrix.rows, matrix.cols);
   }
@@ -50,7 +50,7 @@ ExpertBias ExpertLayer::bias_of(ExpertId expert, size_t matrix) const {
 ExpertWeights ExpertLayer::weights(ExpertId expert, Buffer& buffer, size_t slot_offset) const {
   const auto matrix = [&](size_t i) { return matrix_of(expert, i).at(buffer, slot_offset); };
   const auto bias = [&](size_t i) { return bias_of(expert, i).view(buffer, slot_offset); };
-  return {expert, matrix(0), matrix(1), matrix(2), bias(0), bias(1), bias(2)};
+  return {expert, matrix(first_matrix()), matrix(1), matrix(2), bias(0), bias(1), bias(2)};
 }
 
 size_t ExpertTable::slot_bytes_max() const {
@@ -88,6 +88,7 @@ void lay_out_slot(ExpertLayer& layer) {
     return begin;
   };
   for (Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
+    if (matrix->rows == 0) continue;
     *matrix = lay_out(matrix->format, matrix->rows, matrix->cols);
     end = place_parts(*matrix, end, kAlignment);
   }
@@ -129,7 +130,7 @@ size_t element_bytes(DType dtype) {
 // Extents that bring several parts at once come from packs, which are in pages.
 bool elements_are_aligned(const ExpertLayer& layer) {
   for (int32_t e = 0; e < layer.num_experts; ++e) {
-    for (size_t m = 0; m < 3; ++m) {
+    for (size_t m = layer.first_matrix(); m < 3; ++m) {
       const Weight matrix = layer.matrix_of(ExpertId{e}, m);
       for (const PartRole role : kPartRoles) {
         const Tensor& part = matrix.parts[role];
@@ -184,7 +185,7 @@ namespace {
 std::optional<ExpertLayer> without_tiles(const ExpertLayer& tiled, const Device& device) {
   ExpertLayer layer = tiled;
   for (Weight* matrix : {&layer.gate, &layer.up, &layer.down}) {
-    if (matrix->format.order != WeightOrder::kTiled) continue;
+    if (matrix->rows == 0 || matrix->format.order != WeightOrder::kTiled) continue;
     const QuantFormat format = matrix->format.with_order(WeightOrder::kRowMajor);
     if (!device.multiplies_rows_as_tiles(format)) return std::nullopt;
     const uint64_t begin = matrix->parts.codes.offset_bytes;

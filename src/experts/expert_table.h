@@ -62,6 +62,7 @@ enum class ExpertArrangement : uint8_t {
 struct ExpertLayer {
   int32_t num_experts = 0;
   // As they are once arranged; offsets of parts are relative to the slot and 64-byte aligned.
+  /// Without rows where experts have none: then up is its own gate.
   Weight gate;
   Weight up;
   Weight down;
@@ -81,6 +82,9 @@ struct ExpertLayer {
   /// Names of tensors of the layer's experts that no extent reads: what a loader has looked at.
   std::vector<std::string> tensors_beside;
 
+  bool has_gate() const { return gate.rows > 0; }
+  /// The matrices that an expert has, from this one on: 0 is gate, 1 is up.
+  size_t first_matrix() const { return has_gate() ? 0 : 1; }
   std::span<const ExpertExtent> extents_of(ExpertId expert) const {
     const auto per_expert = static_cast<size_t>(extents_per_expert);
     return std::span(extents).subspan(static_cast<size_t>(index(expert)) * per_expert, per_expert);

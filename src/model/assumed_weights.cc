@@ -34,7 +34,7 @@ class AssumedOrigin : public WeightOrigin {
          {&layer.up, &layer.up_bias},
          {&layer.down, &layer.down_bias}}};
     constexpr std::array<std::string_view, 3> kProjections = {"gate_proj", "up_proj", "down_proj"};
-    for (size_t m = 0; m < parts.size(); ++m) {
+    for (size_t m = layer.first_matrix(); m < parts.size(); ++m) {
       Weight& matrix = *parts[m].first;
       const std::string module = formatted("{}.switch_mlp.{}", prefix, kProjections[m]);
       matrix.format = format_of(module, matrix.cols, assumed_.bits);

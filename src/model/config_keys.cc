@@ -75,6 +75,7 @@ mlp_beta_factor mlp_multipliers moe_layer_freq moe_layer_interval no_rope_layers
 output_multiplier qk_scale_factor residual_multiplier residual_scale rope_ratio rotary_pct
 scale_emb ssm_in_multiplier ssm_multipliers ssm_out_multiplier)"},
     {Neutral::kOff, R"(
+expert_swiglu_limit_list share_expert_swiglu_limit_list
 activation_sparsity_pattern add_bias_linear add_cross_attention add_full_attention_sink_bias
 add_qkv_bias add_swa_attention_sink_bias alibi altup_num_inputs
 apply_residual_connection_post_layernorm attention_bias attention_chunk_size attention_gate
@@ -154,8 +155,6 @@ struct SpecKeys {
   Json (*says)(const ModelSpec& spec, std::string_view key);
 };
 
-const MoeSpec& moe_of(const ModelSpec& spec) { return spec.layers.back().moe; }
-
 constexpr std::array<SpecKeys, 17> kSpecKeys = {{
     {"attention_multiplier query_pre_attn_scalar rotary_dim", attention_says},
     {"use_qk_norm qk_layernorm qk_norm",
@@ -164,42 +163,44 @@ constexpr std::array<SpecKeys, 17> kSpecKeys = {{
     {"mlp_layer_types", [](const ModelSpec& s, std::string_view) { return mlp_layer_types(s); }},
     {"activation_function hidden_activation mlp_hidden_act",
      [](const ModelSpec& s, std::string_view) {
-       const bool silu = moe_of(s).glu.activation == Activation::kSilu;
+       const bool silu = last_moe(s).glu.activation == Activation::kSilu;
        return Json(silu ? "silu" : "gelu_pytorch_tanh");
      }},
     {"swiglu_alpha",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).glu.alpha); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).glu.alpha); }},
     {"swiglu_limit",
      [](const ModelSpec& s, std::string_view) {
-       const float limit = moe_of(s).glu.limit;
+       const float limit = last_moe(s).glu.limit;
        return Json(std::isinf(limit) ? 0.0f : limit);
      }},
     {"expert_selection_fn score_function scoring_func",
      [](const ModelSpec& s, std::string_view) {
-       const bool sigmoid = moe_of(s).router.score == RouterScore::kSigmoid;
+       const bool sigmoid = last_moe(s).router.score == RouterScore::kSigmoid;
        return Json(sigmoid ? "sigmoid" : "softmax");
      }},
     {"topk_method",
      [](const ModelSpec& s, std::string_view) {
-       if (moe_of(s).correction_bias) return Json("noaux_tc");
-       return Json(moe_of(s).router.num_groups > 1 ? "group_limited_greedy" : "greedy");
+       if (last_moe(s).correction_bias) return Json("noaux_tc");
+       return Json(last_moe(s).router.num_groups > 1 ? "group_limited_greedy" : "greedy");
      }},
     {"use_routing_bias",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).correction_bias); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).correction_bias); }},
     {"moe_renormalize norm_topk_prob",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).router.normalize); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).router.normalize); }},
     {"moe_routed_scaling_factor moe_router_scaling_factor route_scale routed_scaling_factor "
      "router_scaling_factor",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).router.scale); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).router.scale); }},
     {"n_group num_expert_group",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).router.num_groups); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).router.num_groups); }},
     {"topk_group",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).router.groups_kept); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).router.groups_kept); }},
     {"moe_k moe_top_k moe_topk",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).experts_per_token); }},
+     [](const ModelSpec& s, std::string_view) { return Json(last_moe(s).experts_per_token); }},
     {"moe_shared_expert_intermediate_size share_expert_dim shared_expert_intermediate_size "
      "shared_intermediate_size",
-     [](const ModelSpec& s, std::string_view) { return Json(moe_of(s).shared_intermediate_size); }},
+     [](const ModelSpec& s, std::string_view) {
+       return Json(last_moe(s).shared_intermediate_size);
+     }},
     {"position_embedding_type", [](const ModelSpec&, std::string_view) { return Json("rope"); }},
 }};
 

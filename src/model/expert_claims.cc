@@ -10,6 +10,8 @@
 //              and of up in turn where there are biases (gpt-oss)
 //   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face), in any registered
 //              spelling
+// Granite calls the fused ones P.input_linear.weight and P.output_linear.weight. Experts without a
+// gate are stacked, MLX saying fc1 and fc2 for up_proj and down_proj, or separate.
 #include "model/expert_claims.h"
 
 #include <array>
@@ -26,6 +28,14 @@ namespace {
 using Projections = std::array<std::string_view, 3>;
 constexpr Projections kNamedProjections = {"gate_proj", "up_proj", "down_proj"};
 constexpr Projections kNumberedProjections = {"w1", "w3", "w2"};
+constexpr Projections kPlainLayers = {"", "fc1", "fc2"};  // of experts without a gate
+
+/// Fused experts: modules and what follows their names.
+struct FusedNames {
+  std::string in;
+  std::string out;
+  std::string_view weight;
+};
 
 class ExpertSpellings {
  public:
@@ -38,8 +48,9 @@ class ExpertSpellings {
   const TensorEntry* claim_tensor(const std::string& name, const Shape& shape,
                                   const QuantFormat& format);
   const TensorEntry* claim_bias(const std::string& name, const Shape& shape);
-  bool stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias);
-  bool fused(ExpertLayer& layer, const std::string& prefix);
+  bool stacked(ExpertLayer& layer, const std::string& prefix, const Projections& projections,
+               bool with_bias);
+  bool fused(ExpertLayer& layer, const FusedNames& names);
   bool can_be_halved(const StoredModule& gate_up, const ExpertLayer& layer);
   bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
   bool fused_alternate(ExpertLayer& layer, const std::string& prefix);
@@ -71,22 +82,34 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
     const std::string full = full_module_name(claims_, prefix + std::string(module), ".weight");
     return full.substr(0, full.size() - module.size());
   };
+  const size_t first = layer.first_matrix();
   for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu."}) {
-    const std::string gate = stack + "gate_proj.weight";
-    if (claims_.has(prefix + gate)) return stacked(layer, under(gate) + stack, with_bias);
+    for (const Projections& names : {kNamedProjections, kPlainLayers}) {
+      if (names[first].empty()) continue;
+      const std::string own = formatted("{}{}.weight", stack, names[first]);
+      if (claims_.has(prefix + own)) return stacked(layer, under(own) + stack, names, with_bias);
+    }
   }
+  const auto fused_names = [](const std::string& full) {
+    return FusedNames{full + ".experts.gate_up_proj", full + ".experts.down_proj", ""};
+  };
   if (claims_.has(prefix + ".experts.gate_up_proj")) {
     const std::string full = under(".experts.gate_up_proj");
-    return with_bias ? fused_input_major(layer, full) : fused(layer, full);
+    return with_bias ? fused_input_major(layer, full) : fused(layer, fused_names(full));
+  }
+  if (claims_.has(prefix + ".input_linear.weight")) {
+    const std::string full = under(".input_linear.weight");
+    return fused(layer, {full + ".input_linear", full + ".output_linear", ".weight"});
   }
   if (const auto codes = find_codes(claims_, prefix + ".experts.gate_up_proj", "")) {
     const std::string full = under(std::string_view(*codes).substr(prefix.size()));
-    return with_bias ? fused_alternate(layer, full) : fused(layer, full);
+    return with_bias ? fused_alternate(layer, full) : fused(layer, fused_names(full));
   }
   if (find_codes(claims_, prefix + ".experts.0.w1", ".weight")) {
     return separate(layer, under_module(".experts.0.w1"), kNumberedProjections);
   }
-  return separate(layer, under_module(".experts.0.gate_proj"), kNamedProjections);
+  const std::string module = formatted(".experts.0.{}", kNamedProjections[first]);
+  return separate(layer, under_module(module), kNamedProjections);
 }
 
 // A tensor of all experts beside or in place of a module, such as biases. It has the dtype of a
@@ -113,12 +136,13 @@ const TensorEntry* ExpertSpellings::claim_bias(const std::string& name, const Sh
   return nullptr;
 }
 
-bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, bool with_bias) {
+bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix,
+                              const Projections& projections, bool with_bias) {
   std::array<StoredModule, 3> modules;
   std::vector<const TensorEntry*> bias_entries;
-  for (size_t m = 0; m < kNamedProjections.size(); ++m) {
+  for (size_t m = layer.first_matrix(); m < projections.size(); ++m) {
     Weight& matrix = *matrices_of(layer)[m];
-    const std::string module = prefix + std::string(kNamedProjections[m]);
+    const std::string module = prefix + std::string(projections[m]);
     const std::optional<StoredModule> found =
         find(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
     if (!found) return false;
@@ -141,13 +165,11 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix, boo
   return true;
 }
 
-bool ExpertSpellings::fused(ExpertLayer& layer, const std::string& prefix) {
+bool ExpertSpellings::fused(ExpertLayer& layer, const FusedNames& names) {
   const std::optional<StoredModule> in =
-      find(prefix + ".experts.gate_up_proj", "",
-           Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
+      find(names.in, names.weight, Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
   const std::optional<StoredModule> out =
-      find(prefix + ".experts.down_proj", "",
-           Shape{layer.num_experts, layer.down.rows, layer.down.cols});
+      find(names.out, names.weight, Shape{layer.num_experts, layer.down.rows, layer.down.cols});
   if (!in || !out) return false;
   layer.gate.format = layer.up.format = in->format;
   layer.down.format = out->format;
@@ -249,7 +271,7 @@ bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
                                std::span<const std::string_view> projections) {
   std::vector<std::array<StoredModule, 3>> modules(static_cast<size_t>(layer.num_experts));
   for (size_t expert = 0; expert < modules.size(); ++expert) {
-    for (size_t m = 0; m < projections.size(); ++m) {
+    for (size_t m = layer.first_matrix(); m < projections.size(); ++m) {
       Weight& matrix = *matrices_of(layer)[m];
       const std::string module = formatted("{}.experts.{}.{}", prefix, expert, projections[m]);
       const std::optional<StoredModule> found =
@@ -279,7 +301,8 @@ bool ExpertSpellings::separate(ExpertLayer& layer, const std::string& prefix,
 
 void choose_orders_of_stored(ExpertLayer& layer, const Device& device) {
   bool is_converted = false;
-  for (size_t i = 0; i < 3; ++i) {
+  if (!layer.has_gate()) layer.gate.format = layer.up.format;
+  for (size_t i = layer.first_matrix(); i < 3; ++i) {
     Weight& matrix = *matrices_of(layer)[i];
     layer.stored[i] = matrix;
     matrix.format = format_in_memory(matrix.format, matrix.rows, matrix.cols);

@@ -44,6 +44,7 @@ void lay_out_stored(ExpertLayer& layer) {
   constexpr uint64_t kAlignment = 64;
   uint64_t end = 0;
   for (Weight& matrix : layer.stored) {
+    if (matrix.rows == 0) continue;
     matrix = lay_out(matrix.format, matrix.rows, matrix.cols);
     end = place_parts(matrix, end, kAlignment);
   }
@@ -72,7 +73,7 @@ void fill_extents(ExpertLayer& layer, const SourceOf& source_of,
   const bool is_converted = layer.arrangement == ExpertArrangement::kReordered;
   if (is_converted) lay_out_stored(layer);
   std::array<std::vector<Part>, 3> parts;
-  for (size_t i = 0; i < parts.size(); ++i) {
+  for (size_t i = layer.first_matrix(); i < parts.size(); ++i) {
     parts[i] = is_converted ? parts_of(layer.stored[i]) : arriving_parts(*matrices_of(layer)[i]);
   }
   const auto bias_at = [&](size_t b) {

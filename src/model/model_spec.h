@@ -12,10 +12,15 @@
 
 namespace moeflux {
 
+/// False for networks of two matrices, whose unit is relu(up)^2: up is its own gate.
+inline bool has_gate(const GluOptions& glu) { return glu.activation != Activation::kRelu; }
+
 struct MoeSpec {
   int64_t num_experts = 0;  // 0: the layer has no routed experts
   int64_t experts_per_token = 0;
   int64_t moe_intermediate_size = 0;
+  /// Experts see this many numbers, which one projection makes of x and another takes back; 0: x.
+  int64_t latent_size = 0;
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
   bool shared_gate = false;  // the shared expert is multiplied by sigmoid(shared_expert_gate x)
   bool correction_bias = false;
@@ -40,6 +45,9 @@ struct ModelSpec {
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
   float logit_soft_cap = 0.0f;  // 0: none
+  float embedding_multiplier = 1.0f;
+  float residual_multiplier = 1.0f;  // of what layers add
+  float logit_multiplier = 1.0f;
   std::vector<LayerSpec> layers;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean
 
@@ -60,6 +68,9 @@ const Spec* first_mixer(const ModelSpec& spec) {
   }
   return nullptr;
 }
+
+/// The experts of the last layer that has some; of no experts where none has.
+const MoeSpec& last_moe(const ModelSpec& spec);
 
 /// State that each layer keeps for a sequence.
 std::vector<LayerStateSpec> state_specs(const ModelSpec& spec, const CacheTypes& types = {});

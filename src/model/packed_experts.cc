@@ -13,16 +13,18 @@ constexpr std::array<std::string_view, 3> kNames = {"gate", "up", "down"};
 
 ExpertBias to_bias(const PackedBias& packed) { return {packed.dtype, packed.size, packed.offset}; }
 
-/// Three stretches that lie one after another and cover the blob: gate; up; down with biases.
+/// Stretches that lie one after another and cover the blob: gate, if there is one; up; down with
+/// biases.
 void fill_extents(ExpertLayer& layer, const PackedExperts& packed) {
   const PackedLayer& layout = packed.layout;
   const std::array<uint64_t, 4> begins = {0, layout.matrices[1].parts.codes.offset_bytes,
                                           layout.matrices[2].parts.codes.offset_bytes,
                                           layout.stride};
-  layer.extents_per_expert = 3;
-  layer.extents.reserve(static_cast<size_t>(layout.num_experts) * 3);
+  const size_t first = layer.first_matrix();
+  layer.extents_per_expert = static_cast<int32_t>(3 - first);
+  layer.extents.reserve(static_cast<size_t>(layout.num_experts) * (3 - first));
   for (uint64_t expert = 0; expert < static_cast<uint64_t>(layout.num_experts); ++expert) {
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = first; i < 3; ++i) {
       layer.extents.push_back(
           {packed.file, expert * layout.stride + begins[i], begins[i + 1] - begins[i], begins[i]});
     }
@@ -34,7 +36,8 @@ void fill_extents(ExpertLayer& layer, const PackedExperts& packed) {
 void choose_orders(ExpertLayer& layer, const Device& device) {
   const std::array<Weight*, 3> matrices = {&layer.gate, &layer.up, &layer.down};
   bool as_stored = true;
-  for (size_t i = 0; i < matrices.size(); ++i) {
+  if (!layer.has_gate()) layer.gate.format = layer.up.format;
+  for (size_t i = layer.first_matrix(); i < matrices.size(); ++i) {
     Weight& matrix = *matrices[i];
     layer.stored[i] = matrix;
     matrix.format = format_in_memory(matrix.format, matrix.rows, matrix.cols);

@@ -170,8 +170,9 @@ void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& mo
   expert_prefixes_[static_cast<size_t>(index(id))] = std::string(prefix);
   ExpertLayer layer;
   layer.num_experts = static_cast<int32_t>(moe.num_experts);
-  layer.gate.rows = layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
-  layer.gate.cols = layer.up.cols = layer.down.rows = hidden_size;
+  layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
+  layer.up.cols = layer.down.rows = hidden_size;
+  if (has_gate(moe.glu)) layer.gate = layer.up;
   if (auto found = origin_->experts(id, prefix, std::move(layer), moe.expert_bias)) {
     experts_.layers[static_cast<size_t>(index(id))] = *std::move(found);
   }

@@ -40,7 +40,7 @@ Json describe_architecture(const LoadedModel& model) {
   json["hidden_size"] = spec.hidden_size;
   json["vocab_size"] = spec.vocab_size;
   json["max_position_embeddings"] = spec.max_position_embeddings;
-  const MoeSpec& moe = spec.layers.back().moe;
+  const MoeSpec& moe = last_moe(spec);
   json["experts_per_layer"] = moe.num_experts;
   json["experts_per_token"] = moe.experts_per_token;
   json["moe_intermediate_size"] = moe.moe_intermediate_size;

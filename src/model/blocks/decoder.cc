@@ -6,6 +6,7 @@
 #include "model/blocks/early_router.h"
 #include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
+#include "model/mixers/no_mixer.h"
 
 namespace moeflux::blocks {
 namespace {
@@ -15,21 +16,25 @@ struct LayerWeights {
   Tensor post_norm;
   Tensor attention_out_norm;
   Tensor ffn_out_norm;
-  std::unique_ptr<Mixer> mixer;
+  std::unique_ptr<Mixer> mixer;  // null without one
   MoeWeights moe;
-  GluWeights dense;
+  FfnWeights dense;
 };
+
+bool has_network(const LayerSpec& layer) {
+  return layer.moe.num_experts > 0 || layer.dense_intermediate_size > 0;
+}
 
 class Decoder : public Model {
  public:
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
-      : spec_(std::move(spec)), embedding_scale_(options.embedding_scale) {
+      : spec_(std::move(spec)) {
     const int64_t h = spec_.hidden_size;
     embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
     }
-    final_norm_ = weights.vector("norm.weight", {h}, options.norm_add);
+    final_norm_ = weights.vector(options.names.final_norm + ".weight", {h}, options.norm_add);
     lm_head_ = weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
   }
 
@@ -42,10 +47,10 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
+  void add(Encoder& e, ResidualStream& residual, Tensor branch) const;
   Status look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const;
 
-  const ModelSpec spec_;
-  const float embedding_scale_;
+  ModelSpec spec_;
   Weight embed_;
   std::vector<LayerWeights> layers_;
   Tensor final_norm_;
@@ -62,10 +67,15 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   const auto norm = [&](const std::string& name) {
     return name.empty() ? Tensor{} : weights.vector(p + name + ".weight", {h}, options.norm_add);
   };
-  w.input_norm = norm("input_layernorm");
-  w.post_norm = norm(names.ffn_norm);
-  w.attention_out_norm = norm(names.attention_out_norm);
-  w.ffn_out_norm = norm(names.ffn_out_norm);
+  const bool has_mixer = dynamic_cast<const NoMixerSpec*>(s.mixer.get()) == nullptr;
+  if (has_mixer) {
+    w.input_norm = norm(names.input_norm);
+    w.attention_out_norm = norm(names.attention_out_norm);
+  }
+  if (has_network(s)) {
+    w.post_norm = norm(names.ffn_norm);
+    w.ffn_out_norm = norm(names.ffn_out_norm);
+  }
   w.mixer = s.mixer->take(weights, {.layer = p,
                                     .hidden_size = h,
                                     .rms_norm_eps = spec_.rms_norm_eps,
@@ -73,10 +83,10 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   if (s.moe.num_experts > 0) {
     w.moe = take_moe(weights, id,
                      {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
-                      p + names.shared_gate},
+                      p + names.shared_gate, p + names.latent_in, p + names.latent_out},
                      s.moe, h);
-  } else {
-    w.dense = take_glu(weights, p + names.dense, h, s.dense_intermediate_size);
+  } else if (has_network(s)) {
+    w.dense = take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu);
   }
   return w;
 }
@@ -85,8 +95,13 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
   const LayerSpec& s = layer_spec(id);
   const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
   if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe);
-  step.encoder.gated_ffn(out, x, w.dense, {}, s.dense_glu);
+  ffn(step.encoder, out, x, w.dense, {}, s.dense_glu);
   return {};
+}
+
+void Decoder::add(Encoder& e, ResidualStream& residual, Tensor branch) const {
+  if (spec_.residual_multiplier != 1.0f) e.scale(branch, branch, spec_.residual_multiplier);
+  residual.add(branch);
 }
 
 // At the end of a layer, when the drive has nothing to do until the next router. With fable-20m and
@@ -114,23 +129,26 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
   e.embed(residual.read(), embed_, step.token_ids);
-  if (embedding_scale_ != 1.0f) {
-    e.scale(residual.read(), residual.read(), embedding_scale_);
+  if (spec_.embedding_multiplier != 1.0f) {
+    e.scale(residual.read(), residual.read(), spec_.embedding_multiplier);
   }
-  const auto norm_branch = [&](Tensor weight) {
+  const auto add_normed = [&](Tensor weight) {
     if (!weight.is_null()) e.rms_norm(branch, branch, weight, spec_.rms_norm_eps);
+    add(e, residual, branch);
   };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, residual.read());
-    e.rms_norm(normed, residual.read(), w.input_norm, spec_.rms_norm_eps);
-    w.mixer->forward(step, LayerId{i}, branch, normed);
-    norm_branch(w.attention_out_norm);
-    residual.add(branch);
-    e.rms_norm(normed, residual.read(), w.post_norm, spec_.rms_norm_eps);
-    MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
-    norm_branch(w.ffn_out_norm);
-    residual.add(branch);
+    if (w.mixer != nullptr) {
+      e.rms_norm(normed, residual.read(), w.input_norm, spec_.rms_norm_eps);
+      w.mixer->forward(step, LayerId{i}, branch, normed);
+      add_normed(w.attention_out_norm);
+    }
+    if (has_network(layer_spec(LayerId{i}))) {
+      e.rms_norm(normed, residual.read(), w.post_norm, spec_.rms_norm_eps);
+      MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
+      add_normed(w.ffn_out_norm);
+    }
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, residual.read()));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
@@ -138,6 +156,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (!logits.is_null()) {
     e.linear(logits, wanted_rows(e, step.batch, normed, residual.spare()), lm_head_);
+    if (spec_.logit_multiplier != 1.0f) e.scale(logits, logits, spec_.logit_multiplier);
   }
   return {};
 }

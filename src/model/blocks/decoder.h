@@ -1,6 +1,6 @@
 // The decoder most families share: embedding, then per layer x += mixer(norm(x)), x +=
-// ffn(norm(x)), a final norm and a head. Families differ in their spec and in the names of their
-// weights.
+// ffn(norm(x)), a final norm and a head. A layer may have one of the two alone. Families differ in
+// their spec and in the names of their weights.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,9 @@ namespace moeflux::blocks {
 
 /// Names below "layers.N.".
 struct DecoderNames {
+  std::string input_norm = "input_layernorm";
   std::string ffn_norm = "post_attention_layernorm";
+  std::string final_norm = "norm";  // below no layer
   /// Norms of what attention and the feed-forward network add to the residual; empty: none.
   std::string attention_out_norm = "";
   std::string ffn_out_norm = "";
@@ -25,12 +27,13 @@ struct DecoderNames {
   std::string correction_bias = "mlp.gate.e_score_correction_bias";
   std::string shared = "mlp.shared_experts";
   std::string shared_gate = "mlp.shared_expert_gate";
+  std::string latent_in = "mlp.fc1_latent_proj";  // of latent experts
+  std::string latent_out = "mlp.fc2_latent_proj";
 };
 
 struct DecoderOptions {
   DecoderNames names;
-  float embedding_scale = 1.0f;  // multiplies what embeddings give
-  float norm_add = 0.0f;         // 1 where norms are stored as w of (1 + w); never for a gated norm
+  float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
 };
 
 /// Claims all weights of the spec.

@@ -6,15 +6,39 @@
 
 namespace moeflux::blocks {
 
-GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
-                    int64_t intermediate_size) {
+FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
+                    int64_t intermediate_size, const GluOptions& glu) {
+  if (weights.has(prefix + ".input_linear.weight")) {
+    FfnWeights w;
+    w.gate_up = weights.matrix(prefix + ".input_linear", 2 * intermediate_size, hidden_size);
+    w.glu.down = weights.matrix(prefix + ".output_linear", hidden_size, intermediate_size);
+    return w;
+  }
   const bool is_numbered = weights.has(prefix + ".w1.weight");
   const auto name = [&](std::string_view usual, std::string_view numbered) {
     return formatted("{}.{}", prefix, is_numbered ? numbered : usual);
   };
-  return {weights.matrix(name("gate_proj", "w1"), intermediate_size, hidden_size),
-          weights.matrix(name("up_proj", "w3"), intermediate_size, hidden_size),
-          weights.matrix(name("down_proj", "w2"), hidden_size, intermediate_size)};
+  FfnWeights w;
+  if (has_gate(glu)) {
+    w.glu.gate = weights.matrix(name("gate_proj", "w1"), intermediate_size, hidden_size);
+  }
+  w.glu.up = weights.matrix(name("up_proj", "w3"), intermediate_size, hidden_size);
+  if (!has_gate(glu)) w.glu.gate = w.glu.up;
+  w.glu.down = weights.matrix(name("down_proj", "w2"), hidden_size, intermediate_size);
+  return w;
+}
+
+void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, Tensor out_gate,
+         const GluOptions& glu) {
+  if (w.gate_up.is_null()) return e.gated_ffn(out, x, w.glu, out_gate, glu);
+  ScratchScope scope(e);
+  const int64_t width = w.gate_up.rows / 2;
+  const Tensor both = e.scratch({x.dim(0), w.gate_up.rows}, DType::kF32);
+  const Tensor unit = e.scratch({x.dim(0), width}, DType::kF32);
+  e.linear(both, x, w.gate_up);
+  e.glu(unit, both.slice(1, 0, width), both.slice(1, width, width), glu);
+  e.linear(out, unit, w.glu.down);
+  if (!out_gate.is_null()) e.mul_activated(out, out, out_gate, Activation::kSigmoid);
 }
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
@@ -60,9 +84,13 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   if (s.correction_bias) {
     w.options.correction_bias = weights.vector(names.correction_bias, {s.num_experts});
   }
-  weights.experts(layer, names.experts, s, hidden_size);
+  if (s.latent_size > 0) {
+    w.latent_in = weights.matrix(names.latent_in, s.latent_size, hidden_size);
+    w.latent_out = weights.matrix(names.latent_out, hidden_size, s.latent_size);
+  }
+  weights.experts(layer, names.experts, s, s.latent_size > 0 ? s.latent_size : hidden_size);
   if (s.shared_intermediate_size > 0) {
-    w.shared = take_glu(weights, names.shared, hidden_size, s.shared_intermediate_size);
+    w.shared = take_ffn(weights, names.shared, hidden_size, s.shared_intermediate_size, s.glu);
     if (s.shared_gate) w.shared_gate = weights.matrix(names.shared_gate, 1, hidden_size);
   }
   return w;
@@ -84,16 +112,23 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
     shared_gate = e.scratch({n, 1}, DType::kF32);
     e.linear(shared_gate, x, w.shared_gate);
   }
+  Tensor input = x;
+  Tensor sum = out;
+  if (s.latent_size > 0) {
+    input = e.scratch({n, s.latent_size}, DType::kF32);
+    sum = e.scratch({n, s.latent_size}, DType::kF32);
+    e.linear(input, x, w.latent_in);
+  }
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
   with_tensors.router = w.options;
-  if (s.shared_intermediate_size == 0) {
-    return routed_experts(step, layer, out, x, logits, with_tensors);
-  }
-  const Tensor shared = e.scratch({n, x.dim(1)}, DType::kF32);
-  MF_RETURN_IF_ERROR(routed_experts(step, layer, out, x, logits, with_tensors,
-                                    [&] { e.gated_ffn(shared, x, w.shared, shared_gate, s.glu); }));
-  e.add(out, out, shared);
+  const bool has_shared = s.shared_intermediate_size > 0;
+  const Tensor shared = has_shared ? e.scratch({n, x.dim(1)}, DType::kF32) : Tensor{};
+  MF_RETURN_IF_ERROR(routed_experts(step, layer, sum, input, logits, with_tensors, [&] {
+    if (has_shared) ffn(e, shared, x, w.shared, shared_gate, s.glu);
+  }));
+  if (s.latent_size > 0) e.linear(out, sum, w.latent_out);
+  if (has_shared) e.add(out, out, shared);
   return {};
 }
 

@@ -10,8 +10,20 @@
 
 namespace moeflux::blocks {
 
-GluWeights take_glu(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
-                    int64_t intermediate_size);
+/// A network for every token: gate and up beside each other, or in one matrix, gate's rows first.
+struct FfnWeights {
+  GluWeights glu;  // up is its own gate where there is none; without gate and up where fused
+  Weight gate_up;  // null where they are apart
+};
+
+/// `prefix` has gate_proj, up_proj and down_proj (or w1, w3, w2), no gate_proj where `glu` has no
+/// gate, or Granite's input_linear and output_linear.
+FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
+                    int64_t intermediate_size, const GluOptions& glu);
+/// out [n, hidden] from x [n, hidden], times sigmoid(out_gate [n, 1]) unless that is null.
+void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& weights, Tensor out_gate,
+         const GluOptions& glu);
+
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
 /// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
 /// while misses are in flight.
@@ -24,8 +36,10 @@ struct MoeWeights {
   Weight router;
   Tensor router_bias;
   RouterOptions options;  // of the spec, with the tensors in place
-  GluWeights shared;
+  FfnWeights shared;
   Weight shared_gate;
+  Weight latent_in;  // null where experts see x
+  Weight latent_out;
 };
 
 /// Complete names below the trunk's prefix.
@@ -35,6 +49,8 @@ struct MoeNames {
   std::string experts;          // "layers.0.mlp"
   std::string shared;           // "layers.0.mlp.shared_experts"
   std::string shared_gate;      // "layers.0.mlp.shared_expert_gate"
+  std::string latent_in;        // "layers.0.mlp.fc1_latent_proj"
+  std::string latent_out;       // "layers.0.mlp.fc2_latent_proj"
 };
 
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& moe,

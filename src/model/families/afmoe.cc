@@ -54,6 +54,7 @@ Result<ModelSpec> read_spec(Config& c) {
     attention.rope = sliding[i] ? rope : RopeSpec{};
     spec.layers[i].mixer = share_mixer(attention);
   }
+  spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
   return finish_spec(c, std::move(spec));
 }
 
@@ -67,7 +68,6 @@ NameScheme names(const ModelSpec& spec) {
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  options.embedding_scale = std::sqrt(static_cast<float>(spec.hidden_size));
   options.names.attention_out_norm = "post_attention_layernorm";
   options.names.ffn_norm = "pre_mlp_layernorm";
   options.names.ffn_out_norm = "post_mlp_layernorm";

@@ -86,7 +86,7 @@ struct LayerWeights {
   Tensor post_norm;
   float layer_scalar = 1.0f;
   std::unique_ptr<Mixer> mixer;
-  GluWeights dense;
+  blocks::FfnWeights dense;
   Tensor router_scale;
   Weight router;
   RouterOptions routing;
@@ -133,7 +133,7 @@ LayerWeights Gemma4::take_layer(WeightStore& weights, int32_t i) const {
   w.layer_scalar = weights.scalar(p + "layer_scalar");
   w.mixer =
       s.mixer->take(weights, {.layer = p, .hidden_size = h, .rms_norm_eps = spec_.rms_norm_eps});
-  w.dense = blocks::take_glu(weights, p + "mlp", h, s.dense_intermediate_size);
+  w.dense = blocks::take_ffn(weights, p + "mlp", h, s.dense_intermediate_size, s.dense_glu);
   w.router_scale = weights.vector(p + "router.scale", {h});
   w.router = weights.router(p + "router.proj", s.moe.num_experts, h);
   w.routing = s.moe.router;
@@ -164,7 +164,7 @@ Status Gemma4::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Ten
   e.rms_norm(experts_input, x, w.pre_experts_norm, eps);
   MF_RETURN_IF_ERROR(blocks::routed_experts(step, id, out, experts_input, logits, moe, [&] {
     e.rms_norm(normed, x, w.pre_dense_norm, eps);
-    e.gated_ffn(dense, normed, w.dense, {}, s.dense_glu);
+    blocks::ffn(e, dense, normed, w.dense, {}, s.dense_glu);
     e.rms_norm(dense, dense, w.post_dense_norm, eps);
   }));
   e.rms_norm(out, out, w.post_experts_norm, eps);
