@@ -35,12 +35,17 @@ int64_t require_any(Config& c, std::initializer_list<std::string_view> keys, Int
   return found.empty() ? c.require_int(*keys.begin(), range) : value;
 }
 
-// The epsilon of norms under any of the names in use.
-std::string_view norm_eps_key(const Config& c) {
-  for (const std::string_view key : {"layernorm_epsilon", "norm_eps"}) {
+// The name in use of one that has several; the first where none is.
+std::string_view key_of(const Config& c, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
     if (c.has(key)) return key;
   }
-  return "rms_norm_eps";
+  return *keys.begin();
+}
+
+// The epsilon of norms under any of the names in use.
+std::string_view norm_eps_key(const Config& c) {
+  return key_of(c, {"rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "norm_eps"});
 }
 
 // Keys that would change what the spec computes are refused, others kept for whoever loads it.
@@ -93,7 +98,9 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size) {
   return spec;
 }
 
-LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
+namespace {
+
+LatentAttentionSpec read_latent_widths(Config& c) {
   LatentAttentionSpec spec;
   spec.num_heads = c.require_int("num_attention_heads", {1, 4096});
   spec.q_lora_rank = c.int_or("q_lora_rank", 0, {0, 1 << 20});
@@ -105,15 +112,48 @@ LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
     c.ignore(key);  // follow from the others; configs disagree about what they mean here
   }
   c.expect_bool("attention_bias", false);
-  spec.rope = read_rope(c, {.head_dim = spec.rope_dim,
-                            .interleaved = c.bool_or("rope_interleave", rope.interleaved),
-                            .share_of_wider = static_cast<double>(spec.rope_dim) /
-                                              static_cast<double>(spec.nope_dim + spec.rope_dim),
-                            .scales_queries = rope.scales_queries});
+  return spec;
+}
+
+}  // namespace
+
+LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
+  LatentAttentionSpec spec = read_latent_widths(c);
+  const int64_t wider = rope.wider > 0 ? rope.wider : spec.nope_dim + spec.rope_dim;
+  spec.rope = read_rope(
+      c, {.head_dim = spec.rope_dim,
+          .interleaved = c.bool_or("rope_interleave", rope.interleaved),
+          .share_of_wider = static_cast<double>(spec.rope_dim) / static_cast<double>(wider),
+          .scales_queries = rope.scales_queries});
   const double m = spec.rope.softmax_mscale;
   spec.scale =
       static_cast<float>(m * m / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
   return spec;
+}
+
+LatentAttentionSpec read_latent_attention_without_rope(Config& c) {
+  LatentAttentionSpec spec = read_latent_widths(c);
+  if (c.has("rope_theta") || c.has("rope_parameters") || c.has("rope_scaling")) {
+    (void)read_rope(c, {.head_dim = spec.rope_dim});
+  }
+  spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
+  // Turns of nothing leave every bit as it is.
+  spec.rope.rotary_dim = spec.rope_dim;
+  spec.rope.inverse_frequencies.assign(static_cast<size_t>(spec.rope_dim / 2), 0.0f);
+  return spec;
+}
+
+void expect_no_time_step_limit(Config& c) {
+  constexpr std::string_view kKey = "time_step_limit";
+  c.ignore(kKey);
+  if (!c.has(kKey)) return;
+  const Json& limits = *c.find(kKey);
+  const bool is_none = limits.is_array() && limits.size() == 2 && limits[0].is_number() &&
+                       limits[0].get<double>() == 0.0 &&
+                       limits[1] == Json{{"__float__", "Infinity"}};
+  if (is_none) return;
+  c.fail(ErrorCode::kUnsupported,
+         formatted("{} is {}, only from 0 to infinity is supported", kKey, json_excerpt(limits)));
 }
 
 GatedDeltaSpec read_gated_delta(Config& c) {
@@ -149,14 +189,17 @@ MoeSpec read_experts(Config& c, const ExpertKeys& keys) {
 }
 
 void read_noaux_tc(Config& c, MoeSpec& moe) {
-  c.expect_string("scoring_func", "sigmoid");
+  for (const std::string_view key :
+       {"scoring_func", "score_function", "moe_router_activation_func"}) {
+    c.expect_string(key, "sigmoid");
+  }
   c.expect_string("topk_method", "noaux_tc");
   moe.correction_bias = true;
   moe.router.score = RouterScore::kSigmoid;
   moe.router.group_score = GroupScore::kTopTwoSum;
-  moe.router.num_groups = c.int_or("n_group", 1, {1, 65536});
+  moe.router.num_groups = c.int_or(key_of(c, {"n_group", "num_expert_group"}), 1, {1, 65536});
   moe.router.groups_kept = c.int_or("topk_group", 1, {1, 65536});
-  moe.router.normalize = c.bool_or("norm_topk_prob", true);
+  moe.router.normalize = c.bool_or(key_of(c, {"norm_topk_prob", "moe_renormalize"}), true);
   moe.router.normalize_epsilon = 1e-20f;
   moe.router.scale = static_cast<float>(c.number_or("routed_scaling_factor", 1.0, 0.0, 1e6));
   expect_multiple(c, "n_routed_experts", moe.num_experts, "n_group", moe.router.num_groups);
@@ -206,7 +249,8 @@ std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
 
 void read_shared_experts(Config& c, MoeSpec& moe) {
   moe.shared_intermediate_size =
-      moe.moe_intermediate_size * c.int_or("n_shared_experts", 0, {0, 1024});
+      moe.moe_intermediate_size *
+      c.int_or(key_of(c, {"n_shared_experts", "num_shared_experts"}), 0, {0, 1024});
 }
 
 std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,

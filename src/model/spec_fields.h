@@ -27,11 +27,16 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size);
 /// What a family's rotary positions are in latent attention.
 struct LatentRope {
   bool interleaved = true;      // where rope_interleave does not say it
+  int64_t wider = 0;            // what partial_rotary_factor is a share of; 0: a key's width
   bool scales_queries = false;  // as RopeDefaults has it
 };
 /// The keys of multi-head latent attention, with rope and YaRN's factor in the scale.
 LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope);
+/// The same where no dimension turns, whatever a config that has keys of rope says in them.
+LatentAttentionSpec read_latent_attention_without_rope(Config& c);
 GatedDeltaSpec read_gated_delta(Config& c);
+/// Refuses bounds of Mamba's steps.
+void expect_no_time_step_limit(Config& c);
 
 /// Expert counts under any of the names in use (num_experts, num_local_experts or n_routed_experts;
 /// num_experts_per_tok or its synonyms) and their width under the family's.
@@ -45,7 +50,7 @@ struct ExpertKeys {
 };
 MoeSpec read_experts(Config& c, const ExpertKeys& keys);
 /// Sigmoid scores, a correction bias that selects, groups, renormalised and scaled weights
-/// (DeepSeek's noaux_tc).
+/// (DeepSeek's noaux_tc), under any of the names in use.
 void read_noaux_tc(Config& c, MoeSpec& moe);
 
 /// One entry per layer from `key`, each one of `known`. Absent: every interval-th layer (counting
@@ -61,7 +66,7 @@ std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const L
 /// Which layers have a dense feed-forward network instead of experts: mlp_layer_types ("dense" or
 /// "sparse"), else the first first_k_dense_replace.
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
-/// n_shared_experts experts in one network of their summed width.
+/// n_shared_experts (or num_shared_experts) experts in one network of their summed width.
 void read_shared_experts(Config& c, MoeSpec& moe);
 /// Layers like `layer`: dense ones with intermediate_size, the others with `moe`.
 std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,

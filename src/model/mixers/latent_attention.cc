@@ -36,6 +36,7 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
                                      s.kv_lora_rank);
     w.v_up = w.k_up;
   }
+  if (s.head_gate) w.gate = weights.matrix(p + "g_proj", s.num_heads, hidden_size);
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_dim);
   w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
   if (s.index) w.index = take_weighted_index(weights, *s.index, place, s.q_lora_rank);
@@ -76,6 +77,8 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   // Beside each other, as they share their x.
   e.linear(low_rank, x, w.q);
   e.linear(latent, x, w.kv_a);
+  const Tensor gate = s.head_gate ? scratch({n, s.num_heads}) : Tensor{};
+  if (s.head_gate) e.linear(gate, x, w.gate);
   if (s.q_lora_rank > 0) {
     const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that the product may make it
     e.rms_norm(normed, low_rank, w.q_norm, s.latent_norm_eps);
@@ -102,6 +105,7 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
                       .v_rows = stacked ? stacked_v : v_rows,
                       .scale = s.scale,
                       .selected = s.chooses() ? *step.selection : KeySelection{}});
+  if (s.head_gate) e.mul_activated(values, values, gate.split_last(1), Activation::kSigmoid);
   e.linear(out, values.reshape({n, s.num_heads * s.v_dim}), w.o);
 }
 

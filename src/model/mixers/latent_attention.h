@@ -24,6 +24,7 @@ struct LatentAttentionSpec : MixerSpec {
   int64_t v_dim = 0;
   float scale = 1.0f;
   float latent_norm_eps = 1e-6f;  // of q_a_layernorm and kv_a_layernorm
+  bool head_gate = false;  // the output of a head is multiplied by sigmoid(g_proj x), a number each
   RopeSpec rope;
   /// Heads attend to at most so many tokens, which the layer's index has chosen or, without one,
   /// the last layer's that has one; 0: to all. There is a low-rank query then.
@@ -52,6 +53,7 @@ struct LatentAttentionWeights {
   Weight k_up;
   Weight v_up;
   bool k_up_is_transposed = false;
+  Weight gate;  // null without one
   Weight o;
   Tensor inverse_frequencies;
   KeyIndexWeights index;

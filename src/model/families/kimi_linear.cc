@@ -1,0 +1,103 @@
+// Kimi-Linear-48B-A3B: three layers of Kimi delta attention to one of latent attention without
+// rotary positions, the mixture of DeepSeek-V3.
+#include <utility>
+
+#include "base/format.h"
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/mixers/kda.h"
+#include "model/mixers/latent_attention.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::string_view kLinear = "linear_attention";
+constexpr std::string_view kFull = "full_attention";
+
+// The publisher's object of linear_attn_config, whose lists of layers count from 1.
+std::vector<std::string> read_published(Config& c, int64_t num_layers, KdaSpec& kda) {
+  std::vector<std::string> types(static_cast<size_t>(num_layers), std::string(kLinear));
+  Config own = c.object("linear_attn_config");
+  kda.heads = own.require_int("num_heads", {1, 4096});
+  kda.head_dim = own.require_int("head_dim", {1, 4096});
+  kda.conv_taps = own.require_int("short_conv_kernel_size", {2, 8});
+  own.expect_absent("gate_lower_bound", "a bound of decays");
+  own.expect_present("full_attn_layers");
+  for (const int64_t layer : own.ints_or("full_attn_layers", {})) {
+    if (layer >= 1 && layer <= num_layers) {
+      types[static_cast<size_t>(layer - 1)] = kFull;
+    } else {
+      own.fail(ErrorCode::kInvalidArgument,
+               formatted("full_attn_layers has {}, expected 1 to {}", layer, num_layers));
+    }
+  }
+  const std::vector<int64_t> others = own.ints_or("kda_layers", {});
+  for (const int64_t layer : others) {
+    if (layer >= 1 && layer <= num_layers && types[static_cast<size_t>(layer - 1)] == kLinear) {
+      continue;
+    }
+    own.fail(ErrorCode::kInvalidArgument,
+             formatted("kda_layers has {}, expected a layer up to {} that is not in "
+                       "full_attn_layers",
+                       layer, num_layers));
+  }
+  c.absorb(own);
+  return types;
+}
+
+// Either spelling: the type of each layer.
+std::vector<std::string> read_kda(Config& c, int64_t num_layers, KdaSpec& kda) {
+  kda.low_rank = true;
+  if (c.has("linear_attn_config")) return read_published(c, num_layers, kda);
+  kda.heads = c.require_int("linear_num_heads", {1, 4096});
+  kda.head_dim = c.require_int("linear_head_dim", {1, 4096});
+  kda.conv_taps = c.require_int("linear_conv_kernel_dim", {2, 8});
+  c.expect_present("layer_types");
+  return read_layer_types(c, num_layers,
+                          {"layer_types", std::string(kLinear), std::string(kFull), 1});
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  spec.max_position_embeddings =
+      c.int_or("model_max_length", spec.max_position_embeddings, {1, 1 << 30});
+  const int64_t num_layers = read_num_layers(c);
+  c.expect_bool("mla_use_nope", true);
+  const auto full = share_mixer(read_latent_attention_without_rope(c));
+  KdaSpec kda;
+  const std::vector<std::string> types = read_kda(c, num_layers, kda);
+  const auto linear = share_mixer(kda);
+  MoeSpec moe = read_experts(c);
+  c.expect_present("routed_scaling_factor");
+  read_noaux_tc(c, moe);
+  c.ignore("use_grouped_topk");  // of one group where there is none
+  read_shared_experts(c, moe);
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  for (size_t i = 0; i < types.size(); ++i) {
+    spec.layers[i].mixer = types[i] == kFull ? full : linear;
+  }
+  return finish_spec(c, std::move(spec));
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    const std::string moe = formatted("layers.{}.block_sparse_moe.", i);
+    // Transformers saves dense layers under the name of the others.
+    if (weights.has(moe + "gate_proj.weight")) options.names.dense = "block_sparse_moe";
+    if (!weights.has(moe + "gate.weight")) continue;
+    options.names.moe = "block_sparse_moe";
+    options.names.router = "block_sparse_moe.gate";
+    options.names.correction_bias = "block_sparse_moe.gate.e_score_correction_bias";
+    options.names.shared = "block_sparse_moe.shared_experts";
+  }
+  return blocks::make_decoder(spec, weights, options);
+}
+
+}  // namespace
+
+extern const Family kimi_linear_family;
+const Family kimi_linear_family = {{"kimi_linear"}, read_spec, usual_names, create};
+
+}  // namespace moeflux
