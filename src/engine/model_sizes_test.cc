@@ -130,6 +130,20 @@ constexpr PublicSizes kModels[] = {
      196608, "0.0"},
     {"dots.llm1", 9732096, "75.99", "4.34", "80.3", "7.550", "3.562", "142.77", "13.39", 1015808,
      "0.0"},
+    {"kimi-linear-48b-a3b", 3981312, "26.50", "1.14", "27.6", "1.759", "0.828", "49.12", "3.11",
+     8064, "43.4"},
+    {"ling-3.0-tiny", 1327104, "3.91", "0.54", "4.4", "0.646", "0.244", "7.89", "1.14", 6912,
+     "19.5"},
+    {"ling-3.0-flash", 3317760, "67.95", "2.07", "70.0", "2.904", "1.062", "124.41", "5.10", 8064,
+     "76.0"},
+    {"nemotron-3-nano-30b-a3b", 5612544, "16.52", "1.25", "17.8", "1.823", "0.775", "31.58", "3.23",
+     6144, "49.1"},
+    {"nemotron-3-super-120b-a12b", 3096576, "63.42", "4.51", "67.9", "6.933", "2.725", "120.67",
+     "12.23", 8192, "170.2"},
+    {"granite-4.0-h-small", 5308416, "15.29", "2.84", "18.1", "4.965", "2.123", "32.21", "8.80",
+     16384, "152.8"},
+    {"granite-4.0-h-tiny", 1327104, "3.40", "0.51", "3.9", "0.829", "0.319", "6.94", "1.47", 8192,
+     "57.3"},
 };
 
 class PublicModelSizes : public ::testing::TestWithParam<PublicSizes> {
@@ -180,8 +194,10 @@ TEST_P(PublicModelSizes, StateOfASequenceAgrees) {
   EXPECT_EQ(sizes.kv_bytes_per_token, 2 * expected.kv_bytes_bf16);
   int64_t convolution_elements = 0;
   for (const LayerStateSpec& layer : state_specs(model->spec())) {
-    const bool is_recurrent = !layer.tensors.front().is_per_token();
-    if (is_recurrent) convolution_elements += layer.tensors.front().shape.num_elements();
+    for (const StateTensor& tensor : layer.tensors) {
+      const bool is_convolution = !tensor.is_per_token() && tensor.shape.rank() == 2;
+      if (is_convolution) convolution_elements += tensor.shape.num_elements();
+    }
   }
   const auto stored = sizes.recurrent_bytes - 2 * static_cast<uint64_t>(convolution_elements);
   EXPECT_EQ(formatted("{:.1f}", static_cast<double>(stored) / 1e6), expected.recurrent_mega);

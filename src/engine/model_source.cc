@@ -9,6 +9,7 @@
 #include "checkpoint/expert_pack.h"
 #include "engine/gguf_source.h"
 #include "engine/model_loader.h"
+#include "engine/python_json.h"
 #include "io/file.h"
 
 namespace moeflux {
@@ -28,6 +29,7 @@ class FolderSource : public ModelSource {
   // With Model Optimizer's own file where config.json has no section of it.
   Result<std::string> config() const override {
     MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path_ + "/config.json", kConfigBytesMax));
+    text = with_named_floats(text);
     MF_ASSIGN_OR_RETURN(const std::optional<std::string> beside,
                         read_optional("hf_quant_config.json"));
     if (!beside) return text;

@@ -136,7 +136,8 @@ LatentAttentionSpec read_latent_attention_without_rope(Config& c) {
   if (c.has("rope_theta") || c.has("rope_parameters") || c.has("rope_scaling")) {
     (void)read_rope(c, {.head_dim = spec.rope_dim});
   }
-  spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
+  spec.scale =
+      static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
   // Turns of nothing leave every bit as it is.
   spec.rope.rotary_dim = spec.rope_dim;
   spec.rope.inverse_frequencies.assign(static_cast<size_t>(spec.rope_dim / 2), 0.0f);

@@ -7,13 +7,17 @@
 
 namespace moeflux::testing {
 
-/// The model types of the registry, each the name of a folder of tests/golden/models, in the order
-/// of their names; without other_spellings(). A new family is among them by itself, and its tests
-/// fail until it has a golden.
+/// The model types of the registry, each the name of a folder of tests/golden/models, and
+/// golden_variants(), in the order of their names; without other_spellings(). A new family is among
+/// them by itself, and its tests fail until it has a golden.
 std::vector<std::string> golden_families();
 
 /// Model types that one golden cannot tell from another: the same code reads them.
 const std::map<std::string, std::string>& other_spellings();
+
+/// Further goldens by their folders, and the model types they are of: what one golden of these
+/// leaves out.
+const std::map<std::string, std::string>& golden_variants();
 
 std::string golden_folder(const std::string& family);
 

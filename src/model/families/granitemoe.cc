@@ -1,0 +1,121 @@
+// Granite 3 MoE, and Granite 4.0 H-Small and H-Tiny, most of whose layers are Mamba-2: multipliers
+// of embeddings, residuals, scores and logits, softmax over the chosen experts, in some a shared
+// expert without a gate.
+#include <utility>
+
+#include "base/format.h"
+#include "model/blocks/decoder.h"
+#include "model/family.h"
+#include "model/mixers/attention.h"
+#include "model/mixers/mamba2.h"
+#include "model/spec_fields.h"
+
+namespace moeflux {
+namespace {
+
+float read_multiplier(Config& c, std::string_view key) {
+  return static_cast<float>(c.number_or(key, 1.0, 1e-9, 1e9));
+}
+
+AttentionSpec read_attention(Config& c, int64_t hidden_size) {
+  AttentionSpec attention = read_heads(c, hidden_size);
+  attention.scale = read_multiplier(c, "attention_multiplier");
+  c.expect_bool("attention_bias", false);
+  RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
+  const std::string positions = c.string_or("position_embedding_type", "rope");
+  if (positions == "rope") {
+    attention.rope = std::move(rope);
+  } else if (positions != "nope") {
+    c.fail(ErrorCode::kUnsupported,
+           formatted("position_embedding_type is \"{}\", known are rope and nope", positions));
+  }
+  return attention;
+}
+
+Mamba2Spec read_mamba(Config& c) {
+  Mamba2Spec mamba;
+  mamba.scan.heads = c.require_int("mamba_n_heads", {1, 65536});
+  mamba.scan.head_dim = c.require_int("mamba_d_head", {1, 4096});
+  mamba.scan.groups = c.require_int("mamba_n_groups", {1, 65536});
+  mamba.scan.state_dim = c.require_int("mamba_d_state", {1, 4096});
+  mamba.conv_taps = c.require_int("mamba_d_conv", {2, 8});
+  mamba.conv_bias = c.bool_or("mamba_conv_bias", true);
+  if (mamba.scan.heads % mamba.scan.groups != 0) {
+    c.fail(ErrorCode::kInvalidArgument,
+           formatted("mamba_n_heads {} is not a multiple of mamba_n_groups {}", mamba.scan.heads,
+                     mamba.scan.groups));
+  }
+  c.expect_bool("mamba_proj_bias", false);
+  c.expect_string("normalization_function", "rmsnorm");
+  expect_no_time_step_limit(c);
+  for (const std::string_view key : {"mamba_chunk_size", "mamba_expand"}) c.ignore(key);
+  return mamba;
+}
+
+// In the publisher's words or in those of transformers.
+std::vector<bool> read_attention_layers(Config& c, int64_t num_layers) {
+  c.expect_present("layer_types");
+  const std::vector<std::string> types =
+      c.has("layer_types") ? c.require_strings("layer_types") : std::vector<std::string>{};
+  std::vector<bool> attends;
+  for (const std::string& type : types) {
+    attends.push_back(type == "attention" || type == "full_attention");
+    if (!attends.back() && type != "mamba" && type != "linear_attention") {
+      c.fail(ErrorCode::kUnsupported,
+             formatted("layer_types has \"{}\", known are mamba and attention", type));
+    }
+  }
+  if (static_cast<int64_t>(types.size()) != num_layers) {
+    c.fail(ErrorCode::kInvalidArgument, formatted("layer_types has {} entries, "
+                                                  "num_hidden_layers is {}",
+                                                  types.size(), num_layers));
+    attends.resize(static_cast<size_t>(num_layers), true);
+  }
+  return attends;
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  ModelSpec spec = read_trunk(c);
+  const bool is_hybrid = c.model_type() == "granitemoehybrid";
+  spec.embedding_multiplier = read_multiplier(c, "embedding_multiplier");
+  spec.residual_multiplier = read_multiplier(c, "residual_multiplier");
+  spec.logit_multiplier = 1.0f / read_multiplier(c, "logits_scaling");
+  const int64_t num_layers = read_num_layers(c);
+  const auto attends = share_mixer(read_attention(c, spec.hidden_size));
+  LayerSpec layer;
+  layer.mixer = attends;
+  layer.moe = read_experts(c, "intermediate_size");
+  if (c.model_type() != "granitemoe") {
+    layer.moe.shared_intermediate_size =
+        c.int_or("shared_intermediate_size", 0, {0, int64_t{1} << 24});
+  }
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  if (is_hybrid) {
+    const auto scans = share_mixer(read_mamba(c));
+    const std::vector<bool> pattern = read_attention_layers(c, num_layers);
+    for (size_t i = 0; i < pattern.size(); ++i) {
+      if (!pattern[i]) spec.layers[i].mixer = scans;
+    }
+  }
+  return finish_spec(c, std::move(spec));
+}
+
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  scheme.renamed = {{"mlp.gate", "block_sparse_moe.router.layer"},
+                    {"mlp.shared_experts", "shared_mlp"},
+                    {"mlp", "block_sparse_moe"}};
+  return scheme;
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  return blocks::make_decoder(spec, weights, {});
+}
+
+}  // namespace
+
+extern const Family granitemoe_family;
+const Family granitemoe_family = {
+    {"granitemoe", "granitemoeshared", "granitemoehybrid"}, read_spec, names, create};
+
+}  // namespace moeflux
