@@ -158,7 +158,7 @@ NameScheme names(const ModelSpec& spec) {
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  options.names.input_norm = options.names.post_norm = "norm";  // a block has one
+  options.names.input_norm = options.names.ffn_norm = "norm";  // a block has one
   options.names.final_norm = "norm_f";
   return blocks::make_decoder(spec, weights, options);
 }
