@@ -51,6 +51,19 @@ std::span<const GgufArchitecture* const> gguf_architectures();
 void read_gguf_trunk(GgufKeys& keys, Json& config);
 /// Heads, their size and rotary positions, with YaRN.
 void read_gguf_attention(GgufKeys& keys, Json& config);
+/// Heads and widths of latent attention. Older files have the lengths of whole heads, newer ones
+/// those of the latent and, beside them, of heads.
+void read_gguf_latent_widths(GgufKeys& keys, Json& config);
+/// Widths of Mamba-2, which configs name in several ways.
+struct GgufScan {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t groups = 0;
+  int64_t state_dim = 0;
+  int64_t conv_taps = 0;
+  bool conv_bias = false;
+};
+GgufScan read_gguf_scan(GgufKeys& keys);
 /// Number, choice and width of experts.
 void read_gguf_experts(GgufKeys& keys, Json& config);
 /// Sigmoid scores with a bias that selects, groups, and weights that are scaled.

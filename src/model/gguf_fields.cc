@@ -64,6 +64,37 @@ void read_gguf_attention(GgufKeys& keys, Json& config) {
   if (!scaling.is_null()) config["rope_scaling"] = scaling;
 }
 
+void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
+  const bool is_split = keys.has("attention.key_length_mla");
+  const int64_t rope = keys.require_int("rope.dimension_count");
+  const int64_t key =
+      keys.require_int(is_split ? "attention.key_length_mla" : "attention.key_length");
+  config["num_attention_heads"] = keys.require_int("attention.head_count");
+  config["kv_lora_rank"] = keys.require_int("attention.kv_lora_rank");
+  if (keys.has("attention.q_lora_rank")) {
+    config["q_lora_rank"] = keys.require_int("attention.q_lora_rank");
+  }
+  config["qk_nope_head_dim"] = key - rope;
+  config["qk_rope_head_dim"] = rope;
+  config["v_head_dim"] =
+      keys.require_int(is_split ? "attention.value_length_mla" : "attention.value_length");
+  for (const char* follows :
+       {"attention.head_count_kv", "attention.key_length", "attention.value_length"}) {
+    keys.ignore(follows);  // from the others
+  }
+}
+
+GgufScan read_gguf_scan(GgufKeys& keys) {
+  GgufScan scan;
+  scan.heads = keys.require_int("ssm.time_step_rank");
+  scan.head_dim = keys.require_int("ssm.inner_size") / std::max<int64_t>(scan.heads, 1);
+  scan.groups = keys.require_int("ssm.group_count");
+  scan.state_dim = keys.require_int("ssm.state_size");
+  scan.conv_taps = keys.require_int("ssm.conv_kernel");
+  scan.conv_bias = keys.any_block_has("ssm_conv1d.bias");
+  return scan;
+}
+
 void read_gguf_experts(GgufKeys& keys, Json& config) {
   const int64_t experts = keys.require_int("expert_count");
   if (experts > kExpertsMax) {

@@ -150,6 +150,9 @@ class Translator {
     if (name.ends_with(".conv1d.weight") && entry.shape.rank() == 2) {
       entry.shape = Shape{entry.shape[0], entry.shape[1], 1};
     }
+    if (name.ends_with(".mamba.norm.weight")) {  // a row for each group
+      entry.shape = Shape{entry.shape.num_elements()};
+    }
     return put(std::move(name), std::move(entry), tensor);
   }
 

@@ -125,13 +125,31 @@ INSTANTIATE_TEST_SUITE_P(Files, GgufGolden, ::testing::ValuesIn(all_cases()), na
 
 TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
   const std::vector<std::string> cases = all_cases();
-  for (const char* name :
-       {"gguf-deepseek_v3", "gguf-gemma4_text", "gguf-glm4_moe",      "gguf-iq1_m",
-        "gguf-iq1_s",       "gguf-iq2_s",       "gguf-iq2_xs",        "gguf-iq2_xxs",
-        "gguf-minimax_m2",  "gguf-mixtral",     "gguf-mxfp4-gpt_oss", "gguf-q2_k",
-        "gguf-qwen2_moe",   "gguf-qwen3_moe",   "gguf-qwen3_next",    "gguf-split",
-        "gguf-afmoe",       "gguf-dots1",       "gguf-ernie4_5_moe",  "gguf-exaone_moe",
-        "gguf-hy_v3"}) {
+  for (const char* name : {"gguf-deepseek_v3",
+                           "gguf-gemma4_text",
+                           "gguf-glm4_moe",
+                           "gguf-iq1_m",
+                           "gguf-iq1_s",
+                           "gguf-iq2_s",
+                           "gguf-iq2_xs",
+                           "gguf-iq2_xxs",
+                           "gguf-minimax_m2",
+                           "gguf-mixtral",
+                           "gguf-mxfp4-gpt_oss",
+                           "gguf-q2_k",
+                           "gguf-qwen2_moe",
+                           "gguf-qwen3_moe",
+                           "gguf-qwen3_next",
+                           "gguf-split",
+                           "gguf-afmoe",
+                           "gguf-dots1",
+                           "gguf-ernie4_5_moe",
+                           "gguf-exaone_moe",
+                           "gguf-hy_v3",
+                           "gguf-kimi_linear",
+                           "gguf-granitemoeshared",
+                           "gguf-granitemoehybrid",
+                           "gguf-nemotron_h_latent"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

@@ -21,7 +21,8 @@ AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   AttentionSpec attention = read_heads(c, hidden_size);
   attention.scale = read_multiplier(c, "attention_multiplier");
   c.expect_bool("attention_bias", false);
-  RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
+  RopeSpec rope = read_rope(
+      c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
   const std::string positions = c.string_or("position_embedding_type", "rope");
   if (positions == "rope") {
     attention.rope = std::move(rope);

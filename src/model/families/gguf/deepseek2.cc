@@ -1,7 +1,5 @@
 // Models with DeepSeek's latent attention as GGUF files spell them: V2, V3, R1, Kimi-K2,
 // GLM-4.7-Flash. Keys alone tell which: softmax scores are V2's, sigmoid scores V3's.
-#include <algorithm>
-
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -47,26 +45,8 @@ void read_rope(GgufKeys& keys, Json& c) {
   c["rope_scaling"] = scaling;
 }
 
-// Older files have the lengths of whole heads, newer ones those of the latent and, beside them, of
-// heads.
 void config(GgufKeys& keys, Json& c) {
-  const bool is_split = keys.has("attention.key_length_mla");
-  const int64_t rope = keys.require_int("rope.dimension_count");
-  const int64_t key =
-      keys.require_int(is_split ? "attention.key_length_mla" : "attention.key_length");
-  c["num_attention_heads"] = keys.require_int("attention.head_count");
-  c["kv_lora_rank"] = keys.require_int("attention.kv_lora_rank");
-  if (keys.has("attention.q_lora_rank")) {
-    c["q_lora_rank"] = keys.require_int("attention.q_lora_rank");
-  }
-  c["qk_nope_head_dim"] = key - rope;
-  c["qk_rope_head_dim"] = rope;
-  c["v_head_dim"] =
-      keys.require_int(is_split ? "attention.value_length_mla" : "attention.value_length");
-  for (const char* follows :
-       {"attention.head_count_kv", "attention.key_length", "attention.value_length"}) {
-    keys.ignore(follows);  // from the others
-  }
+  read_gguf_latent_widths(keys, c);
   read_rope(keys, c);
   read_gguf_experts(keys, c);
   read_router(keys, c);

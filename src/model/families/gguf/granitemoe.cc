@@ -1,0 +1,56 @@
+// Granite 3 MoE and Granite 4.0 H as GGUF files spell them: rows of q and k are in the order that
+// interleaved rotary pairs want; blocks without key-value heads are Mamba-2, whose decay is stored
+// as its rate.
+#include "model/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+void read_hybrid(GgufKeys& keys, Json& c) {
+  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    types.push_back(kv_heads[static_cast<size_t>(i)] == 0 ? "mamba" : "attention");
+  }
+  c["layer_types"] = types;
+  const GgufScan scan = read_gguf_scan(keys);
+  c["mamba_n_heads"] = scan.heads;
+  c["mamba_d_head"] = scan.head_dim;
+  c["mamba_n_groups"] = scan.groups;
+  c["mamba_d_state"] = scan.state_dim;
+  c["mamba_d_conv"] = scan.conv_taps;
+  c["mamba_conv_bias"] = scan.conv_bias;
+}
+
+void config(GgufKeys& keys, Json& c) {
+  const bool is_hybrid = keys.architecture() == "granitehybrid";
+  c["model_type"] = is_hybrid ? "granitemoehybrid" : "granitemoeshared";
+  read_gguf_attention(keys, c);
+  c["rope_interleave"] = true;
+  c["position_embedding_type"] = keys.bool_or("rope.scaling.finetuned", true) ? "rope" : "nope";
+  c["attention_multiplier"] = keys.require_number("attention.scale");
+  c["embedding_multiplier"] = keys.number_or("embedding_scale", 1.0);
+  c["residual_multiplier"] = keys.number_or("residual_scale", 1.0);
+  c["logits_scaling"] = keys.number_or("logit_scale", 1.0);
+  read_gguf_experts(keys, c);
+  c["intermediate_size"] = c["moe_intermediate_size"];
+  c.erase("moe_intermediate_size");
+  keys.ignore("feed_forward_length");  // as wide as experts
+  c["shared_intermediate_size"] = keys.int_or("expert_shared_feed_forward_length", 0);
+  if (is_hybrid) read_hybrid(keys, c);
+}
+
+}  // namespace
+
+extern const GgufArchitecture granitemoe_gguf;
+const GgufArchitecture granitemoe_gguf = {.names = {"granitemoe", "granitehybrid"},
+                                          .config = config,
+                                          .tensors = {{"ssm_in", "mamba.in_proj"},
+                                                      {"ssm_conv1d", "mamba.conv1d"},
+                                                      {"ssm_a", "mamba.decay_rate"},
+                                                      {"ssm_d", "mamba.D"},
+                                                      {"ssm_dt.bias", "mamba.dt_bias"},
+                                                      {"ssm_norm", "mamba.norm"},
+                                                      {"ssm_out", "mamba.out_proj"}}};
+
+}  // namespace moeflux
