@@ -2,6 +2,8 @@
 # downloaded here, tools/fetch_crates.sh does that. Without it everything but chat templates and constrained decoding
 # works. MOEFLUX_CONSTRAINTS says whether it has constrained decoding, whose crates need a newer compiler.
 set(MOEFLUX_RUST "AUTO" CACHE STRING "Build chat templates and constrained decoding, which need Rust 1.85 and 1.87: ON, OFF or AUTO (where it is found)")
+# The presets give one folder to all of theirs: the crates are the same, whatever the C++ is compiled for.
+set(MOEFLUX_CARGO_FOLDER "${CMAKE_BINARY_DIR}/rust" CACHE PATH "Where cargo keeps what it builds")
 
 function(moeflux_find_rust missing)
   if(MOEFLUX_RUST STREQUAL "OFF")
@@ -46,10 +48,10 @@ else()
     set(MOEFLUX_CONSTRAINTS ON)
     set(rust_features --features constraints)
   endif()
-  set(rust_library ${CMAKE_BINARY_DIR}/rust/release/libmoeflux_rust.a)
+  set(rust_library ${MOEFLUX_CARGO_FOLDER}/release/libmoeflux_rust.a)
   file(GLOB rust_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
   add_custom_command(OUTPUT ${rust_library}
-    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${CMAKE_BINARY_DIR}/rust
+    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${MOEFLUX_CARGO_FOLDER}
       ${MOEFLUX_CARGO} build --release --locked --offline --quiet ${rust_features}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/rust
     DEPENDS ${rust_sources} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock
