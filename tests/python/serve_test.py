@@ -136,7 +136,7 @@ class ServeTest(unittest.IsolatedAsyncioTestCase):
         service = moeflux.serve.Service(self.model, parallel=1, queue=1)
         body = completion("There was a", 12)
         running = asyncio.create_task(service.answer("POST", "/v1/completions", body))
-        while not service.health()["running"]:
+        while not (service.health()["running"] or service.health()["finished"]):
             await asyncio.sleep(0.001)
         await service.drain()
         self.assertEqual(service.health()["state"], "draining")
