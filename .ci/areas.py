@@ -4,9 +4,9 @@
     .ci/areas.py
 
 An area that ran nothing, a required case that did not pass and a case that was skipped for
-anything but absent hardware are failures. The sanitizers take a part of the cases, which the
-commit chooses (MOEFLUX_CI_PART, 0 to 11, does instead). The last lines say what ran, with seconds,
-and end with the summary of the release suite.
+anything but absent hardware are failures. One sanitizer takes a part of its cases; the commit
+chooses both (MOEFLUX_CI_PART, a number, does instead: even is ASan, odd TSan). The last lines say
+what ran, with seconds, and end with the summary of the release suite.
 """
 
 import os
@@ -27,10 +27,10 @@ RUST = "-DMOEFLUX_RUST=ON"
 # One GPU's machine code: the text is the same for all, and each takes nvcc a minute and a half.
 CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 
-# A sanitizer looks at one of so many parts of its cases: an emulated GPU takes minutes a case under
-# ASan, and all of CI an hour.
-ASAN_PARTS = 12
-TSAN_PARTS = 3
+# What a run's sanitizer is, the target that runs it, and of how many parts of the cases it takes
+# one. Building for one takes two cores up to half an hour and an emulated GPU takes seconds a case,
+# all of CI an hour: so a run has one.
+SANITIZERS = (("asan", "test-asan", 16), ("tsan", "test-tsan", 3))
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.
@@ -107,9 +107,10 @@ def judge_cases(cases, at_least=1, required=()):
     return f"{len(ran)} cases passed, {hardware} skipped for absent hardware", problems
 
 
-def part_of(commit):
-    """Which part of the cases this commit looks at: below ASAN_PARTS."""
-    return int(commit, 16) % ASAN_PARTS
+def sanitizer_of(number):
+    """(name, target, part, parts) of what a run of this number looks at, part from 0 on."""
+    name, target, parts = SANITIZERS[number % len(SANITIZERS)]
+    return name, target, number // len(SANITIZERS) % parts, parts
 
 
 def commit_of_head():
@@ -209,33 +210,36 @@ def area_cuda(runner):
     outcome.note += "; kernels compiled for 90a"
 
 
-def area_sanitizer(runner, name, target, part, parts, at_least):
-    part %= parts
+def area_sanitizer(runner, number, cases):
+    """One sanitizer over a part of its cases; cases is how many the release suite has."""
+    name, target, part, parts = sanitizer_of(number)
+    # Scripts are not sanitized, and cases differ a little from build to build.
+    at_least = max(1, cases // (2 * parts)) if name == "asan" else 50
     flags = f"-I {part + 1},,{parts} {runner.junit(name)}"
     outcome, _ = runner.suite(name, [make(target, CMAKE_FLAGS=RUST, CTEST_FLAGS=flags)], at_least)
     outcome.note += f"; part {part + 1} of {parts}"
 
 
-def run_all(runner, part):
+def run_all(runner, number):
     area_check(runner)
     cases = area_release(runner)
     area_cuda(runner)
-    # Scripts are not sanitized, and cases differ a little from build to build.
-    area_sanitizer(runner, "asan", "test-asan", part, ASAN_PARTS, max(1, cases // 16))
-    area_sanitizer(runner, "tsan", "test-tsan", part, TSAN_PARTS, 50)
+    area_sanitizer(runner, number, cases)
 
 
-AREAS = ("check", "release", *INSIDE_RELEASE, "cuda", "asan", "tsan")
+def areas_of(number):
+    """Names of all areas of a run."""
+    return ("check", "release", *INSIDE_RELEASE, "cuda", sanitizer_of(number)[0])
 
 
-def missing_areas(outcomes):
-    return [name for name in AREAS if name not in [outcome.name for outcome in outcomes]]
+def missing_areas(outcomes, number):
+    return [name for name in areas_of(number) if name not in [o.name for o in outcomes]]
 
 
-def report(runner):
+def report(runner, number):
     """Prints what ran and the release suite's summary; the exit status."""
     outcomes = runner.outcomes + [Outcome(name, problems=["did not run"])
-                                  for name in missing_areas(runner.outcomes)]
+                                  for name in missing_areas(runner.outcomes, number)]
     print("--- areas")
     for outcome in outcomes:
         word = "FAILED" if outcome.problems else "ok"
@@ -250,12 +254,12 @@ def report(runner):
 
 
 def main():
-    part = os.environ.get("MOEFLUX_CI_PART")
-    part = int(part) if part else part_of(commit_of_head())
+    number = os.environ.get("MOEFLUX_CI_PART")
+    number = int(number) if number else int(commit_of_head(), 16)
     with tempfile.TemporaryDirectory() as logs:
         runner = Runner(logs)
-        run_all(runner, part)
-        return report(runner)
+        run_all(runner, number)
+        return report(runner, number)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
            "ServiceTest.WhoLeavesIsCancelled", "ServiceApi.AnswersWholeAndInPieces", "install",
            "install_library")
 
+# Numbers of runs: the second part of each sanitizer.
+ASAN, TSAN = 2, 3
+
 
 class FakeMachine:
     """Commands that leave what the real ones would."""
@@ -62,16 +65,16 @@ class CiTest(unittest.TestCase):
         areas.run_logged = self.machine.run_logged
         self.addCleanup(setattr, areas, "run_logged", real)
 
-    def report(self, run=areas.run_all):
+    def report(self, number=ASAN):
         """(status, text) of a run."""
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
-            run(self.runner, 1)
-            status = areas.report(self.runner)
+            areas.run_all(self.runner, number)
+            status = areas.report(self.runner, number)
         return status, text.getvalue()
 
-    def assert_fails(self, *words):
-        status, text = self.report()
+    def assert_fails(self, *words, number=ASAN):
+        status, text = self.report(number)
         self.assertEqual(1, status, text)
         for word in words:
             self.assertIn(word, text)
@@ -80,22 +83,26 @@ class CiTest(unittest.TestCase):
         self.machine.cases[suite] = [c for c in self.machine.cases[suite] if c[0] != name]
 
     def test_everything_ran_and_the_last_lines_are_the_suites(self):
-        status, text = self.report()
-        self.assertEqual(0, status, text)
-        for area in areas.AREAS:
-            self.assertRegex(text, rf"(?m)^ok +{area} ")
-        self.assertTrue(text.endswith(SUMMARY), text)
-        self.assertTrue(any("-I 2,,3" in command for command in self.machine.ran))
-        for target in ("test", "test-asan", "test-tsan"):
-            self.assertTrue(any(f" {target} " in command and "-DMOEFLUX_RUST=ON" in command
-                                for command in self.machine.ran), target)
+        for number, target, part in ((ASAN, "test-asan", "-I 2,,16"),
+                                     (TSAN, "test-tsan", "-I 2,,3")):
+            with self.subTest(target):
+                self.setUp()
+                status, text = self.report(number)
+                self.assertEqual(0, status, text)
+                for area in areas.areas_of(number):
+                    self.assertRegex(text, rf"(?m)^ok +{area} ")
+                self.assertTrue(text.endswith(SUMMARY), text)
+                self.assertTrue(any(part in command for command in self.machine.ran))
+                for made in ("test", target):
+                    self.assertTrue(any(f" {made} " in command and "-DMOEFLUX_RUST=ON" in command
+                                        for command in self.machine.ran), made)
 
     def test_an_area_nobody_called_fails(self):
-        for name in ("area_check", "area_release", "area_cuda"):
+        for name in ("area_check", "area_release", "area_cuda", "area_sanitizer"):
             with self.subTest(name):
                 self.setUp()
                 real = getattr(areas, name)
-                setattr(areas, name, lambda runner: 100)
+                setattr(areas, name, lambda *_: 100)
                 try:
                     self.assert_fails("did not run")
                 finally:
@@ -107,8 +114,10 @@ class CiTest(unittest.TestCase):
             with self.subTest(word):
                 self.setUp()
                 self.machine.status = {word: 2}
-                self.assert_fails("FAILED", "exit status 2")
-                self.assertTrue(any("test-tsan" in command for command in self.machine.ran))
+                self.assert_fails("FAILED", "exit status 2",
+                                  number=TSAN if word == "test-tsan" else ASAN)
+                self.assertTrue(any("test-tsan" in command or "test-asan" in command
+                                    for command in self.machine.ran))
 
     def test_a_check_that_was_skipped_fails(self):
         self.machine.output["check"] = CHECKED.replace("format: clean", "format: skipped, no clang")
@@ -132,7 +141,7 @@ class CiTest(unittest.TestCase):
 
     def test_a_failed_case_is_no_skip_whatever_it_says(self):
         self.machine.cases["tsan"].append(("Some.Case", "fail", "hardware: no GPU"))
-        self.assert_fails("Some.Case: failed")
+        self.assert_fails("Some.Case: failed", number=TSAN)
 
     def test_a_disabled_case_is_for_another_case_to_run(self):
         self.machine.cases["release"].append(("Child.Continues", "disabled", ""))
@@ -143,18 +152,21 @@ class CiTest(unittest.TestCase):
             with self.subTest(suite):
                 self.setUp()
                 del self.machine.cases[suite]
-                self.assert_fails("FAILED", "0 cases passed")
+                self.assert_fails("FAILED", "0 cases passed",
+                                  number=TSAN if suite == "tsan" else ASAN)
         self.setUp()
-        self.machine.cases["release"] += [(f"Case.{i}", "run", "") for i in range(1000)]
+        self.machine.cases["release"] += [(f"Case.{i}", "run", "") for i in range(2000)]
         self.assert_fails("FAILED asan", "60 cases passed, expected at least")
 
     def test_without_a_summary_there_is_nothing_to_believe(self):
         self.machine.output["test"] = "ninja: build stopped\n"
         self.assert_fails("did not run to its end")
 
-    def test_the_commit_chooses_the_part(self):
-        self.assertEqual(set(range(12)), {areas.part_of(f"{i:040x}") for i in range(24)})
-        self.assertEqual(areas.part_of("f" * 40), areas.part_of("f" * 40))
+    def test_the_commit_chooses_the_sanitizer_and_its_part(self):
+        for name, target, parts in areas.SANITIZERS:
+            self.assertEqual({(name, target, part, parts) for part in range(parts)},
+                             {chosen for chosen in map(areas.sanitizer_of, range(64))
+                              if chosen[0] == name})
 
     def test_bytes_no_xml_has_are_read(self):
         path = self.runner.path("odd.xml")
