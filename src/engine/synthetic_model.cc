@@ -32,13 +32,32 @@ Json config_of(const PublicModel& model) {
   return std::move(config).value();
 }
 
-/// Lists of `all` entries keep the first `kept`, those of objects within `config` too.
+/// Lists of `all` entries keep the first `kept`, those of objects within `config` too, and so do
+/// patterns with a letter for each layer.
 void cut_lists(Json& config, int64_t all, int64_t kept) {
   for (auto& item : config.items()) {
     Json& value = item.value();
     if (value.is_object()) cut_lists(value, all, kept);
+    if (value.is_string() && item.key().ends_with("_pattern")) {
+      std::string letters = value.get<std::string>();
+      if (static_cast<int64_t>(letters.size()) == all)
+        value = letters.substr(0, static_cast<size_t>(kept));
+    }
     if (!value.is_array() || static_cast<int64_t>(value.size()) != all) continue;
     value.erase(value.begin() + kept, value.end());
+  }
+}
+
+/// Lists of the numbers of layers, from 1 on, keep those of the first `kept`.
+void cut_layer_numbers(Json& trunk, int64_t kept) {
+  if (!trunk.contains("linear_attn_config")) return;
+  Json& config = trunk["linear_attn_config"];
+  for (const char* const key : {"full_attn_layers", "kda_layers"}) {
+    Json left = Json::array();
+    for (const Json& layer : config[key]) {
+      if (layer.get<int64_t>() <= kept) left.push_back(layer);
+    }
+    config[key] = std::move(left);
   }
 }
 
@@ -57,6 +76,7 @@ Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
   if (num_layers == 0) return config;
   trunk[kNumLayers] = num_layers;
   cut_lists(trunk, all, num_layers);
+  cut_layer_numbers(trunk, num_layers);
   return config;
 }
 

@@ -58,13 +58,19 @@ TEST_P(PackedGolden, PlainLogitsAreTheSameBits) {
 bool has_rows_of_32(const std::string& family) {
   const auto config = parse_json(read_bytes(golden_folder(family) + "/config.json"), family);
   EXPECT_TRUE(config.ok());
-  return config.ok() && config->dump().find("intermediate_size\":32,") != std::string::npos;
+  if (!config.ok()) return false;
+  const std::string text = config->dump();
+  return text.find("intermediate_size\":32,") != std::string::npos ||
+         text.find("moe_latent_size\":32,") != std::string::npos ||
+         text.find("linear_head_dim\":32,") != std::string::npos;  // through which decays go
 }
 
 std::vector<std::string> families_to_quantise() {
   std::vector<std::string> names = golden_families();
   std::erase(names, "gemma4_text");  // its embedding is F32, as are its scales; the copy has BF16
   std::erase_if(names, has_rows_of_32);
+  // The copy leaves their stacks of experts plain, gate and up in one tensor.
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("granitemoe"); });
   return names;
 }
 
