@@ -39,9 +39,8 @@ void cut_lists(Json& config, int64_t all, int64_t kept) {
     Json& value = item.value();
     if (value.is_object()) cut_lists(value, all, kept);
     if (value.is_string() && item.key().ends_with("_pattern")) {
-      std::string letters = value.get<std::string>();
-      if (static_cast<int64_t>(letters.size()) == all)
-        value = letters.substr(0, static_cast<size_t>(kept));
+      auto& letters = value.get_ref<std::string&>();
+      if (static_cast<int64_t>(letters.size()) == all) letters.resize(static_cast<size_t>(kept));
     }
     if (!value.is_array() || static_cast<int64_t>(value.size()) != all) continue;
     value.erase(value.begin() + kept, value.end());
