@@ -23,14 +23,18 @@ std::byte* cached(const KvView& kv, std::span<const Tensor> pages, int64_t posit
 const float* read_cached(const KvView& kv, std::span<const Tensor> pages, int64_t position,
                          int64_t head, std::span<float> space) {
   const std::byte* row = cached(kv, pages, position, head);
-  if (pages.front().dtype == DType::kF32) return reinterpret_cast<const float*>(row);
-  if (pages.front().dtype == DType::kI8) {
-    const int64_t cols = q8_rows::cols_of(pages.front().dim(2));
-    q8_rows::decode(space.first(std::min(space.size(), static_cast<size_t>(cols))), row, cols);
+  const DType dtype = pages.front().dtype;
+  if (dtype == DType::kF32) return reinterpret_cast<const float*>(row);
+  const int64_t width = pages.front().dim(2);
+  const int64_t cols = dtype == DType::kI8 ? q8_rows::cols_of(width) : width;
+  // The room is for keys or values, whichever is wider: a row may be shorter.
+  space = space.first(std::min(space.size(), static_cast<size_t>(cols)));
+  if (dtype == DType::kI8) {
+    q8_rows::decode(space, row, cols);
     return space.data();
   }
   for (size_t i = 0; i < space.size(); ++i) {
-    space[i] = load_float(row, static_cast<int64_t>(i), pages.front().dtype);
+    space[i] = load_float(row, static_cast<int64_t>(i), dtype);
   }
   return space.data();
 }
