@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "chat/session.h"
 
 namespace moeflux {
@@ -40,6 +41,23 @@ void Decoding::move_to(Session& session) {
 
 Status Decoding::step() {
   MF_RETURN_IF_ERROR(eval_pending());
+  return draw();
+}
+
+Status Decoding::step_with(const LastLogits& logits) {
+  MF_CHECK(pending_);
+  last_ = logits;
+  pending_.reset();
+  ++steps_;
+  return draw();
+}
+
+BestLogits Decoding::best_needed() const {
+  const Engine& engine = session_->engine();
+  return engine.has_fast_best() ? text_.best_needed(engine.spec().vocab_size) : BestLogits{};
+}
+
+Status Decoding::draw() {
   MF_ASSIGN_OR_RETURN(const bool needs_all, text_.needs_all(last_));
   if (needs_all) {
     last_ = {};
@@ -55,10 +73,10 @@ Status Decoding::step() {
 Status Decoding::eval_pending() {
   if (!pending_) return {};
   Engine& engine = session_->engine();
-  const BestLogits best = text_.best_needed(engine.spec().vocab_size);
+  const BestLogits best = best_needed();
   const TokenId token = *pending_;
   last_ = {};
-  if (best.count > 0 && engine.has_fast_best()) {
+  if (best.count > 0) {
     MF_ASSIGN_OR_RETURN(last_.best, engine.eval_best(*session_->sequence_, {&token, 1}, best));
     last_.best_of = best.of;
   } else {

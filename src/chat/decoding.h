@@ -40,6 +40,10 @@ class Decoding {
   /// Evaluates the last token told, but for the first, which follows the session's own; then tells
   /// the next. Not after the end.
   Status step();
+  /// The same for a pending token that somebody else has evaluated, with its logits.
+  Status step_with(const LastLogits& logits);
+  /// How many of the best of that token's logits are enough; none: all are needed.
+  BestLogits best_needed() const;
   /// As Continuation's.
   void force(std::span<const TokenId> tokens) { text_.force(tokens); }
   std::optional<FinishReason> end() const { return text_.end(); }
@@ -61,6 +65,7 @@ class Decoding {
   Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink,
            std::shared_ptr<ConstrainedText> constrained);
   Status eval_pending();
+  Status draw();
 
   Session* session_;
   Sampler sampler_;

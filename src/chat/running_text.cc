@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
+
 namespace moeflux {
 namespace {
 
@@ -58,19 +60,22 @@ void RunningText::note_begin() {
 
 void RunningText::begin_from(TextState state, int64_t branch) {
   const int64_t length = state.length();
-  const auto end = static_cast<int64_t>(tokens_.size());
   state_.emplace(std::move(state));
   is_at_end_ = false;
-  // Where layers forget, any length will do.
-  if (state_->session().model()->engine->shortest_truncation(end) > 0) {
-    for (const int64_t point : {branch, prompt_length() - 1}) {
-      if (point > length && point < end) checkpoints_ahead_.push_back(point);
-    }
-    std::ranges::sort(checkpoints_ahead_);
-  }
+  plan_checkpoints(branch);
   if (decoding_) return;
   statistics_.cached_tokens = length;
   tell_position(0);
+}
+
+// Where layers forget, any length will do.
+void RunningText::plan_checkpoints(int64_t branch) {
+  const auto end = static_cast<int64_t>(tokens_.size());
+  if (state_->session().model()->engine->shortest_truncation(end) == 0) return;
+  for (const int64_t point : {branch, prompt_length() - 1}) {
+    if (point > state_->length() && point < end) checkpoints_ahead_.push_back(point);
+  }
+  std::ranges::sort(checkpoints_ahead_);
 }
 
 void RunningText::drop_state() {
@@ -81,49 +86,101 @@ void RunningText::drop_state() {
   prompt_logprobs_.clear();
 }
 
-Status RunningText::step() {
-  if (is_cancelled()) {
-    end_ = FinishReason::kCancelled;
-    return {};
-  }
-  return is_at_end_ ? decode() : eval_piece();
+void RunningText::go_on_alone() {
+  drop_state();
+  is_alone_ = true;
 }
 
-int64_t RunningText::piece_end(int64_t begin) const {
-  const Engine& engine = *state_->session().model()->engine;
-  int64_t end = std::min(begin + engine.prefill_chunk(), static_cast<int64_t>(tokens_.size()));
+// A prompt whose logits are told would lack those of tokens that its snapshot has.
+void RunningText::preempt() {
+  is_preempted_ = true;
+  since_ = Clock::now();
+  if (!state_) return;
+  if (is_at_end_ || !wants_all_logits()) {
+    Result<std::vector<std::byte>> saved = state_->session().save();
+    if (saved.ok()) saved_ = std::move(*saved);
+  }
+  drop_state();
+}
+
+Status RunningText::restore(std::shared_ptr<OpenModel> model) {
+  const std::vector<std::byte> saved = std::exchange(saved_, {});
+  MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(std::move(model)));
+  MF_RETURN_IF_ERROR(session->load(saved));
+  state_.emplace(std::move(session));
+  plan_checkpoints(0);
+  return {};
+}
+
+int64_t RunningText::tokens_left() const {
+  if (is_at_end_) return 0;
+  return static_cast<int64_t>(tokens_.size()) - (state_ ? state_->length() : 0);
+}
+
+int64_t RunningText::piece_left() const {
+  const int64_t begin = state_ ? state_->length() : 0;
+  int64_t end = begin + tokens_left();
   for (const int64_t point : checkpoints_ahead_) {
     if (point > begin) end = std::min(end, point);
   }
-  return end;
+  return end - begin;
 }
 
-Status RunningText::eval_piece() {
-  Session& session = state_->session();
-  const int64_t begin = state_->length();
-  const int64_t end = piece_end(begin);
-  const bool is_last = end == static_cast<int64_t>(tokens_.size());
-  const bool wants_all = request_.prompt_logprobs && !decoding_;
-  EvalOptions options{.logits = is_last ? LogitsMode::kLast : LogitsMode::kNone,
-                      .stop = stop_.get_token()};
-  if (wants_all) options.logits = LogitsMode::kAll;
-  const LogitsSink sink = [&](int64_t first, std::span<const float> rows) {
-    return wants_all ? note_logprobs(first, rows) : Status();
+bool RunningText::is_alone() const { return is_alone_ || (!is_at_end_ && wants_all_logits()); }
+
+SessionStep RunningText::part(int64_t tokens) {
+  if (!is_at_end_) return piece_part(std::min(tokens, piece_left()));
+  MF_CHECK(decoding_->pending());
+  drawn_ = *decoding_->pending();
+  SessionStep part{.session = state_->shared_session(),
+                   .tokens = {&drawn_, 1},
+                   .phase = StepPhase::kDecode,
+                   .stop = stop_.get_token()};
+  // A constraint may forbid the best.
+  if (request_.constraint == nullptr) part.best = decoding_->best_needed();
+  part.keeps_logits = false;
+  return part;
+}
+
+SessionStep RunningText::piece_part(int64_t tokens) {
+  const auto begin = static_cast<size_t>(state_->length());
+  const bool is_last = begin + static_cast<size_t>(tokens) == tokens_.size();
+  SessionStep part{.session = state_->shared_session(),
+                   .tokens = std::span(tokens_).subspan(begin, static_cast<size_t>(tokens)),
+                   .stop = stop_.get_token(),
+                   .logits = is_last ? LogitsMode::kLast : LogitsMode::kNone};
+  if (!wants_all_logits()) return part;
+  part.logits = LogitsMode::kAll;
+  part.sink = [this](int64_t first, std::span<const float> rows) {
+    return note_logprobs(first, rows);
   };
-  const Clock::time_point before = Clock::now();
-  const Status done = session.eval(
-      std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-      options, sink);
-  statistics_.prefill_seconds += seconds_since(before);
-  piece_tokens_ += state_->length() - begin;
-  if (!done.ok() && done.error().code() == ErrorCode::kCancelled) {
-    end_ = FinishReason::kCancelled;
-    return {};
+  return part;
+}
+
+Status RunningText::take(const SessionStep& done, double seconds) {
+  const Status taken = is_at_end_ ? take_token(done, seconds) : take_piece(done, seconds);
+  if (taken.ok() || taken.error().code() != ErrorCode::kCancelled) return taken;
+  end_ = FinishReason::kCancelled;
+  return {};
+}
+
+Status RunningText::take_token(const SessionStep& done, double seconds) {
+  statistics_.decode_seconds += seconds;
+  MF_RETURN_IF_ERROR(done.outcome);
+  LastLogits logits{.all = done.last, .best = done.best_found, .best_of = done.best.of};
+  if (done.best.count > 0) logits.all = {};
+  return draw(&logits);
+}
+
+Status RunningText::take_piece(const SessionStep& done, double seconds) {
+  statistics_.prefill_seconds += seconds;
+  MF_RETURN_IF_ERROR(done.outcome);
+  piece_tokens_ += static_cast<int64_t>(done.tokens.size());
+  if (std::erase(checkpoints_ahead_, state_->length()) > 0) {
+    MF_RETURN_IF_ERROR(state_->add_checkpoint());
   }
-  MF_RETURN_IF_ERROR(done);
-  if (std::erase(checkpoints_ahead_, end) > 0) MF_RETURN_IF_ERROR(state_->add_checkpoint());
   if (!decoding_) tell_progress(0);
-  return is_last ? start_text() : Status();
+  return tokens_left() == 0 ? start_text() : Status();
 }
 
 // Each row tells of the token after it; the last one's is drawn.
@@ -143,7 +200,7 @@ Status RunningText::start_text() {
   Session& session = state_->session();
   if (decoding_) {
     decoding_->move_to(session);
-    return decode();
+    return draw(nullptr);
   }
   if (request_.prompt_logprobs) receiver_->on_prompt_logprobs(prompt_logprobs_);
   if (request_.tokens_max == 0) {
@@ -164,17 +221,15 @@ Status RunningText::start_text() {
                                   .skip_special = false,
                                   .constrained = std::move(constrained)},
                                  [this](const DrawnToken& drawn) { return tell(drawn); }));
-  return decode();
+  return draw(nullptr);
 }
 
-Status RunningText::decode() {
-  EvalTimer timer = state_->session().timer();
-  timer_ = &timer;
-  const Status done = decoding_->step();
-  timer_ = nullptr;
-  statistics_.decode_seconds += timer.elapsed_seconds();
+// After the logits, or after the session's own.
+Status RunningText::draw(const LastLogits* logits) {
+  const Status drawn = logits == nullptr ? decoding_->step() : decoding_->step_with(*logits);
+  if (drawn.ok()) is_alone_ = false;
   if (decoding_->end()) end_ = decoding_->end();
-  return done;
+  return drawn;
 }
 
 std::optional<FinishReason> RunningText::tell(const DrawnToken& drawn) {
@@ -191,7 +246,7 @@ std::optional<FinishReason> RunningText::tell(const DrawnToken& drawn) {
     told.text = text;
   }
   const uint64_t resumes = resumes_;
-  const Verdict verdict = timer_->outside([&] { return receiver_->on_token(told); });
+  const Verdict verdict = receiver_->on_token(told);
   if (is_last) return std::nullopt;
   if (is_cancelled()) return FinishReason::kCancelled;
   if (verdict.stop) return FinishReason::kStopString;

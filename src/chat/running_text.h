@@ -1,5 +1,5 @@
-// One request from its submission to its last call: evaluates its prompt and draws its text in
-// steps, on a state that it can lose and have made again.
+// One request from its submission to its last call: says what of its prompt or text the next step
+// is to evaluate and draws what follows, on a state that it can lose and have made again.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "chat/decoding.h"
-#include "chat/eval_timer.h"
 #include "chat/text_request.h"
 #include "chat/text_state.h"
 
@@ -56,11 +55,21 @@ class RunningText {
   bool is_parked() const { return parked_at_ && *parked_at_ == resumes_; }
   /// Tokens are to be evaluated whose logits are of no use.
   bool is_in_prompt() const { return !is_at_end_; }
+  /// All of these, and those of the next piece; 0 behind the prompt.
+  int64_t tokens_left() const;
+  int64_t piece_left() const;
+  /// Nobody else may take part in its steps: there are logits of many rows, or a step with others
+  /// has failed.
+  bool is_alone() const;
+  Clock::time_point submitted() const { return submitted_; }
+  /// Since when it has had what it has: a place in the queue, or room for its state.
+  Clock::time_point since() const { return since_; }
   int64_t processed_tokens() const;
   TextWork work() const;
 
   void tell_position(int64_t queue_position);
   void note_begin();
+  void note_admission() { since_ = Clock::now(); }
   void add_experts(const ExpertStats& more) { statistics_.experts += more; }
   void end_as(FinishReason reason) { end_ = reason; }
 
@@ -71,20 +80,40 @@ class RunningText {
   void begin_from(TextState state, int64_t branch);
   /// Forgets the state; the text goes on from another one.
   void drop_state();
+  /// A step with others has failed. The state is lost; the text is evaluated again, by itself until
+  /// it goes on.
+  void go_on_alone();
+
+  bool is_preempted() const { return is_preempted_; }
+  /// Gives the state's memory back and keeps a snapshot of it, where there is a state and memory
+  /// for that. For the call whose turn it is.
+  void preempt();
+  uint64_t saved_bytes() const { return saved_.size(); }
+  /// Goes on, from the snapshot if there is one. Fails as Session::load() does; the text can then
+  /// begin from another state.
+  void end_preemption() { is_preempted_ = false; }
+  bool has_snapshot() const { return !saved_.empty(); }
+  Status restore(std::shared_ptr<OpenModel> model);
   /// None after a failure.
   std::optional<TextState> take_state() { return std::exchange(state_, std::nullopt); }
 
-  /// Evaluates a piece of tokens(), or a token that was drawn, and draws the next if that was the
-  /// last, all told to the receiver. For the call whose turn it is. Looks first whether it was
-  /// cancelled. Fails as Session::eval() and Sampler do.
-  Status step();
+  /// Its part of a step: so many of tokens() at most, or the token that was drawn. Lives until
+  /// take().
+  SessionStep part(int64_t tokens);
+  /// What the step brought, which took so long: draws the next token if those were the last, and
+  /// tells the receiver. For the call whose turn it is, before anything else is evaluated. Fails as
+  /// the step and Sampler do.
+  Status take(const SessionStep& done, double seconds);
 
  private:
-  Status eval_piece();
-  int64_t piece_end(int64_t begin) const;
+  SessionStep piece_part(int64_t tokens);
+  Status take_piece(const SessionStep& done, double seconds);
+  Status take_token(const SessionStep& done, double seconds);
+  bool wants_all_logits() const { return request_.prompt_logprobs && !decoding_; }
+  void plan_checkpoints(int64_t branch);
   Status note_logprobs(int64_t first_position, std::span<const float> rows);
   Status start_text();
-  Status decode();
+  Status draw(const LastLogits* logits);
   std::optional<FinishReason> tell(const DrawnToken& drawn);
   void tell_progress(int64_t queue_position);
 
@@ -95,6 +124,7 @@ class RunningText {
   std::atomic<uint64_t> resumes_ = 0;
 
   const Clock::time_point submitted_ = Clock::now();
+  Clock::time_point since_ = submitted_;
   std::optional<Clock::time_point> began_;
   std::vector<TokenId> tokens_;
   std::optional<TextState> state_;
@@ -103,8 +133,11 @@ class RunningText {
   int64_t piece_tokens_ = 0;  // evaluated by all pieces
   std::vector<TokenLogprobs> prompt_logprobs_;
   std::unique_ptr<Decoding> decoding_;  // from the prompt's end on
-  EvalTimer* timer_ = nullptr;          // of a step of decode, while it runs
-  std::optional<uint64_t> parked_at_;   // resumes_ then
+  TokenId drawn_ = 0;                   // in a step, the token that is evaluated
+  bool is_alone_ = false;               // until it goes on
+  bool is_preempted_ = false;
+  std::vector<std::byte> saved_;       // a snapshot of a text that was preempted, or empty
+  std::optional<uint64_t> parked_at_;  // resumes_ then
   std::optional<double> first_token_seconds_;
   std::optional<int64_t> told_position_;
   TextStatistics statistics_;

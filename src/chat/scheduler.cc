@@ -14,10 +14,10 @@ Status check(const SchedulerOptions& options) {
                       "{} requests that run and {} that wait, expected 1 and 0 at least",
                       options.active_max, options.queue_max);
   }
-  if (options.slice_tokens < 1 || options.slice_time.count() < 0) {
+  if (options.slice_time.count() < 0 || options.patience.count() < 0) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "slices of {} tokens and {} ms, expected 1 and 0 at least",
-                      options.slice_tokens, options.slice_time.count());
+                      "slices of {} ms and a patience of {} ms, expected 0 at least",
+                      options.slice_time.count(), options.patience.count());
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// Many requests for text on one opened model, computed a slice at a time by a thread of its own. A
-// text depends on its request and the model alone: never on who else waits, on the order, or on
-// what was kept of earlier texts.
+// Many requests for text on one opened model, computed in common steps by a thread of its own. A
+// text depends on its request and the model alone: never on who else waits, on the order, on who
+// takes part in a step, or on what was kept of earlier texts.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,19 @@
 
 #include "base/result.h"
 #include "chat/open_model.h"
+#include "chat/step_book.h"
 #include "chat/text_request.h"
 
 namespace moeflux {
 
 struct SchedulerOptions {
   int queue_max = 64;  // requests beyond active_max that are taken; further ones are refused
-  int active_max = 8;  // texts that have begun, and have the engine in turns
-  /// A slice of decode lasts so many tokens and so long, whichever is longer. One of a prompt lasts
-  /// as long, but a piece of Engine::prefill_chunk() tokens at least.
-  int64_t slice_tokens = 16;
+  int active_max = 8;  // texts that have begun and share the engine
+  Sharing sharing = Sharing::kAuto;
+  /// How long one text has the engine where experts come from a drive: a token at least.
   std::chrono::milliseconds slice_time{1000};
+  /// Who has waited so long takes the place of one who has run as long, and goes on later.
+  std::chrono::milliseconds patience{30000};
   /// Tokens of ended texts whose states stay in memory; negative: a context.
   int64_t kept_tokens_max = -1;
   /// Bytes of all states, those of texts that run by what they may become. 0: those of one full
@@ -34,6 +36,7 @@ struct SchedulerCounters {
   int64_t waiting = 0;      // now
   int64_t running = 0;      // now: texts that have begun, with
   int64_t parked = 0;       // those that wait to be resumed
+  int64_t preempted = 0;    // now, beside them: texts that gave way and wait to go on
   int64_t kept_texts = 0;   // now: ended texts whose states are in memory, and
   int64_t kept_tokens = 0;  // their tokens
   uint64_t finished = 0;    // requests that ended by themselves
@@ -42,8 +45,11 @@ struct SchedulerCounters {
   uint64_t prompt_tokens = 0;     // evaluated, in prompts
   uint64_t generated_tokens = 0;  // told, without stop tokens
   uint64_t decode_steps = 0;      // evaluations of a single token that followed
-  double prefill_seconds = 0.0;
-  double decode_seconds = 0.0;
+  uint64_t steps = 0;             // of the engine, each with tokens of one or more texts
+  uint64_t step_tokens = 0;       // in these
+  uint64_t preemptions = 0;
+  double prefill_seconds = 0.0;      // of steps, as each text that took part in them sees them
+  double decode_seconds = 0.0;       // the same
   uint64_t prefix_query_tokens = 0;  // of prompts that looked for a kept beginning
   uint64_t prefix_hit_tokens = 0;    // of these, found
   uint64_t prefix_write_failures = 0;
@@ -55,7 +61,7 @@ struct SchedulerCounters {
 
 /// A text that has begun.
 struct ActiveText {
-  enum class State : uint8_t { kPrompt, kText, kParked };
+  enum class State : uint8_t { kPrompt, kText, kParked, kPreempted };
 
   TextRequestId id = 0;
   State state = State::kPrompt;
@@ -69,7 +75,7 @@ struct ActiveText {
 /// All functions are for any thread, but drain() and the destructor not from a receiver's calls.
 class Scheduler {
  public:
-  /// Waits for its turn at the model. Direct users of the model go on working beside it, a slice
+  /// Waits for its turn at the model. Direct users of the model go on working beside it, a step
   /// apart. Fails with kInvalidArgument for options that cannot be, and as Session::create() does.
   static Result<std::unique_ptr<Scheduler>> start(std::shared_ptr<OpenModel> model,
                                                   SchedulerOptions options = {});

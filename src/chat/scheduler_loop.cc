@@ -14,12 +14,45 @@ using Clock = std::chrono::steady_clock;
 // What a text without a limit is taken to need beyond its prompt. One that goes on longer takes
 // memory that ended texts lose, and then the expert cache.
 constexpr int64_t kUnlimitedTokens = 1024;
+// How often somebody who waits for room looks for it while nobody computes.
+constexpr std::chrono::milliseconds kRecheckMin{10};
+constexpr std::chrono::milliseconds kRecheckMax{1000};
 // Beginnings that two texts share by chance are no place to come back to.
 constexpr int64_t kBranchTokensMin = 64;
 
 uint64_t planned_state_bytes(const Engine& engine) {
   const MemoryPlan& plan = engine.memory_plan();
   return plan.context_bytes + plan.reserve_bytes / 2;
+}
+
+StepLimits step_limits(const Engine& engine, const SchedulerOptions& options) {
+  const auto microseconds = [](std::chrono::milliseconds time) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+  };
+  StepLimits limits{.active_max = options.active_max,
+                    .state_bytes_max = options.state_bytes_max > 0 ? options.state_bytes_max
+                                                                   : planned_state_bytes(engine),
+                    .rows_max = engine.prefill_chunk(),
+                    .answers_max = logits_rows_max(engine.spec(), engine.prefill_chunk()),
+                    .slice_us = microseconds(options.slice_time),
+                    .patience_us = microseconds(options.patience)};
+  for (const LayerSpec& layer : engine.spec().layers) {
+    if (layer.moe.num_experts == 0) continue;
+    limits.sharing_tokens = std::max<int64_t>(
+        1, layer.moe.num_experts / std::max<int64_t>(1, layer.moe.experts_per_token));
+  }
+  return limits;
+}
+
+StepBookOptions book_options(const OpenModel& model, const SchedulerOptions& options) {
+  const uint64_t all = model.engine->memory_plan().experts_bytes;
+  return {.sharing = options.sharing, .experts_fit = model.counters().expert_capacity_bytes >= all};
+}
+
+ActiveText::State state_of(const RunningText& text) {
+  if (text.is_preempted()) return ActiveText::State::kPreempted;
+  if (text.is_parked()) return ActiveText::State::kParked;
+  return text.is_in_prompt() ? ActiveText::State::kPrompt : ActiveText::State::kText;
 }
 
 int64_t kept_tokens_max(const SchedulerOptions& options, const Engine& engine) {
@@ -34,9 +67,8 @@ Scheduler::Loop::Loop(std::shared_ptr<OpenModel> model, std::shared_ptr<Session>
       engine_(*model_->engine),
       caller_(std::move(caller)),
       options_(options),
-      state_bytes_max_(options.state_bytes_max > 0 ? options.state_bytes_max
-                                                   : planned_state_bytes(engine_)),
-      policy_({.tokens = options.slice_tokens, .time = options.slice_time}),
+      limits_(step_limits(engine_, options_)),
+      book_(book_options(*model_, options_)),
       kept_(kept_tokens_max(options, engine_)),
       thread_([this] { run(); }) {}
 
@@ -47,7 +79,7 @@ Scheduler::Loop::~Loop() {
     for (const TextPtr& text : queue_) dismissed_.push_back(text);
     queue_.clear();
     for (const TextPtr& text : active_) text->cancel();
-    if (in_slice_) caller_->cancel();
+    if (is_in_step_) caller_->cancel();
     news_ = true;
   }
   has_news_.notify_one();
@@ -121,7 +153,7 @@ void Scheduler::Loop::cancel(TextRequestId id) {
     const auto active = std::ranges::find_if(active_, of_id);
     if (active != active_.end()) (*active)->cancel();
     // It may wait for a direct user of the model to give up its turn.
-    if (in_slice_ == id) caller_->cancel();
+    if (is_in_step_) caller_->cancel();
     news_ = true;
   }
   has_news_.notify_one();
@@ -148,10 +180,11 @@ SchedulerCounters Scheduler::Loop::counters() const {
   const std::lock_guard lock(mutex_);
   SchedulerCounters counters = counters_;
   counters.waiting = static_cast<int64_t>(queue_.size());
-  counters.running = static_cast<int64_t>(slots_.size());
   for (const auto& [id, slot] : slots_) {
     counters.parked += slot.state == ActiveText::State::kParked ? 1 : 0;
+    counters.preempted += slot.state == ActiveText::State::kPreempted ? 1 : 0;
   }
+  counters.running = static_cast<int64_t>(slots_.size()) - counters.preempted;
   return counters;
 }
 
@@ -173,9 +206,8 @@ void Scheduler::Loop::run() {
     end_cancelled();
     admit();
     tell_news();
-    if (const TextPtr text = next()) {
-      slice(text);
-    } else if (is_to_write()) {
+    if (step()) continue;
+    if (is_to_write()) {
       write_kept();
     } else if (!wait()) {
       return;
@@ -192,7 +224,17 @@ bool Scheduler::Loop::wait() {
     became_idle_.notify_all();
     if (is_stopping_) return false;
   }
-  has_news_.wait(lock, [this] { return news_; });
+  // Who waits for room gets it some time.
+  const bool waits_for_room =
+      !queue_.empty() || std::ranges::any_of(active_, [](const TextPtr& text) {
+        return text->is_preempted() && !text->is_parked();
+      });
+  const auto has_news = [this] { return news_; };
+  if (waits_for_room) {
+    has_news_.wait_for(lock, std::clamp(options_.patience, kRecheckMin, kRecheckMax), has_news);
+  } else {
+    has_news_.wait(lock, has_news);
+  }
   news_ = false;
   return true;
 }
@@ -204,34 +246,6 @@ void Scheduler::Loop::end_cancelled() {
     text->end_as(FinishReason::kCancelled);
     finish(text);
   }
-}
-
-// In the order in which they came, so that nobody who needs much waits for ever.
-void Scheduler::Loop::admit() {
-  while (active_.size() < static_cast<size_t>(options_.active_max)) {
-    TextPtr text;
-    {
-      const std::lock_guard lock(mutex_);
-      if (queue_.empty()) return;
-      text = queue_.front();
-    }
-    if (!fits(*text)) return;
-    const std::lock_guard lock(mutex_);
-    if (queue_.empty() || queue_.front() != text) continue;  // it was cancelled meanwhile
-    queue_.pop_front();
-    queue_changed_ = true;
-    active_.push_back(text);
-    policy_.add(text->id());
-    slots_[text->id()] = {.id = text->id(),
-                          .prompt_tokens = text->prompt_length(),
-                          .tokens_max = text->request().tokens_max};
-  }
-}
-
-// Beside the texts that run; the others' states give way.
-bool Scheduler::Loop::fits(const RunningText& text) const {
-  if (active_.empty()) return true;
-  return out_of_memory_.empty() && active_bytes() + state_bytes(text) <= state_bytes_max_;
 }
 
 // To those who wait and those who waited.
@@ -253,64 +267,18 @@ void Scheduler::Loop::tell_news() {
   }
 }
 
-Scheduler::Loop::TextPtr Scheduler::Loop::next() {
-  const auto find = [this](TextRequestId id) {
-    return *std::ranges::find_if(active_, [id](const TextPtr& text) { return text->id() == id; });
-  };
-  const std::optional<TextRequestId> id =
-      policy_.next([&](TextRequestId one) { return is_ready(*find(one)); });
-  return id ? find(*id) : nullptr;
-}
-
 // Where memory ran out for a text, those that have some end before it begins again, and nobody
-// begins beside it.
+// begins beside it, who ran out of it too neither.
 bool Scheduler::Loop::is_ready(const RunningText& text) const {
-  if (text.is_parked()) return false;
+  if (text.is_parked() || text.is_preempted()) return false;
   if (out_of_memory_.empty() || text.has_state()) return true;
   const bool nobody_has_memory =
       std::ranges::none_of(active_, [](const TextPtr& other) { return other->has_state(); });
-  return nobody_has_memory && out_of_memory_.contains(text.id());
-}
-
-void Scheduler::Loop::slice(const TextPtr& text) {
-  make_room(*text);
-  {
-    const std::lock_guard lock(mutex_);
-    in_slice_ = text->id();
-  }
-  Status done;
-  SliceProgress slice;
-  {
-    const Turn turn(model_, {caller_}, -1);
-    if (turn.state() == Turn::State::kRunning) done = run_slice(*text, slice);
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    in_slice_.reset();
-  }
-  policy_.charge(text->id(), slice.elapsed);
-  if (!done.ok()) {
-    fail(text, done.error());
-  } else if (text->end()) {
-    finish(text);
-  }
-}
-
-Status Scheduler::Loop::run_slice(RunningText& text, SliceProgress& slice) {
-  const Clock::time_point begin_time = Clock::now();
-  const ExpertStats experts_before = engine_.expert_stats();
-  Status done;
-  if (!text.has_state()) done = begin(text);
-  while (done.ok() && !text.end() && !text.is_parked() && !policy_.is_over(slice)) {
-    slice.has_prompt |= text.is_in_prompt();
-    done = text.step();
-    ++slice.tokens;
-    slice.elapsed = Clock::now() - begin_time;
-    publish(text);
-    tell_news();
-  }
-  text.add_experts(engine_.expert_stats() - experts_before);
-  return done;
+  const auto first = std::ranges::find_if(out_of_memory_, [this](TextRequestId id) {
+    const TextPtr other = find(id);
+    return other != nullptr && !other->is_parked();
+  });
+  return nobody_has_memory && first != out_of_memory_.end() && *first == text.id();
 }
 
 // Evicts what the text may need, but for the kept text from which it will begin.
@@ -324,7 +292,8 @@ void Scheduler::Loop::make_room(const RunningText& text) {
     if (begins_from_kept) kept_.use(match);
   }
   const uint64_t taken = active_bytes();
-  kept_.trim(state_bytes_max_ > taken ? state_bytes_max_ - taken : 0, begins_from_kept);
+  const uint64_t all = limits_.state_bytes_max;
+  kept_.trim(all > taken ? all - taken : 0, begins_from_kept);
   publish_kept();
 }
 
@@ -334,6 +303,8 @@ Status Scheduler::Loop::begin(RunningText& text) {
     return {};
   }
   text.note_begin();
+  // What cannot be restored can be evaluated.
+  if (text.has_snapshot() && text.restore(model_).ok()) return {};
   int64_t branch = 0;
   MF_ASSIGN_OR_RETURN(TextState state, find_state(text, branch));
   text.begin_from(std::move(state), branch);
@@ -416,7 +387,8 @@ void Scheduler::Loop::finish(const TextPtr& text) {
 
 void Scheduler::Loop::leave(const RunningText& text, uint64_t SchedulerCounters::*ended) {
   publish(text);
-  policy_.remove(text.id());
+  book_.remove(text.id());
+  beginnings_.erase(text.id());
   published_.erase(text.id());
   out_of_memory_.erase(text.id());
   const std::lock_guard lock(mutex_);
@@ -458,9 +430,12 @@ void Scheduler::Loop::publish(const RunningText& text) {
   slot.cached_tokens = text.statistics().cached_tokens;
   slot.processed_tokens = text.processed_tokens();
   slot.generated_tokens = text.statistics().generated_tokens;
-  slot.state = text.is_parked()      ? ActiveText::State::kParked
-               : text.is_in_prompt() ? ActiveText::State::kPrompt
-                                     : ActiveText::State::kText;
+  slot.state = state_of(text);
+}
+
+void Scheduler::Loop::publish_state(const RunningText& text) {
+  const std::lock_guard lock(mutex_);
+  slots_[text.id()].state = state_of(text);
 }
 
 void Scheduler::Loop::publish_kept() {
@@ -481,7 +456,7 @@ uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
 
 uint64_t Scheduler::Loop::active_bytes() const {
   uint64_t bytes = 0;
-  for (const TextPtr& text : active_) bytes += state_bytes(*text);
+  for (const TextPtr& text : active_) bytes += text->is_preempted() ? 0 : state_bytes(*text);
   return bytes;
 }
 

@@ -17,7 +17,8 @@
 #include "chat/running_text.h"
 #include "chat/scheduler.h"
 #include "chat/session.h"
-#include "chat/slice_policy.h"
+#include "chat/step_book.h"
+#include "chat/step_policy.h"
 
 namespace moeflux {
 
@@ -41,18 +42,42 @@ class Scheduler::Loop {
  private:
   using TextPtr = std::shared_ptr<RunningText>;
 
+  /// A text in the step at hand.
+  struct Part {
+    TextPtr text;
+    int64_t tokens = 0;  // 0: it could not begin
+    bool is_prompt = false;
+    bool has_lost_state = false;  // in a step that failed for all
+    Status done = {};
+  };
+
+  /// Who evaluates the beginning of a text that waits for it.
+  struct Beginning {
+    TextRequestId of = 0;
+    int64_t tokens = 0;
+  };
+
   // All but check() are for the loop's thread, without the mutex.
 
   Status check(const TextRequest& request) const;
   void run();
   bool wait();
   void end_cancelled();
+  TextPtr find(TextRequestId id) const;
+  AdmissionView admission_view() const;
   void admit();
-  bool fits(const RunningText& text) const;
+  void admit(const TextPtr& text);
+  bool preempt(const std::vector<TextRequestId>& ids);
+  void note_beginning(const RunningText& text);
+  std::optional<TextRequestId> evaluates_beginning(const RunningText& text);
   void tell_news();
-  TextPtr next();
-  void slice(const TextPtr& text);
-  Status run_slice(RunningText& text, SliceProgress& slice);
+  StepView step_view();
+  bool step();
+  void run_step(const StepPlan& plan, std::vector<Part>& parts);
+  std::vector<SessionStep> begin_parts(const StepPlan& plan, std::vector<Part>& parts);
+  void take_parts(std::vector<SessionStep>& steps, double seconds, std::vector<Part>& parts);
+  void count_step(const StepPlan& plan, const std::vector<Part>& parts, const StepMeasure& measure);
+  void end_parts(const std::vector<Part>& parts);
   void make_room(const RunningText& text);
   Status begin(RunningText& text);
   Result<TextState> find_state(const RunningText& text, int64_t& branch);
@@ -64,6 +89,7 @@ class Scheduler::Loop {
   bool is_to_write() const;
   void write_kept();
   void publish(const RunningText& text);
+  void publish_state(const RunningText& text);
   void publish_kept();
   uint64_t state_bytes(const RunningText& text) const;
   uint64_t active_bytes() const;
@@ -72,13 +98,14 @@ class Scheduler::Loop {
   Engine& engine_;
   const std::shared_ptr<Session> caller_;
   const SchedulerOptions options_;
-  const uint64_t state_bytes_max_;
 
   // The loop's thread alone has these.
-  SlicePolicy policy_;
+  StepLimits limits_;
+  StepBook book_;
   KeptStates kept_;
   std::map<TextRequestId, TextWork> published_;  // of active texts: what counters_ have
-  std::set<TextRequestId> out_of_memory_;        // active texts for which memory ran out once
+  std::map<TextRequestId, Beginning> beginnings_;
+  std::set<TextRequestId> out_of_memory_;  // active texts for which memory ran out once
 
   mutable std::mutex mutex_;  // guards what follows; active_ is written by the loop's thread alone,
                               // which reads it without
@@ -88,7 +115,7 @@ class Scheduler::Loop {
   std::deque<TextPtr> queue_;
   std::vector<TextPtr> dismissed_;  // cancelled in the queue; their receivers are still to be told
   bool queue_changed_ = false;      // since its texts were told their positions
-  std::optional<TextRequestId> in_slice_;
+  bool is_in_step_ = false;
   std::map<TextRequestId, ActiveText> slots_;
   SchedulerCounters counters_;
   TextRequestId last_id_ = 0;

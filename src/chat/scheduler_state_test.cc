@@ -86,7 +86,8 @@ TEST_P(SchedulerStateTest, WhereTextsBranchOffTheNextOneBegins) {
 }
 
 TEST_P(SchedulerStateTest, ATextMayBeginFromOneThatRuns) {
-  const auto scheduler = begin(open_tiny(), {.slice_tokens = 1, .slice_time = milliseconds(0)});
+  const auto scheduler =
+      begin(open_tiny(), {.sharing = Sharing::kSlices, .slice_time = milliseconds(0)});
   Gate gate;
   const TextRequest request{.prompt = tokens(100, 1), .sampler = {.seed = 1}, .tokens_max = 20};
   const auto first = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
@@ -220,7 +221,7 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
   auto engine = Engine::open(folder_.path(), *model->device, {.prefill_chunk = 64});
   ASSERT_TRUE(engine.ok()) << engine.error().to_string();
   model->engine = std::move(engine).value();
-  const auto scheduler = begin(model, {.slice_tokens = 1, .slice_time = milliseconds(0)});
+  const auto scheduler = begin(model, {.sharing = Sharing::kSlices, .slice_time = milliseconds(0)});
   // Its 257th token needs a page.
   const TextRequest request{.prompt = tokens(250, 1), .sampler = {.seed = 1}, .tokens_max = 20};
   const TextRequest small{.prompt = tokens(20, 2), .sampler = {.seed = 1}, .tokens_max = 40};
@@ -345,24 +346,40 @@ TEST_P(SchedulerStateTest, ATextDependsOnItsRequestAlone) {
       expected.push_back(outcome_of(*scheduler, drawn));
     }
   }
-  const auto scheduler = begin(
-      open_tiny({.expert_cache_bytes = 0, .prefill_chunk = 7}),
-      {.active_max = 3, .slice_tokens = 2, .slice_time = milliseconds(0), .kept_tokens_max = 400});
-  std::vector<Outcome> found(requests.size());
-  std::atomic<size_t> next = 0;
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 4; ++i) {
-    clients.emplace_back([&] {
-      for (size_t at = next++; at < requests.size(); at = next++) {
-        found[at] = outcome_of(*scheduler, requests[at]);
-      }
-    });
+  const auto model = open_tiny({.expert_cache_bytes = 0, .prefill_chunk = 7});
+  const SchedulerOptions slices{.active_max = 3,
+                                .sharing = Sharing::kSlices,
+                                .slice_time = milliseconds(0),
+                                .kept_tokens_max = 400};
+  SchedulerOptions steps = slices;
+  steps.active_max = 9;  // more than a step has tokens
+  steps.sharing = Sharing::kSteps;
+  SchedulerOptions tight = steps;
+  tight.patience = milliseconds(0);
+  tight.state_bytes_max = model->engine->state_bytes(256);
+  for (const SchedulerOptions& options : {slices, steps, tight}) {
+    SCOPED_TRACE(options.active_max);
+    const auto scheduler = begin(model, options);
+    std::vector<Outcome> found(requests.size());
+    std::atomic<size_t> next = 0;
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 6; ++i) {
+      clients.emplace_back([&] {
+        for (size_t at = next++; at < requests.size(); at = next++) {
+          found[at] = outcome_of(*scheduler, requests[at]);
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(found[i], expected[i]) << i;
+    if (options.state_bytes_max == 0) {
+      EXPECT_GT(scheduler->counters().prefix_hit_tokens, 0u);
+    } else {
+      EXPECT_GT(scheduler->counters().preemptions, 0u);
+    }
+    scheduler->drain();
+    EXPECT_LE(scheduler->counters().kept_tokens, 400);
   }
-  for (std::thread& client : clients) client.join();
-  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(found[i], expected[i]) << i;
-  EXPECT_GT(scheduler->counters().prefix_hit_tokens, 0u);
-  scheduler->drain();
-  EXPECT_LE(scheduler->counters().kept_tokens, 400);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 using testing::expect_error;
 
 constexpr SchedulerOptions kSmallSlices = {
-    .active_max = 3, .slice_tokens = 2, .slice_time = milliseconds(0)};
+    .active_max = 3, .sharing = Sharing::kSlices, .slice_time = milliseconds(0)};
 
 TEST_F(SchedulerTest, ATextIsThatOfASession) {
   const std::string fable = std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m";
@@ -242,34 +242,145 @@ TEST_F(SchedulerTest, DirectUsersOfTheModelHaveTheirTurn) {
   EXPECT_EQ(endless->tokens, alone(request));
 }
 
+// In a step of both, which says nothing of who is to blame: whoever is evaluated first by itself.
 TEST_F(SchedulerTest, AReadThatFailsFailsOneRequestAlone) {
   const std::string weights = folder_ / "model.safetensors";
   const std::string whole = testing::read_bytes(weights);
-  const TextRequest request{.prompt = some_tokens(20), .sampler = {.seed = 4}, .tokens_max = 12};
-  TextRequest other = request;
-  other.sampler.seed = 9;
+  TextRequest request{.prompt = some_tokens(20), .sampler = {.seed = 4}, .tokens_max = 12};
   const Tokens expected = alone(request);
-  const auto scheduler =
-      begin(open_tiny({.expert_cache_bytes = 0}), {.slice_time = milliseconds(0)});
+  const auto scheduler = begin(open_tiny({.expert_cache_bytes = 0}), {.sharing = Sharing::kSteps});
   Gate gate;
-  const auto failing = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
+  std::vector<std::shared_ptr<Collector>> receivers;
+  for (const uint64_t seed : {4, 9}) {
+    receivers.push_back(std::make_shared<Collector>([&, seed](const DrawnToken&, size_t before) {
+      if (seed == 4 && before == 0) gate.pass();
+      if (seed == 9 && before == 4) std::filesystem::resize_file(weights, whole.size() / 2);
+      return Verdict{};
+    }));
+    receivers.back()->on_error = [&] { testing::write_bytes(weights, whole); };
+    request.sampler.seed = seed;
+    submit(*scheduler, request, receivers.back());
+    if (seed == 4) gate.wait_for_arrival();
+  }
+  gate.open();
+  for (const auto& receiver : receivers) receiver->wait();
+  EXPECT_EQ(scheduler->counters().failed, 1u);
+  const bool first_failed = !receivers[0]->error.ok();
+  const Collector& failed = *receivers[first_failed ? 0 : 1];
+  expect_error(failed.error, ErrorCode::kIo, {"expert ", weights});
+  const Tokens of_other = alone(request);
+  const Tokens& whole_one = first_failed ? expected : of_other;
+  ASSERT_LT(failed.tokens.size(), 12u);
+  EXPECT_EQ(
+      failed.tokens,
+      Tokens(whole_one.begin(), whole_one.begin() + static_cast<ptrdiff_t>(failed.tokens.size())));
+  EXPECT_EQ(receivers[first_failed ? 1 : 0]->tokens, first_failed ? of_other : expected);
+  EXPECT_EQ(run(*scheduler, request)->tokens, of_other);
+}
+
+TEST_F(SchedulerTest, AnswersShareStepsAndHaveTheBitsTheyHaveAlone) {
+  const auto scheduler =
+      begin(open_tiny(), {.active_max = 6, .sharing = Sharing::kSteps, .kept_tokens_max = 0});
+  // Nobody goes on before all are there.
+  Gate gate;
+  std::vector<TextRequest> requests;
+  std::vector<std::shared_ptr<Collector>> receivers;
+  for (int i = 0; i < 6; ++i) {
+    requests.push_back({.prompt = some_tokens(static_cast<size_t>(i == 5 ? 90 : 5 + 7 * i)),
+                        .sampler = {.seed = static_cast<uint64_t>(i)},
+                        .tokens_max = 20,
+                        .prompt_logprobs = i == 4});
+    receivers.push_back(std::make_shared<Collector>([&, i](const DrawnToken&, size_t before) {
+      if (i == 0 && before == 0) gate.pass();
+      return Verdict{.stop = i == 2 && before == 6};
+    }));
+    submit(*scheduler, requests.back(), receivers.back());
+    if (i == 0) gate.wait_for_arrival();
+  }
+  gate.open();
+  for (const auto& receiver : receivers) receiver->wait();
+  const SchedulerCounters counters = scheduler->counters();
+  EXPECT_LT(counters.steps, 50u);
+  EXPECT_GT(counters.step_tokens, 3 * counters.steps);
+  for (size_t i = 0; i < 6; ++i) {
+    Tokens expected = alone(requests[i]);
+    if (i == 2) expected.resize(7);
+    EXPECT_EQ(receivers[i]->tokens, expected) << i;
+  }
+}
+
+TEST_F(SchedulerTest, APromptThatSeveralBeginWithIsEvaluatedOnce) {
+  const auto scheduler = begin(open_tiny(), {.sharing = Sharing::kSteps});
+  Gate gate;
+  const auto first = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
     if (before == 0) gate.pass();
-    if (before == 4) std::filesystem::resize_file(weights, whole.size() / 2);
     return Verdict{};
   });
-  failing->on_error = [&] { testing::write_bytes(weights, whole); };
-  const auto beside = std::make_shared<Collector>();
-  submit(*scheduler, request, failing);
+  submit(*scheduler, {.prompt = {5, 6, 7}, .tokens_max = 20}, first);
   gate.wait_for_arrival();
-  submit(*scheduler, other, beside);
+  std::vector<std::shared_ptr<Collector>> receivers;
+  for (unsigned i = 0; i < 4; ++i) {
+    receivers.push_back(std::make_shared<Collector>());
+    submit(*scheduler, {.prompt = some_tokens(70), .sampler = {.seed = i}, .tokens_max = 5},
+           receivers.back());
+  }
   gate.open();
-  failing->wait();
-  expect_error(failing->error, ErrorCode::kIo, {"expert ", weights});
-  EXPECT_EQ(failing->tokens, Tokens(expected.begin(), expected.begin() + 5));
-  beside->wait();
-  EXPECT_EQ(beside->tokens, alone(other));
-  EXPECT_EQ(run(*scheduler, request)->tokens, expected);
-  EXPECT_EQ(scheduler->counters().failed, 1u);
+  first->wait();
+  for (const auto& receiver : receivers) receiver->wait();
+  EXPECT_EQ(scheduler->counters().prompt_tokens, 3u + 70u + 3u);
+  EXPECT_EQ(receivers[3]->tokens,
+            alone({.prompt = some_tokens(70), .sampler = {.seed = 3}, .tokens_max = 5}));
+}
+
+TEST_F(SchedulerTest, TextsThatGiveWayGoOnWhereTheyWere) {
+  const auto model = open_tiny();
+  for (const bool by_memory : {true, false}) {
+    SchedulerOptions options{.active_max = by_memory ? 4 : 1, .patience = milliseconds(0)};
+    // One of them, and what the other has become.
+    const Engine& engine = *model->engine;
+    if (by_memory) options.state_bytes_max = 2 * engine.state_bytes(100) + engine.state_bytes(0);
+    const auto scheduler = begin(model, options);
+    const TextRequest request{.prompt = some_tokens(40), .sampler = {.seed = 7}, .tokens_max = 60};
+    Gate gate;
+    const auto first = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
+      if (before == 10) gate.pass();
+      return Verdict{};
+    });
+    submit(*scheduler, request, first);
+    gate.wait_for_arrival();
+    TextRequest other = request;
+    other.sampler.seed = 8;
+    other.top_logprobs = 0;
+    const auto second = std::make_shared<Collector>();
+    submit(*scheduler, other, second);
+    gate.open();
+    first->wait();
+    second->wait();
+    EXPECT_GT(scheduler->counters().preemptions, 2u) << by_memory;
+    EXPECT_EQ(scheduler->counters().preempted, 0);
+    EXPECT_EQ(first->tokens, alone(request));
+    EXPECT_EQ(second->tokens, alone(other));
+    // Snapshots hold all that was evaluated.
+    EXPECT_LE(scheduler->counters().prompt_tokens, 40u + 40u + scheduler->counters().preemptions);
+  }
+}
+
+TEST_F(SchedulerTest, WhoIsParkedGivesWayToWhoWaits) {
+  const auto scheduler = begin(open_tiny(), {.active_max = 1, .patience = milliseconds(0)});
+  std::promise<void> parked;
+  const TextRequest request{.prompt = some_tokens(5), .sampler = {.seed = 1}, .tokens_max = 9};
+  const auto first = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
+    if (before == 3) parked.set_value();
+    return Verdict{.park = before == 3};
+  });
+  const TextRequestId id = submit(*scheduler, request, first);
+  parked.get_future().wait();
+  EXPECT_EQ(run(*scheduler, request)->tokens.size(), 9u);
+  EXPECT_EQ(scheduler->counters().preempted, 1);
+  EXPECT_EQ(scheduler->counters().running, 0);
+  scheduler->resume(id);
+  first->wait();
+  EXPECT_EQ(first->tokens, alone(request));
 }
 
 TEST_F(SchedulerTest, DrainRefusesNewRequestsAndWaitsForTheOthers) {

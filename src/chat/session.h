@@ -62,7 +62,15 @@ struct SessionStep {
   std::span<const TokenId> tokens = {};
   StepPhase phase = StepPhase::kPrompt;
   std::stop_token stop = {};
+  LogitsMode logits = LogitsMode::kLast;
+  BestLogits best = {};      // as EvalOptions has it
+  LogitsSink sink = {};      // told all rows, or null
+  bool keeps_logits = true;  // the session then has the last token's
   Status outcome = {};
+  /// The last token's logits, or the best of them: views that live until the next evaluation, for
+  /// steps that fit into one of the engine.
+  std::span<const float> last = {};
+  std::vector<TokenLogit> best_found = {};
 };
 
 /// Names what of a sampler cannot be right, with kInvalidArgument: as validate() does, and the bias

@@ -38,6 +38,7 @@ struct RunningStep {
 void Session::eval_batch(std::span<SessionStep> steps) {
   if (steps.empty()) return;
   StepPublisher publisher(*steps.front().session->model_);
+  const auto width = static_cast<size_t>(steps.front().session->engine().spec().vocab_size);
   std::vector<RunningStep> running(steps.size());
   std::vector<StepItem> items;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -45,21 +46,28 @@ void Session::eval_batch(std::span<SessionStep> steps) {
     MF_CHECK(session.model_ == steps.front().session->model_);
     items.push_back({.sequence = session.sequence_.get(),
                      .tokens = steps[i].tokens,
-                     .options = {.stop = steps[i].stop, .phase = steps[i].phase}});
+                     .options = {.logits = steps[i].logits,
+                                 .stop = steps[i].stop,
+                                 .best = steps[i].best,
+                                 .phase = steps[i].phase}});
     items.back().options.progress = [&, i](int64_t evaluated) {
       session.publish_position();
       publisher.publish(evaluated - std::exchange(running[i].evaluated, evaluated));
       return true;
     };
-    items.back().sink = [&, i](int64_t, std::span<const float> rows) {
-      running[i].last.assign(rows.begin(), rows.end());
-      return Status();
+    items.back().sink = [&, i, width](int64_t first, std::span<const float> rows) {
+      steps[i].last = rows.last(width);
+      if (steps[i].keeps_logits) {
+        running[i].last.assign(steps[i].last.begin(), steps[i].last.end());
+      }
+      return steps[i].sink ? steps[i].sink(first, rows) : Status();
     };
   }
   steps.front().session->engine().eval_step(items);
   // Failed items come first: a session that came twice has the logits of the item that did not.
   for (size_t i = 0; i < steps.size(); ++i) {
     steps[i].outcome = items[i].outcome;
+    steps[i].best_found = std::move(items[i].best);
     if (!items[i].outcome.ok() && running[i].evaluated > 0) steps[i].session->extra_.logits.clear();
   }
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -21,6 +21,7 @@ class TextState {
   explicit TextState(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
   Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
   std::span<const TokenId> tokens() const { return session_->tokens(); }
   int64_t length() const { return static_cast<int64_t>(tokens().size()); }
   /// Bytes, as if nothing was shared with others.

@@ -60,6 +60,7 @@ void add_llamacpp(Page& page, const SchedulerCounters& texts) {
 void add_vllm(Page& page, const SchedulerCounters& texts) {
   page.gauge("vllm:num_requests_running", "Texts that have begun", texts.running);
   page.gauge("vllm:num_requests_waiting", "Requests that wait", texts.waiting);
+  page.counter("vllm:num_preemptions_total", "Texts that gave way to others", texts.preemptions);
   page.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked for",
                texts.prefix_query_tokens);
   page.counter("vllm:prefix_cache_hits_total", "Of these, found", texts.prefix_hit_tokens);
@@ -75,6 +76,9 @@ void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& m
   page.counter("moeflux_requests_cancelled_total", "Requests that were cancelled", texts.cancelled);
   page.counter("moeflux_requests_failed_total", "Requests that failed", texts.failed);
   page.gauge("moeflux_texts_parked", "Texts that wait for their client", texts.parked);
+  page.gauge("moeflux_texts_preempted", "Texts that gave way and wait to go on", texts.preempted);
+  page.counter("moeflux_steps_total", "Steps of the engine", texts.steps);
+  page.counter("moeflux_step_tokens_total", "Tokens in these", texts.step_tokens);
   page.gauge("moeflux_kept_texts", "Ended texts whose states are in memory", texts.kept_texts);
   page.gauge("moeflux_kept_tokens", "Tokens of these", texts.kept_tokens);
   page.counter("moeflux_state_write_failures_total", "States that could not be written",
@@ -94,9 +98,11 @@ std::string_view state_name(ActiveText::State state) {
     case ActiveText::State::kText:
       return "text";
     case ActiveText::State::kParked:
+      return "parked";
+    case ActiveText::State::kPreempted:
       break;
   }
-  return "parked";
+  return "preempted";
 }
 
 }  // namespace
@@ -116,7 +122,8 @@ Json slots_json(const std::vector<ActiveText>& texts) {
   for (const ActiveText& text : texts) {
     slots.push_back({{"id", slots.size()},
                      {"id_task", text.id},
-                     {"is_processing", text.state != ActiveText::State::kParked},
+                     {"is_processing", text.state == ActiveText::State::kPrompt ||
+                                           text.state == ActiveText::State::kText},
                      {"state", state_name(text.state)},
                      {"n_prompt_tokens", text.prompt_tokens},
                      {"n_prompt_tokens_cached", text.cached_tokens},

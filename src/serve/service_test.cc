@@ -49,8 +49,8 @@ TEST_F(ServiceTest, AnAnswerIsTheSameWhoeverElseAsks) {
     alone[i] = content(*post(*service, "/v1/chat/completions",
                              question("Tell me story " + std::to_string(i), 12)));
   }
-  const auto service =
-      start({.scheduler = {.slice_tokens = 1, .slice_time = std::chrono::milliseconds(0)}});
+  const auto service = start(
+      {.scheduler = {.sharing = Sharing::kSlices, .slice_time = std::chrono::milliseconds(0)}});
   std::vector<std::shared_ptr<MemoryResponse>> answers;
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 6; ++i) {
@@ -277,8 +277,8 @@ TEST_F(ServiceTest, AnswersAreHeldToASchemaWhoeverElseAsks) {
     EXPECT_LE(document["n"].get<double>(), 99) << alone.back();
     EXPECT_TRUE(document["kind"] == "fox" || document["kind"] == "king") << alone.back();
   }
-  const auto service =
-      start({.scheduler = {.slice_tokens = 1, .slice_time = std::chrono::milliseconds(0)}});
+  const auto service = start(
+      {.scheduler = {.sharing = Sharing::kSlices, .slice_time = std::chrono::milliseconds(0)}});
   std::vector<std::shared_ptr<MemoryResponse>> answers;
   for (int seed = 0; seed < 4; ++seed) answers.push_back(ask(*service, seed));
   for (size_t seed = 0; seed < 4; ++seed) EXPECT_EQ(content(*answers[seed]), alone[seed]) << seed;
