@@ -482,7 +482,7 @@ typedef struct mf_service_options {
   const char* chat_template;          // Jinja text in place of the model's own, or null
   const mf_sampler_options* sampler;  // of requests that say nothing; null: the model's default
   int64_t reasoning_tokens_max;       // of an answer; 0: no limit; MF_REASONING_NONE
-  int32_t active_max;                 // texts that take turns at the engine; 0: 4
+  int32_t active_max;                 // texts that share the engine; 0: 4
   int32_t queue_max;                  // that may wait beside them; 0: 64; MF_QUEUE_NONE
 } mf_service_options;
 

@@ -53,7 +53,7 @@ class Service:
         folder's name), `aliases` are further names, "*" is any; `chat_template` stands in place of
         the model's own; `sampler` has arguments of Sequence.set_sampler() for requests that say
         nothing; `reasoning_budget` are tokens of an answer's reasoning, below 0: no limit;
-        `parallel` texts take turns at the engine, and `queue` may wait beside them."""
+        `parallel` texts share the engine, and `queue` may wait beside them."""
         if not isinstance(model, Model):
             model = Model(model, **model_options)
         elif model_options:

@@ -12,6 +12,8 @@ Json Telemetry::sample(Time now, const SchedulerCounters& texts, const ModelCoun
   };
   const uint64_t hits = model.experts.hits - before.experts.hits;
   const uint64_t uses = hits + model.experts.misses - before.experts.misses;
+  const uint64_t steps = texts.steps - before.texts.steps;
+  const uint64_t step_tokens = texts.step_tokens - before.texts.step_tokens;
   const double hit = uses == 0 ? 0.0 : static_cast<double>(hits) / static_cast<double>(uses);
   last_ = {.time = now, .texts = texts, .experts = model.experts};
   return {
@@ -23,6 +25,9 @@ Json Telemetry::sample(Time now, const SchedulerCounters& texts, const ModelCoun
       {"stall_us", model.experts.stall_us - before.experts.stall_us},
       {"queue", texts.waiting},
       {"active", texts.running},
+      {"preempted", texts.preempted},
+      {"steps", steps},
+      {"step_tokens", step_tokens},
       {"cache_bytes", model.expert_capacity_bytes}};
 }
 

@@ -45,6 +45,7 @@ struct Options {
   std::string states_size = "4GiB";
   int64_t reasoning_budget = -1;
   int active_max = 4;
+  std::string share = "auto";
   int queue_max = 64;
   bool prompts_as_sent = false;
 };
@@ -115,6 +116,12 @@ serve::HttpServerOptions http_options(const Options& options, std::vector<std::s
   return http;
 }
 
+// As the option's check allows.
+Sharing sharing_of(const std::string& name) {
+  if (name == "steps") return Sharing::kSteps;
+  return name == "slices" ? Sharing::kSlices : Sharing::kAuto;
+}
+
 Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
@@ -124,7 +131,9 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
       .model_name = options.model_name,
       .aliases = options.aliases,
       .defaults = {.sampler = std::move(sampler), .reasoning_tokens_max = options.reasoning_budget},
-      .scheduler = {.queue_max = options.queue_max, .active_max = options.active_max},
+      .scheduler = {.queue_max = options.queue_max,
+                    .active_max = options.active_max,
+                    .sharing = sharing_of(options.share)},
       .steady_prompts = !options.prompts_as_sent,
       .on_note = [](const std::string& line) { print_note(line); }};
   if (!options.template_file.empty()) {
@@ -214,8 +223,13 @@ RegisteredCommand add_serve_command(CLI::App& program) {
       ->capture_default_str();
   app->add_flag("--prompts-as-sent", options->prompts_as_sent,
                 "Keep in Anthropic's prompts what is new in every request, see docs/server.md");
-  app->add_option("--parallel", options->active_max, "Texts that take turns at the engine")
+  app->add_option("--parallel", options->active_max, "Texts that share the engine")
       ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--share", options->share,
+                  "How: steps evaluate a token of each, slices one text at a time, auto takes "
+                  "slices while experts are waited for")
+      ->check(CLI::IsMember({"auto", "steps", "slices"}))
       ->capture_default_str();
   app->add_option("--queue", options->queue_max, "Requests that may wait beside them")
       ->check(CLI::Range(0, 4096))
