@@ -47,6 +47,48 @@ def stream(server, text, leave_after=None, pause=0.0):
     return "".join(part["choices"][0]["delta"].get("content") or "" for part in parts)
 
 
+def kinds():
+    """Requests that are told, held and ended in different ways."""
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}},
+              "required": ["name"], "additionalProperties": False}
+    for i, fields in enumerate((
+            {}, {"n": 3}, {"stop": ["e", "a "]}, {"temperature": 0},
+            {"logprobs": True, "top_logprobs": 3}, {"repeat_penalty": 1.3, "top_k": 20},
+            {"response_format": {"type": "json_schema",
+                                 "json_schema": {"name": "n", "schema": schema, "strict": True}}},
+            {"regex": "[a-c]{3,9}!"})):
+        yield "/v1/chat/completions", {"messages": question(f"Tell me {i}"), "max_tokens": 24,
+                                       "seed": 3, **fields}
+    yield "/v1/completions", {"prompt": "Once upon a time there was a", "echo": True,
+                              "logprobs": 2, "max_tokens": 5, "seed": 4}
+
+
+def answers(server, requests):
+    """What is said to each, asked at once."""
+    def ask(request):
+        status, text = server.ask(*request)
+        return status, json.loads(text).get("choices")
+
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(ask, requests))
+
+
+def company(program):
+    """Each has the bytes that it has alone, whoever shares its steps, leaves or gives way."""
+    requests = list(kinds())
+    with Server(program) as server:
+        alone = [answers(server, [request])[0] for request in requests]
+    assert [status for status, _ in alone if status not in (200, 400)] == []
+    for share in ("steps", "slices"):
+        with Server(program, "--parallel", "16", "--share", share) as server:
+            with concurrent.futures.ThreadPoolExecutor(8) as leaving:
+                gone = [leaving.submit(stream, server, f"Leave {i}", 400) for i in range(8)]
+                assert answers(server, requests * 2) == alone * 2, share
+                for job in gone:
+                    job.result()
+    print(f"{len(requests)} kinds of answers, twice at once and as they are alone")
+
+
 def raw(server, data, timeout=5):
     """What the server says to bytes that are no request, until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as one:
@@ -166,6 +208,7 @@ def main():
         for i in range(10):
             name = f"Tell me story {i}"
             alone[name] = text_of(server.chat(question(name), max_tokens=TOKENS, seed=5))
+    company(sys.argv[1])
     with Server(sys.argv[1], "--parallel", "4", "--queue", "256") as server:
         crowd(server, alone)
         nonsense(server)
