@@ -28,9 +28,9 @@ RUST = "-DMOEFLUX_RUST=ON"
 CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 
 # What a run's sanitizer is, the target that runs it, and of how many parts of the cases it takes
-# one. Building for one takes two cores up to half an hour and an emulated GPU takes seconds a case,
-# all of CI an hour: so a run has one.
-SANITIZERS = (("asan", "test-asan", 16), ("tsan", "test-tsan", 3))
+# one. Building for one takes two cores up to half an hour and an emulated GPU takes up to minutes a
+# case: so a run has one.
+SANITIZERS = (("asan", "test-asan", 24), ("tsan", "test-tsan", 3))
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.

@@ -83,7 +83,7 @@ class CiTest(unittest.TestCase):
         self.machine.cases[suite] = [c for c in self.machine.cases[suite] if c[0] != name]
 
     def test_everything_ran_and_the_last_lines_are_the_suites(self):
-        for number, target, part in ((ASAN, "test-asan", "-I 2,,16"),
+        for number, target, part in ((ASAN, "test-asan", "-I 2,,24"),
                                      (TSAN, "test-tsan", "-I 2,,3")):
             with self.subTest(target):
                 self.setUp()
@@ -155,7 +155,7 @@ class CiTest(unittest.TestCase):
                 self.assert_fails("FAILED", "0 cases passed",
                                   number=TSAN if suite == "tsan" else ASAN)
         self.setUp()
-        self.machine.cases["release"] += [(f"Case.{i}", "run", "") for i in range(2000)]
+        self.machine.cases["release"] += [(f"Case.{i}", "run", "") for i in range(3000)]
         self.assert_fails("FAILED asan", "60 cases passed, expected at least")
 
     def test_without_a_summary_there_is_nothing_to_believe(self):
