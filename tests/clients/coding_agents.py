@@ -130,7 +130,7 @@ def main():
         model = os.path.join(work, "model")
         long_model(model)
         server.MODEL = model
-        with server.Server(program, "-c", str(CONTEXT)) as real:
+        with server.Server(program, context=CONTEXT) as real:
             for name, requests in asked.items():
                 counts = [replay(real, *request) for request in requests[:2]]
                 prompt, cached = counts[1]

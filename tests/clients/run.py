@@ -18,8 +18,8 @@ sys.path.insert(0, os.path.join(HERE, "..", "serve"))
 from server import MODEL, Server  # noqa: E402
 
 KEY = "a key that nobody guesses"
-PYTHON = ("openai_client.py", "responses_client.py", "anthropic_client.py", "ollama_client.py",
-          "litellm_client.py", "langchain_client.py")
+PYTHON = ("openai_client.py", "responses_client.py", "structured_client.py", "anthropic_client.py",
+          "ollama_client.py", "litellm_client.py", "langchain_client.py")
 NODE = ("openai_client.mjs", "anthropic_client.mjs", "vercel_client.mjs")
 
 
