@@ -12,14 +12,23 @@
 
 namespace moeflux {
 
-enum class Activation : uint8_t { kSilu, kSigmoid, kGeluTanh, kIdentity, kRelu };
+enum class Activation : uint8_t {
+  kSilu,
+  kSigmoid,
+  kGeluTanh,
+  kIdentity,
+  kRelu,
+  kCappedSilu,  // of gated units alone
+  kSoftplus,    // log(1 + e^x)
+};
 
 /// A gated unit: (clamp(up, -limit, limit) + up_offset) * g * sigmoid(alpha * g) with
 /// g = min(gate, limit) for kSilu; gelu_tanh(gate) * up for kGeluTanh and relu(gate) * up for
-/// kRelu, which know no clamp. The defaults are SwiGLU; gpt-oss sets alpha 1.702, limit 7,
-/// up_offset 1. A network without a gate whose unit is relu(up)^2 has kRelu and up for its gate.
+/// kRelu, which know no clamp; min(silu(gate), limit) * clamp(up, -limit, limit) for kCappedSilu.
+/// The defaults are SwiGLU; gpt-oss sets alpha 1.702, limit 7, up_offset 1. A network without a
+/// gate whose unit is relu(up)^2 has kRelu and up for its gate.
 struct GluOptions {
-  Activation activation = Activation::kSilu;  // kSilu, kGeluTanh or kRelu
+  Activation activation = Activation::kSilu;  // kSilu, kGeluTanh, kRelu or kCappedSilu
   float alpha = 1.0f;
   float limit = std::numeric_limits<float>::infinity();
   float up_offset = 0.0f;

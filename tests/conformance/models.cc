@@ -107,6 +107,9 @@ double gated_unit(double gate, double up, const GluOptions& o) {
   }
   if (o.activation == Activation::kRelu) return std::max(gate, 0.0) * up;
   const double limit = o.limit;
+  if (o.activation == Activation::kCappedSilu) {
+    return std::min(gate / (1.0 + std::exp(-gate)), limit) * std::clamp(up, -limit, limit);
+  }
   gate = std::min(gate, limit);
   return (std::clamp(up, -limit, limit) + o.up_offset) * gate / (1.0 + std::exp(-o.alpha * gate));
 }

@@ -140,7 +140,8 @@ TEST(ExpertFfn, KnowsEveryGatedUnit) {
   Random random(35);
   for (const GluOptions& glu :
        {GluOptions{.activation = Activation::kGeluTanh},
-        GluOptions{.alpha = 1.702f, .limit = 1.5f, .up_offset = 1.0f}, GluOptions{.limit = 0.5f}}) {
+        GluOptions{.alpha = 1.702f, .limit = 1.5f, .up_offset = 1.0f}, GluOptions{.limit = 0.5f},
+        GluOptions{.activation = Activation::kCappedSilu, .limit = 0.25f}}) {
     for (const int64_t n : {1, 9, 70}) {
       MoeProblem p =
           MoeProblem::make(random, QuantFormat::affine(4, 64, DType::kBf16),

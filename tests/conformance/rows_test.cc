@@ -116,7 +116,8 @@ TEST(Copy, MovesSlicesBetweenLayouts) {
 
 TEST(MulActivated, MatchesTheReferenceOverTheWholeRangeOfGates) {
   Random random(14);
-  for (const Activation activation : {Activation::kSilu, Activation::kSigmoid}) {
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kSigmoid, Activation::kSoftplus}) {
     for (const int64_t cols : kWidths) {
       for (const int64_t rows : kRows) {
         for (const int64_t gate_cols : {cols, int64_t{1}}) {
@@ -127,7 +128,10 @@ TEST(MulActivated, MatchesTheReferenceOverTheWholeRangeOfGates) {
             // 8 roundings of the result itself; exp(-g) below its normal range is absolute.
             const double g = gate[static_cast<size_t>(gate_cols == 1 ? i / cols : i)];
             const double sigmoid = 1.0 / (1.0 + std::exp(-g));
-            const double factor = activation == Activation::kSilu ? g * sigmoid : sigmoid;
+            const double factor = activation == Activation::kSilu      ? g * sigmoid
+                                  : activation == Activation::kSigmoid ? sigmoid
+                                  : g > 0.0 ? g + std::log1p(std::exp(-g))
+                                            : std::log1p(std::exp(g));
             tolerance.push_back(static_cast<float>(
                 8.0 * kRounding * std::abs(factor * x[static_cast<size_t>(i)]) + 1e-36));
           }
@@ -166,7 +170,8 @@ TEST(Glu, MatchesTheReferenceForEveryUnit) {
   const std::vector<GluOptions> units = {{},
                                          {.activation = Activation::kGeluTanh},
                                          {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f},
-                                         {.limit = 2.0f}};
+                                         {.limit = 2.0f},
+                                         {.activation = Activation::kCappedSilu, .limit = 2.0f}};
   for (const GluOptions& unit : units) {
     for (const int64_t cols : kWidths) {
       const std::vector<float> gate = random.floats(3 * cols, -12.0f, 12.0f);

@@ -107,13 +107,18 @@ inline ActivationKind kernel_activation(Activation activation) {
       return ActivationKind::kIdentity;
     case Activation::kRelu:
       return ActivationKind::kRelu;
+    case Activation::kCappedSilu:
+      return ActivationKind::kCappedSilu;
+    case Activation::kSoftplus:
+      return ActivationKind::kSoftplus;
   }
   __builtin_unreachable();
 }
 
 inline GluArgs glu_args(const GluOptions& options) {
   MF_CHECK(options.activation == Activation::kSilu || options.activation == Activation::kGeluTanh ||
-           options.activation == Activation::kRelu);
+           options.activation == Activation::kRelu ||
+           options.activation == Activation::kCappedSilu);
   return {.activation = kernel_activation(options.activation),
           .alpha = options.alpha,
           .limit = options.limit,

@@ -15,6 +15,10 @@ using reference::activate;
 using reference::dot;
 
 double gated(double gate, double up, const GluOptions& o) {
+  if (o.activation == Activation::kCappedSilu) {
+    const double limit = o.limit;
+    return std::min(activate(gate, Activation::kSilu), limit) * std::clamp(up, -limit, limit);
+  }
   if (o.activation != Activation::kSilu) return activate(gate, o.activation) * up;
   const double limit = o.limit;
   gate = std::min(gate, limit);

@@ -20,6 +20,10 @@ inline double activate(double x, Activation activation) {
       return x;
     case Activation::kRelu:
       return x < 0.0 ? 0.0 : x;
+    case Activation::kCappedSilu:  // a gated unit, which knows its limit
+      break;
+    case Activation::kSoftplus:
+      return x > 0.0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
     case Activation::kGeluTanh: {
       constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
       return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));

@@ -30,6 +30,10 @@ std::string_view activation_name(Activation activation) {
       return "identity";
     case Activation::kRelu:
       return "relu";
+    case Activation::kCappedSilu:
+      return "capped_silu";
+    case Activation::kSoftplus:
+      return "softplus";
   }
   __builtin_unreachable();
 }

@@ -72,7 +72,15 @@ struct TransposedMatmulArgs {
 };
 constexpr int64_t kTransposedColumns = 256;
 
-enum class ActivationKind : int32_t { kSilu, kSigmoid, kGeluTanh, kIdentity, kRelu };
+enum class ActivationKind : int32_t {
+  kSilu,
+  kSigmoid,
+  kGeluTanh,
+  kIdentity,
+  kRelu,
+  kCappedSilu,
+  kSoftplus
+};
 
 /// A gated unit, as GluOptions defines it.
 struct GluArgs {

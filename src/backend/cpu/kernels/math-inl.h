@@ -22,6 +22,7 @@ MF_INLINE Vec real_fma(Vec a, Vec b, Vec c) { return vfused(a, b, c); }
 #undef MF_FN
 
 MF_INLINE Vec vexp(Vec x) { return plain::real_exp(x); }
+MF_INLINE Vec vsoftplus(Vec x) { return plain::soft_plus(x); }
 
 MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
   switch (activation) {
@@ -35,37 +36,29 @@ MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
       return x;
     case ActivationKind::kRelu:
       return vmax(vset(0.0f), x);
+    case ActivationKind::kSoftplus:
+      return vsoftplus(x);
+    case ActivationKind::kCappedSilu:  // a gated unit, which knows its limit
+      break;
   }
   __builtin_unreachable();
-}
-
-/// log(1 + e^x) within 4 ulp.
-MF_INLINE Vec vsoftplus(Vec x) {
-  // The part above max(x, 0) is log(1 + e) = 2 atanh(e / (2 + e)) with e = e^-|x|: s is at most
-  // 1 / 3, and the series ends where the next term is below 2^-26 of the sum.
-  const Vec e = vexp(vmin(x, -x));
-  const Vec s = vdiv(e, vadd(vset(2.0f), e));
-  const Vec z = vmul(s, s);
-  Vec p = vset(2.0f / 15.0f);
-  p = vfma(p, z, vset(2.0f / 13.0f));
-  p = vfma(p, z, vset(2.0f / 11.0f));
-  p = vfma(p, z, vset(2.0f / 9.0f));
-  p = vfma(p, z, vset(2.0f / 7.0f));
-  p = vfma(p, z, vset(2.0f / 5.0f));
-  p = vfma(p, z, vset(2.0f / 3.0f));
-  p = vfma(p, z, vset(2.0f));
-  return vfma(s, p, vmax(vset(0.0f), x));
 }
 
 MF_INLINE Vec vglu(Vec gate, Vec up, const GluArgs& args) {
   if (args.activation == ActivationKind::kRelu) return vmul(vmax(vset(0.0f), gate), up);
   if (args.activation == ActivationKind::kGeluTanh) return vmul(plain::gelu_tanh(gate), up);
+  if (args.activation == ActivationKind::kCappedSilu) {
+    return plain::capped_silu(gate, up, vset(args.limit));
+  }
   return plain::gated_silu(gate, up, vset(args.alpha), vset(args.limit), vset(args.up_offset));
 }
 /// With one rounding for a multiply-add in portable kernels, too.
 MF_INLINE Vec vglu_fused(Vec gate, Vec up, const GluArgs& args) {
   if (args.activation == ActivationKind::kRelu) return vmul(vmax(vset(0.0f), gate), up);
   if (args.activation == ActivationKind::kGeluTanh) return vmul(fused::gelu_tanh(gate), up);
+  if (args.activation == ActivationKind::kCappedSilu) {
+    return fused::capped_silu(gate, up, vset(args.limit));
+  }
   return fused::gated_silu(gate, up, vset(args.alpha), vset(args.limit), vset(args.up_offset));
 }
 
