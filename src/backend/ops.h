@@ -209,7 +209,8 @@ struct RouterOptions {
   int64_t num_groups = 1;       // divides experts
   int64_t groups_kept = 1;
   GroupScore group_score = GroupScore::kMax;
-  bool normalize = true;  // divide the chosen weights by (their sum + normalize_epsilon)
+  /// Divide the chosen weights by max(their sum + normalize_epsilon, normalize_least).
+  bool normalize = true;
   float normalize_epsilon = 0.0f;
   float scale = 1.0f;        // multiplies the chosen weights
   Tensor expert_scale = {};  // f32 [experts] or null: multiplies each chosen weight
@@ -221,6 +222,7 @@ constexpr int64_t kTopRowsMax = 64;
 /// Which experts each token goes to, best first. Ties in score go to the lower expert id.
 struct Routes {
   Tensor ids;      // i32 [tokens, top_k]
+  float normalize_least = 0.0f;
   Tensor weights;  // f32 [tokens, top_k]
 };
 

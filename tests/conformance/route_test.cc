@@ -90,6 +90,7 @@ void check_route_case(Random& random, const RouteCase& c, int64_t experts, int64
                           .group_score = c.group_score,
                           .normalize = n != 3,
                           .normalize_epsilon = 1e-2f,
+                          .normalize_least = n == 7 ? 0.2f : 0.0f,
                           .scale = 2.5f};
     if (c.has_bias) options.correction_bias = s.floats({experts}, bias);
     if (n == 7) options.expert_scale = s.floats({experts}, factors);

@@ -171,6 +171,7 @@ RouteArgs route_args(const RouterOptions& options, int64_t experts, int64_t top_
                                                                    : GroupScoreKind::kMax;
   args.normalize = options.normalize;
   args.normalize_epsilon = options.normalize_epsilon;
+  args.normalize_least = options.normalize_least;
   args.scale = options.scale;
   return args;
 }

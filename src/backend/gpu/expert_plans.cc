@@ -143,6 +143,7 @@ RouteOp route_op(const Routes& out, const Tensor& logits, const RouterOptions& o
   p.has_correction = options.correction_bias.is_null() ? 0 : 1;
   p.has_expert_scale = options.expert_scale.is_null() ? 0 : 1;
   p.normalize_epsilon = options.normalize_epsilon;
+  p.normalize_least = options.normalize_least;
   p.scale = options.scale;
   p.thread_experts = thread_experts(p);
   return {p, out, logits, options.correction_bias, options.expert_scale};

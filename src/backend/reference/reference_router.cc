@@ -82,6 +82,7 @@ void ReferenceEncoder::route(const Routes& out, Tensor logits, const RouterOptio
     const std::vector<int32_t> chosen = best_of(c, top_k);
     double sum = options.normalize_epsilon;
     for (const int32_t e : chosen) sum += p[static_cast<size_t>(e)];
+    sum = std::max(sum, static_cast<double>(options.normalize_least));
     for (int64_t r = 0; r < top_k; ++r) {
       const int32_t e = chosen[static_cast<size_t>(r)];
       double weight = p[static_cast<size_t>(e)] * options.scale;

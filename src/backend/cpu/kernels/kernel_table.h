@@ -251,6 +251,7 @@ struct RouteArgs {
   bool normalize;
   float normalize_epsilon;
   float scale;
+  float normalize_least;
 };
 
 /// One token's heads; cosines and sines [rotary_dim / 2] of its position.

@@ -85,6 +85,7 @@ static void route(const RouteArgs& args) {
     args.ids[r] = best_expert(order, args, r);
     divisor += p[args.ids[r]];
   }
+  if (divisor < args.normalize_least) divisor = args.normalize_least;
   if (!args.normalize) divisor = 1.0f;
   for (int64_t r = 0; r < args.top_k; ++r) {
     const int32_t e = args.ids[r];

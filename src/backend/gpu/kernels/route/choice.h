@@ -147,6 +147,7 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   f32 sum = p.normalize_epsilon;
   MF_ROLLED
   for (u32 r = 0u; r < p.top_k; ++r) sum = sum + simd_shuffle(t, score, r);
+  sum = mf_max(sum, p.normalize_least);
   if (!is_rank) return;
   f32 weight = score * p.scale;
   if (p.normalize != 0u) weight = weight / sum;

@@ -36,6 +36,7 @@ struct RouteParams {
   u32 has_expert_scale;
   u32 thread_experts;  // 1 or 2 in groups of 256; 0: a SIMD group, through shared memory
   f32 normalize_epsilon;
+  f32 normalize_least;
   f32 scale;
 };
 

@@ -36,6 +36,7 @@ MF_KERNEL(route_tokens, RouteParams, MF_READ(0, f32, logits), MF_READ(1, f32, co
     if (id % 32u == t.lane) taken |= 1u << (id / 32u);
     if (t.lane == 0u) chosen[rank] = id;
   }
+  sum = mf_max(sum, p.normalize_least);
   simd_barrier(t);
   for (u32 rank = t.lane; rank < p.top_k; rank += 32u) {
     const u32 id = chosen[rank];
