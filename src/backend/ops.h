@@ -119,11 +119,21 @@ struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
   /// A token sees itself and the window - 1 before it; 0 means all.
   int64_t window = 0;
+  /// A token sees itself and those before it down to a multiple of `window` instead.
+  bool chunked = false;
   /// f32 [heads], or null: an extra logit per head, not scaled, that takes part in the softmax's
   /// denominator and contributes no value.
   Tensor sinks = {};
   /// The choice of the same rows as q; without a window.
   KeySelection selected = {};
+
+  /// The first position that the one at `position` sees.
+  int64_t first_seen(int64_t position) const {
+    if (window == 0) return 0;
+    return chunked                 ? position - position % window
+           : position + 1 > window ? position + 1 - window
+                                   : 0;
+  }
 };
 
 /// Which rows of a matrix belong to which head: head h owns rows
@@ -212,6 +222,7 @@ struct RouterOptions {
   /// Divide the chosen weights by max(their sum + normalize_epsilon, normalize_least).
   bool normalize = true;
   float normalize_epsilon = 0.0f;
+  float normalize_least = 0.0f;
   float scale = 1.0f;        // multiplies the chosen weights
   Tensor expert_scale = {};  // f32 [experts] or null: multiplies each chosen weight
 };
@@ -222,7 +233,6 @@ constexpr int64_t kTopRowsMax = 64;
 /// Which experts each token goes to, best first. Ties in score go to the lower expert id.
 struct Routes {
   Tensor ids;      // i32 [tokens, top_k]
-  float normalize_least = 0.0f;
   Tensor weights;  // f32 [tokens, top_k]
 };
 

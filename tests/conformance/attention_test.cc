@@ -30,9 +30,9 @@ void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_sl
   const std::vector<float> tolerance(static_cast<size_t>(p.n * p.heads * p.v_head_dim),
                                      attention_tolerance(p));
   const std::string label = formatted(
-      "{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, window {}{}{}", p.heads,
-      p.head_dim, p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.window,
-      p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
+      "{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, {} {}{}{}", p.heads, p.head_dim,
+      p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.chunked ? "chunks" : "window",
+      p.window, p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
   compare_with_reference(
       {"attention", label, p.v_head_dim, tolerance, on_slow_devices, p.has_narrow_cache()},
       [&](Session& s) { return p.run(s, chunks); });
@@ -202,6 +202,21 @@ TEST(Attention, WindowsMayBeSmallerOrLargerThanTheContextInRingsThatWrap) {
       check_attention(p, {150}, ++count % 7 == 0);
       check_attention(p, {70, 1, 1, 13, 65}, ++count % 7 == 0);
       check_attention(p, one_by_one(150), ++count % 7 == 0);
+    }
+  }
+}
+
+TEST(Attention, ChunksBeginAtTheirMultiples) {
+  Random random(38);
+  int64_t count = 0;
+  for (const int64_t page_tokens : {5, 64}) {
+    for (const int64_t chunk : {1, 16, 33, 64, 150}) {
+      AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, page_tokens, 150);
+      p.window = chunk;
+      p.chunked = true;
+      check_attention(p, {150}, ++count % 3 == 0);
+      check_attention(p, {70, 1, 1, 13, 65}, ++count % 3 == 0);
+      check_attention(p, one_by_one(150), ++count % 3 == 0);
     }
   }
 }

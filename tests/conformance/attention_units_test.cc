@@ -98,6 +98,16 @@ TEST(AttentionOnMatrixUnits, WalksWindowsInRingsThatWrap) {
   }
 }
 
+TEST(AttentionOnMatrixUnits, BeginsChunksAtTheirMultiples) {
+  Random random(79);
+  for (const int64_t chunk : {1, 32, 50}) {
+    AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 20, 64, 110);
+    p.window = chunk;
+    p.chunked = true;
+    check_units(p, {{60, 1, 1, 48}});
+  }
+}
+
 TEST(AttentionOnMatrixUnits, TakesValuesFromTheFirstPartOfWideKeys) {
   Random random(74);
   for (const auto& [k_dim, v_dim] : {std::pair{576, 512}, {40, 32}}) {

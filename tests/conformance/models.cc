@@ -64,7 +64,7 @@ std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const
     s.encoder().attention(
         out.slice(0, at, count), all_q.slice(0, at, count), all_k.slice(0, at, count),
         values_are_keys ? Tensor{} : all_v.slice(0, at, count), {k_pages, v_pages, page_tokens, at},
-        {.scale = 0.2f, .window = window, .sinks = extra});
+        {.scale = 0.2f, .window = window, .chunked = chunked, .sinks = extra});
     at += count;
   }
   return s.read(out);

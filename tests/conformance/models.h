@@ -24,6 +24,7 @@ struct AttentionProblem {
   int64_t n = 1;
   std::vector<float> q, k, v;
   int64_t window = 0;             // with one, pages are the smallest ring that the calls allow
+  bool chunked = false;           // the window begins at its multiples
   std::vector<float> sinks = {};  // [heads] or empty
   bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
   DType k_type = DType::kF32;     // of pages

@@ -86,6 +86,7 @@ class Attention {
     shared_.q_token_stride = q.strides[0];
     shared_.q_stride = q.strides[1];
     shared_.window = options.window;
+    shared_.chunked = options.chunked && options.window > 0;
     shared_.k_pages = k_pages;
     shared_.v_pages = v_pages;
     shared_.pages = static_cast<int64_t>(kv.k_pages.size());
@@ -111,9 +112,9 @@ class Attention {
   /// Positions that one of the tokens sees, or places of its list.
   Segments segments(int64_t token, int64_t tokens) const {
     if (!selected_.is_null()) return {0, (listed_keys(token) - 1) / kAttentionSegment + 1};
-    const int64_t oldest = kv_.length + token + 1 - shared_.window;
-    const int64_t begin = shared_.window > 0 ? std::max<int64_t>(0, oldest) : 0;
-    return {begin / kAttentionSegment, (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
+    const AttentionOptions seen{.window = shared_.window, .chunked = shared_.chunked};
+    return {seen.first_seen(kv_.length + token) / kAttentionSegment,
+            (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
   }
   Segments segments(const Tile& tile) const { return segments(tile.token, tile.tokens); }
   /// Those of all, at least.

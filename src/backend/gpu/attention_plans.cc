@@ -38,6 +38,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
   p.begin = static_cast<u32>(kv.length);
   p.new_from = p.begin;
   p.window = static_cast<u32>(options.window);
+  p.chunked = options.chunked && options.window > 0 ? 1 : 0;
   p.has_sinks = options.sinks.is_null() ? 0 : 1;
   p.partial_words = (p.v_head_dim + 3) / 4 * 4;
   p.scale = options.scale * kLog2OfE;
@@ -47,7 +48,8 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
 
 /// Sets the parts of `size` positions that any query sees.
 void count_parts(AttentionParams& p, u32 size) {
-  p.first_key = p.window > 0 && p.begin + 1 > p.window ? p.begin + 1 - p.window : 0;
+  const AttentionOptions seen{.window = p.window, .chunked = p.chunked != 0};
+  p.first_key = static_cast<u32>(seen.first_seen(p.begin));
   p.first_part = p.first_key / size;
   p.num_parts = (p.begin + p.tokens - 1) / size - p.first_part + 1;
 }

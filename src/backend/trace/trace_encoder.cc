@@ -176,7 +176,9 @@ void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
     const int64_t seen = chooses ? std::min(stored, selected.dense_end()) : stored;
     record(formatted("attention {} = {} over {} + {}{}{}{}", text_of(part(out)), text_of(queries),
                      text_of(part(k)), s.kv.length,
-                     options.window > 0 ? formatted(" window {}", options.window) : "",
+                     options.window > 0 ? formatted(" {} {}", options.chunked ? "chunks" : "window",
+                                                    options.window)
+                                        : "",
                      options.sinks.is_null() ? "" : " sinks",
                      selected.is_null() ? "" : formatted(" selected {}", selected.dense_end())),
            0, 2 * product(queries.num_elements(), seen, 1));

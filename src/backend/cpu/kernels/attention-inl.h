@@ -57,7 +57,8 @@ MF_INLINE Vec vload_cached(const uint8_t* row, int64_t d, int64_t left, Vec scal
 /// The part of a block that token t sees.
 MF_INLINE SeenPart seen_by(const AttentionArgs& args, int64_t t, int64_t begin) {
   const int64_t end = args.position + t + 1;
-  const int64_t oldest = args.window > 0 && args.window < end ? end - args.window : 0;
+  int64_t oldest = args.window > 0 && args.window < end ? end - args.window : 0;
+  if (args.chunked) oldest = (end - 1) / args.window * args.window;
   const int64_t block_end = begin + kPositions < args.end ? begin + kPositions : args.end;
   return {(oldest > begin ? oldest : begin) - begin, (end < block_end ? end : block_end) - begin};
 }

@@ -129,6 +129,7 @@ struct AttentionArgs {
   int64_t heads;     // of a token; tokens * heads <= kAttentionRowsMax
   int64_t position;  // of the first token
   int64_t window;    // positions a token sees up to its own; 0: all
+  bool chunked;      // those from a multiple of `window` on
   int64_t begin;     // the segment, of which a token sees what is not behind it
   int64_t end;
   const uint8_t* const* k_pages;  // position t lies in page (t / page_tokens) % pages
@@ -250,8 +251,8 @@ struct RouteArgs {
   GroupScoreKind group_score;
   bool normalize;
   float normalize_epsilon;
-  float scale;
   float normalize_least;
+  float scale;
 };
 
 /// One token's heads; cosines and sines [rotary_dim / 2] of its position.

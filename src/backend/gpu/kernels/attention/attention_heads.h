@@ -203,7 +203,7 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const u32 token = t.group.y;
   const u32 kv_head = head / p.heads_per_kv_head;
   const u32 end = p.begin + token + 1u;
-  const u32 begin = p.window > 0u && end > p.window ? end - p.window : 0u;
+  const u32 begin = first_seen(p, end);
   MF_GLOBAL(const f32) q_row = q + (token * p.q.token_stride + head * p.q.head_stride);
   for (u32 d = t.index; d < p.head_dim; d += t.threads) query[d] = q_row[d];
   barrier(t);

@@ -87,6 +87,7 @@ struct AttentionParams {
   u32 begin;     // position of the first query
   u32 new_from;  // the launch before has written the positions from here on
   u32 window;    // 0: everything
+  u32 chunked;   // seen are those from a multiple of `window` on
   u32 has_sinks;
   u32 has_gate;       // times its sigmoid
   u32 walks;          // a group has all parts of its queries; otherwise attention_merge follows

@@ -18,12 +18,19 @@ struct QueryRow {
   u32 end;
 };
 
+/// The first position that one sees which is the last of [0, end).
+MF_FN u32 first_seen(MF_PARAMS(AttentionParams) p, u32 end) {
+  if (p.window == 0u || end == 0u) return 0u;
+  if (p.chunked != 0u) return (end - 1u) / p.window * p.window;
+  return end > p.window ? end - p.window : 0u;
+}
+
 MF_FN QueryRow query_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
   QueryRow r;
   r.token = row / p.heads_per_kv_head;
   r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
   r.end = r.token < p.tokens ? p.begin + r.token + 1u : 0u;
-  r.begin = p.window > 0u && r.end > p.window ? r.end - p.window : 0u;
+  r.begin = first_seen(p, r.end);
   return r;
 }
 
