@@ -39,6 +39,7 @@ bool pack_saves_arranging(ExpertArrangement arrangement) {
       return false;
     case ExpertArrangement::kRowMajorParts:
     case ExpertArrangement::kInputMajorInterleaved:
+    case ExpertArrangement::kInputMajorHalves:
     case ExpertArrangement::kAlternateRows:
       return true;
   }

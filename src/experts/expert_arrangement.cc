@@ -62,8 +62,12 @@ void input_major(const ExpertLayer& layer, const LandedExpert& from, std::byte* 
   }
   if (task < kDown) {
     std::byte* to = slot + matrix_of(layer, task).parts.codes.offset_bytes;
+    if (layer.arrangement == ExpertArrangement::kInputMajorHalves) {
+      return copy_transposed({to, from.at(0), m, h, 2 * m, 1, task * m}, element);
+    }
     return copy_transposed({to, from.at(0), m, h, 2 * m, 2, task}, element);
   }
+  if (layer.gate_bias.size == 0) return;
   const std::byte* in_bias = from.at(in_bias_at);
   copy_transposed({slot + layer.gate_bias.offset, in_bias, m, 1, 2 * m, 2, 0}, element);
   copy_transposed({slot + layer.up_bias.offset, in_bias, m, 1, 2 * m, 2, 1}, element);
@@ -167,6 +171,7 @@ void arrange(const ExpertLayer& layer, const LandedExpert& from, std::span<std::
     case ExpertArrangement::kRowMajorParts:
       return row_major_parts(layer, from, slot.data(), task);
     case ExpertArrangement::kInputMajorInterleaved:
+    case ExpertArrangement::kInputMajorHalves:
       return input_major(layer, from, slot.data(), task);
     case ExpertArrangement::kAlternateRows:
       return alternate_rows(layer, from, slot.data(), task);

@@ -50,6 +50,8 @@ enum class ExpertArrangement : uint8_t {
   /// down as [intermediate, hidden], then both biases; extents put these one after another at the
   /// slot's begin.
   kInputMajorInterleaved,
+  /// The same with the columns of gate before those of up, and no biases.
+  kInputMajorHalves,
   /// The file holds gate_up as rows of gate and of up in turn, down, then biases in turn as well;
   /// extents put them one after another at the slot's begin, each part by part.
   kAlternateRows,

@@ -1,10 +1,11 @@
 // The spellings in which checkpoints hold routed experts, as extents of an
 // ExpertLayer.
 //   stacked    P.switch_mlp.gate_proj.weight [E, m, h] (MLX; conversions of gpt-oss say
-//              P.experts.gate_proj, of gemma4 P.experts.switch_glu.gate_proj)
+//              P.experts.gate_proj, of gemma4 P.experts.switch_glu.gate_proj, Step P.gate_proj)
 //   fused      P.experts.gate_up_proj [E, 2m, h], P.experts.down_proj [E, h, m] (Hugging Face)
 //   fused, input-major
-//              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss)
+//              P.experts.gate_up_proj [E, h, 2m] with gate and up in alternate columns (gpt-oss),
+//              or, without biases, gate before up; P.experts.down_proj [E, m, h]
 //   fused, rows in turn
 //              P.experts.gate_up_proj_blocks and what else a registered spelling has, rows of gate
 //              and of up in turn where there are biases (gpt-oss)
@@ -52,7 +53,8 @@ class ExpertSpellings {
                bool with_bias);
   bool fused(ExpertLayer& layer, const FusedNames& names);
   bool can_be_halved(const StoredModule& gate_up, const ExpertLayer& layer);
-  bool fused_input_major(ExpertLayer& layer, const std::string& prefix);
+  bool is_input_major(const ExpertLayer& layer, const std::string& prefix) const;
+  bool fused_input_major(ExpertLayer& layer, const std::string& prefix, bool with_bias);
   bool fused_alternate(ExpertLayer& layer, const std::string& prefix);
   bool separate(ExpertLayer& layer, const std::string& prefix,
                 std::span<const std::string_view> projections);
@@ -83,7 +85,7 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
     return full.substr(0, full.size() - module.size());
   };
   const size_t first = layer.first_matrix();
-  for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu."}) {
+  for (const std::string stack : {".switch_mlp.", ".experts.", ".experts.switch_glu.", "."}) {
     for (const Projections& names : {kNamedProjections, kPlainLayers}) {
       if (names[first].empty()) continue;
       const std::string own = formatted("{}{}.weight", stack, names[first]);
@@ -95,7 +97,8 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
   };
   if (claims_.has(prefix + ".experts.gate_up_proj")) {
     const std::string full = under(".experts.gate_up_proj");
-    return with_bias ? fused_input_major(layer, full) : fused(layer, fused_names(full));
+    return with_bias || is_input_major(layer, full) ? fused_input_major(layer, full, with_bias)
+                                                    : fused(layer, fused_names(full));
   }
   if (claims_.has(prefix + ".input_linear.weight")) {
     const std::string full = under(".input_linear.weight");
@@ -236,7 +239,19 @@ bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& pre
   return true;
 }
 
-bool ExpertSpellings::fused_input_major(ExpertLayer& layer, const std::string& prefix) {
+// One of the two shapes tells, whatever the widths.
+bool ExpertSpellings::is_input_major(const ExpertLayer& layer, const std::string& prefix) const {
+  const int64_t count = layer.num_experts;
+  const int64_t m = layer.gate.rows;
+  const int64_t h = layer.gate.cols;
+  const TensorEntry* in = claims_.index().find(prefix + ".experts.gate_up_proj");
+  const TensorEntry* out = claims_.index().find(prefix + ".experts.down_proj");
+  return in != nullptr && out != nullptr && in->shape == Shape{count, h, 2 * m} &&
+         out->shape == Shape{count, m, h};
+}
+
+bool ExpertSpellings::fused_input_major(ExpertLayer& layer, const std::string& prefix,
+                                        bool with_bias) {
   const int64_t count = layer.num_experts;
   const int64_t m = layer.gate.rows;
   const int64_t h = layer.gate.cols;
@@ -251,18 +266,20 @@ bool ExpertSpellings::fused_input_major(ExpertLayer& layer, const std::string& p
                             in, format.to_string()));
     return false;
   }
-  const std::array<const TensorEntry*, 4> pieces = {
-      claim_tensor(in, Shape{count, h, 2 * m}, format),
-      claim_tensor(out, Shape{count, m, h}, format),
-      claim_tensor(in + "_bias", Shape{count, 2 * m}, format),
-      claim_tensor(out + "_bias", Shape{count, h}, format)};
+  std::vector<const TensorEntry*> pieces = {claim_tensor(in, Shape{count, h, 2 * m}, format),
+                                            claim_tensor(out, Shape{count, m, h}, format)};
+  if (with_bias) {
+    pieces.push_back(claim_tensor(in + "_bias", Shape{count, 2 * m}, format));
+    pieces.push_back(claim_tensor(out + "_bias", Shape{count, h}, format));
+    layer.gate_bias = layer.up_bias = {format.dtype, m, 0};
+    layer.down_bias = {format.dtype, h, 0};
+  }
   for (const TensorEntry* piece : pieces) {
     if (piece == nullptr) return false;
   }
   layer.gate.format = layer.up.format = layer.down.format = format;
-  layer.gate_bias = layer.up_bias = {format.dtype, m, 0};
-  layer.down_bias = {format.dtype, h, 0};
-  layer.arrangement = ExpertArrangement::kInputMajorInterleaved;
+  layer.arrangement =
+      with_bias ? ExpertArrangement::kInputMajorInterleaved : ExpertArrangement::kInputMajorHalves;
   fill_extents_in_turn(layer, pieces);
   return true;
 }
