@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,13 @@ struct MoeSpec {
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
   bool shared_gate = false;  // the shared expert is multiplied by sigmoid(shared_expert_gate x)
   bool correction_bias = false;
+  /// The weight of a token's only expert multiplies what goes into it, not what comes out.
+  bool weighs_input = false;
   bool router_bias = false;
   bool expert_bias = false;
   RouterOptions router;
   GluOptions glu;
+  std::optional<GluOptions> shared_glu;  // of the shared expert; empty: the same
 };
 
 struct LayerSpec {

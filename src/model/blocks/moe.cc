@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
 
 namespace moeflux::blocks {
@@ -56,6 +57,12 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
       helper ? helper->slots(n, top_k) : e.scratch({n, top_k, x.dim(1)}, DType::kF32);
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
   e.route(routes, router_logits, moe.router);
+  if (moe.weighs_input) {
+    MF_CHECK(top_k == 1);
+    const Tensor weighed = e.scratch(x.shape, DType::kF32);
+    e.mul_activated(weighed, x, routes.weights, Activation::kIdentity);
+    x = weighed;
+  }
   if (helper) helper->take(e, x);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<ExpertLease> lease, step.experts.lease(layer, e, routes));
   if (while_reading) while_reading();
@@ -70,7 +77,11 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
       e.expert_ffn(slots, intermediate, x, routes, ready, moe.glu);
     }
   }
-  e.combine_experts(out, slots, routes);
+  if (moe.weighs_input) {
+    e.copy(out, slots.reshape(out.shape));
+  } else {
+    e.combine_experts(out, slots, routes);
+  }
   e.keep_alive(std::move(lease));
   return {};
 }
@@ -125,7 +136,7 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   const bool has_shared = s.shared_intermediate_size > 0;
   const Tensor shared = has_shared ? e.scratch({n, x.dim(1)}, DType::kF32) : Tensor{};
   MF_RETURN_IF_ERROR(routed_experts(step, layer, sum, input, logits, with_tensors, [&] {
-    if (has_shared) ffn(e, shared, x, w.shared, shared_gate, s.glu);
+    if (has_shared) ffn(e, shared, x, w.shared, shared_gate, s.shared_glu.value_or(s.glu));
   }));
   if (s.latent_size > 0) e.linear(out, sum, w.latent_out);
   if (has_shared) e.add(out, out, shared);
