@@ -49,6 +49,30 @@ void read_llama3(Config& r, double theta, RopeSpec& spec) {
   spec.inverse_frequencies = llama3_frequencies(theta, spec.rotary_dim, scaling);
 }
 
+// What stands in some GGUF files: a number for each frequency, by which it is divided.
+void read_factors(Config& r, double theta, RopeSpec& spec) {
+  spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
+  const Json* factors = r.find("frequency_factors");
+  r.ignore("frequency_factors");
+  if (factors == nullptr || !factors->is_array() ||
+      factors->size() < spec.inverse_frequencies.size()) {
+    r.fail(ErrorCode::kInvalidArgument,
+           formatted("frequency_factors has {} numbers, expected {}",
+                     factors == nullptr ? 0 : factors->size(), spec.inverse_frequencies.size()));
+    return;
+  }
+  for (size_t i = 0; i < spec.inverse_frequencies.size(); ++i) {
+    const Json& factor = (*factors)[i];
+    if (!factor.is_number() || !(factor.get<double>() > 0.0)) {
+      r.fail(
+          ErrorCode::kInvalidArgument,
+          formatted("frequency_factors has {}, expected positive numbers", json_excerpt(factor)));
+      return;
+    }
+    spec.inverse_frequencies[i] /= factor.get<float>();
+  }
+}
+
 // Converters that write the new dialect may leave the old one behind: they must mean the same.
 void check_dialects_agree(Config& c, const Config& parameters) {
   const Config scaling = c.object("rope_scaling");
@@ -74,7 +98,8 @@ std::vector<float> proportional_frequencies(double theta, int64_t dim, double fr
 }  // namespace
 
 float QueryScale::at(int64_t position) const {
-  return static_cast<float>(1.0 + beta * std::log1p(static_cast<double>(position / period)));
+  const auto periods = static_cast<double>((position + offset) / period);
+  return static_cast<float>(1.0 + beta * std::log1p(periods));
 }
 
 std::vector<float> default_frequencies(double theta, int64_t dim) {
@@ -169,6 +194,8 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     read_yarn(r, theta, spec);
   } else if (type == "llama3") {
     read_llama3(r, theta, spec);
+  } else if (type == "factors") {
+    read_factors(r, theta, spec);
   } else {
     r.fail(ErrorCode::kUnsupported,
            formatted("rope_type \"{}\" is not supported; known are default, yarn, llama3, "

@@ -10,11 +10,12 @@
 
 namespace moeflux {
 
-/// What queries are multiplied by, at a position: 1 + beta * ln(1 + position / period), of which
-/// the quotient is a whole number.
+/// What queries are multiplied by, at a position: 1 + beta * ln(1 + (position + offset) / period),
+/// of which the quotient is a whole number.
 struct QueryScale {
   double beta = 0.0;  // 0: nothing scales
   int64_t period = 1;
+  int64_t offset = 0;
 
   float at(int64_t position) const;
 };
@@ -48,7 +49,7 @@ struct RopeDefaults {
 
 /// Reads either dialect: rope_parameters {rope_theta, rope_type, ...}, or rope_theta with
 /// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, yarn,
-/// llama3 and proportional; others are kUnsupported. Problems stick to
+/// llama3, proportional and, of GGUF files, factors; others are kUnsupported. Problems stick to
 /// `c`.
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults);
 

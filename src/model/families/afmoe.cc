@@ -29,7 +29,7 @@ Result<ModelSpec> read_spec(Config& c) {
   AttentionSpec attention = read_heads(c, spec.hidden_size);
   c.expect_bool("attention_bias", false);
   attention.qk_norm = QkNorm::kPerHead;
-  attention.gate_projection = true;
+  attention.gate = HeadGate::kPerElement;
   const RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
   const int64_t window = c.require_int("sliding_window", {1, 1 << 30});
   layer.mixer = share_mixer(attention);

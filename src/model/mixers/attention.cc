@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "model/mixers/query_scale.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -45,8 +46,9 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   w.k = weights.matrix(p + "k_proj", k_rows, hidden_size);
   if (!s.v_is_k) w.v = weights.matrix(p + "v_proj", v_rows, hidden_size);
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_head_dim);
-  if (s.gate_projection) {
-    w.gate = weights.matrix(p + "g_proj", s.num_heads * s.v_head_dim, hidden_size);
+  if (s.gate != HeadGate::kNone) {
+    const int64_t width = s.gate == HeadGate::kPerHead ? 1 : s.v_head_dim;
+    w.gate = weights.matrix(p + "g_proj", s.num_heads * width, hidden_size);
   }
   if (s.qkv_bias) {
     w.q_bias = weights.vector(p + "q_proj.bias", {w.q.rows});
@@ -56,6 +58,7 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   if (s.o_bias) w.o_bias = weights.vector(p + "o_proj.bias", {hidden_size});
   switch (s.qk_norm) {
     case QkNorm::kNone:
+    case QkNorm::kPlain:
       break;
     case QkNorm::kPerHead:
       w.q_norm = weights.vector(p + "q_norm.weight", {s.head_dim}, place.norm_add);
@@ -110,7 +113,9 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
     v = project(e, x, w.v, w.v_bias);
   }
   Tensor gate;
-  if (s.gate_projection) gate = project(e, x, w.gate, {}).split_last(s.v_head_dim);
+  if (s.gate != HeadGate::kNone) {
+    gate = project(e, x, w.gate, {}).split_last(w.gate.rows / s.num_heads);
+  }
   if (s.qk_norm == QkNorm::kWhole) {
     e.rms_norm(q, q, w.q_norm, rms_norm_eps_);
     e.rms_norm(k, k, w.k_norm, rms_norm_eps_);
@@ -134,10 +139,21 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
     e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
     e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
   }
+  if (s.qk_norm == QkNorm::kPlain) {
+    e.rms_norm(q, q, Tensor{}, rms_norm_eps_);
+    e.rms_norm(k, k, Tensor{}, rms_norm_eps_);
+  }
+  if (s.query_scale.beta != 0.0) {
+    scale_queries(e, q.reshape({n, s.num_heads * s.head_dim}), step.batch, s.query_scale);
+  }
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
   e.attention(mixed, q, k, v, step.batch.key_values(layer),
-              {.scale = s.scale, .window = s.window, .sinks = w.sinks, .selected = selected});
-  if (!gate.is_null()) e.mul_activated(mixed, mixed, gate, Activation::kSigmoid);
+              {.scale = s.scale,
+               .window = s.window,
+               .chunked = s.chunked,
+               .sinks = w.sinks,
+               .selected = selected});
+  if (!gate.is_null()) e.mul_activated(mixed, mixed, gate, s.gate_activation);
   e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);
   if (!w.o_bias.is_null()) e.add_bias(out, w.o_bias);
 }
@@ -166,7 +182,10 @@ std::unique_ptr<Mixer> AttentionSpec::take(WeightStore& weights, const MixerPlac
 }
 
 Json AttentionSpec::config_value(std::string_view key) const {
-  if (key == "layer_type") return window > 0 ? "sliding_attention" : "full_attention";
+  if (key == "layer_type") {
+    if (window == 0) return "full_attention";
+    return chunked ? "chunked_attention" : "sliding_attention";
+  }
   if (key == "attention_multiplier") return scale;
   if (key == "query_pre_attn_scalar") return std::pow(static_cast<double>(scale), -2.0);
   if (key == "rotary_dim") return rope.rotary_dim;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "backend/ops.h"
 #include "model/mixer.h"
 #include "model/mixers/key_index.h"
 #include "model/rope.h"
@@ -17,6 +18,14 @@ enum class QkNorm : uint8_t {
   kNone,
   kPerHead,  // one weight [head_dim] for every head
   kWhole,    // over the concatenated heads, weights [heads * head_dim]
+  kPlain,    // each head without a weight, behind the rotary positions
+};
+
+/// What g_proj makes of the layer's input: the output is multiplied by its activation.
+enum class HeadGate : uint8_t {
+  kNone,
+  kPerHead,     // one number for each head
+  kPerElement,  // one for each number of a head's output
 };
 
 struct AttentionSpec : MixerSpec {
@@ -25,15 +34,17 @@ struct AttentionSpec : MixerSpec {
   int64_t head_dim = 0;
   int64_t v_head_dim = 0;
   float scale = 1.0f;
-  int64_t window = 0;  // 0: all
-  RopeSpec rope;       // of no dimension: positions do not count
+  int64_t window = 0;      // 0: all
+  bool chunked = false;    // the window begins at its multiples
+  QueryScale query_scale;  // multiplies queries by their position
+  RopeSpec rope;           // of no dimension: positions do not count
   QkNorm qk_norm = QkNorm::kNone;
   bool qkv_bias = false;
   bool o_bias = false;
   /// q_proj holds query | gate per head; the output is multiplied by sigmoid(gate).
   bool output_gate = false;
-  /// The output is multiplied by sigmoid(g_proj x), x the layer's input.
-  bool gate_projection = false;
+  HeadGate gate = HeadGate::kNone;
+  Activation gate_activation = Activation::kSigmoid;
   bool v_norm = false;  // RMS norm without weight on each value head
   bool v_is_k = false;  // no v_proj: values are the keys before norm and rope
   bool sinks = false;

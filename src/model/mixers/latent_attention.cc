@@ -1,11 +1,9 @@
 #include "model/mixers/latent_attention.h"
 
-#include <algorithm>
 #include <cmath>
-#include <span>
 #include <string>
-#include <vector>
 
+#include "model/mixers/query_scale.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -41,19 +39,6 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
   w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
   if (s.index) w.index = take_weighted_index(weights, *s.index, place, s.q_lora_rank);
   return w;
-}
-
-// Rows of q [n, ...] times what their positions ask for; nothing while that is 1 everywhere.
-void scale_queries(Encoder& e, Tensor q, const StepBatch& batch, const QueryScale& scale) {
-  std::vector<float> factors;
-  for (const StepRows& rows : batch.sequences()) {
-    for (int64_t i = 0; i < rows.rows; ++i) factors.push_back(scale.at(rows.position + i));
-  }
-  // Taken whether it is used or not: a dry run measures the scratch of a step.
-  const Tensor of_rows = e.scratch({static_cast<int64_t>(factors.size()), 1}, DType::kF32);
-  if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) return;
-  e.write(of_rows, std::as_bytes(std::span(factors)));
-  e.mul_activated(q, q, of_rows, Activation::kIdentity);
 }
 
 }  // namespace
