@@ -35,9 +35,7 @@ Result<ModelSpec> read_spec(Config& c) {
   c.expect_string("moe_gate_act", "softmax");
   c.expect_bool("moe_use_aux_free", true);
   moe.correction_bias = true;
-  // The reference divides by the greater of both; where they add to more than 1e-5, that is their
-  // sum to the last bit of an f32.
-  moe.router.normalize_epsilon = static_cast<float>(c.number_or("moe_norm_min", 1e-12, 0.0, 1e-9));
+  moe.router.normalize_least = static_cast<float>(c.number_or("moe_norm_min", 1e-12, 0.0, 1.0));
   moe.shared_intermediate_size =
       moe.moe_intermediate_size * c.int_or("moe_num_shared_experts", 0, {0, 1024});
   spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
