@@ -42,6 +42,7 @@ constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {"conv1d.weight", DType::kBf16, -0.5f, 0.5f},
                              {".conv.weight", DType::kBf16, -0.5f, 0.5f},
                              {".e_score_correction_bias", DType::kF32, -0.01f, 0.01f},
+                             {".router_bias", DType::kF32, -0.01f, 0.01f},
                              {".sinks", DType::kBf16, -1.0f, 1.0f},
                              {".bias", DType::kBf16, -0.1f, 0.1f},
                              {"", DType::kBf16, 0.9f, 1.1f}};

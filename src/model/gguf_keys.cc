@@ -134,6 +134,21 @@ std::vector<int64_t> GgufKeys::of_blocks(std::string_view key) {
   return std::vector<int64_t>(static_cast<size_t>(blocks));
 }
 
+std::vector<double> GgufKeys::numbers_of_blocks(std::string_view key) {
+  const auto blocks = static_cast<size_t>(num_blocks());
+  const gguf::Value* value = take(key);
+  if (value == nullptr || value->type != gguf::ValueType::kArray) {
+    return std::vector<double>(blocks, require_number(key));
+  }
+  Result<std::vector<double>> numbers = model_.keys().numbers(full(key));
+  if (numbers.ok() && numbers->size() == blocks) return std::move(numbers).value();
+  fail(ErrorCode::kCorruption, numbers.ok()
+                                   ? formatted("key {} has {} elements, expected {}, one a block",
+                                               full(key), numbers->size(), blocks)
+                                   : numbers.error().message());
+  return std::vector<double>(blocks);
+}
+
 void GgufKeys::expect_int(std::string_view key, int64_t supported) {
   const int64_t found = int_or(key, supported);
   if (found == supported) return;

@@ -34,6 +34,8 @@ class GgufKeys {
   std::string text_or(std::string_view key, std::string_view fallback);
   /// One number for each block, also where the file has one for all of them, or bools as 0 and 1.
   std::vector<int64_t> of_blocks(std::string_view key);
+  /// The same of floats.
+  std::vector<double> numbers_of_blocks(std::string_view key);
   /// The key is known and does not matter here.
   void ignore(std::string_view key) { asked_.insert(full(key)); }
   /// Fails with kUnsupported unless the key is absent or this number.

@@ -149,7 +149,9 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-kimi_linear",
                            "gguf-granitemoeshared",
                            "gguf-granitemoehybrid",
-                           "gguf-nemotron_h_latent"}) {
+                           "gguf-nemotron_h_latent",
+                           "gguf-laguna",
+                           "gguf-step3p5"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

@@ -58,6 +58,8 @@ const std::vector<std::string> kEveryFamily = {"qwen3.5-35b-a3b",
                                                "exaone_moe",
                                                "afmoe",
                                                "qwen3_omni_moe_text",
+                                               "laguna",
+                                               "step3p5",
                                                "ernie4_5_moe",
                                                "mistral4",
                                                "kimi-linear-48b-a3b",
@@ -229,6 +231,7 @@ TEST(Refusals, ValuesThatChangeNothingAreAcceptedWithoutAWord) {
       {"frobnication", {nullptr}}};
   for (const std::string& model : kEveryFamily) {
     for (const auto& [key, values] : neutral) {
+      if (model == "step3p5" && key == "swiglu_limits") continue;  // whose own key it is
       for (const Json& value : values) {
         const auto spec = read_with(model, key, value);
         ASSERT_TRUE(spec.ok()) << model << ": " << spec.error().to_string();
@@ -394,6 +397,21 @@ const std::vector<Variant> kVariants = {
     {"ernie4_5_moe", "sliding_window", 4096},
     {"mistral4", "attention_bias", true},
     {"mistral4", "n_group", 2},
+    {"laguna", "attention_bias", true},
+    {"laguna", "gating", "per-token", {"per-head"}},
+    {"laguna", "gating_types", {"per_head", "per_element"}, {"gating_types", "per_element"}},
+    {"laguna", "moe_router_logit_softcapping", 30.0},
+    {"laguna", "moe_apply_router_weight_on_input", true},
+    {"laguna", "moe_router_score_func", "sqrtsoftplus"},
+    {"laguna", "num_attention_heads_per_layer", {4, 6}, {"2", "4"}, kInvalid},
+    {"laguna", "num_attention_heads_per_layer", {4, 5, 6, 4}, {"5"}, kInvalid},
+    {"step3p5", "attention_bias", true},
+    {"step3p5", "zero_centered", false},
+    {"step3p5", "use_head_wise_attn_gate", false},
+    {"step3p5", "moe_router_activation", "softmax"},
+    {"step3p5", "swiglu_limits", {7.0}, {"1", "4"}, kInvalid},
+    {"step3p5", "swiglu_limits", {0.0, 0.0, -1.0, 0.0}, {"-1.0"}, kInvalid},
+    {"step3p5", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
     {"qwen3_omni_moe_text", "use_sliding_window", true},
 };
 
@@ -483,6 +501,50 @@ TEST(Variants, DenseLayersOfQwen3AreWhereTheConfigPutsThem) {
 TEST(Variants, OlmoeNormalisesOnlyWhenTold) {
   EXPECT_FALSE(read(config_of("olmoe-1b-7b"))->layers[0].moe.router.normalize);
   EXPECT_TRUE(read_with("olmoe-1b-7b", "norm_topk_prob", true)->layers[0].moe.router.normalize);
+}
+
+// The publisher's spelling: lists of every layer, with entries of those that predict further
+// tokens.
+TEST(Variants, StepReadsItsOriginalSpelling) {
+  Json json = config_of("step3p5");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok());
+  for (const char* key :
+       {"rope_parameters", "mlp_layer_types", "num_key_value_heads", "n_routed_experts",
+        "num_experts_per_tok", "num_sliding_attention_heads"}) {
+    json.erase(key);
+  }
+  json["num_attention_groups"] = 2;
+  json["moe_num_experts"] = 8;
+  json["moe_top_k"] = 2;
+  json["moe_layers_enum"] = "1,2,3";
+  json["attention_other_setting"] = {
+      {"attention_type", "sliding_attention"}, {"num_attention_heads", 6}, {"head_dim", 32}};
+  json["rope_theta"] = {2e4, 1e4, 1e4, 2e4, 1e4};
+  json["partial_rotary_factors"] = {0.5, 1.0, 1.0, 0.5, 1.0};
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 2.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 32.0},
+                          {"original_max_position_embeddings", 64}};
+  json["yarn_only_types"] = {"full_attention"};
+  json["layer_types"].push_back("sliding_attention");
+  json["swiglu_limits"] = {nullptr, 0.0, 0.4, 0.4, 0.0};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  for (size_t i = 0; i < 4; ++i) {
+    const AttentionSpec& a = attention_of(expected->layers[i]);
+    const AttentionSpec& b = attention_of(spec->layers[i]);
+    EXPECT_EQ(a.window, b.window);
+    EXPECT_EQ(a.num_heads, b.num_heads);
+    EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+    EXPECT_EQ(a.rope.inverse_frequencies, b.rope.inverse_frequencies);
+    EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
+    EXPECT_EQ(expected->layers[i].moe.glu, spec->layers[i].moe.glu);
+  }
+  json["moe_layers_enum"] = "1;2";
+  expect_error(read(json), kInvalid, {"moe_layers_enum", "1;2"});
 }
 
 TEST(Variants, ExaoneReadsItsOriginalSpelling) {
