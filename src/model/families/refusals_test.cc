@@ -60,6 +60,7 @@ const std::vector<std::string> kEveryFamily = {"qwen3.5-35b-a3b",
                                                "qwen3_omni_moe_text",
                                                "laguna",
                                                "step3p5",
+                                               "llama4_text",
                                                "ernie4_5_moe",
                                                "mistral4",
                                                "kimi-linear-48b-a3b",
@@ -199,6 +200,7 @@ TEST(Refusals, KeysThatChangeTheComputationAnywhere) {
           "attention_multiplier", "query_pre_attn_scalar", "scale_depth", "no_rope_layers",
           "mlp_up_softcap"}) {
       const bool is_own = (key == "index_topk" && config_of(model).contains(key)) ||
+                          (model == "llama4_text" && key == "no_rope_layers") ||
                           (model.starts_with("granite") &&
                            (key.ends_with("_multiplier") || key == "logits_scaling"));
       if (is_own) continue;
@@ -232,6 +234,7 @@ TEST(Refusals, ValuesThatChangeNothingAreAcceptedWithoutAWord) {
   for (const std::string& model : kEveryFamily) {
     for (const auto& [key, values] : neutral) {
       if (model == "step3p5" && key == "swiglu_limits") continue;  // whose own key it is
+      if (model == "llama4_text" && key == "no_rope_layers") continue;
       for (const Json& value : values) {
         const auto spec = read_with(model, key, value);
         ASSERT_TRUE(spec.ok()) << model << ": " << spec.error().to_string();
@@ -412,6 +415,9 @@ const std::vector<Variant> kVariants = {
     {"step3p5", "swiglu_limits", {7.0}, {"1", "4"}, kInvalid},
     {"step3p5", "swiglu_limits", {0.0, 0.0, -1.0, 0.0}, {"-1.0"}, kInvalid},
     {"step3p5", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
+    {"llama4_text", "attention_bias", true},
+    {"llama4_text", "num_experts_per_tok", 2, {"2"}},
+    {"llama4_text", "no_rope_layers", {1, 0}, {"2", "4"}, kInvalid},
     {"qwen3_omni_moe_text", "use_sliding_window", true},
 };
 
