@@ -154,6 +154,8 @@ constexpr PublicSizes kModels[] = {
      196608, "0.0"},
     {"llama-4-maverick", 70778880, "217.43", "7.98", "225.4", "9.092", "1.699", "400.71", "16.15",
      196608, "0.0"},
+    {"qwen3-vl-30b-a3b", 2654208, "16.31", "0.87", "17.2", "1.718", "1.019", "30.53", "3.04", 98304,
+     "0.0"},
 };
 
 class PublicModelSizes : public ::testing::TestWithParam<PublicSizes> {

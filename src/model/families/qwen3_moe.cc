@@ -1,6 +1,6 @@
 // Qwen3 and Qwen2 mixture-of-experts models: grouped attention, softmax router; Qwen2 with biases
-// and a gated shared expert, Qwen3 with q and k norms. Qwen3-Omni is Qwen3 where all tokens
-// are text: the three positions of a token are the same then, and no image adds to layers.
+// and a gated shared expert, Qwen3 with q and k norms. Qwen3-VL and Qwen3-Omni are Qwen3 where all
+// tokens are text: the three positions of a token are the same then, and no image adds to layers.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -11,7 +11,9 @@
 namespace moeflux {
 namespace {
 
-bool is_tower(std::string_view model_type) { return model_type.starts_with("qwen3_omni_moe"); }
+bool is_tower(std::string_view model_type) {
+  return model_type.starts_with("qwen3_vl_moe") || model_type.starts_with("qwen3_omni_moe");
+}
 
 // Layers are dense where mlp_only_layers says so and between the sparse steps.
 std::vector<bool> read_dense_pattern(Config& c, int64_t num_layers) {
@@ -72,10 +74,21 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
+MlxNames mlx_names(std::string_view model_type) {
+  if (!is_tower(model_type)) return {};
+  return {.prefix = "language_model.model.",
+          .head_prefix = "language_model.",
+          .outer_model_type = "qwen3_vl_moe"};
+}
+
 }  // namespace
 
 extern const Family qwen3_moe_family;
-const Family qwen3_moe_family = {
-    {"qwen3_moe", "qwen2_moe", "qwen3_omni_moe", "qwen3_omni_moe_text"}, read_spec, names, create};
+const Family qwen3_moe_family = {{"qwen3_moe", "qwen2_moe", "qwen3_vl_moe", "qwen3_vl_moe_text",
+                                  "qwen3_omni_moe", "qwen3_omni_moe_text"},
+                                 read_spec,
+                                 names,
+                                 create,
+                                 mlx_names};
 
 }  // namespace moeflux

@@ -58,6 +58,7 @@ const std::vector<std::string> kEveryFamily = {"qwen3.5-35b-a3b",
                                                "exaone_moe",
                                                "afmoe",
                                                "qwen3_omni_moe_text",
+                                               "qwen3_vl_moe_text",
                                                "laguna",
                                                "step3p5",
                                                "llama4_text",
@@ -418,6 +419,7 @@ const std::vector<Variant> kVariants = {
     {"llama4_text", "attention_bias", true},
     {"llama4_text", "num_experts_per_tok", 2, {"2"}},
     {"llama4_text", "no_rope_layers", {1, 0}, {"2", "4"}, kInvalid},
+    {"qwen3_vl_moe_text", "attention_bias", true},
     {"qwen3_omni_moe_text", "use_sliding_window", true},
 };
 
