@@ -23,6 +23,7 @@ struct MoeSpec {
   /// Experts see this many numbers, which one projection makes of x and another takes back; 0: x.
   int64_t latent_size = 0;
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
+  float out_multiplier = 1.0f;           // of what routed and shared experts add up to
   bool shared_gate = false;  // the shared expert is multiplied by sigmoid(shared_expert_gate x)
   bool correction_bias = false;
   /// The weight of a token's only expert multiplies what goes into it, not what comes out.
@@ -47,6 +48,8 @@ struct ModelSpec {
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
   float rms_norm_eps = 1e-6f;
+  /// Norms of the residual subtract its mean first (layer norms without bias).
+  bool norms_subtract_mean = false;
   bool tie_word_embeddings = false;
   float logit_soft_cap = 0.0f;  // 0: none
   float embedding_multiplier = 1.0f;

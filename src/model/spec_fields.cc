@@ -45,7 +45,8 @@ std::string_view key_of(const Config& c, std::initializer_list<std::string_view>
 
 // The epsilon of norms under any of the names in use.
 std::string_view norm_eps_key(const Config& c) {
-  return key_of(c, {"rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "norm_eps"});
+  return key_of(
+      c, {"rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"});
 }
 
 // Keys that would change what the spec computes are refused, others kept for whoever loads it.

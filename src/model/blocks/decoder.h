@@ -1,6 +1,6 @@
 // The decoder most families share: embedding, then per layer x += mixer(norm(x)), x +=
-// ffn(norm(x)), a final norm and a head. A layer may have one of the two alone. Families differ in
-// their spec and in the names of their weights.
+// ffn(norm(x)), a final norm and a head. A layer may have one of the two alone, or both may see one
+// norm. Families differ in their spec and in the names of their weights.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace moeflux::blocks {
 /// Names below "layers.N.".
 struct DecoderNames {
   std::string input_norm = "input_layernorm";
-  std::string ffn_norm = "post_attention_layernorm";
-  std::string final_norm = "norm";  // below no layer
+  std::string ffn_norm = "post_attention_layernorm";  // empty: it sees what the mixer sees
+  std::string final_norm = "norm";                    // below no layer
   /// Norms of what attention and the feed-forward network add to the residual; empty: none.
   std::string attention_out_norm = "";
   std::string ffn_out_norm = "";

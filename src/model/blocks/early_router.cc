@@ -14,7 +14,12 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   const Routes routes{e.scratch({n, spec.experts_per_token}, DType::kI32),
                       e.scratch({n, spec.experts_per_token}, DType::kF32)};
   if (!step.experts.wants_hint(router.layer)) return {};
-  e.rms_norm(normed, router.residual.slice(0, 0, n), router.norm, router.eps);
+  const Tensor residual = router.residual.slice(0, 0, n);
+  if (router.subtracts_mean) {
+    e.layer_norm(normed, residual, router.norm, router.eps);
+  } else {
+    e.rms_norm(normed, residual, router.norm, router.eps);
+  }
   router_logits(e, logits, normed, *router.weights);
   e.route(routes, logits, router.weights->options);
   return step.experts.hint(router.layer, e, routes);

@@ -7,12 +7,13 @@
 
 namespace moeflux::blocks {
 
-/// The input of the next MoE layer's router: rms_norm(residual, norm).
+/// The input of the next MoE layer's router: rms_norm(residual, norm), or layer_norm.
 struct EarlyRouter {
   LayerId layer{};
   Tensor residual;  // [n, hidden] as it is when apply() is called
   Tensor norm;
   float eps = 0.0f;
+  bool subtracts_mean = false;
   const MoeWeights* weights = nullptr;
   const MoeSpec* spec = nullptr;
 };

@@ -140,6 +140,7 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   }));
   if (s.latent_size > 0) e.linear(out, sum, w.latent_out);
   if (has_shared) e.add(out, out, shared);
+  if (s.out_multiplier != 1.0f) e.scale(out, out, s.out_multiplier);
   return {};
 }
 

@@ -62,6 +62,7 @@ const std::vector<std::string> kEveryFamily = {"qwen3.5-35b-a3b",
                                                "laguna",
                                                "step3p5",
                                                "llama4_text",
+                                               "cohere2_moe",
                                                "ernie4_5_moe",
                                                "mistral4",
                                                "kimi-linear-48b-a3b",
@@ -181,7 +182,7 @@ TEST(Refusals, MissingKeysAreNamed) {
       }
       size_t erased = text_of(json).erase(key);
       if (key == "rms_norm_eps") {
-        for (const char* own : {"norm_eps", "layer_norm_epsilon"}) {
+        for (const char* own : {"norm_eps", "layer_norm_epsilon", "layer_norm_eps"}) {
           erased += text_of(json).erase(own);
         }
       }
@@ -419,6 +420,11 @@ const std::vector<Variant> kVariants = {
     {"llama4_text", "attention_bias", true},
     {"llama4_text", "num_experts_per_tok", 2, {"2"}},
     {"llama4_text", "no_rope_layers", {1, 0}, {"2", "4"}, kInvalid},
+    {"cohere2_moe", "attention_bias", true},
+    {"cohere2_moe", "use_qk_norm", true},
+    {"cohere2_moe", "expert_selection_fn", "tanh"},
+    {"cohere2_moe", "shared_expert_combination_strategy", "max", {"sum", "average"}},
+    {"cohere2_moe", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
     {"qwen3_vl_moe_text", "attention_bias", true},
     {"qwen3_omni_moe_text", "use_sliding_window", true},
 };
