@@ -18,6 +18,14 @@ constexpr Patterns kQwen2[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
+// Lines, and each of them as Qwen2 does.
+constexpr Patterns kLaguna[] = {R"([^\n]+|[\n]+)", kQwen2[0]};
+
+// Words with single spaces between them are one piece.
+constexpr Patterns kExaone[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"};
+
 // With marks among the letters.
 constexpr Patterns kQwen35[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
@@ -97,15 +105,18 @@ constexpr Row kRows[] = {
     {"deepseek-llm", {.patterns = kDeepseekLlm}},
     {"deepseek-r1-qwen", kWithNfc},
     {"deepseek-v3", {.patterns = kDeepseekV3}},
+    {"exaone-moe", {.patterns = kExaone}},
     {"glm4", kThreeDigitsWhole},
     {"glm5", kThreeDigitsWhole},
     {"gpt-2", {.patterns = kGpt2}},
     {"gpt-4o", {.patterns = kO200k}},
+    {"hunyuan", {.patterns = kQwen2}},
     {"hunyuan-dense", {.patterns = kDeepseekV3}},
     {"hy_v4", {.patterns = kDeepseekV3}},
     {"joyai-llm", {.patterns = kDeepseekV3}},
     {"kimi-k2", {.patterns = kKimi, .ignore_merges = true, .merges_by_rank = true}},
     {"kormo", kWithNfc},
+    {"laguna", {.patterns = kLaguna}},
     {"llama-bpe", kThreeDigitsWholeBos},
     {"llama3", kThreeDigitsWholeBos},
     {"llama4", {.patterns = kO200k}},
@@ -115,6 +126,7 @@ constexpr Row kRows[] = {
     {"olmo", {.patterns = kGpt2, .normalize_nfc = true}},
     {"qwen2", kWithNfc},
     {"qwen35", {.patterns = kQwen35, .normalize_nfc = true}},
+    {"solar-open", {.patterns = kQwen2}},
     {"tekken", {.patterns = kTekken, .ignore_merges = true, .add_bos = true}},
 };
 

@@ -88,8 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Splits, StoredVocabularyGolden,
                                          Named{"llama3", "llama-bpe"}, Named{"qwen2", "qwen2"},
                                          Named{"fable-20m", "qwen35"}, Named{"qwen35", "qwen35"},
                                          Named{"glm4", "glm4"}, Named{"glm4", "chatglm-bpe"},
-                                         Named{"deepseek", "deepseek-v3"},
-                                         Named{"o200k", "gpt-4o"}),
+                                         Named{"deepseek", "deepseek-v3"}, Named{"o200k", "gpt-4o"},
+                                         Named{"exaone", "exaone-moe"}, Named{"laguna", "laguna"}),
                          [](const auto& instance) {
                            std::string name = instance.param.file + "_" + instance.param.pre;
                            for (char& c : name) c = c == '-' ? '_' : c;
@@ -115,14 +115,15 @@ std::string problem_of(const StoredVocabulary& stored) {
 }
 
 TEST(StoredVocabulary, EveryNamedSplitCompiles) {
-  for (const char* pre : {"chatglm-bpe", "deepseek-llm", "deepseek-r1-qwen",
-                          "deepseek-v3", "glm4",         "glm5",
-                          "gpt-2",       "gpt-4o",       "hunyuan-dense",
-                          "hy_v4",       "joyai-llm",    "kimi-k2",
-                          "kormo",       "llama-bpe",    "llama3",
-                          "llama4",      "megrez",       "minimax-m2",
-                          "mpt",         "olmo",         "qwen2",
-                          "qwen35",      "tekken"}) {
+  for (const char* pre : {"chatglm-bpe", "deepseek-llm",  "deepseek-r1-qwen",
+                          "deepseek-v3", "exaone-moe",    "glm4",
+                          "glm5",        "gpt-2",         "gpt-4o",
+                          "hunyuan",     "hunyuan-dense", "hy_v4",
+                          "joyai-llm",   "kimi-k2",       "kormo",
+                          "laguna",      "llama-bpe",     "llama3",
+                          "llama4",      "megrez",        "minimax-m2",
+                          "mpt",         "olmo",          "qwen2",
+                          "qwen35",      "solar-open",    "tekken"}) {
     StoredVocabulary stored = bytes_and({});
     stored.pre = pre;
     EXPECT_TRUE(make_tokenizer(stored, pre).ok()) << pre;

@@ -52,6 +52,11 @@ PATTERNS = {
         cased(UPPER, LOWER)
         + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ],
+    "exaone": [
+        rf"{CONTRACTIONS}|{LEAD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+    ],
+    "laguna": [r"[^\n]+|[\n]+", rf"{CONTRACTIONS}|{LEAD}\p{{L}}+|\p{{N}}|{TAIL}"],
     "kimi": [
         rf"[\p{{Han}}]+|{cased(UPPER_NOT_HAN, LOWER_NOT_HAN)}|\p{{N}}{{1,3}}|{TAIL}"
     ],
