@@ -49,10 +49,12 @@ const Bounds kLogitBounds = {{"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"glm_moe_dsa", {.all = 0.75, .most = 0.94}},
                              {"hy_v3", {.all = 0.998}},
                              {"kimi_linear", {.all = 0.997, .most = 0.998}},
+                             {"laguna", {.all = 0.998}},
                              {"lfm2_moe", {.all = 0.998}},
                              {"minimax_m3_vl_text", {.all = 0.93, .most = 0.98}},
                              {"qwen3_5_moe_text", {.all = 0.7, .most = 0.95}},
-                             {"qwen3_next", {.all = 0.7, .most = 0.95}}};
+                             {"qwen3_next", {.all = 0.7, .most = 0.95}},
+                             {"step3p5", {.all = 0.998}}};
 
 Bound bound_of(const Bounds& exceptions, const std::string& family) {
   const auto found = exceptions.find(family);

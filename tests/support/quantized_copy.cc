@@ -293,21 +293,24 @@ void Copier::copy_separate_experts(const std::string& first) {
   }
 }
 
-// experts.gate_up_proj and experts.down_proj: out-major halves, or with gpt-oss input-major, gate
-// and up in turn, with biases.
+// experts.gate_up_proj and experts.down_proj: out-major halves, or input-major; gate and up in turn
+// where there are biases.
 void Copier::copy_fused_experts(const std::string& name) {
-  const bool input_major = type_ == "gpt_oss";
   const bool fused = name.ends_with("gate_up_proj");
   const std::string before = name.substr(0, name.rfind('.'));
+  const Shape& in = tensors_.at(before + ".gate_up_proj").shape;
+  const Shape& out = tensors_.at(before + ".down_proj").shape;
+  const bool input_major = in == Shape{out[0], out[2], 2 * out[1]};
+  const bool with_bias = tensors_.contains(name + "_bias");
   const std::string module = before + (input_major ? "." : ".switch_glu.");
   FloatTensor weight = tensors_.at(name);
   if (input_major) weight = transposed(weight);
   const int64_t rows = fused ? weight.shape[1] / 2 : weight.shape[1];
-  const std::array<RowChoice, 2> halves = {
-      RowChoice{0, input_major ? 2 : 1, rows},
-      RowChoice{input_major ? 1 : rows, input_major ? 2 : 1, rows}};
+  const int64_t step = with_bias ? 2 : 1;
+  const std::array<RowChoice, 2> halves = {RowChoice{0, step, rows},
+                                           RowChoice{with_bias ? 1 : rows, step, rows}};
   FloatTensor bias;
-  if (input_major) {
+  if (with_bias) {
     bias = tensors_.at(name + "_bias");
     twin_.add(name + "_bias", bias);
     bias.shape = {bias.shape[0], bias.shape[1], 1};
@@ -316,7 +319,7 @@ void Copier::copy_fused_experts(const std::string& name) {
     const RowChoice choice = fused ? halves[half] : RowChoice{0, 1, rows};
     const std::string projection = module + std::string(kProjections[fused ? half : 2]);
     put_rows(weight, choice, add_module(projection, take_rows(weight, choice)));
-    if (!input_major) continue;
+    if (!with_bias) continue;
     mlx_.add(mlx_name(projection) + ".bias",
              reshaped(take_rows(bias, choice), {bias.shape[0], rows}), options_.scale_dtype);
   }
@@ -329,7 +332,8 @@ QuantizedCopyReport Copier::copy() {
       copy_separate_experts(name);
     } else if (name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.down_proj")) {
       copy_fused_experts(name);
-    } else if (name.find(".experts.") != std::string::npos) {
+    } else if (name.find(".experts.") != std::string::npos &&
+               !name.ends_with(".e_score_correction_bias")) {
       continue;  // taken with the first expert, or with the weight the bias belongs to
     } else if (options_.split_kv_b && name.ends_with("kv_b_proj.weight")) {
       copy_kv_b(name);

@@ -457,7 +457,7 @@ TEST(Refusals, KeysWhoseDefaultFamiliesDisagreeAboutAreRequired) {
 }
 
 TEST(Refusals, SimilarModelTypes) {
-  for (const std::string type : {"minimax", "deepseek_v4", "qwen4_exp", "llama4"}) {
+  for (const std::string type : {"minimax", "deepseek_v4", "qwen4_exp", "kimi_k3"}) {
     Json json = config_of("minimax-m2");
     json["model_type"] = type;
     expect_error(read(json), kUnsupported, {"model_type", type});

@@ -52,7 +52,7 @@ void read_ropes(GgufKeys& keys, Json& c) {
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "step3p5";
   read_gguf_layer_types(keys, c, {.interval = 4, .full_at = 0});
-  const Json& types = c["layer_types"];
+  const Json types = c["layer_types"];  // a copy: keys are added below
   c["num_attention_heads"] = of_kind(keys, "attention.head_count", types, "full_attention");
   c["num_key_value_heads"] = of_kind(keys, "attention.head_count_kv", types, "full_attention");
   c["attention_other_setting"] = {
