@@ -10,6 +10,7 @@ which evaluates as many sequences in common steps and draws nothing. The model n
 """
 
 import argparse
+import contextlib
 import json
 import re
 import selectors
@@ -75,28 +76,32 @@ def metric(port, name):
     return float(re.search(rf"^{name} (\S+)", text.decode(), re.MULTILINE)[1])
 
 
-def served(options, streams):
-    """Tokens a second, and tokens in a step."""
+@contextlib.contextmanager
+def served_by(options, arguments):
+    """The port of a server that runs meanwhile."""
     process = subprocess.Popen(
-        [options.program, "serve", "-m", options.model, "--port", "0", "--parallel", str(streams),
-         "--share", options.share, *options.more], stderr=subprocess.PIPE, text=True)
+        [options.program, "serve", "-m", options.model, "--port", "0", *arguments, *options.more],
+        stderr=subprocess.PIPE, text=True)
     try:
-        port = None
         for line in process.stderr:
             if found := re.search(r":(\d+)/v1", line):
-                port = int(found[1])
-                break
-        if port is None:
-            raise SystemExit("the server ended")
+                yield int(found[1])
+                return
+        raise SystemExit("the server ended")
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def served(options, streams):
+    """Tokens a second, and tokens in a step."""
+    with served_by(options, ["--parallel", str(streams), "--share", options.share]) as port:
         ask_all(port, streams, 8)
         names = ("moeflux_step_tokens_total", "moeflux_steps_total")
         before = [metric(port, name) for name in names]
         speed = ask_all(port, streams, options.tokens)
         tokens, steps = (metric(port, name) - old for name, old in zip(names, before))
         return speed, tokens / steps
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def benched(options, streams):
