@@ -1,30 +1,60 @@
 #include "backend/host_top.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <limits>
-#include <numeric>
-#include <vector>
 
 #include "backend/ops.h"
 #include "base/check.h"
 
 namespace moeflux {
+namespace {
 
+constexpr size_t kBlock = 128;
+
+// Integers in the order of the floats: equal for both zeros, that of plus infinity for what is no
+// number. Compilers find their maximum in vectors, which they may not for floats.
+int32_t key_of(float value) {
+  constexpr int32_t kInfinity = 0x7f800000;
+  const auto bits = std::bit_cast<int32_t>(value);
+  const int32_t magnitude = bits & 0x7fffffff;
+  const int32_t key = bits < 0 ? -magnitude : magnitude;
+  return magnitude > kInfinity ? kInfinity : key;
+}
+
+int32_t greatest_key(std::span<const float> values) {
+  int32_t greatest = std::numeric_limits<int32_t>::min();
+  for (const float value : values) greatest = std::max(greatest, key_of(value));
+  return greatest;
+}
+
+}  // namespace
+
+// Blocks without a key above the least that is kept are passed over; for equal keys the first stay.
 void top_of_row(std::span<const float> row, std::span<float> values, std::span<int32_t> ids) {
-  MF_CHECK(values.size() == ids.size() && values.size() <= row.size());
-  // Infinity for what is no number, so that any two values compare.
-  const auto rank_of = [&](int32_t id) {
-    const float value = row[static_cast<size_t>(id)];
-    return value == value ? value : std::numeric_limits<float>::infinity();
-  };
-  std::vector<int32_t> order(row.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto middle = order.begin() + static_cast<std::ptrdiff_t>(ids.size());
-  std::partial_sort(order.begin(), middle, order.end(), [&](int32_t a, int32_t b) {
-    return rank_of(a) != rank_of(b) ? rank_of(a) > rank_of(b) : a < b;
-  });
-  std::copy(order.begin(), middle, ids.begin());
-  for (size_t i = 0; i < ids.size(); ++i) values[i] = row[static_cast<size_t>(ids[i])];
+  const size_t wanted = values.size();
+  MF_CHECK(wanted == ids.size() && wanted <= row.size() && wanted <= kTopRowsMax);
+  if (wanted == 0) return;
+  std::array<int32_t, kTopRowsMax> keys;
+  size_t count = 0;
+  for (size_t begin = 0; begin < row.size(); begin += kBlock) {
+    const std::span<const float> block = row.subspan(begin, std::min(kBlock, row.size() - begin));
+    if (count == wanted && greatest_key(block) <= keys[wanted - 1]) continue;
+    for (size_t i = 0; i < block.size(); ++i) {
+      const int32_t key = key_of(block[i]);
+      if (count == wanted && key <= keys[wanted - 1]) continue;
+      if (count < wanted) ++count;
+      size_t at = count - 1;
+      for (; at > 0 && keys[at - 1] < key; --at) {
+        keys[at] = keys[at - 1];
+        ids[at] = ids[at - 1];
+      }
+      keys[at] = key;
+      ids[at] = static_cast<int32_t>(begin + i);
+    }
+  }
+  for (size_t i = 0; i < wanted; ++i) values[i] = row[static_cast<size_t>(ids[i])];
 }
 
 void host_top_rows(Tensor values, Tensor ids, Tensor x) {

@@ -53,8 +53,7 @@ Status Decoding::step_with(const LastLogits& logits) {
 }
 
 BestLogits Decoding::best_needed() const {
-  const Engine& engine = session_->engine();
-  return engine.has_fast_best() ? text_.best_needed(engine.spec().vocab_size) : BestLogits{};
+  return text_.best_needed(session_->engine().spec().vocab_size);
 }
 
 Status Decoding::draw() {
@@ -69,7 +68,7 @@ Status Decoding::draw() {
   return {};
 }
 
-// A device with memory of its own reads the best logits back, where they are enough.
+// The best logits alone are read, where they are enough.
 Status Decoding::eval_pending() {
   if (!pending_) return {};
   Engine& engine = session_->engine();

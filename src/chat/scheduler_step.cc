@@ -32,7 +32,7 @@ Scheduler::Loop::TextPtr Scheduler::Loop::find(TextRequestId id) const {
 AdmissionView Scheduler::Loop::admission_view() const {
   AdmissionView view;
   view.now_us = microseconds(Clock::now());
-  const bool shares_memory = !engine_.has_fast_best();
+  const bool shares_memory = !engine_.device_has_memory();
   for (const TextPtr& text : active_) {
     if (text->is_preempted()) {
       if (text->is_parked()) continue;

@@ -50,13 +50,10 @@ Status evaluate(Engine& engine, Sequence& sequence, std::span<const TokenId> tok
                      [](int64_t, std::span<const float>) { return Status(); });
 }
 
-// A token as generation takes it: where that is less work, only the best logit is read.
+// A token as generation takes it: only the best logit is read.
 EvalOptions generating(const Engine& engine) {
-  EvalOptions options{.phase = StepPhase::kDecode};
-  if (engine.has_fast_best()) {
-    options.best = {.count = 1, .of = static_cast<int32_t>(engine.spec().vocab_size)};
-  }
-  return options;
+  return {.best = {.count = 1, .of = static_cast<int32_t>(engine.spec().vocab_size)},
+          .phase = StepPhase::kDecode};
 }
 
 // A token of every sequence, of which tokens[i] is the next.

@@ -204,11 +204,10 @@ class Engine {
   void eval_step(std::span<StepItem> items);
   /// The best of the last token's logits in decode, best first, equal ones in the order of ids,
   /// what is no number before all others: a view that lives until the next call. Less work than
-  /// reading a whole row where has_fast_best().
+  /// reading a whole row.
   Result<std::span<const TokenLogit>> eval_best(Sequence& sequence, std::span<const TokenId> tokens,
                                                 const BestLogits& best);
-  /// True for a device with memory of its own.
-  bool has_fast_best() const { return device_has_memory_; }
+  bool device_has_memory() const { return device_has_memory_; }
   /// All logits that eval_best() chose from last, while nothing else was evaluated: a view that
   /// lives until the next call.
   Result<std::span<const float>> last_logits();
