@@ -66,16 +66,23 @@ Result<TokenId> Sampler::pick(std::span<const SamplerStep> steps) {
   return draw();
 }
 
-// A greedy pick needs the best, any other the k best, where every step before top-k and the bias
-// leave order and probabilities alone; after top-k nothing else is left to look at.
+// A greedy pick needs the best, any other the k best, where every step before top-k leaves order
+// and probabilities alone; after top-k nothing else is left to look at. A bias below zero, such as
+// that of an end that is ignored, lets one more come up.
 int32_t Sampler::best_needed(int32_t count) const {
-  if (!options_.logit_bias.empty() || options_.mirostat != 0 || count > kTokenEnd) return 0;
+  const bool raises = std::ranges::any_of(
+      options_.logit_bias, [](const LogitBias& entry) { return !(entry.bias <= 0); });
+  if (raises || options_.mirostat != 0 || count > kTokenEnd) return 0;
+  const auto enough = [&](int64_t chosen) {
+    const int64_t needed = chosen + static_cast<int64_t>(options_.logit_bias.size());
+    // sample() leaves all of them in the order of ids
+    return needed < count ? static_cast<int32_t>(needed) : 0;
+  };
   if (is_greedy()) {
-    return count > 1 && std::none_of(steps_.begin(), steps_.end(), changes_logits) ? 1 : 0;
+    return std::none_of(steps_.begin(), steps_.end(), changes_logits) ? enough(1) : 0;
   }
   for (const SamplerStep step : steps_) {
-    // sample() leaves all of them in the order of ids
-    if (step == SamplerStep::kTopK) return options_.top_k < count ? options_.top_k : 0;
+    if (step == SamplerStep::kTopK) return enough(options_.top_k);
     if (step != SamplerStep::kTemperature || options_.dynatemp_range > 0) return 0;
   }
   return 0;
@@ -85,6 +92,11 @@ Result<TokenId> Sampler::sample_best(std::span<const TokenLogit> best, int32_t c
   candidates_.temperature = 1.0;
   candidates_.list.assign(best.begin(), best.end());
   for (const TokenLogit& c : candidates_.list) MF_RETURN_IF_ERROR(check_logit(c.logit, c.id));
+  for (const LogitBias& entry : options_.logit_bias) {
+    for (TokenLogit& c : candidates_.list) {
+      if (c.id == entry.token) c.logit += entry.bias;
+    }
+  }
   MF_RETURN_IF_ERROR(check_candidates(static_cast<size_t>(count)));
   return pick(steps_);
 }

@@ -289,7 +289,9 @@ TEST(SampleBest, PicksWhatSamplePicks) {
   for (const SamplerOptions& options :
        {SamplerOptions{}, SamplerOptions{.temperature = 0.0f},
         SamplerOptions{.temperature = 2.0f, .top_k = 7, .top_p = 1.0f, .min_p = 0.0f},
-        SamplerOptions{.temperature = 0.1f, .top_k = 63, .top_p = 0.5f, .seed = 5}}) {
+        SamplerOptions{.temperature = 0.1f, .top_k = 63, .top_p = 0.5f, .seed = 5},
+        SamplerOptions{.temperature = 0.0f, .logit_bias = {{3, -kInfinity}, {60, -2.0f}}},
+        SamplerOptions{.temperature = 1.5f, .top_k = 5, .logit_bias = {{7, -1.0f}, {9, -9.0f}}}}) {
     Sampler whole = make(options);
     Sampler few = make(options);
     for (uint64_t round = 0; round < 200; ++round) {
@@ -328,6 +330,9 @@ TEST(SampleBest, IsNotEnoughWhereOtherLogitsCount) {
   EXPECT_EQ(make({.top_k = 0}).best_needed(41), 0);
   EXPECT_EQ(make({.top_k = 40, .repeat_penalty = 1.1f}).best_needed(41), 0);
   EXPECT_EQ(make({.top_k = 40, .logit_bias = {{3, 1.0f}}}).best_needed(41), 0);
+  EXPECT_EQ(make({.top_k = 40, .logit_bias = {{3, -1.0f}, {4, 0.5f}}}).best_needed(50), 0);
+  EXPECT_EQ(make({.top_k = 40, .logit_bias = {{3, -1.0f}}}).best_needed(41), 0);
+  EXPECT_EQ(make({.top_k = 40, .logit_bias = {{3, -1.0f}}}).best_needed(42), 41);
 }
 
 TEST(TokenMask, AllowsWhatItHasABitFor) {
