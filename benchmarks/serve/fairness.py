@@ -7,7 +7,7 @@
 Prompt: four answers run when a prompt of 16,000 tokens comes; the longest time between two frames
 of one answer while that prompt is evaluated. Turns: four answers with `--share slices` and an
 expert cache that holds few; the longest time between two frames of each, and how many tokens each
-got in the time that all were running. Prints JSON.
+got in the time that all were running. Prints JSON. The model must take 65,536 positions.
 """
 
 import argparse
@@ -17,23 +17,19 @@ import sys
 import threading
 import time
 
-from streams import served_by
+from serving import new_frames, server, split_options, stream_request
+
+CONTEXT = ["-c", "65536"]
 
 
-def request(port, body, on_time, stop=None):
-    """Asks for a streamed completion; on_time is called as each frame comes."""
-    text = json.dumps({"stream": True, "temperature": 0, "ignore_eos": True, **body})
+def ask(port, request, times, stop):
+    """Adds the time of each frame; the end of what came, when it ends or is to stop."""
+    data = b""
     with socket.create_connection(("127.0.0.1", port)) as one:
-        one.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                     "Content-Type: application/json\r\nConnection: close\r\n"
-                     f"Content-Length: {len(text)}\r\n\r\n{text}").encode())
-        data = b""
-        while piece := one.recv(1 << 16):
-            for _ in range((data[-6:] + piece).count(b"data: {")):
-                on_time(time.perf_counter())
-            data = (data + piece)[-4096:] if data else piece
-            if stop is not None and stop.is_set():
-                return data
+        one.sendall(request)
+        while not stop.is_set() and (piece := one.recv(1 << 16)):
+            times += [time.perf_counter()] * new_frames(data, piece)
+            data = (data + piece)[-4096:]
     return data
 
 
@@ -42,9 +38,8 @@ class Answer:
 
     def __init__(self, port, number, stop):
         self.times = []
-        body = {"prompt": f"Once upon a time {number}", "max_tokens": 1 << 20}
-        self.thread = threading.Thread(target=request,
-                                       args=(port, body, self.times.append, stop))
+        request = stream_request(f"Once upon a time {number}", 1 << 20)
+        self.thread = threading.Thread(target=ask, args=(port, request, self.times, stop))
         self.thread.start()
 
     def within(self, begin, end):
@@ -72,16 +67,17 @@ def stop_answers(answers, stop):
 
 def beside_a_prompt(options):
     words = "the little dog ran to the big green wood and "
-    with served_by(options, ["--parallel", "5", "-c", "65536"]) as port:
+    with server(options.program, options.model, "--parallel", "5", *CONTEXT,
+                *options.more) as port:
         stop = threading.Event()
         answers = start_answers(port, stop)
         usual = time.perf_counter()
         time.sleep(2)
         begin = time.perf_counter()
         first = []
-        prompt = {"prompt": words * (options.prompt_tokens // 10), "max_tokens": 1,
-                  "stream_options": {"include_usage": True}}
-        end_text = request(port, prompt, first.append)
+        request = stream_request(words * (options.prompt_tokens // 10), 1,
+                                 stream_options={"include_usage": True})
+        end_text = ask(port, request, first, threading.Event())
         stop_answers(answers, stop)
         tokens = int(end_text.split(b'"prompt_tokens":')[1].split(b",")[0].split(b"}")[0])
         return {"prompt_tokens": tokens, "seconds_to_first_token": first[0] - begin,
@@ -90,8 +86,8 @@ def beside_a_prompt(options):
 
 
 def in_turns(options):
-    with served_by(options, ["--parallel", "4", "-c", "65536", "--share", "slices",
-                             "--expert-cache", options.turn_cache]) as port:
+    with server(options.program, options.model, "--parallel", "4", *CONTEXT, "--share", "slices",
+                "--expert-cache", options.turn_cache, *options.more) as port:
         stop = threading.Event()
         answers = start_answers(port, stop)
         begin = time.perf_counter()
@@ -103,10 +99,7 @@ def in_turns(options):
 
 
 def main():
-    own, more = sys.argv[1:], []
-    if "--" in own:
-        at = own.index("--")
-        own, more = own[:at], own[at + 1:]
+    own, more = split_options(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("model")

@@ -10,11 +10,12 @@ which `bench` evaluates as many at that depth. The model needs a tokenizer.
 
 import http.client
 import json
-import re
 import statistics
 import subprocess
 import sys
 import time
+
+from serving import FRAME, server, stream_body
 
 PROGRAM, MODEL = sys.argv[1:3]
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 4
@@ -22,28 +23,16 @@ TOKENS = 128
 CONTEXT = ["-c", "16384"]
 
 
-def start():
-    process = subprocess.Popen([PROGRAM, "serve", "-m", MODEL, "--port", "0", *CONTEXT],
-                               stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        found = re.search(r":(\d+)/v1", line)
-        if found:
-            return process, int(found[1])
-    raise SystemExit("the server ended")
-
-
 def stream(port, prompt, tokens):
     """Seconds to the first frame, seconds a token after it, and the last frame's timings."""
-    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True,
-            "ignore_eos": True}
     connection = http.client.HTTPConnection("127.0.0.1", port)
     begin = time.perf_counter()
-    connection.request("POST", "/v1/completions", json.dumps(body),
+    connection.request("POST", "/v1/completions", stream_body(prompt, tokens),
                        {"Content-Type": "application/json"})
     answer = connection.getresponse()
     first = last = None
     while line := answer.readline():
-        if line.startswith(b"data: {"):
+        if line.startswith(FRAME):
             last = time.perf_counter()
             first = first or last
     connection.close()
@@ -63,11 +52,9 @@ def main():
     served, run = [], []
     for i in range(ROUNDS):
         def serve():
-            process, port = start()
-            stream(port, prompt, 8)
-            served.append(stream(port, prompt + " there", TOKENS)[1])
-            process.terminate()
-            process.wait()
+            with server(PROGRAM, MODEL, *CONTEXT) as port:
+                stream(port, prompt, 8)
+                served.append(stream(port, prompt + " there", TOKENS)[1])
 
         def alone():
             run.append(run_seconds(prompt + " there"))
@@ -77,14 +64,10 @@ def main():
           f"run {[round(s * 1e3, 2) for s in run]}; medians' ratio "
           f"{statistics.median(served) / statistics.median(run):.3f}")
 
-    process, port = start()
     ids = [i * 7 % 8000 + 10 for i in range(8000)]
-    stream(port, ids, 1)
-    firsts = []
-    for i in range(ROUNDS):
-        firsts.append(stream(port, ids + [20 + i] * 64, 1)[0])
-    process.terminate()
-    process.wait()
+    with server(PROGRAM, MODEL, *CONTEXT) as port:
+        stream(port, ids, 1)
+        firsts = [stream(port, ids + [20 + i] * 64, 1)[0] for i in range(ROUNDS)]
     bench = json.loads(subprocess.run(
         [PROGRAM, "bench", "-m", MODEL, *CONTEXT, "-p", "64", "-n", "0", "-d", "8000", "-r",
          str(ROUNDS), "-o", "json"], capture_output=True, text=True, check=True).stdout)

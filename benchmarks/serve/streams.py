@@ -10,7 +10,6 @@ which evaluates as many sequences in common steps and draws nothing. The model n
 """
 
 import argparse
-import contextlib
 import json
 import re
 import selectors
@@ -20,6 +19,8 @@ import subprocess
 import sys
 import time
 
+from serving import new_frames, server, split_options, stream_request
+
 PROMPTS = ["Once upon a time", "The little dog", "One day a girl", "In the big green forest"]
 
 
@@ -27,20 +28,16 @@ class Client:
     """One streamed completion; keeps when each frame came."""
 
     def __init__(self, port, number, tokens):
-        body = json.dumps({"prompt": f"{PROMPTS[number % len(PROMPTS)]} {number}", "stream": True,
-                           "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setblocking(False)
-        self.request = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                        "Content-Type: application/json\r\nConnection: close\r\n"
-                        f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
+        self.request = stream_request(f"{PROMPTS[number % len(PROMPTS)]} {number}", tokens)
         self.data = b""
         self.times = []
 
     def read(self):
         """False at the end."""
         piece = self.socket.recv(1 << 16)
-        frames = (self.data[-6:] + piece).count(b"data: {")
+        frames = new_frames(self.data, piece)
         self.data += piece
         self.times += [time.perf_counter()] * frames
         return bool(piece)
@@ -76,26 +73,10 @@ def metric(port, name):
     return float(re.search(rf"^{name} (\S+)", text.decode(), re.MULTILINE)[1])
 
 
-@contextlib.contextmanager
-def served_by(options, arguments):
-    """The port of a server that runs meanwhile."""
-    process = subprocess.Popen(
-        [options.program, "serve", "-m", options.model, "--port", "0", *arguments, *options.more],
-        stderr=subprocess.PIPE, text=True)
-    try:
-        for line in process.stderr:
-            if found := re.search(r":(\d+)/v1", line):
-                yield int(found[1])
-                return
-        raise SystemExit("the server ended")
-    finally:
-        process.terminate()
-        process.communicate()
-
-
 def served(options, streams):
     """Tokens a second, and tokens in a step."""
-    with served_by(options, ["--parallel", str(streams), "--share", options.share]) as port:
+    with server(options.program, options.model, "--parallel", str(streams), "--share",
+                options.share, *options.more) as port:
         ask_all(port, streams, 8)
         names = ("moeflux_step_tokens_total", "moeflux_steps_total")
         before = [metric(port, name) for name in names]
@@ -113,10 +94,7 @@ def benched(options, streams):
 
 
 def main():
-    own, more = sys.argv[1:], []
-    if "--" in own:
-        at = own.index("--")
-        own, more = own[:at], own[at + 1:]
+    own, more = split_options(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("model")
