@@ -170,6 +170,13 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
 
 }  // namespace
 
+bool any_layer_has(const ModelSpec& spec, const WeightStore& weights, std::string_view name) {
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    if (weights.has(formatted("layers.{}.{}", i, name))) return true;
+  }
+  return false;
+}
+
 std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights,
                                     const DecoderOptions& options) {
   return std::make_unique<Decoder>(spec, weights, options);

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/blocks/moe.h"
@@ -35,6 +36,10 @@ struct DecoderOptions {
   DecoderNames names;
   float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
 };
+
+/// Whether weights has "layers.N.`name`" for a layer of the spec. What tells files of one family
+/// apart that have other names.
+bool any_layer_has(const ModelSpec& spec, const WeightStore& weights, std::string_view name);
 
 /// Claims all weights of the spec.
 std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights,

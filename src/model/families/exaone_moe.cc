@@ -61,11 +61,8 @@ Result<ModelSpec> read_spec(Config& c) {
 // Hugging Face has the bias beside the gate, MLX and GGUF have it in there.
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    if (weights.has(formatted("layers.{}.mlp.e_score_correction_bias", i))) {
-      options.names.correction_bias = "mlp.e_score_correction_bias";
-    }
-  }
+  constexpr std::string_view kOwnBias = "mlp.e_score_correction_bias";
+  if (blocks::any_layer_has(spec, weights, kOwnBias)) options.names.correction_bias = kOwnBias;
   return blocks::make_decoder(spec, weights, options);
 }
 

@@ -2,7 +2,6 @@
 // selects, one shared expert.
 #include <utility>
 
-#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
 #include "model/mixers/attention.h"
@@ -49,11 +48,8 @@ NameScheme names(const ModelSpec& spec) {
 // MLX has the bias in the router, Hugging Face beside it.
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    if (weights.has(formatted("layers.{}.mlp.router.expert_bias", i))) {
-      options.names.correction_bias = "mlp.router.expert_bias";
-    }
-  }
+  constexpr std::string_view kOwnBias = "mlp.router.expert_bias";
+  if (blocks::any_layer_has(spec, weights, kOwnBias)) options.names.correction_bias = kOwnBias;
   return blocks::make_decoder(spec, weights, options);
 }
 

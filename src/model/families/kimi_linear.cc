@@ -82,11 +82,11 @@ Result<ModelSpec> read_spec(Config& c) {
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    const std::string moe = formatted("layers.{}.block_sparse_moe.", i);
-    // Transformers saves dense layers under the name of the others.
-    if (weights.has(moe + "gate_proj.weight")) options.names.dense = "block_sparse_moe";
-    if (!weights.has(moe + "gate.weight")) continue;
+  // Transformers saves dense layers under the name of the others.
+  if (blocks::any_layer_has(spec, weights, "block_sparse_moe.gate_proj.weight")) {
+    options.names.dense = "block_sparse_moe";
+  }
+  if (blocks::any_layer_has(spec, weights, "block_sparse_moe.gate.weight")) {
     options.names.moe = "block_sparse_moe";
     options.names.router = "block_sparse_moe.gate";
     options.names.correction_bias = "block_sparse_moe.gate.e_score_correction_bias";

@@ -125,11 +125,8 @@ NameScheme names(const ModelSpec& spec) {
 // Hugging Face has the bias among the experts, MLX and GGUF have it in the gate.
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    if (weights.has(formatted("layers.{}.mlp.experts.e_score_correction_bias", i))) {
-      options.names.correction_bias = "mlp.experts.e_score_correction_bias";
-    }
-  }
+  constexpr std::string_view kOwnBias = "mlp.experts.e_score_correction_bias";
+  if (blocks::any_layer_has(spec, weights, kOwnBias)) options.names.correction_bias = kOwnBias;
   return blocks::make_decoder(spec, weights, options);
 }
 

@@ -213,17 +213,10 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-bool is_original(const ModelSpec& spec, const WeightStore& weights) {
-  for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    if (weights.has(formatted("layers.{}.moe.gate.weight", i))) return true;
-  }
-  return false;
-}
-
 // MLX and GGUF files have a network's parts together, and 1 + w as norms.
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  const bool original = is_original(spec, weights);
+  const bool original = blocks::any_layer_has(spec, weights, "moe.gate.weight");
   options.norm_add = original ? 1.0f : 0.0f;
   options.names.moe = original ? "moe" : "mlp";
   options.names.router = original ? "moe.gate" : "mlp.gate.gate";
