@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/format.h"
 #include "model/config_keys.h"
@@ -235,6 +236,24 @@ std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const L
   return types;
 }
 
+std::vector<int64_t> read_layer_ints(Config& c, std::string_view key, int64_t num_layers) {
+  std::vector<int64_t> numbers = c.ints_or(key, {});
+  if (static_cast<int64_t>(numbers.size()) != num_layers) {
+    c.fail(ErrorCode::kInvalidArgument, formatted("{} has {} entries, num_hidden_layers is {}", key,
+                                                  numbers.size(), num_layers));
+    numbers.resize(static_cast<size_t>(num_layers));
+  }
+  return numbers;
+}
+
+void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,
+                        std::vector<int64_t> absent) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  for (const int64_t layer : c.ints_or(key, std::move(absent))) {
+    if (layer >= 0 && layer < num_layers) layers[static_cast<size_t>(layer)] = true;
+  }
+}
+
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
   std::vector<bool> dense(static_cast<size_t>(num_layers), false);
   const int64_t first_dense = c.int_or("first_k_dense_replace", 0, {0, 4096});
@@ -260,6 +279,11 @@ std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& mo
   const bool has_dense = std::find(dense.begin(), dense.end(), true) != dense.end();
   const int64_t dense_size =
       has_dense ? c.require_int("intermediate_size") : c.int_or("intermediate_size", 1);
+  return make_layers(std::move(layer), moe, dense, dense_size);
+}
+
+std::vector<LayerSpec> make_layers(LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense, int64_t dense_size) {
   std::vector<LayerSpec> layers;
   for (const bool is_dense : dense) {
     layer.moe = is_dense ? MoeSpec{} : moe;

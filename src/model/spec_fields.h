@@ -63,12 +63,21 @@ struct LayerTypes {
 };
 std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const LayerTypes& types);
 
+/// A list of whole numbers, one a layer.
+std::vector<int64_t> read_layer_ints(Config& c, std::string_view key, int64_t num_layers);
+/// Sets the layers whose numbers a list has, or `absent` where there is none; others are passed
+/// over.
+void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,
+                        std::vector<int64_t> absent = {});
+
 /// Which layers have a dense feed-forward network instead of experts: mlp_layer_types ("dense" or
 /// "sparse"), else the first first_k_dense_replace.
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
 /// n_shared_experts (or num_shared_experts) experts in one network of their summed width.
 void read_shared_experts(Config& c, MoeSpec& moe);
-/// Layers like `layer`: dense ones with intermediate_size, the others with `moe`.
+/// Layers like `layer`: dense ones of dense_size, or of intermediate_size, the others with `moe`.
+std::vector<LayerSpec> make_layers(LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense, int64_t dense_size);
 std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
                                    const std::vector<bool>& dense);
 /// Where a hybrid model attends to a window: layer_types ("sliding_attention" or "full_attention").

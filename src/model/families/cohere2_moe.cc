@@ -65,14 +65,11 @@ Result<ModelSpec> read_spec(Config& c) {
   const std::vector<bool> sliding = read_sliding(c, num_layers, prefix_interval);
   const std::vector<bool> dense = read_dense_layers(c, num_layers);
   const int64_t dense_size = c.int_or("prefix_dense_intermediate_size", moe.moe_intermediate_size);
+  spec.layers = make_layers({}, moe, dense, dense_size);
   for (size_t i = 0; i < dense.size(); ++i) {
     attention.window = sliding[i] ? window : 0;
     attention.rope = sliding[i] || (dense[i] && prefix_interval == 1) ? rope : RopeSpec{};
-    LayerSpec layer;
-    layer.mixer = share_mixer(attention);
-    layer.moe = dense[i] ? MoeSpec{} : moe;
-    layer.dense_intermediate_size = dense[i] ? dense_size : 0;
-    spec.layers.push_back(layer);
+    spec.layers[i].mixer = share_mixer(attention);
   }
   return finish_spec(c, std::move(spec));
 }

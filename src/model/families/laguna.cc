@@ -44,14 +44,10 @@ HeadGate read_gate(Config& c) {
 // num_attention_heads_per_layer, or as many in each.
 std::vector<int64_t> read_heads_per_layer(Config& c, int64_t num_layers,
                                           const AttentionSpec& attention) {
-  const std::vector<int64_t> usual(static_cast<size_t>(num_layers), attention.num_heads);
-  std::vector<int64_t> heads = c.ints_or("num_attention_heads_per_layer", usual);
-  if (static_cast<int64_t>(heads.size()) != num_layers) {
-    c.fail(ErrorCode::kInvalidArgument,
-           formatted("num_attention_heads_per_layer has {} entries, num_hidden_layers is {}",
-                     heads.size(), num_layers));
-    return usual;
-  }
+  constexpr std::string_view kKey = "num_attention_heads_per_layer";
+  std::vector<int64_t> heads(static_cast<size_t>(num_layers), attention.num_heads);
+  if (c.has(kKey)) heads = read_layer_ints(c, kKey, num_layers);
+  c.ignore(kKey);
   for (int64_t& count : heads) {
     if (count > 0 && count <= 4096 && count % attention.num_kv_heads == 0) continue;
     c.fail(ErrorCode::kInvalidArgument,
@@ -69,9 +65,7 @@ std::vector<bool> read_dense(Config& c, int64_t num_layers) {
     return read_dense_layers(c, num_layers);
   }
   std::vector<bool> dense(static_cast<size_t>(num_layers), false);
-  for (const int64_t layer : c.ints_or("mlp_only_layers", {0})) {
-    if (layer >= 0 && layer < num_layers) dense[static_cast<size_t>(layer)] = true;
-  }
+  mark_listed_layers(c, "mlp_only_layers", dense, {0});
   return dense;
 }
 

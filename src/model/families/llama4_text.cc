@@ -16,32 +16,25 @@ namespace {
 std::vector<bool> read_rope_layers(Config& c, int64_t num_layers) {
   const int64_t interval = c.int_or("no_rope_layer_interval", 4, {1, 4096});
   std::vector<bool> rope;
-  for (const int64_t has : c.ints_or("no_rope_layers", {})) rope.push_back(has != 0);
-  if (rope.empty()) {
+  if (c.ints_or("no_rope_layers", {}).empty()) {
     for (int64_t i = 1; i <= num_layers; ++i) rope.push_back(i % interval != 0);
+    return rope;
   }
-  if (static_cast<int64_t>(rope.size()) != num_layers) {
-    c.fail(ErrorCode::kInvalidArgument,
-           formatted("no_rope_layers has {} entries, num_hidden_layers is {}", rope.size(),
-                     num_layers));
-    rope.resize(static_cast<size_t>(num_layers));
+  for (const int64_t has : read_layer_ints(c, "no_rope_layers", num_layers)) {
+    rope.push_back(has != 0);
   }
   return rope;
 }
 
-// moe_layers, or every interleave_moe_layer_step-th layer.
-std::vector<bool> read_sparse(Config& c, int64_t num_layers) {
+// All but moe_layers, or but every interleave_moe_layer_step-th layer.
+std::vector<bool> read_dense(Config& c, int64_t num_layers) {
   const int64_t step = c.int_or("interleave_moe_layer_step", 1, {1, 4096});
-  std::vector<bool> sparse(static_cast<size_t>(num_layers), false);
-  if (!c.has("moe_layers")) {
-    c.ignore("moe_layers");
-    for (int64_t i = step - 1; i < num_layers; i += step) sparse[static_cast<size_t>(i)] = true;
-    return sparse;
-  }
-  for (const int64_t layer : c.ints_or("moe_layers", {})) {
-    if (layer >= 0 && layer < num_layers) sparse[static_cast<size_t>(layer)] = true;
-  }
-  return sparse;
+  std::vector<int64_t> usual;
+  for (int64_t i = step - 1; i < num_layers; i += step) usual.push_back(i);
+  std::vector<bool> layers(static_cast<size_t>(num_layers), false);
+  mark_listed_layers(c, "moe_layers", layers, usual);
+  layers.flip();
+  return layers;
 }
 
 // True, or a number that is not 0, as the first files have.
@@ -80,16 +73,12 @@ Result<ModelSpec> read_spec(Config& c) {
   const double beta = c.number_or("attn_scale", 0.1, 0.0, 1e3);
   const int64_t period = c.int_or("floor_scale", 8192, {1, 1 << 30});
   if (read_tuning(c)) far.query_scale = {.beta = beta, .period = period, .offset = 1};
-  LayerSpec layer;
   const MoeSpec moe = read_moe(c);
   const int64_t dense_size = c.int_or("intermediate_size_mlp", moe.moe_intermediate_size);
   const std::vector<bool> rope = read_rope_layers(c, num_layers);
-  const std::vector<bool> sparse = read_sparse(c, num_layers);
+  spec.layers = make_layers({}, moe, read_dense(c, num_layers), dense_size);
   for (size_t i = 0; i < rope.size(); ++i) {
-    layer.mixer = share_mixer(rope[i] ? near : far);
-    layer.moe = sparse[i] ? moe : MoeSpec{};
-    layer.dense_intermediate_size = sparse[i] ? 0 : dense_size;
-    spec.layers.push_back(layer);
+    spec.layers[i].mixer = share_mixer(rope[i] ? near : far);
   }
   return finish_spec(c, std::move(spec));
 }

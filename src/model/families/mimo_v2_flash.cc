@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
 #include "model/mixers/attention.h"
@@ -18,12 +17,8 @@ std::vector<bool> read_pattern(Config& c, int64_t num_layers) {
     return read_sliding_layers(c, num_layers);
   }
   std::vector<bool> sliding;
-  for (const int64_t kind : c.ints_or("hybrid_layer_pattern", {})) sliding.push_back(kind == 1);
-  if (static_cast<int64_t>(sliding.size()) != num_layers) {
-    c.fail(ErrorCode::kInvalidArgument,
-           formatted("hybrid_layer_pattern has {} entries, num_hidden_layers is {}", sliding.size(),
-                     num_layers));
-    sliding.resize(static_cast<size_t>(num_layers));
+  for (const int64_t kind : read_layer_ints(c, "hybrid_layer_pattern", num_layers)) {
+    sliding.push_back(kind == 1);
   }
   return sliding;
 }
@@ -35,12 +30,8 @@ std::vector<bool> read_dense(Config& c, int64_t num_layers) {
     return read_dense_layers(c, num_layers);
   }
   std::vector<bool> dense;
-  for (const int64_t sparse : c.ints_or("moe_layer_freq", {})) dense.push_back(sparse == 0);
-  if (static_cast<int64_t>(dense.size()) != num_layers) {
-    c.fail(ErrorCode::kInvalidArgument,
-           formatted("moe_layer_freq has {} entries, num_hidden_layers is {}", dense.size(),
-                     num_layers));
-    dense.resize(static_cast<size_t>(num_layers));
+  for (const int64_t sparse : read_layer_ints(c, "moe_layer_freq", num_layers)) {
+    dense.push_back(sparse == 0);
   }
   return dense;
 }
@@ -74,14 +65,10 @@ Result<ModelSpec> read_spec(Config& c) {
        {"attention_chunk_size", "sliding_window_size", "hybrid_block_size"}) {
     c.ignore(key);  // sliding_window says it
   }
-  const std::vector<bool> dense = read_dense(c, num_layers);
+  spec.layers = make_layers({}, moe, read_dense(c, num_layers), dense_size);
   const std::vector<bool> pattern = read_pattern(c, num_layers);
   for (size_t i = 0; i < pattern.size(); ++i) {
-    LayerSpec layer;
-    layer.mixer = share_mixer(pattern[i] ? sliding : full);
-    layer.moe = dense[i] ? MoeSpec{} : moe;
-    layer.dense_intermediate_size = dense[i] ? dense_size : 0;
-    spec.layers.push_back(std::move(layer));
+    spec.layers[i].mixer = share_mixer(pattern[i] ? sliding : full);
   }
   return finish_spec(c, std::move(spec));
 }

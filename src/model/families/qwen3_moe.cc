@@ -20,9 +20,7 @@ std::vector<bool> read_dense_pattern(Config& c, int64_t num_layers) {
   const int64_t step = c.int_or("decoder_sparse_step", 1, {1, 4096});
   std::vector<bool> dense;
   for (int64_t i = 0; i < num_layers; ++i) dense.push_back((i + 1) % step != 0);
-  for (const int64_t layer : c.ints_or("mlp_only_layers", {})) {
-    if (layer >= 0 && layer < num_layers) dense[static_cast<size_t>(layer)] = true;
-  }
+  mark_listed_layers(c, "mlp_only_layers", dense);
   return dense;
 }
 
