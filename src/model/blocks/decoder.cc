@@ -47,7 +47,6 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
-  void norm(Encoder& e, Tensor out, Tensor x, Tensor weight) const;
   void add(Encoder& e, ResidualStream& residual, Tensor branch) const;
   Status look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const;
 
@@ -100,11 +99,6 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
   return {};
 }
 
-void Decoder::norm(Encoder& e, Tensor out, Tensor x, Tensor weight) const {
-  if (spec_.norms_subtract_mean) return e.layer_norm(out, x, weight, spec_.rms_norm_eps);
-  e.rms_norm(out, x, weight, spec_.rms_norm_eps);
-}
-
 void Decoder::add(Encoder& e, ResidualStream& residual, Tensor branch) const {
   if (spec_.residual_multiplier != 1.0f) e.scale(branch, branch, spec_.residual_multiplier);
   residual.add(branch);
@@ -119,10 +113,8 @@ Status Decoder::look_ahead(const ForwardStep& step, LayerId next, Tensor residua
   return apply_early(step, {.layer = next,
                             .residual = residual,
                             .norm = w.post_norm.is_null() ? w.input_norm : w.post_norm,
-                            .eps = spec_.rms_norm_eps,
-                            .subtracts_mean = spec_.norms_subtract_mean,
                             .weights = &w.moe,
-                            .spec = &layer_spec(next).moe});
+                            .model = &spec_});
 }
 
 Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
@@ -139,27 +131,30 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   if (spec_.embedding_multiplier != 1.0f) {
     e.scale(residual.read(), residual.read(), spec_.embedding_multiplier);
   }
+  const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
+    residual_norm(e, spec_, out, x, weight);
+  };
   const auto add_normed = [&](Tensor weight) {
-    if (!weight.is_null()) norm(e, branch, branch, weight);
+    if (!weight.is_null()) norm(branch, branch, weight);
     add(e, residual, branch);
   };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, residual.read());
     if (w.mixer != nullptr) {
-      norm(e, normed, residual.read(), w.input_norm);
+      norm(normed, residual.read(), w.input_norm);
       w.mixer->forward(step, LayerId{i}, branch, normed);
       add_normed(w.attention_out_norm);
     }
     if (has_network(layer_spec(LayerId{i}))) {
-      if (!w.post_norm.is_null()) norm(e, normed, residual.read(), w.post_norm);
+      if (!w.post_norm.is_null()) norm(normed, residual.read(), w.post_norm);
       MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
       add_normed(w.ffn_out_norm);
     }
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, residual.read()));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
-  norm(e, normed, residual.read(), final_norm_);
+  norm(normed, residual.read(), final_norm_);
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (!logits.is_null()) {
     e.linear(logits, wanted_rows(e, step.batch, normed, residual.spare()), lm_head_);

@@ -2,11 +2,16 @@
 
 namespace moeflux::blocks {
 
+void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight) {
+  if (spec.norms_subtract_mean) return e.layer_norm(out, x, weight, spec.rms_norm_eps);
+  e.rms_norm(out, x, weight, spec.rms_norm_eps);
+}
+
 Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   const int64_t n = step.batch.decode_rows();
   if (n == 0) return {};
   Encoder& e = step.encoder;
-  const MoeSpec& spec = *router.spec;
+  const MoeSpec& spec = router.model->layers[static_cast<size_t>(index(router.layer))].moe;
   ScratchScope scope(e);
   // Taken whether it is used or not: a dry run measures the scratch of a step without a store.
   const Tensor normed = e.scratch({n, router.residual.dim(1)}, DType::kF32);
@@ -14,12 +19,7 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   const Routes routes{e.scratch({n, spec.experts_per_token}, DType::kI32),
                       e.scratch({n, spec.experts_per_token}, DType::kF32)};
   if (!step.experts.wants_hint(router.layer)) return {};
-  const Tensor residual = router.residual.slice(0, 0, n);
-  if (router.subtracts_mean) {
-    e.layer_norm(normed, residual, router.norm, router.eps);
-  } else {
-    e.rms_norm(normed, residual, router.norm, router.eps);
-  }
+  residual_norm(e, *router.model, normed, router.residual.slice(0, 0, n), router.norm);
   router_logits(e, logits, normed, *router.weights);
   e.route(routes, logits, router.weights->options);
   return step.experts.hint(router.layer, e, routes);

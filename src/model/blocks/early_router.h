@@ -7,15 +7,16 @@
 
 namespace moeflux::blocks {
 
-/// The input of the next MoE layer's router: rms_norm(residual, norm), or layer_norm.
+/// rms_norm(x), or layer_norm(x) where the spec's norms subtract the mean. out may be x.
+void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight);
+
+/// The input of the next MoE layer's router: residual_norm(residual, norm).
 struct EarlyRouter {
   LayerId layer{};
   Tensor residual;  // [n, hidden] as it is when apply() is called
   Tensor norm;
-  float eps = 0.0f;
-  bool subtracts_mean = false;
   const MoeWeights* weights = nullptr;
-  const MoeSpec* spec = nullptr;
+  const ModelSpec* model = nullptr;
 };
 
 /// Tells the store, if it wants to know, what the router would choose now for the rows of decode.
