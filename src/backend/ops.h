@@ -115,6 +115,12 @@ struct ConvOptions {
   Tensor bias = {};                           // f32 [channels] or null: added before it
 };
 
+/// The first position that the one at `position` sees: AttentionOptions says what the others mean.
+inline int64_t first_seen(int64_t position, int64_t window, bool chunked) {
+  if (window == 0) return 0;
+  return chunked ? position - position % window : std::max<int64_t>(0, position + 1 - window);
+}
+
 struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
   /// A token sees itself and the window - 1 before it; 0 means all.
@@ -126,14 +132,6 @@ struct AttentionOptions {
   Tensor sinks = {};
   /// The choice of the same rows as q; without a window.
   KeySelection selected = {};
-
-  /// The first position that the one at `position` sees.
-  int64_t first_seen(int64_t position) const {
-    if (window == 0) return 0;
-    return chunked                 ? position - position % window
-           : position + 1 > window ? position + 1 - window
-                                   : 0;
-  }
 };
 
 /// Which rows of a matrix belong to which head: head h owns rows

@@ -112,9 +112,8 @@ class Attention {
   /// Positions that one of the tokens sees, or places of its list.
   Segments segments(int64_t token, int64_t tokens) const {
     if (!selected_.is_null()) return {0, (listed_keys(token) - 1) / kAttentionSegment + 1};
-    const AttentionOptions seen{.window = shared_.window, .chunked = shared_.chunked};
-    return {seen.first_seen(kv_.length + token) / kAttentionSegment,
-            (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
+    const int64_t begin = first_seen(kv_.length + token, shared_.window, shared_.chunked);
+    return {begin / kAttentionSegment, (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
   }
   Segments segments(const Tile& tile) const { return segments(tile.token, tile.tokens); }
   /// Those of all, at least.

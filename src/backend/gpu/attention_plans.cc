@@ -48,8 +48,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
 
 /// Sets the parts of `size` positions that any query sees.
 void count_parts(AttentionParams& p, u32 size) {
-  const AttentionOptions seen{.window = p.window, .chunked = p.chunked != 0};
-  p.first_key = static_cast<u32>(seen.first_seen(p.begin));
+  p.first_key = static_cast<u32>(first_seen(p.begin, p.window, p.chunked != 0));
   p.first_part = p.first_key / size;
   p.num_parts = (p.begin + p.tokens - 1) / size - p.first_part + 1;
 }

@@ -34,7 +34,8 @@ std::vector<int64_t> attended(const KvView& kv, const AttentionOptions& options,
   const KeySelection& selected = options.selected;
   if (selected.is_null() || position < selected.dense_end()) {
     const int64_t end = position + 1;
-    for (int64_t s = options.first_seen(position); s < end; ++s) positions.push_back(s);
+    const int64_t begin = first_seen(position, options.window, options.chunked);
+    for (int64_t s = begin; s < end; ++s) positions.push_back(s);
     return positions;
   }
   const int32_t* ids = host_ptr<int32_t>(selected.ids.slice(0, t, 1)) + group * selected.most();
