@@ -17,6 +17,14 @@ using testing::expect_error;
 constexpr SchedulerOptions kSmallSlices = {
     .active_max = 3, .sharing = Sharing::kSlices, .slice_time = milliseconds(0)};
 
+/// Parks its text at the fourth token, and says so.
+std::shared_ptr<Collector> collector_that_parks(std::promise<void>& parked) {
+  return std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
+    if (before == 3) parked.set_value();
+    return Verdict{.park = before == 3};
+  });
+}
+
 TEST_F(SchedulerTest, ATextIsThatOfASession) {
   const std::string fable = std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m";
   auto text = std::move(load_model_text(fable)).value();
@@ -196,10 +204,7 @@ TEST_F(SchedulerTest, AParkedTextWaitsAndOthersGoOn) {
   const auto scheduler = begin(open_tiny(), kSmallSlices);
   const TextRequest request{.prompt = some_tokens(5), .sampler = {.seed = 1}, .tokens_max = 9};
   std::promise<void> parked;
-  const auto first = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
-    if (before == 3) parked.set_value();
-    return Verdict{.park = before == 3};
-  });
+  const auto first = collector_that_parks(parked);
   const TextRequestId id = submit(*scheduler, request, first);
   parked.get_future().wait();
   EXPECT_EQ(run(*scheduler, request)->tokens.size(), 9u);
@@ -369,10 +374,7 @@ TEST_F(SchedulerTest, WhoIsParkedGivesWayToWhoWaits) {
   const auto scheduler = begin(open_tiny(), {.active_max = 1, .patience = milliseconds(0)});
   std::promise<void> parked;
   const TextRequest request{.prompt = some_tokens(5), .sampler = {.seed = 1}, .tokens_max = 9};
-  const auto first = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
-    if (before == 3) parked.set_value();
-    return Verdict{.park = before == 3};
-  });
+  const auto first = collector_that_parks(parked);
   const TextRequestId id = submit(*scheduler, request, first);
   parked.get_future().wait();
   EXPECT_EQ(run(*scheduler, request)->tokens.size(), 9u);
