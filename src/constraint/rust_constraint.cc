@@ -5,11 +5,13 @@
 #include "base/format.h"
 #include "constraint/constraint.h"
 #include "constraint/rust_interface.h"
+#include "constraint/uninstrumented.h"
 
 namespace moeflux {
 namespace {
 
 std::string take(moeflux_constraint_text text) {
+  const Uninstrumented rust;
   std::string taken(reinterpret_cast<const char*>(text.data), text.size);
   moeflux_constraint_free_text(text);
   return taken;
@@ -57,7 +59,10 @@ Error failure(int32_t kind, const std::string& source, const moeflux_constraint_
 
 template <typename Handle, void (*kFree)(Handle*)>
 struct Freer {
-  void operator()(Handle* handle) const { kFree(handle); }
+  void operator()(Handle* handle) const {
+    const Uninstrumented rust;
+    kFree(handle);
+  }
 };
 template <typename Handle, void (*kFree)(Handle*)>
 using Owned = std::unique_ptr<Handle, Freer<Handle, kFree>>;
@@ -82,6 +87,7 @@ class RustMatcher final : public Matcher {
     if (is_known_) return next_;
     moeflux_constraint_problem problem{};
     uint32_t end = 0;
+    const Uninstrumented rust;
     const int32_t kind =
         moeflux_progress_mask(progress_.get(), words_.data(), words_.size(), &end, &problem);
     if (kind != 0) return failure(kind, source_, problem);
@@ -95,6 +101,7 @@ class RustMatcher final : public Matcher {
   Status consume(TokenId token) override {
     is_known_ = false;
     moeflux_constraint_problem problem{};
+    const Uninstrumented rust;
     const int32_t kind =
         moeflux_progress_consume(progress_.get(), static_cast<uint32_t>(token), &problem);
     return kind == 0 ? Status() : failure(kind, source_, problem);
@@ -103,6 +110,7 @@ class RustMatcher final : public Matcher {
   Status rollback(int64_t count) override {
     is_known_ = false;
     moeflux_constraint_problem problem{};
+    const Uninstrumented rust;
     const int32_t kind =
         moeflux_progress_rollback(progress_.get(), static_cast<size_t>(count), &problem);
     return kind == 0 ? Status() : failure(kind, source_, problem);
@@ -124,6 +132,7 @@ class RustConstraint final : public Constraint {
   Result<std::unique_ptr<Matcher>> start() const override {
     moeflux_progress* progress = nullptr;
     moeflux_constraint_problem problem{};
+    const Uninstrumented rust;
     const int32_t kind = moeflux_progress_start(constraint_.get(), &progress, &problem);
     if (kind != 0) return failure(kind, source_, problem);
     return std::unique_ptr<Matcher>(std::make_unique<RustMatcher>(progress, tokens_, source_));
@@ -166,6 +175,7 @@ Result<std::shared_ptr<const TokenTree>> TokenTree::make(std::span<const TokenSh
   }
   moeflux_tokens* made = nullptr;
   moeflux_constraint_problem problem{};
+  const Uninstrumented rust;
   const int32_t kind = moeflux_tokens_make(bytes.data(), ends.data(), markers.data(), tokens.size(),
                                            &made, &problem);
   if (kind != 0) return failure(kind, "the vocabulary", problem);
@@ -186,6 +196,7 @@ Result<std::shared_ptr<const Constraint>> Constraint::compile(
       constraint.kind == ConstraintKind::kJsonObject ? kObject : std::string_view(constraint.text);
   moeflux_constraint* made = nullptr;
   moeflux_constraint_problem problem{};
+  const Uninstrumented rust;
   const int32_t kind = moeflux_constraint_compile(tree.get(), language_of(constraint.kind),
                                                   text.data(), text.size(), &told, &made, &problem);
   if (kind != 0) return failure(kind, constraint, problem);
