@@ -246,6 +246,35 @@ std::vector<int64_t> read_layer_ints(Config& c, std::string_view key, int64_t nu
   return numbers;
 }
 
+std::vector<Json> read_layer_entries(Config& c, std::string_view key, int64_t num_layers) {
+  const Json* list = c.find(key);
+  c.ignore(key);
+  if (list == nullptr || *list == Json::array()) return {};
+  std::vector<Json> entries;
+  if (list->is_array()) entries.assign(list->begin(), list->end());
+  if (static_cast<int64_t>(entries.size()) < num_layers) {
+    c.fail(ErrorCode::kInvalidArgument, formatted("{} has {} entries, num_hidden_layers is {}", key,
+                                                  entries.size(), num_layers));
+  }
+  entries.resize(static_cast<size_t>(num_layers));
+  return entries;
+}
+
+std::vector<GluOptions> read_capped_units(Config& c, std::string_view key, int64_t num_layers) {
+  std::vector<GluOptions> units(static_cast<size_t>(num_layers));
+  const std::vector<Json> limits = read_layer_entries(c, key, num_layers);
+  for (size_t i = 0; i < limits.size(); ++i) {
+    if (limits[i].is_null() || limits[i] == 0) continue;
+    if (!limits[i].is_number() || limits[i].get<double>() < 0.0) {
+      c.fail(ErrorCode::kInvalidArgument,
+             formatted("{} has {}, expected positive numbers", key, json_excerpt(limits[i])));
+      continue;
+    }
+    units[i] = {.activation = Activation::kCappedSilu, .limit = limits[i].get<float>()};
+  }
+  return units;
+}
+
 void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,
                         std::vector<int64_t> absent) {
   const auto num_layers = static_cast<int64_t>(layers.size());

@@ -65,6 +65,11 @@ std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const L
 
 /// A list of whole numbers, one a layer.
 std::vector<int64_t> read_layer_ints(Config& c, std::string_view key, int64_t num_layers);
+/// A list with an entry a layer, and some behind the last layer's for those that predict further
+/// tokens. Empty where the list is, or is absent.
+std::vector<Json> read_layer_entries(Config& c, std::string_view key, int64_t num_layers);
+/// Gated units by a list with the limit of each layer; 0 and null are none, and so is no list.
+std::vector<GluOptions> read_capped_units(Config& c, std::string_view key, int64_t num_layers);
 /// Sets the layers whose numbers a list has, or `absent` where there is none; others are passed
 /// over.
 void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,

@@ -1,5 +1,6 @@
 // Ling-3.0: layers of Kimi delta attention with bounded decays, the last of each group of layers
-// with gated latent attention, the mixture of DeepSeek-V3 with groups.
+// with gated latent attention, the mixture of DeepSeek-V3 with groups, whose gated units have
+// limits in some layers.
 #include <utility>
 
 #include "base/format.h"
@@ -82,8 +83,14 @@ Result<ModelSpec> read_spec(Config& c) {
       c.int_or("moe_shared_expert_intermediate_size", moe.shared_intermediate_size);
   spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
   const std::vector<bool> pattern = read_full_layers(c, num_layers);
+  // Neither the publisher's modelling file nor transformers reads the limits; the publisher's
+  // code in sglang does, and without them texts go wrong.
+  const auto units = read_capped_units(c, "expert_swiglu_limit_list", num_layers);
+  const auto shared = read_capped_units(c, "share_expert_swiglu_limit_list", num_layers);
   for (size_t i = 0; i < pattern.size(); ++i) {
     spec.layers[i].mixer = pattern[i] ? full : linear;
+    spec.layers[i].moe.glu = units[i];
+    spec.layers[i].moe.shared_glu = shared[i];
   }
   return finish_spec(c, std::move(spec));
 }

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "model/family.h"
+#include "model/mixers/attention.h"
 #include "model/public_models.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"
@@ -23,6 +25,48 @@ inline Json config_of(const std::string& model) {
       parse_json(is_public ? std::string(found->config_json) : read_bytes(path), model);
   EXPECT_TRUE(json.ok());
   return json.ok() ? *json : Json::object();
+}
+
+/// One of every family; those in kebab case are public configs, the others tiny ones.
+inline std::vector<std::string> every_family() {
+  return {"qwen3.5-35b-a3b",
+          "qwen3-next-80b-a3b",
+          "qwen3-30b-a3b",
+          "qwen2_moe",
+          "deepseek-v3",
+          "kimi-k2",
+          "kimi-k2.5",
+          "glm-4.5",
+          "glm-4.7-flash",
+          "minimax-m2",
+          "mixtral-8x7b",
+          "olmoe-1b-7b",
+          "deepseek-v2",
+          "gpt-oss-20b",
+          "gemma4_text",
+          "mimo_v2_flash",
+          "lfm2-8b-a1b",
+          "deepseek-v3.2",
+          "glm-5",
+          "glm-5.2",
+          "minimax-m3",
+          "hy_v3",
+          "dots1",
+          "solar_open",
+          "exaone_moe",
+          "afmoe",
+          "qwen3_omni_moe_text",
+          "qwen3_vl_moe_text",
+          "laguna",
+          "step3p5",
+          "llama4_text",
+          "cohere2_moe",
+          "ernie4_5_moe",
+          "mistral4",
+          "kimi-linear-48b-a3b",
+          "ling-3.0-tiny",
+          "granite-4.0-h-small",
+          "nemotron-3-nano-30b-a3b"};
 }
 
 /// The object that holds the text model's keys.
@@ -44,6 +88,11 @@ inline Result<ModelSpec> read_with(const std::string& model, const std::string& 
   Json json = config_of(model);
   text_of(json)[key] = value;
   return read(json);
+}
+
+/// The attention of a layer that has it.
+inline const AttentionSpec& attention_of(const LayerSpec& layer) {
+  return *mixer_as<AttentionSpec>(layer);
 }
 
 }  // namespace moeflux::testing

@@ -14,26 +14,10 @@
 namespace moeflux {
 namespace {
 
-// One entry a layer; the original also has some for the layers of multi-token prediction behind
-// the last. An empty list where the key is absent.
-std::vector<Json> read_entries(Config& c, std::string_view key, int64_t num_layers) {
-  const Json* list = c.find(key);
-  c.ignore(key);
-  if (list == nullptr || *list == Json::array()) return {};
-  std::vector<Json> entries;
-  if (list->is_array()) entries.assign(list->begin(), list->end());
-  if (static_cast<int64_t>(entries.size()) < num_layers) {
-    c.fail(ErrorCode::kInvalidArgument, formatted("{} has {} entries, num_hidden_layers is {}", key,
-                                                  entries.size(), num_layers));
-  }
-  entries.resize(static_cast<size_t>(num_layers));
-  return entries;
-}
-
 std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
   c.expect_present("layer_types");
   std::vector<bool> sliding;
-  for (const Json& type : read_entries(c, "layer_types", num_layers)) {
+  for (const Json& type : read_layer_entries(c, "layer_types", num_layers)) {
     if (type != "sliding_attention" && type != "full_attention") {
       c.fail(ErrorCode::kUnsupported,
              formatted("layer_types has {}, known are sliding_attention and full_attention",
@@ -99,9 +83,9 @@ std::vector<RopeSpec> read_ropes(Config& c, const AttentionSpec& attention,
     thetas.assign(sliding.size(), *theta);
     c.ignore("rope_theta");
   } else {
-    thetas = read_entries(c, "rope_theta", num_layers);
+    thetas = read_layer_entries(c, "rope_theta", num_layers);
   }
-  const std::vector<Json> shares = read_entries(c, "partial_rotary_factors", num_layers);
+  const std::vector<Json> shares = read_layer_entries(c, "partial_rotary_factors", num_layers);
   const Json* only = c.find("yarn_only_types");
   for (const std::string_view key : {"rope_scaling", "yarn_only_types"}) c.ignore(key);
   for (size_t i = 0; i < sliding.size(); ++i) {
@@ -111,22 +95,6 @@ std::vector<RopeSpec> read_ropes(Config& c, const AttentionSpec& attention,
     ropes.push_back(read_own_rope(c, attention, thetas, shares, i, is_scaled));
   }
   return ropes;
-}
-
-// A limit of 0 or null is none.
-std::vector<GluOptions> read_limits(Config& c, std::string_view key, int64_t num_layers) {
-  std::vector<GluOptions> units(static_cast<size_t>(num_layers));
-  const std::vector<Json> limits = read_entries(c, key, num_layers);
-  for (size_t i = 0; i < limits.size(); ++i) {
-    if (limits[i].is_null() || limits[i] == 0) continue;
-    if (!limits[i].is_number() || limits[i].get<double>() < 0.0) {
-      c.fail(ErrorCode::kInvalidArgument,
-             formatted("{} has {}, expected positive numbers", key, json_excerpt(limits[i])));
-      continue;
-    }
-    units[i] = {.activation = Activation::kCappedSilu, .limit = limits[i].get<float>()};
-  }
-  return units;
 }
 
 AttentionSpec read_sliding_heads(Config& c, AttentionSpec attention) {
@@ -184,8 +152,8 @@ Result<ModelSpec> read_spec(Config& c) {
   LayerSpec layer;
   layer.mixer = share_mixer(full);
   spec.layers = make_layers(c, layer, read_moe(c), read_dense(c, num_layers));
-  const std::vector<GluOptions> limits = read_limits(c, "swiglu_limits", num_layers);
-  const std::vector<GluOptions> shared = read_limits(c, "swiglu_limits_shared", num_layers);
+  const std::vector<GluOptions> limits = read_capped_units(c, "swiglu_limits", num_layers);
+  const std::vector<GluOptions> shared = read_capped_units(c, "swiglu_limits_shared", num_layers);
   for (const std::string_view key : {"mtp_layer_types", "mtp_mlp_layer_types"}) c.ignore(key);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     AttentionSpec attention = sliding[i] ? sliding_heads : full;

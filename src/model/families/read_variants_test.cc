@@ -1,0 +1,188 @@
+// Variants of a family that are read: spellings of its publisher, and keys that change its layers.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/families/config_test_util.h"
+#include "model/quant_config.h"
+#include "tests/support/expect_error.h"
+
+namespace moeflux {
+namespace {
+
+using testing::attention_of;
+using testing::config_of;
+using testing::expect_error;
+using testing::read;
+using testing::read_with;
+
+constexpr auto kUnsupported = ErrorCode::kUnsupported;
+constexpr auto kInvalid = ErrorCode::kInvalidArgument;
+
+TEST(Variants, StorageOfThePublicCheckpointsIsKnown) {
+  const std::vector<std::pair<std::string, std::string>> stored = {
+      {"deepseek-v3", "fp8"}, {"kimi-k2.5", "compressed-tensors"}};
+  for (const auto& [model, method] : stored) {
+    const auto config = Config::parse(config_of(model).dump());
+    ASSERT_TRUE(config.ok());
+    const auto quant = QuantConfig::read(*config);
+    ASSERT_TRUE(quant.ok()) << quant.error().to_string();
+    EXPECT_EQ(quant->rule().method, method);
+  }
+}
+
+TEST(Variants, LayersOfLfm2AttendWhereTheirListSaysSo) {
+  Json json = config_of("lfm2-8b-a1b");
+  json.erase("layer_types");
+  expect_error(read(json), ErrorCode::kInvalidArgument, {"layer_types"});
+  json["full_attn_idxs"] = {1, 23};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  for (size_t i = 0; i < spec->layers.size(); ++i) {
+    EXPECT_EQ(spec->layers[i].mixer->kind(), i == 1 || i == 23 ? "attention" : "short_conv");
+  }
+  json["full_attn_idxs"] = {24};
+  expect_error(read(json), ErrorCode::kInvalidArgument, {"full_attn_idxs", "24"});
+  expect_error(read_with("lfm2-8b-a1b", "conv_bias", true), kUnsupported, {"conv_bias"});
+  expect_error(read_with("lfm2-8b-a1b", "conv_L_cache", 9), ErrorCode::kInvalidArgument,
+               {"conv_L_cache"});
+}
+
+// A window is honoured where the family has one.
+TEST(Variants, MixtralsWindowHoldsInEveryLayer) {
+  const auto spec = read_with("mixtral-8x7b", "sliding_window", 4096);
+  ASSERT_TRUE(spec.ok());
+  for (const LayerSpec& layer : spec->layers) EXPECT_EQ(attention_of(layer).window, 4096);
+}
+
+TEST(Variants, DenseLayersOfQwen3AreWhereTheConfigPutsThem) {
+  Json json = config_of("qwen3-30b-a3b");
+  json["decoder_sparse_step"] = 2;
+  json["mlp_only_layers"] = {1};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok());
+  for (int64_t i = 0; i < spec->num_layers(); ++i) {
+    const bool dense = i % 2 == 0 || i == 1;
+    EXPECT_EQ(spec->layers[static_cast<size_t>(i)].moe.num_experts, dense ? 0 : 128) << i;
+  }
+}
+
+TEST(Variants, OlmoeNormalisesOnlyWhenTold) {
+  EXPECT_FALSE(read(config_of("olmoe-1b-7b"))->layers[0].moe.router.normalize);
+  EXPECT_TRUE(read_with("olmoe-1b-7b", "norm_topk_prob", true)->layers[0].moe.router.normalize);
+}
+
+// The publisher's spelling: lists of every layer, with entries of those that predict further
+// tokens.
+TEST(Variants, StepReadsItsOriginalSpelling) {
+  Json json = config_of("step3p5");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok());
+  for (const char* key :
+       {"rope_parameters", "mlp_layer_types", "num_key_value_heads", "n_routed_experts",
+        "num_experts_per_tok", "num_sliding_attention_heads"}) {
+    json.erase(key);
+  }
+  json["num_attention_groups"] = 2;
+  json["moe_num_experts"] = 8;
+  json["moe_top_k"] = 2;
+  json["moe_layers_enum"] = "1,2,3";
+  json["attention_other_setting"] = {
+      {"attention_type", "sliding_attention"}, {"num_attention_heads", 6}, {"head_dim", 32}};
+  json["rope_theta"] = {2e4, 1e4, 1e4, 2e4, 1e4};
+  json["partial_rotary_factors"] = {0.5, 1.0, 1.0, 0.5, 1.0};
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 2.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 32.0},
+                          {"original_max_position_embeddings", 64}};
+  json["yarn_only_types"] = {"full_attention"};
+  json["layer_types"].push_back("sliding_attention");
+  json["swiglu_limits"] = {nullptr, 0.0, 0.4, 0.4, 0.0};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  for (size_t i = 0; i < 4; ++i) {
+    const AttentionSpec& a = attention_of(expected->layers[i]);
+    const AttentionSpec& b = attention_of(spec->layers[i]);
+    EXPECT_EQ(a.window, b.window);
+    EXPECT_EQ(a.num_heads, b.num_heads);
+    EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+    EXPECT_EQ(a.rope.inverse_frequencies, b.rope.inverse_frequencies);
+    EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
+    EXPECT_EQ(expected->layers[i].moe.glu, spec->layers[i].moe.glu);
+  }
+  json["moe_layers_enum"] = "1;2";
+  expect_error(read(json), kInvalid, {"moe_layers_enum", "1;2"});
+}
+
+// Routed and shared experts have lists of their own; 0 and null are no limit, and dense layers have
+// none.
+TEST(Variants, LingLimitsTheUnitsOfListedLayers) {
+  Json json = config_of("bailing_hybrid");
+  json["expert_swiglu_limit_list"] = {4.0, 0.0, nullptr, 4.0, 9.0};
+  json["share_expert_swiglu_limit_list"] = {0, 0, 5, 7};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  const auto limited = [](float limit) {
+    return GluOptions{.activation = Activation::kCappedSilu, .limit = limit};
+  };
+  EXPECT_EQ(spec->layers[0].dense_glu, GluOptions{});
+  EXPECT_EQ(spec->layers[1].moe.glu, GluOptions{});
+  EXPECT_EQ(spec->layers[1].moe.shared_glu, GluOptions{});
+  EXPECT_EQ(spec->layers[2].moe.glu, GluOptions{});
+  EXPECT_EQ(spec->layers[2].moe.shared_glu, limited(5));
+  EXPECT_EQ(spec->layers[3].moe.glu, limited(4));
+  EXPECT_EQ(spec->layers[3].moe.shared_glu, limited(7));
+}
+
+TEST(Variants, ExaoneReadsItsOriginalSpelling) {
+  Json json = config_of("exaone_moe");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok());
+  json.erase("mlp_layer_types");
+  json.erase("first_k_dense_replace");
+  json["is_moe_layer"] = {false, true, true, true};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
+    EXPECT_EQ(attention_of(spec->layers[i]).rope.rotary_dim, i == 3 ? 0 : 16);
+  }
+  json["is_moe_layer"] = {false, true};
+  expect_error(read(json), kInvalid, {"is_moe_layer", "2", "4"});
+}
+
+// The publisher's spelling: flat keys, 0 and 1 instead of names.
+TEST(Variants, MimoReadsItsOriginalSpelling) {
+  Json json = config_of("mimo_v2_flash");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok());
+  for (const char* key : {"rope_parameters", "layer_types", "mlp_layer_types", "rms_norm_eps"}) {
+    json.erase(key);
+  }
+  json["rope_theta"] = 5e6;
+  json["swa_rope_theta"] = 1e4;
+  json["partial_rotary_factor"] = 0.334;
+  json["hybrid_layer_pattern"] = {0, 1, 1, 0};
+  json["moe_layer_freq"] = {0, 1, 1, 1};
+  json["layernorm_epsilon"] = 1e-6;
+  json["n_shared_experts"] = nullptr;
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->rms_norm_eps, expected->rms_norm_eps);
+  for (size_t i = 0; i < 4; ++i) {
+    const AttentionSpec& a = attention_of(expected->layers[i]);
+    const AttentionSpec& b = attention_of(spec->layers[i]);
+    EXPECT_EQ(a.window, b.window);
+    EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+    EXPECT_EQ(a.rope.inverse_frequencies, b.rope.inverse_frequencies);
+    EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

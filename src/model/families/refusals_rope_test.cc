@@ -1,0 +1,106 @@
+// Rotary positions that no family has are refused by the name of their key, in either dialect of
+// config.json.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/families/config_test_util.h"
+#include "tests/support/expect_error.h"
+
+namespace moeflux {
+namespace {
+
+using testing::attention_of;
+using testing::config_of;
+using testing::expect_error;
+using testing::read;
+using testing::text_of;
+
+constexpr auto kUnsupported = ErrorCode::kUnsupported;
+constexpr auto kInvalid = ErrorCode::kInvalidArgument;
+
+TEST(Refusals, OtherRopeTypesInEitherDialect) {
+  for (const std::string& model : testing::every_family()) {
+    for (const std::string type : {"linear", "dynamic", "longrope", "su"}) {
+      const Json rope = {{"rope_type", type}, {"type", type}, {"rope_theta", 1e4}, {"factor", 2.0}};
+      for (const std::string key : {"rope_parameters", "rope_scaling"}) {
+        Json json = config_of(model);
+        text_of(json).erase("rope_parameters");
+        text_of(json).erase("rope_scaling");
+        text_of(json)["rope_theta"] = 1e4;
+        text_of(json)["swa_rope_theta"] = 1e4;
+        text_of(json)[key] = rope;
+        expect_error(read(json), kUnsupported, {key, "rope_type", type});
+      }
+    }
+  }
+}
+
+TEST(Refusals, RopeDialectsThatContradictEachOther) {
+  Json json = config_of("deepseek_v3");
+  Json old = json["rope_parameters"];
+  old.erase("rope_theta");
+  json["rope_scaling"] = old;
+  EXPECT_TRUE(read(json).ok());
+  json["rope_scaling"]["factor"] = 2.0;
+  expect_error(read(json), kInvalid, {"rope_scaling", "factor", "2.0", "4.0"});
+}
+
+TEST(Refusals, RopeKeysThatScaleQueriesByPosition) {
+  for (const std::string& model : testing::every_family()) {
+    if (model == "mistral4") continue;  // whose own key it is
+    Json json = config_of(model);
+    const std::string rope =
+        text_of(json).contains("rope_parameters") || json.contains("rope_parameters")
+            ? "rope_parameters"
+            : "rope_scaling";
+    Json& object = text_of(json)[rope];
+    if (object.is_null()) object = {{"rope_type", "default"}};
+    object["llama_4_scaling_beta"] = 0.1;
+    expect_error(read(json), kUnsupported, {rope + ": llama_4_scaling_beta", "0.1"});
+    object["llama_4_scaling_beta"] = 0;
+    EXPECT_TRUE(read(json).ok()) << model;
+  }
+}
+
+TEST(Refusals, RopeThatIsProportionalAndScaled) {
+  Json json = config_of("gemma4_text");
+  Json& rope = json["rope_parameters"]["full_attention"];
+  ASSERT_EQ(rope["rope_type"], "proportional");
+  rope["factor"] = 1.0;
+  EXPECT_TRUE(read(json).ok());
+  rope["factor"] = 8.0;
+  expect_error(read(json), kUnsupported, {"full_attention", "factor", "8"});
+}
+
+TEST(Refusals, UnknownKeysOfRopeAreListed) {
+  Json json = config_of("kimi-k2");
+  json["rope_scaling"]["frobnication"] = 0.1;
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->unread_keys, (std::vector<std::string>{"rope_scaling: frobnication"}));
+}
+
+TEST(Refusals, RopeScalingMayHoldNothingBesideRopeParameters) {
+  Json json = config_of("deepseek_v3");
+  json["rope_scaling"] = {{"factor", nullptr}};
+  EXPECT_TRUE(read(json).ok());
+}
+
+TEST(Refusals, NullRopeScalingMeansNone) {
+  for (const std::string model : {"glm-4.5", "qwen3-30b-a3b", "olmoe-1b-7b"}) {
+    Json json = config_of(model);
+    ASSERT_TRUE(json.contains("rope_scaling") && json["rope_scaling"].is_null());
+    const auto with_null = read(json);
+    json.erase("rope_scaling");
+    const auto without = read(json);
+    ASSERT_TRUE(with_null.ok() && without.ok());
+    EXPECT_EQ(attention_of(with_null->layers[0]).rope.inverse_frequencies,
+              attention_of(without->layers[0]).rope.inverse_frequencies);
+    EXPECT_EQ(attention_of(with_null->layers[0]).rope.attention_factor, 1.0f);
+  }
+}
+
+}  // namespace
+}  // namespace moeflux
