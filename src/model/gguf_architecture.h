@@ -54,6 +54,8 @@ void read_gguf_attention(GgufKeys& keys, Json& config);
 /// Heads and widths of latent attention. Older files have the lengths of whole heads, newer ones
 /// those of the latent and, beside them, of heads.
 void read_gguf_latent_widths(GgufKeys& keys, Json& config);
+/// Names of latent attention's tensors, behind an architecture's own.
+std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own);
 /// Widths of Mamba-2, which configs name in several ways.
 struct GgufScan {
   int64_t heads = 0;
@@ -68,6 +70,8 @@ GgufScan read_gguf_scan(GgufKeys& keys);
 void read_gguf_experts(GgufKeys& keys, Json& config);
 /// Sigmoid scores with a bias that selects, groups, and weights that are scaled.
 void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
+/// The limits that gated units of layers have, under `own`, if the file has the key.
+void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::string_view own);
 /// The first layers, which have no experts, and their width.
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
 /// layer_types, by the pattern in the file, which has a truth value of each block; else the

@@ -27,7 +27,11 @@ void read_gguf_trunk(GgufKeys& keys, Json& config) {
   if (keys.has("context_length")) {
     config["max_position_embeddings"] = keys.require_int("context_length");
   }
-  config["rms_norm_eps"] = keys.require_number("attention.layer_norm_rms_epsilon");
+  constexpr std::string_view kRmsEps = "attention.layer_norm_rms_epsilon";
+  constexpr std::string_view kMeanEps = "attention.layer_norm_epsilon";
+  const bool subtracts_mean = keys.has(kMeanEps) && !keys.has(kRmsEps);
+  config[subtracts_mean ? "layer_norm_eps" : "rms_norm_eps"] =
+      keys.require_number(subtracts_mean ? kMeanEps : kRmsEps);
   config["tie_word_embeddings"] = keys.tensor("output.weight") == nullptr;
 }
 
@@ -84,6 +88,19 @@ void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
   }
 }
 
+std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own) {
+  own.insert(own.end(), {{"attn_q_a", "self_attn.q_a_proj"},
+                         {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                         {"attn_q_b", "self_attn.q_b_proj"},
+                         {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                         {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                         {"attn_k_b", "self_attn.embed_q"},  // each head's keys transposed already
+                         {"attn_v_b", "self_attn.unembed_out"},
+                         {"attn_kv_b", "self_attn.kv_b_proj", "attn_k_b.weight"},
+                         {"attn_kv_b", ""}});
+  return own;
+}
+
 GgufScan read_gguf_scan(GgufKeys& keys) {
   GgufScan scan;
   scan.heads = keys.require_int("ssm.time_step_rank");
@@ -119,6 +136,12 @@ void read_gguf_noaux_tc(GgufKeys& keys, Json& config) {
   config["topk_group"] = keys.int_or("expert_group_used_count", 1);
   config["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);
   config["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+}
+
+void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::string_view own) {
+  if (!keys.has(key)) return;
+  const std::vector<double> all = keys.numbers_of_blocks(key);
+  config[std::string(own)] = std::vector<double>(all.begin(), all.begin() + keys.num_layers());
 }
 
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual) {

@@ -151,7 +151,14 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-granitemoehybrid",
                            "gguf-nemotron_h_latent",
                            "gguf-laguna",
-                           "gguf-step3p5"}) {
+                           "gguf-step3p5",
+                           "gguf-llama4",
+                           "gguf-qwen3_vl_moe",
+                           "gguf-deepseek_v32",
+                           "gguf-glm_moe_dsa",
+                           "gguf-cohere2_moe",
+                           "gguf-minimax_m3_vl",
+                           "gguf-bailing_hybrid"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

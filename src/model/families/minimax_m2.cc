@@ -47,7 +47,7 @@ Result<ModelSpec> read_spec(Config& c) {
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  if (weights.has("layers.0.block_sparse_moe.gate.weight")) {
+  if (blocks::any_layer_has(spec, weights, "block_sparse_moe.gate.weight")) {
     options.names.moe = "block_sparse_moe";
     options.names.router = "block_sparse_moe.gate";
     options.names.correction_bias = "block_sparse_moe.e_score_correction_bias";

@@ -1,6 +1,5 @@
 // MiniMax-M3: attention over the blocks of keys that an index chooses for each group of query
 // heads, norms that store w of (1 + w), clamped gated units in all networks.
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,11 +134,11 @@ Result<ModelSpec> read_spec(Config& c) {
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  options.norm_add = 1.0f;
-  const auto first = std::ranges::find_if(
-      spec.layers, [](const LayerSpec& layer) { return layer.moe.num_experts > 0; });
-  const std::string moe = formatted("layers.{}.block_sparse_moe", first - spec.layers.begin());
-  if (weights.has(moe + ".gate.weight")) {
+  // GGUF files have 1 + w as norms, and no other file this name.
+  const bool is_gguf = blocks::any_layer_has(spec, weights, "mlp.expert_bias");
+  options.norm_add = is_gguf ? 0.0f : 1.0f;
+  if (is_gguf) options.names.correction_bias = "mlp.expert_bias";
+  if (blocks::any_layer_has(spec, weights, "block_sparse_moe.gate.weight")) {
     options.names.moe = "block_sparse_moe";
     options.names.router = "block_sparse_moe.gate";
     options.names.correction_bias = "block_sparse_moe.e_score_correction_bias";

@@ -32,7 +32,7 @@ struct KdaWeights {
   Tensor norm;
 };
 
-float log_of_negated(float rate) { return std::log(-rate); }
+float log_of_size(float rate) { return std::log(std::abs(rate)); }
 
 KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace& place) {
   const std::string p = place.layer + "self_attn.";
@@ -53,9 +53,10 @@ KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace
   w.gate = take_projection("g");
   w.beta = weights.matrix(p + "b_proj", s.heads, hidden_size);
   w.out = weights.matrix(p + "o_proj", hidden_size, s.width());
-  // GGUF stores the rate itself. Its logarithm and the exponential that undoes it lose a rounding.
+  // GGUF stores the rate itself, Kimi-Linear's below zero and Ling's above. Its logarithm and the
+  // exponential that undoes it lose a rounding.
   w.a_log = weights.has(p + "decay_rate")
-                ? weights.mapped_vector(p + "decay_rate", {s.heads}, log_of_negated)
+                ? weights.mapped_vector(p + "decay_rate", {s.heads}, log_of_size)
                 : weights.vector(p + "A_log", {s.heads});
   w.dt_bias = weights.vector(p + "dt_bias", {s.width()});
   w.norm = weights.vector(p + "o_norm.weight", {s.head_dim});

@@ -1,5 +1,7 @@
 // Models with DeepSeek's latent attention as GGUF files spell them: V2, V3, R1, Kimi-K2,
-// GLM-4.7-Flash. Keys alone tell which: softmax scores are V2's, sigmoid scores V3's.
+// GLM-4.7-Flash, of which keys alone tell which, softmax scores are V2's and sigmoid scores V3's;
+// and V3.2 and GLM-5, whose layers have an index.
+#include "base/format.h"
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -45,11 +47,31 @@ void read_rope(GgufKeys& keys, Json& c) {
   c["rope_scaling"] = scaling;
 }
 
+// GLM-5.2 has layers without an index, and then no tensors of one.
+void read_index(GgufKeys& keys, Json& c) {
+  c["index_n_heads"] = keys.require_int("attention.indexer.head_count");
+  c["index_head_dim"] = keys.require_int("attention.indexer.key_length");
+  c["index_topk"] = keys.require_int("attention.indexer.top_k");
+  keys.ignore("attention.indexer.types");  // says the same; older files have no such key
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr;
+    types.push_back(has_index ? "full" : "shared");
+  }
+  c["indexer_types"] = types;
+}
+
 void config(GgufKeys& keys, Json& c) {
   read_gguf_latent_widths(keys, c);
   read_rope(keys, c);
   read_gguf_experts(keys, c);
-  read_router(keys, c);
+  if (keys.architecture() == "deepseek2") {
+    read_router(keys, c);
+  } else {
+    c["model_type"] = keys.architecture() == "glm-dsa" ? "glm_moe_dsa" : "deepseek_v32";
+    read_gguf_noaux_tc(keys, c);
+    read_index(keys, c);
+  }
   c["n_shared_experts"] = keys.int_or("expert_shared_count", 0);
   read_gguf_dense_layers(keys, c);
 }
@@ -58,17 +80,12 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture deepseek2_gguf;
 const GgufArchitecture deepseek2_gguf = {
-    .names = {"deepseek2"},
+    .names = {"deepseek2", "deepseek32", "glm-dsa"},
     .config = config,
-    .tensors = {{"attn_q_a", "self_attn.q_a_proj"},
-                {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-                {"attn_q_b", "self_attn.q_b_proj"},
-                {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-                {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-                {"attn_k_b", "self_attn.embed_q"},  // each head's keys transposed already
-                {"attn_v_b", "self_attn.unembed_out"},
-                {"attn_kv_b", "self_attn.kv_b_proj", "attn_k_b.weight"},
-                {"attn_kv_b", ""}},
+    .tensors = gguf_latent_names({{"indexer.attn_q_b", "self_attn.indexer.wq_b"},
+                                  {"indexer.attn_k", "self_attn.indexer.wk"},
+                                  {"indexer.proj", "self_attn.indexer.weights_proj"},
+                                  {"indexer.k_norm", "self_attn.indexer.k_norm"}}),
     .written = {{"deepseek_v2", "deepseek2"},
                 {"deepseek_v3", "deepseek2"},
                 {"kimi_k2", "deepseek2"},

@@ -1,5 +1,8 @@
-// Kimi-Linear as GGUF files spell it: blocks without key-value heads have the delta rule, whose
-// decay is stored as its rate; the others have latent attention, and no position counts.
+// Kimi-Linear and Ling-3.0 as GGUF files spell them: blocks without key-value heads have the delta
+// rule, whose decay is stored as its rate; the others have latent attention. Decays and gates of
+// Kimi-Linear have two matrices each, those of Ling one.
+#include <algorithm>
+
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -18,14 +21,33 @@ void read_delta(GgufKeys& keys, Json& c) {
   c["layer_types"] = types;
 }
 
+void read_ling(GgufKeys& keys, Json& c) {
+  c["model_type"] = "bailing_hybrid";
+  c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
+  c["short_conv_kernel_size"] = c["linear_conv_kernel_dim"];
+  c["layer_group_size"] = std::max<int64_t>(keys.num_layers(), 1);  // layer_types says more
+  c["kda_safe_gate"] = keys.bool_or("kda.safe_gate", true);
+  c["kda_lower_bound"] = keys.require_number("kda.gate_lower_bound");
+  if (keys.has("expert_shared_feed_forward_length")) {
+    c["moe_shared_expert_intermediate_size"] =
+        keys.require_int("expert_shared_feed_forward_length");
+  }
+  read_gguf_limits(keys, "swiglu_clamp_exp", c, "expert_swiglu_limit_list");
+  read_gguf_limits(keys, "swiglu_clamp_shexp", c, "share_expert_swiglu_limit_list");
+}
+
 void config(GgufKeys& keys, Json& c) {
-  c["model_type"] = "kimi_linear";
   read_gguf_latent_widths(keys, c);
-  keys.ignore("rope.freq_base");  // nothing turns
   read_delta(keys, c);
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
+  if (keys.architecture() == "bailingmoe3") {
+    read_ling(keys, c);
+  } else {
+    c["model_type"] = "kimi_linear";
+    keys.ignore("rope.freq_base");  // nothing turns
+  }
   c["num_shared_experts"] = keys.int_or("expert_shared_count", 0);
   read_gguf_dense_layers(keys, c);
 }
@@ -34,27 +56,21 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture kimi_linear_gguf;
 const GgufArchitecture kimi_linear_gguf = {
-    .names = {"kimi-linear"},
+    .names = {"kimi-linear", "bailingmoe3"},
     .config = config,
-    .tensors = {{"attn_q_a", "self_attn.q_a_proj"},
-                {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-                {"attn_q_b", "self_attn.q_b_proj"},
-                {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-                {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-                {"attn_k_b", "self_attn.embed_q"},
-                {"attn_v_b", "self_attn.unembed_out"},
-                {"attn_kv_b", "self_attn.kv_b_proj", "attn_k_b.weight"},
-                {"attn_kv_b", ""},
-                {"ssm_conv1d_q", "self_attn.q_conv1d"},
-                {"ssm_conv1d_k", "self_attn.k_conv1d"},
-                {"ssm_conv1d_v", "self_attn.v_conv1d"},
-                {"ssm_f_a", "self_attn.f_a_proj"},
-                {"ssm_f_b", "self_attn.f_b_proj"},
-                {"ssm_g_a", "self_attn.g_a_proj"},
-                {"ssm_g_b", "self_attn.g_b_proj"},
-                {"ssm_beta", "self_attn.b_proj"},
-                {"ssm_a", "self_attn.decay_rate"},
-                {"ssm_dt.bias", "self_attn.dt_bias"},
-                {"ssm_norm", "self_attn.o_norm"}}};
+    .tensors = gguf_latent_names({{"attn_gate", "self_attn.g_proj"},
+                                  {"ssm_conv1d_q", "self_attn.q_conv1d"},
+                                  {"ssm_conv1d_k", "self_attn.k_conv1d"},
+                                  {"ssm_conv1d_v", "self_attn.v_conv1d"},
+                                  {"ssm_f_a", "self_attn.f_proj", "ssm_f_b.weight"},
+                                  {"ssm_f_a", "self_attn.f_a_proj"},
+                                  {"ssm_f_b", "self_attn.f_b_proj"},
+                                  {"ssm_g_a", "self_attn.g_proj", "ssm_g_b.weight"},
+                                  {"ssm_g_a", "self_attn.g_a_proj"},
+                                  {"ssm_g_b", "self_attn.g_b_proj"},
+                                  {"ssm_beta", "self_attn.b_proj"},
+                                  {"ssm_a", "self_attn.decay_rate"},
+                                  {"ssm_dt.bias", "self_attn.dt_bias"},
+                                  {"ssm_norm", "self_attn.o_norm"}})};
 
 }  // namespace moeflux

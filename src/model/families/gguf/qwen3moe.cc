@@ -1,4 +1,4 @@
-// Qwen3 and Qwen2 mixture-of-experts models as GGUF files spell them.
+// Qwen3 and Qwen2 mixture-of-experts models as GGUF files spell them, and the text of Qwen3-VL.
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -6,7 +6,9 @@ namespace {
 
 void config(GgufKeys& keys, Json& c) {
   const bool is_qwen2 = keys.architecture() == "qwen2moe";
-  c["model_type"] = is_qwen2 ? "qwen2_moe" : "qwen3_moe";
+  const bool sees = keys.architecture() == "qwen3vlmoe";
+  c["model_type"] = is_qwen2 ? "qwen2_moe" : sees ? "qwen3_vl_moe_text" : "qwen3_moe";
+  keys.ignore("n_deepstack_layers");  // the first ones, which an image adds to
   read_gguf_attention(keys, c);
   read_gguf_experts(keys, c);
   c["intermediate_size"] =
@@ -25,7 +27,7 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture qwen3moe_gguf;
 const GgufArchitecture qwen3moe_gguf = {
-    .names = {"qwen3moe", "qwen2moe"},
+    .names = {"qwen3moe", "qwen2moe", "qwen3vlmoe"},
     .config = config,
     .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                 {"ffn_up_shexp", "mlp.shared_expert.up_proj"},

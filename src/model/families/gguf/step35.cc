@@ -23,11 +23,6 @@ int64_t of_kind(GgufKeys& keys, std::string_view key, const Json& types, std::st
   return std::max<int64_t>(found, 1);
 }
 
-Json limits(GgufKeys& keys, std::string_view key) {
-  const std::vector<double> all = keys.numbers_of_blocks(key);
-  return std::vector<double>(all.begin(), all.begin() + keys.num_layers());
-}
-
 void read_ropes(GgufKeys& keys, Json& c) {
   const int64_t head_dim = c["head_dim"];
   const double base = keys.number_or("rope.freq_base", 10000.0);
@@ -69,10 +64,8 @@ void config(GgufKeys& keys, Json& c) {
   c["moe_router_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
   c["share_expert_dim"] = keys.require_int("expert_shared_feed_forward_length");
   keys.expect_int("moe_every_n_layers", 1);
-  for (const auto& [own, key] : {std::pair{"swiglu_limits", "swiglu_clamp_exp"},
-                                 {"swiglu_limits_shared", "swiglu_clamp_shexp"}}) {
-    if (keys.has(key)) c[own] = limits(keys, key);
-  }
+  read_gguf_limits(keys, "swiglu_clamp_exp", c, "swiglu_limits");
+  read_gguf_limits(keys, "swiglu_clamp_shexp", c, "swiglu_limits_shared");
   read_gguf_dense_layers(keys, c);
 }
 

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""GGUF files that llama.cpp's converter makes, and what transformers computes from their weights.
+
+Takes layers of the random checkpoint of tests/golden/models/FAMILY and has the converter write them
+in Q8_0, without a vocabulary. What the file decodes to goes back to its place in the checkpoint:
+the converter moves numbers the same way when each is replaced by its index. transformers runs in
+float32 on what came out.
+
+usage: converted_gguf.py LLAMA_CPP MODELS_FOLDER TARGET_FOLDER FAMILY...
+       (llama.cpp's sources as in llama-cpp-python 0.3.36, transformers 5.24, torch 2.11)
+"""
+import json
+import pathlib
+import re
+import sys
+import tempfile
+
+LLAMA_CPP = pathlib.Path(sys.argv[1])
+sys.path[:0] = [str(LLAMA_CPP), str(LLAMA_CPP / "gguf-py")]
+import conversion  # noqa: E402
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+TOKENS = 24
+
+SIGMOID = {"scoring_func": "sigmoid"}
+# Layers that are taken, keys that change what they compute, and keys of publishers' configs.
+FAMILIES = {
+    # The file's reader knows the pattern of layers, and how far those with positions see.
+    "llama4_text": ([0, 1, 0, 3], {"interleave_moe_layer_step": 2, "moe_layers": [1, 3],
+                                   "attention_chunk_size": 8192, "floor_scale": 8192}, {}),
+    "qwen3_vl_moe_text": ([0, 1], {}, {}),
+    "deepseek_v32": ([0, 1], {}, SIGMOID),
+    "glm_moe_dsa": ([0, 2], {"indexer_types": ["full", "shared"]}, SIGMOID),
+    "cohere2_moe": ([0, 1, 3], {}, {}),
+    # The reader knows the limit of the published models, too.
+    "minimax_m3_vl_text": ([0, 1, 3], {"swiglu_limit": 7.0}, SIGMOID | {
+        "n_shared_experts": 1, "moe_layer_freq": [0, 1, 1],
+        "sparse_attention_config": {
+            "sparse_num_index_heads": 2, "sparse_index_dim": 32, "sparse_topk_blocks": 3,
+            "sparse_block_size": 4, "sparse_local_block": 1}}),
+    "bailing_hybrid": ([0, 1, 3], {
+        "expert_swiglu_limit_list": [0.0, 0.05, 0.04],
+        "share_expert_swiglu_limit_list": [0.0, 0.0, 0.03]}, {
+        "architectures": ["BailingMoeV3ForCausalLM"], "layer_group_size": 3, "head_dim": 32,
+        "max_position_embeddings": 512, "num_experts_per_tok": 2, "n_group": 4,
+        "norm_topk_prob": True, "no_kda_lora": True, "score_function": "sigmoid",
+        "gated_attention_proj_granularity_type": "head_wise",
+        "moe_shared_expert_intermediate_size": 32}),
+}
+LISTS = ("layer_types", "mlp_layer_types", "indexer_types", "no_rope_layers")
+
+
+def taken(config, tensors, layers):
+    """The checkpoint with these of its layers."""
+    config = dict(config)
+    text = config.get("text_config", config)
+    for key in LISTS:
+        if isinstance(text.get(key), list):
+            text[key] = [text[key][layer] for layer in layers]
+    text["num_hidden_layers"] = len(layers)
+    out = {}
+    for name, value in tensors.items():
+        match = re.match(r"(.*\blayers\.)(\d+)(\..*)", name)
+        if match is None:
+            out[name] = value.float()
+            continue
+        for to, layer in enumerate(layers):
+            if layer == int(match[2]):
+                out[f"{match[1]}{to}{match[3]}"] = value.float().clone()
+    return config, out
+
+
+def convert(folder, config, tensors, ftype):
+    """The converter's file, as tensors by name."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    model_class = conversion.get_model_class(config["architectures"][0])
+    model_class.set_vocab = lambda self: None
+    with torch.inference_mode():
+        model_class(folder, ftype, folder / "model.gguf", eager=True, model_name="tiny",
+                    hparams=config | config.get("text_config", {})).write()
+    reader = gguf.GGUFReader(folder / "model.gguf")
+    return {tensor.name: tensor for tensor in reader.tensors}
+
+
+def decoded(converted, places, tensors):
+    """The checkpoint's tensors with the numbers that the converted file has of them."""
+    names = list(tensors)
+    starts = np.cumsum([0] + [tensors[name].numel() for name in names])
+    flat = torch.cat([tensors[name].reshape(-1) for name in names]).numpy().copy()
+    for name, tensor in converted.items():
+        if tensor.tensor_type != gguf.GGMLQuantizationType.Q8_0:
+            continue
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        flat[np.array(places[name].data).astype(np.int64).reshape(-1)] = values.reshape(-1)
+    return {name: torch.from_numpy(flat[starts[i]:starts[i + 1]].reshape(tensors[name].shape))
+            for i, name in enumerate(names)}
+
+
+def limited(gate, up, limit):
+    return (torch.nn.functional.silu(gate).clamp(max=limit) * up.clamp(-limit, limit))
+
+
+def limit_units(model, config):
+    """transformers has no limits in Ling's units; the publisher's code in sglang has these."""
+    linear = torch.nn.functional.linear
+
+    def routed(experts, limit):
+        def forward(x, chosen, weights):
+            out = torch.zeros_like(x)
+            for token, (ids, own) in enumerate(zip(chosen, weights)):
+                for expert, weight in zip(ids, own):
+                    gate, up = linear(x[token], experts.gate_up_proj[expert]).chunk(2, dim=-1)
+                    out[token] += weight * linear(limited(gate, up, limit),
+                                                  experts.down_proj[expert])
+            return out
+        return forward
+
+    def shared(mlp, limit):
+        return lambda x: mlp.down_proj(limited(mlp.gate_proj(x), mlp.up_proj(x), limit))
+
+    for i, layer in enumerate(model.model.layers):
+        if config["expert_swiglu_limit_list"][i] > 0:
+            layer.mlp.experts.forward = routed(layer.mlp.experts,
+                                               config["expert_swiglu_limit_list"][i])
+        if config["share_expert_swiglu_limit_list"][i] > 0:
+            layer.mlp.shared_experts.forward = shared(layer.mlp.shared_experts,
+                                                      config["share_expert_swiglu_limit_list"][i])
+
+
+# The vision tower gets these sizes and random weights; a text does not use it.
+VISION = {"depth": 1, "num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16,
+          "out_hidden_size": 64, "num_heads": 2, "num_attention_heads": 2, "patch_size": 2,
+          "deepstack_visual_indexes": [0], "num_position_embeddings": 4}
+
+
+def logits_of(config, tensors, tokens):
+    if config["model_type"] == "minimax_m3_vl_text":
+        config = {"architectures": config["architectures"], "model_type": "minimax_m3_vl",
+                  "text_config": config, "vision_config": {}}
+    if "vision_config" in config:
+        config["vision_config"] = VISION
+    if config["model_type"] == "qwen3_vl_moe":
+        # transformers turns experts around by their shape, which here says nothing.
+        tensors = {name: value.transpose(1, 2).contiguous() if ".experts." in name else value
+                   for name, value in tensors.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
+        save_file(tensors, pathlib.Path(folder) / "model.safetensors", {"format": "pt"})
+        sees = "vision_config" in config
+        auto = transformers.AutoModelForImageTextToText if sees else (
+            transformers.AutoModelForCausalLM)
+        model, info = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
+                                           attn_implementation="eager",
+                                           experts_implementation="eager")
+    lacks = [name for name in info["missing_keys"] if not re.search("visual|vision|modal", name)]
+    assert not lacks and not info["unexpected_keys"], (lacks, info["unexpected_keys"])
+    if "expert_swiglu_limit_list" in config:
+        limit_units(model, config)
+    return model.eval()(input_ids=tokens).logits[0].float()
+
+
+def main(models, target, families):
+    for family in families:
+        source = pathlib.Path(models) / family
+        layers, changed, published = FAMILIES[family]
+        config, tensors = taken(json.loads((source / "config.json").read_text()),
+                                load_file(source / "model.safetensors"), layers)
+        config |= changed
+        tensors = {name: value for name, value in tensors.items() if "visual" not in name}
+        starts = np.cumsum([0] + [value.numel() for value in tensors.values()])
+        indices = {name: torch.arange(start, start + value.numel()).float().reshape(value.shape)
+                   for start, (name, value) in zip(starts, tensors.items())}
+        folder = pathlib.Path(target) / f"gguf-{family.removesuffix('_text')}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as work:
+            work = pathlib.Path(work)
+            # 1-D tensors are not moved, only mapped; their own values keep the converter's checks.
+            moved = {n: indices[n] if tensors[n].ndim > 1 else tensors[n] for n in tensors}
+            file = convert(work / family, config | published, tensors,
+                           gguf.LlamaFileType.MOSTLY_Q8_0)
+            places = convert(work / "places", config | published, moved,
+                             gguf.LlamaFileType.ALL_F32)
+            back = decoded(file, places, tensors)
+            (folder / "model.gguf").write_bytes((work / family / "model.gguf").read_bytes())
+        text = config.get("text_config", config)
+        tokens = torch.randint(0, text["vocab_size"], (1, TOKENS),
+                               generator=torch.Generator().manual_seed(5))
+        with torch.no_grad():
+            logits = logits_of(config, back, tokens)
+        save_file({"tokens": tokens[0].int(), "logits": logits.contiguous()},
+                  folder / "golden.safetensors",
+                  {"source": f"transformers {transformers.__version__} torch 2.11 float32 cpu, "
+                             "llama.cpp's converter"})
+        print(family, "logits", logits.std().item())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[2:4], sys.argv[4:])
