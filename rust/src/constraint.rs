@@ -186,13 +186,17 @@ impl Constraint {
             // Nobody listens any more if it took too long.
             let _ = sender.send(compile_here(&factory, language, &text, parser_limits));
         };
-        std::thread::Builder::new()
+        let compiler = std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(work)
             .map_err(|error| Failure::new(Kind::Limit, format!("no thread: {error}")))?;
         let patience = Duration::from_millis(limits.compile_milliseconds_max);
         let fresh = match receiver.recv_timeout(patience) {
-            Ok(made) => made?,
+            Ok(made) => {
+                // It has nothing left to do but to let go of the vocabulary.
+                let _ = compiler.join();
+                made?
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let message =
                     format!("takes longer than {} ms to compile", limits.compile_milliseconds_max);
