@@ -4,8 +4,9 @@
     benchmarks/serve/streams.py MOEFLUX MODEL [--streams 1,4,16,64] [--tokens 128] [--rounds 2]
         [--share steps] [--out FILE] [-- options of serve and bench alike, as --device cuda:0]
 
-For each number of streams, by turns (A B B A, over and over): A is `serve --parallel N`, asked by N
-clients at once; the sum over them of tokens a second from first to last. B is `bench --parallel N`,
+By turns (A B B A, over and over), each for every number of streams: A is one `serve --parallel` of
+the most, asked by as many clients at once as there are to be streams; tokens a second from when the
+last of them begins to when the first ends, so that no prompt is counted. B is `bench --parallel`,
 which evaluates as many sequences in common steps and draws nothing. The model needs a tokenizer.
 """
 
@@ -42,10 +43,9 @@ class Client:
         self.times += [time.perf_counter()] * frames
         return bool(piece)
 
-    def tokens_per_second(self, tokens):
+    def check(self):
         if b" 200 " not in self.data[:20] or len(self.times) < 2:
             raise SystemExit(f"the server said {self.data[:300]}")
-        return (tokens - 1) / (self.times[-1] - self.times[0])
 
 
 def ask_all(port, streams, tokens):
@@ -61,7 +61,12 @@ def ask_all(port, streams, tokens):
                 waiting.unregister(key.fileobj)
                 key.fileobj.close()
                 running -= 1
-    return sum(client.tokens_per_second(tokens) for client in clients)
+    for client in clients:
+        client.check()
+    begin = max(client.times[0] for client in clients)
+    end = min(client.times[-1] for client in clients)
+    frames = sum(begin < time <= end for client in clients for time in client.times)
+    return frames / (end - begin)
 
 
 def metric(port, name):
@@ -73,24 +78,29 @@ def metric(port, name):
     return float(re.search(rf"^{name} (\S+)", text.decode(), re.MULTILINE)[1])
 
 
-def served(options, streams):
-    """Tokens a second, and tokens in a step."""
-    with server(options.program, options.model, "--parallel", str(streams), "--share",
+def served(options):
+    """Tokens a second and tokens in a step, for each number of streams."""
+    measured = []
+    with server(options.program, options.model, "--parallel", str(max(options.streams)), "--share",
                 options.share, *options.more) as port:
-        ask_all(port, streams, 8)
-        names = ("moeflux_step_tokens_total", "moeflux_steps_total")
-        before = [metric(port, name) for name in names]
-        speed = ask_all(port, streams, options.tokens)
-        tokens, steps = (metric(port, name) - old for name, old in zip(names, before))
-        return speed, tokens / steps
+        for streams in options.streams:
+            ask_all(port, streams, 8)
+            names = ("moeflux_step_tokens_total", "moeflux_steps_total")
+            before = [metric(port, name) for name in names]
+            speed = ask_all(port, streams, options.tokens)
+            tokens, steps = (metric(port, name) - old for name, old in zip(names, before))
+            measured.append((speed, tokens / steps))
+    return measured
 
 
-def benched(options, streams):
+def benched(options):
+    """Tokens a second, for each number of streams."""
     done = subprocess.run(
         [options.program, "bench", "-m", options.model, "-p", "0", "-n", str(options.tokens),
-         "--parallel", str(streams), "-r", "1", "-o", "json", *options.more],
+         "--parallel", ",".join(map(str, options.streams)), "-r", "1", "-o", "json", *options.more],
         capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)[0]["avg_ts"]
+    speeds = {row["n_parallel"]: row["avg_ts"] for row in json.loads(done.stdout)}
+    return [speeds[streams] for streams in options.streams]
 
 
 def main():
@@ -98,31 +108,31 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("model")
-    parser.add_argument("--streams", default="1,4,16,64")
+    parser.add_argument("--streams", default="1,4,16,64",
+                        type=lambda text: [int(number) for number in text.split(",")])
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=2, help="of A B B A")
     parser.add_argument("--share", default="auto")
     parser.add_argument("--out", help="a file for all that was measured, as JSON")
     options = parser.parse_args(own)
     options.more = more
+    through, engine = [], []
+    for turn in range(4 * options.rounds):
+        if turn % 4 in (0, 3):
+            through.append(served(options))
+        else:
+            engine.append(benched(options))
     results = []
     print("| streams | served, tokens/s | bench, tokens/s | ratio | tokens in a step |")
     print("|---|---|---|---|---|")
-    for streams in map(int, options.streams.split(",")):
-        through, engine, step = [], [], []
-        for _ in range(options.rounds):
-            for is_served in (True, False, False, True):
-                if is_served:
-                    speed, tokens = served(options, streams)
-                    through.append(speed)
-                    step.append(tokens)
-                else:
-                    engine.append(benched(options, streams))
-        ratio = statistics.median(through) / statistics.median(engine)
-        print(f"| {streams} | {statistics.median(through):.1f} | {statistics.median(engine):.1f} "
-              f"| {ratio:.3f} | {statistics.median(step):.1f} |", flush=True)
+    for i, streams in enumerate(options.streams):
+        speeds, steps = zip(*(row[i] for row in through))
+        bench_speeds = [row[i] for row in engine]
+        ratio = statistics.median(speeds) / statistics.median(bench_speeds)
+        print(f"| {streams} | {statistics.median(speeds):.1f} | {statistics.median(bench_speeds):.1f} "
+              f"| {ratio:.3f} | {statistics.median(steps):.1f} |")
         results.append({"streams": streams, "tokens": options.tokens, "share": options.share,
-                        "served_ts": through, "bench_ts": engine, "step_tokens": step})
+                        "served_ts": speeds, "bench_ts": bench_speeds, "step_tokens": steps})
     if options.out:
         with open(options.out, "w", encoding="ascii") as file:
             json.dump(results, file, indent=1)
