@@ -76,23 +76,9 @@ Result<std::vector<FileUse>> PrefixFolder::list() const {
   return states;
 }
 
-// A file that cannot be removed is counted as gone: it must not cost others their states.
 Result<std::vector<FileUse>> PrefixFolder::trim(uint64_t capacity_bytes) const {
   MF_ASSIGN_OR_RETURN(std::vector<FileUse> states, list());
-  std::ranges::stable_sort(states, std::ranges::greater(), &FileUse::used_ns);
-  std::vector<FileUse> kept;
-  uint64_t room = capacity_bytes;
-  for (FileUse& state : states) {
-    if (state.size_bytes <= room) {
-      room -= state.size_bytes;
-      kept.push_back(std::move(state));
-      continue;
-    }
-    (void)remove_file(path_of(state.name));
-    // Older states go too, but a state that could not be kept even alone removes no other.
-    if (state.size_bytes <= capacity_bytes) room = 0;
-  }
-  return kept;
+  return remove_oldest_files(directory_, std::move(states), {.bytes_max = capacity_bytes});
 }
 
 // A state whose time cannot be set, such as another user's, is used all the same.

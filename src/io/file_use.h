@@ -2,6 +2,7 @@
 // files nobody writes any more.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +26,18 @@ int64_t wall_clock_ns();
 /// Says when a file was used last; as fine as its file system keeps time. Fails with kNotFound or
 /// kIo.
 Status note_file_use(const std::string& path, int64_t used_ns);
+
+/// What the files of a cache may take together.
+struct FileLimits {
+  uint64_t bytes_max = 0;
+  size_t count_max = SIZE_MAX;
+};
+
+/// Removes those of `files`, which are in `directory`, that were used longest ago, until the others
+/// are within the limits; gives these, the last used first. One that is too large even alone
+/// removes no other, and one that cannot be removed is counted as gone.
+std::vector<FileUse> remove_oldest_files(const std::string& directory, std::vector<FileUse> files,
+                                         const FileLimits& limits);
 
 /// Removes the temporary file of an AtomicFileWriter whose process has ended. False, and the file
 /// stays, while its writer lives and wherever that cannot be told: it holds a lock that ends with

@@ -7,8 +7,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <utility>
 
+#include "base/format.h"
+#include "io/output_folder.h"
 #include "io/posix/errno_text.h"
 #include "io/posix/unique_fd.h"
 
@@ -69,6 +73,24 @@ Status note_file_use(const std::string& path, int64_t used_ns) {
   times[1].tv_nsec = static_cast<decltype(times[1].tv_nsec)>(used_ns % kNanoseconds);
   if (::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0) return {};
   return errno_error(errno, path, "cannot set the time of its last use");
+}
+
+std::vector<FileUse> remove_oldest_files(const std::string& directory, std::vector<FileUse> files,
+                                         const FileLimits& limits) {
+  std::ranges::stable_sort(files, std::ranges::greater(), &FileUse::used_ns);
+  std::vector<FileUse> kept;
+  uint64_t room = limits.bytes_max;
+  for (FileUse& file : files) {
+    if (file.size_bytes <= room && kept.size() < limits.count_max) {
+      room -= file.size_bytes;
+      kept.push_back(std::move(file));
+      continue;
+    }
+    (void)remove_file(formatted("{}/{}", directory, file.name));
+    // Older ones go too.
+    if (file.size_bytes <= limits.bytes_max) room = 0;
+  }
+  return kept;
 }
 
 bool remove_abandoned_file(const std::string& path) {
