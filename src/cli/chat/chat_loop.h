@@ -11,9 +11,9 @@
 
 #include "base/result.h"
 #include "chat/chat_format.h"
+#include "chat/conversation.h"
 #include "chat/open_model.h"
 #include "chat/scheduler.h"
-#include "cli/chat/conversation.h"
 #include "cli/chat/line_editor.h"
 #include "constraint/output_constraint.h"
 

@@ -1,4 +1,4 @@
-#include "cli/chat/conversation.h"
+#include "chat/conversation.h"
 
 #include <gtest/gtest.h>
 
@@ -45,16 +45,29 @@ TEST(Conversation, ClearKeepsTheSystem) {
 }
 
 TEST(Conversation, SurvivesItsFile) {
-  const Conversation talk = two_turns();
+  Conversation talk = two_turns();
+  const Json call = {{"id", "call_1"}, {"type", "function"}};
+  talk.add_answer("", "", Json::array({call}));
   const auto again = Conversation::parse(talk.to_json(), "file");
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->messages(), talk.messages());
 }
 
+TEST(Conversation, MayHoldToolsCallsAndTheirAnswers) {
+  const auto talk = Conversation::parse(
+      R"([{"role": "user", "content": "a"},
+          {"role": "assistant", "content": null, "tool_calls": [{}]},
+          {"role": "tool", "tool_call_id": "call_1", "content": "b"}])",
+      "file");
+  ASSERT_TRUE(talk.ok()) << talk.error().message();
+  EXPECT_EQ(talk->messages()[2]["tool_call_id"], "call_1");
+}
+
 TEST(Conversation, RefusesWhatIsNone) {
   for (const char* text :
-       {"", "3", "{}", R"([{"role": "user"}])", R"([{"role": "tool", "content": "x"}])",
-        R"([{"role": "user", "content": []}])",
+       {"", "3", "{}", R"([{"role": "user"}])", R"([{"role": "tool", "content": null}])",
+        R"([{"role": "assistant", "content": null}])",
+        R"([{"role": "assistant", "tool_calls": []}])", R"([{"role": "user", "content": []}])",
         R"([{"role": "user", "content": "a"}, {"role": "system", "content": "b"}])"}) {
     const auto parsed = Conversation::parse(text, "file");
     ASSERT_FALSE(parsed.ok()) << text;

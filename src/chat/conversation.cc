@@ -1,4 +1,4 @@
-#include "cli/chat/conversation.h"
+#include "chat/conversation.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,21 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array kRoles = {"system", "user", "assistant"};
+constexpr std::array kRoles = {"system", "user", "assistant", "tool"};
+
+bool is_message(const Json& message) {
+  if (!message.is_object()) return false;
+  const auto role = message.find("role");
+  if (role == message.end() || std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
+    return false;
+  }
+  const auto content = message.find("content");
+  if (content != message.end() && content->is_string()) return true;
+  const bool is_absent = content == message.end() || content->is_null();
+  const auto calls = message.find("tool_calls");
+  return is_absent && *role == "assistant" && calls != message.end() && calls->is_array() &&
+         !calls->empty();
+}
 
 }  // namespace
 
@@ -28,8 +42,9 @@ void Conversation::add_user(std::string text) {
   messages_.push_back({{"role", "user"}, {"content", std::move(text)}});
 }
 
-void Conversation::add_answer(std::string content, std::string reasoning) {
+void Conversation::add_answer(std::string content, std::string reasoning, Json calls) {
   Json message = {{"role", "assistant"}, {"content", std::move(content)}};
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
   if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
   messages_.push_back(std::move(message));
 }
@@ -65,6 +80,10 @@ std::string Conversation::to_json() const {
 
 Result<Conversation> Conversation::parse(std::string_view text, std::string_view what) {
   MF_ASSIGN_OR_RETURN(Json json, parse_json(text, what));
+  return from_json(std::move(json), what);
+}
+
+Result<Conversation> Conversation::from_json(Json json, std::string_view what) {
   if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
   if (!json.is_array()) {
     return make_error(ErrorCode::kCorruption, "{}: {}, expected messages", what,
@@ -73,14 +92,10 @@ Result<Conversation> Conversation::parse(std::string_view text, std::string_view
   Conversation conversation;
   for (size_t i = 0; i < json.size(); ++i) {
     const Json& message = json[i];
-    const bool is_message = message.is_object() && message.contains("role") &&
-                            message.contains("content") && message["content"].is_string();
-    const bool is_known =
-        is_message && std::find(kRoles.begin(), kRoles.end(), message["role"]) != kRoles.end();
-    if (!is_known || (message["role"] == "system" && i > 0)) {
+    if (!is_message(message) || (message["role"] == "system" && i > 0)) {
       return make_error(ErrorCode::kCorruption,
-                        "{}: message {} is {}, expected a user's or assistant's text, or the "
-                        "system's at the beginning",
+                        "{}: message {} is {}, expected a user's, assistant's or tool's text, an "
+                        "assistant's tool_calls, or the system's text at the beginning",
                         what, i + 1, json_excerpt(message));
     }
     conversation.messages_.push_back(message);

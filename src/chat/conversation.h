@@ -1,5 +1,5 @@
-// The messages of a conversation in the terminal: what was said, what goes back, what is kept in a
-// file. Knows neither models nor terminals.
+// The messages of a conversation that is kept: what was said, what goes back, what is in a file.
+// Knows neither models nor who talks.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ class Conversation {
   /// The system's message, first of all; empty: none. What was said stays.
   void set_system(std::string text);
   void add_user(std::string text);
-  void add_answer(std::string content, std::string reasoning);
+  /// `calls`: of tools, as OpenAI's clients have them.
+  void add_answer(std::string content, std::string reasoning, Json calls = Json::array());
   /// Forgets all but the system's message.
   void clear();
   /// Takes the last question and its answer back; the question, or nothing when there is none.
@@ -31,9 +32,11 @@ class Conversation {
 
   /// {"messages": [...]}, what `moeflux template --messages` reads too.
   std::string to_json() const;
-  /// The same, or an array of messages. Fails with kCorruption, naming `what`, for what is no
-  /// conversation of texts.
+  /// The same, or an array of messages: the system's first of all, then users', assistants', whose
+  /// tool calls may stand in place of a text, and tools'. Fails with kCorruption, naming `what`,
+  /// for what is no conversation of texts.
   static Result<Conversation> parse(std::string_view text, std::string_view what);
+  static Result<Conversation> from_json(Json json, std::string_view what);
 
  private:
   bool has_system() const;
