@@ -227,7 +227,12 @@ Status Engine::read_results() {
   const bool wants_best = std::ranges::any_of(running_, [](const RunningItem& running) {
     return running.logits_rows > 0 && running.item->options.best.count > 0;
   });
-  host_logits_.resize(static_cast<size_t>(batch_.logits_rows() * spec().vocab_size));
+  const bool wants_rows = std::ranges::any_of(running_, [](const RunningItem& running) {
+    return running.logits_rows > 0 && running.item->options.best.count == 0;
+  });
+  if (wants_rows) {
+    host_logits_.resize(static_cast<size_t>(batch_.logits_rows() * spec().vocab_size));
+  }
   if (!wants_best) return read_logits(0, batch_.logits_rows());
   for (const RunningItem& running : running_) {
     const BestLogits& best = running.item->options.best;
