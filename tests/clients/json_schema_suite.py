@@ -10,28 +10,20 @@ reason, a text that is cut counts for nothing. Prints JSON; fails where a docume
 
 import argparse
 import collections
-import http.client
 import json
+import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import jsonschema
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
+from server import Server  # noqa: E402
+
 DRAFTS = {"draft4": jsonschema.Draft4Validator, "draft6": jsonschema.Draft6Validator,
           "draft7": jsonschema.Draft7Validator, "draft2019-09": jsonschema.Draft201909Validator,
           "draft2020-12": jsonschema.Draft202012Validator}
-
-
-def start(program, model):
-    process = subprocess.Popen([program, "serve", "-m", model, "--port", "0"],
-                               stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        found = re.search(r":(\d+)/v1", line)
-        if found:
-            return process, int(found[1])
-    raise SystemExit("the server ended")
 
 
 def schemas(suite):
@@ -48,14 +40,12 @@ def schemas(suite):
                 yield f"{draft}/{path.name}: {case['description']}", validator, schema
 
 
-def ask(connection, schema, seed, options):
+def ask(server, connection, schema, seed, options):
     body = {"prompt": "The document:\n", "json_schema": schema, "seed": seed,
             "max_tokens": options.max_tokens,
             "temperature": options.temperature, "top_k": 0, "top_p": 1, "min_p": 0}
-    connection.request("POST", "/v1/completions", json.dumps(body),
-                       {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
+    status, text = server.ask("/v1/completions", body, connection)
+    return status, json.loads(text)
 
 
 def main():
@@ -69,17 +59,16 @@ def main():
     options = parser.parse_args()
     cases = list(schemas(options.suite))
     assert cases, f"no schemas below {options.suite}/tests"
-    process, port = start(options.program, options.model)
-    connection = http.client.HTTPConnection("127.0.0.1", port)
     counts = collections.Counter(schemas=len(cases))
     reasons = collections.Counter()
     refused, invalid, failed = set(), [], []
-    try:
+    with Server(options.program, model=options.model, context=4096) as server:
+        connection = server.connect(timeout=None)
         for seed in range(1000):
             for where, validator, schema in cases:
                 if counts["documents"] >= options.texts or where in refused:
                     continue
-                status, answer = ask(connection, schema, seed, options)
+                status, answer = ask(server, connection, schema, seed, options)
                 if status == 400:
                     refused.add(where)
                     message = answer["error"]["message"]
@@ -102,9 +91,6 @@ def main():
                     invalid.append(f"{where}: {choice['text']!r}: {str(error).splitlines()[0]}")
             if counts["documents"] >= options.texts or len(refused) == len(cases):
                 break
-    finally:
-        process.terminate()
-        process.wait()
     print(json.dumps({**counts, "refused": len(refused) - len(failed),
                       "why": dict(reasons.most_common()), "failed": failed,
                       "invalid": invalid}, indent=1, ensure_ascii=False))

@@ -16,12 +16,12 @@ TEMPLATE = ("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
 class Server:
     """`moeflux serve` on a free port, from the first answer of /health on."""
 
-    def __init__(self, program, *arguments, context=1024):
+    def __init__(self, program, *arguments, context=1024, model=MODEL):
         self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
         self.template.write(TEMPLATE)
         self.template.flush()
         self.process = subprocess.Popen(
-            [program, "serve", "-m", MODEL, "--port", "0", "-c", str(context),
+            [program, "serve", "-m", model, "--port", "0", "-c", str(context),
              "--chat-template-file", self.template.name, *arguments],
             stderr=subprocess.PIPE, text=True)
         self.lines = []
