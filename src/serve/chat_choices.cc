@@ -29,8 +29,8 @@ class ChatChoices::Listener : public AnswerListener {
 };
 
 ChatChoices::ChatChoices(Scheduler& scheduler, AnswerTarget target, TokenSpelling spelling,
-                         ChatChoicesOptions options, size_t choices)
-    : Choices(scheduler, std::move(target), options.stream),
+                         ChatChoicesOptions options, size_t choices, JobThread* ends_on)
+    : Choices(scheduler, std::move(target), options.stream, ends_on),
       spelling_(spelling),
       options_(std::move(options)),
       answers_(choices),
@@ -68,6 +68,10 @@ bool ChatChoices::tell(size_t choice, const AnswerDelta& delta) {
     frame["timings"] = {{"predicted_n", pace.tokens}, {"predicted_ms", ms}};
   }
   return write(data_frame(with_usage_null(std::move(frame))));
+}
+
+void ChatChoices::before_end() {
+  if (options_.on_end) options_.on_end(answers_.front());
 }
 
 std::string ChatChoices::last_bytes() {

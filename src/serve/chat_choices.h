@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,12 +18,15 @@ struct ChatChoicesOptions {
   bool return_progress = false;
   bool timings_per_token = false;
   bool with_logprobs = false;
+  /// Told of the first choice before the client hears that all have ended.
+  std::function<void(const AnswerPart& answer)> on_end = {};
 };
 
 class ChatChoices : public Choices {
  public:
+  /// See Choices.
   ChatChoices(Scheduler& scheduler, AnswerTarget target, TokenSpelling spelling,
-              ChatChoicesOptions options, size_t choices);
+              ChatChoicesOptions options, size_t choices, JobThread* ends_on);
 
   /// Who hears of a choice; keeps this alive.
   std::shared_ptr<AnswerListener> listener(size_t choice);
@@ -30,6 +34,7 @@ class ChatChoices : public Choices {
  private:
   class Listener;
   std::string first_bytes() override;
+  void before_end() override;
   std::string last_bytes() override;
   Json whole_answer() override;
   std::string error_bytes(const ApiError& error) override;

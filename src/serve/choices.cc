@@ -11,8 +11,8 @@ constexpr size_t kUnsentResume = size_t{1} << 18;
 
 }  // namespace
 
-Choices::Choices(Scheduler& scheduler, AnswerTarget target, bool stream)
-    : scheduler_(scheduler), target_(std::move(target)), stream_(stream) {}
+Choices::Choices(Scheduler& scheduler, AnswerTarget target, bool stream, JobThread* ends_on)
+    : scheduler_(scheduler), target_(std::move(target)), stream_(stream), ends_on_(ends_on) {}
 
 void Choices::start(std::vector<ChoiceJob> jobs) {
   std::unique_lock lock(mutex_);
@@ -54,8 +54,18 @@ void Choices::end_choice(FinishReason reason) {
                  .type = "unavailable_error",
                  .message = "the answer was cancelled: the server is stopping"});
   }
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kEnded || --running_ > 0) return;
+  }
+  if (ends_on_ == nullptr) return end();
+  ends_on_->add([self = shared_from_this()] { self->end(); });
+}
+
+void Choices::end() {
+  before_end();
   const std::lock_guard lock(mutex_);
-  if (state_ == State::kEnded || --running_ > 0) return;
+  if (state_ == State::kEnded) return;
   state_ = State::kEnded;
   if (!stream_) {
     target_.response->send(200, {{"Content-Type", "application/json"}}, dump_json(whole_answer()));

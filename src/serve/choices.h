@@ -14,6 +14,7 @@
 #include "chat/scheduler.h"
 #include "serve/api_error.h"
 #include "serve/dialect.h"
+#include "serve/job_thread.h"
 
 namespace moeflux::serve {
 
@@ -23,8 +24,9 @@ using ChoiceJob = std::pair<TextRequest, std::shared_ptr<TextReceiver>>;
 /// Made once for a request. Its receivers call it on the scheduler's thread and keep it alive.
 class Choices : public std::enable_shared_from_this<Choices> {
  public:
-  /// The scheduler must outlive this. `stream`: an answer in pieces.
-  Choices(Scheduler& scheduler, AnswerTarget target, bool stream);
+  /// The scheduler must outlive this. `stream`: an answer in pieces. `ends_on`, which must outlive
+  /// it too, is where the answer ends; null: on the scheduler's thread.
+  Choices(Scheduler& scheduler, AnswerTarget target, bool stream, JobThread* ends_on = nullptr);
   virtual ~Choices() = default;
   Choices(const Choices&) = delete;
   Choices& operator=(const Choices&) = delete;
@@ -36,7 +38,10 @@ class Choices : public std::enable_shared_from_this<Choices> {
   bool streams() const { return stream_; }
   /// What a stream begins with.
   virtual std::string first_bytes() { return {}; }
-  /// All choices have ended: what a stream ends with.
+  /// All choices have ended. Before the client hears of it; may wait for a drive if the answer ends
+  /// on a thread of its own.
+  virtual void before_end() {}
+  /// What a stream ends with.
   virtual std::string last_bytes() = 0;
   /// The same for an answer that comes whole.
   virtual Json whole_answer() = 0;
@@ -45,12 +50,13 @@ class Choices : public std::enable_shared_from_this<Choices> {
 
   /// Writes to a stream; true when the client has more unread than it should.
   bool write(std::string bytes);
-  /// One choice has ended; the answer ends with the last.
+  /// One choice has ended; the answer ends with the last, unless it was cancelled.
   void end_choice(FinishReason reason);
   /// All end.
   void fail(const ApiError& error);
 
  private:
+  void end();
   void cancel_all();
   void resume_all();
   std::vector<TextRequestId> ids();
@@ -58,6 +64,7 @@ class Choices : public std::enable_shared_from_this<Choices> {
   Scheduler& scheduler_;
   const AnswerTarget target_;
   const bool stream_;
+  JobThread* const ends_on_;
   enum class State : uint8_t { kAsking, kBegun, kEnded };
   std::mutex mutex_;  // guards what follows and calls of the answer; held while the answer begins
   std::vector<TextRequestId> ids_;

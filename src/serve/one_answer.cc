@@ -25,18 +25,13 @@ class OneAnswer::Listener : public AnswerListener {
 };
 
 OneAnswer::OneAnswer(Scheduler& scheduler, AnswerTarget target, bool stream,
-                     std::unique_ptr<AnswerEncoder> encoder)
-    : Choices(scheduler, std::move(target), stream),
+                     std::unique_ptr<AnswerEncoder> encoder, JobThread* ends_on)
+    : Choices(scheduler, std::move(target), stream, ends_on),
       encoder_(std::move(encoder)),
       begin_(encoder_->begin()) {}
 
 std::shared_ptr<AnswerListener> OneAnswer::listener() {
   return std::make_shared<Listener>(std::static_pointer_cast<OneAnswer>(shared_from_this()));
-}
-
-Json OneAnswer::whole_answer() {
-  encoder_->end(answer_);
-  return encoder_->whole();
 }
 
 }  // namespace moeflux::serve

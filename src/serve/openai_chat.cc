@@ -66,12 +66,6 @@ Json logprobs_json(const std::vector<ScoredToken>& scores, const TokenSpelling& 
   return {{"content", scores_json(scores, spelling)}, {"refusal", nullptr}};
 }
 
-Json call_json(const ToolCall& call) {
-  return {{"id", call.id},
-          {"type", "function"},
-          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
-}
-
 Json message_json(const AnswerPart& answer) {
   Json message = {{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
   if (answer.content.empty() && !answer.calls.empty()) message["content"] = nullptr;
@@ -79,9 +73,7 @@ Json message_json(const AnswerPart& answer) {
     message["reasoning_content"] = answer.reasoning;
     message["reasoning"] = answer.reasoning;
   }
-  if (answer.calls.empty()) return message;
-  message["tool_calls"] = Json::array();
-  for (const ToolCall& call : answer.calls) message["tool_calls"].push_back(call_json(call));
+  if (!answer.calls.empty()) message["tool_calls"] = chat_calls(answer.calls);
   return message;
 }
 
@@ -136,6 +128,16 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
   }
   if (fields.problem()) return *fields.problem();
   return request;
+}
+
+Json chat_calls(const std::vector<ToolCall>& calls) {
+  Json all = Json::array();
+  for (const ToolCall& call : calls) {
+    all.push_back({{"id", call.id},
+                   {"type", "function"},
+                   {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return all;
 }
 
 std::string finish_reason(const AnswerPart& answer) {

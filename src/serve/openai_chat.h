@@ -27,6 +27,9 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
 /// "stop", "length" or "tool_calls".
 std::string finish_reason(const AnswerPart& answer);
 
+/// The calls of a message, as clients send them back.
+Json chat_calls(const std::vector<ToolCall>& calls);
+
 /// The body of an answer that comes whole.
 Json chat_completion(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers,
                      const TokenSpelling& spelling, bool with_logprobs);

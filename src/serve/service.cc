@@ -56,6 +56,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/moeflux/telemetry", &Service::telemetry},
       {"GET", "/moeflux/plan", &Service::plan},
       {"GET", "/moeflux/conversations", &Service::conversations},
+      {"GET", "/moeflux/conversations/{id}", &Service::saved_conversation},
+      {"POST", "/moeflux/conversations/{id}", &Service::save_conversation},
+      {"DELETE", "/moeflux/conversations/{id}", &Service::delete_conversation},
       {"GET", "/models", &Service::models},
       {"GET", "/models/{id}", &Service::model},
       {"GET", "/health", &Service::health},
@@ -103,6 +106,12 @@ ApiError too_long(size_t prompt, int64_t context) {
           .param = "messages"};
 }
 
+Result<std::unique_ptr<KeptTexts>> open_texts(const std::string& folder, std::string_view name,
+                                              const KeptLimits& limits) {
+  if (folder.empty()) return keep_texts_in_memory(limits);
+  return keep_texts_in_folder(formatted("{}/{}", folder, name), limits);
+}
+
 TextRequest text_request(const GenerationFields& generation, int64_t choice) {
   return {.sampler = sampler_of_choice(generation.sampler, choice),
           .ignore_model_stop_tokens = generation.ignore_stop_tokens,
@@ -117,7 +126,6 @@ Service::Service(std::shared_ptr<OpenModel> model, ServiceOptions options)
       started_(unix_seconds()),
       format_(make_error(ErrorCode::kNotFound, "no chat template was looked for")),
       asked_(routes().size() + 1),
-      responses_(options_.stored_response_bytes),
       streams_(options_.streams) {}
 
 Service::~Service() { end_watching(); }
@@ -133,12 +141,19 @@ Result<std::unique_ptr<Service>> Service::start(std::shared_ptr<OpenModel> model
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(opened.directory));
   service->format_ =
       ChatFormat::load(*source, *opened.text.tokenizer, service->options_.template_text);
+  MF_ASSIGN_OR_RETURN(service->responses_, open_texts(service->options_.folder, "responses",
+                                                      service->options_.responses));
+  MF_ASSIGN_OR_RETURN(service->conversations_, open_texts(service->options_.folder, "conversations",
+                                                          service->options_.conversations));
   MF_ASSIGN_OR_RETURN(service->scheduler_,
                       Scheduler::start(service->model_, service->options_.scheduler));
   return service;
 }
 
-void Service::drain() { scheduler_->drain(); }
+void Service::drain() {
+  scheduler_->drain();
+  jobs_.wait();
+}
 
 void Service::handle(const Request& request, std::shared_ptr<Response> response) {
   Call call{.request = request,
@@ -194,11 +209,13 @@ void Service::note_dropped(const ChatRequest& request) {
       const std::lock_guard lock(mutex_);
       if (dropped_.size() >= kKindsMax || !dropped_.insert(type).second) continue;
     }
-    if (options_.on_note) {
-      options_.on_note(formatted("tools of type {} are left out: nobody here can run them",
-                                 json_excerpt(Json(type))));
-    }
+    note(formatted("tools of type {} are left out: nobody here can run them",
+                   json_excerpt(Json(type))));
   }
+}
+
+void Service::note(const std::string& line) const {
+  if (options_.on_note) options_.on_note(line);
 }
 
 std::vector<AskedCount> Service::asked() const {
@@ -298,9 +315,13 @@ std::optional<std::vector<ChoiceJob>> Service::chat_jobs(
 }
 
 void Service::chat_completions(Call& call) {
+  const auto saved = go_on(call);
+  if (!saved) return;
   const auto chat = read_chat(call, decode_chat_request(call.body, options_.defaults));
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
+  std::function<void(const AnswerPart&)> on_end;
+  if (*saved) on_end = [one = *saved](const AnswerPart& answer) { one->add(answer); };
   const auto choices = std::make_shared<ChatChoices>(
       *scheduler_, call.target, TokenSpelling(tokenizer()),
       ChatChoicesOptions{.identity = identity("chatcmpl-", generation),
@@ -308,16 +329,17 @@ void Service::chat_completions(Call& call) {
                          .include_usage = generation.include_usage,
                          .return_progress = generation.return_progress,
                          .timings_per_token = generation.timings_per_token,
-                         .with_logprobs = chat->request.top_logprobs >= 0},
-      static_cast<size_t>(generation.choices));
+                         .with_logprobs = chat->request.top_logprobs >= 0,
+                         .on_end = std::move(on_end)},
+      static_cast<size_t>(generation.choices), *saved ? &jobs_ : nullptr);
   auto jobs = chat_jobs(call, *chat, [&](size_t choice) { return choices->listener(choice); });
   if (jobs) choices->start(std::move(*jobs));
 }
 
 void Service::answer_once(const Call& call, const Chat& chat,
-                          std::unique_ptr<AnswerEncoder> encoder) {
+                          std::unique_ptr<AnswerEncoder> encoder, JobThread* ends_on) {
   const auto answer = std::make_shared<OneAnswer>(
-      *scheduler_, call.target, chat.request.generation.stream, std::move(encoder));
+      *scheduler_, call.target, chat.request.generation.stream, std::move(encoder), ends_on);
   auto jobs = chat_jobs(call, chat, [&](size_t /*choice*/) { return answer->listener(); });
   if (jobs) answer->start(std::move(*jobs));
 }
@@ -364,6 +386,8 @@ void Service::completions(Call& call) {
 }
 
 void Service::count_input_tokens(Call& call) {
+  const auto saved = go_on(call);
+  if (!saved) return;
   const auto chat = read_chat(call, decode_chat_request(call.body, options_.defaults));
   if (!chat) return;
   call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});

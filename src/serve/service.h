@@ -14,16 +14,19 @@
 #include <vector>
 
 #include "chat/chat_format.h"
+#include "chat/conversation.h"
 #include "chat/open_model.h"
 #include "chat/scheduler.h"
 #include "serve/answer_encoder.h"
 #include "serve/choices.h"
 #include "serve/exchange.h"
+#include "serve/job_thread.h"
+#include "serve/kept_texts.h"
 #include "serve/metrics.h"
 #include "serve/ollama_request.h"
 #include "serve/openai_chat.h"
-#include "serve/response_store.h"
 #include "serve/resumable_streams.h"
+#include "serve/stored_response.h"
 
 namespace moeflux::serve {
 
@@ -35,16 +38,23 @@ struct ServiceOptions {
   SchedulerOptions scheduler;
   /// Leaves out of Anthropic's prompts what is new in every request; see prompt_nonces.h.
   bool steady_prompts = true;
-  size_t stored_response_bytes = size_t{64} << 20;  // of OpenAI's responses that are kept
+  /// Where OpenAI's responses and conversations are kept, each in a folder in it; empty: in memory,
+  /// until the service ends.
+  std::string folder = {};
+  KeptLimits responses = {.bytes_max = uint64_t{64} << 20, .count_max = 4096};
+  /// Nobody's conversation makes room for another's.
+  KeptLimits conversations = {
+      .bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
   ResumableLimits streams = {};
-  /// Told, once for each, of tools that requests have and nobody here can run.
+  /// Told, once for each, of tools that requests have and nobody here can run, and of what is kept
+  /// and damaged or could not be kept. Any thread.
   std::function<void(const std::string& line)> on_note = {};
 };
 
 class Service {
  public:
   /// A model without a chat template answers
-  /// completions alone, and says why. Fails without a tokenizer.
+  /// completions alone, and says why. Fails without a tokenizer, and where it cannot keep.
   static Result<std::unique_ptr<Service>> start(std::shared_ptr<OpenModel> model,
                                                 ServiceOptions options);
   /// Cancels what runs.
@@ -68,6 +78,8 @@ class Service {
  private:
   struct Call;
   struct Chat;
+  class Saved;
+  class Claim;
   using Handle = void (Service::*)(Call& call);
   struct Route;
   static const std::vector<Route>& routes();
@@ -101,7 +113,12 @@ class Service {
   void list_streams(Call& call);
   void telemetry(Call& call);
   void plan(Call& call);
+  // Conversations that are saved: service_conversations.cc
   void conversations(Call& call);
+  void saved_conversation(Call& call);
+  void save_conversation(Call& call);
+  void delete_conversation(Call& call);
+  // Ours and llama.cpp's: service_native.cc
   void tokenize(Call& call);
   void detokenize(Call& call);
   void apply_template(Call& call);
@@ -128,17 +145,28 @@ class Service {
   std::optional<std::vector<ChoiceJob>> chat_jobs(
       const Call& call, const Chat& chat,
       const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const;
-  /// Asks for an answer of one choice.
-  void answer_once(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder);
+  /// Asks for an answer of one choice, which ends on `ends_on`, see Choices.
+  void answer_once(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
+                   JobThread* ends_on = nullptr);
   DecodedChat decode_messages(const Call& call, bool counts_only) const;
   Json model_json() const;
   Json ollama_model_json() const;
   void answer_ollama(Call& call, DecodedOllama decoded, bool is_chat);
   void generate_raw(const Call& call, const OllamaRequest& request,
                     std::unique_ptr<AnswerEncoder> encoder);
-  /// The response that a request goes on from; null where it says none. False where there is none
-  /// such, which has been answered.
-  bool find_previous(const Call& call, std::shared_ptr<const StoredTurn>& previous);
+  /// Nothing where it is not kept, or damaged, which is noted.
+  std::optional<StoredResponse> find_response(const std::string& id);
+  /// Items that a request goes on from; none where it names no response. Nothing where there is
+  /// none such, which has been answered.
+  std::optional<Json> earlier_items(const Call& call);
+  void keep_response(const StoredResponse& response);
+  /// Nothing where it is not saved, or damaged, which is noted.
+  std::optional<Conversation> find_conversation(const std::string& name);
+  /// What a chat goes on from and is added to; null where the request names none. Puts the saved
+  /// messages before the request's. Nothing where there is none such, or it is being answered,
+  /// which has been answered.
+  std::optional<std::shared_ptr<Saved>> go_on(Call& call);
+  void note(const std::string& line) const;
   void note_dropped(const ChatRequest& request);
   const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
   bool knows(const std::string& asked) const;
@@ -152,11 +180,14 @@ class Service {
   Result<std::shared_ptr<const ChatFormat>> format_;
   std::string fingerprint_;
   std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
-  ResponseStore responses_;
+  std::unique_ptr<KeptTexts> responses_;
+  std::unique_ptr<KeptTexts> conversations_;
   ResumableStreams streams_;
   std::mutex mutex_;               // guards what follows
   std::set<std::string> dropped_;  // kinds of tools that were told of
   std::vector<std::weak_ptr<Response>> watchers_;
+  std::set<std::string> answering_;       // conversations, by name
+  JobThread jobs_;                        // ends of answers that are to be kept
   std::unique_ptr<Scheduler> scheduler_;  // last: its thread may use all of it
 };
 

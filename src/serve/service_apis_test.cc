@@ -5,7 +5,9 @@
 #include <cctype>
 #include <sstream>
 
+#include "io/file.h"
 #include "serve/service_test_util.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::serve {
 namespace {
@@ -121,6 +123,148 @@ TEST_F(ApisTest, AResponseGoesOnFromAnother) {
   third["store"] = false;
   const std::string unstored = post(*service, "/v1/responses", third)->json()["id"];
   EXPECT_EQ(get(*service, "/v1/responses/" + unstored)->status(), 404);
+}
+
+TEST_F(ApisTest, AResponseOutlivesTheService) {
+  if (testing::without_engine()) return;
+  testing::TempFolder folder;
+  std::vector<std::string> notes;
+  const auto start_again = [&] {
+    return start({.folder = folder.path(),
+                  .on_note = [&](const std::string& line) { notes.push_back(line); }});
+  };
+  Json body = responses(4);
+  body["stream"] = true;
+  std::string id;
+  Json second = {{"input", "And then?"}, {"max_output_tokens", 6}, {"seed", 7}};
+  Json expected;
+  {
+    const auto service = start_again();
+    const auto events = lines_of(post(*service, "/v1/responses", body)->wait(), "data: ");
+    id = events.back()["response"]["id"];
+    second["previous_response_id"] = id;
+    expected = post(*service, "/v1/responses", second)->json();
+    Json unstored = responses(1);
+    unstored["store"] = false;
+    post(*service, "/v1/responses", unstored)->wait();
+  }
+  EXPECT_EQ(list_files(folder / "responses")->size(), 2u);
+  const auto service = start_again();
+  EXPECT_EQ(get(*service, "/v1/responses/" + id)->json()["id"], id);
+  const Json went_on = post(*service, "/v1/responses", second)->json();
+  EXPECT_EQ(went_on["output"][0]["content"], expected["output"][0]["content"]);
+  EXPECT_EQ(get(*service, "/v1/moeflux/conversations")->json()["stored_responses"], 3);
+  // A damaged one is named and told as gone; the one behind it needs none.
+  const std::string file = folder / "responses/" + id + ".json";
+  testing::write_bytes(file, testing::read_bytes(file).substr(0, 100));
+  EXPECT_TRUE(notes.empty());
+  EXPECT_EQ(get(*service, "/v1/responses/" + id)->status(), 404);
+  EXPECT_EQ(post(*service, "/v1/responses", second)->status(), 404);
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_NE(notes[0].find(file), std::string::npos) << notes[0];
+  second["previous_response_id"] = expected["id"];
+  EXPECT_EQ(post(*service, "/v1/responses", second)->status(), 200);
+  auto erased = std::make_shared<MemoryResponse>();
+  service->handle({.method = "DELETE", .path = "/v1/responses/" + id}, erased);
+  EXPECT_EQ(erased->json()["deleted"], true);
+  EXPECT_FALSE(path_exists(file));
+}
+
+TEST_F(ApisTest, WhatCannotBeKeptIsAnsweredAllTheSame) {
+  if (testing::without_engine()) return;
+  std::vector<std::string> notes;
+  const auto service = start({.responses = {.bytes_max = 100, .count_max = 1},
+                              .on_note = [&](const std::string& line) { notes.push_back(line); }});
+  const Json response = post(*service, "/v1/responses", responses(2))->json();
+  EXPECT_EQ(response["usage"]["output_tokens"], 2);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find(response["id"].get<std::string>()), std::string::npos) << notes[0];
+}
+
+TEST_F(ApisTest, AConversationIsSavedAndGoneOnFrom) {
+  if (testing::without_engine()) return;
+  testing::TempFolder folder;
+  const auto service = start({.folder = folder.path()});
+  const Json begun = {{"messages", Json::array({{{"role", "system"}, {"content", "Be kind."}}})}};
+  const std::string path = "/v1/moeflux/conversations/talk";
+  ASSERT_EQ(post(*service, path, begun)->status(), 200);
+  Json body = question("Once upon a time", 6);
+  body["conversation"] = "talk";
+  const Json first = post(*service, "/v1/chat/completions", body)->json();
+  Json messages = begun["messages"];
+  const auto say = [&](const Json& answer, const std::string& text) {
+    messages.push_back({{"role", "user"}, {"content", text}});
+    messages.push_back({{"role", "assistant"}, {"content", answer}});
+  };
+  say(first["choices"][0]["message"]["content"], "Once upon a time");
+  EXPECT_EQ(get(*service, path)->json()["messages"], messages);
+  body["messages"][0]["content"] = "And then?";
+  body["stream"] = true;
+  const auto again = start({.folder = folder.path()});
+  std::string text;
+  for (const Json& frame : post(*again, "/v1/chat/completions", body)->frames()) {
+    const Json& delta = frame["choices"][0]["delta"];
+    if (delta.contains("content")) text += delta["content"].get<std::string>();
+  }
+  Json all = question("", 6);
+  all["messages"] = messages;
+  all["messages"].push_back({{"role", "user"}, {"content", "And then?"}});
+  EXPECT_EQ(content(*post(*service, "/v1/chat/completions", all)), text);
+  say(text, "And then?");
+  // The terminal's file, and what it loads.
+  const auto saved =
+      Conversation::parse(testing::read_bytes(folder / "conversations/talk.json"), "the file");
+  ASSERT_TRUE(saved.ok());
+  EXPECT_EQ(saved->messages(), messages);
+  EXPECT_EQ(get(*again, "/v1/moeflux/conversations")->json()["conversations"][0]["id"], "talk");
+  auto erased = std::make_shared<MemoryResponse>();
+  again->handle({.method = "DELETE", .path = path}, erased);
+  EXPECT_EQ(erased->json()["deleted"], true);
+  EXPECT_EQ(post(*again, "/v1/chat/completions", body)->status(), 404);
+}
+
+TEST_F(ApisTest, WhatIsNoConversationIsNotSaved) {
+  if (testing::without_engine()) return;
+  std::vector<std::string> notes;
+  testing::TempFolder folder;
+  const auto service =
+      start({.folder = folder.path(),
+             .conversations = {.bytes_max = 1000, .count_max = 1, .makes_room = false},
+             .on_note = [&](const std::string& line) { notes.push_back(line); }});
+  const std::string path = "/v1/moeflux/conversations/";
+  const Json empty = {{"messages", Json::array()}};
+  EXPECT_EQ(post(*service, path + ".hidden", empty)->status(), 400);
+  EXPECT_EQ(post(*service, path + "talk", {{"messages", 3}})->json()["error"]["param"], "messages");
+  EXPECT_EQ(post(*service, path + "talk", empty)->status(), 200);
+  EXPECT_EQ(post(*service, path + "other", empty)->json()["error"]["code"], "conversations_full");
+  Json body = question("Once", 1);
+  body["conversation"] = "talk";
+  body["n"] = 2;
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->json()["error"]["param"], "n");
+  testing::write_bytes(folder / "conversations/talk.json", "{\"messages\": [");
+  body.erase("n");
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->status(), 404);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("conversations/talk.json"), std::string::npos) << notes[0];
+}
+
+TEST_F(ApisTest, AConversationIsAnsweredOnceAtATime) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const std::string path = "/v1/moeflux/conversations/talk";
+  ASSERT_EQ(post(*service, path, {{"messages", Json::array()}})->status(), 200);
+  Json body = question("Once", 100);
+  body["conversation"] = "talk";
+  body["stream"] = true;
+  const auto first = std::make_shared<MemoryResponse>();
+  first->be_slow();
+  service->handle({.method = "POST", .path = "/v1/chat/completions", .body = body.dump()}, first);
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->status(), 409);
+  EXPECT_EQ(post(*service, path, {{"messages", Json::array()}})->status(), 409);
+  first->read_on();
+  first->wait();
+  EXPECT_EQ(get(*service, path)->json()["messages"].size(), 2u);
+  EXPECT_EQ(post(*service, path, {{"messages", Json::array()}})->status(), 200);
 }
 
 TEST_F(ApisTest, ABillingHeaderCostsNoKeptState) {

@@ -28,6 +28,40 @@ struct Service::Chat {
   std::shared_ptr<const Constraint> constraint = {};  // of each answer, or null
 };
 
+/// While it lasts nobody else answers or replaces that conversation.
+class Service::Claim {
+ public:
+  Claim(Service& service, std::string name);
+  ~Claim();
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  bool is_ours() const { return is_ours_; }
+
+ private:
+  Service& service_;
+  const std::string name_;
+  const bool is_ours_;
+};
+
+/// A conversation that a request goes on from.
+class Service::Saved {
+ public:
+  Saved(Service& service, std::string name);
+
+  /// False while somebody else is answered in it.
+  bool is_ours() const { return claim_->is_ours(); }
+  /// What it is with the request's messages.
+  void set(Conversation talk) { talk_ = std::move(talk); }
+  /// Saves it with the answer and gives it free; once.
+  void add(const AnswerPart& answer);
+
+ private:
+  Service& service_;
+  const std::string name_;
+  std::optional<Claim> claim_;
+  Conversation talk_;
+};
+
 /// The last part of a path.
 inline std::string folder_name(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();

@@ -189,13 +189,4 @@ void Service::end_watching() {
 
 void Service::plan(Call& call) { call.answer(plan_json(*model_)); }
 
-void Service::conversations(Call& call) {
-  const SchedulerCounters counters = scheduler_->counters();
-  call.answer({{"kept_texts", counters.kept_texts},
-               {"kept_tokens", counters.kept_tokens},
-               {"stored_response_bytes", responses_.size_bytes()},
-               {"running", counters.running},
-               {"waiting", counters.waiting}});
-}
-
 }  // namespace moeflux::serve

@@ -117,8 +117,8 @@ void Service::generate_raw(const Call& call, const OllamaRequest& request,
   Result<std::vector<TokenId>> prompt = tokenizer().encode(
       request.raw_prompt, {.add_special_tokens = true, .match_added_tokens = true});
   if (!prompt.ok()) return call.fail(api_error(prompt.error()));
-  const auto answer =
-      std::make_shared<OneAnswer>(*scheduler_, call.target, generation.stream, std::move(encoder));
+  const auto answer = std::make_shared<OneAnswer>(*scheduler_, call.target, generation.stream,
+                                                  std::move(encoder), nullptr);
   const CompletionRequest completion{.generation = generation};
   auto text = prompted_text(call, generation, *prompt, 0);
   if (!text) return;

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Conversations go on from the disk after a server was killed, and with the same text.
+"""Conversations, responses and saved conversations go on from the disk after a server was killed,
+and with the same text.
 
     tests/serve/restart_test.py MOEFLUX
 """
 
+import json
 import os
 import stat
 import sys
@@ -22,6 +24,32 @@ def talk(server, messages, turns):
         messages.append({"role": "assistant", "content": text_of(answer)})
         usage = answer["usage"]
     return usage
+
+
+def respond(server, text, **fields):
+    """A response of OpenAI's; its id and what it said."""
+    status, body = server.ask("/v1/responses", {"input": text, "max_output_tokens": 8, "seed": 9,
+                                                **fields})
+    assert status == 200, (status, body)
+    response = json.loads(body)
+    return response["id"], response["output"][0]["content"][0]["text"]
+
+
+def go_on(program, states):
+    """Both kinds of what is kept, over a kill right behind their answers."""
+    path = "/v1/moeflux/conversations/talk"
+    with Server(program, "--states", states) as server:
+        first, _ = respond(server, "Once upon a time")
+        _, expected = respond(server, "And then?", previous_response_id=first)
+        assert server.ask(path, {"messages": []})[0] == 200
+        said = text_of(server.chat(question("Hello"), max_tokens=8, seed=9, conversation="talk"))
+        server.kill()
+    with Server(program, "--states", states) as server:
+        _, text = respond(server, "And then?", previous_response_id=first)
+        assert text == expected, (text, expected)
+        messages = json.loads(server.ask(path)[1])["messages"]
+        assert messages == question("Hello") + [{"role": "assistant", "content": said}], messages
+        print("killed: a response and a saved conversation went on")
 
 
 def main():
@@ -46,6 +74,8 @@ def main():
                     server.kill()
                 else:
                     assert server.stop() == 0
+            if kill:
+                go_on(sys.argv[1], states)
             for root, _, files in os.walk(states):
                 for name in files:
                     mode = os.stat(os.path.join(root, name)).st_mode

@@ -26,6 +26,7 @@ namespace moeflux {
 namespace {
 
 constexpr std::chrono::seconds kGrace{30};
+constexpr uint64_t kResponseBytesMax = 256 * kMiB;  // of OpenAI's that are kept on a drive
 
 struct Options {
   ModelOptions model;
@@ -143,6 +144,8 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   if (!options.states_folder.empty()) {
     engine.prefix_cache_directory = options.states_folder;
     MF_ASSIGN_OR_RETURN(engine.prefix_cache_bytes, parse_bytes(options.states_size));
+    service.folder = options.states_folder;
+    service.responses.bytes_max = kResponseBytesMax;
   }
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
@@ -215,9 +218,10 @@ RegisteredCommand add_serve_command(CLI::App& program) {
                   "Jinja text in place of the model's own")
       ->check(not_empty());
   app->add_option("--states", options->states_folder,
-                  "A folder where conversations' states are kept across restarts")
+                  "A folder where conversations' states and responses are kept across restarts")
       ->check(not_empty());
-  app->add_option("--states-size", options->states_size, "What it may take")->capture_default_str();
+  app->add_option("--states-size", options->states_size, "What states in it may take")
+      ->capture_default_str();
   app->add_option("--reasoning-budget", options->reasoning_budget,
                   "Tokens of reasoning in an answer (-1: no limit)")
       ->capture_default_str();
