@@ -128,9 +128,9 @@ def main():
     for i, streams in enumerate(options.streams):
         speeds, steps = zip(*(row[i] for row in through))
         bench_speeds = [row[i] for row in engine]
-        ratio = statistics.median(speeds) / statistics.median(bench_speeds)
-        print(f"| {streams} | {statistics.median(speeds):.1f} | {statistics.median(bench_speeds):.1f} "
-              f"| {ratio:.3f} | {statistics.median(steps):.1f} |")
+        through_server, alone = statistics.median(speeds), statistics.median(bench_speeds)
+        print(f"| {streams} | {through_server:.1f} | {alone:.1f} | {through_server / alone:.3f} "
+              f"| {statistics.median(steps):.1f} |")
         results.append({"streams": streams, "tokens": options.tokens, "share": options.share,
                         "served_ts": speeds, "bench_ts": bench_speeds, "step_tokens": steps})
     if options.out:
