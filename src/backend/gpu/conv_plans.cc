@@ -1,4 +1,6 @@
-// The causal convolution of a sequence as plans.
+// The causal convolution as plans: of a sequence, or of a token of each of several.
+#include <algorithm>
+
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/planners.h"
 
@@ -10,26 +12,30 @@ constexpr uint32_t kThreads = 128;
 }  // namespace
 
 void record_conv(Recorder& recorder, const ConvOp& op) {
-  const auto& [out, x, weight, state, options] = op;
+  const auto& [out, x, weight, state, options, states] = op;
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);
-  p.tokens = rows_of(x);
+  p.tokens = states.count > 0 ? 1 : rows_of(x);
   p.channels = static_cast<u32>(out.shape.back());
   p.taps = static_cast<u32>(weight.dim(1));
   p.activation = activation_code(options.activation);
   p.has_bias = options.bias.is_null() ? 0 : 1;
+  p.has_states = states.count > 0 ? 1 : 0;
   const uint32_t columns = groups_for(p.channels, kThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
-    Plan one = make_plan(KernelId::causal_conv_t1, {columns, 1, 1}, kThreads);
+    Plan one =
+        make_plan(KernelId::causal_conv_t1, {columns, std::max(states.count, 1u), 1}, kThreads);
     one.set_params(p);
     one.bind(range_of(x, Access::kRead));
     one.bind(range_of(weight, Access::kRead));
     one.bind(range_of(options.bias, Access::kRead));
     one.bind(range_of(state, Access::kReadWrite));
     bind_output(one, out);
-    return recorder.record(one);
+    one.bind(states.addresses);
+    return recorder.record(one, writes_of(states));
   }
+  MF_CHECK(states.count == 0);
   const bool is_held = p.taps <= kConvTapsHeld;
   p.wide = is_held && p.channels % 4 == 0 && is_wide(x) && is_wide(out) && is_wide(state) ? 1 : 0;
   Plan plan = make_plan(KernelId::causal_conv_rows,

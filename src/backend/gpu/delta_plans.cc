@@ -1,5 +1,6 @@
 // The gated delta rule and the selective scan as plans. The delta rule of one token may go on
 // through the norm of its heads and their gate.
+#include <algorithm>
 #include <cmath>
 
 #include "backend/gpu/plan_building.h"
@@ -20,7 +21,7 @@ DeltaParams delta_params(const DeltaOp& delta) {
   p.out = heads_layout(delta.out);
   p.key_at = static_cast<u32>(keys);
   p.value_at = static_cast<u32>(2 * keys);
-  p.tokens = rows_of(delta.qkv);
+  p.tokens = delta.states.count > 0 ? 1 : rows_of(delta.qkv);
   p.key_heads = static_cast<u32>(o.key_heads);
   p.heads_together = static_cast<u32>(o.heads_together());
   p.key_dim = static_cast<u32>(o.key_dim);
@@ -41,7 +42,7 @@ DeltaParams scan_params(const ScanOp& scan) {
   p.out = heads_layout(scan.out);
   p.key_at = static_cast<u32>(inner);
   p.query_at = static_cast<u32>(inner + o.groups * o.state_dim);
-  p.tokens = rows_of(scan.xbc);
+  p.tokens = scan.states.count > 0 ? 1 : rows_of(scan.xbc);
   p.key_heads = static_cast<u32>(o.groups);
   p.heads_together = static_cast<u32>(o.heads / o.groups);
   p.key_dim = static_cast<u32>(o.state_dim);
@@ -67,10 +68,13 @@ uint32_t block_bytes(const DeltaParams& p, uint32_t rows) {
 }
 
 Plan plan_heads(KernelId kernel, DeltaParams& p, uint32_t heads, uint32_t rows,
-                const Platform& platform) {
+                const StateTable& states, const Platform& platform) {
+  p.has_states = states.count > 0 ? 1 : 0;
   p.block_tokens = kDeltaStagers * kDeltaStageUnits / key_units(p);
   if (block_bytes(p, rows) > platform.shared_bytes_max()) p.block_tokens = kDeltaBlockMin;
-  Plan plan = make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), heads, 1}, kDeltaThreads);
+  Plan plan =
+      make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), heads, std::max(states.count, 1u)},
+                kDeltaThreads);
   plan.shared_bytes = block_bytes(p, rows);
   plan.set_params(p);
   return plan;
@@ -84,23 +88,26 @@ Plan plan_delta(const DeltaOp& delta, const Platform& platform) {
   const KernelId whole =
       key_units(p) == 4 ? KernelId::gated_delta_heads : KernelId::gated_delta_heads_wide;
   Plan plan = plan_heads(by_rows ? KernelId::gated_delta_row_heads : whole, p,
-                         static_cast<u32>(delta.options.value_heads), by_rows ? 4 : 2, platform);
+                         static_cast<u32>(delta.options.value_heads), by_rows ? 4 : 2, delta.states,
+                         platform);
   bind_inputs(plan, delta);
   plan.bind(range_of(delta.state, Access::kReadWrite));
   bind_output(plan, delta.out);
+  plan.bind(delta.states.addresses);
   return plan;
 }
 
 Plan plan_scan(const ScanOp& scan, const Platform& platform) {
   DeltaParams p = scan_params(scan);
   Plan plan = plan_heads(KernelId::selective_scan_heads, p, static_cast<u32>(scan.options.heads), 2,
-                         platform);
+                         scan.states, platform);
   for (const Tensor& tensor :
        {scan.xbc, scan.dt, scan.weights.skip, scan.weights.a_log, scan.weights.dt_bias}) {
     plan.bind(range_of(tensor, Access::kRead));
   }
   plan.bind(range_of(scan.state, Access::kReadWrite));
   bind_output(plan, scan.out);
+  plan.bind(scan.states.addresses);
   return plan;
 }
 

@@ -257,11 +257,25 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOpti
   const int64_t channels = out.shape.back();
   MF_CHECK(x.shape == out.shape && weight.dim(0) == channels && weight.is_contiguous() &&
            (options.bias.is_null() || options.bias.num_elements() == channels));
-  for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
+  for (const StateRows& s : sequences) {
     MF_CHECK(s.state.dim(0) == weight.dim(1) - 1 && s.state.dim(1) == channels &&
              s.state.is_contiguous());
-    convolve({part(out), part(x), weight, s.state, options});
+  }
+  const bool joins = weight.dim(1) <= int64_t{kConvOneTapsMax};
+  for_each_run(sequences, x.dim(0), joins, [&](std::span<const StateRows> run, const auto& part) {
+    ConvOp op{part(out), part(x), weight, run.front().state, options};
+    if (run.size() == 1) return convolve(op);
+    op.state = {};
+    if (place_states(run, op.states)) record_conv(recorder_, op);
   });
+}
+
+bool GpuEncoder::place_states(std::span<const StateRows> sequences, StateTable& states) {
+  flush();
+  std::vector<Tensor> tensors;
+  for (const StateRows& s : sequences) tensors.push_back(s.state);
+  states.count = static_cast<uint32_t>(tensors.size());
+  return recorder_.ok() && recorder_.place_addresses(tensors, states.addresses);
 }
 
 void GpuEncoder::convolve(const ConvOp& op) {
@@ -284,10 +298,17 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
                               o.row_decay ? " that decay by rows" : "", key_dim_max));
     return;
   }
-  for_each_sequence(sequences, qkv.dim(0), [&](const StateRows& s, const auto& part) {
-    MF_CHECK(s.state.is_contiguous());
-    const DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, s.state, o};
-    if (fuse(op) == Action::kLaunch) record(plan_delta(op, recorder_.platform()));
+  for (const StateRows& s : sequences) MF_CHECK(s.state.is_contiguous());
+  for_each_run(sequences, qkv.dim(0), true, [&](std::span<const StateRows> run, const auto& part) {
+    DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, run.front().state, o};
+    if (run.size() > 1) {
+      op.state = {};
+      if (!place_states(run, op.states)) return;
+    } else if (fuse(op) != Action::kLaunch) {
+      return;
+    }
+    flush();
+    recorder_.record(plan_delta(op, recorder_.platform()), writes_of(op.states));
   });
 }
 
@@ -302,10 +323,16 @@ void GpuEncoder::selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWei
                               kRowDeltaKeyDimMax));
     return;
   }
-  for_each_sequence(sequences, xbc.dim(0), [&](const StateRows& s, const auto& part) {
-    MF_CHECK(s.state.is_contiguous());
-    if (s.rows == 0) return;
-    record(plan_scan({part(out), part(xbc), part(dt), weights, s.state, o}, recorder_.platform()));
+  for (const StateRows& s : sequences) MF_CHECK(s.state.is_contiguous());
+  for_each_run(sequences, xbc.dim(0), true, [&](std::span<const StateRows> run, const auto& part) {
+    if (run.front().rows == 0) return;
+    ScanOp op{part(out), part(xbc), part(dt), weights, run.front().state, o};
+    if (run.size() > 1) {
+      op.state = {};
+      if (!place_states(run, op.states)) return;
+    }
+    flush();
+    recorder_.record(plan_scan(op, recorder_.platform()), writes_of(op.states));
   });
 }
 

@@ -57,12 +57,20 @@ struct FewRowsOp {
   Tensor x;
 };
 
+/// Where the states of several sequences begin, as a table in device memory. They have a token
+/// each.
+struct StateTable {
+  Binding addresses;
+  uint32_t count = 0;  // 0: there is one sequence, whose state the operation has itself
+};
+
 struct ConvOp {
   Tensor out;  // null: none
   Tensor x;
   Tensor weight;
   Tensor state;
   ConvOptions options;
+  StateTable states = {};
 };
 
 struct DeltaOp {
@@ -74,6 +82,7 @@ struct DeltaOp {
   Tensor dt_bias;
   Tensor state;
   GatedDeltaOptions options;
+  StateTable states = {};
 };
 
 struct ScanOp {
@@ -83,6 +92,7 @@ struct ScanOp {
   ScanWeights weights;
   Tensor state;
   ScanOptions options;
+  StateTable states = {};
 };
 
 /// The last launch of attention. With no gate, which is its last binding.

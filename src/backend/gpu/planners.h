@@ -118,7 +118,12 @@ Plan plan_gather(const GatherOp& op);
 
 // --- Recurrent layers: delta_plans.cc, conv_plans.cc ---
 
-/// Many tokens, or heads of other sizes than the kernel for one knows.
+/// What a launch writes that has these states: all of them, or nothing but what it binds.
+inline Writes writes_of(const StateTable& states) {
+  return states.count > 0 ? Writes::kByAddress : Writes::kBound;
+}
+/// Many tokens, heads of other sizes than the kernel for one knows, or a token of each of several
+/// sequences.
 Plan plan_delta(const DeltaOp& op, const Platform& platform);
 /// One token; the gate, of SiLU or sigmoid, follows the norm. Null: none.
 Plan plan_delta_one(const Recorder& recorder, const Delta& delta, const Tensor& gate,

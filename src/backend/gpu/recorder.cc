@@ -27,11 +27,12 @@ bool Recorder::fail(Error error) {
   return false;
 }
 
-void Recorder::record(const Plan& plan) {
+void Recorder::record(const Plan& plan, Writes writes) {
   MF_CHECK(plan.shared_bytes <= platform_.shared_bytes_max());
   quantized_.note(plan);
   executor_->record(plan);
   if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return;  // no launch
+  has_written_by_address_ = writes == Writes::kByAddress;
   written_.clear();
   for (uint32_t i = 0; i < plan.num_bindings; ++i) {
     if (plan.bindings[i].access != Access::kRead) written_.push_back(plan.bindings[i]);
@@ -40,7 +41,8 @@ void Recorder::record(const Plan& plan) {
 
 bool Recorder::has_just_written(const Tensor& tensor) const {
   const Binding range = range_of(tensor, Access::kRead);
-  return std::any_of(written_.begin(), written_.end(),
+  return has_written_by_address_ ||
+         std::any_of(written_.begin(), written_.end(),
                      [&](const Binding& other) { return have_overlap(other, range); });
 }
 

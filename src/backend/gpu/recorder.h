@@ -17,6 +17,9 @@
 
 namespace moeflux::gpu {
 
+/// Whether a launch writes to memory besides its bindings, by addresses of a table.
+enum class Writes { kBound, kByAddress };
+
 /// Used by one thread at a time. The first error sticks and surfaces in read() and wait().
 class Recorder {
  public:
@@ -34,7 +37,7 @@ class Recorder {
 
   // --- Launches ---
 
-  void record(const Plan& plan);
+  void record(const Plan& plan, Writes writes = Writes::kBound);
   /// True when the last launch, which the next one may start beside, may write to it.
   bool has_just_written(const Tensor& tensor) const;
   /// Hands over what was recorded, with what must outlive it.
@@ -87,6 +90,7 @@ class Recorder {
   std::unique_ptr<Buffer> scratch_;
   size_t scratch_used_ = 0;
   InlineVector<Binding, Plan::kBindingsMax> written_;  // by the last launch
+  bool has_written_by_address_ = false;                // it has
   QuantizedCache quantized_;
   DeviceTables tables_;
   Workspace workspace_;

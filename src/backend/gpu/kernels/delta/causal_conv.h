@@ -110,16 +110,22 @@ MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, wei
   }
 }
 
-/// Both kernels for a single token and few taps. A thread a channel.
+/// Both kernels for a single token and few taps. A thread a channel; group y: the sequence, of
+/// several.
 MF_KERNEL(causal_conv_t1, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
-          MF_CONST(2, f32, bias), MF_WRITE(3, f32, state), MF_WRITE(4, f32, out)) {
+          MF_CONST(2, f32, bias), MF_WRITE(3, f32, state), MF_WRITE(4, f32, out),
+          MF_CONST(5, u64, states)) {
   MF_THREAD;
   const u32 channel = t.group.x * t.threads + t.index;
   if (channel >= p.channels) return;
-  const ConvPast past = conv_past(weight, state, p.taps, p.channels, channel);
+  const u32 row = t.group.y;
+  MF_GLOBAL(f32) own = state;
+  if (p.has_states != 0u) own = MF_AT(t, f32, states[row]);
+  const ConvPast past = conv_past(weight, own, p.taps, p.channels, channel);
   const f32 begin = p.has_bias != 0u ? bias[channel] : 0.0f;
-  out[channel] = activated(conv_one(&past, begin, x[channel], state, p.taps, p.channels, channel),
-                           p.activation);
+  const f32 input = x[row * p.x_stride + channel];
+  out[row * p.out_stride + channel] =
+      activated(conv_one(&past, begin, input, own, p.taps, p.channels, channel), p.activation);
 }
 
 /// The same for more taps. A thread a channel, oldest first, so that no input that is still needed

@@ -444,14 +444,20 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   }
 }
 
-/// Group x: 32 columns; y: a value head. kDeltaThreads threads. For keys of up to UNITS * 32.
+/// Group x: 32 columns; y: a value head; z: the sequence, of several with a token each.
+/// kDeltaThreads threads. For keys of up to UNITS * 32.
 #define MF_DELTA_HEADS(name, UNITS, RULE, b)                                                 \
   MF_FITS(kDeltaThreads, 1u)                                                                 \
   MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
             MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, state),       \
-            MF_WRITE(6, f32, out)) {                                                         \
+            MF_WRITE(6, f32, out), MF_CONST(7, u64, states)) {                               \
     MF_THREAD;                                                                               \
-    delta_columns<UNITS, RULE>(t, p, qkv, a, b, a_log, dt_bias, state, out);                 \
+    const u32 row = t.group.z;                                                               \
+    MF_GLOBAL(f32) own = state;                                                              \
+    if (p.has_states != 0u) own = MF_AT(t, f32, states[row]);                                \
+    delta_columns<UNITS, RULE>(t, p, qkv + row * p.qkv_stride, a + row * p.a_stride,         \
+                               b + row * p.b_stride, a_log, dt_bias, own,                    \
+                               out + row * p.out.token_stride);                              \
   }
 MF_DELTA_HEADS(gated_delta_heads, 4u, kStateDelta, b)
 MF_DELTA_HEADS(gated_delta_heads_wide, 8u, kStateDelta, b)

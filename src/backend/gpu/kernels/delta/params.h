@@ -18,6 +18,8 @@ struct ConvParams {
                    // boundaries
   u32 activation;  // 0 silu, 3 identity
   u32 has_bias;
+  u32 has_states;  // causal_conv_t1: a token of each of several sequences, whose states are by
+                   // address
 };
 
 /// The delta rule of many tokens: a group has 32 columns of a head's state. Some SIMD groups have a
@@ -63,6 +65,7 @@ struct DeltaParams {
   u32 value_dim;
   u32 wide;          // queries, keys and values begin on 16-byte boundaries
   u32 block_tokens;  // that are brought at a time
+  u32 has_states;    // a token of each of several sequences, whose states are by address
   f32 query_factor;  // 1 / sqrt(key_dim)
   f32 decay_bound;   // of a decay's logarithm; 0: none
 };
