@@ -60,7 +60,7 @@ class Answer {
       return formatted("({} | {})", whole, content());
     }
     // Text, perhaps with calls behind it: what is spelled like a call's opener is one.
-    const std::string text = text_.text_without(call_openers(format_));
+    const std::string text = text_.text_without(call_openers(format_), format_.bare_open);
     if (text_.begins_with_marker(calls.opener)) return formatted("{} ({})?", text, whole);
     // One terminal, since text by itself would swallow the opener's begin.
     const std::string head =

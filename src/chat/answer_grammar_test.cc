@@ -9,6 +9,7 @@
 #include "chat/token_tree.h"
 #include "output/output_message.h"
 #include "output/output_parser.h"
+#include "output/value_reader.h"
 
 namespace moeflux {
 namespace {
@@ -103,6 +104,12 @@ class AnswerGrammar : public ::testing::Test {
     return matcher->next()->may_end ? std::string::npos : bytes;
   }
 
+  /// What ends a text within arguments; empty where JSON's quotes do.
+  std::string value_closer() const {
+    if (format_->arguments == ArgumentSyntax::kCompact) return std::string(kCompactDelimiter);
+    return format_->value_close.empty() ? "" : format_->value_close.front();
+  }
+
   /// A text drawn from what is allowed, with a liking for what ends things.
   std::vector<TokenId> draw(const AnswerRule& rule, uint32_t seed, std::string_view tail) {
     static constexpr std::string_view kEnds = "\"}]</>\n,";
@@ -113,9 +120,7 @@ class AnswerGrammar : public ::testing::Test {
     while (text.size() < 3000) {
       const Matcher::Next next = matcher->next().value();
       if (next.must_end || (next.may_end && random() % 4 == 0)) return text;
-      if (wish.empty() && !format_->value_close.empty() && random() % 20 == 0) {
-        wish = format_->value_close.front();
-      }
+      if (wish.empty() && random() % 20 == 0) wish = value_closer();
       const auto wished = static_cast<TokenId>(static_cast<unsigned char>(wish[0]));
       if (!wish.empty() && next.mask.allows(wished)) {
         wish.erase(0, 1);
@@ -208,6 +213,18 @@ struct Row {
   const char* call;  // as its models write one
 };
 
+const std::vector<std::string> kDeepMarkers = {"<think>",
+                                               "</think>",
+                                               "<｜tool▁calls▁begin｜>",
+                                               "<｜tool▁calls▁end｜>",
+                                               "<｜tool▁call▁begin｜>",
+                                               "<｜tool▁call▁end｜>",
+                                               "<｜tool▁sep｜>"};
+
+constexpr const char* kCompactCall =
+    "<|tool_call>call:get_weather{city:<|\"|>Rome<|\"|>,days:3,tags:[true,false],"
+    "unit:<|\"|>F<|\"|>}<tool_call|>";
+
 const std::vector<Row>& rows() {
   static const std::vector<Row> kRows = {
       {"tagged_json",
@@ -220,14 +237,10 @@ const std::vector<Row>& rows() {
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</"
        "parameter>\n<parameter=days>\n"
        "3\n</parameter>\n</function>\n</tool_call>"},
-      {"fenced_json",
-       {"<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
-        "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"},
+      {"fenced_json", kDeepMarkers,
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
        "{\"city\": \"Rome\", \"days\": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
-      {"separated_json",
-       {"<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
-        "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"},
+      {"separated_json", kDeepMarkers,
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>"
        "{\"city\": \"Rome\", \"days\": 3}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
       {"attribute_tags",
@@ -275,7 +288,11 @@ const std::vector<Row>& rows() {
       {"call_lists",
        {"<think>", "</think>", "<|tool_call_start|>", "<|tool_call_end|>"},
        "<|tool_call_start|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", "
-       "\"days\": 3}}]<|tool_call_end|>"}};
+       "\"days\": 3}}]<|tool_call_end|>"},
+      {"compact_calls",
+       {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|\"|>"},
+       kCompactCall},
+      {"compact_calls", {"<|channel>", "<channel|>"}, kCompactCall}};
   return kRows;
 }
 
@@ -375,7 +392,80 @@ TEST_F(AnswerGrammar, NamesWhatTagsCannotBeHeldTo) {
   EXPECT_NE(refused.error().message().find("tools[0].function.parameters#/properties/city/pattern"),
             std::string::npos);
   use("compact_calls", {});
-  EXPECT_FALSE(answer_grammar(*format_, *tokenizer_, "", {.tools = {weather()}}).ok());
+  const auto compact = answer_grammar(*format_, *tokenizer_, "", rule);
+  ASSERT_FALSE(compact.ok());
+  EXPECT_EQ(compact.error().message(), refused.error().message());
+}
+
+TEST_F(AnswerGrammar, CompactArgumentsAreHeldToTheirSchema) {
+  if (!has_constraints()) return;
+  use("compact_calls", {"<|tool_call>", "<tool_call|>", "<|\"|>"});
+  const CallableTool tool{
+      .name = "f",
+      .parameters = Json::parse(R"({"type": "object", "additionalProperties": false,
+          "$defs": {"tree": {"type": "object", "additionalProperties": false,
+                             "properties": {"kids": {"type": "array", "minItems": 1,
+                                                     "items": {"$ref": "#/$defs/tree"}}}}},
+          "properties": {"b": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                         "A": {"type": ["integer", "boolean"], "maximum": 5},
+                         "tree": {"$ref": "#/$defs/tree"}, "odd key": {"const": [1, "x"]},
+                         "map": {"type": "object", "additionalProperties": {"type": "number"}},
+                         "z": {}},
+          "required": ["b"]})"),
+      .strict = true,
+      .source = "tools[0].function.parameters"};
+  const AnswerRule rule{.tools = {tool}, .calls_required = true};
+  const auto takes = [&](std::string arguments) {
+    for (size_t at = 0; (at = arguments.find('\'', at)) != std::string::npos; at += 5) {
+      arguments.replace(at, 1, "<|\"|>");
+    }
+    const std::string text = "<|tool_call>call:f{" + arguments + "}<tool_call|>";
+    const bool is_taken = taken(rule, text) == std::string::npos;
+    if (!is_taken) return false;
+    const Told told = read(*tokenizer_->encode(text), rule, "");
+    EXPECT_EQ(told.complete, 1) << text;
+    EXPECT_EQ(told.misfits, 0) << text;
+    return true;
+  };
+  for (const char* good :
+       {"b:'x'", "b:null", "A:5,b:'{}\"\n'", "A:true,b:''", "b:'x',tree:{}", "b:'x',map:{}",
+        "b:'x',tree:{kids:[{},{kids:[{}]}]}", "b:'x',map:{k:1.5,_2:-3}", "b:'x','odd key':[1,'x']",
+        "b:'x',z:[1,{k:[]},'t',null]", "A:1,b:'x',map:{a:1},'odd key':[1,'x'],tree:{},z:true"}) {
+    EXPECT_TRUE(takes(good)) << good;
+  }
+  for (const char* bad : {"", "b:3", "b:x", "b:'x',", "A:6,b:'x'", "A:5", "b:'x',A:5", "b:'x',c:1",
+                          "b:'x',b:'x'", "b:'x',tree:{kids:[]}", "b:'x',tree:{leaf:1}",
+                          "b:'x',map:{a:'x'}", "b:'x','odd key':[1]", ",b:'x'", "b:'x'tree:{}"}) {
+    EXPECT_FALSE(takes(bad)) << bad;
+  }
+  // Text that would be read as a call is none that may be said freely.
+  EXPECT_NE(taken({.tools = {tool}}, " call:f{}"), std::string::npos);
+  EXPECT_EQ(taken({.tools = {tool}}, "I call: f"), std::string::npos);
+}
+
+TEST_F(AnswerGrammar, CompactArgumentsOfStrictToolsSayWhatTheyAreNotHeldTo) {
+  use("compact_calls", {});
+  const auto refusal = [&](const char* schema) {
+    CallableTool tool{
+        .name = "f",
+        .parameters = {{"type", "object"}, {"properties", {{"a", Json::parse(schema)}}}},
+        .strict = true,
+        .source = "t"};
+    const auto strict = answer_grammar(*format_, *tokenizer_, "", {.tools = {tool}});
+    tool.strict = false;
+    EXPECT_TRUE(answer_grammar(*format_, *tokenizer_, "", {.tools = {tool}}).ok()) << schema;
+    return strict.ok() ? std::string() : strict.error().message();
+  };
+  for (const char* schema :
+       {R"({"type": "string", "minLength": 2})", R"({"type": "array", "uniqueItems": true})",
+        R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})",
+        R"({"allOf": [{"type": "null"}]})", R"({"$ref": "other.json"})",
+        R"({"type": "object", "required": ["k"]})", R"({"enum": [1], "minimum": 2})",
+        R"({"anyOf": [{}], "type": "string"})"}) {
+    const std::string message = refusal(schema);
+    EXPECT_EQ(message.rfind("t#/properties/a", 0), 0u) << schema << ": " << message;
+  }
+  EXPECT_EQ(refusal(R"({"oneOf": [{"type": "string"}, {"type": "number"}]})"), "");
 }
 
 }  // namespace

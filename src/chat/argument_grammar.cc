@@ -1,29 +1,16 @@
-// Arguments: a JSON document, or a tag for each parameter.
+// Arguments: a JSON document, a tag for each parameter, or the compact spelling.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/format.h"
 #include "chat/call_grammar.h"
+#include "chat/compact_arguments.h"
+#include "chat/schema_words.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::string_view kGap = "/[ \\n\\r\\t]{0,8}/";
-
-// Keywords that say nothing of what is valid, or that are seen to elsewhere.
-bool says_nothing(const std::string& key) {
-  static constexpr std::array<std::string_view, 10> kKeys = {
-      "type",  "title",       "description", "default",  "examples",
-      "$defs", "definitions", "$schema",     "$comment", "deprecated"};
-  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
-}
-
-Error unsupported(const CallableTool& tool, const std::string& pointer, std::string_view what) {
-  return make_error(ErrorCode::kUnsupported,
-                    "{}#{}: {} is not supported by this model's way of writing arguments",
-                    tool.source, pointer, what);
-}
 
 class TaggedArguments {
  public:
@@ -53,12 +40,12 @@ class TaggedArguments {
     for (const auto& [key, value] : tool_.parameters.items()) {
       const bool is_known = says_nothing(key) || key == "properties" || key == "required" ||
                             (key == "additionalProperties" && value == false);
-      if (!is_known) return unsupported(tool_, formatted("/{}", key), key);
+      if (!is_known) return unsupported_argument(tool_, formatted("/{}", key), key);
     }
     const Json properties = tool_.parameters.value("properties", Json::object());
     for (const Json& name : tool_.parameters.value("required", Json::array())) {
       const bool is_there = name.is_string() && properties.contains(name.get<std::string>());
-      if (!is_there) return unsupported(tool_, "/required", "a name without properties");
+      if (!is_there) return unsupported_argument(tool_, "/required", "a name without properties");
     }
     return {};
   }
@@ -153,7 +140,7 @@ class TaggedArguments {
         });
         if (is_plain) continue;
       }
-      return unsupported(tool_, formatted("/properties/{}/{}", name, key), key);
+      return unsupported_argument(tool_, formatted("/properties/{}/{}", name, key), key);
     }
     return {};
   }
@@ -176,10 +163,9 @@ Result<std::string> argument_rule(const OutputFormat& format, const CallableTool
     case ArgumentSyntax::kTagged:
       return TaggedArguments(format, tool, text).rule();
     case ArgumentSyntax::kCompact:
-      break;
+      return compact_argument_rule(tool, text);
   }
-  return make_error(ErrorCode::kUnsupported, "{}: calls in the format {} cannot be enforced",
-                    tool.source, format.name);
+  __builtin_unreachable();
 }
 
 }  // namespace moeflux

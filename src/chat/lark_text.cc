@@ -64,16 +64,25 @@ bool LarkText::begins_with_marker(std::string_view text) const {
   return !found.empty() && found.front().marker >= 0;
 }
 
-std::string LarkText::text_without(const std::vector<std::string>& stops) {
+// A marker is no text.
+std::string LarkText::either_of(const std::vector<std::string>& texts) const {
   std::string spelled;
-  for (const std::string& stop : stops) {
-    // A marker is no text.
-    if (stop.empty() || begins_with_marker(stop)) continue;
+  for (const std::string& text : texts) {
+    if (text.empty() || begins_with_marker(text)) continue;
     if (!spelled.empty()) spelled += '|';
-    spelled += regex_escaped(pieces(stop).front().text);
+    spelled += regex_escaped(pieces(text).front().text);
   }
-  if (spelled.empty()) return rule("TEXT", "/(?s:.*)/");
-  return rule("TEXT", formatted("/(?s:.*)/ & ~/(?s:.*)({})(?s:.*)/", spelled));
+  return spelled;
+}
+
+std::string LarkText::text_without(const std::vector<std::string>& stops,
+                                   const std::vector<std::string>& starts) {
+  std::string body = "/(?s:.*)/";
+  const std::string within = either_of(stops);
+  if (!within.empty()) body += formatted(" & ~/(?s:.*)({})(?s:.*)/", within);
+  const std::string first = either_of(starts);
+  if (!first.empty()) body += formatted(" & ~/[ \\n\\r\\t]*({})(?s:.*)/", first);
+  return rule("TEXT", body);
 }
 
 std::string LarkText::text_until(const std::string& end, const std::vector<std::string>& stops) {
@@ -90,9 +99,15 @@ std::string LarkText::text_until(const std::string& end, const std::vector<std::
 }
 
 std::string LarkText::rule(std::string_view what, const std::string& body) {
-  std::string name = formatted("{}_{}", what, count_++);
-  definitions_ += formatted("{}: {}\n", name, body);
+  std::string name = reserve(what);
+  define(name, body);
   return name;
+}
+
+std::string LarkText::reserve(std::string_view what) { return formatted("{}_{}", what, count_++); }
+
+void LarkText::define(const std::string& name, const std::string& body) {
+  definitions_ += formatted("{}: {}\n", name, body);
 }
 
 std::string LarkText::part(OutputConstraint constraint) {

@@ -22,13 +22,18 @@ class LarkText {
   /// The text begins with a marker, or is spelled.
   bool begins_with_marker(std::string_view text) const;
 
-  /// A terminal of any text in which none of these stands, as far as they are spelled.
-  std::string text_without(const std::vector<std::string>& stops);
+  /// A terminal of any text in which none of `stops` stands, and that none of `starts` begins
+  /// behind white space, as far as they are spelled.
+  std::string text_without(const std::vector<std::string>& stops,
+                           const std::vector<std::string>& starts = {});
   /// The same, and then `end`: text up to the first `end`, that included.
   std::string text_until(const std::string& end, const std::vector<std::string>& stops = {});
 
   /// Defines a rule and gives its name, of which `what` is a part; upper case makes it a terminal.
   std::string rule(std::string_view what, const std::string& body);
+  /// The name alone, for a rule that its own body names; define() it once.
+  std::string reserve(std::string_view what);
+  void define(const std::string& name, const std::string& body);
   /// Adds another grammar and gives its reference, @name. Messages call it `source`.
   std::string part(OutputConstraint constraint);
 
@@ -41,6 +46,7 @@ class LarkText {
     TokenId marker = -1;
   };
   std::vector<Piece> pieces(std::string_view text) const;
+  std::string either_of(const std::vector<std::string>& texts) const;
 
   const Tokenizer& tokenizer_;
   std::string definitions_;

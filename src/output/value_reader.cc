@@ -7,7 +7,6 @@ namespace {
 
 constexpr size_t kDepthMax = 128;
 constexpr size_t kScalarBytesMax = 512;
-constexpr std::string_view kDelimiter = "<|\"|>";
 constexpr std::string_view kHex = "0123456789abcdef";
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -248,18 +247,18 @@ ValueReader::Outcome ValueReader::end_string(std::string* json) {
 }
 
 ValueReader::Outcome ValueReader::push_delimiter(char c, std::string* json) {
-  if (c != kDelimiter[delimiter_bytes_]) return Outcome::kBad;
-  if (++delimiter_bytes_ == kDelimiter.size()) open_string('<', json);
+  if (c != kCompactDelimiter[delimiter_bytes_]) return Outcome::kBad;
+  if (++delimiter_bytes_ == kCompactDelimiter.size()) open_string('<', json);
   return Outcome::kMore;
 }
 
 ValueReader::Outcome ValueReader::push_string(char c, std::string* json) {
   if (quote_ == '<') {  // no escapes; only the delimiter ends it, which no suffix of itself begins
-    if (c == kDelimiter[delimiter_bytes_]) {
-      if (++delimiter_bytes_ < kDelimiter.size()) return Outcome::kMore;
+    if (c == kCompactDelimiter[delimiter_bytes_]) {
+      if (++delimiter_bytes_ < kCompactDelimiter.size()) return Outcome::kMore;
       return end_string(json);
     }
-    append_json_escaped(kDelimiter.substr(0, delimiter_bytes_), json);
+    append_json_escaped(kCompactDelimiter.substr(0, delimiter_bytes_), json);
     delimiter_bytes_ = c == '<' ? 1 : 0;
     if (c != '<') append_string_byte(c, json);
     return Outcome::kMore;

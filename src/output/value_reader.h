@@ -13,6 +13,9 @@ enum class ValueDialect {
   kPython,   // {'key': "text", 'n': None}, lists and tuples
 };
 
+/// Around strings of kCompact; there is no way to have it in one.
+inline constexpr std::string_view kCompactDelimiter = "<|\"|>";
+
 /// Not thread-safe. Strings may hold bare control characters, unknown escapes and halves of
 /// surrogate pairs, as models write them; what comes out is valid JSON nevertheless. Depth is at
 /// most 128.

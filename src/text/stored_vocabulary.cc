@@ -12,11 +12,12 @@
 namespace moeflux {
 namespace {
 
-// Names of control tokens that end a turn or a text. Harmony's <|end|> only ends a message.
+// Names of control tokens that end a turn or a text. Harmony's <|end|> only ends a message; what
+// follows <|tool_response> is the tool's to say.
 constexpr std::string_view kEndNames[] = {
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>",
     "<|return|>", "<|call|>",      "<|user|>",   "<|observation|>", "<end_of_turn>",
-    "<turn|>",    "[EOT]",         "[e~["};
+    "<turn|>",    "[EOT]",         "[e~[",       "<|tool_response>"};
 
 Status check_id(std::string_view key, const std::optional<int64_t>& id, size_t count) {
   if (!id || (*id >= 0 && static_cast<uint64_t>(*id) < count)) return {};

@@ -205,15 +205,16 @@ TEST(StoredVocabulary, UnusedTokensAreNoTokens) {
 }
 
 TEST(StoredVocabulary, ATextEndsWithTheStatedTokensAndThoseNamedSo) {
-  StoredVocabulary stored = bytes_and({"<|im_end|>", "<|return|>", "<|end|>", "<|user|>"});
-  for (size_t id = 256; id < 260; ++id) {
+  StoredVocabulary stored =
+      bytes_and({"<|im_end|>", "<|return|>", "<|end|>", "<|user|>", "<|tool_response>"});
+  for (size_t id = 256; id < 261; ++id) {
     stored.token_type[id] = static_cast<int32_t>(TokenKind::kControl);
   }
   stored.token_type[259] = static_cast<int32_t>(TokenKind::kUserDefined);
   stored.eos_token_id = 7;
   stored.eot_token_id = 256;
   stored.eom_token_id = 1000;
-  EXPECT_EQ(end_of_text_tokens(stored), (std::vector<TokenId>{7, 256, 257}));
+  EXPECT_EQ(end_of_text_tokens(stored), (std::vector<TokenId>{7, 256, 257, 260}));
 }
 
 // Two tokens make a third wherever their bytes do, whatever the list of merges says.
