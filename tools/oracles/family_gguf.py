@@ -31,7 +31,7 @@ USUAL = [
     (r"self_attn\.o_proj", "attn_output"), (r"self_attn\.(?:g|gate)_proj", "attn_gate"),
     (r"mlp\.(?:shared_experts|shared_mlp|shared_expert)\.(gate|up|down)_proj", r"ffn_\1_shexp"),
     (r"share_expert\.(gate|up|down)_proj", r"ffn_\1_shexp"),
-    (r"moe\.(gate|up|down)_proj", r"ffn_\1_exps"),
+    (r"(?:moe|mlp\.experts)\.(gate|up|down)_proj", r"ffn_\1_exps"),
     (r"mlp\.(gate|up|down)_proj", r"ffn_\1"),
     (r"(?:mlp\.router\.gate|mlp\.gate|moe\.gate)\.weight", "ffn_gate_inp.weight"),
     (r"\S*(?:e_score_correction_bias|expert_bias|router_bias)$", "exp_probs_b.bias"),
@@ -194,19 +194,6 @@ def gguf_name(name, own):
     return name
 
 
-def stacked(tensors):
-    """Experts one by one become [experts, rows, cols], by names of GGUF."""
-    groups, out = {}, {}
-    for name, value in tensors.items():
-        match = re.match(r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(gate|up|down)_proj", name)
-        if match:
-            layer, expert, part = match.groups()
-            groups.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", {})[int(expert)] = name
-        else:
-            out[name] = [name]
-    return out, {name: [by[i] for i in sorted(by)] for name, by in groups.items()}
-
-
 def coded(name, value):
     """What is stored and what it decodes to: matrices in blocks, all else in F32."""
     if value.ndim < 2 or "ffn_gate_inp" in name or value.shape[-1] % 32 != 0:
@@ -250,6 +237,66 @@ def logits_of(config, tensors, tokens):
     return model.eval()(input_ids=tokens).logits[0].float()
 
 
+class Plain:
+    """Tensors as the checkpoint has them, but norms of Step, which files have with their one."""
+
+    def __init__(self, family):
+        self.adds_one = family == "step3p5"
+
+    def one(self, name):
+        return np.float32(self.adds_one and name.endswith("norm.weight"))
+
+    def parts(self, name, value):
+        """What the file has of a tensor, by names of the checkpoint."""
+        value = value + self.one(name)
+        return {name: value.reshape(-1) if name.endswith("_bias") else value}
+
+    def joined(self, name, parts, shape):
+        """Undoes parts()."""
+        return (parts[name] - self.one(name)).reshape(shape)
+
+
+def add_tensors(writer, tensors, rules, name_of, store=coded):
+    """Adds all tensors, experts one by one as stacks; returns what the file decodes to."""
+    decoded, stacks = {}, {}
+    for hf_name, tensor in tensors.items():
+        value = tensor.float().numpy()
+        match = re.match(r"(.*\.experts)\.(\d+)\.(.*)", hf_name)
+        if match:
+            stack = stacks.setdefault(f"{match[1]}.{match[3]}", {})
+            stack[int(match[2])] = (hf_name, value)
+            continue
+        back = {}
+        for part, own in rules.parts(hf_name, value).items():
+            codes, kind, back[part] = store(name_of(part), own)
+            writer.add_tensor(name_of(part), codes, raw_dtype=kind)
+        joined = rules.joined(hf_name, back, value.shape)
+        decoded[hf_name] = torch.from_numpy(np.ascontiguousarray(joined))
+    for part, experts in stacks.items():
+        rows = [experts[i] for i in sorted(experts)]
+        codes, kind, back = store(name_of(part), np.stack([value for _, value in rows]))
+        writer.add_tensor(name_of(part), codes, raw_dtype=kind)
+        for (hf_name, _), own in zip(rows, back):
+            decoded[hf_name] = torch.from_numpy(own.copy())
+    return decoded
+
+
+def finish(writer, folder, family, config, decoded):
+    """Closes the file and writes what transformers makes of `decoded` beside it."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tokens = torch.randint(0, config["vocab_size"], (1, TOKENS),
+                           generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        logits = logits_of(config, decoded, tokens)
+    save_file({"tokens": tokens[0].int(), "logits": logits.contiguous()},
+              folder / "golden.safetensors",
+              {"source": "transformers 5.17.0 torch 2.11 float32 cpu eager, gguf 0.19.0"})
+    print(family, "logits", logits.std().item())
+
+
 def main(models, target, families):
     for family in families:
         source = pathlib.Path(models) / family
@@ -262,41 +309,13 @@ def main(models, target, families):
         writer.add_quantization_version(2)
         common(writer, config)
         keys(writer, config)
-        tensors = load_file(source / "model.safetensors")
-        single, groups = stacked(tensors)
-        decoded = {}
-        for hf_name in single:
-            to = gguf_name(hf_name, own)
-            value = tensors[hf_name].float().numpy()
-            adds_one = family == "step3p5" and hf_name.endswith("norm.weight")
-            value = value + np.float32(1) if adds_one else value
-            value = value.reshape(-1) if to.endswith("exp_probs_b.bias") else value
-            stored, kind, back = coded(to, value)
-            writer.add_tensor(to, stored, raw_dtype=kind)
-            back = back - np.float32(1) if adds_one else back
-            decoded[hf_name] = torch.from_numpy(back.reshape(tensors[hf_name].shape).copy())
-        for to, names in groups.items():
-            value = np.stack([tensors[n].float().numpy() for n in names])
-            stored, kind, back = coded(to, value)
-            writer.add_tensor(to, stored, raw_dtype=kind)
-            for n, rows in zip(names, back):
-                decoded[n] = torch.from_numpy(rows.copy())
+        decoded = add_tensors(writer, load_file(source / "model.safetensors"), Plain(family),
+                              lambda hf_name, own=own: gguf_name(hf_name, own))
         if family == "step3p5":
             factors = llama3_factors(config["rope_parameters"]["full_attention"],
                                      config["head_dim"])
             writer.add_tensor("rope_freqs.weight", factors)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        tokens = torch.randint(0, config["vocab_size"], (1, TOKENS),
-                               generator=torch.Generator().manual_seed(5))
-        with torch.no_grad():
-            logits = logits_of(config, decoded, tokens)
-        save_file({"tokens": tokens[0].int(), "logits": logits.contiguous()},
-                  folder / "golden.safetensors",
-                  {"source": "transformers 5.17.0 torch 2.11 float32 cpu eager, gguf 0.19.0"})
-        print(family, "logits", logits.std().item())
+        finish(writer, folder, family, config, decoded)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ import sys
 
 import gguf
 import numpy as np
-import torch
-from family_gguf import TOKENS, coded, logits_of
-from safetensors.torch import load_file, save_file
+from family_gguf import add_tensors, coded, finish
+from safetensors.torch import load_file
 
 SIGMOID = gguf.ExpertGatingFuncType.SIGMOID
 SCAN = [(r"(?:mamba|mixer)\.(in|out)_proj", r"ssm_\1"), (r"(?:mamba|mixer)\.conv1d", "ssm_conv1d"),
@@ -221,46 +220,15 @@ def main(models, target, families):
         writer = gguf.GGUFWriter(folder / "model.gguf", name)
         writer.add_quantization_version(2)
         keys(writer, config)
-        tensors = load_file(source / "model.safetensors")
-        rules = Tensors(config)
-        decoded, stacks = {}, {}
 
-        def to_gguf(hf_name):
+        def to_gguf(hf_name, renamed=renamed):
             for pattern, to in renamed:
                 hf_name = re.sub(pattern, to, hf_name)
             return hf_name
 
-        for hf_name, tensor in tensors.items():
-            value = tensor.float().numpy()
-            match = re.match(r"(.*\.experts)\.(\d+)\.(.*)", hf_name)
-            if match:
-                stack = stacks.setdefault(f"{match[1]}.{match[3]}", {})
-                stack[int(match[2])] = (hf_name, value)
-                continue
-            back = {}
-            for part, own in rules.parts(hf_name, value).items():
-                codes, kind, back[part] = stored(to_gguf(part), own)
-                writer.add_tensor(to_gguf(part), codes, raw_dtype=kind)
-            joined = rules.joined(hf_name, back, value.shape)
-            decoded[hf_name] = torch.from_numpy(np.ascontiguousarray(joined))
-        for part, experts in stacks.items():
-            rows = [experts[i] for i in sorted(experts)]
-            codes, kind, back = stored(to_gguf(part), np.stack([value for _, value in rows]))
-            writer.add_tensor(to_gguf(part), codes, raw_dtype=kind)
-            for (hf_name, _), own in zip(rows, back):
-                decoded[hf_name] = torch.from_numpy(own.copy())
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        tokens = torch.randint(0, config["vocab_size"], (1, TOKENS),
-                               generator=torch.Generator().manual_seed(5))
-        with torch.no_grad():
-            logits = logits_of(config, decoded, tokens)
-        save_file({"tokens": tokens[0].int(), "logits": logits.contiguous()},
-                  folder / "golden.safetensors",
-                  {"source": "transformers 5.17.0 torch 2.11 float32 cpu eager, gguf 0.19.0"})
-        print(family, "logits", logits.std().item())
+        decoded = add_tensors(writer, load_file(source / "model.safetensors"), Tensors(config),
+                              to_gguf, stored)
+        finish(writer, folder, family, config, decoded)
 
 
 if __name__ == "__main__":
