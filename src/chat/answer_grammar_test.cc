@@ -225,8 +225,28 @@ constexpr const char* kCompactCall =
     "<|tool_call>call:get_weather{city:<|\"|>Rome<|\"|>,days:3,tags:[true,false],"
     "unit:<|\"|>F<|\"|>}<tool_call|>";
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> kRows = {
+std::vector<Row> rows_with_other_markers() {
+  return {
+      {"action_lists",
+       {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>"},
+       "<|START_ACTION|>[\n    {\"tool_name\": \"get_weather\", \"parameters\": {\"city\": "
+       "\"Rome\", \"days\": 3}}\n]<|END_ACTION|>"},
+      {"id_before_name",
+       {"<|think|>", "<|end|>", "<|begin|>", "<|content|>", "<|tool_calls|>", "<|calls|>",
+        "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"},
+       "<|tool_calls|><|tool_call:begin|>a1B2c3D4e5<|tool_call:name|>get_weather<|tool_call:args|>"
+       "{\"city\": \"Rome\", \"days\": 3}<|tool_call:end|><|calls|>"},
+      {"suffixed_key_value_tags",
+       {"<think:opensource>", "</think:opensource>"},
+       "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+       "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rome"
+       "</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n"
+       "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
+       "</tool_calls:opensource>"}};
+}
+
+std::vector<Row> usual_rows() {
+  return {
       {"tagged_json",
        {"<think>", "</think>", "<tool_call>", "</tool_call>"},
        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": "
@@ -293,7 +313,12 @@ const std::vector<Row>& rows() {
        {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|\"|>"},
        kCompactCall},
       {"compact_calls", {"<|channel>", "<channel|>"}, kCompactCall}};
-  return kRows;
+}
+
+std::vector<Row> rows() {
+  std::vector<Row> all = usual_rows();
+  for (Row& row : rows_with_other_markers()) all.push_back(std::move(row));
+  return all;
 }
 
 TEST_F(AnswerGrammar, TakesCallsAsModelsWriteThem) {
@@ -395,6 +420,9 @@ TEST_F(AnswerGrammar, NamesWhatTagsCannotBeHeldTo) {
   const auto compact = answer_grammar(*format_, *tokenizer_, "", rule);
   ASSERT_FALSE(compact.ok());
   EXPECT_EQ(compact.error().message(), refused.error().message());
+  use("element_tags", {});
+  const Error elements = answer_grammar(*format_, *tokenizer_, "", rule).error();
+  EXPECT_NE(elements.message().find("format element_tags"), std::string::npos);
 }
 
 TEST_F(AnswerGrammar, CompactArgumentsAreHeldToTheirSchema) {

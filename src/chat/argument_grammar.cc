@@ -164,6 +164,9 @@ Result<std::string> argument_rule(const OutputFormat& format, const CallableTool
       return TaggedArguments(format, tool, text).rule();
     case ArgumentSyntax::kCompact:
       return compact_argument_rule(tool, text);
+    case ArgumentSyntax::kElements:
+      return make_error(ErrorCode::kUnsupported, "{}: calls in the format {} cannot be enforced",
+                        tool.source, format.name);
   }
   __builtin_unreachable();
 }

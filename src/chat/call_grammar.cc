@@ -60,6 +60,10 @@ class Calls {
     } else {
       body = text_.spell(before);
     }
+    if (!format_.id_close.empty()) {
+      body =
+          formatted("/[0-9A-Za-z_-]{{1,32}}/ {} {}", text_.spell(format_.id_close.front()), body);
+    }
     if (!format_.name_close.empty()) {
       body += formatted(" {}", text_.spell(format_.name_close.front()));
     }

@@ -1,6 +1,8 @@
 // Calls that are a name with arguments behind it.
 #include <algorithm>
 
+#include "base/format.h"
+#include "output/element_json.h"
 #include "output/output_machine.h"
 
 namespace moeflux {
@@ -126,13 +128,18 @@ bool OutputMachine::step_name_close() {
     state_ = State::kArguments;
     return true;
   }
-  const Found found = match(kNameClose | kIdOpen);
+  const Found found = match(kNameClose | kIdOpen | (id_.empty() ? kIdClose : 0u));
   if (found.wait) return false;
   if (found.marker == nullptr) {
     misfit();
     return true;
   }
   eat(*found.marker);
+  if (found.is(kIdClose)) {
+    id_ = std::exchange(name_, {});
+    state_ = State::kBody;
+    return true;
+  }
   state_ = found.is(kNameClose) ? State::kArguments : State::kCallId;
   return true;
 }
@@ -152,7 +159,7 @@ bool OutputMachine::step_arguments() {
     eat(1);
     return true;
   }
-  if (format_->arguments == ArgumentSyntax::kTagged) return step_tagged_arguments();
+  if (!format_->key_open.empty()) return step_tagged_arguments();
   const Found found = match(kFenceOpen | kCallClose);
   if (found.wait) return false;
   if (found.is(kFenceOpen)) {
@@ -236,7 +243,8 @@ bool OutputMachine::step_key() {
     }
   }
   const char c = peek();
-  if (raw_.size() >= kNameBytesMax || (in_tag && (c == '\n' || c == '<'))) {
+  const bool closes = format_->arguments == ArgumentSyntax::kElements && c == '/';
+  if (raw_.size() >= kNameBytesMax || closes || (in_tag && (c == '\n' || c == '<'))) {
     misfit();
     return true;
   }
@@ -275,6 +283,8 @@ void OutputMachine::begin_value(std::string_view key, std::string_view is_string
   begin_argument(key);
   skip_newline_ = format_->value_on_lines;
   streaming_ = types_ == kTypeString && !as_json_;
+  element_depth_ = 0;
+  element_end_ = formatted("{}>", key);
   if (streaming_) arguments("\"");
   raw_.clear();
   state_ = State::kValue;
@@ -285,22 +295,42 @@ bool OutputMachine::step_value() {
     eat(1);
     return true;
   }
-  const Found found = match(kValueClose | kValueEnd);
+  const bool has_elements = format_->arguments == ArgumentSyntax::kElements;
+  const Found found = match(kValueClose | kValueEnd | (has_elements ? kKeyOpen : 0u));
   if (found.wait) return false;
-  if (found.marker != nullptr) {
+  if (has_elements && found.marker != nullptr) {
+    if (found.is(kValueClose) && element_depth_ == 0) {
+      eat(*found.marker);
+      state_ = State::kElementEnd;
+      return true;
+    }
+    element_depth_ += found.is(kKeyOpen) ? 1 : -1;
+  } else if (found.marker != nullptr) {
     if (found.is(kValueClose)) eat(*found.marker);
     end_value();
     return true;
   }
-  const char c = peek();
-  eat(1);
+  const size_t bytes = found.marker == nullptr ? 1 : found.marker->text.size();
+  const std::string_view text = std::string_view(input_).substr(at_, bytes);
+  std::string json;
   if (streaming_) {
-    std::string json;
-    append_json_escaped(std::string_view(&c, 1), &json);
-    arguments(json);
+    append_json_escaped(text, &json);
   } else {
-    raw_ += c;
+    raw_ += text;
   }
+  eat(bytes);
+  arguments(json);
+  return true;
+}
+
+bool OutputMachine::step_element_end() {
+  if (peek() != element_end_.front()) {
+    misfit();
+    return true;
+  }
+  eat(1);
+  element_end_.erase(0, 1);
+  if (element_end_.empty()) end_value();
   return true;
 }
 
@@ -308,7 +338,14 @@ void OutputMachine::end_value() {
   if (streaming_) {
     arguments("\"");
   } else {
-    arguments(as_json_ ? json_or_string(raw_) : typed_json(raw_, types_));
+    const bool has_elements = format_->arguments == ArgumentSyntax::kElements;
+    const std::string elements =
+        has_elements
+            ? elements_json(raw_, {format_->key_open.front(), format_->value_close.front()}, types_)
+            : "";
+    arguments(!elements.empty() ? elements
+              : as_json_        ? json_or_string(raw_)
+                                : typed_json(raw_, types_));
   }
   state_ = State::kArguments;
 }

@@ -13,9 +13,10 @@
 namespace moeflux {
 
 enum class ArgumentSyntax {
-  kJson,     // {"key": value}, perhaps within a fence
-  kTagged,   // one tag per parameter, a JSON object at once where the first byte says so
-  kCompact,  // ValueDialect::kCompact
+  kJson,      // {"key": value}, perhaps within a fence
+  kTagged,    // one tag per parameter, a JSON object at once where the first byte says so
+  kElements,  // the same, a value within two tags of its key's name, and elements in elements
+  kCompact,   // ValueDialect::kCompact
 };
 
 enum class CallIdRule {
@@ -59,6 +60,7 @@ struct OutputFormat {
   bool name_in_tag = false;              // the name, quoted or not, ends at >
   std::vector<std::string> name_close;   // behind a name; must be there
   std::vector<std::string> id_open;      // an id stands between this and name_close
+  std::vector<std::string> id_close;     // an id may stand before the name, up to this
 
   ArgumentSyntax arguments = ArgumentSyntax::kJson;
   std::vector<std::string> fence_open;
@@ -66,10 +68,10 @@ struct OutputFormat {
   std::vector<std::string> key_open;
   std::vector<std::string> key_close;  // none: the key is in the tag, quoted or not, and ends at >
   std::vector<std::string> value_open;
-  std::vector<std::string> value_close;
-  std::vector<std::string> value_end;  // ends a value too, but belongs to what follows
-  bool value_on_lines = false;         // one newline behind the key is not the value's
-  TypeSet untyped = kTypeString;       // of parameters that no tool describes
+  std::vector<std::string> value_close;  // of elements: what stands before the key
+  std::vector<std::string> value_end;    // ends a value too, but belongs to what follows
+  bool value_on_lines = false;           // one newline behind the key is not the value's
+  TypeSet untyped = kTypeString;         // of parameters that no tool describes
 
   std::vector<std::string> name_keys = {"name"};
   std::vector<std::string> argument_keys = {"arguments", "parameters"};

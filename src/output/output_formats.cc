@@ -131,6 +131,20 @@ OutputFormat separated_key_value_tags() {
   return format;
 }
 
+// The same tags with ":opensource" before their ends: Hy3.
+OutputFormat suffixed_key_value_tags() {
+  OutputFormat format = separated_key_value_tags();
+  format.name = "suffixed_key_value_tags";
+  format.signs = {{"<tool_sep:opensource>", "<arg_key:opensource>"}};
+  for (std::vector<std::string>* tags :
+       {&format.reasoning_open, &format.reasoning_close, &format.section_open,
+        &format.section_close, &format.call_open, &format.call_close, &format.name_close,
+        &format.key_open, &format.key_close, &format.value_open, &format.value_close}) {
+    for (std::string& tag : *tags) tag.insert(tag.size() - 1, ":opensource");
+  }
+  return format;
+}
+
 // <|tool_call_begin|>functions.N:I<|tool_call_argument_begin|>{}<|tool_call_end|>: Kimi K2.
 OutputFormat numbered_names() {
   OutputFormat format = thinking("numbered_names");
@@ -158,6 +172,26 @@ OutputFormat invoke_tags() {
   format.arguments = ArgumentSyntax::kTagged;
   format.key_open = {"<parameter name="};
   format.value_close = {"</parameter>"};
+  return format;
+}
+
+// ]<]minimax[>[ before each tag, and a tag of its name around each value, objects and lists as
+// elements: MiniMax M3.
+OutputFormat element_tags() {
+  const std::string prefix = "]<]minimax[>[";
+  OutputFormat format = invoke_tags();
+  format.name = "element_tags";
+  format.signs = {{prefix + "<invoke name="}};
+  format.reasoning_open = {"<mm:think>"};
+  format.reasoning_close = {"</mm:think>"};
+  format.section_open = {prefix + "<tool_call>"};
+  format.section_close = {prefix + "</tool_call>"};
+  format.call_open = {prefix + "<invoke name="};
+  format.call_close = {prefix + "</invoke>"};
+  format.arguments = ArgumentSyntax::kElements;
+  format.key_open = {prefix + "<"};
+  format.untyped = kTypeAny;
+  format.value_close = {prefix + "</"};
   return format;
 }
 
@@ -248,13 +282,63 @@ OutputFormat call_lists() {
   return format;
 }
 
+// <|START_ACTION|>[{"tool_call_id", "tool_name", "parameters"}]<|END_ACTION|>: Command R7B and A.
+OutputFormat action_lists() {
+  OutputFormat format;
+  format.name = "action_lists";
+  format.signs = {{"<|START_ACTION|>"}};
+  format.reasoning_open = {"<|START_THINKING|>"};
+  format.reasoning_close = {"<|END_THINKING|>"};
+  format.dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"};
+  format.section_open = {"<|START_ACTION|>"};
+  format.section_close = {"<|END_ACTION|>"};
+  format.takes_json = true;
+  format.name_keys = {"tool_name"};
+  format.argument_keys = {"parameters"};
+  return format;
+}
+
+// <|tool_call:begin|>ID<|tool_call:name|>N<|tool_call:args|>{}<|tool_call:end|>, in turns of their
+// own as reasoning and answer are: Solar Open.
+OutputFormat id_before_name() {
+  OutputFormat format;
+  format.name = "id_before_name";
+  format.signs = {{"<|tool_call:name|>", "<|tool_call:args|>"}};
+  format.reasoning_open = {"<|think|>"};
+  format.reasoning_close = {"<|end|>"};
+  format.dropped = {"<|begin|>assistant", "<|content|>", "<|end|>"};
+  format.section_open = {"<|tool_calls|>"};
+  format.section_close = {"<|calls|>"};
+  format.call_open = {"<|tool_call:begin|>"};
+  format.call_close = {"<|tool_call:end|>"};
+  format.takes_named = true;
+  format.id_close = {"<|tool_call:name|>"};
+  format.name_close = {"<|tool_call:args|>"};
+  return format;
+}
+
 std::vector<OutputFormat> make_formats() {
-  return {channels(),        attribute_tags(),       prefixed_invoke_tags(),
-          fenced_json(),     separated_json(),       numbered_names(),
-          invoke_tags(),     function_tags(),        separated_key_value_tags(),
-          key_value_tags(),  call_lists(),           compact_calls(),
-          bracket_markers(), tagged_json_response(), tagged_json(),
-          python_tag(),      thinking("text")};
+  return {channels(),
+          attribute_tags(),
+          prefixed_invoke_tags(),
+          fenced_json(),
+          separated_json(),
+          numbered_names(),
+          element_tags(),
+          invoke_tags(),
+          function_tags(),
+          suffixed_key_value_tags(),
+          separated_key_value_tags(),
+          key_value_tags(),
+          call_lists(),
+          action_lists(),
+          id_before_name(),
+          compact_calls(),
+          bracket_markers(),
+          tagged_json_response(),
+          tagged_json(),
+          python_tag(),
+          thinking("text")};
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ void OutputMachine::bind(const OutputFormat& format, const MarkerTokens* tokens)
   add_markers(format.name_prefix, kNamePrefix, tokens);
   add_markers(format.name_close, kNameClose, tokens);
   add_markers(format.id_open, kIdOpen, tokens);
+  add_markers(format.id_close, kIdClose, tokens);
   add_markers(format.fence_open, kFenceOpen, tokens);
   add_markers(format.fence_close, kFenceClose, tokens);
   add_markers(format.key_open, kKeyOpen, tokens);
@@ -116,6 +117,8 @@ bool OutputMachine::step() {
       return step_value_open();
     case State::kValue:
       return step_value();
+    case State::kElementEnd:
+      return step_element_end();
     case State::kClosing:
       return step_closing();
     case State::kObject:

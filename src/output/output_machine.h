@@ -51,6 +51,7 @@ class OutputMachine {
     kStart = 1 << 20,
     kMessageEnd = 1 << 21,
     kRecipient = 1 << 22,
+    kIdClose = 1 << 23,
   };
   struct Marker {
     std::string text;
@@ -75,11 +76,12 @@ class OutputMachine {
     kKey,
     kValueOpen,
     kValue,
-    kClosing,  // behind a call's arguments
-    kObject,   // within {"name", "arguments"}
-    kList,     // between the calls of a list
-    kPython,   // within name(key=value)
-    kBareEnd,  // behind calls that must be all there is
+    kElementEnd,  // within the tag that closes a value
+    kClosing,     // behind a call's arguments
+    kObject,      // within {"name", "arguments"}
+    kList,        // between the calls of a list
+    kPython,      // within name(key=value)
+    kBareEnd,     // behind calls that must be all there is
     kChannelStart,
     kHeader,
   };
@@ -135,6 +137,7 @@ class OutputMachine {
   bool step_value_open();
   void begin_value(std::string_view key, std::string_view is_string);
   bool step_value();
+  bool step_element_end();
   void end_value();
   void end_tagged();
 
@@ -206,6 +209,8 @@ class OutputMachine {
   bool as_json_ = false;
   bool first_key_ = true;
   bool skip_newline_ = false;
+  int element_depth_ = 0;    // of elements that are open within a value
+  std::string element_end_;  // what of the closing tag must still come
   ValueReader reader_;
   Phase phase_ = Phase::kName;
   int object_depth_ = 0;

@@ -49,6 +49,18 @@ def compact(value):
     return dumps(value)
 
 
+NS = "]<]minimax[>["
+
+
+def elements(value):
+    """A value within its tags; null as a word, which the template leaves out."""
+    if isinstance(value, dict):
+        return "".join("%s<%s>%s%s</%s>" % (NS, k, elements(v), NS, k) for k, v in value.items())
+    if isinstance(value, list):
+        return "".join("%s<item>%s%s</item>" % (NS, elements(v), NS) for v in value)
+    return raw(value)
+
+
 def python_call(name, arguments):
     return name + "(" + ", ".join(k + "=" + repr(v) for k, v in arguments.items()) + ")"
 
@@ -75,6 +87,8 @@ def section(begin, end, between=""):
 
 key_values = tagged("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n")
 close_key_values = tagged("<arg_key>", "</arg_key><arg_value>", "</arg_value>")
+hy_key_values = tagged("<arg_key:opensource>", "</arg_key:opensource>\n<arg_value:opensource>",
+                       "</arg_value:opensource>\n")
 invoke = tagged('<parameter name="', '">', "</parameter>\n")
 step = tagged('<steptml:parameter name="', '">', "</steptml:parameter>")
 counter = "<|tool_call_begin|>functions.%s:%d<|tool_call_argument_begin|>%s<|tool_call_end|>"
@@ -109,6 +123,24 @@ FORMATS = {
     "prefixed_invoke_tags": (THINK, section("<｜tool_calls_begin｜>\n", "<｜tool_calls_end｜>")(
         lambda n, a: '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="%s">%s'
         "</steptml:invoke><｜tool_call_end｜>\n" % (n, step(a))), "<｜tool_calls_begin｜>"),
+    "element_tags": (("<mm:think>", "</mm:think>"), section(
+        NS + "<tool_call>\n", NS + "</tool_call>")(
+        lambda n, a: '%s<invoke name="%s">%s%s</invoke>\n' % (NS, n, elements(a), NS)),
+        NS + "<tool_call>"),
+    "suffixed_key_value_tags": (("<think:opensource>", "</think:opensource>"), section(
+        "<tool_calls:opensource>\n", "</tool_calls:opensource>")(
+        lambda n, a: "<tool_call:opensource>%s<tool_sep:opensource>\n%s"
+        "</tool_call:opensource>\n" % (n, hy_key_values(a))), "<tool_calls:opensource>"),
+    "action_lists": (("<|START_THINKING|>", "<|END_THINKING|>"), lambda calls:
+                     "<|START_ACTION|>[\n    " + ",\n    ".join(
+                         dumps({"tool_call_id": str(i), "tool_name": n, "parameters": a})
+                         for i, (n, a) in enumerate(calls)) + "\n]<|END_ACTION|>",
+                     "<|START_ACTION|>"),
+    "id_before_name": (("<|think|>", "<|end|><|begin|>assistant"), lambda calls:
+                       "<|tool_calls|>" + "".join(
+                           "<|tool_call:begin|>%s<|tool_call:name|>%s<|tool_call:args|>%s"
+                           "<|tool_call:end|>" % ("a1b2c3d4e%d" % i, n, dumps(a))
+                           for i, (n, a) in enumerate(calls)) + "<|calls|>", "<|tool_calls|>"),
     "compact_calls": (("<|channel>thought\n", "<channel|>"), lambda calls: "".join(
         "<|tool_call>call:%s%s<tool_call|>" % (n, compact(a)) for n, a in calls), "<|tool_call>"),
     "bracket_markers": (("[THINK]", "[/THINK]"), lambda calls: "".join(
@@ -263,6 +295,26 @@ SPECIAL = {
         ["other quotes", "", "<minimax:tool_call><invoke name='f'></invoke><invoke name=g>"
          "<parameter name=s>1</parameter></invoke></minimax:tool_call>",
          want_calls([("f", {}), ("g", {"s": "1"})])],
+    ],
+    "element_tags": [
+        ["elements in elements", "",
+         NS + "<tool_call>" + NS + '<invoke name="f">' + NS + "<o>\n" + NS + "<a>1" + NS + "</a>\n"
+         + NS + "<b>" + NS + "<item>x" + NS + "</item>" + NS + "<item>" + NS + "<c>true" + NS
+         + "</c>" + NS + "</item>" + NS + "</b>" + NS + "</o>" + NS + "</invoke>" + NS
+         + "</tool_call>",
+         want_calls([("f", {"o": {"a": 1, "b": ["x", {"c": True}]}})])],
+        ["another closer", "", NS + '<tool_call>' + NS + '<invoke name="f">' + NS + "<s>x" + NS
+         + "</t>" + NS + "</invoke>", [["cut", "f"], ["content", "t>"]]],
+    ],
+    "action_lists": [
+        ["answer tags", "", "<|START_THINKING|>Hm.<|END_THINKING|><|START_TEXT|>Yes.<|END_TEXT|>",
+         [["reasoning", "Hm."], ["content", "Yes."]]],
+    ],
+    "id_before_name": [
+        ["a turn for each part", "<|begin|>assistant", "<|think|>Hm.<|end|><|begin|>assistant"
+         "<|content|>Yes.<|end|>", [["reasoning", "Hm."], ["content", "Yes."]]],
+        ["id missing", "", "<|tool_call:begin|>f<|tool_call:args|>{}<|tool_call:end|>",
+         want_calls([("f", {})])],
     ],
     "compact_calls": [
         ["bare call", "", 'call:f{a:1,b:<|"|>x<|"|>}', want_calls([("f", {"a": 1, "b": "x"})])],
