@@ -1,7 +1,14 @@
 // DeepSeek-V3, R1 and V3.1, Cogito-V2-671B, Kimi-K2, and GLM-4.7-Flash: latent attention, sigmoid
-// router with a correction bias and groups, ungated shared experts, dense first layers.
+// router with a correction bias and groups, ungated shared experts, dense first layers. In
+// DeepSeek-V3.2 and GLM-5 an index chooses the keys that a layer sees; from GLM-5.2 on most layers
+// share the choice of the last one that has an index.
+#include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
 #include "model/mixers/latent_attention.h"
@@ -10,11 +17,84 @@
 namespace moeflux {
 namespace {
 
+bool chooses_keys(const Config& c) {
+  return c.model_type() == "deepseek_v32" || c.model_type() == "glm_moe_dsa";
+}
+
+// Every layer's kind by name, by letter, or by the distance between those with an index.
+std::vector<bool> read_indexed_layers(Config& c, int64_t num_layers) {
+  const int64_t distance = c.int_or("index_topk_freq", 1, {1, 4096});
+  const int64_t offset = c.int_or("index_skip_topk_offset", 2, {0, 4096});
+  std::vector<bool> indexed;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    indexed.push_back(std::max<int64_t>(i - offset + 1, 0) % distance == 0);
+  }
+  if (c.has("index_topk_pattern")) {
+    const std::string pattern = c.string_or("index_topk_pattern", "");
+    indexed.clear();
+    for (const char kind : pattern) indexed.push_back(kind == 'F');
+    if (static_cast<int64_t>(pattern.size()) != num_layers ||
+        pattern.find_first_not_of("FS") != std::string::npos) {
+      c.fail(ErrorCode::kInvalidArgument,
+             formatted("index_topk_pattern is \"{}\", expected F or S for each of {} layers",
+                       pattern, num_layers));
+      indexed.resize(static_cast<size_t>(num_layers));
+    }
+  }
+  if (c.has("indexer_types")) {
+    const std::vector<std::string> types =
+        read_layer_types(c, num_layers, {"indexer_types", "full", "shared", num_layers + 1});
+    for (size_t i = 0; i < indexed.size(); ++i) indexed[i] = types[i] == "full";
+  }
+  if (!indexed.front()) {
+    c.fail(ErrorCode::kInvalidArgument,
+           "the first layer has no index, and none before it whose choice it could share");
+  }
+  return indexed;
+}
+
+KeyIndexSpec read_index(Config& c, const LatentAttentionSpec& attention) {
+  KeyIndexSpec index;
+  index.num_heads = c.require_int("index_n_heads", {1, 4096});
+  index.head_dim = c.require_int("index_head_dim", {1, 4096});
+  index.selected = c.require_int("index_topk", {1, 1 << 20});
+  index.rope = attention.rope;
+  const bool is_glm = c.model_type() == "glm_moe_dsa";
+  index.rope.interleaved = c.bool_or("indexer_rope_interleave", is_glm);
+  if (index.rope.rotary_dim > index.head_dim) {
+    c.fail(ErrorCode::kInvalidArgument,
+           formatted("index_head_dim is {}, of which qk_rope_head_dim {} should turn",
+                     index.head_dim, index.rope.rotary_dim));
+  }
+  if (attention.q_lora_rank == 0) {
+    c.fail(ErrorCode::kUnsupported, "q_lora_rank is absent, of which an index makes its queries");
+  }
+  c.ignore("index_share_for_mtp_iteration");
+  return index;
+}
+
+// Gives each layer its attention, with an index or without.
+void read_mixers(Config& c, ModelSpec& spec, LatentAttentionSpec attention) {
+  if (!chooses_keys(c)) {
+    const auto mixer = share_mixer(attention);
+    for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
+    return;
+  }
+  const KeyIndexSpec index = read_index(c, attention);
+  attention.tokens_read = index.tokens_read();
+  const std::vector<bool> indexed = read_indexed_layers(c, spec.num_layers());
+  (void)read_layer_types(c, spec.num_layers(),
+                         {"layer_types", "deepseek_sparse_attention", "deepseek_sparse_attention"});
+  for (size_t i = 0; i < indexed.size(); ++i) {
+    attention.index = indexed[i] ? std::optional(index) : std::nullopt;
+    spec.layers[i].mixer = share_mixer(attention);
+  }
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
-  LayerSpec layer;
-  layer.mixer = share_mixer(read_latent_attention(c, {.interleaved = true}));
+  const LatentAttentionSpec attention = read_latent_attention(c, {.interleaved = true});
   MoeSpec moe = read_experts(c);
   // Publishers differ in what they leave out, and their code in what that means.
   for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor"}) {
@@ -22,7 +102,8 @@ Result<ModelSpec> read_spec(Config& c) {
   }
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
-  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  read_mixers(c, spec, attention);
   return finish_spec(c, std::move(spec));
 }
 
@@ -38,10 +119,11 @@ MlxNames mlx_names(std::string_view) {
 }  // namespace
 
 extern const Family deepseek_v3_family;
-const Family deepseek_v3_family = {{"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite"},
-                                   read_spec,
-                                   usual_names,
-                                   create,
-                                   mlx_names};
+const Family deepseek_v3_family = {
+    {"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite", "deepseek_v32", "glm_moe_dsa"},
+    read_spec,
+    usual_names,
+    create,
+    mlx_names};
 
 }  // namespace moeflux
