@@ -58,6 +58,10 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
                                            Device& device, WeightStore::Options options,
                                            const LoadProgress& progress = {}) {
   MF_RETURN_IF_ERROR(check_pack_belongs(index, description));
+  const bool reads = options.loading == WeightLoading::kRead;
+  if (reads && description.family->runs != nullptr) {
+    MF_RETURN_IF_ERROR(description.family->runs(description.spec));
+  }
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config_json = description.config_text;
   loaded->index = std::move(index);
@@ -67,7 +71,6 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
     options.scheme = description.family->name_scheme(description.spec);
   }
   options.num_layers = description.spec.num_layers();
-  const bool reads = options.loading == WeightLoading::kRead;
   WeightStore weights(loaded->index, description.quant, device, std::move(options));
   loaded->model = description.family->create(description.spec, weights);
   MF_RETURN_IF_ERROR(weights.finish());

@@ -55,9 +55,9 @@ struct PublicSizes {
 
 void PrintTo(const PublicSizes& model, std::ostream* out) { *out << model.name; }
 
-// The figures count matrices; two differ in the last digit from a count of every parameter, which
-// is used here: gpt-oss-120b (116.83 with the biases of experts) and GLM-4.5 (32.86 with biases
-// of attention).
+// The figures count matrices and convolutions; Kimi-K3's count all that a token reads. Two differ
+// in the last digit from a count of every parameter, which is used here: gpt-oss-120b (116.83 with
+// the biases of experts) and GLM-4.5 (32.86 with biases of attention).
 constexpr PublicSizes kModels[] = {
     {"qwen3.5-35b-a3b", 1769472, "18.12", "1.39", "19.5", "1.670", "0.566", "34.66", "2.95", 20480,
      "64.4"},
@@ -138,15 +138,17 @@ constexpr PublicSizes kModels[] = {
      "0.0"},
     {"kimi-linear-48b-a3b", 3981312, "26.50", "1.14", "27.6", "1.759", "0.828", "49.12", "3.11",
      8064, "43.4"},
+    {"kimi-k3", 18579456, "1531.54", "32.23", "1563.8", "58.924", "27.349", "2779.48", "104.19",
+     27648, "449.4"},
     {"ling-3.0-tiny", 1327104, "3.91", "0.54", "4.4", "0.646", "0.244", "7.89", "1.14", 6912,
      "19.5"},
-    {"ling-3.0-flash", 3317760, "67.95", "2.07", "70.0", "2.900", "1.062", "124.41", "5.10", 8064,
+    {"ling-3.0-flash", 3317760, "67.95", "2.06", "70.0", "2.899", "1.062", "124.41", "5.10", 8064,
      "76.0"},
     {"nemotron-3-nano-30b-a3b", 5612544, "16.52", "1.25", "17.8", "1.823", "0.775", "31.58", "3.23",
      6144, "49.1"},
-    {"nemotron-3-super-120b-a12b", 3096576, "63.42", "4.51", "67.9", "6.927", "2.725", "120.67",
+    {"nemotron-3-super-120b-a12b", 3096576, "63.42", "4.50", "67.9", "6.925", "2.725", "120.67",
      "12.23", 8192, "170.2"},
-    {"granite-4.0-h-small", 5308416, "15.29", "2.84", "18.1", "4.961", "2.123", "32.21", "8.80",
+    {"granite-4.0-h-small", 5308416, "15.29", "2.84", "18.1", "4.959", "2.123", "32.21", "8.80",
      16384, "152.8"},
     {"granite-4.0-h-tiny", 1327104, "3.40", "0.51", "3.9", "0.829", "0.319", "6.94", "1.47", 8192,
      "57.3"},
@@ -226,6 +228,14 @@ std::string test_name(const ::testing::TestParamInfo<PublicSizes>& test) {
   std::string name = test.param.name;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
+}
+
+TEST(PublicModels, KimiK3IsCountedAndNotRun) {
+  const auto k3 = find_public_model("kimi-k3");
+  ASSERT_TRUE(k3.ok());
+  const std::unique_ptr<Device> device = make_trace_device();
+  expect_error(load_model(k3->config_json, {}, *device, WeightLoading::kRead),
+               ErrorCode::kUnsupported, {"Kimi-K3", "attention residuals", "SiTU"});
 }
 
 TEST(PublicModels, AreAllCounted) {

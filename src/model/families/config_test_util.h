@@ -64,6 +64,7 @@ inline std::vector<std::string> every_family() {
           "ernie4_5_moe",
           "mistral4",
           "kimi-linear-48b-a3b",
+          "kimi-k3",
           "ling-3.0-tiny",
           "granite-4.0-h-small",
           "nemotron-3-nano-30b-a3b"};

@@ -1,5 +1,6 @@
 // Kimi-Linear-48B-A3B: three layers of Kimi delta attention to one of latent attention without
-// rotary positions, the mixture of DeepSeek-V3.
+// rotary positions, the mixture of DeepSeek-V3. Kimi-K3, whose layers also mix earlier ones'
+// streams and whose experts see fewer numbers, is planned and inspected only.
 #include <utility>
 
 #include "base/format.h"
@@ -22,7 +23,10 @@ std::vector<std::string> read_published(Config& c, int64_t num_layers, KdaSpec& 
   kda.heads = own.require_int("num_heads", {1, 4096});
   kda.head_dim = own.require_int("head_dim", {1, 4096});
   kda.conv_taps = own.require_int("short_conv_kernel_size", {2, 8});
-  own.expect_absent("gate_lower_bound", "a bound of decays");
+  if (own.has("gate_lower_bound")) {
+    kda.decay_bound = static_cast<float>(own.require_number("gate_lower_bound", -1e3, -1e-3));
+  }
+  kda.whole_gate = own.bool_or("use_full_rank_gate", false);
   own.expect_present("full_attn_layers");
   for (const int64_t layer : own.ints_or("full_attn_layers", {})) {
     if (layer >= 1 && layer <= num_layers) {
@@ -58,8 +62,31 @@ std::vector<std::string> read_kda(Config& c, int64_t num_layers, KdaSpec& kda) {
                           {"layer_types", std::string(kLinear), std::string(kFull), 1});
 }
 
+// What Kimi-K3 has beside: its experts are latent, and only its are.
+bool is_k3(const ModelSpec& spec) { return last_moe(spec).latent_size > 0; }
+
+void read_k3(Config& c, MoeSpec& moe) {
+  moe.latent_size = c.require_int("routed_expert_hidden_size");
+  for (const std::string_view key : {"latent_moe_use_norm", "mla_use_output_gate"}) {
+    c.expect_present(key);
+    c.expect_bool(key, true);
+  }
+  for (const std::string_view key :
+       {"attn_res_block_size", "activation_situ_beta", "activation_situ_linear_beta"}) {
+    c.ignore(key);  // of what is not run
+  }
+}
+
+Status runs(const ModelSpec& spec) {
+  if (!is_k3(spec)) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "Kimi-K3 is planned and inspected, not run: attention residuals, SiTU units, "
+                    "norms of latent experts and gates of latent attention by number are missing");
+}
+
 Result<ModelSpec> read_spec(Config& c) {
-  ModelSpec spec = read_trunk(c);
+  const bool is_latent = c.has("routed_expert_hidden_size");
+  ModelSpec spec = read_trunk(c, is_latent ? "situ" : "silu");
   spec.max_position_embeddings =
       c.int_or("model_max_length", spec.max_position_embeddings, {1, 1 << 30});
   const int64_t num_layers = read_num_layers(c);
@@ -72,6 +99,7 @@ Result<ModelSpec> read_spec(Config& c) {
   c.expect_present("routed_scaling_factor");
   read_noaux_tc(c, moe);
   c.ignore("use_grouped_topk");  // of one group where there is none
+  if (is_latent) read_k3(c, moe);
   read_shared_experts(c, moe);
   spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
   for (size_t i = 0; i < types.size(); ++i) {
@@ -80,8 +108,37 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
+// Kimi-K3's weights that no part of the decoder claims.
+void claim_k3(const ModelSpec& spec, WeightStore& weights) {
+  const int64_t h = spec.hidden_size;
+  const auto claim_scores = [&](const std::string& name) {
+    for (const char* part : {"norm", "proj"}) {
+      (void)weights.vector(formatted("{}_res_{}.weight", name, part), {h});
+    }
+  };
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
+    const std::string p = formatted("layers.{}.", i);
+    claim_scores(p + "self_attention");
+    claim_scores(p + "mlp");
+    if (layer.moe.num_experts > 0) {
+      (void)weights.vector(p + "block_sparse_moe.routed_expert_norm.weight",
+                           {layer.moe.latent_size});
+    }
+    if (const auto* full = mixer_as<LatentAttentionSpec>(layer)) {
+      (void)weights.matrix(p + "self_attn.g_proj", full->num_heads * full->v_dim, h);
+    }
+  }
+  claim_scores("output_attn");
+}
+
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
+  if (is_k3(spec)) {
+    claim_k3(spec, weights);
+    options.names.latent_in = "block_sparse_moe.routed_expert_down_proj";
+    options.names.latent_out = "block_sparse_moe.routed_expert_up_proj";
+  }
   // Transformers saves dense layers under the name of the others.
   if (blocks::any_layer_has(spec, weights, "block_sparse_moe.gate_proj.weight")) {
     options.names.dense = "block_sparse_moe";
@@ -98,6 +155,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace
 
 extern const Family kimi_linear_family;
-const Family kimi_linear_family = {{"kimi_linear"}, read_spec, usual_names, create};
+const Family kimi_linear_family = {.model_types = {"kimi_linear"},
+                                   .read_spec = read_spec,
+                                   .name_scheme = usual_names,
+                                   .create = create,
+                                   .runs = runs};
 
 }  // namespace moeflux

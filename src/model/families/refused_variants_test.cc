@@ -65,6 +65,8 @@ const std::vector<Variant> kVariants = {
     {"kimi-k2.5", "topk_method", "greedy"},
     {"kimi-k2.5", "moe_layer_freq", 2},
     {"kimi-linear-48b-a3b", "mla_use_nope", false},
+    {"kimi-k3", "latent_moe_use_norm", false},
+    {"kimi-k3", "mla_use_output_gate", false},
     {"ling-3.0-tiny", "kda_safe_gate", nullptr, {}, kInvalid},
     {"ling-3.0-tiny", "kda_lower_bound", 5, {"5"}, kInvalid},
     {"ling-3.0-tiny", "gated_attention_proj_granularity_type", "element_wise", {"head_wise"}},

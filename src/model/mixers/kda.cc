@@ -37,8 +37,8 @@ float log_of_size(float rate) { return std::log(std::abs(rate)); }
 KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace& place) {
   const std::string p = place.layer + "self_attn.";
   const int64_t hidden_size = place.hidden_size;
-  const auto take_projection = [&](const std::string& name) {
-    if (!s.low_rank) return Projection{weights.matrix(p + name + "_proj", s.width(), hidden_size)};
+  const auto take_projection = [&](const std::string& name, bool low_rank) {
+    if (!low_rank) return Projection{weights.matrix(p + name + "_proj", s.width(), hidden_size)};
     return Projection{weights.matrix(p + name + "_a_proj", s.head_dim, hidden_size),
                       weights.matrix(p + name + "_b_proj", s.width(), s.head_dim)};
   };
@@ -49,8 +49,8 @@ KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace
     w.inputs[i] = weights.matrix(name + "_proj", s.width(), hidden_size);
     w.convs[i] = weights.vector(name + "_conv1d.weight", {s.width(), s.conv_taps});
   }
-  w.decay = take_projection("f");
-  w.gate = take_projection("g");
+  w.decay = take_projection("f", s.low_rank);
+  w.gate = take_projection("g", s.gate_is_low_rank());
   w.beta = weights.matrix(p + "b_proj", s.heads, hidden_size);
   w.out = weights.matrix(p + "o_proj", hidden_size, s.width());
   // GGUF stores the rate itself, Kimi-Linear's below zero and Ling's above. Its logarithm and the
@@ -91,16 +91,14 @@ void KdaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tenso
   const Tensor gate = scratch(s.width());
   const Tensor beta = scratch(s.heads);
   const Tensor first_decay = s.low_rank ? scratch(s.head_dim) : decay;
-  const Tensor first_gate = s.low_rank ? scratch(s.head_dim) : gate;
+  const Tensor first_gate = s.gate_is_low_rank() ? scratch(s.head_dim) : gate;
   // Beside each other, as they share their x.
   for (size_t i = 0; i < kInputs; ++i) e.linear(inputs[i], x, w.inputs[i]);
   e.linear(first_decay, x, w.decay.first);
   e.linear(first_gate, x, w.gate.first);
   e.linear(beta, x, w.beta);
-  if (s.low_rank) {
-    e.linear(decay, first_decay, w.decay.second);
-    e.linear(gate, first_gate, w.gate.second);
-  }
+  if (s.low_rank) e.linear(decay, first_decay, w.decay.second);
+  if (s.gate_is_low_rank()) e.linear(gate, first_gate, w.gate.second);
   const Tensor mixed = scratch(kInputs * s.width());
   for (size_t i = 0; i < kInputs; ++i) {
     e.causal_conv(mixed.slice(1, static_cast<int64_t>(i) * s.width(), s.width()), inputs[i],
