@@ -271,10 +271,11 @@ OutputFormat python_tag() {
   return format;
 }
 
-// <|tool_call_start|>[f(a=1)]<|tool_call_end|>: LFM2.
+// <|tool_call_start|>[f(a=1)]<|tool_call_end|>: LFM2, whose first template lists tools and leaves
+// out calls.
 OutputFormat call_lists() {
   OutputFormat format = thinking("call_lists");
-  format.signs = {{"<|tool_call_start|>"}};
+  format.signs = {{"<|tool_call_start|>"}, {"<|tool_list_start|>"}};
   format.section_open = {"<|tool_call_start|>"};
   format.section_close = {"<|tool_call_end|>"};
   format.takes_json = true;

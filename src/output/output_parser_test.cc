@@ -315,6 +315,7 @@ TEST(OutputFormats, AreChosenByACallAsTheirModelsWriteIt) {
     }
   }
   EXPECT_EQ(choose_output_format("<|im_start|>assistant\n").name, "text");
+  EXPECT_EQ(choose_output_format("List of tools: <|tool_list_start|>[").name, "call_lists");
 }
 
 TEST(OutputFormats, HaveNamesOfTheirOwn) {
