@@ -58,10 +58,6 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
                                            Device& device, WeightStore::Options options,
                                            const LoadProgress& progress = {}) {
   MF_RETURN_IF_ERROR(check_pack_belongs(index, description));
-  const bool reads = options.loading == WeightLoading::kRead;
-  if (reads && description.family->runs != nullptr) {
-    MF_RETURN_IF_ERROR(description.family->runs(description.spec));
-  }
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config_json = description.config_text;
   loaded->index = std::move(index);
@@ -71,6 +67,7 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
     options.scheme = description.family->name_scheme(description.spec);
   }
   options.num_layers = description.spec.num_layers();
+  const bool reads = options.loading == WeightLoading::kRead;
   WeightStore weights(loaded->index, description.quant, device, std::move(options));
   loaded->model = description.family->create(description.spec, weights);
   MF_RETURN_IF_ERROR(weights.finish());
@@ -83,6 +80,15 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   loaded->family = description.family;
   loaded->buffers = weights.take_buffers();
   return loaded;
+}
+
+/// What is read is run: fails where the model or its storage is known and not supported.
+Status check_support(const Description& description, WeightLoading loading) {
+  const Family& family = *description.family;
+  if (loading == WeightLoading::kRead && family.runs != nullptr) {
+    MF_RETURN_IF_ERROR(family.runs(description.spec));
+  }
+  return description.quant_status;
 }
 
 /// Builds the model without memory for its weights first, so that their sizes are known.
@@ -145,7 +151,7 @@ Result<std::string> read_config_text(const std::string& directory) {
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
                                                 Device& device, WeightLoading loading) {
   MF_ASSIGN_OR_RETURN(const Description description, describe_config(std::string(config_json)));
-  MF_RETURN_IF_ERROR(description.quant_status);
+  MF_RETURN_IF_ERROR(check_support(description, loading));
   return build(description, std::move(index), device, {.loading = loading});
 }
 
@@ -167,7 +173,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
                                                 const DensePlanner& plan) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
-  MF_RETURN_IF_ERROR(description.quant_status);
+  MF_RETURN_IF_ERROR(check_support(description, loading));
   MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors());
   DensePlaces places;
   if (plan) {

@@ -94,6 +94,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const auto full = share_mixer(read_latent_attention_without_rope(c));
   KdaSpec kda;
   const std::vector<std::string> types = read_kda(c, num_layers, kda);
+  if (is_latent) kda.stored_decays = kda.head_dim;  // whatever the number of heads
   const auto linear = share_mixer(kda);
   MoeSpec moe = read_experts(c);
   c.expect_present("routed_scaling_factor");

@@ -57,7 +57,7 @@ KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace
   // exponential that undoes it lose a rounding.
   w.a_log = weights.has(p + "decay_rate")
                 ? weights.mapped_vector(p + "decay_rate", {s.heads}, log_of_size)
-                : weights.vector(p + "A_log", {s.heads});
+                : weights.vector(p + "A_log", {s.stored_decays > 0 ? s.stored_decays : s.heads});
   w.dt_bias = weights.vector(p + "dt_bias", {s.width()});
   w.norm = weights.vector(p + "o_norm.weight", {s.head_dim});
   return w;
@@ -109,7 +109,7 @@ void KdaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tenso
   GatedDeltaOptions options{s.heads, s.heads, s.head_dim, s.head_dim};
   options.row_decay = true;
   options.decay_bound = s.decay_bound;
-  e.gated_delta(per_head, mixed, decay, beta, w.a_log, w.dt_bias,
+  e.gated_delta(per_head, mixed, decay, beta, w.a_log.slice(0, 0, s.heads), w.dt_bias,
                 step.batch.states(layer, kDeltaState), options);
   e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
   e.mul_activated(per_head, per_head, gate.split_last(s.head_dim), Activation::kSigmoid);

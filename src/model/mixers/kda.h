@@ -18,7 +18,8 @@ struct KdaSpec : MixerSpec {
   /// Decays and gates come through head_dim numbers: f_a_proj, f_b_proj, g_a_proj and g_b_proj in
   /// place of f_proj and g_proj.
   bool low_rank = false;
-  bool whole_gate = false;  // the gate is g_proj nevertheless
+  bool whole_gate = false;    // the gate is g_proj nevertheless
+  int64_t stored_decays = 0;  // numbers of A_log, of which the first `heads` count; 0: heads
 
   int64_t width() const { return heads * head_dim; }
   bool gate_is_low_rank() const { return low_rank && !whole_gate; }
