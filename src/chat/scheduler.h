@@ -25,9 +25,8 @@ struct SchedulerOptions {
   std::chrono::milliseconds patience{30000};
   /// Tokens of ended texts whose states stay in memory; negative: a context.
   int64_t kept_tokens_max = -1;
-  /// Bytes of all states, those of texts that run by what they may become. 0: those of one full
-  /// context, and half of the reserve, whose loss the expert cache makes good. A text
-  /// alone may always fill its context.
+  /// Bytes of all states, those of texts that run by what they may become. 0:
+  /// Engine::state_room_bytes(). A text alone may always fill its context.
   uint64_t state_bytes_max = 0;
 };
 

@@ -20,18 +20,13 @@ constexpr std::chrono::milliseconds kRecheckMax{1000};
 // Beginnings that two texts share by chance are no place to come back to.
 constexpr int64_t kBranchTokensMin = 64;
 
-uint64_t planned_state_bytes(const Engine& engine) {
-  const MemoryPlan& plan = engine.memory_plan();
-  return plan.context_bytes + plan.reserve_bytes / 2;
-}
-
 StepLimits step_limits(const Engine& engine, const SchedulerOptions& options) {
   const auto microseconds = [](std::chrono::milliseconds time) {
     return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
   };
   StepLimits limits{.active_max = options.active_max,
                     .state_bytes_max = options.state_bytes_max > 0 ? options.state_bytes_max
-                                                                   : planned_state_bytes(engine),
+                                                                   : engine.state_room_bytes(),
                     .rows_max = engine.prefill_chunk(),
                     .answers_max = logits_rows_max(engine.spec(), engine.prefill_chunk()),
                     .slice_us = microseconds(options.slice_time),

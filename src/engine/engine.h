@@ -159,6 +159,10 @@ class Engine {
   const MemoryPlan& memory_plan() const { return plan_; }
   /// Where the states of all this engine's sequences lie.
   const StateMemory& state_memory() const { return *state_memory_; }
+  /// Bytes that the states of all sequences may take: what the device's own memory has left beside
+  /// weights and experts, or in the host's those of one full context and half of the reserve. The
+  /// expert cache makes the loss of that half good.
+  uint64_t state_room_bytes() const;
   int64_t context_length() const { return plan_.context_length; }
   int64_t prefill_chunk() const { return prefill_chunk_; }
   /// model_fingerprint() of config and weights.

@@ -232,6 +232,10 @@ void Engine::bound_states() {
                         .kept_bytes = device_plan_.state_kept_bytes});
 }
 
+uint64_t Engine::state_room_bytes() const {
+  return std::max(plan_.context_bytes + plan_.reserve_bytes / 2, state_memory_->near_bytes_max());
+}
+
 Status Engine::set_plan(PlanMode plan) {
   const PlanMode before = std::exchange(options_.plan, plan);
   Status possible = check_resident(near_bytes_);

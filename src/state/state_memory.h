@@ -39,6 +39,8 @@ class StateMemory {
   /// where the device's memory ends. Fails with kResourceExhausted.
   Result<Blocks> take(uint64_t bytes, size_t count, Use use);
 
+  /// Bytes of the device's own memory, at most; 0 without bounds.
+  uint64_t near_bytes_max() const { return bounds_ ? bounds_->near_bytes : 0; }
   /// Bytes that lie in either memory now.
   uint64_t near_bytes() const { return taken_->near_kept + taken_->near_pages; }
   uint64_t far_bytes() const { return taken_->far; }

@@ -285,6 +285,17 @@ TEST(SmallDevice, GivesUpNearExpertsThenDenseWeightsThenRefusesByName) {
                 "for a step", "for experts"});
 }
 
+// Beside a resident model it is what the GPU has left; beside experts that fill it, the plan's.
+TEST(SmallDevice, StatesMayTakeWhatTheDeviceHasLeft) {
+  const std::string model = tests_directory() + "/golden/models/olmoe";
+  World roomy;
+  ASSERT_TRUE(roomy.opens(model, kEnough, {.context_length = 64}));
+  EXPECT_GT(roomy.engine->state_room_bytes(), kEnough / 2);
+  World full;
+  ASSERT_TRUE(full.opens(model, kEnough, {.context_length = 64, .near_cache_bytes = kEnough}));
+  EXPECT_GE(full.engine->state_room_bytes(), full.engine->memory_plan().context_bytes);
+}
+
 // Memory that was free when the engine was opened.
 TEST(SmallDevice, ADeviceThatOthersFillLaterStillTakesNewPages) {
   const std::string model = tests_directory() + "/golden/models/olmoe";
