@@ -158,8 +158,11 @@ void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usua
 }
 
 void read_gguf_dense_layers(GgufKeys& keys, Json& config) {
-  config["intermediate_size"] = keys.require_int("feed_forward_length");
-  config["first_k_dense_replace"] = keys.int_or("leading_dense_block_count", 0);
+  const int64_t dense = keys.int_or("leading_dense_block_count", 0);
+  config["first_k_dense_replace"] = dense;
+  if (dense > 0 || keys.has("feed_forward_length")) {
+    config["intermediate_size"] = keys.require_int("feed_forward_length");
+  }
 }
 
 }  // namespace moeflux

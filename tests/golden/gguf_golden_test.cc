@@ -152,6 +152,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-nemotron_h_latent",
                            "gguf-laguna",
                            "gguf-step3p5",
+                           "gguf-solar_open",
+                           "gguf-lfm2_moe",
                            "gguf-llama4",
                            "gguf-qwen3_vl_moe",
                            "gguf-deepseek_v32",

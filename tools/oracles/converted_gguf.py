@@ -33,6 +33,12 @@ FAMILIES = {
     "llama4_text": ([0, 1, 0, 3], {"interleave_moe_layer_step": 2, "moe_layers": [1, 3],
                                    "attention_chunk_size": 8192, "floor_scale": 8192}, {}),
     "qwen3_vl_moe_text": ([0, 1], {}, {}),
+    "lfm2_moe": ([0, 1, 2, 3], {}, {}),
+    # As published, without keys of YaRN's factor, which such files do not have.
+    "solar_open": ([0, 1], {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "original_max_position_embeddings": 128,
+        "partial_rotary_factor": 1.0}}, {}),
     "deepseek_v32": ([0, 1], {}, SIGMOID),
     "glm_moe_dsa": ([0, 2], {"indexer_types": ["full", "shared"]}, SIGMOID),
     "cohere2_moe": ([0, 1, 3], {}, {}),
