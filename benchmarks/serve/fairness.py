@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long running answers stand still: beside a long prompt, and while they take turns.
 
-    benchmarks/serve/fairness.py MOEFLUX MODEL [--prompt-tokens 16000] [--turn-cache 2MiB]
+    benchmarks/serve/fairness.py MOEFLUX MODEL [--prompt-tokens 16000] [--turn-cache 691KiB]
         [--turn-seconds 30] [--out FILE] [-- options of serve, as --device cuda:0]
 
 Prompt: four answers run when a prompt of 16,000 tokens comes; the longest time between two frames
@@ -104,7 +104,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--prompt-tokens", type=int, default=16000, help="about as many")
-    parser.add_argument("--turn-cache", default="2MiB")
+    parser.add_argument("--turn-cache", default="691KiB", help="a tenth of the experts")
     parser.add_argument("--turn-seconds", type=float, default=30)
     parser.add_argument("--out")
     options = parser.parse_args(own)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <tuple>
 
 namespace moeflux {
@@ -179,19 +180,43 @@ class Step {
     }
   }
 
-  // The one in the middle of its slice, or who was served least.
+  // What whoever had least of the engine has had, `but` left out.
+  static int64_t least_served_us(const std::vector<const TextView*>& texts, const TextView* but) {
+    int64_t least = INT64_MAX;
+    for (const TextView* text : texts) {
+      if (text != but) least = std::min(least, text->served_us);
+    }
+    return least;
+  }
+
+  // Who began its slice ahead of another has less of it, down to half: so shares stay even although
+  // slices end with whole steps.
+  int64_t allowed_us(const TextView& owner, int64_t least_of_others_us) const {
+    const int64_t before_us = owner.served_us - view_.slice->elapsed_us;
+    const int64_t lead_us = std::max<int64_t>(0, before_us - least_of_others_us);
+    return limits_.slice_us - std::min(lead_us, limits_.slice_us / 2);
+  }
+
+  // The one in the middle of its slice, or who has waited longest.
   const TextView& next_owner() {
     std::vector<const TextView*> candidates = answers_;
     if (!prompts_.empty()) candidates.push_back(prompts_.front());
     if (view_.slice) {
       const auto owner = std::ranges::find(candidates, view_.slice->id, &TextView::id);
-      const bool is_over = view_.slice->elapsed_us + view_.token_us > limits_.slice_us;
       // A piece of a prompt is as long as a slice.
-      if (owner != candidates.end() && (*owner)->prompt_tokens == 0 && !is_over) return **owner;
+      if (owner != candidates.end() && (*owner)->prompt_tokens == 0 &&
+          view_.slice->elapsed_us + view_.token_us <=
+              allowed_us(**owner, least_served_us(candidates, *owner))) {
+        return **owner;
+      }
     }
     plan_.begins_slice = true;
-    return **std::ranges::min_element(candidates, {}, [](const TextView* text) {
-      return std::tuple(text->served_us, text->last_step);
+    const int64_t least_us = least_served_us(candidates, nullptr);
+    // Turns keep their order, which bounds a wait: slices that are a little longer or shorter would
+    // else put the first of one round last in the next. Who is ahead by a slice is passed over.
+    return **std::ranges::min_element(candidates, {}, [&](const TextView* text) {
+      const bool is_ahead = text->served_us - least_us > limits_.slice_us;
+      return std::tuple(is_ahead, text->last_step, text->served_us);
     });
   }
 

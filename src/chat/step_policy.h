@@ -103,7 +103,8 @@ struct StepPlan {
 
 /// Where experts are in memory, each step has a token of every answer, and beside them as much of
 /// prompts as view.prompt_tokens allows. Where they come from a drive, one text after another has
-/// the engine for a slice, so that its experts stay in the cache: the one that has had least of it.
+/// the engine for a slice, so that its experts stay in the cache: the one that has waited longest,
+/// unless it is ahead of another by a slice.
 /// A piece of a prompt that reads most experts anyway brings a token of every answer along.
 /// The shortest prompt is first; a wait of ten seconds halves its length.
 StepPlan plan_step(const StepLimits& limits, const StepView& view);

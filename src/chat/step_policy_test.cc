@@ -288,6 +288,23 @@ TEST(StepPolicy, AnswersOnADriveHaveSlicesAndEqualShares) {
   EXPECT_GT(shared.tokens_in_company, 3 * 49 / 2);
 }
 
+TEST(StepPolicy, TurnsKeepTheirOrderHoweverLongStepsTake) {
+  std::mt19937 random(3);
+  const auto cost = [&](const StepPlan& plan) {
+    // The first text's steps are long enough that its slices end early.
+    const int64_t usual = plan.parts.front().id == 1 ? 150'000 : 8'000;
+    const int64_t us = usual * (60 + static_cast<int64_t>(random() % 80)) / 100;
+    return StepMeasure{.elapsed_us = us, .stall_us = us / 2};
+  };
+  World world(kRoom, {}, cost);
+  for (int i = 0; i < 4; ++i) world.add({.prompt_left = 1, .tokens_left = 1 << 20});
+  world.run(400 * kSecond);
+  for (const SimulatedText& one : world.texts) {
+    EXPECT_LE(one.longest_wait_us, 3 * kSecond + 500'000) << one.id;
+    EXPECT_NEAR(static_cast<double>(one.engine_us), 100e6, 3e6) << one.id;
+  }
+}
+
 TEST(StepPolicy, SharesOfEqualTextsAreEqualWhereverExpertsAre) {
   for (const bool fits : {false, true}) {
     World world(kRoom, {.experts_fit = fits},
