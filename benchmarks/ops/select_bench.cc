@@ -37,7 +37,8 @@ void run_select(benchmark::State& state, const Index& p) {
   constexpr int64_t kDim = 128;
   const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
   if (device == nullptr) return;
-  const std::vector<Tensor> pages = make_pages(*device, p.depth + p.n, 1, kDim);
+  const int64_t key_tokens = p.options.key_tokens();
+  const std::vector<Tensor> pages = make_pages(*device, p.depth + p.n, 1, kDim / key_tokens);
   const Tensor q = device->noise({p.n, p.heads, kDim});
   const Tensor k = device->noise({p.n, 1, kDim});
   const Tensor weights = p.has_weights ? device->noise({p.n, p.heads}) : Tensor{};
@@ -46,7 +47,7 @@ void run_select(benchmark::State& state, const Index& p) {
   for (auto _ : state) {
     device->encoder().select_keys(ids, q, k, weights, {&rows, 1}, p.options);
   }
-  const auto seen = static_cast<double>(p.n * (p.depth + p.n / 2));
+  const auto seen = static_cast<double>(p.n * ((p.depth + p.n / 2) / key_tokens));
   state.counters["GFLOP/s"] = giga_rate(state, 2.0 * seen * static_cast<double>(p.heads * kDim));
   if (p.n == 1) state.counters["GB/s"] = giga_rate(state, 4.0 * seen * kDim);
 }
@@ -115,6 +116,12 @@ void add_all() {
                                   .most = 16,
                                   .options = {.unit = 128, .recent = 1},
                                   .has_weights = false,
+                                  .n = n},
+                                 {.isa = isa,
+                                  .threads = threads,
+                                  .heads = 32,
+                                  .most = 513,
+                                  .options = {.unit = 4, .recent = 1, .whole = true},
                                   .n = n}};
         for (const Index& p : indices) {
           benchmark::RegisterBenchmark(formatted("select_keys/{}/{}x128/n:{}/depth:{}/threads:{}",

@@ -37,10 +37,12 @@ void Encoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor posit
   const Tensor q_nope = q.slice(2, 0, q.dim(2) - rope_dim);
   const Tensor q_rope = q.slice(2, q.dim(2) - rope_dim, rope_dim);
   const Tensor compressed = latent.slice(1, 0, rank);
-  const Tensor k_rope = latent.slice(1, rank, rope_dim).split_last(rope_dim);
   rms_norm(compressed, compressed, heads.norm, heads.norm_eps);
-  rope(q_rope, positions, heads.inverse_frequencies, heads.rope);
-  rope(k_rope, positions, heads.inverse_frequencies, heads.rope);
+  if (rope_dim > 0) {
+    const Tensor k_rope = latent.slice(1, rank, rope_dim).split_last(rope_dim);
+    rope(q_rope, positions, heads.inverse_frequencies, heads.rope);
+    rope(k_rope, positions, heads.inverse_frequencies, heads.rope);
+  }
   const Tensor query = scratch({n, num_heads, rank + rope_dim}, DType::kF32);
   const Tensor query_latent = query.slice(2, 0, rank);
   if (heads.k_up_is_transposed) {
@@ -48,7 +50,7 @@ void Encoder::latent_attention(Tensor out, Tensor q, Tensor latent, Tensor posit
   } else {
     head_linear_transposed(query_latent, q_nope, heads.k_up, heads.k_rows);
   }
-  copy(query.slice(2, rank, rope_dim), q_rope);
+  if (rope_dim > 0) copy(query.slice(2, rank, rope_dim), q_rope);
   const Tensor mixed = scratch({n, num_heads, rank}, DType::kF32);
   attention(mixed, query, latent.split_last(rank + rope_dim), Tensor{}, sequences,
             {.scale = heads.scale, .selected = heads.selected});

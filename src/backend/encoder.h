@@ -115,6 +115,20 @@ class Encoder {
   /// x = cap * tanh(x / cap), in place.
   virtual void soft_cap(Tensor x, float cap) = 0;
 
+  // --- Residuals of several streams ---
+
+  /// The gates of n tokens from logits [n, (2 + streams) * streams], which are those of read |
+  /// write | mix, with scale and base of the options:
+  ///   read = sigmoid(logit * scale[0] + base) + eps;  write = 2 sigmoid(logit * scale[1] + base);
+  ///   mix = softmax over the last index of (logit * scale[2] + base), + eps; then divided by (sum
+  ///   +
+  /// eps) of its columns, and iterations - 1 times of its rows and again of its columns.
+  virtual void stream_gates(const StreamGates& gates, Tensor logits,
+                            const StreamGateOptions& options) = 0;
+  /// out[t, j] = write[t, j] * branch[t] + sum over i, in order, of mix[t, i, j] * x[t, i]; x[t, j]
+  /// without a mix. x and out [n, streams, cols], contiguous and apart; branch [n, cols].
+  virtual void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) = 0;
+
   /// The k greatest of each row of x f32 [n, cols], best first, and where they stand: values f32
   /// [n, k], ids i32 [n, k], both contiguous, k at most kTopRowsMax and cols. Equal ones go to the
   /// lower id. What is no number stands before all others, as plus infinity does.
@@ -177,9 +191,19 @@ class Encoder {
   /// each token and group. KeySelection says what ids are, SelectOptions how q [n, index_heads,
   /// dim] and head_weights f32 [n, index_heads], or null, judge candidates. The index heads are
   /// divided evenly into as many runs as ids has groups. Pages of keys are f32 or f16. Nobody looks
-  /// at pages of values.
+  /// at pages of values. Whole candidates have their key in the rows of their tokens: pages are
+  /// [page_tokens, 1, dim / unit], and of k only the rows of the last tokens so far of candidates
+  /// are looked at.
   virtual void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                            std::span<const KvRows> sequences, const SelectOptions& options) = 0;
+
+  /// Pools the tokens [p - p % unit, p] of a row's sequence, p being its position. A column sums
+  /// x[s] times the softmax over these s of gate[s] + bias[s % unit]; without a gate it is their
+  /// mean. x, gate, out [n, cols] contiguous; bias f32 [unit, cols]; positions i32 [n].
+  /// Row j of a sequence's state f32 [unit - 1, 2 * cols] holds x | gate of the last token at a
+  /// position that is j modulo unit, and is updated; without a gate it is [unit - 1, cols].
+  virtual void pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
+                         std::span<const StateRows> sequences, int64_t unit) = 0;
 
   // --- Convolution and recurrences ---
 
@@ -245,7 +269,7 @@ class Encoder {
   virtual void experts_moved(const std::vector<ExpertWeights>& /*experts*/,
                              std::span<const size_t> /*which*/) {}
   /// out[t] = sum over ranks in order of weights[t, r] * slots[t, r]: arrival order cannot change
-  /// the bits.
+  /// the bits. Nobody looks at ids.
   virtual void combine_experts(Tensor out, Tensor slots, const Routes& routes) = 0;
 
   /// out[t] = down(glu(gate x[t], up x[t])), times sigmoid(out_gate[t]) if there is one: a network

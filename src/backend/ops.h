@@ -80,22 +80,28 @@ struct KeySelection {
   /// no more than `most` hold nothing: these tokens attend to all they see.
   Tensor ids = {};
   /// Candidate c is the tokens [c * unit, (c + 1) * unit), as far as a token sees them. Where unit
-  /// is more than 1, a token's own candidate is always chosen.
+  /// is more than 1, a token's last candidate is always chosen.
   int64_t unit = 1;
+  /// The last candidate of a token is the one behind those that it sees whole, and may be empty;
+  /// otherwise it is its own.
+  bool whole = false;
 
   bool is_null() const { return ids.is_null(); }
   int64_t groups() const { return ids.dim(1); }
   int64_t most() const { return ids.dim(2); }
   /// Tokens at positions before it attend to all they see.
-  int64_t dense_end() const { return most() * unit; }
+  int64_t dense_end() const { return most() * unit - (whole ? 1 : 0); }
   /// The rows before dense_end(), of a sequence whose first one is at `position`.
   int64_t dense_rows(int64_t rows, int64_t position) const {
     return std::clamp<int64_t>(dense_end() - position, 0, rows);
   }
   /// The keys of a token at a position that is not: the same number in every group.
-  int64_t keys_at(int64_t position) const { return (most() - 1) * unit + position % unit + 1; }
+  int64_t keys_at(int64_t position) const {
+    const int64_t others = (most() - 1) * unit;
+    return whole ? others + (position + 1) % unit : others + position % unit + 1;
+  }
   KeySelection slice(int64_t row, int64_t rows) const {
-    return is_null() ? *this : KeySelection{ids.slice(0, row, rows), unit};
+    return is_null() ? *this : KeySelection{ids.slice(0, row, rows), unit, whole};
   }
 };
 
@@ -105,10 +111,47 @@ struct KeySelection {
 /// before all others, as plus infinity does.
 struct SelectOptions {
   int64_t unit = 1;  // tokens of a candidate
-  /// The token's own candidate and those before it that are chosen whatever their scores: at least
+  /// The token's last candidate and those before it that are chosen whatever their scores: at least
   /// one where unit is more than 1.
   int64_t recent = 0;
+  /// A candidate has one key, of its tokens together, and is seen once its last token is; the
+  /// tokens behind those are the last candidate, without a key. `recent` is 1 then.
+  bool whole = false;
+
+  KeySelection selection(const Tensor& ids) const { return {ids, unit, whole}; }
+  /// Tokens that share a key.
+  int64_t key_tokens() const { return whole ? unit : 1; }
+  /// All that the token at `position` has, its last one among them.
+  int64_t candidates_at(int64_t position) const {
+    return (whole ? position + 1 : position) / unit + 1;
+  }
 };
+
+/// By what pool_rows() weighs tokens.
+struct PoolGates {
+  Tensor gate = {};  // f32 [n, cols], or null: all weigh the same
+  Tensor bias = {};  // f32 [unit, cols], with a gate
+};
+/// Tokens of a pool, at most.
+constexpr int64_t kPoolMax = 64;
+
+/// A residual of several streams, for each of n tokens: what a branch reads of them, what they get
+/// of its result, and how they mix. f32 and contiguous.
+struct StreamGates {
+  Tensor read;   // [n, streams]
+  Tensor write;  // [n, streams]
+  Tensor mix;    // [n, streams, streams], or null: none mixes with another
+};
+
+/// How stream_gates() makes them.
+struct StreamGateOptions {
+  Tensor scale;            // f32 [3], of read, write and mix
+  Tensor base;             // f32 [(2 + streams) * streams]: those of read | write | mix
+  int64_t iterations = 1;  // of divisions by sums
+  float eps = 0.0f;
+};
+/// Streams of a residual, at most.
+constexpr int64_t kStreamsMax = 5;
 
 struct ConvOptions {
   Activation activation = Activation::kSilu;  // kSilu or kIdentity

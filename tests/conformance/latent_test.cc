@@ -34,7 +34,7 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
   const Tensor q = floats({p.n, p.heads, p.nope + p.rope});
   const Tensor latent = floats({p.n, p.rank + p.rope});
   const Tensor norm = floats({p.rank});
-  const Tensor frequencies = floats({p.rope / 2});
+  const Tensor frequencies = p.rope > 0 ? floats({p.rope / 2}) : Tensor{};
   std::vector<int32_t> numbers;
   for (int64_t i = 0; i < p.n; ++i) numbers.push_back(static_cast<int32_t>(p.before + i));
   const Tensor positions = s.ints({p.n}, numbers);
@@ -92,6 +92,7 @@ TEST(LatentAttention, HasTheBitsOfItsParts) {
   for (const int bits : {4, 8}) {
     const QuantFormat format = QuantFormat::affine(bits, 64, DType::kBf16);
     expect_same({.format = format});
+    expect_same({.n = 2, .rope = 0, .format = format});
     expect_same({.n = 3, .before = 0, .format = format});
     expect_same(
         {.n = 2, .heads = 2, .rank = 512, .nope = 128, .rope = 64, .v_dim = 128, .format = format});

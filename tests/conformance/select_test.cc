@@ -39,7 +39,8 @@ std::vector<float> numbers(Random& random, int64_t count, bool are_exact) {
 std::vector<Tensor> pages_for(Session& s, const SelectProblem& p) {
   std::vector<Tensor> pages;
   for (int64_t i = 0; i < (p.length + p.page_tokens - 1) / p.page_tokens; ++i) {
-    pages.push_back(s.zeros({p.page_tokens, 1, p.dim}, p.page_type));
+    const int64_t width = p.dim / p.options.key_tokens();
+    pages.push_back(s.zeros({p.page_tokens, 1, width}, p.page_type));
   }
   return pages;
 }
@@ -71,7 +72,8 @@ std::vector<int32_t> choices(Device& device, const SelectProblem& p) {
     select(ids.slice(0, done, n), done, n);
     done += n;
   }
-  const int64_t first = std::max(p.before, std::min(p.length, p.most * p.options.unit));
+  const int64_t dense_end = p.options.selection(ids).dense_end();
+  const int64_t first = std::max(p.before, std::min(p.length, dense_end));
   return s.read_ints(ids.slice(0, first, p.length - first));
 }
 
@@ -124,6 +126,29 @@ TEST(SelectKeys, ChoosesBlocksForEachGroupAndTheNearestAlways) {
                                                            .options = {.unit = 4, .recent = 2}});
 }
 
+TEST(SelectKeys, ChoosesWholeCandidatesByAKeyEachAndTheRestAlways) {
+  for (const int64_t unit : {2, 4, 8}) {
+    expect_choices(formatted("pools of {}", unit),
+                   {.length = 90,
+                    .chunks = {50, 1, 2, 1, 36},
+                    .heads = 5,
+                    .dim = 24,
+                    .most = 4,
+                    .options = {.unit = unit, .recent = 1, .whole = true},
+                    .seed = static_cast<uint64_t>(unit)});
+  }
+  expect_choices("token by token, f16", {.length = 45,
+                                         .chunks = std::vector<int64_t>(45, 1),
+                                         .most = 3,
+                                         .options = {.unit = 4, .recent = 1, .whole = true},
+                                         .page_tokens = 8,
+                                         .page_type = DType::kF16});
+  expect_choices("only the rest", {.length = 20,
+                                   .chunks = {20},
+                                   .most = 1,
+                                   .options = {.unit = 4, .recent = 1, .whole = true}});
+}
+
 TEST(SelectKeys, ChoosesAmongManyKeys) {
   SelectProblem p{.before = 2990, .length = 2993, .chunks = {1, 2}, .heads = 2, .dim = 8};
   p.most = 700;
@@ -163,14 +188,18 @@ TEST(SelectKeys, WhatIsNoNumberIsAsHighAsInfinity) {
 
 // Scores of a token do not depend on who comes with it, so neither do its choices.
 TEST(SelectKeys, ATokensChoiceIsItsOwn) {
-  for (const NamedDevice* device : one_device_per_family()) {
-    SelectProblem p{.length = 60, .heads = 5, .dim = 24, .most = 9, .are_exact = false};
-    p.chunks = {60};
-    const std::vector<int32_t> at_once = choices(*device->device, p);
-    p.chunks.assign(60, 1);
-    EXPECT_EQ(choices(*device->device, p), at_once) << device->name;
-    p.chunks = {30, 17, 13};
-    EXPECT_EQ(choices(*device->device, p), at_once) << device->name;
+  for (const SelectOptions& options :
+       {SelectOptions{}, SelectOptions{.unit = 4, .recent = 1, .whole = true}}) {
+    for (const NamedDevice* device : one_device_per_family()) {
+      SelectProblem p{.length = 60, .heads = 5, .dim = 24, .most = 9, .are_exact = false};
+      p.options = options;
+      p.chunks = {60};
+      const std::vector<int32_t> at_once = choices(*device->device, p);
+      p.chunks.assign(60, 1);
+      EXPECT_EQ(choices(*device->device, p), at_once) << device->name;
+      p.chunks = {30, 17, 13};
+      EXPECT_EQ(choices(*device->device, p), at_once) << device->name;
+    }
   }
 }
 
@@ -186,6 +215,7 @@ struct SelectedProblem {
   int64_t v_dim = 32;
   int64_t most = 6;
   int64_t unit = 1;
+  bool whole = false;
   int64_t page_tokens = 16;
   DType k_type = DType::kF32;
   DType v_type = DType::kF32;
@@ -212,7 +242,7 @@ SelectedData make_data(const SelectedProblem& p) {
   data.v = random.floats(p.length() * p.kv_heads * p.v_dim, -2.0f, 2.0f);
   data.sinks = random.floats(p.heads, -2.0f, 2.0f);
   for (int64_t t = 0; t < p.n; ++t) {
-    const int64_t candidates = (p.before + t) / p.unit + 1;
+    const int64_t candidates = (p.before + t + (p.whole ? 1 : 0)) / p.unit + 1;
     for (int64_t g = 0; g < p.groups; ++g) {
       std::vector<int32_t> all;
       for (int64_t c = 0; c + (p.unit > 1 ? 1 : 0) < candidates; ++c) {
@@ -281,7 +311,7 @@ std::vector<float> attend_selected(Session& s, const SelectedProblem& p, const S
   int64_t done = 0;
   for (const int64_t rows : p.chunks) {
     attend(out.slice(0, done, rows), q.slice(0, done, rows), p.before + done, rows,
-           {ids.slice(0, done, rows), p.unit});
+           {ids.slice(0, done, rows), p.unit, p.whole});
     done += rows;
   }
   return s.read(out);
@@ -309,6 +339,13 @@ TEST(SelectedAttention, MatchesTheReference) {
   expect_selected("grouped heads", {});
   expect_selected("a list for each kv head", {.groups = 2, .most = 3, .unit = 8});
   expect_selected("blocks over pages", {.groups = 2, .most = 4, .unit = 8, .page_tokens = 3});
+  expect_selected("whole candidates and what is behind them", {.before = 45,
+                                                               .n = 9,
+                                                               .most = 4,
+                                                               .unit = 4,
+                                                               .whole = true,
+                                                               .page_tokens = 8,
+                                                               .chunks = {4, 1, 1, 3}});
   expect_selected("sinks", {.has_sinks = true});
   expect_selected("from the first token on", {.before = 0, .n = 20, .chunks = {20}});
   expect_selected("parts of keys",

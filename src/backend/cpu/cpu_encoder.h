@@ -27,6 +27,8 @@
 
 namespace moeflux::cpu {
 
+class Select;
+
 class CpuEncoder : public Encoder {
  public:
   /// `precision` is not kAuto.
@@ -58,6 +60,9 @@ class CpuEncoder : public Encoder {
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
   void top_rows(Tensor values, Tensor ids, Tensor x) override;
+  void stream_gates(const StreamGates& gates, Tensor logits,
+                    const StreamGateOptions& options) override;
+  void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;
@@ -71,6 +76,8 @@ class CpuEncoder : public Encoder {
                  const AttentionOptions& options) override;
   void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                    std::span<const KvRows> sequences, const SelectOptions& options) override;
+  void pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
+                 std::span<const StateRows> sequences, int64_t unit) override;
   void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                    std::span<const StateRows> sequences) override;
   void gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor a_log, Tensor dt_bias,
@@ -161,8 +168,9 @@ class CpuEncoder : public Encoder {
                          const KvView& kv, const AttentionOptions& options);
   void attend(const Tensor& out, const Tensor& q, int64_t kv_heads, const KvView& kv,
               const AttentionOptions& options);
-  void select(const Tensor& ids, const Tensor& q, const Tensor& head_weights, const KvView& kv,
-              const SelectOptions& options);
+  /// The pages with a row a key.
+  KvView append_index_keys(const Tensor& k, const KvView& kv, const SelectOptions& options);
+  void select(const Select& op);
   /// The states of all heads of all sequences, some columns of one of them a task.
   struct StripTasks {
     int64_t heads;
@@ -330,6 +338,8 @@ class CpuEncoder : public Encoder {
   std::vector<int64_t> first_rows_;  // of each sequence
   std::vector<const uint8_t*> k_pages_;
   std::vector<const uint8_t*> v_pages_;
+  std::vector<Tensor> pooled_pages_;
+  std::vector<const float*> pooled_rows_;
   std::vector<float> attention_parts_;
   std::vector<int32_t> order_;  // of candidates
 };

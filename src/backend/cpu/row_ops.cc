@@ -205,7 +205,7 @@ void CpuEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes)
   flush();
   const RowsView to(out);
   const RowsView from(slots);
-  const int64_t top_k = routes.ids.dim(1);
+  const int64_t top_k = routes.weights.dim(1);
   MF_CHECK(from.rows == to.rows * top_k && from.cols == to.cols && slots.is_contiguous());
   if (!status_.ok()) return;
   const float* weights = host_ptr<float>(routes.weights);

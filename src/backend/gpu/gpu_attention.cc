@@ -6,6 +6,7 @@
 #include "backend/gathered_pages.h"
 #include "backend/gpu/gpu_encoder.h"
 #include "backend/gpu/plan_building.h"
+#include "backend/pooled_pages.h"
 #include "backend/sequence_rows.h"
 #include "base/format.h"
 
@@ -130,7 +131,8 @@ void GpuEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights
                              std::span<const KvRows> sequences, const SelectOptions& options) {
   MF_CHECK(q.dim(1) % ids.dim(1) == 0 && k.dim(1) == 1 && k.dim(2) == q.dim(2) &&
            ids.is_contiguous() && ids.dim(0) == q.dim(0) && q.strides[2] == 1 &&
-           (options.unit == 1 || options.recent >= 1) && options.recent <= ids.dim(2));
+           (options.unit == 1 || options.recent >= 1) && options.recent <= ids.dim(2) &&
+           (!options.whole || options.recent == 1));
   if (!recorder_.ok()) return;
   if (!fits_select_kernels(q, options)) {
     recorder_.fail(make_error(ErrorCode::kUnsupported,
@@ -144,17 +146,42 @@ void GpuEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights
     flush_tables();
     Binding table;
     if (!recorder_.place_addresses(s.kv.k_pages, table)) return;
-    write_heads({part(q), part(k), {}, s.kv, table, table});
-    const KeySelection chosen{part(ids), options.unit};
+    const KvView keys = append_index_keys({part(q), part(k), {}, s.kv, table, table}, options);
+    const KeySelection chosen = options.selection(part(ids));
     const int64_t dense = chosen.dense_rows(s.rows, s.kv.length);
     const int64_t rows = s.rows - dense;
     if (rows == 0) return;
-    KvView kv = s.kv;
-    kv.length += dense;
     const Tensor weights = part(head_weights);
     record_select(recorder_, {chosen.ids.slice(0, dense, rows), part(q).slice(0, dense, rows),
-                              weights.is_null() ? weights : weights.slice(0, dense, rows), kv,
-                              options, table});
+                              weights.is_null() ? weights : weights.slice(0, dense, rows), keys,
+                              s.kv.length + dense, options, table});
+  });
+}
+
+KvView GpuEncoder::append_index_keys(const HeadsOp& op, const SelectOptions& options) {
+  if (!options.whole) {
+    write_heads(op);
+    return op.kv;
+  }
+  flush();  // what waits for all rows is not for some of them
+  KvView keys = pooled_view(op.kv, options.unit, op.k.dim(2), pooled_pages_);
+  for_each_pooled_key(op.k, op.kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
+    keys.length = at;
+    write_heads({rows, rows, {}, keys, op.k_table, op.v_table});
+  });
+  return keys;
+}
+
+void GpuEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
+                           std::span<const StateRows> sequences, int64_t unit) {
+  MF_CHECK(out.shape == x.shape && out.is_contiguous() && x.is_contiguous() &&
+           (gates.gate.is_null() || gates.gate.is_contiguous()) && unit >= 2 && unit <= kPoolMax &&
+           positions.num_elements() == x.dim(0) && positions.dtype == DType::kI32);
+  for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
+    if (s.rows == 0) return;
+    MF_CHECK(s.state.is_contiguous() && s.state.dim(0) == unit - 1);
+    record(plan_pool(
+        {part(out), part(x), {part(gates.gate), gates.bias}, part(positions), s.state, unit}));
   });
 }
 
@@ -187,7 +214,8 @@ void GpuEncoder::attend_latent(const Tensor& out, const Tensor& q, const Tensor&
   const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
   MF_CHECK(heads.norm.num_elements() == rank && heads.norm.dtype == DType::kF32 &&
            positions.num_elements() == q.dim(0) && positions.dtype == DType::kI32 &&
-           heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2 &&
+           (heads.rope.rotary_dim == 0 ||
+            heads.inverse_frequencies.num_elements() == heads.rope.rotary_dim / 2) &&
            heads.k_up.cols == (heads.k_up_is_transposed ? nope : rank) &&
            heads.k_rows.rows_per_head == (heads.k_up_is_transposed ? rank : nope) &&
            heads.v_rows.rows_per_head == out.dim(2));

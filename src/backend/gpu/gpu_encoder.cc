@@ -198,6 +198,25 @@ void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
   record_top_rows(recorder_, values, ids, x);
 }
 
+// --- Residuals of several streams ---
+
+void GpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
+                              const StreamGateOptions& options) {
+  const int64_t streams = gates.read.dim(1);
+  MF_CHECK(logits.is_contiguous() && logits.shape.back() == (2 + streams) * streams &&
+           options.base.num_elements() == logits.shape.back() &&
+           options.scale.num_elements() == 3 && streams <= kStreamsMax &&
+           gates.read.is_contiguous() && gates.write.is_contiguous() && gates.mix.is_contiguous());
+  record(plan_stream_gates(gates, logits, options));
+}
+
+void GpuEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) {
+  MF_CHECK(out.shape == x.shape && out.is_contiguous() && x.is_contiguous() &&
+           rows_of(branch) == x.dim(0) && branch.shape.back() == x.shape.back() &&
+           x.dim(1) <= kStreamsMax && !have_overlap(out, x));
+  record(plan_expand_streams({out, x, branch, gates}));
+}
+
 // --- Products ---
 
 void GpuEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {

@@ -43,6 +43,9 @@ class GpuEncoder : public Encoder {
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
   void top_rows(Tensor values, Tensor ids, Tensor x) override;
+  void stream_gates(const StreamGates& gates, Tensor logits,
+                    const StreamGateOptions& options) override;
+  void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
   void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                  const GluOptions& options) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;
@@ -59,6 +62,8 @@ class GpuEncoder : public Encoder {
                  const AttentionOptions& options) override;
   void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                    std::span<const KvRows> sequences, const SelectOptions& options) override;
+  void pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
+                 std::span<const StateRows> sequences, int64_t unit) override;
   void latent_attention(Tensor out, Tensor q, Tensor latent, Tensor positions,
                         std::span<const KvRows> sequences, const LatentHeads& heads) override;
 
@@ -111,6 +116,8 @@ class GpuEncoder : public Encoder {
   /// do.
   bool begin_attention(AttentionHeads& heads, const Tensor& k, const Tensor& v);
   void write_heads(const HeadsOp& op);
+  /// The pages with a row a key.
+  KvView append_index_keys(const HeadsOp& op, const SelectOptions& options);
   struct GatheredTables {
     Binding k;
     Binding v;
@@ -129,6 +136,7 @@ class GpuEncoder : public Encoder {
   Recorder recorder_;
   Waiting waiting_;
   ExpertTables tables_;
+  std::vector<Tensor> pooled_pages_;
 };
 
 }  // namespace moeflux::gpu

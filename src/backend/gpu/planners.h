@@ -27,6 +27,18 @@ Plan plan_layer_norm(const NormOp& op);
 Plan plan_rope(const RopeOp& op);
 void record_top_rows(Recorder& recorder, const Tensor& values, const Tensor& ids, const Tensor& x);
 
+// --- Residuals of several streams: stream_plans.cc ---
+
+Plan plan_stream_gates(const StreamGates& gates, const Tensor& logits,
+                       const StreamGateOptions& options);
+struct ExpandOp {
+  Tensor out;
+  Tensor x;
+  Tensor branch;
+  const StreamGates& gates;
+};
+Plan plan_expand_streams(const ExpandOp& op);
+
 // --- Sums: chain_plans.cc, down_sum_plans.cc ---
 
 /// The sums of a chain, which down products in a launch of their own go before.
@@ -98,12 +110,23 @@ bool fits_select_kernels(const Tensor& q, const SelectOptions& options);
 struct SelectOp {
   Tensor ids;
   Tensor q;
-  Tensor head_weights;  // null: none
-  const KvView& kv;
+  Tensor head_weights;   // null: none
+  const KvView& keys;    // with a row a key
+  int64_t position = 0;  // of the first row
   SelectOptions options;
   Binding k_table;
 };
 void record_select(Recorder& recorder, const SelectOp& op);
+/// The rows of a sequence.
+struct PoolOp {
+  Tensor out;
+  Tensor x;
+  PoolGates gates;
+  Tensor positions;
+  Tensor state;
+  int64_t unit = 0;
+};
+Plan plan_pool(const PoolOp& op);
 /// The chosen keys and values of a row, into pages of its own.
 struct GatherOp {
   const KeySelection& selected;

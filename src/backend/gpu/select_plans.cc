@@ -19,7 +19,7 @@ uint32_t choose_threads(uint64_t candidates) {
 }
 
 IndexScoresParams index_params(const SelectOp& op) {
-  const Tensor& page = op.kv.k_pages.front();
+  const Tensor& page = op.keys.k_pages.front();
   IndexScoresParams p{};
   p.q = heads_layout(op.q);
   p.weight_stride = op.head_weights.is_null() ? 0 : static_cast<u64>(op.head_weights.strides[0]);
@@ -28,13 +28,14 @@ IndexScoresParams index_params(const SelectOp& op) {
   p.heads = static_cast<u32>(op.q.dim(1)) / p.groups;
   p.head_dim = static_cast<u32>(op.q.dim(2));
   p.stage_cols = (p.head_dim + 3) / 4 * 4;
-  p.page_tokens = static_cast<u32>(op.kv.page_tokens);
-  p.num_pages = static_cast<u32>(op.kv.k_pages.size());
-  p.unit = static_cast<u32>(op.options.unit);
+  p.page_keys = static_cast<u32>(op.keys.page_tokens);
+  p.num_pages = static_cast<u32>(op.keys.k_pages.size());
+  p.key_tokens = static_cast<u32>(op.options.key_tokens());
+  p.unit = static_cast<u32>(op.options.unit) / p.key_tokens;
   p.span = p.unit * std::max<u32>(1, kIndexThreads / p.unit);
   p.has_weights = op.head_weights.is_null() ? 0 : 1;
   const bool is_wide_page = p.head_dim % wide_elements(page.dtype) == 0 &&
-                            std::all_of(op.kv.k_pages.begin(), op.kv.k_pages.end(), is_wide);
+                            std::all_of(op.keys.k_pages.begin(), op.keys.k_pages.end(), is_wide);
   p.wide = is_wide_page ? 1 : 0;
   return p;
 }
@@ -42,7 +43,7 @@ IndexScoresParams index_params(const SelectOp& op) {
 }  // namespace
 
 bool fits_select_kernels(const Tensor& q, const SelectOptions& options) {
-  return options.unit <= int64_t{kIndexSpanMax} &&
+  return options.unit / options.key_tokens() <= int64_t{kIndexSpanMax} &&
          bytes_of(uint64_t{kIndexHeads} * static_cast<uint64_t>((q.dim(2) + 3) / 4 * 4) +
                   uint64_t{kIndexSpanMax}) <= kSharedBytesMax;
 }
@@ -50,19 +51,19 @@ bool fits_select_kernels(const Tensor& q, const SelectOptions& options) {
 void record_select(Recorder& recorder, const SelectOp& op) {
   IndexScoresParams p = index_params(op);
   const auto rows = static_cast<uint32_t>(op.q.dim(0));
-  const auto last = static_cast<uint64_t>(op.kv.length) + rows - 1;
-  p.score_stride = round_up(last / p.unit + 1, 4);
+  const int64_t last = op.position + rows - 1;
+  p.score_stride = round_up(static_cast<uint64_t>(op.options.candidates_at(last)), 4);
   const uint64_t row_bytes = p.score_stride * p.groups * sizeof(f32);
   const auto at_once = static_cast<uint32_t>(
       std::clamp<uint64_t>(recorder.platform().workspace_bytes_max() / row_bytes, 1, rows));
   Binding scores;
   if (!recorder.take_workspace(at_once * row_bytes, scores)) return;
-  const DType type = op.kv.k_pages.front().dtype;
+  const DType type = op.keys.k_pages.front().dtype;
   for (uint32_t row = 0; row < rows; row += at_once) {
     const uint32_t count = std::min(at_once, rows - row);
     p.tokens = count;
-    p.begin = static_cast<u32>(op.kv.length) + row;
-    const uint32_t spans = groups_for(uint64_t{p.begin} + count, p.span);
+    p.begin = static_cast<u32>(op.position) + row;
+    const uint32_t spans = groups_for((uint64_t{p.begin} + count) / p.key_tokens, p.span);
     Plan score =
         make_plan(type == DType::kF16 ? KernelId::index_scores_f16 : KernelId::index_scores,
                   {spans, count, p.groups}, kIndexThreads,
@@ -75,13 +76,13 @@ void record_select(Recorder& recorder, const SelectOp& op) {
     scores.access = Access::kWrite;
     score.bind(scores);
     recorder.record(score);
-    const uint32_t threads = choose_threads((p.begin + count) / p.unit);
+    const uint32_t threads = choose_threads((p.begin + count) / op.options.unit);
     Plan choose = make_plan(KernelId::choose_best, {count * p.groups, 1, 1}, threads,
                             bytes_of(2 * threads / kSimdLanes));
     choose.set_params(ChooseParams{.score_stride = p.score_stride,
                                    .groups = p.groups,
-                                   .begin = p.begin,
-                                   .unit = p.unit,
+                                   .begin = op.options.whole ? p.begin + 1 : p.begin,
+                                   .unit = static_cast<u32>(op.options.unit),
                                    .most = static_cast<u32>(op.ids.dim(2)),
                                    .recent = static_cast<u32>(op.options.recent)});
     scores.access = Access::kRead;
@@ -89,6 +90,28 @@ void record_select(Recorder& recorder, const SelectOp& op) {
     bind_output(choose, op.ids.slice(0, row, count));
     recorder.record(choose);
   }
+}
+
+Plan plan_pool(const PoolOp& op) {
+  constexpr uint32_t kThreads = 64;
+  constexpr uint32_t kTokens = 8;
+  PoolParams p{};
+  p.tokens = rows_of(op.x);
+  p.cols = static_cast<u32>(op.x.shape.back());
+  p.unit = static_cast<u32>(op.unit);
+  p.weighs = op.gates.gate.is_null() ? 0 : 1;
+  p.group_tokens = std::max(kTokens, p.unit - 1);
+  Plan plan =
+      make_plan(KernelId::pool_rows,
+                {groups_for(p.cols, kThreads), groups_for(p.tokens, p.group_tokens), 1}, kThreads);
+  plan.set_params(p);
+  plan.bind(range_of(op.x, Access::kRead));
+  plan.bind(range_of(op.gates.gate, Access::kRead));
+  plan.bind(range_of(op.gates.bias, Access::kRead));
+  plan.bind(range_of(op.positions, Access::kRead));
+  plan.bind(range_of(op.state, Access::kReadWrite));
+  bind_output(plan, op.out);
+  return plan;
 }
 
 Plan plan_gather(const GatherOp& op) {

@@ -289,7 +289,7 @@ void ReferenceEncoder::expert_ffn(Tensor slots, Tensor intermediate, Tensor x, c
 void ReferenceEncoder::combine_experts(Tensor out, Tensor slots, const Routes& routes) {
   const RowsView to(out);
   const RowsView from(slots);
-  const int64_t top_k = routes.ids.dim(1);
+  const int64_t top_k = routes.weights.dim(1);
   const float* weights = host_ptr<float>(routes.weights);
   for (int64_t t = 0; t < to.rows; ++t) {
     for (int64_t c = 0; c < to.cols; ++c) {

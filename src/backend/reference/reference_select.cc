@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "backend/pooled_pages.h"
 #include "backend/reference/cached_rows.h"
 #include "backend/reference/reference_encoder.h"
 #include "backend/reference/scalar.h"
@@ -47,30 +48,44 @@ void choose(std::span<int32_t> to, std::span<const float> scores) {
   std::ranges::copy(ids, to.begin());
 }
 
-void select(const Tensor& ids, const Tensor& q, const Tensor& head_weights, const KvView& kv,
-            const SelectOptions& options) {
+struct Candidates {
+  KvView keys;  // with a row a key
+  int64_t position;
+  const SelectOptions& options;
+
+  /// The best of the keys that the token sees of each; of one without a key, the least there is.
+  std::vector<float> scores(const IndexQueries& own, int64_t token, std::span<float> space) const {
+    const int64_t key_tokens = options.key_tokens();
+    const int64_t keys_of_candidate = options.unit / key_tokens;
+    std::vector<float> scores(static_cast<size_t>(options.candidates_at(position + token)),
+                              -std::numeric_limits<float>::infinity());
+    for (int64_t s = 0; s < (position + token + 1) / key_tokens; ++s) {
+      float& best = scores[static_cast<size_t>(s / keys_of_candidate)];
+      const float score = score_of(own, reference::read_cached(keys, keys.k_pages, s, 0, space));
+      if (s % keys_of_candidate == 0 || !(score <= best)) best = score;
+    }
+    return scores;
+  }
+};
+
+void select(const Tensor& ids, const Tensor& q, const Tensor& head_weights,
+            const Candidates& candidates) {
+  const SelectOptions& options = candidates.options;
   const int64_t heads = q.dim(1);
   const int64_t groups = ids.dim(1);
   const int64_t most = ids.dim(2);
   const RowsView queries(q);
   std::vector<float> space(static_cast<size_t>(queries.cols));
   for (int64_t t = 0; t < q.dim(0); ++t) {
-    const int64_t position = kv.length + t;
-    const int64_t candidates = position / options.unit + 1;
-    if (candidates <= most) continue;
+    const int64_t count = options.candidates_at(candidates.position + t);
+    if (count <= most) continue;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = g * (heads / groups);
       const IndexQueries own{
           queries, head_weights.is_null() ? nullptr : RowsView(head_weights).row(t) + first,
           t * heads + first, heads / groups};
-      std::vector<float> scores(static_cast<size_t>(candidates),
-                                -std::numeric_limits<float>::infinity());
-      for (int64_t s = 0; s <= position; ++s) {
-        float& best = scores[static_cast<size_t>(s / options.unit)];
-        const float score = score_of(own, reference::read_cached(kv, kv.k_pages, s, 0, space));
-        if (s % options.unit == 0 || !(score <= best)) best = score;
-      }
-      for (int64_t c = candidates - options.recent; c < candidates; ++c) {
+      std::vector<float> scores = candidates.scores(own, t, space);
+      for (int64_t c = count - options.recent; c < count; ++c) {
         scores[static_cast<size_t>(c)] = std::numeric_limits<float>::infinity();
       }
       int32_t* row = host_ptr<int32_t>(ids) + (t * groups + g) * most;
@@ -86,10 +101,20 @@ void ReferenceEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_w
                                    const SelectOptions& options) {
   MF_CHECK(q.dim(1) % ids.dim(1) == 0 && k.dim(1) == 1 && k.dim(2) == q.dim(2) &&
            ids.is_contiguous() && (options.unit == 1 || options.recent >= 1) &&
-           options.recent <= ids.dim(2));
+           options.recent <= ids.dim(2) && (!options.whole || options.recent == 1));
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    reference::append_to_cache(s.kv, s.kv.k_pages, part(k));
-    select(part(ids), part(q), part(head_weights), s.kv, options);
+    std::vector<Tensor> pages;
+    KvView keys = s.kv;
+    if (options.whole) {
+      keys = pooled_view(s.kv, options.unit, k.dim(2), pages);
+      for_each_pooled_key(part(k), s.kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
+        keys.length = at;
+        reference::append_to_cache(keys, keys.k_pages, rows);
+      });
+    } else {
+      reference::append_to_cache(keys, keys.k_pages, part(k));
+    }
+    select(part(ids), part(q), part(head_weights), {keys, s.kv.length, options});
   });
 }
 

@@ -129,6 +129,16 @@ void TraceEncoder::top_rows(Tensor values, Tensor, Tensor x) {
   record(formatted("top_rows {} of {}", text_of(values), text_of(x)));
 }
 
+void TraceEncoder::stream_gates(const StreamGates& gates, Tensor logits, const StreamGateOptions&) {
+  record(formatted("stream_gates {} from {}", text_of(gates.read), text_of(logits)));
+}
+
+void TraceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) {
+  MF_CHECK(out.shape == x.shape);
+  record(formatted("expand_streams {} + {}{}", text_of(out), text_of(branch),
+                   gates.mix.is_null() ? "" : " mixed"));
+}
+
 void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
   const int64_t n = token_ids.num_elements();
   record(formatted("embed {} from {} {}", text_of(out), Shape{table.rows, table.cols}.to_string(),
@@ -193,10 +203,19 @@ void TraceEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor,
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
     const Tensor queries = part(q);
     const int64_t stored = s.kv.length + s.rows;
-    const bool chooses = stored > ids.dim(2) * options.unit;
+    const bool chooses = stored > options.selection(ids).dense_end();
     record(formatted("select_keys {} = {} over {} + {} of {}", text_of(part(ids)), text_of(queries),
                      text_of(part(k)), s.kv.length, options.unit),
-           0, chooses ? product(queries.num_elements(), stored, 1) : 0);
+           0, chooses ? product(queries.num_elements(), stored / options.key_tokens(), 1) : 0);
+  });
+}
+
+void TraceEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor,
+                             std::span<const StateRows> sequences, int64_t unit) {
+  MF_CHECK(out.shape == x.shape);
+  for_each_sequence(sequences, x.dim(0), [&](const StateRows&, const auto& part) {
+    record(formatted("pool_rows {} of {}{}", text_of(part(out)), unit,
+                     gates.gate.is_null() ? "" : " weighed"));
   });
 }
 

@@ -47,6 +47,9 @@ class TraceEncoder : public Encoder {
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
   void top_rows(Tensor values, Tensor ids, Tensor x) override;
+  void stream_gates(const StreamGates& gates, Tensor logits,
+                    const StreamGateOptions& options) override;
+  void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;
@@ -60,6 +63,8 @@ class TraceEncoder : public Encoder {
                  const AttentionOptions& options) override;
   void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
                    std::span<const KvRows> sequences, const SelectOptions& options) override;
+  void pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
+                 std::span<const StateRows> sequences, int64_t unit) override;
 
   void causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOptions& options,
                    std::span<const StateRows> sequences) override;

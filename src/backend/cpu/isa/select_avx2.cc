@@ -10,6 +10,8 @@ namespace moeflux::cpu {
 namespace isa_select_avx2 {
 #include "backend/cpu/kernels/vec_avx2-inl.h"
 //
+#include "backend/cpu/kernels/math-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_avx2
 

@@ -8,6 +8,8 @@ namespace moeflux::cpu {
 namespace isa_select_generic {
 #include "backend/cpu/kernels/vec_generic-inl.h"
 //
+#include "backend/cpu/kernels/math-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_generic
 

@@ -10,6 +10,8 @@ namespace moeflux::cpu {
 namespace isa_select_neon {
 #include "backend/cpu/kernels/vec_neon-inl.h"
 //
+#include "backend/cpu/kernels/math-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_neon
 

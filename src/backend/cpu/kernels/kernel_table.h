@@ -232,6 +232,17 @@ struct CausalConvArgs {
   int64_t end;
 };
 
+/// A token's streams, as expand_streams() defines them.
+struct ExpandArgs {
+  const float* x;       // [streams, n]
+  const float* branch;  // [n]
+  const float* write;   // [streams]
+  const float* mix;     // [streams, streams]; null: none mixes with another
+  int64_t streams;
+  int64_t n;
+  float* out;  // [streams, n]
+};
+
 enum class RouterScoreKind : int32_t { kSoftmax, kSigmoid };
 enum class GroupScoreKind : int32_t { kMax, kTopTwoSum };
 
@@ -302,6 +313,7 @@ struct KernelTable {
   /// out = sum over r of weights[r] * rows[r * stride ...], in order.
   void (*weighted_sum)(float* out, const float* rows, int64_t stride, const float* weights,
                        int64_t count, int64_t n);
+  void (*expand_streams)(const ExpandArgs& args);
   /// out = e^x: the approximation the others are built on, for its own test.
   void (*exp)(float* out, const float* x, int64_t n);
 };

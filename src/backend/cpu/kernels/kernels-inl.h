@@ -42,5 +42,6 @@ constexpr KernelTable make_table(const char* name) {
           .glu_fused = glu_fused,
           .mul_activated = mul_activated,
           .weighted_sum = weighted_sum,
+          .expand_streams = expand_streams,
           .exp = exp_array};
 }

@@ -74,9 +74,3 @@ MF_INLINE void vstore_some(float* p, Vec v, int64_t left) {
     vstore_partial(p, v, left);
   }
 }
-
-static void exp_array(float* out, const float* x, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    vstore_some(out + i, vexp(vload_some(x + i, n - i)), n - i);
-  }
-}

@@ -12,6 +12,12 @@ MF_INLINE float vdot(const float* a, const float* b, int64_t n) {
 
 MF_INLINE float sum_of_squares(const float* x, int64_t n) { return vdot(x, x, n); }
 
+static void exp_array(float* out, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    vstore_some(out + i, vexp(vload_some(x + i, n - i)), n - i);
+  }
+}
+
 static void rms_norm(float* out, const float* x, const float* weight, int64_t n, float eps) {
   const float mean = sum_of_squares(x, n) / static_cast<float>(n);
   const Vec scale = vset(1.0f / scalar_sqrt(mean + eps));
@@ -130,6 +136,25 @@ static void weighted_sum(float* out, const float* rows, int64_t stride, const fl
       sum = vfma(vset(weights[r]), vload_some(rows + r * stride + i, n - i), sum);
     }
     vstore_some(out + i, sum, n - i);
+  }
+}
+
+static void expand_streams(const ExpandArgs& args) {
+  for (int64_t i = 0; i < args.n; i += kLanes) {
+    const int64_t left = args.n - i;
+    const Vec branch = vload_some(args.branch + i, left);
+    for (int64_t j = 0; j < args.streams; ++j) {
+      Vec sum = vmul(vset(args.write[j]), branch);
+      if (args.mix == nullptr) {
+        sum = vadd(sum, vload_some(args.x + j * args.n + i, left));
+      } else {
+        for (int64_t s = 0; s < args.streams; ++s) {
+          sum = vfma(vset(args.mix[s * args.streams + j]),
+                     vload_some(args.x + s * args.n + i, left), sum);
+        }
+      }
+      vstore_some(args.out + j * args.n + i, sum, left);
+    }
   }
 }
 

@@ -1,5 +1,5 @@
-// The choice of keys: scores of candidates by index heads, and the best of a row; layer_norm.
-// Included inside the namespace of one ISA, behind its vectors; see kernels-inl.h.
+// The choice of keys: scores of candidates by index heads, and the best of a row; layer_norm;
+// pools. Included inside the namespace of one ISA, behind its vectors and math; see kernels-inl.h.
 //
 // A dot product goes over dimensions in order, keys lying across lanes; heads are added in order.
 // So a score depends on its query and its key alone.
@@ -10,30 +10,19 @@ static_assert(kPanelKeys <= kIndexPanelKeys);
 /// Heads of the largest register tile.
 constexpr int kIndexHeads = kRegisters >= 32 ? 8 : 4;
 
-MF_INLINE Vec load_some(const float* p, int64_t left) {
-  return left >= kLanes ? vload(p) : vload_partial(p, left);
-}
-MF_INLINE void store_some(float* p, Vec v, int64_t left) {
-  if (left >= kLanes) {
-    vstore(p, v);
-  } else {
-    vstore_partial(p, v, left);
-  }
-}
-
 /// Row pointers of a panel of keys and of the one behind it, to fetch it ahead.
 struct IndexPanel {
   const uint8_t* keys[2 * kPanelKeys];  // places behind the last key repeat it
 };
 
 static void find_index_rows(const IndexScoresArgs& args, int64_t first, IndexPanel& panel) {
-  const int64_t stored = args.position + args.tokens - first;
+  const int64_t stored = (args.position + args.tokens) / args.key_tokens - first;
   const int64_t end = stored < 2 * kPanelKeys ? stored : 2 * kPanelKeys;
-  int64_t page = first / args.page_tokens % args.pages;
-  int64_t slot = first % args.page_tokens;
+  int64_t page = first / args.page_keys % args.pages;
+  int64_t slot = first % args.page_keys;
   for (int64_t j = 0; j < end; ++j) {
     panel.keys[j] = args.k_pages[page] + slot * args.k_stride;
-    if (++slot == args.page_tokens) {
+    if (++slot == args.page_keys) {
       slot = 0;
       page = page + 1 == args.pages ? 0 : page + 1;
     }
@@ -48,7 +37,7 @@ MF_INLINE Vec vload_key(const uint8_t* key, int64_t d, int64_t left) {
     const uint8_t* p = key + 2 * d;
     return left < kLanes ? vload_f16_partial(p, left) : vload_f16(p);
   }
-  return load_some(reinterpret_cast<const float*>(key) + d, left);
+  return vload_some(reinterpret_cast<const float*>(key) + d, left);
 }
 
 /// args.workspace[d][i] = element d of the panel's key i.
@@ -138,7 +127,7 @@ static void index_scores(const IndexScoresArgs& args) {
       transpose_index_keys<false>(args, panel);
     }
     for (int64_t t = 0; t < args.tokens; ++t) {
-      if (first > args.position + t) continue;
+      if (first >= (args.position + t + 1) / args.key_tokens) continue;
       score_index_token(args, t, args.out + t * args.out_token_stride + first - args.begin);
     }
   }
@@ -219,7 +208,7 @@ static void choose_best(const ChooseArgs& args) {
 /// out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight.
 static void layer_norm(float* out, const float* x, const float* weight, int64_t n, float eps) {
   Vec sums = vset(0.0f);
-  for (int64_t i = 0; i < n; i += kLanes) sums = vadd(sums, load_some(x + i, n - i));
+  for (int64_t i = 0; i < n; i += kLanes) sums = vadd(sums, vload_some(x + i, n - i));
   const float mean = vreduce_add(sums) / static_cast<float>(n);
   Vec squares = vset(0.0f);
   int64_t i = 0;
@@ -231,8 +220,31 @@ static void layer_norm(float* out, const float* x, const float* weight, int64_t 
   for (; i < n; ++i) square += (x[i] - mean) * (x[i] - mean);
   const Vec scale = vset(1.0f / scalar_sqrt(square / static_cast<float>(n) + eps));
   for (i = 0; i < n; i += kLanes) {
-    const Vec value = vmul(vsub(load_some(x + i, n - i), vset(mean)), scale);
-    store_some(out + i, vmul(value, load_some(weight + i, n - i)), n - i);
+    const Vec value = vmul(vsub(vload_some(x + i, n - i), vset(mean)), scale);
+    vstore_some(out + i, vmul(value, vload_some(weight + i, n - i)), n - i);
+  }
+}
+
+/// The highest gate first, so that no power overflows.
+static void pool(const PoolArgs& args) {
+  for (int64_t i = 0; i < args.n; i += kLanes) {
+    const int64_t left = args.n - i;
+    const auto gate = [&](int64_t s) {
+      return vadd(vload_some(args.gates[s] + i, left),
+                  vload_some(args.bias + s * args.n + i, left));
+    };
+    Vec most = vset(0.0f);
+    for (int64_t s = 0; args.gates != nullptr && s < args.count; ++s) {
+      most = s == 0 ? gate(s) : vmax(most, gate(s));
+    }
+    Vec total = vset(0.0f);
+    Vec sum = vset(0.0f);
+    for (int64_t s = 0; s < args.count; ++s) {
+      const Vec share = args.gates == nullptr ? vset(1.0f) : vexp(vsub(gate(s), most));
+      total = vadd(total, share);
+      sum = vfma(share, vload_some(args.x[s] + i, left), sum);
+    }
+    vstore_some(args.out + i, vdiv(sum, total), left);
   }
 }
 
@@ -240,5 +252,6 @@ constexpr SelectKernels make_select_kernels() {
   return {.index_scores = index_scores,
           .best_of_units = best_of_units,
           .choose_best = choose_best,
-          .layer_norm = layer_norm};
+          .layer_norm = layer_norm,
+          .pool = pool};
 }

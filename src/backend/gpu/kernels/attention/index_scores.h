@@ -68,7 +68,7 @@ MF_FN f32 add_index_heads(MF_PARAMS(IndexScoresParams) p, f32 sum, u32 first,
 }
 
 /// Group x: a span of keys; y: a token; z: a group of heads. kIndexThreads threads. Shared: the
-/// queries of kIndexHeads heads; the scores of a span, where candidates are more than tokens.
+/// queries of kIndexHeads heads; the scores of a span, where candidates have several keys.
 template <typename Stored>
 MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f32) q,
                             MF_GLOBAL(const f32) weights, MF_GLOBAL(const u64) k_pages,
@@ -78,7 +78,7 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
   const u32 token = t.group.y;
   const u32 head = t.group.z * p.heads;
   const u32 begin = t.group.x * p.span;
-  const u32 seen = p.begin + token + 1u;
+  const u32 seen = (p.begin + token + 1u) / p.key_tokens;
   if (begin >= seen) return;
   const u32 end = begin + p.span < seen ? begin + p.span : seen;
   MF_GLOBAL(const f32) own = q + (token * p.q.token_stride + head * p.q.head_stride);
@@ -86,11 +86,11 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
   if (p.has_weights != 0u) factors = weights + (token * p.weight_stride + head);
   MF_GLOBAL(f32) to = scores + (static_cast<u64>(token) * p.groups + t.group.z) * p.score_stride;
   for (u32 base = begin; base < end; base += t.threads) {
-    const u32 position = base + t.index;
-    const u32 at = position < end ? position : end - 1u;
+    const u32 number = base + t.index;
+    const u32 at = number < end ? number : end - 1u;
     MF_GLOBAL(const Stored)
-    key = MF_AT(t, const Stored, k_pages[at / p.page_tokens % p.num_pages]) +
-          at % p.page_tokens * p.page_stride;
+    key = MF_AT(t, const Stored, k_pages[at / p.page_keys % p.num_pages]) +
+          at % p.page_keys * p.page_stride;
     f32 sum = 0.0f;
     for (u32 first = 0u; first < p.heads; first += kIndexHeads) {
       barrier(t);
@@ -100,11 +100,11 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
     }
     // No negative zeros, which are equal to zero; what is no number is as high as infinity.
     sum = sum == sum ? sum + 0.0f : mf_infinity();
-    if (position >= end) continue;
+    if (number >= end) continue;
     if (p.unit == 1u) {
-      to[position] = sum;
+      to[number] = sum;
     } else {
-      found[position - begin] = sum;
+      found[number - begin] = sum;
     }
   }
   if (p.unit == 1u) return;

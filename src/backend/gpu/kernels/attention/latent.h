@@ -237,7 +237,8 @@ MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_
   if (own == 0u) return norm_latent(t, p, row, page, weight);
   if (p.early == 0u) await_inputs(t);
   const i32 position = positions[token];
-  const Turn turn = turn_of(position, frequencies[t.lane < p.half ? t.lane : 0u], p.factor);
+  const f32 frequency = p.half > 0u ? frequencies[t.lane < p.half ? t.lane : 0u] : 0.0f;
+  const Turn turn = turn_of(position, frequency, p.factor);
   if (p.early != 0u) await_inputs(t);
   if (own > 1u) {
     const u32 step = p.groups * t.simds - 2u;

@@ -12,18 +12,19 @@ enum : u32 { kIndexThreads = 128, kIndexHeads = 16, kIndexSpanMax = 1024 };
 struct IndexScoresParams {
   HeadsLayout q;
   u64 weight_stride;  // between tokens
-  u64 page_stride;    // between tokens of a page, in elements
+  u64 page_stride;    // between keys of a page, in elements
   u64 score_stride;   // between groups of a token
   u32 tokens;
   u32 heads;  // of a group
   u32 groups;
   u32 head_dim;
   u32 stage_cols;  // head_dim rounded up to a multiple of 4
-  u32 page_tokens;
+  u32 page_keys;
   u32 num_pages;
-  u32 begin;  // position of the first token
-  u32 unit;   // tokens of a candidate
-  u32 span;   // keys of a group of threads: whole candidates, at most kIndexSpanMax
+  u32 begin;       // position of the first token
+  u32 key_tokens;  // a token sees the keys of all that many tokens up to its own
+  u32 unit;        // keys of a candidate
+  u32 span;        // keys of a group of threads: whole candidates, at most kIndexSpanMax
   u32 has_weights;
   u32 wide;  // rows of keys begin on 16-byte boundaries and are multiples of them
 };
@@ -31,10 +32,19 @@ struct IndexScoresParams {
 struct ChooseParams {
   u64 score_stride;  // between groups of a token
   u32 groups;
-  u32 begin;  // position of the first token
+  u32 begin;  // position of the first token; one more where candidates are whole
   u32 unit;
   u32 most;
   u32 recent;
+};
+
+/// Rows of pools: a thread a column, and `group_tokens` tokens.
+struct PoolParams {
+  u32 tokens;
+  u32 cols;
+  u32 unit;
+  u32 weighs;
+  u32 group_tokens;  // at least unit - 1
 };
 
 struct GatherParams {

@@ -4,4 +4,5 @@
 #include "backend/gpu/kernels/rows/embed.h"
 #include "backend/gpu/kernels/rows/read_out.h"
 #include "backend/gpu/kernels/rows/rows.h"
+#include "backend/gpu/kernels/rows/streams.h"
 #include "backend/gpu/kernels/rows/top.h"

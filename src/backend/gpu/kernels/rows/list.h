@@ -12,5 +12,7 @@
   X(mul_activated_rows, 3, RowsParams, kWaits) \
   X(glu_rows, 3, RowsParams, kWaits)           \
   X(embed_rows, 5, EmbedParams, kWaits)        \
+  X(stream_gates, 6, StreamGateParams, kWaits) \
+  X(expand_streams, 5, ExpandParams, kWaits)   \
   X(top_values, 4, TopParams, kWaits)          \
   X(read_out, 2, ReadOutParams, kWaits)

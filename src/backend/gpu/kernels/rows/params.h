@@ -22,6 +22,23 @@ struct TopParams {
   u32 has_ids;  // values are what an earlier launch found; otherwise their places are their ids
 };
 
+/// Streams of a residual, so that a SIMD group has all of a matrix of them.
+enum : u32 { kExpandStreamsMax = 5 };
+struct StreamGateParams {
+  u32 tokens;
+  u32 streams;
+  u32 iterations;
+  f32 epsilon;
+};
+struct ExpandParams {
+  u32 tokens;
+  u32 streams;
+  u32 cols;
+  u32 mixes;
+  u32 wide;  // four columns a thread, which begin on 16-byte boundaries
+  u64 branch_stride;
+};
+
 /// In the upper half of a word that is there, and of no other.
 enum : u32 { kReadOutMark = 1 };
 struct ReadOutParams {

@@ -1,0 +1,120 @@
+// Residuals of several streams on the CPU backend, as GLM-5.3-Flash has them (4 of 4096), in
+// microseconds a token. Their gates; what a branch reads of them, with the norm and the product
+// before it; what it adds. And pools of index keys.
+//   streams_bench --benchmark_filter=gates/avx512
+#include "base/format.h"
+#include "bench_device.h"
+#include "quant/weight.h"
+
+namespace moeflux {
+namespace {
+
+constexpr int64_t kStreams = 4;
+constexpr int64_t kHidden = 4096;
+constexpr int64_t kLogits = (2 + kStreams) * kStreams;
+
+struct Problem {
+  std::string isa;
+  int threads = 1;
+  int64_t n = 1;
+};
+
+class Streams {
+ public:
+  Streams(BenchDevice& device, int64_t n)
+      : encoder_(device.encoder()),
+        x_(device.noise({n, kStreams, kHidden})),
+        next_(device.noise({n, kStreams, kHidden})),
+        normed_(device.noise({n, kStreams * kHidden})),
+        logits_(device.noise({n, kLogits})),
+        branch_(device.noise({n, kHidden})),
+        gates_{device.noise({n, kStreams}), device.noise({n, kStreams}),
+               device.noise({n, kStreams, kStreams})},
+        options_{device.noise({3}), device.noise({kLogits}), 20, 1e-6f},
+        weight_(lay_out(QuantFormat::plain(DType::kF32), kLogits, kStreams * kHidden)) {
+    weight_.parts.codes = device.noise({kLogits, kStreams * kHidden});
+    weight_.exact_activations = true;
+  }
+  void make_gates() { encoder_.stream_gates(gates_, logits_, options_); }
+  void read() {
+    encoder_.rms_norm(normed_, x_.reshape(normed_.shape), {}, 1e-5f);
+    encoder_.linear(logits_, normed_, weight_);
+    make_gates();
+    encoder_.combine_experts(branch_, x_, {{}, gates_.read});
+  }
+  void add() { encoder_.expand_streams(next_, x_, branch_, gates_); }
+
+ private:
+  Encoder& encoder_;
+  Tensor x_;
+  Tensor next_;
+  Tensor normed_;
+  Tensor logits_;
+  Tensor branch_;
+  StreamGates gates_;
+  StreamGateOptions options_;
+  Weight weight_;
+};
+
+void count_tokens(benchmark::State& state, int64_t n) {
+  state.counters["us/token"] =
+      benchmark::Counter(1e-6 * static_cast<double>(n * state.iterations()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void run_streams(benchmark::State& state, const Problem& p, void (Streams::*part)()) {
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
+  if (device == nullptr) return;
+  Streams streams(*device, p.n);
+  for (auto _ : state) (streams.*part)();
+  count_tokens(state, p.n);
+}
+
+void run_pool(benchmark::State& state, const Problem& p) {
+  constexpr int64_t kUnit = 4;
+  constexpr int64_t kDim = 128;
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
+  if (device == nullptr) return;
+  std::vector<int32_t> numbers;
+  for (int64_t i = 0; i < p.n; ++i) numbers.push_back(static_cast<int32_t>(1003 + i));
+  const Tensor positions = device->ints({p.n}, numbers);
+  const Tensor x = device->noise({p.n, kDim});
+  const PoolGates gates{device->noise({p.n, kDim}), device->noise({kUnit, kDim})};
+  const Tensor out = device->noise({p.n, kDim});
+  const StateRows rows{p.n, device->noise({kUnit - 1, 2 * kDim})};
+  for (auto _ : state) {
+    device->encoder().pool_rows(out, x, gates, positions, {&rows, 1}, kUnit);
+  }
+  count_tokens(state, p.n);
+}
+
+template <typename Run>
+void add(const std::string& op, const Problem& p, const Run& run) {
+  const std::string name = formatted("{}/{}/n:{}/threads:{}", op, p.isa, p.n, p.threads);
+  benchmark::RegisterBenchmark(name.c_str(), run)->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+void add_all() {
+  for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
+    for (const int threads : {1, 2}) {
+      for (const int64_t n : {1, 64, 512}) {
+        const Problem p{isa, threads, n};
+        const auto part = [p](void (Streams::*what)()) {
+          return [p, what](benchmark::State& state) { run_streams(state, p, what); };
+        };
+        add("gates", p, part(&Streams::make_gates));
+        add("read", p, part(&Streams::read));
+        add("expand", p, part(&Streams::add));
+        add("pool", p, [p](benchmark::State& state) { run_pool(state, p); });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux
+
+int main(int argc, char** argv) {
+  moeflux::add_all();
+  return moeflux::run_registered(argc, argv);
+}

@@ -1,0 +1,106 @@
+// Residuals of several streams: their gates, and what a branch adds to them.
+#pragma once
+
+#include "backend/gpu/kernels/params.h"
+#include "backend/gpu/kernels/rows/elements.h"
+#include "backend/gpu/kernels/rows/params.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// The lanes of a row or a column of a matrix that a SIMD group has, a number a lane.
+struct MatrixLane {
+  u32 row;
+  u32 col;
+  u32 size;
+};
+
+/// A sum over the row, or the highest of it, and a sum over the column; each in order.
+MF_FN f32 row_sum(MF_T t, f32 value, MatrixLane at) {
+  f32 sum = 0.0f;
+  for (u32 i = 0u; i < at.size; ++i) sum = sum + simd_shuffle(t, value, at.row * at.size + i);
+  return sum;
+}
+MF_FN f32 row_max(MF_T t, f32 value, MatrixLane at) {
+  f32 most = simd_shuffle(t, value, at.row * at.size);
+  for (u32 i = 1u; i < at.size; ++i) {
+    most = mf_max(most, simd_shuffle(t, value, at.row * at.size + i));
+  }
+  return most;
+}
+MF_FN f32 column_sum(MF_T t, f32 value, MatrixLane at) {
+  f32 sum = 0.0f;
+  for (u32 i = 0u; i < at.size; ++i) sum = sum + simd_shuffle(t, value, i * at.size + at.col);
+  return sum;
+}
+
+/// A SIMD group a token, of whose lanes each has a number of the matrix; those behind it repeat the
+/// last one.
+MF_KERNEL(stream_gates, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f32, scale),
+          MF_CONST(2, f32, base), MF_WRITE(3, f32, read), MF_WRITE(4, f32, write),
+          MF_WRITE(5, f32, mix)) {
+  MF_THREAD;
+  const u32 token = t.group.x * t.simds + t.simd;
+  if (token >= p.tokens) return;
+  const u32 last = p.streams * p.streams - 1u;
+  const u32 lane = t.lane < last ? t.lane : last;
+  const MatrixLane at = {lane / p.streams, lane % p.streams, p.streams};
+  MF_GLOBAL(const f32) own = logits + static_cast<u64>(token) * (2u + p.streams) * p.streams;
+  if (t.lane < p.streams) {
+    const u64 to = static_cast<u64>(token) * p.streams + t.lane;
+    read[to] = sigmoid(mf_fma(own[t.lane], scale[0], base[t.lane])) + p.epsilon;
+    const u32 from = p.streams + t.lane;
+    write[to] = 2.0f * sigmoid(mf_fma(own[from], scale[1], base[from]));
+  }
+  simd_barrier(t);
+  const u32 from = 2u * p.streams + lane;
+  f32 value = mf_fma(own[from], scale[2], base[from]);
+  value = mf_exp(value - row_max(t, value, at));
+  value = value / row_sum(t, value, at) + p.epsilon;
+  value = value / (column_sum(t, value, at) + p.epsilon);
+  MF_ROLLED
+  for (u32 i = 1u; i < p.iterations; ++i) {
+    value = value / (row_sum(t, value, at) + p.epsilon);
+    value = value / (column_sum(t, value, at) + p.epsilon);
+  }
+  if (t.lane <= last) mix[static_cast<u64>(token) * (last + 1u) + lane] = value;
+}
+
+/// Group y: a token. A thread a column of all streams, or four where p.wide.
+MF_KERNEL(expand_streams, ExpandParams, MF_READ(0, f32, x), MF_READ(1, f32, branch),
+          MF_READ(2, f32, write), MF_READ(3, f32, mix), MF_WRITE(4, f32, out)) {
+  MF_THREAD;
+  const u32 col = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
+  const u32 token = t.group.y;
+  if (col >= p.cols) return;
+  MF_GLOBAL(const f32) from = x + static_cast<u64>(token) * p.streams * p.cols;
+  MF_GLOBAL(f32) to = out + static_cast<u64>(token) * p.streams * p.cols;
+  MF_GLOBAL(const f32) writes = write + static_cast<u64>(token) * p.streams;
+  MF_GLOBAL(const f32) mixes = mix;
+  if (p.mixes != 0u) mixes = mix + static_cast<u64>(token) * p.streams * p.streams;
+  const F4 added = load_some(branch + token * p.branch_stride, col, p.wide);
+  F4 streams[kExpandStreamsMax];
+  MF_UNROLL
+  for (u32 i = 0u; i < kExpandStreamsMax; ++i) {
+    if (i < p.streams) streams[i] = load_some(from + i * p.cols, col, p.wide);
+  }
+  for (u32 j = 0u; j < p.streams; ++j) {
+    const f32 factor = writes[j];
+    F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) sum.v[k] = factor * added.v[k];
+    MF_UNROLL
+    for (u32 i = 0u; i < kExpandStreamsMax; ++i) {
+      if (i >= p.streams || (p.mixes == 0u && i != j)) continue;
+      const f32 share = p.mixes != 0u ? mixes[i * p.streams + j] : 1.0f;
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) sum.v[k] = mf_fma(share, streams[i].v[k], sum.v[k]);
+    }
+    store_some(to + j * p.cols, col, p.wide, sum);
+  }
+}
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

@@ -1,0 +1,182 @@
+// The reference's residuals of several streams, and pools of rows.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "backend/reference/reference_encoder.h"
+#include "backend/sequence_rows.h"
+#include "base/check.h"
+
+namespace moeflux {
+namespace {
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+/// A matrix of streams by streams.
+class Mix {
+ public:
+  explicit Mix(int64_t size) : size_(size), values_(static_cast<size_t>(size * size)) {}
+
+  double& at(int64_t row, int64_t col) { return values_[static_cast<size_t>(row * size_ + col)]; }
+  void soften_row(int64_t row, double eps) {
+    double most = at(row, 0);
+    for (int64_t j = 1; j < size_; ++j) most = std::max(most, at(row, j));
+    double sum = 0.0;
+    for (int64_t j = 0; j < size_; ++j) sum += at(row, j) = std::exp(at(row, j) - most);
+    for (int64_t j = 0; j < size_; ++j) at(row, j) = at(row, j) / sum + eps;
+  }
+  void divide_columns(double eps) {
+    for (int64_t j = 0; j < size_; ++j) {
+      double sum = eps;
+      for (int64_t i = 0; i < size_; ++i) sum += at(i, j);
+      for (int64_t i = 0; i < size_; ++i) at(i, j) /= sum;
+    }
+  }
+  void divide_rows(double eps) {
+    for (int64_t i = 0; i < size_; ++i) {
+      double sum = eps;
+      for (int64_t j = 0; j < size_; ++j) sum += at(i, j);
+      for (int64_t j = 0; j < size_; ++j) at(i, j) /= sum;
+    }
+  }
+
+ private:
+  int64_t size_;
+  std::vector<double> values_;
+};
+
+}  // namespace
+
+void ReferenceEncoder::stream_gates(const StreamGates& gates, Tensor logits,
+                                    const StreamGateOptions& options) {
+  const RowsView from(logits);
+  const int64_t streams = gates.read.dim(1);
+  MF_CHECK(from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
+           options.scale.num_elements() == 3 && streams <= kStreamsMax);
+  const float* scale = host_ptr<float>(options.scale);
+  const float* base = host_ptr<float>(options.base);
+  const auto logit = [&](int64_t t, int64_t kind, int64_t i) {
+    const int64_t at = kind * streams + i;
+    return static_cast<double>(from.row(t)[at]) * scale[kind] + base[at];
+  };
+  const RowsView read(gates.read);
+  const RowsView write(gates.write);
+  const RowsView mix(gates.mix);
+  for (int64_t t = 0; t < from.rows; ++t) {
+    Mix matrix(streams);
+    for (int64_t i = 0; i < streams; ++i) {
+      read.row(t)[i] = static_cast<float>(sigmoid(logit(t, 0, i)) + options.eps);
+      write.row(t)[i] = static_cast<float>(2.0 * sigmoid(logit(t, 1, i)));
+      for (int64_t j = 0; j < streams; ++j) matrix.at(i, j) = logit(t, 2, i * streams + j);
+      matrix.soften_row(i, options.eps);
+    }
+    matrix.divide_columns(options.eps);
+    for (int64_t k = 1; k < options.iterations; ++k) {
+      matrix.divide_rows(options.eps);
+      matrix.divide_columns(options.eps);
+    }
+    for (int64_t i = 0; i < streams; ++i) {
+      for (int64_t j = 0; j < streams; ++j) {
+        mix.row(t * streams + i)[j] = static_cast<float>(matrix.at(i, j));
+      }
+    }
+  }
+}
+
+void ReferenceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch,
+                                      const StreamGates& gates) {
+  const RowsView to(out);
+  const RowsView from(x);
+  const RowsView added(branch);
+  const int64_t streams = x.dim(1);
+  MF_CHECK(out.shape == x.shape && added.rows == x.dim(0) && added.cols == from.cols);
+  for (int64_t t = 0; t < x.dim(0); ++t) {
+    for (int64_t j = 0; j < streams; ++j) {
+      const double write = RowsView(gates.write).row(t)[j];
+      for (int64_t c = 0; c < from.cols; ++c) {
+        double sum = write * added.row(t)[c];
+        if (gates.mix.is_null()) {
+          sum += from.row(t * streams + j)[c];
+        } else {
+          for (int64_t i = 0; i < streams; ++i) {
+            sum += static_cast<double>(RowsView(gates.mix).row(t * streams + i)[j]) *
+                   from.row(t * streams + i)[c];
+          }
+        }
+        to.row(t * streams + j)[c] = static_cast<float>(sum);
+      }
+    }
+  }
+}
+
+namespace {
+
+/// A sequence's rows of pool_rows().
+struct PoolRows {
+  RowsView x;
+  RowsView gate;  // of x where there is none
+  const float* bias;
+  float* state;  // [unit - 1, x | gate]
+  int64_t state_cols;
+  int64_t unit;
+
+  bool weighs() const { return bias != nullptr; }
+  /// x and the gate of the token at `place` of its pool, `back` rows before `row`.
+  const float* x_at(int64_t row, int64_t place, int64_t back) const {
+    return back <= row ? x.row(row - back) : state + place * state_cols;
+  }
+  const float* gate_at(int64_t row, int64_t place, int64_t back) const {
+    return back <= row ? gate.row(row - back) : state + place * state_cols + x.cols;
+  }
+
+  float pooled(int64_t row, int64_t last, int64_t col) const {
+    const auto weight = [&](int64_t place) {
+      return static_cast<double>(gate_at(row, place, last - place)[col]) +
+             bias[place * x.cols + col];
+    };
+    double most = weighs() ? weight(0) : 0.0;
+    for (int64_t j = 1; weighs() && j <= last; ++j) most = std::max(most, weight(j));
+    double total = 0.0;
+    double sum = 0.0;
+    for (int64_t j = 0; j <= last; ++j) {
+      const double share = weighs() ? std::exp(weight(j) - most) : 1.0;
+      total += share;
+      sum += share * x_at(row, j, last - j)[col];
+    }
+    return static_cast<float>(sum / total);
+  }
+  void keep(int64_t row, int64_t place) const {
+    if (place == unit - 1) return;
+    float* to = state + place * state_cols;
+    std::copy_n(x.row(row), x.cols, to);
+    if (weighs()) std::copy_n(gate.row(row), x.cols, to + x.cols);
+  }
+};
+
+}  // namespace
+
+void ReferenceEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
+                                 std::span<const StateRows> sequences, int64_t unit) {
+  const bool weighs = !gates.gate.is_null();
+  MF_CHECK(out.shape == x.shape && unit >= 2 && unit <= kPoolMax &&
+           positions.num_elements() == x.dim(0));
+  for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
+    const Tensor own = part(x);
+    const RowsView to(part(out));
+    MF_CHECK(s.state.dim(0) == unit - 1 && s.state.dim(1) == (weighs ? 2 : 1) * to.cols);
+    const PoolRows rows{RowsView(own),
+                        RowsView(weighs ? part(gates.gate) : own),
+                        weighs ? host_ptr<float>(gates.bias) : nullptr,
+                        host_ptr<float>(s.state),
+                        s.state.dim(1),
+                        unit};
+    const int32_t* position = host_ptr<int32_t>(part(positions));
+    for (int64_t t = 0; t < s.rows; ++t) {
+      const int64_t place = position[t] % unit;
+      for (int64_t c = 0; c < to.cols; ++c) to.row(t)[c] = rows.pooled(t, place, c);
+    }
+    for (int64_t t = 0; t < s.rows; ++t) rows.keep(t, position[t] % unit);
+  });
+}
+
+}  // namespace moeflux

@@ -1,0 +1,261 @@
+// Residuals of several streams and pools of rows, against the reference and in pieces.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/support.h"
+
+namespace moeflux::conformance {
+namespace {
+
+std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
+  std::vector<float> all;
+  for (const std::vector<float>& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+/// All three gates of n tokens, one behind the other.
+struct GateProblem {
+  int64_t n = 1;
+  int64_t streams = 4;
+  int64_t iterations = 20;
+  std::vector<float> logits = {};
+  std::vector<float> base = {};
+
+  static GateProblem make(Random& random, int64_t n, int64_t streams, int64_t iterations) {
+    const int64_t width = (2 + streams) * streams;
+    return {n, streams, iterations, random.floats(n * width, -4.0f, 4.0f),
+            random.floats(width, -2.0f, 2.0f)};
+  }
+  std::vector<float> run(Session& s, const Chunks& chunks) const {
+    const int64_t width = (2 + streams) * streams;
+    const StreamGates all{s.zeros({n, streams}), s.zeros({n, streams}),
+                          s.zeros({n, streams, streams})};
+    const Tensor in = s.floats({n, width}, logits);
+    const StreamGateOptions options{s.floats({3}, std::vector<float>{0.5f, 1.5f, 1.0f}),
+                                    s.floats({width}, base), iterations, 1e-6f};
+    int64_t at = 0;
+    for (const int64_t rows : chunks) {
+      s.encoder().stream_gates(
+          {all.read.slice(0, at, rows), all.write.slice(0, at, rows), all.mix.slice(0, at, rows)},
+          in.slice(0, at, rows), options);
+      at += rows;
+    }
+    return joined({s.read(all.read), s.read(all.write), s.read(all.mix)});
+  }
+};
+
+TEST(StreamGates, MatchTheReference) {
+  Random random(81);
+  for (const int64_t streams : {1, 2, 3, 4, 5}) {
+    for (const int64_t iterations : {1, 2, 20}) {
+      const GateProblem p = GateProblem::make(random, 5, streams, iterations);
+      // Two sigmoids, and numbers up to 1 that have been divided twice an iteration.
+      const std::vector<float> tolerance(static_cast<size_t>(p.n * (2 + streams) * streams),
+                                         kRounding * static_cast<float>(16 + 8 * iterations));
+      compare_with_reference(
+          {"stream_gates", formatted("{} streams, {} iterations", streams, iterations), streams,
+           tolerance},
+          [&](Session& s) { return p.run(s, {p.n}); });
+    }
+  }
+}
+
+TEST(StreamGates, AMixKeepsSumsOfRowsAndColumns) {
+  Random random(82);
+  const GateProblem p = GateProblem::make(random, 3, 4, 20);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const std::vector<float> gates = p.run(s, {3});
+    for (size_t t = 0; t < 3; ++t) {
+      for (size_t i = 0; i < 4; ++i) {
+        float row = 0.0f;
+        float column = 0.0f;
+        for (size_t j = 0; j < 4; ++j) {
+          row += gates[24 + t * 16 + i * 4 + j];
+          column += gates[24 + t * 16 + j * 4 + i];
+        }
+        EXPECT_NEAR(row, 1.0f, 0.05f) << device->name;
+        EXPECT_NEAR(column, 1.0f, 1e-4f) << device->name;
+      }
+    }
+  }
+}
+
+struct ExpandProblem {
+  int64_t n = 1;
+  int64_t streams = 4;
+  int64_t cols = 64;
+  bool mixes = true;
+  std::vector<float> x = {};
+  std::vector<float> branch = {};
+  std::vector<float> write = {};
+  std::vector<float> mix = {};
+
+  static ExpandProblem make(Random& random, int64_t n, int64_t streams, int64_t cols, bool mixes) {
+    return {n,
+            streams,
+            cols,
+            mixes,
+            random.floats(n * streams * cols),
+            random.floats(n * cols),
+            random.floats(n * streams, 0.0f, 2.0f),
+            random.floats(n * streams * streams, 0.0f, 1.0f)};
+  }
+  std::vector<float> run(Session& s, const Chunks& chunks) const {
+    const Tensor out = s.zeros({n, streams, cols});
+    const Tensor from = s.floats({n, streams, cols}, x);
+    const Tensor added = s.floats({n, cols}, branch);
+    const Tensor writes = s.floats({n, streams}, write);
+    const Tensor mixed = s.floats({n, streams, streams}, mix);
+    int64_t at = 0;
+    for (const int64_t rows : chunks) {
+      s.encoder().expand_streams(
+          out.slice(0, at, rows), from.slice(0, at, rows), added.slice(0, at, rows),
+          {{}, writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}});
+      at += rows;
+    }
+    return s.read(out);
+  }
+};
+
+TEST(ExpandStreams, MatchesTheReference) {
+  Random random(83);
+  for (const bool mixes : {true, false}) {
+    for (const int64_t streams : {1, 2, 4, 5}) {
+      for (const int64_t cols : {1, 7, 64, 130}) {
+        const ExpandProblem p = ExpandProblem::make(random, 3, streams, cols, mixes);
+        const std::vector<float> tolerance(p.x.size(), 16.0f * kRounding);
+        compare_with_reference(
+            {"expand_streams",
+             formatted("{} streams of {}{}", streams, cols, mixes ? ", mixed" : ""), cols,
+             tolerance},
+            [&](Session& s) { return p.run(s, {3}); });
+      }
+    }
+  }
+}
+
+TEST(Streams, ATokensResultsAreItsOwn) {
+  Random random(84);
+  const GateProblem gates = GateProblem::make(random, 30, 4, 20);
+  const ExpandProblem expand = ExpandProblem::make(random, 30, 4, 40, true);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const std::vector<float> expected_gates = gates.run(s, {30});
+    const std::vector<float> expected = expand.run(s, {30});
+    for (const Chunks& chunks : {one_by_one(30), Chunks{1, 9, 20}}) {
+      expect_same_bits(device->name, expected_gates, gates.run(s, chunks));
+      expect_same_bits(device->name, expected, expand.run(s, chunks));
+    }
+  }
+}
+
+/// Pools of a sequence's tokens from `position` on, and the state behind them.
+struct PoolProblem {
+  int64_t n = 1;
+  int64_t position = 0;
+  int64_t unit = 4;
+  int64_t cols = 16;
+  bool weighs = true;
+  std::vector<float> x = {};
+  std::vector<float> gate = {};
+  std::vector<float> bias = {};
+  std::vector<float> past = {};
+
+  int64_t state_cols() const { return (weighs ? 2 : 1) * cols; }
+  PoolProblem& fill(Random& random) {
+    x = random.floats(n * cols);
+    gate = random.floats(n * cols, -3.0f, 3.0f);
+    bias = random.floats(unit * cols);
+    past = random.floats((unit - 1) * state_cols());
+    return *this;
+  }
+  std::vector<float> run(Session& s, const Chunks& chunks) const {
+    const Tensor out = s.zeros({n, cols});
+    const Tensor from = s.floats({n, cols}, x);
+    const Tensor gates = s.floats({n, cols}, gate);
+    const Tensor biases = s.floats({unit, cols}, bias);
+    const Tensor state = s.floats({unit - 1, state_cols()}, past);
+    std::vector<int32_t> numbers;
+    for (int64_t i = 0; i < n; ++i) numbers.push_back(static_cast<int32_t>(position + i));
+    const Tensor positions = s.ints({n}, numbers);
+    int64_t at = 0;
+    for (const int64_t rows : chunks) {
+      const StateRows sequence{rows, state};
+      s.encoder().pool_rows(out.slice(0, at, rows), from.slice(0, at, rows),
+                            weighs ? PoolGates{gates.slice(0, at, rows), biases} : PoolGates{},
+                            positions.slice(0, at, rows), {&sequence, 1}, unit);
+      at += rows;
+    }
+    return joined({s.read(out), s.read(state)});
+  }
+};
+
+TEST(PoolRows, MatchTheReference) {
+  Random random(85);
+  for (const bool weighs : {true, false}) {
+    for (const auto& [unit, cols, n, position] : {std::tuple{4, 32, 1, 0},
+                                                  {4, 33, 1, 7},
+                                                  {2, 1, 9, 3},
+                                                  {4, 130, 23, 6},
+                                                  {16, 20, 40, 13},
+                                                  {3, 8, 2, 1}}) {
+      PoolProblem p{n, position, unit, cols, weighs};
+      p.fill(random);
+      const size_t size = static_cast<size_t>(n * cols + (unit - 1) * p.state_cols());
+      const std::vector<float> tolerance(size, 32.0f * kRounding);
+      compare_with_reference(
+          {"pool_rows",
+           formatted("{} of {}, {} from {}{}", unit, cols, n, position, weighs ? ", weighed" : ""),
+           cols, tolerance},
+          [&](Session& s) { return p.run(s, {p.n}); });
+    }
+  }
+}
+
+TEST(PoolRows, ARowIsThatOfItsPoolWhateverTheChunk) {
+  Random random(86);
+  PoolProblem p{.n = 37, .position = 6, .cols = 24};
+  p.fill(random);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const std::vector<float> expected = p.run(s, {37});
+    for (const Chunks& chunks : {one_by_one(37), Chunks{2, 1, 30, 4}, Chunks{3, 34}}) {
+      expect_same_bits(device->name, expected, p.run(s, chunks));
+    }
+  }
+}
+
+// Rows of two sequences in one call, each with its own state.
+TEST(PoolRows, SequencesDoNotMix) {
+  Random random(87);
+  PoolProblem first{.n = 5, .position = 2};
+  PoolProblem second{.n = 6, .position = 9};
+  first.fill(random);
+  second.fill(random);
+  second.bias = first.bias;
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const std::vector<float> alone = first.run(s, {5});
+    const std::vector<float> other = second.run(s, {6});
+    const Tensor states[] = {s.floats({3, 32}, first.past), s.floats({3, 32}, second.past)};
+    const StateRows sequences[] = {{5, states[0]}, {6, states[1]}};
+    const Tensor out = s.zeros({11, 16});
+    const std::vector<int32_t> numbers = {2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14};
+    s.encoder().pool_rows(
+        out, s.floats({11, 16}, joined({first.x, second.x})),
+        {s.floats({11, 16}, joined({first.gate, second.gate})), s.floats({4, 16}, first.bias)},
+        s.ints({11}, numbers), sequences, 4);
+    const std::vector<float> rows = s.read(out);
+    const auto half = rows.begin() + 5 * 16;
+    expect_same_bits(device->name, alone, joined({{rows.begin(), half}, s.read(states[0])}));
+    expect_same_bits(device->name, other, joined({{half, rows.end()}, s.read(states[1])}));
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::conformance
