@@ -36,13 +36,18 @@ struct Range {
 
 // Norms and what else multiplies are about 1. Delta rules are as such layers are initialised: decay
 // rates between 1 and 16, whose logarithm is stored, steps of 0.001 to 0.1 through a softplus. The
-// corrections of routers are small beside what tokens differ by.
+// corrections of routers are small beside what tokens differ by. What makes gates of streams and of
+// pools gives numbers of about 1.
 constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {".dt_bias", DType::kBf16, -6.9f, -2.25f},
                              {"conv1d.weight", DType::kBf16, -0.5f, 0.5f},
                              {".conv.weight", DType::kBf16, -0.5f, 0.5f},
                              {".e_score_correction_bias", DType::kF32, -0.01f, 0.01f},
                              {".router_bias", DType::kF32, -0.01f, 0.01f},
+                             {"_fn", DType::kF32, -0.02f, 0.02f},
+                             {"_base", DType::kF32, -1.0f, 1.0f},
+                             {"_compress_gate", DType::kBf16, -0.03f, 0.03f},
+                             {"_compress_ape", DType::kBf16, -1.0f, 1.0f},
                              {".sinks", DType::kBf16, -1.0f, 1.0f},
                              {".bias", DType::kBf16, -0.1f, 0.1f},
                              {"", DType::kBf16, 0.9f, 1.1f}};

@@ -40,6 +40,16 @@ struct LayerSpec {
   MoeSpec moe;
   int64_t dense_intermediate_size = 0;  // 0: no dense feed-forward network
   GluOptions dense_glu;
+
+  bool has_network() const { return moe.num_experts > 0 || dense_intermediate_size > 0; }
+};
+
+/// A residual of several streams, which branches read from, write to and mix by gates that they
+/// make of the streams (manifold-constrained hyper-connections).
+struct StreamSpec {
+  int64_t count = 1;       // 1: none of it
+  int64_t iterations = 1;  // of divisions by which a mix comes near to keep sums
+  float eps = 0.0f;
 };
 
 struct ModelSpec {
@@ -55,6 +65,7 @@ struct ModelSpec {
   float embedding_multiplier = 1.0f;
   float residual_multiplier = 1.0f;  // of what layers add
   float logit_multiplier = 1.0f;
+  StreamSpec streams;
   std::vector<LayerSpec> layers;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean
 

@@ -102,13 +102,13 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size) {
 
 namespace {
 
-LatentAttentionSpec read_latent_widths(Config& c) {
+LatentAttentionSpec read_latent_widths(Config& c, int64_t rope_dim_min) {
   LatentAttentionSpec spec;
   spec.num_heads = c.require_int("num_attention_heads", {1, 4096});
   spec.q_lora_rank = c.int_or("q_lora_rank", 0, {0, 1 << 20});
   spec.kv_lora_rank = c.require_int("kv_lora_rank", {1, 1 << 20});
   spec.nope_dim = c.require_int("qk_nope_head_dim", {1, 4096});
-  spec.rope_dim = c.require_int("qk_rope_head_dim", {2, 4096});
+  spec.rope_dim = c.require_int("qk_rope_head_dim", {rope_dim_min, 4096});
   spec.v_dim = c.require_int("v_head_dim", {1, 4096});
   for (const std::string_view key : {"head_dim", "qk_head_dim", "num_key_value_heads"}) {
     c.ignore(key);  // follow from the others; configs disagree about what they mean here
@@ -120,7 +120,7 @@ LatentAttentionSpec read_latent_widths(Config& c) {
 }  // namespace
 
 LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
-  LatentAttentionSpec spec = read_latent_widths(c);
+  LatentAttentionSpec spec = read_latent_widths(c, 2);
   const int64_t wider = rope.wider > 0 ? rope.wider : spec.nope_dim + spec.rope_dim;
   spec.rope = read_rope(
       c, {.head_dim = spec.rope_dim,
@@ -134,9 +134,9 @@ LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
 }
 
 LatentAttentionSpec read_latent_attention_without_rope(Config& c) {
-  LatentAttentionSpec spec = read_latent_widths(c);
+  LatentAttentionSpec spec = read_latent_widths(c, 0);
   if (c.has("rope_theta") || c.has("rope_parameters") || c.has("rope_scaling")) {
-    (void)read_rope(c, {.head_dim = spec.rope_dim});
+    (void)read_rope(c, {.head_dim = std::max<int64_t>(2, spec.rope_dim)});
   }
   spec.scale =
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));

@@ -146,6 +146,13 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
   return tensor;
 }
 
+Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t cols) {
+  Weight weight = lay_out(QuantFormat::plain(DType::kF32), rows, cols);
+  weight.parts.codes = vector(name, {rows, cols});
+  weight.exact_activations = true;
+  return weight;
+}
+
 float WeightStore::scalar(std::string_view name) {
   const std::optional<StoredFloats> stored = origin_->floats(name, {1});
   if (stored) {

@@ -111,6 +111,8 @@ class WeightStore {
   /// The routed experts of a layer: of the expert pack where the folder has one, otherwise below
   /// `prefix` ("layers.0.mlp"), in any of the spellings of expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);
+  /// A small tensor as a matrix of f32, whose activations stay exact.
+  Weight float_matrix(std::string_view name, int64_t rows, int64_t cols);
   /// A tensor of one element, read to the host at once; 1 unless loading is kRead.
   float scalar(std::string_view name);
   /// f32 data computed by the family (rope frequencies).

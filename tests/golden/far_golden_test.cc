@@ -237,7 +237,8 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
     ASSERT_FALSE(HasFailure()) << draw.beyond_least << " bytes beyond the least, chunks of "
                                << draw.chunk;
   }
-  EXPECT_GT(most_dense, dense / 2);  // all modules; norms stay
+  // All modules. Norms stay, and what makes gates of streams, half of this tiny model.
+  EXPECT_GT(most_dense, GetParam() == "glm5_next_text" ? dense / 3 : dense / 2);
   EXPECT_GT(most_far, 0u);
   EXPECT_TRUE(some_near);
 }

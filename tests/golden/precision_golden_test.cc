@@ -36,7 +36,8 @@ using Bounds = std::map<std::string, Bound>;
 // lfm2_moe multiplies three rounded rows in every short convolution. Where an index chooses keys,
 // rounding makes it choose others among those whose scores are near each other, at few positions of
 // a layer: of eight keys or three blocks, one is a good part. Layers by themselves have least
-// cosines of 0.57 to 0.97, and 0.9998 at seven eighths of their positions.
+// cosines of 0.57 to 0.97, and 0.9998 at seven eighths of their positions. glm5_next_text chooses
+// four of twelve pools in two layers, and has the divisions of the gated delta rule in the others.
 const Bounds kLayerBounds = {
     {"deepseek_v32", {.all = 0.8}},      {"gemma4_text", {.all = 0.998}},
     {"glm_moe_dsa", {.all = 0.45}},      {"minimax_m3_vl_text", {.all = 0.9}},
@@ -46,6 +47,7 @@ const Bounds kLogitBounds = {{"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"deepseek_v32", {.all = 0.75, .most = 0.92}},
                              {"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"glm4_moe", {.all = 0.997}},
+                             {"glm5_next_text", {.all = 0.88, .most = 0.97}},
                              {"glm_moe_dsa", {.all = 0.75, .most = 0.94}},
                              {"hy_v3", {.all = 0.998}},
                              {"kimi_linear", {.all = 0.997, .most = 0.998}},

@@ -74,6 +74,7 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   // Each publisher has a name of its own for the table.
   const std::map<std::string, std::string> tables = {
       {"bailing_hybrid", "model.word_embeddings"},
+      {"glm5_next_text", "model.language_model.embed_tokens"},
       {"nemotron_h", "backbone.embeddings"},
       {"nemotron_h_latent", "backbone.embeddings"},
       {"qwen3_vl_moe_text", "model.language_model.embed_tokens"}};

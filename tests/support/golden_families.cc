@@ -10,6 +10,7 @@ namespace moeflux::testing {
 const std::map<std::string, std::string>& other_spellings() {
   static const std::map<std::string, std::string> kSpellings = {
       {"gemma4", "gemma4_text"},             // text_config of a model that also sees
+      {"glm5_next", "glm5_next_text"},       // text_config of a model that also sees
       {"kimi_k2", "deepseek_v3"},            // the same keys and names
       {"kimi_k25", "deepseek_v3"},           // the same as text_config of a model that also sees
       {"llama4", "llama4_text"},             // text_config of a model that also sees

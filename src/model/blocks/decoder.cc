@@ -21,16 +21,13 @@ struct LayerWeights {
   FfnWeights dense;
 };
 
-bool has_network(const LayerSpec& layer) {
-  return layer.moe.num_experts > 0 || layer.dense_intermediate_size > 0;
-}
-
 class Decoder : public Model {
  public:
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
       : spec_(std::move(spec)) {
     const int64_t h = spec_.hidden_size;
     embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
+    residual_ = make_residual(spec_, weights);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
     }
@@ -47,11 +44,12 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
-  void add(Encoder& e, ResidualStream& residual, Tensor branch) const;
-  Status look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const;
+  void add(Encoder& e, ResidualStream& stream, Tensor result) const;
+  Status look_ahead(const ForwardStep& step, LayerId next, const ResidualStream& stream) const;
 
   ModelSpec spec_;
   Weight embed_;
+  std::unique_ptr<Residual> residual_;
   std::vector<LayerWeights> layers_;
   Tensor final_norm_;
   Weight lm_head_;
@@ -67,12 +65,11 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   const auto norm = [&](const std::string& name) {
     return name.empty() ? Tensor{} : weights.vector(p + name + ".weight", {h}, options.norm_add);
   };
-  const bool has_mixer = dynamic_cast<const NoMixerSpec*>(s.mixer.get()) == nullptr;
-  if (has_mixer) {
+  if (is_mixer(*s.mixer)) {
     w.input_norm = norm(names.input_norm);
     w.attention_out_norm = norm(names.attention_out_norm);
   }
-  if (has_network(s)) {
+  if (s.has_network()) {
     w.post_norm = norm(names.ffn_norm);
     w.ffn_out_norm = norm(names.ffn_out_norm);
   }
@@ -85,7 +82,7 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
                      {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
                       p + names.shared_gate, p + names.latent_in, p + names.latent_out},
                      s.moe, h);
-  } else if (has_network(s)) {
+  } else if (s.has_network()) {
     w.dense = take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu);
   }
   return w;
@@ -99,19 +96,21 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
   return {};
 }
 
-void Decoder::add(Encoder& e, ResidualStream& residual, Tensor branch) const {
-  if (spec_.residual_multiplier != 1.0f) e.scale(branch, branch, spec_.residual_multiplier);
-  residual.add(branch);
+void Decoder::add(Encoder& e, ResidualStream& stream, Tensor result) const {
+  if (spec_.residual_multiplier != 1.0f) e.scale(result, result, spec_.residual_multiplier);
+  residual_->add(e, stream, result);
 }
 
 // At the end of a layer, when the drive has nothing to do until the next router. With fable-20m and
 // 13, 5 and 1 % of lookups missing, 63, 49 and 40 % of guesses of absent experts came true there,
 // against 53, 41 and 29 % before this layer's experts were added.
-Status Decoder::look_ahead(const ForwardStep& step, LayerId next, Tensor residual) const {
+Status Decoder::look_ahead(const ForwardStep& step, LayerId next,
+                           const ResidualStream& stream) const {
   if (index(next) >= spec_.num_layers() || layer_spec(next).moe.num_experts == 0) return {};
   const LayerWeights& w = layers_[static_cast<size_t>(index(next))];
   return apply_early(step, {.layer = next,
-                            .residual = residual,
+                            .residual = residual_.get(),
+                            .stream = &stream,
                             .norm = w.post_norm.is_null() ? w.input_norm : w.post_norm,
                             .weights = &w.moe,
                             .model = &spec_});
@@ -124,40 +123,44 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);
-  ResidualStream residual(e, n, spec_.hidden_size);
+  ResidualStream stream = residual_->begin(e, n);
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  e.embed(residual.read(), embed_, step.token_ids);
-  if (spec_.embedding_multiplier != 1.0f) {
-    e.scale(residual.read(), residual.read(), spec_.embedding_multiplier);
-  }
+  const Tensor embedded = residual_->room(stream);
+  e.embed(embedded, embed_, step.token_ids);
+  if (spec_.embedding_multiplier != 1.0f) e.scale(embedded, embedded, spec_.embedding_multiplier);
+  residual_->start(e, stream);
   const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
     residual_norm(e, spec_, out, x, weight);
   };
   const auto add_normed = [&](Tensor weight) {
     if (!weight.is_null()) norm(branch, branch, weight);
-    add(e, residual, branch);
+    add(e, stream, branch);
   };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
-    if (step.observer != nullptr) step.observer->hidden_state(e, i, residual.read());
+    const LayerId layer{i};
+    if (step.observer != nullptr) step.observer->hidden_state(e, i, residual_->whole(stream));
     if (w.mixer != nullptr) {
-      norm(normed, residual.read(), w.input_norm);
-      w.mixer->forward(step, LayerId{i}, branch, normed);
+      norm(normed, residual_->read(e, stream, {layer, false}), w.input_norm);
+      w.mixer->forward(step, layer, branch, normed);
       add_normed(w.attention_out_norm);
     }
-    if (has_network(layer_spec(LayerId{i}))) {
-      if (!w.post_norm.is_null()) norm(normed, residual.read(), w.post_norm);
-      MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, normed));
+    if (layer_spec(layer).has_network()) {
+      // Without a norm of its own it sees what the mixer has seen.
+      if (!w.post_norm.is_null()) {
+        norm(normed, residual_->read(e, stream, {layer, true}), w.post_norm);
+      }
+      MF_RETURN_IF_ERROR(feed_forward(step, layer, branch, normed));
       add_normed(w.ffn_out_norm);
     }
-    MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, residual.read()));
+    MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, stream));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
-  norm(normed, residual.read(), final_norm_);
+  norm(normed, residual_->end(e, stream), final_norm_);
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (!logits.is_null()) {
-    e.linear(logits, wanted_rows(e, step.batch, normed, residual.spare()), lm_head_);
+    e.linear(logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_);
     if (spec_.logit_multiplier != 1.0f) e.scale(logits, logits, spec_.logit_multiplier);
   }
   return {};

@@ -13,13 +13,17 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   Encoder& e = step.encoder;
   const MoeSpec& spec = router.model->layers[static_cast<size_t>(index(router.layer))].moe;
   ScratchScope scope(e);
+  const bool is_wanted = step.experts.wants_hint(router.layer);
+  // First, so that its scratch is that of any branch.
+  const Tensor seen =
+      is_wanted ? router.residual->read(e, *router.stream, {router.layer, true}) : Tensor{};
   // Taken whether it is used or not: a dry run measures the scratch of a step without a store.
-  const Tensor normed = e.scratch({n, router.residual.dim(1)}, DType::kF32);
+  const Tensor normed = e.scratch({n, router.model->hidden_size}, DType::kF32);
   const Tensor logits = e.scratch({n, spec.num_experts}, DType::kF32);
   const Routes routes{e.scratch({n, spec.experts_per_token}, DType::kI32),
                       e.scratch({n, spec.experts_per_token}, DType::kF32)};
-  if (!step.experts.wants_hint(router.layer)) return {};
-  residual_norm(e, *router.model, normed, router.residual.slice(0, 0, n), router.norm);
+  if (!is_wanted) return {};
+  residual_norm(e, *router.model, normed, seen.slice(0, 0, n), router.norm);
   router_logits(e, logits, normed, *router.weights);
   e.route(routes, logits, router.weights->options);
   return step.experts.hint(router.layer, e, routes);

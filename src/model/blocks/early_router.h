@@ -4,16 +4,18 @@
 #pragma once
 
 #include "model/blocks/moe.h"
+#include "model/blocks/residual_stream.h"
 
 namespace moeflux::blocks {
 
 /// rms_norm(x), or layer_norm(x) where the spec's norms subtract the mean. out may be x.
 void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight);
 
-/// The input of the next MoE layer's router: residual_norm(residual, norm).
+/// The input of the next MoE layer's router: residual_norm(what its branch reads now, norm).
 struct EarlyRouter {
   LayerId layer{};
-  Tensor residual;  // [n, hidden] as it is when apply() is called
+  const Residual* residual = nullptr;
+  const ResidualStream* stream = nullptr;  // as it is when apply() is called
   Tensor norm;
   const MoeWeights* weights = nullptr;
   const ModelSpec* model = nullptr;

@@ -1,36 +1,53 @@
-// ResidualStream: what the branches of a decoder's layers read and add to.
+// Residual: what carries a token through a decoder's layers, how their branches read it and how
+// they add to it.
 #pragma once
 
-#include <utility>
+#include <cstdint>
+#include <memory>
 
 #include "backend/encoder.h"
+#include "base/ids.h"
+#include "model/model_spec.h"
+#include "model/weight_store.h"
 
 namespace moeflux::blocks {
 
-/// Has two places, so that a sum and what reads it may be one launch, in which no part overwrites
-/// what another still reads.
-class ResidualStream {
- public:
-  /// Takes scratch of [tokens, hidden_size], which ends with the caller's scope. The first contents
-  /// are the caller's to write.
-  ResidualStream(Encoder& encoder, int64_t tokens, int64_t hidden_size)
-      : encoder_(encoder),
-        now_(encoder.scratch({tokens, hidden_size}, DType::kF32)),
-        next_(encoder.scratch({tokens, hidden_size}, DType::kF32)) {}
-
-  /// f32 [tokens, hidden_size], until the next add().
-  Tensor read() const { return now_; }
-  /// The place that the next add() writes: free until then.
-  Tensor spare() const { return next_; }
-  void add(Tensor branch) {
-    encoder_.add(next_, now_, branch);
-    std::swap(now_, next_);
-  }
-
- private:
-  Encoder& encoder_;
-  Tensor now_;
-  Tensor next_;
+/// A branch of a layer: its mixer, or its feed-forward network.
+struct Branch {
+  LayerId layer{};
+  bool is_network = false;
 };
+
+/// The residual of a step: memory that ends with the caller's scope. Has two places, so that a sum
+/// and what reads it may be one launch, in which no part overwrites what another still reads.
+struct ResidualStream {
+  Tensor now;
+  Tensor next;
+  Tensor narrow;      // [tokens, hidden_size], where the others are wider
+  StreamGates gates;  // of the last branch that has read
+};
+
+/// Weights are in place; immutable.
+class Residual {
+ public:
+  virtual ~Residual() = default;
+  virtual ResidualStream begin(Encoder& e, int64_t tokens) const = 0;
+  /// Room for f32 [tokens, hidden_size]: embeddings go there before start(), and anything may once
+  /// what end() gave has been looked at.
+  virtual Tensor room(const ResidualStream& stream) const = 0;
+  /// The embeddings have been written.
+  virtual void start(Encoder& e, ResidualStream& stream) const = 0;
+  /// What the branch's norm sees, f32 [tokens, hidden_size], until the next call of any kind.
+  virtual Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const = 0;
+  /// Adds the result of the branch that has read last.
+  virtual void add(Encoder& e, ResidualStream& stream, Tensor result) const = 0;
+  /// All that is carried, f32 [tokens, width].
+  virtual Tensor whole(const ResidualStream& stream) const = 0;
+  /// What the last norm sees, as read().
+  virtual Tensor end(Encoder& e, const ResidualStream& stream) const = 0;
+};
+
+/// Claims "layers.N.hc_attn_fn" and the like where there are several streams.
+std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights);
 
 }  // namespace moeflux::blocks

@@ -74,6 +74,28 @@ TEST(Variants, OlmoeNormalisesOnlyWhenTold) {
   EXPECT_TRUE(read_with("olmoe-1b-7b", "norm_topk_prob", true)->layers[0].moe.router.normalize);
 }
 
+TEST(Variants, GlmNextReadsBothSpellingsOfItsLinearLayers) {
+  const auto expected = read(config_of("glm5_next_text"));
+  ASSERT_TRUE(expected.ok());
+  Json json = config_of("glm5_next_text");
+  for (const char* key : {"linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim",
+                          "linear_lower_bound", "layer_types"}) {
+    json.erase(key);
+  }
+  json["linear_attn_config"] = {
+      {"num_heads", 4},           {"head_dim", 32},       {"short_conv_kernel_size", 4},
+      {"gate_lower_bound", -5.0}, {"kda_layers", {0, 2}}, {"full_attn_layers", {1, 3}}};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(spec->layers[i].mixer->kind(), expected->layers[i].mixer->kind()) << i;
+    EXPECT_TRUE(spec->layers[i].mixer->state({}) == expected->layers[i].mixer->state({})) << i;
+  }
+  json["linear_attn_config"]["kda_layers"] = {0, 1};
+  expect_error(read(json), kInvalid, {"kda_layers", "full_attn_layers"});
+}
+
 // The publisher's spelling: lists of every layer, with entries of those that predict further
 // tokens.
 TEST(Variants, StepReadsItsOriginalSpelling) {

@@ -100,7 +100,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   const int64_t n = x.dim(0);
   KeySelection selected;
   if (s.index) {
-    selected = {e.scratch(s.index->ids_shape(n), DType::kI32), s.index->unit};
+    selected = s.index->selection(e.scratch(s.index->ids_shape(n), DType::kI32));
     choose_keys(step, layer, *s.index, w.index, {x, x, 2}, selected.ids);
   }
   Tensor q = project(e, x, w.q, w.q_bias);
@@ -168,7 +168,7 @@ LayerStateSpec AttentionSpec::state(const CacheTypes& types) const {
     return tensor;
   };
   LayerStateSpec layer{{of(head_dim, types.keys), of(v_head_dim, types.values)}};
-  if (index) layer.tensors.push_back(index->state(types));
+  if (index) index->add_state(types, layer.tensors);
   return layer;
 }
 

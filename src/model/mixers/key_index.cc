@@ -12,8 +12,13 @@ constexpr float kLayerNormEps = 1e-6f;
 }  // namespace
 
 // A score decides whether a key is seen at all, so its keys keep 16 bits where others have 8.
-StateTensor KeyIndexSpec::state(const CacheTypes& types) const {
-  return cached_heads(1, head_dim, types.keys == DType::kI8 ? DType::kF16 : types.keys);
+void KeyIndexSpec::add_state(const CacheTypes& types, std::vector<StateTensor>& tensors) const {
+  const DType type = types.keys == DType::kI8 ? DType::kF16 : types.keys;
+  if (!pooled) return tensors.push_back(cached_heads(1, head_dim, type));
+  // A key lies in the rows of its tokens. Behind keys, what those of the pool that is not whole yet
+  // are made of: keys and gates of its tokens.
+  tensors.push_back(cached_heads(1, head_dim / unit, type));
+  tensors.push_back({.extent = StateExtent::kFixed, .shape = {unit - 1, 2 * head_dim}});
 }
 
 KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& spec,
@@ -26,7 +31,14 @@ KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& sp
   w.k_norm = weights.vector(p + "k_norm.weight", {spec.head_dim});
   w.k_bias = weights.vector(p + "k_norm.bias", {spec.head_dim});
   w.eps = kLayerNormEps;
-  w.inverse_frequencies = weights.constant(spec.rope.inverse_frequencies);
+  if (spec.rope.rotary_dim > 0) {
+    w.inverse_frequencies = weights.constant(spec.rope.inverse_frequencies);
+  }
+  if (spec.pooled) {
+    w.pool_gate =
+        weights.float_matrix(p + "index_kpool_compress_gate", spec.head_dim, place.hidden_size);
+    w.pool_bias = weights.vector(p + "index_kpool_compress_ape", {spec.unit, spec.head_dim});
+  }
   return w;
 }
 
@@ -46,6 +58,22 @@ KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec
   return w;
 }
 
+namespace {
+
+// Gives each token the key of its pool up to it.
+Tensor pool_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
+                 const KeyIndexWeights& w, const KeyIndexInput& input, Tensor keys) {
+  Encoder& e = step.encoder;
+  const Tensor gate = e.scratch(keys.shape, DType::kF32);
+  const Tensor pooled = e.scratch(keys.shape, DType::kF32);
+  e.linear(gate, input.x, w.pool_gate);
+  e.pool_rows(pooled, keys, {gate, w.pool_bias}, step.positions,
+              step.batch.states(layer, input.tensor + 1), spec.unit);
+  return pooled;
+}
+
+}  // namespace
+
 // Factors that all scores of a token share are left out: they change no order.
 void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
                  const KeyIndexWeights& w, const KeyIndexInput& input, Tensor ids) {
@@ -54,26 +82,30 @@ void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spe
   const int64_t n = input.x.dim(0);
   const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
   const Tensor q = scratch(spec.num_heads * spec.head_dim);
-  const Tensor k = scratch(spec.head_dim);
+  Tensor k = scratch(spec.head_dim);
   const bool are_weighted = w.head_weights.rows > 0;
   const Tensor head_weights = are_weighted ? scratch(spec.num_heads) : Tensor{};
   e.linear(q, input.queries_from, w.q);
   e.linear(k, input.x, w.k);
   if (are_weighted) e.linear(head_weights, input.x, w.head_weights);
   const Tensor queries = q.split_last(spec.head_dim);
-  const Tensor keys = k.split_last(spec.head_dim);
   if (!w.q_norm.is_null()) e.rms_norm(queries, queries, w.q_norm, w.eps);
   if (w.k_bias.is_null()) {
+    const Tensor keys = k.split_last(spec.head_dim);
     e.rms_norm(keys, keys, w.k_norm, w.eps);
   } else {
     e.layer_norm(k, k, w.k_norm, w.eps);
     e.add_bias(k, w.k_bias);
   }
-  e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
-  e.rope(keys, step.positions, w.inverse_frequencies, spec.rope.options());
+  if (spec.pooled) k = pool_keys(step, layer, spec, w, input, k);
+  const Tensor keys = k.split_last(spec.head_dim);
+  if (spec.rope.rotary_dim > 0) {
+    e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
+    e.rope(keys, step.positions, w.inverse_frequencies, spec.rope.options());
+  }
   e.select_keys(ids, queries, keys, head_weights,
                 step.batch.key_values(layer, input.tensor, input.tensor),
-                {.unit = spec.unit, .recent = spec.recent});
+                {.unit = spec.unit, .recent = spec.recent, .whole = spec.pooled});
 }
 
 }  // namespace moeflux

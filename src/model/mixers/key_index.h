@@ -1,9 +1,11 @@
 // The index of sparse attention: a few heads of its own judge the keys that a token sees, and
-// attention is left to the best. Its keys are state of their own.
+// attention is left to the best. Its keys are state of their own, for each token or, pooled, for
+// each candidate.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backend/ops.h"
 #include "model/mixer.h"
@@ -22,9 +24,12 @@ struct KeyIndexSpec {
   int64_t selected = 0;  // candidates
   int64_t unit = 1;      // tokens of a candidate
   int64_t recent = 0;    // of the candidates, the last ones that are always chosen
-  RopeSpec rope;         // of the first columns of a head
+  bool pooled = false;   // a candidate has one key, pooled of its tokens, once it is whole
+  RopeSpec rope;         // of the first columns of a head; of none: positions do not count
 
-  StateTensor state(const CacheTypes& types) const;
+  /// Adds the tensors of a layer's state.
+  void add_state(const CacheTypes& types, std::vector<StateTensor>& tensors) const;
+  KeySelection selection(const Tensor& ids) const { return {ids, unit, pooled}; }
   /// Room for the choice of n tokens.
   Shape ids_shape(int64_t n) const { return {n, groups, selected}; }
   /// Tokens that a later one reads at most.
@@ -40,6 +45,8 @@ struct KeyIndexWeights {
   Tensor k_bias;  // null: the norm of keys keeps their mean, and adds nothing
   float eps = 0.0f;
   Tensor inverse_frequencies;
+  Weight pool_gate;  // of pooled keys
+  Tensor pool_bias;
 };
 
 /// DeepSeek's: queries from `query_width` columns, keys through a norm with a bias, weighted heads.
@@ -53,7 +60,7 @@ KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec
 struct KeyIndexInput {
   Tensor queries_from;
   Tensor x;           // the layer's input
-  size_t tensor = 0;  // of the layer's state, that holds its keys
+  size_t tensor = 0;  // of the layer's state, the first of add_state()
 };
 /// Records the choice of the step's tokens into `ids`, of ids_shape().
 void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,

@@ -36,7 +36,7 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
   }
   if (s.head_gate) w.gate = weights.matrix(p + "g_proj", s.num_heads, hidden_size);
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_dim);
-  w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
+  if (s.rope_dim > 0) w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
   if (s.index) w.index = take_weighted_index(weights, *s.index, place, s.q_lora_rank);
   return w;
 }
@@ -51,7 +51,7 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   const int64_t n = x.dim(0);
   // Later layers may share the choice, so its memory is not this layer's.
   if (s.index && step.selection->is_null()) {
-    *step.selection = {e.scratch(s.index->ids_shape(n), DType::kI32), s.index->unit};
+    *step.selection = s.index->selection(e.scratch(s.index->ids_shape(n), DType::kI32));
   }
   ScratchScope scope(e);
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
@@ -98,8 +98,9 @@ LayerStateSpec LatentAttentionSpec::state(const CacheTypes& types) const {
   // Values are the first kv_lora_rank elements of the keys.
   StateTensor latents = cached_heads(1, latent_dim(), types.keys);
   latents.tokens_read = tokens_read;
-  if (!index) return {{latents}};
-  return {{latents, index->state(types)}};
+  LayerStateSpec layer{{latents}};
+  if (index) index->add_state(types, layer.tensors);
+  return layer;
 }
 
 Status LatentAttentionSpec::has_state(const CacheTypes& types) const {

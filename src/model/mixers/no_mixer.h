@@ -16,4 +16,8 @@ struct NoMixerSpec : MixerSpec {
   Json config_value(std::string_view) const override { return nullptr; }
 };
 
+inline bool is_mixer(const MixerSpec& spec) {
+  return dynamic_cast<const NoMixerSpec*>(&spec) == nullptr;
+}
+
 }  // namespace moeflux

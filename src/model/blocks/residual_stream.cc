@@ -1,0 +1,126 @@
+#include "model/blocks/residual_stream.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "model/mixers/no_mixer.h"
+
+namespace moeflux::blocks {
+namespace {
+
+/// A sum of all branches.
+class PlainResidual : public Residual {
+ public:
+  explicit PlainResidual(int64_t hidden_size) : hidden_size_(hidden_size) {}
+
+  ResidualStream begin(Encoder& e, int64_t tokens) const override {
+    const Shape shape{tokens, hidden_size_};
+    ResidualStream stream;
+    stream.now = e.scratch(shape, DType::kF32);
+    stream.next = e.scratch(shape, DType::kF32);
+    return stream;
+  }
+  Tensor room(const ResidualStream& stream) const override { return stream.next; }
+  void start(Encoder&, ResidualStream& stream) const override {
+    std::swap(stream.now, stream.next);
+  }
+  Tensor read(Encoder&, const ResidualStream& stream, const Branch&) const override {
+    return stream.now;
+  }
+  void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
+    e.add(stream.next, stream.now, result);
+    std::swap(stream.now, stream.next);
+  }
+  Tensor whole(const ResidualStream& stream) const override { return stream.now; }
+  Tensor end(Encoder&, const ResidualStream& stream) const override { return stream.now; }
+
+ private:
+  int64_t hidden_size_;
+};
+
+/// Several streams, of which a branch reads a weighted sum. The last norm sees their mean.
+class MixedStreams : public Residual {
+ public:
+  MixedStreams(const ModelSpec& spec, WeightStore& weights)
+      : spec_(spec.streams), hidden_size_(spec.hidden_size), norm_eps_(spec.rms_norm_eps) {
+    for (int64_t i = 0; i < spec.num_layers(); ++i) {
+      const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
+      branches_.push_back(is_mixer(*layer.mixer) ? take(weights, i, "attn") : BranchWeights{});
+      branches_.push_back(layer.has_network() ? take(weights, i, "ffn") : BranchWeights{});
+    }
+  }
+
+  ResidualStream begin(Encoder& e, int64_t tokens) const override {
+    const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
+    const int64_t n = spec_.count;
+    return {.now = scratch({tokens, n, hidden_size_}),
+            .next = scratch({tokens, n, hidden_size_}),
+            .narrow = scratch({tokens, hidden_size_}),
+            .gates = {scratch({tokens, n}), scratch({tokens, n}), scratch({tokens, n, n})}};
+  }
+  Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
+  void start(Encoder& e, ResidualStream& stream) const override {
+    for (int64_t i = 0; i < spec_.count; ++i) e.copy(one(stream, i), stream.narrow);
+  }
+  Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const override;
+  void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
+    e.expand_streams(stream.next, stream.now, result, stream.gates);
+    std::swap(stream.now, stream.next);
+  }
+  Tensor whole(const ResidualStream& stream) const override {
+    return stream.now.reshape({stream.now.dim(0), spec_.count * hidden_size_});
+  }
+  Tensor end(Encoder& e, const ResidualStream& stream) const override {
+    e.add(stream.narrow, one(stream, 0), one(stream, 1));
+    for (int64_t i = 2; i < spec_.count; ++i) e.add(stream.narrow, stream.narrow, one(stream, i));
+    e.scale(stream.narrow, stream.narrow, 1.0f / static_cast<float>(spec_.count));
+    return stream.narrow;
+  }
+
+ private:
+  struct BranchWeights {
+    Weight gates;
+    Tensor scale;
+    Tensor base;
+  };
+  BranchWeights take(WeightStore& weights, int64_t layer, std::string_view branch) const {
+    const std::string name = formatted("layers.{}.hc_{}_", layer, branch);
+    const int64_t count = (2 + spec_.count) * spec_.count;
+    return {weights.float_matrix(name + "fn", count, spec_.count * hidden_size_),
+            weights.vector(name + "scale", {3}), weights.vector(name + "base", {count})};
+  }
+  Tensor one(const ResidualStream& stream, int64_t i) const {
+    return whole(stream).slice(1, i * hidden_size_, hidden_size_);
+  }
+
+  const StreamSpec spec_;
+  const int64_t hidden_size_;
+  const float norm_eps_;
+  std::vector<BranchWeights> branches_;  // two a layer
+};
+
+Tensor MixedStreams::read(Encoder& e, const ResidualStream& stream, const Branch& branch) const {
+  const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
+  const BranchWeights& w = branches_[number];
+  ScratchScope scope(e);
+  const Tensor all = whole(stream);
+  const int64_t tokens = all.dim(0);
+  const Tensor normed = e.scratch(all.shape, DType::kF32);
+  const Tensor logits = e.scratch({tokens, w.gates.rows}, DType::kF32);
+  e.rms_norm(normed, all, {}, norm_eps_);
+  e.linear(logits, normed, w.gates);
+  e.stream_gates(stream.gates, logits, {w.scale, w.base, spec_.iterations, spec_.eps});
+  e.combine_experts(stream.narrow, stream.now, {{}, stream.gates.read});
+  return stream.narrow;
+}
+
+}  // namespace
+
+std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights) {
+  if (spec.streams.count == 1) return std::make_unique<PlainResidual>(spec.hidden_size);
+  return std::make_unique<MixedStreams>(spec, weights);
+}
+
+}  // namespace moeflux::blocks
