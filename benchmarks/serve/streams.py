@@ -49,6 +49,7 @@ class Client:
 
 
 def ask_all(port, streams, tokens):
+    """The clients, which have their answers."""
     clients = [Client(port, i, tokens) for i in range(streams)]
     waiting = selectors.DefaultSelector()
     for client in clients:
@@ -63,8 +64,15 @@ def ask_all(port, streams, tokens):
                 running -= 1
     for client in clients:
         client.check()
+    return clients
+
+
+def tokens_per_second(clients):
+    """Of the time in which all of them ran."""
     begin = max(client.times[0] for client in clients)
     end = min(client.times[-1] for client in clients)
+    if begin >= end:
+        raise SystemExit("the answers never ran all at once: more --tokens are needed")
     frames = sum(begin < time <= end for client in clients for time in client.times)
     return frames / (end - begin)
 
@@ -87,9 +95,9 @@ def served(options):
             ask_all(port, streams, 8)
             names = ("moeflux_step_tokens_total", "moeflux_steps_total")
             before = [metric(port, name) for name in names]
-            speed = ask_all(port, streams, options.tokens)
+            clients = ask_all(port, streams, options.tokens)
             tokens, steps = (metric(port, name) - old for name, old in zip(names, before))
-            measured.append((speed, tokens / steps))
+            measured.append((tokens_per_second(clients), tokens / steps))
     return measured
 
 
