@@ -1,13 +1,7 @@
 // Keeps ThreadSanitizer from judging Rust, whose atomics it does not see.
 #pragma once
 
-#if defined(__SANITIZE_THREAD__)
-#define MF_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define MF_THREAD_SANITIZER 1
-#endif
-#endif
+#include "base/sanitizers.h"
 
 #if defined(MF_THREAD_SANITIZER)
 // Declared here because only builds with ThreadSanitizer have its headers.

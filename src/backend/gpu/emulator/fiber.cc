@@ -4,21 +4,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define MF_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MF_ADDRESS_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define MF_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define MF_THREAD_SANITIZER 1
-#endif
-#endif
+#include "base/sanitizers.h"
 
 #if defined(MF_ADDRESS_SANITIZER)
 // Functions of the sanitizers' runtime, declared here because only builds with them have the
