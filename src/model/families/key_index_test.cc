@@ -6,13 +6,13 @@
 
 #include "model/families/config_test_util.h"
 #include "model/family.h"
-#include "model/mixers/attention.h"
 #include "model/mixers/latent_attention.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
 namespace {
 
+using testing::attention_of;
 using testing::config_of;
 using testing::expect_error;
 using testing::read;
@@ -21,10 +21,6 @@ using testing::text_of;
 
 constexpr auto kUnsupported = ErrorCode::kUnsupported;
 constexpr auto kInvalid = ErrorCode::kInvalidArgument;
-
-const AttentionSpec& attention_of(const LayerSpec& layer) {
-  return *mixer_as<AttentionSpec>(layer);
-}
 
 const LatentAttentionSpec& latent_of(const LayerSpec& layer) {
   return *mixer_as<LatentAttentionSpec>(layer);
