@@ -1,6 +1,4 @@
 // The causal convolution as plans: of a sequence, or of a token of each of several.
-#include <algorithm>
-
 #include "backend/gpu/plan_building.h"
 #include "backend/gpu/planners.h"
 
@@ -16,16 +14,15 @@ void record_conv(Recorder& recorder, const ConvOp& op) {
   ConvParams p{};
   p.x_stride = row_stride(x);
   p.out_stride = row_stride(out);
-  p.tokens = states.count > 0 ? 1 : rows_of(x);
+  p.tokens = states.tokens_each(rows_of(x));
   p.channels = static_cast<u32>(out.shape.back());
   p.taps = static_cast<u32>(weight.dim(1));
   p.activation = activation_code(options.activation);
   p.has_bias = options.bias.is_null() ? 0 : 1;
-  p.has_states = states.count > 0 ? 1 : 0;
+  p.has_states = states.is_null() ? 0 : 1;
   const uint32_t columns = groups_for(p.channels, kThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
-    Plan one =
-        make_plan(KernelId::causal_conv_t1, {columns, std::max(states.count, 1u), 1}, kThreads);
+    Plan one = make_plan(KernelId::causal_conv_t1, {columns, states.sequences(), 1}, kThreads);
     one.set_params(p);
     one.bind(range_of(x, Access::kRead));
     one.bind(range_of(weight, Access::kRead));
@@ -35,7 +32,7 @@ void record_conv(Recorder& recorder, const ConvOp& op) {
     one.bind(states.addresses);
     return recorder.record(one, writes_of(states));
   }
-  MF_CHECK(states.count == 0);
+  MF_CHECK(states.is_null());
   const bool is_held = p.taps <= kConvTapsHeld;
   p.wide = is_held && p.channels % 4 == 0 && is_wide(x) && is_wide(out) && is_wide(state) ? 1 : 0;
   Plan plan = make_plan(KernelId::causal_conv_rows,

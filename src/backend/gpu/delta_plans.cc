@@ -1,6 +1,5 @@
 // The gated delta rule and the selective scan as plans. The delta rule of one token may go on
 // through the norm of its heads and their gate.
-#include <algorithm>
 #include <cmath>
 
 #include "backend/gpu/plan_building.h"
@@ -21,7 +20,7 @@ DeltaParams delta_params(const DeltaOp& delta) {
   p.out = heads_layout(delta.out);
   p.key_at = static_cast<u32>(keys);
   p.value_at = static_cast<u32>(2 * keys);
-  p.tokens = delta.states.count > 0 ? 1 : rows_of(delta.qkv);
+  p.tokens = delta.states.tokens_each(rows_of(delta.qkv));
   p.key_heads = static_cast<u32>(o.key_heads);
   p.heads_together = static_cast<u32>(o.heads_together());
   p.key_dim = static_cast<u32>(o.key_dim);
@@ -42,7 +41,7 @@ DeltaParams scan_params(const ScanOp& scan) {
   p.out = heads_layout(scan.out);
   p.key_at = static_cast<u32>(inner);
   p.query_at = static_cast<u32>(inner + o.groups * o.state_dim);
-  p.tokens = scan.states.count > 0 ? 1 : rows_of(scan.xbc);
+  p.tokens = scan.states.tokens_each(rows_of(scan.xbc));
   p.key_heads = static_cast<u32>(o.groups);
   p.heads_together = static_cast<u32>(o.heads / o.groups);
   p.key_dim = static_cast<u32>(o.state_dim);
@@ -69,12 +68,11 @@ uint32_t block_bytes(const DeltaParams& p, uint32_t rows) {
 
 Plan plan_heads(KernelId kernel, DeltaParams& p, uint32_t heads, uint32_t rows,
                 const StateTable& states, const Platform& platform) {
-  p.has_states = states.count > 0 ? 1 : 0;
+  p.has_states = states.is_null() ? 0 : 1;
   p.block_tokens = kDeltaStagers * kDeltaStageUnits / key_units(p);
   if (block_bytes(p, rows) > platform.shared_bytes_max()) p.block_tokens = kDeltaBlockMin;
-  Plan plan =
-      make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), heads, std::max(states.count, 1u)},
-                kDeltaThreads);
+  Plan plan = make_plan(kernel, {groups_for(p.value_dim, kDeltaColumns), heads, states.sequences()},
+                        kDeltaThreads);
   plan.shared_bytes = block_bytes(p, rows);
   plan.set_params(p);
   return plan;

@@ -284,13 +284,14 @@ void GpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOpti
   for_each_run(sequences, x.dim(0), joins, [&](std::span<const StateRows> run, const auto& part) {
     ConvOp op{part(out), part(x), weight, run.front().state, options};
     if (run.size() == 1) return convolve(op);
-    op.state = {};
-    if (place_states(run, op.states)) record_conv(recorder_, op);
+    if (place_states(run, op.state, op.states)) record_conv(recorder_, op);
   });
 }
 
-bool GpuEncoder::place_states(std::span<const StateRows> sequences, StateTable& states) {
+bool GpuEncoder::place_states(std::span<const StateRows> sequences, Tensor& state,
+                              StateTable& states) {
   flush();
+  state = {};
   std::vector<Tensor> tensors;
   for (const StateRows& s : sequences) tensors.push_back(s.state);
   states.count = static_cast<uint32_t>(tensors.size());
@@ -321,8 +322,7 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   for_each_run(sequences, qkv.dim(0), true, [&](std::span<const StateRows> run, const auto& part) {
     DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, run.front().state, o};
     if (run.size() > 1) {
-      op.state = {};
-      if (!place_states(run, op.states)) return;
+      if (!place_states(run, op.state, op.states)) return;
     } else if (fuse(op) != Action::kLaunch) {
       return;
     }
@@ -346,10 +346,7 @@ void GpuEncoder::selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWei
   for_each_run(sequences, xbc.dim(0), true, [&](std::span<const StateRows> run, const auto& part) {
     if (run.front().rows == 0) return;
     ScanOp op{part(out), part(xbc), part(dt), weights, run.front().state, o};
-    if (run.size() > 1) {
-      op.state = {};
-      if (!place_states(run, op.states)) return;
-    }
+    if (run.size() > 1 && !place_states(run, op.state, op.states)) return;
     flush();
     recorder_.record(plan_scan(op, recorder_.platform()), writes_of(op.states));
   });

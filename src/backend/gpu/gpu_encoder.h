@@ -126,8 +126,9 @@ class GpuEncoder : public Encoder {
   void attend_latent(const Tensor& out, const Tensor& q, const Tensor& latent,
                      const Tensor& positions, const KvRows& sequence, const LatentHeads& heads);
   void convolve(const ConvOp& op);
-  /// Places the states of several sequences as a table; what waits is recorded before.
-  bool place_states(std::span<const StateRows> sequences, StateTable& states);
+  /// Places the states of several sequences as a table, in place of one state; what waits is
+  /// recorded before.
+  bool place_states(std::span<const StateRows> sequences, Tensor& state, StateTable& states);
   /// False, and a sticky kUnsupported, when no kernel reads the weight as it lies.
   bool supports(const char* op, const Weight& weight);
   /// Two launches, with the routes and the network that wait if these can be part of them.

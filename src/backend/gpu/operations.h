@@ -62,6 +62,11 @@ struct FewRowsOp {
 struct StateTable {
   Binding addresses;
   uint32_t count = 0;  // 0: there is one sequence, whose state the operation has itself
+
+  bool is_null() const { return count == 0; }
+  uint32_t sequences() const { return is_null() ? 1 : count; }
+  /// Tokens of each sequence of an operation that has so many rows.
+  uint32_t tokens_each(uint32_t rows) const { return is_null() ? rows : 1; }
 };
 
 struct ConvOp {

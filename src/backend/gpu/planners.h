@@ -143,7 +143,7 @@ Plan plan_gather(const GatherOp& op);
 
 /// What a launch writes that has these states: all of them, or nothing but what it binds.
 inline Writes writes_of(const StateTable& states) {
-  return states.count > 0 ? Writes::kByAddress : Writes::kBound;
+  return states.is_null() ? Writes::kBound : Writes::kByAddress;
 }
 /// Many tokens, heads of other sizes than the kernel for one knows, or a token of each of several
 /// sequences.
