@@ -122,6 +122,13 @@ void add_all() {
                                   .heads = 32,
                                   .most = 513,
                                   .options = {.unit = 4, .recent = 1, .whole = true},
+                                  .n = n},
+                                 {.isa = isa,
+                                  .threads = threads,
+                                  .heads = 4,
+                                  .most = 513,
+                                  .options = {.unit = 4, .recent = 1, .whole = true, .relu = true},
+                                  .has_weights = false,
                                   .n = n}};
         for (const Index& p : indices) {
           benchmark::RegisterBenchmark(formatted("select_keys/{}/{}x128/n:{}/depth:{}/threads:{}",

@@ -1,6 +1,6 @@
 // Residuals of several streams on the CPU backend, as GLM-5.3-Flash has them (4 of 4096), in
 // microseconds a token. Their gates; what a branch reads of them, with the norm and the product
-// before it; what it adds. And pools of index keys.
+// before it; what it adds; signed roots of their products. And pools of index keys.
 //   streams_bench --benchmark_filter=gates/avx512
 #include "base/format.h"
 #include "bench_device.h"
@@ -41,6 +41,9 @@ class Streams {
     encoder_.linear(logits_, normed_, weight_);
     make_gates();
     encoder_.combine_experts(branch_, x_, {{}, gates_.read});
+  }
+  void root() {
+    encoder_.root_dots(gates_.write, x_, next_, {.scale = 1.0f / 64.0f, .least = 1e-6f});
   }
   void add() { encoder_.expand_streams(next_, x_, branch_, gates_); }
 
@@ -105,6 +108,7 @@ void add_all() {
         add("gates", p, part(&Streams::make_gates));
         add("read", p, part(&Streams::read));
         add("expand", p, part(&Streams::add));
+        add("root", p, part(&Streams::root));
         add("pool", p, [p](benchmark::State& state) { run_pool(state, p); });
       }
     }

@@ -123,11 +123,15 @@ class Encoder {
   ///   mix = softmax over the last index of (logit * scale[2] + base), + eps; then divided by (sum
   ///   +
   /// eps) of its columns, and iterations - 1 times of its rows and again of its columns.
+  /// Where read and mix are null, logits are those of write alone [n, streams].
   virtual void stream_gates(const StreamGates& gates, Tensor logits,
                             const StreamGateOptions& options) = 0;
   /// out[t, j] = write[t, j] * branch[t] + sum over i, in order, of mix[t, i, j] * x[t, i]; x[t, j]
   /// without a mix. x and out [n, streams, cols], contiguous and apart; branch [n, cols].
   virtual void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) = 0;
+  /// out[t, j] = sign(d) * sqrt(max(|d|, least)) with d = scale * (a[t, j] . b[t, j]), 0 where d
+  /// is. a, b f32 [n, streams, cols], contiguous; out f32 [n, streams], contiguous.
+  virtual void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) = 0;
 
   /// The k greatest of each row of x f32 [n, cols], best first, and where they stand: values f32
   /// [n, k], ids i32 [n, k], both contiguous, k at most kTopRowsMax and cols. Equal ones go to the

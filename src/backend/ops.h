@@ -44,6 +44,9 @@ struct RopeOptions {
   int64_t rotary_dim = 0;  // the first rotary_dim elements of a head rotate, the rest pass through
   bool interleaved = false;       // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
   float attention_factor = 1.0f;  // multiplies cos and sin (YaRN)
+  int64_t unit = 1;               // heads turn by the last position that is a multiple of it
+
+  bool operator==(const RopeOptions&) const = default;
 };
 
 /// Keys and values of one layer and one sequence, in pages of page_tokens. The token at position t
@@ -106,9 +109,9 @@ struct KeySelection {
 };
 
 /// How keys are chosen. A token's score is the sum over the group's index heads, in order, of
-/// weight * max(0, q . k), or of q . k without weights; a candidate's is the best of those of its
-/// tokens that the choosing token sees. Ties go to the lower candidate; what is no number stands
-/// before all others, as plus infinity does.
+/// weight * max(0, q . k), or of q . k without weights unless `relu`; a candidate's is the best of
+/// those of its tokens that the choosing token sees. Ties go to the lower candidate; what is no
+/// number stands before all others, as plus infinity does.
 struct SelectOptions {
   int64_t unit = 1;  // tokens of a candidate
   /// The token's last candidate and those before it that are chosen whatever their scores: at least
@@ -117,6 +120,7 @@ struct SelectOptions {
   /// A candidate has one key, of its tokens together, and is seen once its last token is; the
   /// tokens behind those are the last candidate, without a key. `recent` is 1 then.
   bool whole = false;
+  bool relu = false;  // without weights, max(0, q . k) counts
 
   KeySelection selection(const Tensor& ids) const { return {ids, unit, whole}; }
   /// Tokens that share a key.
@@ -138,20 +142,28 @@ constexpr int64_t kPoolMax = 64;
 /// A residual of several streams, for each of n tokens: what a branch reads of them, what they get
 /// of its result, and how they mix. f32 and contiguous.
 struct StreamGates {
-  Tensor read;   // [n, streams]
+  Tensor read;   // [n, streams], or null: they are read by other means
   Tensor write;  // [n, streams]
   Tensor mix;    // [n, streams, streams], or null: none mixes with another
 };
 
-/// How stream_gates() makes them.
+/// How stream_gates() makes them. Without gates to read and to mix there are neither scale nor
+/// base: write_scale multiplies the logits of write.
 struct StreamGateOptions {
-  Tensor scale;            // f32 [3], of read, write and mix
-  Tensor base;             // f32 [(2 + streams) * streams]: those of read | write | mix
+  Tensor scale = {};       // f32 [3], of read, write and mix
+  Tensor base = {};        // f32 [(2 + streams) * streams]: those of read | write | mix
   int64_t iterations = 1;  // of divisions by sums
   float eps = 0.0f;
+  float write_scale = 1.0f;
 };
 /// Streams of a residual, at most.
 constexpr int64_t kStreamsMax = 5;
+
+/// How root_dots() makes a number of a product.
+struct RootDotOptions {
+  float scale = 1.0f;
+  float least = 0.0f;  // under the root
+};
 
 struct ConvOptions {
   Activation activation = Activation::kSilu;  // kSilu or kIdentity

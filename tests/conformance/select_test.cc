@@ -99,6 +99,12 @@ TEST(SelectKeys, ChoosesWhatTheReferenceDoesAndTheLowerOfEquals) {
                                               .page_type = DType::kF16,
                                               .seed = 3});
   expect_choices("no weights", {.has_weights = false, .seed = 4});
+  expect_choices("no weights and nothing negative", {.length = 60,
+                                                     .chunks = {7, 53},
+                                                     .heads = 7,
+                                                     .options = {.relu = true},
+                                                     .has_weights = false,
+                                                     .seed = 14});
   expect_choices("one key each", {.most = 1, .seed = 5});
   expect_choices("many heads",
                  {.length = 24, .chunks = {23, 1}, .heads = 64, .dim = 32, .most = 8, .seed = 6});

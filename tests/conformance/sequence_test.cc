@@ -41,9 +41,27 @@ TEST(Rope, MatchesTheReferenceInBothPairings) {
   }
 }
 
+TEST(Rope, TurnsByPositionsRoundedDown) {
+  Random random(29);
+  const std::vector<float> x = random.floats(6 * 3 * 32);
+  const std::vector<float> frequencies = random.floats(8, 0.0f, 1.0f);
+  const std::vector<int32_t> rounded = {0, 0, 12, 12, 4092, 99996};
+  const std::vector<int32_t> positions = {0, 3, 12, 15, 4095, 99999};
+  for (const NamedDevice& device : devices()) {
+    Session s(*device.device);
+    const auto turned = [&](const std::vector<int32_t>& at, int64_t unit) {
+      const Tensor heads = s.floats({6, 3, 32}, x);
+      s.encoder().rope(heads, s.ints({6}, at), s.floats({8}, frequencies),
+                       {.rotary_dim = 16, .unit = unit});
+      return s.read(heads);
+    };
+    expect_same_bits(device.name, turned(rounded, 1), turned(positions, 4));
+  }
+}
+
 TEST(CausalConv, MatchesTheReference) {
   Random random(25);
-  for (const int64_t taps : {2, 3, 4, 5}) {
+  for (const int64_t taps : {2, 3, 4, 5, 10}) {
     for (const int64_t channels : {1, 7, 16, 33, 100, 1100}) {
       for (const int64_t n : kTokens) {
         ConvProblem p = ConvProblem::make(random, channels, taps, n);

@@ -85,6 +85,69 @@ TEST(StreamGates, AMixKeepsSumsOfRowsAndColumns) {
   }
 }
 
+TEST(StreamGates, ThoseOfWritingAloneMatchTheReference) {
+  Random random(88);
+  for (const int64_t streams : {1, 3, 4}) {
+    for (const int64_t n : {1, 50}) {
+      const std::vector<float> logits = random.floats(n * streams, -30.0f, 30.0f);
+      const std::vector<float> tolerance(logits.size(), 16.0f * kRounding);
+      compare_with_reference(
+          {"stream_gates", formatted("of writing, {}x{}", n, streams), streams, tolerance},
+          [&](Session& s) {
+            const Tensor write = s.zeros({n, streams});
+            s.encoder().stream_gates({{}, write, {}}, s.floats({n, streams}, logits),
+                                     {.write_scale = 0.25f});
+            return s.read(write);
+          });
+    }
+  }
+}
+
+/// Dot products of rows of streams.
+std::vector<float> root_dots_of(Session& s, const Shape& shape, const std::vector<float>& a,
+                                const std::vector<float>& b, const Chunks& chunks) {
+  const Tensor left = s.floats(shape, a);
+  const Tensor right = s.floats(shape, b);
+  const Tensor out = s.zeros({shape[0], shape[1]});
+  int64_t at = 0;
+  for (const int64_t rows : chunks) {
+    s.encoder().root_dots(out.slice(0, at, rows), left.slice(0, at, rows), right.slice(0, at, rows),
+                          {.scale = 0.5f, .least = 1e-6f});
+    at += rows;
+  }
+  return s.read(out);
+}
+
+TEST(RootDots, MatchTheReference) {
+  Random random(89);
+  for (const int64_t streams : {1, 4}) {
+    for (const int64_t cols : {1, 3, 16, 33, 128, 515}) {
+      const Shape shape{5, streams, cols};
+      const std::vector<float> a = random.floats(shape.num_elements());
+      const std::vector<float> b = random.floats(shape.num_elements());
+      // Near zero a root makes much of an error under it.
+      const std::vector<float> tolerance(static_cast<size_t>(5 * streams),
+                                         std::sqrt(kRounding * static_cast<float>(cols)) / 16.0f);
+      compare_with_reference(
+          {"root_dots", formatted("{} streams of {}", streams, cols), streams, tolerance},
+          [&](Session& s) { return root_dots_of(s, shape, a, b, {5}); });
+    }
+  }
+}
+
+TEST(RootDots, KeepSignsAndTheLeastRootOfWhatIsNotZero) {
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const std::vector<float> roots =
+        root_dots_of(s, {1, 4, 2}, {8.0f, 0.0f, -8.0f, 0.0f, 0.0f, 0.0f, -1e-8f, 0.0f},
+                     {1.0f, 5.0f, 1.0f, 5.0f, 1.0f, 1.0f, 1.0f, 5.0f}, {1});
+    EXPECT_NEAR(roots[0], 2.0f, 1e-5f) << device->name;
+    EXPECT_NEAR(roots[1], -2.0f, 1e-5f) << device->name;
+    EXPECT_EQ(roots[2], 0.0f) << device->name;
+    EXPECT_NEAR(roots[3], -1e-3f, 1e-8f) << device->name;
+  }
+}
+
 struct ExpandProblem {
   int64_t n = 1;
   int64_t streams = 4;
@@ -143,13 +206,17 @@ TEST(Streams, ATokensResultsAreItsOwn) {
   Random random(84);
   const GateProblem gates = GateProblem::make(random, 30, 4, 20);
   const ExpandProblem expand = ExpandProblem::make(random, 30, 4, 40, true);
+  const std::vector<float> other = random.floats(30 * 4 * 40);
   for (const NamedDevice* device : one_device_per_family()) {
     Session s(*device->device);
     const std::vector<float> expected_gates = gates.run(s, {30});
     const std::vector<float> expected = expand.run(s, {30});
+    const Shape shape{30, 4, 40};
+    const std::vector<float> dots = root_dots_of(s, shape, expand.x, other, {30});
     for (const Chunks& chunks : {one_by_one(30), Chunks{1, 9, 20}}) {
       expect_same_bits(device->name, expected_gates, gates.run(s, chunks));
       expect_same_bits(device->name, expected, expand.run(s, chunks));
+      expect_same_bits(device->name, dots, root_dots_of(s, shape, expand.x, other, chunks));
     }
   }
 }

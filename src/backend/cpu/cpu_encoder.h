@@ -63,6 +63,7 @@ class CpuEncoder : public Encoder {
   void stream_gates(const StreamGates& gates, Tensor logits,
                     const StreamGateOptions& options) override;
   void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
+  void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;
@@ -168,6 +169,7 @@ class CpuEncoder : public Encoder {
                          const KvView& kv, const AttentionOptions& options);
   void attend(const Tensor& out, const Tensor& q, int64_t kv_heads, const KvView& kv,
               const AttentionOptions& options);
+  void write_gates(const StreamGates& gates, Tensor logits, float scale);
   /// The pages with a row a key.
   KvView append_index_keys(const Tensor& k, const KvView& kv, const SelectOptions& options);
   void select(const Select& op);

@@ -42,6 +42,7 @@ class Select {
     shared_.q_token_stride = q.strides[0];
     shared_.q_stride = q.strides[1];
     shared_.weight_stride = weights_.is_null() ? 0 : weights_.strides[0];
+    shared_.relu = options.relu;
     shared_.heads = q.dim(1);
     shared_.heads_per_group = q.dim(1) / groups();
     shared_.key_tokens = key_tokens_;

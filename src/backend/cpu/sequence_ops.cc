@@ -22,8 +22,9 @@ void CpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
   for_tasks(n, n * (heads * rows.cols + 16 * half), [&](int64_t t) {
     float* cosines = space + t * 2 * half;
     float* sines = cosines + half;
+    const int64_t at = position[t] / options.unit * options.unit;
     for (int64_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position[t]) * frequencies[i];
+      const float angle = static_cast<float>(at) * frequencies[i];
       cosines[i] = std::cos(angle) * options.attention_factor;
       sines[i] = std::sin(angle) * options.attention_factor;
     }
@@ -55,7 +56,7 @@ void CpuEncoder::causal_conv(Tensor out, Tensor x, Tensor weight, const ConvOpti
   const RowsView from(x);
   const int64_t channels = to.cols;
   const int64_t taps = weight.dim(1);
-  constexpr int64_t kTapsMax = 8;  // of the kernels
+  constexpr int64_t kTapsMax = 16;  // of the kernels
   MF_CHECK(from.cols == channels && from.rows == to.rows && weight.dim(0) == channels &&
            weight.is_contiguous() && taps >= 1 && taps <= kTapsMax && out.shape.rank() == 2 &&
            (options.bias.is_null() || options.bias.num_elements() == channels));

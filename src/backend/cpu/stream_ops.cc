@@ -69,6 +69,7 @@ void CpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
                               const StreamGateOptions& options) {
   flush();
   const RowsView from(logits);
+  if (gates.read.is_null()) return write_gates(gates, logits, options.write_scale);
   const int64_t streams = gates.read.dim(1);
   MF_CHECK(from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
            options.scale.num_elements() == 3 && streams <= kStreamsMax &&
@@ -93,6 +94,33 @@ void CpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
       divide_by_sums(mix, rows, options.eps);
       divide_by_sums(mix, columns, options.eps);
     }
+  });
+}
+
+void CpuEncoder::write_gates(const StreamGates& gates, Tensor logits, float scale) {
+  const RowsView from(logits);
+  MF_CHECK(gates.mix.is_null() && gates.write.shape == logits.shape && logits.is_contiguous() &&
+           gates.write.is_contiguous());
+  if (!status_.ok()) return;
+  float* to = host_ptr<float>(gates.write);
+  for (int64_t i = 0; i < from.rows * from.cols; ++i) {
+    const double logit = static_cast<double>(from.data[i]) * scale;
+    to[i] = static_cast<float>(2.0 * sigmoid(logit));
+  }
+}
+
+void CpuEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) {
+  flush();
+  const RowsView left(a);
+  const RowsView right(b);
+  MF_CHECK(a.shape == b.shape && out.num_elements() == left.rows && out.is_contiguous());
+  if (!status_.ok()) return;
+  float* to = host_ptr<float>(out);
+  for_tasks(left.rows, left.rows * left.cols, [&](int64_t r) {
+    const float dot = kernels_.dot(left.row(r), right.row(r), left.cols) * options.scale;
+    const float size = std::abs(dot);
+    const float root = std::sqrt(size < options.least ? options.least : size);
+    to[r] = dot < 0.0f ? -root : dot == 0.0f ? 0.0f : root;
   });
 }
 

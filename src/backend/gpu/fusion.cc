@@ -82,8 +82,7 @@ bool fits_beside(const AllHeads& waiting, const Heads& heads) {
 bool share_rope(const Heads& a, const Heads& b) {
   return !a.has_rope || !b.has_rope ||
          (are_same(a.positions, b.positions) && are_same(a.frequencies, b.frequencies) &&
-          a.rope.rotary_dim == b.rope.rotary_dim && a.rope.interleaved == b.rope.interleaved &&
-          a.rope.attention_factor == b.rope.attention_factor);
+          a.rope == b.rope && a.rope.unit == 1);
 }
 
 // The heads that wait to turn, or null.

@@ -202,6 +202,11 @@ void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
 
 void GpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
                               const StreamGateOptions& options) {
+  if (gates.read.is_null()) {
+    MF_CHECK(gates.mix.is_null() && gates.write.shape == logits.shape && logits.is_contiguous() &&
+             gates.write.is_contiguous());
+    return record(plan_stream_gates(gates, logits, options));
+  }
   const int64_t streams = gates.read.dim(1);
   MF_CHECK(logits.is_contiguous() && logits.shape.back() == (2 + streams) * streams &&
            options.base.num_elements() == logits.shape.back() &&
@@ -215,6 +220,12 @@ void GpuEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const Strea
            rows_of(branch) == x.dim(0) && branch.shape.back() == x.shape.back() &&
            x.dim(1) <= kStreamsMax && !have_overlap(out, x));
   record(plan_expand_streams({out, x, branch, gates}));
+}
+
+void GpuEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) {
+  MF_CHECK(a.shape == b.shape && a.is_contiguous() && b.is_contiguous() && out.is_contiguous() &&
+           out.num_elements() == rows_of(a));
+  record(plan_root_dots(out, a, b, options));
 }
 
 // --- Products ---

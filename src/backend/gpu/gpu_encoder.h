@@ -46,6 +46,7 @@ class GpuEncoder : public Encoder {
   void stream_gates(const StreamGates& gates, Tensor logits,
                     const StreamGateOptions& options) override;
   void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
+  void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) override;
   void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                  const GluOptions& options) override;
   void glu(Tensor out, Tensor gate, Tensor up, const GluOptions& options) override;

@@ -137,7 +137,8 @@ bool fits_latent_kernels(const Tensor& q, const Tensor& latent, const LatentHead
   const int64_t nope = q.dim(2) - heads.rope.rotary_dim;
   return q.dim(0) <= kFewTokensMax && fits_latent(heads.k_up) && fits_latent(heads.v_up) &&
          (heads.k_up_is_transposed || nope % int64_t{kHeadPartRows} == 0) &&
-         heads.v_up.cols + heads.rope.rotary_dim == latent.dim(1) && heads.rope.rotary_dim % 2 == 0;
+         heads.v_up.cols + heads.rope.rotary_dim == latent.dim(1) &&
+         heads.rope.rotary_dim % 2 == 0 && heads.rope.unit == 1;
 }
 
 void record_latent_attention(Recorder& recorder, const LatentOp& op) {

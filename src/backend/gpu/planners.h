@@ -38,6 +38,8 @@ struct ExpandOp {
   const StreamGates& gates;
 };
 Plan plan_expand_streams(const ExpandOp& op);
+Plan plan_root_dots(const Tensor& out, const Tensor& a, const Tensor& b,
+                    const RootDotOptions& options);
 
 // --- Sums: chain_plans.cc, down_sum_plans.cc ---
 

@@ -167,6 +167,7 @@ Plan plan_rope(const RopeOp& op) {
   p.heads = static_cast<u32>(op.x.dim(1));
   p.half = static_cast<u32>(op.options.rotary_dim / 2);
   p.interleaved = op.options.interleaved ? 1 : 0;
+  p.unit = static_cast<u32>(op.options.unit);
   p.factor = op.options.attention_factor;
   const uint64_t pairs = uint64_t{p.tokens} * p.heads * p.half;
   Plan plan = make_plan(KernelId::rope_heads, {groups_for(pairs, kThreads), 1, 1}, kThreads);

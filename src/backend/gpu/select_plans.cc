@@ -34,6 +34,7 @@ IndexScoresParams index_params(const SelectOp& op) {
   p.unit = static_cast<u32>(op.options.unit) / p.key_tokens;
   p.span = p.unit * std::max<u32>(1, kIndexThreads / p.unit);
   p.has_weights = op.head_weights.is_null() ? 0 : 1;
+  p.relu = op.options.relu ? 1 : 0;
   const bool is_wide_page = p.head_dim % wide_elements(page.dtype) == 0 &&
                             std::all_of(op.keys.k_pages.begin(), op.keys.k_pages.end(), is_wide);
   p.wide = is_wide_page ? 1 : 0;

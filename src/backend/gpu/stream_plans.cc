@@ -10,10 +10,22 @@ static_assert(kStreamsMax == kExpandStreamsMax && kStreamsMax * kStreamsMax <= k
 constexpr uint32_t kGateThreads = 64;
 constexpr uint32_t kThreads = 128;
 
+Plan plan_write_gates(const StreamGates& gates, const Tensor& logits, float scale) {
+  WriteGateParams p{};
+  p.count = static_cast<u32>(logits.num_elements());
+  p.scale = scale;
+  Plan plan = make_plan(KernelId::write_gates, {groups_for(p.count, kThreads), 1, 1}, kThreads);
+  plan.set_params(p);
+  plan.bind(range_of(logits, Access::kRead));
+  bind_output(plan, gates.write);
+  return plan;
+}
+
 }  // namespace
 
 Plan plan_stream_gates(const StreamGates& gates, const Tensor& logits,
                        const StreamGateOptions& options) {
+  if (gates.read.is_null()) return plan_write_gates(gates, logits, options.write_scale);
   StreamGateParams p{};
   p.tokens = rows_of(logits);
   p.streams = static_cast<u32>(gates.read.dim(1));
@@ -48,6 +60,23 @@ Plan plan_expand_streams(const ExpandOp& op) {
   plan.bind(range_of(op.gates.write, Access::kRead));
   plan.bind(range_of(op.gates.mix, Access::kRead));
   bind_output(plan, op.out);
+  return plan;
+}
+
+Plan plan_root_dots(const Tensor& out, const Tensor& a, const Tensor& b,
+                    const RootDotOptions& options) {
+  RootDotParams p{};
+  p.rows = rows_of(a);
+  p.cols = static_cast<u32>(a.shape.back());
+  p.scale = options.scale;
+  p.least = options.least;
+  p.wide = p.cols % 4 == 0 && is_wide(a) && is_wide(b) ? 1 : 0;
+  Plan plan =
+      make_plan(KernelId::root_dots, {groups_for(p.rows, kThreads / kSimdLanes), 1, 1}, kThreads);
+  plan.set_params(p);
+  plan.bind(range_of(a, Access::kRead));
+  plan.bind(range_of(b, Access::kRead));
+  bind_output(plan, out);
   return plan;
 }
 

@@ -248,7 +248,8 @@ void ReferenceEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequenci
     for (int64_t i = 0; i < half; ++i) {
       // The angle is rounded to f32, as the reference implementations compute it: at position 10^5
       // that is visible.
-      const float angle = static_cast<float>(position[r / x.dim(1)]) * frequencies[i];
+      const int64_t at = position[r / x.dim(1)] / options.unit * options.unit;
+      const float angle = static_cast<float>(at) * frequencies[i];
       const double cosine = std::cos(static_cast<double>(angle)) * options.attention_factor;
       const double sine = std::sin(static_cast<double>(angle)) * options.attention_factor;
       float& a = head[options.interleaved ? 2 * i : i];

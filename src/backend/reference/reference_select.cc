@@ -19,6 +19,7 @@ namespace {
 struct IndexQueries {
   RowsView q;  // [n * index_heads, dim]
   const float* weights;
+  bool relu;      // without weights
   int64_t first;  // row of q
   int64_t heads;
 };
@@ -29,7 +30,11 @@ float score_of(const IndexQueries& queries, const float* key) {
     const std::span<const float> q(queries.q.row(queries.first + j),
                                    static_cast<size_t>(queries.q.cols));
     const double dot = reference::dot(q, key);
-    sum += queries.weights == nullptr ? dot : queries.weights[j] * std::max(dot, 0.0);
+    if (queries.weights != nullptr) {
+      sum += queries.weights[j] * std::max(dot, 0.0);
+    } else {
+      sum += queries.relu ? std::max(dot, 0.0) : dot;
+    }
   }
   return static_cast<float>(sum);
 }
@@ -83,7 +88,7 @@ void select(const Tensor& ids, const Tensor& q, const Tensor& head_weights,
       const int64_t first = g * (heads / groups);
       const IndexQueries own{
           queries, head_weights.is_null() ? nullptr : RowsView(head_weights).row(t) + first,
-          t * heads + first, heads / groups};
+          options.relu, t * heads + first, heads / groups};
       std::vector<float> scores = candidates.scores(own, t, space);
       for (int64_t c = count - options.recent; c < count; ++c) {
         scores[static_cast<size_t>(c)] = std::numeric_limits<float>::infinity();

@@ -50,6 +50,17 @@ class Mix {
 void ReferenceEncoder::stream_gates(const StreamGates& gates, Tensor logits,
                                     const StreamGateOptions& options) {
   const RowsView from(logits);
+  if (gates.read.is_null()) {
+    MF_CHECK(gates.mix.is_null() && gates.write.shape == logits.shape);
+    const RowsView write(gates.write);
+    for (int64_t t = 0; t < from.rows; ++t) {
+      for (int64_t i = 0; i < from.cols; ++i) {
+        const double logit = static_cast<double>(from.row(t)[i]) * options.write_scale;
+        write.row(t)[i] = static_cast<float>(2.0 * sigmoid(logit));
+      }
+    }
+    return;
+  }
   const int64_t streams = gates.read.dim(1);
   MF_CHECK(from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
            options.scale.num_elements() == 3 && streams <= kStreamsMax);
@@ -106,6 +117,24 @@ void ReferenceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch,
         to.row(t * streams + j)[c] = static_cast<float>(sum);
       }
     }
+  }
+}
+
+void ReferenceEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) {
+  const RowsView to(out);
+  const RowsView left(a);
+  const RowsView right(b);
+  MF_CHECK(a.shape == b.shape && out.num_elements() == left.rows);
+  for (int64_t r = 0; r < left.rows; ++r) {
+    double dot = 0.0;
+    for (int64_t c = 0; c < left.cols; ++c) {
+      dot += static_cast<double>(left.row(r)[c]) * right.row(r)[c];
+    }
+    dot *= options.scale;
+    const double root = std::sqrt(std::max(std::abs(dot), static_cast<double>(options.least)));
+    to.row(r / to.cols)[r % to.cols] = static_cast<float>(dot < 0.0    ? -root
+                                                          : dot == 0.0 ? 0.0
+                                                                       : root);
   }
 }
 

@@ -130,13 +130,18 @@ void TraceEncoder::top_rows(Tensor values, Tensor, Tensor x) {
 }
 
 void TraceEncoder::stream_gates(const StreamGates& gates, Tensor logits, const StreamGateOptions&) {
-  record(formatted("stream_gates {} from {}", text_of(gates.read), text_of(logits)));
+  record(formatted("stream_gates {} from {}", text_of(gates.write), text_of(logits)));
 }
 
 void TraceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) {
   MF_CHECK(out.shape == x.shape);
   record(formatted("expand_streams {} + {}{}", text_of(out), text_of(branch),
                    gates.mix.is_null() ? "" : " mixed"));
+}
+
+void TraceEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions&) {
+  MF_CHECK(a.shape == b.shape && out.num_elements() * a.shape.back() == a.num_elements());
+  record(formatted("root_dots {} = {}", text_of(out), text_of(a)));
 }
 
 void TraceEncoder::embed(Tensor out, const Weight& table, Tensor token_ids) {
@@ -172,8 +177,9 @@ void TraceEncoder::head_linear_transposed(Tensor out, Tensor x, const Weight& we
 }
 
 void TraceEncoder::rope(Tensor x, Tensor, Tensor, const RopeOptions& options) {
-  record(formatted("rope {} rotary {}{}", text_of(x), options.rotary_dim,
-                   options.interleaved ? " interleaved" : ""));
+  record(formatted("rope {} rotary {}{}{}", text_of(x), options.rotary_dim,
+                   options.interleaved ? " interleaved" : "",
+                   options.unit > 1 ? formatted(" by {}", options.unit) : ""));
 }
 
 void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,

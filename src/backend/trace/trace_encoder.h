@@ -50,6 +50,7 @@ class TraceEncoder : public Encoder {
   void stream_gates(const StreamGates& gates, Tensor logits,
                     const StreamGateOptions& options) override;
   void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
+  void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
   void linear(Tensor out, Tensor x, const Weight& weight) override;

@@ -183,7 +183,7 @@ static void row_decays(const RowDecayArgs& args) {
   }
 }
 
-constexpr int kTapsMax = 8;
+constexpr int kTapsMax = 16;
 /// Channels that go through the tokens together: what they read of a token is worth a prefetch, and
 /// their taps stay in L1.
 constexpr int64_t kConvChannels = 256;

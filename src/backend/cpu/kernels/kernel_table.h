@@ -314,6 +314,7 @@ struct KernelTable {
   void (*weighted_sum)(float* out, const float* rows, int64_t stride, const float* weights,
                        int64_t count, int64_t n);
   void (*expand_streams)(const ExpandArgs& args);
+  float (*dot)(const float* a, const float* b, int64_t n);
   /// out = e^x: the approximation the others are built on, for its own test.
   void (*exp)(float* out, const float* x, int64_t n);
 };

@@ -43,5 +43,6 @@ constexpr KernelTable make_table(const char* name) {
           .mul_activated = mul_activated,
           .weighted_sum = weighted_sum,
           .expand_streams = expand_streams,
+          .dot = dot,
           .exp = exp_array};
 }

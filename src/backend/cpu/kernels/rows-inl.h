@@ -10,6 +10,8 @@ MF_INLINE float vdot(const float* a, const float* b, int64_t n) {
   return vreduce_add(acc);
 }
 
+static float dot(const float* a, const float* b, int64_t n) { return vdot(a, b, n); }
+
 MF_INLINE float sum_of_squares(const float* x, int64_t n) { return vdot(x, x, n); }
 
 static void exp_array(float* out, const float* x, int64_t n) {

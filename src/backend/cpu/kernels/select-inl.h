@@ -91,7 +91,8 @@ static void score_index_heads(const IndexScoresArgs& args, int64_t token, int64_
     for (int v = 0; v < kPanelVecs; ++v) {
       if (in_group == 0) sums.of[v] = vset(0.0f);
       if (args.weights == nullptr) {
-        sums.of[v] = vadd(sums.of[v], acc[r][v]);
+        const Vec dot = args.relu ? vmax(vset(0.0f), acc[r][v]) : acc[r][v];
+        sums.of[v] = vadd(sums.of[v], dot);
       } else {
         // The greater of a dot and 0; NaN stays, as it is the second operand.
         const Vec weight = vset(args.weights[token * args.weight_stride + head + r]);

@@ -9,13 +9,15 @@ namespace moeflux::cpu {
 constexpr int64_t kIndexPanelKeys = 32;
 
 /// Scores of the keys [begin, end) for some tokens, each of the keys that it sees and of no other:
-/// a sum over the heads of a group in order of weight * max(0, q . k), or of q . k.
+/// a sum over the heads of a group in order of weight * max(0, q . k), or of q . k or max(0, q .
+/// k).
 struct IndexScoresArgs {
   const float* q;
   int64_t q_token_stride;
   int64_t q_stride;      // between heads
   const float* weights;  // of the first token, [heads]; or null
   int64_t weight_stride;
+  bool relu;  // without weights, max(0, q . k) counts
   int64_t tokens;
   int64_t heads;
   int64_t heads_per_group;

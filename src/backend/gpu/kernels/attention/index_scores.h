@@ -58,10 +58,11 @@ MF_FN f32 add_index_heads(MF_PARAMS(IndexScoresParams) p, f32 sum, u32 first,
   MF_UNROLL
   for (u32 i = 0u; i < kIndexHeads; ++i) {
     if (first + i >= p.heads) continue;
+    const f32 positive = dots[i] < 0.0f ? 0.0f : dots[i];
     if (p.has_weights == 0u) {
-      sum = sum + dots[i];
+      sum = sum + (p.relu != 0u ? positive : dots[i]);
     } else {
-      sum = mf_fma(weights[first + i], dots[i] < 0.0f ? 0.0f : dots[i], sum);
+      sum = mf_fma(weights[first + i], positive, sum);
     }
   }
   return sum;

@@ -13,6 +13,7 @@ struct RopeParams {
   u32 heads;
   u32 half;  // rotary_dim / 2
   u32 interleaved;
+  u32 unit;  // positions are rounded down to multiples of it
   f32 factor;
 };
 

@@ -36,8 +36,9 @@ MF_KERNEL(rope_heads, RopeParams, MF_READ(0, i32, positions), MF_READ(1, f32, fr
   const u64 at = token * p.token_stride + head * p.head_stride;
   const u64 first = at + (p.interleaved != 0u ? 2u * pair : pair);
   const u64 second = first + (p.interleaved != 0u ? 1u : p.half);
-  const Rotated both =
-      rotated(x[first], x[second], turn_of(positions[token], frequencies[pair], p.factor));
+  i32 position = positions[token];
+  if (p.unit > 1u) position -= position % static_cast<i32>(p.unit);
+  const Rotated both = rotated(x[first], x[second], turn_of(position, frequencies[pair], p.factor));
   x[first] = both.first;
   x[second] = both.second;
 }

@@ -26,6 +26,7 @@ struct IndexScoresParams {
   u32 unit;        // keys of a candidate
   u32 span;        // keys of a group of threads: whole candidates, at most kIndexSpanMax
   u32 has_weights;
+  u32 relu;  // without weights, the greater of a dot and 0 counts
   u32 wide;  // rows of keys begin on 16-byte boundaries and are multiples of them
 };
 

@@ -14,5 +14,7 @@
   X(embed_rows, 5, EmbedParams, kWaits)        \
   X(stream_gates, 6, StreamGateParams, kWaits) \
   X(expand_streams, 5, ExpandParams, kWaits)   \
+  X(write_gates, 2, WriteGateParams, kWaits)   \
+  X(root_dots, 3, RootDotParams, kWaits)       \
   X(top_values, 4, TopParams, kWaits)          \
   X(read_out, 2, ReadOutParams, kWaits)

@@ -39,6 +39,19 @@ struct ExpandParams {
   u64 branch_stride;
 };
 
+/// A thread a gate.
+struct WriteGateParams {
+  u32 count;
+  f32 scale;
+};
+struct RootDotParams {
+  u32 rows;
+  u32 cols;
+  f32 scale;
+  f32 least;
+  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+};
+
 /// In the upper half of a word that is there, and of no other.
 enum : u32 { kReadOutMark = 1 };
 struct ReadOutParams {

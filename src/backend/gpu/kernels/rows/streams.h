@@ -67,6 +67,35 @@ MF_KERNEL(stream_gates, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f
   if (t.lane <= last) mix[static_cast<u64>(token) * (last + 1u) + lane] = value;
 }
 
+/// out = 2 sigmoid(logit * scale). A thread a gate.
+MF_KERNEL(write_gates, WriteGateParams, MF_READ(0, f32, logits), MF_WRITE(1, f32, out)) {
+  MF_THREAD;
+  const u32 i = t.group.x * t.threads + t.index;
+  if (i < p.count) out[i] = 2.0f * sigmoid(logits[i] * p.scale);
+}
+
+/// The dot product of a row of each, its root with its sign. A SIMD group a row.
+MF_KERNEL(root_dots, RootDotParams, MF_READ(0, f32, a), MF_READ(1, f32, b), MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const u32 row = t.group.x * t.simds + t.simd;
+  if (row >= p.rows) return;
+  MF_GLOBAL(const f32) left = a + static_cast<u64>(row) * p.cols;
+  MF_GLOBAL(const f32) right = b + static_cast<u64>(row) * p.cols;
+  const u32 step = p.wide != 0u ? 4u : 1u;
+  f32 sum = 0.0f;
+  for (u32 c = t.lane * step; c < p.cols; c += 32u * step) {
+    const F4 x = load_some(left, c, p.wide);
+    const F4 y = load_some(right, c, p.wide);
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) sum = mf_fma(x.v[k], y.v[k], sum);
+  }
+  const f32 dot = simd_sum(t, sum) * p.scale;
+  if (t.lane > 0u) return;
+  const f32 size = dot < 0.0f ? -dot : dot;
+  const f32 root = mf_sqrt(size < p.least ? p.least : size);
+  out[row] = dot < 0.0f ? -root : dot == 0.0f ? 0.0f : root;
+}
+
 /// Group y: a token. A thread a column of all streams, or four where p.wide.
 MF_KERNEL(expand_streams, ExpandParams, MF_READ(0, f32, x), MF_READ(1, f32, branch),
           MF_READ(2, f32, write), MF_READ(3, f32, mix), MF_WRITE(4, f32, out)) {
