@@ -122,10 +122,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   if (streams) drop_cached_files(engine->loaded_->index);
   engine->profile_path_ = options.expert_profile;
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
-  MF_ASSIGN_OR_RETURN(engine->reader_, make_reader(options.expert_io,
-                                                   {.threads = std::max(1, options.reader_threads),
-                                                    .depth = kReaderDepth,
-                                                    .speculative_depth = kSpeculativeDepth}));
+  MF_RETURN_IF_ERROR(engine->open_readers());
   MF_RETURN_IF_ERROR(engine->open_experts());
   engine->bound_states();
   MF_RETURN_IF_ERROR(engine->open_prefixes(options));
@@ -151,6 +148,18 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
   device_plan_ = *std::move(plan);
   prefill_chunk_ = device_plan_.step_tokens;
   return device_plan_.dense;
+}
+
+Status Engine::open_readers() {
+  const ReaderOptions reader{.threads = std::max(1, options_.reader_threads),
+                             .depth = kReaderDepth,
+                             .speculative_depth = kSpeculativeDepth};
+  MF_ASSIGN_OR_RETURN(reader_, make_reader(options_.expert_io, reader));
+  if (loaded_->ngram_tables.empty()) return {};
+  // With a reader of its own: who waits for experts collects all that a reader has.
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<AsyncReader> own, make_reader(options_.expert_io, reader));
+  ngram_rows_ = std::make_unique<NgramRows>(loaded_->index, loaded_->ngram_tables, std::move(own));
+  return {};
 }
 
 Status Engine::open_prefixes(const EngineOptions& options) {

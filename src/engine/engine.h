@@ -20,6 +20,7 @@
 #include "engine/expert_plan.h"
 #include "engine/memory_plan.h"
 #include "engine/memory_pressure.h"
+#include "engine/ngram_rows.h"
 #include "engine/plan_mode.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
@@ -306,6 +307,8 @@ class Engine {
   void run_step();
   Status reserve(Sequence& sequence, int64_t rows);
   void fill_batch();
+  Status open_readers();
+  Status begin_ngram_rows();
   Status forward();
   Status read_results();
   void end_step();
@@ -346,7 +349,9 @@ class Engine {
   Device* device_ = nullptr;
   bool device_has_memory_ = false;  // of its own; to ask takes a driver longer than a launch
   std::unique_ptr<AsyncReader> reader_;
-  uint64_t scratch_bytes_ = 0;  // of encoder_
+  std::unique_ptr<NgramRows> ngram_rows_;  // null without tables
+  std::vector<NgramRows::Text> texts_;     // of the step at hand, for it
+  uint64_t scratch_bytes_ = 0;             // of encoder_
   ExpertHome home_ = ExpertHome::kDrive;
   uint64_t near_bytes_ = 0;               // planned
   std::unique_ptr<Buffer> far_;           // with all experts; null where the host has not all

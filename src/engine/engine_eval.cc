@@ -194,8 +194,20 @@ void Engine::fill_batch() {
   }
 }
 
+// As early as can be: the first layers compute while rows are on their way.
+Status Engine::begin_ngram_rows() {
+  if (ngram_rows_ == nullptr) return {};
+  texts_.clear();
+  for (const RunningItem& running : running_) {
+    if (running.rows == 0) continue;
+    texts_.push_back({running.item->sequence->tokens(), running.step_tokens()});
+  }
+  return ngram_rows_->begin_step(texts_);
+}
+
 Status Engine::forward() {
   const int64_t n = batch_.rows();
+  MF_RETURN_IF_ERROR(begin_ngram_rows());
   // One write brings both: positions lie behind the ids.
   host_inputs_.clear();
   HiddenObserver* observer = nullptr;
@@ -216,7 +228,7 @@ Status Engine::forward() {
   const int64_t wanted = batch_.logits_rows();
   const Tensor logits = wanted > 0 ? logits_.slice(0, 0, wanted) : Tensor{};
   experts_->begin_step(batch_.sequences(), *encoder_);
-  const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer};
+  const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer, ngram_rows_.get()};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
   if (wanted > 0) return read_results();
   return encoder_->wait(encoder_->submit());

@@ -8,7 +8,8 @@ namespace moeflux {
 
 ModelSizes measure_model(const LoadedModel& model) {
   ModelSizes sizes;
-  sizes.parameters = model.dense.parameters;
+  sizes.parameters = model.dense.parameters + model.dense.table_parameters;
+  sizes.table_bytes = model.dense.table_bytes;
   sizes.active_parameters = model.dense.parameters - model.dense.lookup_parameters;
   sizes.dense_bytes = model.dense.stored_bytes;
   for (size_t i = 0; i < model.experts.layers.size(); ++i) {

@@ -11,18 +11,19 @@ namespace moeflux {
 
 struct ModelSizes {
   uint64_t parameters = 0;
-  /// Without the embedding, a lookup, and with the experts that a token is routed to.
+  /// Without embeddings, which are lookups, and with the experts that a token is routed to.
   uint64_t active_parameters = 0;
   uint64_t experts = 0;           // in all layers
   uint64_t bytes_per_expert = 0;  // of the largest
   uint64_t experts_bytes = 0;
-  uint64_t dense_bytes = 0;             // everything else, as stored
+  uint64_t dense_bytes = 0;             // everything else in memory, as stored
+  uint64_t table_bytes = 0;             // of tables of which tokens read rows from the drive
   uint64_t active_bytes_per_token = 0;  // read when nothing is cached and one token is evaluated
   uint64_t active_experts_bytes_per_token = 0;
   uint64_t kv_bytes_per_token = 0;  // added to a sequence's state; layers with a window included
   uint64_t recurrent_bytes = 0;     // of a sequence's state, whatever its length
 
-  uint64_t total_bytes() const { return experts_bytes + dense_bytes; }
+  uint64_t total_bytes() const { return experts_bytes + dense_bytes + table_bytes; }
 };
 
 ModelSizes measure_model(const LoadedModel& model);

@@ -73,6 +73,10 @@ class Planner {
     const int64_t cols = module.shape.back();
     const std::string last = last_component(module.canonical);
     const auto& plain = names_.plain_modules;
+    if (module.is_table) {
+      section_[name] = false;
+      return floats_of(module.format);
+    }
     const bool stays = (module.is_router && names_.plain_router) ||
                        std::find(plain.begin(), plain.end(), last) != plain.end();
     if (stays) return floats_of(module.format);

@@ -96,11 +96,14 @@ void add_experts(std::vector<RandomTensor>& tensors, const LoadedModel& model, i
 std::vector<RandomTensor> random_tensors(const LoadedModel& model) {
   std::vector<RandomTensor> tensors;
   for (const ClaimedModule& module : model.modules) {
-    tensors.push_back(
-        {.kind = module.is_router ? RandomTensor::Kind::kRouter : RandomTensor::Kind::kMatrix,
-         .name = module.canonical,
-         .shape = module.shape,
-         .deviation = deviation_of(module.canonical, module.shape.back())});
+    tensors.push_back({.kind = module.is_table    ? RandomTensor::Kind::kTable
+                               : module.is_router ? RandomTensor::Kind::kRouter
+                                                  : RandomTensor::Kind::kMatrix,
+                       .name = module.canonical,
+                       .shape = module.shape,
+                       .deviation = module.is_table
+                                        ? kEmbeddingDeviation
+                                        : deviation_of(module.canonical, module.shape.back())});
   }
   for (const ClaimedFloats& small : model.floats) {
     tensors.push_back(floats(small.canonical, small.shape));

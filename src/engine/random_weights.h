@@ -16,6 +16,7 @@ struct RandomTensor {
   enum class Kind : uint8_t {
     kMatrix,   // a linear module or embedding, mean zero and `deviation`
     kRouter,   // the same; activations must stay exact
+    kTable,    // the same: a part of a table of which tokens read rows
     kExperts,  // the same: a matrix of all experts of a layer
     kFloats,   // a small tensor, uniform between low and high
   };

@@ -71,6 +71,7 @@ class Builder {
     switch (tensor.kind) {
       case RandomTensor::Kind::kRouter:
         return add_uniform(tensor.name, tensor);
+      case RandomTensor::Kind::kTable:
       case RandomTensor::Kind::kMatrix:
         if (tensor.shape[0] == 1) return add_uniform(tensor.name, tensor);
         if (tensor.name.ends_with(".kv_b_proj")) return add_split(tensor);

@@ -1,5 +1,6 @@
 #include "engine/synthetic_model.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -60,6 +61,13 @@ void cut_layer_numbers(Json& trunk, int64_t kept) {
   }
 }
 
+/// The table of n-grams is as much smaller as there are fewer layers: whole it is most of a model.
+void cut_ngrams(Json& trunk, int64_t all, int64_t kept) {
+  constexpr const char* kRows = "ngram_vocab_size_base";
+  if (!trunk.contains(kRows)) return;
+  trunk[kRows] = std::max<int64_t>(1000, trunk[kRows].get<int64_t>() * kept / all);
+}
+
 /// As a converter would leave the first layers: the publisher's own quantisation is gone, and lists
 /// of what each layer is are as long as there are layers.
 Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
@@ -76,6 +84,7 @@ Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
   trunk[kNumLayers] = num_layers;
   cut_lists(trunk, all, num_layers);
   cut_layer_numbers(trunk, num_layers);
+  cut_ngrams(trunk, all, num_layers);
   return config;
 }
 
@@ -110,6 +119,9 @@ class MlxBuilder {
         // A gate is a router of one row.
         if (tensor.shape[0] == 1) return add_linear(name, tensor, kRouterFormat);
         return add_linear(name, tensor, format_);
+      case RandomTensor::Kind::kTable:
+        section_[name] = false;
+        return add_plain(name, tensor);
       case RandomTensor::Kind::kExperts:
         return add_linear(name, tensor, format_);
       case RandomTensor::Kind::kFloats:

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "experts/expert_store.h"
 #include "model/model_spec.h"
+#include "model/row_lookup.h"
 #include "state/step_batch.h"
 
 namespace moeflux {
@@ -28,6 +29,7 @@ struct ForwardStep {
   StepBatch& batch;  // of n rows
   ExpertStore& experts;
   HiddenObserver* observer = nullptr;
+  RowLookup* rows = nullptr;  // of tables that stay on a drive; null in a dry run
   /// What the last layer with an index has chosen, for those that share it; the model's own.
   KeySelection* selection = nullptr;
 };

@@ -6,7 +6,14 @@ namespace moeflux {
 
 std::vector<LayerStateSpec> state_specs(const ModelSpec& spec, const CacheTypes& types) {
   std::vector<LayerStateSpec> states;
-  for (const LayerSpec& layer : spec.layers) states.push_back(layer.mixer->state(types));
+  for (const LayerSpec& layer : spec.layers) {
+    states.push_back(layer.mixer->state(types));
+    if (layer.ngrams.is_none()) continue;
+    // Behind the mixer's: what the convolution has seen, oldest first.
+    states.back().tensors.push_back(
+        {.extent = StateExtent::kFixed,
+         .shape = {layer.ngrams.conv_past(), spec.streams.count * spec.hidden_size}});
+  }
   return states;
 }
 

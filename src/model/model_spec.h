@@ -9,6 +9,7 @@
 
 #include "backend/ops.h"
 #include "model/mixer.h"
+#include "model/ngram.h"
 #include "state/state_spec.h"
 
 namespace moeflux {
@@ -35,7 +36,20 @@ struct MoeSpec {
   std::optional<GluOptions> shared_glu;  // of the shared expert; empty: the same
 };
 
+/// An embedding of a token and those before it, which a layer with several streams adds to them
+/// before its mixer.
+struct NgramEmbeddingSpec {
+  NgramSpec rows;
+  int64_t conv_taps = 0;
+  int64_t conv_step = 1;  // tokens from one tap to the next
+
+  bool is_none() const { return rows.is_none(); }
+  /// Tokens before its own that a tap reaches.
+  int64_t conv_past() const { return (conv_taps - 1) * conv_step; }
+};
+
 struct LayerSpec {
+  NgramEmbeddingSpec ngrams;
   std::shared_ptr<const MixerSpec> mixer;
   MoeSpec moe;
   int64_t dense_intermediate_size = 0;  // 0: no dense feed-forward network
@@ -45,9 +59,11 @@ struct LayerSpec {
 };
 
 /// A residual of several streams, which branches read from, write to and mix by gates that they
-/// make of the streams (manifold-constrained hyper-connections).
+/// make of the streams (manifold-constrained hyper-connections). Or which none mixes: a gate for
+/// each number, of `gate_rank`, says what is read of normed streams.
 struct StreamSpec {
   int64_t count = 1;       // 1: none of it
+  int64_t gate_rank = 0;   // 0: gates for streams alone
   int64_t iterations = 1;  // of divisions by which a mix comes near to keep sums
   float eps = 0.0f;
 };

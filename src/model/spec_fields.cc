@@ -338,6 +338,14 @@ Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
   return spec;
 }
 
+float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers) {
+  for (int64_t i = 0; i < num_layers; ++i) {
+    const TensorEntry* conv = weights.find(formatted("layers.{}.linear_attn.conv1d.weight", i));
+    if (conv != nullptr && conv->shape.rank() == 3) return conv->shape.back() != 1 ? 1.0f : 0.0f;
+  }
+  return weights.has("layers.0.mlp.switch_mlp.gate_proj.weight") ? 0.0f : 1.0f;
+}
+
 std::vector<std::string> usual_prefixes() {
   return {"language_model.model.", "model.language_model.", "model.", "language_model.", ""};
 }

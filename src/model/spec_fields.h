@@ -90,6 +90,11 @@ std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
 /// Closes the reading: the config's first problem, or the spec with the keys nobody read.
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
 
+/// What to add to the norm weights of models with layers of Gated DeltaNet. Hugging Face stores
+/// them as w of (1 + w) and convolutions as [channels, 1, taps]; MLX stores 1 + w and [channels,
+/// taps, 1]. One convolution tells for the whole model.
+float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers);
+
 /// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and
 /// none, for the trunk and for the head.
 std::vector<std::string> usual_prefixes();

@@ -107,6 +107,21 @@ void WeightReads::add_floats(const Tensor& to, std::string name, const TensorEnt
                     }});
 }
 
+void WeightReads::add_spread_floats(const Tensor& to, std::string name, const TensorEntry& from,
+                                    const Spread& spread) {
+  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from, spread]() -> Status {
+                      MF_ASSIGN_OR_RETURN(const std::vector<float> values, read_floats(name, from));
+                      std::vector<float> apart(static_cast<size_t>(to.num_elements()), 0.0f);
+                      const auto length = static_cast<size_t>(spread.length);
+                      for (size_t i = 0; i < values.size(); ++i) {
+                        const size_t row = i / length * static_cast<size_t>(to.shape.back());
+                        apart[row + i % length * static_cast<size_t>(spread.step)] = values[i];
+                      }
+                      return device_.upload(*to.buffer, to.offset_bytes,
+                                            std::as_bytes(std::span(apart)));
+                    }});
+}
+
 void WeightReads::add_constant(const Tensor& to, std::span<const float> values) {
   reads_.push_back(
       {0, [this, to, copy = std::vector<float>(values.begin(), values.end())]() -> Status {

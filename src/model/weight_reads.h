@@ -46,6 +46,13 @@ class WeightReads {
   /// Numbers of any float dtype as f32, each mapped.
   void add_floats(const Tensor& to, std::string name, const TensorEntry& from,
                   const std::function<float(float)>& map);
+  /// Rows of `length` numbers, which become `step` apart with zeros between.
+  struct Spread {
+    int64_t length = 0;
+    int64_t step = 1;
+  };
+  void add_spread_floats(const Tensor& to, std::string name, const TensorEntry& from,
+                         const Spread& spread);
   void add_constant(const Tensor& to, std::span<const float> values);
 
   /// `total_bytes` is the sum of what has been added.

@@ -98,7 +98,12 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
   if (!module) return {};
   const size_t at = modules_.size();
   const bool on_host = at < places_.on_host.size() && places_.on_host[at];
-  modules_.push_back({module->name, shape, module->format, is_router, std::string(name), *module});
+  modules_.push_back({.name = module->name,
+                      .shape = shape,
+                      .format = module->format,
+                      .is_router = is_router,
+                      .canonical = std::string(name),
+                      .stored = *module});
   const int64_t cols = shape.back();
   const int64_t rows = shape.num_elements() / cols;
   QuantFormat format = format_in_memory(module->format, rows, cols);
@@ -142,6 +147,22 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
   const Tensor tensor = place(elements * sizeof(float), shape, DType::kF32);
   if (stored->entry != nullptr && !tensor.is_null()) {
     reads_.add_floats(tensor, stored->name, *stored->entry, map);
+  }
+  return tensor;
+}
+
+Tensor WeightStore::spread_taps(std::string_view name, int64_t channels, int64_t taps,
+                                int64_t step) {
+  const std::optional<StoredFloats> stored = origin_->floats(name, {channels, taps});
+  if (!stored) return {};
+  floats_.push_back({std::string(name), {channels, taps}, *stored, [](float v) { return v; }});
+  sizes_.parameters += static_cast<uint64_t>(channels * taps);
+  sizes_.stored_bytes += stored->stored_bytes;
+  const Shape shape{channels, (taps - 1) * step + 1};
+  const Tensor tensor =
+      place(static_cast<size_t>(shape.num_elements()) * sizeof(float), shape, DType::kF32);
+  if (stored->entry != nullptr && !tensor.is_null()) {
+    reads_.add_spread_floats(tensor, stored->name, *stored->entry, {taps, step});
   }
   return tensor;
 }

@@ -15,6 +15,7 @@
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_table.h"
 #include "model/model_spec.h"
+#include "model/ngram_table.h"
 #include "model/quant_config.h"
 #include "model/tensor_claims.h"
 #include "model/weight_origin.h"
@@ -39,6 +40,9 @@ struct DenseSizes {
   // The part in an embedding that is not the head as well: a token reads one row of it.
   uint64_t lookup_bytes = 0;
   uint64_t lookup_parameters = 0;
+  // Tables of which tokens read a few rows where they are stored: in none of the others.
+  uint64_t table_bytes = 0;
+  uint64_t table_parameters = 0;
 };
 
 /// A linear module or embedding as the checkpoint holds it, or is assumed to.
@@ -47,6 +51,7 @@ struct ClaimedModule {
   Shape shape;       // [leading..., rows, cols]
   QuantFormat format;
   bool is_router = false;
+  bool is_table = false;  // a part of one, which stays where it is stored
   std::string canonical;  // the name that the family uses
   StoredModule stored;
   uint64_t placed_bytes = 0;  // in memory, with what WeightReads::kPlaceAlignment adds
@@ -111,6 +116,14 @@ class WeightStore {
   /// The routed experts of a layer: of the expert pack where the folder has one, otherwise below
   /// `prefix` ("layers.0.mlp"), in any of the spellings of expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);
+  /// The table of a layer's n-gram embedding, of which nothing is read, in spec.parts matrices
+  /// `name`.shard_0 and so on. Its numbers are those stored below `hashes`, or those of
+  /// make_hashes() where there are none.
+  void ngram_table(LayerId layer, std::string_view name, std::string_view hashes,
+                   const NgramSpec& spec, int64_t vocab_size);
+  /// A convolution's weights [channels, taps], as f32 [channels, (taps - 1) * step + 1] with zeros
+  /// between: taps that are `step` tokens apart.
+  Tensor spread_taps(std::string_view name, int64_t channels, int64_t taps, int64_t step);
   /// A small tensor as a matrix of f32, whose activations stay exact.
   Weight float_matrix(std::string_view name, int64_t rows, int64_t cols);
   /// A tensor of one element, read to the host at once; 1 unless loading is kRead.
@@ -138,6 +151,7 @@ class WeightStore {
   Status read(const ReadProgress& progress = {}) { return reads_.run(progress); }
 
   ExpertTable take_expert_table() { return std::move(experts_); }
+  std::vector<NgramTable> take_ngram_tables() { return std::move(ngram_tables_); }
   std::vector<std::unique_ptr<Buffer>> take_buffers() { return reads_.take_buffers(); }
 
  private:
@@ -151,6 +165,7 @@ class WeightStore {
   Tensor place(size_t bytes, const Shape& shape, DType dtype,
                MemoryKind kind = MemoryKind::kDevice);
   void open_blocks();
+  bool take_integers(const std::string& name, std::vector<int64_t>& values);
   bool shares_head(bool tied) const { return tied && !has("lm_head.weight"); }
 
   Device& device_;
@@ -164,6 +179,7 @@ class WeightStore {
   std::vector<std::string> expert_prefixes_;
   DenseSizes sizes_;
   ExpertTable experts_;
+  std::vector<NgramTable> ngram_tables_;
 };
 
 }  // namespace moeflux

@@ -62,6 +62,7 @@ bool has_rows_of_32(const std::string& family) {
   const std::string text = config->dump();
   return text.find("intermediate_size\":32,") != std::string::npos ||
          text.find("moe_latent_size\":32,") != std::string::npos ||
+         text.find("hc_lowrank\":32,") != std::string::npos ||
          text.find("linear_head_dim\":32,") != std::string::npos;  // through which decays go
 }
 

@@ -19,6 +19,7 @@ const std::map<std::string, std::string>& other_spellings() {
       {"minimax_m3_vl", "minimax_m3_vl_text"},    // text_config of a model that also sees
       {"qwen3_5_moe", "qwen3_5_moe_text"},        // text_config of a model that also sees
       {"qwen3_omni_moe", "qwen3_omni_moe_text"},
+      {"qwen4_exp", "qwen4_exp_text"},  // text_config of a model that also sees
       {"qwen3_vl_moe", "qwen3_vl_moe_text"},
       {"step3p7", "step3p5"},
   };

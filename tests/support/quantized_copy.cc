@@ -34,6 +34,7 @@ FloatTensors read_floats(const std::string& directory) {
   EXPECT_TRUE(index.ok()) << (index.ok() ? "" : index.error().to_string());
   if (!index.ok()) return tensors;
   for (const auto& [name, entry] : index->entries()) {
+    if (!is_plain_float(entry.dtype)) continue;  // numbers that follow from the config
     std::vector<std::byte> bytes(entry.size_bytes);
     EXPECT_TRUE(read_tensor(*index, entry, bytes).ok()) << name;
     FloatTensor tensor{entry.shape, {}};
@@ -164,7 +165,9 @@ class Copier {
   QuantizedCopyReport copy();
 
  private:
-  bool zero_centred_norms() const { return type_ == "qwen3_5_moe_text" || type_ == "qwen3_next"; }
+  bool zero_centred_norms() const {
+    return type_ == "qwen3_5_moe_text" || type_ == "qwen3_next" || type_ == "qwen4_exp_text";
+  }
   std::string mlx_name(const std::string& name) const;
   FloatTensor add_module(const std::string& module, const FloatTensor& weight);
   void copy_matrix(const std::string& name);
@@ -203,7 +206,7 @@ FloatTensor Copier::add_module(const std::string& original, const FloatTensor& w
   const int group = cols % 64 == 0 ? 64 : 32;
   const bool router = kind == "mlp.gate" || kind == "mlp.shared_expert_gate" ||
                       kind == "mlp.router" || kind == "mlp.router.gate" || kind == "router.proj" ||
-                      kind == "block_sparse_moe.gate";
+                      kind == "block_sparse_moe.gate" || kind.ends_with("block_inject_weight");
   const int bits = router ? options_.router_bits : options_.bits;
   if (group != 64 || bits != options_.bits) {
     overrides_[module] = {{"group_size", group}, {"bits", bits}};
@@ -258,8 +261,10 @@ void Copier::copy_vector(const std::string& name) {
     tensor.shape = {tensor.shape[0], tensor.shape[2], tensor.shape[1]};
   }
   bool shifted = false;
-  for (const std::string_view norm : {"input_layernorm.weight", "post_attention_layernorm.weight",
-                                      "model.norm.weight", "q_norm.weight", "k_norm.weight"}) {
+  for (const std::string_view norm :
+       {"input_layernorm.weight", "post_attention_layernorm.weight", "model.norm.weight",
+        "q_norm.weight", "k_norm.weight", "hc_norm.weight", "q_layernorm.weight",
+        "k_layernorm.weight", "norm_key.weight", "norm_query.weight", "norm_conv.weight"}) {
     shifted = shifted || (zero_centred_norms() && name.ends_with(norm));
   }
   for (float& value : tensor.values) value += shifted ? 1.0f : 0.0f;

@@ -53,6 +53,7 @@ Json describe_architecture(const LoadedModel& model) {
 Json dense_bytes_by_module(const LoadedModel& model) {
   std::map<std::string, uint64_t> bytes;
   for (const ClaimedModule& module : model.modules) {
+    if (module.is_table) continue;
     const std::string name = module.name.substr(module.name.rfind('.') + 1);
     const int64_t cols = module.shape.back();
     bytes[formatted("{} {}", name, module.format.to_string())] +=
@@ -104,6 +105,7 @@ Json describe_sizes(const LoadedModel& model, const ModelSizes& sizes) {
   json["total_bytes"] = sizes.total_bytes();
   json["experts_bytes"] = sizes.experts_bytes;
   json["dense_bytes"] = sizes.dense_bytes;
+  if (sizes.table_bytes > 0) json["table_bytes_on_drive"] = sizes.table_bytes;
   json["active_bytes_per_token"] = sizes.active_bytes_per_token;
   json["active_experts_bytes_per_token"] = sizes.active_experts_bytes_per_token;
   json["kv_cache_bytes_per_token"] = sizes.kv_bytes_per_token;

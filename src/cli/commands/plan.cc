@@ -229,6 +229,9 @@ std::string render_json(const Report& r) {
                     {"bytes_per_expert_by_format", expert_bytes_by_format(r.loaded->experts)},
                     {"cached_share", f.cached_share},
                     {"fits", r.plan.fits()}};
+  if (const uint64_t bytes = r.loaded->dense.table_bytes; bytes > 0) {
+    json["memory"]["table_bytes_on_drive"] = bytes;
+  }
   const auto speed = [](const Speed& s) {
     return Json{{"per_second", s.per_second}, {"origin", s.origin}};
   };
@@ -271,6 +274,9 @@ std::string render_memory(const Report& r) {
   text += memory_line("expert cache", plan.expert_cache_bytes, share);
   for (const auto& [format, bytes] : expert_bytes_by_format(r.loaded->experts)) {
     text += memory_line("an expert", bytes, format);
+  }
+  if (const uint64_t bytes = r.loaded->dense.table_bytes; bytes > 0) {
+    text += memory_line("tables", bytes, "on the drive: tokens read a few rows");
   }
   if (plan.fits()) return text;
   return text +

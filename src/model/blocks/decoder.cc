@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "model/blocks/early_router.h"
+#include "model/blocks/ngram_embedding.h"
 #include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
 #include "model/mixers/no_mixer.h"
@@ -16,6 +17,7 @@ struct LayerWeights {
   Tensor post_norm;
   Tensor attention_out_norm;
   Tensor ffn_out_norm;
+  NgramWeights ngrams;
   std::unique_ptr<Mixer> mixer;  // null without one
   MoeWeights moe;
   FfnWeights dense;
@@ -27,11 +29,14 @@ class Decoder : public Model {
       : spec_(std::move(spec)) {
     const int64_t h = spec_.hidden_size;
     embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
-    residual_ = make_residual(spec_, weights);
+    residual_ = make_residual(spec_, weights, options.norm_add);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
     }
-    final_norm_ = weights.vector(options.names.final_norm + ".weight", {h}, options.norm_add);
+    const std::string& final_norm = options.names.final_norm;
+    if (!final_norm.empty()) {
+      final_norm_ = weights.vector(final_norm + ".weight", {h}, options.norm_add);
+    }
     lm_head_ = weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
   }
 
@@ -65,6 +70,7 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   const auto norm = [&](const std::string& name) {
     return name.empty() ? Tensor{} : weights.vector(p + name + ".weight", {h}, options.norm_add);
   };
+  w.ngrams = take_ngram_embedding(weights, id, spec_, options.norm_add);
   if (is_mixer(*s.mixer)) {
     w.input_norm = norm(names.input_norm);
     w.attention_out_norm = norm(names.attention_out_norm);
@@ -133,6 +139,13 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
     residual_norm(e, spec_, out, x, weight);
   };
+  // What the branch sees.
+  const auto read = [&](const Branch& from, Tensor weight) {
+    const Tensor x = residual_->read(e, stream, from);
+    if (weight.is_null()) return x;
+    norm(normed, x, weight);
+    return normed;
+  };
   const auto add_normed = [&](Tensor weight) {
     if (!weight.is_null()) norm(branch, branch, weight);
     add(e, stream, branch);
@@ -141,23 +154,29 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     const LayerId layer{i};
     if (step.observer != nullptr) step.observer->hidden_state(e, i, residual_->whole(stream));
+    if (!w.ngrams.is_null()) {
+      MF_RETURN_IF_ERROR(add_ngram_embedding(step, layer, spec_, w.ngrams, stream.now));
+    }
     if (w.mixer != nullptr) {
-      norm(normed, residual_->read(e, stream, {layer, false}), w.input_norm);
-      w.mixer->forward(step, layer, branch, normed);
+      w.mixer->forward(step, layer, branch, read({layer, false}, w.input_norm));
       add_normed(w.attention_out_norm);
     }
     if (layer_spec(layer).has_network()) {
-      // Without a norm of its own it sees what the mixer has seen.
-      if (!w.post_norm.is_null()) {
-        norm(normed, residual_->read(e, stream, {layer, true}), w.post_norm);
-      }
-      MF_RETURN_IF_ERROR(feed_forward(step, layer, branch, normed));
+      // Without a norm of its own it sees what the mixer has seen, if that has one.
+      const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
+      const Tensor x = reads ? read({layer, true}, w.post_norm) : normed;
+      MF_RETURN_IF_ERROR(feed_forward(step, layer, branch, x));
       add_normed(w.ffn_out_norm);
     }
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, stream));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
-  norm(normed, residual_->end(e, stream), final_norm_);
+  const Tensor last = residual_->end(e, stream);
+  if (final_norm_.is_null()) {
+    e.copy(normed, last);
+  } else {
+    norm(normed, last, final_norm_);
+  }
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (!logits.is_null()) {
     e.linear(logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_);

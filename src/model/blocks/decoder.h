@@ -16,8 +16,9 @@ namespace moeflux::blocks {
 
 /// Names below "layers.N.".
 struct DecoderNames {
+  // All three are empty where reading the residual norms it.
   std::string input_norm = "input_layernorm";
-  std::string ffn_norm = "post_attention_layernorm";  // empty: it sees what the mixer sees
+  std::string ffn_norm = "post_attention_layernorm";  // else empty: it sees what the mixer sees
   std::string final_norm = "norm";                    // below no layer
   /// Norms of what attention and the feed-forward network add to the residual; empty: none.
   std::string attention_out_norm = "";

@@ -23,8 +23,9 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   const Routes routes{e.scratch({n, spec.experts_per_token}, DType::kI32),
                       e.scratch({n, spec.experts_per_token}, DType::kF32)};
   if (!is_wanted) return {};
-  residual_norm(e, *router.model, normed, seen.slice(0, 0, n), router.norm);
-  router_logits(e, logits, normed, *router.weights);
+  const Tensor own = seen.slice(0, 0, n);
+  if (!router.norm.is_null()) residual_norm(e, *router.model, normed, own, router.norm);
+  router_logits(e, logits, router.norm.is_null() ? own : normed, *router.weights);
   e.route(routes, logits, router.weights->options);
   return step.experts.hint(router.layer, e, routes);
 }

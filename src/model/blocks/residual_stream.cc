@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "model/blocks/gated_streams.h"
 #include "model/mixers/no_mixer.h"
 
 namespace moeflux::blocks {
@@ -118,8 +119,10 @@ Tensor MixedStreams::read(Encoder& e, const ResidualStream& stream, const Branch
 
 }  // namespace
 
-std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights) {
+std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
+                                        float norm_add) {
   if (spec.streams.count == 1) return std::make_unique<PlainResidual>(spec.hidden_size);
+  if (spec.streams.gate_rank > 0) return make_gated_streams(spec, weights, norm_add);
   return std::make_unique<MixedStreams>(spec, weights);
 }
 

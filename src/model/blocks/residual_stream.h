@@ -37,7 +37,8 @@ class Residual {
   virtual Tensor room(const ResidualStream& stream) const = 0;
   /// The embeddings have been written.
   virtual void start(Encoder& e, ResidualStream& stream) const = 0;
-  /// What the branch's norm sees, f32 [tokens, hidden_size], until the next call of any kind.
+  /// What the branch's norm sees, or the branch where it has none, f32 [tokens, hidden_size], until
+  /// the next call of any kind.
   virtual Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const = 0;
   /// Adds the result of the branch that has read last.
   virtual void add(Encoder& e, ResidualStream& stream, Tensor result) const = 0;
@@ -47,7 +48,9 @@ class Residual {
   virtual Tensor end(Encoder& e, const ResidualStream& stream) const = 0;
 };
 
-/// Claims "layers.N.hc_attn_fn" and the like where there are several streams.
-std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights);
+/// Claims "layers.N.hc_attn_fn" and the like where there are several streams. Where reading norms
+/// them, `norm_add` is added to the norms' weights.
+std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
+                                        float norm_add);
 
 }  // namespace moeflux::blocks

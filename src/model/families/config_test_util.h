@@ -51,6 +51,7 @@ inline std::vector<std::string> every_family() {
           "glm-5.2",
           "minimax-m3",
           "glm-5.3-flash",
+          "qwen3.8-flash-next",
           "hy_v3",
           "dots1",
           "solar_open",

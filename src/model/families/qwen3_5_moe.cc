@@ -3,7 +3,6 @@
 // only.
 #include <utility>
 
-#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family.h"
 #include "model/mixers/attention.h"
@@ -52,17 +51,6 @@ Result<ModelSpec> read_spec(Config& c) {
     spec.layers.push_back(layer);
   }
   return finish_spec(c, std::move(spec));
-}
-
-// Hugging Face stores these models' norms as w of (1 + w) and convolutions as [channels, 1, taps];
-// MLX stores 1 + w and [channels, taps, 1]. One convolution tells for the whole model: returns
-// what to add to norm weights.
-float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers) {
-  for (int64_t i = 0; i < num_layers; ++i) {
-    const TensorEntry* conv = weights.find(formatted("layers.{}.linear_attn.conv1d.weight", i));
-    if (conv != nullptr && conv->shape.rank() == 3) return conv->shape.back() != 1 ? 1.0f : 0.0f;
-  }
-  return weights.has("layers.0.mlp.switch_mlp.gate_proj.weight") ? 0.0f : 1.0f;
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {

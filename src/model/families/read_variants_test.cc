@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/families/config_test_util.h"
+#include "model/mixers/gated_delta.h"
 #include "model/quant_config.h"
 #include "tests/support/expect_error.h"
 
@@ -94,6 +95,35 @@ TEST(Variants, GlmNextReadsBothSpellingsOfItsLinearLayers) {
   }
   json["linear_attn_config"]["kda_layers"] = {0, 1};
   expect_error(read(json), kInvalid, {"kda_layers", "full_attn_layers"});
+}
+
+TEST(Variants, Qwen4sLayersOfAttentionAndOfNgramsAreWhereItsListsSay) {
+  const auto published = read(config_of("qwen3.8-flash-next"));
+  const auto saved = read(config_of("qwen4_exp_text"));
+  ASSERT_TRUE(published.ok()) << published.error().to_string();
+  ASSERT_TRUE(saved.ok()) << saved.error().to_string();
+  for (size_t i = 0; i < published->layers.size(); ++i) {
+    EXPECT_EQ(published->layers[i].mixer->kind(), i % 4 == 3 ? "attention" : "gated_delta") << i;
+    EXPECT_EQ(published->layers[i].ngrams.is_none(), i != 1) << i;
+  }
+  EXPECT_EQ(saved->layers[3].mixer->kind(), "attention");
+  EXPECT_FALSE(saved->layers[0].ngrams.is_none());
+  const NgramSpec& rows = published->layers[1].ngrams.rows;
+  EXPECT_EQ(rows.heads(), 16);
+  EXPECT_EQ(rows.row_dim(), 160);
+  EXPECT_EQ(rows.boundary, 248044);
+  EXPECT_EQ(published->layers[1].ngrams.conv_past(), 9);
+  EXPECT_EQ(mixer_as<GatedDeltaSpec>(published->layers[0])->gate, Activation::kSigmoid);
+  EXPECT_EQ(mixer_as<GatedDeltaSpec>(saved->layers[0])->gate, Activation::kSilu);
+  const KeyIndexSpec& index = *attention_of(published->layers[3]).index;
+  EXPECT_EQ(index.selection({}).whole, true);
+  EXPECT_EQ(index.selected, 513);
+}
+
+TEST(Variants, Qwen4sEndOfTextMayBeTheFirstOfAList) {
+  const auto spec = read_with("qwen3.8-flash-next", "eos_token_id", {7, 9});
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->layers[1].ngrams.rows.boundary, 7);
 }
 
 // The publisher's spelling: lists of every layer, with entries of those that predict further

@@ -153,6 +153,23 @@ const std::vector<Variant> kVariants = {
     {"glm5_next_text", "hc_mult", 1, {"hc_mult", "1"}, kInvalid},
     {"glm5_next_text", "hc_sinkhorn_iters", 0, {"hc_sinkhorn_iters", "0"}, kInvalid},
     {"glm5_next_text", "linear_lower_bound", 0.0, {"linear_lower_bound"}, kInvalid},
+    {"qwen3.8-flash-next", "attention_bias", true},
+    {"qwen3.8-flash-next", "attn_output_gate", false},
+    {"qwen3.8-flash-next", "output_gate_type", "tanh", {"sigmoid"}},
+    {"qwen3.8-flash-next", "norm_topk_prob", false},
+    {"qwen3.8-flash-next", "hc_count", 1, {"1"}, kInvalid},
+    {"qwen3.8-flash-next", "hc_lowrank", 0, {"0"}, kInvalid},
+    {"qwen3.8-flash-next", "indexer_compress_ratio", 3, {"3", "2048"}},
+    {"qwen3.8-flash-next", "indexer_kv_heads", 2},
+    {"qwen3.8-flash-next", "indexer_head_dim", 32, {"32", "64"}, kInvalid},
+    {"qwen3.8-flash-next", "layer_types", {"full_attention"}, {"1", "48"}, kInvalid},
+    {"qwen3.8-flash-next", "ple_layer_ids", Json::array()},
+    {"qwen3.8-flash-next", "ple_layer_ids", {0}, {"0"}, kInvalid},
+    {"qwen3.8-flash-next", "ple_layer_ids", {2, 2}, {"2"}, kInvalid},
+    {"qwen3.8-flash-next", "ple_embed_dim", 2561, {"16"}, kInvalid},
+    {"qwen3.8-flash-next", "ple_conv_kernel_size", 7, {"19"}},
+    {"qwen3.8-flash-next", "eos_token_id", nullptr, {}, kInvalid},
+    {"qwen3.8-flash-next", "eos_token_id", 248320, {"248320"}, kInvalid},
     {"laguna", "attention_bias", true},
     {"laguna", "gating", "per-token", {"per-head"}},
     {"laguna", "gating_types", {"per_head", "per_element"}, {"gating_types", "per_element"}},
@@ -208,7 +225,7 @@ TEST(Refusals, KeysWhoseDefaultFamiliesDisagreeAboutAreRequired) {
 }
 
 TEST(Refusals, SimilarModelTypes) {
-  for (const std::string type : {"minimax", "deepseek_v4", "qwen4_exp", "kimi_k3"}) {
+  for (const std::string type : {"minimax", "deepseek_v4", "kimi_k3"}) {
     Json json = config_of("minimax-m2");
     json["model_type"] = type;
     expect_error(read(json), kUnsupported, {"model_type", type});

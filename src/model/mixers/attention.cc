@@ -73,7 +73,10 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   if (s.rope.rotary_dim > 0) {
     w.inverse_frequencies = weights.constant(s.rope.inverse_frequencies);
   }
-  if (s.index) w.index = take_normed_index(weights, *s.index, place);
+  if (s.index) {
+    w.index = s.index->means ? take_mean_index(weights, *s.index, place)
+                             : take_normed_index(weights, *s.index, place);
+  }
   return w;
 }
 

@@ -136,7 +136,7 @@ void GatedDeltaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out
                 {s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.tiled_value_heads});
   e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
   const Tensor like_z = heads.split_last(p.z.shape.back());
-  e.mul_activated(like_z, like_z, p.z, Activation::kSilu);
+  e.mul_activated(like_z, like_z, p.z, s.gate);
   e.linear(out, heads, w.out);
 }
 

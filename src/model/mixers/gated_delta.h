@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "backend/ops.h"
 #include "model/mixer.h"
 
 namespace moeflux {
@@ -15,8 +16,9 @@ struct GatedDeltaSpec : MixerSpec {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t conv_taps = 0;
-  bool grouped_projections = false;  // in_proj_qkvz and in_proj_ba, grouped by key head
-  bool tiled_value_heads = false;    // value head p belongs to key head p % key_heads
+  bool grouped_projections = false;     // in_proj_qkvz and in_proj_ba, grouped by key head
+  Activation gate = Activation::kSilu;  // of the output's factor
+  bool tiled_value_heads = false;       // value head p belongs to key head p % key_heads
 
   int64_t keys_width() const { return key_heads * key_dim; }
   int64_t values_width() const { return value_heads * value_dim; }

@@ -16,9 +16,10 @@ void KeyIndexSpec::add_state(const CacheTypes& types, std::vector<StateTensor>& 
   const DType type = types.keys == DType::kI8 ? DType::kF16 : types.keys;
   if (!pooled) return tensors.push_back(cached_heads(1, head_dim, type));
   // A key lies in the rows of its tokens. Behind keys, what those of the pool that is not whole yet
-  // are made of: keys and gates of its tokens.
+  // are made of: keys of its tokens and, where there are any, their gates.
   tensors.push_back(cached_heads(1, head_dim / unit, type));
-  tensors.push_back({.extent = StateExtent::kFixed, .shape = {unit - 1, 2 * head_dim}});
+  tensors.push_back(
+      {.extent = StateExtent::kFixed, .shape = {unit - 1, (means ? 1 : 2) * head_dim}});
 }
 
 KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& spec,
@@ -39,6 +40,19 @@ KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& sp
         weights.float_matrix(p + "index_kpool_compress_gate", spec.head_dim, place.hidden_size);
     w.pool_bias = weights.vector(p + "index_kpool_compress_ape", {spec.unit, spec.head_dim});
   }
+  return w;
+}
+
+KeyIndexWeights take_mean_index(WeightStore& weights, const KeyIndexSpec& spec,
+                                const MixerPlace& place) {
+  const std::string p = place.layer + "self_attn.indexer.";
+  KeyIndexWeights w;
+  w.q =
+      weights.matrix(p + "index_qk_proj", (spec.num_heads + 1) * spec.head_dim, place.hidden_size);
+  w.q_norm = weights.vector(p + "q_layernorm.weight", {spec.head_dim}, place.norm_add);
+  w.k_norm = weights.vector(p + "k_layernorm.weight", {spec.head_dim}, place.norm_add);
+  w.eps = place.rms_norm_eps;
+  w.inverse_frequencies = weights.constant(spec.rope.inverse_frequencies);
   return w;
 }
 
@@ -72,13 +86,38 @@ Tensor pool_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spe
   return pooled;
 }
 
-}  // namespace
+struct Judged {
+  Tensor queries;  // [n, num_heads, head_dim]
+  Tensor keys;     // [n, 1, head_dim]
+  Tensor weights;  // of heads, or null
+};
 
-// Factors that all scores of a token share are left out: they change no order.
-void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
-                 const KeyIndexWeights& w, const KeyIndexInput& input, Tensor ids) {
+Judged judge_by_means(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
+                      const KeyIndexWeights& w, const KeyIndexInput& input) {
   Encoder& e = step.encoder;
-  ScratchScope scope(e);
+  const int64_t n = input.x.dim(0);
+  const Tensor both = e.scratch({n, w.q.rows}, DType::kF32);
+  const Tensor raw = e.scratch({n, spec.head_dim}, DType::kF32);
+  const Tensor means = e.scratch({n, spec.head_dim}, DType::kF32);
+  e.linear(both, input.x, w.q);
+  const Tensor heads = both.split_last(spec.head_dim);
+  const Tensor queries = heads.slice(1, 0, spec.num_heads);
+  const Tensor keys = means.split_last(spec.head_dim);
+  e.copy(raw.split_last(spec.head_dim), heads.slice(1, spec.num_heads, 1));
+  e.pool_rows(means, raw, {}, step.positions, step.batch.states(layer, input.tensor + 1),
+              spec.unit);
+  e.rms_norm(queries, queries, w.q_norm, w.eps);
+  e.rms_norm(keys, keys, w.k_norm, w.eps);
+  RopeOptions at_first = spec.rope.options();
+  at_first.unit = spec.unit;
+  e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
+  e.rope(keys, step.positions, w.inverse_frequencies, at_first);
+  return {queries, keys, {}};
+}
+
+Judged judge(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
+             const KeyIndexWeights& w, const KeyIndexInput& input) {
+  Encoder& e = step.encoder;
   const int64_t n = input.x.dim(0);
   const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
   const Tensor q = scratch(spec.num_heads * spec.head_dim);
@@ -103,9 +142,22 @@ void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spe
     e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
     e.rope(keys, step.positions, w.inverse_frequencies, spec.rope.options());
   }
-  e.select_keys(ids, queries, keys, head_weights,
-                step.batch.key_values(layer, input.tensor, input.tensor),
-                {.unit = spec.unit, .recent = spec.recent, .whole = spec.pooled});
+  return {queries, keys, head_weights};
+}
+
+}  // namespace
+
+// Factors that all scores of a token share are left out: they change no order.
+void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
+                 const KeyIndexWeights& w, const KeyIndexInput& input, Tensor ids) {
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const Judged judged =
+      spec.means ? judge_by_means(step, layer, spec, w, input) : judge(step, layer, spec, w, input);
+  e.select_keys(
+      ids, judged.queries, judged.keys, judged.weights,
+      step.batch.key_values(layer, input.tensor, input.tensor),
+      {.unit = spec.unit, .recent = spec.recent, .whole = spec.pooled, .relu = spec.means});
 }
 
 }  // namespace moeflux

@@ -25,7 +25,10 @@ struct KeyIndexSpec {
   int64_t unit = 1;      // tokens of a candidate
   int64_t recent = 0;    // of the candidates, the last ones that are always chosen
   bool pooled = false;   // a candidate has one key, pooled of its tokens, once it is whole
-  RopeSpec rope;         // of the first columns of a head; of none: positions do not count
+  /// Pooled keys are means of raw ones, normed behind that and turned by the position of their
+  /// first token. Heads count alike, and never for less than nothing.
+  bool means = false;
+  RopeSpec rope;  // of the first columns of a head; of none: positions do not count
 
   /// Adds the tensors of a layer's state.
   void add_state(const CacheTypes& types, std::vector<StateTensor>& tensors) const;
@@ -37,8 +40,8 @@ struct KeyIndexSpec {
 };
 
 struct KeyIndexWeights {
-  Weight q;
-  Weight k;
+  Weight q;             // of an index of means, queries | keys
+  Weight k;             // null there
   Weight head_weights;  // null: heads are not weighted
   Tensor q_norm;        // null: none
   Tensor k_norm;
@@ -55,6 +58,11 @@ KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& sp
 /// MiniMax's: queries from the layer's input, RMS norms of queries and keys.
 KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec,
                                   const MixerPlace& place);
+
+/// Qwen4's: queries and raw keys from the layer's input in one matrix, RMS norms of queries and
+/// means.
+KeyIndexWeights take_mean_index(WeightStore& weights, const KeyIndexSpec& spec,
+                                const MixerPlace& place);
 
 /// What an index looks at.
 struct KeyIndexInput {

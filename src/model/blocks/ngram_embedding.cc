@@ -1,0 +1,79 @@
+#include "model/blocks/ngram_embedding.h"
+
+#include <cmath>
+
+#include "base/format.h"
+#include "model/blocks/gated_streams.h"
+#include "model/blocks/repeated.h"
+
+namespace moeflux::blocks {
+namespace {
+
+// Under the root of a product that is not zero.
+constexpr float kLeastProduct = 1e-6f;
+
+const LayerSpec& layer_of(const ModelSpec& spec, LayerId layer) {
+  return spec.layers[static_cast<size_t>(index(layer))];
+}
+
+}  // namespace
+
+NgramWeights take_ngram_embedding(WeightStore& weights, LayerId layer, const ModelSpec& spec,
+                                  float norm_add) {
+  const NgramEmbeddingSpec& own = layer_of(spec, layer).ngrams;
+  if (own.is_none()) return {};
+  const std::string p = formatted("layers.{}.ple.", index(layer));
+  const int64_t h = spec.hidden_size;
+  const int64_t streams = spec.streams.count;
+  const auto norm = [&](const char* name) {
+    return take_stream_norm(weights, p + name, spec, norm_add);
+  };
+  weights.ngram_table(layer, p + "ple_embedding.ngram_embedding", p + "ple_embedding.", own.rows,
+                      spec.vocab_size);
+  NgramWeights w;
+  w.key = weights.matrix(p + "key_proj", streams * h, own.rows.embed_dim);
+  w.value = weights.matrix(p + "value_proj", h, own.rows.embed_dim);
+  w.key_norm = norm("norm_key");
+  w.query_norm = norm("norm_query");
+  w.conv_norm = norm("norm_conv");
+  w.state = layer_of(spec, layer).mixer->state({}).tensors.size();  // behind the mixer's
+  w.conv = weights.spread_taps(p + "conv1d.weight", streams * h, own.conv_taps, own.conv_step);
+  return w;
+}
+
+Status add_ngram_embedding(const ForwardStep& step, LayerId layer, const ModelSpec& spec,
+                           const NgramWeights& w, Tensor streams) {
+  const LayerSpec& own = layer_of(spec, layer);
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = streams.dim(0);
+  const int64_t count = spec.streams.count;
+  const int64_t h = spec.hidden_size;
+  const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
+  const auto flat = [&](const Tensor& x) { return x.reshape({n, count * h}); };
+  const Tensor rows = scratch({n, own.ngrams.rows.embed_dim});
+  const Tensor keys = scratch({n, count, h});
+  const Tensor values = scratch({n, h});
+  const Tensor queries = scratch({n, count, h});
+  const Tensor gates = scratch({n, count});
+  if (step.rows != nullptr) MF_RETURN_IF_ERROR(step.rows->write_rows(layer, e, rows));
+  e.linear(flat(keys), rows, w.key);
+  e.linear(values, rows, w.value);
+  norm_streams(e, keys, keys, w.key_norm, spec.rms_norm_eps);
+  norm_streams(e, queries, streams, w.query_norm, spec.rms_norm_eps);
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h)));
+  e.root_dots(gates, keys, queries, {.scale = scale, .least = kLeastProduct});
+  // Keys and queries are done with.
+  const Tensor gated = keys;
+  const Tensor convolved = queries;
+  e.mul_activated(gated, repeated_rows(values, count), gates.split_last(1), Activation::kSigmoid);
+  const Tensor normed = scratch({n, count, h});
+  norm_streams(e, normed, gated, w.conv_norm, spec.rms_norm_eps);
+  e.causal_conv(flat(convolved), flat(normed), w.conv, {.activation = Activation::kSilu},
+                step.batch.states(layer, w.state));
+  e.add(streams, streams, gated);
+  e.add(streams, streams, convolved);
+  return {};
+}
+
+}  // namespace moeflux::blocks

@@ -1,0 +1,80 @@
+// The golden model with an embedding of n-grams, whose table stays in its file: what happens when
+// that cannot be read, and that no memory holds it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/model_sizes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden_families.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+constexpr const char* kFamily = "qwen4_exp_text";
+
+class NgramGolden : public ::testing::Test {
+ protected:
+  NgramGolden() {
+    const std::string from = golden_folder(kFamily);
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      write_bytes(folder_ / file, read_bytes(from + "/" + file));
+    }
+    tokens_ = read_golden(from + "/golden.safetensors")["tokens"].ints;
+    auto engine = Engine::open(folder_.path(), *device_, {.expert_cache_bytes = uint64_t{1} << 30});
+    EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
+    engine_ = std::move(engine).value();
+  }
+  std::unique_ptr<Sequence> start() { return std::move(engine_->create_sequence()).value(); }
+  Result<std::vector<float>> last(Sequence& sequence, std::span<const TokenId> tokens) {
+    MF_ASSIGN_OR_RETURN(const std::span<const float> row, engine_->eval_last(sequence, tokens));
+    return std::vector<float>(row.begin(), row.end());
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Device> device_ = make_test_device({});
+  std::vector<TokenId> tokens_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// All experts that these tokens choose are cached by then: what is read is the table alone.
+TEST_F(NgramGolden, AnUnreadableTableBreaksTheSequenceUntilItIsTruncated) {
+  const auto expected = last(*start(), tokens_);
+  ASSERT_TRUE(expected.ok()) << expected.error().to_string();
+  const auto sequence = start();
+  ASSERT_TRUE(last(*sequence, std::span(tokens_).first(20)).ok());
+
+  const std::string weights = folder_ / "model.safetensors";
+  const std::string whole = read_bytes(weights);
+  std::filesystem::resize_file(weights, 64);
+  expect_error(last(*sequence, std::span(tokens_).subspan(20)), ErrorCode::kIo,
+               {"layer 0", "n-grams", weights});
+  expect_error(last(*sequence, std::span(tokens_).subspan(20)), ErrorCode::kFailedPrecondition,
+               {"broke at token 20"});
+
+  write_bytes(weights, whole);
+  ASSERT_TRUE(engine_->truncate(*sequence, 19).ok());
+  const auto again = last(*sequence, std::span(tokens_).subspan(19));
+  ASSERT_TRUE(again.ok()) << again.error().to_string();
+  EXPECT_EQ(*again, *expected);
+}
+
+TEST_F(NgramGolden, TheTableIsCountedOnTheDriveAndNotInMemory) {
+  const auto loaded = load_model(folder_.path(), *device_, WeightLoading::kRead);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().to_string();
+  constexpr uint64_t kTable = uint64_t{4096} * 16;
+  const ModelSizes sizes = measure_model(**loaded);
+  EXPECT_EQ(sizes.table_bytes, 2 * kTable);
+  EXPECT_EQ(sizes.parameters, (*loaded)->dense.parameters + kTable + 4 * 8 * 3 * 64 * 64);
+  EXPECT_EQ(sizes.total_bytes(), sizes.dense_bytes + sizes.experts_bytes + sizes.table_bytes);
+}
+
+}  // namespace
+}  // namespace moeflux::testing
