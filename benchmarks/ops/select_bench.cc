@@ -104,6 +104,61 @@ void run_attention(benchmark::State& state, const Attended& p) {
       giga_rate(state, 2.0 * static_cast<double>(p.n * keys * p.heads) * width);
 }
 
+/// DeepSeek-V4's: a window of 128 tokens, and entries of the context before.
+struct Pooled {
+  std::string isa;
+  int threads = 1;
+  int64_t unit = 4;
+  int64_t most = 512;  // entries that are chosen; 0: all
+  int64_t n = 1;
+  int64_t depth = 32768;
+};
+
+void run_pooled(benchmark::State& state, const Pooled& p) {
+  constexpr int64_t kHeads = 64;
+  constexpr int64_t kDim = 512;
+  constexpr int64_t kWindow = 128;
+  const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
+  if (device == nullptr) return;
+  const std::vector<Tensor> window = make_pages(*device, 2 * kPageTokens, 1, kDim);
+  const std::vector<Tensor> entries = make_pages(*device, p.depth + p.n, 1, kDim / p.unit);
+  std::vector<int32_t> chosen;
+  for (int64_t i = 0; i < p.n * p.most; ++i) {
+    chosen.push_back(static_cast<int32_t>(i % p.most * (p.depth / p.unit / p.most)));
+  }
+  PooledKeys pooled;
+  pooled.keys = device->noise({p.n, 1, kDim});
+  const KvRows rows{p.n, {entries, entries, kPageTokens, p.depth}};
+  pooled.sequences = {&rows, 1};
+  pooled.unit = p.unit;
+  if (p.most > 0) pooled.ids = device->ints({p.n, 1, p.most}, chosen);
+  const Tensor q = device->noise({p.n, kHeads, kDim});
+  const Tensor k = device->noise({p.n, 1, kDim});
+  const Tensor out = device->noise({p.n, kHeads, kDim});
+  const KvView kv{window, window, kPageTokens, p.depth};
+  for (auto _ : state) {
+    device->encoder().attention(out, q, k, Tensor{}, kv,
+                                {.scale = 0.0442f, .window = kWindow, .pooled = pooled});
+  }
+  const auto keys = static_cast<double>(kWindow + pooled.count_at(p.depth));
+  state.counters["GFLOP/s"] =
+      giga_rate(state, 4.0 * static_cast<double>(p.n * kHeads * kDim) * keys);
+}
+
+void add_pooled(const std::string& isa, int threads, int64_t n) {
+  const Pooled entries[] = {{.isa = isa, .threads = threads, .n = n},
+                            {.isa = isa, .threads = threads, .unit = 128, .most = 0, .n = n}};
+  for (const Pooled& p : entries) {
+    benchmark::RegisterBenchmark(
+        formatted("attention/{}/64x512/pools of {}/n:{}/threads:{}", isa, p.unit, n, threads)
+            .c_str(),
+        [p](benchmark::State& state) { run_pooled(state, p); })
+        ->UseRealTime()
+        ->MeasureProcessCPUTime()
+        ->Unit(benchmark::kMicrosecond);
+  }
+}
+
 void add_all() {
   for (const char* isa : {"avx512", "avx2", "neon", "generic"}) {
     for (const int threads : {1, 2}) {
@@ -139,6 +194,7 @@ void add_all() {
               ->MeasureProcessCPUTime()
               ->Unit(benchmark::kMicrosecond);
         }
+        add_pooled(isa, threads, n);
         for (const bool chooses : {false, true}) {
           const Attended shapes[] = {{.isa = isa, .threads = threads, .chooses = chooses, .n = n},
                                      {.isa = isa,

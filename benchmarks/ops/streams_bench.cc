@@ -73,20 +73,26 @@ void run_streams(benchmark::State& state, const Problem& p, void (Streams::*part
   count_tokens(state, p.n);
 }
 
-void run_pool(benchmark::State& state, const Problem& p) {
-  constexpr int64_t kUnit = 4;
-  constexpr int64_t kDim = 128;
+struct Pools {
+  int64_t unit = 4;
+  int64_t width = 128;
+  bool overlap = false;
+};
+
+void run_pool(benchmark::State& state, const Problem& p, const Pools& pools) {
+  const int64_t cols = pools.overlap ? 2 * pools.width : pools.width;
   const auto device = BenchDevice::open(state, {.threads = p.threads, .isa = p.isa});
   if (device == nullptr) return;
   std::vector<int32_t> numbers;
   for (int64_t i = 0; i < p.n; ++i) numbers.push_back(static_cast<int32_t>(1003 + i));
   const Tensor positions = device->ints({p.n}, numbers);
-  const Tensor x = device->noise({p.n, kDim});
-  const PoolGates gates{device->noise({p.n, kDim}), device->noise({kUnit, kDim})};
-  const Tensor out = device->noise({p.n, kDim});
-  const StateRows rows{p.n, device->noise({kUnit - 1, 2 * kDim})};
+  const Tensor x = device->noise({p.n, cols});
+  const PoolGates gates{device->noise({p.n, cols}), device->noise({pools.unit, cols}),
+                        pools.overlap};
+  const Tensor out = device->noise({p.n, pools.width});
+  const StateRows rows{p.n, device->noise({gates.kept_rows(pools.unit), 2 * cols})};
   for (auto _ : state) {
-    device->encoder().pool_rows(out, x, gates, positions, {&rows, 1}, kUnit);
+    device->encoder().pool_rows(out, x, gates, positions, {&rows, 1}, pools.unit);
   }
   count_tokens(state, p.n);
 }
@@ -109,7 +115,11 @@ void add_all() {
         add("read", p, part(&Streams::read));
         add("expand", p, part(&Streams::add));
         add("root", p, part(&Streams::root));
-        add("pool", p, [p](benchmark::State& state) { run_pool(state, p); });
+        add("pool", p, [p](benchmark::State& state) { run_pool(state, p, {}); });
+        add("pool/overlap", p,
+            [p](benchmark::State& state) { run_pool(state, p, {.width = 512, .overlap = true}); });
+        add("pool/128", p,
+            [p](benchmark::State& state) { run_pool(state, p, {.unit = 128, .width = 512}); });
       }
     }
   }

@@ -166,7 +166,8 @@ class Encoder {
   /// pages of values are views of the pages of keys. out [n, heads, v_head_dim]. With selected
   /// keys, groups divide kv_heads; a token that attends to keys 0 to m - 1 of a selection has the
   /// bits of one at position m - 1 whose cache holds these keys alone. Then it may take scratch for
-  /// the keys and values that one token attends to.
+  /// the keys and values that one token attends to. Pooled keys are appended as select_keys() does;
+  /// a token that attends to m keys, those of pools before those of tokens, has such bits too.
   virtual void attention(Tensor out, Tensor q, Tensor k, Tensor v,
                          std::span<const KvRows> sequences, const AttentionOptions& options) = 0;
   /// The same for one sequence.
@@ -206,6 +207,8 @@ class Encoder {
   /// mean. x, gate, out [n, cols] contiguous; bias f32 [unit, cols]; positions i32 [n].
   /// Row j of a sequence's state f32 [unit - 1, 2 * cols] holds x | gate of the last token at a
   /// position that is j modulo unit, and is updated; without a gate it is [unit - 1, cols].
+  /// Pools that overlap: out is [n, cols / 2], and the state [2 * unit, 2 * cols] of the last
+  /// tokens at positions modulo 2 * unit.
   virtual void pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
                          std::span<const StateRows> sequences, int64_t unit) = 0;
 

@@ -88,12 +88,16 @@ struct KeySelection {
   /// The last candidate of a token is the one behind those that it sees whole, and may be empty;
   /// otherwise it is its own.
   bool whole = false;
+  /// False: of whole candidates there is none behind those that are seen whole.
+  bool tail = true;
 
   bool is_null() const { return ids.is_null(); }
   int64_t groups() const { return ids.dim(1); }
   int64_t most() const { return ids.dim(2); }
   /// Tokens at positions before it attend to all they see.
-  int64_t dense_end() const { return most() * unit - (whole ? 1 : 0); }
+  int64_t dense_end() const {
+    return whole ? (tail ? most() : most() + 1) * unit - 1 : most() * unit;
+  }
   /// The rows before dense_end(), of a sequence whose first one is at `position`.
   int64_t dense_rows(int64_t rows, int64_t position) const {
     return std::clamp<int64_t>(dense_end() - position, 0, rows);
@@ -104,7 +108,7 @@ struct KeySelection {
     return whole ? others + (position + 1) % unit : others + position % unit + 1;
   }
   KeySelection slice(int64_t row, int64_t rows) const {
-    return is_null() ? *this : KeySelection{ids.slice(0, row, rows), unit, whole};
+    return is_null() ? *this : KeySelection{ids.slice(0, row, rows), unit, whole, tail};
   }
 };
 
@@ -118,16 +122,18 @@ struct SelectOptions {
   /// one where unit is more than 1.
   int64_t recent = 0;
   /// A candidate has one key, of its tokens together, and is seen once its last token is; the
-  /// tokens behind those are the last candidate, without a key. `recent` is 1 then.
+  /// tokens behind those are the last candidate, without a key. `recent` is 1 then; or 0, and there
+  /// is no last candidate.
   bool whole = false;
   bool relu = false;  // without weights, max(0, q . k) counts
 
-  KeySelection selection(const Tensor& ids) const { return {ids, unit, whole}; }
+  bool has_tail() const { return !whole || recent > 0; }
+  KeySelection selection(const Tensor& ids) const { return {ids, unit, whole, has_tail()}; }
   /// Tokens that share a key.
   int64_t key_tokens() const { return whole ? unit : 1; }
   /// All that the token at `position` has, its last one among them.
   int64_t candidates_at(int64_t position) const {
-    return (whole ? position + 1 : position) / unit + 1;
+    return (whole ? position + 1 : position) / unit + (has_tail() ? 1 : 0);
   }
 };
 
@@ -135,9 +141,15 @@ struct SelectOptions {
 struct PoolGates {
   Tensor gate = {};  // f32 [n, cols], or null: all weigh the same
   Tensor bias = {};  // f32 [unit, cols], with a gate
+  /// With a gate: a row has two halves, and a pool also has the tokens of the pool before. The
+  /// first halves of these count, and the second ones of its own tokens.
+  bool overlaps = false;
+
+  /// Rows of a sequence's state.
+  int64_t kept_rows(int64_t unit) const { return overlaps ? 2 * unit : unit - 1; }
 };
 /// Tokens of a pool, at most.
-constexpr int64_t kPoolMax = 64;
+constexpr int64_t kPoolMax = 128;
 
 /// A residual of several streams, for each of n tokens: what a branch reads of them, what they get
 /// of its result, and how they mix. f32 and contiguous.
@@ -176,6 +188,32 @@ inline int64_t first_seen(int64_t position, int64_t window, bool chunked) {
   return chunked ? position - position % window : std::max<int64_t>(0, position + 1 - window);
 }
 
+/// Keys of pools of `unit` tokens beside those of tokens, and like these their own values. A token
+/// sees those whose last token is not behind it.
+struct PooledKeys {
+  /// Null: none. [n, 1, head_dim], the key of each token's pool so far: of these the rows of pools'
+  /// last tokens so far are looked at.
+  Tensor keys = {};
+  /// The same rows as those of the tokens' keys. Pages are [page_tokens, 1, head_dim / unit], and a
+  /// pool's key lies in the rows of its tokens.
+  std::span<const KvRows> sequences = {};
+  int64_t unit = 1;
+  /// i32 [n, 1, most], ascending: those that a token attends to which sees more than `most`. Null:
+  /// all of them.
+  Tensor ids = {};
+
+  bool is_null() const { return keys.is_null(); }
+  int64_t seen_at(int64_t position) const { return (position + 1) / unit; }
+  /// Whether the token at `position` attends to its ids alone.
+  bool chooses_at(int64_t position) const {
+    return !ids.is_null() && seen_at(position) > ids.dim(2);
+  }
+  /// Those that it attends to.
+  int64_t count_at(int64_t position) const {
+    return chooses_at(position) ? ids.dim(2) : seen_at(position);
+  }
+};
+
 struct AttentionOptions {
   float scale = 1.0f;  // multiplies q . k
   /// A token sees itself and the window - 1 before it; 0 means all.
@@ -187,6 +225,8 @@ struct AttentionOptions {
   Tensor sinks = {};
   /// The choice of the same rows as q; without a window.
   KeySelection selected = {};
+  /// With one kv head, whose keys are its values, and a window that is not chunked.
+  PooledKeys pooled = {};
 };
 
 /// Which rows of a matrix belong to which head: head h owns rows
@@ -260,7 +300,7 @@ struct ScanOptions {
   int64_t row_width() const { return heads * head_dim + 2 * groups * state_dim; }
 };
 
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 /// How a group of experts is judged in group-limited selection.
 enum class GroupScore : uint8_t { kMax, kTopTwoSum };
 
@@ -278,6 +318,10 @@ struct RouterOptions {
   float normalize_least = 0.0f;
   float scale = 1.0f;        // multiplies the chosen weights
   Tensor expert_scale = {};  // f32 [experts] or null: multiplies each chosen weight
+  /// i32 [vocab, top_k] or null: the experts of each token, whatever their scores; in one group and
+  /// without a correction.
+  Tensor table = {};
+  Tensor token_ids = {};  // i32 [n], with a table: its rows
 };
 
 /// How many of a row's greatest values top_rows() gives at most.

@@ -70,6 +70,18 @@ TEST(Route, ChoosesDistinctValidExpertsEvenFromNaN) {
   }
 }
 
+std::string_view score_name(RouterScore score) {
+  switch (score) {
+    case RouterScore::kSoftmax:
+      return "softmax";
+    case RouterScore::kSigmoid:
+      return "sigmoid";
+    case RouterScore::kSqrtSoftplus:
+      return "root of softplus";
+  }
+  __builtin_unreachable();
+}
+
 struct RouteCase {
   RouterScore score;
   bool has_bias;
@@ -103,8 +115,7 @@ void check_route_case(Random& random, const RouteCase& c, int64_t experts, int64
   for (const float w : expected.weights) tolerance.push_back(kRounding * roundings * 2.0f * w);
   const std::string label =
       formatted("{} experts, {} of {} groups{}, {}, {} tokens", experts, c.kept, c.groups,
-                c.group_score == GroupScore::kMax ? "" : " by two",
-                c.score == RouterScore::kSigmoid ? "sigmoid" : "softmax", n);
+                c.group_score == GroupScore::kMax ? "" : " by two", score_name(c.score), n);
   compare_with_reference({"route", label, kTopK, tolerance}, [&](Session& s) {
     const RouteResult got = run(s);
     EXPECT_EQ(got.ids, expected.ids) << label;
@@ -114,7 +125,8 @@ void check_route_case(Random& random, const RouteCase& c, int64_t experts, int64
 
 TEST(Route, ScoresCorrectsAndLimitsGroupsLikeTheReference) {
   Random random(37);
-  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+  for (const RouterScore score :
+       {RouterScore::kSoftmax, RouterScore::kSigmoid, RouterScore::kSqrtSoftplus}) {
     for (const bool has_bias : {false, true}) {
       for (const auto& [groups, kept] : {std::pair{1, 1}, {4, 2}, {8, 4}, {8, 1}}) {
         for (const GroupScore group_score : {GroupScore::kMax, GroupScore::kTopTwoSum}) {
@@ -124,6 +136,67 @@ TEST(Route, ScoresCorrectsAndLimitsGroupsLikeTheReference) {
             check_route_case(random, c, 72, n);
             check_route_case(random, c, 256, n);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(Route, RootsOfSoftplusAreExactFarFromZero) {
+  const std::vector<float> logits = {-30.0f, -12.0f, -1.0f, 0.0f, 1.0f, 18.0f, 25.0f, 90.0f};
+  for (const NamedDevice& device : devices()) {
+    Session s(*device.device);
+    const RouteResult got =
+        run_route(s, logits, 1, 8, {.score = RouterScore::kSqrtSoftplus, .normalize = false});
+    for (size_t r = 0; r < 8; ++r) {
+      const double logit = logits[static_cast<size_t>(got.ids[r])];
+      const double expected =
+          std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))));
+      EXPECT_NEAR(got.weights[r], expected, 1e-5 * expected) << device.name << ", " << logit;
+    }
+  }
+}
+
+// The table decides, whatever the scores; weights are those of the chosen.
+TEST(Route, TakesTheExpertsThatATableLists) {
+  Random random(41);
+  constexpr int64_t kVocab = 11;
+  for (const auto& [experts, top_k] : {std::pair{8, 2}, {256, 6}, {513, 32}}) {
+    std::vector<int32_t> table;
+    for (int64_t token = 0; token < kVocab; ++token) {
+      const auto first = random.below(experts);
+      for (int64_t r = 0; r < top_k; ++r) {
+        table.push_back(static_cast<int32_t>((first + r * 7) % experts));
+      }
+    }
+    for (const int64_t n : {1, 5, 64}) {
+      const std::vector<float> logits = random.floats(n * experts, -4.0f, 4.0f);
+      std::vector<int32_t> tokens;
+      for (int64_t t = 0; t < n; ++t) tokens.push_back(static_cast<int32_t>(random.below(kVocab)));
+      const auto run = [&, k = top_k](Session& s) {
+        return run_route(s, logits, n, k,
+                         {.score = RouterScore::kSqrtSoftplus,
+                          .normalize_epsilon = 1e-20f,
+                          .scale = 1.5f,
+                          .table = s.ints({kVocab, k}, table),
+                          .token_ids = s.ints({n}, tokens)});
+      };
+      Session oracle(reference(), size_t{1} << 20);
+      const RouteResult expected = run(oracle);
+      for (int64_t t = 0; t < n; ++t) {
+        const auto listed =
+            std::span(table).subspan(static_cast<size_t>(tokens[static_cast<size_t>(t)] * top_k),
+                                     static_cast<size_t>(top_k));
+        EXPECT_TRUE(std::ranges::equal(
+            std::span(expected.ids).subspan(static_cast<size_t>(t * top_k), listed.size()),
+            listed));
+      }
+      for (const NamedDevice& device : devices()) {
+        Session s(*device.device, size_t{1} << 20);
+        const RouteResult got = run(s);
+        EXPECT_EQ(got.ids, expected.ids) << device.name;
+        for (size_t i = 0; i < got.weights.size(); ++i) {
+          EXPECT_NEAR(got.weights[i], expected.weights[i], 1e-5f) << device.name;
         }
       }
     }

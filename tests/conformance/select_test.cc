@@ -155,6 +155,21 @@ TEST(SelectKeys, ChoosesWholeCandidatesByAKeyEachAndTheRestAlways) {
                                    .options = {.unit = 4, .recent = 1, .whole = true}});
 }
 
+TEST(SelectKeys, ChoosesWholeCandidatesAlone) {
+  SelectProblem p{.length = 90,
+                  .chunks = {1, 40, 3, 46},
+                  .dim = 16,
+                  .most = 5,
+                  .options = {.unit = 4, .recent = 0, .whole = true}};
+  for (const DType type : {DType::kF32, DType::kF16}) {
+    p.page_type = type;
+    for (const int64_t most : {1, 3, 8}) {
+      p.most = most;
+      expect_choices(formatted("{} whole candidates", most), p);
+    }
+  }
+}
+
 TEST(SelectKeys, ChoosesAmongManyKeys) {
   SelectProblem p{.before = 2990, .length = 2993, .chunks = {1, 2}, .heads = 2, .dim = 8};
   p.most = 700;

@@ -228,34 +228,38 @@ struct PoolProblem {
   int64_t unit = 4;
   int64_t cols = 16;
   bool weighs = true;
+  bool overlaps = false;
   std::vector<float> x = {};
   std::vector<float> gate = {};
   std::vector<float> bias = {};
   std::vector<float> past = {};
 
   int64_t state_cols() const { return (weighs ? 2 : 1) * cols; }
+  int64_t state_rows() const { return PoolGates{.overlaps = overlaps}.kept_rows(unit); }
+  int64_t out_cols() const { return overlaps ? cols / 2 : cols; }
   PoolProblem& fill(Random& random) {
     x = random.floats(n * cols);
     gate = random.floats(n * cols, -3.0f, 3.0f);
     bias = random.floats(unit * cols);
-    past = random.floats((unit - 1) * state_cols());
+    past = random.floats(state_rows() * state_cols());
     return *this;
   }
   std::vector<float> run(Session& s, const Chunks& chunks) const {
-    const Tensor out = s.zeros({n, cols});
+    const Tensor out = s.zeros({n, out_cols()});
     const Tensor from = s.floats({n, cols}, x);
     const Tensor gates = s.floats({n, cols}, gate);
     const Tensor biases = s.floats({unit, cols}, bias);
-    const Tensor state = s.floats({unit - 1, state_cols()}, past);
+    const Tensor state = s.floats({state_rows(), state_cols()}, past);
     std::vector<int32_t> numbers;
     for (int64_t i = 0; i < n; ++i) numbers.push_back(static_cast<int32_t>(position + i));
     const Tensor positions = s.ints({n}, numbers);
     int64_t at = 0;
     for (const int64_t rows : chunks) {
       const StateRows sequence{rows, state};
+      const PoolGates all{gates.slice(0, at, rows), biases, overlaps};
       s.encoder().pool_rows(out.slice(0, at, rows), from.slice(0, at, rows),
-                            weighs ? PoolGates{gates.slice(0, at, rows), biases} : PoolGates{},
-                            positions.slice(0, at, rows), {&sequence, 1}, unit);
+                            weighs ? all : PoolGates{}, positions.slice(0, at, rows),
+                            {&sequence, 1}, unit);
       at += rows;
     }
     return joined({s.read(out), s.read(state)});
@@ -281,6 +285,57 @@ TEST(PoolRows, MatchTheReference) {
            cols, tolerance},
           [&](Session& s) { return p.run(s, {p.n}); });
     }
+  }
+}
+
+TEST(PoolRows, PoolsThatOverlapMatchTheReference) {
+  Random random(88);
+  for (const auto& [unit, cols, n, position] : {std::tuple{4, 32, 1, 0},
+                                                {4, 66, 1, 7},
+                                                {4, 34, 13, 2},
+                                                {2, 2, 9, 3},
+                                                {4, 130, 23, 6},
+                                                {128, 20, 300, 13},
+                                                {3, 8, 2, 1}}) {
+    PoolProblem p{.n = n, .position = position, .unit = unit, .cols = cols, .overlaps = true};
+    p.fill(random);
+    const auto size = static_cast<size_t>(n * p.out_cols() + p.state_rows() * p.state_cols());
+    const std::vector<float> tolerance(size, 64.0f * kRounding);
+    compare_with_reference(
+        {"pool_rows", formatted("{} of {}, {} from {}, overlapped", unit, cols, n, position),
+         p.out_cols(), tolerance},
+        [&](Session& s) { return p.run(s, {p.n}); });
+  }
+}
+
+TEST(PoolRows, ARowOfPoolsThatOverlapIsItsOwnWhateverTheChunk) {
+  Random random(89);
+  PoolProblem p{.n = 37, .position = 6, .cols = 24, .overlaps = true};
+  p.fill(random);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const std::vector<float> expected = p.run(s, {37});
+    for (const Chunks& chunks : {one_by_one(37), Chunks{2, 1, 30, 4}, Chunks{3, 34}}) {
+      expect_same_bits(device->name, expected, p.run(s, chunks));
+    }
+  }
+}
+
+// A row sums the first half of the columns over the pool before, the second half over its own.
+TEST(PoolRows, APoolHasTheFirstHalvesOfTheOneBefore) {
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session s(*device->device);
+    const Tensor out = s.zeros({4, 1});
+    const Tensor state = s.zeros({4, 4});
+    const std::vector<float> x = {1, 10, 2, 20, 3, 30, 4, 40};
+    const std::vector<int32_t> positions = {0, 1, 2, 3};
+    const StateRows sequence{4, state};
+    s.encoder().pool_rows(out, s.floats({4, 2}, x), {s.zeros({4, 2}), s.zeros({2, 2}), true},
+                          s.ints({4}, positions), {&sequence, 1}, 2);
+    const std::vector<float> expected = {10.0f, 15.0f, (1.0f + 2.0f + 30.0f) / 3.0f,
+                                         (1.0f + 2.0f + 30.0f + 40.0f) / 4.0f};
+    const std::vector<float> got = s.read(out);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i], expected[i], 1e-5f) << device->name;
   }
 }
 

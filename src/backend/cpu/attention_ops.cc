@@ -5,6 +5,7 @@
 #include "backend/cpu/cached_pages.h"
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
+#include "backend/pooled_pages.h"
 #include "backend/sequence_rows.h"
 #include "quant/q8_rows.h"
 
@@ -67,12 +68,18 @@ struct Segments {
   int64_t count() const { return last - first; }
 };
 
+/// Pages as the kernels see them; with keys of pools, whose pages have a row a key.
+struct Pages {
+  const uint8_t* const* keys;
+  const uint8_t* const* values;  // those of pools, if there are any
+  int64_t page_pools = 0;        // in a page
+};
+
 /// One call of the op, in the terms of the kernels.
 class Attention {
  public:
   Attention(const KernelTable& kernels, const Tiling& cut, Tensor out, Tensor q, const KvView& kv,
-            const AttentionOptions& options, const uint8_t* const* k_pages,
-            const uint8_t* const* v_pages)
+            const AttentionOptions& options, const Pages& pages)
       : cut_(cut),
         kernels_(kernels),
         kv_(kv),
@@ -82,13 +89,16 @@ class Attention {
         outs_(out),
         rows_((cut.tokens_per_tile * cut.heads_per_tile + 15) / 16 * 16),
         sinks_(floats_or_null(options.sinks)),
-        selected_(options.selected) {
+        selected_(options.selected),
+        pooled_(options.pooled),
+        pages_(pages),
+        window_(options.window) {
     shared_.q_token_stride = q.strides[0];
     shared_.q_stride = q.strides[1];
     shared_.window = options.window;
     shared_.chunked = options.chunked && options.window > 0;
-    shared_.k_pages = k_pages;
-    shared_.v_pages = v_pages;
+    shared_.k_pages = pages.keys;
+    shared_.v_pages = pages.values;
     shared_.pages = static_cast<int64_t>(kv.k_pages.size());
     shared_.page_tokens = kv.page_tokens;
     shared_.k_type = cached_type(kv.k_pages[0]);
@@ -106,18 +116,20 @@ class Attention {
   int64_t work() const {
     int64_t seen = shared_.window > 0 ? std::min(shared_.window, stored()) : stored();
     if (!selected_.is_null()) seen = selected_.dense_end();
+    if (!pooled_.is_null()) seen = listed_keys(q_.dim(0) - 1);
     return q_.dim(0) * q_.dim(1) * seen * (q_.dim(2) + out_.dim(2));
   }
   Tile tile(int64_t index) const { return tile_at(cut_, q_.dim(0), index); }
   /// Positions that one of the tokens sees, or places of its list.
   Segments segments(int64_t token, int64_t tokens) const {
-    if (!selected_.is_null()) return {0, (listed_keys(token) - 1) / kAttentionSegment + 1};
+    if (are_listed()) return {0, (listed_keys(token) - 1) / kAttentionSegment + 1};
     const int64_t begin = first_seen(kv_.length + token, shared_.window, shared_.chunked);
     return {begin / kAttentionSegment, (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
   }
   Segments segments(const Tile& tile) const { return segments(tile.token, tile.tokens); }
   /// Those of all, at least.
   int64_t most_segments() const {
+    if (!pooled_.is_null()) return segments(q_.dim(0) - 1, 1).count();
     if (selected_.is_null()) return segments(0, q_.dim(0)).count();
     return (selected_.dense_end() - 1) / kAttentionSegment + 1;
   }
@@ -141,8 +153,24 @@ class Attention {
     args.kv_head_v_offset = tile.kv_head * values.strides[1] * element_bytes(values);
     args.workspace = panel;
     args.part = part_at(part);
-    if (selected_.is_null()) return kernels_.attention(args);
-    attend_listed(tile, args);
+    if (!are_listed()) return kernels_.attention(args);
+    const uint8_t* k_rows[kAttentionSegment];
+    const uint8_t* v_rows[kAttentionSegment];
+    const int64_t listed = listed_keys(tile.token);
+    const int64_t end = std::min(args.end, listed);
+    if (pooled_.is_null()) {
+      list_selected(tile, args, end, k_rows, v_rows);
+    } else {
+      list_pooled(tile, args, end, k_rows);
+    }
+    // To the kernel, each key is a page of its own, and places of the list are positions.
+    args.position = listed - 1;
+    args.window = 0;
+    args.k_pages = k_rows;
+    args.v_pages = pooled_.is_null() ? v_rows : k_rows;
+    args.pages = kAttentionSegment;
+    args.page_tokens = 1;
+    kernels_.attention(args);
   }
 
   void fold(const Tile& tile, int64_t segment, const Segments& all, float* part,
@@ -163,14 +191,37 @@ class Attention {
 
  private:
   int64_t stored() const { return kv_.length + q_.dim(0); }
-  int64_t listed_keys(int64_t token) const { return selected_.keys_at(kv_.length + token); }
-  /// The same over a list of keys: to the kernel, each is a page of its own, and places of the list
-  /// are positions.
-  void attend_listed(const Tile& tile, AttentionArgs& args) const {
-    const uint8_t* k_rows[kAttentionSegment];
-    const uint8_t* v_rows[kAttentionSegment];
-    const int64_t keys = listed_keys(tile.token);
-    const int64_t end = std::min(args.end, keys);
+  bool are_listed() const { return !selected_.is_null() || !pooled_.is_null(); }
+  int64_t listed_keys(int64_t token) const {
+    const int64_t position = kv_.length + token;
+    if (pooled_.is_null()) return selected_.keys_at(position);
+    return pooled_.count_at(position) + position + 1 - first_seen(position, window_, false);
+  }
+  /// The rows of places [args.begin, end) of the list: those of pools, then those of tokens.
+  void list_pooled(const Tile& tile, const AttentionArgs& args, int64_t end,
+                   const uint8_t** rows) const {
+    const int64_t position = kv_.length + tile.token;
+    const int64_t pools = pooled_.count_at(position);
+    const int32_t* ids = pooled_.chooses_at(position)
+                             ? host_ptr<int32_t>(pooled_.ids) + tile.token * pooled_.ids.dim(2)
+                             : nullptr;
+    const int64_t row_bytes = args.head_dim * element_bytes(kv_.k_pages[0]);
+    int64_t i = args.begin;
+    for (; i < std::min(end, pools); ++i) {
+      const int64_t pool = ids == nullptr ? i : ids[i];
+      rows[i - args.begin] =
+          pages_.values[pool / pages_.page_pools] + pool % pages_.page_pools * row_bytes;
+    }
+    const int64_t first = first_seen(position, window_, false) - pools;
+    for (; i < end; ++i) {
+      const int64_t s = first + i;
+      rows[i - args.begin] =
+          pages_.keys[s / args.page_tokens % args.pages] + s % args.page_tokens * args.k_stride;
+    }
+  }
+  /// The same of a choice of tokens.
+  void list_selected(const Tile& tile, const AttentionArgs& args, int64_t end,
+                     const uint8_t** k_rows, const uint8_t** v_rows) const {
     const int32_t* list = list_of(tile);
     // Divisions once for each run of keys that are neighbours in a page.
     for (int64_t i = args.begin; i < end;) {
@@ -188,12 +239,6 @@ class Attention {
         v_row += args.v_stride;
       }
     }
-    args.position = keys - 1;
-    args.k_pages = k_rows;
-    args.v_pages = v_rows;
-    args.pages = kAttentionSegment;
-    args.page_tokens = 1;
-    kernels_.attention(args);
   }
   const int32_t* list_of(const Tile& tile) const {
     const int64_t kv_heads = cut_.head_parts / parts_per_kv_head(cut_);
@@ -217,6 +262,9 @@ class Attention {
   const int64_t rows_;  // room for a tile's
   const float* const sinks_;
   const KeySelection selected_;
+  const PooledKeys pooled_;
+  const Pages pages_;
+  const int64_t window_;
   AttentionArgs shared_{};
 };
 
@@ -225,10 +273,9 @@ class Attention {
 void CpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                            std::span<const KvRows> sequences, const AttentionOptions& options) {
   flush();
+  size_t i = 0;
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    AttentionOptions own = options;
-    own.selected.ids = part(options.selected.ids);
-    append_and_attend(part(out), part(q), part(k), part(v), s.kv, own);
+    append_and_attend(part(out), part(q), part(k), part(v), s.kv, options_of(options, i++, part));
   });
 }
 
@@ -246,6 +293,15 @@ void CpuEncoder::append_and_attend(const Tensor& out, const Tensor& q, const Ten
   append_to_cache(kernels_, k, kv.k_pages, kv);
   if (!v.is_null()) append_to_cache(kernels_, v, kv.v_pages, kv);
   const KeySelection& selected = options.selected;
+  const PooledKeys& pooled = options.pooled;
+  if (!pooled.is_null()) {
+    const KvView& own = pooled.sequences.front().kv;
+    MF_CHECK(kv_heads == 1 && v.is_null() && selected.is_null() && !options.chunked &&
+             out.dim(2) == q.dim(2) && own.length == kv.length && pooled.keys.dim(2) == q.dim(2) &&
+             own.k_pages[0].dtype == kv.k_pages[0].dtype && own.k_pages[0].dtype != DType::kI8 &&
+             (pooled.ids.is_null() || pooled.ids.is_contiguous()));
+    (void)append_index_keys(pooled.keys, own, {.unit = pooled.unit, .recent = 1, .whole = true});
+  }
   if (selected.is_null()) return attend(out, q, kv_heads, kv, options);
   MF_CHECK(options.window == 0 && selected.ids.dim(0) == n && selected.ids.is_contiguous() &&
            kv_heads % selected.groups() == 0);
@@ -264,9 +320,17 @@ void CpuEncoder::attend(const Tensor& out, const Tensor& q, int64_t kv_heads, co
                         const AttentionOptions& options) {
   const int64_t n = q.dim(0);
   const int64_t heads = q.dim(1);
-  const Tiling cut(n, heads, kv_heads, options.selected.is_null());
-  const Attention op(kernels_, cut, out, q, kv, options, page_pointers(kv.k_pages, k_pages_),
-                     page_pointers(kv.v_pages, v_pages_));
+  const PooledKeys& pooled = options.pooled;
+  const Tiling cut(n, heads, kv_heads, options.selected.is_null() && pooled.is_null());
+  Pages pages{page_pointers(kv.k_pages, k_pages_), nullptr};
+  if (pooled.is_null()) {
+    pages.values = page_pointers(kv.v_pages, v_pages_);
+  } else {
+    const KvView& own = pooled.sequences.front().kv;
+    pages.values = page_pointers(own.k_pages, v_pages_);
+    pages.page_pools = own.page_tokens / pooled.unit;
+  }
+  const Attention op(kernels_, cut, out, q, kv, options, pages);
   const int64_t part = op.panel_size() + op.state_size();  // where a slot's part begins
   const int64_t slot_size = part + op.part_size();
   float* slots = aligned_workspace(floats_, slot_count() * slot_size);

@@ -157,6 +157,18 @@ void CpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& optio
 
 namespace {
 
+RouterScoreKind score_kind(RouterScore score) {
+  switch (score) {
+    case RouterScore::kSoftmax:
+      return RouterScoreKind::kSoftmax;
+    case RouterScore::kSigmoid:
+      return RouterScoreKind::kSigmoid;
+    case RouterScore::kSqrtSoftplus:
+      return RouterScoreKind::kSqrtSoftplus;
+  }
+  __builtin_unreachable();
+}
+
 RouteArgs route_args(const RouterOptions& options, int64_t experts, int64_t top_k) {
   RouteArgs args{};
   args.correction_bias = floats_or_null(options.correction_bias);
@@ -165,8 +177,7 @@ RouteArgs route_args(const RouterOptions& options, int64_t experts, int64_t top_
   args.groups = options.num_groups;
   args.groups_kept = options.groups_kept;
   args.top_k = top_k;
-  args.score = options.score == RouterScore::kSigmoid ? RouterScoreKind::kSigmoid
-                                                      : RouterScoreKind::kSoftmax;
+  args.score = score_kind(options.score);
   args.group_score = options.group_score == GroupScore::kTopTwoSum ? GroupScoreKind::kTopTwoSum
                                                                    : GroupScoreKind::kMax;
   args.normalize = options.normalize;
@@ -185,18 +196,25 @@ void CpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
   MF_CHECK(out.ids.dim(0) == scores.rows && out.weights.shape == out.ids.shape &&
            top_k <= scores.cols && out.ids.is_contiguous() && out.weights.is_contiguous() &&
            options.num_groups > 0 && scores.cols % options.num_groups == 0);
+  const bool is_listed = !options.table.is_null();
+  MF_CHECK(!is_listed || (options.num_groups == 1 && options.correction_bias.is_null() &&
+                          options.table.dim(1) == top_k && options.table.is_contiguous() &&
+                          options.token_ids.num_elements() == scores.rows));
   if (!status_.ok() || scores.rows == 0) return;
   const auto width = static_cast<int64_t>(round_up(static_cast<uint64_t>(scores.cols), 16));
   float* space = workspace(floats_, scores.rows * 3 * width);
   int32_t* ids = host_ptr<int32_t>(out.ids);
   float* weights = host_ptr<float>(out.weights);
   const RouteArgs shared = route_args(options, scores.cols, top_k);
+  const int32_t* table = is_listed ? host_ptr<int32_t>(options.table) : nullptr;
+  const int32_t* tokens = is_listed ? host_ptr<int32_t>(options.token_ids) : nullptr;
   for_tasks(scores.rows, scores.rows * scores.cols * 8, [&](int64_t t) {
     RouteArgs args = shared;
     args.logits = scores.row(t);
     args.ids = ids + t * top_k;
     args.weights = weights + t * top_k;
     args.workspace = space + t * 3 * width;
+    if (is_listed) args.listed = table + tokens[t] * top_k;
     kernels_.route(args);
   });
 }

@@ -138,8 +138,8 @@ void CpuEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights
   flush();
   MF_CHECK(q.dim(1) % ids.dim(1) == 0 && k.dim(1) == 1 && k.dim(2) == q.dim(2) &&
            ids.is_contiguous() && ids.dim(0) == q.dim(0) && q.strides[2] == 1 &&
-           (options.unit == 1 || options.recent >= 1) && options.recent <= ids.dim(2) &&
-           (!options.whole || options.recent == 1));
+           (options.unit == 1 || options.whole || options.recent >= 1) &&
+           options.recent <= ids.dim(2) && (!options.whole || options.recent <= 1));
   MF_CHECK(head_weights.is_null() ||
            (head_weights.dim(0) == q.dim(0) && head_weights.dim(1) == q.dim(1)));
   if (!status_.ok()) return;

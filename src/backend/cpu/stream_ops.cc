@@ -154,37 +154,48 @@ struct PoolOp {
   RowsView x;
   RowsView gate;  // of x where there is none
   const float* bias;
-  float* state;  // [unit - 1, x | gate]
+  float* state;  // [kept rows, x | gate]
   const int32_t* positions;
   int64_t unit;
+  bool overlaps;
   RowsView out;
 
   int64_t state_cols() const { return (bias == nullptr ? 1 : 2) * x.cols; }
+  int64_t kept_at(int64_t position) const { return position % (overlaps ? 2 * unit : unit); }
+  /// Tokens that a pool has, at most.
+  static int64_t members_max(int64_t unit, bool overlaps) { return overlaps ? 2 * unit : unit; }
 
-  /// `members` has room for two pointers a token of a pool.
+  /// `members` has room for three pointers of each of members_max().
   void pool(int64_t row, const float** members) const {
-    const int64_t last = positions[row] % unit;
-    const float** gates = members + unit;
-    for (int64_t j = 0; j <= last; ++j) {
-      const int64_t from = row - (last - j);
-      const float* kept = state + j * state_cols();
-      members[j] = from >= 0 ? x.row(from) : kept;
-      gates[j] = from >= 0 ? gate.row(from) : kept + x.cols;
+    const int64_t position = positions[row];
+    const int64_t own = position - position % unit;
+    const int64_t begin = overlaps ? std::max<int64_t>(0, own - unit) : own;
+    const int64_t count = position + 1 - begin;
+    const float** gates = members + members_max(unit, overlaps);
+    const float** biases = gates + members_max(unit, overlaps);
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t s = begin + j;
+      const int64_t from = row - (position - s);
+      const int64_t half = overlaps && s >= own ? out.cols : 0;
+      const float* kept = state + kept_at(s) * state_cols();
+      members[j] = (from >= 0 ? x.row(from) : kept) + half;
+      gates[j] = (from >= 0 ? gate.row(from) : kept + x.cols) + half;
+      biases[j] = bias == nullptr ? nullptr : bias + s % unit * x.cols + half;
     }
     kernels.pool({.x = members,
                   .gates = bias == nullptr ? nullptr : gates,
-                  .bias = bias,
-                  .count = last + 1,
-                  .n = x.cols,
+                  .biases = biases,
+                  .count = count,
+                  .n = out.cols,
                   .out = out.row(row)});
   }
 
   /// What later rows of pools look for.
   void keep(int64_t rows) const {
-    for (int64_t row = std::max<int64_t>(0, rows - unit); row < rows; ++row) {
-      const int64_t place = positions[row] % unit;
-      if (place == unit - 1) continue;
-      float* to = state + place * state_cols();
+    for (int64_t row = std::max<int64_t>(0, rows - members_max(unit, overlaps)); row < rows;
+         ++row) {
+      if (!overlaps && positions[row] % unit == unit - 1) continue;
+      float* to = state + kept_at(positions[row]) * state_cols();
       std::copy_n(x.row(row), x.cols, to);
       if (bias != nullptr) std::copy_n(gate.row(row), x.cols, to + x.cols);
     }
@@ -197,12 +208,15 @@ void CpuEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor 
                            std::span<const StateRows> sequences, int64_t unit) {
   flush();
   const bool weighs = !gates.gate.is_null();
-  MF_CHECK(out.shape == x.shape && out.shape.rank() == 2 && unit >= 2 && unit <= kPoolMax &&
-           positions.num_elements() == x.dim(0) &&
+  const bool overlaps = gates.overlaps;
+  MF_CHECK(out.shape.rank() == 2 && out.dim(0) == x.dim(0) &&
+           out.dim(1) * (overlaps ? 2 : 1) == x.dim(1) && unit >= 2 && unit <= kPoolMax &&
+           positions.num_elements() == x.dim(0) && (weighs || !overlaps) &&
            (!weighs || gates.bias.num_elements() == unit * x.dim(1)));
   MF_CHECK(list_first_rows(sequences) == x.dim(0));
   if (!status_.ok()) return;
-  const float** members = workspace(pooled_rows_, slot_count() * 2 * unit);
+  const int64_t pointers = 3 * PoolOp::members_max(unit, overlaps);
+  const float** members = workspace(pooled_rows_, slot_count() * pointers);
   for (size_t i = 0; i < sequences.size(); ++i) {
     const StateRows& s = sequences[i];
     const auto part = [&](const Tensor& rows) { return rows.slice(0, first_rows_[i], s.rows); };
@@ -213,10 +227,11 @@ void CpuEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor 
                     host_ptr<float>(s.state),
                     host_ptr<int32_t>(positions) + first_rows_[i],
                     unit,
+                    overlaps,
                     RowsView(part(out))};
-    MF_CHECK(s.state.dim(0) == unit - 1 && s.state.dim(1) == op.state_cols());
+    MF_CHECK(s.state.dim(0) == gates.kept_rows(unit) && s.state.dim(1) == op.state_cols());
     for_tasks_in_slots(s.rows, s.rows * x.dim(1) * unit * 8,
-                       [&](int64_t row, int64_t slot) { op.pool(row, members + slot * 2 * unit); });
+                       [&](int64_t row, int64_t slot) { op.pool(row, members + slot * pointers); });
     op.keep(s.rows);
   }
 }

@@ -21,9 +21,10 @@ constexpr uint32_t kFetchSlotsMax = 64;
 
 // Experts a thread, where a group judges them in registers.
 u32 thread_experts(const RouteParams& p) {
-  const bool has_known_order = p.sigmoid != 0 || p.has_correction == 0;
-  const bool has_own_groups = p.num_groups == 1 || (p.sigmoid != 0 && p.experts <= kRouteThreads &&
-                                                    p.experts / p.num_groups == kRouteGroupExperts);
+  const bool has_known_order = p.score != kRouteSoftmax || p.has_correction == 0;
+  const bool has_own_groups =
+      p.num_groups == 1 || (p.score != kRouteSoftmax && p.experts <= kRouteThreads &&
+                            p.experts / p.num_groups == kRouteGroupExperts);
   if (!has_known_order || !has_own_groups || p.top_k > kRouteRanksMax ||
       p.experts > kRouteExpertsMax) {
     return 0;
@@ -129,13 +130,43 @@ void record_any_experts(Recorder& recorder, const ExpertLaunch& launch, const Ex
 
 }  // namespace
 
+namespace {
+
+u32 score_kind(RouterScore score) {
+  switch (score) {
+    case RouterScore::kSoftmax:
+      return kRouteSoftmax;
+    case RouterScore::kSigmoid:
+      return kRouteSigmoid;
+    case RouterScore::kSqrtSoftplus:
+      return kRouteSqrtSoftplus;
+  }
+  __builtin_unreachable();
+}
+
+Plan plan_route_listed(const RouteOp& route) {
+  Plan plan =
+      make_plan(KernelId::route_listed, {groups_for(route.params.tokens, kRouteSimds), 1, 1},
+                kRouteSimds * kSimdLanes);
+  plan.set_params(route.params);
+  plan.bind(range_of(route.logits, Access::kRead));
+  plan.bind(range_of(route.token_ids, Access::kRead));
+  plan.bind(range_of(route.table, Access::kRead));
+  plan.bind(range_of(route.expert_scale, Access::kRead));
+  bind_output(plan, route.routes.ids);
+  bind_output(plan, route.routes.weights);
+  return plan;
+}
+
+}  // namespace
+
 RouteOp route_op(const Routes& out, const Tensor& logits, const RouterOptions& options) {
   RouteParams p{};
   p.logits_stride = row_stride(logits);
   p.tokens = rows_of(logits);
   p.experts = static_cast<u32>(logits.shape.back());
   p.top_k = static_cast<u32>(out.ids.dim(1));
-  p.sigmoid = options.score == RouterScore::kSigmoid ? 1 : 0;
+  p.score = score_kind(options.score);
   p.num_groups = static_cast<u32>(options.num_groups);
   p.groups_kept = static_cast<u32>(options.groups_kept);
   p.top_two = options.group_score == GroupScore::kTopTwoSum ? 1 : 0;
@@ -145,12 +176,19 @@ RouteOp route_op(const Routes& out, const Tensor& logits, const RouterOptions& o
   p.normalize_epsilon = options.normalize_epsilon;
   p.normalize_least = options.normalize_least;
   p.scale = options.scale;
-  p.thread_experts = thread_experts(p);
-  return {p, out, logits, options.correction_bias, options.expert_scale};
+  p.thread_experts = options.table.is_null() ? thread_experts(p) : 0;
+  return {p,
+          out,
+          logits,
+          options.correction_bias,
+          options.expert_scale,
+          options.table,
+          options.token_ids};
 }
 
 Plan plan_route(const RouteOp& route) {
   const RouteParams& p = route.params;
+  if (!route.table.is_null()) return plan_route_listed(route);
   const bool by_group = p.thread_experts > 0;
   const uint32_t shared_words =
       by_group ? uint32_t{kRouteWords} : 2 * p.experts + p.num_groups + p.top_k;

@@ -9,6 +9,7 @@
 #include "backend/pooled_pages.h"
 #include "backend/sequence_rows.h"
 #include "base/format.h"
+#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -32,15 +33,20 @@ void GpuEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
     MF_CHECK(options.window == 0 && selected.ids.dim(0) == q.dim(0) &&
              selected.ids.is_contiguous() && k.dim(1) % selected.groups() == 0);
   }
+  const PooledKeys& pooled = options.pooled;
+  MF_CHECK(pooled.is_null() ||
+           (k.dim(1) == 1 && v.is_null() && selected.is_null() && !options.chunked &&
+            out.dim(2) == q.dim(2) && pooled.keys.dim(2) == q.dim(2) &&
+            (pooled.ids.is_null() || pooled.ids.is_contiguous())));
+  size_t i = 0;
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    AttentionOptions own = options;
-    own.selected.ids = part(selected.ids);
-    attend_rows({part(out), part(q), part(k), part(v), s.kv, own});
+    attend_rows({part(out), part(q), part(k), part(v), s.kv, options_of(options, i++, part)});
   });
 }
 
 void GpuEncoder::attend_rows(const AttendedRows& rows) {
   const KeySelection& selected = rows.options.selected;
+  if (!rows.options.pooled.is_null()) return attend_pooled(rows);
   if (selected.is_null()) return attend(rows);
   const int64_t n = rows.q.dim(0);
   const int64_t dense = selected.dense_rows(n, rows.kv.length);
@@ -122,6 +128,61 @@ void GpuEncoder::attend_selected(const AttendedRows& rows) {
   if (q.dim(0) > 1) flush();
 }
 
+void GpuEncoder::attend_pooled(const AttendedRows& rows) {
+  const auto& [out, q, k, v, kv, options] = rows;
+  const PooledKeys& pooled = options.pooled;
+  const int64_t n = q.dim(0);
+  if (!recorder_.ok() || n == 0) return;
+  const KvView& own = pooled.sequences.front().kv;
+  const DType type = kv.k_pages.front().dtype;
+  MF_CHECK(have_equal_layouts(own.k_pages) && own.k_pages.front().dtype == type &&
+           type != DType::kI8 && own.length == kv.length);
+  // Beside the workspace, which attention itself takes. It grows with the context, so that it is no
+  // scratch.
+  const auto num_keys = [&](int64_t row) {
+    const int64_t position = kv.length + row;
+    return pooled.count_at(position) + position + 1 - first_seen(position, options.window, false);
+  };
+  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
+  const auto tokens =
+      static_cast<int64_t>(round_up(static_cast<uint64_t>(num_keys(n - 1)), kTokens));
+  Tensor keys;
+  if (!recorder_.take_gathered({tokens, 1, q.dim(2)}, type, keys)) return;
+  Binding pool_table;
+  flush_tables();
+  AttentionHeads heads{out, q, 1, kv, options, {}, {}};
+  Binding gathered_table;
+  if (!recorder_.place_addresses({&keys, 1}, gathered_table) ||
+      !recorder_.place_addresses(own.k_pages, pool_table) || !begin_attention(heads, k, v)) {
+    return;
+  }
+  const KvView pools = append_index_keys({q, pooled.keys, {}, own, pool_table, pool_table},
+                                         {.unit = pooled.unit, .recent = 1, .whole = true});
+  for (int64_t row = 0; row < n; ++row) {
+    flush();
+    recorder_.record(plan_gather_pooled({pooled, pools, kv, row, kv.length + row, options.window,
+                                         keys, pool_table, heads.k_table}));
+    // To its token, what was gathered is the whole of a cache.
+    const KvView gathered{.k_pages = {&keys, 1},
+                          .v_pages = {&keys, 1},
+                          .page_tokens = tokens,
+                          .length = num_keys(row) - 1};
+    AttentionHeads one{out.slice(0, row, 1),
+                       q.slice(0, row, 1),
+                       1,
+                       gathered,
+                       {.scale = options.scale, .sinks = options.sinks},
+                       gathered_table,
+                       gathered_table};
+    one.are_all_new = true;
+    AttentionResult result;
+    if (!record_attention(recorder_, one, result)) return;
+    waiting_.attention = result.params.walks == 0 ? merge_op(one, result) : result.last;
+  }
+  // A gate of all rows cannot be part of the launch of one.
+  if (n > 1) flush();
+}
+
 bool GpuEncoder::place_gathered(const GatheredPages& pages, GatheredTables& tables) {
   return recorder_.place_addresses({&pages.keys, 1}, tables.k) &&
          recorder_.place_addresses({&pages.values, 1}, tables.v);
@@ -131,8 +192,8 @@ void GpuEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights
                              std::span<const KvRows> sequences, const SelectOptions& options) {
   MF_CHECK(q.dim(1) % ids.dim(1) == 0 && k.dim(1) == 1 && k.dim(2) == q.dim(2) &&
            ids.is_contiguous() && ids.dim(0) == q.dim(0) && q.strides[2] == 1 &&
-           (options.unit == 1 || options.recent >= 1) && options.recent <= ids.dim(2) &&
-           (!options.whole || options.recent == 1));
+           (options.unit == 1 || options.whole || options.recent >= 1) &&
+           options.recent <= ids.dim(2) && (!options.whole || options.recent <= 1));
   if (!recorder_.ok()) return;
   if (!fits_select_kernels(q, options)) {
     recorder_.fail(make_error(ErrorCode::kUnsupported,
@@ -174,14 +235,20 @@ KvView GpuEncoder::append_index_keys(const HeadsOp& op, const SelectOptions& opt
 
 void GpuEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
                            std::span<const StateRows> sequences, int64_t unit) {
-  MF_CHECK(out.shape == x.shape && out.is_contiguous() && x.is_contiguous() &&
-           (gates.gate.is_null() || gates.gate.is_contiguous()) && unit >= 2 && unit <= kPoolMax &&
-           positions.num_elements() == x.dim(0) && positions.dtype == DType::kI32);
+  MF_CHECK(out.dim(0) == x.dim(0) && out.dim(1) * (gates.overlaps ? 2 : 1) == x.dim(1) &&
+           out.is_contiguous() && x.is_contiguous() &&
+           (gates.gate.is_null() ? !gates.overlaps : gates.gate.is_contiguous()) && unit >= 2 &&
+           unit <= kPoolMax && positions.num_elements() == x.dim(0) &&
+           positions.dtype == DType::kI32);
   for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
     if (s.rows == 0) return;
-    MF_CHECK(s.state.is_contiguous() && s.state.dim(0) == unit - 1);
-    record(plan_pool(
-        {part(out), part(x), {part(gates.gate), gates.bias}, part(positions), s.state, unit}));
+    MF_CHECK(s.state.is_contiguous() && s.state.dim(0) == gates.kept_rows(unit));
+    record(plan_pool({part(out),
+                      part(x),
+                      {part(gates.gate), gates.bias, gates.overlaps},
+                      part(positions),
+                      s.state,
+                      unit}));
   });
 }
 

@@ -372,6 +372,11 @@ void GpuEncoder::route(const Routes& out, Tensor logits, const RouterOptions& op
            out.weights.num_elements() == out.ids.num_elements() && out.ids.dim(1) <= experts &&
            out.ids.is_contiguous() && out.weights.is_contiguous() &&
            experts % options.num_groups == 0);
+  MF_CHECK(options.table.is_null() ||
+           (options.num_groups == 1 && options.correction_bias.is_null() &&
+            options.table.dim(1) == out.ids.dim(1) && options.table.is_contiguous() &&
+            options.token_ids.is_contiguous() && out.ids.dim(1) <= int64_t{kSimdLanes} &&
+            options.token_ids.num_elements() == out.ids.dim(0)));
   if (experts > kExpertsMax) {
     recorder_.fail(
         make_error(ErrorCode::kUnsupported, "route: {} experts, at most {}", experts, kExpertsMax));

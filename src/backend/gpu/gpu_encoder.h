@@ -113,6 +113,8 @@ class GpuEncoder : public Encoder {
   void attend(const AttendedRows& rows);
   /// All rows choose their keys.
   void attend_selected(const AttendedRows& rows);
+  /// With keys of pools.
+  void attend_pooled(const AttendedRows& rows);
   /// Places the tables of pages and writes keys and values to them. False where nothing is left to
   /// do.
   bool begin_attention(AttentionHeads& heads, const Tensor& k, const Tensor& v);

@@ -113,6 +113,8 @@ struct RouteOp {
   Tensor logits;
   Tensor correction_bias;
   Tensor expert_scale;
+  Tensor table;  // null: by score
+  Tensor token_ids;
 };
 
 /// A gated network for every token.

@@ -140,6 +140,22 @@ struct GatherOp {
   Binding v_table;
 };
 Plan plan_gather(const GatherOp& op);
+/// The keys of pools and of tokens that the token at `position` attends to, into a page of its own.
+struct GatherPooledOp {
+  const PooledKeys& pooled;
+  const KvView& pools;  // with a row a key
+  const KvView& kv;
+  int64_t row = 0;       // of the ids
+  int64_t position = 0;  // of the token
+  int64_t window = 0;
+  Tensor keys;
+  Binding pool_table;
+  Binding k_table;
+
+  int64_t begin() const { return first_seen(position, window, false); }
+  int64_t num_keys() const { return pooled.count_at(position) + position + 1 - begin(); }
+};
+Plan plan_gather_pooled(const GatherPooledOp& op);
 
 // --- Recurrent layers: delta_plans.cc, conv_plans.cc ---
 

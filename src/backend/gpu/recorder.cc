@@ -16,7 +16,8 @@ Recorder::Recorder(Platform& platform, std::unique_ptr<Executor> executor,
       scratch_(std::move(scratch)),
       quantized_(platform),
       tables_(platform, *executor_),
-      workspace_(platform) {}
+      workspace_(platform),
+      gathered_(platform) {}
 
 void Recorder::finish() {
   if (!in_flight_.empty()) (void)executor_->wait(in_flight_.back().event);
@@ -99,6 +100,14 @@ bool Recorder::take_workspace(size_t bytes, Binding& space) {
   const Result<Binding> taken = workspace_.take(bytes);
   if (!taken.ok()) return fail(taken.error());
   space = *taken;
+  return true;
+}
+
+bool Recorder::take_gathered(const Shape& shape, DType dtype, Tensor& space) {
+  const auto bits = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype));
+  const Result<Binding> taken = gathered_.take(bits / 8);
+  if (!taken.ok()) return fail(taken.error());
+  space = Tensor::view(*taken->buffer, taken->offset_bytes, shape, dtype);
   return true;
 }
 

@@ -63,6 +63,8 @@ class Recorder {
   void scratch_release(size_t mark) { scratch_used_ = mark; }
   /// Memory for the launches of one operation. False, and the error sticks, if there is none.
   bool take_workspace(size_t bytes, Binding& space);
+  /// The same of a second one, for what attention is to read.
+  bool take_gathered(const Shape& shape, DType dtype, Tensor& space);
   /// Small tables, as DeviceTables places them. The memory of older ones may be taken: what waits
   /// for a table has to be recorded before.
   bool place_table(std::span<const std::byte> bytes, Binding& table);
@@ -94,6 +96,7 @@ class Recorder {
   QuantizedCache quantized_;
   DeviceTables tables_;
   Workspace workspace_;
+  Workspace gathered_;
   std::vector<std::byte> table_bytes_;
   std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet
   std::vector<InFlight> in_flight_;

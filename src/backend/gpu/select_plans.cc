@@ -84,6 +84,7 @@ void record_select(Recorder& recorder, const SelectOp& op) {
                                    .groups = p.groups,
                                    .begin = op.options.whole ? p.begin + 1 : p.begin,
                                    .unit = static_cast<u32>(op.options.unit),
+                                   .last = op.options.has_tail() ? 1U : 0U,
                                    .most = static_cast<u32>(op.ids.dim(2)),
                                    .recent = static_cast<u32>(op.options.recent)});
     scores.access = Access::kRead;
@@ -99,12 +100,14 @@ Plan plan_pool(const PoolOp& op) {
   PoolParams p{};
   p.tokens = rows_of(op.x);
   p.cols = static_cast<u32>(op.x.shape.back());
+  p.out_cols = static_cast<u32>(op.out.shape.back());
   p.unit = static_cast<u32>(op.unit);
+  p.kept = op.gates.overlaps ? 2 * p.unit : p.unit;
   p.weighs = op.gates.gate.is_null() ? 0 : 1;
-  p.group_tokens = std::max(kTokens, p.unit - 1);
-  Plan plan =
-      make_plan(KernelId::pool_rows,
-                {groups_for(p.cols, kThreads), groups_for(p.tokens, p.group_tokens), 1}, kThreads);
+  p.group_tokens = std::max(kTokens, p.kept - 1);
+  Plan plan = make_plan(KernelId::pool_rows,
+                        {groups_for(p.out_cols, kThreads), groups_for(p.tokens, p.group_tokens), 1},
+                        kThreads);
   plan.set_params(p);
   plan.bind(range_of(op.x, Access::kRead));
   plan.bind(range_of(op.gates.gate, Access::kRead));
@@ -153,6 +156,38 @@ Plan plan_gather(const GatherOp& op) {
   plan.bind(v_table);
   plan.bind(range_of(pages.keys, Access::kWrite));
   plan.bind(has_values ? range_of(pages.values, Access::kWrite) : Binding{});
+  return plan;
+}
+
+Plan plan_gather_pooled(const GatherPooledOp& op) {
+  const Tensor& page = op.kv.k_pages.front();
+  const auto bytes = [&](int64_t elements) {
+    return static_cast<uint64_t>(elements * dtype_bits(page.dtype) / 8);
+  };
+  const bool has_ids = op.pooled.chooses_at(op.position);
+  GatherPooledParams p{};
+  p.token_bytes = bytes(page.strides[0]);
+  p.row_bytes = static_cast<u32>(bytes(page.dim(2)));
+  p.keys = static_cast<u32>(op.num_keys());
+  p.pools = static_cast<u32>(op.pooled.count_at(op.position));
+  p.has_ids = has_ids ? 1 : 0;
+  p.page_pools = static_cast<u32>(op.pools.page_tokens);
+  p.begin = static_cast<u32>(op.begin());
+  p.page_tokens = static_cast<u32>(op.kv.page_tokens);
+  p.num_pages = static_cast<u32>(op.kv.k_pages.size());
+  const auto are_wide = [](std::span<const Tensor> pages) {
+    return std::all_of(pages.begin(), pages.end(), [](const Tensor& tensor) {
+      return is_wide(tensor) && tensor.dim(2) % wide_elements(tensor.dtype) == 0;
+    });
+  };
+  p.wide = are_wide(op.kv.k_pages) && are_wide(op.pools.k_pages) ? 1 : 0;
+  Plan plan = make_plan(KernelId::gather_pooled,
+                        {groups_for(p.keys, kGatherThreads / kSimdLanes), 1, 1}, kGatherThreads);
+  plan.set_params(p);
+  plan.bind(has_ids ? range_of(op.pooled.ids.slice(0, op.row, 1), Access::kRead) : Binding{});
+  plan.bind(op.pool_table);
+  plan.bind(op.k_table);
+  plan.bind(range_of(op.keys, Access::kWrite));
   return plan;
 }
 

@@ -9,13 +9,25 @@
 namespace moeflux {
 namespace {
 
+// The score of one expert; of softmax, up to a factor.
+double score_of(double logit, double largest, RouterScore kind) {
+  switch (kind) {
+    case RouterScore::kSoftmax:
+      return std::exp(logit - largest);
+    case RouterScore::kSigmoid:
+      return 1.0 / (1.0 + std::exp(-logit));
+    case RouterScore::kSqrtSoftplus:
+      return std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))));
+  }
+  __builtin_unreachable();
+}
+
 std::vector<double> scores_of(const float* logits, int64_t experts, RouterScore kind) {
   std::vector<double> p(static_cast<size_t>(experts));
   const double largest = *std::max_element(logits, logits + experts);
   double total = 0.0;
   for (size_t e = 0; e < p.size(); ++e) {
-    p[e] = kind == RouterScore::kSoftmax ? std::exp(logits[e] - largest)
-                                         : 1.0 / (1.0 + std::exp(-static_cast<double>(logits[e])));
+    p[e] = score_of(logits[e], largest, kind);
     total += p[e];
   }
   if (kind == RouterScore::kSoftmax) {
@@ -72,6 +84,10 @@ void ReferenceEncoder::route(const Routes& out, Tensor logits, const RouterOptio
   MF_CHECK(out.ids.dim(0) == rows.rows && out.weights.shape == out.ids.shape &&
            top_k <= rows.cols && out.ids.is_contiguous() && out.weights.is_contiguous() &&
            rows.cols % options.num_groups == 0);
+  const bool is_listed = !options.table.is_null();
+  MF_CHECK(!is_listed || (options.num_groups == 1 && options.correction_bias.is_null() &&
+                          options.table.dim(1) == top_k && options.table.is_contiguous() &&
+                          options.token_ids.num_elements() == rows.rows));
   for (int64_t t = 0; t < rows.rows; ++t) {
     const std::vector<double> p = scores_of(rows.row(t), rows.cols, options.score);
     std::vector<double> c = p;
@@ -79,7 +95,14 @@ void ReferenceEncoder::route(const Routes& out, Tensor logits, const RouterOptio
       c[e] += host_ptr<float>(options.correction_bias)[e];
     }
     if (options.num_groups > 1) mask_groups(c, options);
-    const std::vector<int32_t> chosen = best_of(c, top_k);
+    std::vector<int32_t> chosen;
+    if (is_listed) {
+      const int32_t token = host_ptr<int32_t>(options.token_ids)[t];
+      const int32_t* listed = host_ptr<int32_t>(options.table) + token * top_k;
+      chosen.assign(listed, listed + top_k);
+    } else {
+      chosen = best_of(c, top_k);
+    }
     double sum = options.normalize_epsilon;
     for (const int32_t e : chosen) sum += p[static_cast<size_t>(e)];
     sum = std::max(sum, static_cast<double>(options.normalize_least));

@@ -105,8 +105,8 @@ void ReferenceEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_w
                                    std::span<const KvRows> sequences,
                                    const SelectOptions& options) {
   MF_CHECK(q.dim(1) % ids.dim(1) == 0 && k.dim(1) == 1 && k.dim(2) == q.dim(2) &&
-           ids.is_contiguous() && (options.unit == 1 || options.recent >= 1) &&
-           options.recent <= ids.dim(2) && (!options.whole || options.recent == 1));
+           ids.is_contiguous() && (options.unit == 1 || options.whole || options.recent >= 1) &&
+           options.recent <= ids.dim(2) && (!options.whole || options.recent <= 1));
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
     std::vector<Tensor> pages;
     KvView keys = s.kv;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/pooled_pages.h"
 #include "backend/reference/cached_rows.h"
 #include "backend/reference/reference_encoder.h"
 #include "backend/reference/scalar.h"
@@ -17,18 +18,23 @@ using reference::read_cached;
 void ReferenceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
                                  std::span<const KvRows> sequences,
                                  const AttentionOptions& options) {
+  size_t i = 0;
   for_each_sequence(sequences, q.dim(0), [&](const KvRows& s, const auto& part) {
-    AttentionOptions own = options;
-    if (!options.selected.is_null()) own.selected.ids = part(options.selected.ids);
-    attend(part(out), part(q), part(k), part(v), s.kv, own);
+    attend(part(out), part(q), part(k), part(v), s.kv, options_of(options, i++, part));
   });
 }
 
 namespace {
 
+/// A key, and its value.
+struct Key {
+  const KvView* kv;
+  int64_t position;
+};
+
 // The positions that row t's heads of a kv head attend to.
-std::vector<int64_t> attended(const KvView& kv, const AttentionOptions& options, int64_t t,
-                              int64_t group) {
+std::vector<int64_t> positions_of(const KvView& kv, const AttentionOptions& options, int64_t t,
+                                  int64_t group) {
   const int64_t position = kv.length + t;
   std::vector<int64_t> positions;
   const KeySelection& selected = options.selected;
@@ -46,6 +52,28 @@ std::vector<int64_t> attended(const KvView& kv, const AttentionOptions& options,
     }
   }
   return positions;
+}
+
+// The numbers of the pools that row t attends to.
+std::vector<int64_t> pools_of(const PooledKeys& pooled, int64_t t, int64_t position) {
+  std::vector<int64_t> pools;
+  const int64_t count = pooled.is_null() ? 0 : pooled.count_at(position);
+  for (int64_t i = 0; i < count; ++i) {
+    pools.push_back(
+        pooled.chooses_at(position) ? host_ptr<int32_t>(pooled.ids)[t * pooled.ids.dim(2) + i] : i);
+  }
+  return pools;
+}
+
+KvView append_pooled(const PooledKeys& pooled, std::vector<Tensor>& storage) {
+  if (pooled.is_null()) return {};
+  const KvView& kv = pooled.sequences.front().kv;
+  KvView pools = pooled_view(kv, pooled.unit, pooled.keys.dim(2), storage);
+  for_each_pooled_key(pooled.keys, kv.length, pooled.unit, [&](const Tensor& rows, int64_t at) {
+    pools.length = at;
+    append_to_cache(pools, pools.k_pages, rows);
+  });
+  return pools;
 }
 
 }  // namespace
@@ -66,11 +94,20 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
   const KeySelection& selected = options.selected;
   MF_CHECK(selected.is_null() || (options.window == 0 && selected.ids.is_contiguous() &&
                                   kv_heads % selected.groups() == 0));
+  MF_CHECK(options.pooled.is_null() || (kv_heads == 1 && v.is_null() && selected.is_null() &&
+                                        outs.cols == queries.cols && !options.chunked));
+  std::vector<Tensor> storage;
+  const KvView pools = append_pooled(options.pooled, storage);
   const int64_t kv_heads_of_group = selected.is_null() ? kv_heads : kv_heads / selected.groups();
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t kv_head = h / (heads / kv_heads);
-      const std::vector<int64_t> keys = attended(kv, options, t, kv_head / kv_heads_of_group);
+      std::vector<Key> keys;
+      for (const int64_t s : pools_of(options.pooled, t, kv.length + t))
+        keys.push_back({&pools, s});
+      for (const int64_t s : positions_of(kv, options, t, kv_head / kv_heads_of_group)) {
+        keys.push_back({&kv, s});
+      }
       const std::span<const float> query(queries.row(t * heads + h),
                                          static_cast<size_t>(queries.cols));
       scores.assign(keys.size(), 0.0);
@@ -78,7 +115,8 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
       const double sink = has_sink ? host_ptr<float>(options.sinks)[h] : -INFINITY;
       double largest = sink;
       for (size_t i = 0; i < keys.size(); ++i) {
-        const float* key = read_cached(kv, kv.k_pages, keys[i], kv_head, space);
+        const KvView& own = *keys[i].kv;
+        const float* key = read_cached(own, own.k_pages, keys[i].position, kv_head, space);
         scores[i] = reference::dot(query, key) * options.scale;
         largest = std::max(largest, scores[i]);
       }
@@ -86,7 +124,8 @@ void ReferenceEncoder::attend(const Tensor& out, const Tensor& q, const Tensor& 
       std::fill(sum.begin(), sum.end(), 0.0);
       for (size_t i = 0; i < keys.size(); ++i) {
         const double p = std::exp(scores[i] - largest);
-        const float* value = read_cached(kv, kv.v_pages, keys[i], kv_head, space);
+        const KvView& own = *keys[i].kv;
+        const float* value = read_cached(own, own.v_pages, keys[i].position, kv_head, space);
         total += p;
         for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * value[d];
       }

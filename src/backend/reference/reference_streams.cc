@@ -143,40 +143,56 @@ namespace {
 /// A sequence's rows of pool_rows().
 struct PoolRows {
   RowsView x;
-  RowsView gate;  // of x where there is none
-  const float* bias;
-  float* state;  // [unit - 1, x | gate]
+  RowsView gate;      // of x where there is none
+  const float* bias;  // [unit, x.cols], or null
+  float* state;       // [kept rows, x | gate]
   int64_t state_cols;
   int64_t unit;
+  bool overlaps;
 
   bool weighs() const { return bias != nullptr; }
-  /// x and the gate of the token at `place` of its pool, `back` rows before `row`.
-  const float* x_at(int64_t row, int64_t place, int64_t back) const {
-    return back <= row ? x.row(row - back) : state + place * state_cols;
+  int64_t kept_at(int64_t position) const {
+    return overlaps ? position % (2 * unit) : position % unit;
   }
-  const float* gate_at(int64_t row, int64_t place, int64_t back) const {
-    return back <= row ? gate.row(row - back) : state + place * state_cols + x.cols;
+  /// The first position of the pool of a token, with those that it has from before.
+  int64_t begin(int64_t position) const {
+    const int64_t own = position - position % unit;
+    return overlaps ? std::max<int64_t>(0, own - unit) : own;
   }
 
-  float pooled(int64_t row, int64_t last, int64_t col) const {
-    const auto weight = [&](int64_t place) {
-      return static_cast<double>(gate_at(row, place, last - place)[col]) +
-             bias[place * x.cols + col];
-    };
-    double most = weighs() ? weight(0) : 0.0;
-    for (int64_t j = 1; weighs() && j <= last; ++j) most = std::max(most, weight(j));
+  struct Member {
+    double x;
+    double weight;
+  };
+  /// A column of out, of the token at position `s` to the one in `row` at `position`.
+  Member member(int64_t row, int64_t position, int64_t s, int64_t col) const {
+    const int64_t back = position - s;
+    if (overlaps && s >= position - position % unit) col += x.cols / 2;
+    const float* kept = state + kept_at(s) * state_cols;
+    Member member{back <= row ? x.row(row - back)[col] : kept[col], 0.0};
+    if (!weighs()) return member;
+    member.weight = back <= row ? gate.row(row - back)[col] : kept[x.cols + col];
+    member.weight += bias[s % unit * x.cols + col];
+    return member;
+  }
+  float pooled(int64_t row, int64_t position, int64_t col) const {
+    double most = -INFINITY;
+    for (int64_t s = begin(position); s <= position; ++s) {
+      most = std::max(most, member(row, position, s, col).weight);
+    }
     double total = 0.0;
     double sum = 0.0;
-    for (int64_t j = 0; j <= last; ++j) {
-      const double share = weighs() ? std::exp(weight(j) - most) : 1.0;
+    for (int64_t s = begin(position); s <= position; ++s) {
+      const Member own = member(row, position, s, col);
+      const double share = std::exp(own.weight - most);
       total += share;
-      sum += share * x_at(row, j, last - j)[col];
+      sum += share * own.x;
     }
     return static_cast<float>(sum / total);
   }
-  void keep(int64_t row, int64_t place) const {
-    if (place == unit - 1) return;
-    float* to = state + place * state_cols;
+  void keep(int64_t row, int64_t position) const {
+    if (!overlaps && position % unit == unit - 1) return;
+    float* to = state + kept_at(position) * state_cols;
     std::copy_n(x.row(row), x.cols, to);
     if (weighs()) std::copy_n(gate.row(row), x.cols, to + x.cols);
   }
@@ -187,24 +203,26 @@ struct PoolRows {
 void ReferenceEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor positions,
                                  std::span<const StateRows> sequences, int64_t unit) {
   const bool weighs = !gates.gate.is_null();
-  MF_CHECK(out.shape == x.shape && unit >= 2 && unit <= kPoolMax &&
-           positions.num_elements() == x.dim(0));
+  MF_CHECK(out.dim(0) == x.dim(0) && out.dim(1) * (gates.overlaps ? 2 : 1) == x.dim(1) &&
+           unit >= 2 && unit <= kPoolMax && positions.num_elements() == x.dim(0) &&
+           (weighs || !gates.overlaps));
   for_each_sequence(sequences, x.dim(0), [&](const StateRows& s, const auto& part) {
     const Tensor own = part(x);
     const RowsView to(part(out));
-    MF_CHECK(s.state.dim(0) == unit - 1 && s.state.dim(1) == (weighs ? 2 : 1) * to.cols);
+    MF_CHECK(s.state.dim(0) == gates.kept_rows(unit) &&
+             s.state.dim(1) == (weighs ? 2 : 1) * x.dim(1));
     const PoolRows rows{RowsView(own),
                         RowsView(weighs ? part(gates.gate) : own),
                         weighs ? host_ptr<float>(gates.bias) : nullptr,
                         host_ptr<float>(s.state),
                         s.state.dim(1),
-                        unit};
+                        unit,
+                        gates.overlaps};
     const int32_t* position = host_ptr<int32_t>(part(positions));
     for (int64_t t = 0; t < s.rows; ++t) {
-      const int64_t place = position[t] % unit;
-      for (int64_t c = 0; c < to.cols; ++c) to.row(t)[c] = rows.pooled(t, place, c);
+      for (int64_t c = 0; c < to.cols; ++c) to.row(t)[c] = rows.pooled(t, position[t], c);
     }
-    for (int64_t t = 0; t < s.rows; ++t) rows.keep(t, position[t] % unit);
+    for (int64_t t = 0; t < s.rows; ++t) rows.keep(t, position[t]);
   });
 }
 

@@ -189,14 +189,19 @@ void TraceEncoder::attention(Tensor out, Tensor q, Tensor k, Tensor v,
     const Tensor queries = part(q);
     const int64_t stored = s.kv.length + s.rows;
     const bool chooses = !selected.is_null() && stored > selected.dense_end();
-    const int64_t seen = chooses ? std::min(stored, selected.dense_end()) : stored;
-    record(formatted("attention {} = {} over {} + {}{}{}{}", text_of(part(out)), text_of(queries),
+    int64_t seen = chooses ? std::min(stored, selected.dense_end()) : stored;
+    const PooledKeys& pooled = options.pooled;
+    if (!pooled.is_null()) {
+      seen = std::min(stored, options.window) + pooled.count_at(stored - 1);
+    }
+    record(formatted("attention {} = {} over {} + {}{}{}{}{}", text_of(part(out)), text_of(queries),
                      text_of(part(k)), s.kv.length,
                      options.window > 0 ? formatted(" {} {}", options.chunked ? "chunks" : "window",
                                                     options.window)
                                         : "",
                      options.sinks.is_null() ? "" : " sinks",
-                     selected.is_null() ? "" : formatted(" selected {}", selected.dense_end())),
+                     selected.is_null() ? "" : formatted(" selected {}", selected.dense_end()),
+                     pooled.is_null() ? "" : formatted(" and pools of {}", pooled.unit)),
            0, 2 * product(queries.num_elements(), seen, 1));
     if (selected.is_null()) return;
     ScratchScope scope(*this);
@@ -218,10 +223,10 @@ void TraceEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor,
 
 void TraceEncoder::pool_rows(Tensor out, Tensor x, const PoolGates& gates, Tensor,
                              std::span<const StateRows> sequences, int64_t unit) {
-  MF_CHECK(out.shape == x.shape);
+  MF_CHECK(out.dim(0) == x.dim(0) && out.dim(1) * (gates.overlaps ? 2 : 1) == x.dim(1));
   for_each_sequence(sequences, x.dim(0), [&](const StateRows&, const auto& part) {
-    record(formatted("pool_rows {} of {}{}", text_of(part(out)), unit,
-                     gates.gate.is_null() ? "" : " weighed"));
+    record(formatted("pool_rows {} of {}{}{}", text_of(part(out)), unit,
+                     gates.gate.is_null() ? "" : " weighed", gates.overlaps ? " overlapped" : ""));
   });
 }
 
@@ -252,8 +257,9 @@ void TraceEncoder::selective_scan(Tensor out, Tensor xbc, Tensor, const ScanWeig
   });
 }
 
-void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions&) {
-  record(formatted("route {} from {}", text_of(out.ids), text_of(logits)));
+void TraceEncoder::route(const Routes& out, Tensor logits, const RouterOptions& options) {
+  record(formatted("route {} from {}{}", text_of(out.ids), text_of(logits),
+                   options.table.is_null() ? "" : " listed"));
 }
 
 void TraceEncoder::expert_ffn(Tensor slots, Tensor, Tensor x, const Routes&,

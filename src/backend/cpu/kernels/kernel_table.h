@@ -243,7 +243,7 @@ struct ExpandArgs {
   float* out;  // [streams, n]
 };
 
-enum class RouterScoreKind : int32_t { kSoftmax, kSigmoid };
+enum class RouterScoreKind : int32_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 enum class GroupScoreKind : int32_t { kMax, kTopTwoSum };
 
 /// One token's choice of experts, as RouterOptions defines it.
@@ -251,6 +251,7 @@ struct RouteArgs {
   const float* logits;
   const float* correction_bias;  // [experts] or null
   const float* expert_scale;     // [experts] or null
+  const int32_t* listed;         // [top_k], the token's experts; null: by their scores
   int64_t experts;
   int64_t groups;
   int64_t groups_kept;

@@ -1,7 +1,7 @@
 // One token's choice of experts from its router's logits.
 // Included inside the namespace of one ISA; see kernels-inl.h.
 
-/// p[e] = softmax or sigmoid of the logits.
+/// p[e] = softmax, sigmoid or the root of softplus of the logits.
 static void score_experts(const RouteArgs& args, float* p) {
   const int64_t n = args.experts;
   if (args.score == RouterScoreKind::kSigmoid) {
@@ -9,6 +9,13 @@ static void score_experts(const RouteArgs& args, float* p) {
       vstore_some(p + e, plain::times_sigmoid(vset(1.0f), vload_some(args.logits + e, n - e)),
                   n - e);
     }
+    return;
+  }
+  if (args.score == RouterScoreKind::kSqrtSoftplus) {
+    for (int64_t e = 0; e < n; e += kLanes) {
+      vstore_some(p + e, vsoftplus(vload_some(args.logits + e, n - e)), n - e);
+    }
+    for (int64_t e = 0; e < n; ++e) p[e] = scalar_sqrt(p[e]);
     return;
   }
   float largest = args.logits[0];
@@ -82,7 +89,7 @@ static void route(const RouteArgs& args) {
   }
   float divisor = args.normalize_epsilon;
   for (int64_t r = 0; r < args.top_k; ++r) {
-    args.ids[r] = best_expert(order, args, r);
+    args.ids[r] = args.listed == nullptr ? best_expert(order, args, r) : args.listed[r];
     divisor += p[args.ids[r]];
   }
   if (divisor < args.normalize_least) divisor = args.normalize_least;

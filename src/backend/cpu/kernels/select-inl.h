@@ -231,8 +231,7 @@ static void pool(const PoolArgs& args) {
   for (int64_t i = 0; i < args.n; i += kLanes) {
     const int64_t left = args.n - i;
     const auto gate = [&](int64_t s) {
-      return vadd(vload_some(args.gates[s] + i, left),
-                  vload_some(args.bias + s * args.n + i, left));
+      return vadd(vload_some(args.gates[s] + i, left), vload_some(args.biases[s] + i, left));
     };
     Vec most = vset(0.0f);
     for (int64_t s = 0; args.gates != nullptr && s < args.count; ++s) {

@@ -51,9 +51,9 @@ struct ChooseArgs {
 
 /// A row of a pool, as pool_rows() defines it.
 struct PoolArgs {
-  const float* const* x;      // [count]
-  const float* const* gates;  // [count]; null: all weigh the same
-  const float* bias;          // [count, n]
+  const float* const* x;       // [count]
+  const float* const* gates;   // [count]; null: all weigh the same
+  const float* const* biases;  // [count], with gates
   int64_t count;
   int64_t n;
   float* out;

@@ -43,7 +43,7 @@ MF_KERNEL(choose_best, ChooseParams, MF_READ(0, f32, scores), MF_WRITE(1, i32, i
   MF_THREAD;
   MF_SHARED(u32) first_counts = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(u32) second_counts = first_counts + t.simds;
-  const u32 candidates = (p.begin + t.group.x / p.groups) / p.unit + 1u;
+  const u32 candidates = (p.begin + t.group.x / p.groups) / p.unit + p.last;
   const u32 n = candidates - p.recent;
   const u32 most = p.most - p.recent;
   MF_GLOBAL(const f32) row = scores + t.group.x * p.score_stride;

@@ -47,6 +47,29 @@ MF_KERNEL(gather_rows, GatherParams, MF_READ(0, i32, ids), MF_READ(1, u64, k_pag
   }
 }
 
+/// A SIMD group a key: those of pools that `ids` lists, or of the first pools, whose pages have a
+/// row a key, then those of tokens.
+MF_KERNEL(gather_pooled, GatherPooledParams, MF_READ(0, i32, ids), MF_READ(1, u64, pool_pages),
+          MF_READ(2, u64, pages), MF_WRITE(3, u16, keys)) {
+  MF_THREAD;
+  const u32 i = t.group.x * t.simds + t.simd;
+  if (i >= p.keys) return;
+  MF_GLOBAL(u16) to = keys + static_cast<u64>(i) * p.row_bytes / 2u;
+  if (i < p.pools) {
+    const u32 pool = p.has_ids != 0u ? static_cast<u32>(ids[i]) : i;
+    MF_GLOBAL(const u16)
+    from = MF_AT(t, const u16, pool_pages[pool / p.page_pools]) +
+           static_cast<u64>(pool % p.page_pools) * p.row_bytes / 2u;
+    copy_stored_row(t, from, to, p.row_bytes, p.wide);
+    return;
+  }
+  const u32 position = p.begin + (i - p.pools);
+  MF_GLOBAL(const u16)
+  from = MF_AT(t, const u16, pages[position / p.page_tokens % p.num_pages]) +
+         position % p.page_tokens * p.token_bytes / 2u;
+  copy_stored_row(t, from, to, p.row_bytes, p.wide);
+}
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux

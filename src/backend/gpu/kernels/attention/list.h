@@ -57,4 +57,5 @@
   X(index_scores_f16, 4, IndexScoresParams, kWaits)                    \
   X(choose_best, 2, ChooseParams, kWaits)                              \
   X(pool_rows, 6, PoolParams, kWaits)                                  \
-  X(gather_rows, 5, GatherParams, kWaits)
+  X(gather_rows, 5, GatherParams, kWaits)                              \
+  X(gather_pooled, 4, GatherPooledParams, kWaits)

@@ -8,23 +8,27 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Where x and the gate of the token at `place` of a pool are, `back` rows before `row`: among the
-/// rows, or in the state.
+/// Where x, the gate and the bias of the token at position `s` are, for the one in `row` at
+/// `position`: among the rows, or in the state.
 struct PoolMember {
   MF_GLOBAL(const f32) x;
   MF_GLOBAL(const f32) gate;
+  u32 bias;
 };
 MF_FN PoolMember pool_member(MF_PARAMS(PoolParams) p, MF_GLOBAL(const f32) x,
                              MF_GLOBAL(const f32) gate, MF_GLOBAL(const f32) state, u32 row,
-                             u32 place, u32 back) {
+                             u32 position, u32 s) {
+  const u32 back = position - s;
+  const u32 half = p.kept != p.unit && s >= position - position % p.unit ? p.out_cols : 0u;
+  const u32 bias = s % p.unit * p.cols + half;
   if (back <= row) {
-    const u64 at = static_cast<u64>(row - back) * p.cols;
-    const PoolMember here = {x + at, p.weighs != 0u ? gate + at : x + at};
+    const u64 at = static_cast<u64>(row - back) * p.cols + half;
+    const PoolMember here = {x + at, p.weighs != 0u ? gate + at : x + at, bias};
     return here;
   }
   MF_GLOBAL(const f32)
-  kept = state + static_cast<u64>(place) * p.cols * (p.weighs != 0u ? 2u : 1u);
-  const PoolMember there = {kept, p.weighs != 0u ? kept + p.cols : kept};
+  kept = state + static_cast<u64>(s % p.kept) * p.cols * (p.weighs != 0u ? 2u : 1u) + half;
+  const PoolMember there = {kept, p.weighs != 0u ? kept + p.cols : kept, bias};
   return there;
 }
 
@@ -34,37 +38,43 @@ MF_KERNEL(pool_rows, PoolParams, MF_READ(0, f32, x), MF_READ(1, f32, gate), MF_C
           MF_READ(3, i32, positions), MF_WRITE(4, f32, state), MF_WRITE(5, f32, out)) {
   MF_THREAD;
   const u32 col = t.group.x * t.threads + t.index;
-  if (col >= p.cols) return;
+  if (col >= p.out_cols) return;
   MF_GLOBAL(const f32) past = MF_CAST(const f32, state);
   const u32 first = t.group.y * p.group_tokens;
   for (u32 row = first; row < first + p.group_tokens && row < p.tokens; ++row) {
-    const u32 last = static_cast<u32>(positions[row]) % p.unit;
+    const u32 position = static_cast<u32>(positions[row]);
+    const u32 before = position % p.unit + p.kept - p.unit;  // in the pool, at most
+    const u32 from = position > before ? position - before : 0u;
     f32 most = 0.0f;
-    for (u32 j = 0u; p.weighs != 0u && j <= last; ++j) {
-      const PoolMember member = pool_member(p, x, gate, past, row, j, last - j);
-      const f32 own = member.gate[col] + bias[j * p.cols + col];
-      most = j == 0u ? own : mf_max(most, own);
+    for (u32 s = from; p.weighs != 0u && s <= position; ++s) {
+      const PoolMember member = pool_member(p, x, gate, past, row, position, s);
+      const f32 own = member.gate[col] + bias[member.bias + col];
+      most = s == from ? own : mf_max(most, own);
     }
     f32 total = 0.0f;
     f32 sum = 0.0f;
-    for (u32 j = 0u; j <= last; ++j) {
-      const PoolMember member = pool_member(p, x, gate, past, row, j, last - j);
+    for (u32 s = from; s <= position; ++s) {
+      const PoolMember member = pool_member(p, x, gate, past, row, position, s);
       f32 share = 1.0f;
-      if (p.weighs != 0u) share = mf_exp(member.gate[col] + bias[j * p.cols + col] - most);
+      if (p.weighs != 0u) share = mf_exp(member.gate[col] + bias[member.bias + col] - most);
       total = total + share;
       sum = mf_fma(share, member.x[col], sum);
     }
-    out[static_cast<u64>(row) * p.cols + col] = sum / total;
+    out[static_cast<u64>(row) * p.out_cols + col] = sum / total;
   }
   if (first > 0u) return;
-  const u32 begin = p.tokens > p.unit ? p.tokens - p.unit : 0u;
-  for (u32 row = begin; row < p.tokens; ++row) {
-    const u32 place = static_cast<u32>(positions[row]) % p.unit;
-    if (place + 1u == p.unit) continue;
-    const u64 from = static_cast<u64>(row) * p.cols + col;
-    MF_GLOBAL(f32) to = state + static_cast<u64>(place) * p.cols * (p.weighs != 0u ? 2u : 1u);
-    to[col] = x[from];
-    if (p.weighs != 0u) to[p.cols + col] = gate[from];
+  // A thread has a column of each half.
+  for (u32 half = 0u; half < p.cols; half += p.out_cols) {
+    const u32 begin = p.tokens > p.kept ? p.tokens - p.kept : 0u;
+    for (u32 row = begin; row < p.tokens; ++row) {
+      const u32 place = static_cast<u32>(positions[row]) % p.kept;
+      if (p.kept == p.unit && place + 1u == p.unit) continue;
+      const u64 from = static_cast<u64>(row) * p.cols + half + col;
+      MF_GLOBAL(f32)
+      to = state + static_cast<u64>(place) * p.cols * (p.weighs != 0u ? 2u : 1u) + half;
+      to[col] = x[from];
+      if (p.weighs != 0u) to[p.cols + col] = gate[from];
+    }
   }
 }
 

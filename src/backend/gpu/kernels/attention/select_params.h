@@ -35,17 +35,20 @@ struct ChooseParams {
   u32 groups;
   u32 begin;  // position of the first token; one more where candidates are whole
   u32 unit;
+  u32 last;  // 1: behind those of whole units a token has one more
   u32 most;
   u32 recent;
 };
 
-/// Rows of pools: a thread a column, and `group_tokens` tokens.
+/// Rows of pools: a thread a column of out, and `group_tokens` tokens.
 struct PoolParams {
   u32 tokens;
-  u32 cols;
+  u32 cols;  // of x
+  u32 out_cols;
   u32 unit;
   u32 weighs;
-  u32 group_tokens;  // at least unit - 1
+  u32 kept;          // positions are kept modulo it: unit, or twice as many where pools overlap
+  u32 group_tokens;  // at least kept - 1
 };
 
 struct GatherParams {
@@ -60,6 +63,20 @@ struct GatherParams {
   u32 unit;
   u32 kv_heads;
   u32 group_kv_heads;
+  u32 page_tokens;
+  u32 num_pages;
+  u32 wide;  // all rows begin on 16-byte boundaries and are multiples of them
+};
+
+/// Keys of pools, then those of tokens.
+struct GatherPooledParams {
+  u64 token_bytes;  // of pages, between tokens
+  u32 row_bytes;
+  u32 keys;   // of the token
+  u32 pools;  // of these, the first ones
+  u32 has_ids;
+  u32 page_pools;
+  u32 begin;  // position of the first token
   u32 page_tokens;
   u32 num_pages;
   u32 wide;  // all rows begin on 16-byte boundaries and are multiples of them

@@ -8,6 +8,12 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// The score of an expert that is judged by itself.
+MF_FN f32 own_score(MF_PARAMS(RouteParams) p, f32 logit) {
+  if (p.score == kRouteSigmoid) return sigmoid(logit);
+  return mf_sqrt(logit > 20.0f ? logit : mf_log1p(mf_exp(logit)));
+}
+
 /// Scores into p and p + correction into c, both shared. A lane owns every 32nd expert.
 MF_FN void route_scores(MF_T t, MF_PARAMS(RouteParams) p, MF_GLOBAL(const f32) logits,
                         MF_GLOBAL(const f32) correction, MF_SHARED(f32) scores,
@@ -19,7 +25,8 @@ MF_FN void route_scores(MF_T t, MF_PARAMS(RouteParams) p, MF_GLOBAL(const f32) l
   for (u32 e = t.lane; e < p.experts; e += 32u) total += mf_exp(logits[e] - largest);
   total = simd_sum(t, total);
   for (u32 e = t.lane; e < p.experts; e += 32u) {
-    const f32 score = p.sigmoid != 0u ? sigmoid(logits[e]) : mf_exp(logits[e] - largest) / total;
+    const f32 score =
+        p.score != kRouteSoftmax ? own_score(p, logits[e]) : mf_exp(logits[e] - largest) / total;
     scores[e] = score;
     const f32 choice = p.has_correction != 0u ? score + correction[e] : score;
     choices[e] = choice == choice ? choice : -mf_infinity();  // no number: chosen last
@@ -121,8 +128,8 @@ MF_FN RouteBest route_take(MF_T t, MF_LOCAL(RouteBest) own) {
 MF_FN u32 route_choice(MF_PARAMS(RouteParams) p, f32 logit, MF_GLOBAL(const f32) correction,
                        u32 id) {
   f32 choice = logit;
-  if (p.sigmoid != 0u) {
-    choice = sigmoid(logit);
+  if (p.score != kRouteSoftmax) {
+    choice = own_score(p, logit);
     if (p.has_correction != 0u) choice = choice + correction[id];
   }
   return route_order(choice == choice ? choice : -mf_infinity());
@@ -135,8 +142,8 @@ MF_FN void route_weights(MF_T t, MF_PARAMS(RouteParams) p, u32 id, MF_GLOBAL(con
   const bool is_rank = t.lane < p.top_k;
   const f32 logit = is_rank ? logits[id] : -mf_infinity();
   f32 score = 0.0f;
-  if (p.sigmoid != 0u) {
-    score = sigmoid(logit);
+  if (p.score != kRouteSoftmax) {
+    score = own_score(p, logit);
   } else {
     const f32 largest = simd_max(t, logit);
     f32 total = 0.0f;

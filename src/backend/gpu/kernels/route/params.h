@@ -22,12 +22,15 @@ enum : u32 {
   kRouteWords = kRouteKeys + kRouteExpertsMax,
 };
 
+/// What logits are made into.
+enum : u32 { kRouteSoftmax = 0, kRouteSigmoid = 1, kRouteSqrtSoftplus = 2 };
+
 struct RouteParams {
   u64 logits_stride;
   u32 tokens;
   u32 experts;
   u32 top_k;
-  u32 sigmoid;
+  u32 score;  // kRouteSoftmax, kRouteSigmoid or kRouteSqrtSoftplus
   u32 num_groups;
   u32 groups_kept;
   u32 top_two;  // a group's score is the sum of its two best
