@@ -60,12 +60,15 @@ void table_block(const SyntheticTensor& tensor, uint64_t key, uint64_t block, st
 }
 
 void uniform_block(const SyntheticTensor& tensor, uint64_t key, uint64_t block, std::byte* out) {
-  const uint64_t element_bytes = tensor.dtype == DType::kF32 ? 4 : 2;
+  const bool are_ids = tensor.dtype == DType::kI32;
+  const uint64_t element_bytes = are_ids || tensor.dtype == DType::kF32 ? 4 : 2;
   const uint64_t count = kBlockBytes / element_bytes;
   for (uint64_t i = 0; i < count; ++i) {
     const float unit = static_cast<float>(word_at(key, count * block + i) >> 40) * 0x1p-24f;
     const float value = tensor.low + (tensor.high - tensor.low) * unit;
-    if (tensor.dtype == DType::kF32) {
+    if (are_ids) {  // below `high`, whatever is rounded
+      put(out + 4 * i, static_cast<uint32_t>(std::min(value, tensor.high - 1.0f)));
+    } else if (tensor.dtype == DType::kF32) {
       put(out + 4 * i, std::bit_cast<uint32_t>(value));
     } else {
       put(out + 2 * i, tensor.dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits);
@@ -156,7 +159,8 @@ void SyntheticCheckpoint::add_linear(const std::string& name, const Shape& shape
 
 void SyntheticCheckpoint::add_vector(const std::string& name, const Shape& shape, DType dtype,
                                      float low, float high) {
-  MF_CHECK(dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16);
+  MF_CHECK(dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16 ||
+           (dtype == DType::kI32 && low >= 0.0f));
   tensors.push_back(
       {.name = name, .dtype = dtype, .shape = shape, .low = low, .high = high, .stream = name});
 }

@@ -18,7 +18,7 @@ float deviation(int64_t cols, float gain) { return gain / std::sqrt(static_cast<
 
 bool is_output(std::string_view module) {
   return module.ends_with("o_proj") || module.ends_with("out_proj") ||
-         module.ends_with("down_proj");
+         module.ends_with("down_proj") || module.ends_with("wo_b");
 }
 
 float deviation_of(std::string_view module, int64_t cols) {
@@ -46,6 +46,8 @@ constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {".router_bias", DType::kF32, -0.01f, 0.01f},
                              {"_fn", DType::kF32, -0.02f, 0.02f},
                              {"_base", DType::kF32, -1.0f, 1.0f},
+                             {".ape", DType::kF32, -1.0f, 1.0f},
+                             {".attn_sink", DType::kF32, -1.0f, 1.0f},
                              {"_compress_gate", DType::kBf16, -0.03f, 0.03f},
                              {"_compress_ape", DType::kBf16, -1.0f, 1.0f},
                              {".sinks", DType::kBf16, -1.0f, 1.0f},
@@ -106,7 +108,13 @@ std::vector<RandomTensor> random_tensors(const LoadedModel& model) {
                                         : deviation_of(module.canonical, module.shape.back())});
   }
   for (const ClaimedFloats& small : model.floats) {
-    tensors.push_back(floats(small.canonical, small.shape));
+    RandomTensor tensor = floats(small.canonical, small.shape);
+    if (small.ids_below > 0) {
+      tensor.dtype = DType::kI32;
+      tensor.low = 0.0f;
+      tensor.high = static_cast<float>(small.ids_below);
+    }
+    tensors.push_back(std::move(tensor));
   }
   for (size_t i = 0; i < model.experts.layers.size(); ++i) {
     if (model.experts.layers[i].num_experts == 0) continue;

@@ -27,7 +27,7 @@ struct RandomTensor {
   std::string name;
   Shape shape;  // [leading..., rows, cols]
   float deviation = 0.0f;
-  DType dtype = DType::kBf16;  // of floats as converters keep them: bf16 or f32
+  DType dtype = DType::kBf16;  // of floats as converters keep them: bf16 or f32; kI32: of ids
   float low = 0.0f;
   float high = 0.0f;
   LayerId layer{};         // of experts and of their biases

@@ -124,6 +124,12 @@ class ShardQuantizer {
   Status make(const QuantizedFloats& item, const ByteSink& write) {
     const ClaimedFloats& floats = *item.source;
     const TensorEntry& entry = *floats.stored.entry;
+    if (floats.ids_below > 0) {  // as they are
+      std::vector<std::byte> stored(entry.size_bytes);
+      MF_RETURN_IF_ERROR(source_.index.file(entry.file).read_at(entry.offset_bytes, stored));
+      pipeline_.skip(stored.size());
+      return write(stored);
+    }
     const WeightReads reads(source_.index, host_);
     MF_ASSIGN_OR_RETURN(std::vector<float> values, reads.read_floats(floats.stored.name, entry));
     for (float& value : values) value = floats.map(value);

@@ -26,6 +26,10 @@ class AssumedOrigin : public WeightOrigin {
     const auto elements = static_cast<uint64_t>(shape.num_elements());
     return StoredFloats{std::string(name), nullptr, elements * sizeof(Bf16)};
   }
+  std::optional<StoredFloats> ids(std::string_view name, const Shape& shape) override {
+    const auto elements = static_cast<uint64_t>(shape.num_elements());
+    return StoredFloats{std::string(name), nullptr, elements * sizeof(int32_t)};
+  }
 
   std::optional<ExpertLayer> experts(LayerId, std::string_view prefix, ExpertLayer layer,
                                      bool with_bias) override {

@@ -32,16 +32,11 @@ class CheckpointOrigin : public WeightOrigin {
   }
 
   std::optional<StoredFloats> floats(std::string_view name, const Shape& shape) override {
-    std::string full = claims_.full_name(name);
-    const TensorEntry* entry = claims_.claim(full);
-    if (entry == nullptr) return std::nullopt;
-    if (squeezed(entry->shape) != squeezed(shape) || !is_plain_float(entry->dtype)) {
-      claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected floats {}",
-                              full, entry->type_name(), entry->shape.to_string(),
-                              shape.to_string()));
-      return std::nullopt;
-    }
-    return StoredFloats{std::move(full), entry, entry->size_bytes};
+    return small(name, shape, "floats", is_plain_float);
+  }
+  std::optional<StoredFloats> ids(std::string_view name, const Shape& shape) override {
+    return small(name, shape, "ids",
+                 [](DType dtype) { return dtype == DType::kI32 || dtype == DType::kI64; });
   }
 
   std::optional<ExpertLayer> experts(LayerId id, std::string_view prefix, ExpertLayer layer,
@@ -53,6 +48,20 @@ class CheckpointOrigin : public WeightOrigin {
   }
 
  private:
+  std::optional<StoredFloats> small(std::string_view name, const Shape& shape,
+                                    std::string_view kind, bool (*is_kind)(DType)) {
+    std::string full = claims_.full_name(name);
+    const TensorEntry* entry = claims_.claim(full);
+    if (entry == nullptr) return std::nullopt;
+    if (squeezed(entry->shape) != squeezed(shape) || !is_kind(entry->dtype)) {
+      claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", full,
+                              entry->type_name(), entry->shape.to_string(), kind,
+                              shape.to_string()));
+      return std::nullopt;
+    }
+    return StoredFloats{std::move(full), entry, entry->size_bytes};
+  }
+
   TensorClaims& claims_;
   const QuantConfig& quant_;
   const Device& device_;

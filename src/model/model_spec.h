@@ -29,6 +29,8 @@ struct MoeSpec {
   bool correction_bias = false;
   /// The weight of a token's only expert multiplies what goes into it, not what comes out.
   bool weighs_input = false;
+  /// Not 0: a table of as many tokens lists the experts of each.
+  int64_t listed_tokens = 0;
   bool router_bias = false;
   bool expert_bias = false;
   RouterOptions router;
@@ -66,6 +68,8 @@ struct StreamSpec {
   int64_t gate_rank = 0;   // 0: gates for streams alone
   int64_t iterations = 1;  // of divisions by which a mix comes near to keep sums
   float eps = 0.0f;
+  /// The last norm sees a sum that gates weigh, not the mean.
+  bool gated_end = false;
 };
 
 struct ModelSpec {

@@ -39,10 +39,17 @@ std::string rename_parts(std::string_view name,
 
 std::string TensorClaims::full_name(std::string_view canonical) const {
   const std::string name = rename_parts(canonical, scheme_.renamed);
-  for (const std::string& prefix : scheme_.prefixes) {
-    std::string full = prefix + name;
-    if (index_.find(full) != nullptr) return full;
+  const auto find = [&](const std::string& own) -> std::string {
+    for (const std::string& prefix : scheme_.prefixes) {
+      if (index_.find(prefix + own) != nullptr) return prefix + own;
+    }
+    return {};
+  };
+  std::string found = find(name);
+  if (found.empty() && !scheme_.otherwise.empty()) {
+    found = find(rename_parts(name, scheme_.otherwise));
   }
+  if (!found.empty()) return found;
   return (scheme_.prefixes.empty() ? std::string() : scheme_.prefixes.front()) + name;
 }
 

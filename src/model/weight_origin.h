@@ -44,7 +44,7 @@ struct StoredModule {
   bool is_assumed() const { return parts.codes.entry == nullptr; }
 };
 
-/// A small tensor of floats as it is stored.
+/// A small tensor of floats, or of ids, as it is stored.
 struct StoredFloats {
   std::string name;                    // complete
   const TensorEntry* entry = nullptr;  // null when assumed
@@ -60,6 +60,8 @@ class WeightOrigin {
                                              bool is_router) = 0;
   /// Extents of 1 are ignored when shapes are compared.
   virtual std::optional<StoredFloats> floats(std::string_view name, const Shape& shape) = 0;
+  /// The same of whole numbers of 32 or 64 bits.
+  virtual std::optional<StoredFloats> ids(std::string_view name, const Shape& shape) = 0;
   /// Completes a layer of which the numbers and shapes are known: formats, orders, extents.
   virtual std::optional<ExpertLayer> experts(LayerId id, std::string_view prefix, ExpertLayer layer,
                                              bool with_bias) = 0;

@@ -1,6 +1,7 @@
 #include "model/weight_reads.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -122,6 +123,15 @@ void WeightReads::add_spread_floats(const Tensor& to, std::string name, const Te
                     }});
 }
 
+void WeightReads::add_ids(const Tensor& to, std::string name, const TensorEntry& from,
+                          int64_t below) {
+  reads_.push_back(
+      {from.size_bytes, [this, to, name = std::move(name), &from, below]() -> Status {
+         MF_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, read_ids(name, from, below));
+         return device_.upload(*to.buffer, to.offset_bytes, std::as_bytes(std::span(ids)));
+       }});
+}
+
 void WeightReads::add_constant(const Tensor& to, std::span<const float> values) {
   reads_.push_back(
       {0, [this, to, copy = std::vector<float>(values.begin(), values.end())]() -> Status {
@@ -143,6 +153,31 @@ Status WeightReads::fill(const Tensor& tensor, const TensorEntry& entry) {
     MF_RETURN_IF_ERROR(device_.upload(*tensor.buffer, tensor.offset_bytes + done, piece));
   }
   return {};
+}
+
+Result<std::vector<int32_t>> WeightReads::read_ids(const std::string& name,
+                                                   const TensorEntry& entry, int64_t below) const {
+  std::vector<std::byte> stored(entry.size_bytes);
+  const Status read = index_.file(entry.file).read_at(entry.offset_bytes, stored);
+  if (!read.ok()) return read.error().with_context("tensor " + name);
+  std::vector<int32_t> ids(static_cast<size_t>(entry.shape.num_elements()));
+  const size_t width = stored.size() / ids.size();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    int64_t id = 0;
+    int32_t narrow = 0;
+    if (width == sizeof(id)) {
+      std::memcpy(&id, stored.data() + i * width, sizeof(id));
+    } else {
+      std::memcpy(&narrow, stored.data() + i * width, sizeof(narrow));
+      id = narrow;
+    }
+    if (id < 0 || id >= below) {
+      return make_error(ErrorCode::kCorruption, "tensor {} has the id {}, expected one below {}",
+                        name, id, below);
+    }
+    ids[i] = static_cast<int32_t>(id);
+  }
+  return ids;
 }
 
 Result<std::vector<float>> WeightReads::read_floats(const std::string& name,

@@ -53,10 +53,14 @@ class WeightReads {
   };
   void add_spread_floats(const Tensor& to, std::string name, const TensorEntry& from,
                          const Spread& spread);
+  /// Whole numbers of 32 or 64 bits as i32. Fails with kCorruption unless all are in [0, below).
+  void add_ids(const Tensor& to, std::string name, const TensorEntry& from, int64_t below);
   void add_constant(const Tensor& to, std::span<const float> values);
 
   /// `total_bytes` is the sum of what has been added.
   Status run(const ReadProgress& progress);
+  Result<std::vector<int32_t>> read_ids(const std::string& name, const TensorEntry& entry,
+                                        int64_t below) const;
   Result<std::vector<float>> read_floats(const std::string& name, const TensorEntry& entry) const;
 
   std::vector<std::unique_ptr<Buffer>> take_buffers() { return std::move(buffers_); }

@@ -167,6 +167,20 @@ Tensor WeightStore::spread_taps(std::string_view name, int64_t channels, int64_t
   return tensor;
 }
 
+Tensor WeightStore::ids(std::string_view name, const Shape& shape, int64_t below) {
+  const std::optional<StoredFloats> stored = origin_->ids(name, shape);
+  if (!stored) return {};
+  floats_.push_back({std::string(name), shape, *stored, {}, below});
+  const auto elements = static_cast<uint64_t>(shape.num_elements());
+  sizes_.parameters += elements;
+  sizes_.stored_bytes += stored->stored_bytes;
+  const Tensor tensor = place(elements * sizeof(int32_t), shape, DType::kI32);
+  if (stored->entry != nullptr && !tensor.is_null()) {
+    reads_.add_ids(tensor, stored->name, *stored->entry, below);
+  }
+  return tensor;
+}
+
 Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t cols) {
   Weight weight = lay_out(QuantFormat::plain(DType::kF32), rows, cols);
   weight.parts.codes = vector(name, {rows, cols});

@@ -63,6 +63,7 @@ struct ClaimedFloats {
   Shape shape;  // as the family sees it
   StoredFloats stored;
   std::function<float(float)> map;  // what the family makes of each number
+  int64_t ids_below = 0;            // not 0: whole numbers below it, i32 in memory
 };
 
 /// Which dense weights lie in memory of the host that the device reads.
@@ -113,6 +114,8 @@ class WeightStore {
   /// The same with each element mapped as it is read.
   Tensor mapped_vector(std::string_view name, const Shape& shape,
                        const std::function<float(float)>& map);
+  /// A table of ids as i32 [shape], each of which is in [0, below).
+  Tensor ids(std::string_view name, const Shape& shape, int64_t below);
   /// The routed experts of a layer: of the expert pack where the folder has one, otherwise below
   /// `prefix` ("layers.0.mlp"), in any of the spellings of expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);

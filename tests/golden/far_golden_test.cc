@@ -238,7 +238,8 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
                                << draw.chunk;
   }
   // All modules. Norms stay, and what makes gates of streams, half of this tiny model.
-  EXPECT_GT(most_dense, GetParam() == "glm5_next_text" ? dense / 3 : dense / 2);
+  const bool has_streams = GetParam() == "glm5_next_text" || GetParam().starts_with("deepseek_v4");
+  EXPECT_GT(most_dense, has_streams ? dense / 3 : dense / 2);
   EXPECT_GT(most_far, 0u);
   EXPECT_TRUE(some_near);
 }

@@ -39,12 +39,14 @@ using Bounds = std::map<std::string, Bound>;
 // cosines of 0.57 to 0.97, and 0.9998 at seven eighths of their positions. glm5_next_text chooses
 // four of twelve pools in two layers, and has the divisions of the gated delta rule in the others.
 const Bounds kLayerBounds = {
-    {"deepseek_v32", {.all = 0.8}},      {"gemma4_text", {.all = 0.998}},
-    {"glm_moe_dsa", {.all = 0.45}},      {"minimax_m3_vl_text", {.all = 0.9}},
-    {"qwen3_5_moe_text", {.all = 0.97}}, {"qwen3_next", {.all = 0.98}}};
+    {"deepseek_v32", {.all = 0.8}},       {"deepseek_v4", {.all = 0.98}},
+    {"gemma4_text", {.all = 0.998}},      {"glm_moe_dsa", {.all = 0.45}},
+    {"minimax_m3_vl_text", {.all = 0.9}}, {"qwen3_5_moe_text", {.all = 0.97}},
+    {"qwen3_next", {.all = 0.98}}};
 const Bounds kLogitBounds = {{"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"deepseek_v3", {.all = 0.998}},
                              {"deepseek_v32", {.all = 0.75, .most = 0.92}},
+                             {"deepseek_v4", {.all = 0.96, .most = 0.99}},
                              {"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"glm4_moe", {.all = 0.997}},
                              {"glm5_next_text", {.all = 0.88, .most = 0.97}},

@@ -28,7 +28,8 @@ const std::map<std::string, std::string>& other_spellings() {
 
 const std::map<std::string, std::string>& golden_variants() {
   static const std::map<std::string, std::string> kVariants = {
-      {"nemotron_h_latent", "nemotron_h"},  // experts that see fewer numbers
+      {"deepseek_v4_saved", "deepseek_v4"},  // names as transformers saves them
+      {"nemotron_h_latent", "nemotron_h"},   // experts that see fewer numbers
   };
   return kVariants;
 }

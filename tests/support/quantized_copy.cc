@@ -46,6 +46,27 @@ FloatTensors read_floats(const std::string& directory) {
   return tensors;
 }
 
+struct IdTable {
+  DType dtype;
+  Shape shape;
+  std::vector<std::byte> data;
+};
+
+// The experts of tokens, which are copied as they are.
+std::map<std::string, IdTable> read_id_tables(const std::string& directory) {
+  std::map<std::string, IdTable> tables;
+  const auto index = TensorIndex::open(directory);
+  EXPECT_TRUE(index.ok()) << (index.ok() ? "" : index.error().to_string());
+  if (!index.ok()) return tables;
+  for (const auto& [name, entry] : index->entries()) {
+    if (!name.ends_with(".tid2eid")) continue;
+    IdTable table{entry.dtype, entry.shape, std::vector<std::byte>(entry.size_bytes)};
+    EXPECT_TRUE(read_tensor(*index, entry, table.data).ok()) << name;
+    tables[name] = std::move(table);
+  }
+  return tables;
+}
+
 // Swaps the last two extents of [count, rows, cols].
 FloatTensor transposed(const FloatTensor& tensor) {
   const int64_t count = tensor.shape[0];
@@ -159,6 +180,7 @@ class Copier {
         config_(*parse_json(read_bytes(from + "/config.json"), "config.json")),
         type_(config_["model_type"].get<std::string>()),
         tensors_(read_floats(from)),
+        tables_(read_id_tables(from)),
         mlx_(quantized),
         twin_(twin) {}
 
@@ -180,6 +202,7 @@ class Copier {
   Json config_;
   std::string type_;
   FloatTensors tensors_;
+  std::map<std::string, IdTable> tables_;
   Writer mlx_;
   Writer twin_;
   Json overrides_ = Json::object();
@@ -206,7 +229,9 @@ FloatTensor Copier::add_module(const std::string& original, const FloatTensor& w
   const int group = cols % 64 == 0 ? 64 : 32;
   const bool router = kind == "mlp.gate" || kind == "mlp.shared_expert_gate" ||
                       kind == "mlp.router" || kind == "mlp.router.gate" || kind == "router.proj" ||
-                      kind == "block_sparse_moe.gate" || kind.ends_with("block_inject_weight");
+                      kind == "block_sparse_moe.gate" || kind == "ffn.gate" ||
+                      kind.ends_with(".wgate") || kind == "attn.indexer.weights_proj" ||
+                      kind.ends_with("block_inject_weight");
   const int bits = router ? options_.router_bits : options_.bits;
   if (group != 64 || bits != options_.bits) {
     overrides_[module] = {{"group_size", group}, {"bits", bits}};
@@ -347,6 +372,10 @@ QuantizedCopyReport Copier::copy() {
     } else {
       copy_vector(name);
     }
+  }
+  for (const auto& [name, table] : tables_) {
+    mlx_.add(mlx_name(name), table.dtype, table.shape, table.data);
+    twin_.add(name, table.dtype, table.shape, table.data);
   }
   twin_.write(config_);
   Json quantization = {{"group_size", 64}, {"bits", options_.bits}, {"mode", "affine"}};

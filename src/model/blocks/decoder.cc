@@ -84,10 +84,11 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
                                     .rms_norm_eps = spec_.rms_norm_eps,
                                     .norm_add = options.norm_add});
   if (s.moe.num_experts > 0) {
-    w.moe = take_moe(weights, id,
-                     {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
-                      p + names.shared_gate, p + names.latent_in, p + names.latent_out},
-                     s.moe, h);
+    w.moe = take_moe(
+        weights, id,
+        {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
+         p + names.shared_gate, p + names.latent_in, p + names.latent_out, p + names.table},
+        s.moe, h);
   } else if (s.has_network()) {
     w.dense = take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu);
   }

@@ -31,6 +31,7 @@ struct DecoderNames {
   std::string shared_gate = "mlp.shared_expert_gate";
   std::string latent_in = "mlp.fc1_latent_proj";  // of latent experts
   std::string latent_out = "mlp.fc2_latent_proj";
+  std::string table = "mlp.gate.tid2eid";  // of experts by token
 };
 
 struct DecoderOptions {

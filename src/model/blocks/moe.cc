@@ -95,6 +95,10 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   if (s.correction_bias) {
     w.options.correction_bias = weights.vector(names.correction_bias, {s.num_experts});
   }
+  if (s.listed_tokens > 0) {
+    w.options.table =
+        weights.ids(names.table, {s.listed_tokens, s.experts_per_token}, s.num_experts);
+  }
   if (s.latent_size > 0) {
     w.latent_in = weights.matrix(names.latent_in, s.latent_size, hidden_size);
     w.latent_out = weights.matrix(names.latent_out, hidden_size, s.latent_size);
@@ -105,6 +109,12 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
     if (s.shared_gate) w.shared_gate = weights.matrix(names.shared_gate, 1, hidden_size);
   }
   return w;
+}
+
+RouterOptions options_for(const MoeWeights& weights, Tensor token_ids) {
+  RouterOptions options = weights.options;
+  if (!options.table.is_null()) options.token_ids = token_ids;
+  return options;
 }
 
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
@@ -132,7 +142,7 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   }
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
-  with_tensors.router = w.options;
+  with_tensors.router = options_for(w, step.token_ids);
   const bool has_shared = s.shared_intermediate_size > 0;
   const Tensor shared = has_shared ? e.scratch({n, x.dim(1)}, DType::kF32) : Tensor{};
   MF_RETURN_IF_ERROR(routed_experts(step, layer, sum, input, logits, with_tensors, [&] {

@@ -51,11 +51,14 @@ struct MoeNames {
   std::string shared_gate;      // "layers.0.mlp.shared_expert_gate"
   std::string latent_in;        // "layers.0.mlp.fc1_latent_proj"
   std::string latent_out;       // "layers.0.mlp.fc2_latent_proj"
+  std::string table;            // "layers.0.mlp.gate.tid2eid"
 };
 
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& moe,
                     int64_t hidden_size);
 
+/// The options of a router for these tokens, i32 [n].
+RouterOptions options_for(const MoeWeights& weights, Tensor token_ids);
 /// logits [n, experts] from x [n, hidden].
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& weights);
 /// out [n, hidden] from x [n, hidden].

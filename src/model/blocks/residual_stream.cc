@@ -41,7 +41,8 @@ class PlainResidual : public Residual {
   int64_t hidden_size_;
 };
 
-/// Several streams, of which a branch reads a weighted sum. The last norm sees their mean.
+/// Several streams, of which a branch reads a weighted sum. The last norm sees their mean, or such
+/// a sum.
 class MixedStreams : public Residual {
  public:
   MixedStreams(const ModelSpec& spec, WeightStore& weights)
@@ -51,6 +52,10 @@ class MixedStreams : public Residual {
       branches_.push_back(is_mixer(*layer.mixer) ? take(weights, i, "attn") : BranchWeights{});
       branches_.push_back(layer.has_network() ? take(weights, i, "ffn") : BranchWeights{});
     }
+    if (!spec_.gated_end) return;
+    end_.gates = weights.float_matrix("hc_head_fn", spec_.count, spec_.count * hidden_size_);
+    end_.base = weights.vector("hc_head_base", {spec_.count});
+    end_scale_ = weights.scalar("hc_head_scale");
   }
 
   ResidualStream begin(Encoder& e, int64_t tokens) const override {
@@ -74,6 +79,7 @@ class MixedStreams : public Residual {
     return stream.now.reshape({stream.now.dim(0), spec_.count * hidden_size_});
   }
   Tensor end(Encoder& e, const ResidualStream& stream) const override {
+    if (spec_.gated_end) return gated_end(e, stream);
     e.add(stream.narrow, one(stream, 0), one(stream, 1));
     for (int64_t i = 2; i < spec_.count; ++i) e.add(stream.narrow, stream.narrow, one(stream, i));
     e.scale(stream.narrow, stream.narrow, 1.0f / static_cast<float>(spec_.count));
@@ -95,23 +101,54 @@ class MixedStreams : public Residual {
   Tensor one(const ResidualStream& stream, int64_t i) const {
     return whole(stream).slice(1, i * hidden_size_, hidden_size_);
   }
+  /// What gates make of all streams, f32 [tokens, gates.rows].
+  void gate_logits(Encoder& e, const ResidualStream& stream, const Weight& gates,
+                   Tensor logits) const;
+  Tensor gated_end(Encoder& e, const ResidualStream& stream) const;
 
   const StreamSpec spec_;
   const int64_t hidden_size_;
   const float norm_eps_;
   std::vector<BranchWeights> branches_;  // two a layer
+  BranchWeights end_;
+  float end_scale_ = 1.0f;
 };
+
+void MixedStreams::gate_logits(Encoder& e, const ResidualStream& stream, const Weight& gates,
+                               Tensor logits) const {
+  ScratchScope scope(e);
+  const Tensor all = whole(stream);
+  const Tensor normed = e.scratch(all.shape, DType::kF32);
+  e.rms_norm(normed, all, {}, norm_eps_);
+  e.linear(logits, normed, gates);
+}
+
+// The sum over streams of sigmoid(logit) + eps times each. Once a step, so of small operations.
+Tensor MixedStreams::gated_end(Encoder& e, const ResidualStream& stream) const {
+  ScratchScope scope(e);
+  const int64_t tokens = stream.now.dim(0);
+  const Tensor logits = e.scratch({tokens, spec_.count}, DType::kF32);
+  const Tensor gate = e.scratch({tokens, 1}, DType::kF32);
+  const Tensor part = e.scratch({tokens, hidden_size_}, DType::kF32);
+  gate_logits(e, stream, end_.gates, logits);
+  e.scale(logits, logits, end_scale_);
+  e.add_bias(logits, end_.base);
+  for (int64_t i = 0; i < spec_.count; ++i) {
+    e.copy(gate, logits.slice(1, i, 1));
+    e.mul_activated(i == 0 ? stream.narrow : part, one(stream, i), gate, Activation::kSigmoid);
+    if (i > 0) e.add(stream.narrow, stream.narrow, part);
+    e.scale(part, one(stream, i), spec_.eps);
+    e.add(stream.narrow, stream.narrow, part);
+  }
+  return stream.narrow;
+}
 
 Tensor MixedStreams::read(Encoder& e, const ResidualStream& stream, const Branch& branch) const {
   const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
   const BranchWeights& w = branches_[number];
   ScratchScope scope(e);
-  const Tensor all = whole(stream);
-  const int64_t tokens = all.dim(0);
-  const Tensor normed = e.scratch(all.shape, DType::kF32);
-  const Tensor logits = e.scratch({tokens, w.gates.rows}, DType::kF32);
-  e.rms_norm(normed, all, {}, norm_eps_);
-  e.linear(logits, normed, w.gates);
+  const Tensor logits = e.scratch({stream.now.dim(0), w.gates.rows}, DType::kF32);
+  gate_logits(e, stream, w.gates, logits);
   e.stream_gates(stream.gates, logits, {w.scale, w.base, spec_.iterations, spec_.eps});
   e.combine_experts(stream.narrow, stream.now, {{}, stream.gates.read});
   return stream.narrow;

@@ -52,6 +52,7 @@ inline std::vector<std::string> every_family() {
           "minimax-m3",
           "glm-5.3-flash",
           "qwen3.8-flash-next",
+          "deepseek-v4-flash",
           "hy_v3",
           "dots1",
           "solar_open",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/families/config_test_util.h"
+#include "model/mixers/compressed_attention.h"
 #include "model/mixers/gated_delta.h"
 #include "model/quant_config.h"
 #include "tests/support/expect_error.h"
@@ -124,6 +125,38 @@ TEST(Variants, Qwen4sEndOfTextMayBeTheFirstOfAList) {
   const auto spec = read_with("qwen3.8-flash-next", "eos_token_id", {7, 9});
   ASSERT_TRUE(spec.ok()) << spec.error().to_string();
   EXPECT_EQ(spec->layers[1].ngrams.rows.boundary, 7);
+}
+
+// Tokens of entries by layer and the number of layers whose experts are listed, or kinds by name.
+TEST(Variants, DeepSeekV4ReadsBothSpellingsOfItsLayers) {
+  const auto expected = read(config_of("deepseek_v4"));
+  ASSERT_TRUE(expected.ok()) << expected.error().to_string();
+  Json json = config_of("deepseek_v4");
+  for (const char* key : {"layer_types", "compress_rates", "mlp_layer_types", "rope_parameters",
+                          "partial_rotary_factor"}) {
+    json.erase(key);
+  }
+  json["compress_ratios"] = {0, 8, 4, 4, 0};
+  json["num_hash_layers"] = 2;
+  json["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}};
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  for (size_t i = 0; i < 4; ++i) {
+    const LayerSpec& layer = spec->layers[i];
+    const LayerSpec& other = expected->layers[i];
+    EXPECT_EQ(layer.moe.listed_tokens, other.moe.listed_tokens) << i;
+    EXPECT_EQ(layer.moe.listed_tokens, i < 2 ? spec->vocab_size : 0) << i;
+    const auto* mixer = mixer_as<CompressedAttentionSpec>(layer);
+    const auto* same = mixer_as<CompressedAttentionSpec>(other);
+    ASSERT_TRUE(mixer != nullptr && same != nullptr);
+    EXPECT_EQ(mixer->unit, same->unit) << i;
+    EXPECT_EQ(mixer->index.has_value(), i >= 2) << i;
+    EXPECT_EQ(mixer->rope.inverse_frequencies, same->rope.inverse_frequencies) << i;
+    EXPECT_EQ(mixer->rope.attention_factor, 1.0f) << i;
+    EXPECT_TRUE(mixer->state({}) == same->state({})) << i;
+  }
 }
 
 // The publisher's spelling: lists of every layer, with entries of those that predict further

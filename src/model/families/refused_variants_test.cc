@@ -142,6 +142,17 @@ const std::vector<Variant> kVariants = {
     {"ernie4_5_moe", "sliding_window", 4096},
     {"mistral4", "attention_bias", true},
     {"mistral4", "n_group", 2},
+    {"deepseek-v4-flash", "attention_bias", true},
+    {"deepseek-v4-flash", "num_key_value_heads", 2},
+    {"deepseek-v4-flash", "scoring_func", "sigmoid"},
+    {"deepseek-v4-flash", "topk_method", "greedy"},
+    {"deepseek-v4-flash", "o_groups", 7, {"num_attention_heads", "o_groups"}, kInvalid},
+    {"deepseek-v4-flash", "compress_ratios", {4, 4}, {"2 layers", "43"}, kInvalid},
+    {"deepseek-v4-flash", "num_hash_layers", -1, {"num_hash_layers", "-1"}, kInvalid},
+    {"deepseek-v4-flash", "hc_mult", 6, {"hc_mult", "6"}, kInvalid},
+    {"deepseek-v4-flash", "index_head_dim", 32, {"index_head_dim", "32"}, kInvalid},
+    {"deepseek_v4", "compress_rates", {{"heavily_compressed_attention", 5}}, {"5 tokens"}},
+    {"deepseek_v4", "layer_types", {"a", "b", "c", "d"}, {"layer_types", "\"a\""}},
     {"glm5_next_text", "attention_bias", true},
     {"glm5_next_text", "qk_rope_head_dim", 16},
     {"glm5_next_text", "index_kpool", 3},
@@ -225,7 +236,7 @@ TEST(Refusals, KeysWhoseDefaultFamiliesDisagreeAboutAreRequired) {
 }
 
 TEST(Refusals, SimilarModelTypes) {
-  for (const std::string type : {"minimax", "deepseek_v4", "kimi_k3"}) {
+  for (const std::string type : {"minimax", "deepseek_v41", "kimi_k3"}) {
     Json json = config_of("minimax-m2");
     json["model_type"] = type;
     expect_error(read(json), kUnsupported, {"model_type", type});

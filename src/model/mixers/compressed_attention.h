@@ -1,0 +1,47 @@
+// Attention to a window of tokens and, in one softmax with them, to entries that each stand for
+// several tokens of the whole context. One kv head, whose keys are its values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "model/mixer.h"
+#include "model/rope.h"
+
+namespace moeflux {
+
+/// Which entries a token attends to: index heads judge them by keys of their own.
+struct EntryIndexSpec {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t selected = 0;  // entries
+};
+
+struct CompressedAttentionSpec : MixerSpec {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t q_lora_rank = 0;
+  int64_t out_groups = 1;     // of heads side by side, whose outputs are projected together
+  int64_t out_lora_rank = 0;  // of a group
+  int64_t window = 0;
+  float scale = 1.0f;
+  RopeSpec rope;  // of a head's last columns
+  /// Tokens that an entry begins with; 0: there are no entries.
+  int64_t unit = 0;
+  /// An entry is also made of the tokens of the one before.
+  bool overlaps = false;
+  std::optional<EntryIndexSpec> index;  // empty: all entries are attended to
+
+  /// Numbers of a token of which entries as wide as `width` are made.
+  int64_t pooled_width(int64_t width) const { return overlaps ? 2 * width : width; }
+
+  std::string_view kind() const override { return "compressed_attention"; }
+  LayerStateSpec state(const CacheTypes& types) const override;
+  Status has_state(const CacheTypes& types) const override;
+  std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const override;
+  Json config_value(std::string_view key) const override;
+};
+
+}  // namespace moeflux
