@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "base/format.h"
+#include "checkpoint/tensor_index.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
 namespace {
@@ -108,6 +111,27 @@ TEST(CacheTypes, AFamilyWhoseHeadsAreNoMultiplesOf32IsRefusedByTheLayer) {
     EXPECT_EQ(engine.error().code(), ErrorCode::kUnsupported);
     EXPECT_NE(engine.error().message().find(message), std::string::npos)
         << engine.error().message();
+  }
+}
+
+TEST(ListedExperts, AnIdThatIsNoExpertsIsRefusedByTheTensorsName) {
+  const std::string folder = golden_folder("deepseek_v4");
+  const std::string name = "layers.1.ffn.gate.tid2eid";
+  const auto index = TensorIndex::open(folder);
+  ASSERT_TRUE(index.ok());
+  const TensorEntry* table = index->find(name);
+  ASSERT_NE(table, nullptr);
+  ASSERT_EQ(table->dtype, DType::kI64);
+  const auto device = make_test_device({.threads = 1});
+  for (const char high : {'\0', '\xff'}) {  // 8 of 8 experts, or a negative one
+    std::string bytes = read_bytes(folder + "/model.safetensors");
+    bytes[table->offset_bytes] = 8;
+    bytes[table->offset_bytes + 7] = high;
+    const TempFolder changed;
+    write_bytes(changed.path() + "/model.safetensors", bytes);
+    write_bytes(changed.path() + "/config.json", read_bytes(folder + "/config.json"));
+    expect_error(Engine::open(changed.path(), *device, {}), ErrorCode::kCorruption,
+                 {name, "below 8"});
   }
 }
 
