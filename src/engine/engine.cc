@@ -61,6 +61,17 @@ int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, in
 
 Engine::~Engine() = default;
 
+Status Engine::take_step_buffers() {
+  const int64_t n = prefill_chunk_;
+  const auto take = [&](Tensor& tensor, const Shape& shape, DType dtype) -> Status {
+    MF_ASSIGN_OR_RETURN(tensor, allocate_tensor(*device_, step_buffers_, shape, dtype));
+    return {};
+  };
+  MF_RETURN_IF_ERROR(take(step_inputs_, {2 * n}, DType::kI32));
+  MF_RETURN_IF_ERROR(take(best_, {2, best_rows_max(spec(), n), kTopRowsMax}, DType::kF32));
+  return take(logits_, {logits_rows_max(spec(), n), spec().vocab_size}, DType::kF32);
+}
+
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
@@ -88,13 +99,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   }
 
   const int64_t n = engine->prefill_chunk_;
-  MF_ASSIGN_OR_RETURN(engine->step_inputs_,
-                      allocate_tensor(device, engine->step_buffers_, {2 * n}, DType::kI32));
-  MF_ASSIGN_OR_RETURN(
-      engine->best_, allocate_tensor(device, engine->step_buffers_, {2, kTopRowsMax}, DType::kF32));
-  MF_ASSIGN_OR_RETURN(engine->logits_,
-                      allocate_tensor(device, engine->step_buffers_,
-                                      {logits_rows_max(spec, n), spec.vocab_size}, DType::kF32));
+  MF_RETURN_IF_ERROR(engine->take_step_buffers());
   MF_ASSIGN_OR_RETURN(const DryRun needs,
                       dry_run(*engine->loaded_->model, n, engine->logits_.dim(0)));
   engine->scratch_bytes_ = needs.scratch_bytes;

@@ -116,6 +116,8 @@ constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
 struct BestLogits {
   int32_t count = 0;
   int32_t of = 0;
+
+  friend bool operator==(const BestLogits&, const BestLogits&) = default;
 };
 
 enum class LogitsMode : uint8_t { kNone, kLast, kAll };
@@ -314,10 +316,11 @@ class Engine {
   void end_step();
   void deliver(RunningItem& running);
   Status read_logits(int64_t begin, int64_t rows);
-  Status read_best(int64_t row, const BestLogits& best, std::vector<TokenLogit>& into);
+  Status read_best(std::span<const RunningItem> items);
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status choose_steps(const ModelSpec& spec, const EngineOptions& options);
+  Status take_step_buffers();
   Result<DensePlaces> place_dense(LoadedModel& counted, const EngineOptions& options,
                                   uint64_t device_free);
   std::optional<DeviceMemory> device_memory() const;
@@ -362,11 +365,12 @@ class Engine {
   std::vector<std::unique_ptr<Buffer>> step_buffers_;
   Tensor step_inputs_;  // i32 [2 * prefill_chunk]: token ids, and behind them their positions
   Tensor logits_;       // f32 [rows, vocab_size]
-  Tensor best_;         // of 4 bytes [2, kTopRowsMax]: values, and behind them their ids
+  Tensor best_;         // of 4 bytes [2, rows, kTopRowsMax]: values, and behind them their ids
   StepBatch batch_;
   std::vector<RunningItem> running_;  // while eval_step() runs, decode first
   std::vector<float> host_logits_;
   std::vector<TokenLogit> host_best_;
+  std::vector<uint32_t> host_best_words_;  // of best_
   std::vector<int32_t> host_inputs_;
   std::unique_ptr<PrefixCache> prefixes_;  // null when nothing is kept
 };

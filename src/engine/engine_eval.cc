@@ -1,6 +1,5 @@
 // How an engine evaluates: calls as steps, and steps of many sequences.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <functional>
 #include <new>
@@ -246,12 +245,21 @@ Status Engine::read_results() {
     host_logits_.resize(static_cast<size_t>(batch_.logits_rows() * spec().vocab_size));
   }
   if (!wants_best) return read_logits(0, batch_.logits_rows());
-  for (const RunningItem& running : running_) {
-    const BestLogits& best = running.item->options.best;
-    if (running.logits_rows == 0) continue;
-    MF_CHECK(best.count == 0 || running.logits_rows == 1);
-    MF_RETURN_IF_ERROR(best.count > 0 ? read_best(running.logits_begin, best, running.item->best)
-                                      : read_logits(running.logits_begin, running.logits_rows));
+  for (size_t i = 0; i < running_.size();) {
+    const RunningItem& first = running_[i];
+    const BestLogits& best = first.item->options.best;
+    size_t end = i + 1;
+    if (first.logits_rows > 0 && best.count > 0) {
+      const size_t most = std::min(running_.size(), i + static_cast<size_t>(best_.dim(1)));
+      while (end < most && running_[end].logits_rows > 0 &&
+             running_[end].item->options.best == best) {
+        ++end;
+      }
+      MF_RETURN_IF_ERROR(read_best(std::span(running_).subspan(i, end - i)));
+    } else if (first.logits_rows > 0) {
+      MF_RETURN_IF_ERROR(read_logits(first.logits_begin, first.logits_rows));
+    }
+    i = end;
   }
   return {};
 }
@@ -293,22 +301,31 @@ Status Engine::read_logits(int64_t begin, int64_t rows) {
   return encoder_->read(std::as_writable_bytes(to), logits_.slice(0, begin, rows));
 }
 
-// One read brings both: ids lie behind the values.
-Status Engine::read_best(int64_t row, const BestLogits& best, std::vector<TokenLogit>& into) {
+// Items want the same of a row each, one behind another. One read brings all: ids lie behind the
+// values.
+Status Engine::read_best(std::span<const RunningItem> items) {
+  const BestLogits& best = items.front().item->options.best;
   MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
+  const auto rows = static_cast<int64_t>(items.size());
   const auto k = static_cast<size_t>(best.count);
-  const Tensor values =
-      Tensor::view(*best_.buffer, best_.offset_bytes, {1, best.count}, DType::kF32);
-  const Tensor ids = Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(),
-                                  {1, best.count}, DType::kI32);
-  encoder_->top_rows(values, ids, logits_.slice(0, row, 1).slice(1, 0, best.of));
-  std::array<uint32_t, 2 * kTopRowsMax> words;
+  const Shape shape{rows, best.count};
+  const Tensor values = Tensor::view(*best_.buffer, best_.offset_bytes, shape, DType::kF32);
+  const Tensor ids =
+      Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(), shape, DType::kI32);
+  encoder_->top_rows(values, ids,
+                     logits_.slice(0, items.front().logits_begin, rows).slice(1, 0, best.of));
+  host_best_words_.resize(2 * items.size() * k);
   MF_RETURN_IF_ERROR(encoder_->read(
-      std::as_writable_bytes(std::span(words).first(2 * k)),
-      Tensor::view(*best_.buffer, best_.offset_bytes, {2, best.count}, DType::kF32)));
-  into.clear();
-  for (size_t i = 0; i < k; ++i) {
-    into.push_back({std::bit_cast<float>(words[i]), static_cast<TokenId>(words[k + i])});
+      std::as_writable_bytes(std::span(host_best_words_)),
+      Tensor::view(*best_.buffer, best_.offset_bytes, {2 * rows, best.count}, DType::kF32)));
+  auto value = host_best_words_.begin();
+  auto id = value + static_cast<ptrdiff_t>(items.size() * k);
+  for (const RunningItem& running : items) {
+    MF_CHECK(running.logits_rows == 1);
+    running.item->best.clear();
+    for (; running.item->best.size() < k; ++value, ++id) {
+      running.item->best.push_back({std::bit_cast<float>(*value), static_cast<TokenId>(*id)});
+    }
   }
   return {};
 }

@@ -172,24 +172,29 @@ TEST_F(EvalStepTest, TheBestAreEachItemsOwn) {
   Part a = part(*engine, tokens_from(3, 5));
   Part b = part(*engine, tokens_from(7, 5));
   Part c = part(*engine, tokens_from(9, 5));
-  const auto best_of = [&](Part& p) {
-    const auto best = engine->eval_best(*start(*engine), p.text, {.count = 3, .of = kVocab});
-    EXPECT_TRUE(best.ok());
-    return std::vector<TokenLogit>(best->begin(), best->end());
+  Part d = part(*engine, tokens_from(11, 5));
+  constexpr BestLogits kThree{.count = 3, .of = kVocab};
+  constexpr BestLogits kTwo{.count = 2, .of = kVocab - 1};
+  const auto best_of = [&](const Part& p, const BestLogits& best) {
+    const auto found = engine->eval_best(*start(*engine), p.text, best);
+    EXPECT_TRUE(found.ok());
+    return std::vector<TokenLogit>(found->begin(), found->end());
   };
-  const std::vector<TokenLogit> best_a = best_of(a);
-  const std::vector<TokenLogit> best_c = best_of(c);
+  // Two that want the same and are neighbours, one that wants a row, one that wants something else.
+  const std::vector<std::vector<TokenLogit>> expected = {
+      best_of(a, kThree), best_of(c, kThree), {}, best_of(d, kTwo)};
   std::vector<StepItem> items;
-  items.push_back(next(a, 5, {.best = {.count = 3, .of = kVocab}}));
+  items.push_back(next(a, 5, {.best = kThree}));
+  items.push_back(next(c, 5, {.best = kThree}));
   items.push_back(next(b, 5));
-  items.push_back(next(c, 5, {.best = {.count = 3, .of = kVocab}}));
+  items.push_back(next(d, 5, {.best = kTwo}));
   engine->eval_step(items);
-  for (const auto& [found, expected] :
-       {std::pair{items[0].best, best_a}, std::pair{items[2].best, best_c}}) {
-    ASSERT_EQ(found.size(), expected.size());
+  for (size_t item = 0; item < items.size(); ++item) {
+    const std::vector<TokenLogit>& found = items[item].best;
+    ASSERT_EQ(found.size(), expected[item].size());
     for (size_t i = 0; i < found.size(); ++i) {
-      EXPECT_EQ(found[i].id, expected[i].id);
-      EXPECT_EQ(found[i].logit, expected[i].logit);
+      EXPECT_EQ(found[i].id, expected[item][i].id);
+      EXPECT_EQ(found[i].logit, expected[item][i].logit);
     }
   }
   EXPECT_EQ(b.rows, row_of(b, 4));

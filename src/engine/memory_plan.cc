@@ -12,6 +12,7 @@ namespace moeflux {
 namespace {
 
 constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
+constexpr int64_t kBestRowsMax = 64;
 constexpr uint64_t kReserveBytesMax = 512 * kMiB;
 
 // Experts read into their slots need a chunk for each read that does not begin where its slot does.
@@ -66,9 +67,13 @@ int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
   return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, step_tokens);
 }
 
+int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens) {
+  return std::min(logits_rows_max(spec, step_tokens), kBestRowsMax);
+}
+
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens) {
-  const int64_t words =
-      2 * step_tokens + 2 * kTopRowsMax + logits_rows_max(spec, step_tokens) * spec.vocab_size;
+  const int64_t words = 2 * step_tokens + 2 * kTopRowsMax * best_rows_max(spec, step_tokens) +
+                        logits_rows_max(spec, step_tokens) * spec.vocab_size;
   return static_cast<uint64_t>(words) * sizeof(float);
 }
 

@@ -63,6 +63,8 @@ constexpr int kReaderDepth = 256;
 /// Rows of logits that a step of so many tokens computes at once: a vocabulary of 250,000 is a
 /// megabyte a row, so that those of a whole prompt come in pieces.
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens);
+/// Rows of these whose best are chosen at once.
+int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens);
 /// What a step of so many tokens has beside scratch(): ids, positions, logits, the best of them.
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 
