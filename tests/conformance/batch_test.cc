@@ -93,6 +93,26 @@ void check(const std::string& what, const std::vector<Problem>& problems,
   }
 }
 
+/// The same where alone they are what `run_together` gives for one of them in a step.
+template <typename RunTogether>
+void check_alike(const std::string& what, const std::vector<int64_t>& lengths,
+                 const RunTogether& run_together) {
+  std::vector<Step> alone;
+  for (size_t i = 0; i < lengths.size(); ++i) alone.push_back({{i, 0, lengths[i]}});
+  Random random(92);
+  for (const NamedDevice& device : devices()) {
+    Session apart(*device.device);
+    Session together(*device.device);
+    const std::vector<std::vector<float>> expected = run_together(apart, alone);
+    const std::vector<std::vector<float>> results =
+        run_together(together, random_steps(random, lengths));
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      expect_same_bits(formatted("{}[{}, sequence {}]", what, device.name, i), expected[i],
+                       results[i]);
+    }
+  }
+}
+
 struct Pages {
   std::vector<Tensor> keys;
   std::vector<Tensor> values;
@@ -224,22 +244,28 @@ TEST(SequenceInvariance, CausalConv) {
   }
 }
 
-void check_gated_delta(const GatedDeltaOptions& o) {
+/// With a norm of the heads and a gate behind it, which a device may compute in the same launch.
+void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
   Random random(65);
+  const int64_t inner = o.value_heads * o.value_dim;
+  const std::vector<float> scales = random.floats(o.value_dim);
+  std::vector<std::vector<float>> gates;
   std::vector<DeltaProblem> problems;
   for (const int64_t n : {30, 1, 12, 4}) {
     problems.push_back(DeltaProblem::make(random, o, n));
     problems.back().a_log = problems.front().a_log;
     problems.back().dt_bias = problems.front().dt_bias;
+    gates.push_back(random.floats(n * inner));
   }
-  check("gated_delta", problems, [&](Session& s, const std::vector<Step>& steps) {
-    const int64_t width = 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim;
+  const auto run_together = [&](Session& s, const std::vector<Step>& steps) {
+    const int64_t width = 2 * o.key_heads * o.key_dim + inner;
     std::vector<Tensor> states;
     for (const DeltaProblem& p : problems) {
       states.push_back(s.floats({o.value_heads, o.key_dim, o.value_dim}, p.state));
     }
     const Tensor rates = s.floats({o.value_heads}, problems.front().a_log);
     const Tensor biases = s.floats({o.decays()}, problems.front().dt_bias);
+    const Tensor norm = s.floats({o.value_dim}, scales);
     std::vector<std::vector<float>> results(problems.size());
     for (const Step& step : steps) {
       const int64_t n = rows_of(step);
@@ -251,18 +277,32 @@ void check_gated_delta(const GatedDeltaOptions& o) {
       std::vector<StateRows> rows;
       for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
       const Tensor out = s.zeros({n, o.value_heads, o.value_dim});
-      s.encoder().gated_delta(out, placed(width, &DeltaProblem::qkv),
-                              placed(o.decays(), &DeltaProblem::a),
-                              placed(o.value_heads, &DeltaProblem::b), rates, biases, rows, o);
-      scatter(step, o.value_heads * o.value_dim, s.read(out), results);
+      const Tensor qkv = placed(width, &DeltaProblem::qkv);
+      const Tensor decays = placed(o.decays(), &DeltaProblem::a);
+      const Tensor betas = placed(o.value_heads, &DeltaProblem::b);
+      const Tensor gate =
+          s.floats(out.shape, gather(
+                                  step, inner, [&](size_t i) -> const auto& { return gates[i]; }));
+      s.encoder().gated_delta(out, qkv, decays, betas, rates, biases, rows, o);
+      if (has_norm) {
+        s.encoder().rms_norm(out, out, norm, 1e-6f);
+        s.encoder().mul_activated(out, out, gate, Activation::kSilu);
+      }
+      scatter(step, inner, s.read(out), results);
     }
     for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
     return results;
-  });
+  };
+  if (has_norm) return check_alike("gated_delta and norm", {30, 1, 12, 4}, run_together);
+  check("gated_delta", problems, run_together);
 }
 
 TEST(SequenceInvariance, GatedDelta) { check_gated_delta({2, 4, 32, 72}); }
 TEST(SequenceInvariance, GatedDeltaOfOneKernelATokenOnGpus) { check_gated_delta({1, 2, 128, 128}); }
+TEST(SequenceInvariance, GatedDeltaWithNormAndGate) {
+  check_gated_delta({1, 2, 128, 128}, true);
+  check_gated_delta({2, 2, 128, 128, false, true, -5.0f}, true);
+}
 TEST(SequenceInvariance, GatedDeltaWithDecaysOfRows) {
   check_gated_delta({2, 2, 32, 72, false, true});
   check_gated_delta({2, 2, 128, 128, false, true, -5.0f});

@@ -114,8 +114,17 @@ Plan plan_delta_one(const Recorder& recorder, const Delta& waiting, const Tensor
   const DeltaOp& delta = waiting.op;
   const NormOp& norm = waiting.norm;
   DeltaOneParams p{};
-  if (!gate.is_null()) p.gate_head_stride = heads_layout(gate).head_stride;
-  p.out_head_stride = heads_layout(delta.out).head_stride;
+  p.qkv_stride = row_stride(delta.qkv);
+  p.a_stride = row_stride(delta.a);
+  p.b_stride = row_stride(delta.b);
+  const HeadsLayout out = heads_layout(delta.out);
+  p.out_stride = out.token_stride;
+  p.out_head_stride = out.head_stride;
+  if (!gate.is_null()) {
+    const HeadsLayout layout = heads_layout(gate);
+    p.gate_stride = layout.token_stride;
+    p.gate_head_stride = layout.head_stride;
+  }
   const GatedDeltaOptions& o = delta.options;
   p.key_heads = static_cast<u32>(o.key_heads);
   p.key_head_step = static_cast<u32>(o.tiled_value_heads ? 1 : o.heads_per_key());
@@ -126,18 +135,20 @@ Plan plan_delta_one(const Recorder& recorder, const Delta& waiting, const Tensor
   p.gate_activation = activation_code(activation);
   p.epsilon = norm.eps;
   p.decay_bound = o.decay_bound;
-  p.early = recorder.has_just_written(delta.state) ? 0 : 1;
+  p.has_states = delta.states.is_null() ? 0 : 1;
+  p.early = p.has_states != 0 || recorder.has_just_written(delta.state) ? 0 : 1;
   const u32 words = o.row_decay ? kDeltaOneRowWords : kDeltaOneWords;
   Plan plan =
       make_plan(o.row_decay ? KernelId::gated_delta_rows_t1_d128 : KernelId::gated_delta_t1_d128,
-                {static_cast<u32>(o.heads_per_key()), p.key_heads, 1}, kDeltaOneThreads,
-                words * static_cast<uint32_t>(sizeof(float)));
+                {static_cast<u32>(o.heads_per_key()), p.key_heads, delta.states.sequences()},
+                kDeltaOneThreads, words * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   bind_inputs(plan, delta);
   plan.bind(range_of(norm.weight, Access::kRead));
   plan.bind(range_of(gate, Access::kRead));
   plan.bind(range_of(delta.state, Access::kReadWrite));
   bind_output(plan, delta.out);
+  plan.bind(delta.states.addresses);
   return plan;
 }
 

@@ -213,7 +213,7 @@ void set_slots(const Routes& routes, ExpertLaunch& launch) {
   launch.top_k = static_cast<uint32_t>(routes.ids.dim(1));
   launch.routes = routes;
   launch.ids = range_of(routes.ids, Access::kRead);
-  launch.use_tiles = launch.slots > kDirectSlotsMax;
+  launch.use_tiles = launch.slots > (launch.uses_mma ? kMmaDirectSlotsMax : kDirectSlotsMax);
   launch.groups = launch.slots;
   launch.tile = 1;
   launch.list = launch.tiles = {};

@@ -149,8 +149,9 @@ bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, co
 
 bool is_one_token(const DeltaOp& op) {
   const GatedDeltaOptions& o = op.options;
-  return rows_of(op.qkv) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
-         o.value_dim == int64_t{kDeltaOneDim} && is_wide(op.qkv) && is_wide(op.state) &&
+  const bool has_wide_states = op.states.is_null() ? is_wide(op.state) : op.states.are_wide;
+  return op.states.tokens_each(rows_of(op.qkv)) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
+         o.value_dim == int64_t{kDeltaOneDim} && is_wide(op.qkv) && has_wide_states &&
          is_wide(op.out) && (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
 }
 
@@ -254,7 +255,7 @@ bool may_wait(const DeltaOp& op, bool) { return is_one_token(op); }
 
 // For the experts, whose launch then chooses it.
 bool may_wait(const RouteOp& op, bool) {
-  return op.params.thread_experts != 0 && op.params.tokens * op.params.top_k <= kDirectSlotsMax;
+  return op.params.thread_experts != 0 && op.params.tokens * op.params.top_k <= kMmaDirectSlotsMax;
 }
 
 // --- What waits then ---

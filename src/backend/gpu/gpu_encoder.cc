@@ -87,7 +87,8 @@ void GpuEncoder::flush() {
       break;
     case State::kDelta:
     case State::kDeltaNorm:
-      recorder_.record(plan_delta_one(recorder_, w.delta, {}, Activation::kSilu));
+      recorder_.record(plan_delta_one(recorder_, w.delta, {}, Activation::kSilu),
+                       writes_of(w.delta.op.states));
       break;
     case State::kHeads:
       record_heads(recorder_, w.heads);
@@ -116,7 +117,7 @@ void GpuEncoder::flush_routes() {
 }
 
 void GpuEncoder::flush_tables() {
-  if (waiting_.down) flush();
+  if (waiting_.down || !waiting_.delta.op.states.is_null()) flush();
 }
 
 void GpuEncoder::record(const Plan& plan) {
@@ -163,7 +164,8 @@ void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
   if (waiting_.attention) {
     recorder_.record(plan_gated(*waiting_.attention, gate));
   } else if (waiting_.heads.empty()) {
-    recorder_.record(plan_delta_one(recorder_, waiting_.delta, gate, activation));
+    recorder_.record(plan_delta_one(recorder_, waiting_.delta, gate, activation),
+                     writes_of(waiting_.delta.op.states));
   } else {
     recorder_.record(plan_norm(waiting_.heads[0].norm, gate, activation));
   }
@@ -305,6 +307,7 @@ bool GpuEncoder::place_states(std::span<const StateRows> sequences, Tensor& stat
   state = {};
   std::vector<Tensor> tensors;
   for (const StateRows& s : sequences) tensors.push_back(s.state);
+  states.are_wide = std::all_of(tensors.begin(), tensors.end(), is_wide);
   states.count = static_cast<uint32_t>(tensors.size());
   return recorder_.ok() && recorder_.place_addresses(tensors, states.addresses);
 }
@@ -332,11 +335,8 @@ void GpuEncoder::gated_delta(Tensor out, Tensor qkv, Tensor a, Tensor b, Tensor 
   for (const StateRows& s : sequences) MF_CHECK(s.state.is_contiguous());
   for_each_run(sequences, qkv.dim(0), true, [&](std::span<const StateRows> run, const auto& part) {
     DeltaOp op{part(out), part(qkv), part(a), part(b), a_log, dt_bias, run.front().state, o};
-    if (run.size() > 1) {
-      if (!place_states(run, op.state, op.states)) return;
-    } else if (fuse(op) != Action::kLaunch) {
-      return;
-    }
+    if (run.size() > 1 && !place_states(run, op.state, op.states)) return;
+    if (fuse(op) != Action::kLaunch) return;
     flush();
     recorder_.record(plan_delta(op, recorder_.platform()), writes_of(op.states));
   });
@@ -392,7 +392,7 @@ void GpuEncoder::gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tens
   const auto has_kernels = [&](const Weight& weight) {
     return uses_mma(recorder_.platform(), weight);
   };
-  const bool fits = rows_of(x) > 0 && rows_of(x) <= kFewTokensMax && x.is_contiguous() &&
+  const bool fits = rows_of(x) > 0 && rows_of(x) <= kFewFfnTokensMax && x.is_contiguous() &&
                     out.is_contiguous() && has_kernels(weights.gate) && has_kernels(weights.up) &&
                     has_kernels(weights.down) && weights.gate.format == weights.up.format &&
                     !have_overlap(out, x);

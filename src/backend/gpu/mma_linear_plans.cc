@@ -68,6 +68,16 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   recorder.record(plan);
 }
 
+bool are_many(const Platform& platform, const Products& products) {
+  const uint32_t tokens = rows_of(products.front().x);
+  if (tokens <= kFewTokensMax || tokens > kSomeTokensMax) return tokens > kFewTokensMax;
+  uint64_t groups = 0;
+  for (const ProductOp& product : products) {
+    groups += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaGroupRows);
+  }
+  return groups * tokens > platform.cores();
+}
+
 // GGML's types share no launch with others.
 KernelId kernel_of_few(const Products& products, bool normed) {
   if (is_ggml(products.front().weight)) {
@@ -154,7 +164,7 @@ void record_products(Recorder& recorder, const Waiting& waiting) {
   const bool may_share = std::all_of(
       waiting.products.begin(), waiting.products.end(),
       [&](const ProductOp& product) { return takes_many(recorder.platform(), product.weight); });
-  if (rows_of(waiting.products.front().x) > kFewTokensMax && may_share) {
+  if (may_share && are_many(recorder.platform(), waiting.products)) {
     record_products_of_many(recorder, waiting.products);
   } else {
     record_products_of_few(recorder, waiting);

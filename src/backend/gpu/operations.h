@@ -61,7 +61,8 @@ struct FewRowsOp {
 /// each.
 struct StateTable {
   Binding addresses;
-  uint32_t count = 0;  // 0: there is one sequence, whose state the operation has itself
+  uint32_t count = 0;     // 0: there is one sequence, whose state the operation has itself
+  bool are_wide = false;  // as is_wide() says of a tensor
 
   bool is_null() const { return count == 0; }
   uint32_t sequences() const { return is_null() ? 1 : count; }

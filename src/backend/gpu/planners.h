@@ -163,10 +163,9 @@ Plan plan_gather_pooled(const GatherPooledOp& op);
 inline Writes writes_of(const StateTable& states) {
   return states.is_null() ? Writes::kBound : Writes::kByAddress;
 }
-/// Many tokens, heads of other sizes than the kernel for one knows, or a token of each of several
-/// sequences.
+/// Many tokens, or heads of other sizes than the kernel for one knows.
 Plan plan_delta(const DeltaOp& op, const Platform& platform);
-/// One token; the gate, of SiLU or sigmoid, follows the norm. Null: none.
+/// One token of each sequence; the gate, of SiLU or sigmoid, follows the norm. Null: none.
 Plan plan_delta_one(const Recorder& recorder, const Delta& delta, const Tensor& gate,
                     Activation activation);
 Plan plan_scan(const ScanOp& op, const Platform& platform);

@@ -1,8 +1,8 @@
-// The gated delta rule for one token with keys and values of 128, with the norm of its heads and
-// their gate: a group owns a whole value head, as a norm needs it. The 64 KiB of state are on their
-// way to registers before the token is there, if the host says that no launch still writes them.
-// Sums have the order that gated_delta.h and norm/sums.h give. There is one shape a rule only: code
-// that runs once is bound by instruction fetch.
+// The gated delta rule for one token of each sequence with keys and values of 128, with the norm of
+// its heads and their gate: a group owns a whole value head, as a norm needs it. The 64 KiB of
+// state are on their way to registers before the token is there, if the host says that no launch
+// still writes them. Sums have the order that gated_delta.h and norm/sums.h give. There is one
+// shape a rule only: code that runs once is bound by instruction fetch.
 #pragma once
 
 #include "backend/gpu/kernels/delta/gated_delta.h"
@@ -146,15 +146,25 @@ MF_FN void store_decay(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32)
   if (t.lane == 0u) scalars[0] = decay;
 }
 
+/// What is added to a head's decays: the lane's four, or one.
+template <u32 RULE>
+MF_FN F4 delta_biases(MF_T t, MF_GLOBAL(const f32) dt_bias, u32 head) {
+  if (RULE == kStateRowDelta) return load4(dt_bias + head * kDeltaOneDim + t.lane * 4u);
+  const F4 biases = {{dt_bias[head], 0.0f, 0.0f, 0.0f}};
+  return biases;
+}
+
 template <u32 RULE>
 MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) qkv,
                         MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) a_log,
                         MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(const f32) weight,
-                        MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
+                        MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out,
+                        MF_GLOBAL(const u64) states) {
   const u32 head = delta_head(t, p);
   const u32 col = t.lane * 4u;
-  MF_GLOBAL(f32) cells = state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
   if (p.early == 0u) await_inputs(t);
+  MF_GLOBAL(f32) own_state = p.has_states != 0u ? MF_AT(t, f32, states[t.group.z]) : state;
+  MF_GLOBAL(f32) cells = own_state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
   F4 s[kDeltaOneRows];
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; ++i) {
@@ -166,11 +176,7 @@ MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32
   const bool has_head = t.simd == kDeltaNormSimd;
   if (has_head && p.has_norm != 0u) scales = load4(weight + col);
   F4 biases = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (has_decay && RULE == kStateRowDelta) {
-    biases = load4(dt_bias + head * kDeltaOneDim + col);
-  } else if (has_decay) {
-    biases.v[0] = dt_bias[head];
-  }
+  if (has_decay) biases = delta_biases<RULE>(t, dt_bias, head);
   const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
   MF_GLOBAL(const f32)
   row = qkv + (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
@@ -217,15 +223,19 @@ MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32
   for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }
 
-/// Group y: a key head; x: one of its value heads. kDeltaOneThreads threads. All rows begin on
-/// 16-byte boundaries.
-#define MF_DELTA_ONE(name, RULE)                                                                \
-  MF_FITS(kDeltaOneThreads, 1)                                                                  \
-  MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
-            MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias), MF_CONST(5, f32, weight),       \
-            MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out)) {            \
-    MF_THREAD_EARLY;                                                                            \
-    delta_of_one<RULE>(t, p, qkv, a, b, a_log, dt_bias, weight, gate, state, out);              \
+/// Group z: a sequence; y: a key head; x: one of its value heads. kDeltaOneThreads threads. All
+/// rows begin on 16-byte boundaries.
+#define MF_DELTA_ONE(name, RULE)                                                                   \
+  MF_FITS(kDeltaOneThreads, 1)                                                                     \
+  MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b),    \
+            MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias), MF_CONST(5, f32, weight),          \
+            MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out),                 \
+            MF_CONST(9, u64, states)) {                                                            \
+    MF_THREAD_EARLY;                                                                               \
+    const u32 row = t.group.z;                                                                     \
+    delta_of_one<RULE>(t, p, qkv + row * p.qkv_stride, a + row * p.a_stride, b + row * p.b_stride, \
+                       a_log, dt_bias, weight, gate + row * p.gate_stride, state,                  \
+                       out + row * p.out_stride, states);                                          \
   }
 MF_DELTA_ONE(gated_delta_t1_d128, kStateDelta)
 MF_DELTA_ONE(gated_delta_rows_t1_d128, kStateRowDelta)

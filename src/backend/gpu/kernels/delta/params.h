@@ -70,7 +70,8 @@ struct DeltaParams {
   f32 decay_bound;   // of a decay's logarithm; 0: none
 };
 
-/// One token, whose heads may go on through a norm, which SiLU or sigmoid of a gate may follow.
+/// One token of each sequence, whose heads may go on through a norm, which SiLU or sigmoid of a
+/// gate may follow.
 enum : u32 {
   kDeltaOneThreads = 512,
   kDeltaOneDim = 128,  // of keys and of values
@@ -90,6 +91,12 @@ enum : u32 {
   kDeltaOneRowWords = kDeltaOneDecays + kDeltaOneDim,
 };
 struct DeltaOneParams {
+  // From a sequence's row to the next one's.
+  u64 qkv_stride;
+  u64 a_stride;
+  u64 b_stride;
+  u64 gate_stride;
+  u64 out_stride;
   u64 gate_head_stride;
   u64 out_head_stride;
   u32 key_heads;
@@ -100,6 +107,7 @@ struct DeltaOneParams {
   u32 has_gate;
   u32 gate_activation;  // 0 silu, 1 sigmoid
   u32 early;            // the kernel before does not write the state
+  u32 has_states;       // there are several sequences, whose states are by address
   f32 query_factor;
   f32 epsilon;
   f32 decay_bound;
