@@ -71,7 +71,7 @@ TEST_F(ApisTest, StreamsSayWhatWholeAnswersSay) {
   for (const Json& event : lines_of(post(*service, "/v1/messages", body)->wait(), "data: ")) {
     if (event["type"] == "content_block_delta") text += event["delta"]["text"].get<std::string>();
   }
-  EXPECT_EQ(text, whole["content"][0]["text"]);
+  EXPECT_EQ(text, whole["content"][0]["text"].get<std::string>());
   body = responses(12);
   body["stream"] = true;
   const auto events = lines_of(post(*service, "/v1/responses", body)->wait(), "data: ");

@@ -36,7 +36,7 @@ TEST_F(ServiceTest, AnswersAQuestionWholeAndInPieces) {
     const Json& delta = frame["choices"][0]["delta"];
     if (delta.contains("content")) text += delta["content"].get<std::string>();
   }
-  EXPECT_EQ(text, answer["choices"][0]["message"]["content"]);
+  EXPECT_EQ(text, answer["choices"][0]["message"]["content"].get<std::string>());
   EXPECT_EQ(frames.back()["usage"]["completion_tokens"], 20);
   EXPECT_EQ(frames[frames.size() - 2]["choices"][0]["finish_reason"], "length");
 }
