@@ -108,7 +108,8 @@ TEST_P(MatrixUnitGolden, ChunksAndCacheSizeDoNotChangeABitOfTheFourBitTwin) {
   const TempFolder quantized;
   const TempFolder twin;
   write_quantized_copy(folder(), quantized.path(), twin.path(), {});
-  const std::span<const TokenId> text = some_tokens().first(is_emulated() ? 6 : 40);
+  const std::span<const TokenId> all = some_tokens();  // a golden with ties has fewer than 40
+  const auto text = all.first(std::min<size_t>(all.size(), is_emulated() ? 6 : 40));
   const RunOutput whole = run_model(quantized.path(), text, {.device = device()});
   ASSERT_FALSE(whole.logits.empty());
   for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{1}, {2, 4}}) {
