@@ -7,6 +7,12 @@
 #include "model/weight_store.h"
 
 namespace moeflux {
+namespace {
+
+// Far more than a file can hold: sums of a few do not overflow.
+constexpr int64_t kRowsMax = int64_t{1} << 48;
+
+}  // namespace
 
 // False where there is none, or where its numbers are not read here.
 bool WeightStore::take_integers(const std::string& name, std::vector<int64_t>& values) {
@@ -38,14 +44,17 @@ void WeightStore::ngram_table(LayerId layer, std::string_view name, std::string_
   (void)take_integers(below + "layer_multipliers", own.multipliers);
   (void)take_integers(below + "ngram_heads_vocab_sizes", own.sizes);
   (void)take_integers(below + "ngram_heads_offsets", own.offsets);
-  table.part_rows = rows_of_part(spec, own);
-  const bool is_sound = std::ranges::all_of(own.sizes, [](int64_t size) { return size > 0; }) &&
-                        std::ranges::all_of(own.multipliers, [&](int64_t m) {
-                          return m > 0 && m <= std::numeric_limits<int64_t>::max() / vocab_size;
-                        });
+  const auto is_row = [](int64_t row) { return row >= 0 && row <= kRowsMax; };
+  const bool is_sound =
+      std::ranges::all_of(own.sizes, [&](int64_t size) { return size > 0 && is_row(size); }) &&
+      std::ranges::all_of(own.offsets, is_row) &&
+      std::ranges::all_of(own.multipliers, [&](int64_t m) {
+        return m > 0 && m <= std::numeric_limits<int64_t>::max() / vocab_size;
+      });
+  if (is_sound) table.part_rows = rows_of_part(spec, own);
   bool fits = is_sound;
   for (size_t i = 0; fits && i < own.sizes.size(); ++i) {
-    fits = own.offsets[i] >= 0 && own.offsets[i] <= table.part_rows * spec.parts - own.sizes[i];
+    fits = own.offsets[i] <= table.part_rows * spec.parts - own.sizes[i];
   }
   if (!fits) {
     claims_.fail(make_error(ErrorCode::kCorruption,

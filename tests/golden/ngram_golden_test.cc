@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "checkpoint/tensor_index.h"
 #include "engine/engine.h"
 #include "engine/model_sizes.h"
 #include "tests/support/expect_error.h"
@@ -19,6 +22,7 @@ namespace moeflux::testing {
 namespace {
 
 constexpr const char* kFamily = "qwen4_exp_text";
+constexpr const char* kHashes = "model.layers.0.ple.ple_embedding.";
 
 class NgramGolden : public ::testing::Test {
  protected:
@@ -64,6 +68,25 @@ TEST_F(NgramGolden, AnUnreadableTableBreaksTheSequenceUntilItIsTruncated) {
   const auto again = last(*sequence, std::span(tokens_).subspan(19));
   ASSERT_TRUE(again.ok()) << again.error().to_string();
   EXPECT_EQ(*again, *expected);
+}
+
+TEST_F(NgramGolden, NumbersThatNameRowsOutsideTheTableAreRefused) {
+  const std::string weights = folder_ / "model.safetensors";
+  const std::string whole = read_bytes(weights);
+  const auto index = TensorIndex::open(folder_.path());
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  for (const char* of : {"layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets"}) {
+    const std::string name = std::string(kHashes) + of;
+    const TensorEntry* entry = index->find(name);
+    ASSERT_NE(entry, nullptr) << name;
+    for (const int64_t value : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+      std::string changed = whole;
+      std::memcpy(changed.data() + entry->offset_bytes, &value, sizeof(value));
+      write_bytes(weights, changed);
+      expect_error(load_model(folder_.path(), *device_, WeightLoading::kRead),
+                   ErrorCode::kCorruption, {"rows of its heads"});
+    }
+  }
 }
 
 TEST_F(NgramGolden, TheTableIsCountedOnTheDriveAndNotInMemory) {

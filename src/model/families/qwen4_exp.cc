@@ -17,6 +17,9 @@
 namespace moeflux {
 namespace {
 
+// Each looks for primes behind those of the layers before it.
+constexpr size_t kNgramLayersMax = 8;
+
 constexpr std::string_view kLinear = "linear_attention";
 constexpr std::string_view kFull = "full_attention";
 constexpr std::string_view kSparse = "qwen_sparse_attention";  // another name of the same
@@ -111,10 +114,10 @@ TokenId read_boundary(Config& c, int64_t vocab_size) {
 NgramEmbeddingSpec read_ngrams(Config& c, int64_t vocab_size) {
   NgramEmbeddingSpec ngrams;
   NgramSpec& rows = ngrams.rows;
-  rows.ngram_size = c.require_int("ngram_size", {2, 16});
-  rows.heads_per_ngram = c.require_int("heads_per_ngram", {1, 1024});
+  rows.ngram_size = c.require_int("ngram_size", {2, 8});
+  rows.heads_per_ngram = c.require_int("heads_per_ngram", {1, 64});
   rows.embed_dim = c.require_int("ple_embed_dim", {1, 1 << 20});
-  rows.vocab_base = c.require_int("ngram_vocab_size_base", {2, int64_t{1} << 36});
+  rows.vocab_base = c.require_int("ngram_vocab_size_base", {2, int64_t{1} << 32});
   rows.vocab_divisor = c.int_or("make_ngram_vocab_size_divisible_by", 128, {1, 1 << 20});
   rows.parts = c.require_int("split_ngram_parts", {1, 1 << 20});
   rows.seed = c.int_or("seed", 1234, {0, int64_t{1} << 62});
@@ -140,6 +143,10 @@ void add_ngrams(Config& c, ModelSpec& spec) {
   std::sort(ids.begin(), ids.end());
   if (ids.empty()) {
     return c.fail(ErrorCode::kUnsupported, "ple_layer_ids is empty, expected layers of n-grams");
+  }
+  if (ids.size() > kNgramLayersMax) {
+    return c.fail(ErrorCode::kUnsupported, formatted("ple_layer_ids has {} layers, at most {}",
+                                                     ids.size(), kNgramLayersMax));
   }
   NgramEmbeddingSpec ngrams = read_ngrams(c, spec.vocab_size);
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -177,6 +177,7 @@ const std::vector<Variant> kVariants = {
     {"qwen3.8-flash-next", "ple_layer_ids", Json::array()},
     {"qwen3.8-flash-next", "ple_layer_ids", {0}, {"0"}, kInvalid},
     {"qwen3.8-flash-next", "ple_layer_ids", {2, 2}, {"2"}, kInvalid},
+    {"qwen3.8-flash-next", "ple_layer_ids", {1, 2, 3, 4, 5, 6, 7, 8, 9}, {"9"}},
     {"qwen3.8-flash-next", "ple_embed_dim", 2561, {"16"}, kInvalid},
     {"qwen3.8-flash-next", "ple_conv_kernel_size", 7, {"19"}},
     {"qwen3.8-flash-next", "eos_token_id", nullptr, {}, kInvalid},
