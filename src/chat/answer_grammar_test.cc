@@ -472,6 +472,7 @@ TEST_F(AnswerGrammar, CompactArgumentsAreHeldToTheirSchema) {
 }
 
 TEST_F(AnswerGrammar, CompactArgumentsOfStrictToolsSayWhatTheyAreNotHeldTo) {
+  if (!has_constraints()) return;
   use("compact_calls", {});
   const auto refusal = [&](const char* schema) {
     CallableTool tool{
@@ -490,8 +491,7 @@ TEST_F(AnswerGrammar, CompactArgumentsOfStrictToolsSayWhatTheyAreNotHeldTo) {
         R"({"allOf": [{"type": "null"}]})", R"({"$ref": "other.json"})",
         R"({"type": "object", "required": ["k"]})", R"({"enum": [1], "minimum": 2})",
         R"({"anyOf": [{}], "type": "string"})"}) {
-    const std::string message = refusal(schema);
-    EXPECT_EQ(message.rfind("t#/properties/a", 0), 0u) << schema << ": " << message;
+    EXPECT_EQ(refusal(schema).substr(0, 15), "t#/properties/a") << schema;
   }
   EXPECT_EQ(refusal(R"({"oneOf": [{"type": "string"}, {"type": "number"}]})"), "");
 }
