@@ -16,6 +16,9 @@ SOAK_SECONDS ?= 30
 ARM64_CASES ?= *
 # How long one case may take.
 CASE_SECONDS ?= 600
+# Which programs of tests test-asan builds and runs: golden, kernels, engine, service, program or
+# fuzz; without it, all.
+GROUP ?=
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
@@ -72,13 +75,13 @@ build-cuda:
 	@$(CONFIGURE) cuda $(CMAKE_FLAGS)
 	@cmake --build --preset cuda --target moeflux _core conformance_test golden_test
 
-# The whole suite under AddressSanitizer and UndefinedBehaviorSanitizer.
+# The suite under AddressSanitizer and UndefinedBehaviorSanitizer, or one GROUP of it.
 test-asan:
 	@tools/install_deps.sh test
 	@$(CRATES)
 	@$(CONFIGURE) dev $(CMAKE_FLAGS)
-	@$(UNRANDOMISED) cmake --build --preset dev
-	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
+	@$(UNRANDOMISED) cmake --build --preset dev $(GROUP:%=--target %_tests)
+	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(GROUP:%=-L '^%$$') $(CTEST_FLAGS)
 
 # What starts threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each program that
 # was left out, and script tests run no code of ours. What ONE_THREAD matches starts no thread; its
@@ -159,7 +162,7 @@ help:
 	@echo "make deps            install packages and fetch Rust's crates; builds are offline"
 	@echo "make run             build it and tell a story; PROMPT='...' ARGS='-n 100 --temp 0'"
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
-	@echo "make test-asan       the suite under ASan and UBSan"
+	@echo "make test-asan       the suite under ASan and UBSan; GROUP=golden and others build a part"
 	@echo "make test-tsan       the threaded parts under TSan"
 	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"
 	@echo "make test-all        all of these, with long soaks and thousands of random seeds"

@@ -4,9 +4,9 @@
     .ci/areas.py
 
 An area that ran nothing, a required case that did not pass and a case that was skipped for
-anything but absent hardware are failures. One sanitizer takes a part of its cases; the commit
-chooses both (MOEFLUX_CI_PART, a number, does instead: even is ASan, odd TSan). The last lines say
-what ran, with seconds, and end with the summary of the release suite.
+anything but absent hardware are failures. One sanitizer builds a group of programs and takes a part
+of its cases; the commit chooses all three (MOEFLUX_CI_PART, a number, does instead: even is ASan,
+odd TSan). The last lines say what ran, with seconds, and end with the summary of the release suite.
 """
 
 import os
@@ -27,10 +27,11 @@ RUST = "-DMOEFLUX_RUST=ON"
 # One GPU's machine code: the text is the same for all, and each takes nvcc a minute and a half.
 CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 
-# What a run's sanitizer is, the target that runs it, and of how many parts of the cases it takes
-# one. Building for one takes two cores up to half an hour and an emulated GPU takes up to minutes a
-# case: so a run has one.
-SANITIZERS = (("asan", "test-asan", 24), ("tsan", "test-tsan", 3))
+# In how many parts ASan takes the cases of each group of programs, and TSan those of its programs.
+# Two cores build the whole tree for a sanitizer in half an hour, a group in a third to two thirds
+# of that, and an emulated GPU takes up to minutes a case: so a run has one part.
+ASAN_PARTS = {"golden": 12, "kernels": 6, "engine": 3, "service": 2, "program": 2, "fuzz": 3}
+TSAN_PARTS = 3
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.
@@ -107,10 +108,34 @@ def judge_cases(cases, at_least=1, required=()):
     return f"{len(ran)} cases passed, {hardware} skipped for absent hardware", problems
 
 
-def sanitizer_of(number):
-    """(name, target, part, parts) of what a run of this number looks at, part from 0 on."""
-    name, target, parts = SANITIZERS[number % len(SANITIZERS)]
-    return name, target, number // len(SANITIZERS) % parts, parts
+def make(target, **variables):
+    return ["make", "--no-print-directory", target] + [f"{k}={v}" for k, v in variables.items()]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the cases of a sanitizer: of one group of programs, or of all of its programs."""
+
+    sanitizer: str
+    group: str
+    part: int  # from 0 on
+    parts: int
+
+    def command(self, ctest_flags):
+        variables = {"GROUP": self.group} if self.group else {}
+        flags = f"-I {self.part + 1},,{self.parts} {ctest_flags}"
+        return make(f"test-{self.sanitizer}", CMAKE_FLAGS=RUST, CTEST_FLAGS=flags, **variables)
+
+
+ALL_PARTS = {"asan": [Part("asan", group, part, parts) for group, parts in ASAN_PARTS.items()
+                      for part in range(parts)],
+             "tsan": [Part("tsan", "", part, TSAN_PARTS) for part in range(TSAN_PARTS)]}
+
+
+def part_of(number):
+    """What a run of this number sanitizes."""
+    parts = ALL_PARTS["tsan" if number % 2 else "asan"]
+    return parts[number // 2 % len(parts)]
 
 
 def commit_of_head():
@@ -177,10 +202,6 @@ def run_logged(command, log, echo):
     return process.wait()
 
 
-def make(target, **variables):
-    return ["make", "--no-print-directory", target] + [f"{k}={v}" for k, v in variables.items()]
-
-
 def area_check(runner):
     outcome = runner.run("check", [make("check")])
     for pattern in CHECK_LINES:
@@ -189,7 +210,7 @@ def area_check(runner):
 
 
 def area_release(runner):
-    """The suite, and what is looked for in it; the number of its cases. Benchmarks are built."""
+    """The suite, and what is looked for in it. Benchmarks are built."""
     flags = f"{WERROR} {RUST} -DMOEFLUX_BENCHMARKS=ON"
     _, cases = runner.suite("release", [
         make("test", CMAKE_FLAGS=flags, CTEST_FLAGS=runner.junit("release"))])
@@ -197,7 +218,6 @@ def area_release(runner):
         chosen = [c for c in cases if any(re.search(p, c.name) for p in required)]
         note, problems = judge_cases(chosen, 1, required)
         runner.outcomes.append(Outcome(name, 0.0, note + ", in release", problems))
-    return len(cases)
 
 
 def area_cuda(runner):
@@ -210,26 +230,23 @@ def area_cuda(runner):
     outcome.note += "; kernels compiled for 90a"
 
 
-def area_sanitizer(runner, number, cases):
-    """One sanitizer over a part of its cases; cases is how many the release suite has."""
-    name, target, part, parts = sanitizer_of(number)
-    # Scripts are not sanitized, and cases differ a little from build to build.
-    at_least = max(1, cases // (2 * parts)) if name == "asan" else 50
-    flags = f"-I {part + 1},,{parts} {runner.junit(name)}"
-    outcome, _ = runner.suite(name, [make(target, CMAKE_FLAGS=RUST, CTEST_FLAGS=flags)], at_least)
-    outcome.note += f"; part {part + 1} of {parts}"
+def area_sanitizer(runner, number):
+    part = part_of(number)
+    name = part.sanitizer
+    outcome, _ = runner.suite(name, [part.command(runner.junit(name))], at_least=5)
+    outcome.note += f"; part {part.part + 1} of {part.parts} of {part.group or 'its programs'}"
 
 
 def run_all(runner, number):
     area_check(runner)
-    cases = area_release(runner)
+    area_release(runner)
     area_cuda(runner)
-    area_sanitizer(runner, number, cases)
+    area_sanitizer(runner, number)
 
 
 def areas_of(number):
     """Names of all areas of a run."""
-    return ("check", "release", *INSIDE_RELEASE, "cuda", sanitizer_of(number)[0])
+    return ("check", "release", *INSIDE_RELEASE, "cuda", part_of(number).sanitizer)
 
 
 def missing_areas(outcomes, number):

@@ -79,10 +79,23 @@ function(moeflux_module name)
   moeflux_tests(${name}_test DEPENDS ${name} SOURCES ${tests})
 endfunction()
 
-# moeflux_tests(NAME DEPENDS modules... SOURCES files... [LABELS labels...])
+# moeflux_group(PROGRAM)
+# Puts a program of tests into the group of its folder, MOEFLUX_TEST_GROUP: the target GROUP_tests builds a group's
+# programs, and GROUP is a label of their cases. A sanitizer can so build and run one group alone.
+function(moeflux_group program)
+  if(NOT MOEFLUX_TEST_GROUP)
+    message(FATAL_ERROR "${program}: no MOEFLUX_TEST_GROUP in ${CMAKE_CURRENT_SOURCE_DIR}")
+  endif()
+  if(NOT TARGET ${MOEFLUX_TEST_GROUP}_tests)
+    add_custom_target(${MOEFLUX_TEST_GROUP}_tests)
+  endif()
+  add_dependencies(${MOEFLUX_TEST_GROUP}_tests ${program})
+endfunction()
+
+# moeflux_tests(NAME DEPENDS modules... SOURCES files...)
 # A gtest program whose cases become ctest cases.
 function(moeflux_tests name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
   if(NOT MOEFLUX_TESTS OR NOT ARG_SOURCES)
     return()
   endif()
@@ -97,11 +110,9 @@ function(moeflux_tests name)
     # Assertions expand to more checks than all of the modules have, and hold no arithmetic worth them.
     target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
   endif()
-  if(NOT ARG_LABELS)
-    set(ARG_LABELS fast)
-  endif()
+  moeflux_group(${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${MOEFLUX_CASE_SECONDS})
+    PROPERTIES LABELS ${MOEFLUX_TEST_GROUP} TIMEOUT ${MOEFLUX_CASE_SECONDS})
 endfunction()
 
 # moeflux_absent_test(NAME MISSING)
