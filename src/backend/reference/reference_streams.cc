@@ -1,9 +1,11 @@
 // The reference's residuals of several streams, and pools of rows.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "backend/reference/reference_encoder.h"
+#include "backend/reference/scalar.h"
 #include "backend/sequence_rows.h"
 #include "base/check.h"
 
@@ -126,11 +128,8 @@ void ReferenceEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOp
   const RowsView right(b);
   MF_CHECK(a.shape == b.shape && out.num_elements() == left.rows);
   for (int64_t r = 0; r < left.rows; ++r) {
-    double dot = 0.0;
-    for (int64_t c = 0; c < left.cols; ++c) {
-      dot += static_cast<double>(left.row(r)[c]) * right.row(r)[c];
-    }
-    dot *= options.scale;
+    const std::span<const float> row(left.row(r), static_cast<size_t>(left.cols));
+    const double dot = reference::dot(row, right.row(r)) * options.scale;
     const double root = std::sqrt(std::max(std::abs(dot), static_cast<double>(options.least)));
     to.row(r / to.cols)[r % to.cols] = static_cast<float>(dot < 0.0    ? -root
                                                           : dot == 0.0 ? 0.0
