@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -33,6 +34,9 @@ struct NamedDevice {
 /// - the first CUDA GPU, with graphs and without and as a small one;
 /// - Apple's GPU.
 const std::vector<NamedDevice>& devices();
+/// Leaves the devices whose families begin with a name of `wanted`, like "cuda,avx2"; the names
+/// that fit none.
+std::vector<std::string> keep_families(std::vector<NamedDevice>& list, std::string_view wanted);
 /// One device per family, with two threads; no emulator with matrix units, whose invariances have
 /// tests of their own.
 std::vector<const NamedDevice*> one_device_per_family();
