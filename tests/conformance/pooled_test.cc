@@ -47,19 +47,7 @@ PooledData make_data(const PooledProblem& p) {
   data.pools = random.floats(p.length() * p.dim, -2.0f, 2.0f);
   data.sinks = random.floats(p.heads, -2.0f, 2.0f);
   for (int64_t t = 0; t < p.length(); ++t) {
-    std::vector<int32_t> all;
-    for (int32_t i = 0; i < (t + 1) / p.unit; ++i) all.push_back(i);
-    std::vector<int32_t> row;
-    while (static_cast<int64_t>(row.size()) < p.most) {
-      if (all.empty()) {
-        row.push_back(-1);  // of a token that attends to all
-        continue;
-      }
-      const auto at = all.begin() + random.below(static_cast<int64_t>(all.size()));
-      row.push_back(*at);
-      all.erase(at);
-    }
-    std::ranges::sort(row);
+    const std::vector<int32_t> row = random.ids(p.most, (t + 1) / p.unit);
     data.ids.insert(data.ids.end(), row.begin(), row.end());
   }
   return data;

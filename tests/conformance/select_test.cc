@@ -265,23 +265,10 @@ SelectedData make_data(const SelectedProblem& p) {
   for (int64_t t = 0; t < p.n; ++t) {
     const int64_t candidates = (p.before + t + (p.whole ? 1 : 0)) / p.unit + 1;
     for (int64_t g = 0; g < p.groups; ++g) {
-      std::vector<int32_t> all;
-      for (int64_t c = 0; c + (p.unit > 1 ? 1 : 0) < candidates; ++c) {
-        all.push_back(static_cast<int32_t>(c));
-      }
-      std::vector<int32_t> row;
-      if (p.unit > 1) row.push_back(static_cast<int32_t>(candidates - 1));
-      while (static_cast<int64_t>(row.size()) < p.most) {
-        if (all.empty()) {
-          row.push_back(-1);  // of a token that attends to all
-          continue;
-        }
-        const auto at = all.begin() + random.below(static_cast<int64_t>(all.size()));
-        row.push_back(*at);
-        all.erase(at);
-      }
-      std::ranges::sort(row);
+      const int64_t recent = p.unit > 1 ? 1 : 0;
+      const std::vector<int32_t> row = random.ids(p.most - recent, candidates - recent);
       data.ids.insert(data.ids.end(), row.begin(), row.end());
+      if (recent > 0) data.ids.push_back(static_cast<int32_t>(candidates - 1));
     }
   }
   return data;

@@ -308,19 +308,6 @@ TEST(PoolRows, PoolsThatOverlapMatchTheReference) {
   }
 }
 
-TEST(PoolRows, ARowOfPoolsThatOverlapIsItsOwnWhateverTheChunk) {
-  Random random(89);
-  PoolProblem p{.n = 37, .position = 6, .cols = 24, .overlaps = true};
-  p.fill(random);
-  for (const NamedDevice* device : one_device_per_family()) {
-    Session s(*device->device);
-    const std::vector<float> expected = p.run(s, {37});
-    for (const Chunks& chunks : {one_by_one(37), Chunks{2, 1, 30, 4}, Chunks{3, 34}}) {
-      expect_same_bits(device->name, expected, p.run(s, chunks));
-    }
-  }
-}
-
 // A row sums the first half of the columns over the pool before, the second half over its own.
 TEST(PoolRows, APoolHasTheFirstHalvesOfTheOneBefore) {
   for (const NamedDevice* device : one_device_per_family()) {
@@ -339,10 +326,7 @@ TEST(PoolRows, APoolHasTheFirstHalvesOfTheOneBefore) {
   }
 }
 
-TEST(PoolRows, ARowIsThatOfItsPoolWhateverTheChunk) {
-  Random random(86);
-  PoolProblem p{.n = 37, .position = 6, .cols = 24};
-  p.fill(random);
+void expect_same_rows_in_chunks(const PoolProblem& p) {
   for (const NamedDevice* device : one_device_per_family()) {
     Session s(*device->device);
     const std::vector<float> expected = p.run(s, {37});
@@ -350,6 +334,14 @@ TEST(PoolRows, ARowIsThatOfItsPoolWhateverTheChunk) {
       expect_same_bits(device->name, expected, p.run(s, chunks));
     }
   }
+}
+
+TEST(PoolRows, ARowIsThatOfItsPoolWhateverTheChunk) {
+  Random random(86);
+  PoolProblem p{.n = 37, .position = 6, .cols = 24};
+  expect_same_rows_in_chunks(p.fill(random));
+  p.overlaps = true;
+  expect_same_rows_in_chunks(p.fill(random));
 }
 
 // Rows of two sequences in one call, each with its own state.

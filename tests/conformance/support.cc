@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -140,6 +141,23 @@ std::vector<float> Random::floats(int64_t count, float low, float high) {
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = uniform(low, high);
   return values;
+}
+
+std::vector<int32_t> Random::ids(int64_t count, int64_t limit) {
+  std::vector<int32_t> left(static_cast<size_t>(std::max<int64_t>(0, limit)));
+  std::iota(left.begin(), left.end(), 0);
+  std::vector<int32_t> chosen;
+  while (static_cast<int64_t>(chosen.size()) < count) {
+    if (left.empty()) {
+      chosen.push_back(-1);
+      continue;
+    }
+    const auto at = left.begin() + below(static_cast<int64_t>(left.size()));
+    chosen.push_back(*at);
+    left.erase(at);
+  }
+  std::ranges::sort(chosen);
+  return chosen;
 }
 
 static const GgmlType* ggml_type_of(const QuantFormat& format) {

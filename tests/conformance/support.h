@@ -54,6 +54,8 @@ class Random {
   float uniform(float low, float high);
   int64_t below(int64_t limit) { return static_cast<int64_t>(next() >> 11) % limit; }
   std::vector<float> floats(int64_t count, float low = -1.0f, float high = 1.0f);
+  /// `count` different ids below `limit`, ascending; where there are fewer, -1 stands before them.
+  std::vector<int32_t> ids(int64_t count, int64_t limit);
 
  private:
   uint64_t state_;
