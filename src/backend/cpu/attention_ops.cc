@@ -68,11 +68,13 @@ struct Segments {
   int64_t count() const { return last - first; }
 };
 
-/// Pages as the kernels see them; with keys of pools, whose pages have a row a key.
+/// Pages as the kernels see them; with pools of keys, which are their own values, in pages of a row
+/// a pool.
 struct Pages {
   const uint8_t* const* keys;
-  const uint8_t* const* values;  // those of pools, if there are any
-  int64_t page_pools = 0;        // in a page
+  const uint8_t* const* values = nullptr;  // where there are no pools
+  const uint8_t* const* pools = nullptr;
+  int64_t page_pools = 0;  // in a page
 };
 
 /// One call of the op, in the terms of the kernels.
@@ -210,7 +212,7 @@ class Attention {
     for (; i < std::min(end, pools); ++i) {
       const int64_t pool = ids == nullptr ? i : ids[i];
       rows[i - args.begin] =
-          pages_.values[pool / pages_.page_pools] + pool % pages_.page_pools * row_bytes;
+          pages_.pools[pool / pages_.page_pools] + pool % pages_.page_pools * row_bytes;
     }
     const int64_t first = first_seen(position, window_, false) - pools;
     for (; i < end; ++i) {
@@ -322,12 +324,12 @@ void CpuEncoder::attend(const Tensor& out, const Tensor& q, int64_t kv_heads, co
   const int64_t heads = q.dim(1);
   const PooledKeys& pooled = options.pooled;
   const Tiling cut(n, heads, kv_heads, options.selected.is_null() && pooled.is_null());
-  Pages pages{page_pointers(kv.k_pages, k_pages_), nullptr};
+  Pages pages{.keys = page_pointers(kv.k_pages, k_pages_)};
   if (pooled.is_null()) {
     pages.values = page_pointers(kv.v_pages, v_pages_);
   } else {
     const KvView& own = pooled.sequences.front().kv;
-    pages.values = page_pointers(own.k_pages, v_pages_);
+    pages.pools = page_pointers(own.k_pages, v_pages_);
     pages.page_pools = own.page_tokens / pooled.unit;
   }
   const Attention op(kernels_, cut, out, q, kv, options, pages);
