@@ -225,7 +225,7 @@ struct MmaPart<kMmaGgml> {
     for (u32 j = 0u; j < 2u; ++j) {
       // Where columns end, the last block's codes meet activations of zero.
       const u32 within = own * 2u + j < last ? own * 2u + j : last;
-      f32 sums[2];
+      f32 sums[2] = {0.0f, 0.0f};
       multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within,
                              MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u));
       MF_UNROLL
