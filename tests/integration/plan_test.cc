@@ -107,6 +107,7 @@ TEST(Plan, CountsTheBytesOfEveryTypeInAGgufFile) {
   Words words = {"-m", split, "--expert-cache", "300K", "-c", "512"};
   words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
   const Json json = plan(words);
+  ASSERT_TRUE(json.contains("memory")) << split;
   const Json& memory = json["memory"];
   EXPECT_EQ(json["weights"], "as stored");
   EXPECT_EQ(memory["bytes_per_expert_by_format"],
