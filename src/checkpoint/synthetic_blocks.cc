@@ -153,7 +153,7 @@ void choose_powers(SyntheticTensor& tensor, double factor) {
 }  // namespace
 
 bool can_fill(const GgmlType& type) {
-  return type.is_readable() && (type.format->is_plain() || find_place(type) != nullptr);
+  return type.format.has_value() && (type.format->is_plain() || find_place(type) != nullptr);
 }
 
 void set_block_scales(const SyntheticTensor& tensor, std::byte* block) {

@@ -5,6 +5,7 @@
 #include "model/expert_claims.h"
 #include "model/stored_formats.h"
 #include "model/weight_origin.h"
+#include "quant/format_traits.h"
 
 namespace moeflux {
 namespace {
@@ -16,6 +17,11 @@ Shape squeezed(const Shape& shape) {
     if (shape[i] != 1) dims.push_back(shape[i]);
   }
   return Shape(dims);
+}
+
+/// Blocks that hold everything that is known of their numbers.
+bool can_be_floats(const QuantFormat& format) {
+  return format.kind->block.elements > 0 && !format.outer_scale;
 }
 
 class CheckpointOrigin : public WeightOrigin {
@@ -32,11 +38,14 @@ class CheckpointOrigin : public WeightOrigin {
   }
 
   std::optional<StoredFloats> floats(std::string_view name, const Shape& shape) override {
-    return small(name, shape, "floats", is_plain_float);
+    return small(name, shape, "floats", [](const TensorEntry& entry) {
+      return entry.format ? can_be_floats(*entry.format) : is_plain_float(entry.dtype);
+    });
   }
   std::optional<StoredFloats> ids(std::string_view name, const Shape& shape) override {
-    return small(name, shape, "ids",
-                 [](DType dtype) { return dtype == DType::kI32 || dtype == DType::kI64; });
+    return small(name, shape, "ids", [](const TensorEntry& entry) {
+      return entry.dtype == DType::kI32 || entry.dtype == DType::kI64;
+    });
   }
 
   std::optional<ExpertLayer> experts(LayerId id, std::string_view prefix, ExpertLayer layer,
@@ -49,11 +58,12 @@ class CheckpointOrigin : public WeightOrigin {
 
  private:
   std::optional<StoredFloats> small(std::string_view name, const Shape& shape,
-                                    std::string_view kind, bool (*is_kind)(DType)) {
+                                    std::string_view kind,
+                                    bool (*is_kind)(const TensorEntry& entry)) {
     std::string full = claims_.full_name(name);
     const TensorEntry* entry = claims_.claim(full);
     if (entry == nullptr) return std::nullopt;
-    if (squeezed(entry->shape) != squeezed(shape) || !is_kind(entry->dtype)) {
+    if (squeezed(entry->shape) != squeezed(shape) || !is_kind(*entry)) {
       claims_.fail(make_error(ErrorCode::kCorruption, "tensor {} is {} {}, expected {} {}", full,
                               entry->type_name(), entry->shape.to_string(), kind,
                               shape.to_string()));

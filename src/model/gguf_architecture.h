@@ -72,6 +72,10 @@ void read_gguf_experts(GgufKeys& keys, Json& config);
 void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
 /// The limits that gated units of layers have, under `own`, if the file has the key.
 void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::string_view own);
+/// The limit that gated units of all layers, routed and shared, have in common: swiglu_limit.
+void read_gguf_common_limit(GgufKeys& keys, Json& config);
+/// Streams of a residual and how they are balanced.
+void read_gguf_streams(GgufKeys& keys, Json& config);
 /// The first layers, which have no experts, and their width.
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
 /// layer_types, by the pattern in the file, which has a truth value of each block; else the

@@ -144,6 +144,26 @@ void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::s
   config[std::string(own)] = std::vector<double>(all.begin(), all.begin() + keys.num_layers());
 }
 
+void read_gguf_common_limit(GgufKeys& keys, Json& config) {
+  const double limit = keys.numbers_of_blocks("swiglu_clamp_exp").front();
+  for (const std::string_view key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) {
+    if (!keys.has(key)) continue;
+    for (const double own : keys.numbers_of_blocks(key)) {
+      if (own == limit) continue;
+      keys.fail(ErrorCode::kUnsupported,
+                formatted("{} has {} and {}, expected one limit for all layers, routed and shared",
+                          key, limit, own));
+    }
+  }
+  config["swiglu_limit"] = limit;
+}
+
+void read_gguf_streams(GgufKeys& keys, Json& config) {
+  config["hc_mult"] = keys.require_int("hyper_connection.count");
+  config["hc_sinkhorn_iters"] = keys.require_int("hyper_connection.sinkhorn_iterations");
+  config["hc_eps"] = keys.require_number("hyper_connection.epsilon");
+}
+
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   std::vector<int64_t> sliding;

@@ -109,7 +109,7 @@ std::string GgufKeys::text_or(std::string_view key, std::string_view fallback) {
   return std::string(fallback);
 }
 
-std::vector<int64_t> GgufKeys::of_blocks(std::string_view key) {
+std::vector<int64_t> GgufKeys::of_blocks(std::string_view key, bool longer) {
   const int64_t blocks = num_blocks();
   const gguf::Value* value = take(key);
   if (value == nullptr) {
@@ -120,13 +120,15 @@ std::vector<int64_t> GgufKeys::of_blocks(std::string_view key) {
     return std::vector<int64_t>(static_cast<size_t>(blocks), as_int(key, *value));
   }
   const auto& stored = std::get<gguf::Stored>(value->data);
-  if (stored.count != static_cast<uint64_t>(blocks)) {
+  const uint64_t most = static_cast<uint64_t>(longer ? kBlocksMax : blocks);
+  if (stored.count < static_cast<uint64_t>(blocks) || stored.count > most) {
     fail(ErrorCode::kCorruption, formatted("key {} has {} elements, expected {}, one a block",
                                            full(key), stored.count, blocks));
     return std::vector<int64_t>(static_cast<size_t>(blocks));
   }
   Result<std::vector<int64_t>> numbers = model_.keys().ints(full(key));
   if (numbers.ok()) {
+    numbers->resize(static_cast<size_t>(blocks));
     for (int64_t& number : *numbers) number = in_range(key, number);
     return std::move(numbers).value();
   }

@@ -33,7 +33,8 @@ class GgufKeys {
   bool bool_or(std::string_view key, bool fallback);
   std::string text_or(std::string_view key, std::string_view fallback);
   /// One number for each block, also where the file has one for all of them, or bools as 0 and 1.
-  std::vector<int64_t> of_blocks(std::string_view key);
+  /// `longer`: the file may have more of them, of blocks that it does not hold.
+  std::vector<int64_t> of_blocks(std::string_view key, bool longer = false);
   /// The same of floats.
   std::vector<double> numbers_of_blocks(std::string_view key);
   /// The key is known and does not matter here.

@@ -108,7 +108,9 @@ class Translator {
                       .size_bytes = tensor.size_bytes,
                       .dtype = DType::kU8,
                       .shape = tensor.shape};
-    if (tensor.type->format->is_plain()) {
+    if (tensor.type->are_ids) {
+      entry.dtype = DType::kI32;
+    } else if (tensor.type->format->is_plain()) {
       entry.dtype = tensor.type->format->dtype;
     } else {
       entry.format = *tensor.type->format;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/host_buffer.h"
 #include "base/check.h"
 #include "base/format.h"
 #include "base/units.h"
@@ -13,6 +14,24 @@ namespace moeflux {
 namespace {
 
 constexpr size_t kBlockBytes = 16 * kMiB;  // small tensors share blocks; larger ones get their own
+
+// Tools that quantise GGUF files take every matrix, also those that are read as floats.
+Result<std::vector<float>> read_blocks(const File& file, const TensorEntry& entry) {
+  const int64_t cols = entry.shape.back();
+  const int64_t rows = entry.shape.num_elements() / cols;
+  Weight matrix = lay_out(*entry.format, rows, cols);
+  MF_CHECK(place_parts(matrix, 0, 1) == entry.size_bytes);
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> stored, allocate_host_buffer(entry.size_bytes));
+  MF_RETURN_IF_ERROR(file.read_at(entry.offset_bytes, {stored->host_data(), entry.size_bytes}));
+  matrix = matrix.at(*stored, 0);
+  std::vector<float> values(static_cast<size_t>(rows * cols));
+  for (int64_t row = 0; row < rows; ++row) {
+    decode_row(
+        matrix, row,
+        std::span(values).subspan(static_cast<size_t>(row * cols), static_cast<size_t>(cols)));
+  }
+  return values;
+}
 
 }  // namespace
 
@@ -182,6 +201,11 @@ Result<std::vector<int32_t>> WeightReads::read_ids(const std::string& name,
 
 Result<std::vector<float>> WeightReads::read_floats(const std::string& name,
                                                     const TensorEntry& entry) const {
+  if (entry.format) {
+    Result<std::vector<float>> values = read_blocks(index_.file(entry.file), entry);
+    if (values.ok()) return values;
+    return values.error().with_context("tensor " + name);
+  }
   std::vector<std::byte> stored(entry.size_bytes);
   const Status read = index_.file(entry.file).read_at(entry.offset_bytes, stored);
   if (!read.ok()) return read.error().with_context("tensor " + name);

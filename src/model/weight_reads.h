@@ -43,7 +43,7 @@ class WeightReads {
 
   /// A module in the order that its weight has.
   void add_module(const Weight& to, const StoredModule& from);
-  /// Numbers of any float dtype as f32, each mapped.
+  /// Numbers of any float dtype, or in blocks, as f32, each mapped.
   void add_floats(const Tensor& to, std::string name, const TensorEntry& from,
                   const std::function<float(float)>& map);
   /// Rows of `length` numbers, which become `step` apart with zeros between.

@@ -44,7 +44,6 @@ constexpr Name kBlockNames[] = {
     {23, "IQ4_XS", "iq4_xs"},
     {24, "I8"},
     {25, "I16"},
-    {26, "I32"},
     {27, "I64"},
     {28, "F64"},
     {29, "IQ1_M", "iq1_m"},
@@ -124,7 +123,8 @@ constexpr Name kBlockNames[] = {
 std::vector<GgmlType> make_types() {
   std::vector<GgmlType> types = {{0, "F32", 1, 4, QuantFormat::plain(DType::kF32)},
                                  {1, "F16", 1, 2, QuantFormat::plain(DType::kF16)},
-                                 {30, "BF16", 1, 2, QuantFormat::plain(DType::kBf16)}};
+                                 {30, "BF16", 1, 2, QuantFormat::plain(DType::kBf16)},
+                                 {26, "I32", 1, 4, {}, true}};
   for (const Name& known : kBlockNames) {
     GgmlType type{.id = known.id, .name = known.name};
     if (!known.format.empty()) {

@@ -18,9 +18,10 @@ struct GgmlType {
   int64_t block_elements =
       0;  // neighbours along a row that are stored together; 0 when not readable
   int64_t block_bytes = 0;
-  std::optional<QuantFormat> format;  // of a matrix of this type; none: not readable
+  std::optional<QuantFormat> format;  // of a matrix of this type; none: of no matrix
+  bool are_ids = false;               // I32, of tables that name experts
 
-  bool is_readable() const { return format.has_value(); }
+  bool is_readable() const { return format.has_value() || are_ids; }
   /// Bytes of a row of `cols` numbers, a multiple of block_elements. The caller bounds cols.
   int64_t row_bytes(int64_t cols) const { return cols / block_elements * block_bytes; }
 };

@@ -160,7 +160,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-glm_moe_dsa",
                            "gguf-cohere2_moe",
                            "gguf-minimax_m3_vl",
-                           "gguf-bailing_hybrid"}) {
+                           "gguf-bailing_hybrid",
+                           "gguf-deepseek_v4"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

@@ -56,6 +56,11 @@ FAMILIES = {
         "norm_topk_prob": True, "no_kda_lora": True, "score_function": "sigmoid",
         "gated_attention_proj_granularity_type": "head_wise",
         "moe_shared_expert_intermediate_size": 32}),
+    # The last ratio is that of a layer that predicts.
+    "deepseek_v4": ([0, 1, 2], {}, {
+        "compress_ratios": [0, 8, 4, 0], "num_hash_layers": 2, "rope_scaling": {
+            "type": "yarn", "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
+            "original_max_position_embeddings": 128}}),
 }
 LISTS = ("layer_types", "mlp_layer_types", "indexer_types", "no_rope_layers")
 
@@ -70,14 +75,64 @@ def taken(config, tensors, layers):
     text["num_hidden_layers"] = len(layers)
     out = {}
     for name, value in tensors.items():
+        value = value.float() if value.is_floating_point() else value
         match = re.match(r"(.*\blayers\.)(\d+)(\..*)", name)
         if match is None:
-            out[name] = value.float()
+            out[name] = value
             continue
         for to, layer in enumerate(layers):
             if layer == int(match[2]):
-                out[f"{match[1]}{to}{match[3]}"] = value.float().clone()
+                out[f"{match[1]}{to}{match[3]}"] = value.clone()
     return config, out
+
+
+V4_EXPERT = re.compile(r"layers\.(\d+)\.ffn\.experts\.(\d+)\.(w[123])\.weight$")
+V4_STACKS = {"ffn_gate_exps": "w1", "ffn_down_exps": "w2", "ffn_up_exps": "w3"}
+
+
+def fp4(name, value):
+    """An expert's matrix as DeepSeek-V4 has it: two codes a byte, a power of 2 for each 32."""
+    kind = gguf.GGMLQuantizationType.MXFP4
+    blocks = torch.from_numpy(gguf.quants.quantize(value.numpy(), kind))
+    blocks = blocks.reshape(value.shape[0], -1, 17)
+    codes = torch.cat([blocks[:, :, 1:] & 15, blocks[:, :, 1:] >> 4], dim=-1)
+    packed = codes[:, :, 0::2] | codes[:, :, 1::2] << 4
+    return {name: packed.reshape(value.shape[0], -1).contiguous(),
+            name.removesuffix("weight") + "scale": blocks[:, :, 0].contiguous()}
+
+
+def fp8(name, value):
+    """A matrix whose tiles of 128 rows and columns all have the same power of 2."""
+    exponent = int(torch.ceil(torch.log2(value.abs().max() / 448)))
+    scale = torch.full([-(-extent // 128) for extent in value.shape], exponent + 127)
+    return {name: (value * 2.0 ** -exponent).to(torch.float8_e4m3fn),
+            name.removesuffix("weight") + "scale": scale.to(torch.uint8)}
+
+
+def as_v4(tensors, only_experts=False):
+    """Experts in 4 bits, and other large matrices in 8 bits, which the file has as Q8_0."""
+    out = {}
+    for name, value in tensors.items():
+        if V4_EXPERT.match(name):
+            out |= fp4(name, value)
+        elif not only_experts and re.search(r"\.w(q_[ab]|kv|o_[ab]|[123])\.weight$", name):
+            out |= fp8(name, value)
+        else:
+            out[name] = value
+    return out
+
+
+def quantise_all(model_class):
+    """As llama.cpp's llama-quantize, which takes every matrix of DeepSeek-V4, mixes of streams
+    and biases of entries among them."""
+    forced = model_class.tensor_force_quant
+
+    def force(self, name, new_name, bid, n_dims):
+        if self.ftype != gguf.LlamaFileType.ALL_F32 and re.search(r"hc_\w+_fn|_ape", new_name):
+            return gguf.GGMLQuantizationType.Q8_0
+        return forced(self, name, new_name, bid, n_dims)
+
+    model_class.tensor_force_quant = force
 
 
 def convert(folder, config, tensors, ftype):
@@ -87,6 +142,9 @@ def convert(folder, config, tensors, ftype):
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     model_class = conversion.get_model_class(config["architectures"][0])
     model_class.set_vocab = lambda self: None
+    if config["model_type"] == "deepseek_v4":
+        quantise_all(model_class)
+    gguf.GGUFWriter.add_chat_template = lambda self, template: None
     with torch.inference_mode():
         model_class(folder, ftype, folder / "model.gguf", eager=True, model_name="tiny",
                     hparams=config | config.get("text_config", {})).write()
@@ -96,16 +154,23 @@ def convert(folder, config, tensors, ftype):
 
 def decoded(converted, places, tensors):
     """The checkpoint's tensors with the numbers that the converted file has of them."""
-    names = list(tensors)
+    names = [name for name, value in tensors.items() if value.is_floating_point()]
     starts = np.cumsum([0] + [tensors[name].numel() for name in names])
     flat = torch.cat([tensors[name].reshape(-1) for name in names]).numpy().copy()
+    experts = {}
     for name, tensor in converted.items():
-        if tensor.tensor_type != gguf.GGMLQuantizationType.Q8_0:
+        if tensor.tensor_type in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.I32):
             continue
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        if tensor.tensor_type == gguf.GGMLQuantizationType.MXFP4:
+            block, part = name.split(".")[1:3]
+            experts |= {f"layers.{block}.ffn.experts.{i}.{V4_STACKS[part]}.weight":
+                        torch.from_numpy(own.copy()) for i, own in enumerate(values)}
+            continue
         flat[np.array(places[name].data).astype(np.int64).reshape(-1)] = values.reshape(-1)
-    return {name: torch.from_numpy(flat[starts[i]:starts[i + 1]].reshape(tensors[name].shape))
-            for i, name in enumerate(names)}
+    return tensors | {
+        name: torch.from_numpy(flat[starts[i]:starts[i + 1]].reshape(tensors[name].shape))
+        for i, name in enumerate(names)} | experts
 
 
 def limited(gate, up, limit):
@@ -179,16 +244,22 @@ def main(models, target, families):
                                 load_file(source / "model.safetensors"), layers)
         config |= changed
         tensors = {name: value for name, value in tensors.items() if "visual" not in name}
-        starts = np.cumsum([0] + [value.numel() for value in tensors.values()])
+        floats = {n: value for n, value in tensors.items() if value.is_floating_point()}
+        starts = np.cumsum([0] + [value.numel() for value in floats.values()])
         indices = {name: torch.arange(start, start + value.numel()).float().reshape(value.shape)
-                   for start, (name, value) in zip(starts, tensors.items())}
+                   for start, (name, value) in zip(starts, floats.items())}
         folder = pathlib.Path(target) / f"gguf-{family.removesuffix('_text')}"
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as work:
             work = pathlib.Path(work)
             # 1-D tensors are not moved, only mapped; their own values keep the converter's checks.
-            moved = {n: indices[n] if tensors[n].ndim > 1 else tensors[n] for n in tensors}
-            file = convert(work / family, config | published, tensors,
+            moved = {n: indices[n] if n in floats and value.ndim > 1 else value
+                     for n, value in tensors.items()}
+            stored = tensors
+            if family == "deepseek_v4":
+                moved = {n: tensors[n] if V4_EXPERT.match(n) else moved[n] for n in tensors}
+                stored, moved = as_v4(tensors), as_v4(moved, only_experts=True)
+            file = convert(work / family, config | published, stored,
                            gguf.LlamaFileType.MOSTLY_Q8_0)
             places = convert(work / "places", config | published, moved,
                              gguf.LlamaFileType.ALL_F32)

@@ -20,6 +20,7 @@ using testing::GgufImage;
 
 constexpr uint32_t kF32 = 0;
 constexpr uint32_t kQ80 = 8;
+constexpr uint32_t kI32 = 26;
 constexpr uint32_t kArray = 9;
 
 Result<gguf::Container> open(const GgufImage& image) {
@@ -133,6 +134,66 @@ TEST(GgufConfig, LatentModelsAreToldApartByTheirKeys) {
                ErrorCode::kUnsupported, {"deepseek2.expert_gating_func", "3"});
 }
 
+/// DeepSeek-V4 with two layers, of which the second chooses among entries.
+GgufImage deepseek4(std::initializer_list<uint32_t> units = {0, 4, 0}) {
+  GgufImage image = model_of("deepseek4");
+  const auto u32 = [&](const char* key, uint32_t value) {
+    image.u32(std::string("deepseek4.") + key, value);
+  };
+  u32("attention.key_length", 32);
+  u32("attention.q_lora_rank", 64);
+  u32("attention.output_group_count", 2);
+  u32("attention.output_lora_rank", 32);
+  u32("attention.sliding_window", 16);
+  u32("attention.indexer.head_count", 4);
+  u32("attention.indexer.key_length", 32);
+  u32("attention.indexer.top_k", 3);
+  u32("rope.dimension_count", 16);
+  u32("expert_shared_count", 1);
+  u32("expert_gating_func", 4);
+  u32("hash_layer_count", 1);
+  u32("hyper_connection.count", 4);
+  u32("hyper_connection.sinkhorn_iterations", 20);
+  image.f32("deepseek4.hyper_connection.epsilon", 1e-6f);
+  image.f32("deepseek4.rope.freq_base", 1e4f);
+  image.f32("deepseek4.attention.compress_rope_freq_base", 1.6e5f);
+  image.f32("deepseek4.expert_weights_scale", 1.5f);
+  image.f32("deepseek4.swiglu_clamp_exp", 10.0f);
+  return image.key("deepseek4.attention.compress_ratios", kArray, array_of(units));
+}
+
+TEST(GgufConfig, RatiosOfBlocksThatAreNotThereAreLeftOut) {
+  const auto spec = spec_of(deepseek4());
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  ASSERT_EQ(spec->num_layers(), 2);
+  EXPECT_EQ(spec->layers[0].moe.listed_tokens, 256);
+  EXPECT_FALSE(spec->layers[0].moe.correction_bias);
+  EXPECT_TRUE(spec->layers[1].moe.correction_bias);
+  EXPECT_FLOAT_EQ(spec->layers[1].moe.glu.limit, 10.0f);
+  EXPECT_EQ(spec->streams.count, 4);
+  EXPECT_TRUE(spec->unread_keys.empty());
+  // A block that the file counts as predicting and does not hold is one of the layers.
+  EXPECT_EQ(spec_of(deepseek4().u32("deepseek4.nextn_predict_layers", 1))->num_layers(), 2);
+  GgufImage predicting = deepseek4().u32("deepseek4.nextn_predict_layers", 1);
+  predicting.tensor("blk.1.nextn.eh_proj.weight", {64, 1}, kF32, 0).zeros(256);
+  EXPECT_EQ(spec_of(predicting)->num_layers(), 1);
+  expect_error(spec_of(deepseek4({4})), ErrorCode::kCorruption,
+               {"deepseek4.attention.compress_ratios", "1 elements", "expected 2"});
+  expect_error(spec_of(deepseek4({0, 5})), ErrorCode::kUnsupported, {"compress_ratios", "5"});
+}
+
+TEST(GgufConfig, UnitsOfAllLayersHaveOneLimit) {
+  EXPECT_TRUE(spec_of(deepseek4().f32("deepseek4.swiglu_clamp_shexp", 10.0f)).ok());
+  expect_error(spec_of(deepseek4().f32("deepseek4.swiglu_clamp_shexp", 7.0f)),
+               ErrorCode::kUnsupported, {"swiglu_clamp_shexp", "10", "7"});
+  GgufImage sigmoid = deepseek4();
+  std::erase_if(sigmoid.keys, [](const std::string& key) {
+    return key.find("expert_gating_func") != std::string::npos;
+  });
+  expect_error(spec_of(sigmoid.u32("deepseek4.expert_gating_func", 2)), ErrorCode::kUnsupported,
+               {"deepseek4.expert_gating_func", "2", "4"});
+}
+
 TEST(GgufConfig, NamesWhatIsWrong) {
   expect_error(config_of(model_of("toy")), ErrorCode::kUnsupported,
                {"m.gguf", "\"toy\"", "qwen3moe", "gpt-oss"});
@@ -212,6 +273,21 @@ TEST(GgufTensors, FusedQueriesKeysAndValuesAreViewsOfTheirRows) {
                {"m.gguf", "blk.0.attn_qkv.weight", "64 rows"});
 }
 
+TEST(GgufTensors, TablesOfExpertsAreIds) {
+  GgufImage image = deepseek4();
+  image.tensor("blk.0.ffn_gate_tid2eid.weight", {2, 256}, kI32, 0);
+  image.tensor("blk.0.exp_probs_b.bias", {8}, kF32, 2048);  // decides nothing beside a table
+  image.tensor("blk.1.exp_probs_b.bias", {8}, kF32, 2080);
+  const auto index = tensors_of(image.zeros(2112));
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  const TensorEntry* table = index->find("layers.0.ffn.gate.tid2eid");
+  ASSERT_NE(table, nullptr);
+  EXPECT_EQ(table->dtype, DType::kI32);
+  EXPECT_EQ(table->shape, Shape({256, 2}));
+  EXPECT_NE(index->find("layers.1.ffn.gate.bias"), nullptr);
+  EXPECT_EQ(index->entries().size(), 2u);
+}
+
 TEST(GgufTensors, OneMeaningHasOneTensor) {
   GgufImage image = model_of("qwen3moe");
   image.tensor("blk.0.ffn_norm.weight", {64}, kF32, 0);
@@ -230,7 +306,7 @@ TEST(GgufArchitectures, EachNameBelongsToOne) {
   }
   for (const char* name :
        {"qwen35moe", "qwen3next", "qwen3moe", "qwen2moe", "olmoe", "llama", "deepseek2", "glm4moe",
-        "gpt-oss", "minimax-m2", "gemma4", "mimo2", "lfm2moe"}) {
+        "gpt-oss", "minimax-m2", "gemma4", "mimo2", "lfm2moe", "deepseek4"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
