@@ -224,6 +224,31 @@ TEST(SelectKeys, ATokensChoiceIsItsOwn) {
   }
 }
 
+// Kernels may score a single token with few heads in another way than a chunk.
+TEST(SelectKeys, FewHeadsChooseAloneWhatTheyChooseInAChunk) {
+  for (const int64_t groups : {1, 4}) {
+    for (const SelectOptions& options :
+         {SelectOptions{}, SelectOptions{.unit = 4, .recent = 1},
+          SelectOptions{.unit = 2, .recent = 1, .whole = true, .relu = true}}) {
+      SelectProblem p{.before = 560, .length = 612, .groups = groups, .dim = 32, .most = 7};
+      p.options = options;
+      p.page_tokens = 24;
+      p.page_type = DType::kF16;
+      p.has_weights = groups == 1 && options.unit == 1;
+      p.are_exact = false;
+      for (const NamedDevice* device : one_device_per_family()) {
+        if (device->is_slow) continue;
+        p.chunks = {52};
+        const std::vector<int32_t> at_once = choices(*device->device, p);
+        p.chunks.assign(52, 1);
+        EXPECT_EQ(choices(*device->device, p), at_once) << device->name;
+      }
+      p.are_exact = true;
+      expect_choices(formatted("{} groups, candidates of {}", groups, options.unit), p);
+    }
+  }
+}
+
 // --- Attention over selected keys ---
 
 struct SelectedProblem {

@@ -12,6 +12,10 @@ namespace isa_select_avx2 {
 //
 #include "backend/cpu/kernels/math-inl.h"
 //
+#include "backend/cpu/kernels/halves_avx2-inl.h"
+//
+#include "backend/cpu/kernels/halves_x86-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_avx2
 

@@ -12,6 +12,10 @@ namespace isa_select_avx512 {
 //
 #include "backend/cpu/kernels/math-inl.h"
 //
+#include "backend/cpu/kernels/halves_avx512-inl.h"
+//
+#include "backend/cpu/kernels/halves_x86-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_avx512
 

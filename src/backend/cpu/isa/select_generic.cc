@@ -10,6 +10,8 @@ namespace isa_select_generic {
 //
 #include "backend/cpu/kernels/math-inl.h"
 //
+#include "backend/cpu/kernels/halves_any-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_generic
 

@@ -12,6 +12,8 @@ namespace isa_select_neon {
 //
 #include "backend/cpu/kernels/math-inl.h"
 //
+#include "backend/cpu/kernels/halves_any-inl.h"
+//
 #include "backend/cpu/kernels/select-inl.h"
 }  // namespace isa_select_neon
 

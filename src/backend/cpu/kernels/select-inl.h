@@ -20,12 +20,11 @@ static void find_index_rows(const IndexScoresArgs& args, int64_t first, IndexPan
   const int64_t end = stored < 2 * kPanelKeys ? stored : 2 * kPanelKeys;
   int64_t page = first / args.page_keys % args.pages;
   int64_t slot = first % args.page_keys;
-  for (int64_t j = 0; j < end; ++j) {
-    panel.keys[j] = args.k_pages[page] + slot * args.k_stride;
-    if (++slot == args.page_keys) {
-      slot = 0;
-      page = page + 1 == args.pages ? 0 : page + 1;
-    }
+  for (int64_t j = 0; j < end; slot = 0) {
+    const uint8_t* key = args.k_pages[page] + slot * args.k_stride;
+    const int64_t run = j + args.page_keys - slot < end ? j + args.page_keys - slot : end;
+    for (; j < run; ++j, key += args.k_stride) panel.keys[j] = key;
+    page = page + 1 == args.pages ? 0 : page + 1;
   }
   for (int64_t j = end; j < 2 * kPanelKeys; ++j) panel.keys[j] = panel.keys[end - 1];
 }
@@ -64,8 +63,42 @@ struct IndexSums {
   Vec of[kPanelVecs];
 };
 
-/// Heads [head, head + kHeads) of a token over the panel; `out` is of its group 0 and the panel's
-/// first key.
+/// Adds the products of heads [head, head + kHeads) to their groups' sums; `out` is of the token's
+/// group 0 and the panel's first key.
+template <int kHeads>
+MF_INLINE void add_index_heads(const IndexScoresArgs& args, int64_t token, int64_t head,
+                               const Vec (*products)[kPanelVecs], IndexSums& sums, float* out) {
+  // Divisions take as long as a head's products.
+  int64_t group = head / args.heads_per_group;
+  int64_t in_group = head % args.heads_per_group;
+  for (int r = 0; r < kHeads; ++r) {
+    if (in_group == 0) {
+      for (int v = 0; v < kPanelVecs; ++v) sums.of[v] = vset(0.0f);
+    }
+    if (args.weights != nullptr) {
+      // The greater of a dot and 0; NaN stays, as it is the second operand.
+      const Vec weight = vset(args.weights[token * args.weight_stride + head + r]);
+      for (int v = 0; v < kPanelVecs; ++v) {
+        sums.of[v] = vfma(weight, vmax(vset(0.0f), products[r][v]), sums.of[v]);
+      }
+    } else {
+      for (int v = 0; v < kPanelVecs; ++v) {
+        const Vec dot = args.relu ? vmax(vset(0.0f), products[r][v]) : products[r][v];
+        sums.of[v] = vadd(sums.of[v], dot);
+      }
+    }
+    if (++in_group < args.heads_per_group) continue;
+    for (int v = 0; v < kPanelVecs; ++v) {
+      // No negative zeros, which are equal to zero; what is no number is the second operand.
+      const Vec sum = vmin(vadd(sums.of[v], vset(0.0f)), vset(__builtin_inff()));
+      vstore(out + group * args.out_group_stride + v * kLanes, sum);
+    }
+    in_group = 0;
+    ++group;
+  }
+}
+
+/// Heads [head, head + kHeads) of a token over the panel.
 template <int kHeads>
 static void score_index_heads(const IndexScoresArgs& args, int64_t token, int64_t head,
                               IndexSums& sums, float* out) {
@@ -85,25 +118,7 @@ static void score_index_heads(const IndexScoresArgs& args, int64_t token, int64_
       for (int v = 0; v < kPanelVecs; ++v) acc[r][v] = vfma(query, keys[v], acc[r][v]);
     }
   }
-  for (int r = 0; r < kHeads; ++r) {
-    const int64_t group = (head + r) / args.heads_per_group;
-    const int64_t in_group = (head + r) % args.heads_per_group;
-    for (int v = 0; v < kPanelVecs; ++v) {
-      if (in_group == 0) sums.of[v] = vset(0.0f);
-      if (args.weights == nullptr) {
-        const Vec dot = args.relu ? vmax(vset(0.0f), acc[r][v]) : acc[r][v];
-        sums.of[v] = vadd(sums.of[v], dot);
-      } else {
-        // The greater of a dot and 0; NaN stays, as it is the second operand.
-        const Vec weight = vset(args.weights[token * args.weight_stride + head + r]);
-        sums.of[v] = vfma(weight, vmax(vset(0.0f), acc[r][v]), sums.of[v]);
-      }
-      if (in_group + 1 < args.heads_per_group) continue;
-      // No negative zeros, which are equal to zero; what is no number is the second operand.
-      const Vec sum = vmin(vadd(sums.of[v], vset(0.0f)), vset(__builtin_inff()));
-      vstore(out + group * args.out_group_stride + v * kLanes, sum);
-    }
-  }
+  add_index_heads<kHeads>(args, token, head, acc, sums, out);
 }
 
 static void score_index_token(const IndexScoresArgs& args, int64_t token, float* out) {
@@ -118,7 +133,96 @@ static void score_index_token(const IndexScoresArgs& args, int64_t token, float*
   for (; head < args.heads; ++head) score_index_heads<1>(args, token, head, sums, out);
 }
 
+/// Heads of a token that may be too few for the time that turning keys takes.
+constexpr int kFewIndexHeads = 4;
+
+/// Half `part` of the columns in `from`, those of each vector of keys by themselves; `q` is of the
+/// first column and head.
+template <class Columns>
+MF_INLINE void add_index_columns(const uint8_t* from, int part, const float* q, int64_t q_stride,
+                                 Vec (*products)[kPanelVecs]) {
+  constexpr int kHalf = Columns::kCount / 2;
+  q += part * kHalf;
+  from += Columns::at(part * kHalf);
+  for (int c = 0; c < kHalf; ++c) {
+    Vec keys[kPanelVecs];
+    for (int v = 0; v < kPanelVecs; ++v) {
+      keys[v] = vload_f16(from + v * Columns::kBytes + Columns::at(c));
+    }
+    for (int r = 0; r < kFewIndexHeads; ++r) {
+      const Vec query = vset(q[r * q_stride + c]);
+      for (int v = 0; v < kPanelVecs; ++v) products[r][v] = vfma(query, keys[v], products[r][v]);
+    }
+  }
+}
+
+/// Columns from dimension d on of the panel behind this one are on their way.
+MF_INLINE void fetch_index_keys(const IndexPanel& panel, int64_t d) {
+  constexpr int64_t kLine = 32;
+  if (d % kLine != 0) return;
+  for (int i = 0; i < kPanelKeys; ++i) {
+    __builtin_prefetch(panel.keys[i + kPanelKeys] + 2 * d, 0, 2);
+  }
+}
+
+/// index_scores() of one token with few heads: the next panel is turned among the products of the
+/// last one, which wait for each other. The same sums in the same order.
+template <class Columns>
+[[gnu::noinline]] static void score_few_heads(const IndexScoresArgs& all) {
+  const IndexScoresArgs args = all;  // which no store can change
+  auto* now = reinterpret_cast<uint8_t*>(args.workspace);
+  uint8_t* then = now + args.head_dim * 2 * kPanelKeys;
+  IndexPanel panel;
+  find_index_rows(args, args.begin, panel);
+  constexpr int64_t kStep = kPanelVecs * Columns::kBytes;  // columns of a panel
+  for (int64_t d = 0; d < args.head_dim; d += Columns::kCount) {
+    for (int v = 0; v < kPanelVecs; ++v) {
+      Columns::turn(panel.keys + v * kLanes, 2 * d,
+                    now + d / Columns::kCount * kStep + v * Columns::kBytes);
+    }
+  }
+  for (int64_t first = args.begin; first < args.end; first += kPanelKeys) {
+    // Behind the last panel the same once more, which is cheaper than asking at each step.
+    if (first + kPanelKeys < args.end) find_index_rows(args, first + kPanelKeys, panel);
+    Vec products[kFewIndexHeads][kPanelVecs];
+    for (int r = 0; r < kFewIndexHeads; ++r) {
+      for (int v = 0; v < kPanelVecs; ++v) products[r][v] = vset(0.0f);
+    }
+    for (int64_t d = 0; d < args.head_dim; d += Columns::kCount) {
+      const uint8_t* from = now + d / Columns::kCount * kStep;
+      uint8_t* to = then + d / Columns::kCount * kStep;
+      fetch_index_keys(panel, d);
+      MF_UNROLL
+      for (int v = 0; v < kPanelVecs; ++v) {
+        Columns::turn(panel.keys + v * kLanes, 2 * d, to + v * Columns::kBytes);
+        add_index_columns<Columns>(from, v, args.q + d, args.q_stride, products);
+      }
+    }
+    IndexSums sums;
+    add_index_heads<kFewIndexHeads>(args, 0, 0, products, sums, args.out + first - args.begin);
+    uint8_t* const free = now;
+    now = then;
+    then = free;
+  }
+}
+
+/// Whether score_few_heads() takes it.
+template <class Columns>
+MF_INLINE bool try_few_heads(const IndexScoresArgs& args) {
+  if constexpr (Columns::kAreFast) {
+    static_assert(kPanelVecs == 2 &&
+                  2 * 2 * kPanelKeys <= kIndexPanelKeys * static_cast<int>(sizeof(float)));
+    if (args.tokens == 1 && args.heads == kFewIndexHeads && args.keys_are_f16 &&
+        args.head_dim % Columns::kCount == 0) {
+      score_few_heads<Columns>(args);
+      return true;
+    }
+  }
+  return false;
+}
+
 static void index_scores(const IndexScoresArgs& args) {
+  if (try_few_heads<HalfColumns>(args)) return;
   for (int64_t first = args.begin; first < args.end; first += kPanelKeys) {
     IndexPanel panel;
     find_index_rows(args, first, panel);
