@@ -141,8 +141,53 @@ static void weighted_sum(float* out, const float* rows, int64_t stride, const fl
   }
 }
 
+/// The streams that most residuals have.
+constexpr int kUsualStreams = 4;
+
+/// expand_streams() of that many streams, two vectors of each at once, so that what is read of them
+/// and the gates serve several sums; the columns that are done.
+template <bool kMixes>
+static int64_t expand_usual(const ExpandArgs& args) {
+  constexpr int kVecs = 2;
+  constexpr int kGates = kMixes ? kUsualStreams * kUsualStreams : 1;
+  float write[kUsualStreams];  // which no store can change
+  float mix[kGates];
+  for (int j = 0; j < kUsualStreams; ++j) write[j] = args.write[j];
+  for (int j = 0; kMixes && j < kGates; ++j) mix[j] = args.mix[j];
+  const float* const branch = args.branch;
+  const float* const x = args.x;
+  float* const out = args.out;
+  const int64_t n = args.n;
+  int64_t i = 0;
+  for (; i + kVecs * kLanes <= n; i += kVecs * kLanes) {
+    Vec added[kVecs];
+    Vec from[kUsualStreams][kVecs];
+    for (int v = 0; v < kVecs; ++v) added[v] = vload(branch + i + v * kLanes);
+    for (int s = 0; s < kUsualStreams; ++s) {
+      for (int v = 0; v < kVecs; ++v) from[s][v] = vload(x + s * n + i + v * kLanes);
+    }
+    for (int j = 0; j < kUsualStreams; ++j) {
+      Vec sums[kVecs];
+      for (int v = 0; v < kVecs; ++v) {
+        sums[v] = vmul(vset(write[j]), added[v]);
+        if (!kMixes) sums[v] = vadd(sums[v], from[j][v]);
+      }
+      for (int s = 0; kMixes && s < kUsualStreams; ++s) {
+        const Vec gate = vset(mix[s * kUsualStreams + j]);
+        for (int v = 0; v < kVecs; ++v) sums[v] = vfma(gate, from[s][v], sums[v]);
+      }
+      for (int v = 0; v < kVecs; ++v) vstore(out + j * n + i + v * kLanes, sums[v]);
+    }
+  }
+  return i;
+}
+
 static void expand_streams(const ExpandArgs& args) {
-  for (int64_t i = 0; i < args.n; i += kLanes) {
+  int64_t i = 0;
+  if (args.streams == kUsualStreams) {
+    i = args.mix == nullptr ? expand_usual<false>(args) : expand_usual<true>(args);
+  }
+  for (; i < args.n; i += kLanes) {
     const int64_t left = args.n - i;
     const Vec branch = vload_some(args.branch + i, left);
     for (int64_t j = 0; j < args.streams; ++j) {
