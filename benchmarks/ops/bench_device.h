@@ -11,6 +11,7 @@
 
 #include "backend/encoder.h"
 #include "devices/open_device.h"
+#include "tensor/dtype.h"
 
 namespace moeflux {
 
@@ -30,12 +31,14 @@ class BenchDevice {
 
   /// f32 in [-1, 1): the same numbers in every run.
   Tensor noise(const Shape& shape) {
-    std::vector<float> x(static_cast<size_t>(shape.num_elements()));
-    for (float& value : x) {
-      seed_ = seed_ * 1664525u + 1013904223u;
-      value = static_cast<float>(static_cast<int32_t>(seed_)) * 0x1p-31f;
-    }
-    return holding(shape, DType::kF32, std::as_bytes(std::span(x)));
+    const std::vector<float> values = numbers(shape);
+    return holding(shape, DType::kF32, std::as_bytes(std::span(values)));
+  }
+  /// The same in f16, as keys and values lie in caches.
+  Tensor half_noise(const Shape& shape) {
+    std::vector<F16> halves;
+    for (const float value : numbers(shape)) halves.push_back(to_f16(value));
+    return holding(shape, DType::kF16, std::as_bytes(std::span(halves)));
   }
 
   Tensor ints(const Shape& shape, std::span<const int32_t> values) {
@@ -52,6 +55,14 @@ class BenchDevice {
   explicit BenchDevice(std::unique_ptr<Device> device)
       : device_(std::move(device)), encoder_(std::move(device_->create_encoder(0)).value()) {}
 
+  std::vector<float> numbers(const Shape& shape) {
+    std::vector<float> x(static_cast<size_t>(shape.num_elements()));
+    for (float& value : x) {
+      seed_ = seed_ * 1664525u + 1013904223u;
+      value = static_cast<float>(static_cast<int32_t>(seed_)) * 0x1p-31f;
+    }
+    return x;
+  }
   static size_t bytes_of(const Shape& shape, DType dtype) {
     return static_cast<size_t>(shape.num_elements() * dtype_bits(dtype) / 8);
   }

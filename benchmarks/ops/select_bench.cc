@@ -1,5 +1,5 @@
 // The choice of keys by the CPU backend: GFLOP/s of scores, with GB/s of index keys; and attention
-// over chosen keys beside attention over a cache of as many.
+// over chosen keys beside attention over a cache of as many. Keys and values are in f16.
 //   select_bench --benchmark_filter=select_keys/avx512/64x128
 #include <algorithm>
 #include <numeric>
@@ -16,7 +16,7 @@ constexpr int64_t kPageTokens = 256;
 std::vector<Tensor> make_pages(BenchDevice& device, int64_t tokens, int64_t heads, int64_t width) {
   std::vector<Tensor> pages;
   for (int64_t t = 0; t < tokens; t += kPageTokens) {
-    pages.push_back(device.noise({kPageTokens, heads, width}));
+    pages.push_back(device.half_noise({kPageTokens, heads, width}));
   }
   return pages;
 }
@@ -49,7 +49,7 @@ void run_select(benchmark::State& state, const Index& p) {
   }
   const auto seen = static_cast<double>(p.n * ((p.depth + p.n / 2) / key_tokens));
   state.counters["GFLOP/s"] = giga_rate(state, 2.0 * seen * static_cast<double>(p.heads * kDim));
-  if (p.n == 1) state.counters["GB/s"] = giga_rate(state, 4.0 * seen * kDim);
+  if (p.n == 1) state.counters["GB/s"] = giga_rate(state, 2.0 * seen * kDim);
 }
 
 struct Attended {
