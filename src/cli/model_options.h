@@ -49,6 +49,7 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 Result<std::string> model_directory(const ModelOptions& options);
 DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
+/// For one sequence at a time, as most commands have it.
 Result<EngineOptions> engine_options(const ModelOptions& options);
 /// cache_types_for() the device that open_device() gave; those of a CPU where it gave none, as
 /// plans need no device.

@@ -2,7 +2,6 @@
 // about how results are shown.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -26,10 +25,8 @@ struct BenchmarkTest {
   /// Tokens that a sequence grows by from one of its timed tokens to the next.
   int64_t tokens_a_round() const { return n_parallel > 0 ? 2 : 1; }
   int64_t tokens() const { return n_prompt + sequences() * n_gen; }
-  /// Tokens of a sequence; no fewer than a step has, as a step is no longer than the context.
-  int64_t context() const {
-    return std::max(n_depth + n_prompt + tokens_a_round() * n_gen, n_parallel);
-  }
+  /// Tokens of a sequence.
+  int64_t context() const { return n_depth + n_prompt + tokens_a_round() * n_gen; }
 };
 
 struct BenchmarkOptions {

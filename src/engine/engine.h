@@ -62,6 +62,8 @@ struct EngineOptions {
   /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
   /// results.
   int64_t prefill_chunk = 0;
+  /// Sequences that share a step, at most; 0: nobody knows. Does not change the results.
+  int64_t step_sequences = 0;
   /// The types of keys and values in memory, kF32, kF16 or kI8 (quant/q8_rows.h);
   /// none: as the device prefers.
   std::optional<DType> cache_type_k = {};
@@ -105,7 +107,8 @@ struct PlanRequest {
 /// model's maximum up to 4096, beyond which long texts take memory as they grow. Fails with
 /// kInvalidArgument beyond the model's maximum.
 Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& options);
-/// Tokens evaluated together: what was asked for or what the device prefers, within the context.
+/// Tokens evaluated together: what was asked for or what the device prefers, within the contexts of
+/// the sequences that share a step.
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context);
 
 /// The largest blob that a caller may put into a snapshot.

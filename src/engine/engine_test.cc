@@ -40,11 +40,16 @@ TEST_F(EngineTest, ChunkSizeDoesNotChangeABit) {
 }
 
 TEST_F(EngineTest, ChunksAreTheDevicesUnlessSomeoneAsks) {
-  EXPECT_EQ(open({})->prefill_chunk(),
-            std::min(device_->preferred_prefill_chunk(), open({})->context_length()));
+  EXPECT_EQ(open({})->prefill_chunk(), device_->preferred_prefill_chunk());
   EXPECT_EQ(open({.prefill_chunk = 7})->prefill_chunk(), 7);
-  EXPECT_EQ(open({.context_length = 20, .prefill_chunk = 70})->prefill_chunk(), 20);
-  EXPECT_EQ(prefill_chunk_for(*device_, {}, 1 << 20), device_->preferred_prefill_chunk());
+  const auto chunk = [&](int64_t sequences) {
+    return open({.context_length = 20, .prefill_chunk = 70, .step_sequences = sequences})
+        ->prefill_chunk();
+  };
+  EXPECT_EQ(chunk(0), 70);
+  EXPECT_EQ(chunk(1), 20);
+  EXPECT_EQ(chunk(3), 60);
+  EXPECT_EQ(chunk(4), 70);
 }
 
 TEST_F(EngineTest, SinkSeesPositionsInOrder) {

@@ -97,6 +97,19 @@ TEST_F(EvalStepTest, StepsHaveNoMoreRowsThanAChunkAndDecodeGoesFirst) {
   EXPECT_EQ(ends, (std::vector<int>{1, 0}));
 }
 
+TEST_F(EvalStepTest, AStepOfShortSequencesMayHaveMoreRowsThanAContext) {
+  const auto engine = open({.context_length = 4, .step_sequences = 3});
+  std::vector<Part> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(part(*engine, tokens_from(3 + i, 4)));
+  RowCounter counter;
+  std::vector<StepItem> items;
+  for (Part& own : parts) items.push_back(next(own, 4, {.logits = LogitsMode::kAll}));
+  items.front().options.observer = &counter;
+  engine->eval_step(items);
+  EXPECT_EQ(counter.steps, std::vector<int64_t>{12});
+  for (const Part& own : parts) EXPECT_EQ(own.rows, own.expected);
+}
+
 TEST_F(EvalStepTest, WhatDoesNotFitFailsAlone) {
   const auto engine = open({.context_length = 8});
   Part good = part(*engine, tokens_from(3, 5));

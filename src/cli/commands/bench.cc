@@ -109,11 +109,12 @@ Result<EngineOptions> engine_options_for(const Options& options, const BenchCell
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(model));
   engine.prefill_chunk = options.batch;
   engine.forced_routes = options.forced_routes.get();
-  if (engine.context_length == 0) {
-    for (const BenchmarkTest& test : tests) {
-      engine.context_length = std::max(engine.context_length, test.context());
-    }
+  int64_t longest = 0;
+  for (const BenchmarkTest& test : tests) {
+    longest = std::max(longest, test.context());
+    engine.step_sequences = std::max(engine.step_sequences, test.sequences());
   }
+  if (engine.context_length == 0) engine.context_length = longest;
   return engine;
 }
 

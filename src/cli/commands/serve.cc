@@ -141,6 +141,7 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
     MF_ASSIGN_OR_RETURN(service.template_text, read_text_input(options.template_file));
   }
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
+  engine.step_sequences = options.active_max;
   if (!options.states_folder.empty()) {
     engine.prefix_cache_directory = options.states_folder;
     MF_ASSIGN_OR_RETURN(engine.prefix_cache_bytes, parse_bytes(options.states_size));
