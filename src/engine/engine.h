@@ -316,6 +316,7 @@ class Engine {
   Status begin_ngram_rows();
   Status forward();
   Status read_results();
+  size_t end_of_run(size_t begin) const;
   void end_step();
   void deliver(RunningItem& running);
   Status read_logits(int64_t begin, int64_t rows);

@@ -245,23 +245,28 @@ Status Engine::read_results() {
     host_logits_.resize(static_cast<size_t>(batch_.logits_rows() * spec().vocab_size));
   }
   if (!wants_best) return read_logits(0, batch_.logits_rows());
-  for (size_t i = 0; i < running_.size();) {
-    const RunningItem& first = running_[i];
-    const BestLogits& best = first.item->options.best;
-    size_t end = i + 1;
-    if (first.logits_rows > 0 && best.count > 0) {
-      const size_t most = std::min(running_.size(), i + static_cast<size_t>(best_.dim(1)));
-      while (end < most && running_[end].logits_rows > 0 &&
-             running_[end].item->options.best == best) {
-        ++end;
-      }
-      MF_RETURN_IF_ERROR(read_best(std::span(running_).subspan(i, end - i)));
-    } else if (first.logits_rows > 0) {
-      MF_RETURN_IF_ERROR(read_logits(first.logits_begin, first.logits_rows));
-    }
-    i = end;
+  for (size_t begin = 0, end = 0; begin < running_.size(); begin = end) {
+    end = end_of_run(begin);
+    const RunningItem& first = running_[begin];
+    if (first.logits_rows == 0) continue;
+    MF_RETURN_IF_ERROR(first.item->options.best.count > 0
+                           ? read_best(std::span(running_).subspan(begin, end - begin))
+                           : read_logits(first.logits_begin, first.logits_rows));
   }
   return {};
+}
+
+// Items from `begin` on that want the same best logits are a run, as long as one choice of rows may
+// be; all others stand alone.
+size_t Engine::end_of_run(size_t begin) const {
+  const BestLogits& best = running_[begin].item->options.best;
+  size_t end = begin + 1;
+  if (running_[begin].logits_rows == 0 || best.count == 0) return end;
+  const size_t most = std::min(running_.size(), begin + static_cast<size_t>(best_.dim(1)));
+  while (end < most && running_[end].logits_rows > 0 && running_[end].item->options.best == best) {
+    ++end;
+  }
+  return end;
 }
 
 void Engine::end_step() {
