@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "base/json.h"
 #include "tests/integration/moeflux_program.h"
@@ -210,6 +211,26 @@ TEST(Bench, ColdExpertsAreCountedAsReads) {
   EXPECT_LT(row["expert_hit_rate"].get<double>(), 0.5);
   EXPECT_GT(row["storage_bytes_per_token"].get<uint64_t>(),
             row["expert_bytes_per_token"].get<uint64_t>() / 2);
+}
+
+// A trace of routes has the tokens of every repetition, whether it counts or not.
+TEST(Bench, WithoutAWarmUpOnlyWhatCountsIsEvaluated) {
+  const TempFolder folder;
+  synthesize(folder / "model");
+  const auto routes_of = [&](const Words& more) {
+    const std::string trace = folder / "routes.csv";
+    Words words = {"bench", "-m",  folder / "model", "-p", "0", "-n", "3", "-d", "5", "-r", "2",
+                   "-o",    "csv", "--route-trace",  trace};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_success(moeflux(words));
+    int64_t routes = 0;
+    std::istringstream rows(read_bytes(trace));
+    for (std::string row; std::getline(rows, row);) routes += row.starts_with("#") ? 0 : 1;
+    return routes - 1;  // the names of the columns
+  };
+  const int64_t counted = routes_of({"--no-warmup"});
+  EXPECT_GT(counted, 0);
+  EXPECT_EQ(2 * routes_of({}), 3 * counted);
 }
 
 // Three experts of tiny's are 100 KiB: neither near cache holds all. The program's emulator has no

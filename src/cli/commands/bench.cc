@@ -36,6 +36,7 @@ struct Options {
   std::vector<int64_t> depths = {0};
   std::vector<int64_t> parallel;
   int repetitions = 5;
+  bool no_warmup = false;
   int64_t batch = 0;
   uint64_t seed = 0;
   std::string file;
@@ -221,8 +222,10 @@ Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>&
   MF_ASSIGN_OR_RETURN(auto routes, record_routes(bench.options.model, *bench.open));
   for (const BenchmarkTest& test : bench.tests) {
     MF_ASSIGN_OR_RETURN(BenchResult result, result_of(bench, test));
-    BenchmarkOptions benchmark{
-        .repetitions = bench.options.repetitions, .seed = bench.options.seed, .text = bench.text};
+    BenchmarkOptions benchmark{.repetitions = bench.options.repetitions,
+                               .warm_ups = bench.options.no_warmup ? 0 : 1,
+                               .seed = bench.options.seed,
+                               .text = bench.text};
     const auto rounds = static_cast<size_t>(benchmark.repetitions + benchmark.warm_ups);
     ProgressBar progress(result.name(), rounds * plans.size());
     progress.update(0);
@@ -371,6 +374,8 @@ RegisteredCommand add_bench_command(CLI::App& program) {
   app->add_option("-r,--repetitions", options->repetitions, "Repetitions, after one that warms up")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
+  app->add_flag("--no-warmup", options->no_warmup,
+                "Count from the first repetition on, which finds caches and drive cold");
   app->add_option("-b,--batch-size", options->batch,
                   "Tokens of a prompt evaluated together; 0: as many as suit the device")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
