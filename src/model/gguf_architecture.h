@@ -39,6 +39,12 @@ struct GgufArchitecture {
   std::vector<GgufName> tensors;
   /// What routed experts are below: "mlp" for "layers.7.mlp".
   std::string_view experts = "mlp";
+  /// Tensors of no block in the file that are one layer's: the first of the list that the config
+  /// has under this key, which counts layers from 1.
+  std::vector<GgufName> of_one_layer = {};
+  /// Keys with arrays of 64 bits a number, which are tensors of that layer.
+  std::vector<GgufName> keys_of_one_layer = {};
+  std::string_view one_layer = {};
   /// Empty: files of it are read and not written.
   std::vector<GgufWritten> written = {};
 };
@@ -66,6 +72,10 @@ struct GgufScan {
   bool conv_bias = false;
 };
 GgufScan read_gguf_scan(GgufKeys& keys);
+/// Widths of the gated delta rule, and which layers have it.
+void read_gguf_gated_delta(GgufKeys& keys, Json& config);
+/// Names of its tensors, and of shared experts with a gate, behind an architecture's own.
+std::vector<GgufName> gguf_gated_delta_names(std::vector<GgufName> own);
 /// Number, choice and width of experts.
 void read_gguf_experts(GgufKeys& keys, Json& config);
 /// Sigmoid scores with a bias that selects, groups, and weights that are scaled.

@@ -112,6 +112,44 @@ GgufScan read_gguf_scan(GgufKeys& keys) {
   return scan;
 }
 
+void read_gguf_gated_delta(GgufKeys& keys, Json& config) {
+  const int64_t interval = std::max<int64_t>(keys.int_or("full_attention_interval", 4), 1);
+  std::vector<int64_t> recurrent;
+  for (int64_t i = 1; i <= keys.num_layers(); ++i) recurrent.push_back(i % interval != 0 ? 1 : 0);
+  if (keys.has("attention.recurrent_layers")) {
+    recurrent = keys.of_blocks("attention.recurrent_layers");
+  }
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    types.push_back(recurrent[static_cast<size_t>(i)] != 0 ? "linear_attention" : "full_attention");
+  }
+  config["layer_types"] = types;
+  const int64_t value_heads = keys.require_int("ssm.time_step_rank");
+  config["linear_num_key_heads"] = keys.require_int("ssm.group_count");
+  config["linear_num_value_heads"] = value_heads;
+  config["linear_key_head_dim"] = keys.require_int("ssm.state_size");
+  config["linear_value_head_dim"] =
+      keys.require_int("ssm.inner_size") / std::max<int64_t>(value_heads, 1);
+  config["linear_conv_kernel_dim"] = keys.require_int("ssm.conv_kernel");
+}
+
+std::vector<GgufName> gguf_gated_delta_names(std::vector<GgufName> own) {
+  own.insert(own.end(), {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                         {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                         {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+                         // Layers of attention may hold q, k and v in a tensor of this name.
+                         {"attn_qkv", "linear_attn.in_proj_qkv", "attn_output.weight"},
+                         {"attn_gate", "linear_attn.in_proj_z"},
+                         {"ssm_alpha", "linear_attn.in_proj_a"},
+                         {"ssm_beta", "linear_attn.in_proj_b"},
+                         {"ssm_conv1d", "linear_attn.conv1d"},
+                         {"ssm_a", "linear_attn.decay_rate"},
+                         {"ssm_dt.bias", "linear_attn.dt_bias"},
+                         {"ssm_norm", "linear_attn.norm"},
+                         {"ssm_out", "linear_attn.out_proj"}});
+  return own;
+}
+
 void read_gguf_experts(GgufKeys& keys, Json& config) {
   const int64_t experts = keys.require_int("expert_count");
   if (experts > kExpertsMax) {

@@ -136,6 +136,20 @@ std::vector<int64_t> GgufKeys::of_blocks(std::string_view key, bool longer) {
   return std::vector<int64_t>(static_cast<size_t>(blocks));
 }
 
+std::vector<int64_t> GgufKeys::ints(std::string_view key, uint64_t most) {
+  const gguf::Value* value = take(key);
+  if (value == nullptr) return {};
+  const auto* stored = std::get_if<gguf::Stored>(&value->data);
+  if (value->type != gguf::ValueType::kArray || stored == nullptr || stored->count > most) {
+    fail_type(key, *value, formatted("an array of at most {} whole numbers", most));
+    return {};
+  }
+  Result<std::vector<int64_t>> numbers = model_.keys().ints(full(key));
+  if (numbers.ok()) return std::move(numbers).value();
+  fail(numbers.error().code(), numbers.error().message());
+  return {};
+}
+
 std::vector<double> GgufKeys::numbers_of_blocks(std::string_view key) {
   const auto blocks = static_cast<size_t>(num_blocks());
   const gguf::Value* value = take(key);

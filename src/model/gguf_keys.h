@@ -35,7 +35,10 @@ class GgufKeys {
   /// One number for each block, also where the file has one for all of them, or bools as 0 and 1.
   /// `longer`: the file may have more of them, of blocks that it does not hold.
   std::vector<int64_t> of_blocks(std::string_view key, bool longer = false);
-  /// The same of floats.
+  /// An array of at most `most` whole numbers below 2^63; none where it is
+  /// absent.
+  std::vector<int64_t> ints(std::string_view key, uint64_t most);
+  /// One of each block, of floats.
   std::vector<double> numbers_of_blocks(std::string_view key);
   /// The key is known and does not matter here.
   void ignore(std::string_view key) { asked_.insert(full(key)); }

@@ -85,10 +85,13 @@ class Translator {
   }
 
   Result<TensorIndex::Entries> run() {
+    MF_RETURN_IF_ERROR(add_keys());
     const int64_t layers = config_["num_hidden_layers"];
     for (const gguf::TensorInfo& tensor : model_.tensors()) {
       const auto block = split_block(tensor.name);
-      if (!block) {
+      if (const auto name = name_in_one_layer(tensor.name)) {
+        MF_RETURN_IF_ERROR(add_named(tensor, *name));
+      } else if (!block) {
         MF_RETURN_IF_ERROR(add(tensor, "", "", tensor.name));
       } else if (block->first < layers) {
         const std::string before = formatted("blk.{}.", block->first);
@@ -101,6 +104,40 @@ class Translator {
 
  private:
   bool has(const std::string& name) const { return by_name_.contains(name); }
+
+  std::string in_one_layer(std::string_view canonical) const {
+    const int64_t layer = config_[std::string(architecture_.one_layer)].front();
+    return formatted("layers.{}.{}", layer - 1, canonical);
+  }
+
+  std::optional<std::string> name_in_one_layer(std::string_view stored) const {
+    for (const GgufName& name : architecture_.of_one_layer) {
+      const auto suffix = suffix_behind(stored, name.stored);
+      if (suffix) return in_one_layer(name.canonical) + std::string(*suffix);
+    }
+    return std::nullopt;
+  }
+
+  // Keys are those of the first file.
+  Status add_keys() {
+    for (const GgufName& name : architecture_.keys_of_one_layer) {
+      const std::string key = formatted("{}.{}", model_.architecture(), name.stored);
+      const gguf::Value* value = model_.keys().find(key);
+      const auto* array = value == nullptr ? nullptr : std::get_if<gguf::Stored>(&value->data);
+      if (array == nullptr || value->type != gguf::ValueType::kArray ||
+          array->size_bytes != array->count * sizeof(int64_t)) {
+        return make_error(ErrorCode::kCorruption,
+                          "key {} is {}, expected an array of whole numbers of 64 bits", key,
+                          value == nullptr ? "missing" : gguf::value_type_name(value->type));
+      }
+      entries_[in_one_layer(name.canonical)] = {.file = 0,
+                                                .offset_bytes = array->offset_bytes,
+                                                .size_bytes = array->size_bytes,
+                                                .dtype = DType::kI64,
+                                                .shape = {static_cast<int64_t>(array->count)}};
+    }
+    return {};
+  }
 
   static TensorEntry entry_of(const gguf::TensorInfo& tensor) {
     TensorEntry entry{.file = tensor.file,

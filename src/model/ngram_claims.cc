@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "model/weight_store.h"
+#include "quant/format_traits.h"
 
 namespace moeflux {
 namespace {
@@ -70,10 +71,11 @@ void WeightStore::ngram_table(LayerId layer, std::string_view name, std::string_
     std::optional<StoredModule> module = origin_->module(part, shape, false);
     if (!module) return;
     // Rows are the same bytes in any order of a matrix only where they share nothing.
-    if (!module->format.is_plain() && !module->format.is_affine()) {
+    const bool is_blocks = module->format.kind->block.elements > 0 && !module->format.outer_scale;
+    if (!module->format.is_plain() && !module->format.is_affine() && !is_blocks) {
       claims_.fail(make_error(ErrorCode::kUnsupported,
-                              "module {} is {}; tables of n-grams are read as plain floats or in "
-                              "affine groups",
+                              "module {} is {}; tables of n-grams are read as plain floats, in "
+                              "affine groups or in blocks without a factor beside them",
                               module->name, module->format.to_string()));
       return;
     }

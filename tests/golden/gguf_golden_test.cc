@@ -161,7 +161,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-cohere2_moe",
                            "gguf-minimax_m3_vl",
                            "gguf-bailing_hybrid",
-                           "gguf-deepseek_v4"}) {
+                           "gguf-deepseek_v4",
+                           "gguf-qwen4_exp"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

@@ -61,6 +61,10 @@ FAMILIES = {
         "compress_ratios": [0, 8, 4, 0], "num_hash_layers": 2, "rope_scaling": {
             "type": "yarn", "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
             "original_max_position_embeddings": 128}}),
+    # Rows of 32 numbers, which blocks hold. The file's reader knows the gate.
+    "qwen4_exp_text": ([0, 3], {
+        "heads_per_ngram": 1, "output_gate_type": "sigmoid", "full_attention_interval": 2}, {
+        "layer_types": ["linear_attention", "full_attention"]}),
 }
 LISTS = ("layer_types", "mlp_layer_types", "indexer_types", "no_rope_layers")
 
@@ -84,6 +88,14 @@ def taken(config, tensors, layers):
             if layer == int(match[2]):
                 out[f"{match[1]}{to}{match[3]}"] = value.clone()
     return config, out
+
+
+def with_wide_rows(tensors):
+    """Qwen3.8's table with one head of 32 numbers where it had two of 16."""
+    heads = {"sizes": torch.tensor([1009, 1013]), "offsets": torch.tensor([0, 1009])}
+    return {name: heads[name.rpartition("_")[2]] if "ngram_heads_" in name else
+            value.reshape(-1, 32) if ".shard_" in name else value
+            for name, value in tensors.items()}
 
 
 V4_EXPERT = re.compile(r"layers\.(\d+)\.ffn\.experts\.(\d+)\.(w[123])\.weight$")
@@ -211,8 +223,9 @@ VISION = {"depth": 1, "num_hidden_layers": 1, "hidden_size": 16, "intermediate_s
 
 
 def logits_of(config, tensors, tokens):
-    if config["model_type"] == "minimax_m3_vl_text":
-        config = {"architectures": config["architectures"], "model_type": "minimax_m3_vl",
+    if config["model_type"] in ("minimax_m3_vl_text", "glm5_next_text"):
+        config = {"architectures": config["architectures"],
+                  "model_type": config["model_type"].removesuffix("_text"),
                   "text_config": config, "vision_config": {}}
     if "vision_config" in config:
         config["vision_config"] = VISION
@@ -244,6 +257,8 @@ def main(models, target, families):
                                 load_file(source / "model.safetensors"), layers)
         config |= changed
         tensors = {name: value for name, value in tensors.items() if "visual" not in name}
+        if family == "qwen4_exp_text":
+            tensors = with_wide_rows(tensors)
         floats = {n: value for n, value in tensors.items() if value.is_floating_point()}
         starts = np.cumsum([0] + [value.numel() for value in floats.values()])
         indices = {name: torch.arange(start, start + value.numel()).float().reshape(value.shape)

@@ -273,6 +273,87 @@ TEST(GgufTensors, FusedQueriesKeysAndValuesAreViewsOfTheirRows) {
                {"m.gguf", "blk.0.attn_qkv.weight", "64 rows"});
 }
 
+constexpr uint32_t kU32 = 4;
+constexpr uint32_t kU64 = 10;
+
+template <typename T>
+std::string numbers_of(uint32_t type, std::initializer_list<T> values) {
+  GgufBytes bytes;
+  bytes.number(type).template number<uint64_t>(values.size());
+  for (const T value : values) bytes.number(value);
+  return bytes.text();
+}
+
+/// Qwen3.8-Flash-Next with an embedding of n-grams in the first of two layers, without `left_out`.
+GgufImage qwen4exp(std::string_view left_out = "", uint32_t type_of_offsets = kU64) {
+  GgufImage image = model_of("qwen4exp");
+  const std::string p = "qwen4exp.";
+  for (const auto& [key, value] :
+       {std::pair("attention.key_length", 32u), std::pair("rope.dimension_count", 8u),
+        std::pair("expert_shared_feed_forward_length", 64u), std::pair("ssm.conv_kernel", 4u),
+        std::pair("ssm.state_size", 32u), std::pair("ssm.group_count", 2u),
+        std::pair("ssm.time_step_rank", 4u), std::pair("ssm.inner_size", 128u),
+        std::pair("full_attention_interval", 2u), std::pair("hyper_connection.count", 4u),
+        std::pair("hyper_connection.low_rank", 32u), std::pair("attention.indexer.head_count", 4u),
+        std::pair("attention.indexer.key_length", 32u), std::pair("attention.indexer.top_k", 8u),
+        std::pair("ple.ngram_size", 3u), std::pair("ple.heads_per_ngram", 1u),
+        std::pair("ple.conv_kernel", 4u), std::pair("ple.eos_token_id", 2u),
+        std::pair("embedding_length_per_layer_input", 32u)}) {
+    image.u32(p + key, value);
+  }
+  image.key(p + "attention.compress_ratios", kArray, array_of({0, 4}));
+  image.key(p + "ple.layers", kArray, array_of({0}));
+  image.key(p + "ple.layer_multipliers", kArray, numbers_of<uint64_t>(kU64, {3, 5, 7}));
+  image.key(p + "ple.head_vocab_sizes", kArray, numbers_of<uint64_t>(kU64, {11, 13}));
+  image.key(p + "ple.head_offsets", kArray,
+            type_of_offsets == kU64 ? numbers_of<uint64_t>(kU64, {0, 11})
+                                    : numbers_of<uint32_t>(kU32, {0, 11}));
+  std::erase_if(image.keys, [&](const std::string& key) {
+    return !left_out.empty() && key.find(left_out) != std::string::npos;
+  });
+  return image.tensor("per_layer_token_embd.weight", {32, 32}, kQ80, 0).zeros(32 * 34);
+}
+
+TEST(GgufTensors, NumbersOfNgramsAreTensorsOfTheirLayer) {
+  const auto spec = spec_of(qwen4exp());
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  EXPECT_EQ(spec->layers[0].ngrams.rows.row_dim(), 32);
+  EXPECT_EQ(spec->layers[0].ngrams.rows.boundary, 2);
+  const auto index = tensors_of(qwen4exp());
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  const std::string p = "layers.0.ple.ple_embedding.";
+  for (const auto& [name, count] :
+       {std::pair("layer_multipliers", 3), std::pair("ngram_heads_vocab_sizes", 2),
+        std::pair("ngram_heads_offsets", 2)}) {
+    const TensorEntry* entry = index->find(p + name);
+    ASSERT_NE(entry, nullptr) << name;
+    EXPECT_EQ(entry->dtype, DType::kI64);
+    EXPECT_EQ(entry->shape, Shape({count}));
+    std::vector<std::byte> bytes(entry->size_bytes);
+    ASSERT_TRUE(index->file(0).read_at(entry->offset_bytes, bytes).ok());
+    EXPECT_EQ(static_cast<int>(bytes[8]), count == 3 ? 5 : name[12] == 'v' ? 13 : 11);
+  }
+  EXPECT_NE(index->find(p + "ngram_embedding.shard_0.weight"), nullptr);
+}
+
+TEST(GgufTensors, NgramsWithoutTheirNumbersAreRefused) {
+  for (const char* key : {"ple.layer_multipliers", "ple.head_vocab_sizes", "ple.head_offsets"}) {
+    expect_error(config_of(qwen4exp(key)), ErrorCode::kCorruption, {"m.gguf", key, "missing"});
+  }
+  expect_error(tensors_of(qwen4exp("", kU32)), ErrorCode::kCorruption,
+               {"qwen4exp.ple.head_offsets", "64 bits"});
+  GgufImage two = qwen4exp("ple.layers");
+  two.key("qwen4exp.ple.layers", kArray, array_of({0, 1}));
+  expect_error(config_of(two), ErrorCode::kUnsupported, {"ple.layers", "2 layers"});
+  GgufImage behind = qwen4exp("ple.layers");
+  behind.key("qwen4exp.ple.layers", kArray, array_of({2}));
+  expect_error(config_of(behind), ErrorCode::kUnsupported, {"ple.layers"});
+  GgufImage without = qwen4exp();
+  without.tensors.clear();
+  expect_error(config_of(without), ErrorCode::kCorruption, {"per_layer_token_embd.weight"});
+}
+
 TEST(GgufTensors, TablesOfExpertsAreIds) {
   GgufImage image = deepseek4();
   image.tensor("blk.0.ffn_gate_tid2eid.weight", {2, 256}, kI32, 0);
@@ -304,9 +385,9 @@ TEST(GgufArchitectures, EachNameBelongsToOne) {
       EXPECT_TRUE(names.insert(name).second) << name;
     }
   }
-  for (const char* name :
-       {"qwen35moe", "qwen3next", "qwen3moe", "qwen2moe", "olmoe", "llama", "deepseek2", "glm4moe",
-        "gpt-oss", "minimax-m2", "gemma4", "mimo2", "lfm2moe", "deepseek4"}) {
+  for (const char* name : {"qwen35moe", "qwen3next", "qwen3moe", "qwen2moe", "olmoe", "llama",
+                           "deepseek2", "glm4moe", "gpt-oss", "minimax-m2", "gemma4", "mimo2",
+                           "lfm2moe", "deepseek4", "qwen4exp"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

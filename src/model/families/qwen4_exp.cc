@@ -80,6 +80,7 @@ AttentionSpec read_attention(Config& c, int64_t hidden_size) {
 
 GatedDeltaSpec read_delta(Config& c) {
   GatedDeltaSpec delta = read_gated_delta(c);
+  delta.tiled_value_heads = c.bool_or("linear_tiled_value_heads", false);  // GGUF's order
   const std::string gate = c.string_or("output_gate_type", "silu");
   if (gate == "sigmoid") {
     delta.gate = Activation::kSigmoid;
@@ -118,7 +119,7 @@ NgramEmbeddingSpec read_ngrams(Config& c, int64_t vocab_size) {
   rows.heads_per_ngram = c.require_int("heads_per_ngram", {1, 64});
   rows.embed_dim = c.require_int("ple_embed_dim", {1, 1 << 20});
   rows.vocab_base = c.require_int("ngram_vocab_size_base", {2, int64_t{1} << 32});
-  rows.vocab_divisor = c.int_or("make_ngram_vocab_size_divisible_by", 128, {1, 1 << 20});
+  rows.vocab_divisor = c.int_or("make_ngram_vocab_size_divisible_by", 128, {1, int64_t{1} << 40});
   rows.parts = c.require_int("split_ngram_parts", {1, 1 << 20});
   rows.seed = c.int_or("seed", 1234, {0, int64_t{1} << 62});
   rows.boundary = read_boundary(c, vocab_size);

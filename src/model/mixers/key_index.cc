@@ -47,8 +47,13 @@ KeyIndexWeights take_mean_index(WeightStore& weights, const KeyIndexSpec& spec,
                                 const MixerPlace& place) {
   const std::string p = place.layer + "self_attn.indexer.";
   KeyIndexWeights w;
-  w.q =
-      weights.matrix(p + "index_qk_proj", (spec.num_heads + 1) * spec.head_dim, place.hidden_size);
+  const int64_t query_rows = spec.num_heads * spec.head_dim;
+  if (weights.has(p + "k_proj.weight")) {  // GGUF files have them apart
+    w.q = weights.matrix(p + "q_proj", query_rows, place.hidden_size);
+    w.k = weights.matrix(p + "k_proj", spec.head_dim, place.hidden_size);
+  } else {
+    w.q = weights.matrix(p + "index_qk_proj", query_rows + spec.head_dim, place.hidden_size);
+  }
   w.q_norm = weights.vector(p + "q_layernorm.weight", {spec.head_dim}, place.norm_add);
   w.k_norm = weights.vector(p + "k_layernorm.weight", {spec.head_dim}, place.norm_add);
   w.eps = place.rms_norm_eps;
@@ -103,7 +108,11 @@ Judged judge_by_means(const ForwardStep& step, LayerId layer, const KeyIndexSpec
   const Tensor heads = both.split_last(spec.head_dim);
   const Tensor queries = heads.slice(1, 0, spec.num_heads);
   const Tensor keys = means.split_last(spec.head_dim);
-  e.copy(raw.split_last(spec.head_dim), heads.slice(1, spec.num_heads, 1));
+  if (w.k.rows > 0) {
+    e.linear(raw, input.x, w.k);
+  } else {
+    e.copy(raw.split_last(spec.head_dim), heads.slice(1, spec.num_heads, 1));
+  }
   e.pool_rows(means, raw, {}, step.positions, step.batch.states(layer, input.tensor + 1),
               spec.unit);
   e.rms_norm(queries, queries, w.q_norm, w.eps);

@@ -40,8 +40,8 @@ struct KeyIndexSpec {
 };
 
 struct KeyIndexWeights {
-  Weight q;             // of an index of means, queries | keys
-  Weight k;             // null there
+  Weight q;  // of an index of means whose k is null, queries | keys
+  Weight k;
   Weight head_weights;  // null: heads are not weighted
   Tensor q_norm;        // null: none
   Tensor k_norm;
@@ -59,8 +59,8 @@ KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& sp
 KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec,
                                   const MixerPlace& place);
 
-/// Qwen4's: queries and raw keys from the layer's input in one matrix, RMS norms of queries and
-/// means.
+/// Qwen4's: queries and raw keys from the layer's input in one matrix or in two, RMS norms of
+/// queries and means.
 KeyIndexWeights take_mean_index(WeightStore& weights, const KeyIndexSpec& spec,
                                 const MixerPlace& place);
 
