@@ -162,7 +162,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-minimax_m3_vl",
                            "gguf-bailing_hybrid",
                            "gguf-deepseek_v4",
-                           "gguf-qwen4_exp"}) {
+                           "gguf-qwen4_exp",
+                           "gguf-glm5_next"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

@@ -65,6 +65,10 @@ FAMILIES = {
     "qwen4_exp_text": ([0, 3], {
         "heads_per_ngram": 1, "output_gate_type": "sigmoid", "full_attention_interval": 2}, {
         "layer_types": ["linear_attention", "full_attention"]}),
+    "glm5_next_text": ([0, 1, 2], {}, SIGMOID | {
+        "mla_use_nope": True, "first_k_dense_replace": 1, "linear_attn_config": {
+            "num_heads": 4, "head_dim": 32, "short_conv_kernel_size": 4,
+            "gate_lower_bound": -5.0}}),
 }
 LISTS = ("layer_types", "mlp_layer_types", "indexer_types", "no_rope_layers")
 

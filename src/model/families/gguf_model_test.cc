@@ -387,7 +387,7 @@ TEST(GgufArchitectures, EachNameBelongsToOne) {
   }
   for (const char* name : {"qwen35moe", "qwen3next", "qwen3moe", "qwen2moe", "olmoe", "llama",
                            "deepseek2", "glm4moe", "gpt-oss", "minimax-m2", "gemma4", "mimo2",
-                           "lfm2moe", "deepseek4", "qwen4exp"}) {
+                           "lfm2moe", "deepseek4", "qwen4exp", "glm5-next"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
