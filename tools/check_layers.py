@@ -62,7 +62,8 @@ PUBLIC_HEADERS = "moeflux/"
 
 # Third-party header -> the one file of src/ that includes it.
 THIRD_PARTY = {
-    "nlohmann/": "src/base/json.h",
+    "nlohmann/json.hpp": "src/base/json.h",
+    "nlohmann/json_fwd.hpp": "src/base/json_fwd.h",
     "fmt/": "src/base/format.h",
     "CLI/": "src/cli/",  # CLI11 is templates over the command's own options: one folder
     "pcre2.h": "src/text/",

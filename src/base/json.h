@@ -6,15 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace moeflux {
-
-/// Key order of the file is kept: messages and dumps read like the input.
-using Json = nlohmann::ordered_json;
-/// Keys sorted and found in logarithmic time. Json looks a key up by walking all of them, which is
-/// quadratic over the tensor lists of large checkpoints (72,000 keys: 9 s against 0.1 s).
-using SortedJson = nlohmann::json;
 
 /// Parses untrusted text. Fails with kCorruption on syntax errors, invalid UTF-8, duplicate keys in
 /// one object, or nesting deeper than 128. `what` names the source in the message ("config.json").

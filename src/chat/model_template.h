@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "engine/model_source.h"
 #include "templates/chat_template.h"

@@ -1,6 +1,7 @@
 #include "checkpoint/expert_pack.h"
 
 #include "base/format.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "checkpoint/checksum.h"
 #include "quant/format_traits.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "io/file.h"
 #include "quant/weight.h"

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/expert_pack.h"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "checkpoint/checksum.h"
 #include "io/memory/memory_file.h"
 #include "quant/formats/tiled.h"

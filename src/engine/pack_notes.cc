@@ -1,6 +1,7 @@
 #include "engine/pack_notes.h"
 
 #include "base/format.h"
+#include "base/json.h"
 #include "checkpoint/checksum.h"
 #include "io/output_folder.h"
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+
 namespace moeflux {
 namespace {
 

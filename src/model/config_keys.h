@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "model/model_spec.h"
 
 namespace moeflux {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/ids.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "state/state_spec.h"
 #include "tensor/tensor.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/json.h"
 
 namespace moeflux {
 namespace {

@@ -2,7 +2,7 @@
 // of the table.
 #pragma once
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "output/output_format.h"
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/json.h"
 #include "output/value_reader.h"
 
 namespace moeflux {

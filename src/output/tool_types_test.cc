@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "output/value_reader.h"
 
 namespace moeflux {

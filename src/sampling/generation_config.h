@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "sampling/sampler.h"
 

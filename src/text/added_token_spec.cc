@@ -2,6 +2,7 @@
 #include "text/added_token_spec.h"
 
 #include "base/format.h"
+#include "base/json.h"
 #include "text/spec_fields.h"
 #include "text/vocabulary.h"
 

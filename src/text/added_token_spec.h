@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "text/added_tokens.h"
 

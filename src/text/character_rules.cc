@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "text/space_symbol.h"
 #include "text/spec_fields.h"
 

@@ -2,6 +2,7 @@
 #include "text/metaspace.h"
 
 #include "base/format.h"
+#include "base/json.h"
 #include "text/space_symbol.h"
 #include "text/spec_fields.h"
 

@@ -3,6 +3,7 @@
 #include "text/pretokenizer.h"
 
 #include "base/format.h"
+#include "base/json.h"
 #include "text/regex_syntax.h"
 #include "text/spec_fields.h"
 #include "text/utf8.h"

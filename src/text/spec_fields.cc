@@ -2,6 +2,7 @@
 #include "text/spec_fields.h"
 
 #include "base/format.h"
+#include "base/json.h"
 
 namespace moeflux {
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/json.h"
 #include "model/mixer.h"
 
 namespace moeflux {
