@@ -52,6 +52,15 @@ function(moeflux_families prefix type ending list)
   set(${list} "${${list}}" PARENT_SCOPE)
 endfunction()
 
+# moeflux_precompile(TARGET headers...)
+# With MOEFLUX_PCH. What holds kernels of several instruction sets is left alone: they share no compiled header.
+function(moeflux_precompile target)
+  if(MOEFLUX_PCH)
+    target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector>
+      ${CMAKE_SOURCE_DIR}/src/base/format.h ${CMAKE_SOURCE_DIR}/src/base/json.h ${ARGN})
+  endif()
+endfunction()
+
 # moeflux_module(NAME [DEPENDS modules...] [PRIVATE libraries...])
 # One folder, one static library: all *.cc of the folder but tests. Tests (*_test.cc) beside the sources join the
 # module's test program.
@@ -65,6 +74,9 @@ function(moeflux_module name)
   set_property(GLOBAL APPEND PROPERTY MOEFLUX_MODULES ${name})
   list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC moeflux_options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  if("moeflux_base" IN_LIST ARG_DEPENDS AND NOT name MATCHES "^(backend|quant)")
+    moeflux_precompile(moeflux_${name})
+  endif()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS *_test.cc)
   # A folder below with a CMakeLists.txt is a module of its own.
   foreach(test ${tests})
@@ -104,6 +116,7 @@ function(moeflux_tests name)
   target_link_libraries(${name} PRIVATE moeflux_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE MOEFLUX_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  moeflux_precompile(${name} <gtest/gtest.h>)
   # What is tested is in the modules, optimised as it ships; the tests themselves compile in two thirds of the time.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(MOEFLUX_SANITIZE MATCHES "undefined")
