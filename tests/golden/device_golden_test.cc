@@ -87,11 +87,15 @@ INSTANTIATE_TEST_SUITE_P(
 class GpuGolden : public DeviceGolden {};
 
 TEST_P(GpuGolden, ChunksAndCacheSizeDoNotChangeABit) {
-  const RunOutput whole = run_model(folder(), tokens(), {.device = device()});
+  // Metal's queues take the launches that the emulator's do, which has the whole text.
+  const bool takes_all = device() != "emulator behind metal";
+  const auto text = takes_all ? std::span<const TokenId>(tokens()) : some_tokens();
+  const RunOutput whole = run_model(folder(), text, {.device = device()});
   ASSERT_FALSE(whole.logits.empty());
-  const RunOutput cut =
-      run_model(folder(), tokens(),
-                {.device = device(), .expert_cache_bytes = uint64_t{0}, .chunks = {3, 1, 30, 1}});
+  const RunOutput cut = run_model(folder(), text,
+                                  {.device = device(),
+                                   .expert_cache_bytes = uint64_t{0},
+                                   .chunks = {3, 1, takes_all ? 30 : 10, 1}});
   EXPECT_EQ(cut.logits, whole.logits);
 }
 
