@@ -1,6 +1,7 @@
 // Residuals of several streams on the CPU backend, as GLM-5.3-Flash has them (4 of 4096), in
-// microseconds a token. Their gates; what a branch reads of them, with the norm and the product
-// before it; what it adds; signed roots of their products. And pools of index keys.
+// microseconds a token. Their gates and the sum that a branch reads by them; that with the norm and
+// the product before it; what it adds; signed roots of their products; their sum by a gate for each
+// number. And pools of index keys.
 //   streams_bench --benchmark_filter=gates/avx512
 #include "base/format.h"
 #include "bench_device.h"
@@ -28,23 +29,22 @@ class Streams {
         normed_(device.noise({n, kStreams * kHidden})),
         logits_(device.noise({n, kLogits})),
         branch_(device.noise({n, kHidden})),
-        gates_{device.noise({n, kStreams}), device.noise({n, kStreams}),
-               device.noise({n, kStreams, kStreams})},
+        gates_{device.noise({n, kStreams}), device.noise({n, kStreams, kStreams})},
         options_{device.noise({3}), device.noise({kLogits}), 20, 1e-6f},
         weight_(lay_out(QuantFormat::plain(DType::kF32), kLogits, kStreams * kHidden)) {
     weight_.parts.codes = device.noise({kLogits, kStreams * kHidden});
     weight_.exact_activations = true;
   }
-  void make_gates() { encoder_.stream_gates(gates_, logits_, options_); }
+  void read_by_gates() { encoder_.read_streams(branch_, gates_, x_, logits_, options_); }
   void read() {
     encoder_.rms_norm(normed_, x_.reshape(normed_.shape), {}, 1e-5f);
     encoder_.linear(logits_, normed_, weight_);
-    make_gates();
-    encoder_.combine_experts(branch_, x_, {{}, gates_.read});
+    read_by_gates();
   }
   void root() {
     encoder_.root_dots(gates_.write, x_, next_, {.scale = 1.0f / 64.0f, .least = 1e-6f});
   }
+  void sum() { encoder_.sum_gated(branch_, x_, next_); }
   void add() { encoder_.expand_streams(next_, x_, branch_, gates_); }
 
  private:
@@ -111,10 +111,11 @@ void add_all() {
         const auto part = [p](void (Streams::*what)()) {
           return [p, what](benchmark::State& state) { run_streams(state, p, what); };
         };
-        add("gates", p, part(&Streams::make_gates));
+        add("gates", p, part(&Streams::read_by_gates));
         add("read", p, part(&Streams::read));
         add("expand", p, part(&Streams::add));
         add("root", p, part(&Streams::root));
+        add("sum", p, part(&Streams::sum));
         add("pool", p, [p](benchmark::State& state) { run_pool(state, p, {}); });
         add("pool/overlap", p,
             [p](benchmark::State& state) { run_pool(state, p, {.width = 512, .overlap = true}); });

@@ -101,8 +101,8 @@ class Encoder {
   /// out = x * activation(gate), elementwise. gate has x's shape, or innermost extent 1 (one gate a
   /// row). out may be x.
   virtual void mul_activated(Tensor out, Tensor x, Tensor gate, Activation activation) = 0;
-  /// out = x / sqrt(mean(x^2) + eps) * weight over the innermost extent. weight f32 [cols]. out may
-  /// be x.
+  /// out = x / sqrt(mean(x^2) + eps) * weight over the innermost extent. weight f32 [cols], or
+  /// [some, cols]: row r takes its row r % some. out may be x.
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
   /// out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight over the innermost extent. weight
   /// f32 [cols]. out may be x.
@@ -117,18 +117,21 @@ class Encoder {
 
   // --- Residuals of several streams ---
 
-  /// The gates of n tokens from logits [n, (2 + streams) * streams], which are those of read |
-  /// write | mix, with scale and base of the options:
+  /// out[t] = the sum over i, in order, of read[t, i] * x[t, i], and the other gates of n tokens,
+  /// all from logits [n, (2 + streams) * streams], which are those of read | write | mix:
   ///   read = sigmoid(logit * scale[0] + base) + eps;  write = 2 sigmoid(logit * scale[1] + base);
   ///   mix = softmax over the last index of (logit * scale[2] + base), + eps; then divided by (sum
-  ///   +
-  /// eps) of its columns, and iterations - 1 times of its rows and again of its columns.
-  /// Where read and mix are null, logits are those of write alone [n, streams].
-  virtual void stream_gates(const StreamGates& gates, Tensor logits,
+  ///   + eps) of its columns, and iterations - 1 times of its rows and again of its columns.
+  /// x f32 [n, streams, cols], out [n, cols]; all contiguous.
+  virtual void read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                             const StreamGateOptions& options) = 0;
-  /// out[t, j] = write[t, j] * branch[t] + sum over i, in order, of mix[t, i, j] * x[t, i]; x[t, j]
-  /// without a mix. x and out [n, streams, cols], contiguous and apart; branch [n, cols].
+  /// out[t, j] = write[t, j] * branch[t] + sum over i, in order, of mix[t, i, j] * x[t, i]. Without
+  /// a mix it is x[t, j] that is added, and write holds logits: 2 sigmoid(write[t, j]) is the gate.
+  /// x and out [n, streams, cols], contiguous and apart; branch [n, cols].
   virtual void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) = 0;
+  /// out[t] = sum over j, in order, of x[t, j] * sigmoid(gates[t, j]). x and gates [n, streams,
+  /// cols], out [n, cols]; all contiguous.
+  virtual void sum_gated(Tensor out, Tensor x, Tensor gates) = 0;
   /// out[t, j] = sign(d) * sqrt(max(|d|, least)) with d = scale * (a[t, j] . b[t, j]), 0 where d
   /// is. a, b f32 [n, streams, cols], contiguous; out f32 [n, streams], contiguous.
   virtual void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) = 0;

@@ -151,22 +151,19 @@ struct PoolGates {
 /// Tokens of a pool, at most.
 constexpr int64_t kPoolMax = 128;
 
-/// A residual of several streams, for each of n tokens: what a branch reads of them, what they get
-/// of its result, and how they mix. f32 and contiguous.
+/// A residual of several streams, for each of n tokens: what they get of a branch's result, and how
+/// they mix. f32 and contiguous.
 struct StreamGates {
-  Tensor read;   // [n, streams], or null: they are read by other means
   Tensor write;  // [n, streams]
-  Tensor mix;    // [n, streams, streams], or null: none mixes with another
+  Tensor mix;    // [n, streams, streams], or null: none mixes with another, and write has logits
 };
 
-/// How stream_gates() makes them. Without gates to read and to mix there are neither scale nor
-/// base: write_scale multiplies the logits of write.
+/// How read_streams() makes them, and the gates that it reads by.
 struct StreamGateOptions {
   Tensor scale = {};       // f32 [3], of read, write and mix
   Tensor base = {};        // f32 [(2 + streams) * streams]: those of read | write | mix
   int64_t iterations = 1;  // of divisions by sums
   float eps = 0.0f;
-  float write_scale = 1.0f;
 };
 /// Streams of a residual, at most.
 constexpr int64_t kStreamsMax = 5;

@@ -65,6 +65,23 @@ TEST(RmsNorm, NormalisesHeadsInsideAWiderRowInPlace) {
   });
 }
 
+TEST(RmsNorm, TakesWeightsInTurn) {
+  Random random(20);
+  for (const int64_t n : {1, 5, 2100}) {
+    for (const int64_t cols : {7, 16, 300, n < 10 ? 4096 : 128}) {
+      const std::vector<float> x = random.floats(n * 4 * cols, -3.0f, 3.0f);
+      const std::vector<float> w = random.floats(4 * cols, 0.5f, 1.5f);
+      const std::vector<float> tolerance(x.size(), kRounding * 16.0f * 9.0f);
+      compare_with_reference(
+          {"rms_norm", formatted("{}x4 of {}", n, cols), cols, tolerance}, [&](Session& s) {
+            const Tensor streams = s.floats({n, 4, cols}, x);
+            s.encoder().rms_norm(streams, streams, s.floats({4, cols}, w), 1e-6f);
+            return s.read(streams);
+          });
+    }
+  }
+}
+
 TEST(RmsNorm, NormalisesManyHeadsAndGatesThem) {
   Random random(19);
   const int64_t n = 2100;  // 8400 rows: a SIMD group of a GPU has several

@@ -17,54 +17,65 @@ std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
   return all;
 }
 
-/// All three gates of n tokens, one behind the other.
+/// What n tokens read by their gates, and the gates of writing and mixing, one behind the other.
 struct GateProblem {
   int64_t n = 1;
   int64_t streams = 4;
   int64_t iterations = 20;
+  int64_t cols = 12;
+  std::vector<float> x = {};
   std::vector<float> logits = {};
   std::vector<float> base = {};
 
-  static GateProblem make(Random& random, int64_t n, int64_t streams, int64_t iterations) {
+  static GateProblem make(Random& random, int64_t n, int64_t streams, int64_t iterations,
+                          int64_t cols = 12) {
     const int64_t width = (2 + streams) * streams;
-    return {n, streams, iterations, random.floats(n * width, -4.0f, 4.0f),
+    return {n,
+            streams,
+            iterations,
+            cols,
+            random.floats(n * streams * cols),
+            random.floats(n * width, -4.0f, 4.0f),
             random.floats(width, -2.0f, 2.0f)};
   }
   std::vector<float> run(Session& s, const Chunks& chunks) const {
     const int64_t width = (2 + streams) * streams;
-    const StreamGates all{s.zeros({n, streams}), s.zeros({n, streams}),
-                          s.zeros({n, streams, streams})};
+    const StreamGates all{s.zeros({n, streams}), s.zeros({n, streams, streams})};
+    const Tensor out = s.zeros({n, cols});
+    const Tensor from = s.floats({n, streams, cols}, x);
     const Tensor in = s.floats({n, width}, logits);
     const StreamGateOptions options{s.floats({3}, std::vector<float>{0.5f, 1.5f, 1.0f}),
                                     s.floats({width}, base), iterations, 1e-6f};
     int64_t at = 0;
     for (const int64_t rows : chunks) {
-      s.encoder().stream_gates(
-          {all.read.slice(0, at, rows), all.write.slice(0, at, rows), all.mix.slice(0, at, rows)},
-          in.slice(0, at, rows), options);
+      s.encoder().read_streams(out.slice(0, at, rows),
+                               {all.write.slice(0, at, rows), all.mix.slice(0, at, rows)},
+                               from.slice(0, at, rows), in.slice(0, at, rows), options);
       at += rows;
     }
-    return joined({s.read(all.read), s.read(all.write), s.read(all.mix)});
+    return joined({s.read(out), s.read(all.write), s.read(all.mix)});
   }
 };
 
-TEST(StreamGates, MatchTheReference) {
+TEST(ReadStreams, MatchesTheReference) {
   Random random(81);
   for (const int64_t streams : {1, 2, 3, 4, 5}) {
     for (const int64_t iterations : {1, 2, 20}) {
-      const GateProblem p = GateProblem::make(random, 5, streams, iterations);
+      const int64_t cols = iterations == 1 ? 1 : iterations == 2 ? 515 : 12;
+      const GateProblem p = GateProblem::make(random, 5, streams, iterations, cols);
       // Two sigmoids, and numbers up to 1 that have been divided twice an iteration.
-      const std::vector<float> tolerance(static_cast<size_t>(p.n * (2 + streams) * streams),
-                                         kRounding * static_cast<float>(16 + 8 * iterations));
+      const std::vector<float> tolerance(
+          static_cast<size_t>(p.n * (cols + streams + streams * streams)),
+          kRounding * static_cast<float>(16 + 8 * iterations));
       compare_with_reference(
-          {"stream_gates", formatted("{} streams, {} iterations", streams, iterations), streams,
+          {"read_streams", formatted("{} streams, {} iterations", streams, iterations), streams,
            tolerance},
           [&](Session& s) { return p.run(s, {p.n}); });
     }
   }
 }
 
-TEST(StreamGates, AMixKeepsSumsOfRowsAndColumns) {
+TEST(ReadStreams, AMixKeepsSumsOfRowsAndColumns) {
   Random random(82);
   const GateProblem p = GateProblem::make(random, 3, 4, 20);
   for (const NamedDevice* device : one_device_per_family()) {
@@ -75,8 +86,8 @@ TEST(StreamGates, AMixKeepsSumsOfRowsAndColumns) {
         float row = 0.0f;
         float column = 0.0f;
         for (size_t j = 0; j < 4; ++j) {
-          row += gates[24 + t * 16 + i * 4 + j];
-          column += gates[24 + t * 16 + j * 4 + i];
+          row += gates[48 + t * 16 + i * 4 + j];
+          column += gates[48 + t * 16 + j * 4 + i];
         }
         EXPECT_NEAR(row, 1.0f, 0.05f) << device->name;
         EXPECT_NEAR(column, 1.0f, 1e-4f) << device->name;
@@ -85,20 +96,31 @@ TEST(StreamGates, AMixKeepsSumsOfRowsAndColumns) {
   }
 }
 
-TEST(StreamGates, ThoseOfWritingAloneMatchTheReference) {
+/// Sums over streams, each number of which has a gate.
+std::vector<float> gated_sum_of(Session& s, const Shape& shape, const std::vector<float>& x,
+                                const std::vector<float>& gates, const Chunks& chunks) {
+  const Tensor from = s.floats(shape, x);
+  const Tensor gate = s.floats(shape, gates);
+  const Tensor out = s.zeros({shape[0], shape[2]});
+  int64_t at = 0;
+  for (const int64_t rows : chunks) {
+    s.encoder().sum_gated(out.slice(0, at, rows), from.slice(0, at, rows), gate.slice(0, at, rows));
+    at += rows;
+  }
+  return s.read(out);
+}
+
+TEST(SumGated, MatchesTheReference) {
   Random random(88);
   for (const int64_t streams : {1, 3, 4}) {
-    for (const int64_t n : {1, 50}) {
-      const std::vector<float> logits = random.floats(n * streams, -30.0f, 30.0f);
-      const std::vector<float> tolerance(logits.size(), 16.0f * kRounding);
+    for (const int64_t cols : {1, 7, 64, 130, 515}) {
+      const Shape shape{3, streams, cols};
+      const std::vector<float> x = random.floats(shape.num_elements());
+      const std::vector<float> gates = random.floats(shape.num_elements(), -30.0f, 30.0f);
+      const std::vector<float> tolerance(static_cast<size_t>(3 * cols), 16.0f * kRounding);
       compare_with_reference(
-          {"stream_gates", formatted("of writing, {}x{}", n, streams), streams, tolerance},
-          [&](Session& s) {
-            const Tensor write = s.zeros({n, streams});
-            s.encoder().stream_gates({{}, write, {}}, s.floats({n, streams}, logits),
-                                     {.write_scale = 0.25f});
-            return s.read(write);
-          });
+          {"sum_gated", formatted("{} streams of {}", streams, cols), cols, tolerance},
+          [&](Session& s) { return gated_sum_of(s, shape, x, gates, {3}); });
     }
   }
 }
@@ -159,14 +181,15 @@ struct ExpandProblem {
   std::vector<float> mix = {};
 
   static ExpandProblem make(Random& random, int64_t n, int64_t streams, int64_t cols, bool mixes) {
-    return {n,
-            streams,
-            cols,
-            mixes,
-            random.floats(n * streams * cols),
-            random.floats(n * cols),
-            random.floats(n * streams, 0.0f, 2.0f),
-            random.floats(n * streams * streams, 0.0f, 1.0f)};
+    return {
+        n,
+        streams,
+        cols,
+        mixes,
+        random.floats(n * streams * cols),
+        random.floats(n * cols),
+        mixes ? random.floats(n * streams, 0.0f, 2.0f) : random.floats(n * streams, -30.0f, 30.0f),
+        random.floats(n * streams * streams, 0.0f, 1.0f)};
   }
   std::vector<float> run(Session& s, const Chunks& chunks) const {
     const Tensor out = s.zeros({n, streams, cols});
@@ -178,7 +201,7 @@ struct ExpandProblem {
     for (const int64_t rows : chunks) {
       s.encoder().expand_streams(
           out.slice(0, at, rows), from.slice(0, at, rows), added.slice(0, at, rows),
-          {{}, writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}});
+          {writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}});
       at += rows;
     }
     return s.read(out);
@@ -213,10 +236,12 @@ TEST(Streams, ATokensResultsAreItsOwn) {
     const std::vector<float> expected = expand.run(s, {30});
     const Shape shape{30, 4, 40};
     const std::vector<float> dots = root_dots_of(s, shape, expand.x, other, {30});
+    const std::vector<float> sums = gated_sum_of(s, shape, expand.x, other, {30});
     for (const Chunks& chunks : {one_by_one(30), Chunks{1, 9, 20}}) {
       expect_same_bits(device->name, expected_gates, gates.run(s, chunks));
       expect_same_bits(device->name, expected, expand.run(s, chunks));
       expect_same_bits(device->name, dots, root_dots_of(s, shape, expand.x, other, chunks));
+      expect_same_bits(device->name, sums, gated_sum_of(s, shape, expand.x, other, chunks));
     }
   }
 }

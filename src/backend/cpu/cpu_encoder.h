@@ -60,9 +60,10 @@ class CpuEncoder : public Encoder {
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
   void top_rows(Tensor values, Tensor ids, Tensor x) override;
-  void stream_gates(const StreamGates& gates, Tensor logits,
+  void read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                     const StreamGateOptions& options) override;
   void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
+  void sum_gated(Tensor out, Tensor x, Tensor gates) override;
   void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) override;
 
   void embed(Tensor out, const Weight& table, Tensor token_ids) override;
@@ -169,7 +170,6 @@ class CpuEncoder : public Encoder {
                          const KvView& kv, const AttentionOptions& options);
   void attend(const Tensor& out, const Tensor& q, int64_t kv_heads, const KvView& kv,
               const AttentionOptions& options);
-  void write_gates(const StreamGates& gates, Tensor logits, float scale);
   /// The pages with a row a key.
   KvView append_index_keys(const Tensor& k, const KvView& kv, const SelectOptions& options);
   void select(const Select& op);

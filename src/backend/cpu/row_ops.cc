@@ -65,15 +65,18 @@ void CpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
 void CpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   flush();
   MF_CHECK(out.shape == x.shape);
-  MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
+  MF_CHECK(weight.is_null() || (weight.shape.back() == x.shape.back() && weight.is_contiguous()));
   if (!status_.ok()) return;
   const RowsView to(out);
   const RowsView from(x);
   const float* w = floats_or_null(weight);
+  const int64_t weights =
+      weight.is_null() ? 1 : weight.num_elements() / std::max<int64_t>(1, to.cols);
   const int64_t step = rows_at_once(to.cols);
   for_tasks((to.rows + step - 1) / step, to.rows * to.cols, [&](int64_t task) {
     for (int64_t r = task * step; r < std::min(to.rows, (task + 1) * step); ++r) {
-      kernels_.rms_norm(to.row(r), from.row(r), w, to.cols, eps);
+      const float* own = weights == 1 ? w : w + r % weights * to.cols;
+      kernels_.rms_norm(to.row(r), from.row(r), own, to.cols, eps);
     }
   });
 }

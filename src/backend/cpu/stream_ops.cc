@@ -65,28 +65,32 @@ void divide_by_sums(float* x, const Runs& runs, float eps) {
 
 }  // namespace
 
-void CpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
+void CpuEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                               const StreamGateOptions& options) {
   flush();
   const RowsView from(logits);
-  if (gates.read.is_null()) return write_gates(gates, logits, options.write_scale);
-  const int64_t streams = gates.read.dim(1);
-  MF_CHECK(from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
+  const RowsView to(out);
+  const int64_t streams = x.dim(1);
+  MF_CHECK(x.is_contiguous() && to.rows == x.dim(0) && to.cols == x.shape.back() &&
+           from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
            options.scale.num_elements() == 3 && streams <= kStreamsMax &&
-           gates.read.is_contiguous() && gates.write.is_contiguous() && gates.mix.is_contiguous());
+           gates.write.is_contiguous() && gates.mix.is_contiguous());
   if (!status_.ok()) return;
   const Runs rows{streams, streams, streams, 1};
   const Runs columns{streams, 1, streams, streams};
-  const int64_t work = from.rows * (options.iterations * from.cols * 4 + 512);
+  const int64_t work =
+      from.rows * (options.iterations * from.cols * 4 + 512 + 2 * streams * to.cols);
   for_tasks(from.rows, work, [&](int64_t t) {
     const TokenGates token{from.row(t), host_ptr<float>(options.scale),
                            host_ptr<float>(options.base), streams, options.eps};
+    std::array<float, kStreamsMax> read{};
     for (int64_t i = 0; i < streams; ++i) {
-      host_ptr<float>(gates.read)[t * streams + i] =
-          static_cast<float>(sigmoid(token.logit(0, i)) + options.eps);
+      read[static_cast<size_t>(i)] = static_cast<float>(sigmoid(token.logit(0, i)) + options.eps);
       host_ptr<float>(gates.write)[t * streams + i] =
           static_cast<float>(2.0 * sigmoid(token.logit(1, i)));
     }
+    kernels_.weighted_sum(to.row(t), host_ptr<float>(x) + t * streams * to.cols, to.cols,
+                          read.data(), streams, to.cols);
     float* mix = host_ptr<float>(gates.mix) + t * streams * streams;
     token.soften(mix);
     divide_by_sums(mix, columns, options.eps);
@@ -97,16 +101,18 @@ void CpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
   });
 }
 
-void CpuEncoder::write_gates(const StreamGates& gates, Tensor logits, float scale) {
-  const RowsView from(logits);
-  MF_CHECK(gates.mix.is_null() && gates.write.shape == logits.shape && logits.is_contiguous() &&
-           gates.write.is_contiguous());
+void CpuEncoder::sum_gated(Tensor out, Tensor x, Tensor gates) {
+  flush();
+  const RowsView to(out);
+  const int64_t streams = x.dim(1);
+  MF_CHECK(x.shape == gates.shape && x.is_contiguous() && gates.is_contiguous() &&
+           to.rows == x.dim(0) && to.cols == x.shape.back());
   if (!status_.ok()) return;
-  float* to = host_ptr<float>(gates.write);
-  for (int64_t i = 0; i < from.rows * from.cols; ++i) {
-    const double logit = static_cast<double>(from.data[i]) * scale;
-    to[i] = static_cast<float>(2.0 * sigmoid(logit));
-  }
+  for_tasks(to.rows, 4 * to.rows * to.cols * streams, [&](int64_t t) {
+    const int64_t at = t * streams * to.cols;
+    kernels_.sum_gated(to.row(t), host_ptr<float>(x) + at, host_ptr<float>(gates) + at, streams,
+                       to.cols);
+  });
 }
 
 void CpuEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) {
@@ -136,9 +142,13 @@ void CpuEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const Strea
   const float* write = host_ptr<float>(gates.write);
   const float* mix = floats_or_null(gates.mix);
   for_tasks(added.rows, to.rows * to.cols * (streams + 1), [&](int64_t t) {
+    std::array<float, kStreamsMax> made{};
+    for (int64_t i = 0; mix == nullptr && i < streams; ++i) {
+      made[static_cast<size_t>(i)] = static_cast<float>(2.0 * sigmoid(write[t * streams + i]));
+    }
     kernels_.expand_streams({.x = from.row(t * streams),
                              .branch = added.row(t),
-                             .write = write + t * streams,
+                             .write = mix == nullptr ? made.data() : write + t * streams,
                              .mix = mix == nullptr ? nullptr : mix + t * streams * streams,
                              .streams = streams,
                              .n = from.cols,

@@ -179,9 +179,10 @@ void GpuEncoder::glu(Tensor out, Tensor gate, Tensor up, const GluOptions& optio
 
 void GpuEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   MF_CHECK(out.shape == x.shape);
-  MF_CHECK(weight.is_null() ||
-           (weight.num_elements() == x.shape.back() && weight.dtype == DType::kF32));
+  MF_CHECK(weight.is_null() || (weight.shape.back() == x.shape.back() && weight.is_contiguous() &&
+                                weight.dtype == DType::kF32));
   const NormOp op{out, x, weight, eps};
+  if (!weight.is_null() && rows_of(weight) > 1) return record(plan_norm(op, {}, {}));
   if (fuse(op) == Action::kLaunch) record(plan_norm(op, {}, {}));
 }
 
@@ -202,19 +203,15 @@ void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
 
 // --- Residuals of several streams ---
 
-void GpuEncoder::stream_gates(const StreamGates& gates, Tensor logits,
+void GpuEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                               const StreamGateOptions& options) {
-  if (gates.read.is_null()) {
-    MF_CHECK(gates.mix.is_null() && gates.write.shape == logits.shape && logits.is_contiguous() &&
-             gates.write.is_contiguous());
-    return record(plan_stream_gates(gates, logits, options));
-  }
-  const int64_t streams = gates.read.dim(1);
+  const int64_t streams = x.dim(1);
   MF_CHECK(logits.is_contiguous() && logits.shape.back() == (2 + streams) * streams &&
            options.base.num_elements() == logits.shape.back() &&
-           options.scale.num_elements() == 3 && streams <= kStreamsMax &&
-           gates.read.is_contiguous() && gates.write.is_contiguous() && gates.mix.is_contiguous());
-  record(plan_stream_gates(gates, logits, options));
+           options.scale.num_elements() == 3 && streams <= kStreamsMax && x.is_contiguous() &&
+           out.is_contiguous() && rows_of(out) == x.dim(0) && out.shape.back() == x.shape.back() &&
+           gates.write.is_contiguous() && gates.mix.is_contiguous());
+  record(plan_read_streams({out, gates, x, logits, options}));
 }
 
 void GpuEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) {
@@ -222,6 +219,12 @@ void GpuEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const Strea
            rows_of(branch) == x.dim(0) && branch.shape.back() == x.shape.back() &&
            x.dim(1) <= kStreamsMax && !have_overlap(out, x));
   record(plan_expand_streams({out, x, branch, gates}));
+}
+
+void GpuEncoder::sum_gated(Tensor out, Tensor x, Tensor gates) {
+  MF_CHECK(x.shape == gates.shape && x.is_contiguous() && gates.is_contiguous() &&
+           out.is_contiguous() && rows_of(out) == x.dim(0) && out.shape.back() == x.shape.back());
+  record(plan_sum_gated(out, x, gates));
 }
 
 void GpuEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) {

@@ -43,9 +43,10 @@ class GpuEncoder : public Encoder {
   void scale(Tensor out, Tensor x, float factor) override;
   void soft_cap(Tensor x, float cap) override;
   void top_rows(Tensor values, Tensor ids, Tensor x) override;
-  void stream_gates(const StreamGates& gates, Tensor logits,
+  void read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                     const StreamGateOptions& options) override;
   void expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) override;
+  void sum_gated(Tensor out, Tensor x, Tensor gates) override;
   void root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions& options) override;
   void gated_ffn(Tensor out, Tensor x, const GluWeights& weights, Tensor out_gate,
                  const GluOptions& options) override;
@@ -119,6 +120,8 @@ class GpuEncoder : public Encoder {
   /// do.
   bool begin_attention(AttentionHeads& heads, const Tensor& k, const Tensor& v);
   void write_heads(const HeadsOp& op);
+  /// The same of keys alone: what waits of other heads goes on waiting.
+  void write_keys(const HeadsOp& op);
   /// The pages with a row a key.
   KvView append_index_keys(const HeadsOp& op, const SelectOptions& options);
   struct GatheredTables {

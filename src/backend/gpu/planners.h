@@ -29,8 +29,14 @@ void record_top_rows(Recorder& recorder, const Tensor& values, const Tensor& ids
 
 // --- Residuals of several streams: stream_plans.cc ---
 
-Plan plan_stream_gates(const StreamGates& gates, const Tensor& logits,
-                       const StreamGateOptions& options);
+struct ReadStreamsOp {
+  Tensor out;
+  const StreamGates& gates;
+  Tensor x;
+  Tensor logits;
+  const StreamGateOptions& options;
+};
+Plan plan_read_streams(const ReadStreamsOp& op);
 struct ExpandOp {
   Tensor out;
   Tensor x;
@@ -38,6 +44,7 @@ struct ExpandOp {
   const StreamGates& gates;
 };
 Plan plan_expand_streams(const ExpandOp& op);
+Plan plan_sum_gated(const Tensor& out, const Tensor& x, const Tensor& gates);
 Plan plan_root_dots(const Tensor& out, const Tensor& a, const Tensor& b,
                     const RootDotOptions& options);
 
@@ -55,7 +62,7 @@ void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down);
 /// Heads that attention does not follow.
 void record_heads(Recorder& recorder, const AllHeads& all);
 struct HeadsOp {
-  Tensor q;
+  Tensor q;  // null: only keys and values
   Tensor k;
   Tensor v;  // null: values are parts of keys
   const KvView& kv;

@@ -122,7 +122,7 @@ Plan plan_glu(const Tensor& out, const Tensor& gate, const Tensor& up, const Glu
 Plan plan_norm(const NormOp& norm, const Tensor& gate, Activation activation) {
   RowsParams p = rows_params(norm.out, norm.x, gate);
   p.factor = norm.eps;
-  p.has_weight = norm.weight.is_null() ? 0 : 1;
+  p.weights = norm.weight.is_null() ? 0 : rows_of(norm.weight);
   p.has_gate = gate.is_null() ? 0 : 1;
   p.activation = activation_code(activation);
   p.wide = p.cols % 4 == 0 && is_wide(norm.x) && is_wide(norm.out) && is_wide(norm.weight) &&
@@ -130,7 +130,7 @@ Plan plan_norm(const NormOp& norm, const Tensor& gate, Activation activation) {
                ? 1
                : 0;
   const bool narrow = is_narrow(norm.x);
-  p.simd_rows = p.rows >= kManyRows && shares_inner(p) ? u32{kNarrowRows} : 1;
+  p.simd_rows = p.rows >= kManyRows && p.weights <= 1 && shares_inner(p) ? u32{kNarrowRows} : 1;
   Plan plan =
       narrow ? make_plan(KernelId::rms_norm_narrow,
                          {groups_for(p.rows, kNarrowThreads / kSimdLanes * p.simd_rows), 1, 1},

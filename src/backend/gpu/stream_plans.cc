@@ -7,39 +7,28 @@ namespace {
 
 static_assert(kStreamsMax == kExpandStreamsMax && kStreamsMax * kStreamsMax <= kSimdLanes);
 
-constexpr uint32_t kGateThreads = 64;
 constexpr uint32_t kThreads = 128;
-
-Plan plan_write_gates(const StreamGates& gates, const Tensor& logits, float scale) {
-  WriteGateParams p{};
-  p.count = static_cast<u32>(logits.num_elements());
-  p.scale = scale;
-  Plan plan = make_plan(KernelId::write_gates, {groups_for(p.count, kThreads), 1, 1}, kThreads);
-  plan.set_params(p);
-  plan.bind(range_of(logits, Access::kRead));
-  bind_output(plan, gates.write);
-  return plan;
-}
 
 }  // namespace
 
-Plan plan_stream_gates(const StreamGates& gates, const Tensor& logits,
-                       const StreamGateOptions& options) {
-  if (gates.read.is_null()) return plan_write_gates(gates, logits, options.write_scale);
+Plan plan_read_streams(const ReadStreamsOp& op) {
   StreamGateParams p{};
-  p.tokens = rows_of(logits);
-  p.streams = static_cast<u32>(gates.read.dim(1));
-  p.iterations = static_cast<u32>(options.iterations);
-  p.epsilon = options.eps;
-  Plan plan = make_plan(KernelId::stream_gates,
-                        {groups_for(p.tokens, kGateThreads / kSimdLanes), 1, 1}, kGateThreads);
+  p.streams = static_cast<u32>(op.x.dim(1));
+  p.cols = static_cast<u32>(op.x.shape.back());
+  p.iterations = static_cast<u32>(op.options.iterations);
+  p.epsilon = op.options.eps;
+  p.wide = p.cols % 4 == 0 && is_wide(op.x) && is_wide(op.out) ? 1 : 0;
+  Plan plan = make_plan(
+      KernelId::read_streams,
+      {groups_for(p.wide != 0 ? p.cols / 4 : p.cols, kThreads) + 1, rows_of(op.out), 1}, kThreads);
   plan.set_params(p);
-  plan.bind(range_of(logits, Access::kRead));
-  plan.bind(range_of(options.scale, Access::kRead));
-  plan.bind(range_of(options.base, Access::kRead));
-  bind_output(plan, gates.read);
-  bind_output(plan, gates.write);
-  bind_output(plan, gates.mix);
+  plan.bind(range_of(op.logits, Access::kRead));
+  plan.bind(range_of(op.options.scale, Access::kRead));
+  plan.bind(range_of(op.options.base, Access::kRead));
+  plan.bind(range_of(op.x, Access::kRead));
+  bind_output(plan, op.gates.write);
+  bind_output(plan, op.gates.mix);
+  bind_output(plan, op.out);
   return plan;
 }
 
@@ -60,6 +49,21 @@ Plan plan_expand_streams(const ExpandOp& op) {
   plan.bind(range_of(op.gates.write, Access::kRead));
   plan.bind(range_of(op.gates.mix, Access::kRead));
   bind_output(plan, op.out);
+  return plan;
+}
+
+Plan plan_sum_gated(const Tensor& out, const Tensor& x, const Tensor& gates) {
+  SumGatedParams p{};
+  p.streams = static_cast<u32>(x.dim(1));
+  p.cols = static_cast<u32>(x.shape.back());
+  p.wide = p.cols % 4 == 0 && is_wide(x) && is_wide(gates) && is_wide(out) ? 1 : 0;
+  Plan plan = make_plan(KernelId::sum_gated,
+                        {groups_for(p.wide != 0 ? p.cols / 4 : p.cols, kThreads), rows_of(out), 1},
+                        kThreads);
+  plan.set_params(p);
+  plan.bind(range_of(x, Access::kRead));
+  plan.bind(range_of(gates, Access::kRead));
+  bind_output(plan, out);
   return plan;
 }
 

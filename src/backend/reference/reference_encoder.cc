@@ -92,12 +92,12 @@ void ReferenceEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activati
 
 void ReferenceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) {
   MF_CHECK(out.shape == x.shape);
-  MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
+  MF_CHECK(weight.is_null() || (weight.shape.back() == x.shape.back() && weight.is_contiguous()));
   const RowsView to(out);
   const RowsView from(x);
-  const float* w = weight.is_null() ? nullptr : host_ptr<float>(weight);
   for (int64_t r = 0; r < to.rows; ++r) {
     const float* row = from.row(r);
+    const float* w = weight.is_null() ? nullptr : RowsView(weight).row(r % RowsView(weight).rows);
     double squares = 0.0;
     for (int64_t c = 0; c < to.cols; ++c) squares += static_cast<double>(row[c]) * row[c];
     const double scale = 1.0 / std::sqrt(squares / static_cast<double>(to.cols) + eps);

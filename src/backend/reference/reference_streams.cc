@@ -49,22 +49,14 @@ class Mix {
 
 }  // namespace
 
-void ReferenceEncoder::stream_gates(const StreamGates& gates, Tensor logits,
+void ReferenceEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                                     const StreamGateOptions& options) {
   const RowsView from(logits);
-  if (gates.read.is_null()) {
-    MF_CHECK(gates.mix.is_null() && gates.write.shape == logits.shape);
-    const RowsView write(gates.write);
-    for (int64_t t = 0; t < from.rows; ++t) {
-      for (int64_t i = 0; i < from.cols; ++i) {
-        const double logit = static_cast<double>(from.row(t)[i]) * options.write_scale;
-        write.row(t)[i] = static_cast<float>(2.0 * sigmoid(logit));
-      }
-    }
-    return;
-  }
-  const int64_t streams = gates.read.dim(1);
-  MF_CHECK(from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
+  const RowsView to(out);
+  const RowsView streamed(x);
+  const int64_t streams = x.dim(1);
+  MF_CHECK(to.rows == x.dim(0) && to.cols == streamed.cols && gates.write.dim(1) == streams &&
+           from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
            options.scale.num_elements() == 3 && streams <= kStreamsMax);
   const float* scale = host_ptr<float>(options.scale);
   const float* base = host_ptr<float>(options.base);
@@ -72,13 +64,18 @@ void ReferenceEncoder::stream_gates(const StreamGates& gates, Tensor logits,
     const int64_t at = kind * streams + i;
     return static_cast<double>(from.row(t)[at]) * scale[kind] + base[at];
   };
-  const RowsView read(gates.read);
   const RowsView write(gates.write);
   const RowsView mix(gates.mix);
   for (int64_t t = 0; t < from.rows; ++t) {
+    for (int64_t c = 0; c < to.cols; ++c) {
+      double sum = 0.0;
+      for (int64_t i = 0; i < streams; ++i) {
+        sum += (sigmoid(logit(t, 0, i)) + options.eps) * streamed.row(t * streams + i)[c];
+      }
+      to.row(t)[c] = static_cast<float>(sum);
+    }
     Mix matrix(streams);
     for (int64_t i = 0; i < streams; ++i) {
-      read.row(t)[i] = static_cast<float>(sigmoid(logit(t, 0, i)) + options.eps);
       write.row(t)[i] = static_cast<float>(2.0 * sigmoid(logit(t, 1, i)));
       for (int64_t j = 0; j < streams; ++j) matrix.at(i, j) = logit(t, 2, i * streams + j);
       matrix.soften_row(i, options.eps);
@@ -105,7 +102,8 @@ void ReferenceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch,
   MF_CHECK(out.shape == x.shape && added.rows == x.dim(0) && added.cols == from.cols);
   for (int64_t t = 0; t < x.dim(0); ++t) {
     for (int64_t j = 0; j < streams; ++j) {
-      const double write = RowsView(gates.write).row(t)[j];
+      const double given = RowsView(gates.write).row(t)[j];
+      const double write = gates.mix.is_null() ? 2.0 * sigmoid(given) : given;
       for (int64_t c = 0; c < from.cols; ++c) {
         double sum = write * added.row(t)[c];
         if (gates.mix.is_null()) {
@@ -118,6 +116,23 @@ void ReferenceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch,
         }
         to.row(t * streams + j)[c] = static_cast<float>(sum);
       }
+    }
+  }
+}
+
+void ReferenceEncoder::sum_gated(Tensor out, Tensor x, Tensor gates) {
+  const RowsView to(out);
+  const RowsView from(x);
+  const RowsView gate(gates);
+  const int64_t streams = x.dim(1);
+  MF_CHECK(x.shape == gates.shape && to.rows == x.dim(0) && to.cols == from.cols);
+  for (int64_t t = 0; t < to.rows; ++t) {
+    for (int64_t c = 0; c < to.cols; ++c) {
+      double sum = 0.0;
+      for (int64_t j = t * streams; j < (t + 1) * streams; ++j) {
+        sum += from.row(j)[c] * sigmoid(gate.row(j)[c]);
+      }
+      to.row(t)[c] = static_cast<float>(sum);
     }
   }
 }

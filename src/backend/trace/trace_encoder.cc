@@ -104,7 +104,7 @@ void TraceEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation a
 
 void TraceEncoder::rms_norm(Tensor out, Tensor x, Tensor weight, float) {
   MF_CHECK(out.shape == x.shape);
-  MF_CHECK(weight.is_null() || weight.num_elements() == x.shape.back());
+  MF_CHECK(weight.is_null() || weight.shape.back() == x.shape.back());
   record("rms_norm " + text_of(out));
 }
 
@@ -129,14 +129,21 @@ void TraceEncoder::top_rows(Tensor values, Tensor, Tensor x) {
   record(formatted("top_rows {} of {}", text_of(values), text_of(x)));
 }
 
-void TraceEncoder::stream_gates(const StreamGates& gates, Tensor logits, const StreamGateOptions&) {
-  record(formatted("stream_gates {} from {}", text_of(gates.write), text_of(logits)));
+void TraceEncoder::read_streams(Tensor out, const StreamGates&, Tensor x, Tensor logits,
+                                const StreamGateOptions&) {
+  MF_CHECK(out.num_elements() * x.dim(1) == x.num_elements() && logits.dim(0) == x.dim(0));
+  record(formatted("read_streams {} of {} by {}", text_of(out), text_of(x), text_of(logits)));
 }
 
 void TraceEncoder::expand_streams(Tensor out, Tensor x, Tensor branch, const StreamGates& gates) {
   MF_CHECK(out.shape == x.shape);
   record(formatted("expand_streams {} + {}{}", text_of(out), text_of(branch),
                    gates.mix.is_null() ? "" : " mixed"));
+}
+
+void TraceEncoder::sum_gated(Tensor out, Tensor x, Tensor gates) {
+  MF_CHECK(x.shape == gates.shape && out.num_elements() * x.dim(1) == x.num_elements());
+  record(formatted("sum_gated {} of {}", text_of(out), text_of(x)));
 }
 
 void TraceEncoder::root_dots(Tensor out, Tensor a, Tensor b, const RootDotOptions&) {

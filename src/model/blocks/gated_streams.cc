@@ -11,12 +11,13 @@
 namespace moeflux::blocks {
 namespace {
 
-/// What a branch reads by, or the head.
+/// What a branch reads by, or the head. All that is made of the norm is divided by the number of
+/// streams, so its weights are.
 struct Reader {
   Tensor norm;    // [streams, hidden_size]
   Weight down;    // to gate_rank
   Weight up;      // to a gate for each number of each stream
-  Weight inject;  // to a gate for each stream; null for the head
+  Weight inject;  // to the logit of a gate for each stream; null for the head
 };
 
 class GatedStreams : public Residual {
@@ -45,7 +46,7 @@ class GatedStreams : public Residual {
     return {.now = scratch({tokens, n, hidden_size_}),
             .next = scratch({tokens, n, hidden_size_}),
             .narrow = scratch({tokens, hidden_size_}),
-            .gates = {{}, scratch({tokens, n}), {}}};
+            .gates = {scratch({tokens, n}), {}}};
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
@@ -72,7 +73,8 @@ class GatedStreams : public Residual {
   Reader take(WeightStore& weights, const std::string& name, const ModelSpec& spec,
               float norm_add) const {
     const int64_t rank = spec_.gate_rank;
-    return {take_stream_norm(weights, name + ".hc_norm", spec, norm_add),
+    const float share = 1.0f / static_cast<float>(spec_.count);
+    return {take_stream_norm(weights, name + ".hc_norm", spec, norm_add, share),
             weights.matrix(name + ".input_mix_weight_down", rank, width()),
             weights.matrix(name + ".input_mix_weight_up", width(), rank),
             {}};
@@ -88,44 +90,35 @@ class GatedStreams : public Residual {
 
 Tensor GatedStreams::read_by(Encoder& e, const ResidualStream& stream, const Reader& reader) const {
   ScratchScope scope(e);
-  const int64_t tokens = stream.now.dim(0);
-  const float share = 1.0f / static_cast<float>(spec_.count);
-  const auto scratch = [&](int64_t cols) { return e.scratch({tokens, cols}, DType::kF32); };
+  const auto scratch = [&](int64_t cols) {
+    return e.scratch({stream.now.dim(0), cols}, DType::kF32);
+  };
   const Tensor normed = e.scratch(stream.now.shape, DType::kF32);
+  const Tensor gates = e.scratch(stream.now.shape, DType::kF32);
   const Tensor low = scratch(spec_.gate_rank);
   const Tensor unit = scratch(spec_.gate_rank);
-  const Tensor gates = scratch(width());
-  const Tensor logits = scratch(spec_.count);
   norm_streams(e, normed, stream.now, reader.norm, norm_eps_);
   // Beside each other, as they share their x.
   e.linear(low, flat(normed), reader.down);
-  if (reader.inject.rows > 0) {
-    e.linear(logits, flat(normed), reader.inject);
-    e.stream_gates(stream.gates, logits, {.write_scale = share});
-  }
-  e.scale(low, low, share);
+  if (reader.inject.rows > 0) e.linear(stream.gates.write, flat(normed), reader.inject);
   e.mul_activated(unit, low, low, Activation::kSigmoid);  // SiLU
-  e.linear(gates, unit, reader.up);
-  const Tensor read = flat(normed);
-  e.mul_activated(read, read, gates, Activation::kSigmoid);
-  const auto one = [&](int64_t i) { return read.slice(1, i * hidden_size_, hidden_size_); };
-  e.add(stream.narrow, one(0), one(1));
-  for (int64_t i = 2; i < spec_.count; ++i) e.add(stream.narrow, stream.narrow, one(i));
-  e.scale(stream.narrow, stream.narrow, share);
+  e.linear(flat(gates), unit, reader.up);
+  e.sum_gated(stream.narrow, normed, gates);
   return stream.narrow;
 }
 
 }  // namespace
 
 void norm_streams(Encoder& e, Tensor out, Tensor x, Tensor weight, float eps) {
-  e.rms_norm(out, x, {}, eps);
-  e.mul_activated(out, out, repeated(weight, x.dim(0)), Activation::kIdentity);
+  e.rms_norm(out, x, weight, eps);
 }
 
 Tensor take_stream_norm(WeightStore& weights, const std::string& name, const ModelSpec& spec,
-                        float norm_add) {
+                        float norm_add, float factor) {
   const int64_t streams = spec.streams.count;
-  const Tensor weight = weights.vector(name + ".weight", {streams * spec.hidden_size}, norm_add);
+  const Tensor weight =
+      weights.mapped_vector(name + ".weight", {streams * spec.hidden_size},
+                            [=](float value) { return (value + norm_add) * factor; });
   return weight.is_null() ? weight : weight.reshape({streams, spec.hidden_size});
 }
 

@@ -16,9 +16,10 @@ namespace moeflux::blocks {
 /// f32 [streams, cols]; out may be x.
 void norm_streams(Encoder& e, Tensor out, Tensor x, Tensor weight, float eps);
 
-/// The weights of such a norm, which checkpoints have in one row.
+/// The weights of such a norm, which checkpoints have in one row: `norm_add` more than they say,
+/// times `factor`.
 Tensor take_stream_norm(WeightStore& weights, const std::string& name, const ModelSpec& spec,
-                        float norm_add);
+                        float norm_add, float factor = 1.0f);
 
 /// Claims "layers.N.attn_hyper_connection", "layers.N.mlp_hyper_connection" and
 /// "hyper_connection_mixer". `norm_add` is added to weights of norms.

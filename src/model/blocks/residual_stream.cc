@@ -64,7 +64,7 @@ class MixedStreams : public Residual {
     return {.now = scratch({tokens, n, hidden_size_}),
             .next = scratch({tokens, n, hidden_size_}),
             .narrow = scratch({tokens, hidden_size_}),
-            .gates = {scratch({tokens, n}), scratch({tokens, n}), scratch({tokens, n, n})}};
+            .gates = {scratch({tokens, n}), scratch({tokens, n, n})}};
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
@@ -149,8 +149,8 @@ Tensor MixedStreams::read(Encoder& e, const ResidualStream& stream, const Branch
   ScratchScope scope(e);
   const Tensor logits = e.scratch({stream.now.dim(0), w.gates.rows}, DType::kF32);
   gate_logits(e, stream, w.gates, logits);
-  e.stream_gates(stream.gates, logits, {w.scale, w.base, spec_.iterations, spec_.eps});
-  e.combine_experts(stream.narrow, stream.now, {{}, stream.gates.read});
+  e.read_streams(stream.narrow, stream.gates, stream.now, logits,
+                 {w.scale, w.base, spec_.iterations, spec_.eps});
   return stream.narrow;
 }
 

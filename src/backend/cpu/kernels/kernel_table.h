@@ -315,6 +315,8 @@ struct KernelTable {
   void (*weighted_sum)(float* out, const float* rows, int64_t stride, const float* weights,
                        int64_t count, int64_t n);
   void (*expand_streams)(const ExpandArgs& args);
+  /// out = sum over r of x[r * n ...] * sigmoid(gates[r * n ...]), in order.
+  void (*sum_gated)(float* out, const float* x, const float* gates, int64_t count, int64_t n);
   float (*dot)(const float* a, const float* b, int64_t n);
   /// out = e^x: the approximation the others are built on, for its own test.
   void (*exp)(float* out, const float* x, int64_t n);

@@ -43,6 +43,7 @@ constexpr KernelTable make_table(const char* name) {
           .mul_activated = mul_activated,
           .weighted_sum = weighted_sum,
           .expand_streams = expand_streams,
+          .sum_gated = sum_gated,
           .dot = dot,
           .exp = exp_array};
 }

@@ -205,6 +205,17 @@ static void expand_streams(const ExpandArgs& args) {
   }
 }
 
+static void sum_gated(float* out, const float* x, const float* gates, int64_t count, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Vec sum = vset(0.0f);
+    for (int64_t r = 0; r < count; ++r) {
+      const Vec gate = vactivate(vload_some(gates + r * n + i, n - i), ActivationKind::kSigmoid);
+      sum = vfma(vload_some(x + r * n + i, n - i), gate, sum);
+    }
+    vstore_some(out + i, sum, n - i);
+  }
+}
+
 static void rope(const RopeArgs& args) {
   const int64_t half = args.rotary_dim / 2;
   for (int64_t h = 0; h < args.heads; ++h) {

@@ -23,7 +23,7 @@ struct RowsParams {
   u32 rows;
   u32 cols;
   u32 activation;  // 0 silu, 1 sigmoid, 2 gelu_tanh, 3 identity, 4 relu
-  u32 has_weight;  // rms_norm
+  u32 weights;     // rms_norm: row r takes its row r % weights; 0: it has none
   u32 has_gate;    // rms_norm_narrow: times activation(b)
   u32 wide;        // all rows begin on 16-byte boundaries and are multiples of them
   u32 simd_rows;   // rms_norm_narrow

@@ -20,7 +20,7 @@ MF_FN NormScales norm_scales(MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) weigh
                              MF_GLOBAL(const f32) gates, u32 c) {
   const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
   NormScales scales = {ones, ones};
-  if (p.has_weight != 0u) scales.weight = load_columns(weight, c, p.cols, p.wide);
+  if (p.weights != 0u) scales.weight = load_columns(weight, c, p.cols, p.wide);
   if (p.has_gate != 0u) scales.gate = load_columns(gates, c, p.cols, p.wide);
   return scales;
 }
@@ -28,11 +28,17 @@ MF_FN NormScales norm_scales(MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) weigh
 /// (row * factor * weight) * activation(gate), the last two if they are there.
 MF_FN F4 normed_columns(MF_PARAMS(RowsParams) p, F4 four, f32 factor, NormScales scales) {
   four = times(four, factor);
-  if (p.has_weight != 0u) four = times(four, scales.weight);
+  if (p.weights != 0u) four = times(four, scales.weight);
   if (p.has_gate == 0u) return four;
   MF_UNROLL
   for (u32 k = 0u; k < 4u; ++k) four.v[k] = four.v[k] * activate(scales.gate.v[k], p.activation);
   return four;
+}
+
+/// The weight of a row of a norm.
+MF_FN MF_GLOBAL(const f32)
+    weight_of_row(MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) weight, u32 row) {
+  return p.weights > 1u ? weight + static_cast<u64>(row % p.weights) * p.cols : weight;
 }
 
 /// Where a row of a norm is.
@@ -86,7 +92,7 @@ MF_FN void norm_narrow_rows(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32
 MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
           MF_READ(2, f32, gate), MF_WRITE(3, f32, out)) {
   MF_THREAD_EARLY;
-  if (p.has_weight != 0u && t.lane * 32u < p.cols) prefetch(t, weight + t.lane * 32u);
+  if (p.weights != 0u && t.lane * 32u < p.cols) prefetch(t, weight + t.lane * 32u);
   await_inputs(t);
   const u32 row = (t.group.x * t.simds + t.simd) * p.simd_rows;
   if (row >= p.rows) return;
@@ -96,7 +102,7 @@ MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weig
     return;
   }
   for (u32 r = 0u; r < p.simd_rows; ++r) {
-    norm_narrow(t, p, a + at.from, weight, gate + at.gates, out + at.to);
+    norm_narrow(t, p, a + at.from, weight_of_row(p, weight, row + r), gate + at.gates, out + at.to);
     at.from += p.a.strides[2];
     at.gates += p.has_gate != 0u ? p.b.strides[2] : 0u;
     at.to += p.out.strides[2];
@@ -112,9 +118,10 @@ MF_KERNEL(rms_norm_wide, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight)
   const f32 own = row_squares(from, t.index, t.threads, p.cols, p.wide);
   const f32 squares = group_sum(t, own, MF_SHARED_AT(t, f32, 0u));
   const f32 factor = norm_factor(squares, p.cols, p.factor);
+  MF_GLOBAL(const f32) own_weight = weight_of_row(p, weight, t.group.x);
   for (u32 c = t.index * 4u; c < p.cols; c += t.threads * 4u) {
     const F4 four = load_columns(from, c, p.cols, p.wide);
-    const NormScales scales = norm_scales(p, weight, a, c);
+    const NormScales scales = norm_scales(p, own_weight, a, c);
     store_columns(to, c, p.cols, p.wide, normed_columns(p, four, factor, scales));
   }
 }

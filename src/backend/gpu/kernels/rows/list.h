@@ -12,9 +12,9 @@
   X(mul_activated_rows, 3, RowsParams, kWaits) \
   X(glu_rows, 3, RowsParams, kWaits)           \
   X(embed_rows, 5, EmbedParams, kWaits)        \
-  X(stream_gates, 6, StreamGateParams, kWaits) \
+  X(read_streams, 7, StreamGateParams, kWaits) \
   X(expand_streams, 5, ExpandParams, kWaits)   \
-  X(write_gates, 2, WriteGateParams, kWaits)   \
+  X(sum_gated, 3, SumGatedParams, kWaits)      \
   X(root_dots, 3, RootDotParams, kWaits)       \
   X(top_values, 4, TopParams, kWaits)          \
   X(read_out, 2, ReadOutParams, kWaits)

@@ -25,9 +25,10 @@ struct TopParams {
 /// Streams of a residual, so that a SIMD group has all of a matrix of them.
 enum : u32 { kExpandStreamsMax = 5 };
 struct StreamGateParams {
-  u32 tokens;
   u32 streams;
+  u32 cols;
   u32 iterations;
+  u32 wide;  // four columns a thread, which begin on 16-byte boundaries
   f32 epsilon;
 };
 struct ExpandParams {
@@ -39,10 +40,10 @@ struct ExpandParams {
   u64 branch_stride;
 };
 
-/// A thread a gate.
-struct WriteGateParams {
-  u32 count;
-  f32 scale;
+struct SumGatedParams {
+  u32 streams;
+  u32 cols;
+  u32 wide;  // four columns a thread, which begin on 16-byte boundaries
 };
 struct RootDotParams {
   u32 rows;

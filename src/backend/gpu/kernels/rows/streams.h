@@ -35,27 +35,21 @@ MF_FN f32 column_sum(MF_T t, f32 value, MatrixLane at) {
   return sum;
 }
 
-/// A SIMD group a token, of whose lanes each has a number of the matrix; those behind it repeat the
-/// last one.
-MF_KERNEL(stream_gates, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f32, scale),
-          MF_CONST(2, f32, base), MF_WRITE(3, f32, read), MF_WRITE(4, f32, write),
-          MF_WRITE(5, f32, mix)) {
-  MF_THREAD;
-  const u32 token = t.group.x * t.simds + t.simd;
-  if (token >= p.tokens) return;
+/// The gates of writing and mixing of a token: of a SIMD group's lanes each has a number of the
+/// matrix; those behind it repeat the last one.
+MF_FN void make_gates(MF_T t, MF_PARAMS(StreamGateParams) p, MF_GLOBAL(const f32) logits,
+                      MF_GLOBAL(const f32) scale, MF_GLOBAL(const f32) base, MF_GLOBAL(f32) write,
+                      MF_GLOBAL(f32) mix) {
   const u32 last = p.streams * p.streams - 1u;
   const u32 lane = t.lane < last ? t.lane : last;
   const MatrixLane at = {lane / p.streams, lane % p.streams, p.streams};
-  MF_GLOBAL(const f32) own = logits + static_cast<u64>(token) * (2u + p.streams) * p.streams;
   if (t.lane < p.streams) {
-    const u64 to = static_cast<u64>(token) * p.streams + t.lane;
-    read[to] = sigmoid(mf_fma(own[t.lane], scale[0], base[t.lane])) + p.epsilon;
     const u32 from = p.streams + t.lane;
-    write[to] = 2.0f * sigmoid(mf_fma(own[from], scale[1], base[from]));
+    write[t.lane] = 2.0f * sigmoid(mf_fma(logits[from], scale[1], base[from]));
   }
   simd_barrier(t);
   const u32 from = 2u * p.streams + lane;
-  f32 value = mf_fma(own[from], scale[2], base[from]);
+  f32 value = mf_fma(logits[from], scale[2], base[from]);
   value = mf_exp(value - row_max(t, value, at));
   value = value / row_sum(t, value, at) + p.epsilon;
   value = value / (column_sum(t, value, at) + p.epsilon);
@@ -64,14 +58,54 @@ MF_KERNEL(stream_gates, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f
     value = value / (row_sum(t, value, at) + p.epsilon);
     value = value / (column_sum(t, value, at) + p.epsilon);
   }
-  if (t.lane <= last) mix[static_cast<u64>(token) * (last + 1u) + lane] = value;
+  if (t.lane <= last) mix[lane] = value;
 }
 
-/// out = 2 sigmoid(logit * scale). A thread a gate.
-MF_KERNEL(write_gates, WriteGateParams, MF_READ(0, f32, logits), MF_WRITE(1, f32, out)) {
+/// Group y: a token. The first group x makes the gates that stay. In the others a thread sums a
+/// column of all streams, or four where p.wide.
+MF_KERNEL(read_streams, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f32, scale),
+          MF_CONST(2, f32, base), MF_READ(3, f32, x), MF_WRITE(4, f32, write),
+          MF_WRITE(5, f32, mix), MF_WRITE(6, f32, out)) {
   MF_THREAD;
-  const u32 i = t.group.x * t.threads + t.index;
-  if (i < p.count) out[i] = 2.0f * sigmoid(logits[i] * p.scale);
+  const u64 token = t.group.y;
+  MF_GLOBAL(const f32) own = logits + token * (2u + p.streams) * p.streams;
+  if (t.group.x == 0u) {
+    if (t.simd > 0u) return;
+    make_gates(t, p, own, scale, base, write + token * p.streams,
+               mix + token * p.streams * p.streams);
+    return;
+  }
+  const u32 thread = (t.group.x - 1u) * t.threads + t.index;
+  const u32 col = thread * (p.wide != 0u ? 4u : 1u);
+  if (col >= p.cols) return;
+  MF_GLOBAL(const f32) from = x + token * p.streams * p.cols;
+  F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  for (u32 i = 0u; i < p.streams; ++i) {
+    const f32 gate = sigmoid(mf_fma(own[i], scale[0], base[i])) + p.epsilon;
+    const F4 value = load_some(from + i * p.cols, col, p.wide);
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) sum.v[k] = mf_fma(gate, value.v[k], sum.v[k]);
+  }
+  store_some(out + token * p.cols, col, p.wide, sum);
+}
+
+/// The sum over streams of x * sigmoid(gate). Group y: a token. A thread a column, or four where
+/// p.wide.
+MF_KERNEL(sum_gated, SumGatedParams, MF_READ(0, f32, x), MF_READ(1, f32, gates),
+          MF_WRITE(2, f32, out)) {
+  MF_THREAD;
+  const u32 col = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
+  if (col >= p.cols) return;
+  const u64 row = static_cast<u64>(t.group.y) * p.cols;
+  F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  for (u32 j = 0u; j < p.streams; ++j) {
+    const u64 at = row * p.streams + j * p.cols;
+    const F4 value = load_some(x + at, col, p.wide);
+    const F4 gate = load_some(gates + at, col, p.wide);
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) sum.v[k] = mf_fma(value.v[k], sigmoid(gate.v[k]), sum.v[k]);
+  }
+  store_some(out + row, col, p.wide, sum);
 }
 
 /// The dot product of a row of each, its root with its sign. A SIMD group a row.
@@ -115,7 +149,7 @@ MF_KERNEL(expand_streams, ExpandParams, MF_READ(0, f32, x), MF_READ(1, f32, bran
     if (i < p.streams) streams[i] = load_some(from + i * p.cols, col, p.wide);
   }
   for (u32 j = 0u; j < p.streams; ++j) {
-    const f32 factor = writes[j];
+    const f32 factor = p.mixes != 0u ? writes[j] : 2.0f * sigmoid(writes[j]);
     F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
     for (u32 k = 0u; k < 4u; ++k) sum.v[k] = factor * added.v[k];
