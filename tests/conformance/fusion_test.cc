@@ -333,6 +333,8 @@ struct HeadsProblem {
   bool v_norm = false;
   int64_t rotary = 0;  // 0: no positions
   bool interleaved = false;
+  int64_t first = 0;         // column that turns
+  int64_t unit = 1;          // positions turn by
   bool null_values = false;  // the pages of values are those of keys
   bool same_rope = true;
   DType page_type = DType::kF32;
@@ -379,11 +381,14 @@ struct HeadsProblem {
     normalize(k_norm, k, norm);
     normalize(v_norm, v, {});
     const RopeOptions options{
-        .rotary_dim = rotary, .interleaved = interleaved, .attention_factor = 1.25f};
+        .rotary_dim = rotary, .interleaved = interleaved, .attention_factor = 1.25f, .unit = unit};
+    const auto turned = [&](const Tensor& x) {
+      return first == 0 ? x : x.slice(2, first, dim - first);
+    };
     if (rotary > 0) {
-      e.rope(q, positions, frequencies, options);
+      e.rope(turned(q), positions, frequencies, options);
       between();
-      e.rope(k, positions, same_rope ? frequencies : others, options);
+      e.rope(turned(k), positions, same_rope ? frequencies : others, options);
       between();
     }
     e.attention(
@@ -416,6 +421,12 @@ TEST(Fusion, HeadsReachAttentionInOneLaunch) {
   check_heads(2, {.n = 2, .q_norm = false, .k_norm = false});
   check_heads(2, {.n = 3, .rotary = 16, .page_type = DType::kF16});
   check_heads(2, {.n = 2, .dim = 22, .rotary = 20, .page_type = DType::kF16});
+}
+
+TEST(Fusion, HeadsOfWhichSomeColumnsTurnReachAttentionInOneLaunch) {
+  check_heads(2, {.rotary = 16, .interleaved = true, .first = 16});
+  check_heads(2, {.n = 3, .dim = 22, .rotary = 6, .first = 15, .unit = 4});
+  check_heads(2, {.n = 6, .rotary = 8, .first = 4, .page_type = DType::kF16});
 }
 
 TEST(Fusion, HeadsOfDifferentTurnsStayApart) {

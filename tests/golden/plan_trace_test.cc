@@ -78,6 +78,14 @@ TEST(PlanTrace, DecodeOfLatentAttention) {
   expect_plans("deepseek_v3-units-decode", plans_of_step(quantized.path(), 20, 1, true));
 }
 
+TEST(PlanTrace, DecodeOfCompressedAttention) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(tests_directory() + "/golden/models/deepseek_v4", quantized.path(),
+                       twin.path(), {});
+  expect_plans("deepseek_v4-units-decode", plans_of_step(quantized.path(), 20, 1, true));
+}
+
 TEST(PlanTrace, DecodeOnMatrixUnits) {
   const TempFolder quantized;
   const TempFolder twin;

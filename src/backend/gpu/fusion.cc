@@ -63,6 +63,7 @@ Heads heads_of(const RopeOp& op) {
   return {.x = op.x,
           .norm = {},
           .has_rope = true,
+          .turned = op.x,
           .positions = op.positions,
           .frequencies = op.frequencies,
           .rope = op.options};
@@ -82,14 +83,24 @@ bool fits_beside(const AllHeads& waiting, const Heads& heads) {
 bool share_rope(const Heads& a, const Heads& b) {
   return !a.has_rope || !b.has_rope ||
          (are_same(a.positions, b.positions) && are_same(a.frequencies, b.frequencies) &&
-          a.rope == b.rope && a.rope.unit == 1);
+          a.rope == b.rope);
+}
+
+// True when `columns` are x or some columns of it.
+bool are_columns_of(const Tensor& x, const Tensor& columns) {
+  if (x.buffer != columns.buffer || columns.shape.rank() != 3 || x.shape.rank() != 3 ||
+      columns.offset_bytes < x.offset_bytes) {
+    return false;
+  }
+  const auto first = static_cast<int64_t>((columns.offset_bytes - x.offset_bytes) / sizeof(float));
+  return first + columns.dim(2) <= x.dim(2) && are_same(x.slice(2, first, columns.dim(2)), columns);
 }
 
 // The heads that wait to turn, or null.
 template <class All>
 auto find_unturned(All& heads, const Tensor& x) -> decltype(heads.begin()) {
   for (auto& own : heads) {
-    if (are_same(own.x, x) && !own.has_rope) return &own;
+    if (!own.has_rope && are_columns_of(own.x, x)) return &own;
   }
   return nullptr;
 }
@@ -139,7 +150,7 @@ bool can_sum(const Chain& chain) {
 
 bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, const Tensor& v) {
   const bool fits = std::all_of(heads.begin(), heads.end(), [&](const Heads& own) {
-    return (are_same(own.x, q) || are_same(own.x, k) || (!v.is_null() && are_same(own.x, v))) &&
+    return (are_same(own.x, q) || are_same(own.x, k) || are_same(own.x, v)) &&
            (own.norm.out.is_null() || are_same(own.norm.x, own.x)) &&
            std::all_of(heads.begin(), heads.end(),
                        [&](const Heads& other) { return share_rope(own, other); });
@@ -294,6 +305,7 @@ void add(Waiting& waiting, const RopeOp& op) {
   Heads* const heads = find_unturned(waiting.heads, op.x);
   if (heads == nullptr) return waiting.heads.push_back(heads_of(op));
   heads->has_rope = true;
+  heads->turned = op.x;
   heads->positions = op.positions;
   heads->frequencies = op.frequencies;
   heads->rope = op.options;

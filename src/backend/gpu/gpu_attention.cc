@@ -88,6 +88,17 @@ void GpuEncoder::write_heads(const HeadsOp& op) {
   recorder_.record(plan_write_heads(recorder_, waiting, op));
 }
 
+void GpuEncoder::write_keys(const HeadsOp& op) {
+  AllHeads own;
+  AllHeads others;
+  for (const Heads& heads : waiting_.heads) {
+    (are_same(heads.x, op.k) ? own : others).push_back(heads);
+  }
+  if (own.empty() || !can_write_heads(own, op.q, op.k, op.v)) return write_heads(op);
+  waiting_.heads = others;
+  recorder_.record(plan_write_heads(recorder_, own, op));
+}
+
 void GpuEncoder::attend(const AttendedRows& rows) {
   AttentionHeads heads{rows.out, rows.q, rows.k.dim(1), rows.kv, rows.options, {}, {}};
   if (!begin_attention(heads, rows.k, rows.v)) return;
@@ -153,11 +164,12 @@ void GpuEncoder::attend_pooled(const AttendedRows& rows) {
   AttentionHeads heads{out, q, 1, kv, options, {}, {}};
   Binding gathered_table;
   if (!recorder_.place_addresses({&keys, 1}, gathered_table) ||
-      !recorder_.place_addresses(own.k_pages, pool_table) || !begin_attention(heads, k, v)) {
+      !recorder_.place_addresses(own.k_pages, pool_table)) {
     return;
   }
   const KvView pools = append_index_keys({q, pooled.keys, {}, own, pool_table, pool_table},
                                          {.unit = pooled.unit, .recent = 1, .whole = true});
+  if (!begin_attention(heads, k, v)) return;
   for (int64_t row = 0; row < n; ++row) {
     flush();
     recorder_.record(plan_gather_pooled({pooled, pools, kv, row, kv.length + row, options.window,
@@ -208,6 +220,7 @@ void GpuEncoder::select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights
     Binding table;
     if (!recorder_.place_addresses(s.kv.k_pages, table)) return;
     const KvView keys = append_index_keys({part(q), part(k), {}, s.kv, table, table}, options);
+    flush();  // of queries, what their keys' launch left
     const KeySelection chosen = options.selection(part(ids));
     const int64_t dense = chosen.dense_rows(s.rows, s.kv.length);
     const int64_t rows = s.rows - dense;
@@ -224,11 +237,11 @@ KvView GpuEncoder::append_index_keys(const HeadsOp& op, const SelectOptions& opt
     write_heads(op);
     return op.kv;
   }
-  flush();  // what waits for all rows is not for some of them
+  if (op.k.dim(0) > 1) flush();  // what waits for all rows is not for some of them
   KvView keys = pooled_view(op.kv, options.unit, op.k.dim(2), pooled_pages_);
   for_each_pooled_key(op.k, op.kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
     keys.length = at;
-    write_heads({rows, rows, {}, keys, op.k_table, op.v_table});
+    write_keys({{}, rows, {}, keys, op.k_table, op.v_table});
   });
   return keys;
 }

@@ -36,6 +36,10 @@ HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages) {
   part.cols = static_cast<u32>(heads.x.dim(2));
   part.has_norm = heads.norm.out.is_null() ? 0 : 1;
   part.has_weight = heads.norm.weight.is_null() ? 0 : 1;
+  part.turned =
+      heads.has_rope
+          ? static_cast<u32>((heads.turned.offset_bytes - heads.x.offset_bytes) / sizeof(float))
+          : 0;
   part.half = heads.has_rope ? static_cast<u32>(heads.rope.rotary_dim / 2) : 0;
   part.wide = is_wide(heads.x) && is_wide(heads.norm.weight) && part.cols % 4 == 0 &&
                       std::all_of(pages.begin(), pages.end(), is_wide)
@@ -51,17 +55,16 @@ void record_heads(Recorder& recorder, const AllHeads& all) {
   for (const Heads& heads : all) {
     if (!heads.norm.out.is_null()) recorder.record(plan_norm(heads.norm, {}, {}));
     if (!heads.has_rope) continue;
-    recorder.record(plan_rope({heads.x, heads.positions, heads.frequencies, heads.rope}));
+    recorder.record(plan_rope({heads.turned, heads.positions, heads.frequencies, heads.rope}));
   }
 }
 
 Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const HeadsOp& op) {
   const auto& [q, k, v, kv, k_table, v_table] = op;
-  const Heads queries = find_heads(waiting, q);
+  const Heads queries = q.is_null() ? Heads{} : find_heads(waiting, q);
   const Heads keys = find_heads(waiting, k);
   WriteHeadsParams p{};
-  p.parts[0] = heads_part(queries, {});
-  if (queries.norm.out.is_null() && !queries.has_rope) p.parts[0].heads = 0;
+  if (!queries.norm.out.is_null() || queries.has_rope) p.parts[0] = heads_part(queries, {});
   p.parts[1] = heads_part(keys, kv.k_pages);
   const Heads values = v.is_null() ? Heads{} : find_heads(waiting, v);
   if (!v.is_null()) p.parts[2] = heads_part(values, kv.v_pages);
@@ -76,9 +79,10 @@ Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const H
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
   p.interleaved = turned.rope.interleaved ? 1 : 0;
+  p.unit = static_cast<u32>(turned.rope.unit);
   p.factor = turned.rope.attention_factor;
   p.early = turned.has_rope && recorder.has_just_written(turned.positions) ? 0 : 1;
-  const auto tokens = static_cast<uint32_t>(q.dim(0));
+  const auto tokens = static_cast<uint32_t>(k.dim(0));
   const auto stage_bytes = 2 * p.stage_cols * static_cast<uint32_t>(sizeof(float));
   const bool together =
       heads * tokens > kAloneMax && kSimdsOfGroup * stage_bytes <= kSharedBytesMax;

@@ -29,6 +29,7 @@ struct Heads {
   Tensor x;  // the norm's output
   NormOp norm;
   bool has_rope = false;
+  Tensor turned;  // x, or some of its columns
   Tensor positions;
   Tensor frequencies;
   RopeOptions rope;

@@ -43,6 +43,21 @@ struct CompressedAttentionWeights {
   IndexWeights index;
 };
 
+/// What a compressor makes of x.
+struct CompressorInput {
+  Tensor values;
+  Tensor gates;
+};
+
+/// What a layer's matrices make of x, f32 [n, rows of each]; null where it has none.
+struct Products {
+  Tensor low_rank;  // of the queries
+  Tensor latent;    // keys and values
+  CompressorInput entries;
+  CompressorInput index;
+  Tensor head_weights;  // of the index
+};
+
 CompressorWeights take_compressor(WeightStore& weights, const std::string& p,
                                   const CompressedAttentionSpec& s, int64_t width,
                                   int64_t hidden_size) {
@@ -101,52 +116,72 @@ class CompressedAttentionMixer : public Mixer {
     const int64_t turned = options.rotary_dim;
     step.encoder.rope(x.slice(2, x.dim(2) - turned, turned), step.positions, frequencies, options);
   }
+  /// All products of x, one kind of weights after the other: neighbours may share a launch.
+  Products multiply(Encoder& e, Tensor x) const;
   /// The entry of each token so far, [n, 1, width]: one that is whole at the last token of it.
-  Tensor compress(const ForwardStep& step, LayerId layer, const CompressorWeights& w, Tensor x,
-                  size_t pool) const;
+  Tensor compress(const ForwardStep& step, LayerId layer, const CompressorWeights& w,
+                  const CompressorInput& in, size_t pool) const;
   /// The entries that each token attends to, where it sees more than it may choose.
-  Tensor choose(const ForwardStep& step, LayerId layer, Tensor queries_from, Tensor x) const;
+  Tensor choose(const ForwardStep& step, LayerId layer, Tensor queries_from,
+                const Products& from) const;
 
   const CompressedAttentionSpec spec_;
   const CompressedAttentionWeights weights_;
   const float eps_;
 };
 
+Products CompressedAttentionMixer::multiply(Encoder& e, Tensor x) const {
+  const CompressedAttentionWeights& w = weights_;
+  const auto room = [&](const Weight& weight) {
+    return weight.rows == 0 ? Tensor{} : e.scratch({x.dim(0), weight.rows}, DType::kF32);
+  };
+  const auto room_of = [&](const CompressorWeights& c) {
+    return CompressorInput{room(c.kv), room(c.gate)};
+  };
+  const Products out{room(w.q_a), room(w.kv), room_of(w.entries), room_of(w.index.keys),
+                     room(w.index.head_weights)};
+  const auto linear = [&](const Tensor& to, const Weight& weight) {
+    if (!to.is_null()) e.linear(to, x, weight);
+  };
+  linear(out.low_rank, w.q_a);
+  linear(out.latent, w.kv);
+  linear(out.entries.values, w.entries.kv);
+  linear(out.index.values, w.index.keys.kv);
+  linear(out.entries.gates, w.entries.gate);
+  linear(out.index.gates, w.index.keys.gate);
+  linear(out.head_weights, w.index.head_weights);
+  return out;
+}
+
 Tensor CompressedAttentionMixer::compress(const ForwardStep& step, LayerId layer,
-                                          const CompressorWeights& w, Tensor x, size_t pool) const {
+                                          const CompressorWeights& w, const CompressorInput& in,
+                                          size_t pool) const {
   Encoder& e = step.encoder;
-  const int64_t n = x.dim(0);
   const int64_t width = w.norm.num_elements();
-  const Tensor values = e.scratch({n, w.kv.rows}, DType::kF32);
-  const Tensor gates = e.scratch({n, w.gate.rows}, DType::kF32);
-  const Tensor entries = e.scratch({n, width}, DType::kF32);
-  e.linear(values, x, w.kv);
-  e.linear(gates, x, w.gate);
-  e.pool_rows(entries, values, {.gate = gates, .bias = w.bias, .overlaps = spec_.overlaps},
+  const Tensor entries = e.scratch({in.values.dim(0), width}, DType::kF32);
+  e.pool_rows(entries, in.values, {.gate = in.gates, .bias = w.bias, .overlaps = spec_.overlaps},
               step.positions, step.batch.states(layer, pool), spec_.unit);
-  e.rms_norm(entries, entries, w.norm, eps_);
   const Tensor heads = entries.split_last(width);
+  e.rms_norm(heads, heads, w.norm, eps_);
   turn(step, heads, weights_.frequencies, spec_.unit);
   return heads;
 }
 
 // Factors that all scores of a token share are left out: they change no order.
 Tensor CompressedAttentionMixer::choose(const ForwardStep& step, LayerId layer, Tensor queries_from,
-                                        Tensor x) const {
+                                        const Products& from) const {
   Encoder& e = step.encoder;
   const EntryIndexSpec& index = *spec_.index;
   const IndexWeights& w = weights_.index;
-  const int64_t n = x.dim(0);
+  const int64_t n = queries_from.dim(0);
   const Tensor ids = e.scratch({n, 1, index.selected}, DType::kI32);
   ScratchScope scope(e);
   const Tensor q = e.scratch({n, w.q.rows}, DType::kF32);
-  const Tensor head_weights = e.scratch({n, index.num_heads}, DType::kF32);
   e.linear(q, queries_from, w.q);
-  e.linear(head_weights, x, w.head_weights);
   const Tensor queries = q.split_last(index.head_dim);
   turn(step, queries, weights_.frequencies);
-  const Tensor keys = compress(step, layer, w.keys, x, kIndexPool);
-  e.select_keys(ids, queries, keys, head_weights,
+  const Tensor keys = compress(step, layer, w.keys, from.index, kIndexPool);
+  e.select_keys(ids, queries, keys, from.head_weights,
                 step.batch.key_values(layer, kIndexKeys, kIndexKeys),
                 {.unit = spec_.unit, .recent = 0, .whole = true});
   return ids;
@@ -160,28 +195,24 @@ void CompressedAttentionMixer::forward(const ForwardStep& step, LayerId layer, T
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
-  const Tensor low_rank = scratch({n, s.q_lora_rank});
-  const Tensor latent = scratch({n, s.head_dim});
-  // Beside each other, as they share their x.
-  e.linear(low_rank, x, w.q_a);
-  e.linear(latent, x, w.kv);
+  const Products from = multiply(e, x);
   const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that products may make it
-  e.rms_norm(normed, low_rank, w.q_norm, eps_);
+  e.rms_norm(normed, from.low_rank, w.q_norm, eps_);
   const Tensor q = scratch({n, s.num_heads * s.head_dim}).split_last(s.head_dim);
   e.linear(q.reshape({n, s.num_heads * s.head_dim}), normed, w.q_b);
   PooledKeys pooled;
   std::vector<KvRows> entries;
   if (s.unit > 0) {
-    if (s.index) pooled.ids = choose(step, layer, normed, x);
-    pooled.keys = compress(step, layer, w.entries, x, kPool);
+    if (s.index) pooled.ids = choose(step, layer, normed, from);
+    pooled.keys = compress(step, layer, w.entries, from.entries, kPool);
     pooled.unit = s.unit;
     const std::span<const KvRows> rows = step.batch.key_values(layer, kEntries, kEntries);
     entries.assign(rows.begin(), rows.end());
     pooled.sequences = entries;
   }
-  e.rms_norm(latent, latent, w.kv_norm, eps_);
+  const Tensor keys = from.latent.split_last(s.head_dim);
+  e.rms_norm(keys, keys, w.kv_norm, eps_);
   e.rms_norm(q, q, Tensor{}, eps_);
-  const Tensor keys = latent.split_last(s.head_dim);
   turn(step, q, w.frequencies);
   turn(step, keys, w.frequencies);
   const Tensor mixed = scratch({n, s.num_heads, s.head_dim});

@@ -28,7 +28,8 @@ struct HeadsPart {
   u32 cols;
   u32 has_norm;
   u32 has_weight;
-  u32 half;    // of the columns that turn; 0: none do
+  u32 turned;  // the first of the columns that turn
+  u32 half;    // of them; 0: none do
   u32 wide;    // rows begin on 16-byte boundaries and are multiples of them
   u32 stored;  // kCachedF32, kCachedF16 or kCachedQ8: what pages hold
   f32 epsilon;
@@ -40,6 +41,7 @@ struct WriteHeadsParams {
   u32 begin;       // position of the first token
   u32 stage_cols;  // of the widest head
   u32 interleaved;
+  u32 unit;   // heads turn by the last position that is a multiple of it
   u32 early;  // the kernel before does not write the positions
   f32 factor;
 };

@@ -16,6 +16,11 @@ MF_FN Turn turn_of(i32 position, f32 frequency, f32 factor) {
   return Turn{mf_cos(angle) * factor, mf_sin(angle) * factor};
 }
 
+/// The position that heads turn by.
+MF_FN i32 turning_position(i32 position, u32 unit) {
+  return unit > 1u ? position - position % static_cast<i32>(unit) : position;
+}
+
 struct Rotated {
   f32 first;
   f32 second;
@@ -36,8 +41,7 @@ MF_KERNEL(rope_heads, RopeParams, MF_READ(0, i32, positions), MF_READ(1, f32, fr
   const u64 at = token * p.token_stride + head * p.head_stride;
   const u64 first = at + (p.interleaved != 0u ? 2u * pair : pair);
   const u64 second = first + (p.interleaved != 0u ? 1u : p.half);
-  i32 position = positions[token];
-  if (p.unit > 1u) position -= position % static_cast<i32>(p.unit);
+  const i32 position = turning_position(positions[token], p.unit);
   const Rotated both = rotated(x[first], x[second], turn_of(position, frequencies[pair], p.factor));
   x[first] = both.first;
   x[second] = both.second;

@@ -40,7 +40,7 @@ MF_FN void place_head(MF_T t, MF_PARAMS(WriteHeadsParams) p, HeadsPart part, MF_
   }
   simd_barrier(t);
   for (u32 pair = t.lane; pair < part.half; pair += 32u) {
-    const u32 first = p.interleaved != 0u ? 2u * pair : pair;
+    const u32 first = part.turned + (p.interleaved != 0u ? 2u * pair : pair);
     const u32 second = first + (p.interleaved != 0u ? 1u : part.half);
     const Turn turn = {turns[2u * pair], turns[2u * pair + 1u]};
     const Rotated both = rotated(row[first], row[second], turn);
@@ -94,7 +94,8 @@ MF_KERNEL(write_heads, WriteHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
   MF_SHARED(f32) turns = row + p.stage_cols;
   if (part.has_weight != 0u && t.lane * 32u < part.cols) prefetch(t, weight + t.lane * 32u);
   for (u32 pair = t.lane; pair < part.half; pair += 32u) {
-    const Turn turn = turn_of(positions[token], frequencies[pair], p.factor);
+    const i32 turning = turning_position(positions[token], p.unit);
+    const Turn turn = turn_of(turning, frequencies[pair], p.factor);
     turns[2u * pair] = turn.cosine;
     turns[2u * pair + 1u] = turn.sine;
   }
