@@ -75,8 +75,8 @@ MF_KERNEL(read_streams, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f
                mix + token * p.streams * p.streams);
     return;
   }
-  const u32 thread = (t.group.x - 1u) * t.threads + t.index;
-  const u32 col = thread * (p.wide != 0u ? 4u : 1u);
+  const u32 index = (t.group.x - 1u) * t.threads + t.index;
+  const u32 col = index * (p.wide != 0u ? 4u : 1u);
   if (col >= p.cols) return;
   MF_GLOBAL(const f32) from = x + token * p.streams * p.cols;
   F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
