@@ -174,7 +174,6 @@ Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
 Result<EngineOptions> engine_options(const ModelOptions& options) {
   EngineOptions engine;
   engine.context_length = options.context_size;
-  engine.step_sequences = 1;
   engine.reader_threads = options.reader_threads;
   if (!options.cache_type_k.empty()) {
     MF_ASSIGN_OR_RETURN(engine.cache_type_k, parse_cache_type(options.cache_type_k));

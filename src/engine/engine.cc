@@ -56,7 +56,6 @@ Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& o
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context) {
   const int64_t wanted =
       options.prefill_chunk > 0 ? options.prefill_chunk : device.preferred_prefill_chunk();
-  if (options.step_sequences == 0) return wanted;
   return std::clamp<int64_t>(wanted, 1, context * options.step_sequences);
 }
 

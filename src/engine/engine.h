@@ -62,8 +62,9 @@ struct EngineOptions {
   /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
   /// results.
   int64_t prefill_chunk = 0;
-  /// Sequences that share a step, at most; 0: nobody knows. Does not change the results.
-  int64_t step_sequences = 0;
+  /// Sequences that share a step: it is planned for as many contexts, and more of them take more
+  /// steps where contexts are short. Does not change the results.
+  int64_t step_sequences = 1;
   /// The types of keys and values in memory, kF32, kF16 or kI8 (quant/q8_rows.h);
   /// none: as the device prefers.
   std::optional<DType> cache_type_k = {};

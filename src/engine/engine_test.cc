@@ -40,13 +40,13 @@ TEST_F(EngineTest, ChunkSizeDoesNotChangeABit) {
 }
 
 TEST_F(EngineTest, ChunksAreTheDevicesUnlessSomeoneAsks) {
-  EXPECT_EQ(open({})->prefill_chunk(), device_->preferred_prefill_chunk());
+  EXPECT_EQ(open({})->prefill_chunk(),
+            std::min(device_->preferred_prefill_chunk(), open({})->context_length()));
   EXPECT_EQ(open({.prefill_chunk = 7})->prefill_chunk(), 7);
   const auto chunk = [&](int64_t sequences) {
     return open({.context_length = 20, .prefill_chunk = 70, .step_sequences = sequences})
         ->prefill_chunk();
   };
-  EXPECT_EQ(chunk(0), 70);
   EXPECT_EQ(chunk(1), 20);
   EXPECT_EQ(chunk(3), 60);
   EXPECT_EQ(chunk(4), 70);
