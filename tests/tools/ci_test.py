@@ -40,7 +40,7 @@ class FakeMachine:
         self.output = {"check": CHECKED, "test": SUMMARY}
         self.cases = {"release": [(name, "run", "") for name in RELEASE],
                       "cuda": [("python_cuda", "run", "")],
-                      "asan": [(f"Case.{i}", "run", "") for i in range(60)],
+                      "asan": [(f"Case.{i}", "run", "") for i in range(100)],
                       "tsan": [(f"Case.{i}", "run", "") for i in range(60)]}
         self.ran = []
 
@@ -157,9 +157,11 @@ class CiTest(unittest.TestCase):
                 del self.machine.cases[suite]
                 self.assert_fails("FAILED", "0 cases passed",
                                   number=TSAN if suite == "tsan" else ASAN)
-        self.setUp()
-        self.machine.cases["asan"] = self.machine.cases["asan"][:4]
-        self.assert_fails("FAILED asan", "4 cases passed, expected at least")
+        for suite, number, few in (("asan", ASAN, 99), ("tsan", TSAN, 49)):
+            self.setUp()
+            self.machine.cases[suite] = self.machine.cases[suite][:few]
+            self.assert_fails(f"FAILED {suite}", f"{few} cases passed, expected at least",
+                              number=number)
 
     def test_without_a_summary_there_is_nothing_to_believe(self):
         self.machine.output["test"] = "ninja: build stopped\n"
