@@ -126,7 +126,8 @@ bool can_norm(const Chain& chain, const Tensor& x);
 /// True when they can also make the sum; otherwise it has a launch before them, as a sum of many
 /// parts would be too much for every group.
 bool can_sum(const Chain& chain);
-/// True when what waits of heads goes on to attention over q, k and v in one launch; v may be null.
+/// True when what waits of heads goes on to attention over q, k and v in one launch; q and v may be
+/// null.
 bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, const Tensor& v);
 /// True when gated_delta_t1_d128 computes it.
 bool is_one_token(const DeltaOp& op);
