@@ -163,7 +163,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-bailing_hybrid",
                            "gguf-deepseek_v4",
                            "gguf-qwen4_exp",
-                           "gguf-glm5_next"}) {
+                           "gguf-glm5_next",
+                           "gguf-mistral4"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

@@ -69,6 +69,8 @@ FAMILIES = {
         "mla_use_nope": True, "first_k_dense_replace": 1, "linear_attn_config": {
             "num_heads": 4, "head_dim": 32, "short_conv_kernel_size": 4,
             "gate_lower_bound": -5.0}}),
+    # Queries grow from position 16.
+    "mistral4": ([0, 1], {}, {"architectures": ["Mistral3ForConditionalGeneration"]}),
 }
 LISTS = ("layer_types", "mlp_layer_types", "indexer_types", "no_rope_layers")
 
@@ -157,7 +159,9 @@ def convert(folder, config, tensors, ftype):
     (folder / "config.json").write_text(json.dumps(config))
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     model_class = conversion.get_model_class(config["architectures"][0])
-    model_class.set_vocab = lambda self: None
+    # Mistral's hands its work to a class of its own.
+    for worker in (model_class, getattr(model_class, "Mistral4Model", model_class)):
+        worker.set_vocab = lambda self: None
     if config["model_type"] == "deepseek_v4":
         quantise_all(model_class)
     gguf.GGUFWriter.add_chat_template = lambda self, template: None
@@ -243,6 +247,8 @@ def logits_of(config, tensors, tokens):
         sees = "vision_config" in config
         auto = transformers.AutoModelForImageTextToText if sees else (
             transformers.AutoModelForCausalLM)
+        if config["model_type"] == "mistral4":
+            auto = transformers.Mistral4ForCausalLM  # which no auto class has
         model, info = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
                                            attn_implementation="eager",
                                            experts_implementation="eager")

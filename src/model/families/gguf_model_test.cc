@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "model/gguf_architecture.h"
+#include "model/mixers/latent_attention.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_bytes.h"
 
@@ -192,6 +193,54 @@ TEST(GgufConfig, UnitsOfAllLayersHaveOneLimit) {
   });
   expect_error(spec_of(sigmoid.u32("deepseek4.expert_gating_func", 2)), ErrorCode::kUnsupported,
                {"deepseek4.expert_gating_func", "2", "4"});
+}
+
+GgufImage mistral4() {
+  GgufImage image = model_of("mistral4");
+  for (const auto& [key, value] :
+       {std::pair("attention.q_lora_rank", 64u), std::pair("attention.kv_lora_rank", 64u),
+        std::pair("attention.key_length_mla", 48u), std::pair("attention.value_length_mla", 32u),
+        std::pair("rope.dimension_count", 16u), std::pair("expert_shared_count", 1u),
+        std::pair("rope.scaling.original_context_length", 8192u)}) {
+    image.u32(std::string("mistral4.") + key, value);
+  }
+  image.text("mistral4.rope.scaling.type", "yarn").f32("mistral4.rope.scaling.factor", 4.0f);
+  image.f32("mistral4.rope.scaling.yarn_log_multiplier", 0.1f);
+  return image;
+}
+
+TEST(GgufConfig, QueriesGrowAsTheFileSaysOrAsInThePublishedModel) {
+  const auto scale_of = [](const GgufImage& image) {
+    const auto spec = spec_of(image);
+    EXPECT_TRUE(spec.ok()) << spec.error().to_string();
+    if (!spec.ok()) return QueryScale{};
+    EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+    return dynamic_cast<const LatentAttentionSpec&>(*spec->layers[0].mixer).rope.query_scale;
+  };
+  EXPECT_DOUBLE_EQ(scale_of(mistral4()).beta, 0.1);
+  EXPECT_EQ(scale_of(mistral4()).period, 8192);
+  const GgufImage own = mistral4().f32("mistral4.attention.temperature_scale", 0.5f);
+  EXPECT_DOUBLE_EQ(scale_of(own).beta, 0.5);
+  EXPECT_EQ(scale_of(mistral4().u32("mistral4.attention.temperature_length", 8192)).period, 8192);
+  expect_error(spec_of(mistral4().u32("mistral4.attention.temperature_length", 4096)),
+               ErrorCode::kUnsupported, {"mistral4.attention.temperature_length", "4096", "8192"});
+}
+
+TEST(GgufConfig, Mistral4IsReadOnlyAsItIsComputed) {
+  GgufImage plain = mistral4();
+  std::erase_if(plain.keys, [](const std::string& key) {
+    return key.find("rope.scaling.type") != std::string::npos;
+  });
+  expect_error(spec_of(plain), ErrorCode::kUnsupported,
+               {"mistral4.rope.scaling.type", "none", "yarn"});
+  expect_error(spec_of(plain.text("mistral4.rope.scaling.type", "linear")), ErrorCode::kUnsupported,
+               {"mistral4.rope.scaling.type", "linear", "yarn"});
+  expect_error(spec_of(mistral4().f32("mistral4.rope.scaling.attn_factor", 0.5f)),
+               ErrorCode::kUnsupported, {"mistral4.rope.scaling.attn_factor", "0.5"});
+  expect_error(spec_of(mistral4().u32("mistral4.expert_gating_func", 2)), ErrorCode::kUnsupported,
+               {"mistral4.expert_gating_func", "2", "1"});
+  expect_error(spec_of(mistral4().u32("mistral4.expert_group_count", 2)), ErrorCode::kUnsupported,
+               {"n_group", "2"});
 }
 
 TEST(GgufConfig, NamesWhatIsWrong) {
@@ -387,7 +436,7 @@ TEST(GgufArchitectures, EachNameBelongsToOne) {
   }
   for (const char* name : {"qwen35moe", "qwen3next", "qwen3moe", "qwen2moe", "olmoe", "llama",
                            "deepseek2", "glm4moe", "gpt-oss", "minimax-m2", "gemma4", "mimo2",
-                           "lfm2moe", "deepseek4", "qwen4exp", "glm5-next"}) {
+                           "lfm2moe", "deepseek4", "qwen4exp", "glm5-next", "mistral4"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
