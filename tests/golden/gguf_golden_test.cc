@@ -164,7 +164,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-deepseek_v4",
                            "gguf-qwen4_exp",
                            "gguf-glm5_next",
-                           "gguf-mistral4"}) {
+                           "gguf-mistral4",
+                           "gguf-mimo_v2_flash"}) {
     EXPECT_TRUE(std::filesystem::is_directory(in_tree() + name)) << name;
   }
 }

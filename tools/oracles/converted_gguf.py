@@ -71,6 +71,12 @@ FAMILIES = {
             "gate_lower_bound": -5.0}}),
     # Queries grow from position 16.
     "mistral4": ([0, 1], {}, {"architectures": ["Mistral3ForConditionalGeneration"]}),
+    "mimo_v2_flash": ([0, 1, 3], {}, SIGMOID | {
+        "topk_method": "noaux_tc", "hybrid_layer_pattern": [0, 1, 0],
+        "swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_head_dim": 48,
+        "swa_v_head_dim": 32, "layernorm_epsilon": 1e-6, "rms_norm_eps": None,
+        "rope_theta": 5000000.0, "swa_rope_theta": 10000.0, "partial_rotary_factor": 0.334,
+        "rope_parameters": None}),
 }
 LISTS = ("layer_types", "mlp_layer_types", "indexer_types", "no_rope_layers")
 

@@ -243,6 +243,39 @@ TEST(GgufConfig, Mistral4IsReadOnlyAsItIsComputed) {
                {"n_group", "2"});
 }
 
+/// MiMo-V2 with one predicting block behind its three layers, of which the first has no experts.
+GgufImage mimo2(std::initializer_list<uint32_t> kv_heads = {2, 4, 2, 4}) {
+  GgufImage image = model_of("mimo2", 4);
+  for (const auto& [key, value] :
+       {std::pair("nextn_predict_layers", 1u), std::pair("attention.key_length", 48u),
+        std::pair("attention.value_length", 32u), std::pair("attention.sliding_window", 16u),
+        std::pair("rope.dimension_count", 16u), std::pair("expert_gating_func", 2u)}) {
+    image.u32(std::string("mimo2.") + key, value);
+  }
+  image.key("mimo2.attention.head_count_kv", kArray, array_of(kv_heads));
+  image.key("mimo2.attention.sliding_window_pattern", kArray, array_of({0, 1, 0, 1}));
+  image.f32("mimo2.attention.value_scale", 0.707f);
+  image.tensor("blk.1.ffn_gate_inp.weight", {64, 8}, kF32, 0);
+  image.tensor("blk.2.ffn_gate_inp.weight", {64, 8}, kF32, 2048);
+  return image;
+}
+
+TEST(GgufConfig, BlocksOfMimoWithoutARouterAreDense) {
+  const auto spec = spec_of(mimo2().zeros(4096));
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  ASSERT_EQ(spec->num_layers(), 3);
+  EXPECT_EQ(spec->layers[0].dense_intermediate_size, 128);
+  EXPECT_EQ(spec->layers[0].moe.num_experts, 0);
+  EXPECT_EQ(spec->layers[1].moe.num_experts, 8);
+  EXPECT_EQ(spec->layers[2].moe.num_experts, 8);
+  EXPECT_TRUE(spec->layers[1].moe.router.normalize);  // the file does not say so
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  expect_error(spec_of(mimo2({2, 4, 1, 4}).zeros(4096)), ErrorCode::kUnsupported,
+               {"attention.head_count_kv differs"});
+  expect_error(spec_of(mimo2().text("mimo2.rope.scaling.type", "yarn").zeros(4096)),
+               ErrorCode::kUnsupported, {"mimo2.rope.scaling.type", "yarn", "none"});
+}
+
 TEST(GgufConfig, NamesWhatIsWrong) {
   expect_error(config_of(model_of("toy")), ErrorCode::kUnsupported,
                {"m.gguf", "\"toy\"", "qwen3moe", "gpt-oss"});

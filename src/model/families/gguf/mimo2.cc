@@ -1,6 +1,8 @@
-// MiMo-V2-Flash as GGUF files spell it: key-value heads and windows by block.
+// MiMo-V2-Flash as GGUF files spell it: key-value heads and windows by block. Blocks without a
+// router have no experts: no key says which they are.
 #include <algorithm>
 
+#include "base/format.h"
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -22,6 +24,29 @@ int64_t kv_heads_where(GgufKeys& keys, const std::vector<int64_t>& sliding, bool
   return std::max<int64_t>(found, 1);
 }
 
+void read_ropes(GgufKeys& keys, Json& c) {
+  c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
+  c["swa_rope_theta"] = keys.number_or("rope.freq_base_swa", 10000.0);
+  const int64_t head_dim = c["head_dim"];
+  c["partial_rotary_factor"] = static_cast<double>(keys.int_or("rope.dimension_count", head_dim)) /
+                               static_cast<double>(std::max<int64_t>(head_dim, 1));
+  const Json scaling = read_gguf_rope_scaling(keys);
+  if (scaling.is_null()) return;
+  keys.fail(ErrorCode::kUnsupported, formatted("{}.rope.scaling.type is {}, expected none",
+                                               keys.architecture(), json_excerpt(scaling["type"])));
+}
+
+void read_dense_layers(GgufKeys& keys, Json& c) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const bool has_router = keys.tensor(formatted("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
+    types.push_back(has_router ? "sparse" : "dense");
+  }
+  c["mlp_layer_types"] = types;
+  c["intermediate_size"] = keys.require_int("feed_forward_length");
+  keys.ignore("leading_dense_block_count");  // says the same where a file has it
+}
+
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "mimo_v2_flash";
   const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern");
@@ -33,10 +58,7 @@ void config(GgufKeys& keys, Json& c) {
   c["v_head_dim"] = keys.int_or("attention.value_length", head_dim);
   c["attention_value_scale"] = keys.number_or("attention.value_scale", 1.0);
   c["sliding_window"] = keys.require_int("attention.sliding_window");
-  c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
-  c["swa_rope_theta"] = keys.number_or("rope.freq_base_swa", 10000.0);
-  c["partial_rotary_factor"] = static_cast<double>(keys.int_or("rope.dimension_count", head_dim)) /
-                               static_cast<double>(std::max<int64_t>(head_dim, 1));
+  read_ropes(keys, c);
   c["add_swa_attention_sink_bias"] = keys.any_block_has("attn_sinks.weight");
   Json types = Json::array();
   for (int64_t i = 0; i < keys.num_layers(); ++i) {
@@ -46,7 +68,7 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
-  read_gguf_dense_layers(keys, c);
+  read_dense_layers(keys, c);
 }
 
 }  // namespace
