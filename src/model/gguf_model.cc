@@ -215,11 +215,22 @@ class Translator {
     return put(formatted("{}experts.{}_proj{}", below, projection, own), entry_of(tensor), tensor);
   }
 
+  /// Sliding layers may have a number of their own.
+  int64_t kv_heads_of(const gguf::TensorInfo& tensor) const {
+    const int64_t usual = config_.value("num_key_value_heads", int64_t{0});
+    const auto block = split_block(tensor.name);
+    const auto types = config_.find("layer_types");
+    const auto at = block ? static_cast<size_t>(block->first) : 0;
+    if (!block || types == config_.end() || at >= types->size()) return usual;
+    const bool slides = types->at(at) == "sliding_attention";
+    return slides ? config_.value("swa_num_key_value_heads", usual) : usual;
+  }
+
   /// Rows of q, then of k, then of v. A factor holds for all of them.
   Status add_fused(const gguf::TensorInfo& tensor, const std::string& to, std::string_view suffix) {
     const TensorEntry all = entry_of(tensor);
     const int64_t head_dim = config_.value("head_dim", int64_t{0});
-    const int64_t kv_heads = config_.value("num_key_value_heads", int64_t{0});
+    const int64_t kv_heads = kv_heads_of(tensor);
     const int64_t k_rows = kv_heads * head_dim;
     const int64_t v_rows = kv_heads * config_.value("v_head_dim", head_dim);
     const int64_t rows = all.shape.rank() == 0 ? 0 : all.shape[0];

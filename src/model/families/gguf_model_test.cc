@@ -355,6 +355,20 @@ TEST(GgufTensors, FusedQueriesKeysAndValuesAreViewsOfTheirRows) {
                {"m.gguf", "blk.0.attn_qkv.weight", "64 rows"});
 }
 
+TEST(GgufTensors, FusedRowsOfSlidingLayersAreThoseOfTheirHeads) {
+  GgufImage image = mimo2();
+  image.tensor("blk.0.attn_qkv.weight", {64, 352}, kQ80, 4096);  // 192 + 2 * (48 + 32)
+  image.tensor("blk.1.attn_qkv.weight", {64, 512}, kQ80, 4096 + 352 * 68);
+  const auto index = tensors_of(image.zeros(4096 + (352 + 512) * 68));
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  const std::string k = ".self_attn.k_proj.weight";
+  const std::string v = ".self_attn.v_proj.weight";
+  EXPECT_EQ(index->find("layers.0" + k)->shape, Shape({96, 64}));
+  EXPECT_EQ(index->find("layers.0" + v)->shape, Shape({64, 64}));
+  EXPECT_EQ(index->find("layers.1" + k)->shape, Shape({192, 64}));
+  EXPECT_EQ(index->find("layers.1" + v)->shape, Shape({128, 64}));
+}
+
 constexpr uint32_t kU32 = 4;
 constexpr uint32_t kU64 = 10;
 
