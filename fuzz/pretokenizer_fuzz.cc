@@ -43,6 +43,9 @@ const std::vector<std::vector<std::string>>& families() {
                R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"},
       {R"([\p{Han}]+|)" MF_LEAD "[" MF_UPPER R"(&&[^\p{Han}]]*[)" MF_LOWER R"(&&[^\p{Han}]]+)"
        R"(|\p{N}{1,3}|)" MF_TAIL},
+      {R"(\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510})",
+       R"(\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z))", R"(\A\p{Nd}{3}|\G\p{Nd}{3})"},
+      {R"(\d{1,3}(?=(?:\d{3})*\b))"},
   };
   return kFamilies;
 }

@@ -27,6 +27,8 @@ constexpr std::string_view kGeneralCategories[] = {
 
 constexpr std::string_view kGroups[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:", "?i)"};
 
+/// A byte of UTF-8 behind the first of its character.
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
@@ -66,6 +68,7 @@ class Translator {
 
   Status step() {
     const char c = pattern_[at_];
+    note_atom(c);
     if (c == '\\') {
       MF_ASSIGN_OR_RETURN(const Escape escape, read_escape());
       out_ += escape.outside;
@@ -89,6 +92,18 @@ class Translator {
     return {};
   }
 
+  /// Keeps where in the output the element begins that a quantifier behind it repeats.
+  void note_atom(char c) {
+    if (c == '(') {
+      groups_.push_back(out_.size());
+    } else if (c == ')') {
+      atom_ = groups_.empty() ? out_.size() : groups_.back();
+      if (!groups_.empty()) groups_.pop_back();
+    } else if (!is_continuation(c) && c != '{' && c != '*' && c != '+' && c != '?') {
+      atom_ = out_.size();
+    }
+  }
+
   Status open_group() {
     ++at_;
     out_ += '(';
@@ -99,6 +114,7 @@ class Translator {
       if (group == "?i)" && at_ != 1) break;  // inside an alternation the syntaxes scope it apart
       out_ += group;
       at_ += group.size();
+      if (group.ends_with(')')) groups_.pop_back();
       return {};
     }
     return unsupported(formatted("the group ({}", pattern_.substr(at_, 3)));
@@ -122,11 +138,12 @@ class Translator {
       return {};
     }
     at_ = end + 1;
-    if (starts("+")) return unsupported("{n,m}+");  // greedy of greedy here, possessive in PCRE2
     if (!has_comma && starts("?")) return unsupported("{n}?");
+    const bool repeats = starts("+");  // of the whole here, possessive in PCRE2
+    if (repeats) out_.insert(atom_, "(?:");
     out_ += formatted("{{{}", low.empty() ? "0" : low);
     if (has_comma) out_ += formatted(",{}", high);
-    out_ += '}';
+    out_ += repeats ? "})" : "}";
     return {};
   }
 
@@ -160,8 +177,12 @@ class Translator {
       case 'w':
         return set_escape(kWord);
       case 'A':
+      case 'G':  // where the search began, in both syntaxes
       case 'z':
         return Escape{"", std::string("\\") + c, true};
+      case 'b':
+        return Escape{"\\x{8}", formatted("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord),
+                      true};
       default:
         --at_;
         return unsupported(formatted("the escape \\{}", c));
@@ -278,13 +299,13 @@ class Translator {
   Result<Escape> read_class_atom() {
     const char c = pattern_[at_];
     if (c == '\\') {
-      if (starts("\\A") || starts("\\z")) return unsupported("an anchor inside a class");
+      for (const std::string_view anchor : {"\\A", "\\G", "\\z"}) {
+        if (starts(anchor)) return unsupported("an anchor inside a class");
+      }
       return read_escape();
     }
     size_t end = at_ + 1;  // a whole UTF-8 character, so that ranges keep their ends
-    while (end < pattern_.size() && (static_cast<unsigned char>(pattern_[end]) & 0xC0u) == 0x80) {
-      ++end;
-    }
+    while (end < pattern_.size() && is_continuation(pattern_[end])) ++end;
     std::string text(pattern_.substr(at_, end - at_));
     at_ = end;
     if (c == '^' || c == '[' || c == '-') text = formatted("\\{}", text);
@@ -295,6 +316,8 @@ class Translator {
   std::string_view script_prefix_;
   size_t at_ = 0;
   std::string out_;
+  size_t atom_ = 0;             // of out_
+  std::vector<size_t> groups_;  // where open ones begin in out_
 };
 
 }  // namespace

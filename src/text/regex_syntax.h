@@ -1,5 +1,5 @@
 // Translates the regular expressions of tokenizer.json (Oniguruma, Ruby syntax) to PCRE2 with UTF
-// and UCP. The two differ in what matters here: \s (PCRE2's has U+180E), \w, \v, \p{Script},
+// and UCP. The two differ in what matters here: \s (PCRE2's has U+180E), \w, \b, \v, \p{Script},
 // classes with && or nested classes, and {n,m}+, ^ and $. A construct without a safe translation is
 // refused by name.
 #pragma once

@@ -72,10 +72,35 @@ TEST(Regex, EscapesAndIntervalsMeanWhatTheyMeanInRuby) {
             Strings{"a.[b]\\E-\xC3\xA9"});
 }
 
+TEST(Regex, APlusBehindAnIntervalRepeatsTheWhole) {
+  EXPECT_EQ(matches("a{2}+", "aaaaa"), Strings{"aaaa"});
+  EXPECT_EQ(matches("a{2}+a", "aaaa"), Strings{"aaa"});  // what it took, it gives back
+  EXPECT_EQ(matches("x(?:a|b[c]){2,3}+y", "xabcabcaabcy"), Strings{"xabcabcaabcy"});
+  EXPECT_EQ(matches("ab{2}+", "abab abbbb"), Strings{"abbbb"});
+  EXPECT_EQ(matches("\xC3\xA9{2}+", "\xC3\xA9\xC3\xA9\xC3\xA9"), Strings{"\xC3\xA9\xC3\xA9"});
+  EXPECT_EQ(matches("\\p{Nd}{3}+\\z", "1234567"), Strings{"234567"});
+  EXPECT_EQ(matches("[a-c]{2}+", "abcab"), Strings{"abca"});
+}
+
+TEST(Regex, WordsEndWhereWordCharactersDo) {
+  EXPECT_EQ(matches("\\d{1,3}(?=(?:\\d{3})*\\b)", "12345 1234a"), (Strings{"12", "345"}));
+  EXPECT_EQ(matches("\\bx", "x ax _x \xC3\xA9x -x"), (Strings{"x", "x"}));
+  EXPECT_EQ(matches("e\\b", "e\xCC\x81 e"), Strings{"e"});  // marks are parts of words
+  EXPECT_EQ(matches("[\\b]", "a\bb"), Strings{"\b"});
+}
+
+TEST(Regex, ASearchMayBeHeldToItsBeginning) {
+  EXPECT_EQ(matches("\\Aa{2}|\\Gb", "aabba"), (Strings{"aa", "b", "b"}));
+  EXPECT_EQ(matches("\\Gb", "abb"), Strings{});
+  const Strings parts = matches(R"(\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510})",
+                                std::string(1200, '7'));
+  EXPECT_EQ(parts, (Strings{std::string(180, '7'), std::string(510, '7'), std::string(510, '7')}));
+}
+
 TEST(Regex, WhatHasNoTranslationIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"a{2}+", "{n,m}+"},  {"a{2}?", "{n}?"},
-      {"\\bword", "\\b"},   {"\\h", "\\h"},
+      {"[\\G]", "anchor"},  {"a{2}?", "{n}?"},
+      {"\\Bword", "\\B"},   {"\\h", "\\h"},
       {"\\R", "\\R"},       {"(?m).", "(?m"},
       {"a(?i)b", "(?i)"},   {"(?<name>a)", "(?<n"},
       {"(*UTF)a", "(*"},    {"[[:alpha:]]", "POSIX"},

@@ -121,7 +121,8 @@ TEST_P(TokenizerGolden, ANovelBecomesTheSameIds) {
 INSTANTIATE_TEST_SUITE_P(Patterns, TokenizerGolden,
                          testing::Values("gpt2", "gpt2-prefix", "digits", "llama3", "qwen2",
                                          "qwen35", "glm4", "deepseek", "o200k", "exaone", "laguna",
-                                         "kimi", "llama2", "mixtral", "metaspace", "gemma",
+                                         "kimi", "tekken", "bailing", "afmoe", "cohere2",
+                                         "digits-bare", "llama2", "mixtral", "metaspace", "gemma",
                                          "fable-20m"),
                          [](const auto& instance) {
                            std::string name = instance.param;

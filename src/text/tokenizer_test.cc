@@ -92,9 +92,9 @@ TEST(TokenizerParse, RefusesByNameWhatItDoesNotHonour) {
       {[=](Json& s) { split(s)["behavior"] = "Removed"; }, kNo, "Removed"},
       {[=](Json& s) { split(s)["behavior"] = "MergedWithNext"; }, kNo, "MergedWithNext"},
       {[=](Json& s) {
-         split(s)["pattern"] = {{"Regex", "\\b"}};
+         split(s)["pattern"] = {{"Regex", "\\B"}};
        },
-       kNo, "\\b"},
+       kNo, "\\B"},
       {[=](Json& s) { split(s)["pattern"] = 3; }, kNo, "pattern"},
       {[](Json& s) {
          s["post_processor"] = {{"type", "BertProcessing"}};

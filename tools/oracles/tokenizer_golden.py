@@ -34,6 +34,11 @@ def cased(upper, lower):
     )
 
 
+WORDS_WITH_MARKS = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 PATTERNS = {
     "llama3": [rf"{CONTRACTIONS}|{LEAD}\p{{L}}+|\p{{N}}{{1,3}}|{TAIL}"],
     "qwen2": [rf"{CONTRACTIONS}|{LEAD}\p{{L}}+|\p{{N}}|{TAIL}"],
@@ -45,8 +50,7 @@ PATTERNS = {
     "deepseek": [
         r"\p{N}{1,3}",
         "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
-        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        WORDS_WITH_MARKS,
     ],
     "o200k": [
         cased(UPPER, LOWER)
@@ -60,7 +64,31 @@ PATTERNS = {
     "kimi": [
         rf"[\p{{Han}}]+|{cased(UPPER_NOT_HAN, LOWER_NOT_HAN)}|\p{{N}}{{1,3}}|{TAIL}"
     ],
+    "tekken": [
+        rf"{LEAD}{UPPER}*{LOWER}+|{LEAD}{UPPER}+{LOWER}*|\p{{N}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ],
+    "bailing": [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ],
+    "afmoe": [
+        r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}",
+        r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)",
+        r"\A\p{Nd}{3}|\G\p{Nd}{3}",
+        r"(?:[\u4E00-\u9FFF\u3040-\u309F\u30A0-\u30FF\u3400-\u4DBF\uf900-\uFAFF\uFF65-\uFF9F"
+        r"\u2F00-\u2FDF]+|[\u0E00-\u0E7F]+|[\u0E80-\u0EFF]+|[\u1780-\u17FF]+"
+        r"|[\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF]+|[\uAC00-\uD7AF\u1100-\u11FF]+)",
+        WORDS_WITH_MARKS,
+    ],
+    "cohere2": [
+        r"\d{1,3}(?=(?:\d{3})*\b)",
+        cased(UPPER, LOWER)
+        + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
 }
+# Groups of digits show only where groups are tokens.
+NUMBERS = " ".join(str(i * i * 7919) for i in range(400))
 
 SPECIAL = [
     AddedToken("<|endoftext|>", special=True, normalized=False),
@@ -145,6 +173,9 @@ def pre_tokenizer(name):
         return byte_level(add_prefix_space=False, use_regex=True)
     if name == "gpt2-prefix":
         return byte_level(add_prefix_space=True, use_regex=True)
+    if name == "digits-bare":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        return pre_tokenizers.Sequence([digits, byte_level(add_prefix_space=False)])
     if name == "digits":
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, byte_level(add_prefix_space=True)])
@@ -168,7 +199,8 @@ def train(name, vocab_size):
         special_tokens=SPECIAL[:2] if name != "llama3" else [],
     )
     sample = (OUT / "sample.txt").read_text(encoding="utf-8")
-    tokenizer.train_from_iterator([sample], trainer)
+    numbers = [NUMBERS] if name in ("afmoe", "cohere2") else []
+    tokenizer.train_from_iterator([sample, *numbers], trainer)
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.add_tokens(PLAIN)
     bos = ("<|endoftext|>", tokenizer.token_to_id("<|endoftext|>"))
@@ -366,9 +398,10 @@ def main():
     (OUT / "inputs.json").write_text(lines(entries) + "\n", encoding="ascii")
     decoded = [data.decode("utf-8", errors="replace") for data in inputs]
 
-    names = ["gpt2", "gpt2-prefix", "digits", *PATTERNS]
+    names = ["gpt2", "gpt2-prefix", "digits", "digits-bare", *PATTERNS]
+    larger = ("qwen35", "afmoe", "cohere2")
     for name in names:
-        write(OUT / f"{name}.tokenizer.json", train(name, 700 if name != "qwen35" else 1200))
+        write(OUT / f"{name}.tokenizer.json", train(name, 1200 if name in larger else 700))
     for name in BYTES_FALL_BACK:
         write(OUT / f"{name}.tokenizer.json", train_characters(name, 700))
     names += BYTES_FALL_BACK
