@@ -80,6 +80,23 @@ constexpr Patterns kDeepseekLlm[] = {
     R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)",
     R"(\p{N})"};
 
+// Digits in groups of three from the last, runs of scripts without spaces, the rest as DeepSeek-V3
+// has it. Runs of more than 510 digits are first cut into parts of 510.
+constexpr Patterns kAfmoe[] = {
+    R"(\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510})",
+    R"(\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z))", R"(\A\p{Nd}{3}|\G\p{Nd}{3})",
+    R"([\x{4e00}-\x{9fff}\x{3040}-\x{30ff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{ff65}-\x{ff9f})"
+    R"(\x{2f00}-\x{2fdf}]+|[\x{e00}-\x{e7f}]+|[\x{e80}-\x{eff}]+|[\x{1780}-\x{17ff}]+)"
+    R"(|[\x{1000}-\x{109f}\x{aa60}-\x{aa7f}\x{a9e0}-\x{a9ff}]+)"
+    R"(|[\x{ac00}-\x{d7af}\x{1100}-\x{11ff}]+)",
+    kDeepseekV3[2]};
+
+// Digits in groups of three from the last where a word ends behind them.
+constexpr Patterns kCohere2[] = {R"(\d{1,3}(?=(?:\d{3})*\b))", kO200k[0]};
+
+// Digits one by one, and GPT-2's.
+constexpr Patterns kDigits[] = {R"(\p{N})", kGpt2Pattern};
+
 // Han runs; words, which begin with or without a capital; numbers of three digits; the rest.
 constexpr Patterns kKimi[] = {
     R"([\p{Han}]+)"
@@ -101,7 +118,13 @@ constexpr NamedSplits kThreeDigitsWholeBos = {
     .patterns = kLlama3, .ignore_merges = true, .add_bos = true};
 
 constexpr Row kRows[] = {
+    {"afmoe", {.patterns = kAfmoe}},
+    {"bailingmoe", {.patterns = kQwen2}},
+    {"bailingmoe2", {.patterns = kQwen2}},
     {"chatglm-bpe", kThreeDigits},
+    {"cohere2moe", {.patterns = kCohere2}},
+    {"command-r", {.patterns = kDigits, .normalize_nfc = true}},
+    {"dbrx", kThreeDigits},
     {"deepseek-llm", {.patterns = kDeepseekLlm}},
     {"deepseek-r1-qwen", kWithNfc},
     {"deepseek-v3", {.patterns = kDeepseekV3}},
@@ -117,6 +140,7 @@ constexpr Row kRows[] = {
     {"kimi-k2", {.patterns = kKimi, .ignore_merges = true, .merges_by_rank = true}},
     {"kormo", kWithNfc},
     {"laguna", {.patterns = kLaguna}},
+    {"lfm2", kThreeDigitsWholeBos},
     {"llama-bpe", kThreeDigitsWholeBos},
     {"llama3", kThreeDigitsWholeBos},
     {"llama4", {.patterns = kO200k}},
@@ -124,10 +148,13 @@ constexpr Row kRows[] = {
     {"minimax-m2", {.patterns = kO200k}},
     {"mpt", {.patterns = kGpt2}},
     {"olmo", {.patterns = kGpt2, .normalize_nfc = true}},
+    {"pixtral", kThreeDigitsWholeBos},
     {"qwen2", kWithNfc},
     {"qwen35", {.patterns = kQwen35, .normalize_nfc = true}},
+    {"refact", {.patterns = kDigits}},
     {"solar-open", {.patterns = kQwen2}},
     {"tekken", {.patterns = kTekken, .ignore_merges = true, .add_bos = true}},
+    {"tiny_aya", {.patterns = kCohere2}},
 };
 
 }  // namespace

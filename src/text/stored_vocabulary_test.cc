@@ -60,16 +60,17 @@ TEST_P(StoredVocabularyGolden, EncodesAndDecodesAsItsTokenizerJson) {
   Json json = read_json(path);
   json["added_tokens"] = without_flags(json["added_tokens"]);
   // Fixtures do not always have the normaliser and the flag of the models that share their splits.
-  const bool is_nfc = GetParam().pre == "olmo" || GetParam().pre.starts_with("qwen");
+  const std::string& pre = GetParam().pre;
+  const bool is_nfc = pre == "olmo" || pre == "command-r" || pre.starts_with("qwen");
   json["normalizer"] = is_nfc ? Json{{"type", "NFC"}} : Json(nullptr);
   json["model"]["ignore_merges"] =
-      GetParam().pre == "glm4" || GetParam().pre == "llama-bpe" || GetParam().pre == "tekken";
+      pre == "glm4" || pre == "llama-bpe" || pre == "tekken" || pre == "lfm2" || pre == "pixtral";
   const std::string text = json.dump();
   const auto expected = Tokenizer::parse(text, path);
   ASSERT_TRUE(expected.ok()) << expected.error().to_string();
   const auto file = parse_tokenizer_file(text, path);
   ASSERT_TRUE(file.ok());
-  const auto tokenizer = make_tokenizer(stored_of(*file, GetParam().pre), "stored");
+  const auto tokenizer = make_tokenizer(stored_of(*file, pre), "stored");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
   EXPECT_EQ(tokenizer->vocab_size(), expected->vocab_size());
   for (const Json& input : read_json(tokenizer_golden_folder() + "inputs.json")) {
@@ -89,7 +90,12 @@ INSTANTIATE_TEST_SUITE_P(Splits, StoredVocabularyGolden,
                                          Named{"fable-20m", "qwen35"}, Named{"qwen35", "qwen35"},
                                          Named{"glm4", "glm4"}, Named{"glm4", "chatglm-bpe"},
                                          Named{"deepseek", "deepseek-v3"}, Named{"o200k", "gpt-4o"},
-                                         Named{"exaone", "exaone-moe"}, Named{"laguna", "laguna"}),
+                                         Named{"exaone", "exaone-moe"}, Named{"laguna", "laguna"},
+                                         Named{"tekken", "tekken"}, Named{"bailing", "bailingmoe2"},
+                                         Named{"afmoe", "afmoe"}, Named{"cohere2", "cohere2moe"},
+                                         Named{"digits-bare", "command-r"},
+                                         Named{"digits-bare", "refact"}, Named{"llama3", "lfm2"},
+                                         Named{"llama3", "pixtral"}, Named{"llama3", "dbrx"}),
                          [](const auto& instance) {
                            std::string name = instance.param.file + "_" + instance.param.pre;
                            for (char& c : name) c = c == '-' ? '_' : c;
@@ -115,15 +121,19 @@ std::string problem_of(const StoredVocabulary& stored) {
 }
 
 TEST(StoredVocabulary, EveryNamedSplitCompiles) {
-  for (const char* pre : {"chatglm-bpe", "deepseek-llm",  "deepseek-r1-qwen",
+  for (const char* pre : {"afmoe",       "bailingmoe",    "bailingmoe2",
+                          "chatglm-bpe", "cohere2moe",    "command-r",
+                          "dbrx",        "deepseek-llm",  "deepseek-r1-qwen",
                           "deepseek-v3", "exaone-moe",    "glm4",
                           "glm5",        "gpt-2",         "gpt-4o",
                           "hunyuan",     "hunyuan-dense", "hy_v4",
                           "joyai-llm",   "kimi-k2",       "kormo",
-                          "laguna",      "llama-bpe",     "llama3",
-                          "llama4",      "megrez",        "minimax-m2",
-                          "mpt",         "olmo",          "qwen2",
-                          "qwen35",      "solar-open",    "tekken"}) {
+                          "laguna",      "lfm2",          "llama-bpe",
+                          "llama3",      "llama4",        "megrez",
+                          "minimax-m2",  "mpt",           "olmo",
+                          "pixtral",     "qwen2",         "qwen35",
+                          "refact",      "solar-open",    "tekken",
+                          "tiny_aya"}) {
     StoredVocabulary stored = bytes_and({});
     stored.pre = pre;
     EXPECT_TRUE(make_tokenizer(stored, pre).ok()) << pre;
