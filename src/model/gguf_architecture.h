@@ -60,6 +60,8 @@ void read_gguf_attention(GgufKeys& keys, Json& config);
 /// Heads and widths of latent attention. Older files have the lengths of whole heads, newer ones
 /// those of the latent and, beside them, of heads.
 void read_gguf_latent_widths(GgufKeys& keys, Json& config);
+/// A whole config of latent attention whose queries grow with their position.
+void read_gguf_growing_queries(GgufKeys& keys, Json& config);
 /// Names of latent attention's tensors, behind an architecture's own.
 std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own);
 /// Widths of Mamba-2, which configs name in several ways.

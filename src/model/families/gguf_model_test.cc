@@ -195,17 +195,18 @@ TEST(GgufConfig, UnitsOfAllLayersHaveOneLimit) {
                {"deepseek4.expert_gating_func", "2", "4"});
 }
 
-GgufImage mistral4() {
-  GgufImage image = model_of("mistral4");
+GgufImage mistral4(const std::string& architecture = "mistral4") {
+  GgufImage image = model_of(architecture);
+  const std::string p = architecture + ".";
   for (const auto& [key, value] :
        {std::pair("attention.q_lora_rank", 64u), std::pair("attention.kv_lora_rank", 64u),
         std::pair("attention.key_length_mla", 48u), std::pair("attention.value_length_mla", 32u),
         std::pair("rope.dimension_count", 16u), std::pair("expert_shared_count", 1u),
         std::pair("rope.scaling.original_context_length", 8192u)}) {
-    image.u32(std::string("mistral4.") + key, value);
+    image.u32(p + key, value);
   }
-  image.text("mistral4.rope.scaling.type", "yarn").f32("mistral4.rope.scaling.factor", 4.0f);
-  image.f32("mistral4.rope.scaling.yarn_log_multiplier", 0.1f);
+  image.text(p + "rope.scaling.type", "yarn").f32(p + "rope.scaling.factor", 4.0f);
+  image.f32(p + "rope.scaling.yarn_log_multiplier", 0.1f);
   return image;
 }
 
@@ -224,6 +225,13 @@ TEST(GgufConfig, QueriesGrowAsTheFileSaysOrAsInThePublishedModel) {
   EXPECT_EQ(scale_of(mistral4().u32("mistral4.attention.temperature_length", 8192)).period, 8192);
   expect_error(spec_of(mistral4().u32("mistral4.attention.temperature_length", 4096)),
                ErrorCode::kUnsupported, {"mistral4.attention.temperature_length", "4096", "8192"});
+  GgufImage named = mistral4("deepseek2");
+  EXPECT_EQ(spec_of(named)->model_type, "deepseek_v2");
+  named.f32("deepseek2.attention.temperature_scale", 0.5f);
+  EXPECT_DOUBLE_EQ(scale_of(named).beta, 0.5);
+  EXPECT_EQ(spec_of(named)->model_type, "mistral4");
+  expect_error(spec_of(named.u32("deepseek2.expert_gating_func", 2)), ErrorCode::kUnsupported,
+               {"deepseek2.expert_gating_func", "2", "1"});
 }
 
 TEST(GgufConfig, Mistral4IsReadOnlyAsItIsComputed) {

@@ -1,6 +1,6 @@
 // Models with DeepSeek's latent attention as GGUF files spell them: V2, V3, R1, Kimi-K2,
 // GLM-4.7-Flash, of which keys alone tell which, softmax scores are V2's and sigmoid scores V3's;
-// and V3.2 and GLM-5, whose layers have an index.
+// and V3.2 and GLM-5, whose layers have an index. Files made from Mistral's own format say V2, too.
 #include "base/format.h"
 #include "model/gguf_architecture.h"
 
@@ -62,6 +62,8 @@ void read_index(GgufKeys& keys, Json& c) {
 }
 
 void config(GgufKeys& keys, Json& c) {
+  // Queries grow with their position in Mistral's models alone.
+  if (keys.has("attention.temperature_scale")) return read_gguf_growing_queries(keys, c);
   read_gguf_latent_widths(keys, c);
   read_rope(keys, c);
   read_gguf_experts(keys, c);

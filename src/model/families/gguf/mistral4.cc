@@ -1,5 +1,6 @@
-// Mistral Small 4 as GGUF files spell it. The public converter leaves out how much queries grow
-// with their position: it is what the published model has.
+// Mistral Small 4 as GGUF files spell it, and Mistral's models whose files say DeepSeek-V2. Where
+// the public converter leaves out how much queries grow with their position, it is what the
+// published model has.
 #include <string_view>
 
 #include "base/format.h"
@@ -42,7 +43,9 @@ void read_rope(GgufKeys& keys, Json& c) {
   c["rope_scaling"] = scaling;
 }
 
-void config(GgufKeys& keys, Json& c) {
+}  // namespace
+
+void read_gguf_growing_queries(GgufKeys& keys, Json& c) {
   c["model_type"] = "mistral4";
   read_gguf_latent_widths(keys, c);
   read_rope(keys, c);
@@ -56,10 +59,8 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_dense_layers(keys, c);
 }
 
-}  // namespace
-
 extern const GgufArchitecture mistral4_gguf;
 const GgufArchitecture mistral4_gguf = {
-    .names = {"mistral4"}, .config = config, .tensors = gguf_latent_names({})};
+    .names = {"mistral4"}, .config = read_gguf_growing_queries, .tensors = gguf_latent_names({})};
 
 }  // namespace moeflux
