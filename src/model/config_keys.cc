@@ -44,8 +44,9 @@ temperature top_k top_p typical_p)";
 
 // Layers of multi-token prediction and the sides of a model that turn images and sound into tokens
 // are not evaluated here.
-constexpr std::array<std::string_view, 9> kHarmlessBeginnings = {
-    "audio_", "image_", "initializer_", "mm_", "mtp_", "_", "num_mtp", "video_", "vision_"};
+constexpr std::array<std::string_view, 10> kHarmlessBeginnings = {
+    "audio_", "dspark_", "image_",  "initializer_", "mm_",
+    "mtp_",   "_",       "num_mtp", "video_",       "vision_"};
 constexpr std::array<std::string_view, 9> kHarmlessEndings = {
     "_dropout", "_dropout_prob", "_initializer_range", "_jitter_noise", "_loss_coef",
     "_pdrop",   "_token_id",     "_token_ids",         "_token_index"};

@@ -29,8 +29,9 @@ TEST(ConfigKeys, NamesAreComparedWhole) {
 }
 
 TEST(ConfigKeys, KindsOfHarmlessKeysNeedNoList) {
-  for (const char* key : {"eos_token_id", "audio_config", "vision_start_token_id", "embd_pdrop",
-                          "router_jitter_noise", "mtp_loss_scaling_factor", "_name_or_path"}) {
+  for (const char* key :
+       {"eos_token_id", "audio_config", "vision_start_token_id", "embd_pdrop",
+        "router_jitter_noise", "mtp_loss_scaling_factor", "_name_or_path", "dspark_block_size"}) {
     EXPECT_TRUE(is_harmless_key(key)) << key;
   }
 }

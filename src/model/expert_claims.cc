@@ -60,14 +60,22 @@ class ExpertSpellings {
                 std::span<const std::string_view> projections);
   void take(ExpertLayer& layer, const StoredModule& module);
   std::optional<StoredModule> find(const std::string& module, std::string_view weight_name,
-                                   const Shape& shape) {
-    return find_module(claims_, quant_, module, weight_name, shape);
-  }
+                                   const Shape& shape);
 
   TensorClaims& claims_;
   const QuantConfig& quant_;
   const Device& device_;
 };
+
+std::optional<StoredModule> ExpertSpellings::find(const std::string& module,
+                                                  std::string_view weight_name,
+                                                  const Shape& shape) {
+  std::optional<StoredModule> found = find_module(claims_, quant_, module, weight_name, shape);
+  const Status agrees = found ? check_experts(quant_, *found) : Status();
+  if (agrees.ok()) return found;
+  claims_.fail(agrees.error());
+  return std::nullopt;
+}
 
 void ExpertSpellings::take(ExpertLayer& layer, const StoredModule& module) {
   claim_parts(claims_, module);

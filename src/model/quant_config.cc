@@ -53,6 +53,19 @@ Result<ModuleQuant> read_module(const Json& object, const std::string& where) {
   return quant;
 }
 
+// DeepSeek-V4's config.json has it beside the section.
+Status read_experts(const Config& config, QuantRule& rule) {
+  const Json* experts = config.find("expert_dtype");
+  if (rule.method != "fp8" || experts == nullptr || experts->is_null()) return {};
+  if (*experts != "fp4" && *experts != "fp8") {
+    return make_error(ErrorCode::kUnsupported,
+                      "config.json: expert_dtype {} is not supported; fp4 and fp8 are",
+                      json_excerpt(*experts));
+  }
+  rule.experts = experts->get<std::string>();
+  return {};
+}
+
 }  // namespace
 
 QuantFormat ModuleQuant::format(DType scales) const {
@@ -86,6 +99,7 @@ Result<QuantConfig> QuantConfig::read(const Config& config) {
   }
   if (section->contains("quant_method")) {
     MF_ASSIGN_OR_RETURN(result.rule_, QuantRule::read(Config(*section, name)));
+    MF_RETURN_IF_ERROR(read_experts(config, result.rule_));
     return result;
   }
   result.rule_.method = "mlx";

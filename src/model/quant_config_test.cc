@@ -108,6 +108,25 @@ TEST(QuantConfig, RulesOfOtherToolsAreRead) {
   EXPECT_TRUE(mixed->rule().has_format("FP8") && mixed->rule().has_format("NVFP4"));
 }
 
+TEST(QuantConfig, RoutedExpertsMayHaveATypeOfTheirOwnBesideFp8) {
+  const std::string fp8 = R"(, "quantization_config": {"quant_method": "fp8"})";
+  const auto with = [&](const std::string& type) {
+    return read(fp8 + R"(, "expert_dtype": )" + type);
+  };
+  EXPECT_EQ(read(fp8)->rule().experts, "");
+  EXPECT_EQ(with("null")->rule().experts, "");
+  EXPECT_EQ(with("\"fp4\"")->rule().experts, "fp4");
+  EXPECT_EQ(with("\"fp8\"")->rule().experts, "fp8");
+  for (const std::string type : {"\"int4\"", "4", "[\"fp4\"]"}) {
+    expect_error(with(type), ErrorCode::kUnsupported, {"expert_dtype", type, "fp4 and fp8"});
+  }
+  // Other tools leave the publisher's key where they have stored experts otherwise.
+  const auto other = read(R"(, "quantization_config": {"quant_method": "awq", "bits": 4},
+                             "expert_dtype": "fp4")");
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other->rule().experts, "");
+}
+
 TEST(QuantConfig, WhatARuleAddsIsRefusedByName) {
   const std::string plain = R"("num_bits": 4, "group_size": 32)";
   const ErrorCode code = ErrorCode::kUnsupported;

@@ -25,6 +25,7 @@ struct WeightScheme {
 struct QuantRule {
   std::string method;                 // quant_method: "fp8"; empty when there is none
   std::vector<int64_t> block;         // fp8, mxfp8: rows and columns that share a scale
+  std::string experts;                // fp8: what routed experts are, "fp4" or "fp8"; or empty
   std::vector<WeightScheme> schemes;  // compressed-tensors, modelopt
   int bits = 0;                       // awq, gptq
   int group_size = 0;                 // awq, gptq; 0: whole columns

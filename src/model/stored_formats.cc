@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
 namespace {
@@ -266,6 +267,15 @@ Status check_stated(const QuantConfig& quant, const StoredModule& module) {
   }
   return make_error(ErrorCode::kCorruption, "module {} is stored as {}, config.json says {}",
                     module.name, module.format.to_string(), stated->to_string());
+}
+
+Status check_experts(const QuantConfig& quant, const StoredModule& module) {
+  const std::string& stated = quant.rule().experts;
+  const FormatTraits* kind = stated == "fp4" ? &mxfp4_format : &fp8_format;
+  if (stated.empty() || module.format.kind == kind) return {};
+  return make_error(ErrorCode::kCorruption,
+                    "module {} is stored as {}, config.json's expert_dtype is {}", module.name,
+                    module.format.to_string(), stated);
 }
 
 void claim_parts(TensorClaims& claims, const StoredModule& module) {

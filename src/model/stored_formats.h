@@ -87,6 +87,9 @@ Result<bool> maps_columns(const ModuleTensors& tensors, std::string_view part,
 /// Fails when MLX's section of config.json says another format of the module.
 Status check_stated(const QuantConfig& quant, const StoredModule& module);
 
+/// Fails when config.json says that routed experts are of other numbers than this module of them.
+Status check_experts(const QuantConfig& quant, const StoredModule& module);
+
 /// Claims the tensors of a module that was found.
 void claim_parts(TensorClaims& claims, const StoredModule& module);
 

@@ -25,7 +25,10 @@ constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 TEST(Variants, StorageOfThePublicCheckpointsIsKnown) {
   const std::vector<std::pair<std::string, std::string>> stored = {
-      {"deepseek-v3", "fp8"}, {"kimi-k2.5", "compressed-tensors"}};
+      {"deepseek-v3", "fp8"},
+      {"deepseek-v4-flash", "fp8"},
+      {"deepseek-v4-pro", "fp8"},
+      {"kimi-k2.5", "compressed-tensors"}};
   for (const auto& [model, method] : stored) {
     const auto config = Config::parse(config_of(model).dump());
     ASSERT_TRUE(config.ok());
@@ -156,6 +159,25 @@ TEST(Variants, DeepSeekV4ReadsBothSpellingsOfItsLayers) {
     EXPECT_EQ(mixer->rope.inverse_frequencies, same->rope.inverse_frequencies) << i;
     EXPECT_EQ(mixer->rope.attention_factor, 1.0f) << i;
     EXPECT_TRUE(mixer->state({}) == same->state({})) << i;
+  }
+}
+
+// Later releases guess several tokens ahead, with more layers behind the model's.
+TEST(Variants, DeepSeekV4LeavesOutWhatGuessesFurtherTokens) {
+  const auto expected = read(config_of("deepseek-v4-flash"));
+  Json json = config_of("deepseek-v4-flash");
+  json["compress_ratios"].push_back(0);
+  json["compress_ratios"].push_back(0);
+  json["dspark_block_size"] = 5;
+  json["dspark_markov_rank"] = 256;
+  json["dspark_noise_token_id"] = 128799;
+  json["dspark_target_layer_ids"] = {40, 41, 42};
+  const auto spec = read(json);
+  ASSERT_TRUE(expected.ok() && spec.ok());
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  ASSERT_EQ(spec->layers.size(), expected->layers.size());
+  for (size_t i = 0; i < spec->layers.size(); ++i) {
+    EXPECT_TRUE(spec->layers[i].mixer->state({}) == expected->layers[i].mixer->state({})) << i;
   }
 }
 

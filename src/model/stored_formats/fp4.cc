@@ -3,7 +3,7 @@
 //                            cols / 16], M.weight_scale_2 F32, one for the matrix, or two for the
 //                            halves of fused experts
 //   DeepSeek-V4's experts    M.weight I8 [..., rows, cols / 2], M.scale F8_E8M0 [..., rows,
-//                            cols / 32]: MXFP4
+//                            cols / 32]: MXFP4; U8 says the same bytes
 #include "model/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
@@ -20,6 +20,9 @@ bool is_spelled(const ModuleTensors& tensors) {
 bool is(const StoredPart& part, DType dtype, const Shape& shape) {
   return part.entry != nullptr && part.entry->dtype == dtype && part.entry->shape == shape;
 }
+bool is_bytes(const StoredPart& part, DType usual, const Shape& shape) {
+  return is(part, usual, shape) || is(part, DType::kU8, shape);
+}
 
 Result<StoredModule> read_mxfp4(const ModuleTensors& tensors, const QuantConfig& quant,
                                 const Shape& shape, StoredModule found) {
@@ -28,8 +31,8 @@ Result<StoredModule> read_mxfp4(const ModuleTensors& tensors, const QuantConfig&
   found.format = QuantFormat::of(mxfp4_format);
   found.parts.scales = tensors.part("scale");
   if (is_valid(found.format, shape.back()) &&
-      is(found.parts.codes, DType::kI8, with_matrix(shape, rows, shape.back() / 2)) &&
-      is(found.parts.scales, DType::kF8E8M0, with_matrix(shape, rows, shape.back() / 32))) {
+      is_bytes(found.parts.codes, DType::kI8, with_matrix(shape, rows, shape.back() / 2)) &&
+      is_bytes(found.parts.scales, DType::kF8E8M0, with_matrix(shape, rows, shape.back() / 32))) {
     return found;
   }
   return tensors.mismatch(ErrorCode::kCorruption, {"weight", "scale"},
@@ -40,7 +43,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
                           const Shape& shape) {
   StoredModule found{.name = tensors.module()};
   found.parts.codes = tensors.part("weight");
-  if (found.parts.codes.entry->dtype == DType::kI8) {
+  if (tensors.find("scale") != nullptr) {
     return read_mxfp4(tensors, quant, shape, std::move(found));
   }
   MF_RETURN_IF_ERROR(quant.rule().expect_method(found.name, "NVFP4", {"modelopt"}));

@@ -1,0 +1,142 @@
+// Small checkpoints of quantised safetensors against logits that transformers computed from the
+// numbers that independent libraries decode out of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "io/file.h"
+#include "model/model.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/packed_copy.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+const std::string kFormats = tests_directory() + "/golden/formats";
+
+/// Cases of the tree, and larger ones where they lie beside it.
+std::vector<std::string> checkpoints() {
+  std::vector<std::string> folders;
+  for (const char* name :
+       {"fp8_ue8m0", "fp4_deepseek_v4", "fp8_channel", "mxfp8", "nvfp4_modelopt", "nvfp4_ct",
+        "mxfp4_ct", "mlx_mxfp4_gpt_oss", "mlx_lm_deepseek_v3", "mlx_lm_qwen3_next", "ct_int4_zero",
+        "gptq", "gptq_order", "gptq_v2_zero", "awq"}) {
+    folders.push_back(kFormats + "/" + name);
+  }
+  for (const char* name : {"fp8-block", "mlx-nvfp4", "mlx-mxfp8", "ct-int4", "awq-qwen3_5"}) {
+    const std::string folder = tests_directory() + "/../../shared/formats/" + name;
+    if (path_exists(folder)) folders.push_back(folder);
+  }
+  return folders;
+}
+
+struct Run {
+  std::string folder;
+  std::string device;
+};
+
+/// Every device, but for columns in groups by a map, which only hosts read.
+std::vector<Run> runs() {
+  std::vector<Run> all;
+  for (const std::string& folder : checkpoints()) {
+    for (const std::string& device : and_built_gpus({"reference", "cpu", "emulator"})) {
+      const bool is_host = device == "reference" || device == "cpu";
+      if (is_host || !folder.ends_with("gptq_order")) all.push_back({folder, device});
+    }
+  }
+  return all;
+}
+
+class QuantisedCheckpoints : public ::testing::TestWithParam<Run> {};
+
+TEST_P(QuantisedCheckpoints, LogitsAgreeAndNothingChangesABit) {
+  const auto& [folder, device] = GetParam();
+  auto golden = read_golden(folder + "/golden.safetensors");
+  ASSERT_TRUE(golden.contains("tokens") && golden.contains("logits"));
+  const std::vector<TokenId>& tokens = golden["tokens"].ints;
+  // Keys and values of f16 would flip routes of these random models.
+  const RunOptions options{.device = device, .cache_type = DType::kF32};
+  const RunOutput run = run_model(folder, tokens, options);
+  ASSERT_EQ(run.logits.size(), golden["logits"].floats.size());
+  for (int64_t i = 0; i < golden["logits"].rows(); ++i) {
+    EXPECT_GE(cosine(run.row(i), golden["logits"].row(i)), 0.99999) << "position " << i;
+  }
+  // Neither chunks, nor an expert cache of one slot, nor a pack changes a bit.
+  const auto some = std::span(tokens).first(12);
+  const std::vector<float> expected(run.logits.begin(), run.logits.begin() + 12 * run.vocab_size);
+  RunOptions in_chunks = options;
+  in_chunks.expert_cache_bytes = 0;
+  in_chunks.chunks = {7, 1, 4};
+  EXPECT_EQ(run_model(folder, some, in_chunks).logits, expected);
+  const TempFolder packed;
+  const bool has_tiles = device == "cpu";
+  expect_packed(folder, packed.path(),
+                {.order = has_tiles ? WeightOrder::kTiled : WeightOrder::kRowMajor});
+  EXPECT_EQ(run_model(packed.path(), some, options).logits, expected);
+}
+
+std::string last_part(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantisedCheckpoints, ::testing::ValuesIn(runs()),
+                         [](const auto& test) {
+                           return last_part(test.param.folder) + "_" +
+                                  test_name_of(test.param.device);
+                         });
+
+TEST(QuantisedCheckpoint, ExpertsThatAreNotWhatConfigJsonSaysAreRefused) {
+  const std::string folder = kFormats + "/fp4_deepseek_v4";
+  const TempFolder other;
+  auto text = read_text_file(folder + "/config.json", uint64_t{1} << 24);
+  ASSERT_TRUE(text.ok());
+  copy_files(folder, other.path());
+  const auto device = make_test_device({});
+  const auto load_with = [&](const Json& type) {
+    Json config = *parse_json(*text, "config.json");
+    config["expert_dtype"] = type;
+    EXPECT_TRUE(write_text_file(other.path() + "/config.json", config.dump()).ok());
+    return load_model(other.path(), *device, WeightLoading::kCheckOnly);
+  };
+  EXPECT_TRUE(load_with(nullptr).ok());
+  expect_error(load_with("fp8"), ErrorCode::kCorruption,
+               {"layers.0.ffn.experts.0.w1", "mxfp4", "expert_dtype is fp8"});
+  expect_error(load_with("nf4"), ErrorCode::kUnsupported, {"expert_dtype", "nf4", "fp4 and fp8"});
+}
+
+TEST(QuantisedCheckpoint, RuleOfModelOptimizerMayStandInAFileOfItsOwn) {
+  const std::string folder = kFormats + "/nvfp4_modelopt";
+  const std::vector<TokenId> tokens = {1, 5, 3, 17};
+  const TempFolder other;
+  for (const char* name : {"model.safetensors", "hf_quant_config.json", "config.json"}) {
+    auto text = read_text_file(folder + "/" + name, uint64_t{1} << 24);
+    ASSERT_TRUE(text.ok());
+    if (std::string(name) == "config.json") {
+      Json config = *parse_json(*text, name);
+      ASSERT_EQ(config.erase("quantization_config"), 1u);
+      *text = config.dump();
+    }
+    ASSERT_TRUE(write_text_file(other.path() + "/" + name, *text).ok());
+  }
+  const std::vector<float> expected = run_model(folder, tokens, {}).logits;
+  EXPECT_EQ(run_model(other.path(), tokens, {}).logits, expected);
+  ASSERT_TRUE(write_text_file(other.path() + "/hf_quant_config.json",
+                              R"({"quantization": {"quant_algo": "W4A8_AWQ"}})")
+                  .ok());
+  const auto device = make_test_device({});
+  const auto refused = load_model(other.path(), *device, WeightLoading::kCheckOnly);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message().find("W4A8_AWQ"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moeflux::testing
