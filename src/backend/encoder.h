@@ -122,7 +122,8 @@ class Encoder {
   ///   read = sigmoid(logit * scale[0] + base) + eps;  write = 2 sigmoid(logit * scale[1] + base);
   ///   mix = softmax over the last index of (logit * scale[2] + base), + eps; then divided by (sum
   ///   + eps) of its columns, and iterations - 1 times of its rows and again of its columns.
-  /// x f32 [n, streams, cols], out [n, cols]; all contiguous.
+  /// x f32 [n, streams, cols], out [n, cols]; all contiguous. With null gates there is read alone,
+  /// from logits [n, streams].
   virtual void read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                             const StreamGateOptions& options) = 0;
   /// out[t, j] = write[t, j] * branch[t] + sum over i, in order, of mix[t, i, j] * x[t, i]. Without

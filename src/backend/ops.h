@@ -154,14 +154,14 @@ constexpr int64_t kPoolMax = 128;
 /// A residual of several streams, for each of n tokens: what they get of a branch's result, and how
 /// they mix. f32 and contiguous.
 struct StreamGates {
-  Tensor write;  // [n, streams]
-  Tensor mix;    // [n, streams, streams], or null: none mixes with another, and write has logits
+  Tensor write = {};  // [n, streams]
+  Tensor mix = {};    // [n, streams, streams], or null: streams do not mix, and write has logits
 };
 
 /// How read_streams() makes them, and the gates that it reads by.
 struct StreamGateOptions {
-  Tensor scale = {};       // f32 [3], of read, write and mix
-  Tensor base = {};        // f32 [(2 + streams) * streams]: those of read | write | mix
+  Tensor scale = {};       // f32 [3], of read, write and mix; [1] where there is read alone
+  Tensor base = {};        // f32 [(2 + streams) * streams]: those of read | write | mix; [streams]
   int64_t iterations = 1;  // of divisions by sums
   float eps = 0.0f;
 };

@@ -318,6 +318,28 @@ TEST(Fusion, AConvolutionFollowsItsProductInOneLaunch) {
   check_conv(random, 2, 1, 4, 128, /*top_k=*/2);  // the norm has a launch of its own
 }
 
+TEST(Fusion, AProductIsGatedByItselfInItsLaunch) {
+  Random random(104);
+  const auto check = [&](size_t launches, int64_t n, int64_t cols, Activation activation) {
+    const auto p =
+        NormedProblem::make(random, ChainProblem::make(random, n, cols, 0, 1, false), {19, 70, 16});
+    expect_same_bits_in(launches, formatted("{} tokens, {} columns", n, cols),
+                        [&](Session& s, const Between& between) {
+                          const Tensor out = s.zeros({n, 70});
+                          std::vector<Tensor> written = p.run(s, between);
+                          const Tensor low = written[written.size() - 2];
+                          s.encoder().mul_activated(out, low, low, activation);
+                          between();
+                          written.push_back(out);
+                          return written;
+                        });
+  };
+  check(1, 1, 128, Activation::kSigmoid);
+  check(1, 1, 2048, Activation::kSigmoid);
+  check(2, 2, 128, Activation::kSigmoid);
+  check(2, 1, 128, Activation::kGeluTanh);
+}
+
 TEST(Fusion, AConvolutionOfManyTokensOrTapsStaysApart) {
   Random random(100);
   check_conv(random, 2, 2, 4, 128);

@@ -71,9 +71,11 @@ void CpuEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor x, Te
   const RowsView from(logits);
   const RowsView to(out);
   const int64_t streams = x.dim(1);
+  const bool reads_alone = gates.write.is_null();
   MF_CHECK(x.is_contiguous() && to.rows == x.dim(0) && to.cols == x.shape.back() &&
-           from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
-           options.scale.num_elements() == 3 && streams <= kStreamsMax &&
+           from.cols == (reads_alone ? 1 : 2 + streams) * streams &&
+           options.base.num_elements() == from.cols &&
+           options.scale.num_elements() == (reads_alone ? 1 : 3) && streams <= kStreamsMax &&
            gates.write.is_contiguous() && gates.mix.is_contiguous());
   if (!status_.ok()) return;
   const Runs rows{streams, streams, streams, 1};
@@ -86,11 +88,14 @@ void CpuEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor x, Te
     std::array<float, kStreamsMax> read{};
     for (int64_t i = 0; i < streams; ++i) {
       read[static_cast<size_t>(i)] = static_cast<float>(sigmoid(token.logit(0, i)) + options.eps);
-      host_ptr<float>(gates.write)[t * streams + i] =
-          static_cast<float>(2.0 * sigmoid(token.logit(1, i)));
     }
     kernels_.weighted_sum(to.row(t), host_ptr<float>(x) + t * streams * to.cols, to.cols,
                           read.data(), streams, to.cols);
+    if (reads_alone) return;
+    for (int64_t i = 0; i < streams; ++i) {
+      host_ptr<float>(gates.write)[t * streams + i] =
+          static_cast<float>(2.0 * sigmoid(token.logit(1, i)));
+    }
     float* mix = host_ptr<float>(gates.mix) + t * streams * streams;
     token.soften(mix);
     divide_by_sums(mix, columns, options.eps);

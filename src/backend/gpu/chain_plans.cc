@@ -85,7 +85,7 @@ void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down) {
   const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
   const uint32_t threads = norm_threads(chain.value.shape.back());
   const bool is_long = threads == kNormLongThreads;
-  if (is_long && rows_of(chain.value) <= kFewTokensMax &&
+  if (is_long && rows_of(chain.value) <= kFewTokensMax && !chain.norm.weight.is_null() &&
       (chain.slots.is_null() || down != nullptr)) {
     recorder.record(plan_long_chain(chain));
   } else if (!has_sums || down != nullptr) {

@@ -121,10 +121,28 @@ bool is_apart(const Waiting& waiting, const Tensor& out) {
   return apart;
 }
 
+// True for a norm without weights that few rows can make, however long it is.
+bool may_wait_for_few_rows(const NormOp& op) {
+  const auto fits = [](const Tensor& tensor) { return tensor.is_contiguous() && is_wide(tensor); };
+  return rows_of(op.x) == 1 && op.x.shape.back() % 8 == 0 && fits(op.x) && fits(op.out);
+}
+
+// True when x is the norm that waits.
+bool is_norm_of(const Chain& chain, const Tensor& x) {
+  const Tensor& normed = chain.norm.out;
+  return !normed.is_null() && are_same(normed, x) && !have_overlap(normed, chain.value);
+}
+
 const ProductOp* find_product(const Products& products, const Tensor& out) {
   const auto found = std::find_if(products.begin(), products.end(),
                                   [&](const ProductOp& own) { return are_same(own.out, out); });
   return found == products.end() ? nullptr : found;
+}
+
+bool fits_product(const Waiting& waiting, const GateOp& op) {
+  return op.activation == Activation::kSigmoid && are_same(op.x, op.gate) && rows_of(op.x) == 1 &&
+         op.out.is_contiguous() && is_apart(waiting, op.out) &&
+         find_product(waiting.products, op.x) != nullptr;
 }
 
 bool fits_attention(const AttentionOp& attention, const GateOp& op) {
@@ -136,8 +154,7 @@ bool fits_attention(const AttentionOp& attention, const GateOp& op) {
 }  // namespace
 
 bool can_norm(const Chain& chain, const Tensor& x) {
-  const Tensor& normed = chain.norm.out;
-  return !normed.is_null() && are_same(normed, x) && !have_overlap(normed, chain.value);
+  return is_norm_of(chain, x) && !chain.norm.weight.is_null();
 }
 
 bool can_sum(const Chain& chain) {
@@ -203,6 +220,7 @@ bool fits(const Waiting& waiting, const NormOp& op) {
 
 bool fits(const Waiting& waiting, const GateOp& op) {
   if (waiting.state() == State::kAttention) return fits_attention(*waiting.attention, op);
+  if (waiting.state() == State::kProducts) return fits_product(waiting, op);
   const bool is_delta = waiting.state() == State::kDeltaNorm;
   const bool is_heads = waiting.heads.size() == 1 && !waiting.heads[0].has_rope;
   const bool has_unit = op.activation == Activation::kSilu || op.activation == Activation::kSigmoid;
@@ -230,14 +248,15 @@ bool fits(const Waiting& waiting, const ProductOp& op) {
 }
 
 bool fits(const Waiting& waiting, const FewRowsOp& op) {
-  return can_norm(waiting.chain, op.x) && can_sum(waiting.chain) && is_apart(waiting, op.out) &&
+  return is_norm_of(waiting.chain, op.x) && can_sum(waiting.chain) && is_apart(waiting, op.out) &&
          !have_overlap(op.x, op.out);
 }
 
 bool fits(const Waiting& waiting, const ConvOp& op) {
   return op.options.activation == Activation::kSilu && op.options.bias.is_null() &&
-         rows_of(op.x) == 1 && op.weight.dim(1) <= int64_t{kConvOneTapsMax} &&
-         op.out.is_contiguous() && is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
+         rows_of(op.x) == 1 && op.weight.dim(1) > 1 &&
+         op.weight.dim(1) <= int64_t{kConvOneTapsMax} && op.out.is_contiguous() &&
+         is_apart(waiting, op.out) && is_apart(waiting, op.state) &&
          !have_overlap(op.out, op.state) && find_product(waiting.products, op.x) != nullptr;
 }
 
@@ -256,8 +275,10 @@ bool may_wait(const CombineOp& op, bool) {
 
 bool may_wait(const NormOp& op, bool matrix_units) {
   if (is_norm_of_heads(op)) return true;
-  return matrix_units && !op.weight.is_null() && is_wide(op.weight) &&
-         rows_of(op.x) <= kFewTokensMax && can_chain(op.x) && can_chain(op.out);
+  if (!matrix_units) return false;
+  if (op.weight.is_null()) return may_wait_for_few_rows(op);
+  return is_wide(op.weight) && rows_of(op.x) <= kFewTokensMax && can_chain(op.x) &&
+         can_chain(op.out);
 }
 
 bool may_wait(const RopeOp& op, bool) { return op.x.dim(2) <= int64_t{kNormNarrowCols}; }
@@ -316,6 +337,13 @@ void add(Waiting& waiting, const ProductOp& op) { waiting.products.push_back(op)
 void add(Waiting& waiting, const ConvOp& op) {
   const ProductOp* const product = find_product(waiting.products, op.x);
   waiting.conv = {op, static_cast<uint32_t>(product - waiting.products.begin())};
+}
+
+void add_to_product(Waiting& waiting, const GateOp& op) {
+  ConvOp gate;
+  gate.out = op.out;
+  gate.x = op.x;
+  add(waiting, gate);
 }
 
 void add(Waiting& waiting, const DeltaOp& op) { waiting.delta.op = op; }

@@ -1,6 +1,6 @@
 // Which operations share a launch. A decoded token is many small launches, so an operation may wait
 // for the next one:
-// - sums for their norm, a norm for its products, a product for its convolution;
+// - sums for their norm, a norm for its products, a product for its convolution or its SiLU;
 // - norms and rotary positions of heads for attention, attention for the gate of its output;
 // - the delta rule for its heads' norm and gate;
 // - the experts' down products for the sum of their slots; a route and a gated network for the
@@ -48,16 +48,16 @@ constexpr auto kFusionTable = [] {
   constexpr Action kEnd = Action::kFinish;
   return std::array<std::array<Action, kOpKinds>, kStates>{{
       // add, combine, norm, gate, rope, product, few rows, conv, delta, route, network
-      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // nothing
-      {kIn, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // sums
-      {kNo, kNo, kNo, kNo, kNo, kIn, kEnd, kNo, kNo, kNo, kNo},  // norm
-      {kNo, kNo, kNo, kNo, kNo, kIn, kNo, kEnd, kNo, kNo, kNo},  // products
-      {kNo, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // delta rule
-      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},  // delta rule and norm
-      {kNo, kNo, kIn, kEnd, kIn, kNo, kNo, kNo, kNo, kNo, kNo},  // heads
-      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},  // attention
-      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kIn},   // experts
-      {kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // down products
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // nothing
+      {kIn, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // sums
+      {kNo, kNo, kNo, kNo, kNo, kIn, kEnd, kNo, kNo, kNo, kNo},   // norm
+      {kNo, kNo, kNo, kEnd, kNo, kIn, kNo, kEnd, kNo, kNo, kNo},  // products
+      {kNo, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // delta rule
+      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // delta rule and norm
+      {kNo, kNo, kIn, kEnd, kIn, kNo, kNo, kNo, kNo, kNo, kNo},   // heads
+      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // attention
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kIn},    // experts
+      {kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // down products
   }};
 }();
 
@@ -116,6 +116,8 @@ void add(Waiting& waiting, const NormOp& op);
 void add(Waiting& waiting, const RopeOp& op);
 void add(Waiting& waiting, const ProductOp& op);
 void add(Waiting& waiting, const ConvOp& op);
+/// A gate that follows a product.
+void add_to_product(Waiting& waiting, const GateOp& op);
 void add(Waiting& waiting, const DeltaOp& op);
 void add(Waiting& waiting, const RouteOp& op);
 void add(Waiting& waiting, const FfnOp& op);

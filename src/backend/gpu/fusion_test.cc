@@ -88,6 +88,9 @@ TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
   plain.options.activation = Activation::kIdentity;
   expect_edge(State::kProducts, s, conv, plain);
 
+  expect_edge(State::kProducts, s, GateOp{row(), first.out, first.out, Activation::kSigmoid},
+              GateOp{row(), first.out, row(), Activation::kSigmoid});
+
   s = with({}, delta());
   const Tensor out = s.delta.op.out;
   const NormOp heads_norm{out, out, make({128}), 0.0f};

@@ -163,6 +163,9 @@ void GpuEncoder::mul_activated(Tensor out, Tensor x, Tensor gate, Activation act
   if (fuse(op) == Action::kLaunch) return record(plan_gate(op));
   if (waiting_.attention) {
     recorder_.record(plan_gated(*waiting_.attention, gate));
+  } else if (!waiting_.products.empty()) {
+    gpu::add_to_product(waiting_, op);
+    record_products(recorder_, waiting_);
   } else if (waiting_.heads.empty()) {
     recorder_.record(plan_delta_one(recorder_, waiting_.delta, gate, activation),
                      writes_of(waiting_.delta.op.states));
@@ -206,11 +209,14 @@ void GpuEncoder::top_rows(Tensor values, Tensor ids, Tensor x) {
 void GpuEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor x, Tensor logits,
                               const StreamGateOptions& options) {
   const int64_t streams = x.dim(1);
-  MF_CHECK(logits.is_contiguous() && logits.shape.back() == (2 + streams) * streams &&
+  const bool reads_alone = gates.write.is_null();
+  MF_CHECK(logits.is_contiguous() &&
+           logits.shape.back() == (reads_alone ? 1 : 2 + streams) * streams &&
            options.base.num_elements() == logits.shape.back() &&
-           options.scale.num_elements() == 3 && streams <= kStreamsMax && x.is_contiguous() &&
-           out.is_contiguous() && rows_of(out) == x.dim(0) && out.shape.back() == x.shape.back() &&
-           gates.write.is_contiguous() && gates.mix.is_contiguous());
+           options.scale.num_elements() == (reads_alone ? 1 : 3) && streams <= kStreamsMax &&
+           x.is_contiguous() && out.is_contiguous() && rows_of(out) == x.dim(0) &&
+           out.shape.back() == x.shape.back() && gates.write.is_contiguous() &&
+           gates.mix.is_contiguous());
   record(plan_read_streams({out, gates, x, logits, options}));
 }
 

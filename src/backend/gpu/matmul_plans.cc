@@ -10,7 +10,10 @@ namespace moeflux::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 128;
-constexpr uint32_t kSimds = kThreads / kSimdLanes;
+// Rows of one token are shared by larger groups where there are so many: each group brings the
+// token to its memory, which for four rows of 4 bits is twice what these take.
+constexpr uint32_t kManyRows = 512;
+constexpr uint32_t kManyRowsThreads = 512;
 // Up to so many rows times one token are shared out so that all cores have some: a router of 256
 // rows took 19 us on an H200 in groups of four that stage their token.
 constexpr uint32_t kFewWeightRowsMax = 1024;
@@ -34,10 +37,11 @@ LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weigh
 Plan product_plan(LinearParams p, const Weight& weight) {
   const uint32_t tile = tile_tokens(p.tokens);
   p.stage_cols = stage_cols(weight.cols, tile);
-  const uint32_t rows = kSimds * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
+  const uint32_t threads = tile == 1 && p.rows_per_head >= kManyRows ? kManyRowsThreads : kThreads;
+  const uint32_t rows = threads / kSimdLanes * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
   Plan plan = make_plan(matrix_kernel(KernelId::linear_f32_t1, weight.format, tile),
                         {groups_for(p.rows_per_head, rows), groups_for(p.tokens, tile), p.heads},
-                        kThreads, p.stage_cols * tile * static_cast<uint32_t>(sizeof(float)));
+                        threads, p.stage_cols * tile * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   return plan;
 }
@@ -54,12 +58,11 @@ KernelId few_kernel(DType dtype, bool normed) {
 }
 
 // Rows of plain numbers, eight columns at a time, times one token that is there or a norm on the
-// way; nothing if a core has too little memory for a row and the token.
+// way; nothing if a core has too little memory for the token.
 std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& weight,
                                   const Tensor& x, const Chain* made, const Platform& platform) {
   if (product.weight.rows > kFewWeightRowsMax || !weight.format.is_plain() ||
-      product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0 ||
-      product.weight.cols > kFewColsMax) {
+      product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0) {
     return std::nullopt;
   }
   FewRowsParams p{};
@@ -72,14 +75,17 @@ std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& wei
   p.group_rows = std::clamp(groups_for(p.weight.rows, platform.cores()), 1u,
                             uint32_t{kNormThreads} / kSimdLanes);
   while (p.group_rows > 1 && bytes(p.group_rows) > platform.shared_bytes_max()) --p.group_rows;
-  if (bytes(p.group_rows) > platform.shared_bytes_max()) return std::nullopt;
+  p.staged = bytes(p.group_rows) <= platform.shared_bytes_max() ? 1 : 0;
+  const uint64_t shared_bytes = bytes(p.staged != 0 ? p.group_rows : 0);
+  if (shared_bytes > platform.shared_bytes_max()) return std::nullopt;
   if (made) {
     p.adds = made->adds;
+    p.weights = made->norm.weight.is_null() ? 0 : 1;
     p.epsilon = made->norm.eps;
   }
   Plan plan = make_plan(few_kernel(weight.format.dtype, made != nullptr),
                         {groups_for(p.weight.rows, p.group_rows), 1, 1}, kNormThreads);
-  plan.shared_bytes = static_cast<uint32_t>(bytes(p.group_rows));
+  plan.shared_bytes = static_cast<uint32_t>(shared_bytes);
   plan.set_params(p);
   return plan;
 }

@@ -21,6 +21,7 @@ MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
   }
   needs.rows = rows_of(waiting.products.front().x);
   needs.makes_row = !waiting.chain.value.is_null();
+  needs.may_double = !needs.makes_row;
   return mma_one_launch(needs, platform.cores(), platform.shared_bytes_max());
 }
 
@@ -35,7 +36,9 @@ MmaLinearParams linear_params(const Waiting& waiting, const MmaWalk& walk) {
   p.tokens = rows_of(x);
   const ConvOp& conv = waiting.conv.conv;
   p.conv_matrix = conv.out.is_null() ? uint32_t{kMmaMatricesMax} : waiting.conv.product;
-  p.conv_taps = conv.out.is_null() ? 0 : static_cast<u32>(conv.weight.dim(1));
+  if (!conv.out.is_null()) {
+    p.conv_taps = conv.weight.is_null() ? 1 : static_cast<u32>(conv.weight.dim(1));
+  }
   return p;
 }
 

@@ -86,13 +86,29 @@ std::optional<MmaOneLaunch> staying_launch(const MmaOneNeeds& needs, uint32_t co
   return std::nullopt;
 }
 
+// Groups of long rows that have a multiprocessor each, and all of it: more SIMD groups take splits
+// than elsewhere, and all threads make integers.
+std::optional<MmaOneLaunch> launch_alone(const MmaOneNeeds& needs, uint32_t groups, uint32_t cores,
+                                         uint32_t most) {
+  const bool fits = groups * needs.rows <= cores && splits_of(needs.cols) > kMmaSimds;
+  if (!fits || !needs.may_double) return std::nullopt;
+  for (uint32_t simds = kSimdsMax; simds > kMmaSimds; --simds) {
+    MmaOneLaunch launch = make_launch(needs, groups, simds, kMmaPlaces);
+    launch.threads = kMmaThreadsMax;
+    if (groups_that_fit(launch, most) > 0) return launch;
+  }
+  return std::nullopt;
+}
+
 // Groups that are all at work at once, if they are.
 std::optional<MmaOneLaunch> launch_at_once(const MmaOneNeeds& needs, uint32_t cores,
                                            uint32_t most) {
   const uint32_t splits = splits_of(needs.cols);
   const uint32_t few = std::max(1u, kMmaSimds / splits);
   const uint32_t places = few * splits > kMmaSimds ? uint32_t{kMmaPlaces} : 1;
-  const MmaOneLaunch launch = make_launch(needs, groups_for(needs.tiles, few), kMmaSimds, places);
+  const uint32_t groups = groups_for(needs.tiles, few);
+  if (const auto alone = launch_alone(needs, groups, cores, most)) return alone;
+  const MmaOneLaunch launch = make_launch(needs, groups, kMmaSimds, places);
   const uint32_t by_registers = needs.bits == 4   ? kMmaFits4
                                 : needs.bits == 8 ? kMmaFits8
                                                   : kMmaFitsGgml;

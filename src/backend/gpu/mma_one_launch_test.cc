@@ -51,6 +51,22 @@ TEST(MmaOneLaunch, GroupsTakeAllTilesEvenly) {
   }
 }
 
+TEST(MmaOneLaunch, AGroupOfLongRowsThatIsAloneHasMoreSimdGroups) {
+  for (const uint32_t bits : {4u, 8u}) {
+    MmaOneNeeds needs{.bits = bits, .cols = 10240, .tiles = 21, .may_double = true};
+    const MmaOneLaunch alone = mma_one_launch(needs, kCores, kMmaSharedBytesMax);
+    EXPECT_EQ(alone.groups, 21u);
+    EXPECT_EQ(alone.threads, uint32_t{kMmaThreadsMax});
+    EXPECT_EQ(alone.walk.simds, 10u) << "20 splits in two turns";
+    EXPECT_LE(alone.bytes, kMmaSharedBytesMax);
+    needs.may_double = false;
+    EXPECT_EQ(mma_one_launch(needs, kCores, kMmaSharedBytesMax).threads, uint32_t{kMmaThreads});
+    needs.may_double = true;
+    needs.tiles = kCores + 1;
+    EXPECT_NE(mma_one_launch(needs, kCores, kMmaSharedBytesMax).threads, uint32_t{kMmaThreadsMax});
+  }
+}
+
 TEST(MmaOneLaunch, GroupsOfLargeExpertsStayInPairs) {
   const MmaOneLaunch launch =
       mma_one_launch({.cols = 7168, .tiles = 256, .rows = 9}, kCores, kMmaSharedBytesMax);

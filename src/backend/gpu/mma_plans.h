@@ -57,7 +57,8 @@ struct MmaOneNeeds {
   uint32_t tiles = 1;
   uint32_t rows = 1;
   uint32_t more = 0;
-  bool makes_row = false;  // of activations, by kMmaThreads at once
+  bool makes_row = false;   // of activations, by kMmaThreads at once
+  bool may_double = false;  // groups to kMmaThreadsMax whatever the bits
 };
 struct MmaOneLaunch {
   MmaWalk walk{};

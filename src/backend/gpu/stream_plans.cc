@@ -17,10 +17,12 @@ Plan plan_read_streams(const ReadStreamsOp& op) {
   p.cols = static_cast<u32>(op.x.shape.back());
   p.iterations = static_cast<u32>(op.options.iterations);
   p.epsilon = op.options.eps;
+  p.makes_gates = op.gates.write.is_null() ? 0 : 1;
   p.wide = p.cols % 4 == 0 && is_wide(op.x) && is_wide(op.out) ? 1 : 0;
   Plan plan = make_plan(
       KernelId::read_streams,
-      {groups_for(p.wide != 0 ? p.cols / 4 : p.cols, kThreads) + 1, rows_of(op.out), 1}, kThreads);
+      {groups_for(p.wide != 0 ? p.cols / 4 : p.cols, kThreads) + p.makes_gates, rows_of(op.out), 1},
+      kThreads);
   plan.set_params(p);
   plan.bind(range_of(op.logits, Access::kRead));
   plan.bind(range_of(op.options.scale, Access::kRead));

@@ -41,7 +41,8 @@ using AllHeads = InlineVector<Heads, 3>;
 /// Products of the same x.
 using Products = InlineVector<ProductOp, kMmaMatricesMax>;
 
-/// The convolution of what one of the products gives.
+/// The convolution of what one of the products gives, or x * sigmoid(x) of it: then there is no
+/// weight.
 struct ProductConv {
   ConvOp conv;
   uint32_t product = 0;

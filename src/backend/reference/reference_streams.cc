@@ -14,6 +14,19 @@ namespace {
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+/// A token's logits, scaled and moved.
+struct Logits {
+  const float* values;
+  const StreamGateOptions& options;
+  int64_t streams;
+
+  double operator()(int64_t kind, int64_t i) const {
+    const int64_t at = kind * streams + i;
+    return static_cast<double>(values[at]) * host_ptr<float>(options.scale)[kind] +
+           host_ptr<float>(options.base)[at];
+  }
+};
+
 /// A matrix of streams by streams.
 class Mix {
  public:
@@ -55,29 +68,26 @@ void ReferenceEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor
   const RowsView to(out);
   const RowsView streamed(x);
   const int64_t streams = x.dim(1);
-  MF_CHECK(to.rows == x.dim(0) && to.cols == streamed.cols && gates.write.dim(1) == streams &&
-           from.cols == (2 + streams) * streams && options.base.num_elements() == from.cols &&
-           options.scale.num_elements() == 3 && streams <= kStreamsMax);
-  const float* scale = host_ptr<float>(options.scale);
-  const float* base = host_ptr<float>(options.base);
-  const auto logit = [&](int64_t t, int64_t kind, int64_t i) {
-    const int64_t at = kind * streams + i;
-    return static_cast<double>(from.row(t)[at]) * scale[kind] + base[at];
-  };
-  const RowsView write(gates.write);
-  const RowsView mix(gates.mix);
+  const bool reads_alone = gates.write.is_null();
+  MF_CHECK(to.rows == x.dim(0) && to.cols == streamed.cols &&
+           (reads_alone || gates.write.dim(1) == streams) &&
+           from.cols == (reads_alone ? 1 : 2 + streams) * streams &&
+           options.base.num_elements() == from.cols &&
+           options.scale.num_elements() == (reads_alone ? 1 : 3) && streams <= kStreamsMax);
   for (int64_t t = 0; t < from.rows; ++t) {
+    const Logits logit{from.row(t), options, streams};
     for (int64_t c = 0; c < to.cols; ++c) {
       double sum = 0.0;
       for (int64_t i = 0; i < streams; ++i) {
-        sum += (sigmoid(logit(t, 0, i)) + options.eps) * streamed.row(t * streams + i)[c];
+        sum += (sigmoid(logit(0, i)) + options.eps) * streamed.row(t * streams + i)[c];
       }
       to.row(t)[c] = static_cast<float>(sum);
     }
+    if (reads_alone) continue;
     Mix matrix(streams);
     for (int64_t i = 0; i < streams; ++i) {
-      write.row(t)[i] = static_cast<float>(2.0 * sigmoid(logit(t, 1, i)));
-      for (int64_t j = 0; j < streams; ++j) matrix.at(i, j) = logit(t, 2, i * streams + j);
+      RowsView(gates.write).row(t)[i] = static_cast<float>(2.0 * sigmoid(logit(1, i)));
+      for (int64_t j = 0; j < streams; ++j) matrix.at(i, j) = logit(2, i * streams + j);
       matrix.soften_row(i, options.eps);
     }
     matrix.divide_columns(options.eps);
@@ -87,7 +97,7 @@ void ReferenceEncoder::read_streams(Tensor out, const StreamGates& gates, Tensor
     }
     for (int64_t i = 0; i < streams; ++i) {
       for (int64_t j = 0; j < streams; ++j) {
-        mix.row(t * streams + i)[j] = static_cast<float>(matrix.at(i, j));
+        RowsView(gates.mix).row(t * streams + i)[j] = static_cast<float>(matrix.at(i, j));
       }
     }
   }

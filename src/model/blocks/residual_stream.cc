@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "model/blocks/gated_streams.h"
+#include "model/blocks/repeated.h"
 #include "model/mixers/no_mixer.h"
 
 namespace moeflux::blocks {
@@ -55,7 +56,7 @@ class MixedStreams : public Residual {
     if (!spec_.gated_end) return;
     end_.gates = weights.float_matrix("hc_head_fn", spec_.count, spec_.count * hidden_size_);
     end_.base = weights.vector("hc_head_base", {spec_.count});
-    end_scale_ = weights.scalar("hc_head_scale");
+    end_.scale = weights.vector("hc_head_scale", {1});
   }
 
   ResidualStream begin(Encoder& e, int64_t tokens) const override {
@@ -68,9 +69,12 @@ class MixedStreams : public Residual {
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
-    for (int64_t i = 0; i < spec_.count; ++i) e.copy(one(stream, i), stream.narrow);
+    e.copy(stream.now, repeated_rows(stream.narrow, spec_.count));
   }
-  Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const override;
+  Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const override {
+    const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
+    return read_by(e, stream, branches_[number], stream.gates);
+  }
   void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
     e.expand_streams(stream.next, stream.now, result, stream.gates);
     std::swap(stream.now, stream.next);
@@ -79,7 +83,7 @@ class MixedStreams : public Residual {
     return stream.now.reshape({stream.now.dim(0), spec_.count * hidden_size_});
   }
   Tensor end(Encoder& e, const ResidualStream& stream) const override {
-    if (spec_.gated_end) return gated_end(e, stream);
+    if (spec_.gated_end) return read_by(e, stream, end_, {});
     e.add(stream.narrow, one(stream, 0), one(stream, 1));
     for (int64_t i = 2; i < spec_.count; ++i) e.add(stream.narrow, stream.narrow, one(stream, i));
     e.scale(stream.narrow, stream.narrow, 1.0f / static_cast<float>(spec_.count));
@@ -101,55 +105,25 @@ class MixedStreams : public Residual {
   Tensor one(const ResidualStream& stream, int64_t i) const {
     return whole(stream).slice(1, i * hidden_size_, hidden_size_);
   }
-  /// What gates make of all streams, f32 [tokens, gates.rows].
-  void gate_logits(Encoder& e, const ResidualStream& stream, const Weight& gates,
-                   Tensor logits) const;
-  Tensor gated_end(Encoder& e, const ResidualStream& stream) const;
+  Tensor read_by(Encoder& e, const ResidualStream& stream, const BranchWeights& w,
+                 const StreamGates& gates) const;
 
   const StreamSpec spec_;
   const int64_t hidden_size_;
   const float norm_eps_;
   std::vector<BranchWeights> branches_;  // two a layer
   BranchWeights end_;
-  float end_scale_ = 1.0f;
 };
 
-void MixedStreams::gate_logits(Encoder& e, const ResidualStream& stream, const Weight& gates,
-                               Tensor logits) const {
+Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const BranchWeights& w,
+                             const StreamGates& gates) const {
   ScratchScope scope(e);
   const Tensor all = whole(stream);
   const Tensor normed = e.scratch(all.shape, DType::kF32);
+  const Tensor logits = e.scratch({all.dim(0), w.gates.rows}, DType::kF32);
   e.rms_norm(normed, all, {}, norm_eps_);
-  e.linear(logits, normed, gates);
-}
-
-// The sum over streams of sigmoid(logit) + eps times each. Once a step, so of small operations.
-Tensor MixedStreams::gated_end(Encoder& e, const ResidualStream& stream) const {
-  ScratchScope scope(e);
-  const int64_t tokens = stream.now.dim(0);
-  const Tensor logits = e.scratch({tokens, spec_.count}, DType::kF32);
-  const Tensor gate = e.scratch({tokens, 1}, DType::kF32);
-  const Tensor part = e.scratch({tokens, hidden_size_}, DType::kF32);
-  gate_logits(e, stream, end_.gates, logits);
-  e.scale(logits, logits, end_scale_);
-  e.add_bias(logits, end_.base);
-  for (int64_t i = 0; i < spec_.count; ++i) {
-    e.copy(gate, logits.slice(1, i, 1));
-    e.mul_activated(i == 0 ? stream.narrow : part, one(stream, i), gate, Activation::kSigmoid);
-    if (i > 0) e.add(stream.narrow, stream.narrow, part);
-    e.scale(part, one(stream, i), spec_.eps);
-    e.add(stream.narrow, stream.narrow, part);
-  }
-  return stream.narrow;
-}
-
-Tensor MixedStreams::read(Encoder& e, const ResidualStream& stream, const Branch& branch) const {
-  const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
-  const BranchWeights& w = branches_[number];
-  ScratchScope scope(e);
-  const Tensor logits = e.scratch({stream.now.dim(0), w.gates.rows}, DType::kF32);
-  gate_logits(e, stream, w.gates, logits);
-  e.read_streams(stream.narrow, stream.gates, stream.now, logits,
+  e.linear(logits, normed, w.gates);
+  e.read_streams(stream.narrow, gates, stream.now, logits,
                  {w.scale, w.base, spec_.iterations, spec_.eps});
   return stream.narrow;
 }

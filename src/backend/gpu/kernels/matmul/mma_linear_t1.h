@@ -11,18 +11,19 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Rows of one matrix, which may go on through a convolution: they are its channels.
+/// Rows of one matrix, which may go on through a convolution: they are its channels. Or each is
+/// gated by itself.
 struct MmaRowsOut {
   MF_GLOBAL(f32) out;
   u32 rows;
-  u32 taps;  // 0: no convolution
+  u32 taps;  // 0: nothing follows, 1: a gate
   MF_GLOBAL(const f32) conv_weight;
   MF_GLOBAL(f32) conv_state;
   MF_GLOBAL(f32) conv_out;
 
   /// Asks for what the convolution needs.
   MF_FN_MEMBER void begin(MF_T t, MmaTiles tiles) const {
-    if (taps == 0u) return;
+    if (taps <= 1u) return;
     for (u32 row = tiles.first * kMmaRows + t.index; row < tiles.end * kMmaRows; row += t.threads) {
       if (row >= rows) return;
       prefetch(t, conv_weight + row * taps);
@@ -38,7 +39,8 @@ struct MmaRowsOut {
       const f32 sum =
           sum_mma_splits(parts + (r / kMmaRows * splits * kMmaRows + r % kMmaRows), splits);
       out[row] = sum;
-      if (taps == 0u) continue;
+      if (taps == 1u) conv_out[row] = sum * sigmoid(sum);
+      if (taps <= 1u) continue;
       const ConvPast past = conv_past(conv_weight, conv_state, taps, rows, row);
       conv_out[row] = silu(conv_one(&past, 0.0f, sum, conv_state, taps, rows, row));
     }
@@ -116,7 +118,7 @@ MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
     mma_share_rows<BITS>(t, p, share, MF_MMA_OF(which, data), MF_MMA_OF(which, scales), \
                          MF_MMA_OF(which, biases), &row, &sink);                        \
   }
-MF_MMA_LINEAR_ONE(mma_linear_t1, 8u, kMmaThreads, kMmaFits8)
+MF_MMA_LINEAR_ONE(mma_linear_t1, 8u, kMmaThreadsMax, kMmaFits8 / 2)
 MF_MMA_LINEAR_ONE(mma_linear_w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)
 MF_MMA_LINEAR_ONE(mma_linear_ggml_t1, kMmaGgml, kMmaThreadsMax, kMmaFitsGgml / 2)
 #undef MF_MMA_LINEAR_ONE

@@ -30,7 +30,7 @@ enum : u32 { kMmaPlaces = 2, kMmaZeroWords = 48 };
 
 /// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
-/// costs an H200 a twentieth. Groups of 4-bit products may have twice the threads.
+/// costs an H200 a twentieth. Groups that make no norm may have twice the threads.
 enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaFitsGgml = 2, kMmaThreadsMax = 2 * kMmaThreads };
 
 /// Where templates take the bits of codes: any of GGML's types, which the matrix tells.
@@ -102,7 +102,7 @@ struct MmaLinearParams {
   u32 tokens;
   u32 stages;       // of many tokens: kMmaStages or kMmaStagesOfFew
   u32 conv_matrix;  // whose rows go on through a convolution; kMmaMatricesMax: none
-  u32 conv_taps;
+  u32 conv_taps;    // 1: through x * sigmoid(x) instead
 };
 
 static_assert(static_cast<u32>(kMmaThreads) == static_cast<u32>(kNormThreads),

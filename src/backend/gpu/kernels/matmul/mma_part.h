@@ -185,10 +185,13 @@ struct MmaPart {
       return;
     }
     const u32 last_block = cols / kMmaBlock - 1u;
-    MF_ROLLED
+    u32 pairs[kMmaSplitBlocks / 2u];  // all on their way together
+    MF_UNROLL
     for (u32 i = 0u; i < kMmaSplitBlocks / 2u; ++i) {
-      to[i] = load_scale_pair(m, scales, groups, first / kMmaBlock + 2u * i, last_block);
+      pairs[i] = load_scale_pair(m, scales, groups, first / kMmaBlock + 2u * i, last_block);
     }
+    MF_UNROLL
+    for (u32 i = 0u; i < kMmaSplitBlocks / 2u; ++i) to[i] = pairs[i];
   }
 
   /// Sums of integers in twos of blocks: for each the 256s and the ones of a row, then of the row 8

@@ -30,7 +30,8 @@ struct LinearParams {
   u32 wide;        // rows of x begin on 16-byte boundaries
 };
 
-/// Few rows of plain numbers take a row of up to kFewColsMax columns, by groups of kNormThreads.
+/// Few rows of plain numbers take a row by groups of kNormThreads, which hold so much of it at
+/// once.
 enum : u32 {
   kFewVectors = 8,  // of four columns a thread
   kFewColsMax = kFewVectors * 4 * kNormThreads,
@@ -40,7 +41,9 @@ enum : u32 {
 struct FewRowsParams {
   MatrixLayout weight;
   u32 group_rows;  // up to kNormThreads / 32
+  u32 staged;      // rows go to shared memory
   u32 adds;
+  u32 weights;  // the norm has some
   f32 epsilon;
 };
 

@@ -13,6 +13,7 @@ enum : u32 {
   kNormThreads = 256,       // longer ones by 256
   kNormMiddleCols = 4096,   // up to here,
   kNormLongThreads = 1024,  // and others by 1024
+  kNormHeldVectors = 4,     // of four columns, which a thread keeps between sum and result
   kChainVectorsMax = 8,     // of four columns a thread
   kChainVectorsShort = 2,   // of many tokens
   kChainLongVectors = 2,

@@ -109,16 +109,57 @@ MF_KERNEL(rms_norm_narrow, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weig
   }
 }
 
+/// A thread's columns of a row that is held, with its weights.
+struct HeldRow {
+  F4 weights[kNormHeldVectors];
+  F4 columns[kNormHeldVectors];
+
+  MF_FN_MEMBER u32 at(MF_T t, u32 v) const { return (v * t.threads + t.index) * 4u; }
+  MF_FN_MEMBER void load_weights(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) weight) {
+    const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
+    MF_UNROLL
+    for (u32 v = 0u; v < kNormHeldVectors; ++v) {
+      const bool has = p.weights != 0u && at(t, v) < p.cols;
+      weights[v] = has ? load_columns(weight, at(t, v), p.cols, p.wide) : ones;
+    }
+  }
+  MF_FN_MEMBER f32 load(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(const f32) from) {
+    const F4 nothing = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    MF_UNROLL
+    for (u32 v = 0u; v < kNormHeldVectors; ++v) {
+      columns[v] = at(t, v) < p.cols ? load_columns(from, at(t, v), p.cols, p.wide) : nothing;
+    }
+    f32 squares = 0.0f;
+    MF_UNROLL
+    for (u32 v = 0u; v < kNormHeldVectors; ++v) squares = add_squares(squares, columns[v]);
+    return squares;
+  }
+  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(RowsParams) p, MF_GLOBAL(f32) to, f32 factor) const {
+    MF_UNROLL
+    for (u32 v = 0u; v < kNormHeldVectors; ++v) {
+      const F4 scaled = times(times(columns[v], factor), weights[v]);
+      if (at(t, v) < p.cols) store_columns(to, at(t, v), p.cols, p.wide, scaled);
+    }
+  }
+};
+
 /// One group a row. Shared: one float a SIMD group.
-MF_KERNEL(rms_norm_wide, RowsParams, MF_READ(0, f32, a), MF_READ(1, f32, weight),
+MF_FITS(kNormLongThreads, 1)
+MF_KERNEL(rms_norm_wide, RowsParams, MF_READ(0, f32, a), MF_CONST(1, f32, weight),
           MF_WRITE(2, f32, out)) {
-  MF_THREAD;
+  MF_THREAD_EARLY;
+  MF_GLOBAL(const f32) own_weight = weight_of_row(p, weight, t.group.x);
+  const bool is_held = p.cols <= t.threads * 4u * kNormHeldVectors;
+  HeldRow held;
+  if (is_held) held.load_weights(t, p, own_weight);
+  await_inputs(t);
   MF_GLOBAL(const f32) from = a + row_at(p.a, t.group.x);
   MF_GLOBAL(f32) to = out + row_at(p.out, t.group.x);
-  const f32 own = row_squares(from, t.index, t.threads, p.cols, p.wide);
+  const f32 own =
+      is_held ? held.load(t, p, from) : row_squares(from, t.index, t.threads, p.cols, p.wide);
   const f32 squares = group_sum(t, own, MF_SHARED_AT(t, f32, 0u));
   const f32 factor = norm_factor(squares, p.cols, p.factor);
-  MF_GLOBAL(const f32) own_weight = weight_of_row(p, weight, t.group.x);
+  if (is_held) return held.store(t, p, to, factor);
   for (u32 c = t.index * 4u; c < p.cols; c += t.threads * 4u) {
     const F4 four = load_columns(from, c, p.cols, p.wide);
     const NormScales scales = norm_scales(p, own_weight, a, c);

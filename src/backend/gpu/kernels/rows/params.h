@@ -28,7 +28,8 @@ struct StreamGateParams {
   u32 streams;
   u32 cols;
   u32 iterations;
-  u32 wide;  // four columns a thread, which begin on 16-byte boundaries
+  u32 makes_gates;  // of writing and mixing too
+  u32 wide;         // four columns a thread, which begin on 16-byte boundaries
   f32 epsilon;
 };
 struct ExpandParams {
