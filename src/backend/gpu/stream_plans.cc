@@ -72,13 +72,12 @@ Plan plan_sum_gated(const Tensor& out, const Tensor& x, const Tensor& gates) {
 Plan plan_root_dots(const Tensor& out, const Tensor& a, const Tensor& b,
                     const RootDotOptions& options) {
   RootDotParams p{};
-  p.rows = rows_of(a);
   p.cols = static_cast<u32>(a.shape.back());
   p.scale = options.scale;
   p.least = options.least;
   p.wide = p.cols % 4 == 0 && is_wide(a) && is_wide(b) ? 1 : 0;
-  Plan plan =
-      make_plan(KernelId::root_dots, {groups_for(p.rows, kThreads / kSimdLanes), 1, 1}, kThreads);
+  Plan plan = make_plan(KernelId::root_dots, {rows_of(a), 1, 1}, kThreads,
+                        kThreads / kSimdLanes * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   plan.bind(range_of(a, Access::kRead));
   plan.bind(range_of(b, Access::kRead));

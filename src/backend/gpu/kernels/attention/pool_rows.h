@@ -32,6 +32,27 @@ MF_FN PoolMember pool_member(MF_PARAMS(PoolParams) p, MF_GLOBAL(const f32) x,
   return there;
 }
 
+/// Tokens of a pool whose numbers are on their way together.
+enum : u32 { kPoolBatch = 8 };
+
+/// One column of up to kPoolBatch tokens from position `s` on; behind `last` that one again.
+struct PoolBatch {
+  f32 x[kPoolBatch];
+  f32 logits[kPoolBatch];
+
+  MF_FN_MEMBER void load(MF_PARAMS(PoolParams) p, MF_GLOBAL(const f32) rows,
+                         MF_GLOBAL(const f32) gates, MF_GLOBAL(const f32) bias,
+                         MF_GLOBAL(const f32) state, u32 row, u32 last, u32 s, u32 col) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kPoolBatch; ++i) {
+      const PoolMember member =
+          pool_member(p, rows, gates, state, row, last, s + i < last ? s + i : last);
+      x[i] = member.x[col];
+      logits[i] = p.weighs != 0u ? member.gate[col] + bias[member.bias + col] : 0.0f;
+    }
+  }
+};
+
 /// Group x: columns; y: tokens. Only the first tokens look for others in the state, so their
 /// threads write the new ones there, behind what they compute.
 MF_KERNEL(pool_rows, PoolParams, MF_READ(0, f32, x), MF_READ(1, f32, gate), MF_CONST(2, f32, bias),
@@ -45,20 +66,28 @@ MF_KERNEL(pool_rows, PoolParams, MF_READ(0, f32, x), MF_READ(1, f32, gate), MF_C
     const u32 position = static_cast<u32>(positions[row]);
     const u32 before = position % p.unit + p.kept - p.unit;  // in the pool, at most
     const u32 from = position > before ? position - before : 0u;
-    f32 most = 0.0f;
-    for (u32 s = from; p.weighs != 0u && s <= position; ++s) {
-      const PoolMember member = pool_member(p, x, gate, past, row, position, s);
-      const f32 own = member.gate[col] + bias[member.bias + col];
-      most = s == from ? own : mf_max(most, own);
+    PoolBatch batch;
+    batch.load(p, x, gate, bias, past, row, position, from, col);
+    f32 most = batch.logits[0];
+    for (u32 s = from; p.weighs != 0u && s <= position; s += kPoolBatch) {
+      if (s > from) batch.load(p, x, gate, bias, past, row, position, s, col);
+      MF_UNROLL
+      for (u32 i = 0u; i < kPoolBatch; ++i) most = mf_max(most, batch.logits[i]);
     }
     f32 total = 0.0f;
     f32 sum = 0.0f;
-    for (u32 s = from; s <= position; ++s) {
-      const PoolMember member = pool_member(p, x, gate, past, row, position, s);
-      f32 share = 1.0f;
-      if (p.weighs != 0u) share = mf_exp(member.gate[col] + bias[member.bias + col] - most);
-      total = total + share;
-      sum = mf_fma(share, member.x[col], sum);
+    for (u32 s = from; s <= position; s += kPoolBatch) {
+      // A pool of one batch is still there.
+      if (position - from >= kPoolBatch) {
+        batch.load(p, x, gate, bias, past, row, position, s, col);
+      }
+      MF_UNROLL
+      for (u32 i = 0u; i < kPoolBatch; ++i) {
+        if (s + i > position) continue;
+        const f32 share = p.weighs != 0u ? mf_exp(batch.logits[i] - most) : 1.0f;
+        total = total + share;
+        sum = mf_fma(share, batch.x[i], sum);
+      }
     }
     out[static_cast<u64>(row) * p.out_cols + col] = sum / total;
   }

@@ -47,7 +47,6 @@ struct SumGatedParams {
   u32 wide;  // four columns a thread, which begin on 16-byte boundaries
 };
 struct RootDotParams {
-  u32 rows;
   u32 cols;
   f32 scale;
   f32 least;

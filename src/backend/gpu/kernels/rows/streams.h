@@ -143,23 +143,23 @@ MF_KERNEL(sum_gated, SumGatedParams, MF_READ(0, f32, x), MF_READ(1, f32, gates),
   store_some(out + row, col, p.wide, sum);
 }
 
-/// The dot product of a row of each, its root with its sign. A SIMD group a row.
+/// The dot product of a row of each, its root with its sign. A group a row. Shared: one float a
+/// SIMD group.
 MF_KERNEL(root_dots, RootDotParams, MF_READ(0, f32, a), MF_READ(1, f32, b), MF_WRITE(2, f32, out)) {
   MF_THREAD;
-  const u32 row = t.group.x * t.simds + t.simd;
-  if (row >= p.rows) return;
+  const u32 row = t.group.x;
   MF_GLOBAL(const f32) left = a + static_cast<u64>(row) * p.cols;
   MF_GLOBAL(const f32) right = b + static_cast<u64>(row) * p.cols;
   const u32 step = p.wide != 0u ? 4u : 1u;
   f32 sum = 0.0f;
-  for (u32 c = t.lane * step; c < p.cols; c += 32u * step) {
+  for (u32 c = t.index * step; c < p.cols; c += t.threads * step) {
     const F4 x = load_some(left, c, p.wide);
     const F4 y = load_some(right, c, p.wide);
     MF_UNROLL
     for (u32 k = 0u; k < 4u; ++k) sum = mf_fma(x.v[k], y.v[k], sum);
   }
-  const f32 dot = simd_sum(t, sum) * p.scale;
-  if (t.lane > 0u) return;
+  const f32 dot = group_sum(t, sum, MF_SHARED_AT(t, f32, 0u)) * p.scale;
+  if (t.index > 0u) return;
   const f32 size = dot < 0.0f ? -dot : dot;
   const f32 root = mf_sqrt(size < p.least ? p.least : size);
   out[row] = dot < 0.0f ? -root : dot == 0.0f ? 0.0f : root;
