@@ -36,6 +36,14 @@ class FusionTable : public ::testing::Test {
             make({2, 128, 128}), {1, 2, 128, 128}};
   }
 
+  static size_t edges() {
+    size_t count = 0;
+    for (const auto& of_state : kFusionTable) {
+      for (const Action action : of_state) count += action != Action::kLaunch ? 1 : 0;
+    }
+    return count;
+  }
+
   // The waiting operations after an operation.
   template <class Op>
   Waiting with(Waiting waiting, const Op& op) {
@@ -131,11 +139,7 @@ TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
   s.down = DownOp{{}, slots, weights, {}, 1};
   expect_edge(State::kDown, s, CombineOp{row(), slots, weights}, CombineOp{slots, slots, weights});
 
-  size_t edges = 0;
-  for (const auto& of_state : kFusionTable) {
-    for (const Action action : of_state) edges += action != Action::kLaunch ? 1 : 0;
-  }
-  EXPECT_EQ(seen_.size(), edges) << "an edge without an example";
+  EXPECT_EQ(seen_.size(), edges()) << "an edge without an example";
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const Ex
     p.wide = is_wide(from) ? 1 : 0;
     p.top_k = is_down ? 1 : launch.top_k;
     p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
-    const QuantizedRows* const rows = quantize_rows(recorder, from);
+    const QuantizedRows* const rows = quantize_rows(recorder, from, is_ggml(p.matrix));
     if (rows == nullptr) return;
     const KernelId kernel = is_ggml(p.matrix)
                                 ? (is_down ? KernelId::mma_down_ggml : KernelId::mma_gate_up_ggml)

@@ -45,14 +45,14 @@ MmaLinearParams linear_params(const Waiting& waiting, const MmaWalk& walk) {
 void record_products_of_many(Recorder& recorder, const Products& products) {
   const Tensor& x = products.front().x;
   const uint32_t n = rows_of(x);
-  const QuantizedRows* const rows = quantize_rows(recorder, x);
+  const bool has_ggml = is_ggml(products.front().weight);
+  const QuantizedRows* const rows = quantize_rows(recorder, x, has_ggml);
   if (rows == nullptr) return;
   MmaLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
   p.stages = kMmaStages;
   const uint32_t groups = list_matrices(p, products, kMmaGroupRows);
-  const bool has_ggml = is_ggml(products.front().weight);
   for (const ProductOp& product : products) {
     if (!has_ggml) break;
     p.walk.place_words =
@@ -139,15 +139,16 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
 
 }  // namespace
 
-const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x) {
-  const QuantizedRows* const known = recorder.quantized().find(x);
+const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x, bool by_halves) {
+  const QuantizedRows* const known = recorder.quantized().find(x, by_halves);
   if (known != nullptr) return known;
-  const Result<const QuantizedRows*> rows = recorder.quantized().add(x);
+  const Result<const QuantizedRows*> rows = recorder.quantized().add(x, by_halves);
   if (!rows.ok()) {
     recorder.fail(rows.error());
     return nullptr;
   }
   QuantizeRowsParams p{};
+  p.by_halves = by_halves ? 1 : 0;
   p.x_stride = row_stride(x);
   p.cols = static_cast<u32>(x.shape.back());
   p.wide = is_wide(x) ? 1 : 0;

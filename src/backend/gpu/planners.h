@@ -193,8 +193,8 @@ Plan plan_head_linear_transposed(const Tensor& out, const Tensor& x, const Weigh
 /// Products on matrix units, with the chain that makes their x and a convolution.
 void record_products(Recorder& recorder, const Waiting& waiting);
 /// x as integers: as the last such launch left them, if nothing was written to x since. Null, and
-/// the recorder fails, if there is no room.
-const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x);
+/// the recorder fails, if there is no room. `by_halves`: as products of GGML's types read them.
+const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x, bool by_halves);
 
 // --- Experts: expert_plans.cc, mma_expert_plans.cc, few_slots_plans.cc ---
 

@@ -13,6 +13,7 @@ namespace moeflux::gpu {
 /// The tensor that became these integers; null when its memory may hold something else since.
 struct QuantizedRows {
   Tensor x;
+  bool by_halves = false;  // as GGML's types want them
   Binding integers;
   Binding sums;
 };
@@ -22,11 +23,11 @@ class QuantizedCache {
  public:
   explicit QuantizedCache(Platform& platform) : spaces_{Workspace(platform), Workspace(platform)} {}
 
-  /// Null if x did not become integers, or may have changed since.
-  const QuantizedRows* find(const Tensor& x) const;
+  /// Null if x did not become such integers, or may have changed since.
+  const QuantizedRows* find(const Tensor& x, bool by_halves) const;
   /// Takes the place of the older ones, with room for x to be written. Fails with
   /// kResourceExhausted.
-  Result<const QuantizedRows*> add(const Tensor& x);
+  Result<const QuantizedRows*> add(const Tensor& x, bool by_halves);
   /// A launch that writes to x makes its integers old.
   void note(const Plan& plan);
   void clear();
@@ -38,7 +39,7 @@ class QuantizedCache {
 };
 
 /// Bytes for rows of activations as integers and for their sums; where the sums begin.
-size_t quantized_bytes(uint64_t rows, uint64_t cols);
+size_t quantized_bytes(uint64_t rows, uint64_t cols, bool by_halves);
 size_t quantized_sums_begin(uint64_t rows, uint64_t cols);
 
 }  // namespace moeflux::gpu

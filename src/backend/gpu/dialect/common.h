@@ -134,6 +134,33 @@ MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u3
 /// matrix_multiply_add_bytes() does.
 template <u32 TILES>
 struct TeamBytes {
+  /// Half a block instead, two times: the 32 columns of half `halves[e]` of a row of x times
+  /// codes[e * 2] of row lane / 4 and codes[e * 2 + 1] of the row 8 further. A row of x then has
+  /// its columns in the order of lanes: pieces 0 and 1 are of the first half. Sums of the second
+  /// time come behind those of the first.
+  static MF_FN_MEMBER void multiply_halves(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
+                                           MF_LOCAL(const W2) codes, MF_LOCAL(const u32) halves,
+                                           MF_SHARED(u32) x) {
+    const u32 row = t.lane / 4u;
+    MF_SHARED(u32) own = x + (row * 32u + (t.lane & 3u));
+    MF_UNROLL
+    for (u32 n = 0u; n < 2u * TILES; ++n) {
+      const u32 e = n / TILES;
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
+      u32 b[4];
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        b[i] = own[n % TILES * 256u + ((i / 2u * 4u + halves[e] * 2u + i % 2u) ^ row) * 4u];
+      }
+      const W2 above = codes[e * 2u];
+      const W2 below = codes[e * 2u + 1u];
+      matrix_multiply_add_bytes(t, high + n * 4u, above.v[0], below.v[0], above.v[1], below.v[1],
+                                b[0], b[1]);
+      matrix_multiply_add_bytes(t, low + n * 4u, above.v[0], below.v[0], above.v[1], below.v[1],
+                                b[2], b[3]);
+    }
+  }
   static MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
                                     MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
     const u32 row = t.lane / 4u;

@@ -1,6 +1,6 @@
 // out = x W^T for few rows of plain numbers and one token, such as a router's: the sums of
 // linear_tile(), without its sharing among tokens. All of a group's rows are on their way to shared
-// memory before the activations are there, or to the cache where it has no room for them: a SIMD
+// memory before the activations are there, or to the cache where shared memory has no room. A SIMD
 // group that read its row as it went took an H200 12 us for 256 rows of 7168.
 #pragma once
 

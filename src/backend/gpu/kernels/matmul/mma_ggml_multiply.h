@@ -12,44 +12,60 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// A lane's part of a block: 16 columns of two rows, 8 apart, and the scales of all 64.
+/// A lane's part of a block, of two rows, 8 apart: 8 columns of each half, and the scales of
+/// all 64.
 struct GgmlLane {
-  W2 codes[4];
+  W2 codes[4];  // of the halves of the upper row, then of the lower one
   GgmlScale above[4];
   GgmlScale below[4];
   u32 groups;  // of columns with a scale each: 2 or 4
 
+  /// Four lanes have 16 columns each, as they lie. The units want 8 of each half in every lane.
+  static MF_FN_MEMBER void spread(MF_T t, MF_LOCAL(W2) halves, W4 octets) {
+    const u32 part = t.lane & 3u;
+    MF_UNROLL
+    for (u32 h = 0u; h < 2u; ++h) {
+      const u32 from = (t.lane & 28u) + h * 2u + part / 2u;
+      u32 words[4];
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) words[i] = simd_shuffle(t, octets.v[i], from);
+      halves[h].v[0] = part % 2u == 0u ? words[0] : words[1];
+      halves[h].v[1] = part % 2u == 0u ? words[2] : words[3];
+    }
+  }
   template <class Type>
   MF_FN_MEMBER void load(MF_T t, u32 above_at, u32 below_at, u32 block) {
     const u32 part = t.lane & 3u;
     MF_UNROLL
     for (u32 r = 0u; r < 2u; ++r) {
       const u32 at = r == 0u ? above_at : below_at;
-      const W4 octets =
-          ggml_octets<Type>(Type::low(t, at, block, Type::low_piece(part)),
-                            Type::high(t, at, block, Type::high_piece(part)), block, part);
-      const W2 first = {{octets.v[0], octets.v[2]}};
-      const W2 second = {{octets.v[1], octets.v[3]}};
-      codes[r * 2u] = first;
-      codes[r * 2u + 1u] = second;
+      spread(t, codes + r * 2u,
+             ggml_octets<Type>(Type::low(t, at, block, Type::low_piece(part)),
+                               Type::high(t, at, block, Type::high_piece(part)), block, part));
     }
     Type::scales(t, above_at, block, above);
     Type::scales(t, below_at, block, below);
     groups = Type::kScales;
   }
-  MF_FN_MEMBER void load_any(MF_T t, u32 type, u32 above_at, u32 below_at, u32 block) {
+  /// `wide`: rows begin at multiples of 16 bytes.
+  MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, u32 above_at, u32 below_at, u32 block) {
+    if (wide && type == kGgml_q4_k) return load<GgmlWideQ4K>(t, above_at, below_at, block);
+    if (wide && type == kGgml_q5_k) return load<GgmlQ5K<true>>(t, above_at, below_at, block);
+    switch (type) {
 #define MF_GGML_CASE(name) \
-  if (type == kGgml_##name) load<GgmlCodes<kGgml_##name>>(t, above_at, below_at, block);
-    MF_GGML_MMA_TYPES(MF_GGML_CASE)
+  case kGgml_##name:       \
+    return load<GgmlCodes<kGgml_##name>>(t, above_at, below_at, block);
+      MF_GGML_MMA_TYPES(MF_GGML_CASE)
 #undef MF_GGML_CASE
-  }
-  /// A choice, not an index: registers have none.
-  static MF_FN_MEMBER GgmlScale choose(MF_LOCAL(const GgmlScale) scales, u32 g) {
-    GgmlScale own = scales[0];
-    MF_UNROLL
-    for (u32 i = 1u; i < 4u; ++i) {
-      if (i == g) own = scales[i];
     }
+  }
+  /// Codes of group `g` of four in its half: those of the half's other group are zeros.
+  MF_FN_MEMBER W2 of_quarter(MF_T t, u32 row, u32 g) const {
+    const u32 mask = (t.lane & 3u) / 2u == g % 2u ? ~0u : 0u;
+    const W2 first = codes[row * 2u];
+    const W2 second = codes[row * 2u + 1u];
+    const W2 own = {
+        {(g < 2u ? first.v[0] : second.v[0]) & mask, (g < 2u ? first.v[1] : second.v[1]) & mask}};
     return own;
   }
 };
@@ -92,7 +108,7 @@ struct GgmlSums {
         // With the batch of the next tokens, which has arrived before it is needed.
         if (block == 0u && !is_last) matrix.issue(t, next, tile, first / kMmaSplitBlocks + 1u);
         copies.issue_tokens(t, p);
-        add_block(t, totals, p.m.bits, place, stage, block);
+        add_block(t, totals, p.m.bits, matrix.has_wide_rows(), place, stage, block);
         stage = copies.after(stage);
       }
       place = next;
@@ -101,59 +117,87 @@ struct GgmlSums {
     }
   }
 
-  /// Codes of one scale at a time: those of other columns are zeros.
-  static MF_FN_MEMBER void add_block(MF_T t, MF_LOCAL(f32) totals, u32 type, u32 place, u32 stage,
-                                     u32 block) {
+  static MF_FN_MEMBER void add_block(MF_T t, MF_LOCAL(f32) totals, u32 type, bool wide, u32 place,
+                                     u32 stage, u32 block) {
     MF_SHARED(u32) head = MF_SHARED_AT(t, u32, place * 4u);
     GgmlLane lane;
-    lane.load_any(t, type, head[t.lane / 4u], head[t.lane / 4u + kMmaHalfRows], block);
-    MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, (stage + mma_place(t).sums) * 4u);
+    lane.load_any(t, type, wide, head[t.lane / 4u], head[t.lane / 4u + kMmaHalfRows], block);
+    if (lane.groups == 2u) {
+      add_parts<2u>(t, totals, &lane, stage);
+    } else {
+      add_parts<4u>(t, totals, &lane, stage);
+    }
+  }
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void add_parts(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(const GgmlLane) lane,
+                                     u32 stage) {
+    // These are of the lane's two tokens of the first 8.
+    MF_SHARED(f32)
+    sums = MF_SHARED_AT(t, f32, (stage + kMmaStageCodes + (t.lane & 3u) * 2u * kGgmlSumWords) * 4u);
     MF_UNROLL
     for (u32 part = 0u; part < kParts; ++part) {
-      MF_SHARED(u32)
-      x = MF_SHARED_AT(t, u32, (stage + part * (kTiles * 8u) * kMmaBlockWords) * 4u);
+      const u32 token = part * (kTiles * 8u);
       f32 products[kTiles * 4u];
       MF_UNROLL
       for (u32 i = 0u; i < kTiles * 4u; ++i) products[i] = 0.0f;
-      MF_ROLLED
-      for (u32 g = 0u; g < lane.groups; ++g) add_group(t, products, &lane, g, x);
       MF_UNROLL
-      for (u32 i = 0u; i < kTiles; ++i) {
-        const u32 n = part * kTiles + i;
-        const F4 two = load4(sums + n * 16u);  // sum and factor of two tokens
-        MF_UNROLL
-        for (u32 j = 0u; j < 4u; ++j) {
-          totals[n * 4u + j] =
-              mf_fma(two.v[j % 2u * 2u + 1u], products[i * 4u + j], totals[n * 4u + j]);
-        }
+      for (u32 g = 0u; g < GROUPS; g += 2u) {
+        add_groups<GROUPS>(t, products, lane, g,
+                           MF_SHARED_AT(t, u32, (stage + token * kMmaBlockWords) * 4u),
+                           sums + token * kGgmlSumWords);
+      }
+      add_products(totals + part * (kTiles * 4u), products, sums + token * kGgmlSumWords);
+    }
+  }
+  static MF_FN_MEMBER void add_products(MF_LOCAL(f32) totals, MF_LOCAL(const f32) products,
+                                        MF_SHARED(f32) sums) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kTiles; ++i) {
+      MF_UNROLL
+      for (u32 q = 0u; q < 4u; ++q) {
+        const f32 factor = sums[(i * 8u + q % 2u) * kGgmlSumWords + kGgmlSumFactor];
+        totals[i * 4u + q] = mf_fma(factor, products[i * 4u + q], totals[i * 4u + q]);
       }
     }
   }
-  static MF_FN_MEMBER void add_group(MF_T t, MF_LOCAL(f32) products, MF_LOCAL(const GgmlLane) lane,
-                                     u32 g, MF_SHARED(u32) x) {
-    const u32 mask = (t.lane & 3u) * lane->groups / 4u == g ? ~0u : 0u;
+  /// Groups `first` and the next one of all 64 columns.
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void add_groups(MF_T t, MF_LOCAL(f32) products, MF_LOCAL(const GgmlLane) lane,
+                                      u32 first, MF_SHARED(u32) x, MF_SHARED(f32) sums) {
+    i32 high[2u * kTiles * 4u];
+    i32 low[2u * kTiles * 4u];
     W2 codes[4];
-    W2 ones[4];
+    u32 halves[2];
     MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
+    for (u32 e = 0u; e < 2u; ++e) {
+      halves[e] = GROUPS == 2u ? e : first / 2u;
       MF_UNROLL
-      for (u32 h = 0u; h < 2u; ++h) {
-        codes[i].v[h] = lane->codes[i].v[h] & mask;
-        ones[i].v[h] = 0x01010101u & mask;
+      for (u32 r = 0u; r < 2u; ++r) {
+        codes[e * 2u + r] =
+            GROUPS == 2u ? lane->codes[r * 2u + e] : lane->of_quarter(t, r, first + e);
       }
     }
-    i32 high[kTiles * 4u];
-    i32 low[kTiles * 4u];
-    i32 all_high[kTiles * 4u];
-    i32 all_low[kTiles * 4u];
-    TeamBytes<kTiles>::multiply(t, all_high, all_low, ones, x);
-    TeamBytes<kTiles>::multiply(t, high, low, codes, x);
-    const GgmlScale scales[2] = {GgmlLane::choose(lane->above, g),
-                                 GgmlLane::choose(lane->below, g)};
+    TeamBytes<kTiles>::multiply_halves(t, high, low, codes, halves, x);
     MF_UNROLL
-    for (u32 i = 0u; i < kTiles * 4u; ++i) {
-      const f32 sum = static_cast<f32>(all_high[i] * 256 + all_low[i]);
-      products[i] = add_ggml_group(products[i], high[i], low[i], scales[i % 4u / 2u], sum);
+    for (u32 i = 0u; i < kTiles; ++i) {
+      MF_UNROLL
+      for (u32 j = 0u; j < 2u; ++j) {
+        MF_SHARED(f32)
+        own =
+            sums + ((i * 8u + j) * kGgmlSumWords + (GROUPS == 2u ? 0u : kGgmlSumQuarters + first));
+        MF_UNROLL
+        for (u32 e = 0u; e < 2u; ++e) {
+          const f32 sum = own[e];
+          MF_UNROLL
+          for (u32 r = 0u; r < 2u; ++r) {
+            const u32 q = r * 2u + j;
+            const u32 at = (e * kTiles + i) * 4u + q;
+            const GgmlScale scale = r == 0u ? lane->above[first + e] : lane->below[first + e];
+            products[i * 4u + q] =
+                add_ggml_group(products[i * 4u + q], high[at], low[at], scale, sum);
+          }
+        }
+      }
     }
   }
 };

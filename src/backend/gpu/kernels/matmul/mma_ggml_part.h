@@ -170,12 +170,14 @@ MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sum
     multiply_ggml_block<GgmlQ5K<true>>(t, sums, above_at, below_at, block, x_bytes);
     return;
   }
+  switch (type) {
 #define MF_GGML_CASE(name)                                                                     \
-  if (type == kGgml_##name) {                                                                  \
+  case kGgml_##name:                                                                           \
     multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, x_bytes); \
-  }
-  MF_GGML_MMA_TYPES(MF_GGML_CASE)
+    return;
+    MF_GGML_MMA_TYPES(MF_GGML_CASE)
 #undef MF_GGML_CASE
+  }
 }
 
 template <>

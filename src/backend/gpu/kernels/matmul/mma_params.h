@@ -56,6 +56,11 @@ enum : u32 {
   kMmaStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
 };
 
+/// What GGML's types need of a block of activations beside the integers, as f32: the sums of both
+/// halves, the factor and the sum of all, then the sums of the quarters. In a stage these lie where
+/// other matrices' codes do.
+enum : u32 { kGgmlSumWords = 8, kGgmlSumFactor = 2, kGgmlSumQuarters = 4 };
+
 /// One matrix of 4 or 8 bits, or of one of GGML's types.
 struct MmaMatrix {
   u32 rows;
@@ -122,6 +127,7 @@ struct QuantizeRowsParams {
   u64 x_stride;
   u32 cols;
   u32 wide;
+  u32 by_halves;  // for GGML's types: blocks' halves apart, and sums of their parts
 };
 
 }  // namespace gpu

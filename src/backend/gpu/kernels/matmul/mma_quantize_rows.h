@@ -8,8 +8,8 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// x as bytes, and of each block the sum of its integers and its factor. Group y: the row; a thread
-/// an octet, cols / 8 rounded up to whole SIMD groups.
+/// x as bytes, and of each block the sum of its integers and its factor, or what kGgmlSumWords
+/// says. Group y: the row; a thread an octet, cols / 8 rounded up to whole SIMD groups.
 MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1, u32, split),
           MF_WRITE(2, f32, sums)) {
   MF_THREAD;
@@ -19,21 +19,29 @@ MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1,
   const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
   const MmaOctet octet = mma_octet(values, factor.into);
   const f32 sum = lanes_sum<8u>(t, octet.sum);
+  const f32 quarter = lanes_sum<2u>(t, octet.sum);
+  const f32 half = lanes_sum<4u>(t, octet.sum);
   if (o * 8u >= p.cols) return;
   // A block has 4 pieces of 16 bytes of 256s, then as many of ones: even columns of octets 0, 2, 4
-  // and 6, their odd ones, and the same of octets 1, 3, 5 and 7.
-  MF_GLOBAL(u32)
-  own = split + (static_cast<u64>(t.group.y) * (p.cols / 2u) + o / 8u * kMmaBlockWords +
-                 o % 2u * 8u + o % 8u / 2u);
+  // and 6, their odd ones, and the same of octets 1, 3, 5 and 7. By halves the first two are of
+  // octets 0 to 3.
+  const u64 block = static_cast<u64>(t.group.y) * (p.cols / kMmaBlock) + o / 8u;
+  const u32 within = p.by_halves != 0u ? o % 8u / 4u * 8u + o % 4u : o % 2u * 8u + o % 8u / 2u;
+  MF_GLOBAL(u32) own = split + (block * kMmaBlockWords + within);
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
     own[i * 4u] = octet.high.v[i];
     own[kMmaBlockWords / 2u + i * 4u] = octet.low.v[i];
   }
-  if (o % 8u == 0u) {
-    MF_GLOBAL(f32) to = sums + (static_cast<u64>(t.group.y) * (p.cols / kMmaBlock) + o / 8u) * 2u;
-    to[0] = sum;
-    to[1] = factor.out_of;
+  if (p.by_halves != 0u) {
+    MF_GLOBAL(f32) to = sums + block * kGgmlSumWords;
+    if (o % 2u == 0u) to[kGgmlSumQuarters + o % 8u / 2u] = quarter;
+    if (o % 4u == 0u) to[o % 8u / 4u] = half;
+    if (o % 8u == 0u) to[kGgmlSumFactor] = factor.out_of;
+    if (o % 8u == 0u) to[kGgmlSumFactor + 1u] = sum;
+  } else if (o % 8u == 0u) {
+    sums[block * 2u] = sum;
+    sums[block * 2u + 1u] = factor.out_of;
   }
 }
 
