@@ -146,6 +146,14 @@ std::string drive_line(const BenchResult& r) {
   return line + "\n";
 }
 
+// Below the table, of models with tables whose rows are read from the drive.
+std::string table_line(const BenchResult& r) {
+  if (r.run.experts.table_bytes_read == 0) return {};
+  return formatted("\n{}: {} of rows of tables a token, {:.2f} ms waiting for them\n", r.label(),
+                   format_bytes(rounded(per_token(r.run.experts.table_bytes_read, r))),
+                   per_token(r.run.experts.table_stall_us, r) / 1e3);
+}
+
 // Below the table, of tests that read experts over a device's bus.
 std::string bus_line(const BenchResult& r) {
   if (r.run.experts.bus_bytes == 0 && r.run.experts.helped_steps == 0) return {};
@@ -174,7 +182,8 @@ std::string render_markdown(std::span<const BenchResult> results) {
     text += markdown_line(rows[line], widths);
     if (line == 0) text += markdown_rule(widths);
   }
-  for (const BenchResult& r : results) text += parallel_line(r) + drive_line(r) + bus_line(r);
+  for (const BenchResult& r : results)
+    text += parallel_line(r) + drive_line(r) + table_line(r) + bus_line(r);
   const BenchResult& last = results.back();
   return text + formatted(
                     "\nmemory bandwidth {:.2f} GB/s with {} threads | peak memory {} | "
@@ -287,6 +296,8 @@ Json bench_fields(const BenchResult& r) {
   json["expert_hit_rate"] = r.expert_hit_rate();
   json["storage_bytes_per_token"] = rounded(per_token(r.run.experts.bytes_read, r));
   json["stall_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.stall_us, r));
+  json["table_bytes_per_token"] = rounded(per_token(r.run.experts.table_bytes_read, r));
+  json["table_stall_ns_per_token"] = rounded(1e3 * per_token(r.run.experts.table_stall_us, r));
   json["drive_bytes_per_second"] = rounded(r.run.experts.read_bytes_per_second());
   json["drive_probe_bytes_per_second"] = rounded(r.drive_probe_bytes_per_second);
   json["share_of_drive"] = r.share_of_drive();

@@ -31,7 +31,9 @@ BenchResult sample() {
                         .prefetches = 5,
                         .prefetches_useful = 3,
                         .read_us = 8,
-                        .lookahead_us = 24};
+                        .lookahead_us = 24,
+                        .table_bytes_read = 1600,
+                        .table_stall_us = 4};
   result.drive_probe_bytes_per_second = 2e8;
   return result;
 }
@@ -123,6 +125,8 @@ TEST(BenchJson, HasLlamaBenchsFieldsAndOurs) {
   EXPECT_EQ(fields["bytes_per_token"], 1500);
   EXPECT_EQ(fields["storage_bytes_per_token"], 100);  // 800 over 2 repetitions of 4 tokens
   EXPECT_EQ(fields["stall_ns_per_token"], 2000);
+  EXPECT_EQ(fields["table_bytes_per_token"], 200);
+  EXPECT_EQ(fields["table_stall_ns_per_token"], 500);
   EXPECT_EQ(fields["drive_bytes_per_second"], 100'000'000);
   EXPECT_EQ(fields["drive_probe_bytes_per_second"], 200'000'000);
   EXPECT_EQ(fields["prefetches"], 5);

@@ -45,6 +45,9 @@ Json phase_json(const ExpertStats& experts, int64_t tokens, double seconds) {
   json["drive_bytes_per_second"] = experts.read_bytes_per_second();
   json["stall_seconds"] = static_cast<double>(experts.stall_us) * 1e-6;
   json["stall_seconds_per_token"] = ratio(static_cast<double>(experts.stall_us) * 1e-6, count);
+  json["table_bytes"] = experts.table_bytes_read;
+  json["table_bytes_per_token"] = ratio(static_cast<double>(experts.table_bytes_read), count);
+  json["table_stall_seconds"] = static_cast<double>(experts.table_stall_us) * 1e-6;
   json["prefetches"] = experts.prefetches;
   json["prefetches_useful"] = experts.prefetches_useful;
   json["near_hit_rate"] = experts.near_hit_rate();
@@ -82,6 +85,11 @@ std::string run_statistics_line(const RunStatistics& run) {
                       ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
                       100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
     line += drive_text(decode, steps);
+    if (decode.table_bytes_read > 0) {
+      line += formatted(" | rows of tables {}/token, stall {:.1f} ms/token",
+                        format_bytes(decode.table_bytes_read / steps),
+                        static_cast<double>(decode.table_stall_us / steps) / 1e3);
+    }
     if (decode.bus_bytes > 0 || decode.helped_steps > 0) {
       line += formatted(" | on the device {:.1f} % | over the bus {}/token",
                         100.0 * decode.near_hit_rate(), format_bytes(decode.bus_bytes / steps));

@@ -39,6 +39,19 @@ TEST(RunStatistics, LineIsSilentAboutADriveThatWasNotNeeded) {
   EXPECT_NE(line.find("expert hits 100.0 %"), std::string::npos) << line;
 }
 
+TEST(RunStatistics, RowsOfTablesAreToldApart) {
+  RunStatistics run = sample();
+  run.result.decode_experts.table_bytes_read = 4 << 12;
+  run.result.decode_experts.table_stall_us = 2000;
+  const std::string line = run_statistics_line(run);
+  EXPECT_NE(line.find(" | rows of tables 4.00 KiB/token, stall 0.5 ms/token"), std::string::npos)
+      << line;
+  const Json json = run_statistics_json(run);
+  EXPECT_DOUBLE_EQ(json["decode"]["table_bytes_per_token"].get<double>(), 4096.0);
+  EXPECT_DOUBLE_EQ(json["decode"]["table_stall_seconds"].get<double>(), 2e-3);
+  EXPECT_EQ(json["prefill"]["table_bytes"], 0);
+}
+
 TEST(RunStatistics, JsonHasTheSameFiguresUnrounded) {
   const Json json = run_statistics_json(sample());
   const Json& decode = json["decode"];

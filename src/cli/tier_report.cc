@@ -110,7 +110,10 @@ std::string render_memory(const TierReport& r) {
                                 cache_type_name(r.model->cache_types.keys),
                                 cache_type_name(r.model->cache_types.values)));
   text += context_line(plan, r.context);
-  text += memory_line("scratch", plan.scratch_bytes);
+  text += memory_line("scratch", plan.scratch_bytes,
+                      plan.listed_bytes == 0 ? ""
+                                             : formatted("with {} for the keys that tokens list",
+                                                         format_bytes(plan.listed_bytes)));
   text += memory_line("reserve", r.reserve_bytes(), "tables, workspace, the driver");
   if (!r.fits()) {
     return text +
@@ -159,6 +162,8 @@ Json tier_json(const TierReport& r) {
                     {"state_tokens", r.context},
                     {"context_bytes", r.memory.context_bytes},
                     {"scratch_bytes", r.memory.scratch_bytes},
+                    {"listed_key_bytes", r.memory.listed_bytes},
+                    {"table_rows_bytes", r.memory.table_rows_bytes},
                     {"reserve_bytes", r.reserve_bytes()},
                     {"experts_bytes", r.memory.experts_bytes},
                     {"slot_bytes", r.memory.expert_slot_bytes},

@@ -79,7 +79,9 @@ Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& 
   const std::vector<size_t> order = leaving_order(model);
   DeviceNeeds needs;
   needs.free_bytes = request.free_bytes;
-  needs.scratch_bytes = needed.scratch_bytes + step_buffers_bytes(model.spec(), n);
+  const uint64_t listed =
+      listed_keys_bytes(model.spec(), model.cache_types, request.context_length);
+  needs.scratch_bytes = needed.scratch_bytes + step_buffers_bytes(model.spec(), n) + listed;
   needs.dense_kept_bytes = model.dense.placed_bytes;
   for (const size_t i : order) {
     needs.dense_parts.push_back(model.modules[i].placed_bytes);
@@ -94,6 +96,7 @@ Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& 
 
   DevicePlan plan;
   plan.step_tokens = n;
+  plan.listed_bytes = listed;
   plan.state_kept_bytes = needs.state_kept_bytes;
   plan.reserve_bytes = device_reserve(request.free_bytes);
   plan.dense.on_host.resize(model.modules.size());

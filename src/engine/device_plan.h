@@ -18,7 +18,7 @@ namespace moeflux {
 /// What divides a device's memory, in bytes.
 struct DeviceNeeds {
   uint64_t free_bytes = 0;
-  uint64_t scratch_bytes = 0;      // of a step, with what goes in and logits
+  uint64_t scratch_bytes = 0;      // of a step, with what goes in, logits and listed_keys_bytes()
   uint64_t dense_kept_bytes = 0;   // of dense weights that do not leave: norms and other vectors
   uint64_t state_kept_bytes = 0;   // of a sequence's state: what every step writes or reads again
   uint64_t state_pages_bytes = 0;  // of keys and values of a full context beside it
@@ -55,6 +55,7 @@ struct DevicePlan {
   DeviceShare share;
   DensePlaces dense;
   uint64_t state_kept_bytes = 0;  // of share.state_bytes; see DeviceNeeds
+  uint64_t listed_bytes = 0;      // of share.scratch_bytes; see listed_keys_bytes()
   uint64_t reserve_bytes = 0;
 };
 

@@ -111,7 +111,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
                              .context_length = engine->planned_tokens_,
                              .context_may_grow = options.context_length == 0,
                              .step_tokens_max = n,
-                             .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes(),
+                             .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes() +
+                                              engine->device_plan_.listed_bytes,
+                             .listed_bytes = engine->device_plan_.listed_bytes,
                              .expert_cache_bytes = options.expert_cache_bytes,
                              .on_device = engine->device_plan_.share};
   engine->plan_ = plan_memory(*engine->loaded_, engine->memory_request_);

@@ -174,7 +174,7 @@ class Engine {
   int64_t prefill_chunk() const { return prefill_chunk_; }
   /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
-  ExpertStats expert_stats() const { return experts_->stats(); }
+  ExpertStats expert_stats() const;
   /// Where the model's experts lie and what they take.
   const ExpertTable& experts() const { return loaded_->experts; }
   /// Who is told which experts each layer chooses from now on, or null. Must outlive the engine, or

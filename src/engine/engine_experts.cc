@@ -84,7 +84,8 @@ std::optional<DeviceMemory> Engine::device_memory() const {
   const std::optional<uint64_t> free = device_->free_bytes();
   if (!free) return std::nullopt;
   return DeviceMemory{.free_bytes = *free,
-                      .taken_bytes = device_plan_.share.state_bytes + device_plan_.reserve_bytes,
+                      .taken_bytes = device_plan_.share.state_bytes + device_plan_.listed_bytes +
+                                     device_plan_.reserve_bytes,
                       .copies_beside = device_->copies_beside()};
 }
 
@@ -226,8 +227,9 @@ Result<HelperOptions> Engine::open_helper() {
 void Engine::bound_states() {
   const std::optional<uint64_t> left = device_->free_bytes();
   if (!left) return;
-  const uint64_t reserve = device_plan_.reserve_bytes;
-  const uint64_t beyond = *left > reserve ? *left - reserve : 0;
+  // Keys are gathered when a text needs it: of their room, nothing is taken yet.
+  const uint64_t others = device_plan_.reserve_bytes + device_plan_.listed_bytes;
+  const uint64_t beyond = *left > others ? *left - others : 0;
   state_memory_->bound({.near_bytes = std::max(beyond, device_plan_.share.state_bytes),
                         .kept_bytes = device_plan_.state_kept_bytes});
 }
@@ -247,6 +249,14 @@ Status Engine::set_plan(PlanMode plan) {
   }
   experts_->set_help(help_mode(plan));
   return {};
+}
+
+ExpertStats Engine::expert_stats() const {
+  ExpertStats stats = experts_->stats();
+  if (ngram_rows_ == nullptr) return stats;
+  stats.table_bytes_read = ngram_rows_->bytes_read();
+  stats.table_stall_us = ngram_rows_->stall_us();
+  return stats;
 }
 
 Result<std::unique_ptr<Engine>> Engine::replan(std::unique_ptr<Engine> engine,

@@ -4,6 +4,7 @@
 
 #include "backend/encoder.h"
 #include "base/format.h"
+#include "engine/ngram_rows.h"
 #include "experts/expert_fetch.h"
 #include "experts/tiered_expert_store.h"
 #include "io/reader_factory.h"
@@ -77,6 +78,16 @@ uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens) {
   return static_cast<uint64_t>(words) * sizeof(float);
 }
 
+// A buffer that is too small stays until the device is done with it, and the next has twice its
+// size: all of them together may have four times what the last one needs.
+uint64_t listed_keys_bytes(const ModelSpec& spec, const CacheTypes& types, int64_t tokens) {
+  uint64_t most = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    most = std::max(most, layer.mixer->listed_bytes(tokens, types));
+  }
+  return 4 * most;
+}
+
 std::string describe_host_share(const MemoryPlan& plan) {
   std::string text;
   const auto add = [&](uint64_t all, uint64_t on_device, std::string_view of) {
@@ -92,7 +103,8 @@ std::string describe_host_share(const MemoryPlan& plan) {
 }
 
 uint64_t MemoryPlan::taken_bytes() const {
-  const uint64_t parts = dense_bytes + state_bytes + scratch_bytes + reader_bytes + reserve_bytes;
+  const uint64_t parts =
+      dense_bytes + state_bytes + scratch_bytes + reader_bytes + table_rows_bytes + reserve_bytes;
   return parts - on_device.total_bytes();
 }
 
@@ -133,7 +145,10 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.available_bytes = request.available_bytes;
   plan.dense_bytes = model.dense.bytes;
   plan.scratch_bytes = request.scratch_bytes;
+  plan.listed_bytes = request.listed_bytes;
   plan.reader_bytes = reader_bytes(model.experts);
+  plan.table_rows_bytes =
+      NgramRows::memory_bytes(model.ngram_tables, request.step_tokens_max, kReaderDepth);
   plan.reserve_bytes = memory_reserve(request.available_bytes);
   plan.state_bytes = state_bytes(model, request.context_length, request.step_tokens_max);
   plan.on_device = {.dense_bytes = std::min(request.on_device.dense_bytes, plan.dense_bytes),

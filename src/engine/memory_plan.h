@@ -25,11 +25,13 @@ constexpr DeviceShare kAllOnDevice = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
 struct MemoryPlan {
   uint64_t dense_bytes = 0;
-  uint64_t state_bytes = 0;    // of a sequence, set aside; see MemoryPlanRequest
-  uint64_t scratch_bytes = 0;  // activations of one prefill chunk, and logits
-  uint64_t reader_bytes = 0;   // where bytes land that are not read into their slots
-  uint64_t reserve_bytes = 0;  // what nobody counts; see memory_reserve()
-  uint64_t experts_bytes = 0;  // all of them, were they resident
+  uint64_t state_bytes = 0;       // of a sequence, set aside; see MemoryPlanRequest
+  uint64_t scratch_bytes = 0;     // activations of one prefill chunk, and logits
+  uint64_t listed_bytes = 0;      // of these: where a device gathers the keys that tokens list
+  uint64_t reader_bytes = 0;      // where bytes land that are not read into their slots
+  uint64_t table_rows_bytes = 0;  // of a step: rows of tables that stay on the drive
+  uint64_t reserve_bytes = 0;     // what nobody counts; see memory_reserve()
+  uint64_t experts_bytes = 0;     // all of them, were they resident
   uint64_t expert_slot_bytes = 0;
   uint64_t expert_cache_bytes = 0;    // what the cache may take
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
@@ -68,6 +70,10 @@ int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens);
 /// What a step of so many tokens has beside scratch(): ids, positions, logits, the best of them.
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 
+/// Bytes that a device with memory of its own takes beside scratch() to gather the keys that tokens
+/// list, in a text of `tokens`. Hosts read them where they lie.
+uint64_t listed_keys_bytes(const ModelSpec& spec, const CacheTypes& types, int64_t tokens);
+
 /// A context that nobody asked for may take a quarter of what experts and states share, or what all
 /// experts leave of it. Its memory is taken page by page, as a text grows, and the expert cache
 /// gives it up (engine/memory_pressure): until then it costs nothing. A quarter of the cache is
@@ -82,7 +88,8 @@ struct MemoryPlanRequest {
   /// or the model's maximum; `context_length` at least.
   bool context_may_grow = false;
   int64_t step_tokens_max = 0;
-  uint64_t scratch_bytes = 0;                  // with logits
+  uint64_t scratch_bytes = 0;                  // with logits and listed_bytes
+  uint64_t listed_bytes = 0;                   // see listed_keys_bytes()
   std::optional<uint64_t> expert_cache_bytes;  // what the user asked for; default: what is left
   DeviceShare on_device = {};                  // at most; nothing where memory is the host's
 };

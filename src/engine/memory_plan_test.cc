@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "engine/ngram_rows.h"
 #include "engine/tiny_engine_test_util.h"
 #include "experts/tiered_expert_store.h"
+#include "model/mixers/compressed_attention.h"
 
 namespace moeflux {
 namespace {
@@ -116,6 +118,47 @@ TEST_F(MemoryPlanTest, WhatLiesOnADeviceIsNotTakenFromTheHost) {
   EXPECT_EQ(all.taken_bytes(), all.reader_bytes + all.reserve_bytes);
   request.on_device = {};
   EXPECT_EQ(plan_memory(*model_, request).expert_cache_bytes, 0u);
+}
+
+TEST_F(MemoryPlanTest, CountsRowsOfTablesThatAStepReads) {
+  const MemoryPlan none = plan_for(8 * kGiB);
+  EXPECT_EQ(none.table_rows_bytes, 0u);
+  NgramTable& table = model_->ngram_tables.emplace_back();
+  table.hashes.sizes = {37, 41};
+  table.row_dim = 64;
+  table.part_rows = 78;
+  table.parts.emplace_back().format = QuantFormat::plain(DType::kBf16);
+  MemoryPlanRequest request = {.available_bytes = 8 * kGiB,
+                               .context_length = 257,
+                               .step_tokens_max = 512,
+                               .scratch_bytes = kScratch};
+  const MemoryPlan some = plan_memory(*model_, request);
+  EXPECT_EQ(some.table_rows_bytes,
+            NgramRows::memory_bytes(model_->ngram_tables, 512, kReaderDepth));
+  EXPECT_GE(some.table_rows_bytes, 512u * 2 * (64 * 2 + 2 * 64 * 4));
+  EXPECT_EQ(some.taken_bytes(), some.dense_bytes + some.state_bytes + some.scratch_bytes +
+                                    some.reader_bytes + some.table_rows_bytes + some.reserve_bytes);
+}
+
+// DeepSeek-V4's: entries of 128 tokens are all listed, of those of 4 tokens what an index chooses.
+TEST_F(MemoryPlanTest, CountsTheKeysThatADeviceGathers) {
+  const CacheTypes types = {DType::kF16, DType::kF16};
+  EXPECT_EQ(listed_keys_bytes(model_->spec(), types, 4096), 0u);
+  CompressedAttentionSpec attention;
+  attention.head_dim = 512;
+  attention.window = 128;
+  const auto bytes = [&](int64_t tokens) { return attention.listed_bytes(tokens, types); };
+  EXPECT_EQ(bytes(1 << 20), 0u);  // a window lies in pages
+  attention.unit = 4;
+  attention.index = EntryIndexSpec{.num_heads = 64, .head_dim = 128, .selected = 512};
+  EXPECT_EQ(bytes(1 << 20), 768u * 512 * 2);  // 640 keys in whole tiles
+  EXPECT_EQ(bytes(100), 256u * 512 * 2);
+  attention.unit = 128;
+  attention.index.reset();
+  EXPECT_EQ(bytes(1 << 20), 8448u * 512 * 2);
+  ModelSpec spec = model_->spec();
+  spec.layers[0].mixer = share_mixer(attention);
+  EXPECT_EQ(listed_keys_bytes(spec, types, 1 << 20), 4 * 8448u * 512 * 2);
 }
 
 TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {

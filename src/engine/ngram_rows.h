@@ -25,6 +25,17 @@ class NgramRows : public RowLookup {
             std::unique_ptr<AsyncReader> reader);
   ~NgramRows() override;
 
+  /// Bytes of the host's memory that steps of so many tokens come to hold, whatever the tokens:
+  /// rows as they are stored and as numbers, requests, and where unaligned reads land.
+  static uint64_t memory_bytes(std::span<const NgramTable> tables, int64_t step_tokens,
+                               int reader_depth);
+  /// The part of it that is held now, without what the reader has.
+  uint64_t held_bytes() const;
+
+  /// Bytes of rows that steps were given, and time that they waited for them.
+  uint64_t bytes_read() const { return bytes_read_; }
+  uint64_t stall_us() const { return stall_us_; }
+
   /// Consecutive tokens of a step, which follow `past`.
   struct Text {
     std::span<const TokenId> past;
@@ -44,6 +55,8 @@ class NgramRows : public RowLookup {
   const TensorIndex& index_;
   std::vector<std::unique_ptr<Table>> tables_;
   std::vector<ReadRequest> requests_;
+  uint64_t bytes_read_ = 0;
+  uint64_t stall_us_ = 0;
   std::unique_ptr<AsyncReader> reader_;  // goes first: it writes to the tables' memory
 };
 

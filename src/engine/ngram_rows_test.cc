@@ -127,6 +127,42 @@ TEST_F(NgramRowsTest, AFailureEndsTheStepAndTheNextOneIsWhole) {
   EXPECT_EQ(*values, expected(texts_));
 }
 
+TEST_F(NgramRowsTest, CountWhatTheyReadAndNothingOfAStepThatFailed) {
+  const FaultyReader* reader = open({});
+  ASSERT_TRUE(rows_->begin_step(texts_).ok());
+  EXPECT_EQ(rows_->bytes_read(), 0u);
+  ASSERT_TRUE(write(6).ok());
+  const uint64_t row_bytes = kDim * sizeof(float);
+  EXPECT_EQ(rows_->bytes_read(), reader->reads_submitted() * row_bytes);
+  ASSERT_TRUE(rows_->begin_step(texts_).ok());
+  ASSERT_TRUE(write(6).ok());
+  EXPECT_EQ(rows_->bytes_read(), reader->reads_submitted() * row_bytes);
+  open({.failing_reads = {3}});
+  ASSERT_TRUE(rows_->begin_step(texts_).ok());
+  EXPECT_FALSE(write(6).ok());
+  EXPECT_EQ(rows_->bytes_read(), 0u);
+}
+
+// All rows differ at worst, and smaller steps come before the largest.
+TEST_F(NgramRowsTest, HoldNoMoreThanIsPlanned) {
+  constexpr int kDepth = 4;
+  open({});
+  std::vector<TokenId> tokens(64);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i * i + 1);
+  for (const size_t count : {1u, 17u, 16u, 64u, 3u, 64u}) {
+    const auto text = std::span<const TokenId>(tokens).first(count);
+    ASSERT_TRUE(rows_->begin_step(std::vector<NgramRows::Text>{{{}, text}}).ok());
+    ASSERT_TRUE(write(static_cast<int64_t>(count)).ok());
+  }
+  const uint64_t landing = kDepth * 2 * kDirectAlignment;
+  const uint64_t planned = NgramRows::memory_bytes(tables_, 64, kDepth);
+  EXPECT_LE(rows_->held_bytes() + landing, planned);
+  // Rows twice and their numbers, and requests, which the reader has as well.
+  EXPECT_GE(planned, landing + 64 * 2 * (2 * (8 + kDim * 4) + kDim * 4 + 2 * sizeof(ReadRequest)));
+  EXPECT_LE(planned, 2 * landing + 3 * rows_->held_bytes());
+  EXPECT_EQ(NgramRows::memory_bytes({}, 64, kDepth), 0u);
+}
+
 // A step that failed elsewhere leaves its reads in flight.
 TEST_F(NgramRowsTest, AStepThatNobodyWaitedForIsForgotten) {
   open({.delay_waits_max = 2});

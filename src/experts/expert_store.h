@@ -33,6 +33,8 @@ struct ExpertStats {
   uint64_t promotions = 0;         // experts brought from there to here,
   uint64_t bus_bytes = 0;          // and what went over the bus for all of it, and for prompts
   uint64_t helped_steps = 0;       // whose far experts a helper computed
+  uint64_t table_bytes_read = 0;   // beside experts: rows of tables that stay on the drive,
+  uint64_t table_stall_us = 0;     // and time that was waited for them
 
   /// While reads were in flight; 0 without any.
   double read_bytes_per_second() const {
@@ -58,7 +60,9 @@ struct ExpertStats {
             a.far_hits - b.far_hits,
             a.promotions - b.promotions,
             a.bus_bytes - b.bus_bytes,
-            a.helped_steps - b.helped_steps};
+            a.helped_steps - b.helped_steps,
+            a.table_bytes_read - b.table_bytes_read,
+            a.table_stall_us - b.table_stall_us};
   }
   ExpertStats& operator+=(const ExpertStats& more) {
     hits += more.hits;
@@ -75,6 +79,8 @@ struct ExpertStats {
     promotions += more.promotions;
     bus_bytes += more.bus_bytes;
     helped_steps += more.helped_steps;
+    table_bytes_read += more.table_bytes_read;
+    table_stall_us += more.table_stall_us;
     return *this;
   }
 };

@@ -58,6 +58,13 @@ class MixerSpec {
     (void)types;
     return {};
   }
+  /// Bytes of the keys that a token behind `tokens` lists, where a device copies them to one place
+  /// that grows with the context; 0 where there is none.
+  virtual uint64_t listed_bytes(int64_t tokens, const CacheTypes& types) const {
+    (void)tokens;
+    (void)types;
+    return 0;
+  }
   /// Claims the weights below `place`.
   virtual std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const = 0;
   /// The value of a key of config.json that would describe this mixer; null where the key says

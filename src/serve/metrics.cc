@@ -89,6 +89,10 @@ void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& m
   page.counter("moeflux_bytes_read_total", "Bytes of experts read", model.experts.bytes_read);
   page.counter("moeflux_stall_seconds_total", "Seconds that computing waited for reads",
                static_cast<double>(model.experts.stall_us) / 1e6);
+  page.counter("moeflux_table_bytes_read_total", "Bytes of rows of tables read",
+               model.experts.table_bytes_read);
+  page.counter("moeflux_table_stall_seconds_total", "Seconds that computing waited for such rows",
+               static_cast<double>(model.experts.table_stall_us) / 1e6);
 }
 
 std::string_view state_name(ActiveText::State state) {

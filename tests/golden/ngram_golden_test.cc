@@ -70,6 +70,20 @@ TEST_F(NgramGolden, AnUnreadableTableBreaksTheSequenceUntilItIsTruncated) {
   EXPECT_EQ(*again, *expected);
 }
 
+TEST_F(NgramGolden, RowsThatAStepReadsAreCountedApartFromExperts) {
+  EXPECT_GT(engine_->memory_plan().table_rows_bytes, 0u);
+  const auto sequence = start();
+  ASSERT_TRUE(last(*sequence, std::span(tokens_).first(20)).ok());
+  const ExpertStats prompt = engine_->expert_stats();
+  constexpr uint64_t kRow = 16 * 2;  // bf16
+  EXPECT_GT(prompt.table_bytes_read, 0u);
+  EXPECT_EQ(prompt.table_bytes_read % kRow, 0u);
+  ASSERT_TRUE(last(*sequence, std::span(tokens_).subspan(20, 1)).ok());
+  const ExpertStats token = engine_->expert_stats() - prompt;
+  EXPECT_GT(token.table_bytes_read, 0u);
+  EXPECT_LT(token.table_bytes_read, prompt.table_bytes_read);
+}
+
 TEST_F(NgramGolden, NumbersThatNameRowsOutsideTheTableAreRefused) {
   const std::string weights = folder_ / "model.safetensors";
   const std::string whole = read_bytes(weights);

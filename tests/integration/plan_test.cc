@@ -142,6 +142,20 @@ TEST(Plan, DescribesAGpu) {
   EXPECT_FALSE(contains(small.out, "tokens/s")) << small.out;
 }
 
+TEST(Plan, CountsWhatAStepReadsOfTablesAndTheKeysThatAGpuGathers) {
+  const Json tables = plan_like("qwen3.8-flash-next", "64GiB");
+  EXPECT_GT(tables["memory"]["table_rows_bytes"], 1 << 20);
+  EXPECT_LT(tables["memory"]["table_rows_bytes"], 1 << 28);
+  Words words = {"--like", "deepseek-v4-flash", "--vram", "32G", "--ram", "256G", "-c", "1048576"};
+  words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+  // 8,192 entries of 128 tokens and a window of as many: 33 tiles of 256 keys of 512 numbers in
+  // f16.
+  const Json listed = plan(words);
+  EXPECT_EQ(listed["memory"]["listed_key_bytes"], uint64_t{4} * 33 * 256 * 512 * 2);
+  EXPECT_GT(listed["memory"]["scratch_bytes"],
+            listed["memory"]["listed_key_bytes"].get<uint64_t>());
+}
+
 // As the engine does: a small GPU would have nothing left for experts beside half a gigabyte.
 TEST(Plan, LeavesAnEighthOfASmallGpuFree) {
   const auto reserve = [](const char* vram) {

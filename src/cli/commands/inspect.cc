@@ -122,7 +122,9 @@ Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token)
   json["dense_bytes"] = plan.dense_bytes;
   json["state_bytes"] = plan.state_bytes;
   json["scratch_bytes"] = plan.scratch_bytes;
+  if (plan.listed_bytes > 0) json["listed_key_bytes"] = plan.listed_bytes;
   json["reader_bytes"] = plan.reader_bytes;
+  if (plan.table_rows_bytes > 0) json["table_rows_bytes"] = plan.table_rows_bytes;
   json["reserve_bytes"] = plan.reserve_bytes;
   json["expert_cache_bytes"] = plan.expert_cache_bytes;
   json["dense_bytes_read_per_token"] = token.weight_bytes;
@@ -136,19 +138,19 @@ Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token)
 
 // What lies in the memory of the device that was asked for; nothing where it has none of its own or
 // is not here.
-Result<DeviceShare> device_share(LoadedModel& model, const Result<std::unique_ptr<Device>>& opened,
-                                 const EngineOptions& engine, int64_t context) {
-  if (!opened.ok()) return DeviceShare{};
+Result<DevicePlan> device_share(LoadedModel& model, const Result<std::unique_ptr<Device>>& opened,
+                                const EngineOptions& engine, int64_t context) {
+  if (!opened.ok()) return DevicePlan{};
   const std::optional<uint64_t> free_bytes = (*opened)->free_bytes();
-  if (!free_bytes) return DeviceShare{};
-  const Result<DevicePlan> plan =
+  if (!free_bytes) return DevicePlan{};
+  Result<DevicePlan> plan =
       plan_device(model, {.free_bytes = *free_bytes,
                           .context_length = context,
                           .step_tokens = prefill_chunk_for(**opened, engine, context),
                           .step_may_shrink = true,
                           .near_cache_bytes = engine.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", (*opened)->name()));
-  return plan->share;
+  return plan;
 }
 
 // "expert_cache_bytes 1073741824" reads as "expert cache        1.00 GiB".
@@ -186,17 +188,19 @@ Status run(const Options& options) {
   const Result<std::unique_ptr<Device>> opened = open_device(options.model);
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, model->spec(), engine));
   MF_ASSIGN_OR_RETURN(const int64_t planned, planned_tokens_for(model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(const DeviceShare on_device, device_share(*model, opened, engine, planned));
+  MF_ASSIGN_OR_RETURN(const DevicePlan on_device, device_share(*model, opened, engine, planned));
   const int64_t chunk = prefill_chunk_for(*device, engine, planned);
   MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
-  const MemoryPlan plan = plan_memory(*model, {.available_bytes = available,
-                                               .context_length = planned,
-                                               .context_may_grow = engine.context_length == 0,
-                                               .step_tokens_max = chunk,
-                                               .scratch_bytes = prefill.scratch_bytes,
-                                               .expert_cache_bytes = engine.expert_cache_bytes,
-                                               .on_device = on_device});
+  const MemoryPlan plan =
+      plan_memory(*model, {.available_bytes = available,
+                           .context_length = planned,
+                           .context_may_grow = engine.context_length == 0,
+                           .step_tokens_max = chunk,
+                           .scratch_bytes = prefill.scratch_bytes + on_device.listed_bytes,
+                           .listed_bytes = on_device.listed_bytes,
+                           .expert_cache_bytes = engine.expert_cache_bytes,
+                           .on_device = on_device.share});
   const ModelSizes sizes = measure_model(*model);
   Json report;
   report["model"] = directory;

@@ -156,18 +156,21 @@ Result<uint64_t> available_bytes(const Options& options) {
 }
 
 // As the engine plans: experts that stream stay in their file's order where the device takes it.
+// `listed_bytes` are those of a device with memory of its own.
 Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const EngineOptions& engine,
-                           int64_t context, uint64_t available) {
+                           int64_t context, uint64_t available, uint64_t listed_bytes = 0) {
   const int64_t chunk = prefill_chunk_for(device, engine, context);
   const int64_t rows = logits_rows_max(model.spec(), chunk);
   MF_ASSIGN_OR_RETURN(const DryRun needs, dry_run(*model.model, chunk, rows));
   const auto logits_bytes = static_cast<uint64_t>(rows * model.spec().vocab_size) * sizeof(float);
-  const MemoryPlanRequest request = {.available_bytes = available,
-                                     .context_length = context,
-                                     .context_may_grow = engine.context_length == 0,
-                                     .step_tokens_max = chunk,
-                                     .scratch_bytes = needs.scratch_bytes + logits_bytes,
-                                     .expert_cache_bytes = engine.expert_cache_bytes};
+  const MemoryPlanRequest request = {
+      .available_bytes = available,
+      .context_length = context,
+      .context_may_grow = engine.context_length == 0,
+      .step_tokens_max = chunk,
+      .scratch_bytes = needs.scratch_bytes + logits_bytes + listed_bytes,
+      .listed_bytes = listed_bytes,
+      .expert_cache_bytes = engine.expert_cache_bytes};
   const MemoryPlan plan = plan_memory(model, request);
   if (!plan.streams() || !compute_as_stored(model.experts, device)) return plan;
   return plan_memory(model, request);
@@ -231,6 +234,7 @@ std::string render_json(const Report& r) {
                     {"fits", r.plan.fits()}};
   if (const uint64_t bytes = r.loaded->dense.table_bytes; bytes > 0) {
     json["memory"]["table_bytes_on_drive"] = bytes;
+    json["memory"]["table_rows_bytes"] = r.plan.table_rows_bytes;
   }
   const auto speed = [](const Speed& s) {
     return Json{{"per_second", s.per_second}, {"origin", s.origin}};
@@ -267,6 +271,9 @@ std::string render_memory(const Report& r) {
                                 cache_type_name(r.loaded->cache_types.values)));
   text += context_line(plan, r.context);
   text += memory_line("scratch", plan.scratch_bytes + plan.reader_bytes, "with reads on their way");
+  if (plan.table_rows_bytes > 0) {
+    text += memory_line("rows of tables", plan.table_rows_bytes, "that a step reads");
+  }
   text += memory_line("reserve", plan.reserve_bytes, "what nobody counts");
   const std::string share =
       formatted("{:.1f} % of the experts' {}", 100.0 * r.forecast.cached_share,
@@ -330,7 +337,9 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   const std::unique_ptr<Device> loaded = like(memory_bytes - dense);
   const std::unique_ptr<Device> stepping = make_trace_device(loaded.get());
   const int64_t chunk = prefill_chunk_for(*stepping, engine, report.context);
-  MF_ASSIGN_OR_RETURN(report.memory, plan_of(*model, *stepping, engine, report.context, available));
+  MF_ASSIGN_OR_RETURN(
+      report.memory, plan_of(*model, *stepping, engine, report.context, available,
+                             listed_keys_bytes(model->spec(), model->cache_types, report.context)));
   const uint64_t taken = report.memory.dense_bytes + report.memory.scratch_bytes;
   report.experts = plan_experts(
       model->experts, report.memory,

@@ -1,9 +1,11 @@
 #include "model/mixers/compressed_attention.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/format.h"
+#include "base/units.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -252,6 +254,16 @@ Status CompressedAttentionSpec::has_state(const CacheTypes& types) const {
                       "keys of compressed attention are f32 or f16, not q8_0");
   }
   return {};
+}
+
+uint64_t CompressedAttentionSpec::listed_bytes(int64_t tokens, const CacheTypes& types) const {
+  if (unit == 0) return 0;           // a window is read where it lies
+  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
+  const int64_t all = tokens / unit;
+  const int64_t entries = index ? std::min(all, index->selected) : all;
+  const uint64_t keys =
+      round_up(static_cast<uint64_t>(entries + std::min(tokens, window)), kTokens);
+  return keys * static_cast<uint64_t>(head_dim) * static_cast<uint64_t>(dtype_bits(types.keys)) / 8;
 }
 
 std::unique_ptr<Mixer> CompressedAttentionSpec::take(WeightStore& weights,

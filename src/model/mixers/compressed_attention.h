@@ -40,6 +40,7 @@ struct CompressedAttentionSpec : MixerSpec {
   std::string_view kind() const override { return "compressed_attention"; }
   LayerStateSpec state(const CacheTypes& types) const override;
   Status has_state(const CacheTypes& types) const override;
+  uint64_t listed_bytes(int64_t tokens, const CacheTypes& types) const override;
   std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const override;
   Json config_value(std::string_view key) const override;
 };
