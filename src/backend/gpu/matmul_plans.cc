@@ -13,7 +13,6 @@ constexpr uint32_t kThreads = 128;
 // Rows of one token are shared by larger groups where there are so many: each group brings the
 // token to its memory, which for four rows of 4 bits is twice what these take.
 constexpr uint32_t kManyRows = 512;
-constexpr uint32_t kManyRowsThreads = 512;
 // Up to so many rows times one token are shared out so that all cores have some: a router of 256
 // rows took 19 us on an H200 in groups of four that stage their token.
 constexpr uint32_t kFewWeightRowsMax = 1024;
@@ -37,7 +36,8 @@ LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weigh
 Plan product_plan(LinearParams p, const Weight& weight) {
   const uint32_t tile = tile_tokens(p.tokens);
   p.stage_cols = stage_cols(weight.cols, tile);
-  const uint32_t threads = tile == 1 && p.rows_per_head >= kManyRows ? kManyRowsThreads : kThreads;
+  const uint32_t threads =
+      tile == 1 && p.rows_per_head >= kManyRows ? uint32_t{kLinearThreadsMax} : kThreads;
   const uint32_t rows = threads / kSimdLanes * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
   Plan plan = make_plan(matrix_kernel(KernelId::linear_f32_t1, weight.format, tile),
                         {groups_for(p.rows_per_head, rows), groups_for(p.tokens, tile), p.heads},

@@ -54,17 +54,17 @@ MF_FN void linear_tile(MF_T t, MF_PARAMS(LinearParams) p, MF_GLOBAL(const u8) da
   }
 }
 
-#define MF_LINEAR(name, FORMAT, TOKENS)                                                           \
-  MF_KERNEL(name, LinearParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),                   \
-            MF_CONST(2, u8, biases), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) {                 \
+#define MF_LINEAR(name, FORMAT, TOKENS, fits)                                                     \
+  fits MF_KERNEL(name, LinearParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),              \
+                 MF_CONST(2, u8, biases), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) {            \
     MF_THREAD;                                                                                    \
     linear_tile<FORMAT, TOKENS == 1u ? kRowsOfOneToken : kRowsOfTile, TOKENS>(t, p, data, scales, \
                                                                               biases, x, out);    \
   }
-#define MF_LINEAR_TILES(name, FORMAT) \
-  MF_LINEAR(name##_t1, FORMAT, 1u)    \
-  MF_LINEAR(name##_t4, FORMAT, 4u)    \
-  MF_LINEAR(name##_t8, FORMAT, 8u)
+#define MF_LINEAR_TILES(name, FORMAT)                             \
+  MF_LINEAR(name##_t1, FORMAT, 1u, MF_FITS(kLinearThreadsMax, 1)) \
+  MF_LINEAR(name##_t4, FORMAT, 4u, )                              \
+  MF_LINEAR(name##_t8, FORMAT, 8u, )
 MF_LINEAR_TILES(linear_f32, kFormatF32)
 MF_LINEAR_TILES(linear_f16, kFormatF16)
 MF_LINEAR_TILES(linear_bf16, kFormatBf16)

@@ -16,6 +16,9 @@ enum : u32 {
   kGateUpRowsOfTile = 2,
 };
 
+/// Threads of a group of the products of single tokens, at most: registers must do for so many.
+enum : u32 { kLinearThreadsMax = 512 };
+
 /// linear, head_linear and its transpose; linear is one head that owns all rows.
 struct LinearParams {
   MatrixLayout weight;
