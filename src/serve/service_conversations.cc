@@ -1,6 +1,7 @@
 // Conversations that are saved under a name, in the form of `moeflux chat`'s files: told of, gone
 // on from, deleted.
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/format.h"
@@ -90,14 +91,19 @@ std::optional<std::shared_ptr<Service::Saved>> Service::go_on(Call& call) {
   const Json* given = name ? fields.array("messages") : nullptr;
   if (fields.problem()) return fail(*fields.problem());
   if (!name) return std::shared_ptr<Saved>();
-  const auto saved = std::make_shared<Saved>(*this, *name);
-  if (!saved->is_ours()) return fail(being_answered(*name));
+  auto saved = std::make_shared<Saved>(*this, *name);
+  // The client may ask again as soon as it hears of it.
+  const auto refuse = [&](const ApiError& error) {
+    saved.reset();
+    return fail(error);
+  };
+  if (!saved->is_ours()) return refuse(being_answered(*name));
   const auto before = find_conversation(*name);
-  if (!before) return fail(unknown_conversation(*name));
+  if (!before) return refuse(unknown_conversation(*name));
   Json messages = before->messages();
   for (const Json& message : given == nullptr ? Json::array() : *given) messages.push_back(message);
   Result<Conversation> talk = Conversation::from_json(messages, "the conversation");
-  if (!talk.ok()) return fail(bad_field("messages", talk.error().message()));
+  if (!talk.ok()) return refuse(bad_field("messages", talk.error().message()));
   saved->set(std::move(talk).value());
   call.body["messages"] = std::move(messages);
   return saved;
@@ -144,9 +150,10 @@ void Service::save_conversation(Call& call) {
   if (!is_text_name(call.id)) return call.fail(bad_name("", call.id));
   const Result<Conversation> talk = Conversation::from_json(call.body, "the body");
   if (!talk.ok()) return call.fail(bad_field("messages", talk.error().message()));
-  const Claim claim(*this, call.id);
-  if (!claim.is_ours()) return call.fail(being_answered(call.id));
+  std::optional<Claim> claim(std::in_place, *this, call.id);
+  if (!claim->is_ours()) return call.fail(being_answered(call.id));
   const Status kept = conversations_->keep(call.id, talk->to_json());
+  claim.reset();  // the client may ask on as soon as it hears of it
   if (!kept.ok()) return call.fail(not_kept(kept.error()));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
