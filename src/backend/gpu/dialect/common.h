@@ -141,49 +141,37 @@ struct TeamBytes {
   static MF_FN_MEMBER void multiply_halves(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
                                            MF_LOCAL(const W2) codes, MF_LOCAL(const u32) halves,
                                            MF_SHARED(u32) x) {
-    const u32 row = t.lane / 4u;
-    MF_SHARED(u32) own = x + (row * 32u + (t.lane & 3u));
     MF_UNROLL
     for (u32 n = 0u; n < 2u * TILES; ++n) {
       const u32 e = n / TILES;
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
-      u32 b[4];
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) {
-        b[i] = own[n % TILES * 256u + ((i / 2u * 4u + halves[e] * 2u + i % 2u) ^ row) * 4u];
-      }
-      const W2 above = codes[e * 2u];
-      const W2 below = codes[e * 2u + 1u];
-      matrix_multiply_add_bytes(t, high + n * 4u, above.v[0], below.v[0], above.v[1], below.v[1],
-                                b[0], b[1]);
-      matrix_multiply_add_bytes(t, low + n * 4u, above.v[0], below.v[0], above.v[1], below.v[1],
-                                b[2], b[3]);
+      add_half(t, high + n * 4u, low + n * 4u, codes[e * 2u], codes[e * 2u + 1u],
+               x + n % TILES * 256u, halves[e]);
     }
   }
   static MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
                                     MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
-    const u32 row = t.lane / 4u;
-    MF_SHARED(u32) own = x + (row * 32u + (t.lane & 3u));
     MF_UNROLL
     for (u32 n = 0u; n < TILES; ++n) {
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
       MF_UNROLL
       for (u32 h = 0u; h < 2u; ++h) {
-        u32 b[4];
-        MF_UNROLL
-        for (u32 i = 0u; i < 4u; ++i) {
-          b[i] = own[n * 256u + ((i / 2u * 4u + h * 2u + i % 2u) ^ row) * 4u];
-        }
-        const W2 first = codes[h];
-        const W2 second = codes[2u + h];
-        matrix_multiply_add_bytes(t, high + n * 4u, first.v[0], second.v[0], first.v[1],
-                                  second.v[1], b[0], b[1]);
-        matrix_multiply_add_bytes(t, low + n * 4u, first.v[0], second.v[0], first.v[1], second.v[1],
-                                  b[2], b[3]);
+        add_half(t, high + n * 4u, low + n * 4u, codes[h], codes[2u + h], x + n * 256u, h);
       }
     }
+  }
+  /// Adds half `h` of 8 rows of x, of two of the matrix.
+  static MF_FN_MEMBER void add_half(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low, W2 above,
+                                    W2 below, MF_SHARED(u32) x, u32 h) {
+    const u32 row = t.lane / 4u;
+    MF_SHARED(u32) own = x + (row * 32u + (t.lane & 3u));
+    u32 b[4];
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) b[i] = own[((i / 2u * 4u + h * 2u + i % 2u) ^ row) * 4u];
+    matrix_multiply_add_bytes(t, high, above.v[0], below.v[0], above.v[1], below.v[1], b[0], b[1]);
+    matrix_multiply_add_bytes(t, low, above.v[0], below.v[0], above.v[1], below.v[1], b[2], b[3]);
   }
 };
 #endif

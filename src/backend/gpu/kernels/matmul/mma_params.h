@@ -57,7 +57,7 @@ enum : u32 {
 };
 
 /// What GGML's types need of a block of activations beside the integers, as f32: the sums of both
-/// halves, the factor and the sum of all, then the sums of the quarters. In a stage these lie where
+/// halves and the factor, a word behind, then the sums of the quarters. In a stage these lie where
 /// other matrices' codes do.
 enum : u32 { kGgmlSumWords = 8, kGgmlSumFactor = 2, kGgmlSumQuarters = 4 };
 

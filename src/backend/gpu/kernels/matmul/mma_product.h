@@ -152,12 +152,15 @@ MF_FN u32 lanes_max(MF_T t, u32 bits) {
   }
   return bits;
 }
+/// The sum of what the lane and the one `step` from it have.
+MF_FN i32 add_lane(MF_T t, i32 sum, u32 step) {
+  return sum + static_cast<i32>(simd_shuffle_xor(t, static_cast<u32>(sum), step));
+}
 template <u32 COUNT>
 MF_FN f32 lanes_sum(MF_T t, i32 sum) {
-  u32 bits = static_cast<u32>(sum);
   MF_UNROLL
-  for (u32 step = 1u; step < COUNT; step *= 2u) bits += simd_shuffle_xor(t, bits, step);
-  return static_cast<f32>(static_cast<i32>(bits));
+  for (u32 step = 1u; step < COUNT; step *= 2u) sum = add_lane(t, sum, step);
+  return static_cast<f32>(sum);
 }
 template <u32 COUNT>
 MF_FN u32 largest_bits(MF_LOCAL(const f32) values) {

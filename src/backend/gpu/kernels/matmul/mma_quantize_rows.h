@@ -18,9 +18,9 @@ MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1,
   load_octet(values, x + t.group.y * p.x_stride, o * 8u, p.cols, p.wide);
   const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
   const MmaOctet octet = mma_octet(values, factor.into);
-  const f32 sum = lanes_sum<8u>(t, octet.sum);
-  const f32 quarter = lanes_sum<2u>(t, octet.sum);
-  const f32 half = lanes_sum<4u>(t, octet.sum);
+  const i32 quarter = add_lane(t, octet.sum, 1u);
+  const i32 half = add_lane(t, quarter, 2u);
+  const i32 sum = add_lane(t, half, 4u);
   if (o * 8u >= p.cols) return;
   // A block has 4 pieces of 16 bytes of 256s, then as many of ones: even columns of octets 0, 2, 4
   // and 6, their odd ones, and the same of octets 1, 3, 5 and 7. By halves the first two are of
@@ -35,12 +35,11 @@ MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1,
   }
   if (p.by_halves != 0u) {
     MF_GLOBAL(f32) to = sums + block * kGgmlSumWords;
-    if (o % 2u == 0u) to[kGgmlSumQuarters + o % 8u / 2u] = quarter;
-    if (o % 4u == 0u) to[o % 8u / 4u] = half;
+    if (o % 2u == 0u) to[kGgmlSumQuarters + o % 8u / 2u] = static_cast<f32>(quarter);
+    if (o % 4u == 0u) to[o % 8u / 4u] = static_cast<f32>(half);
     if (o % 8u == 0u) to[kGgmlSumFactor] = factor.out_of;
-    if (o % 8u == 0u) to[kGgmlSumFactor + 1u] = sum;
   } else if (o % 8u == 0u) {
-    sums[block * 2u] = sum;
+    sums[block * 2u] = static_cast<f32>(sum);
     sums[block * 2u + 1u] = factor.out_of;
   }
 }
