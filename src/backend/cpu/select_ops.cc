@@ -64,8 +64,9 @@ class Select {
   }
   /// Keys that the token of a row sees.
   int64_t keys_seen(int64_t row) const { return (position_ + row + 1) / key_tokens_; }
+  /// None is empty: kernels look at a segment's first key.
   int64_t segments(int64_t row, int64_t rows) const {
-    return keys_seen(row + rows - 1) / segment_keys() + 1;
+    return (keys_seen(row + rows - 1) + segment_keys() - 1) / segment_keys();
   }
   /// Floats of a row's candidates of one group.
   int64_t row_size() const {
