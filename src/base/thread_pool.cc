@@ -16,9 +16,6 @@
 namespace moeflux {
 namespace {
 
-// Long enough to bridge the gap between two operations of a step, short enough that an idle engine
-// costs nothing and a machine with other tenants gets its core back.
-constexpr std::chrono::microseconds kSpinMax{30};
 constexpr int kPausesPerLook = 32;
 
 /// The quota of one cgroup directory in cores, or a huge number when there is none.
@@ -94,8 +91,8 @@ bool can_pin_threads() {
 #endif
 }
 
-ThreadPool::ThreadPool(int threads, ThreadPlacement placement)
-    : shares_(static_cast<size_t>(std::max(threads, 1))) {
+ThreadPool::ThreadPool(int threads, ThreadPlacement placement, std::chrono::microseconds look)
+    : look_(look), shares_(static_cast<size_t>(std::max(threads, 1))) {
   MF_CHECK(threads >= 1 && threads <= static_cast<int>(kJoinedMask));
   workers_.reserve(static_cast<size_t>(threads) - 1);
   for (int i = 1; i < threads; ++i) {
@@ -182,7 +179,7 @@ void ThreadPool::run(int64_t count, TaskRef task) {
 }
 
 uint32_t ThreadPool::await_change(uint32_t seen) const {
-  const auto deadline = std::chrono::steady_clock::now() + kSpinMax;
+  const auto deadline = std::chrono::steady_clock::now() + look_;
   while (true) {
     for (int i = 0; i < kPausesPerLook; ++i) {
       const uint32_t state = state_.load(std::memory_order_acquire);

@@ -4,11 +4,11 @@
 // one another in memory are then read as one stream. When its share is done it takes tasks from the
 // ends of others' shares. So which thread runs which task varies from run to run: a task must
 // compute the same bits on any thread. A loop never waits for a worker that is still asleep; only
-// for those that have taken part. Idle workers look for work for a few tens of microseconds and
-// then sleep.
+// for those that have taken part. Idle workers look for work for a while and then sleep.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -22,6 +22,14 @@ enum class ThreadPlacement {
   kPinned,  // each worker stays on one core, where can_pin_threads()
 };
 
+/// How long a thread looks for work before it sleeps. The usual time bridges the gap between two
+/// operations of a step; an idle engine costs next to nothing, and a machine with other tenants
+/// gets its core back.
+constexpr std::chrono::microseconds kLookUsual{30};
+/// The same where another device has its part in each layer: to wake threads up for every one takes
+/// longer than the look.
+constexpr std::chrono::microseconds kLookBesideDevice{1000};
+
 /// Whether this system keeps a thread on a core that it is told.
 bool can_pin_threads();
 
@@ -31,7 +39,8 @@ class ThreadPool {
   /// `threads` counts the caller: 1 means no worker at all, every loop runs inline. Pinned workers
   /// take the cores this process may use in turn, from the second on: the caller's thread is not
   /// the pool's to pin, and has the first one left.
-  explicit ThreadPool(int threads, ThreadPlacement placement = ThreadPlacement::kAnywhere);
+  explicit ThreadPool(int threads, ThreadPlacement placement = ThreadPlacement::kAnywhere,
+                      std::chrono::microseconds look = kLookUsual);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -77,6 +86,7 @@ class ThreadPool {
   static constexpr uint32_t kOpen = 0x1000u;
   static constexpr uint32_t kGeneration = 0x2000u;
 
+  const std::chrono::microseconds look_;
   alignas(64) std::atomic<uint32_t> state_{0};
   alignas(64) std::atomic<bool> stopping_{false};
   std::atomic<bool> running_{false};

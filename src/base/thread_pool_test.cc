@@ -44,6 +44,16 @@ TEST_P(ThreadPoolSizes, LoopsAfterAPauseFindSleepingWorkers) {
   }
 }
 
+TEST_P(ThreadPoolSizes, LoopsComeWhileWorkersLookAndWhileTheySleep) {
+  ThreadPool pool(GetParam(), ThreadPlacement::kAnywhere, std::chrono::milliseconds(2));
+  for (const int pause_us : {0, 100, 5000, 100, 0}) {
+    std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+    std::atomic<int64_t> sum{0};
+    pool.parallel_for(8, [&](int64_t task) { sum += task; });
+    EXPECT_EQ(sum.load(), 28) << pause_us;
+  }
+}
+
 TEST_P(ThreadPoolSizes, TasksThatRunAtOnceHaveThreadNumbersOfTheirOwn) {
   ThreadPool pool(GetParam());
   std::vector<std::atomic<int>> inside(static_cast<size_t>(pool.threads()));

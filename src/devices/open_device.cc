@@ -183,8 +183,10 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
 }
 
 Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options) {
-  return open_device(
-      {.name = "cpu", .threads = options.threads, .isa = options.isa, .precision = "q16"});
+  return make_cpu_device({.threads = options.threads,
+                          .isa = options.isa,
+                          .precision = Precision::kQ16,
+                          .helps = true});
 }
 
 Result<std::string> activation_precision(const DeviceOptions& options) {

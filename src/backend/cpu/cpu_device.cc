@@ -16,11 +16,12 @@ constexpr int kThreadsMax = 1024;
 class CpuDevice : public Device {
  public:
   CpuDevice(const cpu::KernelSet& kernels, Precision precision, int threads,
-            ThreadPlacement placement)
+            ThreadPlacement placement, std::chrono::microseconds look)
       : kernels_(kernels),
         precision_(precision),
         threads_(threads),
         placement_(placement),
+        look_(look),
         bits_key_(formatted("cpu {} {}", kernels.name, precision_name(precision))),
         description_(formatted("cpu ({} {}, {} thread{})", kernels.name, precision_name(precision),
                                threads, threads == 1 ? "" : "s")) {}
@@ -36,7 +37,7 @@ class CpuDevice : public Device {
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(ScratchArena arena, ScratchArena::create(scratch_bytes));
     return std::unique_ptr<Encoder>(std::make_unique<cpu::CpuEncoder>(
-        kernels_, precision_, threads_, placement_, std::move(arena)));
+        kernels_, precision_, threads_, placement_, look_, std::move(arena)));
   }
 
   bool takes_unaligned_experts() const override { return true; }
@@ -64,6 +65,7 @@ class CpuDevice : public Device {
   Precision precision_;
   int threads_;
   ThreadPlacement placement_;
+  std::chrono::microseconds look_;
   std::string bits_key_;
   std::string description_;
 };
@@ -103,7 +105,8 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   const int threads = options.threads == 0 ? usable_cores() : options.threads;
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
       *kernels, precision, threads,
-      options.pin_threads ? ThreadPlacement::kPinned : ThreadPlacement::kAnywhere));
+      options.pin_threads ? ThreadPlacement::kPinned : ThreadPlacement::kAnywhere,
+      options.helps ? kLookBesideDevice : kLookUsual));
 }
 
 }  // namespace moeflux

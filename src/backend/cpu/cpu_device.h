@@ -26,6 +26,8 @@ struct CpuOptions {
   bool pin_threads = false;  // to one core each
   std::string isa;  // "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni"
   Precision precision = Precision::kF32;
+  /// Another device, layer by layer: threads look longer for work before they sleep.
+  bool helps = false;
 };
 
 /// The precision of a device of these options: never kAuto. Fails as make_cpu_device() on the

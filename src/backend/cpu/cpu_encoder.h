@@ -33,14 +33,14 @@ class CpuEncoder : public Encoder {
  public:
   /// `precision` is not kAuto.
   CpuEncoder(const KernelSet& kernels, Precision precision, int threads, ThreadPlacement placement,
-             ScratchArena arena)
+             std::chrono::microseconds look, ScratchArena arena)
       : kernels_(*kernels.ops),
         select_(*kernels.select),
         precision_(precision),
         rounded_(rounded_tiles(kernels, precision)),
         f32_(*kernels.f32_tiles),
         arena_(std::move(arena)),
-        pool_(threads, placement) {}
+        pool_(threads, placement, look) {}
 
   Tensor scratch(const Shape& shape, DType dtype) override { return arena_.take(shape, dtype); }
   size_t scratch_mark() const override { return arena_.mark(); }
