@@ -57,6 +57,25 @@ int64_t context_within(const LoadedModel& model, const MemoryPlanRequest& reques
   return tokens;
 }
 
+// A bus takes 10 to 20 ms for so many bytes, longer than a layer's other work lasts for some
+// thousand tokens.
+constexpr uint64_t kRingBytesUseful = 512 * kMiB;
+
+// Parts of a ring that keep the bus busy while a layer's other work frees none: all experts that a
+// layer lacks arrive, and some compute. Near slots lose what large experts would take for more than
+// a few waves.
+uint64_t ring_parts_wanted(const ExpertTable& experts, uint64_t near_bytes) {
+  const auto layers = static_cast<uint64_t>(std::ranges::count_if(
+      experts.layers, [](const ExpertLayer& l) { return l.num_experts > 0; }));
+  const uint64_t all = experts.num_experts_total();
+  const uint64_t slot_bytes = experts.slot_bytes_max();
+  const uint64_t far = all - std::min(all, near_bytes / slot_bytes);
+  const uint64_t parts_of_layers = layers * ring_part(experts);
+  const uint64_t useful = kRingBytesUseful / (ring_part(experts) * slot_bytes);
+  return std::min({uint64_t{kRingPartsMax}, std::max(uint64_t{kRingWaves}, useful),
+                   1 + (far + parts_of_layers - 1) / parts_of_layers});
+}
+
 }  // namespace
 
 uint64_t memory_reserve(uint64_t available_bytes) {
@@ -115,14 +134,15 @@ uint64_t expert_cache_budget(const MemoryPlan& plan, uint64_t num_experts) {
   return bytes < plan.expert_slot_bytes ? 0 : bytes;
 }
 
-// The ring takes no more than a quarter, and nothing where that is not even two waves.
+// The ring takes no more than a quarter, and nothing where that is not even two parts.
 TierPlan plan_tiers(const ExpertTable& experts, uint64_t free_bytes, uint64_t taken_bytes,
                     std::optional<uint64_t> wanted) {
   const uint64_t bytes = wanted.value_or(free_bytes > taken_bytes ? free_bytes - taken_bytes : 0);
-  const uint64_t wave = ring_wave(experts) * experts.slot_bytes_max();
-  const uint64_t waves = wave == 0 ? 0 : std::min<uint64_t>(kRingWaves, bytes / 4 / wave);
+  const uint64_t part = ring_part(experts) * experts.slot_bytes_max();
+  const uint64_t parts =
+      part == 0 ? 0 : std::min(ring_parts_wanted(experts, bytes), bytes / 4 / part);
   TierPlan plan;
-  plan.ring_bytes = waves < 2 ? 0 : waves * wave;
+  plan.ring_bytes = parts < 2 ? 0 : parts * part;
   plan.near_bytes = bytes - plan.ring_bytes;
   return plan;
 }

@@ -162,20 +162,26 @@ TEST_F(MemoryPlanTest, CountsTheKeysThatADeviceGathers) {
 }
 
 TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {
-  const uint64_t slot = model_->experts.slot_bytes_max();  // waves are of 4, as many as a layer has
+  for (ExpertLayer& layer : model_->experts.layers) layer.num_experts = 1024;
+  ASSERT_EQ(model_->experts.num_experts_total(), 2048u);
+  const uint64_t slot = model_->experts.slot_bytes_max();
+  const uint64_t part = 16 * slot;
   const uint64_t others = kDeviceReserveBytes + 100;
   const auto plan = [&](uint64_t free, std::optional<uint64_t> wanted = std::nullopt) {
     return plan_tiers(model_->experts, free, others, wanted);
   };
   EXPECT_EQ(plan(others).near_bytes + plan(others).ring_bytes, 0u);
   EXPECT_EQ(plan(0).near_bytes, 0u);
-  // A quarter must be two waves at least.
-  EXPECT_EQ(plan(others + 31 * slot).ring_bytes, 0u);
-  EXPECT_EQ(plan(others + 32 * slot).ring_bytes, 8 * slot);
-  EXPECT_EQ(plan(others + 32 * slot).near_bytes, 24 * slot);
-  EXPECT_EQ(plan(others + 900 * slot).ring_bytes, kRingWaves * 4 * slot);
-  EXPECT_EQ(plan(0, 32 * slot).near_bytes, 24 * slot);  // what the user asks for is taken
-  EXPECT_EQ(plan(others + 32 * slot, 0).near_bytes, 0u);
+  // A quarter must be two parts at least.
+  EXPECT_EQ(plan(others + 127 * slot).ring_bytes, 0u);
+  EXPECT_EQ(plan(others + 128 * slot).ring_bytes, 2 * part);
+  EXPECT_EQ(plan(others + 128 * slot).near_bytes, 96 * slot);
+  EXPECT_EQ(plan(others + 1024 * slot).ring_bytes, kRingPartsMax * part);
+  // Two layers lack 32 experts each: two parts arrive while one computes.
+  EXPECT_EQ(plan(others + (2048 - 64) * slot).ring_bytes, 3 * part);
+  EXPECT_EQ(plan(others + 2048 * slot).ring_bytes, 0u);
+  EXPECT_EQ(plan(0, 128 * slot).near_bytes, 96 * slot);  // what the user asks for is taken
+  EXPECT_EQ(plan(others + 128 * slot, 0).near_bytes, 0u);
 }
 
 TEST_F(MemoryPlanTest, WithADriveBehindThemBothTiersShareWhatIsAskedFor) {

@@ -20,7 +20,7 @@
 namespace moeflux {
 namespace {
 
-constexpr size_t kRingWaveMax = 16;
+constexpr size_t kRingPartExperts = 16;
 // Both read the host's memory at rates of one order: a third of the bytes over the bus takes as
 // long as two thirds take a host of many cores.
 constexpr DeviceEighths kShared = 3;
@@ -86,7 +86,7 @@ class FarExperts {
 struct Passage {
   std::optional<RouteLog> log;  // with near slots
   std::unique_ptr<Buffer> buffer;
-  size_t waves = 0;  // of a ring in the buffer; 0: it has room for one token's experts
+  size_t parts = 0;  // of a ring in the buffer; 0: it has room for one token's experts
 };
 
 Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
@@ -97,16 +97,16 @@ Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
     MF_ASSIGN_OR_RETURN(passage.log, RouteLog::create(device, table, options.step_tokens_max,
                                                       options.experts_per_token_max));
   }
-  const uint64_t wave_bytes = ring_wave(table) * slot_bytes;
-  const auto waves = std::min<size_t>(kRingWaves, options.ring_bytes / wave_bytes);
-  if (waves >= 2) {
+  const uint64_t part_bytes = ring_part(table) * slot_bytes;
+  const auto parts = std::min<size_t>(kRingPartsMax, options.ring_bytes / part_bytes);
+  if (parts >= 2) {
     MF_ASSIGN_OR_RETURN(SlotMemory ring,
                         allocate_slots(device, {.name = "ring of a prompt's experts",
-                                                .slots = waves,
-                                                .slot_bytes = wave_bytes,
+                                                .slots = parts,
+                                                .slot_bytes = part_bytes,
                                                 .on_less = options.on_less}));
     if (ring.slots >= 2) {
-      passage.waves = ring.slots;
+      passage.parts = ring.slots;
       passage.buffer = std::move(ring.buffer);
       return passage;
     }
@@ -184,9 +184,11 @@ class TieredExpertStore : public ExpertStore {
       log_ = std::move(passage.log);
       if (options.profile != nullptr) options.profile->seed(near_.placement());
     }
-    if (passage.waves > 0) {
-      ring_.emplace(table_, std::move(passage.buffer), far_.slot_bytes(), ring_wave(table_),
-                    passage.waves);
+    if (passage.parts > 0) {
+      const size_t part = ring_part(table_);
+      const size_t slots = passage.parts * part;
+      const size_t wave = std::max(part, slots / kRingWaves);
+      ring_.emplace(table_, std::move(passage.buffer), far_.slot_bytes(), wave, slots / wave);
     } else {
       landing_ = std::move(passage.buffer);
     }
@@ -431,8 +433,8 @@ int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token) {
   return (kRingChoices * shape_of(table).num_experts - 1) / experts_per_token;
 }
 
-size_t ring_wave(const ExpertTable& table) {
-  return std::min(kRingWaveMax, static_cast<size_t>(shape_of(table).num_experts));
+size_t ring_part(const ExpertTable& table) {
+  return std::min(kRingPartExperts, static_cast<size_t>(shape_of(table).num_experts));
 }
 
 Result<std::unique_ptr<Buffer>> allocate_far_experts(const ExpertTable& table, Device& device) {

@@ -79,7 +79,7 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
       draw.tiers.far_slots = one_of({1, 3, all / 2, 1 + random() % (all - 2), all - 2});
       draw.tiers.near_slots = std::min(draw.tiers.near_slots, all - 1 - *draw.tiers.far_slots);
     }
-    draw.tiers.ring_slots = one_of({0, 16, 24, 32});
+    draw.tiers.ring_slots = one_of({0, 16, 24, 32, 96});
     draw.tiers.margin = random() % 2 == 0 ? 0.0 : 2.0;
     draw.tiers.lookahead = random() % 4 == 0 ? LookaheadMode::kOff : LookaheadMode::kOn;
     draw.chunk = one_of({1, 3, 9, 30});

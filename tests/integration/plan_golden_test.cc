@@ -89,7 +89,8 @@ TEST(GoldenPlansFolder, HasAFileForEachMachine) {
 }
 
 // One H200 with 16 cores (benchmarks/results/2026-11-23-tiers.md): its memory as the program reads
-// it, copies over its bus, the host's memory with all threads.
+// it, copies over its bus, the host's memory with all threads. Rings were of 64 experts then; where
+// nearly all experts are near they are smaller now, and the bus brings less.
 Words on_h200(Words words) {
   words.insert(words.end(), {"--vram", "139G", "--vram-bandwidth", "4300", "--pcie", "55.4",
                              "--ram", "120G", "--memory-bandwidth", "122", "--drive", "1.61"});
@@ -124,7 +125,7 @@ TEST(PlanAnchors, Uniform35BOnAnH200) {
     EXPECT_EQ(json["experts"]["home"], "host and device");
     const Json& decode = json["decode"]["uniform"];
     expect_within(tokens_per_second(decode), m.decode, kDecodeFactor, m.near);
-    expect_within(decode["bus_bytes"].get<double>() / 1e6, m.bus_megabytes, 1.05, m.near);
+    expect_within(decode["bus_bytes"].get<double>() / 1e6, m.bus_megabytes, 1.1, m.near);
     expect_within(tokens_per_second(json["prompts"][0]), m.prompt_512, kShortPromptFactor, m.near);
     expect_within(tokens_per_second(json["prompts"][1]), m.prompt_4096, kPromptFactor, m.near);
     EXPECT_EQ(json["prompts"][1]["tokens"], 4096);
