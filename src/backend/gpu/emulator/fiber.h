@@ -13,7 +13,13 @@ namespace moeflux::gpu::emulator {
 /// started anew; nothing on its stack is destroyed.
 class Fiber {
  public:
-  Fiber();
+  /// Where fibers return to that pause: who resumed the first of a chain of them. One thread's.
+  struct Outside {
+    void* stack_pointer = nullptr;
+  };
+
+  /// `outside`: of all fibers that hand over to each other; must outlive them.
+  explicit Fiber(Outside& outside);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -24,6 +30,9 @@ class Fiber {
   void resume();
   /// Returns to whoever resumed. Called from inside.
   void pause();
+  /// Pauses, and another fiber that may be resumed goes on in its place, where that can be told to
+  /// a sanitizer. Otherwise it is pause(): whoever resumed then finds that the other has not run.
+  void hand_over(Fiber& next);
   /// Like pause(), for good.
   [[noreturn]] void finish();
 

@@ -79,7 +79,7 @@ void Machine::prepare(const Launch& launch) {
   MF_CHECK(threads_ > 0 && threads_ % kSimdLanes == 0 && threads_ <= kGroupSizeMax);
   MF_CHECK(launch.plan->shared_bytes <= kMmaSharedBytesMax);
   random_ = launch.seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
-  while (fibers_.size() < threads_) fibers_.push_back(std::make_unique<Fiber>());
+  while (fibers_.size() < threads_) fibers_.push_back(std::make_unique<Fiber>(outside_));
   if (lanes_.size() != threads_) {
     lanes_.resize(threads_);
     lane_order_.resize(kSimdLanes);
@@ -127,8 +127,8 @@ bool Machine::run_group(Extent3 group) {
 bool Machine::run_round() {
   bool ran = false;
   for (const u32 simd : simd_order_) {
-    for (const u32 position : lane_order_) {
-      const u32 thread = simd * kSimdLanes + position;
+    for (turn_ = 0; turn_ < kSimdLanes; ++turn_) {
+      const u32 thread = simd * kSimdLanes + lane_order_[turn_];
       if (lanes_[thread].state != State::kReady) continue;
       ran = true;
       fibers_[thread]->resume();
@@ -155,10 +155,22 @@ void Machine::run_lane(void* argument) {
   self.fibers_[lane.index]->finish();
 }
 
+void Machine::leave(u32 thread) {
+  const u32 first = thread / kSimdLanes * kSimdLanes;
+  for (u32 turn = turn_ + 1; turn < kSimdLanes; ++turn) {
+    const u32 next = first + lane_order_[turn];
+    if (lanes_[next].state != State::kReady) continue;
+    turn_ = turn - 1;  // run_round() goes on from here, whether or not the next one has run
+    fibers_[thread]->hand_over(*fibers_[next]);
+    return;
+  }
+  fibers_[thread]->pause();
+}
+
 void Machine::barrier(u32 thread, SourceLine place) {
   lanes_[thread].state = State::kAtBarrier;
   lanes_[thread].place = place;
-  fibers_[thread]->pause();
+  leave(thread);
 }
 
 bool Machine::release_barrier() {
@@ -178,7 +190,7 @@ u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, SourceLine
   lane.bits = bits;
   lane.operand = operand;
   lane.place = place;
-  fibers_[thread]->pause();
+  leave(thread);
   return lane.result;
 }
 

@@ -155,6 +155,8 @@ class Machine {
   void prepare(const Launch& launch);
   bool run_group(Extent3 group);
   bool run_round();
+  /// Leaves a thread that waits: the next one of its SIMD group that is ready goes on.
+  void leave(u32 thread);
   bool release_barrier();
   bool complete_exchange(u32 simd);
   static void multiply_halves(const Lane* lanes);
@@ -217,7 +219,9 @@ class Machine {
   const Launch* launch_ = nullptr;
   Extent3 group_;
   u32 threads_ = 0;
+  Fiber::Outside outside_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
+  u32 turn_ = 0;  // in lane_order_: threads up to here have had theirs
   std::vector<Lane> lanes_;
   std::vector<u32> simd_order_;
   std::vector<u32> lane_order_;
