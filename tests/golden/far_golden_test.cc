@@ -209,17 +209,17 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
   const TempFolder quantized;
   const TempFolder twin;
   write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
-  const Subject subject(quantized.path(), 34, {.context_length = 64, .prefill_chunk = 30});
+  const Subject subject(quantized.path(), 22, {.context_length = 64, .prefill_chunk = 18});
   ASSERT_FALSE(HasFailure());
   struct Draw {
     uint64_t beyond_least;
     size_t chunk;
   };
   const uint64_t dense = subject.plan().dense_bytes;
-  const Draw draws[] = {{0, 30},
+  const Draw draws[] = {{0, 18},
                         {0, 1},
                         {dense / 3, 3},
-                        {dense, 30},
+                        {dense, 18},
                         {dense - subject.table_bytes() + subject.pages_bytes() / 2, 3}};
   uint64_t most_dense = 0;
   uint64_t most_far = 0;

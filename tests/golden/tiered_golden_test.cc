@@ -24,8 +24,8 @@
 namespace moeflux::testing {
 namespace {
 
-constexpr size_t kPrompt = 12;
-constexpr size_t kDecoded = 8;
+constexpr size_t kPrompt = 9;
+constexpr size_t kDecoded = 6;
 
 /// How experts lie, and how the tokens come.
 struct Draw {
