@@ -67,13 +67,14 @@ constexpr uint64_t kRingBytesUseful = 512 * kMiB;
 uint64_t ring_parts_wanted(const ExpertTable& experts, uint64_t near_bytes) {
   const auto layers = static_cast<uint64_t>(std::ranges::count_if(
       experts.layers, [](const ExpertLayer& l) { return l.num_experts > 0; }));
-  const uint64_t all = experts.num_experts_total();
+  const uint64_t part = ring_part(experts);
   const uint64_t slot_bytes = experts.slot_bytes_max();
+  const uint64_t all = experts.num_experts_total();
   const uint64_t far = all - std::min(all, near_bytes / slot_bytes);
-  const uint64_t parts_of_layers = layers * ring_part(experts);
-  const uint64_t useful = kRingBytesUseful / (ring_part(experts) * slot_bytes);
-  return std::min({uint64_t{kRingPartsMax}, std::max(uint64_t{kRingWaves}, useful),
-                   1 + (far + parts_of_layers - 1) / parts_of_layers});
+  const uint64_t of_a_layer = round_up(far, layers * part) / (layers * part);
+  const uint64_t useful = kRingBytesUseful / (part * slot_bytes);
+  return std::min(
+      {uint64_t{kRingPartsMax}, std::max(uint64_t{kRingWaves}, useful), 1 + of_a_layer});
 }
 
 }  // namespace

@@ -89,8 +89,7 @@ TEST(GoldenPlansFolder, HasAFileForEachMachine) {
 }
 
 // One H200 with 16 cores (benchmarks/results/2026-11-23-tiers.md): its memory as the program reads
-// it, copies over its bus, the host's memory with all threads. Rings were of 64 experts then; where
-// nearly all experts are near they are smaller now, and the bus brings less.
+// it, copies over its bus, the host's memory with all threads.
 Words on_h200(Words words) {
   words.insert(words.end(), {"--vram", "139G", "--vram-bandwidth", "4300", "--pcie", "55.4",
                              "--ram", "120G", "--memory-bandwidth", "122", "--drive", "1.61"});
@@ -116,16 +115,18 @@ struct Measured {
   double bus_megabytes;
 };
 
+// The last was measured with 16 GiB, of which a ring took 64 experts. It takes 32 now, so 54 MiB
+// less leave as many near.
 TEST(PlanAnchors, Uniform35BOnAnH200) {
   for (const Measured& m : {Measured{"1G", 79.1, 1479, 10446, 559},
                             {"4G", 93.5, 1785, 12264, 460},
                             {"8G", 126.9, 2509, 15629, 314},
-                            {"16G", 400, 12712, 25632, 36}}) {
+                            {"16330M", 400, 12712, 25632, 36}}) {
     const Json json = plan(on_h200({"--like", "qwen3.6-35b-a3b", "--near-cache", m.near}));
     EXPECT_EQ(json["experts"]["home"], "host and device");
     const Json& decode = json["decode"]["uniform"];
     expect_within(tokens_per_second(decode), m.decode, kDecodeFactor, m.near);
-    expect_within(decode["bus_bytes"].get<double>() / 1e6, m.bus_megabytes, 1.1, m.near);
+    expect_within(decode["bus_bytes"].get<double>() / 1e6, m.bus_megabytes, 1.05, m.near);
     expect_within(tokens_per_second(json["prompts"][0]), m.prompt_512, kShortPromptFactor, m.near);
     expect_within(tokens_per_second(json["prompts"][1]), m.prompt_4096, kPromptFactor, m.near);
     EXPECT_EQ(json["prompts"][1]["tokens"], 4096);
