@@ -30,8 +30,8 @@ class Fiber {
   void resume();
   /// Returns to whoever resumed. Called from inside.
   void pause();
-  /// Pauses, and another fiber that may be resumed goes on in its place, where that can be told to
-  /// a sanitizer. Otherwise it is pause(): whoever resumed then finds that the other has not run.
+  /// Pauses, and another fiber that may be resumed goes on in its place. Where switches are
+  /// ucontext's it is pause(): whoever resumed then finds that the other has not run.
   void hand_over(Fiber& next);
   /// Like pause(), for good.
   [[noreturn]] void finish();
