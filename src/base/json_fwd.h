@@ -5,10 +5,13 @@
 
 namespace moeflux {
 
-/// Key order of the file is kept: messages and dumps read like the input.
-using Json = nlohmann::ordered_json;
-/// Keys sorted and found in logarithmic time. Json looks a key up by walking all of them, which is
-/// quadratic over the tensor lists of large checkpoints (72,000 keys: 9 s against 0.1 s).
+template <class Key, class Value, class Less, class Allocator>
+class OrderedMap;  // base/ordered_map.h
+
+/// Key order of the file is kept: messages and dumps read like the input. A key is found in
+/// logarithmic time.
+using Json = nlohmann::basic_json<OrderedMap>;
+/// Keys sorted, for lists that are read in the order of their names.
 using SortedJson = nlohmann::json;
 
 }  // namespace moeflux
