@@ -74,10 +74,12 @@ void AnswerBox::abort() {
   closed_ = true;
   pending_.clear();
   const std::function<void()> closed = std::exchange(when_closed_, nullptr);
-  drained_ = nullptr;  // what was parked is cancelled
+  // Who goes on without this peer is parked no longer.
+  const std::function<void()> drained = std::exchange(drained_, nullptr);
   wake(lock);
   lock.unlock();
   if (closed) closed();
+  if (drained) drained();
 }
 
 void AnswerBox::silence() {
@@ -159,7 +161,10 @@ size_t AnswerBox::unsent_bytes() const {
 
 void AnswerBox::when_drained(size_t bytes, std::function<void()> drained) {
   std::unique_lock lock(mutex_);
-  if (closed_) return;
+  if (closed_) {
+    lock.unlock();
+    return drained();
+  }
   drained_at_ = bytes;
   drained_ = std::move(drained);
   // Taken meanwhile: somebody has to come once more.

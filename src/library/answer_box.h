@@ -55,7 +55,7 @@ class AnswerBox : public serve::Response {
   void end() override;
   void keep_alive(std::string bytes, std::chrono::milliseconds interval) override;
   size_t unsent_bytes() const override;
-  /// `drained` is called by take(), never here: whoever asks holds locks that it takes.
+  /// `drained` is called by take() or abort(), here only after abort().
   void when_drained(size_t bytes, std::function<void()> drained) override;
   void when_closed(std::function<void()> closed) override;
   bool is_closed() const override;

@@ -55,7 +55,7 @@ TEST(AnswerBox, WhoAsksToBeToldOfRoomIsToldByTheTaker) {
   drained = false;
   const int before = counted.calls;
   box.when_drained(1, [&] { drained = true; });
-  EXPECT_FALSE(drained) << "locks of who asks are held";
+  EXPECT_FALSE(drained) << "the taker has not come";
   EXPECT_EQ(counted.calls, before + 1);
   EXPECT_EQ(piece(box).bytes, "");
   EXPECT_TRUE(drained);
@@ -67,6 +67,19 @@ TEST(AnswerBox, ATakerThatWaitsMakesRoomToo) {
   EXPECT_EQ(piece(*box).status, 200);
   std::jthread giver([&] { box->when_drained(0, [&] { box->write("more"); }); });
   EXPECT_EQ(piece(*box, -1).bytes, "more");
+}
+
+// A stream that may be come back to goes on without its reader: nobody else would resume its text.
+TEST(AnswerBox, AnAbortMakesRoomForWhoGoesOnWithoutThePeer) {
+  AnswerBox box(nullptr, false);
+  box.begin(200, {});
+  box.write("abc");
+  int drained = 0;
+  box.when_drained(1, [&] { ++drained; });
+  box.abort();
+  EXPECT_EQ(drained, 1);
+  box.when_drained(1, [&] { ++drained; });
+  EXPECT_EQ(drained, 2);
 }
 
 TEST(AnswerBox, AnAbortTellsTheServiceAndTheTaker) {

@@ -17,13 +17,15 @@ Choices::Choices(Scheduler& scheduler, AnswerTarget target, bool stream, JobThre
 void Choices::start(std::vector<ChoiceJob> jobs) {
   std::unique_lock lock(mutex_);
   running_ = jobs.size();
+  auto ids = std::make_shared<std::vector<TextRequestId>>();
+  ids_ = ids;
   for (auto& [request, receiver] : jobs) {
     const Result<TextRequestId> id = scheduler_.submit(std::move(request), std::move(receiver));
     if (!id.ok()) {
       lock.unlock();
       return fail(api_error(id.error()));
     }
-    ids_.push_back(*id);
+    ids->push_back(*id);
   }
   state_ = State::kBegun;
   if (stream_) {
@@ -31,21 +33,30 @@ void Choices::start(std::vector<ChoiceJob> jobs) {
     target_.response->write(first_bytes());
   }
   lock.unlock();
-  target_.response->when_closed([self = weak_from_this()] {
-    if (const auto choices = self.lock()) choices->cancel_all();
-  });
+  target_.response->when_closed(later(&Scheduler::cancel, std::move(ids)));
 }
 
 bool Choices::write(std::string bytes) {
   if (bytes.empty()) return false;
-  const std::lock_guard lock(mutex_);
-  if (state_ != State::kBegun) return false;
-  target_.response->write(std::move(bytes));
+  Ids ids;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kBegun) return false;
+    target_.response->write(std::move(bytes));
+    ids = ids_;
+  }
+  // All of these calls are the scheduler's thread's, so one at a time without the lock too.
   if (target_.response->unsent_bytes() <= kUnsentMax) return false;
-  target_.response->when_drained(kUnsentResume, [self = weak_from_this()] {
-    if (const auto choices = self.lock()) choices->resume_all();
-  });
+  target_.response->when_drained(kUnsentResume, later(&Scheduler::resume, std::move(ids)));
   return true;
+}
+
+std::function<void()> Choices::later(void (Scheduler::*what)(TextRequestId), Ids ids) {
+  return [self = weak_from_this(), what, ids = std::move(ids)] {
+    const auto choices = self.lock();
+    if (!choices) return;
+    for (const TextRequestId id : *ids) (choices->scheduler_.*what)(id);
+  };
 }
 
 void Choices::end_choice(FinishReason reason) {
@@ -76,6 +87,7 @@ void Choices::end() {
 }
 
 void Choices::fail(const ApiError& error) {
+  Ids ids;
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::kEnded) return;
@@ -86,21 +98,9 @@ void Choices::fail(const ApiError& error) {
       target_.fail(error);
     }
     state_ = State::kEnded;
+    ids = ids_;
   }
-  cancel_all();
-}
-
-void Choices::cancel_all() {
-  for (const TextRequestId id : ids()) scheduler_.cancel(id);
-}
-
-void Choices::resume_all() {
-  for (const TextRequestId id : ids()) scheduler_.resume(id);
-}
-
-std::vector<TextRequestId> Choices::ids() {
-  const std::lock_guard lock(mutex_);
-  return ids_;
+  for (const TextRequestId id : *ids) scheduler_.cancel(id);
 }
 
 }  // namespace moeflux::serve

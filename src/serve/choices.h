@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -56,18 +57,19 @@ class Choices : public std::enable_shared_from_this<Choices> {
   void fail(const ApiError& error);
 
  private:
+  using Ids = std::shared_ptr<const std::vector<TextRequestId>>;
+
   void end();
-  void cancel_all();
-  void resume_all();
-  std::vector<TextRequestId> ids();
+  /// Does so, if this is still there, without a lock of ours: whoever calls it may hold any.
+  std::function<void()> later(void (Scheduler::*what)(TextRequestId), Ids ids);
 
   Scheduler& scheduler_;
   const AnswerTarget target_;
   const bool stream_;
   JobThread* const ends_on_;
   enum class State : uint8_t { kAsking, kBegun, kEnded };
-  std::mutex mutex_;  // guards what follows and calls of the answer; held while the answer begins
-  std::vector<TextRequestId> ids_;
+  std::mutex mutex_;  // guards what follows and what is written of the answer; held while it begins
+  Ids ids_;           // of texts that were taken: all of them once the answer has begun
   size_t running_ = 0;
   State state_ = State::kAsking;
 };

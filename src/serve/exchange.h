@@ -52,7 +52,9 @@ class Response {
   /// Bytes written that the peer has not taken yet.
   virtual size_t unsent_bytes() const = 0;
   /// Calls `drained` once, from a thread of the transport, when unsent_bytes() has fallen to
-  /// `bytes` or less, or the peer has gone. Replaces what was asked before.
+  /// `bytes` or less, or the peer has gone; at once where the peer has gone before and no thread
+  /// of the transport is left to come. So ask without a lock that `drained` takes. Replaces what
+  /// was asked before.
   virtual void when_drained(size_t bytes, std::function<void()> drained) = 0;
   /// Calls `closed` once, from a thread of the transport or at once, when the peer has gone before
   /// the answer has ended.

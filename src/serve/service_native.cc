@@ -180,11 +180,14 @@ void Service::telemetry(Call& call) {
 }
 
 void Service::end_watching() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& watcher : watchers_) {
+  std::vector<std::weak_ptr<Response>> watchers;
+  {
+    const std::lock_guard lock(mutex_);
+    watchers.swap(watchers_);
+  }
+  for (const auto& watcher : watchers) {
     if (const auto response = watcher.lock()) response->end();
   }
-  watchers_.clear();
 }
 
 void Service::plan(Call& call) { call.answer(plan_json(*model_)); }
