@@ -33,7 +33,6 @@ import limited_memory
 import raw_results
 
 DECODE_BAR = 0.85     # of the in-layer-overlap bound
-MMAP_BAR = 8.0        # times --expert-io mmap
 PREFILL_BAR = 0.80    # of the larger of sweep and arithmetic
 MAJOR_FAULTS_BAR = 1  # a token, more than starting the program takes
 
@@ -90,12 +89,6 @@ def judge_decode(bench, drive):
     return Line("decode, uniform routing", f"{bench['avg_ts']:.2f} tokens/s",
                 f"{1 / decode_bound_seconds(bench, drive):.2f} tokens/s x {DECODE_BAR}",
                 f"{ratio:.2f}", ratio >= DECODE_BAR)
-
-
-def judge_mmap(bench, mmap):
-    ratio = bench["avg_ts"] / mmap["avg_ts"]
-    return Line("decode against --expert-io mmap", f"{bench['avg_ts']:.2f} tokens/s",
-                f"{mmap['avg_ts']:.3f} tokens/s x {MMAP_BAR:g}", f"{ratio:.1f}", ratio >= MMAP_BAR)
 
 
 def judge_prefill(bench, plan, drive):
@@ -205,18 +198,17 @@ def measure(args):
     runs = Bench(args)
     runs.limited("start", "--version")
     start_faults = runs.reports["start"]["process_page_faults_major"]
-    n, slow = args.tokens, args.mmap_tokens
+    n = args.tokens
     plans = [runs.plan()]
     decode = runs.bench("decode", "-p", "0", "-n", str(n))
     plans.append(runs.plan())
     prefill = runs.bench("prefill", "-p", str(args.prompt), "-n", "0")
     plans.append(runs.plan())
-    mmap = runs.bench("mmap", "-p", "0", "-n", str(slow), "--expert-io", "mmap")
     drives = [plan["speeds"]["drive_bytes"]["per_second"] for plan in plans]
-    lines = [judge_decode(decode, (drives[0] + drives[1]) / 2), judge_mmap(decode, mmap),
+    lines = [judge_decode(decode, (drives[0] + drives[1]) / 2),
              judge_prefill(prefill, plans[1], (drives[1] + drives[2]) / 2)]
     tokens = {"decode": 2 * n, "prefill": 2 * args.prompt}  # one repetition warms up
-    figures = {"decode": decode, "mmap": mmap, "prefill": prefill}
+    figures = {"decode": decode, "prefill": prefill}
     if args.trace:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "recorded.csv")
@@ -284,7 +276,6 @@ def parse(argv):
     parser.add_argument("--parent", help="folder of the cgroup to make new ones in")
     parser.add_argument("--precision", default="int8", choices=["f32", "int8"])
     parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--mmap-tokens", type=int, default=8, help="mmap takes seconds a token")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--route-tokens", type=int, default=64)
     parser.add_argument("--fio-seconds", type=int, default=2, help="0: no fio")
@@ -293,7 +284,7 @@ def parse(argv):
     parser.add_argument("--raw", help="keep what every run printed, in this JSON file")
     args = parser.parse_args(argv)
     if args.short:
-        args.tokens, args.mmap_tokens, args.route_tokens = 8, 2, 16
+        args.tokens, args.route_tokens = 8, 16
     return args
 
 

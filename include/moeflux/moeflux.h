@@ -109,7 +109,7 @@ typedef struct mf_model_options {
                           // "emulator"
   const char* cpu_isa;    // null: the best; or "generic", "avx2", "avx512", "neon", ...
   const char* precision;  // of the CPU: "f32", "int8", "q16", or "auto" (null): the faster of two
-  const char* expert_io;  // null or "auto"; "uring", "direct", "pread", "mmap"
+  const char* expert_io;  // null or "auto"; "uring", "direct", "pread"
   int64_t context_length;       // tokens of a sequence; 0: what memory allows
   int64_t expert_cache_bytes;   // 0: what is free; MF_EXPERT_CACHE_MINIMUM; else bytes
   int32_t threads;              // that compute; 0: one per usable core

@@ -85,8 +85,8 @@ void add_streaming_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command
       .add_option("--expert-io", options.expert_io,
-                  "How experts are read: auto, uring, direct, pread or mmap (to compare with)")
-      ->check(CLI::IsMember({"auto", "uring", "direct", "pread", "mmap"}))
+                  "How experts are read: auto, uring, direct or pread")
+      ->check(CLI::IsMember({"auto", "uring", "direct", "pread"}))
       ->capture_default_str();
   command
       .add_option("--reader-threads", options.reader_threads,

@@ -47,7 +47,7 @@ class AsyncReader {
   /// destructor.
   virtual ~AsyncReader() = default;
 
-  /// "uring", "direct", "pread", "mmap"; for logs.
+  /// "uring", "direct", "pread"; for logs.
   virtual std::string_view name() const = 0;
 
   /// Queues the requests in order. Never blocks on the device and never fails; failures arrive as
@@ -58,7 +58,7 @@ class AsyncReader {
   virtual std::vector<ReadCompletion> wait() = 0;
   /// The completed reads, perhaps none, without waiting for a device. Keeps readers busy that have
   /// no thread of their own: what exceeds their depth starts here. A reader that can only read
-  /// synchronously (mmap, files without a descriptor) reads one piece.
+  /// synchronously (without threads, files without a descriptor) reads one piece.
   virtual std::vector<ReadCompletion> poll() = 0;
   /// Submitted and not yet returned by wait() or poll().
   virtual size_t in_flight() const = 0;

@@ -1,4 +1,4 @@
-// BlockingSource: how a thread reads one chunk. The part in which direct, pread and mmap differ.
+// BlockingSource: how a thread reads one chunk. The part in which direct and pread differ.
 #pragma once
 
 #include <memory>
@@ -27,10 +27,6 @@ struct SystemSourceOptions {
 
 /// preadv; File::read_at for files without a descriptor.
 std::unique_ptr<BlockingSource> make_system_source(const SystemSourceOptions& options);
-
-/// Copies out of mappings of the files, page fault by page fault. To be compared with, not to be
-/// used: a device error is a SIGBUS. Mappings stay until the source goes.
-std::unique_ptr<BlockingSource> make_mmap_source();
 
 /// An AsyncReader of `threads` threads that read chunks with `source`. Without threads, wait() and
 /// poll() read.

@@ -10,8 +10,7 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array kModes = {IoMode::kAuto, IoMode::kUring, IoMode::kDirect, IoMode::kPread,
-                               IoMode::kMmap};
+constexpr std::array kModes = {IoMode::kAuto, IoMode::kUring, IoMode::kDirect, IoMode::kPread};
 
 Status check(const ReaderOptions& options) {
   if (options.threads < 1 || options.threads > 256) {
@@ -66,8 +65,6 @@ std::string_view io_mode_name(IoMode mode) {
       return "direct";
     case IoMode::kPread:
       return "pread";
-    case IoMode::kMmap:
-      return "mmap";
   }
   __builtin_unreachable();
 }
@@ -77,7 +74,7 @@ Result<IoMode> parse_io_mode(std::string_view text) {
     if (io_mode_name(mode) == text) return mode;
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "I/O mode '{}', expected auto, uring, direct, pread or mmap", text);
+                    "I/O mode '{}', expected auto, uring, direct or pread", text);
 }
 
 Result<std::unique_ptr<AsyncReader>> make_reader(IoMode mode, const ReaderOptions& options) {
@@ -94,8 +91,6 @@ Result<std::unique_ptr<AsyncReader>> make_reader(IoMode mode, const ReaderOption
       return make_threaded(options, /*direct=*/true);
     case IoMode::kPread:
       return make_threaded(options, /*direct=*/false);
-    case IoMode::kMmap:
-      return make_thread_reader({.name = "mmap", .threads = 0}, make_mmap_source());
   }
   __builtin_unreachable();
 }

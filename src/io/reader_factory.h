@@ -14,11 +14,10 @@ enum class IoMode : uint8_t {
   kAuto,    // uring where the build and the kernel have it, else direct
   kUring,   // io_uring; past the page cache; no thread
   kDirect,  // preadv on threads; past the page cache
-  kPread,   // preadv on threads, through the page cache
-  kMmap     // copies out of a mapping inside wait(): to be compared with
+  kPread    // preadv on threads, through the page cache
 };
 
-/// "auto", "uring", "direct", "pread", "mmap".
+/// "auto", "uring", "direct", "pread".
 std::string_view io_mode_name(IoMode mode);
 /// Fails with kInvalidArgument, naming the modes there are.
 Result<IoMode> parse_io_mode(std::string_view text);

@@ -48,8 +48,6 @@ class BoundsTest(unittest.TestCase):
     def test_bars(self):
         self.assertTrue(streaming.judge_decode({**TOKEN, "avg_ts": 5.7}, 1e9).good)   # of 6.67
         self.assertFalse(streaming.judge_decode({**TOKEN, "avg_ts": 5.6}, 1e9).good)
-        self.assertTrue(streaming.judge_mmap(TOKEN, {"avg_ts": 1.125}).good)
-        self.assertFalse(streaming.judge_mmap(TOKEN, {"avg_ts": 1.126}).good)
         prompt = {**TOKEN, "n_prompt": 300}  # bound: 100 tokens/s
         self.assertTrue(streaming.judge_prefill({**prompt, "avg_ts": 80.1}, PLAN, 2e9).good)
         self.assertFalse(streaming.judge_prefill({**prompt, "avg_ts": 79.0}, PLAN, 2e9).good)
@@ -86,8 +84,6 @@ elif words[0] == "replay":
     print(json.dumps({{"caches": [{{"hits": 2, "misses": 1, "hit_rate": 0.667}}]}}))
 else:
     token["n_prompt"] = int(words[words.index("-p") + 1])
-    if "mmap" in words:
-        token["avg_ts"] = 0.5
     if token["n_prompt"] > 0:
         token["avg_ts"] = 160.0
     print(json.dumps([token]))
@@ -123,9 +119,8 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             status, text = self.run_script(folder)
         self.assertEqual(status, 0, text)
-        # decode, mmap, prefill, routes, and memory of three runs
-        self.assertEqual(text.count("| met |"), 7, text)
-        self.assertIn("| 9.00 tokens/s | 0.500 tokens/s x 8 | 18.0 | met |", text)
+        # decode, prefill, routes, and memory of three runs
+        self.assertEqual(text.count("| met |"), 6, text)
         self.assertIn("2 of 3, 66.7 %", text)
         self.assertIn("t = D / B_d + max((1 - h) R / B_s", text)
 
@@ -137,11 +132,10 @@ class RunTest(unittest.TestCase):
                 kept = json.load(file)
         self.assertEqual(status, 0, text)
         self.assertEqual("streaming", kept["kind"])
-        self.assertEqual(["decode", "mmap", "prefill", "routes"],
+        self.assertEqual(["decode", "prefill", "routes"],
                          [run["name"] for run in kept["runs"]])
-        self.assertEqual(0.5, kept["runs"][1]["results"][0]["avg_ts"])
+        self.assertEqual(160.0, kept["runs"][1]["results"][0]["avg_ts"])
         self.assertEqual(8 << 30, kept["runs"][0]["report"]["limit_bytes"])
-        self.assertEqual("18.0", kept["bars"][1]["ratio"])
         self.assertEqual(3, len(kept["plans"]))
         self.assertEqual("abc", kept["programs"][0]["commit"])
         self.assertNotIn(folder, json.dumps(kept))
