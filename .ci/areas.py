@@ -5,8 +5,9 @@
 
 An area that ran nothing, a required case that did not pass and a case that was skipped for
 anything but absent hardware are failures. One sanitizer builds a group of programs and takes a part
-of its cases; the commit chooses all three (MOEFLUX_CI_PART, a number, does instead: even is ASan,
-odd TSan). The last lines say what ran, with seconds, and end with the summary of the release suite.
+of its cases; the number in .ci/rotation chooses all three (parts.py; MOEFLUX_CI_PART, a number,
+does instead). The last lines say what ran, with seconds, and end with the summary of the release
+suite.
 """
 
 import os
@@ -18,7 +19,9 @@ import time
 import xml.etree.ElementTree
 from dataclasses import dataclass, field
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+import parts
+
+ROOT = parts.ROOT
 SUMMARY = re.compile(r"^\d+% tests passed", re.MULTILINE)
 HARDWARE = "hardware: "
 WERROR = "-DMOEFLUX_WERROR=ON"
@@ -28,14 +31,6 @@ RUST = "-DMOEFLUX_RUST=ON"
 PCH = "-DMOEFLUX_PCH=ON"
 # One GPU's machine code: the text is the same for all, and each takes nvcc a minute and a half.
 CUDA_FLAGS = f"{WERROR} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
-
-# In how many parts ASan takes the cases of each group of programs, and TSan those of its programs;
-# and how many cases of a part have to pass, about half of those it has. Two cores build the whole
-# tree for a sanitizer in half an hour, a group in a third to two thirds of that, and an emulated
-# GPU takes up to minutes a case: so a run has one part.
-ASAN_PARTS = {"golden": (12, 100), "kernels": (6, 22), "engine": (3, 220), "service": (2, 160),
-              "program": (2, 60), "fuzz": (3, 5)}
-TSAN_PARTS = (3, 50)
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.
@@ -116,42 +111,12 @@ def make(target, **variables):
     return ["make", "--no-print-directory", target] + [f"{k}={v}" for k, v in variables.items()]
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of the cases of a sanitizer: of one group of programs, or of all of its programs."""
-
-    sanitizer: str
-    group: str
-    part: int  # from 0 on
-    parts: int
-    least: int  # cases that have to pass
-
-    def command(self, ctest_flags):
-        variables = {"GROUP": self.group} if self.group else {}
-        flags = f"-I {self.part + 1},,{self.parts} {ctest_flags}"
-        return make(f"test-{self.sanitizer}", CMAKE_FLAGS=f"{RUST} {PCH}", CTEST_FLAGS=flags,
-                    **variables)
-
-
-def parts_of(sanitizer, group, parts, least):
-    return [Part(sanitizer, group, part, parts, least) for part in range(parts)]
-
-
-ALL_PARTS = {"asan": [part for group, sizes in ASAN_PARTS.items()
-                      for part in parts_of("asan", group, *sizes)],
-             "tsan": parts_of("tsan", "", *TSAN_PARTS)}
-
-
-def part_of(number):
-    """What a run of this number sanitizes."""
-    parts = ALL_PARTS["tsan" if number % 2 else "asan"]
-    return parts[number // 2 % len(parts)]
-
-
-def commit_of_head():
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                          check=True)
-    return done.stdout.strip()
+def sanitize(part, ctest_flags):
+    """The command for a part of a sanitizer's cases."""
+    variables = {"GROUP": part.group} if part.group else {}
+    flags = f"-I {part.part + 1},,{part.parts} {ctest_flags}"
+    return make(f"test-{part.sanitizer}", CMAKE_FLAGS=f"{RUST} {PCH}", CTEST_FLAGS=flags,
+                **variables)
 
 
 class Runner:
@@ -240,23 +205,23 @@ def area_cuda(runner):
     outcome.note += "; kernels compiled for 90a"
 
 
-def area_sanitizer(runner, number):
-    part = part_of(number)
+def area_sanitizer(runner, number, why):
+    part = parts.part_of(number)
     name = part.sanitizer
-    outcome, _ = runner.suite(name, [part.command(runner.junit(name))], part.least)
-    outcome.note += f"; part {part.part + 1} of {part.parts} of {part.group or 'its programs'}"
+    outcome, _ = runner.suite(name, [sanitize(part, runner.junit(name))], part.least)
+    outcome.note += f"; {part}; {why}"
 
 
-def run_all(runner, number):
+def run_all(runner, number, why):
     area_check(runner)
     area_release(runner)
     area_cuda(runner)
-    area_sanitizer(runner, number)
+    area_sanitizer(runner, number, why)
 
 
 def areas_of(number):
     """Names of all areas of a run."""
-    return ("check", "release", *INSIDE_RELEASE, "cuda", part_of(number).sanitizer)
+    return ("check", "release", *INSIDE_RELEASE, "cuda", parts.part_of(number).sanitizer)
 
 
 def missing_areas(outcomes, number):
@@ -281,11 +246,10 @@ def report(runner, number):
 
 
 def main():
-    number = os.environ.get("MOEFLUX_CI_PART")
-    number = int(number) if number else int(commit_of_head(), 16)
+    number, why = parts.chosen()
     with tempfile.TemporaryDirectory() as logs:
         runner = Runner(logs)
-        run_all(runner, number)
+        run_all(runner, number, why)
         return report(runner, number)
 
 

@@ -1,9 +1,11 @@
-""".ci/areas.py passes when every area ran, and fails when one is missing, empty or skipped."""
+""".ci/areas.py passes when every area ran, and fails when one is missing, empty or skipped;
+the number in .ci/rotation brings every part of the sanitizers to its turn."""
 
 import contextlib
 import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -12,6 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, ".ci"))
 import areas  # noqa: E402
+import parts  # noqa: E402
 
 CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: nothing to say\n"
 SUMMARY = "100% tests passed, 0 tests failed out of 8\n\nTotal Test time (real) = 1.00 sec\n"
@@ -26,8 +29,13 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
            "ServiceTest.WhoLeavesIsCancelled", "ServiceApi.AnswersWholeAndInPieces", "install",
            "install_library")
 
-# Numbers of runs: the second part of each sanitizer.
-ASAN, TSAN = 2, 3
+def number_of(sanitizer, group):
+    """Of a run that takes the second part of these."""
+    return next(number for number, part in enumerate(parts.ALL_PARTS)
+                if (part.sanitizer, part.group, part.part) == (sanitizer, group, 1))
+
+
+ASAN, TSAN = number_of("asan", "golden"), number_of("tsan", "")
 ASAN_GROUP = "GROUP=golden"
 
 
@@ -63,15 +71,17 @@ class CiTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.runner = areas.Runner(folder.name)
         self.machine = FakeMachine(folder.name)
-        real = areas.run_logged
-        areas.run_logged = self.machine.run_logged
-        self.addCleanup(setattr, areas, "run_logged", real)
+        self.replace(areas, "run_logged", self.machine.run_logged)
+
+    def replace(self, where, name, value):
+        self.addCleanup(setattr, where, name, getattr(where, name))
+        setattr(where, name, value)
 
     def report(self, number=ASAN):
         """(status, text) of a run."""
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
-            areas.run_all(self.runner, number)
+            areas.run_all(self.runner, number, "number 3 of a test")
             status = areas.report(self.runner, number)
         return status, text.getvalue()
 
@@ -93,6 +103,7 @@ class CiTest(unittest.TestCase):
                 self.assertEqual(0, status, text)
                 for area in areas.areas_of(number):
                     self.assertRegex(text, rf"(?m)^ok +{area} ")
+                self.assertIn("number 3 of a test\n", text)
                 self.assertTrue(text.endswith(SUMMARY), text)
                 self.assertTrue(any(all(word in command for word in words)
                                     for command in self.machine.ran))
@@ -167,24 +178,100 @@ class CiTest(unittest.TestCase):
         self.machine.output["test"] = "ninja: build stopped\n"
         self.assert_fails("did not run to its end")
 
-    def test_the_commit_chooses_the_sanitizer_its_group_and_part(self):
-        for name, parts in areas.ALL_PARTS.items():
-            self.assertEqual(set(parts), {part for part in map(areas.part_of, range(2 * 60))
-                                          if part.sanitizer == name})
-
     def test_every_group_of_programs_is_sanitized(self):
         groups = set()
         for folder, _, files in os.walk(ROOT):
             if "CMakeLists.txt" in files and not folder.startswith(os.path.join(ROOT, "build")):
                 with open(os.path.join(folder, "CMakeLists.txt"), encoding="utf-8") as file:
                     groups.update(re.findall(r"set\(MOEFLUX_TEST_GROUP (\w+)\)", file.read()))
-        self.assertEqual(groups, set(areas.ASAN_PARTS))
+        self.assertEqual(groups, set(parts.ASAN_PARTS))
 
     def test_bytes_no_xml_has_are_read(self):
         path = self.runner.path("odd.xml")
         with open(path, "wb") as file:
             file.write(b'<testsuite><testcase name="a\xff\x01" status="run"/></testsuite>')
         self.assertEqual([True], [case.passed for case in areas.read_cases(path)])
+
+
+class RotationTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        os.mkdir(os.path.join(self.root, ".ci"))
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments):
+        names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *names, *arguments], cwd=self.root, check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def commit(self, number=None):
+        if number is not None:
+            with open(os.path.join(self.root, parts.FILE), "w", encoding="ascii") as file:
+                file.write(f"{number}\n")
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "x")
+
+    def compare(self):
+        return parts.compare(parts.read_number(self.root), self.root)
+
+    def test_consecutive_numbers_meet_every_part_once_and_no_group_twice_in_a_row(self):
+        row = [parts.part_of(number) for number in range(100, 100 + len(parts.ALL_PARTS) + 1)]
+        wanted = sum(count for count, _ in parts.ASAN_PARTS.values()) + parts.TSAN_PARTS[0]
+        self.assertEqual(wanted, len(parts.ALL_PARTS))
+        self.assertEqual(wanted, len(set(row)))
+        for one, next_one in zip(row, row[1:]):
+            self.assertNotEqual((one.sanitizer, one.group), (next_one.sanitizer, next_one.group))
+
+    def test_a_raise_by_the_last_commit_is_new_and_a_commit_without_one_repeats(self):
+        self.commit(5)
+        self.assertEqual("number 5; no commit before this one to compare with", self.compare())
+        self.commit(6)
+        self.assertEqual("number 6", self.compare())
+        self.commit()
+        self.assertIn("number 6 REPEATS", self.compare())
+        self.commit(9)
+        self.assertIn("number 9 passes parts over", self.compare())
+        self.commit(8)
+        self.assertIn("number 8 REPEATS", self.compare())
+
+    def test_a_submission_is_compared_with_what_it_was_made_from(self):
+        self.commit(5)
+        self.git("update-ref", "refs/remotes/origin/main", "HEAD")
+        self.commit()
+        self.assertIn("REPEATS", self.compare())
+        self.commit(6)
+        self.commit()
+        self.assertEqual("number 6", self.compare())
+        # Landed: the clone knows no more than the commit before.
+        self.git("update-ref", "refs/remotes/origin/main", "HEAD")
+        self.assertIn("REPEATS", self.compare())
+
+    def test_the_first_number_and_a_history_that_is_cut(self):
+        self.commit()
+        self.commit(4)
+        self.assertEqual("number 4, the first", self.compare())
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{self.root}", folder],
+                           check=True, stderr=subprocess.DEVNULL)
+            self.assertIn("no commit before", parts.compare(4, folder))
+
+    def test_what_is_no_number_is_refused(self):
+        self.commit("five")
+        with self.assertRaisesRegex(ValueError, "'five', expected one number"):
+            parts.read_number(self.root)
+
+    def test_the_environment_has_its_way(self):
+        before = os.environ.get("MOEFLUX_CI_PART")
+        os.environ["MOEFLUX_CI_PART"] = "17"
+        try:
+            self.assertEqual((17, "number 17 of MOEFLUX_CI_PART"), parts.chosen())
+            del os.environ["MOEFLUX_CI_PART"]
+            self.assertEqual(parts.read_number(), parts.chosen()[0])
+        finally:
+            if before is not None:
+                os.environ["MOEFLUX_CI_PART"] = before
 
 
 if __name__ == "__main__":
